@@ -21,7 +21,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 import gdbheapx
 from gdbheapx.addons.labs.sites.join import at_size
 from gdbheapx.analysis.sites.records import FEW, Joined, Scan
-from gdbheapx.command import Answer, Options
+from gdbheapx.command import CommandAnswer, Options
 from gdbheapx.inferior.base import Target
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -102,10 +102,10 @@ def makers(frames: Sequence[int], functions: Functions, scan: Scan) -> Iterator[
 def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict[str, int]]:
     """Of one process."""
 
-    def run(session: Session, options: Options) -> Answer:
-        from gdbheapx.addons.labs.sites.code import read
-        from gdbheapx.addons.labs.sites.join import join
-        from gdbheapx.addons.labs.sites.scan import scan
+    def run(session: Session, options: Options) -> CommandAnswer:
+        from gdbheapx.addons.labs.sites.code import read_object_code
+        from gdbheapx.addons.labs.sites.join import join_sites
+        from gdbheapx.addons.labs.sites.scan import scan_code
         from gdbheapx.analysis.census import find
         from gdbheapx.analysis.census.world import EXACT, SHAPE, World
         from gdbheapx.own_memory import allowed_bytes
@@ -114,8 +114,8 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
         look = find.take_census(session, world, owning=False)
         told, truth, functions = look.told, record(folder / str(pid)), Functions(session.target)
         assert told is not None
-        found = scan(session.target, session.budget, read(session.target, allowed_bytes()))
-        joined = join(look.census.rows, told, world, found)
+        found = scan_code(session.target, session.budget, read_object_code(session.target, allowed_bytes()))
+        joined = join_sites(look.census.rows, told, world, found)
         blocks: Dict[Any, List[Tuple[int, int]]] = {}
         for place, block in enumerate(told.reach.graph.blocks(range(told.reach.numbers.blocks))):
             name = told.names[told.labels[place] - 1] if told.labels[place] else None
@@ -150,7 +150,7 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
             )
             for key, value in own.items():
                 sums[key] += value
-        return Answer(lambda: (joined, rows, sums), lambda style: [], read=True)
+        return CommandAnswer(lambda: (joined, rows, sums), lambda style: [], read=True)
 
     found: Tuple[Joined, List[Tuple[Any, ...]], Dict[str, int]] = gdbheapx.open(pid=pid).look("sites", Reads.CENSUS, run).data
     return found

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Callable, Dict, List, Sequence, Tuple
 
-from gdbheapx.command import Answer, Options, Style, argument, command
+from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_argument, declare_command
 from gdbheapx.model import AllocatorInfo, ThreadCache
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -14,34 +14,34 @@ The columns are totals of each arena, and what a trim or purge would return. --b
 READS = {"bins": Reads.LISTS, "caches": Reads.LISTS, "sizes": Reads.BLOCKS}
 
 
-@command(
+@declare_command(
     "arenas",
     arguments=[
-        argument("--bins", dest="part", action="store_const", const="bins", help="the non-empty bins of every arena"),
-        argument(
+        declare_argument("--bins", dest="part", action="store_const", const="bins", help="the non-empty bins of every arena"),
+        declare_argument(
             "--caches",
             dest="part",
             action="store_const",
             const="caches",
             help="what each thread's cache holds: freed chunks that only this thread can reach",
         ),
-        argument("--sizes", dest="part", action="store_const", const="sizes", help="every chunk, counted by size class and status"),
+        declare_argument("--sizes", dest="part", action="store_const", const="sizes", help="every chunk, counted by size class and status"),
     ],
     reads=lambda options: READS.get(options.part, Reads.TOTALS),
     help=HELP,
     examples=("-p 4711 arenas", "-p 4711 arenas --sizes"),
     snapshot=True,
 )
-def arenas(session: Session, options: Options) -> Answer:
+def answer_arenas(session: Session, options: Options) -> CommandAnswer:
     """The command `arenas`."""
-    parts: Dict[str, Callable[[Session], Answer]] = {"bins": bins, "caches": caches, "sizes": sizes}
-    return parts.get(options.part, totals)(session)
+    parts: Dict[str, Callable[[Session], CommandAnswer]] = {"bins": answer_bins, "caches": answer_caches, "sizes": answer_sizes}
+    return parts.get(options.part, answer_totals)(session)
 
 
-def totals(session: Session) -> Answer:
+def answer_totals(session: Session) -> CommandAnswer:
     """A row for each arena."""
     from gdbheapx.allocators.records import HeapArenas
-    from gdbheapx.columns import add
+    from gdbheapx.columns import add_values
 
     heaps = session.kept(
         "arenas", List[HeapArenas], lambda: [HeapArenas(heap.info, heap.arenas(), heap.totals()) for heap in session.heaps.all()]
@@ -53,55 +53,55 @@ def totals(session: Session) -> Answer:
         rows = [row for heap in heaps for row in heap.rows]
         return {
             "arenas": rows,
-            "mmapped": {what: add(sums["mmapped_" + what] for sums in mapped) for what in ("chunks", "bytes")},
+            "mmapped": {what: add_values(sums["mmapped_" + what] for sums in mapped) for what in ("chunks", "bytes")},
             "totals": totals,
         }
 
-    def text(style: Style) -> Any:
+    def text(style: TextStyle) -> Any:
         from gdbheapx import allocators
         from gdbheapx.report import pages
 
         return pages.join_heap_pages(
-            style, [(heap.info, allocators.named(heap.info.name, heap.rows).arenas_page(heap.rows, heap.totals)) for heap in heaps]
+            style, [(heap.info, allocators.find_allocator(heap.info.name, heap.rows).arenas_page(heap.rows, heap.totals)) for heap in heaps]
         )
 
-    return Answer(data, text, read=True, record=lambda: heaps)
+    return CommandAnswer(data, text, read=True, record=lambda: heaps)
 
 
-def bins(session: Session) -> Answer:
+def answer_bins(session: Session) -> CommandAnswer:
     """--bins"""
     from gdbheapx import allocators
 
     kind = List[Tuple[AllocatorInfo, Sequence[Annotated[Any, allocators.OfAllocator("bins")]]]]
     heaps = session.kept("bins", kind, lambda: [(heap.info, heap.bins()) for heap in session.heaps.all()])
 
-    def text(style: Style) -> Any:
+    def text(style: TextStyle) -> Any:
         from gdbheapx.report import pages
 
-        return pages.join_heap_pages(style, [(info, allocators.named(info.name, rows).page("bins", rows)) for info, rows in heaps])
+        return pages.join_heap_pages(style, [(info, allocators.find_allocator(info.name, rows).page("bins", rows)) for info, rows in heaps])
 
     found = [row for _, rows in heaps for row in rows]
-    return Answer(lambda: {"bins": found}, text, read=True, record=lambda: found)
+    return CommandAnswer(lambda: {"bins": found}, text, read=True, record=lambda: found)
 
 
-def caches(session: Session) -> Answer:
+def answer_caches(session: Session) -> CommandAnswer:
     """--caches"""
     kind = List[Tuple[AllocatorInfo, Sequence[ThreadCache]]]
     heaps = session.kept("tcache", kind, lambda: [(heap.info, heap.caches()) for heap in session.heaps.all()])
 
-    def text(style: Style) -> Any:
-        from gdbheapx.allocators import named
+    def text(style: TextStyle) -> Any:
+        from gdbheapx.allocators import find_allocator
         from gdbheapx.report import pages
 
         none = "%s has no thread caches"
-        told = [(info, pages.make_tcache_page(rows) if named(info.name).has_caches else [none % info.name]) for info, rows in heaps]
+        told = [(info, pages.make_tcache_page(rows) if find_allocator(info.name).has_caches else [none % info.name]) for info, rows in heaps]
         return pages.join_heap_pages(style, told)
 
     found = [row for _, rows in heaps for row in rows]
-    return Answer(lambda: {"threads": found}, text, read=True, record=lambda: found)
+    return CommandAnswer(lambda: {"threads": found}, text, read=True, record=lambda: found)
 
 
-def sizes(session: Session) -> Answer:
+def answer_sizes(session: Session) -> CommandAnswer:
     """--sizes"""
     from gdbheapx.report import pages
 

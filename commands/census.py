@@ -3,7 +3,7 @@
 from typing import List, Optional, Sequence
 
 from gdbheapx import addon_loader
-from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, argument, command, count
+from gdbheapx.command import NAMES, SHORT_STOP, CommandAnswer, Options, declare_argument, declare_command, parse_count
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import USAGE
 from gdbheapx.session import Session
@@ -28,7 +28,7 @@ blocks have none. It takes seconds to minutes, 24 bytes of memory for each byte 
 """
 
 
-def ready(session: Session, options: Options) -> None:
+def check_options(session: Session, options: Options) -> None:
     """Before a process is stopped for it."""
     if options.sites:
         if options.copies or options.by_text is not None or options.by != "signature":
@@ -36,27 +36,27 @@ def ready(session: Session, options: Options) -> None:
         addon_loader.load_sites("census --sites").require_code_reader(session)
 
 
-@command(
+@declare_command(
     "census",
     arguments=[
-        argument(
+        declare_argument(
             "--by",
             choices=("signature", "module", "size", "owner"),
             default="signature",
             help="group rows by this (default: signature); size: of malloc's blocks alone",
         ),
-        argument("--copies", action="store_true", help="contents that several blocks have, what one copy of each would save most first"),
-        argument(
+        declare_argument("--copies", action="store_true", help="contents that several blocks have, what one copy of each would save most first"),
+        declare_argument(
             "--by-text",
             nargs="?",
             const="",
             metavar="FIELD",
             help="with --like: by the text at FIELD (+0x18, attribute, or a text of one); else where texts tell most",
         ),
-        argument("--sites", action="store_true", help="with functions that may have allocated the blocks, by the program's code"),
-        argument("--like", metavar="TEXT", help="only rows with TEXT in their name"),
-        argument("--limit", type=count, metavar="N", help="at most N rows (default: 30 in text)"),
-        argument("--show-data", action="store_true", help="with texts of the example blocks: data of the program"),
+        declare_argument("--sites", action="store_true", help="with functions that may have allocated the blocks, by the program's code"),
+        declare_argument("--like", metavar="TEXT", help="only rows with TEXT in their name"),
+        declare_argument("--limit", type=parse_count, metavar="N", help="at most N rows (default: 30 in text)"),
+        declare_argument("--show-data", action="store_true", help="with texts of the example blocks: data of the program"),
         *NAMES,
         *SHORT_STOP,
     ],
@@ -64,7 +64,7 @@ def ready(session: Session, options: Options) -> None:
     help=HELP,
     examples=("-p 4711 census", "-p 4711 census --by size", "--core core.4711 census --like Session"),
     snapshot=True,
-    before=ready,
+    before=check_options,
     needs=(
         "gdbheapx.analysis.memory_verdict",
         "gdbheapx.analysis.census.find",
@@ -75,12 +75,12 @@ def ready(session: Session, options: Options) -> None:
         "gdbheapx.report.census_text",
     ),
 )
-def census(session: Session, options: Options) -> Answer:
+def answer_census(session: Session, options: Options) -> CommandAnswer:
     """The command `census`."""
     from gdbheapx.analysis import memory_verdict
     from gdbheapx.analysis.census import by_owner, by_text, copies, find
     from gdbheapx.analysis.census.world import World
-    from gdbheapx.kernel.blocks.graph import Sum
+    from gdbheapx.kernel.blocks.graph import NativeSum
     from gdbheapx.report import census_text
 
     session.without_names = options.no_names
@@ -102,7 +102,7 @@ def census(session: Session, options: Options) -> Answer:
     looked_at = memory_verdict.tell_coverage(session)
     if options.by_text is not None:
         by = by_text.by_text(session, options.like, options.by_text, world)
-        return Answer(
+        return CommandAnswer(
             lambda: census_text.make_by_text_data(by, limit), lambda style: census_text.format_by_text(style, by, limit), read=True
         )
     if options.copies:
@@ -110,22 +110,22 @@ def census(session: Session, options: Options) -> Answer:
         looks.append(looked)
         told = texts([by_text.Example(row.sample, row.signature, row.size_bytes) for row in found.rows[:shown]])
         show = census_text.format_copies
-        return Answer(lambda: census_text.make_copies_data(found, limit, told), lambda style: show(style, found, limit, told), read=True)
+        return CommandAnswer(lambda: census_text.make_copies_data(found, limit, told), lambda style: show(style, found, limit, told), read=True)
     if options.by == "owner":
         answer = by_owner.by_owner(session)
         answer = answer._replace(rows=[row for row in answer.rows if find.is_like(row, options.like)])
     else:
         answer = session.kept("census", find.Census, look)
         answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
-    told = texts(by_text.of_census(answer, shown, looks[0].told if looks and options.show_data else None))
+    told = texts(by_text.list_census_examples(answer, shown, looks[0].told if looks and options.show_data else None))
     joined = None
     if options.sites and world is not None:
         told_of = looks[0].told if looks else session.shared(find.TOLD)
         joined = addon_loader.load_sites("census --sites").find_sites(session, answer.rows[:limit], told_of, world)
-    return Answer(
+    return CommandAnswer(
         lambda: {
             **census_text.make_census_data(answer, limit, told, joined),
-            "used": memory_verdict.count_sum(Sum(answer.blocks, answer.bytes), looked_at),
+            "used": memory_verdict.count_sum(NativeSum(answer.blocks, answer.bytes), looked_at),
         },
         lambda style: census_text.format_census(style, answer, limit, told, joined),
         read=True,

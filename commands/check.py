@@ -1,6 +1,6 @@
 """heapx check"""
 
-from gdbheapx.command import SHORT_STOP, Answer, Options, command
+from gdbheapx.command import SHORT_STOP, CommandAnswer, Options, declare_command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -13,7 +13,7 @@ held; `inside`: a thread was inside malloc). Exit code 3: there is a finding tha
 """
 
 
-@command(
+@declare_command(
     "check",
     arguments=SHORT_STOP,
     needs=("gdbheapx.report.pages", "gdbheapx.analysis.memory_verdict"),
@@ -21,14 +21,14 @@ held; `inside`: a thread was inside malloc). Exit code 3: there is a finding tha
     help=HELP,
     examples=("--core core.4711 check", "-p 4711 check --short-stop --yes"),
 )
-def check(session: Session, options: Options) -> Answer:
+def answer_check(session: Session, options: Options) -> CommandAnswer:
     """The command `check`."""
     from gdbheapx.analysis import broken, memory_verdict
     from gdbheapx.report import pages
 
     rules = broken.with_suspects(session, broken.check_heaps(session.heaps.all(), session.problem))
     looked_at = None if rules.rows else memory_verdict.tell_coverage(session)  # a heap that is damaged is a finding, not also a problem
-    return Answer(
+    return CommandAnswer(
         lambda: {"findings": rules.rows},
         lambda style: pages.format_broken_rules(style, rules.rows, looked_at),
         finding=rules.is_finding,

@@ -3,16 +3,16 @@
 from typing import Iterator
 
 from gdbheapx import allocators
-from gdbheapx.command import OLDER, SIZE_HELP, Answer, Options, argument, command, count, size
+from gdbheapx.command import OLDER, SIZE_HELP, CommandAnswer, Options, declare_argument, declare_command, parse_count, parse_size
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 
-class Statuses:
+class ChunkStatuses:
     """The words of every allocator, asked for when a line has one."""
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(word for allocator in allocators.every() for word in allocator.statuses))
+        return iter(dict.fromkeys(word for allocator in allocators.all_allocators() for word in allocator.statuses))
 
     def __contains__(self, word: object) -> bool:
         return word in list(self)
@@ -24,30 +24,30 @@ HELP = """Every chunk with its address, size and status.
 """
 
 
-@command(
+@declare_command(
     "chunks",
     needs=("gdbheapx.report.pages",),
     arguments=[
-        argument("--arena", type=int, metavar="N", help="only arena N, numbered as in `arenas`"),
-        argument("--status", action="append", choices=Statuses(), help="only chunks of this status; may be repeated"),
-        argument(
+        declare_argument("--arena", type=int, metavar="N", help="only arena N, numbered as in `arenas`"),
+        declare_argument("--status", action="append", choices=ChunkStatuses(), help="only chunks of this status; may be repeated"),
+        declare_argument(
             "--min-size",
-            type=size,
+            type=parse_size,
             default=0,
             metavar="SIZE",
             help="only chunks of at least SIZE, header included; " + SIZE_HELP,
         ),
-        argument("--max-size", type=size, metavar="SIZE", help="only chunks of at most SIZE, header included; " + SIZE_HELP),
-        argument("--limit", type=count, metavar="N", help="at most N chunks (default: 100 in text, all in JSON)"),
-        argument("--sort", choices=("size", "address"), help="size: the N largest, largest first (N is --limit, default 1,000)"),
-        argument("--histogram", action="store_true", help=OLDER),
+        declare_argument("--max-size", type=parse_size, metavar="SIZE", help="only chunks of at most SIZE, header included; " + SIZE_HELP),
+        declare_argument("--limit", type=parse_count, metavar="N", help="at most N chunks (default: 100 in text, all in JSON)"),
+        declare_argument("--sort", choices=("size", "address"), help="size: the N largest, largest first (N is --limit, default 1,000)"),
+        declare_argument("--histogram", action="store_true", help=OLDER),
     ],
     reads=Reads.BLOCKS,
     help=HELP,
     examples=("-p 4711 chunks --sort size --limit 20", "--core core.4711 chunks --status free --min-size 1M"),
     snapshot="histogram",
 )
-def chunks(session: Session, options: Options) -> Answer:
+def answer_chunks(session: Session, options: Options) -> CommandAnswer:
     """The command `chunks`."""
     from gdbheapx.report import pages
 

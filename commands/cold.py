@@ -1,6 +1,6 @@
 """heapx cold"""
 
-from gdbheapx.command import Answer, Options, argument, command, count, some_seconds
+from gdbheapx.command import CommandAnswer, Options, declare_argument, declare_command, parse_count, some_seconds
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
@@ -44,20 +44,20 @@ def watch(session: Session, options: Options) -> None:
             raise HeapxError("a snapshot has no process to watch", how, code=NOT_LIVE)
         from gdbheapx.actions import aging
 
-        aging.watch(session, options)
+        aging.watch_pages(session, options)
 
 
-@command(
+@declare_command(
     "cold",
     arguments=[
-        argument("--for", dest="for_s", type=some_seconds, metavar="SECONDS", help="mark pages, and see which are untouched so long after"),
-        argument("--age", choices=("idle", "written"), help="with --for: by which means (default: idle where there is it, and no MGLRU)"),
-        argument("--reads", action="store_true", help="with --age written: also how much was read, by the kernel's marks"),
-        argument("--by", choices=("both", "class", "owner"), default="both", help="group rows by this (default: both)"),
-        argument("--limit", type=count, metavar="N", help="at most N rows (default: 20 in text)"),
-        argument("--accept-thp-split", action="store_true", help="with --age written, although huge pages may become small ones"),
-        argument("--accept-mark-loss", action="store_true", help="with --for, although others may wait for the marks that are used"),
-        argument("--yes", action="store_true", help="with --for: do not ask for confirmation"),
+        declare_argument("--for", dest="for_s", type=some_seconds, metavar="SECONDS", help="mark pages, and see which are untouched so long after"),
+        declare_argument("--age", choices=("idle", "written"), help="with --for: by which means (default: idle where there is it, and no MGLRU)"),
+        declare_argument("--reads", action="store_true", help="with --age written: also how much was read, by the kernel's marks"),
+        declare_argument("--by", choices=("both", "class", "owner"), default="both", help="group rows by this (default: both)"),
+        declare_argument("--limit", type=parse_count, metavar="N", help="at most N rows (default: 20 in text)"),
+        declare_argument("--accept-thp-split", action="store_true", help="with --age written, although huge pages may become small ones"),
+        declare_argument("--accept-mark-loss", action="store_true", help="with --for, although others may wait for the marks that are used"),
+        declare_argument("--yes", action="store_true", help="with --for: do not ask for confirmation"),
     ],
     reads=Reads.OWNERS,
     live=True,
@@ -67,14 +67,14 @@ def watch(session: Session, options: Options) -> None:
     needs=("gdbheapx.analysis.cold", "gdbheapx.report.cold_text"),
     before=watch,
 )
-def cold(session: Session, options: Options) -> Answer:
+def cold(session: Session, options: Options) -> CommandAnswer:
     """The command `cold`."""
     from gdbheapx.analysis import cold as model
     from gdbheapx.report import cold_text
 
-    found = model.find(session, options.by)
+    found = model.find_cold(session, options.by)
     limit = options.limit
-    return Answer(
+    return CommandAnswer(
         lambda: cold_text.make_cold_data(found, limit),
         lambda style: cold_text.format_cold(style, found, limit),
         read=True,

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, List
 
-from gdbheapx.command import Answer, Options, Style, command
+from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -14,19 +14,19 @@ Where jemalloc has the bug that makes threads blind (they never return pages), t
 """
 
 
-@command("decay", reads=Reads.STATE, help=HELP, examples=("-p 4711 decay",), snapshot=True)
-def decay(session: Session, options: Options) -> Answer:
+@declare_command("decay", reads=Reads.STATE, help=HELP, examples=("-p 4711 decay",), snapshot=True)
+def answer_decay(session: Session, options: Options) -> CommandAnswer:
     """The command `decay`."""
     from gdbheapx.actions import foreseen
     from gdbheapx.allocators import OfAllocator
 
     kind = List[Annotated[Any, OfAllocator("decay")]]
     answers = session.kept("decay", kind, lambda: [heap.capabilities["decay"]() for heap in session.heaps.with_capability("decay")])
-    blind = session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: foreseen.tickers(session))
+    blind = session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: foreseen.find_blind_tickers(session))
     told = {name: blind.data[name] for name in ("affected", "threads", "counts")}
     rows = [row for answer in answers for row in answer.rows]
 
-    def text(style: Style) -> Any:
+    def text(style: TextStyle) -> Any:
         from gdbheapx.report.text import format_page
 
         yield from format_page(style, answers[0]._replace(rows=rows).page)
@@ -34,4 +34,4 @@ def decay(session: Session, options: Options) -> Answer:
             yield ""
             yield from format_page(style, blind.page)
 
-    return Answer(lambda: {"arenas": rows, **told}, text, read=True)
+    return CommandAnswer(lambda: {"arenas": rows, **told}, text, read=True)

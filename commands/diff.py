@@ -1,8 +1,8 @@
 """heapx diff"""
 
-from gdbheapx.command import HTML, SHORT_STOP, SIZE_HELP, Answer, Options, argument, command, count, size
+from gdbheapx.command import HTML, SHORT_STOP, SIZE_HELP, CommandAnswer, Options, declare_argument, declare_command, parse_count, parse_size
 from gdbheapx.errors import UsageError
-from gdbheapx.hints import run
+from gdbheapx.hints import hint_run
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -17,15 +17,15 @@ GATE = "exit code 3 if SIZE or more has grown, 4 if unknown; " + SIZE_HELP
 OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc), or the net RSS"
 
 
-@command(
+@declare_command(
     "diff",
     arguments=[
-        argument("old", metavar="OLD", help="snapshot, core or process id"),
-        argument("new", metavar="NEW", nargs="?", help="later snapshot, core or process id; omitted: what gdbheapx was started on"),
-        argument("--limit", type=count, metavar="N", help="at most N rows of each kind (default: 10 in text)"),
-        argument("--fail-on-growth", type=size, metavar="SIZE", help=GATE),
-        argument("--of", choices=("all", "malloc", "rss"), default="all", help=OF),
-        argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
+        declare_argument("old", metavar="OLD", help="snapshot, core or process id"),
+        declare_argument("new", metavar="NEW", nargs="?", help="later snapshot, core or process id; omitted: what gdbheapx was started on"),
+        declare_argument("--limit", type=parse_count, metavar="N", help="at most N rows of each kind (default: 10 in text)"),
+        declare_argument("--fail-on-growth", type=parse_size, metavar="SIZE", help=GATE),
+        declare_argument("--of", choices=("all", "malloc", "rss"), default="all", help=OF),
+        declare_argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
         *SHORT_STOP,
     ],
     needs_target=False,
@@ -35,16 +35,16 @@ OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc),
     examples=("diff before.snap after.snap", "-p 4711 diff before.snap"),
     needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.diff", "gdbheapx.report.diff_text"),
 )
-def diff(session: Session, options: Options) -> Answer:
+def answer_diff(session: Session, options: Options) -> CommandAnswer:
     """The command `diff`."""
     from gdbheapx import problems
     from gdbheapx.report import diff_text
     from gdbheapx.snapshot import diff, take
     from gdbheapx.snapshot import diff as model
-    from gdbheapx.units import Size, say
+    from gdbheapx.units import SentenceSize, make_sentence
 
     if options.html is not None:
-        raise UsageError("diff --html is for the shell", "run: " + run("diff %s --html diff.html", options.old))
+        raise UsageError("diff --html is for the shell", "run: " + hint_run("diff %s --html diff.html", options.old))
     if options.new is None and not session.has_target:
         raise UsageError("diff requires NEW, or a process or core", "name it: gdbheapx diff OLD NEW, or gdbheapx -p PID diff OLD")
     take.check_source(options.old)
@@ -61,9 +61,9 @@ def diff(session: Session, options: Options) -> Answer:
     limit, grown = options.fail_on_growth, answer.growth
     failed = limit is not None and grown.at_least(options.of) >= limit
     if limit is not None and not failed and grown.of(options.of) is None:
-        what = say("the growth of %s is unknown: it may be %s or more (%s)", options.of, Size(limit), "; ".join(grown.lacking))
+        what = make_sentence("the growth of %s is unknown: it may be %s or more (%s)", options.of, SentenceSize(limit), "; ".join(grown.lacking))
         session.problem(problems.GROWTH_UNKNOWN, None, what, "compare two of a kind: two processes, two cores, or snapshots of them")
-    return Answer(
+    return CommandAnswer(
         lambda: diff_text.make_diff_data(answer, options.limit),
         lambda style: diff_text.format_diff(style, answer, options.limit),
         finding=failed,

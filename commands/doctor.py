@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, Options, Style, command
+from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -13,7 +13,7 @@ core is complete, and which debug files are missing and how to get them. Without
 """
 
 
-@command(
+@declare_command(
     "doctor",
     needs_target=False,
     reads=Reads.STATE,
@@ -22,15 +22,15 @@ core is complete, and which debug files are missing and how to get them. Without
     examples=("-p 4711 doctor", "--core core.4711 doctor"),
     needs=("gdbheapx.analysis.checkup",),
 )
-def doctor(session: Session, options: Options) -> Answer:
+def answer_doctor(session: Session, options: Options) -> CommandAnswer:
     """The command `doctor`."""
-    from gdbheapx.analysis.checkup import checkup
+    from gdbheapx.analysis.checkup import run_checkup
 
-    checks = checkup(session)
+    checks = run_checkup(session)
 
-    def text(style: Style) -> Any:
+    def text(style: TextStyle) -> Any:
         from gdbheapx.report import pages
 
         return pages.format_checks(checks)
 
-    return Answer(lambda: {"checks": checks}, text, read=True)
+    return CommandAnswer(lambda: {"checks": checks}, text, read=True)

@@ -3,7 +3,17 @@
 import functools
 from typing import TYPE_CHECKING, List
 
-from gdbheapx.command import SHORT_STOP, SIZE_HELP, Answer, Options, Switch, argument, command, count, size
+from gdbheapx.command import (
+    SHORT_STOP,
+    SIZE_HELP,
+    CommandAnswer,
+    Options,
+    Switch,
+    declare_argument,
+    declare_command,
+    parse_count,
+    parse_size,
+)
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -21,18 +31,18 @@ In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exi
 """
 
 
-@command(
+@declare_command(
     "leaks",
     arguments=[
-        argument("--list", action="store_true", help="list every block that is leaked or may be"),
-        argument("--limit", type=count, metavar="N", help="at most N groups, and N blocks of --list (default: 20 and 100 in text)"),
-        argument("--fail-on-leak", type=size, metavar="SIZE", help="exit code 3 if SIZE or more is leaked for sure; " + SIZE_HELP),
-        argument(
+        declare_argument("--list", action="store_true", help="list every block that is leaked or may be"),
+        declare_argument("--limit", type=parse_count, metavar="N", help="at most N groups, and N blocks of --list (default: 20 and 100 in text)"),
+        declare_argument("--fail-on-leak", type=parse_size, metavar="SIZE", help="exit code 3 if SIZE or more is leaked for sure; " + SIZE_HELP),
+        declare_argument(
             *("--weak", "--no-weak"),
             action=Switch,
             help="second pass: packed, unaligned and mangled pointers (default on a core)",
         ),
-        argument("--interior-holds", action="store_true", help="count a pointer to any place inside a block as one that holds it"),
+        declare_argument("--interior-holds", action="store_true", help="count a pointer to any place inside a block as one that holds it"),
         *SHORT_STOP,
     ],
     reads=lambda options: Reads.WEAK if options.weak else Reads.GRAPH,
@@ -49,7 +59,7 @@ In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exi
         "gdbheapx.analysis.naming.paths",
     ),
 )
-def leaks(session: Session, options: Options) -> Answer:
+def answer_leaks(session: Session, options: Options) -> CommandAnswer:
     """The command `leaks`."""
     from gdbheapx import problems
     from gdbheapx.analysis import memory_verdict
@@ -89,7 +99,7 @@ def leaks(session: Session, options: Options) -> Answer:
     if is_over and answer.is_upper_bound:
         what = "whether %d bytes or more are leaked is unknown: not everything that may hold blocks was read" % options.fail_on_leak
         session.problem(problems.LEAK_UNKNOWN, None, what, "the other entries say what that is")
-    return Answer(
+    return CommandAnswer(
         lambda: reach_text.make_leaks_data(answer, rows, options.limit, looked_at),
         lambda style: reach_text.format_leaks(style, answer, rows, options.limit, has_blocks, can_look_again, looked_at),
         finding=is_over and not answer.is_upper_bound,

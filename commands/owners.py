@@ -1,8 +1,8 @@
 """heapx owners"""
 
-from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, address_or_name, argument, command, count
+from gdbheapx.command import NAMES, SHORT_STOP, CommandAnswer, Options, address_or_name, declare_argument, declare_command, parse_count
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -18,13 +18,13 @@ is followed down to a container or the largest block. A block has its path as it
 """
 
 
-@command(
+@declare_command(
     "owners",
     arguments=[
-        argument("--of", type=address_or_name, metavar="ADDR|SYMBOL|PATH", help="what this block, global variable or path owns"),
-        argument("--by", choices=("class",), help="below each owner its memory by class"),
-        argument("--depth", type=count, metavar="N", default=1, help="show N levels (default 1)"),
-        argument("--limit", type=count, metavar="N", default=20, help="at most N rows of each (default 20)"),
+        declare_argument("--of", type=address_or_name, metavar="ADDR|SYMBOL|PATH", help="what this block, global variable or path owns"),
+        declare_argument("--by", choices=("class",), help="below each owner its memory by class"),
+        declare_argument("--depth", type=parse_count, metavar="N", default=1, help="show N levels (default 1)"),
+        declare_argument("--limit", type=parse_count, metavar="N", default=20, help="at most N rows of each (default 20)"),
         *NAMES,
         *SHORT_STOP,
     ],
@@ -44,7 +44,7 @@ is followed down to a container or the largest block. A block has its path as it
         "gdbheapx.analysis.census.block",
     ),
 )
-def owners(session: Session, options: Options) -> Answer:
+def answer_owners(session: Session, options: Options) -> CommandAnswer:
     """The command `owners`."""
     from gdbheapx.analysis import memory_verdict
     from gdbheapx.analysis.census import block, by_owner
@@ -73,7 +73,7 @@ def owners(session: Session, options: Options) -> Answer:
     if options.by is not None:
         rows = by_owner.by_class(session, limit)
         heap_graph.check_time(session)
-        return Answer(
+        return CommandAnswer(
             lambda: {"suspects": [], "owners": rows, "shared_bytes": None},
             lambda style: reach_text.format_owner_rows(style, rows),
             read=True,
@@ -81,7 +81,7 @@ def owners(session: Session, options: Options) -> Answer:
     if options.of is None:
         answer = model.cut_owners(session.kept("owners", model.Owners, find), options.depth, limit)
         answer = answer._replace(used=memory_verdict.hide_unread_zero(answer.used, looked_at))
-        return Answer(lambda: answer, lambda style: reach_text.format_owners(style, answer), read=True)
+        return CommandAnswer(lambda: answer, lambda style: reach_text.format_owners(style, answer), read=True)
     name, address = (options.of, None) if isinstance(options.of, str) else ("0x%x" % options.of, options.of)
     if session.store is not None and session.shared(heap_graph.REACH) is None:
         owned_row = model.find_listed_owner(session.kept("owners", model.Owners, find), name, address, options.depth, limit)
@@ -93,9 +93,9 @@ def owners(session: Session, options: Options) -> Answer:
             owned_row = block.with_names(session, tallied, alone).owners[0]
         heap_graph.check_time(session)
     if owned_row is None:
-        hint = "`%s` lists the owners there are; of a class: `%s`" % (ask("owners"), ask("census --by owner --like NAME"))
+        hint = "`%s` lists the owners there are; of a class: `%s`" % (hint_command("owners"), hint_command("census --by owner --like NAME"))
         raise HeapxError("no used block or symbol matches %s" % name, hint, code=NOT_FOUND)
-    return Answer(
+    return CommandAnswer(
         lambda: {"suspects": [], "owners": [owned_row], "shared_bytes": None},
         lambda style: reach_text.format_owner_rows(style, [owned_row]),
         read=True,

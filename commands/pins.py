@@ -1,6 +1,6 @@
 """heapx pins"""
 
-from gdbheapx.command import SHORT_STOP, Answer, Options, argument, command, count
+from gdbheapx.command import SHORT_STOP, CommandAnswer, Options, declare_argument, declare_command, parse_count
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -13,11 +13,11 @@ of the blocks; `alone_bytes` (JSON) is the free memory that only these blocks ke
 """
 
 
-@command(
+@declare_command(
     "pins",
     arguments=[
-        argument("--limit", type=count, metavar="N", help="at most N rows (default: 20 in text)"),
-        argument("--no-owners", action="store_true", help="skip owners of the blocks and names by references: quicker"),
+        declare_argument("--limit", type=parse_count, metavar="N", help="at most N rows (default: 20 in text)"),
+        declare_argument("--no-owners", action="store_true", help="skip owners of the blocks and names by references: quicker"),
         *SHORT_STOP,
     ],
     reads=lambda options: Reads.CHECK if options.no_owners else Reads.PINS,
@@ -26,14 +26,14 @@ of the blocks; `alone_bytes` (JSON) is the free memory that only these blocks ke
     snapshot=True,
     needs=("gdbheapx.analysis.pins", "gdbheapx.report.reach_text"),
 )
-def pins(session: Session, options: Options) -> Answer:
+def answer_pins(session: Session, options: Options) -> CommandAnswer:
     """The command `pins`."""
     from gdbheapx.analysis import pins as model
     from gdbheapx.report import reach_text
 
-    kept = session.kept("pins", model.Kept, lambda: model.find(session, not options.no_owners))
+    kept = session.kept("pins", model.PinsAnswer, lambda: model.find_pins(session, not options.no_owners))
     limit = options.limit
-    return Answer(
+    return CommandAnswer(
         lambda: reach_text.make_pins_data(kept, limit),
         lambda style: reach_text.format_pins(style, kept, limit),
         read=True,

@@ -1,8 +1,8 @@
 """heapx purge"""
 
-from gdbheapx.command import ACCEPT_SECCOMP_HELP, Answer, Options, argument, command
+from gdbheapx.command import ACCEPT_SECCOMP_HELP, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.errors import UsageError
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -13,31 +13,31 @@ It refuses, with the reason, if a call could harm the process: a thread is insid
 """
 
 
-@command(
+@declare_command(
     "purge",
     arguments=[
-        argument("--arena", type=int, metavar="I", help="only this arena (default: all)"),
-        argument("--decay", action="store_true", help="only pages that have decayed by now, as the allocator's own timer would"),
-        argument("--dry-run", action="store_true", help="show what a purge would return to the OS; changes nothing"),
-        argument("--yes", action="store_true", help="do not ask for confirmation"),
-        argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside the allocator (default: 20)"),
-        argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
+        declare_argument("--arena", type=int, metavar="I", help="only this arena (default: all)"),
+        declare_argument("--decay", action="store_true", help="only pages that have decayed by now, as the allocator's own timer would"),
+        declare_argument("--dry-run", action="store_true", help="show what a purge would return to the OS; changes nothing"),
+        declare_argument("--yes", action="store_true", help="do not ask for confirmation"),
+        declare_argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside the allocator (default: 20)"),
+        declare_argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
     ],
     acts=lambda options: not options.dry_run,
     reads=Reads.TOTALS,
     help=HELP,
     examples=("-p 4711 purge --dry-run", "-p 4711 purge"),
 )
-def purge(session: Session, options: Options) -> Answer:
+def answer_purge(session: Session, options: Options) -> CommandAnswer:
     """The command `purge`."""
     if options.arena is not None and not 0 <= options.arena < 4096:
-        raise UsageError("purge: arena %d not found" % options.arena, "see " + ask("arenas"))
+        raise UsageError("purge: arena %d not found" % options.arena, "see " + hint_command("arenas"))
     from gdbheapx.actions import call, foreseen
     from gdbheapx.allocators.returning import Portion
     from gdbheapx.report import pages, text
 
     portion = Portion(arena=options.arena, is_decayed=options.decay)
     if not options.dry_run:
-        return pages.make_acted_answer(call.run(session, options, "purge", portion))
-    predicted = foreseen.dry_run(session, "purge", portion, options.accept_seccomp)()
-    return Answer(lambda: predicted.data, lambda style: text.format_page(style, predicted.page), read=True)
+        return pages.make_acted_answer(call.return_heap_memory(session, options, "purge", portion))
+    predicted = foreseen.make_heap_dry_run(session, "purge", portion, options.accept_seccomp)()
+    return CommandAnswer(lambda: predicted.data, lambda style: text.format_page(style, predicted.page), read=True)

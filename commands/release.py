@@ -2,7 +2,7 @@
 
 from typing import Any, Iterator
 
-from gdbheapx.command import ACCEPT_SECCOMP_HELP, Answer, Options, Style, argument, command
+from gdbheapx.command import ACCEPT_SECCOMP_HELP, CommandAnswer, Options, TextStyle, declare_argument, declare_command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -15,27 +15,27 @@ have options for one arena, for a pad, and for doing it again and again.
 """
 
 
-@command(
+@declare_command(
     "release",
     arguments=[
-        argument("--dry-run", action="store_true", help="predict what each allocator would return to the OS; changes nothing"),
-        argument("--yes", action="store_true", help="do not ask for confirmation"),
-        argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside the allocator (default: 20)"),
-        argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
+        declare_argument("--dry-run", action="store_true", help="predict what each allocator would return to the OS; changes nothing"),
+        declare_argument("--yes", action="store_true", help="do not ask for confirmation"),
+        declare_argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside the allocator (default: 20)"),
+        declare_argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
     ],
     acts=lambda options: not options.dry_run,
     reads=Reads.TOTALS,
     help=HELP,
     examples=("-p 4711 release --dry-run", "-p 4711 release"),
 )
-def release(session: Session, options: Options) -> Answer:
+def answer_release(session: Session, options: Options) -> CommandAnswer:
     """The command `release`."""
     from gdbheapx.actions import release as action
     from gdbheapx.report import pages, text
 
-    parts = action.predict(session, options.accept_seccomp) if options.dry_run else action.run(session, options)
+    parts = action.predict_release(session, options.accept_seccomp) if options.dry_run else action.release_memory(session, options)
 
-    def lines(style: Style) -> Iterator[Any]:
+    def lines(style: TextStyle) -> Iterator[Any]:
         for part in parts:
             if len(parts) > 1:
                 yield "%s (%s):" % (part.allocator, part.command)
@@ -43,4 +43,4 @@ def release(session: Session, options: Options) -> Answer:
                 style, pages.make_call_page(part.done) if part.done is not None else part.predicted.page if part.predicted else ()
             )
 
-    return Answer(lambda: {"releases": [part.data for part in parts]}, lines, read=bool(options.dry_run))
+    return CommandAnswer(lambda: {"releases": [part.data for part in parts]}, lines, read=bool(options.dry_run))

@@ -4,9 +4,9 @@ import functools
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from gdbheapx import addon_loader
-from gdbheapx.command import HTML, NAMES, Answer, Options, Style, Switch, argument, command
+from gdbheapx.command import HTML, NAMES, CommandAnswer, Options, Switch, TextStyle, declare_argument, declare_command
 from gdbheapx.errors import UsageError
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads, in_stop, predict_ms
 
@@ -52,16 +52,16 @@ alone.
 """
 
 
-def ready(session: Session, options: Options) -> None:
+def check_page_options(session: Session, options: Options) -> None:
     """Before a process is stopped for it."""
     if options.sites:
         if not options.page or options.deep is False:
-            hint = "write a page: %s" % ask("report --html report.html --sites")
+            hint = "write a page: %s" % hint_command("report --html report.html --sites")
             raise UsageError("--sites is for a page, and not for --no-deep", hint)
         addon_loader.load_sites("report --sites").require_code_reader(session)
 
 
-def settle(session: Session, options: Options) -> None:
+def decide_depth(session: Session, options: Options) -> None:
     """Have all blocks looked at where that pauses the process for no longer than the rest of the report does: the look itself is at a copy.
     Not where that would bring memory back from swap."""
     process, table = session.process, session.target.page_table()
@@ -74,19 +74,19 @@ def settle(session: Session, options: Options) -> None:
     options.unasked = is_copied and is_short and now is not None and not now.swapped_bytes
 
 
-@command(
+@declare_command(
     "report",
     arguments=[
-        argument(
+        declare_argument(
             "--deep",
             "--no-deep",
             action=Switch,
             help="read every used block for types and owners (default: cores up to 2 GiB, small processes)",
         ),
-        argument("--brief", action="store_true", help="the head alone: at most 12 lines of 80 columns"),
-        argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
-        argument("--page", action="store_true", help="with --json: add the data that only the page of --html shows"),
-        argument(
+        declare_argument("--brief", action="store_true", help="the head alone: at most 12 lines of 80 columns"),
+        declare_argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
+        declare_argument("--page", action="store_true", help="with --json: add the data that only the page of --html shows"),
+        declare_argument(
             "--sites",
             action="store_true",
             help="with --html or --page: functions that may have allocated the memory in use, by the program's code",
@@ -99,26 +99,26 @@ def settle(session: Session, options: Options) -> None:
     examples=("-p 4711 report", "-p 4711 report --deep", "--core core.4711 report --html page.html"),
     needs=("gdbheapx.analysis.overview",),
     snapshot=True,
-    before=ready,
-    settle=settle,
+    before=check_page_options,
+    settle=decide_depth,
 )
-def report(session: Session, options: Options) -> Answer:
+def answer_report(session: Session, options: Options) -> CommandAnswer:
     """The command `report`."""
-    from gdbheapx.analysis.brief import shorten
+    from gdbheapx.analysis.brief import shorten_overview
     from gdbheapx.analysis.census import find, owned
     from gdbheapx.analysis.overview import Overview
     from gdbheapx.analysis.page_parts import PageParts
 
     if options.html is not None:
-        raise UsageError("report --html is for the shell", "run: " + ask("report --html report.html"))
+        raise UsageError("report --html is for the shell", "run: " + hint_command("report --html report.html"))
     if options.page and not options.json:
-        raise UsageError("report --page requires --json", "add --json, or write a page: %s" % ask("report --html report.html"))
+        raise UsageError("report --page requires --json", "add --json, or write a page: %s" % hint_command("report --html report.html"))
     session.without_names, session.is_copied_whole = options.no_names, getattr(options, "unasked", False)
     if options.sites:
         from gdbheapx.snapshot.record import RecordingSession
 
         session.store = session.store or RecordingSession()  # what the blocks are is asked once more
-    made = functools.cache(functools.partial(read, session, options))
+    made = functools.cache(functools.partial(walk_heaps, session, options))
     overview = session.kept("report", Overview, lambda: made()[0])
     if session.place is not None:
         overview = overview.without(session.place.refuses)
@@ -128,19 +128,19 @@ def report(session: Session, options: Options) -> Answer:
     if options.sites and page is not None:
         page = page._replace(census=with_sites(session, page.census))
 
-    brief = shorten(overview)
+    brief = shorten_overview(overview)
 
-    def text(style: Style) -> Any:
+    def text(style: TextStyle) -> Any:
         from gdbheapx.report import overview_text
         from gdbheapx.report.text import format_page, format_sentence
 
-        head = overview_text.format_brief(style, brief, facts(session))
+        head = overview_text.format_brief(style, brief, target_facts(session))
         yield from (format_sentence(style, line) for line in head)
         if not options.brief:
             yield ""
             yield from format_page(style, overview_text.format_overview(overview))
 
-    def ends(style: Style, lines_before: int) -> Any:
+    def ends(style: TextStyle, lines_before: int) -> Any:
         from gdbheapx.report import overview_text
         from gdbheapx.report.text import format_page
 
@@ -149,10 +149,10 @@ def report(session: Session, options: Options) -> Answer:
     def data() -> Any:
         return brief if options.brief else overview if page is None else {**overview._asdict(), "page": page}
 
-    return Answer(data, text, read=True, ends=None if options.brief else ends, tells_pause=True)
+    return CommandAnswer(data, text, read=True, ends=None if options.brief else ends, tells_pause=True)
 
 
-def facts(session: Session) -> Dict[str, Any]:
+def target_facts(session: Session) -> Dict[str, Any]:
     """Return the facts of the target for the head of the report."""
     told = session.target.facts()
     return {**told, "command_line": None, "host": None} if session.without_names else told
@@ -169,10 +169,10 @@ def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[Pa
     return census._replace(sites=sites.find_sites(session, census.rows, session.shared(find.TOLD), World.of(session)))
 
 
-def read(session: Session, options: Options) -> "Tuple[Overview, Optional[PageParts]]":
+def walk_heaps(session: Session, options: Options) -> "Tuple[Overview, Optional[PageParts]]":
     """Walk every heap once and return its totals."""
     from gdbheapx.actions import foreseen
-    from gdbheapx.analysis.overview import overview
+    from gdbheapx.analysis.overview import make_overview
 
     session.heaps.may_be_none = True
-    return overview(session, True if options.sites else options.deep, options.page, lambda heap: foreseen.advisable(session, heap))
+    return make_overview(session, True if options.sites else options.deep, options.page, lambda heap: foreseen.find_advisable(session, heap))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import OLDER, SHORT_STOP, Answer, Options, argument, command, name_a_target
+from gdbheapx.command import OLDER, SHORT_STOP, CommandAnswer, Options, declare_argument, declare_command, name_a_target
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -20,14 +20,14 @@ FILE may be a URL (s3://BUCKET/KEY), here and wherever a snapshot is read: it re
 """
 
 
-@command(
+@declare_command(
     "snapshot",
     arguments=[
-        argument("file", metavar="FILE", help="the file, or a URL; an existing one is overwritten"),
-        argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
-        argument("--with-offsets", action="store_true", help=OLDER),
-        argument("--keep-addresses", action="store_true", help="write addresses as they are: they tell an attacker where things lie"),
-        argument("--show", action="store_true", help="list every text in the snapshot FILE; needs no process or core"),
+        declare_argument("file", metavar="FILE", help="the file, or a URL; an existing one is overwritten"),
+        declare_argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
+        declare_argument("--with-offsets", action="store_true", help=OLDER),
+        declare_argument("--keep-addresses", action="store_true", help="write addresses as they are: they tell an attacker where things lie"),
+        declare_argument("--show", action="store_true", help="list every text in the snapshot FILE; needs no process or core"),
         *SHORT_STOP,
     ],
     needs_target=False,
@@ -36,7 +36,7 @@ FILE may be a URL (s3://BUCKET/KEY), here and wherever a snapshot is read: it re
     examples=("-p 4711 snapshot now.snap", "--snapshot now.snap report", "snapshot now.snap --show"),
     needs=("gdbheapx.snapshot.take", "gdbheapx.report.census_text", "gdbheapx.report.reach_text", "gdbheapx.report.reach_text"),
 )
-def snapshot(session: Session, options: Options) -> Answer:
+def answer_snapshot(session: Session, options: Options) -> CommandAnswer:
     """The command `snapshot`."""
     from gdbheapx.report import pages
 
@@ -44,7 +44,7 @@ def snapshot(session: Session, options: Options) -> Answer:
         from gdbheapx.snapshot import names, record
 
         texts = names.list_strings(record.open_snapshot(options.file))
-        return Answer(lambda: {"texts": texts}, lambda style: iter(texts), read=True)
+        return CommandAnswer(lambda: {"texts": texts}, lambda style: iter(texts), read=True)
     if not session.has_target:
         raise UsageError("snapshot requires a process or a core, or --show", name_a_target("snapshot now.snap"))
     from gdbheapx.snapshot import file, take
@@ -55,4 +55,4 @@ def snapshot(session: Session, options: Options) -> Answer:
         size = file.write_file(options.file, made.parts())
         return pages.make_snapshot_data(options.file, size, made)
 
-    return Answer(written, lambda style: pages.format_snapshot(style, written(), made), read=True)
+    return CommandAnswer(written, lambda style: pages.format_snapshot(style, written(), made), read=True)

@@ -2,15 +2,15 @@
 
 from typing import Any, Dict, Sequence, Tuple
 
-from gdbheapx.command import Answer, Options, argument, command
+from gdbheapx.command import CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.errors import UsageError
 from gdbheapx.problems import OTHER_IS_LARGER
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 ARGUMENTS = (
-    argument("--format", choices=("text", "xml"), default="text", help="text (default); xml: malloc_info(0, fp), byte for byte"),
-    argument(
+    declare_argument("--format", choices=("text", "xml"), default="text", help="text (default); xml: malloc_info(0, fp), byte for byte"),
+    declare_argument(
         "--merged-only",
         action="store_true",
         help="general figures and all arenas merged; leave out single arenas, where the statistics have them",
@@ -25,7 +25,7 @@ Refused where the owner has no such text here: see `gdbheapx arenas`.
 """
 
 
-@command(
+@declare_command(
     "stats",
     ARGUMENTS,
     reads=lambda options: Reads.LISTS if options.format == "xml" else Reads.TOTALS,
@@ -34,19 +34,19 @@ Refused where the owner has no such text here: see `gdbheapx arenas`.
     needs=("gdbheapx.analysis.blocks",),
     snapshot=True,
 )
-def stats(session: Session, options: Options) -> Answer:
+def answer_stats(session: Session, options: Options) -> CommandAnswer:
     """The command `stats`."""
     if options.format == "xml":
         xml = session.kept(
             "malloc-info", str, lambda: str(session.heaps.with_own_account("native-info", "malloc-info").capabilities["native-info"]())
         )
-        return Answer(lambda: {"xml": xml}, lambda style: xml.splitlines(), read=True, exact=True)
+        return CommandAnswer(lambda: {"xml": xml}, lambda style: xml.splitlines(), read=True, exact=True)
     name = "malloc-stats --merged-only" if options.merged_only else "malloc-stats"
-    data, lines = session.kept(name, Tuple[Dict[str, Any], Sequence[str]], lambda: read(session, options.merged_only))
-    return Answer(lambda: data, lambda style: lines, read=True, exact=True)
+    data, lines = session.kept(name, Tuple[Dict[str, Any], Sequence[str]], lambda: read_stats(session, options.merged_only))
+    return CommandAnswer(lambda: data, lambda style: lines, read=True, exact=True)
 
 
-def read(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[str]]:
+def read_stats(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Sequence[str]]:
     """Return the statistics of the heap in use, as JSON and as the allocator itself prints them."""
     from gdbheapx.analysis import blocks
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from gdbheapx.command import ACCEPT_SECCOMP_HELP, Answer, Options, argument, command
+from gdbheapx.command import ACCEPT_SECCOMP_HELP, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -19,23 +19,23 @@ suffers); 4: the state of a thread is unknown. Changes nothing in the process un
 """
 
 
-@command(
+@declare_command(
     "tickers",
     arguments=[
-        argument(
+        declare_argument(
             "--cure", action="store_true", help="reset one byte in the tsd of each blind thread, so that it ticks again; calls nothing"
         ),
-        argument("--strict", action="store_true", help="exit code 3 for each blind thread, also where its arena is purged"),
-        argument("--thread", type=int, metavar="LWP", help="with --cure: only this thread"),
-        argument("--yes", action="store_true", help="with --cure: do not ask for confirmation"),
-        argument(
+        declare_argument("--strict", action="store_true", help="exit code 3 for each blind thread, also where its arena is purged"),
+        declare_argument("--thread", type=int, metavar="LWP", help="with --cure: only this thread"),
+        declare_argument("--yes", action="store_true", help="with --cure: do not ask for confirmation"),
+        declare_argument(
             "--wait",
             type=int,
             default=20,
             metavar="N",
             help="with --cure: retry up to N times if a thread is inside jemalloc (default: 20)",
         ),
-        argument("--accept-seccomp", action="store_true", help="with --cure: " + ACCEPT_SECCOMP_HELP),
+        declare_argument("--accept-seccomp", action="store_true", help="with --cure: " + ACCEPT_SECCOMP_HELP),
     ],
     acts=lambda options: options.cure,
     reads=Reads.STATE,
@@ -43,27 +43,27 @@ suffers); 4: the state of a thread is unknown. Changes nothing in the process un
     examples=("-p 4711 tickers", "-p 4711 tickers --cure"),
     snapshot=True,
 )
-def tickers(session: Session, options: Options) -> Answer:
+def answer_tickers(session: Session, options: Options) -> CommandAnswer:
     """The command `tickers`."""
     if options.cure:
-        return cure(session, options)
+        return cure_tickers(session, options)
     if options.thread is not None:
         raise UsageError("tickers: --thread requires --cure", "try: tickers --cure --thread %d" % options.thread)
     from gdbheapx.actions import foreseen
     from gdbheapx.allocators import OfAllocator
 
-    return _answer(session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: foreseen.tickers(session)), options.strict)
+    return _make_answer(session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: foreseen.find_blind_tickers(session)), options.strict)
 
 
-def cure(session: Session, options: Options) -> Answer:
+def cure_tickers(session: Session, options: Options) -> CommandAnswer:
     """Set one byte in each blind thread's tsd and read the tickers again."""
     from gdbheapx.actions import cure as action
 
-    return _answer(action.run(session, options), options.strict)
+    return _make_answer(action.cure_threads(session, options), options.strict)
 
 
-def _answer(answered: "Answered", is_strict: bool) -> Answer:
+def _make_answer(answered: "Answered", is_strict: bool) -> CommandAnswer:
     from gdbheapx.report.text import format_page
 
     finding = answered.is_strict_finding if is_strict else answered.is_finding
-    return Answer(lambda: answered.data, lambda style: format_page(style, answered.page), finding=finding, read=not answered.is_done)
+    return CommandAnswer(lambda: answered.data, lambda style: format_page(style, answered.page), finding=finding, read=not answered.is_done)

@@ -2,13 +2,23 @@
 
 from typing import Any
 
-from gdbheapx.command import ACCEPT_SECCOMP_HELP, SIZE_HELP, Answer, Options, Style, argument, command, seconds, size
+from gdbheapx.command import (
+    ACCEPT_SECCOMP_HELP,
+    SIZE_HELP,
+    CommandAnswer,
+    Options,
+    TextStyle,
+    declare_argument,
+    declare_command,
+    parse_seconds,
+    parse_size,
+)
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 
-def acts(options: Options) -> bool:
+def calls_process(options: Options) -> bool:
     """Return True if the options ask for a call into the process, which needs gdb."""
     return not options.dry_run or bool(options.probe)
 
@@ -21,60 +31,60 @@ the heap is damaged.
 """
 
 
-@command(
+@declare_command(
     "trim",
     arguments=[
-        argument("--dry-run", action="store_true", help="predict what malloc_trim would return to the OS; changes nothing"),
-        argument("--yes", action="store_true", help="do not ask for confirmation"),
-        argument("--pad", type=size, default=0, metavar="SIZE", help="how much malloc_trim(SIZE) leaves at the main top; " + SIZE_HELP),
-        argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside malloc (default: 20)"),
-        argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
-        argument(
+        declare_argument("--dry-run", action="store_true", help="predict what malloc_trim would return to the OS; changes nothing"),
+        declare_argument("--yes", action="store_true", help="do not ask for confirmation"),
+        declare_argument("--pad", type=parse_size, default=0, metavar="SIZE", help="how much malloc_trim(SIZE) leaves at the main top; " + SIZE_HELP),
+        declare_argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside malloc (default: 20)"),
+        declare_argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
+        declare_argument(
             "--probe", action="store_true", help="with --dry-run: also test, harmlessly, whether gdb can write and restore registers here"
         ),
-        argument(
-            "--every", type=seconds, metavar="SECONDS", help="(shell only) repeat every SECONDS, one JSON line per round; requires --above"
+        declare_argument(
+            "--every", type=parse_seconds, metavar="SECONDS", help="(shell only) repeat every SECONDS, one JSON line per round; requires --above"
         ),
-        argument("--above", type=size, metavar="SIZE", help="with --every: trim only while more than this is resident; " + SIZE_HELP),
-        argument("--times", type=int, metavar="N", help="with --every: end after N rounds (default: when the process exits)"),
+        declare_argument("--above", type=parse_size, metavar="SIZE", help="with --every: trim only while more than this is resident; " + SIZE_HELP),
+        declare_argument("--times", type=int, metavar="N", help="with --every: end after N rounds (default: when the process exits)"),
     ],
-    acts=acts,
+    acts=calls_process,
     reads=Reads.TOTALS,
     help=HELP,
     examples=("-p 4711 trim --dry-run", "-p 4711 trim"),
 )
-def trim(session: Session, options: Options) -> Answer:
+def answer_trim(session: Session, options: Options) -> CommandAnswer:
     """The command `trim`."""
     if options.dry_run:
-        return predict(session, options)
+        return answer_prediction(session, options)
     if options.every is not None or options.above is not None or options.times is not None:
-        return again(session, options)
+        return trim_periodically(session, options)
     from gdbheapx.actions import call
     from gdbheapx.allocators.returning import Portion
     from gdbheapx.report import pages
 
-    return pages.make_acted_answer(call.run(session, options, "trim", Portion(options.pad)))
+    return pages.make_acted_answer(call.return_heap_memory(session, options, "trim", Portion(options.pad)))
 
 
-def predict(session: Session, options: Options) -> Answer:
+def answer_prediction(session: Session, options: Options) -> CommandAnswer:
     """The dry run."""
     from gdbheapx.actions import call, foreseen
     from gdbheapx.allocators.returning import Portion
 
-    look = foreseen.dry_run(session, "trim", Portion(options.pad), options.accept_seccomp)
-    can_write, predicted = call.probe(session, look) if options.probe else (None, look())
+    look = foreseen.make_heap_dry_run(session, "trim", Portion(options.pad), options.accept_seccomp)
+    can_write, predicted = call.probe_registers(session, look) if options.probe else (None, look())
 
-    def text(style: Style) -> Any:
+    def text(style: TextStyle) -> Any:
         from gdbheapx.report.text import format_page
 
         yield from format_page(style, predicted.page)
         if can_write:
             yield "gdb can write and restore registers here: calls look possible"
 
-    return Answer(lambda: {**predicted.data, "probe": can_write} if options.probe else predicted.data, text, read=True)
+    return CommandAnswer(lambda: {**predicted.data, "probe": can_write} if options.probe else predicted.data, text, read=True)
 
 
-def again(session: Session, options: Options) -> Answer:
+def trim_periodically(session: Session, options: Options) -> CommandAnswer:
     """--every: one JSON line for each period."""
     from gdbheapx.actions import every
     from gdbheapx.report.encodings import encode_json
@@ -84,8 +94,8 @@ def again(session: Session, options: Options) -> Answer:
     if not options.yes:
         raise UsageError("trim: --every runs unattended and needs --yes", "add --yes")
 
-    def lines(style: Style) -> Any:
-        for row in every.rounds(session, options, session.again):
+    def lines(style: TextStyle) -> Any:
+        for row in every.run_rounds(session, options, session.again):
             yield encode_json(row)
 
-    return Answer(lambda: list(every.rounds(session, options, session.again)), lines, live=True)
+    return CommandAnswer(lambda: list(every.run_rounds(session, options, session.again)), lines, live=True)

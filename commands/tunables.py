@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Dict, List, Tuple
 
-from gdbheapx.command import Answer, Options, Style, command
+from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_command
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -10,8 +10,8 @@ from gdbheapx.stops import Reads
 HELP = """Settings of the allocator now in force, and their meaning."""
 
 
-@command("tunables", reads=Reads.STATE, help=HELP, examples=("-p 4711 tunables",), snapshot=True)
-def tunables(session: Session, options: Options) -> Answer:
+@declare_command("tunables", reads=Reads.STATE, help=HELP, examples=("-p 4711 tunables",), snapshot=True)
+def answer_tunables(session: Session, options: Options) -> CommandAnswer:
     """The command `tunables`."""
     from gdbheapx import allocators
 
@@ -22,11 +22,11 @@ def tunables(session: Session, options: Options) -> Answer:
         for key, value in settings._asdict().items():
             data.setdefault(key, {})[info.id] = value
 
-    def text(style: Style) -> Any:
+    def text(style: TextStyle) -> Any:
         from gdbheapx.report import pages
 
         return pages.join_heap_pages(
-            style, [(info, allocators.named(info.name, [settings]).page("tunables", settings)) for info, settings in heaps]
+            style, [(info, allocators.find_allocator(info.name, [settings]).page("tunables", settings)) for info, settings in heaps]
         )
 
-    return Answer(lambda: data, text, read=True)
+    return CommandAnswer(lambda: data, text, read=True)

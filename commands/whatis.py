@@ -2,9 +2,20 @@
 
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Tuple
 
-from gdbheapx.command import NAMES, SHORT_STOP, Answer, Options, Style, Switch, address_or_printed, argument, command, count
+from gdbheapx.command import (
+    NAMES,
+    SHORT_STOP,
+    CommandAnswer,
+    Options,
+    Switch,
+    TextStyle,
+    address_or_printed,
+    declare_argument,
+    declare_command,
+    parse_count,
+)
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -31,13 +42,13 @@ CHAINS, FEW_CHAINS = 10, 3
 """Shown by --chains, and below what is at the address."""
 
 
-def reads(options: Options) -> Reads:
+def choose_reads(options: Options) -> Reads:
     """Return what the command reads while the process is stopped."""
     by_name = isinstance(options.address, str) and options.holders is False
     return Reads.OWNERS if options.chains or by_name else Reads.REPORT if options.holders is False else Reads.CENSUS
 
 
-@command(
+@declare_command(
     "whatis",
     needs=(
         "gdbheapx.report.pages",
@@ -48,24 +59,24 @@ def reads(options: Options) -> Reads:
         "gdbheapx.analysis.census.block",
     ),
     arguments=[
-        argument("address", type=address_or_printed, metavar="ADDR|NAME", help=ADDR),
-        argument(
+        declare_argument("address", type=address_or_printed, metavar="ADDR|NAME", help=ADDR),
+        declare_argument(
             *("--holders", "--no-holders"),
             action=Switch,
             help="type and holders of the block (default: heaps of up to 2 GiB)",
         ),
-        argument("--chains", action="store_true", help="only the pointers to the block, back to the roots"),
-        argument("--limit", type=count, metavar="N", help="at most N chains (default: 3; 10 with --chains)"),
-        argument("--depth", type=count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"),
+        declare_argument("--chains", action="store_true", help="only the pointers to the block, back to the roots"),
+        declare_argument("--limit", type=parse_count, metavar="N", help="at most N chains (default: 3; 10 with --chains)"),
+        declare_argument("--depth", type=parse_count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"),
         *NAMES,
         *SHORT_STOP,
     ],
-    reads=reads,
+    reads=choose_reads,
     help=HELP,
     examples=("-p 4711 whatis 0x55d0c0ffee10", "--core core.4711 whatis 0x55d0c0ffee10 --chains"),
     snapshot=True,
 )
-def whatis(session: Session, options: Options) -> Answer:
+def answer_whatis(session: Session, options: Options) -> CommandAnswer:
     """The command `whatis`."""
     from gdbheapx.analysis.census import block
     from gdbheapx.analysis.reachability import heap_graph, refs
@@ -79,15 +90,15 @@ def whatis(session: Session, options: Options) -> Answer:
         heap_graph.check_owners_fit(session)
         found = find_chains(session, place, limit)
         if found is None:
-            hint = "`%s` says what is there" % ask("whatis 0x%x", place)
+            hint = "`%s` says what is there" % hint_command("whatis 0x%x", place)
             raise HeapxError("no block in use has the address 0x%x" % place, hint, code=NOT_FOUND)
-        return Answer(
+        return CommandAnswer(
             lambda: reach_text.make_refs_data(found, limit, options.depth),
             lambda style: reach_text.format_refs(style, found, limit, options.depth),
             read=True,
             record=lambda: found,
         )
-    location, is_wanted = locate(session, place, options.holders)
+    location, is_wanted = locate_address(session, place, options.holders)
     chains = None
     if is_wanted and heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is None:
         try:
@@ -100,13 +111,13 @@ def whatis(session: Session, options: Options) -> Answer:
     def data() -> Any:
         return {**location._asdict(), "refs": None if chains is None else reach_text.make_refs_data(chains, limit, options.depth)}
 
-    def text(style: Style) -> Iterator[str]:
+    def text(style: TextStyle) -> Iterator[str]:
         yield from shown.format_location(style, location)
         if chains is not None:
             yield ""
             yield from reach_text.format_refs(style, chains, limit, options.depth)
 
-    return Answer(data, text, read=True, record=lambda: location)
+    return CommandAnswer(data, text, read=True, record=lambda: location)
 
 
 def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
@@ -115,7 +126,7 @@ def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
     from gdbheapx.analysis.reachability import heap_graph
     from gdbheapx.analysis.reachability import refs as model
 
-    graph, marks = block.with_containers(session)
+    graph, marks = block.make_graph_with_containers(session)
     found = model.find_refs(graph.reach, graph.names, at, marks, graph.paths)
     heap_graph.check_time(session)
     if found is not None and block.can_tell(session):
@@ -128,7 +139,7 @@ def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
     )
 
 
-def locate(session: Session, place: int, has_holders: Optional[bool]) -> "Tuple[Location, bool]":
+def locate_address(session: Session, place: int, has_holders: Optional[bool]) -> "Tuple[Location, bool]":
     """Return the place of an address, and True if its holders are to be searched."""
     from gdbheapx.analysis import blocks
     from gdbheapx.analysis.census import block, find, pieces
@@ -138,7 +149,7 @@ def locate(session: Session, place: int, has_holders: Optional[bool]) -> "Tuple[
         kept = blocks.locate_in_snapshot(find.label_blocks(session, lambda graph: None), place)
         return kept, kept.used is not None and has_holders is not False
     session.heaps.may_be_none = True
-    location = blocks.locate_address(session.target, session.heaps.all(), place)
+    location = blocks.locate_in_heaps(session.target, session.heaps.all(), place)
     words = {heap.info.id: heap.shape.in_use for heap in session.heaps.all()}
     used_blocks = [at.block for at in location.places if at.block is not None and at.block.status in words[at.allocator]]
     used = [(block.address, block.usable_bytes) for block in used_blocks]

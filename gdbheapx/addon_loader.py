@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gdbheapx.analysis.sites.records import Joined
     from gdbheapx.inferior.base import Target
     from gdbheapx.invocation import Invocation, Shell
-    from gdbheapx.model import Step
+    from gdbheapx.model import StepSentence
     from gdbheapx.session import Session
 
     class SiteFinder(Protocol):
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         def what_if(self, session: Session) -> Any:
             """Return the memory with each setting, for best()."""
 
-        def best(self, found: Any, refused: Collection[str] = ()) -> Optional[Step]:
+        def best(self, found: Any, refused: Collection[str] = ()) -> Optional[StepSentence]:
             """Return the step that names the settings that help most; None if none is worth it."""
 
     class PageMaker(Protocol):

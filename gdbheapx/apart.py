@@ -47,7 +47,7 @@ class Reader:
             if self._waited_s >= ALL_S:
                 raise OSError(errno.ETIMEDOUT, "its file system does not answer", path)
             try:
-                answer = self._exchange(request)
+                answer = self._exchange_once(request)
             finally:
                 waited_s = time.monotonic() - began
                 self._waited_s += waited_s if waited_s > QUICK_S else 0.0
@@ -58,12 +58,12 @@ class Reader:
             raise OSError(number, os.strerror(number), path)
         return answer[0][4:], answer[1]
 
-    def _exchange(self, request: bytes) -> Optional[Tuple[bytes, List[int]]]:
+    def _exchange_once(self, request: bytes) -> Optional[Tuple[bytes, List[int]]]:
         """None: no answer. One that has ended meanwhile is replaced once."""
         for _ in range(2):
             if self._socket is None or self._owner != os.getpid():
-                self._drop()
-                self._socket, self._owner = start(), os.getpid()
+                self._drop_child()
+                self._socket, self._owner = start_reader(), os.getpid()
             try:
                 self._socket.send(request)
                 poll = select.poll()
@@ -74,14 +74,14 @@ class Reader:
                     if data:
                         return data, descriptors
                 else:
-                    self._drop()
+                    self._drop_child()
                     return answer
             except OSError:
                 pass
-            self._drop()
+            self._drop_child()
         return None
 
-    def _drop(self) -> None:
+    def _drop_child(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -104,7 +104,7 @@ def read_text(path: str) -> bytes:
         return b""
 
 
-def start() -> socket.socket:
+def start_reader() -> socket.socket:
     """Start a child that nobody has to wait for; what is said to it comes back as an answer."""
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with warnings.catch_warnings():
@@ -113,7 +113,7 @@ def start() -> socket.socket:
     if not middle:
         try:
             if not os.fork():
-                serve(its.detach())
+                serve_requests(its.detach())
         finally:
             os._exit(0)
     its.close()
@@ -124,7 +124,7 @@ def start() -> socket.socket:
     return mine
 
 
-def serve(number: int) -> None:
+def serve_requests(number: int) -> None:
     """Answer until nobody asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for signum in (signal.SIGTERM, signal.SIGALRM):
@@ -144,11 +144,11 @@ def serve(number: int) -> None:
         if not request:
             break
         signal.setitimer(signal.ITIMER_REAL, 2 * EACH_S)
-        answer(its, request)
+        answer_request(its, request)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def answer(its: socket.socket, request: bytes) -> None:
+def answer_request(its: socket.socket, request: bytes) -> None:
     """Do one request, and say how it went."""
     kind, root, text = request.split(b"\0", 2)
     path, text_read, descriptors, number = files.TargetPath(os.fsdecode(text), os.fsdecode(root) or None), b"", [], 0
@@ -177,19 +177,19 @@ def open_here(path: files.TargetPath, is_folder: bool) -> int:
         if kind not in mounts.LOCAL and is_folder:
             raise OSError(errno.EREMOTEIO, "its file system may not answer", path)
         descriptor = files.open_handle(handle, path, is_folder)
-        return descriptor if kind in mounts.LOCAL else copy(descriptor)
+        return descriptor if kind in mounts.LOCAL else copy_unnamed(descriptor)
     finally:
         os.close(handle)
 
 
-def copy(source: int) -> int:
+def copy_unnamed(source: int) -> int:
     """Return a copy without a name, with the time, the owner and the rights of its source; the source is closed."""
     try:
         status = os.fstat(source)
         if status.st_size > MOST_BYTES:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         descriptor = files.unnamed_or_in_memory()
-        files.send(descriptor, source, 0, status.st_size)
+        files.copy_range(descriptor, source, 0, status.st_size)
         os.lseek(descriptor, 0, os.SEEK_SET)
         os.utime(descriptor, ns=(status.st_atime_ns, status.st_mtime_ns))
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode) & 0o444)

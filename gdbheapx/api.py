@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gdbheapx.analysis.blocks import Location
     from gdbheapx.analysis.census.find import Census
     from gdbheapx.analysis.overview import Overview
-    from gdbheapx.analysis.pins import Kept
+    from gdbheapx.analysis.pins import PinsAnswer
     from gdbheapx.analysis.reachability.leaks import Leaks
     from gdbheapx.analysis.reachability.owners import Owners
     from gdbheapx.analysis.reachability.refs import Refs
@@ -40,7 +40,7 @@ log = logging.getLogger("gdbheapx")
 """What a command line says on standard error: that a process will stand still for long, and why."""
 _RUNNING: Set[int] = set()
 """Those of processes that run which were asked, and are not closed: one process holds for all of them."""
-NO_ANSWER = command.Answer(lambda: None, lambda style: [], read=True)
+NO_ANSWER = command.CommandAnswer(lambda: None, lambda style: [], read=True)
 ROWS = ("split", "rows", "groups", "owners", "chains", "classes", "places", "suspects", "threads", "checks")
 """Fields with the rows that an answer is mainly about, the first that there is."""
 
@@ -100,7 +100,7 @@ class Answer(Generic[Data]):
         """Return the text of the command line. HeapxError for a listing, which is read while it is shown."""
         if not self._found.answer.read:
             raise UsageError("this answer has no text: it is read while it is shown", "use the command line, or `data`", code=SHELL_ONLY)
-        answer, style = self._found.answer, command.Style(plain_bytes, False)
+        answer, style = self._found.answer, command.TextStyle(plain_bytes, False)
         lines = [*answer.text(style), *("%s; %s" % (one.what, one.hint) if one.hint else one.what for one in self.problems)]
         return "\n".join([*lines, *(answer.ends(style, len(lines)) if answer.ends is not None else ())])
 
@@ -183,7 +183,7 @@ class Heap:
             if not _RUNNING:
                 from gdbheapx.inferior.live import keeper
 
-                keeper.end()
+                keeper.end_current_keeper()
 
     def report(self, deep: Optional[bool] = None) -> "Answer[Overview]":
         """Return the split of memory by owner, a verdict with its evidence, arenas and next steps. `deep`: read every used block
@@ -212,9 +212,9 @@ class Heap:
         those in use. Objects in a runtime's own pools (CPython's) are in census() and in `held_blocks` of query()."""
         from gdbheapx.analysis import blocks as model
 
-        def run(session: Session, options: command.Options) -> command.Answer:
+        def run(session: Session, options: command.Options) -> command.CommandAnswer:
             found = model.read_blocks(session, status)
-            return command.Answer(lambda: found, lambda style: [], read=True)
+            return command.CommandAnswer(lambda: found, lambda style: [], read=True)
 
         return self.look("blocks", Reads.BLOCKS, run)
 
@@ -229,17 +229,17 @@ class Heap:
     def owners(self, of: Optional[Any] = None, depth: int = 1, limit: int = 20) -> "Answer[Owners]":
         """Return the owners of used memory with retained and reachable bytes. `of`: a block's address, a global variable or a path."""
         words = ["--depth", str(depth), "--limit", str(limit)]
-        return self._ask("owners", *([] if of is None else ["--of", _place(of)]), *words)
+        return self._ask("owners", *([] if of is None else ["--of", _make_place(of)]), *words)
 
     def refs(self, address: int) -> "Answer[Refs]":
         """Return the chains of pointers from roots to a block, and its path if a runtime or symbols name one."""
-        return self._ask("refs", _place(address))
+        return self._ask("refs", _make_place(address))
 
     def whatis(self, address: int) -> "Answer[Location]":
         """Describe an address: its block, mapping, thread or variable."""
-        return self._ask("whatis", _place(address))
+        return self._ask("whatis", _make_place(address))
 
-    def pins(self) -> "Answer[Kept]":
+    def pins(self) -> "Answer[PinsAnswer]":
         """Return the blocks in use that keep free memory from being returned to the system."""
         return self._ask("pins")
 
@@ -257,18 +257,18 @@ class Heap:
         found: List[runner.Found] = []
 
         def look(request: Any) -> Dict[str, Any]:
-            def run(session: Session, options: command.Options) -> command.Answer:
+            def run(session: Session, options: command.Options) -> command.CommandAnswer:
                 session.without_names = not self._names
                 tables = asking.find(session, request)
-                return command.Answer(lambda: tables, lambda style: [], read=True)
+                return command.CommandAnswer(lambda: tables, lambda style: [], read=True)
 
             answer: Answer[Dict[str, Any]] = self.look("query", Reads.CENSUS, run)
             found.append(answer._found)
             return answer.data or {}
 
-        limit = command.parser_of(_own("query", Reads.CENSUS, lambda session, options: NO_ANSWER), self._name).parse_args(self._words)
+        limit = command.parser_of(_make_question("query", Reads.CENSUS, lambda session, options: NO_ANSWER), self._name).parse_args(self._words)
         rows = asking.ask(sql, look, limit.max_seconds)
-        return Answer((found[0] if found else _nothing())._replace(data=rows), False)
+        return Answer((found[0] if found else _no_reading())._replace(data=rows), False)
 
     def diff(self, newer: "Heap") -> "Answer[Diff]":
         """Return the growth from this target to a newer one; both may be a snapshot, a core or a process."""
@@ -286,9 +286,9 @@ class Heap:
         answer = self._ask(name, *options, as_json=True)
         return answer
 
-    def look(self, name: str, reads: Reads, run: Callable[[Session, command.Options], command.Answer]) -> Answer[Any]:
+    def look(self, name: str, reads: Reads, run: Callable[[Session, command.Options], command.CommandAnswer]) -> Answer[Any]:
         """Run a function of this package on the session of one reading."""
-        return self._perform(_own(name, reads, run))
+        return self._perform(_make_question(name, reads, run))
 
     @contextmanager
     def stopped(self, max_s: float = 2.0) -> Iterator["Heap"]:
@@ -300,10 +300,10 @@ class Heap:
         target = self._opener()
         assert target is not None
         _RUNNING.add(id(self))
-        asked = _own("stopped", Reads.CENSUS, lambda session, options: NO_ANSWER)
+        asked = _make_question("stopped", Reads.CENSUS, lambda session, options: NO_ANSWER)
         options = command.parser_of(asked, self._name).parse_args([*self._own_words(), "--max-stop", "%g" % max_s])
         try:
-            run = runner.Run(command.Parsed(asked, options, None), self._host(lambda: target))
+            run = runner.CommandRun(command.ParsedCommand(asked, options, None), self._host(lambda: target))
             self._told = list(run.hold(target).problems)
             self._target, self._is_stopped = target, True
             yield self
@@ -332,14 +332,14 @@ class Heap:
         """The answer of a declared command."""
         command.load_commands(name)
         words = [name, *options]
-        declared = command.find(name)
+        declared = command.find_command(name)
         if declared is not None:
             flags = {flag for argument in declared.arguments for flag in argument.flags}
             words += self._words
             words += ["--no-names"] if "--no-names" in flags and not self._names else []
             words += self._short_words() if "--short-stop" in flags else []
-        parsed = command.parse(words, self._name, _evaluate if self._name == IN_GDB else None)
-        if parsed.help is not None or command.wants(words, "-o", "--output"):
+        parsed = command.parse_command(words, self._name, _evaluate_in_gdb if self._name == IN_GDB else None)
+        if parsed.help is not None or command.has_flag(words, "-o", "--output"):
             raise UsageError("%s: neither --help nor -o FILE is for scripts" % name, "read `data` of the answer")
         if parsed.command.repeats or parsed.command.renders is not None and parsed.command.renders(parsed.options):
             raise UsageError("%s is for the command line" % name, "run: gdbheapx %s" % name, code=SHELL_ONLY)
@@ -359,7 +359,7 @@ class Heap:
         run = declared.run
         if as_json:
             declared = declared._replace(run=lambda session, given: _as_json(run(session, given)))
-        ended = runner.perform(command.Parsed(declared, options, None), self._host(self._opened, found.append))
+        ended = runner.run_parsed(command.ParsedCommand(declared, options, None), self._host(self._opened, found.append))
         if ended.error is not None:
             raise ended.error
         told = found[0]
@@ -406,7 +406,7 @@ def open(
         return direct.open_any(asked)
 
     label = "process %d" % pid if pid is not None else "%s %s" % (("core", core) if core is not None else ("snapshot", snapshot))
-    made = Heap(opener, direct.settings(asked), words, names, short_stop, NAME, pid is not None, paths[1], asked.of_target(), label)
+    made = Heap(opener, direct.debug_settings(asked), words, names, short_stop, NAME, pid is not None, paths[1], asked.of_target(), label)
     if pid is None:
         made._opened()  # what is no core or snapshot is told now
     else:
@@ -419,39 +419,39 @@ def open(
 
 def current() -> Heap:
     """The process or core that gdb has selected, in gdb's own Python. The process must stand still, as gdb leaves it."""
-    return Heap(lambda: _selected(True), name=IN_GDB)
+    return Heap(lambda: _selected_target(True), name=IN_GDB)
 
 
 def ask(command: str, *options: str) -> Answer[Any]:
     """Inside gdb, return the answer of `heapx COMMAND OPTIONS --json`, as current().ask() does; also for commands that need no process."""
-    return Heap(lambda: _selected(False), name=IN_GDB).ask(command, *options)
+    return Heap(lambda: _selected_target(False), name=IN_GDB).ask(command, *options)
 
 
 def allocators_found() -> List[str]:
     """Inside gdb, return the ids of the allocators in the target without walking a heap."""
-    heap = Heap(lambda: _selected(True), name=IN_GDB)
+    heap = Heap(lambda: _selected_target(True), name=IN_GDB)
     return [info.id for info in heap.look("allocators", Reads.STATE, lambda session, options: NO_ANSWER).allocators]
 
 
 def blocks(status: Optional[str] = None, allocator: Optional[str] = None) -> Iterator[Block]:
     """Inside gdb, yield every block, or those with one status, by address in each allocator. HeapxError if anything could not be read."""
     words = [] if allocator is None else ["--allocator", allocator]
-    answer = Heap(lambda: _selected(True), words=words, name=IN_GDB).blocks(status)
+    answer = Heap(lambda: _selected_target(True), words=words, name=IN_GDB).blocks(status)
     yield from answer.data
     for problem in answer.problems if answer.is_partial else ():
         raise HeapxError("not all blocks could be read: " + problem.what, problem.hint, code=problem.code)
 
 
-def _own(name: str, reads: Reads, run: Callable[[Session, command.Options], command.Answer]) -> command.Command:
+def _make_question(name: str, reads: Reads, run: Callable[[Session, command.Options], command.CommandAnswer]) -> command.Command:
     """A question that no command line asks."""
     return command.Command(name, command.SHORT_STOP, run, name, True, True, reads=lambda options: reads, snapshot=True)
 
 
-def _nothing() -> runner.Found:
-    return runner.Found(NO_ANSWER, None, False, [], runner.NOBODY["target"], [], runner.tool(None))
+def _no_reading() -> runner.Found:
+    return runner.Found(NO_ANSWER, None, False, [], runner.NOBODY["target"], [], runner.tool_member(None))
 
 
-def _as_json(answer: command.Answer) -> command.Answer:
+def _as_json(answer: command.CommandAnswer) -> command.CommandAnswer:
     import json
 
     from gdbheapx.report import encodings as documents
@@ -459,7 +459,7 @@ def _as_json(answer: command.Answer) -> command.Answer:
     return answer._replace(record=lambda: json.loads(documents.format_json(answer.data())))
 
 
-def _place(place: Any) -> str:
+def _make_place(place: Any) -> str:
     return "0x%x" % place if isinstance(place, int) else str(place)
 
 
@@ -477,14 +477,14 @@ def _as_file(heap: Heap) -> Iterator[str]:
         yield path
 
 
-def _evaluate(expression: str) -> int:
+def _evaluate_in_gdb(expression: str) -> int:
     """gdb's."""
     from gdbheapx.inferior.gdb import settings as expressions
 
     return expressions.resolve_expression(expression)
 
 
-def _selected(needs_target: bool = True) -> Any:
+def _selected_target(needs_target: bool = True) -> Any:
     """gdb's target; None without one for a command that needs none."""
     try:
         from gdbheapx.inferior.gdb import target

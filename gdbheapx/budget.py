@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import Any, Callable, Dict, List, Optional, Type
 
 from gdbheapx.errors import HeapxError, StopOver
-from gdbheapx.problems import CUT, STOP_LIMIT, Code
+from gdbheapx.problems import CUT, STOP_LIMIT, ProblemCode
 
 FIRST_SECONDS = 2.0
 LEAST_S = 2.0
@@ -89,12 +89,12 @@ class Progress:
         if self._show is None:
             while self._next <= passed:
                 self._next *= 2
-            self._write(self._line(passed))
+            self._write(self._format_line(passed))
         elif self._shown is None or passed - self._shown >= REDRAW_S:
             self._shown = passed
-            self._show(self._line(passed))
+            self._show(self._format_line(passed))
 
-    def _line(self, passed: float) -> str:
+    def _format_line(self, passed: float) -> str:
         line, runs = "%s, %.0f s so far" % (self._stage, passed), RUNS_AGAIN if self.has_let_go() else ""
         share = min(self._done() / self._total, 1.0) if self._done is not None and self._total > 0 else 0.0
         if share < LEAST_SHARE:
@@ -114,7 +114,7 @@ def terminal_line() -> Optional[Callable[[str], None]]:
     if os.environ.get("TERM", "dumb") == "dumb" or not os.isatty(2):
         return None
 
-    def show(text: str) -> None:
+    def show_line(text: str) -> None:
         try:
             width = os.get_terminal_size(2).columns or len(text) + 12
             line = ("gdbheapx: " + text if text else "")[: width - 1]
@@ -122,7 +122,7 @@ def terminal_line() -> Optional[Callable[[str], None]]:
         except OSError:  # closed
             pass
 
-    return show
+    return show_line
 
 
 def to_standard_error(line: str) -> None:
@@ -215,7 +215,7 @@ class Budget:
         return self.reason is not None
 
     @property
-    def code(self) -> Code:
+    def code(self) -> ProblemCode:
         """Of what was cut."""
         return STOP_LIMIT if self.is_stop_over else CUT
 
@@ -262,7 +262,7 @@ class Interrupts:
         """The signal that came last, in words."""
         return NAMES[self.heard[-1]] if self.heard else "Ctrl-C"
 
-    def _handle(self, number: int, frame: Optional[FrameType]) -> None:
+    def _handle_signal(self, number: int, frame: Optional[FrameType]) -> None:
         now_s = time.monotonic()
         is_same = now_s - self._came_s.get(number, -SAME_S) < SAME_S
         self._came_s[number] = now_s
@@ -281,7 +281,7 @@ class Interrupts:
                     continue
                 saved = ctypes.create_string_buffer(SIGACTION_BYTES)
                 self._libc.sigaction(number, None, saved)
-                self._before[number] = signal.signal(number, self._handle)
+                self._before[number] = signal.signal(number, self._handle_signal)
                 self._saved[number] = saved
         except (OSError, AttributeError, ValueError):  # not the main thread, or no such function
             pass

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 import gdbheapx
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.invocation import GLOBALS
 from gdbheapx.problems import SHELL_ONLY
 
@@ -30,25 +30,25 @@ PROGRAM = (
 """Loads the package from `root` itself, a folder or a zip file, and searches what lies beside it last."""
 
 
-def start(words: Sequence[str], names: Optional[Mapping[str, str]] = None, **how: Any) -> "subprocess.Popen[bytes]":
+def start_gdbheapx(words: Sequence[str], names: Optional[Mapping[str, str]] = None, **how: Any) -> "subprocess.Popen[bytes]":
     """Start gdbheapx with these words. `names`: further variables of its environment; `how`: further arguments of subprocess.Popen."""
     import subprocess
 
-    return subprocess.Popen([*_program(), *words], env={**_environment(), **(names or {})}, **how)
+    return subprocess.Popen([*_program_words(), *words], env={**_child_environment(), **(names or {})}, **how)
 
 
-def run(words: Sequence[str], **how: Any) -> "subprocess.CompletedProcess[Any]":
+def run_gdbheapx(words: Sequence[str], **how: Any) -> "subprocess.CompletedProcess[Any]":
     """Run gdbheapx with these words to its end. `how`: further arguments of subprocess.run."""
     import subprocess
 
-    return subprocess.run([*_program(), *words], env=_environment(), **how)
+    return subprocess.run([*_program_words(), *words], env=_child_environment(), **how)
 
 
-def _program() -> List[str]:
+def _program_words() -> List[str]:
     """The interpreter and what it runs."""
     import site
 
-    python = [_python(), "-I", *(["-B"] if sys.dont_write_bytecode else [])]
+    python = [_find_python(), "-I", *(["-B"] if sys.dont_write_bytecode else [])]
     if SINGLE is not None:
         return [*python, SINGLE]
     root = os.path.dirname(os.path.dirname(os.path.abspath(gdbheapx.__file__)))
@@ -56,18 +56,18 @@ def _program() -> List[str]:
     return [*python, "-c", PROGRAM, str(os.getpid()), root, user_site]
 
 
-def _python() -> str:
+def _find_python() -> str:
     """The interpreter of this process, or inside gdb, whose sys.executable may be gdb, the machine's."""
     own = sys.executable or ""
     is_python = os.path.basename(own).startswith("python") and os.path.isabs(own) and os.path.isfile(own)
     program = own if is_python else find_program("python3")
     if program is None:
-        hint = "take it in a shell: " + ask("snapshot now.snap")
+        hint = "take it in a shell: " + hint_command("snapshot now.snap")
         raise HeapxError("there is no python3 to take a snapshot with", hint, code=SHELL_ONLY)
     return program
 
 
-def _environment() -> Dict[str, str]:
+def _child_environment() -> Dict[str, str]:
     """Return this process's environment without its target and without settings of its own Python."""
     return {name: value for name, value in os.environ.items() if name != GLOBALS and not name.startswith("PYTHON")}
 

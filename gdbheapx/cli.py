@@ -6,13 +6,13 @@ import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
 from gdbheapx.descriptors import open_standard
-from gdbheapx.invocation import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Wrong, pack, prepare_core, split, with_target
+from gdbheapx.invocation import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Wrong, pack_words, prepare_core, split_words, with_target
 
 if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
     from gdbheapx.inferior.live.keeper import Keeper
     from gdbheapx.invocation import Invocation
-    from gdbheapx.problems import Code
+    from gdbheapx.problems import ProblemCode
 
 NO_GDB = "none"
 """As --gdb, or in GDBHEAPX_GDB: no gdb is to be used."""
@@ -48,7 +48,7 @@ def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = Non
 
     from gdbheapx import gdb_process
     from gdbheapx.kernel.common import watchdog
-    from gdbheapx.output import screen
+    from gdbheapx.output import screen_of
 
     watchdog.hold_off()  # gdb has one of its own
     asked = invocation.asked
@@ -58,11 +58,11 @@ def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = Non
     if asked.no_debug_info:
         arguments.append("-readnever")
     after = ["-ex", "quit %d" % gdb_process.NO_PYTHON]  # reached only where gdbinit.py was not run
-    names = {FD: str(out), COMMAND: invocation.handed_on(), GLOBALS: pack(asked.words())}
-    names[SCREEN] = json.dumps(screen(1, os.environ))
+    names = {FD: str(out), COMMAND: invocation.handed_on(), GLOBALS: pack_words(asked.words())}
+    names[SCREEN] = json.dumps(screen_of(1, os.environ))
     names.update(keeper.inherited() if keeper is not None else {})
     try:
-        ended = gdb_process.run(arguments + ["-x", GDBINIT] + after, names, asked.pid, keeper.close if keeper is not None else None)
+        ended = gdb_process.run_gdb_process(arguments + ["-x", GDBINIT] + after, names, asked.pid, keeper.close if keeper is not None else None)
         if keeper is not None:
             keeper.end()
     except OSError as error:
@@ -70,30 +70,30 @@ def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = Non
 
         cause = "cannot run %s: %s" % (gdb, error.strerror)
         gdb_process.let_through()
-        return here(invocation, refusal(cause, "choose another gdb with --gdb PATH", GDB_MISSING))
+        return run_here(invocation, make_error(cause, "choose another gdb with --gdb PATH", GDB_MISSING))
     if ended.code is not None:
         os._exit(ended.code)  # the interpreter's own end would take a few milliseconds
     gdb_process.let_through()
-    return end((), ended.error) if ended.begun and ended.error is not None else here(invocation, ended.error)
+    return end_with_error((), ended.error) if ended.begun and ended.error is not None else run_here(invocation, ended.error)
 
 
 def main(words: Optional[Sequence[str]] = None) -> int:
     """The entry point `gdbheapx`."""
     heed_signals()
     open_standard()
-    return answer(list(sys.argv[1:] if words is None else words))
+    return answer_words(list(sys.argv[1:] if words is None else words))
 
 
 def heed_signals() -> None:
     """From the first moment what asks this process to end is a KeyboardInterrupt, which names it. What is ignored stays so."""
     import signal
 
-    def stop(number: int, frame: object) -> NoReturn:
+    def raise_interrupt(number: int, frame: object) -> NoReturn:
         raise KeyboardInterrupt(SIGNALS[number])
 
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, stop)
+            signal.signal(number, raise_interrupt)
 
 
 def hear_no_more() -> None:
@@ -104,12 +104,12 @@ def hear_no_more() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def answer(words: List[str]) -> int:
+def answer_words(words: List[str]) -> int:
     """Run what the words ask for; the exit code."""
-    return interruptible(words, lambda: dispatch(words))
+    return run_interruptible(words, lambda: dispatch_words(words))
 
 
-def interruptible(words: Sequence[str], ask: Callable[[], int]) -> int:
+def run_interruptible(words: Sequence[str], ask: Callable[[], int]) -> int:
     """What `ask` does for these words; the exit code, also where it is interrupted."""
     try:
         return ask()
@@ -117,31 +117,31 @@ def interruptible(words: Sequence[str], ask: Callable[[], int]) -> int:
         hear_no_more()
         from gdbheapx.errors import Interrupted
 
-        return end(words, Interrupted(error.args[0] if error.args else "Ctrl-C"))
+        return end_with_error(words, Interrupted(error.args[0] if error.args else "Ctrl-C"))
 
 
-def dispatch(words: List[str]) -> int:
+def dispatch_words(words: List[str]) -> int:
     """Run what the words ask for."""
     try:
-        asked, rest = split(words)
+        asked, rest = split_words(words)
     except Wrong as error:
-        return wrong(words, str(error), None, error.hint, error.choices)
+        return report_wrong_usage(words, str(error), None, error.hint, error.choices)
     if os.environ.pop(STANDS_BY, None):
         from gdbheapx import addon_loader
 
         standby = addon_loader.load_capability("standby", "a watch that takes snapshots")
-        return int(standby.stand_by(asked, lambda look: interruptible(look.words, lambda: perform(look))))
+        return int(standby.stand_by(asked, lambda look: run_interruptible(look.words, lambda: perform_invocation(look))))
     if rest[:1] == ["--version"]:
         from gdbheapx import __version__
 
-        return say("gdbheapx %s\n" % __version__)
+        return print_text("gdbheapx %s\n" % __version__)
     if rest[:1] == ["gdbinit"]:
-        return startup(rest[1:])
+        return print_startup_path(rest[1:])
     if rest[:1] not in HELP:
         try:
             asked, rest = with_target(asked, rest)
         except Wrong as error:
-            return wrong(words, str(error), None, error.hint, error.choices)
+            return report_wrong_usage(words, str(error), None, error.hint, error.choices)
     has_target = asked.pid is not None or asked.core is not None or asked.snapshot is not None
     if rest[:1] in HELP or not (rest or has_target):
         return show_help(rest, bool(rest))
@@ -149,91 +149,91 @@ def dispatch(words: List[str]) -> int:
     from gdbheapx.errors import UsageError
 
     try:
-        understood = invocation.understand(asked, rest)
+        understood = invocation.understand_words(asked, rest)
     except UsageError as error:
-        return end(rest, error)
-    return render(understood, understood.renderer) if understood.renderer is not None else perform(understood)
+        return end_with_error(rest, error)
+    return render_invocation(understood, understood.renderer) if understood.renderer is not None else perform_invocation(understood)
 
 
-def startup(words: List[str]) -> int:
+def print_startup_path(words: List[str]) -> int:
     """`gdbinit`: the path of the file for gdb; with options, the line that has each gdb source it."""
     if not words:
-        return say(GDBINIT + "\n")
+        return print_text(GDBINIT + "\n")
     from gdbheapx import gdb_startup
     from gdbheapx.errors import HeapxError
 
     try:
-        return gdb_startup.run(words, GDBINIT, say)
+        return gdb_startup.run_startup(words, GDBINIT, print_text)
     except HeapxError as error:
-        return end((), error)
+        return end_with_error((), error)
 
 
-def render(invocation: "Invocation", renderer: str) -> int:
+def render_invocation(invocation: "Invocation", renderer: str) -> int:
     """Have something else made of what one look finds than the command's own answer."""
     from gdbheapx import addon_loader
     from gdbheapx.errors import HeapxError
     from gdbheapx.invocation import Dumps, Shell
 
-    def failed(error: "HeapxError", has_document: bool) -> int:
-        return end(() if has_document else invocation.words, error)
+    def fail_render(error: "HeapxError", has_document: bool) -> int:
+        return end_with_error(() if has_document else invocation.words, error)
 
     def read_crashes() -> Dumps:
-        from gdbheapx.inferior.live.crashed import accept, not_filled
+        from gdbheapx.inferior.live.crashed import accept_crash_connection, not_filled
         from gdbheapx.inferior.live.dumped import read_head
 
-        return Dumps(read_head, accept, not_filled)
+        return Dumps(read_head, accept_crash_connection, not_filled)
 
-    shell = Shell(lambda look: interruptible(look.words, lambda: perform(look)), say, fail, failed, read_crashes)
+    shell = Shell(lambda look: run_interruptible(look.words, lambda: perform_invocation(look)), print_text, print_error, fail_render, read_crashes)
     try:
         make = addon_loader.load_renderer(renderer, "%s --%s" % (invocation.command.name, renderer))
     except HeapxError as error:
-        return end(invocation.words, error)
+        return end_with_error(invocation.words, error)
     return make(invocation, shell)
 
 
-def perform(invocation: "Invocation") -> int:
+def perform_invocation(invocation: "Invocation") -> int:
     """Have the command answer: here, or where it takes one inside gdb."""
     asked, rest = invocation.asked, invocation.words
     if invocation.parsed.help is not None:
-        return here(invocation)
+        return run_here(invocation)
     if not invocation.has_target and invocation.command.needs_target:
         from gdbheapx.command import name_a_target
         from gdbheapx.problems import NO_TARGET
 
         name = invocation.command.name
-        return wrong(rest, "%s requires a process or a core" % name, NO_TARGET, name_a_target(name))
+        return report_wrong_usage(rest, "%s requires a process or a core" % name, NO_TARGET, name_a_target(name))
     if asked.snapshot is not None or invocation.command.repeats:
         if not invocation.command.repeats:
-            watch(invocation)
-        return here(invocation)
+            watch_invocation(invocation)
+        return run_here(invocation)
     named = named_gdb(asked.gdb)
     gdb = find_gdb(asked.gdb) if named is not None or invocation.needs_gdb else None
     if gdb is None and named not in (None, NO_GDB) and (invocation.has_target or asked.gdb):
         from gdbheapx.problems import GDB_MISSING
 
         next_step = "give the path of a gdb with --gdb PATH, or read without it: --gdb none"
-        return here(invocation, refusal("%s is not an executable file" % named, next_step, GDB_MISSING))
+        return run_here(invocation, make_error("%s is not an executable file" % named, next_step, GDB_MISSING))
     keeper = start_keeper() if asked.pid is not None and not os.environ.get(DUMPED) else None
     if gdb is None or asked.core is not None:
-        watch(invocation)
+        watch_invocation(invocation)
     refused = prepare_core(asked.core, invocation.options.max_seconds) if asked.core is not None else None
     if gdb is not None and refused is None and (invocation.has_target or invocation.command.tells_of_gdb):
         return run_gdb(gdb, invocation, keeper)
-    return here(invocation, refused)
+    return run_here(invocation, refused)
 
 
-def watch(invocation: "Invocation") -> None:
+def watch_invocation(invocation: "Invocation") -> None:
     """From now on a signal or --max-seconds ends this process, also where Python does not hear it."""
     from gdbheapx import kernel
     from gdbheapx.kernel.common import watchdog
 
-    def document(error: "HeapxError") -> str:
+    def error_document(error: "HeapxError") -> str:
         from gdbheapx import runner
 
         has_file = bool(getattr(invocation.options, "output", None))
-        return runner.failed(invocation.command.name, error) if invocation.options.json and not has_file else ""
+        return runner.envelope_of_command(invocation.command.name, error) if invocation.options.json and not has_file else ""
 
-    watchdog.start(kernel.loaded_library(), invocation.options.max_seconds, document)
+    watchdog.start_watching(kernel.loaded_library(), invocation.options.max_seconds, error_document)
 
 
 def start_keeper() -> "Optional[Keeper]":
@@ -241,31 +241,31 @@ def start_keeper() -> "Optional[Keeper]":
     from gdbheapx.inferior.live import keeper
 
     try:
-        return keeper.prepare()
+        return keeper.prepare_keeper()
     except OSError:  # it is tried again when it is needed, and the reason told
         return None
 
 
-def say(text: str) -> int:
+def print_text(text: str) -> int:
     """Write to standard output; the exit code."""
     try:
-        write(text)
+        write_output(text)
     except OSError as error:
-        fail("gdbheapx: cannot write to standard output: %s" % error.strerror)
+        print_error("gdbheapx: cannot write to standard output: %s" % error.strerror)
         return 1
     return 0
 
 
 def say_help(text: str) -> int:
     """The same, filled anew for a terminal."""
-    from gdbheapx.output import screen
+    from gdbheapx.output import screen_of
     from gdbheapx.report.text import reflow_help
 
-    shown = screen(1, os.environ)
-    return say(reflow_help(text, shown.width) if shown.wraps else text)
+    shown = screen_of(1, os.environ)
+    return print_text(reflow_help(text, shown.width) if shown.wraps else text)
 
 
-def write(text: str) -> None:
+def write_output(text: str) -> None:
     """Write to standard output. OSError where it cannot be written; nothing where the reader has seen enough."""
     left = os.fsencode(text)
     try:
@@ -275,7 +275,7 @@ def write(text: str) -> None:
         pass
 
 
-def fail(line: str) -> None:
+def print_error(line: str) -> None:
     """One line of an error."""
     try:
         os.write(2, os.fsencode(line) + b"\n")
@@ -283,44 +283,44 @@ def fail(line: str) -> None:
         pass  # nobody can be told; the exit code stays
 
 
-def refusal(cause: str, hint: Optional[str], code: "Code") -> "HeapxError":
+def make_error(cause: str, hint: Optional[str], code: "ProblemCode") -> "HeapxError":
     """An error, whose class is imported only now."""
     from gdbheapx.errors import HeapxError
 
     return HeapxError(cause, hint, code=code)
 
 
-def end(words: Sequence[str], error: "HeapxError") -> int:
+def end_with_error(words: Sequence[str], error: "HeapxError") -> int:
     """Tell the error of a command line that ends before its command runs: one line and, with --json, the envelope. Its exit code."""
     from gdbheapx import place, runner
 
     try:
-        asked, rest = split(words)
+        asked, rest = split_words(words)
         error.write(place.of_options(asked.of_target()).line)
     except Wrong:
         rest = list(words)
-    fail("gdbheapx: " + runner.error_line(error))
+    print_error("gdbheapx: " + runner.error_line(error))
     try:
-        write(runner.failure(rest, error))
+        write_output(runner.envelope_of_words(rest, error))
     except OSError:
         pass  # the line and the exit code are left
     return error.exit_code
 
 
-def wrong(
-    words: Sequence[str], line: str, code: Optional["Code"] = None, hint: Optional[str] = None, choices: Sequence[str] = ()
+def report_wrong_usage(
+    words: Sequence[str], line: str, code: Optional["ProblemCode"] = None, hint: Optional[str] = None, choices: Sequence[str] = ()
 ) -> int:
     """Wrong usage: exit code 2. `choices`: lines below it."""
     from gdbheapx.errors import UsageError
     from gdbheapx.report.text import escape_line
 
-    ended = end(words, UsageError(line, hint or "try: gdbheapx --help", code=code))
+    ended = end_with_error(words, UsageError(line, hint or "try: gdbheapx --help", code=code))
     for choice in choices:
-        fail(escape_line(choice))
+        print_error(escape_line(choice))
     return ended
 
 
-def here(invocation: "Invocation", refused: Optional["HeapxError"] = None) -> int:
+def run_here(invocation: "Invocation", refused: Optional["HeapxError"] = None) -> int:
     """Run the command in this process, without gdb; where it is refused, it ends with that."""
     import gc
 
@@ -331,9 +331,9 @@ def here(invocation: "Invocation", refused: Optional["HeapxError"] = None) -> in
         from gdbheapx.own_memory import limit_look
 
         limit_look()
-    ended = direct.run(invocation, fail, refused)
+    ended = direct.run_direct(invocation, print_error, refused)
     if ended.line is not None:
-        fail("gdbheapx: " + ended.line)
+        print_error("gdbheapx: " + ended.line)
     if invocation.asked.pid is not None:
         end_keeper()
     os._exit(ended.code)  # what could not be written is told; the interpreter would try again, and complain aloud
@@ -343,7 +343,7 @@ def end_keeper() -> None:
     """Nothing is held any more."""
     from gdbheapx.inferior.live import keeper
 
-    keeper.end()
+    keeper.end_current_keeper()
 
 
 def show_help(rest: Sequence[str], asked_for: bool) -> int:
@@ -355,10 +355,10 @@ def show_help(rest: Sequence[str], asked_for: bool) -> int:
     try:
         text = help_pages.asked_for(names, help_pages.SHELL, "--help-all" in rest)
     except UsageError as error:
-        return end(rest, error)
+        return end_with_error(rest, error)
     if asked_for:
         return say_help(text)
-    fail(text.rstrip("\n"))
+    print_error(text.rstrip("\n"))
     return 2
 
 

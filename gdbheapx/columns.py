@@ -18,7 +18,7 @@ ALWAYS, IF_ANY, IF_KNOWN, NEVER = "always", "where any row has some", "where any
 """When text has the column. JSON always has the field."""
 
 
-class Unlike(NamedTuple):
+class ShownUnlike(NamedTuple):
     """Text has the column where its sum differs from that of another."""
 
     field: str
@@ -32,7 +32,7 @@ class Column(NamedTuple):
     unit: str = COUNT
     sums: Optional[str] = None
     """ADD or LARGEST; None: there is no sum."""
-    shown: Union[str, Unlike] = ALWAYS
+    shown: Union[str, ShownUnlike] = ALWAYS
     field: str = ""
     """Filled in by columns_of()."""
     goes: int = 0
@@ -40,7 +40,7 @@ class Column(NamedTuple):
     last, and the first column stays."""
 
 
-def hidden(sums: Optional[str] = None) -> Column:
+def hidden_column(sums: Optional[str] = None) -> Column:
     """A figure that only JSON has."""
     return Column("", COUNT, sums, NEVER)
 
@@ -56,7 +56,7 @@ def columns_of(record: Any) -> Tuple[Column, ...]:
     return tuple(columns)
 
 
-def add(values: Iterable[Optional[int]]) -> Optional[int]:
+def add_values(values: Iterable[Optional[int]]) -> Optional[int]:
     """The sum; None if any value is None."""
     total = 0
     for value in values:
@@ -66,7 +66,7 @@ def add(values: Iterable[Optional[int]]) -> Optional[int]:
     return total
 
 
-def sums(record: Any, rows: Sequence[Any], must_exist: bool = False) -> Dict[str, Optional[int]]:
+def sum_columns(record: Any, rows: Sequence[Any], must_exist: bool = False) -> Dict[str, Optional[int]]:
     """The sums of all columns that add up, by field; `must_exist`: without a row they are unknown, as there is always one."""
     totals: Dict[str, Optional[int]] = {}
     for column in columns_of(record):
@@ -77,7 +77,7 @@ def sums(record: Any, rows: Sequence[Any], must_exist: bool = False) -> Dict[str
     return totals
 
 
-class Table(NamedTuple):
+class ColumnsTable(NamedTuple):
     """A table that describes itself; the rows are records or mappings with the columns' fields."""
 
     columns: Sequence[Column]
@@ -90,32 +90,32 @@ class Table(NamedTuple):
         return [column for column in self.columns if self._is_shown(column)]
 
     def _is_shown(self, column: Column) -> bool:
-        if isinstance(column.shown, Unlike):
+        if isinstance(column.shown, ShownUnlike):
             if self.total is None:
-                return any(value(row, column.field) != value(row, column.shown.field) for row in self.rows)
+                return any(field_value(row, column.field) != field_value(row, column.shown.field) for row in self.rows)
             return bool(self.total.get(column.field) != self.total.get(column.shown.field))
         if column.shown == IF_ANY:
-            return any(value(row, column.field) for row in self.rows) or bool(self.total and self.total.get(column.field))
+            return any(field_value(row, column.field) for row in self.rows) or bool(self.total and self.total.get(column.field))
         if column.shown == IF_KNOWN:
-            return any(value(row, column.field) is not None for row in self.rows)
+            return any(field_value(row, column.field) is not None for row in self.rows)
         return column.shown == ALWAYS
 
 
-def value(row: Any, field: str) -> Any:
+def field_value(row: Any, field: str) -> Any:
     """Return one field of a record or mapping."""
     return row.get(field) if isinstance(row, Mapping) else getattr(row, field)
 
 
-def cell(column: Column, content: Any, plain: bool) -> str:
+def format_cell(column: Column, content: Any, plain: bool) -> str:
     """Return the text of a cell; text values stay as they are."""
     if isinstance(content, str):
         return units.plain_form(content) if plain else content
     if column.unit == PLAIN:
         return "-" if content is None else str(content)
     if column.unit == BYTES:
-        return units.size(content, plain)
+        return units.format_size(content, plain)
     if column.unit == DECAY:
-        return units.milliseconds(content)
+        return units.format_milliseconds(content)
     if column.unit == LATE:
         return "-" if content is None else "%.0f ms" % content if content else "no"
     if column.unit == INTERVAL:
@@ -123,5 +123,5 @@ def cell(column: Column, content: Any, plain: bool) -> str:
     if column.unit == PERCENT:
         return units.UNKNOWN if content is None else "%.1f" % content
     if column.unit == TEXT:
-        return units.identifier(content)
-    return units.number(content, plain)
+        return units.format_identifier(content)
+    return units.format_number(content, plain)

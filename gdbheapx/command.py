@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 from gdbheapx import addon_loader
 from gdbheapx.catalogue import ALIASES, file_of
 from gdbheapx.errors import Unevaluated, UsageError
-from gdbheapx.hints import Write, about, alone, quoted, run
+from gdbheapx.hints import Write, hint_about, hint_run, quote_word, write_alone
 from gdbheapx.session import Session
 from gdbheapx.stops import READ_STOP_S, Reads
 
@@ -50,24 +50,24 @@ class Argument(NamedTuple):
     options: Dict[str, Any]
 
 
-def argument(*flags: str, **options: Any) -> Argument:
+def declare_argument(*flags: str, **options: Any) -> Argument:
     """An option as argparse's add_argument takes it; `help` is demanded."""
     if not options.get("help"):
         raise ValueError("argument %s needs help" % (flags,))
     return Argument(flags, options)
 
 
-NAMES = (argument("--no-names", action="store_true", help="without paths: names and keys of the program's own objects are data"),)
+NAMES = (declare_argument("--no-names", action="store_true", help="without paths: names and keys of the program's own objects are data"),)
 """Of commands that tell how the program itself gets to a block."""
 SHORT_STOP = (
-    argument(
+    declare_argument(
         "--short-stop",
         action="store_true",
         help="copy a live process while it runs: a stop of milliseconds; makes two system calls in it",
     ),
-    argument("--accept-thp-split", action="store_true", help="with --short-stop, although huge pages may become small ones"),
-    argument("--accept-mark-loss", action="store_true", help="with --short-stop, although CRIU may wait for marks of writes"),
-    argument("--yes", action="store_true", help="with --short-stop: do not ask for confirmation"),
+    declare_argument("--accept-thp-split", action="store_true", help="with --short-stop, although huge pages may become small ones"),
+    declare_argument("--accept-mark-loss", action="store_true", help="with --short-stop, although CRIU may wait for marks of writes"),
+    declare_argument("--yes", action="store_true", help="with --short-stop: do not ask for confirmation"),
 )
 """Of a command that a process is copied for."""
 
@@ -89,13 +89,13 @@ class JsonLines(NamedTuple):
     """Encoded JSON values, one each."""
 
 
-class Answer(NamedTuple):
+class CommandAnswer(NamedTuple):
     """Result of a command, as text and as JSON; neither is made before it is needed."""
 
     data: Callable[[], Any]
     """Gives the `data` member of the envelope: dicts, lists, records of model.py. A JsonLines value is streamed; a dict value that is
     callable is called when its turn comes, after whatever stands before it was written."""
-    text: Callable[["Style"], Iterable[str]]
+    text: Callable[["TextStyle"], Iterable[str]]
     """Gives the lines of the text form, lazily."""
     finding: bool = False
     """Exit code 3."""
@@ -109,7 +109,7 @@ class Answer(NamedTuple):
     """With `document`: the text comes in pieces of the file, not in lines. They are written as they are: what makes them escapes names."""
     record: Optional[Callable[[], Any]] = None
     """Gives what was found as the record that both forms are made from; None: `data` is that."""
-    ends: Optional[Callable[["Style", int], Iterable[str]]] = None
+    ends: Optional[Callable[["TextStyle", int], Iterable[str]]] = None
     """Gives lines for the very end of the text, behind what could not be read; with how many lines there are before."""
     tells_pause: bool = False
     """The text says itself how long the process was paused."""
@@ -121,7 +121,7 @@ class Answer(NamedTuple):
         return self.data() if self.record is None else self.record()
 
 
-class Style(NamedTuple):
+class TextStyle(NamedTuple):
     """Settings of text output."""
 
     plain_bytes: bool
@@ -133,7 +133,7 @@ class Style(NamedTuple):
     """Texts in tables are shortened to fit: on a terminal, but never for a program that reads them."""
     wraps: bool = False
     """Sentences take several lines of that width: on a terminal."""
-    command_line: Write = alone
+    command_line: Write = write_alone
     """Writes a command that a text names, for the place where it is read."""
     module_names: Callable[[], Mapping[str, str]] = dict
     """By build-id what modules are called, for classes without a name; asked where a text has one."""
@@ -144,7 +144,7 @@ class Command(NamedTuple):
 
     name: str
     arguments: Tuple[Argument, ...]
-    run: Callable[[Session, Options], Answer]
+    run: Callable[[Session, Options], CommandAnswer]
     help: str
     """What --help shows; its first line is the summary."""
     slow: bool
@@ -181,7 +181,7 @@ class Command(NamedTuple):
 COMMANDS: Dict[str, Command] = {}
 
 
-def command(
+def declare_command(
     name: str,
     arguments: Sequence[Argument] = (),
     slow: bool = True,
@@ -199,13 +199,13 @@ def command(
     in_shell: bool = False,
     live: bool = False,
     settle: Optional[Callable[[Session, Options], None]] = None,
-) -> Callable[[Callable[[Session, Options], Answer]], Callable[[Session, Options], Answer]]:
+) -> Callable[[Callable[[Session, Options], CommandAnswer]], Callable[[Session, Options], CommandAnswer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options.
 
     `help` is not its docstring: with PYTHONOPTIMIZE=2, as in many images, nothing has one.
     """
 
-    def declare(run: Callable[[Session, Options], Answer]) -> Callable[[Session, Options], Answer]:
+    def declare(run: Callable[[Session, Options], CommandAnswer]) -> Callable[[Session, Options], CommandAnswer]:
         if not help:
             raise ValueError("command %s needs help" % name)
         what = (lambda options: reads) if isinstance(reads, Reads) else reads
@@ -232,14 +232,14 @@ def command(
         declared = COMMANDS[name] = Command(name, *known)
         for older, (newer, given) in ALIASES.items():
             if newer == name:
-                left = tuple(one for one in declared.arguments if dest(one) not in given)
+                left = tuple(one for one in declared.arguments if option_name(one) not in given)
                 COMMANDS[older] = declared._replace(name=older, arguments=left, given=given)
         return run
 
     return declare
 
 
-def dest(given: Argument) -> str:
+def option_name(given: Argument) -> str:
     """The name that the option has among those that were parsed."""
     long = next((flag for flag in given.flags if flag.startswith("--")), given.flags[0])
     return str(given.options.get("dest") or long.lstrip("-").replace("-", "_"))
@@ -250,11 +250,11 @@ def full_help(declared: Command) -> str:
     from gdbheapx import allocators
 
     older = [name for name, (newer, _) in ALIASES.items() if newer == declared.name]
-    more = "\n".join(text.rstrip("\n") for name in (declared.name, *older) for text in allocators.paragraphs(name))
+    more = "\n".join(text.rstrip("\n") for name in (declared.name, *older) for text in allocators.help_paragraphs(name))
     return "%s\n%s" % (declared.help.rstrip("\n"), "\n%s\n" % more if more else "")
 
 
-def names() -> List[str]:
+def command_names() -> List[str]:
     """Declared commands, sorted, without older names."""
     return sorted(name for name in COMMANDS if name not in ALIASES)
 
@@ -264,7 +264,7 @@ def is_command(name: str) -> bool:
     return file_of(name) in core_commands() or addon_loader.addon_of_command(file_of(name)) is not None
 
 
-def find(name: str) -> Optional[Command]:
+def find_command(name: str) -> Optional[Command]:
     """The command of that name."""
     return COMMANDS.get(name)
 
@@ -315,7 +315,7 @@ def core_commands() -> List[str]:
     return sorted(file[:-3] for file in files if file.endswith(".py") and file != "__init__.py")
 
 
-class Words(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """The options of one command. It raises instead of ending the process."""
 
     def __init__(self, command: Command, program: str) -> None:
@@ -333,23 +333,23 @@ class Words(argparse.ArgumentParser):
 
 def parser_of(command: Command, program: str, with_expressions: bool = False) -> argparse.ArgumentParser:
     """The parser of one command; `program` is `heapx` or `gdbheapx`. `with_expressions`: an address is left as it was typed, in words."""
-    parser = Words(command, program)
+    parser = CommandParser(command, program)
     for given in command.arguments:
         parser.add_argument(*given.flags, **({**given.options, **_as_typed(given)} if with_expressions else given.options))
-    for given in common(command):
+    for given in add_common_options(command):
         parser.add_argument(*given.flags, **given.options)
     parser.set_defaults(**command.given)
     return parser
 
 
-def common(command: Command) -> List[Argument]:
+def add_common_options(command: Command) -> List[Argument]:
     """The options of every command, without what the command takes for itself."""
     taken = {flag for given in command.arguments for flag in given.flags}
     left = [(tuple(flag for flag in flags if flag not in taken), options) for flags, options in COMMON]
     return [Argument(flags, options) for flags, options in left if flags]
 
 
-def seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """A number of seconds, 0 or more."""
     value = float(text)
     if not 0 <= value < 1e9:
@@ -359,20 +359,20 @@ def seconds(text: str) -> float:
 
 def some_seconds(text: str) -> float:
     """A number of seconds, more than 0."""
-    value = seconds(text)
+    value = parse_seconds(text)
     if not value:
         raise ValueError(text)
     return value
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """Parse a number of things: 0 or more."""
     if not COUNT.fullmatch(text.strip()):
         raise argparse.ArgumentTypeError("%s is not a number of 0 or more" % text)
     return int(text)
 
 
-def address(text: str) -> int:
+def parse_address(text: str) -> int:
     """An address: hex with 0x, or decimal."""
     match = ADDRESS.fullmatch(text.strip())
     value = int(match.group(), 16 if match.group()[:2] in ("0x", "0X") else 10) if match is not None else 1 << 64
@@ -383,15 +383,15 @@ def address(text: str) -> int:
 
 def address_or_name(text: str) -> Union[int, str]:
     """An address, or the name of a variable, which begins with no digit."""
-    return address(text) if text[:1].isdigit() else text
+    return parse_address(text) if text[:1].isdigit() else text
 
 
 def address_or_printed(text: str) -> Union[int, str]:
     """An address, or what an answer calls a block or an owner; in gdb an expression that has a value comes before such names."""
-    return address(text) if text[:1].isdigit() or text[:1] in ("$", "-") else text
+    return parse_address(text) if text[:1].isdigit() or text[:1] in ("$", "-") else text
 
 
-ADDRESSES = (address, address_or_name, address_or_printed)
+ADDRESSES = (parse_address, address_or_name, address_or_printed)
 
 
 def drop_tags(declared: Command, options: Options, ignored_bits: int) -> None:
@@ -410,7 +410,7 @@ def _as_typed(given: Argument) -> Dict[str, Any]:
     return {"type": str} if given.flags[0].startswith("-") else {"type": str, "nargs": "+"}
 
 
-def _evaluate(declared: Command, options: Options, evaluate: Evaluate) -> None:
+def _evaluate_addresses(declared: Command, options: Options, evaluate: Evaluate) -> None:
     """Make addresses of the expressions among the options."""
     for given in declared.arguments:
         kind, name = given.options.get("type"), given.flags[0].lstrip("-").replace("-", "_")
@@ -419,8 +419,8 @@ def _evaluate(declared: Command, options: Options, evaluate: Evaluate) -> None:
             continue
         text = value if isinstance(value, str) else " ".join(value)
         if ADDRESS.fullmatch(text):
-            setattr(options, name, address(text))
-        elif kind is address or text[0].isdigit() or text[0] in "&*(":
+            setattr(options, name, parse_address(text))
+        elif kind is parse_address or text[0].isdigit() or text[0] in "&*(":
             setattr(options, name, evaluate(text))
         elif text[0] == "$" or "->" in text or kind is address_or_printed:
             try:
@@ -429,7 +429,7 @@ def _evaluate(declared: Command, options: Options, evaluate: Evaluate) -> None:
                 setattr(options, name, Unevaluated.of(text, error))
 
 
-def size(text: str) -> int:
+def parse_size(text: str) -> int:
     """A number of bytes: decimal, hex with 0x, or with K, M, G or T behind it, which are powers of 1024 (`64K`, `64KiB`)."""
     match = SIZE.fullmatch(text.strip())
     if match is None:
@@ -448,7 +448,7 @@ def column_of(record: Callable[[], Any]) -> Callable[[str], str]:
         names = {field.replace("_bytes", ""): field for field in fields.values()}
         names.update({field: field for field in fields.values()}, **fields)
         if text not in names:
-            hint = _meant(text, list(names)) or "they are: %s" % ", ".join(fields)
+            hint = _suggest_name(text, list(names)) or "they are: %s" % ", ".join(fields)
             raise argparse.ArgumentTypeError("no column is called %s: %s" % (text, hint))
         return names[text]
 
@@ -468,7 +468,7 @@ COMMON: Sequence[Any] = (
             "help": "colours of headings, warnings, damage; auto: on a terminal, unless NO_COLOR is set",
         },
     ),
-    (("--max-seconds",), {"metavar": "N", "type": seconds, "help": "stop the walk after N seconds; the answer is then partial"}),
+    (("--max-seconds",), {"metavar": "N", "type": parse_seconds, "help": "stop the walk after N seconds; the answer is then partial"}),
     (
         ("--max-stop",),
         {
@@ -497,7 +497,7 @@ ADVANCED = ("--max-stop", "--read-swap", "--traceback")
 """Of these, what says how a process is read."""
 
 
-class Parsed(NamedTuple):
+class ParsedCommand(NamedTuple):
     """A command line that was understood."""
 
     command: Command
@@ -506,7 +506,7 @@ class Parsed(NamedTuple):
     """The help text, if that was asked for; the command is not to be run then."""
 
 
-def wants(words: Sequence[str], *flags: str) -> bool:
+def has_flag(words: Sequence[str], *flags: str) -> bool:
     """True if one of the flags stands among the words before `--`, or what else ENDS them."""
     end = next((place for place, word in enumerate(words) if word in ENDS), len(words))
     return any(word in flags for word in words[:end])
@@ -521,7 +521,7 @@ MOST_SHORT, NEAR = 3, 0.75
 """A beginning of a name that is longer than this was meant for it, or a word with so much of it."""
 
 
-def _meant(word: str, known: Sequence[str]) -> Optional[str]:
+def _suggest_name(word: str, known: Sequence[str]) -> Optional[str]:
     """A question about the nearest of them; None where none is near."""
     from difflib import get_close_matches
 
@@ -536,7 +536,7 @@ def name_a_target(words: str) -> str:
 
 def words_without(words: Sequence[str], unknown: Sequence[str]) -> List[str]:
     """The words that were understood."""
-    return [quoted(word) for word in words if word not in unknown]
+    return [quote_word(word) for word in words if word not in unknown]
 
 
 def no_such_command(name: str) -> UsageError:
@@ -544,39 +544,39 @@ def no_such_command(name: str) -> UsageError:
     missing = addon_loader.missing_command(name, file_of(name))
     if missing is not None:
         return missing
-    meant = "did you mean: %s" % about("process", name, DEFAULT) if name.isdigit() else _meant(name, names())
-    return UsageError("no such command: %s" % name, meant or "the commands are: %s" % ", ".join(names()))
+    meant = "did you mean: %s" % hint_about("process", name, DEFAULT) if name.isdigit() else _suggest_name(name, command_names())
+    return UsageError("no such command: %s" % name, meant or "the commands are: %s" % ", ".join(command_names()))
 
 
-def parse(words: Sequence[str], program: str, evaluate: Optional[Evaluate] = None) -> Parsed:
+def parse_command(words: Sequence[str], program: str, evaluate: Optional[Evaluate] = None) -> ParsedCommand:
     """The command and its options; no words at all are those of DEFAULT. UsageError if it cannot be understood. `evaluate`: an address may
     be an expression."""
     rest: List[str] = list(words)
     name = name_in(rest)
     del rest[: rest[:1] == [name]]
-    command = find(name)
+    command = find_command(name)
     if command is None:
         raise no_such_command(name)
     parser = parser_of(command, program)
-    if wants(rest, "-h", "--help", "--help-all"):
+    if has_flag(rest, "-h", "--help", "--help-all"):
         from gdbheapx import help_pages
 
-        return Parsed(command, None, help_pages.of_command(command, program, wants(rest, "--help-all")))
+        return ParsedCommand(command, None, help_pages.of_command(command, program, has_flag(rest, "--help-all")))
     if evaluate is not None:
         parser = parser_of(command, program, with_expressions=True)
     try:
         options, unknown = parser.parse_known_args(rest)
         if unknown:
             flags = [flag for action in parser._actions for flag in action.option_strings]
-            hint = _meant(unknown[0].partition("=")[0], flags) or "try: " + run(name + " --help")
+            hint = _suggest_name(unknown[0].partition("=")[0], flags) or "try: " + hint_run(name + " --help")
             if unknown[0].isdigit() and command.needs_target:
-                hint = "to ask process %s: %s" % (unknown[0], about("process", unknown[0], " ".join([name, *words_without(rest, unknown)])))
+                hint = "to ask process %s: %s" % (unknown[0], hint_about("process", unknown[0], " ".join([name, *words_without(rest, unknown)])))
             raise UsageError("%s: unrecognized arguments: %s" % (name, " ".join(unknown)), hint)
         if evaluate is not None:
-            _evaluate(command, options, evaluate)
-        return Parsed(command, options, None)
+            _evaluate_addresses(command, options, evaluate)
+        return ParsedCommand(command, options, None)
     except UsageError as error:
-        meant = next((word for word in rest if find(word) is not None), None) if name not in words[:1] else None
+        meant = next((word for word in rest if find_command(word) is not None), None) if name not in words[:1] else None
         if meant is None:
             raise
         raise UsageError("options of %s stand behind its name (%s)" % (meant, error.message), "try: %s %s --help" % (program, meant))

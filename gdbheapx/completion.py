@@ -17,28 +17,28 @@ Lookup = Callable[[str], Sequence[str]]
 """Gives the values of --allocator or --arena in what is looked at."""
 
 
-def complete(declared: Command, text: str, lookup: Lookup) -> Completion:
+def complete_word(declared: Command, text: str, lookup: Lookup) -> Completion:
     """Return the possible completions of the last word of `text`, the words after the command's name."""
     words = text.split(" ")
     last, before = words[-1], [word for word in words[:-1] if word]
-    options = _options(declared)
+    options = _complete_options(declared)
     name, equals, value = last.partition("=")
     if equals and name in options and _takes_value(options[name]):
-        found = _values(name, options[name], lookup)
-        found = _files(value) if found == FILE else found
+        found = _complete_values(name, options[name], lookup)
+        found = _complete_files(value) if found == FILE else found
         return found if isinstance(found, str) else ["%s=%s" % (name, word) for word in found if word.startswith(value)]
     if before and before[-1] in options and _takes_value(options[before[-1]]):
-        found = _values(before[-1], options[before[-1]], lookup)
+        found = _complete_values(before[-1], options[before[-1]], lookup)
     elif last.startswith("-"):
         found = [flag for flag in options if flag.startswith("--")]
     else:
-        found = _positional(declared, before, options, lookup)
+        found = _complete_positional(declared, before, options, lookup)
     if found == FILE and before:  # gdb takes all that was typed for one name
-        return _files(last)
+        return _complete_files(last)
     return found if isinstance(found, str) else [word for word in found if word.startswith(last)]
 
 
-def _files(begun: str) -> List[str]:
+def _complete_files(begun: str) -> List[str]:
     """Paths that begin so, folders with a slash."""
     folder, name = os.path.split(begun)
     try:
@@ -49,7 +49,7 @@ def _files(begun: str) -> List[str]:
     return [path + "/" if os.path.isdir(os.path.expanduser(path)) else path for path in known[:MOST_FILES]]
 
 
-def _options(declared: Command) -> Dict[str, Argument]:
+def _complete_options(declared: Command) -> Dict[str, Argument]:
     """Every flag of the command with what it stands for; its own before those of every command."""
     common = [Argument(flags, options) for flags, options in COMMON]
     made: Dict[str, Argument] = {}
@@ -64,7 +64,7 @@ def _takes_value(given: Argument) -> bool:
     return given.options.get("action") not in ("store_true", "store_const", Switch)
 
 
-def _values(flag: str, given: Argument, lookup: Lookup) -> Completion:
+def _complete_values(flag: str, given: Argument, lookup: Lookup) -> Completion:
     if given.options.get("choices"):
         return list(given.options["choices"])
     if flag in (ALLOCATOR, ARENA):
@@ -74,7 +74,7 @@ def _values(flag: str, given: Argument, lookup: Lookup) -> Completion:
     return FILE if given.options.get("metavar") in FILES else []
 
 
-def _positional(declared: Command, before: Sequence[str], options: Mapping[str, Argument], lookup: Lookup) -> Completion:
+def _complete_positional(declared: Command, before: Sequence[str], options: Mapping[str, Argument], lookup: Lookup) -> Completion:
     places: List[Any] = [given for given in declared.arguments if not given.flags[0].startswith("-")]
     if not places:
         return []
@@ -82,7 +82,7 @@ def _positional(declared: Command, before: Sequence[str], options: Mapping[str, 
     given = places[min(len(values), len(places) - 1)]
     if len(values) >= len(places) and given.options.get("nargs") != "+" and given.options.get("type") not in ADDRESSES:
         return []
-    return _values("", given, lookup)
+    return _complete_values("", given, lookup)
 
 
 def _is_valued(word: str, options: Mapping[str, Argument]) -> bool:

@@ -40,21 +40,21 @@ class Copying:
         is_served = (use.mapping.start for use in uses if use.mapping.shared and is_fuse(use.filesystem))
         self._devices = {*(use.mapping.start for use in uses if is_device(use)), *is_served}
         self._closed = {use.mapping.start for use in uses if not use.mapping.readable and (use.resident_bytes or use.swapped_bytes)}
-        return self._copy.prepare(self._ranges(target))
+        return self._copy.prepare(self._list_ranges(target))
 
     def take(self, target: Any) -> Optional[int]:
         """Copy it, and let it run on. None: all of it; else the address from which on there was no time: take() goes on with what is left,
         once it is stopped again."""
-        source, ranges = self._kernel.open_apart(target.bulk_source()), self._ranges(target)
+        source, ranges = self._kernel.open_apart(target.bulk_source()), self._list_ranges(target)
 
-        def take() -> None:
+        def take_copy() -> None:
             if self.is_followed:
                 self.left = self._copy.last(ranges, source, target.still.until)
                 target.dirty_pages = self._dirty_pages()
                 return
             self.left = self._copy.take(ranges, source, target.still.until, self.left or 0)
 
-        target.keep(self._copy, take)
+        target.keep(self._copy, take_copy)
         return self.left
 
     def run_along(self, target: Any, ranges: Sequence[Tuple[int, int]]) -> None:
@@ -72,11 +72,11 @@ class Copying:
         """Instead of target.stop() and take(): both in one go, as short as can be. None: that is not possible now, and it runs; else what
         stop() tells."""
 
-        def ranges(maps: bytes) -> List[CopiedRange]:
+        def ranges_of_maps(maps: bytes) -> List[CopiedRange]:
             return copied_ranges(procfs.parse_maps(os.fsdecode(maps)), self._devices, self._closed)
 
         maps, began_s = os.fsencode(target.maps_text()), time.monotonic()
-        held = hold.take(self._copy, self._source, maps, ranges(maps), ranges)
+        held = hold.take(self._copy, self._source, maps, ranges_of_maps(maps), ranges_of_maps)
         self.left = None if held is None else held.left
         if held is None:
             target.was_stopped((time.monotonic() - began_s) * 1000)  # at most
@@ -87,7 +87,7 @@ class Copying:
     def _dirty_pages(self) -> int:
         return (self._copy.taken.copied_bytes + self._copy.taken.unread_bytes) // mmap.PAGESIZE
 
-    def _ranges(self, target: Target) -> List[CopiedRange]:
+    def _list_ranges(self, target: Target) -> List[CopiedRange]:
         return copied_ranges(target.mappings(), self._devices, self._closed)
 
 

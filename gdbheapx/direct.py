@@ -16,7 +16,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.source import CoreSource, TargetSource
 from gdbheapx.inferior.target import DEBUG_DIRECTORY, ElfTarget
-from gdbheapx.invocation import DUMPED, GLOBALS, UNPACKED, GlobalOptions, Invocation, pack, unpack
+from gdbheapx.invocation import DUMPED, GLOBALS, UNPACKED, GlobalOptions, Invocation, pack_words, unpack_words
 from gdbheapx.problems import FILE_NOT_FOUND, FILE_UNREADABLE, GDB_MISSING, WRONG_FILE
 
 
@@ -41,7 +41,7 @@ def open_source(asked: GlobalOptions) -> TargetSource:
 
         procfs.check_alive(asked.pid or 0)
         return LiveSource(asked.pid or 0, sysroot, program)
-    unpacked = unpack(os.environ.pop(UNPACKED, ""))
+    unpacked = unpack_words(os.environ.pop(UNPACKED, ""))
     if not unpacked:
         return CoreSource(asked.core, program, sysroot)
     from gdbheapx.snapshot.file import hide_secrets
@@ -66,10 +66,10 @@ def debug_directories(asked: GlobalOptions) -> List[str]:
     return [] if asked.no_debug_info else [os.path.abspath(directory) for directory in asked.debug_dirs]
 
 
-def run(invocation: Invocation, fail: Callable[[str], None], refusal: Optional[HeapxError] = None) -> runner.Ended:
+def run_direct(invocation: Invocation, fail: Callable[[str], None], refusal: Optional[HeapxError] = None) -> runner.CommandEnd:
     """Run the command without gdb; with a refusal it ends with that."""
     asked = invocation.asked
-    os.environ[GLOBALS] = pack(asked.words())  # for processes of this tool that a command may start
+    os.environ[GLOBALS] = pack_words(asked.words())  # for processes of this tool that a command may start
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # whoever started this may have had it ignored: threads are waited for
 
     def open_target() -> Optional[Target]:
@@ -78,10 +78,10 @@ def run(invocation: Invocation, fail: Callable[[str], None], refusal: Optional[H
         return open_any(asked)
 
     out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
-    shown = output.screen(1, os.environ)
+    shown = output.screen_of(1, os.environ)
     options = asked.of_target()
-    host = runner.Host("gdbheapx", out.write, fail, open_target, settings(asked), out.flush, None, None, shown, None, refusal, options)
-    return runner.perform(invocation.parsed, host)
+    host = runner.Host("gdbheapx", out.write, fail, open_target, debug_settings(asked), out.flush, None, None, shown, None, refusal, options)
+    return runner.run_parsed(invocation.parsed, host)
 
 
 def open_any(asked: GlobalOptions) -> Optional[Target]:
@@ -93,7 +93,7 @@ def open_any(asked: GlobalOptions) -> Optional[Target]:
     return open_alone(asked) if asked.pid is not None or asked.core is not None else None
 
 
-def settings(asked: GlobalOptions) -> runner.Settings:
+def debug_settings(asked: GlobalOptions) -> runner.Settings:
     """Return where debug files are looked for."""
     return runner.Settings(debug_directories=asked.debug_dirs)
 

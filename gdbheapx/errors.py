@@ -3,17 +3,17 @@
 from typing import Any, Dict, Optional
 
 from gdbheapx import hints
-from gdbheapx.problems import BUSY, CUT, INTERRUPTED, MEMORY_UNREADABLE, NO_ANSWER, REFUSED, USAGE, Code
+from gdbheapx.problems import BUSY, CUT, INTERRUPTED, MEMORY_UNREADABLE, NO_ANSWER, REFUSED, USAGE, ProblemCode
 
 
 class HeapxError(Exception):
     """A cause in one sentence, with the next step in `hint` and the address concerned, if there is one."""
 
     exit_code = 1
-    code: Code = NO_ANSWER
+    code: ProblemCode = NO_ANSWER
     """In `error` of JSON; in `problems` where the rest of an answer stands."""
 
-    def __init__(self, message: str, hint: Optional[str] = None, address: Optional[int] = None, code: Optional[Code] = None) -> None:
+    def __init__(self, message: str, hint: Optional[str] = None, address: Optional[int] = None, code: Optional[ProblemCode] = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -23,25 +23,25 @@ class HeapxError(Exception):
     def line(self) -> str:
         """The error as the one line that is shown: cause, then next step."""
         cause = self.message.rstrip(".")
-        return hints.whole("%s; %s" % (cause, self.hint) if self.hint else cause)
+        return hints.write_commands("%s; %s" % (cause, self.hint) if self.hint else cause)
 
     def write(self, line: hints.Write) -> None:
         """Have the commands that it names written for where it is read."""
-        self.message, self.hint = hints.whole(self.message, line), None if self.hint is None else hints.whole(self.hint, line)
+        self.message, self.hint = hints.write_commands(self.message, line), None if self.hint is None else hints.write_commands(self.hint, line)
         self.args = (self.message,)
 
     def document(self) -> Dict[str, Optional[str]]:
         """The member `error` of JSON."""
-        return {"code": self.code, "message": hints.whole(self.message.rstrip(".")), "hint": self.hint and hints.whole(self.hint)}
+        return {"code": self.code, "message": hints.write_commands(self.message.rstrip(".")), "hint": self.hint and hints.write_commands(self.hint)}
 
 
-def said(document: Any) -> Optional[HeapxError]:
+def error_of_document(document: Any) -> Optional[HeapxError]:
     """The error in a document of another run of the tool; None where there is none."""
     error = document.get("error") if isinstance(document, dict) else None
     if not isinstance(error, dict) or not all(isinstance(error.get(name), str) for name in ("code", "message")):
         return None
     hint = error.get("hint")
-    return HeapxError(error["message"], hint if isinstance(hint, str) else None, code=Code.of(error["code"]))
+    return HeapxError(error["message"], hint if isinstance(hint, str) else None, code=ProblemCode.of(error["code"]))
 
 
 class UsageError(HeapxError):
@@ -51,7 +51,7 @@ class UsageError(HeapxError):
     code = USAGE
 
 
-class Unreadable(HeapxError):
+class UnreadableMemory(HeapxError):
     """Memory at `address` cannot be read: not mapped, not dumped, or beyond the end of a truncated core."""
 
     code = MEMORY_UNREADABLE

@@ -70,8 +70,8 @@ def open_regular(path: str) -> int:
         return open_of_target(path)
     handle = os.open(path, HANDLE)
     try:
-        check(os.fstat(handle), path)
-        return reopen(handle, path, READ)
+        check_regular(os.fstat(handle), path)
+        return reopen_handle(handle, path, READ)
     finally:
         os.close(handle)
 
@@ -118,7 +118,7 @@ def look_up(path: TargetPath) -> int:
         except OSError as error:
             if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EAGAIN):
                 raise
-        return walk(top, path.inside)
+        return walk_path(top, path.inside)
     finally:
         os.close(top)
 
@@ -133,7 +133,7 @@ def openat2(top: int, path: str, flags: int, resolve: int) -> int:
     return descriptor
 
 
-def walk(top: int, path: str, judge: Optional[Callable[[os.stat_result], None]] = None, is_tree: bool = True) -> int:
+def walk_path(top: int, path: str, judge: Optional[Callable[[os.stat_result], None]] = None, is_tree: bool = True) -> int:
     """Return a handle of what `path` leads to below a folder, without openat2: the text of each link is resolved component by component.
     `judge` sees the status of each of them before it is used, and may raise. Not `is_tree`: the folder is no root, only a beginning."""
     at, parts, links = [os.dup(top)], path.split("/")[::-1], 0
@@ -177,12 +177,12 @@ def walk(top: int, path: str, judge: Optional[Callable[[os.stat_result], None]] 
 def open_handle(handle: int, path: str, is_folder: bool = False) -> int:
     """Open what a handle of a target's file is of, for reading: a regular file, or a folder."""
     if is_folder:
-        return reopen(handle, path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-    check(os.fstat(handle), path)
-    return reopen(handle, path, READ)
+        return reopen_handle(handle, path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    check_regular(os.fstat(handle), path)
+    return reopen_handle(handle, path, READ)
 
 
-def reopen(handle: int, path: str, flags: int) -> int:
+def reopen_handle(handle: int, path: str, flags: int) -> int:
     """Open what a handle is of, whatever lies at the path by now."""
     try:
         return os.open("/proc/self/fd/%d" % handle, flags)
@@ -233,20 +233,20 @@ class RegularFile:
         return self.ask(lambda descriptor: os.pread(descriptor, size_bytes, offset))
 
 
-def check(status: os.stat_result, path: str) -> None:
+def check_regular(status: os.stat_result, path: str) -> None:
     """NotRegular unless it is the status of a regular file."""
     if not stat.S_ISREG(status.st_mode):
         raise NotRegular(errno.EINVAL, "it is not a regular file", path)
 
 
-def folder() -> str:
+def temporary_folder() -> str:
     """Return the folder for temporary files."""
     return os.environ.get("TMPDIR") or "/tmp"
 
 
-def unnamed() -> int:
+def open_unnamed() -> int:
     """A descriptor of a temporary file that vanishes with it; it may hold addresses of the program, so nobody else sees it."""
-    path = "%s/gdbheapx-%d-%s" % (folder(), os.getpid(), os.urandom(8).hex())
+    path = "%s/gdbheapx-%d-%s" % (temporary_folder(), os.getpid(), os.urandom(8).hex())
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     os.unlink(path)
     return descriptor
@@ -258,7 +258,7 @@ def copy_of(path: str) -> int:
     try:
         descriptor = unnamed_or_in_memory()
         try:
-            send(descriptor, source, 0, os.fstat(source).st_size)
+            copy_range(descriptor, source, 0, os.fstat(source).st_size)
         except OSError:
             os.close(descriptor)
             raise
@@ -270,12 +270,12 @@ def copy_of(path: str) -> int:
 def unnamed_or_in_memory() -> int:
     """Return a descriptor of a nameless temporary file, in memory if no folder takes it."""
     try:
-        return unnamed()
+        return open_unnamed()
     except OSError:
         return os.memfd_create("gdbheapx")
 
 
-def send(descriptor: int, source: int, at: int, size_bytes: int) -> None:
+def copy_range(descriptor: int, source: int, at: int, size_bytes: int) -> None:
     """Copy a part of one file to where the other stands; less at the source's end."""
     end = at + size_bytes
     while at < end:

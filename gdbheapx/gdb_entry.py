@@ -17,7 +17,7 @@ from gdbheapx.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
-from gdbheapx.invocation import COMMAND, FD, GLOBALS, SCREEN, GlobalOptions, unpack
+from gdbheapx.invocation import COMMAND, FD, GLOBALS, SCREEN, GlobalOptions, unpack_words
 from gdbheapx.output import Screen
 
 QUIET = (
@@ -32,7 +32,7 @@ QUIET = (
 )
 
 
-class Out:
+class StandardOutput:
     """The real standard output, which gdb itself does not have."""
 
     def __init__(self, descriptor: int, begun: Callable[[], None]) -> None:
@@ -89,39 +89,39 @@ def main() -> NoReturn:
     command, state, code = os.environ.pop(COMMAND), os.environ.pop(STATE), 1
     told = GdbStatus(state)
     # it lives until gdb ends: Python 3.13 complains aloud of one that is finalized and cannot be flushed
-    out = Out(int(os.environ.pop(FD)), told.begun)
+    out = StandardOutput(int(os.environ.pop(FD)), told.begun)
     try:
         told.started()
-        code = serve(out, command, told)
+        code = serve_command(out, command, told)
     except KeyboardInterrupt:  # before the runner listens, or after it: the parent knows which signal it was
         if not told.has_begun:
             os._exit(INTERRUPTED)
-        fail("gdbheapx: interrupted")
+        fail_with("gdbheapx: interrupted")
     except BaseException as error:  # whatever happens, one line and no gdb prompt
-        refuse(out, command, error, told.has_begun)
+        report_crash(out, command, error, told.has_begun)
     finally:
         told.end(code)
 
 
-def refuse(out: Out, command: str, error: BaseException, has_begun: bool) -> None:
+def report_crash(out: StandardOutput, command: str, error: BaseException, has_begun: bool) -> None:
     """Tell what nobody else has caught."""
     from gdbheapx import runner
 
     name, options = json.loads(command)
-    defect = runner.internal(error, "gdbheapx %s --traceback" % name)
-    fail("gdbheapx: " + runner.error_line(defect))
+    defect = runner.make_internal_error(error, "gdbheapx %s --traceback" % name)
+    fail_with("gdbheapx: " + runner.error_line(defect))
     if not has_begun and options["json"]:
-        out.write(runner.failed(name, defect))
+        out.write(runner.envelope_of_command(name, defect))
         out.flush()
 
 
-def serve(out: Out, command: str, told: GdbStatus) -> int:
+def serve_command(out: StandardOutput, command: str, told: GdbStatus) -> int:
     """The exit code of the command."""
-    asked = GlobalOptions.from_words(unpack(os.environ.pop(GLOBALS)))
+    asked = GlobalOptions.from_words(unpack_words(os.environ.pop(GLOBALS)))
     opened: List[Optional[Target]] = []
     refusals: List[BaseException] = []
     gc.disable()  # importing makes little garbage and much that is looked through for it: a tenth of its time
-    watching = watcher(command, out, told)
+    watching = start_watchdog(command, out, told)
     warming = start_warming(command, watching, is_live=asked.pid is not None)
     try:
         opened.append(open_target(asked))
@@ -137,20 +137,20 @@ def serve(out: Out, command: str, told: GdbStatus) -> int:
     from gdbheapx import invocation, own_memory, runner
 
     parsed = invocation.handed_over(command)
-    if not invocation.changes(parsed):
+    if not invocation.changes_process(parsed):
         own_memory.limit_look()
     gc.enable()
     runner.set_debugger_version(gdb_target.read_gdb_version())
     settings = runner.Settings(debug_directories=asked.debug_dirs)
     shown = Screen(*json.loads(os.environ.pop(SCREEN)))
-    host = runner.Host("gdbheapx", out.write, fail, hand_over, settings, out.flush, screen=shown, options=asked.of_target())
-    ended = runner.perform(parsed, host)
+    host = runner.Host("gdbheapx", out.write, fail_with, hand_over, settings, out.flush, screen=shown, options=asked.of_target())
+    ended = runner.run_parsed(parsed, host)
     if ended.line is not None:
-        fail("gdbheapx: " + ended.line)
+        fail_with("gdbheapx: " + ended.line)
     return ended.code
 
 
-def watcher(command: str, out: Out, told: GdbStatus) -> Callable[[Any], None]:
+def start_watchdog(command: str, out: StandardOutput, told: GdbStatus) -> Callable[[Any], None]:
     """Have the watchdog of this library end gdb where a signal or --max-seconds does not. It was started for this command alone."""
 
     def watch(library: Any) -> None:
@@ -160,9 +160,9 @@ def watcher(command: str, out: Out, told: GdbStatus) -> Callable[[Any], None]:
         name, options = json.loads(command)
 
         def document(error: HeapxError) -> str:
-            return runner.failed(name, error) if options["json"] and not options.get("output") else ""
+            return runner.envelope_of_command(name, error) if options["json"] and not options.get("output") else ""
 
-        watchdog.start(library, options["max_seconds"], document, out.descriptor, told.descriptor, told.heard)
+        watchdog.start_watching(library, options["max_seconds"], document, out.descriptor, told.descriptor, told.heard)
 
     return watch
 
@@ -184,7 +184,7 @@ def start_warming(command: str, watch: Callable[[Any], None], is_live: bool) -> 
             if not parsed.options.json:
                 text.preload_tabulate()
             del runner, discovery, encodings
-            for entry in allocators.every():
+            for entry in allocators.all_allocators():
                 entry.warm()
             for needed in parsed.command.needs if is_live else ():
                 importlib.import_module(needed)
@@ -198,7 +198,7 @@ def start_warming(command: str, watch: Callable[[Any], None], is_live: bool) -> 
     return thread
 
 
-def fail(line: str) -> None:
+def fail_with(line: str) -> None:
     """Write an error in one line."""
     os.write(2, line.encode("utf-8", "surrogateescape") + b"\n")
 

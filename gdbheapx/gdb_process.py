@@ -24,7 +24,7 @@ KEPT = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONNOUSERSITE")
 Python."""
 
 
-class Ended(NamedTuple):
+class GdbExit(NamedTuple):
     """Exit of gdb: the command's exit code, or the error if gdb left none."""
 
     code: Optional[int]
@@ -35,14 +35,14 @@ class Ended(NamedTuple):
     """Where there is no code: what happened, and what to do."""
 
 
-def environment(names: Dict[str, str]) -> Dict[str, str]:
+def gdb_environment(names: Dict[str, str]) -> Dict[str, str]:
     """Return the environment for gdb: this process's own without the settings of another Python than gdb's, plus `names`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") or name in KEPT}
     kept.update(names)
     return kept
 
 
-def run(arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = None, started: Optional[Callable[[], None]] = None) -> Ended:
+def run_gdb_process(arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = None, started: Optional[Callable[[], None]] = None) -> GdbExit:
     """Run gdb to its end, its standard output turned to standard error. `pid`: the process that it looks at; `started` is called when it
     runs. OSError if it cannot be run.
 
@@ -57,19 +57,19 @@ def run(arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = No
     was_stopped = is_stopped(pid)
     hold_back()
     output = (os.POSIX_SPAWN_DUP2, 2, 1)
-    child = os.posix_spawn(arguments[0], list(arguments), environment(names), file_actions=[output], setsigmask=())
+    child = os.posix_spawn(arguments[0], list(arguments), gdb_environment(names), file_actions=[output], setsigmask=())
     os.close(writing)
     os.close(heard)
     if started is not None:
         started()
-    status, sent = wait(child, reading, hearing)
+    status, sent = wait_for_child(child, reading, hearing)
     os.close(hearing)
     told = os.read(reading, 16)
     if told[-1:] and told[-1:] in CODES:
-        return Ended(int(told[-1:]), BEGUN in told)
+        return GdbExit(int(told[-1:]), BEGUN in told)
     if pid is not None and not was_stopped:
-        resume(pid)
-    return Ended(None, BEGUN in told, reason(arguments[0], status, STARTED in told, sent))
+        resume_process(pid)
+    return GdbExit(None, BEGUN in told, explain_exit(arguments[0], status, STARTED in told, sent))
 
 
 def has_started(reading: int) -> bool:
@@ -97,7 +97,7 @@ def let_through() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def wait(
+def wait_for_child(
     child: int, reading: Optional[int] = None, hearing: Optional[int] = None, until: Optional[float] = None
 ) -> Tuple[int, Set[int]]:
     """Until the child has ended: its wait status, and the signals that were sent to this process and handed on. Their numbers go to
@@ -126,7 +126,7 @@ def wait(
             raise TimeoutError
         number = arrived.si_signo
         if number != signal.SIGCHLD and hearing is not None:
-            tell(hearing, number)
+            pass_signal(hearing, number)
         if number != signal.SIGCHLD and reading is not None and not has_started(reading):
             sent.add(number)
             os.kill(child, signal.SIGKILL)
@@ -137,7 +137,7 @@ def wait(
             os.kill(child, signal.SIGTERM if number == signal.SIGHUP else number)
 
 
-def tell(hearing: int, number: int) -> None:
+def pass_signal(hearing: int, number: int) -> None:
     """Hand the number of a signal on."""
     try:
         os.write(hearing, bytes([number]))
@@ -145,7 +145,7 @@ def tell(hearing: int, number: int) -> None:
         pass
 
 
-def resume(pid: int) -> None:
+def resume_process(pid: int) -> None:
     """Let the process run on that gdb has left stopped: one that is ended between its SIGSTOP and its attach does."""
     import signal
     import time
@@ -161,7 +161,7 @@ def resume(pid: int) -> None:
         pass
 
 
-def reason(gdb: str, status: int, started: bool, sent: Set[int]) -> "HeapxError":
+def explain_exit(gdb: str, status: int, started: bool, sent: Set[int]) -> "HeapxError":
     """Return the cause of a missing answer, and the next step."""
     import signal
 

@@ -18,16 +18,16 @@ MOST_BYTES = 1 << 20
 HELP = "gdbheapx gdbinit [--install | --remove] [--yes]"
 
 
-class Words(argparse.ArgumentParser):
+class StartupParser(argparse.ArgumentParser):
     """Argument parser that raises instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError("gdbinit: %s" % message, HELP)
 
 
-def run(words: Sequence[str], gdbinit: str, say: Callable[[str], int]) -> int:
+def run_startup(words: Sequence[str], gdbinit: str, say: Callable[[str], int]) -> int:
     """Install or remove the line; the exit code. HeapxError where that is not possible or not confirmed."""
-    parser = Words(prog="gdbheapx gdbinit", add_help=False, allow_abbrev=False)
+    parser = StartupParser(prog="gdbheapx gdbinit", add_help=False, allow_abbrev=False)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--install", action="store_true")
     which.add_argument("--remove", action="store_true")
@@ -38,21 +38,21 @@ def run(words: Sequence[str], gdbinit: str, say: Callable[[str], int]) -> int:
         return say("usage: %s\n\nPrints the path of the file that gdb's `source` takes, or has gdb source it at each start.\n" % HELP)
     if not options.install and not options.remove:
         return say(gdbinit + "\n")
-    known = [path for path in files() if os.path.lexists(path)]
+    known = [path for path in startup_files() if os.path.lexists(path)]
     if options.remove:
-        chosen = next((path for path in known if BLOCK.search(read(path))), None)
+        chosen = next((path for path in known if BLOCK.search(read_startup_file(path))), None)
         if chosen is None:
-            return say("nothing to remove: no line of `gdbinit --install` in %s\n" % " or ".join(files()))
-        return change(chosen, BLOCK.sub(b"", read(chosen)), "take this line out of %s?" % chosen, options, say, is_removal=True)
-    path = known[0] if known else files()[-1]
-    before = read(path) if known else b""
-    after = installed(before, os.fsencode(gdbinit))
+            return say("nothing to remove: no line of `gdbinit --install` in %s\n" % " or ".join(startup_files()))
+        return change_startup_file(chosen, BLOCK.sub(b"", read_startup_file(chosen)), "take this line out of %s?" % chosen, options, say, is_removal=True)
+    path = known[0] if known else startup_files()[-1]
+    before = read_startup_file(path) if known else b""
+    after = with_startup_line(before, os.fsencode(gdbinit))
     if after == before:
         return say("%s sources %s already\n" % (path, gdbinit))
-    return change(path, after, "write this line to %s?" % path, options, say)
+    return change_startup_file(path, after, "write this line to %s?" % path, options, say)
 
 
-def files() -> List[str]:
+def startup_files() -> List[str]:
     """Return the start-up files that gdb looks for, in its order: it reads the first that exists. Releases before gdb 11 know only the
     last.
     """
@@ -61,7 +61,7 @@ def files() -> List[str]:
     return [os.path.join(folder, "gdb", "gdbinit"), os.path.join(home, ".gdbinit")]
 
 
-def read(path: str) -> bytes:
+def read_startup_file(path: str) -> bytes:
     """Return the text of a start-up file. HeapxError if it cannot be read whole or is not a file."""
     from gdbheapx.files import open_regular
 
@@ -75,7 +75,7 @@ def read(path: str) -> bytes:
     return content
 
 
-def installed(content: bytes, gdbinit: bytes) -> bytes:
+def with_startup_line(content: bytes, gdbinit: bytes) -> bytes:
     """Return the text with the line exactly once: an older line of gdbheapx is replaced, a line written by hand stays."""
     line = MARK + b"\nsource " + gdbinit + b"\n"
     if BLOCK.search(content):
@@ -86,14 +86,14 @@ def installed(content: bytes, gdbinit: bytes) -> bytes:
     return content + (b"" if not content or content.endswith(b"\n") else b"\n") + line
 
 
-def change(
+def change_startup_file(
     path: str, content: bytes, question: str, options: argparse.Namespace, say: Callable[[str], int], is_removal: bool = False
 ) -> int:
     """Show it, ask, and have the file appear whole; its permissions stay."""
     from gdbheapx.actions.preflight import require_confirmed
     from gdbheapx.report.text import escape_line
 
-    match = BLOCK.search(read(path) if is_removal else content)
+    match = BLOCK.search(read_startup_file(path) if is_removal else content)
     shown = match.group(0) if match is not None else b""
     say("".join("  %s\n" % escape_line(line) for line in os.fsdecode(shown).splitlines()))
     require_confirmed(options, question, "add the line yourself")

@@ -41,7 +41,7 @@ from gdbheapx import command as declared  # noqa: E402  (the package is found on
 from gdbheapx import help_pages  # noqa: E402
 
 
-class Setting(gdb.Parameter):
+class GdbSetting(gdb.Parameter):
     """Setting of `set/show heapx NAME`."""
 
     def __init__(self, name: str, kind: int, value: Any, summary: str) -> None:
@@ -60,7 +60,7 @@ class Setting(gdb.Parameter):
         return "heapx %s is %s." % (self.name, value or "not set")
 
 
-class Listing(gdb.Command):
+class GdbSettingPrefix(gdb.Command):
     """`set heapx` and `show heapx`."""
 
     def __init__(self, name: str) -> None:
@@ -78,7 +78,7 @@ heapx --exit COMMAND        quit gdb with the command's exit code: 0 complete,
 """
 
 
-class Heapx(gdb.Command):
+class HeapxPrefix(gdb.Command):
     """The prefix command."""
 
     def __init__(self) -> None:
@@ -90,14 +90,14 @@ class Heapx(gdb.Command):
         self.dont_repeat()
         words = gdb.string_to_argv(argument)
         if words[:1] == ["--exit"]:
-            leave(words[1:])
+            exit_gdb(words[1:])
         elif words[:1] == ["help"] or words[:1] == ["--help-all"]:
-            tell(words)
+            show_help(words)
         else:
-            perform(words)
+            perform_words(words)
 
 
-def tell(words: List[str]) -> None:
+def show_help(words: List[str]) -> None:
     """`heapx help`, `heapx help COMMAND`."""
     from gdbheapx.errors import UsageError
 
@@ -108,7 +108,7 @@ def tell(words: List[str]) -> None:
         raise gdb.GdbError("heapx: " + error.line())
 
 
-class Sub(gdb.Command):
+class HeapxCommand(gdb.Command):
     """Replaced by the command's own help."""
 
     def __init__(self, command: declared.Command) -> None:
@@ -120,13 +120,13 @@ class Sub(gdb.Command):
         """Run it."""
         if self.command.slow:
             self.dont_repeat()
-        perform([self.command.name] + gdb.string_to_argv(argument))
+        perform_words([self.command.name] + gdb.string_to_argv(argument))
 
     def complete(self, text: str, word: Optional[str]) -> Any:
         """Options and their values; gdb itself completes files and expressions."""
         from gdbheapx import completion
 
-        found = completion.complete(self.command, text, values)
+        found = completion.complete_word(self.command, text, complete_values)
         if isinstance(found, str):
             return {completion.FILE: gdb.COMPLETE_FILENAME, completion.EXPRESSION: gdb.COMPLETE_EXPRESSION}[found]
         last = text.split(" ")[-1]
@@ -134,7 +134,7 @@ class Sub(gdb.Command):
         return [entry[skip:] for entry in found]
 
 
-def values(flag: str) -> List[str]:
+def complete_values(flag: str) -> List[str]:
     """The allocators, or arenas, of what gdb has selected, as far as a second tells; none where nothing is selected or it runs."""
     from gdbheapx import api, completion
     from gdbheapx.errors import HeapxError
@@ -148,7 +148,7 @@ def values(flag: str) -> List[str]:
         return []
 
 
-def settings() -> Any:
+def read_settings() -> Any:
     """Return the values of `set heapx ...`."""
     from gdbheapx.runner import Settings
 
@@ -162,7 +162,7 @@ def settings() -> Any:
     )
 
 
-def run(words: List[str]) -> Any:
+def run_words(words: List[str]) -> Any:
     """Run a command on what gdb has selected; gives runner.Ended."""
     from gdbheapx import runner
     from gdbheapx.inferior.gdb import settings as gdb_settings
@@ -176,24 +176,24 @@ def run(words: List[str]) -> Any:
         try:
             return gdb_target.open_selected_target()
         except gdb_target.NoTarget:
-            command = declared.find(words[0]) if words else None
+            command = declared.find_command(words[0]) if words else None
             if command is not None and not command.needs_target:
                 return None
             raise
 
     words = command_first(words)
     runner.set_debugger_version(gdb_target.read_gdb_version())
-    return runner.run(
-        words, runner.Host("heapx", gdb.write, fail, open_target, settings(), screen=screen(), evaluate=gdb_settings.resolve_expression)
+    return runner.run_command_line(
+        words, runner.Host("heapx", gdb.write, fail, open_target, read_settings(), screen=open_screen(), evaluate=gdb_settings.resolve_expression)
     )
 
 
-def screen() -> Any:
+def open_screen() -> Any:
     """Return the output stream with gdb's width, or its own width where gdb has no limit (`set width 0`)."""
     from gdbheapx import output
 
     width = gdb.parameter("width")
-    shown = output.screen(1, {**os.environ, "COLUMNS": str(width or "")})
+    shown = output.screen_of(1, {**os.environ, "COLUMNS": str(width or "")})
     return shown._replace(given=None, has_colors=shown.has_colors and is_styled())
 
 
@@ -205,16 +205,16 @@ def is_styled() -> bool:
         return False
 
 
-def perform(words: List[str]) -> None:
+def perform_words(words: List[str]) -> None:
     """A command typed at gdb's prompt: what fails is a gdb error, so that scripts stop."""
-    ended = run(words)
+    ended = run_words(words)
     gdb.flush()
-    heed(ended)
+    deliver_signal(ended)
     if ended.line is not None:
         raise gdb.GdbError("heapx: " + ended.line)
 
 
-def heed(ended: Any) -> None:
+def deliver_signal(ended: Any) -> None:
     """Deliver a signal that asked gdb to end while a command ran. SIGTERM is not sent again: while Python runs, gdb's handler turns it
     into KeyboardInterrupt, and gdb itself survives it.
     """
@@ -228,12 +228,12 @@ def heed(ended: Any) -> None:
         gdb.execute("quit")
 
 
-def leave(words: List[str]) -> None:
+def exit_gdb(words: List[str]) -> None:
     """heapx --exit: end gdb with the exit code."""
     for inferior in gdb.inferiors():
         if inferior.pid and not inferior.was_attached and inferior.threads() and not core_is_open(inferior):
             raise gdb.GdbError("heapx: --exit would kill process %d, which gdb started; detach first, or omit --exit" % inferior.pid)
-    ended = run(words)
+    ended = run_words(words)
     if ended.line is not None:
         gdb.write("heapx: %s\n" % ended.line, gdb.STDERR)
     gdb.flush()
@@ -248,22 +248,22 @@ def core_is_open(inferior: Any) -> bool:
     return inferior == gdb.selected_inferior() and gdb_target.read_connection() == "core"
 
 
-def register() -> None:
+def register_commands() -> None:
     """Everything that is typed in gdb; sourcing again replaces it by itself."""
     declared.load_commands()
-    Heapx()
-    Listing("set heapx")
-    Listing("show heapx")
-    Setting(
+    HeapxPrefix()
+    GdbSettingPrefix("set heapx")
+    GdbSettingPrefix("show heapx")
+    GdbSetting(
         "max-seconds", gdb.PARAM_ZUINTEGER_UNLIMITED, -1, "how many seconds a heapx command may walk before it stops with a partial answer"
     )
-    Setting("allocator", gdb.PARAM_STRING, "", "the allocator that heapx commands read, by its id in `heapx doctor`")
-    Setting("color", gdb.PARAM_AUTO_BOOLEAN, None, "whether heapx colors its text; auto: as `set style enabled` has it")
-    Setting("traceback", gdb.PARAM_BOOLEAN, False, "whether heapx shows the Python traceback of an internal error")
-    for name in declared.names():
+    GdbSetting("allocator", gdb.PARAM_STRING, "", "the allocator that heapx commands read, by its id in `heapx doctor`")
+    GdbSetting("color", gdb.PARAM_AUTO_BOOLEAN, None, "whether heapx colors its text; auto: as `set style enabled` has it")
+    GdbSetting("traceback", gdb.PARAM_BOOLEAN, False, "whether heapx shows the Python traceback of an internal error")
+    for name in declared.command_names():
         command = declared.COMMANDS[name]
         if not command.in_shell:
-            Sub(command)
+            HeapxCommand(command)
 
 
-register()
+register_commands()

@@ -52,14 +52,14 @@ TARGET = re.compile(r"(-p|--core|--snapshot) \S+ ")
 """What an example in a shell has before the command."""
 
 
-def overview(program: str) -> str:
+def render_overview(program: str) -> str:
     """The help in 24 lines: the commands in five groups, those used most with what they do."""
     lines = (USAGE if program == SHELL else USAGE_IN_GDB).splitlines() + [""]
     for title, names in GROUPS:
-        known = [one for one in _declared(names) if _is_offered(one, program)]
+        known = [one for one in _declared_command(names) if _is_offered(one, program)]
         told = [one for one in known if one.name in FIRST]
         rest = ", ".join(one.name for one in known if one.name not in FIRST)
-        rows = ["%-8s %s" % (one.name, _gloss(one)) for one in told] + [rest] * bool(rest)
+        rows = ["%-8s %s" % (one.name, _option_gloss(one)) for one in told] + [rest] * bool(rest)
         lines += ["%-18s %s" % (title if place == 0 else "", row) for place, row in enumerate(rows)]
     examples = EXAMPLES if program == SHELL else (("", "the same as: heapx report"), *EXAMPLES[1:])
     lines += ["", "examples:"]
@@ -70,11 +70,11 @@ def overview(program: str) -> str:
     return "\n".join([*lines, "", more % (program, program)]) + "\n"
 
 
-def everything(program: str) -> str:
+def render_everything(program: str) -> str:
     """Return the help of all commands with older names, and the options of the command line and of every command."""
     parts = [USAGE if program == SHELL else USAGE_IN_GDB]
     for title, names in (*GROUPS, INTERNALS):
-        rows = ["  %-13s %s" % (one.name, _summary(one)) for one in _declared(names) if _is_offered(one, program)]
+        rows = ["  %-13s %s" % (one.name, _first_sentence(one)) for one in _declared_command(names) if _is_offered(one, program)]
         parts.append("\n".join(["%s:" % title, *rows]) + "\n")
     if ALIASES:
         known = [name for name in sorted(ALIASES) if name in command.COMMANDS]
@@ -82,9 +82,9 @@ def everything(program: str) -> str:
         parts.append("\n".join(["older names, which still work:", *older]) + "\n")
     parts += [GLOBAL] * (program == SHELL)
     every = [Argument(flags, options) for flags, options in command.COMMON]
-    pages = _parser("")
-    _add(pages, "options of every command", [one for one in every if not _is_advanced(one)])
-    _add(pages, "advanced: how a process is read", [*[one for one in every if _is_advanced(one)], *SHORT_STOP])
+    pages = _make_parser("")
+    _add_option(pages, "options of every command", [one for one in every if not _is_advanced(one)])
+    _add_option(pages, "advanced: how a process is read", [*[one for one in every if _is_advanced(one)], *SHORT_STOP])
     return "\n".join([*parts, pages.format_help().partition("\n\n")[2]])
 
 
@@ -95,22 +95,22 @@ def of_command(declared: Command, program: str, whole: bool = False) -> str:
     own = [
         one for one in declared.arguments if one not in SHORT_STOP and (program == SHELL or not one.options["help"].startswith(OF_SHELL))
     ]
-    common = command.common(declared)
-    words = [_placed(one) for one in own if not _is_named(one)]
+    common = command.add_common_options(declared)
+    words = [_positional_form(one) for one in own if not _is_named(one)]
     target = "-p PID " if declared.needs_target and program == SHELL else ""
-    pages = _parser(" ".join([program, target + name, *words, "[options]"]), text if whole else _summary(declared))
-    _add(pages, "arguments", [one for one in own if not _is_named(one)])
-    _add(pages, "options", [one for one in own if _is_named(one)])
+    pages = _make_parser(" ".join([program, target + name, *words, "[options]"]), text if whole else _first_sentence(declared))
+    _add_option(pages, "arguments", [one for one in own if not _is_named(one)])
+    _add_option(pages, "options", [one for one in own if _is_named(one)])
     advanced = [one for one in [*declared.arguments, *common] if one in SHORT_STOP or _is_advanced(one)]
     advanced.sort(key=lambda one: one.flags[0] not in FOREMOST)
     others = [one for one in common if not _is_advanced(one)]
     if whole:
-        _add(pages, "options of every command", others)
-        _add(pages, "advanced: how a process is read", advanced)
+        _add_option(pages, "options of every command", others)
+        _add_option(pages, "advanced: how a process is read", advanced)
     shown = [words if program == SHELL else TARGET.sub("", words) for words in declared.examples]
     lines = ["examples:", *["  %s %s" % (program, words) for words in shown], ""] if shown else []
     if not whole:
-        lines += ["also:", "  all commands: %s" % _names(others), "  advanced, how a process is read: %s ..." % _names(advanced[:2])]
+        lines += ["also:", "  all commands: %s" % _option_names(others), "  advanced, how a process is read: %s ..." % _option_names(advanced[:2])]
         lines += ["  %s %s --help-all explains these, and the meaning of the answer" % (program, name)]
     pages.epilog = "\n".join(lines).rstrip()
     return pages.format_help()
@@ -127,25 +127,25 @@ def asked_for(names: List[str], program: str, whole: bool) -> str:
     """The help that `help NAME` means, or that of all. UsageError where there is no such command."""
     command.load_commands()
     if not names:
-        return everything(program) if whole else overview(program)
-    declared = command.find(names[0])
+        return render_everything(program) if whole else render_overview(program)
+    declared = command.find_command(names[0])
     if declared is None:
         raise command.no_such_command(names[0])
     return of_command(declared, program, whole)
 
 
-def _declared(names: Iterable[str]) -> List[Command]:
+def _declared_command(names: Iterable[str]) -> List[Command]:
     return [command.COMMANDS[name] for name in names if name in command.COMMANDS]
 
 
-def _summary(declared: Command) -> str:
+def _first_sentence(declared: Command) -> str:
     if declared.name in ALIASES:
         return "The older name of `%s`." % " ".join([ALIASES[declared.name][0], *newer_flags(declared.name)])
     return declared.help.strip().split("\n")[0]
 
 
-def _gloss(declared: Command) -> str:
-    text = _summary(declared).rstrip(".")
+def _option_gloss(declared: Command) -> str:
+    text = _first_sentence(declared).rstrip(".")
     return text if text[:2].isupper() else text[0].lower() + text[1:]
 
 
@@ -153,7 +153,7 @@ def _is_offered(declared: Command, program: str) -> bool:
     return program == SHELL or not declared.in_shell
 
 
-def _placed(given: Argument) -> str:
+def _positional_form(given: Argument) -> str:
     """A word without a name, as the usage has it."""
     word = given.options.get("metavar") or "|".join(given.options["choices"])
     return {"+": "%s...", "?": "[%s]"}.get(str(given.options.get("nargs")), "%s") % word
@@ -172,24 +172,24 @@ def newer_flags(older: str) -> List[str]:
     name, given = ALIASES[older]
     typed = []
     for one in command.COMMANDS[name].arguments:
-        value = given.get(command.dest(one))
+        value = given.get(command.option_name(one))
         if value is not None and value is not False and one.options.get("const", value) == value:
             typed += [one.flags[-1]] + ([] if one.options.get("action") in ("store_true", "store_const") or value is True else [str(value)])
     return typed
 
 
-def _names(arguments: Iterable[Argument]) -> str:
+def _option_names(arguments: Iterable[Argument]) -> str:
     return " ".join(one.flags[0] for one in arguments if one.flags[0] not in ("-h", "--help-all"))
 
 
-def _parser(usage: str, description: str = "") -> argparse.ArgumentParser:
+def _make_parser(usage: str, description: str = "") -> argparse.ArgumentParser:
     def form(prog: str) -> argparse.HelpFormatter:
         return argparse.RawDescriptionHelpFormatter(prog, max_help_position=26, width=WIDTH)
 
     return argparse.ArgumentParser(usage=usage, description=description, add_help=False, formatter_class=form)
 
 
-def _add(pages: argparse.ArgumentParser, title: str, arguments: List[Argument]) -> None:
+def _add_option(pages: argparse.ArgumentParser, title: str, arguments: List[Argument]) -> None:
     group = pages.add_argument_group(title)
     for one in arguments:
         options, words = dict(one.options), "|".join(one.options.get("choices") or ())

@@ -29,36 +29,36 @@ Write = Callable[[str], str]
 """Gives the whole line for the words of a command."""
 
 
-def ask(words: str, *values: Any) -> str:
+def hint_command(words: str, *values: Any) -> str:
     """A command about the same target, such as `whatis 0x%x` with its values."""
-    return BEGIN + _filled(words, values) + END
+    return BEGIN + _fill_values(words, values) + END
 
 
-def run(words: str, *values: Any) -> str:
+def hint_run(words: str, *values: Any) -> str:
     """A command that needs no target, or names it itself, such as `diff OLD NEW`."""
-    return BEGIN + ALONE + _filled(words, values) + END
+    return BEGIN + ALONE + _fill_values(words, values) + END
 
 
-def again(options: str = "", *values: Any) -> str:
+def hint_again(options: str = "", *values: Any) -> str:
     """The command that is answered once more, with these options."""
-    return BEGIN + AGAIN + _filled(options, values) + END
+    return BEGIN + AGAIN + _fill_values(options, values) + END
 
 
-def about(form: str, name: str, words: str) -> str:
+def hint_about(form: str, name: str, words: str) -> str:
     """A command about what somebody has named: a snapshot, a core or a process; else about what gdb has."""
-    return ask(words) if form not in TARGETS else run("%s %%s %s" % (TARGETS[form], words), name)
+    return hint_command(words) if form not in TARGETS else hint_run("%s %%s %s" % (TARGETS[form], words), name)
 
 
-def _filled(words: str, values: Sequence[Any]) -> str:
-    return words % tuple(quoted(value) if isinstance(value, str) else value for value in values) if values else words
+def _fill_values(words: str, values: Sequence[Any]) -> str:
+    return words % tuple(quote_word(value) if isinstance(value, str) else value for value in values) if values else words
 
 
-def alone(words: str) -> str:
+def write_alone(words: str) -> str:
     """A command where nothing is known of the target."""
     return words[1:] or OTHER_TARGET if words.startswith(AGAIN) else "gdbheapx " + words.lstrip(ALONE)
 
 
-def whole(text: str, write: Write = alone) -> str:
+def write_commands(text: str, write: Write = write_alone) -> str:
     """The text with its commands as they are typed where it is read."""
     if BEGIN not in text:
         return str(text)
@@ -77,15 +77,15 @@ def words_of(text: Optional[str]) -> Optional[str]:
     return text[len(BEGIN) : -1].lstrip(ALONE)
 
 
-def bare(text: str) -> str:
+def strip_targets(text: str) -> str:
     """The text with its commands as a model names them, without target."""
-    return whole(text, lambda words: words.lstrip(ALONE + AGAIN))
+    return write_commands(text, lambda words: words.lstrip(ALONE + AGAIN))
 
 
 def in_records(value: Any, write: Write) -> Any:
     """Records and lists with their texts whole; the same object where there is nothing to write."""
     if isinstance(value, str):
-        return whole(value, write) if BEGIN in value else value
+        return write_commands(value, write) if BEGIN in value else value
     if isinstance(value, dict):
         made = {name: in_records(member, write) for name, member in value.items()}
         return made if any(made[name] is not value[name] for name in made) else value
@@ -97,7 +97,7 @@ def in_records(value: Any, write: Write) -> Any:
     return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
 
-def quoted(text: str) -> str:
+def quote_word(text: str) -> str:
     """A word for a shell. What does not show is written so that bash reads it as it is: a line that is copied must not end early."""
     if text.isprintable():
         return shlex.quote(text)

@@ -9,7 +9,19 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.command import COMMANDS, DEFAULT, ENDS, Command, Options, Parsed, command_files, is_command, load_commands, name_in, parse
+from gdbheapx.command import (
+    COMMANDS,
+    DEFAULT,
+    ENDS,
+    Command,
+    Options,
+    ParsedCommand,
+    command_files,
+    is_command,
+    load_commands,
+    name_in,
+    parse_command,
+)
 from gdbheapx.errors import HeapxError, UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +89,7 @@ class GlobalOptions(NamedTuple):
     @staticmethod
     def from_words(words: Sequence[str]) -> "GlobalOptions":
         """The reverse of words()."""
-        return split(words)[0]
+        return split_words(words)[0]
 
 
 class Wrong(Exception):
@@ -88,7 +100,7 @@ class Wrong(Exception):
         self.hint, self.choices = hint, choices
 
 
-def split(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
+def split_words(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
     """The global options, wherever they stand, and the other words."""
     given: List[Tuple[str, str]] = []
     rest: List[str] = []
@@ -155,7 +167,7 @@ def with_target(asked: GlobalOptions, words: List[str]) -> Tuple[GlobalOptions, 
     return asked._replace(snapshot=word) if is_snapshot(word) else asked._replace(core=word), command_first(words[1:])
 
 
-def running() -> Iterator[Tuple[int, Tuple[str, str]]]:
+def list_running() -> Iterator[Tuple[int, Tuple[str, str]]]:
     """The other processes, each with the name that it has and that of its program. No command line is read: it is memory of the process,
     which may be a file that does not answer."""
     for entry in os.listdir("/proc"):
@@ -177,7 +189,7 @@ def processes_called(name: str) -> List[int]:
     """The processes whose program has this name; where there is none, those that call themselves so in their first word."""
     if not name or name.startswith("-"):
         return []
-    named = dict(running())
+    named = dict(list_running())
     found = sorted(pid for pid in named if name in named[pid])
     if found:
         return found
@@ -198,18 +210,18 @@ def nothing_called(name: str) -> UsageError:
     """There is no command, process or file of this name; which have one that is near."""
     from difflib import get_close_matches
 
-    def near(known: Iterable[str]) -> List[str]:
+    def find_near(known: Iterable[str]) -> List[str]:
         names = sorted(known)
         begun = [one for one in names if len(name) > 1 and one.startswith(name)]
         return (begun or get_close_matches(name, names, 1, NEAR))[:1]
 
     pids: Dict[str, List[int]] = {}
-    for pid, names in running():
+    for pid, names in list_running():
         for one in {*names}:
             if one and " " not in one:  # else what the program says that it does
                 pids.setdefault(one, []).append(pid)
-    meant = ["the command %s" % one for one in near(file.replace("_", "-") for file in command_files())]
-    for one in near(pids):
+    meant = ["the command %s" % one for one in find_near(file.replace("_", "-") for file in command_files())]
+    for one in find_near(pids):
         few = pids[one][:MOST_PIDS]
         meant.append("the process %s (-p %s)" % (one, " or ".join(map(str, few)) + (" or ..." if len(pids[one]) > len(few) else "")))
     hint = "did you mean %s?" % ", or ".join(meant) if meant else "gdbheapx --help lists the commands"
@@ -237,12 +249,12 @@ def command_first(words: Sequence[str]) -> List[str]:
     return [words[at], *words[:at], *words[at + 1 :]] if named else list(words)
 
 
-def pack(words: Sequence[str]) -> str:
+def pack_words(words: Sequence[str]) -> str:
     """Words as one environment variable, whatever they contain."""
     return ",".join("-" + os.fsencode(word).hex() for word in words)
 
 
-def unpack(text: str) -> List[str]:
+def unpack_words(text: str) -> List[str]:
     """The reverse of pack()."""
     return [os.fsdecode(bytes.fromhex(word[1:])) for word in text.split(",") if word]
 
@@ -259,7 +271,7 @@ def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[Hea
     fetched = None
     if "://" in core:
         try:
-            core, fetched = fetch(core, until)
+            core, fetched = fetch_core(core, until)
         except HeapxError as error:
             return error
     form = unpacking.find_form(core) if fetched is None else unpacking.detect_file_form(fetched)
@@ -277,11 +289,11 @@ def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[Hea
         tool = form.tool if form is not None else ""
         return HeapxError("cannot unpack %s: %s" % (core, what), "unpack it first: %s %s" % (tool, core), code=CANNOT_UNPACK)
     os.set_inheritable(unpacked.descriptor, True)
-    os.environ[UNPACKED] = pack([str(unpacked.descriptor), unpacked.trouble])
+    os.environ[UNPACKED] = pack_words([str(unpacked.descriptor), unpacked.trouble])
     return None
 
 
-def fetch(core: str, until: float = float("inf")) -> Tuple[str, Optional[int]]:
+def fetch_core(core: str, until: float = float("inf")) -> Tuple[str, Optional[int]]:
     """What the core is called, and a descriptor of what lies at its URL; None where it is no URL. HeapxError where nothing can be had."""
     from gdbheapx.inferior.core import unpacking
     from gdbheapx.problems import CANNOT_UNPACK
@@ -328,7 +340,7 @@ class Invocation(NamedTuple):
     asked: GlobalOptions
     words: Sequence[str]
     """The command and its own options, as they were typed."""
-    parsed: Parsed
+    parsed: ParsedCommand
 
     @property
     def command(self) -> Command:
@@ -363,7 +375,7 @@ class Invocation(NamedTuple):
     @property
     def changes(self) -> bool:
         """It is not a look alone: it calls, writes or has a system call made in the process."""
-        return changes(self.parsed)
+        return changes_process(self.parsed)
 
     @property
     def needs_gdb(self) -> bool:
@@ -372,16 +384,16 @@ class Invocation(NamedTuple):
         return acts or self.asked.debuginfod or self.command.tells_of_gdb
 
 
-def understand(asked: GlobalOptions, words: Sequence[str]) -> Invocation:
+def understand_words(asked: GlobalOptions, words: Sequence[str]) -> Invocation:
     """The command line in full. UsageError if it cannot be understood."""
     name = name_in(words)
     load_commands(name)
     if name not in COMMANDS and not is_command(name) and (asked.pid, asked.core, asked.snapshot) == (None, None, None):
         raise nothing_called(name)
-    return Invocation(asked, words, parse(words, "gdbheapx"))
+    return Invocation(asked, words, parse_command(words, "gdbheapx"))
 
 
-def changes(parsed: Parsed) -> bool:
+def changes_process(parsed: ParsedCommand) -> bool:
     """The command is to call, write or have a system call made in the process."""
     acts = parsed.command.acts
     if parsed.options is None:  # only its help is asked for
@@ -389,8 +401,8 @@ def changes(parsed: Parsed) -> bool:
     return bool(acts is not None and acts(parsed.options) or getattr(parsed.options, "short_stop", False))
 
 
-def handed_over(text: str) -> Parsed:
+def handed_over(text: str) -> ParsedCommand:
     """The reverse of Invocation.handed_on."""
     name, options = json.loads(text)
     load_commands(name)
-    return Parsed(COMMANDS[name], Options(**options), None)
+    return ParsedCommand(COMMANDS[name], Options(**options), None)

@@ -3,9 +3,9 @@
 from typing import Annotated, Dict, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column
-from gdbheapx.hints import bare
-from gdbheapx.problems import Code
-from gdbheapx.units import Said, plain_form, say
+from gdbheapx.hints import strip_targets
+from gdbheapx.problems import ProblemCode
+from gdbheapx.units import Sentence, make_sentence, plain_form
 
 CERTAIN, LIKELY, GUESS = "certain", "likely", "guess"
 """How sure an owner of memory is: the kernel or the allocator says so; several facts about the mapping fit; nobody else is known to be
@@ -13,7 +13,7 @@ there."""
 SURENESS: Tuple[str, ...] = (CERTAIN, LIKELY, GUESS)
 
 
-class Address(int):
+class TargetAddress(int):
     """An address in the target; JSON shows it as a hex string."""
 
     def __str__(self) -> str:
@@ -23,7 +23,7 @@ class Address(int):
 class Problem(NamedTuple):
     """Something that could not be read or does not hold."""
 
-    code: Code
+    code: ProblemCode
     """What a script asks for instead of the sentence (gdbheapx/problems.py)."""
     where: Optional[str]
     """Hex address, file or allocator id; None if it concerns the whole target."""
@@ -101,7 +101,7 @@ class ThreadCache(NamedTuple):
     name: Annotated[Optional[str], Column("name", TEXT)]
     arena: Annotated[Optional[int], Column("arena", TEXT, goes=1)]
     """Index of the arena that it fills from; None if the thread never allocated."""
-    tcache: Annotated[Optional[Address], Column("tcache", TEXT, goes=2)]
+    tcache: Annotated[Optional[TargetAddress], Column("tcache", TEXT, goes=2)]
     """The thread's tcache struct; None if it has none (yet) or it could not be told."""
     chunks: Annotated[Optional[int], Column("chunks")]
     bytes: Annotated[Optional[int], Column("bytes", BYTES)]
@@ -168,8 +168,8 @@ class MemoryPart(NamedTuple):
 class UnclaimedMapping(NamedTuple):
     """A mapping of which nothing tells whose it is."""
 
-    start: Address
-    end: Address
+    start: TargetAddress
+    end: TargetAddress
     resident_bytes: Optional[int]
     """Without what allocators have of it; None on a core."""
     dumped_bytes: Optional[int]
@@ -190,7 +190,7 @@ class Finding(NamedTuple):
     """How much memory it is about; None where that is not known, or it is about none."""
 
 
-class Step(Said):
+class StepSentence(Sentence):
     """Next step: a sentence that begins with the command to type. A command of this tool is a mark (hints.py)."""
 
     command: str
@@ -199,7 +199,7 @@ class Step(Said):
     saves_bytes: Optional[int]
     """As of Advice, and then reckoned from the process's structures: an estimate is not written here."""
 
-    def __new__(cls, command: str, why: str, saves_bytes: Optional[int] = None) -> "Step":
+    def __new__(cls, command: str, why: str, saves_bytes: Optional[int] = None) -> "StepSentence":
         """The sentence is `COMMAND WHY`."""
         made = str.__new__(cls, "%s %s" % (command, why))
         made.plain, made.command, made.why = "%s %s" % (command, plain_form(why)), command, why
@@ -215,7 +215,7 @@ class NextStep(NamedTuple):
     why: str
 
 
-class Advice(NamedTuple):
+class StepAdvice(NamedTuple):
     """Next step: the command to type, its reason and what it saves."""
 
     command: Optional[str]
@@ -227,14 +227,14 @@ class Advice(NamedTuple):
     """That figure was asked of the process, or reckoned from its structures, and is no estimate."""
 
     @property
-    def sentence(self) -> Said:
+    def sentence(self) -> Sentence:
         """Return the step as text shows it."""
-        return say("%s", self.why) if self.command is None else say("%s   %s", self.command, self.why)
+        return make_sentence("%s", self.why) if self.command is None else make_sentence("%s   %s", self.command, self.why)
 
     @property
     def bare(self) -> NextStep:
         """Return the step without its target."""
-        return NextStep(None if self.command is None else bare(self.command), self.why)
+        return NextStep(None if self.command is None else strip_targets(self.command), self.why)
 
 
 Totals = Dict[str, Optional[int]]

@@ -20,7 +20,7 @@ MFD_HUGETLB, MFD_HUGE_SHIFT = 0x4, 26
 """Flags of memfd_create(2), which not every Python names."""
 
 
-class Mount(NamedTuple):
+class MountLine(NamedTuple):
     """Line of a mount table (/proc/PID/mountinfo)."""
 
     id: int
@@ -34,26 +34,26 @@ class Mount(NamedTuple):
     """Of the file system itself."""
 
 
-def unescape(text: bytes) -> str:
+def unescape_field(text: bytes) -> str:
     """Decode a field, in which blanks, newlines and backslashes are octal."""
     return os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8) & 0xFF]), text))
 
 
-def parse_line(line: bytes) -> Optional[Mount]:
+def parse_line(line: bytes) -> Optional[MountLine]:
     """Return the mount of a line, or None if it is none."""
     before, _, after = line.partition(b" - ")
     fields, what = before.split(b" "), after.split(b" ")
     if len(fields) < 6 or len(what) < 3 or not fields[0].isdigit():
         return None
-    return Mount(int(fields[0]), fields[2].decode("ascii", "replace"), unescape(fields[3]), unescape(fields[4]), what[0], unescape(what[2]))
+    return MountLine(int(fields[0]), fields[2].decode("ascii", "replace"), unescape_field(fields[3]), unescape_field(fields[4]), what[0], unescape_field(what[2]))
 
 
-def parse(data: bytes) -> Iterator[Mount]:
+def parse_mounts(data: bytes) -> Iterator[MountLine]:
     """Yield the mounts of a table. Only a newline ends a line: names hold any other character."""
     return (mount for mount in map(parse_line, data.split(b"\n")) if mount is not None)
 
 
-def read(path: str) -> Iterator[Mount]:
+def read_mounts(path: str) -> Iterator[MountLine]:
     """Yield the mounts of a table as far as they are asked for: it may have thousands. Nothing where it cannot be read."""
     rest = b""
     try:
@@ -63,7 +63,7 @@ def read(path: str) -> Iterator[Mount]:
                 if not piece:
                     return
                 whole, _, rest = (rest + piece).rpartition(b"\n")
-                yield from parse(whole)
+                yield from parse_mounts(whole)
     except OSError:
         return
 
@@ -75,7 +75,7 @@ def kind_of(descriptor: int, table: str) -> Optional[bytes]:
     if number is None or number in _memory_mounts():
         return None if number is None else b"tmpfs"
     for path in dict.fromkeys((table, "/proc/self/mountinfo")):
-        mount = next((mount for mount in read(path) if mount.id == number), None)
+        mount = next((mount for mount in read_mounts(path) if mount.id == number), None)
         if mount is not None:
             return None if mount.kind == b"overlay" and _user_namespace(path) != _user_namespace("/proc/self/mountinfo") else mount.kind
     return None
@@ -115,4 +115,4 @@ def _user_namespace(table: str) -> Optional[str]:
 def kind_of_device(status: os.stat_result) -> Optional[bytes]:
     """Return the type of the file system on a device, as far as it is mounted here: for mounts that no table shows (below a chroot)."""
     device = "%d:%d" % (os.major(status.st_dev), os.minor(status.st_dev))
-    return next((mount.kind for mount in read("/proc/self/mountinfo") if mount.device == device), None)
+    return next((mount.kind for mount in read_mounts("/proc/self/mountinfo") if mount.device == device), None)

@@ -8,7 +8,7 @@ from typing import IO, Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 from gdbheapx import mounts
 from gdbheapx.errors import HeapxError
-from gdbheapx.files import HANDLE, MAX_LINKS, folder, unnamed, walk
+from gdbheapx.files import HANDLE, MAX_LINKS, open_unnamed, temporary_folder, walk_path
 from gdbheapx.kernel.common import watchdog
 from gdbheapx.problems import CANNOT_WRITE, UNSAFE_PATH
 
@@ -41,7 +41,7 @@ class Screen(NamedTuple):
         return Screen() if self.given is None else Screen(self.given, True, self.given)
 
 
-def screen(descriptor: int, environment: Mapping[str, str]) -> Screen:
+def screen_of(descriptor: int, environment: Mapping[str, str]) -> Screen:
     """Of a descriptor: as wide as COLUMNS, or as its terminal says."""
     given = environment.get("COLUMNS", "")[:9]
     try:
@@ -66,7 +66,7 @@ class CannotWrite(HeapxError):
 def raise_cannot_write(step: Callable[..., Any], where: str, hint: Optional[str]) -> Callable[..., Any]:
     """The step, with CannotWrite for whatever the system refuses; a reader that is gone stays BrokenPipeError."""
 
-    def guarded(*given: Any) -> Any:
+    def guarded_call(*given: Any) -> Any:
         try:
             return step(*given)
         except BrokenPipeError:
@@ -74,7 +74,7 @@ def raise_cannot_write(step: Callable[..., Any], where: str, hint: Optional[str]
         except OSError as error:
             raise CannotWrite(where, error, hint)
 
-    return guarded
+    return guarded_call
 
 
 class Spool:
@@ -88,11 +88,11 @@ class Spool:
     def prepare(self) -> None:
         """Make the file before it is needed, while nobody waits. That there can be none matters only if it is needed."""
         try:
-            self._open()
+            self._open_file()
         except HeapxError:
             pass
 
-    def _open(self) -> None:
+    def _open_file(self) -> None:
         self._file = open(unnamed_file(), "w+", encoding="utf-8", errors="surrogateescape", newline="")
 
     def close(self) -> None:
@@ -107,13 +107,13 @@ class Spool:
         self._size += len(text)
         if self._size > SPOOL_BYTES:
             if self._file is None:
-                self._open()
+                self._open_file()
             self._on_disk(self._file.write, "".join(self._pieces))
             self._pieces, self._size = [], 0
 
     def _on_disk(self, step: Callable[..., Any], *given: Any) -> Any:
         return raise_cannot_write(
-            step, "a temporary file in %s" % folder(), "set TMPDIR to another folder, or ask for fewer rows with --limit"
+            step, "a temporary file in %s" % temporary_folder(), "set TMPDIR to another folder, or ask for fewer rows with --limit"
         )(*given)
 
     def hand_on(self, write: Write) -> None:
@@ -133,16 +133,16 @@ class Spool:
 def unnamed_file() -> int:
     """A descriptor of a temporary file that vanishes with it. HeapxError if there can be none."""
     try:
-        return unnamed()
+        return open_unnamed()
     except OSError as error:
         raise HeapxError(
-            "cannot make a temporary file in %s: %s" % (folder(), error.strerror),
+            "cannot make a temporary file in %s: %s" % (temporary_folder(), error.strerror),
             "set TMPDIR to another folder, or ask for fewer rows with --limit",
             code=CANNOT_WRITE,
         )
 
 
-def go_on() -> None:
+def ignore_interruption() -> None:
     """Nobody interrupts."""
 
 
@@ -155,19 +155,19 @@ class OutputFile:
     somebody else writes it, at `beside`.
     """
 
-    def __init__(self, path: str, option: str = "-o", takes_any: bool = False, is_named: bool = False, check: Check = go_on) -> None:
+    def __init__(self, path: str, option: str = "-o", takes_any: bool = False, is_named: bool = False, check: Check = ignore_interruption) -> None:
         self._path, self._hint = path, "choose another file with %s" % option
         self._folder, self._beside, self._is_stream, self._is_begun, self.is_taken = -1, "", False, False, False
         self._removed = -1  # of watchdog.remove_at_end
         try:
-            self._folder, self._name = self._follow(path)
-            status = self._status()
+            self._folder, self._name = self._follow_links(path)
+            status = self._read_status()
             self._is_stream = status is not None and (self._is_link_of_proc() or not stat.S_ISREG(status.st_mode))
             if self._is_stream and not takes_any:
-                raise self._refusal("%s is not a regular file; gdbheapx does not replace it")
+                raise self._make_refusal("%s is not a regular file; gdbheapx does not replace it")
             if not self._is_stream:
                 self._check_owner(status)
-            descriptor = self._open_stream(check) if self._is_stream else self._make(is_named)
+            descriptor = self._open_stream(check) if self._is_stream else self._make_file(is_named)
             self.file: IO[str] = open(descriptor, "w", encoding="utf-8", errors="surrogateescape")
         except OSError as error:
             self.drop()
@@ -176,18 +176,18 @@ class OutputFile:
             self.drop()
             raise
 
-    def _refusal(self, text: str) -> HeapxError:
+    def _make_refusal(self, text: str) -> HeapxError:
         return HeapxError(text % self._path, self._hint, code=UNSAFE_PATH)
 
     def _check_owner(self, status: Optional[os.stat_result]) -> None:
         if status is not None and status.st_uid != os.geteuid():
-            raise self._refusal("%s belongs to another user; gdbheapx does not overwrite it")
+            raise self._make_refusal("%s belongs to another user; gdbheapx does not overwrite it")
 
-    def _judge(self, status: os.stat_result) -> None:
+    def _refuse_unsuitable(self, status: os.stat_result) -> None:
         if stat.S_ISLNK(status.st_mode) and status.st_uid not in (0, os.geteuid()):
-            raise self._refusal("%s is a symbolic link owned by another user; gdbheapx does not follow it")
+            raise self._make_refusal("%s is a symbolic link owned by another user; gdbheapx does not follow it")
 
-    def _follow(self, path: str) -> Tuple[int, str]:
+    def _follow_links(self, path: str) -> Tuple[int, str]:
         """Return a handle of the folder that the file lies in, and its name there: that of no link but one of /proc."""
         folder = os.open(".", HANDLE)
         for _ in range(MAX_LINKS):
@@ -196,17 +196,17 @@ class OutputFile:
                 os.close(folder)
                 folder = os.open("/", HANDLE)
             self._folder = folder
-            folder = walk(folder, head, self._judge, is_tree=False)
+            folder = walk_path(folder, head, self._refuse_unsuitable, is_tree=False)
             os.close(self._folder)
             self._folder, self._name = folder, name
-            status = self._status()
+            status = self._read_status()
             if status is None or not stat.S_ISLNK(status.st_mode) or self._is_link_of_proc():
                 return folder, name
-            self._judge(status)
+            self._refuse_unsuitable(status)
             path = os.readlink(name, dir_fd=folder)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
-    def _status(self) -> Optional[os.stat_result]:
+    def _read_status(self) -> Optional[os.stat_result]:
         if self._name in ("", ".", ".."):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         try:
@@ -240,7 +240,7 @@ class OutputFile:
             raise
         return descriptor
 
-    def _make(self, is_named: bool) -> int:
+    def _make_file(self, is_named: bool) -> int:
         """Make the new file; without a name, nothing is left of it whatever ends this process."""
         descriptor = -1
         if not is_named:
@@ -265,33 +265,33 @@ class OutputFile:
         """Write a piece. CannotWrite drops the file."""
         self.begin()
         put: Callable[[Any], Any] = self.file.write if isinstance(content, str) else self.file.buffer.write  # type: ignore[attr-defined]
-        self._guard(lambda: put(content))
+        self._guard_step(lambda: put(content))
 
     def begin(self) -> None:
         """Empty a file that is written to where it lies."""
         if self._is_stream and not self._is_begun and stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
-            self._guard(lambda: os.ftruncate(self.file.fileno(), 0))
+            self._guard_step(lambda: os.ftruncate(self.file.fileno(), 0))
         self._is_begun = True
 
     def finish(self, content: bytes, mode: int = 0o600) -> None:
         """Write all of it, and put it in its place."""
         self.write(content)
         if not self._is_stream:
-            self._guard(lambda: os.fchmod(self.file.fileno(), mode))
+            self._guard_step(lambda: os.fchmod(self.file.fileno(), mode))
         self.take_place()
 
     def flush(self) -> None:
         """Hand on what is written, for who reads it already: it goes on in its place."""
-        self._guard(self._take)
+        self._guard_step(self._take_place)
 
     def take_place(self) -> None:
         """It is written: put it in its place."""
         self.begin()
-        self._guard(self._take)
-        self._guard(self.file.close)
+        self._guard_step(self._take_place)
+        self._guard_step(self.file.close)
         self.drop()
 
-    def _take(self) -> None:
+    def _take_place(self) -> None:
         self.file.flush()
         if self._is_stream or self.is_taken:
             return
@@ -302,7 +302,7 @@ class OutputFile:
         os.replace(self._beside, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         self._beside, self.is_taken = "", True
 
-    def _guard(self, step: Callable[[], Any]) -> None:
+    def _guard_step(self, step: Callable[[], Any]) -> None:
         """BrokenPipeError stays what it is; else CannotWrite, and nothing is left."""
         try:
             raise_cannot_write(step, self._path, self._hint)()
@@ -322,7 +322,7 @@ class OutputFile:
                 os.unlink(self._beside, dir_fd=self._folder)
         except OSError:
             pass
-        watchdog.keep(self._removed)
+        watchdog.forget_written_file(self._removed)
         if self._folder >= 0:
             os.close(self._folder)
         self._beside, self._folder, self._removed = "", -1, -1
@@ -332,7 +332,7 @@ class Sink:
     """The place that -o or the host gives, behind one write(). What cannot be written is CannotWrite. A file keeps what is in it until
     there is an answer."""
 
-    def __init__(self, write: Write, flush: Callable[[], Any], path: Optional[str], check: Check = go_on) -> None:
+    def __init__(self, write: Write, flush: Callable[[], Any], path: Optional[str], check: Check = ignore_interruption) -> None:
         self._file = OutputFile(path, takes_any=True, check=check) if path else None
         self.write: Write = raise_cannot_write(write, "standard output", ON_FILE) if self._file is None else self._file.write
         self.flush: Callable[[], Any] = raise_cannot_write(flush, "standard output", ON_FILE) if self._file is None else self._file.flush

@@ -28,7 +28,7 @@ def _allowed_bytes() -> int:
     return int(SHARE * min([*_of_groups(), *_of_process(), *_of_machine()], default=1 << 62))
 
 
-def _number(path: str) -> Optional[int]:
+def _read_number(path: str) -> Optional[int]:
     try:
         with open(path) as file:
             text = file.read().strip()
@@ -37,7 +37,7 @@ def _number(path: str) -> Optional[int]:
     return int(text) if text.isdigit() else None
 
 
-def _used(folder: str, name: str, prefix: str) -> int:
+def _read_group_usage(folder: str, name: str, prefix: str) -> int:
     """What a group's processes have by now, without the page cache, which the kernel takes back: the process that is looked at is often in
     the same group, and is as likely to be ended by the kernel as this one."""
     try:
@@ -46,7 +46,7 @@ def _used(folder: str, name: str, prefix: str) -> int:
     except OSError:
         stats = {}
     cache = sum(int(stats.get(prefix + kind, 0)) for kind in ("inactive_file", "active_file"))
-    return max((_number(folder + "/" + name) or 0) - cache, 0)
+    return max((_read_number(folder + "/" + name) or 0) - cache, 0)
 
 
 def _of_groups() -> Iterator[int]:
@@ -63,9 +63,9 @@ def _of_groups() -> Iterator[int]:
         names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_") if controllers else ("memory.max", "memory.current", "")
         while True:
             folder = root + path.rstrip("/")
-            limit = _number(folder + "/" + names[0])
+            limit = _read_number(folder + "/" + names[0])
             if limit is not None:
-                yield max(limit - _used(folder, *names[1:]), 0)
+                yield max(limit - _read_group_usage(folder, *names[1:]), 0)
             if path in ("/", ""):
                 break
             path = os.path.dirname(path)

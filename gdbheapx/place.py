@@ -5,14 +5,14 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import command
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import AGAIN, ALONE, TARGETS, alone, quoted
+from gdbheapx.hints import AGAIN, ALONE, TARGETS, quote_word, write_alone
 
 SHELL, IN_GDB = "gdbheapx", "heapx"
 """The name of the command in a shell, and of the one that gdb has."""
 LIVE, CORE, SNAPSHOT = "live", "core", "snapshot"
 
 
-class Place(NamedTuple):
+class HintPlace(NamedTuple):
     """Place where hints are read (shell, gdb, library) and the target that they are about."""
 
     door: str = SHELL
@@ -31,8 +31,8 @@ class Place(NamedTuple):
         if words.startswith(AGAIN):
             whole = self.asked(words[1:]) if self.asked is not None else ""
             if words == AGAIN and self.kind == SNAPSHOT:  # the snapshot has no answer
-                return " ".join([SHELL, *map(quoted, self.source), whole]) if whole and self.source else alone(words)
-            return self.line(whole) if whole else alone(words)
+                return " ".join([SHELL, *map(quote_word, self.source), whole]) if whole and self.source else write_alone(words)
+            return self.line(whole) if whole else write_alone(words)
         if words.startswith(ALONE):
             words = words[1:]
             names_target = words.startswith(tuple(option + " " for option in TARGETS.values()))
@@ -40,11 +40,11 @@ class Place(NamedTuple):
         if self.door == IN_GDB and not self._is_for_shell(words):
             return "%s %s" % (IN_GDB, words)
         options = self.source if self.kind == SNAPSHOT and self.source and not is_answered(words) else self.target
-        return " ".join([SHELL, *map(quoted, options), words])
+        return " ".join([SHELL, *map(quote_word, options), words])
 
     def refuses(self, words: str) -> bool:
         """Return True if this target cannot answer the command, so that no hint may name it."""
-        parsed = parse(words)
+        parsed = parse_words(words)
         if parsed is None or self.kind is None:
             return False
         asked, options = parsed.command, parsed.options
@@ -55,41 +55,41 @@ class Place(NamedTuple):
 
     def _is_for_shell(self, words: str) -> bool:
         """True for what gdb's command refuses."""
-        parsed = parse(words)
+        parsed = parse_words(words)
         if parsed is None:
             return False
         asked = parsed.command
         return asked.in_shell or asked.repeats or asked.renders is not None and asked.renders(parsed.options) is not None
 
 
-def parse(words: str) -> Optional[command.Parsed]:
+def parse_words(words: str) -> Optional[command.ParsedCommand]:
     """The words understood; None where they are not, or ask for help."""
     typed = shlex.split(words)
     name = command.name_in(typed)
     command.load_commands(name)
     try:
-        parsed = command.parse(typed, SHELL)
+        parsed = command.parse_command(typed, SHELL)
     except HeapxError:
         return None
     return parsed if parsed.help is None else None
 
 
-def typed(declared: command.Command, options: command.Options, more: str = "") -> str:
+def type_words(declared: command.Command, options: command.Options, more: str = "") -> str:
     """The words with which a command is asked for these options and `more`, which replace the same ones; empty: some cannot be typed."""
     words, replaced = [declared.name], more.split()[:1]
     for given in declared.arguments:
-        flag, value = given.flags[0], getattr(options, command.dest(given), None)
+        flag, value = given.flags[0], getattr(options, command.option_name(given), None)
         if value in (None, False, given.options.get("default")) or [flag] == replaced:
             continue
         form = "0x%x" if given.options.get("type") in command.ADDRESSES and isinstance(value, int) else "%s"
         for one in value if isinstance(value, list) else [value]:
             words += [flag] if flag.startswith("-") else []
-            words += [] if one is True else [quoted(form % one)]
+            words += [] if one is True else [quote_word(form % one)]
     line = " ".join([*words, *([more] if more else [])])
-    again = parse(line)
+    again = parse_words(line)
     if again is None:
         return ""
-    own = [command.dest(given) for given in declared.arguments if given.flags[:1] != tuple(replaced)]
+    own = [command.option_name(given) for given in declared.arguments if given.flags[:1] != tuple(replaced)]
     return line if all(getattr(again.options, name, None) == getattr(options, name, None) for name in own) else ""
 
 
@@ -97,7 +97,7 @@ def is_answered(words: str) -> bool:
     """A snapshot answers these words, unless it was taken where that could not be."""
     from gdbheapx.snapshot.record import check_recorded
 
-    parsed = parse(words)
+    parsed = parse_words(words)
     try:
         if parsed is not None:
             check_recorded(parsed.command, parsed.options)
@@ -106,15 +106,15 @@ def is_answered(words: str) -> bool:
     return parsed is not None
 
 
-def of_options(options: Sequence[str], door: str = SHELL) -> Place:
+def of_options(options: Sequence[str], door: str = SHELL) -> HintPlace:
     """The place of a command line with these options, which name the target before it is opened."""
     kind = next((kind for flag, kind in (("-p", LIVE), ("--core", CORE), ("--snapshot", SNAPSHOT)) if flag in options), None)
-    return Place(door, kind, tuple(options))
+    return HintPlace(door, kind, tuple(options))
 
 
-def of_target(facts: Mapping[str, Any], options: Sequence[str] = (), door: str = SHELL) -> Place:
+def of_target(facts: Mapping[str, Any], options: Sequence[str] = (), door: str = SHELL) -> HintPlace:
     """The place of what was opened: `facts` as an envelope has them."""
     kind, pid, core, snapshot = (facts.get(name) for name in ("kind", "pid", "core", "snapshot"))
     own = {LIVE: ("-p", str(pid)), CORE: ("--core", str(core)), SNAPSHOT: ("--snapshot", str(snapshot))}
     source = ("-p", str(pid)) if pid is not None and facts.get("taken_of") == LIVE else ("--core", "FILE")
-    return Place(IN_GDB if door == IN_GDB else SHELL, kind, tuple(options) or own.get(kind or "", ()), source if kind == SNAPSHOT else ())
+    return HintPlace(IN_GDB if door == IN_GDB else SHELL, kind, tuple(options) or own.get(kind or "", ()), source if kind == SNAPSHOT else ())

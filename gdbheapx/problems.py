@@ -17,18 +17,18 @@ class Severity(Enum):
     REFUSED = "a change of the process was not made"
 
 
-KNOWN: Dict[str, "Code"] = {}
+KNOWN: Dict[str, "ProblemCode"] = {}
 """Every code by its text."""
 
 
-class Code(str):
+class ProblemCode(str):
     """The code of a problem, as JSON shows it."""
 
     nature: Severity
     meaning: str
     """As the reference says it: of every code that only an error has."""
 
-    def __new__(cls, text: str, nature: Severity, meaning: str = "") -> "Code":
+    def __new__(cls, text: str, nature: Severity, meaning: str = "") -> "ProblemCode":
         """A code that no other module uses; ValueError where one does."""
         if text in KNOWN:
             raise ValueError("two problems have the code %s" % text)
@@ -38,14 +38,14 @@ class Code(str):
         return made
 
     @classmethod
-    def unknown(cls, text: str) -> "Code":
+    def unknown(cls, text: str) -> "ProblemCode":
         """Return a code that this version does not know, from a snapshot of a later one."""
         made = super().__new__(cls, text)
         made.nature, made.meaning = Severity.NOTE, ""
         return made
 
     @classmethod
-    def of(cls, text: str) -> "Code":
+    def of(cls, text: str) -> "ProblemCode":
         """The code of that text, which another run of the tool has written."""
         return KNOWN.get(text) or cls.unknown(text)
 
@@ -58,7 +58,7 @@ class Code(str):
 class Diagnostic(NamedTuple):
     """Problem as the reader of the target reports it."""
 
-    code: Code
+    code: ProblemCode
     address: Optional[int]
     """In the target; None where it concerns no place."""
     what: str
@@ -71,170 +71,170 @@ class Diagnostic(NamedTuple):
         return self.what if self.address is None else "0x%x: %s" % (self.address, self.what)
 
 
-class Note(Protocol):
+class ProblemSink(Protocol):
     """Records a problem where it is shown: `where` is a file or an allocator's id, `partial`: the answer is not whole."""
 
-    def __call__(self, code: Code, where: Optional[str], what: str, hint: Optional[str] = None, partial: bool = True) -> None: ...
+    def __call__(self, code: ProblemCode, where: Optional[str], what: str, hint: Optional[str] = None, partial: bool = True) -> None: ...
 
 
-class Report(Protocol):
+class PartialSink(Protocol):
     """Records a problem that makes the answer partial: the members of Diagnostic."""
 
-    def __call__(self, code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None: ...
+    def __call__(self, code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None: ...
 
 
 # ---- the target
-MEMORY_UNREADABLE = Code("memory-unreadable", Severity.UNREAD)
-CORE_CUT = Code("core-truncated", Severity.UNREAD)
+MEMORY_UNREADABLE = ProblemCode("memory-unreadable", Severity.UNREAD)
+CORE_CUT = ProblemCode("core-truncated", Severity.UNREAD)
 """The core is shorter than it says, or cannot be read to its end."""
-CORE_DAMAGED = Code("core-damaged", Severity.DAMAGE)
+CORE_DAMAGED = ProblemCode("core-damaged", Severity.DAMAGE)
 """The core's program headers contradict each other."""
-MEMORY_LEFT_OUT = Code("memory-left-out", Severity.UNREAD)
+MEMORY_LEFT_OUT = ProblemCode("memory-left-out", Severity.UNREAD)
 """The core was written without the memory that answers are made from."""
-WRONG_FILE = Code("wrong-file", Severity.ENVIRONMENT)
+WRONG_FILE = ProblemCode("wrong-file", Severity.ENVIRONMENT)
 """A file that was given, or found, is not the one that the process runs."""
-NO_PROGRAM = Code("no-program", Severity.UNREAD)
+NO_PROGRAM = ProblemCode("no-program", Severity.UNREAD)
 """Nothing tells which objects are loaded."""
-OBJECTS_CUT = Code("objects-incomplete", Severity.DAMAGE)
+OBJECTS_CUT = ProblemCode("objects-incomplete", Severity.DAMAGE)
 """The dynamic linker's list of objects is damaged or cut."""
-PROCESS_ENDED = Code("process-ended", Severity.UNREAD)
+PROCESS_ENDED = ProblemCode("process-ended", Severity.UNREAD)
 """It is gone, and how is not known; the next four say how."""
-PROCESS_EXITED = Code("process-exited", Severity.UNREAD)
-PROCESS_KILLED = Code("process-killed", Severity.UNREAD)
-PROCESS_OUT_OF_MEMORY = Code("process-out-of-memory", Severity.UNREAD)
+PROCESS_EXITED = ProblemCode("process-exited", Severity.UNREAD)
+PROCESS_KILLED = ProblemCode("process-killed", Severity.UNREAD)
+PROCESS_OUT_OF_MEMORY = ProblemCode("process-out-of-memory", Severity.UNREAD)
 """The kernel killed it because a memory cgroup was full."""
-PROCESS_EXECUTED = Code("process-executed", Severity.UNREAD)
+PROCESS_EXECUTED = ProblemCode("process-executed", Severity.UNREAD)
 """It runs another program now."""
 ENDS = (PROCESS_ENDED, PROCESS_EXITED, PROCESS_KILLED, PROCESS_OUT_OF_MEMORY, PROCESS_EXECUTED)
-CALL_LEFT = Code("call-unfinished", Severity.DAMAGE)
+CALL_LEFT = ProblemCode("call-unfinished", Severity.DAMAGE)
 """A call into the process did not end as it should."""
 
-IN_SWAP = Code("in-swap", Severity.UNREAD)
+IN_SWAP = ProblemCode("in-swap", Severity.UNREAD)
 """Pages in swap were not read, because the process's memory limit, or the machine, has no room for them; or because they are shared,
 which the page table does not tell from pages that were never touched."""
-MAPPED_FILE_UNREAD = Code("mapped-file-unread", Severity.UNREAD)
+MAPPED_FILE_UNREAD = ProblemCode("mapped-file-unread", Severity.UNREAD)
 """Pages of a mapped file that are not in memory, or that a user's file system serves, and the file cannot be opened."""
-USERFAULTFD_UNREAD = Code("userfaultfd-unread", Severity.UNREAD)
+USERFAULTFD_UNREAD = ProblemCode("userfaultfd-unread", Severity.UNREAD)
 """Pages that are not there, and that another program would fill in."""
-MEMORY_UNREAD = Code("memory-unread", Severity.UNREAD)
+MEMORY_UNREAD = ProblemCode("memory-unread", Severity.UNREAD)
 """Much of the anonymous memory is nobody's that is read here: blocks in it are not in the answer."""
-ROOTS_UNREAD = Code("roots-unreadable", Severity.UNREAD)
+ROOTS_UNREAD = ProblemCode("roots-unreadable", Severity.UNREAD)
 """What may hold blocks could not all be read: who holds them is not known for sure."""
-ROOTS_MISSING = Code("roots-missing", Severity.UNREAD)
+ROOTS_MISSING = ProblemCode("roots-missing", Severity.UNREAD)
 """A core lacks variables, a stack or thread-local storage that the process had: what is leaked is unknown."""
-NOT_DUMPED = Code("heap-not-dumped", Severity.NOTE)
+NOT_DUMPED = ProblemCode("heap-not-dumped", Severity.NOTE)
 """A core lacks memory of blocks in use that was never written to, or was to be left out: it counts as zeros."""
-SWEPT = Code("graph-too-large", Severity.ENVIRONMENT)
+SWEPT = ProblemCode("graph-too-large", Severity.ENVIRONMENT)
 """There was no room for the graph of blocks: what holds them was told without it."""
-NO_COUNTERS = Code("no-counters", Severity.ENVIRONMENT)
+NO_COUNTERS = ProblemCode("no-counters", Severity.ENVIRONMENT)
 """What an allocator holds cannot be told while the process runs: it is in no figure."""
-NO_RULE = Code("no-return-rule", Severity.ENVIRONMENT)
+NO_RULE = ProblemCode("no-return-rule", Severity.ENVIRONMENT)
 """By what rule an allocator returns memory is not known here."""
-REGISTERS_UNREAD = Code("registers-unreadable", Severity.ENVIRONMENT)
+REGISTERS_UNREAD = ProblemCode("registers-unreadable", Severity.ENVIRONMENT)
 
 # ---- this machine and this call
-PAGEMAP_UNREADABLE = Code("pagemap-unreadable", Severity.ENVIRONMENT)
-SHARED_PAGES_UNKNOWN = Code("shared-pages-unknown", Severity.ENVIRONMENT)
-SWAPPED_IN = Code("swapped-in", Severity.NOTE)
-SEVERAL_MOMENTS = Code("several-moments", Severity.NOTE)
-NOT_COPIED = Code("not-copied", Severity.NOTE)
+PAGEMAP_UNREADABLE = ProblemCode("pagemap-unreadable", Severity.ENVIRONMENT)
+SHARED_PAGES_UNKNOWN = ProblemCode("shared-pages-unknown", Severity.ENVIRONMENT)
+SWAPPED_IN = ProblemCode("swapped-in", Severity.NOTE)
+SEVERAL_MOMENTS = ProblemCode("several-moments", Severity.NOTE)
+NOT_COPIED = ProblemCode("not-copied", Severity.NOTE)
 """There was no room for a copy of the process: it stood still for as long as it was looked at."""
-PROFILE_PART = Code("profile-covers-part", Severity.NOTE)
+PROFILE_PART = ProblemCode("profile-covers-part", Severity.NOTE)
 """Much of the memory in use was allocated while the allocator's sampling was off: the profile says nothing of it."""
-OBJECTS_GATHERED = Code("objects-gathered", Severity.NOTE)
+OBJECTS_GATHERED = ProblemCode("objects-gathered", Severity.NOTE)
 """So many objects that those with the same owners are shown as one."""
-NO_FOLDER = Code("no-folder", Severity.ENVIRONMENT)
-SECCOMP = Code("seccomp", Severity.ENVIRONMENT)
+NO_FOLDER = ProblemCode("no-folder", Severity.ENVIRONMENT)
+SECCOMP = ProblemCode("seccomp", Severity.ENVIRONMENT)
 """A thread's seccomp filter forbids what a call into the process needs, or cannot be read."""
-NOT_WRITABLE = Code("memory-not-writable", Severity.ENVIRONMENT)
+NOT_WRITABLE = ProblemCode("memory-not-writable", Severity.ENVIRONMENT)
 """This process may read the other's memory and may not write it."""
-TAGS_UNKNOWN = Code("tags-unknown", Severity.NOTE)
+TAGS_UNKNOWN = ProblemCode("tags-unknown", Severity.NOTE)
 """Words would be pointers to leaked blocks if the process had asked for bits of pointers to be ignored, which a core does not tell."""
-FILES_NOT_DUMPED = Code("mapped-files-not-in-core", Severity.NOTE)
+FILES_NOT_DUMPED = ProblemCode("mapped-files-not-in-core", Severity.NOTE)
 """A core has no shared mappings of files, unless the program's coredump_filter asks for them: what only they hold looks leaked."""
-SECCOMP_SLEEP = Code("seccomp-sleep", Severity.NOTE)
+SECCOMP_SLEEP = ProblemCode("seccomp-sleep", Severity.NOTE)
 """gdb stopped a thread in a sleep, and its seccomp filter does not let the kernel go on with that: letting it run kills the process."""
-CALL_REFUSED = Code("call-refused", Severity.NOTE)
+CALL_REFUSED = ProblemCode("call-refused", Severity.NOTE)
 """What was only predicted would not be done here, and why."""
-NO_REGISTER_CALLS = Code("no-register-calls", Severity.ENVIRONMENT)
+NO_REGISTER_CALLS = ProblemCode("no-register-calls", Severity.ENVIRONMENT)
 """gdb cannot write registers here and set them back."""
-THREAD_LOCALS_UNREADABLE = Code("thread-locals-unreadable", Severity.ENVIRONMENT)
+THREAD_LOCALS_UNREADABLE = ProblemCode("thread-locals-unreadable", Severity.ENVIRONMENT)
 """Where threads have their variables cannot be told: without symbols or registers, not for damage. What trim predicts does not rest on
 it."""
 
-WORK_LIMIT = Code("work-limit", Severity.UNREAD)
+WORK_LIMIT = ProblemCode("work-limit", Severity.UNREAD)
 """A file, or what is in memory, is made so that parsing it has no end of use: the rest of it is unread."""
 
 # ---- the answer
-CUT = Code("stopped-early", Severity.TIME)
+CUT = ProblemCode("stopped-early", Severity.TIME)
 """Time ran out, or Ctrl-C or a signal came."""
-STOP_LIMIT = Code("stop-limit", Severity.TIME)
+STOP_LIMIT = ProblemCode("stop-limit", Severity.TIME)
 """The process had to go on before everything of it was read."""
-NO_ANSWER = Code("no-answer", Severity.ENVIRONMENT)
+NO_ANSWER = ProblemCode("no-answer", Severity.ENVIRONMENT)
 """A part of the answer could not be given."""
-ALLOCATOR_UNREAD = Code("allocator-unread", Severity.UNREAD)
+ALLOCATOR_UNREAD = ProblemCode("allocator-unread", Severity.UNREAD)
 """An allocator is there and cannot be read."""
-OWNER_UNREAD = Code("owner-unread", Severity.UNREAD)
+OWNER_UNREAD = ProblemCode("owner-unread", Severity.UNREAD)
 """Malloc belongs to an allocator that cannot be read."""
-NO_ALLOCATOR = Code("no-allocator", Severity.UNREAD)
-OTHER_IS_LARGER = Code("other-allocator-larger", Severity.NOTE)
+NO_ALLOCATOR = ProblemCode("no-allocator", Severity.UNREAD)
+OTHER_IS_LARGER = ProblemCode("other-allocator-larger", Severity.NOTE)
 """Another allocator in this process holds more than the one that is shown."""
-UNLISTED_RELEASE = Code("unlisted-release", Severity.NOTE)
+UNLISTED_RELEASE = ProblemCode("unlisted-release", Severity.NOTE)
 """A release that this version does not know was read like its neighbour, and proved itself."""
-RUNTIME_UNREAD = Code("runtime-unread", Severity.NOTE)
+RUNTIME_UNREAD = ProblemCode("runtime-unread", Severity.NOTE)
 """A release of a runtime whose objects this version does not know: nothing of its memory is told apart."""
-LEAK_UNKNOWN = Code("leak-unknown", Severity.NOTE)
+LEAK_UNKNOWN = ProblemCode("leak-unknown", Severity.NOTE)
 """Whether as much is leaked as was asked about: what may hold it was not read."""
-GROWTH_UNKNOWN = Code("growth-unknown", Severity.NOTE)
+GROWTH_UNKNOWN = ProblemCode("growth-unknown", Severity.NOTE)
 """A limit on growth was asked for, and what one of the two looks lacks may have grown beyond it."""
-CHECK_UNSETTLED = Code("check-unsettled", Severity.MOMENT)
+CHECK_UNSETTLED = ProblemCode("check-unsettled", Severity.MOMENT)
 """What breaks a rule of the allocator may be an unfinished change."""
-PART_MISSING = Code("part-missing", Severity.ENVIRONMENT)
+PART_MISSING = ProblemCode("part-missing", Severity.ENVIRONMENT)
 """What `doctor` found to be missing."""
-ZEROS_NOT_SOUGHT = Code("zero-pages-not-searched", Severity.TIME)
-STACK_LISTS_CUT = Code("stack-lists-incomplete", Severity.TIME)
+ZEROS_NOT_SOUGHT = ProblemCode("zero-pages-not-searched", Severity.TIME)
+STACK_LISTS_CUT = ProblemCode("stack-lists-incomplete", Severity.TIME)
 """There was no time to follow the C library's lists of stacks to their end."""
 """Pages of zeros in a core were not all told from memory that was in use."""
 
 # ---- errors: there is no answer
-USAGE = Code("usage", Severity.USAGE, "an option or a value is wrong, or cannot be combined with another")
-NO_TARGET = Code("no-target", Severity.USAGE, "the command requires a process, core or snapshot, and none was given")
-NOT_FOUND = Code("not-found", Severity.USAGE, "the target has no arena, thread, module, block or variable of this name or address")
-NOT_IN_SNAPSHOT = Code("not-in-snapshot", Severity.USAGE, "a snapshot does not contain what this requires: ask the process or its core")
-SHELL_ONLY = Code("shell-only", Severity.USAGE, "the command runs from a shell, not inside gdb or from the single file")
-ADDON_MISSING = Code("addon-missing", Severity.USAGE, "the command or option belongs to an add-on that is not installed here")
-QUERY_FAILED = Code("query-failed", Severity.USAGE, "DuckDB cannot run the SQL")
+USAGE = ProblemCode("usage", Severity.USAGE, "an option or a value is wrong, or cannot be combined with another")
+NO_TARGET = ProblemCode("no-target", Severity.USAGE, "the command requires a process, core or snapshot, and none was given")
+NOT_FOUND = ProblemCode("not-found", Severity.USAGE, "the target has no arena, thread, module, block or variable of this name or address")
+NOT_IN_SNAPSHOT = ProblemCode("not-in-snapshot", Severity.USAGE, "a snapshot does not contain what this requires: ask the process or its core")
+SHELL_ONLY = ProblemCode("shell-only", Severity.USAGE, "the command runs from a shell, not inside gdb or from the single file")
+ADDON_MISSING = ProblemCode("addon-missing", Severity.USAGE, "the command or option belongs to an add-on that is not installed here")
+QUERY_FAILED = ProblemCode("query-failed", Severity.USAGE, "DuckDB cannot run the SQL")
 
-NO_PROCESS = Code("no-process", Severity.ENVIRONMENT, "no process has this id, or it is that of a thread or a kernel thread")
-NOT_PERMITTED = Code("not-permitted", Severity.ENVIRONMENT, "this user may not read or trace the process, or not read the file")
-NO_GROUP = Code("no-group", Severity.ENVIRONMENT, "no memory cgroup, pod or container has this name, or several have it")
-ALREADY_TRACED = Code("already-traced", Severity.ENVIRONMENT, "a debugger is attached to the process")
-PROC_UNUSABLE = Code("proc-unusable", Severity.ENVIRONMENT, "/proc is not mounted, or belongs to another pid namespace")
-FILE_NOT_FOUND = Code("file-not-found", Severity.ENVIRONMENT, "there is no file or folder of this name")
-FILE_UNREADABLE = Code("file-unreadable", Severity.ENVIRONMENT, "a file cannot be opened or read, or is no regular file")
-NOT_A_CORE = Code("not-a-core", Severity.ENVIRONMENT, "the file is not an ELF core, is empty, or contradicts itself")
-NOT_A_SNAPSHOT = Code("not-a-snapshot", Severity.ENVIRONMENT, "the file is not a snapshot, or has the format of another version")
-SNAPSHOT_DAMAGED = Code("snapshot-damaged", Severity.ENVIRONMENT, "the snapshot is cut or damaged")
-CANNOT_UNPACK = Code("cannot-unpack", Severity.ENVIRONMENT, "a compressed core cannot be unpacked")
-CANNOT_WRITE = Code("cannot-write", Severity.ENVIRONMENT, "a result cannot be written: disk, limits, permissions, a closed descriptor")
-UNSAFE_PATH = Code("unsafe-path", Severity.ENVIRONMENT, "another user owns, or may change, the file or folder that is to be written")
-MISSING_PACKAGE = Code("missing-package", Severity.ENVIRONMENT, "an optional Python package is not installed")
-KERNEL_MISSING = Code(
+NO_PROCESS = ProblemCode("no-process", Severity.ENVIRONMENT, "no process has this id, or it is that of a thread or a kernel thread")
+NOT_PERMITTED = ProblemCode("not-permitted", Severity.ENVIRONMENT, "this user may not read or trace the process, or not read the file")
+NO_GROUP = ProblemCode("no-group", Severity.ENVIRONMENT, "no memory cgroup, pod or container has this name, or several have it")
+ALREADY_TRACED = ProblemCode("already-traced", Severity.ENVIRONMENT, "a debugger is attached to the process")
+PROC_UNUSABLE = ProblemCode("proc-unusable", Severity.ENVIRONMENT, "/proc is not mounted, or belongs to another pid namespace")
+FILE_NOT_FOUND = ProblemCode("file-not-found", Severity.ENVIRONMENT, "there is no file or folder of this name")
+FILE_UNREADABLE = ProblemCode("file-unreadable", Severity.ENVIRONMENT, "a file cannot be opened or read, or is no regular file")
+NOT_A_CORE = ProblemCode("not-a-core", Severity.ENVIRONMENT, "the file is not an ELF core, is empty, or contradicts itself")
+NOT_A_SNAPSHOT = ProblemCode("not-a-snapshot", Severity.ENVIRONMENT, "the file is not a snapshot, or has the format of another version")
+SNAPSHOT_DAMAGED = ProblemCode("snapshot-damaged", Severity.ENVIRONMENT, "the snapshot is cut or damaged")
+CANNOT_UNPACK = ProblemCode("cannot-unpack", Severity.ENVIRONMENT, "a compressed core cannot be unpacked")
+CANNOT_WRITE = ProblemCode("cannot-write", Severity.ENVIRONMENT, "a result cannot be written: disk, limits, permissions, a closed descriptor")
+UNSAFE_PATH = ProblemCode("unsafe-path", Severity.ENVIRONMENT, "another user owns, or may change, the file or folder that is to be written")
+MISSING_PACKAGE = ProblemCode("missing-package", Severity.ENVIRONMENT, "an optional Python package is not installed")
+KERNEL_MISSING = ProblemCode(
     "kernel-missing", Severity.ENVIRONMENT, "the native library, which reads memory, cannot be loaded here"
 )
-MISSING_SYMBOLS = Code("missing-symbols", Severity.ENVIRONMENT, "a debug file, symbol table or build-id is missing")
-NO_SHORT_STOP = Code("no-short-stop", Severity.ENVIRONMENT, "what --short-stop or cold --for does is not possible, or not safe, here")
-NOT_PROFILED = Code("not-profiled", Severity.ENVIRONMENT, "the allocator does not sample allocations in this process")
-GDB_MISSING = Code("gdb-missing", Severity.ENVIRONMENT, "the named gdb cannot be run, or the command requires a gdb")
-GDB_FAILED = Code("gdb-failed", Severity.ENVIRONMENT, "gdb crashed, was killed, exited without a result, or lacks a feature")
-NO_SCHEDULER = Code("no-scheduler", Severity.ENVIRONMENT, "the scheduler of the Dask cluster does not answer")
-CANNOT_LISTEN = Code("cannot-listen", Severity.ENVIRONMENT, "the address or port is in use, or is not this machine's")
-OUT_OF_MEMORY = Code("out-of-memory", Severity.ENVIRONMENT, "there is not enough memory for the answer")
-INTERNAL = Code("internal-error", Severity.ENVIRONMENT, "a defect of gdbheapx")
+MISSING_SYMBOLS = ProblemCode("missing-symbols", Severity.ENVIRONMENT, "a debug file, symbol table or build-id is missing")
+NO_SHORT_STOP = ProblemCode("no-short-stop", Severity.ENVIRONMENT, "what --short-stop or cold --for does is not possible, or not safe, here")
+NOT_PROFILED = ProblemCode("not-profiled", Severity.ENVIRONMENT, "the allocator does not sample allocations in this process")
+GDB_MISSING = ProblemCode("gdb-missing", Severity.ENVIRONMENT, "the named gdb cannot be run, or the command requires a gdb")
+GDB_FAILED = ProblemCode("gdb-failed", Severity.ENVIRONMENT, "gdb crashed, was killed, exited without a result, or lacks a feature")
+NO_SCHEDULER = ProblemCode("no-scheduler", Severity.ENVIRONMENT, "the scheduler of the Dask cluster does not answer")
+CANNOT_LISTEN = ProblemCode("cannot-listen", Severity.ENVIRONMENT, "the address or port is in use, or is not this machine's")
+OUT_OF_MEMORY = ProblemCode("out-of-memory", Severity.ENVIRONMENT, "there is not enough memory for the answer")
+INTERNAL = ProblemCode("internal-error", Severity.ENVIRONMENT, "a defect of gdbheapx")
 
-INTERRUPTED = Code("interrupted", Severity.TIME, "Ctrl-C, SIGTERM or SIGHUP came before there was a result")
+INTERRUPTED = ProblemCode("interrupted", Severity.TIME, "Ctrl-C, SIGTERM or SIGHUP came before there was a result")
 
-REFUSED = Code("refused", Severity.REFUSED, "a call into the process would not be safe, or would have no effect")
-BUSY = Code("busy", Severity.REFUSED, "threads of the process are inside the allocator, or hold its locks")
-NOT_LIVE = Code("not-live", Severity.REFUSED, "only a process of this machine can be changed, not a core, snapshot or remote process")
-NOT_CONFIRMED = Code("not-confirmed", Severity.REFUSED, "the change was not confirmed: --yes is missing, or the answer was no")
+REFUSED = ProblemCode("refused", Severity.REFUSED, "a call into the process would not be safe, or would have no effect")
+BUSY = ProblemCode("busy", Severity.REFUSED, "threads of the process are inside the allocator, or hold its locks")
+NOT_LIVE = ProblemCode("not-live", Severity.REFUSED, "only a process of this machine can be changed, not a core, snapshot or remote process")
+NOT_CONFIRMED = ProblemCode("not-confirmed", Severity.REFUSED, "the change was not confirmed: --yes is missing, or the answer was no")

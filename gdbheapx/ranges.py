@@ -8,7 +8,7 @@ Range = Tuple[int, int]
 """First address and end."""
 
 
-def union(ranges: Iterable[Range]) -> List[Range]:
+def unite_ranges(ranges: Iterable[Range]) -> List[Range]:
     """Sorted, those made one that touch or overlap."""
     joined: List[Range] = []
     for start, end in sorted(ranges):
@@ -19,7 +19,7 @@ def union(ranges: Iterable[Range]) -> List[Range]:
     return joined
 
 
-def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> List[Range]:
+def subtract_ranges(ranges: Iterable[Range], others: Sequence[Range]) -> List[Range]:
     """Return the parts of each range that the others do not cover; both sorted by start."""
     left: List[Range] = []
     first = 0
@@ -38,11 +38,11 @@ def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> List[Range]:
     return left
 
 
-class Ranges:
+class RangeIndex:
     """Many ranges, of which those in one mapping are wanted: an allocator may have a hundred thousand, a process as many mappings."""
 
     def __init__(self, ranges: Iterable[Range]) -> None:
-        self._ranges: Sequence[Range] = union(ranges)
+        self._ranges: Sequence[Range] = unite_ranges(ranges)
         self._starts = [start for start, _ in self._ranges]
 
     def __iter__(self) -> Iterator[Range]:
@@ -67,4 +67,4 @@ class Ranges:
 
     def outside(self, start: int, end: int) -> List[Range]:
         """The parts from `start` to `end` that lie in none."""
-        return subtract([(start, end)], self.within(start, end))
+        return subtract_ranges([(start, end)], self.within(start, end))

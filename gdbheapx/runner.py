@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple
 from gdbheapx import __version__, command, hints, place, problems, stops, units
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget, Interrupts, Progress
-from gdbheapx.command import Answer, Style
+from gdbheapx.command import CommandAnswer, TextStyle
 from gdbheapx.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
 from gdbheapx.inferior.base import Identity, Target
 from gdbheapx.kernel.common import watchdog
@@ -19,7 +19,7 @@ from gdbheapx.output import CannotWrite, Screen, Sink, Spool, Write
 from gdbheapx.place import IN_GDB, SHELL
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
-from gdbheapx.work import MOST_STEPS, WORK, never
+from gdbheapx.work import MOST_STEPS, WORK, never_expires
 
 if TYPE_CHECKING:
     from gdbheapx.actions.short_stop import ShortStop
@@ -84,7 +84,7 @@ class Host(NamedTuple):
 class Found(NamedTuple):
     """An answer as records, with what its envelope says."""
 
-    answer: Answer
+    answer: CommandAnswer
     data: Any
     is_partial: bool
     problems: Sequence[Problem]
@@ -93,7 +93,7 @@ class Found(NamedTuple):
     tool: Dict[str, Any]
 
 
-class Ended(NamedTuple):
+class CommandEnd(NamedTuple):
     """How a command ended."""
 
     code: int
@@ -115,27 +115,27 @@ def error_line(error: HeapxError) -> str:
     return escape_line(error.line())
 
 
-def failure(words: Sequence[str], error: HeapxError) -> str:
+def envelope_of_words(words: Sequence[str], error: HeapxError) -> str:
     """The envelope of a command line that ended before it was run; empty where no --json is among the words."""
-    if not command.wants(words, "--json"):
+    if not command.has_flag(words, "--json"):
         return ""
     given = words[0] if not words[0].startswith("-") else "report"
     name = next((word for word in words if command.is_command(word)), given)
-    return failed(name, error)
+    return envelope_of_command(name, error)
 
 
-def failed(name: str, error: HeapxError) -> str:
+def envelope_of_command(name: str, error: HeapxError) -> str:
     """The envelope of a command that was not run."""
-    return '{"schema": "gdbheapx/1", "command": %s, "data": null%s\n' % (_encoded(name), tail(NOBODY, tool(None), error))
+    return '{"schema": "gdbheapx/1", "command": %s, "data": null%s\n' % (_encode_json(name), envelope_tail(NOBODY, tool_member(None), error))
 
 
-def tail(parts: Dict[str, Any], made_by: Dict[str, Any], error: Optional[HeapxError] = None, line: hints.Write = hints.alone) -> str:
+def envelope_tail(parts: Dict[str, Any], made_by: Dict[str, Any], error: Optional[HeapxError] = None, line: hints.Write = hints.write_alone) -> str:
     """What stands behind the data of an envelope. `line` writes the commands that it names."""
     members = {**({} if error is None else {"error": error.document()}), **parts, "tool": made_by}
-    return "".join(',\n"%s": %s' % (name, _encoded(value, line)) for name, value in members.items()) + "}"
+    return "".join(',\n"%s": %s' % (name, _encode_json(value, line)) for name, value in members.items()) + "}"
 
 
-def _encoded(value: Any, line: hints.Write = hints.alone) -> str:
+def _encode_json(value: Any, line: hints.Write = hints.write_alone) -> str:
     from gdbheapx.report import encodings
 
     return encodings.encode_json(value, line)
@@ -159,27 +159,27 @@ def out_of_memory() -> HeapxError:
     return HeapxError(what, "free some, or read a core where there is more", code=problems.OUT_OF_MEMORY)
 
 
-def run(words: Sequence[str], host: Host) -> Ended:
+def run_command_line(words: Sequence[str], host: Host) -> CommandEnd:
     """Run a command line. Every failure becomes one line, an exit code and, with --json, an envelope."""
     try:
-        parsed = command.parse(words, host.name, host.evaluate)
+        parsed = command.parse_command(words, host.name, host.evaluate)
     except UsageError as error:
         error.write(place.of_options(host.options, host.name).line)
         try:
-            host.write(failure(words, error))
+            host.write(envelope_of_words(words, error))
             host.flush()
         except OSError:
             pass  # the line and the exit code are left
-        return Ended(USAGE, error)
-    return perform(parsed, host)
+        return CommandEnd(USAGE, error)
+    return run_parsed(parsed, host)
 
 
-def perform(parsed: command.Parsed, host: Host) -> Ended:
+def run_parsed(parsed: command.ParsedCommand, host: Host) -> CommandEnd:
     """Run a command line that was understood, or show its help."""
-    return Run(parsed, host).run() if parsed.help is None else show(parsed.help, host)
+    return CommandRun(parsed, host).run() if parsed.help is None else show_help_text(parsed.help, host)
 
 
-def show(text: str, host: Host) -> Ended:
+def show_help_text(text: str, host: Host) -> CommandEnd:
     """Write the help, filled anew for a terminal."""
     if host.screen.wraps:
         from gdbheapx.report.text import reflow_help
@@ -192,14 +192,14 @@ def show(text: str, host: Host) -> Ended:
     except BrokenPipeError:
         pass  # the reader has seen enough
     except CannotWrite as error:
-        return Ended(NO_ANSWER, error)
-    return Ended(WHOLE)
+        return CommandEnd(NO_ANSWER, error)
+    return CommandEnd(WHOLE)
 
 
-class Run:
+class CommandRun:
     """One command on its way."""
 
-    def __init__(self, parsed: command.Parsed, host: Host) -> None:
+    def __init__(self, parsed: command.ParsedCommand, host: Host) -> None:
         self.command, self.options = parsed.command, parsed.options
         self.host = host
         self.target: Optional[Target] = None
@@ -220,9 +220,9 @@ class Run:
         self.has_warned = False
         self._swapped_in_before = kernels.swapped_in_bytes()
 
-    def run(self) -> Ended:
+    def run(self) -> CommandEnd:
         """Run it and turn what goes wrong into a line and a code."""
-        ended = Ended(NO_ANSWER)
+        ended = CommandEnd(NO_ANSWER)
         WORK.begin()
         WORK.exceeded.clear()
         WORK.is_over = lambda: self.budget.expired()  # noqa: PLW0108 (another budget may be in its place by then)
@@ -230,29 +230,29 @@ class Run:
             with self.interrupts:
                 file = getattr(self.options, "output", None)  # a command may have its own -o
                 self.sink = Sink(self.host.write, self.host.flush, file, self._check_signals)
-                ended = self._answer()
+                ended = self._answer_command()
         except BrokenPipeError:
-            ended = Ended(WHOLE)  # the reader has seen enough
+            ended = CommandEnd(WHOLE)  # the reader has seen enough
         except (UsageError, CannotWrite) as error:
             ended = self._no_answer(error)
         except HeapxError as error:
             # one whose process has ended tells itself how
-            death = self._death() if error.code not in problems.ENDS else error
+            death = self._death_error() if error.code not in problems.ENDS else error
             ended = self._no_answer(death or self._about_target(error))
         except StopOver:
             self.budget.expired()  # takes note of it
-            ended = self._no_answer(self._death() or self.budget.cut("there was an answer"))
+            ended = self._no_answer(self._death_error() or self.budget.cut("there was an answer"))
         except KeyboardInterrupt:
             ended = self._no_answer(Interrupted(self.interrupts.name))
         except MemoryError:
             ended = self._no_answer(out_of_memory())
         except Exception as error:
-            ended = self._no_answer(self._death() or self._internal(error))
+            ended = self._no_answer(self._death_error() or self._internal_error(error))
         finally:
-            WORK.is_over = never
+            WORK.is_over = never_expires
             self.budget.progress.end()
             self._let_go()
-            ended = self._close(ended)
+            ended = self._flush_output(ended)
         return ended._replace(heard=tuple(self.interrupts.heard))
 
     def _check_signals(self) -> None:
@@ -262,25 +262,25 @@ class Run:
         if isinstance(self.host.refusal, Interrupted):
             raise self.host.refusal
 
-    def _close(self, ended: Ended) -> Ended:
+    def _flush_output(self, ended: CommandEnd) -> CommandEnd:
         """Hand on what is still buffered: only now it is known whether the answer arrived."""
         try:
             if self.sink is not None:
                 self.sink.close(ended.code not in (NO_ANSWER, USAGE) or (self.options.json and not self.wrote))
         except BrokenPipeError:
-            return Ended(WHOLE)
+            return CommandEnd(WHOLE)
         except CannotWrite as error:
             return self._no_answer(error) if ended.error is None else ended
         return ended
 
-    def _internal(self, error: Exception) -> HeapxError:
+    def _internal_error(self, error: Exception) -> HeapxError:
         if self.options.traceback or self.host.settings.traceback:
             import traceback
 
             self.host.fail(traceback.format_exc().rstrip("\n"))
-        return internal(error, "%s %s --traceback" % (self.host.name, self.command.name))
+        return make_internal_error(error, "%s %s --traceback" % (self.host.name, self.command.name))
 
-    def _death(self) -> Optional[HeapxError]:
+    def _death_error(self) -> Optional[HeapxError]:
         """The cause of all other troubles, where the process ended while it was read: what was read since is no damage."""
         death = self.target.death() if self.target is not None and self.target.has_ended() else None
         return HeapxError(death.what, death.hint, code=death.code) if death is not None else None
@@ -290,13 +290,13 @@ class Run:
 
         Not for an action: its answer is what was done, whatever becomes of the process after it.
         """
-        death = self._death() if not self._acts() else None
+        death = self._death_error() if not self._changes_process() else None
         if death is not None and self.session is not None and self.wrote:
             self.session.problem(death.code, None, death.message, death.hint, first=True)
         elif death is not None:
             raise death
 
-    def _no_answer(self, error: HeapxError) -> Ended:
+    def _no_answer(self, error: HeapxError) -> CommandEnd:
         """Let the process go, and write the envelope: to where the answer would be; to the host if it cannot be written there."""
         self._let_go()
         error.write(self.place.line)
@@ -305,12 +305,12 @@ class Run:
         has_no_file = self.sink is None or (isinstance(error, CannotWrite) and bool(getattr(self.options, "output", None)))
         if self.options.json and (has_no_file or not (self.wrote or isinstance(error, CannotWrite))):
             try:
-                (self.host.write if has_no_file else self._send)(self._head() + "null" + self._tail(error) + "\n")
+                (self.host.write if has_no_file else self._send_text)(self._envelope_head() + "null" + self._envelope_tail(error) + "\n")
                 if has_no_file:
                     self.host.flush()
             except (OSError, CannotWrite):
                 pass  # the line and the exit code are left
-        return Ended(error.exit_code, error)
+        return CommandEnd(error.exit_code, error)
 
     def _about_target(self, error: HeapxError) -> HeapxError:
         """With what is wrong with the target as a whole, which may well be why there is no answer."""
@@ -332,38 +332,38 @@ class Run:
         if self.collects_garbage:
             gc.enable()
 
-    def _answer(self) -> Ended:
+    def _answer_command(self) -> CommandEnd:
         if self.command.repeats and self.host.name != SHELL:
             what = "%s runs from a shell, not inside gdb" % self.command.name
             self.target = self.host.open()
-            raise HeapxError(what, "run: " + hints.ask(self.command.name), code=problems.SHELL_ONLY)
+            raise HeapxError(what, "run: " + hints.hint_command(self.command.name), code=problems.SHELL_ONLY)
         self.target = self.host.open()
         self._set_limits()
         if self.target is not None and self.target.kind != "snapshot" and not self.command.tells_of_gdb:
-            kernels.load()
+            kernels.load_native_library()
         if self.target is None and self.command.needs_target:
             what = "%s %s requires a process or a core" % (self.host.name, self.command.name)
             raise UsageError(what, command.name_a_target(self.command.name), code=problems.NO_TARGET)
         if self.command.before is not None and self.target is not None:
             self.command.before(self._new_session(), self.options)
-        is_held = self._hold()
+        is_held = self._stop_process()
         session = self.session = self.session or self._new_session()
         self._start_budget()
         session.budget = self.budget
         if not is_held and self._wants_short_stop() and self.target is not None and self.target.kind == "live":
             session.problem(problems.NO_SHORT_STOP, None, HELD_BY_GDB, "run it from a shell", partial=False)
-        answer = self._run(session)
+        answer = self._run_answer(session)
         self._check_death()
         if answer.read and is_held:
-            self._allocators()
+            self._allocators_member()
             self._let_go()
         if self.host.keep is not None:
-            self._records(session, answer)
+            self._hand_over_records(session, answer)
         elif self.options.json and not answer.live:
-            self._json(session, answer)
+            self._write_json(session, answer)
         else:
-            self._text(session, answer)
-        return Ended(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
+            self._write_text(session, answer)
+        return CommandEnd(FINDING if answer.finding else PARTIAL if session.partial else WHOLE)
 
     def hold(self, target: Target) -> Session:
         """Stop this process for several commands, whose caller holds it from now on: they read what is copied in one stop, or the
@@ -372,7 +372,7 @@ class Run:
         self._set_limits()
         try:
             with self.interrupts:
-                self._hold()
+                self._stop_process()
         finally:
             if self.collects_garbage:
                 gc.enable()
@@ -382,22 +382,22 @@ class Run:
         return self.session or self._new_session()
 
     @property
-    def place(self) -> place.Place:
+    def place(self) -> place.HintPlace:
         """Where the answer is read, and of what."""
         if self.target is None:
             return place.of_options(self.host.options, self.host.name)
         found = place.of_target(self.target.facts(), self.host.options, self.host.name)
-        return found._replace(asked=lambda more: place.typed(self.command, self.options, more))
+        return found._replace(asked=lambda more: place.type_words(self.command, self.options, more))
 
     def _set_limits(self) -> None:
         """How long the process may stand still. With --read-swap pages in swap are read whatever there is room for."""
         if self.target is not None and not self.target.held_by_caller:
-            self.target.max_stop_s = self.options.max_stop or (command.ACT_STOP_S if self._acts() else stops.READ_STOP_S)
+            self.target.max_stop_s = self.options.max_stop or (command.ACT_STOP_S if self._changes_process() else stops.READ_STOP_S)
         room = self.target.swap_room() if self.target is not None and self.options.read_swap else None
         if room is not None:
             room.accept()
 
-    def _run(self, session: Session) -> Answer:
+    def _run_answer(self, session: Session) -> CommandAnswer:
         """The command's answer."""
         if self.target is not None:
             self.target.prepare(self.command, session, self.options)
@@ -410,7 +410,7 @@ class Run:
         reason, self.budget = self.budget.reason, Budget(limit, getattr(self.target, "still", None))
         if self.host.tell is not None:
             self.budget.progress = Progress(self.host.tell)
-        if self.budget.progress.is_on_terminal and not self.command.repeats and not self._acts():
+        if self.budget.progress.is_on_terminal and not self.command.repeats and not self._changes_process():
             self.budget.progress.stage = "reading"
         self.budget.progress.has_let_go = lambda: self._paused_ms() is not None
         self.budget.reason = reason
@@ -420,7 +420,7 @@ class Run:
         target = self.target
         return None if target is None or target.kind != "live" or target.stands_still or not target.stops else target.stopped_ms
 
-    def _acts(self) -> bool:
+    def _changes_process(self) -> bool:
         return self.command.acts is not None and self.command.acts(self.options)
 
     def _new_session(self) -> Session:
@@ -435,7 +435,7 @@ class Run:
                 )
         return session
 
-    def _hold(self) -> bool:
+    def _stop_process(self) -> bool:
         """Stop a process that the user does not hold stopped himself, with everything looked up beforehand."""
         target, stop = self.target, getattr(self.target, "stop", None)
         if stop is None or target is None or target.kind != "live" or target.held_by_caller or getattr(target, "held_by_gdb", True):
@@ -450,14 +450,14 @@ class Run:
                 session.prepare()
             except HeapxError:
                 pass  # the command itself will say so, or do without
-            if self._acts() or self.command.repeats:
+            if self._changes_process() or self.command.repeats:
                 return False  # its action has gdb hold the process, or it runs on
             for module in self.command.needs:
                 import_module(module)
             if self.command.settle is not None:
                 self.command.settle(session, self.options)
-            self._predict(session)
-            copying = self._copying(session)
+            self._predict_stop(session)
+            copying = self._make_copying(session)
             self._make_ready(copying is None)
             short = self._short_stop(session, copying)
             try:
@@ -465,7 +465,7 @@ class Run:
                 is_copied = is_same is not None
                 if (is_same if is_copied else self._stop_between_changes(stop, session)) or attempt == TRIES - 1:
                     if copying is not None:
-                        self._copy(copying, is_copied)
+                        self._copy_process(copying, is_copied)
                         session.read_copy()
                     break
                 self._let_go()
@@ -486,12 +486,12 @@ class Run:
             time.sleep(PAUSE_S)
         return is_same
 
-    def _copying(self, session: Session) -> "Optional[Copying]":
+    def _make_copying(self, session: Session) -> "Optional[Copying]":
         """What copies the process in its stop; memory for that is there by now. None: it is read in its stop."""
         assert self.target is not None
         if session.process is None:  # nothing is known of its size
             return None
-        reads = self._reads()
+        reads = self._choose_reads()
         table = self.target.page_table()
         if table is None or stops.in_stop(reads, session.process) != Reads.COPY:
             self._say_not_copied(session, reads, "its page table cannot be read" if table is None else None)
@@ -523,7 +523,7 @@ class Run:
             if copying is None:
                 raise HeapxError("there is no room for a copy of the process", injected.AS_TODAY, code=problems.NO_SHORT_STOP)
             accepts = self.options.accept_thp_split, self.options.accept_mark_loss
-            by_marks = short_stop.check(target, copying, session.kernel.library, accepts)
+            by_marks = short_stop.check_short_stop(target, copying, session.kernel.library, accepts)
             if not self.is_confirmed:
                 question = MARKS_QUESTION if by_marks else SHORT_STOP_QUESTION
                 preflight.require_confirmed(self.options, question % target.pid, "omit --short-stop")
@@ -556,15 +556,15 @@ class Run:
         assert session.process is not None
         if reads not in (*stops.NO_HALVES, Reads.CHECK):
             return
-        needed = units.Size(stops.copy_bytes(reads, session.process))
-        allowed = units.Size(session.process.room_bytes)
+        needed = units.SentenceSize(stops.copy_bytes(reads, session.process))
+        allowed = units.SentenceSize(session.process.room_bytes)
         process, pid = session.process, session.target.pid
-        lasting = stops.about(stops.predict_ms(reads, process))
+        lasting = stops.format_about(stops.predict_ms(reads, process))
         if why is None:
-            what = units.say("there was no room for a copy and its tables: they need %s, and gdbheapx may use %s", needed, allowed)
+            what = units.make_sentence("there was no room for a copy and its tables: they need %s, and gdbheapx may use %s", needed, allowed)
             stands, hint = "there is no room for a copy of process %s" % pid, "allow more memory here, or ask of a core of it (gcore PID)"
         else:
-            what = units.say("it could not be copied: %s", why)
+            what = units.make_sentence("it could not be copied: %s", why)
             stands, hint = "process %s cannot be copied (%s)" % (pid, why), "ask of a core of it (gcore PID)"
         stands += ": it is paused while it is read, %s" % lasting
         session.problem(problems.NOT_COPIED, None, what, hint, partial=False)
@@ -572,7 +572,7 @@ class Run:
             self.has_warned = True
             self.host.fail("%s: %s" % (self.host.name, stands))
 
-    def _copy(self, copying: "Copying", is_begun: bool) -> None:
+    def _copy_process(self, copying: "Copying", is_begun: bool) -> None:
         """Copy a process that stands still, and let it run on; in several stops where one would be too long. `is_begun`: the first one is
         over."""
         assert self.target is not None and self.session is not None
@@ -591,7 +591,7 @@ class Run:
         if stood > 1:
             self.session.problem(problems.SEVERAL_MOMENTS, None, COPIED_IN_SEVERAL % (stood, limit_s), hint)
 
-    def _predict(self, session: Session) -> None:
+    def _predict_stop(self, session: Session) -> None:
         """Say before a process is stopped how long that will last; HeapxError where it may not last long enough for any answer."""
         assert self.target is not None
         reads = self.command.reads(self.options) if self.command.reads is not None else None
@@ -609,7 +609,7 @@ class Run:
             return
         what = "this would stop process %s for %s, longer than --max-stop %g" % (
             self.target.pid,
-            stops.about(self.predicted_ms),
+            stops.format_about(self.predicted_ms),
             limit_s,
         )
         is_copied = stops.in_stop(reads, process) == Reads.COPY
@@ -625,83 +625,83 @@ class Run:
         self.collects_garbage = self.collects_garbage or gc.isenabled()
         gc.disable()
 
-    def _reads(self) -> Reads:
+    def _choose_reads(self) -> Reads:
         """What it reads of a process that stands still."""
         return self.command.reads(self.options) if self.command.reads is not None else Reads.STATE
 
-    def _records(self, session: Session, answer: Answer) -> None:
+    def _hand_over_records(self, session: Session, answer: CommandAnswer) -> None:
         """Hand the answer over as it is."""
         data: List[Any] = []
         line = self.place.line
-        self._guard(lambda: data.append(hints.in_records(answer.found(), line)))
+        self._guard_step(lambda: data.append(hints.in_records(answer.found(), line)))
         if not answer.read:
             self._check_death()
-        self._finish(session)
+        self._finish_reading(session)
         found = data[0] if data else None
-        parts = session.partial, hints.in_records(list(session.problems), line), self._target(), self._allocators(), self._tool()
+        parts = session.partial, hints.in_records(list(session.problems), line), self._target_member(), self._allocators_member(), self._tool_member()
         if self.host.keep is not None:
             self.host.keep(Found(answer, found, *parts))
 
-    def _json(self, session: Session, answer: Answer) -> None:
+    def _write_json(self, session: Session, answer: CommandAnswer) -> None:
         from gdbheapx.report import encodings
 
-        data, write = answer.data(), self._writer()
-        self._begin()
-        write(self._head())
-        encodings.write_json(data, write, self._guard, self.place.line)
+        data, write = answer.data(), self._make_writer()
+        self._begin_output()
+        write(self._envelope_head())
+        encodings.write_json(data, write, self._guard_step, self.place.line)
         if not answer.read:
             self._check_death()
-        self._finish(session)
-        self._send(self._tail() + "\n")
+        self._finish_reading(session)
+        self._send_text(self._envelope_tail() + "\n")
 
-    def _text(self, session: Session, answer: Answer) -> None:
+    def _write_text(self, session: Session, answer: CommandAnswer) -> None:
         from gdbheapx.report.text import format_on_screen
 
-        style = self._style()
-        lines, write = answer.text(style), self._writer()
+        style = self._text_style()
+        lines, write = answer.text(style), self._make_writer()
         if answer.live or answer.document or answer.exact:  # what is live may be a line of JSON
             style = style._replace(wraps=False, color=style.color and not answer.document)
 
         count = 0
 
-        def shown(line: str) -> str:
+        def shown_line(line: str) -> str:
             nonlocal count
             text = format_on_screen(style, line, answer.document)
             count += text.count("\n")
             return text
 
-        def pump() -> None:
+        def pump_lines() -> None:
             for line in lines:
-                write(line if answer.pieces else shown(line))
+                write(line if answer.pieces else shown_line(line))
                 self.wrote = True
                 if answer.live and self.sink is not None:
                     self.sink.flush()
 
-        self._guard(pump)
+        self._guard_step(pump_lines)
         if not answer.read:
             self._check_death()
-        self._finish(session)
-        say = (lambda text: self.host.fail(text.strip("\n"))) if answer.document else self._send
+        self._finish_reading(session)
+        say = (lambda text: self.host.fail(text.strip("\n"))) if answer.document else self._send_text
         if session.problems:
             head = "Partial answer, because:" if session.partial else "Notes:"
-            say("\n" + format_on_screen(style, units.mark(head, units.WARNING if session.partial else units.HEADING)))
+            say("\n" + format_on_screen(style, units.mark_sentence(head, units.WARNING if session.partial else units.HEADING)))
         for problem in session.problems:
             where = "%s: " % problem.where if problem.where else ""
-            noted = units.say("  %s%s%s", where, problem.what, units.say("; %s", problem.hint) if problem.hint else "")
-            say(shown(noted.plain if self.options.bytes else noted))
+            noted = units.make_sentence("  %s%s%s", where, problem.what, units.make_sentence("; %s", problem.hint) if problem.hint else "")
+            say(shown_line(noted.plain if self.options.bytes else noted))
         for line in answer.ends(style, count) if answer.ends is not None else ():
             say(format_on_screen(style, line))
         paused_ms = self._paused_ms()
-        if self.budget.progress.is_on_terminal and paused_ms is not None and not (answer.tells_pause or answer.live or self._acts()):
-            self.host.fail("%s: %s" % (self.host.name, stops.paused(paused_ms, self.target.stops if self.target is not None else None)))
+        if self.budget.progress.is_on_terminal and paused_ms is not None and not (answer.tells_pause or answer.live or self._changes_process()):
+            self.host.fail("%s: %s" % (self.host.name, stops.format_paused(paused_ms, self.target.stops if self.target is not None else None)))
 
-    def _style(self) -> Style:
+    def _text_style(self) -> TextStyle:
         """How text is shown."""
         screen = self.host.screen.of_file() if getattr(self.options, "output", None) else self.host.screen
         width = None if self.options.wide else screen.width
         color = self.host.settings.color if self.options.color == "auto" else self.options.color == "always"
         color = screen.has_colors if color is None else color and not getattr(self.options, "output", None)
-        return Style(bool(self.options.bytes), color, width, screen.shortens, screen.wraps, self.place.line, self._module_names)
+        return TextStyle(bool(self.options.bytes), color, width, screen.shortens, screen.wraps, self.place.line, self._module_names)
 
     def _module_names(self) -> Mapping[str, str]:
         """See Style. A snapshot has no modules."""
@@ -711,7 +711,7 @@ class Run:
             modules = ()
         return {module.build_id: module.shown_name for module in modules if module.build_id}
 
-    def _writer(self) -> Write:
+    def _make_writer(self) -> Write:
         if self.spool is not None:
             return self.spool.write
         write = self.sink.write if self.sink else self.host.write
@@ -724,17 +724,17 @@ class Run:
 
         return after_progress
 
-    def _begin(self) -> None:
+    def _begin_output(self) -> None:
         self.wrote = self.wrote or self.spool is None
         if self.wrote:
-            watchdog.begun()
+            watchdog.mark_begun()
 
-    def _send(self, text: str) -> None:
+    def _send_text(self, text: str) -> None:
         (self.sink.write if self.sink is not None else self.host.write)(text)
 
-    def _finish(self, session: Session) -> None:
+    def _finish_reading(self, session: Session) -> None:
         """Everything is read: let the process go, then hand on what was kept back."""
-        is_over = (self._acts() or self.command.repeats) and self._death() is not None  # what is missing then was there for the action
+        is_over = (self._changes_process() or self.command.repeats) and self._death_error() is not None  # what is missing then was there for the action
         for code, address, what, hint in reversed(self.target.problems()) if self.target is not None and not is_over else ():
             where = None if address is None else "0x%x" % address
             session.problem(code, where, what, hint, partial=code != problems.SECCOMP_SLEEP, first=True)
@@ -750,12 +750,12 @@ class Run:
         if self.budget.reason is not None:
             session.problem(self.budget.code, None, self.budget.reason, self.budget.next_step if self.budget.is_stop_over else None)
         self.wrote = True
-        watchdog.begun()
-        watchdog.answered()
+        watchdog.mark_begun()
+        watchdog.mark_answered()
         if self.spool is not None:
-            self.spool.hand_on(self._send)
+            self.spool.hand_on(self._send_text)
 
-    def _guard(self, step: Callable[[], None]) -> bool:
+    def _guard_step(self, step: Callable[[], None]) -> bool:
         """Run a step of the output. What it cannot read becomes a problem, so that the document still ends as it should."""
         session = self.session
         try:
@@ -771,26 +771,26 @@ class Run:
             session.problem(error.code, None if error.address is None else "0x%x" % error.address, error.message, error.hint)
         return False
 
-    def _head(self) -> str:
-        return '{"schema": "gdbheapx/1", "command": %s, "data": ' % _encoded(self.command.name)
+    def _envelope_head(self) -> str:
+        return '{"schema": "gdbheapx/1", "command": %s, "data": ' % _encode_json(self.command.name)
 
-    def _tail(self, error: Optional[HeapxError] = None) -> str:
+    def _envelope_tail(self, error: Optional[HeapxError] = None) -> str:
         """What stands behind the data: known only after the process was let go."""
         session = self.session
         parts: Dict[str, Any] = {
             "partial": bool(session and session.partial),
             "problems": list(session.problems) if session else [],
-            "target": self._target(),
-            "allocators": self._allocators(),
+            "target": self._target_member(),
+            "allocators": self._allocators_member(),
         }
         if session is not None and session.coverage is not None:
             parts["coverage"] = session.coverage
-        return tail(parts, self._tool(), error, self.place.line)
+        return envelope_tail(parts, self._tool_member(), error, self.place.line)
 
-    def _tool(self) -> Dict[str, Any]:
-        return tool(self.target)
+    def _tool_member(self) -> Dict[str, Any]:
+        return tool_member(self.target)
 
-    def _target(self) -> Dict[str, Any]:
+    def _target_member(self) -> Dict[str, Any]:
         facts = dict(NOBODY["target"]) if self.target is None else self.target.facts()
         if self.session is not None and self.session.without_names:
             facts.update(command_line=None, host=None)
@@ -806,7 +806,7 @@ class Run:
             return 0
         return None if through_target is None else through_target + kernels.swapped_in_bytes() - self._swapped_in_before
 
-    def _allocators(self) -> List[Any]:
+    def _allocators_member(self) -> List[Any]:
         if self.target is None or self.session is None:
             return []
         try:
@@ -829,7 +829,7 @@ def debugger_version(target: Optional[Target]) -> Optional[str]:
     return (target.debugger_version if target is not None else None) or _debugger_version
 
 
-def tool(target: Optional[Target]) -> Dict[str, Any]:
+def tool_member(target: Optional[Target]) -> Dict[str, Any]:
     """The member `tool` of an envelope."""
     return {
         "version": __version__,
@@ -839,7 +839,7 @@ def tool(target: Optional[Target]) -> Dict[str, Any]:
     }
 
 
-def internal(error: BaseException, how: str) -> HeapxError:
+def make_internal_error(error: BaseException, how: str) -> HeapxError:
     """A defect of this program; `how`: the command line that shows more."""
     what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
     return HeapxError("internal error: %s" % what, "please report it with the output of: %s" % how, code=problems.INTERNAL)

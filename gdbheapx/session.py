@@ -8,16 +8,16 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import CounterReader, MemoryGroup, Target
 from gdbheapx.model import Problem
-from gdbheapx.problems import NO_TARGET, Code, Severity
-from gdbheapx.stops import GIB, READ_STOP_S, Process, Reads, in_stop, pauses, predict_ms
-from gdbheapx.units import Size, say
+from gdbheapx.problems import NO_TARGET, ProblemCode, Severity
+from gdbheapx.stops import GIB, READ_STOP_S, Reads, StoppedProcess, format_prediction, in_stop, predict_ms
+from gdbheapx.units import SentenceSize, make_sentence
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.discovery import Discovery, Heaps
     from gdbheapx.allocators.records import HeapContext
     from gdbheapx.kernel.binding import CKernel
     from gdbheapx.kernel.common.in_ram import Ram
-    from gdbheapx.place import Place
+    from gdbheapx.place import HintPlace
 
 Made = TypeVar("Made")
 
@@ -63,7 +63,7 @@ class Session:
         """Only while a snapshot is taken, or answers."""
         self.in_gdb = False
         """The command was typed in a gdb, not in a shell."""
-        self.place: Optional[Place] = None
+        self.place: Optional[HintPlace] = None
         """Where the answer is read: for who shows it, not for models."""
         self.without_names = self.without_keys = False
         """No answer has paths to the program's own objects; or only such as have no keys, which are data."""
@@ -75,7 +75,7 @@ class Session:
         """Of an answer about blocks: how much of the memory in which they may be was looked at (analysis/memory_verdict.py)."""
         self.world: Any = None
         """What recognisers have found out of memory that does not change: see World.of."""
-        self.process: Optional[Process] = None
+        self.process: Optional[StoppedProcess] = None
         """What was known of a process before it was stopped."""
         self.copied_bytes = 0
         """What a copy of its memory takes here."""
@@ -107,7 +107,7 @@ class Session:
         none, or several."""
         from gdbheapx.inferior.live import group
 
-        return group.find(which)
+        return group.find_memory_group(which)
 
     def of_process(self, pid: int) -> "Session":
         """A session with another process of this machine, which is never stopped. OSError or HeapxError where it cannot be read."""
@@ -128,7 +128,7 @@ class Session:
     def kernel(self) -> "CKernel":
         """The native library; HeapxError, with how to get it, where it cannot be loaded."""
         if self._kernel is None:
-            self._kernel = kernels.load()
+            self._kernel = kernels.load_native_library()
         return self._kernel
 
     @property
@@ -155,10 +155,10 @@ class Session:
         if self._heaps is None:
             from gdbheapx.allocators.discovery import Heaps
 
-            self._heaps = Heaps(self.discovery, self._around, self.problem, self.allocator_id)
+            self._heaps = Heaps(self.discovery, self._heap_context, self.problem, self.allocator_id)
         return self._heaps
 
-    def _around(self) -> "HeapContext":
+    def _heap_context(self) -> "HeapContext":
         from gdbheapx.allocators.records import HeapContext
 
         return HeapContext(self.target, self.kernel, self.budget, self.report, self.ram)
@@ -174,7 +174,7 @@ class Session:
         predicted_ms, process = self.stop_for(reads), self.process
         if predicted_ms is None or process is None:
             return ""
-        return " " + pauses(predicted_ms, self.target.max_stop_s or READ_STOP_S)
+        return " " + format_prediction(predicted_ms, self.target.max_stop_s or READ_STOP_S)
 
     def about_ram(self) -> None:
         """Notes what could not be told of the pages that were asked for."""
@@ -189,12 +189,12 @@ class Session:
     def about_swap(self, swapped_in_bytes: Optional[int]) -> None:
         """Notes what reading has brought in from swap."""
         if swapped_in_bytes:
-            what = say("reading brought %s of the process's memory back from swap into RAM", Size(swapped_in_bytes))
+            what = make_sentence("reading brought %s of the process's memory back from swap into RAM", SentenceSize(swapped_in_bytes))
             self.problem(problems.SWAPPED_IN, None, what, None, partial=False)
 
     def problem(
         self,
-        code: Code,
+        code: ProblemCode,
         where: Optional[str],
         what: str,
         hint: Optional[str] = None,
@@ -214,7 +214,7 @@ class Session:
         if (first or not same) and len(self.problems) < MAX_PROBLEMS:
             self.problems.insert(0 if first else len(self.problems), Problem(code, where, what, hint))
 
-    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
+    def report(self, code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:
         """As `problem`, from the models: with the address in the target, and always partial."""
         self.problem(code, None if address is None else "0x%x" % address, what, hint)
 
@@ -263,7 +263,7 @@ class Session:
             counted: Tuple[Optional[int], Optional[int]] = (None, None)
             if small_bytes and small_bytes >= COUNTED_BYTES and not now.swapped_bytes:
                 counted = self._count_blocks(small_bytes)
-            self.process = Process(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, allowed_bytes(), *counted)
+            self.process = StoppedProcess(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, allowed_bytes(), *counted)
 
     def _count_blocks(self, small_bytes: int) -> Tuple[Optional[int], Optional[int]]:
         """How many small blocks a process that runs has, and how many words of them may point to others; None where there are too many
@@ -282,11 +282,11 @@ class Session:
 
     def _kinds_of_blocks(self) -> Tuple[Optional[int], int]:
         """Bytes of small blocks, and of large ones, by the counters of a process that may run; None where an allocator tells none."""
-        from gdbheapx.allocators.metering import nothing
+        from gdbheapx.allocators.metering import make_empty_reading
 
         try:
             meters = [heap.capabilities["meter"]() if "meter" in heap.capabilities else None for heap in self.walking(0.0).heaps.all()]
-            readings = [nothing(()) if meter is None else meter.read(0.0) for meter in meters]
+            readings = [make_empty_reading(()) if meter is None else meter.read(0.0) for meter in meters]
         except HeapxError:
             return None, 0
         large_bytes = sum(reading.large_bytes or 0 for reading in readings)

@@ -5,7 +5,7 @@ from enum import Enum
 from functools import cache
 from typing import NamedTuple, Optional
 
-from gdbheapx.units import plural
+from gdbheapx.units import count_noun
 
 
 class Reads(Enum):
@@ -74,7 +74,7 @@ LOOP, LOOP_S, LOOPS = 20_000, 0.00056, 5
 """A loop, the time it took where the figures above were measured, and how often it is tried."""
 
 
-class Process(NamedTuple):
+class StoppedProcess(NamedTuple):
     """What is known of a process before it is stopped."""
 
     anonymous_bytes: int
@@ -94,7 +94,7 @@ class Process(NamedTuple):
 
 
 @cache
-def slowness() -> float:
+def measure_slowness() -> float:
     """How many times as long this machine takes as the one where the figures were measured."""
     return max(0.5, min(_loop_s() for _ in range(LOOPS)) / LOOP_S)
 
@@ -107,7 +107,7 @@ def _loop_s() -> float:
     return time.thread_time() - began
 
 
-def in_stop(reads: Reads, process: Process) -> Reads:
+def in_stop(reads: Reads, process: StoppedProcess) -> Reads:
     """Return what is read of a process while it stands still: a copy of everything, or what is asked for where a walk is shorter or there
     is no room for a copy."""
     if reads in HEADER_MS and process.small_blocks is None and (process.small_bytes or 0) >= COUNTED_BYTES:
@@ -116,7 +116,7 @@ def in_stop(reads: Reads, process: Process) -> Reads:
     return Reads.COPY if is_shorter and copy_bytes(reads, process) <= process.room_bytes else reads
 
 
-def copy_bytes(reads: Reads, process: Process) -> int:
+def copy_bytes(reads: Reads, process: StoppedProcess) -> int:
     """How much memory a copy of it takes, and what is made of it in tables."""
     small = process.anonymous_bytes if process.small_bytes is None else min(process.anonymous_bytes, process.small_bytes)
     tables = int(TABLES.get(reads, LEAST_TABLES) * small)
@@ -126,7 +126,7 @@ def copy_bytes(reads: Reads, process: Process) -> int:
     return process.anonymous_bytes + tables
 
 
-def predict_ms(reads: Reads, process: Process) -> float:
+def predict_ms(reads: Reads, process: StoppedProcess) -> float:
     """Return how long the process will stand still, to two digits."""
     total = process.anonymous_bytes
     if reads == Reads.COPY:
@@ -141,15 +141,15 @@ def predict_ms(reads: Reads, process: Process) -> float:
             of_small = min(of_small, header_ms * process.small_blocks + page_ms * small / GIB)
         fixed, by_size = WALK_FIXED_MS, of_small + (large_ms * large + rest_ms * (total - small - large)) / GIB
     took_ms = fixed + by_size + MAPPING_MS * process.mappings + THREAD_MS * process.threads
-    return _two_digits(slowness() * took_ms)
+    return _two_digits(measure_slowness() * took_ms)
 
 
-def predict_short_ms(process: Process, by_marks: bool = False) -> float:
+def predict_short_ms(process: StoppedProcess, by_marks: bool = False) -> float:
     """Return the same where it was copied while it ran: its page tables are scanned, and what it wrote to in the last moment is read.
     `by_marks`: an older kernel tells the mark of a write of each page."""
     gib_ms = MARKS_GIB_MS if by_marks else SHORT_GIB_MS
     took_ms = SHORT_MS + MAPPING_MS * process.mappings + SHORT_THREAD_MS * process.threads + gib_ms * process.anonymous_bytes / GIB
-    return _two_digits(slowness() * took_ms)
+    return _two_digits(measure_slowness() * took_ms)
 
 
 def _two_digits(took_ms: float) -> float:
@@ -161,28 +161,28 @@ def is_hopeless(reads: Reads, predicted_ms: float, limit_s: float) -> bool:
     return reads in NO_HALVES and predicted_ms / 1000 / limit_s > PATIENCE
 
 
-def about(predicted_ms: float) -> str:
+def format_about(predicted_ms: float) -> str:
     """`about 40 s`."""
-    return "about " + lasting(predicted_ms)
+    return "about " + format_lasting(predicted_ms)
 
 
-def pauses(predicted_ms: float, limit_s: float) -> str:
+def format_prediction(predicted_ms: float, limit_s: float) -> str:
     """`(pauses the process for about 12 ms, at most 2 s)`."""
-    return "(pauses the process for %s, at most %g s)" % (about(predicted_ms), limit_s)
+    return "(pauses the process for %s, at most %g s)" % (format_about(predicted_ms), limit_s)
 
 
-def paused(longest_ms: float, count: Optional[int]) -> str:
+def format_paused(longest_ms: float, count: Optional[int]) -> str:
     """`paused the process for 12 ms`, once it is over."""
-    many = " (the longest of %s)" % plural(count, "pause") if count is not None and count > 1 else ""
-    return "paused %s%s" % (lasting(longest_ms), many)
+    many = " (the longest of %s)" % count_noun(count, "pause") if count is not None and count > 1 else ""
+    return "paused %s%s" % (format_lasting(longest_ms), many)
 
 
-def lasting(predicted_ms: float) -> str:
+def format_lasting(predicted_ms: float) -> str:
     """A duration that is not known to the millisecond."""
     seconds = predicted_ms / 1000
     if seconds < 0.1:
         return "%d ms" % max(1, round(predicted_ms))
-    return "%.1f s" % seconds if seconds < 3 else "%d s" % round(seconds) if seconds < 100 else plural(round(seconds / 60), "minute")
+    return "%.1f s" % seconds if seconds < 3 else "%d s" % round(seconds) if seconds < 100 else count_noun(round(seconds / 60), "minute")
 
 
 def next_step(predicted_ms: Optional[float], limit_s: float) -> str:

@@ -10,15 +10,15 @@ UNKNOWN = "?"
 
 def table_size(size_bytes: int) -> str:
     """A size in a table: 1,234 B, then 12.3 KiB, 4.5 GiB."""
-    return "{:,} B".format(size_bytes) if abs(size_bytes) < HUMAN_FROM else _scaled(size_bytes)
+    return "{:,} B".format(size_bytes) if abs(size_bytes) < HUMAN_FROM else _scale_size(size_bytes)
 
 
 def sentence_size(size_bytes: int) -> str:
     """A size in a sentence: 0 B, 512 bytes, then 1.2 KiB, 4.5 GiB."""
-    return "0 B" if not size_bytes else "%d bytes" % size_bytes if abs(size_bytes) < 1024 else _scaled(size_bytes)
+    return "0 B" if not size_bytes else "%d bytes" % size_bytes if abs(size_bytes) < 1024 else _scale_size(size_bytes)
 
 
-def _scaled(size_bytes: int) -> str:
+def _scale_size(size_bytes: int) -> str:
     value = float(size_bytes)
     for unit in UNITS:
         value /= 1024
@@ -27,12 +27,12 @@ def _scaled(size_bytes: int) -> str:
     raise AssertionError
 
 
-def size(value: Optional[int], plain: bool = False) -> str:
+def format_size(value: Optional[int], plain: bool = False) -> str:
     """A size in a cell; `plain`: as an integer (--bytes). Unknown is `?`."""
     return UNKNOWN if value is None else str(value) if plain else table_size(value)
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`12 s`, `5 min`, `2 h 10 min`, `3 d 4 h`."""
     whole = round(seconds)
     if whole < 1:
@@ -49,22 +49,22 @@ def duration(seconds: float) -> str:
     return "%d d %d h" % (days, hours) if hours else "%d d" % days
 
 
-def number(value: Optional[int], plain: bool = False) -> str:
+def format_number(value: Optional[int], plain: bool = False) -> str:
     """A number of things: 16,033; `plain`: as an integer (--bytes). Unknown is `?`."""
     return UNKNOWN if value is None else str(value) if plain else "{:,}".format(value)
 
 
-def identifier(value: object) -> str:
+def format_identifier(value: object) -> str:
     """A number that names something, as a thread's; unknown is `?`."""
     return UNKNOWN if value is None else str(value)
 
 
-def figure(field: str, value: Optional[int]) -> str:
+def format_figure(field: str, value: Optional[int]) -> str:
     """A field that has no declared column: one with a plural name counts things, any other number names something."""
-    return number(value) if field.endswith("s") else identifier(value)
+    return format_number(value) if field.endswith("s") else format_identifier(value)
 
 
-def share(part: Optional[int], whole: int) -> str:
+def format_share(part: Optional[int], whole: int) -> str:
     """A share in a sentence: whole percents, with their sign."""
     return UNKNOWN if part is None else "%.0f %%" % (100.0 * part / whole) if whole else "0 %"
 
@@ -74,23 +74,23 @@ def exact_share(part: Optional[int], whole: int) -> str:
     return UNKNOWN if part is None else "%.1f" % (100.0 * part / (whole or 1))
 
 
-def plural(count: int, noun: str) -> str:
+def count_noun(count: int, noun: str) -> str:
     """`1 thread`, `2,000 threads`."""
     return "{:,} {}{}".format(count, noun, "" if count == 1 else "s")
 
 
-def named(noun: str, names: Sequence[object], most: int = 8) -> str:
+def list_names(noun: str, names: Sequence[object], most: int = 8) -> str:
     """`thread 7`, `threads 7, 8 and 3 more`: the first of them by name."""
-    more = " and %s more" % number(len(names) - most) if len(names) > most else ""
+    more = " and %s more" % format_number(len(names) - most) if len(names) > most else ""
     return "%s%s %s%s" % (noun, "" if len(names) == 1 else "s", ", ".join(map(str, names[:most])), more)
 
 
-def milliseconds(value: Optional[int]) -> str:
+def format_milliseconds(value: Optional[int]) -> str:
     """A decay time as its option has it: -1 never, 0 at once."""
     return UNKNOWN if value is None else {-1: "never", 0: "at once"}.get(value, "%d ms" % value)
 
 
-class Size:
+class SentenceSize:
     """A number of bytes inside a sentence, see say()."""
 
     def __init__(self, size_bytes: Optional[int]) -> None:
@@ -103,10 +103,10 @@ class Size:
         return "%d bytes" % self.size_bytes if plain else sentence_size(self.size_bytes)
 
 
-SomeSaid = TypeVar("SomeSaid", bound="Said")
+SomeSaid = TypeVar("SomeSaid", bound="Sentence")
 
 
-class Said(str):
+class Sentence(str):
     """A sentence with sizes in it: as text they are human, `plain` has them as integers (--bytes)."""
 
     plain: str
@@ -122,46 +122,46 @@ HEADING, DAMAGE, WARNING = "heading", "damage", "warning"
 """What a line means, where that is more than its words: a terminal has a colour for it."""
 
 
-class Marked(Said):
+class MarkedSentence(Sentence):
     """A line that means one of these."""
 
     meaning: str
 
 
-def mark(sentence: str, meaning: str) -> Marked:
+def mark_sentence(sentence: str, meaning: str) -> MarkedSentence:
     """The sentence with its meaning."""
-    made = Marked(str(sentence), plain_form(sentence))
+    made = MarkedSentence(str(sentence), plain_form(sentence))
     made.meaning = meaning
     return made
 
 
 def meaning_of(sentence: str) -> Optional[str]:
     """Return the meaning of a marked line, or None if it has no more than its words."""
-    return sentence.meaning if isinstance(sentence, Marked) else None
+    return sentence.meaning if isinstance(sentence, MarkedSentence) else None
 
 
-def say(template: str, *parts: Any) -> Said:
+def make_sentence(template: str, *parts: Any) -> Sentence:
     """A sentence: `template` with %s and the like for its parts, of which a Size or a Said has two forms."""
-    return Said(template % tuple(_form(part, False) for part in parts), template % tuple(_form(part, True) for part in parts))
+    return Sentence(template % tuple(_format_part(part, False) for part in parts), template % tuple(_format_part(part, True) for part in parts))
 
 
-def cells(template: str, *parts: Any) -> Said:
+def make_cells(template: str, *parts: Any) -> Sentence:
     """Return a sentence with sizes as in tables: `1,234-12.3 KiB`; unknown is `?`."""
-    forms = [[size(part.size_bytes, plain) if isinstance(part, Size) else _form(part, plain) for part in parts] for plain in (False, True)]
-    return Said(template % tuple(forms[0]), template % tuple(forms[1]))
+    forms = [[format_size(part.size_bytes, plain) if isinstance(part, SentenceSize) else _format_part(part, plain) for part in parts] for plain in (False, True)]
+    return Sentence(template % tuple(forms[0]), template % tuple(forms[1]))
 
 
-def join_sentences(between: str, parts: Sequence[str]) -> Said:
+def join_sentences(between: str, parts: Sequence[str]) -> Sentence:
     """Sentences side by side."""
-    return Said(between.join(parts), between.join(plain_form(part) for part in parts))
+    return Sentence(between.join(parts), between.join(plain_form(part) for part in parts))
 
 
-def _form(part: Any, plain: bool) -> Any:
-    if isinstance(part, Size):
+def _format_part(part: Any, plain: bool) -> Any:
+    if isinstance(part, SentenceSize):
         return part.text(plain)
     return plain_form(part) if plain else part
 
 
 def plain_form(text: Any) -> Any:
     """The form with integers, if the text has one."""
-    return text.plain if isinstance(text, Said) else text
+    return text.plain if isinstance(text, Sentence) else text

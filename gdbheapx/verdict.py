@@ -5,9 +5,9 @@ whole.
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx import findings
-from gdbheapx.hints import ask
-from gdbheapx.model import CERTAIN, GUESS, SURENESS, Finding, Step
-from gdbheapx.units import Said, Size, say, share
+from gdbheapx.hints import hint_command
+from gdbheapx.model import CERTAIN, GUESS, SURENESS, Finding, StepSentence
+from gdbheapx.units import Sentence, SentenceSize, format_share, make_sentence
 
 IN_USE = "in-use"
 """The program has it: the state of a healthy process, and of one that leaks what it still points to."""
@@ -62,7 +62,7 @@ Ask = Callable[[Callable[[F], bool]], bool]
 """Whether a condition on the figures holds."""
 
 
-class Cause(NamedTuple):
+class VerdictCause(NamedTuple):
     """Reason why memory is where it is, as far as it is known."""
 
     code: str
@@ -72,7 +72,7 @@ class Cause(NamedTuple):
     cure: Optional[str]
 
 
-class Verdict(NamedTuple):
+class HeapVerdict(NamedTuple):
     """The answer."""
 
     kind: str
@@ -87,27 +87,27 @@ class Verdict(NamedTuple):
     """Of the first line."""
     confidence: Optional[str] = None
     """The same as `sure`."""
-    causes: Sequence[Cause] = ()
+    causes: Sequence[VerdictCause] = ()
     """Those that are known."""
     kind_1_0: Optional[str] = None
     """The kind that release 1.0 gave the same figures."""
     code_1_0: Optional[str] = None
 
 
-def of_lines(lines: Sequence[Finding], sure: str = CERTAIN) -> Verdict:
+def of_lines(lines: Sequence[Finding], sure: str = CERTAIN) -> HeapVerdict:
     """A verdict that its first line states: its code decides the kind. Nothing is sure without evidence."""
     code = lines[0].code or findings.EVIDENCE_MISSING
     kind, old = _BY_CODE[code] if not code.startswith(findings.MOSTLY) or code in _BY_CODE else (IN_USE, _NOT_MALLOC)
-    return Verdict(kind, lines, code, GUESS if kind == INCONCLUSIVE else sure, lines[0].evidence, kind_1_0=old, code_1_0=code)
+    return HeapVerdict(kind, lines, code, GUESS if kind == INCONCLUSIVE else sure, lines[0].evidence, kind_1_0=old, code_1_0=code)
 
 
-def complete(judged: Verdict, said: Sequence[Finding]) -> Verdict:
+def with_causes(judged: HeapVerdict, said: Sequence[Finding]) -> HeapVerdict:
     """Return the verdict with the causes among the findings of the same answer."""
-    known = {line.code: Cause(line.code, line.size_bytes, line.hint) for line in reversed(said) if line.code in findings.CAUSES}
+    known = {line.code: VerdictCause(line.code, line.size_bytes, line.hint) for line in reversed(said) if line.code in findings.CAUSES}
     return judged._replace(confidence=judged.sure, causes=list(known.values())[::-1])
 
 
-def outcomes(decide: Callable[[Ask[F]], T], cases: Sequence[F]) -> List[T]:
+def possible_verdicts(decide: Callable[[Ask[F]], T], cases: Sequence[F]) -> List[T]:
     """Every answer that `decide` can come to for figures between those of `cases`, the corners of what is possible.
 
     `decide(ask)` asks one condition after the other, each of them linear in the figures: what holds at all corners holds everywhere between
@@ -140,47 +140,47 @@ def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
     return SURENESS[min(SURENESS.index(sure) + len(missing), len(SURENESS) - 1)]
 
 
-GROWING_HINT = "that is normal unless it keeps growing: `%s` now, later `%s`" % (ask("snapshot now.snap"), ask("diff now.snap"))
+GROWING_HINT = "that is normal unless it keeps growing: `%s` now, later `%s`" % (hint_command("snapshot now.snap"), hint_command("diff now.snap"))
 """What is said where the program has most of the memory."""
-GREW_HINT = "that is normal unless it grew: %s compares it with an earlier snapshot" % ask("diff OLD")
+GREW_HINT = "that is normal unless it grew: %s compares it with an earlier snapshot" % hint_command("diff OLD")
 """The same of a core."""
 
 
 def in_use(used_bytes: int, held_bytes: Optional[int], hint: Optional[str] = GROWING_HINT, code: str = findings.IN_USE) -> Finding:
     """The line on memory that the program has. `held_bytes`: None where the figures are the least of what is possible."""
-    return Finding("In use", say("%s are allocated by the program", part_of(used_bytes, held_bytes)), hint, code, size_bytes=used_bytes)
+    return Finding("In use", make_sentence("%s are allocated by the program", part_of(used_bytes, held_bytes)), hint, code, size_bytes=used_bytes)
 
 
-def kept(free_bytes: int, held_bytes: Optional[int], hint: Optional[str], code: str, keeper: str = "malloc") -> Finding:
+def kept_finding(free_bytes: int, held_bytes: Optional[int], hint: Optional[str], code: str, keeper: str = "malloc") -> Finding:
     """The line on free memory that an allocator keeps; `held_bytes` as of in_use()."""
     return Finding(
-        "Kept", say("%s are free memory that %s keeps", part_of(free_bytes, held_bytes), keeper), hint, code, size_bytes=free_bytes
+        "Kept", make_sentence("%s are free memory that %s keeps", part_of(free_bytes, held_bytes), keeper), hint, code, size_bytes=free_bytes
     )
 
 
-def part_of(part_bytes: int, whole_bytes: Optional[int]) -> Said:
+def part_of(part_bytes: int, whole_bytes: Optional[int]) -> Sentence:
     """The figures that a line of a verdict begins with; `whole_bytes` as of in_use()."""
     if whole_bytes is None:
-        return say("at least %s", Size(part_bytes))
-    return say("%s of %s (%s)", Size(part_bytes), Size(whole_bytes), share(part_bytes, whole_bytes))
+        return make_sentence("at least %s", SentenceSize(part_bytes))
+    return make_sentence("%s of %s (%s)", SentenceSize(part_bytes), SentenceSize(whole_bytes), format_share(part_bytes, whole_bytes))
 
 
-def inconclusive(lacking: str, known: str, hint: Optional[str], code: str = findings.EVIDENCE_MISSING) -> Finding:
+def inconclusive_finding(lacking: str, known: str, hint: Optional[str], code: str = findings.EVIDENCE_MISSING) -> Finding:
     """The line where unread memory decides. `known`: the figures that stand anyway."""
     return Finding("Inconclusive", lacking, hint, code, known)
 
 
-def what_is_in_use(code: Optional[str], statuses: Sequence[str] = ("used",)) -> List[Step]:
+def what_is_in_use(code: Optional[str], statuses: Sequence[str] = ("used",)) -> List[StepSentence]:
     """The commands that show it, where the program has most of the memory, or part of it. `statuses`: of the allocator's blocks in use."""
     if code not in HELD_BY_PROGRAM:
         return []
-    steps = [Step(ask("chunks --histogram"), "shows which sizes are in use")]
+    steps = [StepSentence(hint_command("chunks --histogram"), "shows which sizes are in use")]
     if code == findings.IN_USE:
-        steps.append(Step(ask("chunks %s --sort size" % " ".join("--status " + status for status in statuses)), "lists the largest blocks"))
+        steps.append(StepSentence(hint_command("chunks %s --sort size" % " ".join("--status " + status for status in statuses)), "lists the largest blocks"))
     return steps
 
 
-class Weight(NamedTuple):
+class HeldBytes(NamedTuple):
     """Bytes that an allocator holds and how many of them are in use."""
 
     held: int
@@ -193,35 +193,35 @@ class Weight(NamedTuple):
         return max(0, self.held - self.used - self.overhead)
 
 
-def usual(held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_bytes: int = 0, overhead_bytes: int = 0) -> Verdict:
+def usual_verdict(held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_bytes: int = 0, overhead_bytes: int = 0) -> HeapVerdict:
     """The verdict by what an allocator holds and what of that is in use. `taken_bytes`: what of it takes memory, in use or free; None: not
     known. `beyond_bytes`: the most that could not be read. `overhead_bytes`: what of it is neither in use nor free."""
     gone = max(0, held_bytes - taken_bytes) if taken_bytes is not None else 0
     bounds = {max(0, gone - held_bytes + used_bytes), min(gone, used_bytes)}
-    weights = [Weight(held_bytes - gone, used_bytes - part, overhead_bytes) for part in bounds]
+    weights = [HeldBytes(held_bytes - gone, used_bytes - part, overhead_bytes) for part in bounds]
     beyond = (0, beyond_bytes) if beyond_bytes else ()
     weights += [weight._replace(held=weight.held + beyond_bytes, used=weight.used + part) for weight in weights for part in beyond]
-    kinds = outcomes(_usual_code, weights)
+    kinds = possible_verdicts(_usual_code, weights)
     missing = ["which pages are in RAM"] * (taken_bytes is None) + ["the whole heap"] * (beyond_bytes > 0)
     least = [min(part) for part in zip(*((weight.used, weight.free) for weight in weights))]
-    known = say("at least %s are in use by the program, at least %s are free in the allocator", *map(Size, least))
+    known = make_sentence("at least %s are in use by the program, at least %s are free in the allocator", *map(SentenceSize, least))
     if len(kinds) > 1:
         what = "cannot read %s, and the verdict depends on it" % (" and ".join(missing) or "which blocks are in RAM")
-        return of_lines([inconclusive(what, known, None)])
+        return of_lines([inconclusive_finding(what, known, None)])
     (code,), (held, used, _) = kinds, weights[0]
     if code == findings.SMALL_HEAP:
-        return of_lines([Finding("Small", say("%s requested from the kernel", Size(held)), None, code)], less_sure(missing))
+        return of_lines([Finding("Small", make_sentence("%s requested from the kernel", SentenceSize(held)), None, code)], less_sure(missing))
     free, whole = weights[0].free, held if len(weights) == 1 else None
     if code == findings.FREED_AND_HELD:
-        line = kept(free if whole else least[1], whole, None, code)
-        known = say("%s (%s) are in use by the program", Size(used), share(used, held)) if whole else known
+        line = kept_finding(free if whole else least[1], whole, None, code)
+        known = make_sentence("%s (%s) are in use by the program", SentenceSize(used), format_share(used, held)) if whole else known
     else:
         line = in_use(used if whole else least[0], whole, GROWING_HINT if code == findings.IN_USE else None, code)
-        known = say("%s (%s) are free in the allocator", Size(free), share(free, held)) if whole else known
+        known = make_sentence("%s (%s) are free in the allocator", SentenceSize(free), format_share(free, held)) if whole else known
     return of_lines([line._replace(details=known)], less_sure(missing))
 
 
-def _usual_code(ask: Ask[Weight]) -> str:
+def _usual_code(ask: Ask[HeldBytes]) -> str:
     """The decision; each condition is linear in the figures."""
     if ask(lambda weight: weight.held < SMALL_BYTES):
         return findings.SMALL_HEAP

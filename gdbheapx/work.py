@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, Callable, Dict, Iterator, TypeVar
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.problems import CUT, WORK_LIMIT, Code
+from gdbheapx.problems import CUT, WORK_LIMIT, ProblemCode
 
 MOST_STEPS = 1 << 26
 """Of one file, or one table in memory, in one look."""
@@ -27,7 +27,7 @@ class TooMuchWork(HeapxError, ValueError):
     """Parsing ends here. It is a ValueError because what is too much to be read is damaged, or made to be."""
 
 
-def never() -> bool:
+def never_expires() -> bool:
     """Return False: a command without a limit."""
     return False
 
@@ -36,7 +36,7 @@ class WorkOfLook:
     """Steps of everything that is parsed in one look, and the command's time."""
 
     def __init__(self) -> None:
-        self.is_over: Callable[[], bool] = never
+        self.is_over: Callable[[], bool] = never_expires
         """Asks whether the command's time is up, or somebody interrupted it."""
         self.exceeded: Dict[str, None] = {}
         """What was left unread, by name, in order."""
@@ -50,7 +50,7 @@ class WorkOfLook:
 
     def judge(self, name: str, is_exceeded: bool) -> None:
         """Raise TooMuchWork where `name` has cost too much, all parsing has, or the time is up."""
-        code: Code = WORK_LIMIT
+        code: ProblemCode = WORK_LIMIT
         if is_exceeded or self.steps > MOST_IN_ALL:
             self.exceeded[name if is_exceeded else IN_ALL] = None
         else:
@@ -64,7 +64,7 @@ class WorkOfLook:
 WORK = WorkOfLook()
 
 
-class Work:
+class WorkCounter:
     """Counter of one file or table. `most`: its bound. `lasts`: what was too much once is not tried again at the next look."""
 
     def __init__(self, name: str, most: int = MOST_STEPS, lasts: bool = True) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
 from gdbheapx import gdb_process
 from gdbheapx.errors import HeapxError, Interrupted
-from gdbheapx.files import unnamed
+from gdbheapx.files import open_unnamed
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
 from gdbheapx.own_memory import goes_first
 from gdbheapx.problems import CANNOT_WRITE
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 NO_ANSWER = 1
 
 
-def temporary() -> int:
+def open_temporary() -> int:
     """A descriptor of an unnamed temporary file. HeapxError if there can be none."""
     try:
-        return unnamed()
+        return open_unnamed()
     except OSError as error:
         raise HeapxError("cannot make a temporary file: %s" % error.strerror, "set TMPDIR to another folder", code=CANNOT_WRITE)
 
 
-def look(invocation: "Invocation", answer_it: "Callable[[Invocation], int]", until: Optional[float] = None) -> Tuple[int, bytes]:
+def answer_in_child(invocation: "Invocation", answer_it: "Callable[[Invocation], int]", until: Optional[float] = None) -> Tuple[int, bytes]:
     """(exit code, what was written) of a command line, answered by a child whose standard output is an unnamed temporary file. Interrupted
     where the child was ended by a signal, and at the moment `until` of the monotonic clock: it is killed then, and not waited for."""
-    answer = temporary()
+    answer = open_temporary()
     ours = os.getpid()
     child = os.fork()
     if not child:
@@ -43,7 +43,7 @@ def look(invocation: "Invocation", answer_it: "Callable[[Invocation], int]", unt
             os._exit(code)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
-        status, _ = gdb_process.wait(child, until=until)
+        status, _ = gdb_process.wait_for_child(child, until=until)
     except TimeoutError:
         os.close(answer)
         raise Interrupted("SIGKILL")
@@ -63,8 +63,8 @@ def serve_parent() -> None:
     goes_first()
 
 
-def hurry() -> None:
+def raise_priority() -> None:
     """Ask for a higher priority until the next stop is over (inferior/live/keeper.py)."""
     from gdbheapx.inferior.live import keeper
 
-    keeper.hurry()
+    keeper.raise_priority_early()

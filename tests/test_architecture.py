@@ -51,7 +51,7 @@ def folder(file: str) -> str:
 
 FOLDERS = sorted({folder(str(path.relative_to(ROOT / "gdbheapx"))) for path in (ROOT / "gdbheapx").glob("*/**/*.py")} | {"commands"})
 """Packages on disk, each of which ALLOWED has a row for."""
-HOMES = {module.split(".")[-2]: "/".join(module.split(".")[1:-1]) + "/" for module in allocators.list_modules()}
+HOMES = {module.split(".")[-2]: "/".join(module.split(".")[1:-1]) + "/" for module in allocators.list_allocator_modules()}
 """The folder of each allocator, which is called as it is."""
 GDB = {"gdbinit.py", "inferior/gdb/target.py", "inferior/gdb/inferior.py"}
 
@@ -257,7 +257,7 @@ def names_in(path: Path, name: str) -> Iterator[int]:
     text = text_of(path)
     told: Set[int] = set()
     if path.parent.name == "commands" and path.stem in NAMED_BY:
-        with_capability = [one.name for one in allocators.every() if one.can(NAMED_BY[path.stem])]
+        with_capability = [one.name for one in allocators.all_allocators() if one.can(NAMED_BY[path.stem])]
         for node in ast.walk(ast.parse(text)) if with_capability == [name] else ():
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 told.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))

@@ -44,7 +44,7 @@ def commands() -> List[Command]:
 
     command.load_commands()
     declared = []
-    for name in command.names():
+    for name in command.command_names():
         one = command.COMMANDS[name]
         summary, _, rest = inspect.cleandoc(command.full_help(one)).partition("\n")
         options = tuple(option(argument.flags, argument.options) for argument in one.arguments if argument.options["help"] != command.OLDER)

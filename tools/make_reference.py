@@ -102,10 +102,10 @@ or null). `code` is one of these, or one of a problem above that leaves nothing 
 
 def codes() -> List[str]:
     """Every code by its nature; those that only errors have, with their meanings."""
-    from gdbheapx.allocators import list_modules
+    from gdbheapx.allocators import list_allocator_modules
     from gdbheapx.problems import KNOWN, Severity
 
-    for entry in list_modules():
+    for entry in list_allocator_modules():
         importlib.import_module(entry.rpartition(".")[0] + ".codes")
     of_problems = [code for code in sorted(KNOWN) if not KNOWN[code].meaning]
     by_nature = [(nature, [code for code in of_problems if KNOWN[code].nature is nature]) for nature in Severity]

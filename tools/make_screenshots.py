@@ -54,8 +54,8 @@ def explorer(folder: Path, tool: str) -> None:
     finally:
         shop.kill()
         shop.communicate()
-    with exploring.opened(path, ASKED) as heap:
-        app = Explorer(exploring.loaded(heap), "shop.snap   1-7 tabs, Enter opens, Escape goes back, / filters, q ends", lambda sql: exploring.rows(heap, sql))
+    with exploring.open_heap_file(path, ASKED) as heap:
+        app = Explorer(exploring.load_view(heap), "shop.snap   1-7 tabs, Enter opens, Escape goes back, / filters, q ends", lambda sql: exploring.query_rows(heap, sql))
 
         async def drive() -> str:
             async with app.run_test(size=(COLUMNS, LINES)) as pilot:

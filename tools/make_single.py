@@ -11,7 +11,7 @@ import sys
 
 from gdbheapx import catalogue
 from gdbheapx.kernel import build
-from gdbheapx.kernel.common.embedded import C_FILES, SOURCE_ID, packed
+from gdbheapx.kernel.common.embedded import C_FILES, SOURCE_ID, pack_bytes
 from tools import libraries
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -115,8 +115,8 @@ def packs():
 def kernels(with_addons):
     """(machine, packed library) of each compiler that is here; the C files; their checksum."""
     for machine, library in libraries.compiled(with_addons).items():
-        yield machine, packed(library)
-    yield C_FILES, packed(json.dumps(build.all_sources(with_addons)).encode("utf-8"))
+        yield machine, pack_bytes(library)
+    yield C_FILES, pack_bytes(json.dumps(build.all_sources(with_addons)).encode("utf-8"))
     yield SOURCE_ID, str(build.source_id(with_addons))
 
 

@@ -22,7 +22,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.page_table import ENTRY_BYTES, PRESENT
 from gdbheapx.inferior.live.smaps import BYTES_AT_ONCE
-from gdbheapx.kernel.common.follow import Follower
+from gdbheapx.kernel.common.follow import NativeFollower
 from gdbheapx.problems import NO_PROCESS, NO_SHORT_STOP
 from gdbheapx.session import Session
 
@@ -56,7 +56,7 @@ Check = Callable[[], None]
 Wait = Callable[[Session, float, int, Check], None]
 
 
-class Files(NamedTuple):
+class AgingFiles(NamedTuple):
     """Where the kernel's files are; tests have some of their own."""
 
     bitmap: str = "/sys/kernel/mm/page_idle/bitmap"
@@ -67,12 +67,12 @@ class Files(NamedTuple):
     events: str = "/proc/vmstat"
 
 
-def refused(what: str, hint: str = WITHOUT) -> HeapxError:
+def make_no_watch_error(what: str, hint: str = WITHOUT) -> HeapxError:
     """Why no page is watched."""
     return HeapxError(what, hint, code=NO_SHORT_STOP)
 
 
-def waited(session: Session, seconds: float, pagemap: int, check: Check = lambda: None) -> None:
+def wait_for_accesses(session: Session, seconds: float, pagemap: int, check: Check = lambda: None) -> None:
     """So long, or until the user ends it. HeapxError when the memory that `pagemap` is of is no more: it was opened before, and does not
     tell of what the process executes next; or when check() says so."""
     until = time.monotonic() + seconds
@@ -89,86 +89,86 @@ def waited(session: Session, seconds: float, pagemap: int, check: Check = lambda
         time.sleep(min(STEP_S, left_s))
 
 
-def by_generations(files: Files) -> bool:
+def by_generations(files: AgingFiles) -> bool:
     """The kernel reclaims memory by generations (MGLRU). These clear accessed bits and leave marks of idle pages as they are (mm/vmscan.c,
     walk_pte_range and lru_gen_look_around)."""
-    return int((procfs.slurp(files.generations) or b"0").strip() or b"0", 16) != 0
+    return int((procfs.slurp_file(files.generations) or b"0").strip() or b"0", 16) != 0
 
 
-def reclaimed(files: Files) -> int:
+def read_scanned_pages(files: AgingFiles) -> int:
     """How many pages the kernel has looked at to reclaim memory since its start."""
-    return sum(int(line.split()[1]) for line in (procfs.slurp(files.events) or b"").splitlines() if line.startswith(SCANS))
+    return sum(int(line.split()[1]) for line in (procfs.slurp_file(files.events) or b"").splitlines() if line.startswith(SCANS))
 
 
-def damon_is_on(files: Files) -> bool:
+def damon_is_on(files: AgingFiles) -> bool:
     """Somebody has the kernel sample accesses (DAMON): it sets the same marks, on pages that were touched, too."""
     for pattern, on in ((files.damon, (b"on",)), (files.modules, (b"Y", b"1"))):
-        if any((procfs.slurp(path) or b"").strip() in on for path in glob.glob(pattern)):
+        if any((procfs.slurp_file(path) or b"").strip() in on for path in glob.glob(pattern)):
             return True
     return False
 
 
-def means_here(files: Files) -> str:
+def means_here(files: AgingFiles) -> str:
     """What this kernel offers that tells most, and whose watch is not likely to end in an error."""
-    has_written = short_stop.is_by_marks() or injected.lacking() is None
+    has_written = short_stop.is_by_marks() or injected.find_lacking_injection() is None
     return WRITTEN if not os.path.exists(files.bitmap) or (by_generations(files) and has_written) else IDLE
 
 
-def watch(session: Session, options: Any, files: Optional[Files] = None) -> None:
+def watch_pages(session: Session, options: Any, files: Optional[AgingFiles] = None) -> None:
     """Before the process is stopped: mark its pages, wait, and keep what became of them. HeapxError where that may not be."""
-    target, files = session.target, files or Files()
+    target, files = session.target, files or AgingFiles()
     assert target.pid is not None
     means = options.age or means_here(files)
     check = check_idle if means == IDLE else check_written
     check(session, files, options)
     if options.reads and means == IDLE:
-        raise refused("--reads is for --age written: idle page tracking tells reads by itself", "omit --reads")
+        raise make_no_watch_error("--reads is for --age written: idle page tracking tells reads by itself", "omit --reads")
     question = QUESTION[MARKS if means == WRITTEN and short_stop.is_by_marks() else means] % (target.pid, options.for_s)
     preflight.require_confirmed(options, (FORGETS if options.reads else "") + question, WITHOUT)
     ranges = short_stop.followed_ranges(target)
-    make = idle if means == IDLE else written
+    make = watch_idle_pages if means == IDLE else watch_written_pages
     session.constants[AGES] = make(session, ranges, files, options)
 
 
-def check_idle(session: Session, files: Files, options: Any) -> None:
+def check_idle(session: Session, files: AgingFiles, options: Any) -> None:
     """HeapxError where something is in the way of idle page tracking."""
     if not os.path.exists(files.bitmap):
-        raise refused("this kernel has no idle page tracking (CONFIG_IDLE_PAGE_TRACKING)", "use --age written, or " + WITHOUT)
+        raise make_no_watch_error("this kernel has no idle page tracking (CONFIG_IDLE_PAGE_TRACKING)", "use --age written, or " + WITHOUT)
     if not os.access(files.bitmap, os.R_OK | os.W_OK) or not os.access(files.flags, os.R_OK):
-        raise refused("only root may use the marks of idle pages", "run as root, or " + WITHOUT)
+        raise make_no_watch_error("only root may use the marks of idle pages", "run as root, or " + WITHOUT)
     if damon_is_on(files):
-        raise refused("DAMON samples accesses on this machine, and sets the same marks: pages in use would look idle", "use --age written")
+        raise make_no_watch_error("DAMON samples accesses on this machine, and sets the same marks: pages in use would look idle", "use --age written")
 
 
-def check_written(session: Session, files: Files, options: Any) -> None:
+def check_written(session: Session, files: AgingFiles, options: Any) -> None:
     """HeapxError where something is in the way of a userfaultfd, or of the marks of what is written to."""
     try:
         if short_stop.is_by_marks():
-            marks.check(session.target, session.kernel.library, options.accept_mark_loss)
+            marks.check_marks(session.target, session.kernel.library, options.accept_mark_loss)
         elif not options.yes:  # else all is asked a moment later, and once is a quarter of what a watch costs
-            injected.check(session.target, options.accept_thp_split)
+            injected.check_injection(session.target, options.accept_thp_split)
     except HeapxError as error:
-        raise _instead(error)
+        raise _hint_other_means(error)
 
 
-def _instead(error: HeapxError) -> HeapxError:
+def _hint_other_means(error: HeapxError) -> HeapxError:
     hint = error.hint or WITHOUT
     for theirs, ours in ((injected.AS_TODAY, WITHOUT), ("omit --short-stop", "omit --for")):
         hint = hint.replace(theirs, ours)
-    return refused(error.message, hint)
+    return make_no_watch_error(error.message, hint)
 
 
 @contextlib.contextmanager
 def pagemap_of(pid: int) -> Iterator[int]:
     """Of the memory that the process has now."""
-    descriptor = os.open("/proc/%d/pagemap" % procfs.entry(pid), os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open("/proc/%d/pagemap" % procfs.proc_entry_number(pid), os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def pieces(ranges: Iterable[Range]) -> Iterator[Range]:
+def split_ranges(ranges: Iterable[Range]) -> Iterator[Range]:
     """The same in parts that are held at once; none cuts a huge page."""
     step = BATCH_PAGES * os.sysconf("SC_PAGESIZE")
     for start, end in ranges:
@@ -178,7 +178,7 @@ def pieces(ranges: Iterable[Range]) -> Iterator[Range]:
             start = behind
 
 
-def entries(pagemap: int, start: int, end: int) -> "array[int]":
+def read_page_entries(pagemap: int, start: int, end: int) -> "array[int]":
     """Of each page; 0 where it has none."""
     page = os.sysconf("SC_PAGESIZE")
     size = ENTRY_BYTES * (end - start) // page
@@ -186,24 +186,24 @@ def entries(pagemap: int, start: int, end: int) -> "array[int]":
     return array("Q", data[: len(data) & -ENTRY_BYTES].ljust(size, b"\0"))
 
 
-def frames(pagemap: int, start: int, end: int) -> "array[int]":
+def read_page_frames(pagemap: int, start: int, end: int) -> "array[int]":
     """The page frames, 0 where a page is not in RAM. HeapxError where they are hidden."""
-    found = entries(pagemap, start, end)
+    found = read_page_entries(pagemap, start, end)
     if any(entry & PRESENT and not entry & FRAME for entry in found):
-        raise refused("the kernel shows page frames only with CAP_SYS_ADMIN", "run as root outside the container, or " + WITHOUT)
+        raise make_no_watch_error("the kernel shows page frames only with CAP_SYS_ADMIN", "run as root outside the container, or " + WITHOUT)
     return array("Q", [entry & FRAME if entry & PRESENT else 0 for entry in found])
 
 
 def words_at(descriptor: int, numbers: Sequence[int]) -> Dict[int, int]:
     """Words of 8 bytes of a file by their numbers, ascending; what is next to each other in one read. What is missing has none."""
     found: Dict[int, int] = {}
-    for first, last in runs(numbers):
+    for first, last in group_page_runs(numbers):
         data = os.pread(descriptor, 8 * (last - first), 8 * first)
         found.update(enumerate(array("Q", data[: len(data) & -8]), first))
     return found
 
 
-def runs(numbers: Sequence[int]) -> Iterator[Range]:
+def group_page_runs(numbers: Sequence[int]) -> Iterator[Range]:
     """Ascending numbers as runs (first, behind the last) of at most BATCH_PAGES."""
     first = last = None
     for number in numbers:
@@ -215,7 +215,7 @@ def runs(numbers: Sequence[int]) -> Iterator[Range]:
         yield first, last
 
 
-def tracked(flags: int, numbers: Sequence[int]) -> Dict[int, int]:
+def map_tracked_frames(flags: int, numbers: Sequence[int]) -> Dict[int, int]:
     """By page frame the one whose mark counts for it: itself, or the first of its huge page. Frames that the kernel does not track have
     none."""
     made: Dict[int, int] = {}
@@ -234,13 +234,13 @@ def tracked(flags: int, numbers: Sequence[int]) -> Dict[int, int]:
     return made
 
 
-def mark(bitmap: int, numbers: Iterable[int]) -> None:
+def mark_idle(bitmap: int, numbers: Iterable[int]) -> None:
     """As idle. A mark of others stays as it is, for 0 bits change nothing."""
     words: Dict[int, int] = {}
     for number in numbers:
         place = number // WORD_BITS
         words[place] = words.get(place, 0) | 1 << number % WORD_BITS
-    for first, last in runs(sorted(words)):
+    for first, last in group_page_runs(sorted(words)):
         os.pwrite(bitmap, array("Q", [words[place] for place in range(first, last)]).tobytes(), 8 * first)
 
 
@@ -251,63 +251,63 @@ def idle_among(bitmap: int, numbers: Iterable[int]) -> "set[int]":
     return {number for number in wanted if words.get(number // WORD_BITS, 0) >> number % WORD_BITS & 1}
 
 
-def reclaim_check(files: Files) -> Check:
+def reclaim_check(files: AgingFiles) -> Check:
     """Whether anything is reclaimed from now on in a way that takes accesses away."""
-    before = reclaimed(files)
+    before = read_scanned_pages(files)
 
-    def check() -> None:
-        if by_generations(files) and reclaimed(files) != before:
+    def check_no_reclaim() -> None:
+        if by_generations(files) and read_scanned_pages(files) != before:
             what = "the kernel has reclaimed memory meanwhile, by generations (MGLRU): pages in use may look idle"
-            raise refused(what, "use --age written")
+            raise make_no_watch_error(what, "use --age written")
 
-    return check
+    return check_no_reclaim
 
 
-def idle(session: Session, ranges: Sequence[Range], files: Files, options: Any, wait: Wait = waited) -> Ages:
+def watch_idle_pages(session: Session, ranges: Sequence[Range], files: AgingFiles, options: Any, wait: Wait = wait_for_accesses) -> Ages:
     """By idle page tracking."""
-    pid, parts = session.target.pid, list(pieces(ranges))
+    pid, parts = session.target.pid, list(split_ranges(ranges))
     assert pid is not None
     bitmap, flags = os.open(files.bitmap, os.O_RDWR | os.O_CLOEXEC), os.open(files.flags, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with pagemap_of(pid) as pagemap:
-            if not options.accept_mark_loss and any(idle_among(bitmap, heads(pagemap, flags, part)) for part in parts):
+            if not options.accept_mark_loss and any(idle_among(bitmap, find_marked_frames(pagemap, flags, part)) for part in parts):
                 what = "pages of process %d are marked as idle already, by an earlier `cold` or a program that relies on it" % pid
-                raise refused(what, "if no other program relies on the marks, add --accept-mark-loss; or " + WITHOUT)
+                raise make_no_watch_error(what, "if no other program relies on the marks, add --accept-mark-loss; or " + WITHOUT)
             check = reclaim_check(files)
             for part in parts:
-                mark(bitmap, heads(pagemap, flags, part))
+                mark_idle(bitmap, find_marked_frames(pagemap, flags, part))
             began = time.monotonic()
             wait(session, options.for_s, pagemap, check)
             watched_s = time.monotonic() - began
             made = [(*part, still_idle(pagemap, flags, bitmap, part)) for part in parts]
             check()
     except OSError as error:
-        raise refused("the marks of idle pages cannot be used: %s" % error.strerror)
+        raise make_no_watch_error("the marks of idle pages cannot be used: %s" % error.strerror)
     finally:
         os.close(bitmap)
         os.close(flags)
     return Ages(IDLE, watched_s, os.sysconf("SC_PAGESIZE"), made)
 
 
-def heads(pagemap: int, flags: int, part: Range) -> "set[int]":
+def find_marked_frames(pagemap: int, flags: int, part: Range) -> "set[int]":
     """The frames whose marks count for these pages."""
-    return set(tracked(flags, sorted(set(frames(pagemap, *part)) - {0})).values())
+    return set(map_tracked_frames(flags, sorted(set(read_page_frames(pagemap, *part)) - {0})).values())
 
 
 def still_idle(pagemap: int, flags: int, bitmap: int, part: Range) -> bytes:
     """The bits of these pages. What has moved to another frame while this looks is not known."""
-    found = frames(pagemap, *part)
-    owners = tracked(flags, sorted(set(found) - {0}))
+    found = read_page_frames(pagemap, *part)
+    owners = map_tracked_frames(flags, sorted(set(found) - {0}))
     untouched = idle_among(bitmap, owners.values())
-    again = frames(pagemap, *part)
-    return bytes(_kind(owners.get(number) if number == later else None, untouched) for number, later in zip(found, again))
+    again = read_page_frames(pagemap, *part)
+    return bytes(_classify_page(owners.get(number) if number == later else None, untouched) for number, later in zip(found, again))
 
 
-def _kind(owner: Optional[int], untouched: "set[int]") -> int:
+def _classify_page(owner: Optional[int], untouched: "set[int]") -> int:
     return 0 if owner is None else KNOWN | STALE if owner in untouched else KNOWN
 
 
-def written(session: Session, ranges: Sequence[Range], files: Files, options: Any, wait: Wait = waited) -> Ages:
+def watch_written_pages(session: Session, ranges: Sequence[Range], files: AgingFiles, options: Any, wait: Wait = wait_for_accesses) -> Ages:
     """By a userfaultfd of the process, or on older kernels by their marks of what is written to."""
     pid = session.target.pid
     assert pid is not None
@@ -317,10 +317,10 @@ def written(session: Session, ranges: Sequence[Range], files: Files, options: An
             began = time.monotonic()
             wait(session, options.for_s, pagemap, lambda: None)
             watched_s = time.monotonic() - began
-            made = [(*part, unwritten_of(pagemap, *part)) for part in pieces(ranges)]
-        told = without_read(made, referenced(pid)) if options.reads else (made, None)
+            made = [(*part, unwritten_of(pagemap, *part)) for part in split_ranges(ranges)]
+        told = without_read(made, read_referenced(pid)) if options.reads else (made, None)
     except OSError as error:
-        raise refused("the pages of process %d cannot be looked at: %s" % (pid, error.strerror))
+        raise make_no_watch_error("the pages of process %d cannot be looked at: %s" % (pid, error.strerror))
     return Ages(WRITTEN, watched_s, os.sysconf("SC_PAGESIZE"), *told)
 
 
@@ -330,20 +330,20 @@ def by_userfaultfd(session: Session, ranges: Sequence[Range], options: Any) -> I
     target = session.target
     assert target.pid is not None
     try:
-        taken = injected.take(target.pid, options.accept_thp_split)
+        taken = injected.take_descriptor(target.pid, options.accept_thp_split)
     except HeapxError as error:
-        raise _instead(error)
+        raise _hint_other_means(error)
     getattr(target, "was_stopped")(taken.stopped_ms)  # noqa: B009
     try:
-        follower = Follower(session.kernel.library, taken.descriptor)
+        follower = NativeFollower(session.kernel.library, taken.descriptor)
     except OSError as error:
-        raise refused("this kernel does not tell which memory is written to: %s" % error.strerror)
+        raise make_no_watch_error("this kernel does not tell which memory is written to: %s" % error.strerror)
     try:
         with pagemap_of(target.pid) as pagemap:
             if options.reads:
                 forget_accesses(target.pid)
             follower.follow(ranges, pagemap)
-        yield unwritten
+        yield scan_unwritten
     finally:
         follower.end()
 
@@ -354,21 +354,21 @@ def by_marks(session: Session, ranges: Sequence[Range], options: Any) -> Iterato
     pid = session.target.pid
     assert pid is not None
     with pagemap_of(pid) as pagemap:
-        before = {part: frames(pagemap, *part) for part in pieces(ranges)}
+        before = {part: read_page_frames(pagemap, *part) for part in split_ranges(ranges)}
     try:
         if options.reads:
             forget_accesses(pid)
-        marks.clear(pid)
+        marks.clear_marks(pid)
     except HeapxError as error:
-        raise _instead(error)
+        raise _hint_other_means(error)
 
-    def unmarked(pagemap: int, start: int, end: int) -> bytes:
-        return bytes(_unmarked(*one) for one in zip(entries(pagemap, start, end), before[start, end]))
+    def read_unmarked_pages(pagemap: int, start: int, end: int) -> bytes:
+        return bytes(_judge_unmarked(*one) for one in zip(read_page_entries(pagemap, start, end), before[start, end]))
 
-    yield unmarked
+    yield read_unmarked_pages
 
 
-def _unmarked(entry: int, frame: int) -> int:
+def _judge_unmarked(entry: int, frame: int) -> int:
     if not entry & PRESENT:
         return 0
     return KNOWN if entry & marks.MARKED else KNOWN | STALE if entry & FRAME == frame else 0
@@ -377,17 +377,17 @@ def _unmarked(entry: int, frame: int) -> int:
 def forget_accesses(pid: int) -> None:
     """Of all pages of the process; the kernel has only these marks to tell which are in use, until the next access sets them again. Before
     pages are protected: a processor that remembers a page does not set its mark again, and that makes all of them forget."""
-    with open("/proc/%d/clear_refs" % procfs.entry(pid), "wb", buffering=0) as file:
+    with open("/proc/%d/clear_refs" % procfs.proc_entry_number(pid), "wb", buffering=0) as file:
         file.write(b"1")
 
 
-def referenced(pid: int) -> List[Tuple[int, int, int]]:
+def read_referenced(pid: int) -> List[Tuple[int, int, int]]:
     """Of each mapping start, end, and how many bytes of it were accessed since."""
-    text = procfs.slurp("/proc/%d/smaps" % procfs.entry(pid), BYTES_AT_ONCE) or b""
+    text = procfs.slurp_file("/proc/%d/smaps" % procfs.proc_entry_number(pid), BYTES_AT_ONCE) or b""
     return [(int(start, 16), int(end, 16), int(kib) << 10) for start, end, kib in REFERENCED.findall(text)]
 
 
-def joined(watched: Iterable[Aged]) -> List[Tuple[int, int, bytearray]]:
+def join_watched_parts(watched: Iterable[Aged]) -> List[Tuple[int, int, bytearray]]:
     """Parts side by side as one: a mapping may lie in several."""
     made: List[Tuple[int, int, bytearray]] = []
     for start, end, kinds in watched:
@@ -404,7 +404,7 @@ def without_read(watched: Sequence[Aged], accessed: Sequence[Tuple[int, int, int
 
     The kernel counts accesses by mapping alone: where all pages that were not written to were read, none is stale; where none was read,
     all are; between the two it is not known which. Of a mapping that has grown the fresh pages may be those that were read."""
-    page, read_bytes, made = os.sysconf("SC_PAGESIZE"), 0, joined(sorted(watched))
+    page, read_bytes, made = os.sysconf("SC_PAGESIZE"), 0, join_watched_parts(sorted(watched))
     starts = [start for start, _, _ in made]
     for start, end, touched_bytes in accessed:
         for first, behind, kinds in made[max(0, bisect_right(starts, start) - 1) : bisect_left(starts, end)]:
@@ -422,7 +422,7 @@ def without_read(watched: Sequence[Aged], accessed: Sequence[Tuple[int, int, int
     return [(start, end, bytes(kinds)) for start, end, kinds in made], read_bytes
 
 
-def unwritten(pagemap: int, start: int, end: int) -> bytes:
+def scan_unwritten(pagemap: int, start: int, end: int) -> bytes:
     """Of each page STALE and KNOWN, by PAGEMAP_SCAN. What is not protected, or not in RAM, is not known."""
     page = os.sysconf("SC_PAGESIZE")
     kinds = bytearray((end - start) // page)

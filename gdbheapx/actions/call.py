@@ -5,17 +5,17 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, Type
 from gdbheapx import allocators, problems
 from gdbheapx.actions import preflight
 from gdbheapx.actions.seccomp import Sandbox
-from gdbheapx.allocators.discovery import Listed
-from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.discovery import FoundInstance
+from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.plan import Change
 from gdbheapx.allocators.records import Returning
-from gdbheapx.allocators.returning import Portion, Predicted, in_ram, suited
+from gdbheapx.allocators.returning import Portion, Predicted, require_returning, say_resident
 from gdbheapx.analysis.acted import Acted
 from gdbheapx.command import Options
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.session import Session
-from gdbheapx.stops import Reads, lasting
-from gdbheapx.units import Size, cells
+from gdbheapx.stops import Reads, format_lasting
+from gdbheapx.units import SentenceSize, make_cells
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.gdb.call import GdbControl
@@ -26,24 +26,24 @@ GDB_MS = 200.0
 Seen = TypeVar("Seen")
 
 
-def returning(session: Session, command: str) -> Optional[Returning]:
+def find_returning(session: Session, command: str) -> Optional[Returning]:
     """What this command does, where any allocator does it; None: it is no way to return memory."""
     ways = [one.returning for one in session.discovery.with_capability(command)]
     return next((way for way in ways if way is not None and way.command == command), None)
 
 
-def run(session: Session, options: Options, command: str, portion: Portion) -> Acted:
+def return_heap_memory(session: Session, options: Options, command: str, portion: Portion) -> Acted:
     """Return memory; Refusal says why not."""
-    way, hint = returning(session, command), "%s --dry-run predicts what a %s would return" % (command, command)
+    way, hint = find_returning(session, command), "%s --dry-run predicts what a %s would return" % (command, command)
     assert way is not None
-    control, _, plan, sandbox = begin(
+    control, _, plan, sandbox = begin_change(
         session,
         options,
         command,
         (way.done, hint),
-        lambda heap: suited(heap, portion).return_plan(portion),
+        lambda heap: require_returning(heap, portion).return_plan(portion),
         lambda plan: "run %s" % plan.shown,
-        lambda plan: outlook(session, plan, hint),
+        lambda plan: describe_outlook(session, plan, hint),
     )
     from gdbheapx.actions.calling import Call  # without gdb there is no such module, and the refusal was said
 
@@ -53,35 +53,35 @@ def run(session: Session, options: Options, command: str, portion: Portion) -> A
     return done
 
 
-def outlook(session: Session, plan: Any, otherwise: str) -> str:
+def describe_outlook(session: Session, plan: Any, otherwise: str) -> str:
     """What the call would return, as a dry run predicts it, and the pause; `otherwise` where the heap changes under the walk."""
     try:
         predicted: Predicted = plan.predict()
     except HeapxError:
         return " (%s)" % otherwise
-    more = in_ram(predicted.resident_bytes, predicted.exclusive_bytes)
+    more = say_resident(predicted.resident_bytes, predicted.exclusive_bytes)
     reads_ms = session.stop_for(Reads.TOTALS)
-    pause = "" if reads_ms is None else " and pause the process for about %s" % lasting(reads_ms + GDB_MS)
-    return cells(" It would return %s to the OS%s%s.", Size(predicted.bytes), more, pause)
+    pause = "" if reads_ms is None else " and pause the process for about %s" % format_lasting(reads_ms + GDB_MS)
+    return make_cells(" It would return %s to the OS%s%s.", SentenceSize(predicted.bytes), more, pause)
 
 
-def begin(
+def begin_change(
     session: Session,
     options: Options,
     capability: str,
     said: Tuple[str, str],
-    plan: Callable[[Heap], Any],
+    plan: Callable[[AllocatorInstance], Any],
     question: Callable[[Any], str],
     outlook: Callable[[Any], str] = lambda change: "",
-) -> "Tuple[GdbControl, Heap, Any, Sandbox]":
+) -> "Tuple[GdbControl, AllocatorInstance, Any, Sandbox]":
     """All that may forbid a change is asked while the process runs, then the user is; Refusal says why not. `said`: what a process is by
     it, such as `trimmed`, and what can be done where there is none. `outlook`: what stands behind the question."""
-    control = controlled(session, *said)
-    heap = session.heaps.open(chosen(session, capability))
+    control = require_control(session, *said)
+    heap = session.heaps.open(choose_target_heap(session, capability))
     change: Change = plan(heap)
     preflight.vfork_child(control.pid)
-    sandbox = preflight.beforehand(change, options.accept_seccomp)
-    preflight.in_ram(control.target, change.read)
+    sandbox = preflight.check_beforehand(change, options.accept_seccomp)
+    preflight.ensure_in_ram(control.target, change.read)
     if not options.yes:
         asked = "%s in process %d (%s)?%s" % (question(change), control.pid, control.target.executable, outlook(change))
         preflight.require_confirmed(options, asked)
@@ -89,7 +89,7 @@ def begin(
     return control, heap, change, sandbox
 
 
-def controlled(session: Session, done: str, hint: str) -> "GdbControl":
+def require_control(session: Session, done: str, hint: str) -> "GdbControl":
     """The process, to be held and changed; Refusal where there is none that can be."""
     target = preflight.require_live(session, done, hint)
     from gdbheapx.inferior.gdb.call import GdbControl  # without gdb there is no such module, and the refusal was said
@@ -97,10 +97,10 @@ def controlled(session: Session, done: str, hint: str) -> "GdbControl":
     return GdbControl(target)
 
 
-def probe(session: Session, look: Callable[[], Seen]) -> Tuple[bool, Seen]:
+def probe_registers(session: Session, look: Callable[[], Seen]) -> Tuple[bool, Seen]:
     """Whether gdb can write this process's registers and set them back: tried on one bit of a vector register, which is set back at once;
     and what `look` gives while the process is still held. That it cannot is reported; Refusal where there is nothing to try it on."""
-    control = controlled(session, "probed", "trim --dry-run predicts what malloc_trim would return")
+    control = require_control(session, "probed", "trim --dry-run predicts what malloc_trim would return")
     preflight.require_permitted(is_call=False)
     preflight.callable_here(control.target)
     control.prepare()
@@ -119,23 +119,23 @@ def probe(session: Session, look: Callable[[], Seen]) -> Tuple[bool, Seen]:
     return broken is None, seen
 
 
-def chosen(session: Session, capability: str) -> Listed:
+def choose_target_heap(session: Session, capability: str) -> FoundInstance:
     """The copy that is meant: --allocator's, else that of the malloc that the program calls, else the first; Refusal where none has the
     capability."""
     discovery, owner = session.discovery, session.discovery.owner
     copies = [one for one in discovery.copies() if session.allocator_id in (None, one.located.id)]
     able = [one for one in copies if one.allocator.can(capability)]
     names = [one.name for one in discovery.with_capability(capability)]
-    way = returning(session, capability)
+    way = find_returning(session, capability)
     is_owners = way is not None and way.is_owners
     if session.allocator_id is None and way is not None and is_owners:
         if owner is not None and owner.allocator not in names:
             what = "%s owns malloc here (%s): %s would do nothing for it"
-            raise Refusal(what % (owner.allocator or "another allocator", owner.file, way.call), instead([owner.allocator]))
+            raise Refusal(what % (owner.allocator or "another allocator", owner.file, way.call), hint_other_command([owner.allocator]))
         others = sorted({one.allocator.name for one in copies} - set(names))
         if owner is None and others:
             what = "%s is present, and gdbheapx cannot determine which allocator owns malloc" % " and ".join(others)
-            raise Refusal(what, "select one: --allocator %s, or %s" % (names[0], instead(others)))
+            raise Refusal(what, "select one: --allocator %s, or %s" % (names[0], hint_other_command(others)))
     if able:
         return next((one for one in able if one.located.owns_malloc), able[0])
     for unread in session.heaps.unread_with_capability(capability):
@@ -144,10 +144,10 @@ def chosen(session: Session, capability: str) -> Listed:
         raise session.heaps.none_has(capability)
     owns = ": %s owns malloc" % (owner.allocator or "an unknown allocator") if owner is not None else ""
     known = [owner.allocator] if owner is not None else [one.allocator.name for one in copies]
-    raise Refusal("no %s in this process%s" % (" or ".join(names), owns), instead(known))
+    raise Refusal("no %s in this process%s" % (" or ".join(names), owns), hint_other_command(known))
 
 
-def instead(names: Sequence[Optional[str]]) -> str:
+def hint_other_command(names: Sequence[Optional[str]]) -> str:
     """What there is for these allocators."""
     known = allocators.by_name()
     there = [known[name] for name in names if name is not None and name in known]

@@ -3,7 +3,7 @@
 import re
 from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.actions.inside import Inside
+from gdbheapx.actions.inside import ThreadsInside
 from gdbheapx.inferior.base import Mapping, Module
 from gdbheapx.inferior.standing import StoppedThread
 
@@ -24,9 +24,9 @@ class Choice(NamedTuple):
     """One sentence for each thread that may not."""
 
 
-def choose(
+def choose_caller(
     threads: Sequence[StoppedThread],
-    inside: Inside,
+    inside: ThreadsInside,
     mappings: Sequence[Mapping],
     pointers: Sequence[Tuple[int, Optional[int]]],
     pid: int,
@@ -41,7 +41,7 @@ def choose(
     reasons = []
     known = dict(pointers)
     for thread in threads:
-        reason = inside.why(thread) or _against(thread, mappings, known.get(thread.lwp), pid, system_call_only) or suits(thread)
+        reason = inside.why(thread) or _find_objection(thread, mappings, known.get(thread.lwp), pid, system_call_only) or suits(thread)
         if reason is not None:
             reasons.append(reason)
         else:
@@ -49,7 +49,7 @@ def choose(
     return Choice(min(ranked, key=lambda one: one[0])[1] if ranked else None, reasons)
 
 
-def _against(thread: StoppedThread, mappings: Sequence[Mapping], pointer: Optional[int], pid: int, system_call_only: bool) -> Optional[str]:
+def _find_objection(thread: StoppedThread, mappings: Sequence[Mapping], pointer: Optional[int], pid: int, system_call_only: bool) -> Optional[str]:
     if system_call_only and not thread.in_system_call:
         return "%s is not in a system call" % thread.who
     if any(frame.is_signal for frame in thread.frames):

@@ -5,17 +5,17 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from gdbheapx import problems
 from gdbheapx.actions import caller, preflight, waiting
 from gdbheapx.actions.finisher import Standby, kept_alive
-from gdbheapx.actions.inside import Inside, forks
-from gdbheapx.actions.preflight import measure
+from gdbheapx.actions.inside import ThreadsInside, find_fork_spans
+from gdbheapx.actions.preflight import measure_process
 from gdbheapx.actions.seccomp import Sandbox
 from gdbheapx.allocators.plan import Plan
 from gdbheapx.allocators.returning import Predicted
 from gdbheapx.analysis.acted import Acted, Caller
 from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.gdb.call import GdbControl
 from gdbheapx.inferior.standing import CallOutcome, StoppedThread
-from gdbheapx.units import number, plural
+from gdbheapx.units import count_noun, format_number
 
 BOUND_S = 10.0
 BYTES_A_SECOND = 100 << 20
@@ -31,12 +31,12 @@ class Call:
         self.control, self.plan, self.target, self.sandbox = control, plan, control.target, sandbox
         self._forbidden: Dict[int, str] = {}
         """By lwp: what its seccomp rules say against a call on it."""
-        self.inside = Inside(self.target, plan.spans() + forks(self.target))
+        self.inside = ThreadsInside(self.target, plan.spans() + find_fork_spans(self.target))
 
     def run(self, waits: int) -> Acted:
         """Do it, or raise a Refusal; the process runs on in either case."""
         preflight.callable_here(self.target)  # once more: the user may have been asked for long
-        done = waiting.attempt(self.control, waits, self.plan.budget, self.now, self.at_entry)
+        done = waiting.attempt_action(self.control, waits, self.plan.budget, self.now, self.at_entry)
         return done._replace(stopped_ms=round(self.control.stopped_ms, 1) if self.control.ours else None)
 
     def now(self, tries: waiting.Tries) -> Acted:
@@ -44,7 +44,7 @@ class Call:
         threads = self.look()
         choice = self.choose(threads, system_call_only=False)
         if choice.thread is None:
-            raise Busy("no thread can make the call: %s" % _first(choice.reasons))
+            raise Busy("no thread can make the call: %s" % _pick_first_reason(choice.reasons))
         broken = self.control.probe(choice.thread.lwp)
         if broken is None:
             return self.call(choice.thread, "system call" if choice.thread.in_system_call else "program", tries, "gdb-call")
@@ -60,7 +60,7 @@ class Call:
                 raise Busy(reason)
         held = self.plan.locks()
         if held:
-            more = "" if len(held) == 1 else ", and %s held" % (plural(len(held) - 1, "more lock") + (" is" if len(held) == 2 else " are"))
+            more = "" if len(held) == 1 else ", and %s held" % (count_noun(len(held) - 1, "more lock") + (" is" if len(held) == 2 else " are"))
             raise Busy(held[0].sentence(threads) + more)
         return threads
 
@@ -68,13 +68,13 @@ class Call:
         ordered = sorted(threads, key=lambda thread: thread.lwp != self.control.pid)
         self._forbidden = self.sandbox.check([(thread.lwp, thread.who) for thread in ordered])
 
-    def _against(self, thread: StoppedThread) -> Optional[str]:
+    def _find_objection(self, thread: StoppedThread) -> Optional[str]:
         return self._forbidden.get(thread.lwp) or self.plan.suits(thread) or self.control.against(thread)
 
     def choose(self, threads: Sequence[StoppedThread], system_call_only: bool) -> caller.Choice:
         """The thread that makes the call."""
         pointers: List[Tuple[int, Optional[int]]] = [(thread.lwp, thread.thread_pointer) for thread in self.target.threads()]
-        return caller.choose(threads, self.inside, self.target.mappings(), pointers, self.control.pid, self._against, system_call_only)
+        return caller.choose_caller(threads, self.inside, self.target.mappings(), pointers, self.control.pid, self._find_objection, system_call_only)
 
     def by_registers(self, threads: Sequence[StoppedThread], broken: str, tries: waiting.Tries) -> Acted:
         """Where gdb cannot write all registers: with the general ones alone, from a system call that keeps nothing in the others."""
@@ -85,7 +85,7 @@ class Call:
                 return self.call(thread, "system call", tries, "register-call")._replace(way_reason=broken)
             reasons += against
         what = "gdb cannot write this CPU's registers (%s), and no thread can make the call without that: %s"
-        raise Busy(what % (broken, _first(reasons)))
+        raise Busy(what % (broken, _pick_first_reason(reasons)))
 
     def call(
         self, thread: StoppedThread, place: str, tries: waiting.Tries, way: str, alone: bool = True, known: Optional[Predicted] = None
@@ -93,16 +93,16 @@ class Call:
         """The call itself, with what is measured before and after it."""
         plan, control = self.plan, self.control
         predicted = known or self.predict()
-        waiting.begin(control)
+        waiting.begin_action(control)
         with kept_alive(), Standby(control.pid, thread.lwp, control.breakpoints(), self.target.mappings(), control.entry) as self._standby:
             self.try_out(thread, way)
             if plan.warming is not None and alone:
                 self.warm(thread, way)
             bound = BOUND_S + (predicted.bytes or 0) / BYTES_A_SECOND
-            before = measure(control.pid)
-            waiting.begin(control)  # what was tried may have taken long
+            before = measure_process(control.pid)
+            waiting.begin_action(control)  # what was tried may have taken long
             outcome = self.made(thread, way, plan.text, alone, bound)
-            after = measure(control.pid)
+            after = measure_process(control.pid)
         return Acted(
             call=plan.shown,
             way=way,
@@ -143,7 +143,7 @@ class Call:
         with self._standby.calling():
             trouble = self.control.trial(thread.lwp, harmless.address, way == "register-call")
         if trouble is not None:
-            raise Refusal("function calls do not work here: %s" % trouble, "see " + ask("doctor"))
+            raise Refusal("function calls do not work here: %s" % trouble, "see " + hint_command("doctor"))
 
     def warm(self, thread: StoppedThread, way: str) -> None:
         """What the function sets up once is there before anything is measured."""
@@ -193,9 +193,9 @@ class Call:
                 continue
             return self.call(outside, "entry of malloc", tries, "gdb-call", False, predicted)
         last = reasons[0] if len(reasons) == 1 else "%s; at the entry of malloc: %s" % (reasons[0], reasons[-1])
-        what = "the process is too busy: %s (stopped %s)" % (last, plural(tries.count, "time"))
+        what = "the process is too busy: %s (stopped %s)" % (last, count_noun(tries.count, "time"))
         raise Refusal(what, "retry, or wait longer with --wait N", code=problems.BUSY)
 
 
-def _first(reasons: Sequence[str]) -> str:
-    return (reasons[0] if reasons else "it has no threads") + (" (and %s more)" % number(len(reasons) - 1) if len(reasons) > 1 else "")
+def _pick_first_reason(reasons: Sequence[str]) -> str:
+    return (reasons[0] if reasons else "it has no threads") + (" (and %s more)" % format_number(len(reasons) - 1) if len(reasons) > 1 else "")

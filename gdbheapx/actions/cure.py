@@ -9,7 +9,7 @@ from gdbheapx.allocators.plan import CurePlan
 from gdbheapx.command import Options
 from gdbheapx.errors import Busy, Refusal
 from gdbheapx.session import Session
-from gdbheapx.units import plural
+from gdbheapx.units import count_noun
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.gdb.call import GdbControl
@@ -29,7 +29,7 @@ class Cure:
 
     def __init__(self, control: "GdbControl", plan: CurePlan, only: Optional[int], sandbox: Sandbox) -> None:
         self.control, self.plan, self.only, self.sandbox = control, plan, only, sandbox
-        self.inside = inside.Inside(control.target, plan.spans() + inside.forks(control.target))
+        self.inside = inside.ThreadsInside(control.target, plan.spans() + inside.find_fork_spans(control.target))
         self.done: Dict[int, Cured] = {}
         self.report: Any = None
 
@@ -62,7 +62,7 @@ class Cure:
                 forbidden.append(objection)
                 reason = objection.reason
             else:
-                self._write(suspect.address)
+                self._write_byte(suspect.address)
             self.done[thread.lwp] = Cured(thread.lwp, thread.name, reason is None, reason or self.plan.done)
         if busy:
             raise Busy(busy[0])
@@ -75,22 +75,22 @@ class Cure:
         """What could not be cured in time is told, thread by thread."""
         self.report = self.plan.read()
         if not self.has_cured:
-            raise Refusal("%s (stopped %s)" % (tries.reasons[-1], plural(tries.count, "time")), "retry, or wait longer with --wait N")
+            raise Refusal("%s (stopped %s)" % (tries.reasons[-1], count_noun(tries.count, "time")), "retry, or wait longer with --wait N")
         return list(self.done.values())
 
-    def _write(self, address: int) -> None:
+    def _write_byte(self, address: int) -> None:
         """The byte, which must be the wrong one before."""
         if self.control.target.read_prefix(address, 1) != self.plan.before:
             raise Refusal("%s at 0x%x is not %d" % (self.plan.byte, address, self.plan.before[0]), "retry")
         if not self.has_cured:
-            waiting.begin(self.control)
+            waiting.begin_action(self.control)
         self.control.write(address, self.plan.after)
 
 
-def run(session: Session, options: Options) -> Any:
+def cure_threads(session: Session, options: Options) -> Any:
     """Cure the threads, and the answer as it is now; Refusal says why not."""
     threads = "thread %d" % options.thread if options.thread else "every blind thread"
-    control, heap, plan, sandbox = call.begin(
+    control, heap, plan, sandbox = call.begin_change(
         session,
         options,
         "cure",
@@ -99,5 +99,5 @@ def run(session: Session, options: Options) -> Any:
         lambda plan: "reset %s of %s" % (plan.byte, threads),
     )
     cure = Cure(control, plan, options.thread, sandbox)
-    rows = waiting.attempt(control, options.wait, session.budget, cure.now, cure.last)
+    rows = waiting.attempt_action(control, options.wait, session.budget, cure.now, cure.last)
     return plan.answer(heap.info, cure.report, rows, round(control.stopped_ms, 1) if control.ours else None)

@@ -4,7 +4,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from gdbheapx.actions import call, preflight
-from gdbheapx.actions.preflight import measure
+from gdbheapx.actions.preflight import measure_process
 from gdbheapx.allocators.returning import Portion
 from gdbheapx.analysis.acted import Acted
 from gdbheapx.errors import HeapxError, Refusal
@@ -16,7 +16,7 @@ NAP_S = 0.2
 """How soon Ctrl-C is heeded."""
 
 
-def rounds(
+def run_rounds(
     session: Session, options: Any, fresh: Callable[[], Session], sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Dict[str, Any]]:
     """One entry for each period, until --times is reached or the process ends. `fresh` gives a session that knows nothing of the one
@@ -29,7 +29,7 @@ def rounds(
     pid, left = session.target.pid or 0, options.times
     while left is None or left > 0:
         began = time.monotonic()
-        if has_ended(pid):
+        if has_process_ended(pid):
             yield {"message": "process %d crashed or exited" % pid, "periodMs": round(options.every * 1000)}
             return
         row, error = one_round(session, options, pid)
@@ -39,19 +39,19 @@ def rounds(
         while left != 0 and time.monotonic() < until and not session.budget.expired():
             sleep(max(0.0, min(NAP_S, until - time.monotonic())))
         if left == 0 or session.budget.expired():
-            if error is not None and not has_ended(pid):
+            if error is not None and not has_process_ended(pid):
                 raise Refusal(error.message, error.hint, error.address, error.code)
             return
         try:
-            session = session if has_ended(pid) else fresh()
+            session = session if has_process_ended(pid) else fresh()
         except HeapxError:
-            if not has_ended(pid):
+            if not has_process_ended(pid):
                 raise
 
 
-def has_ended(pid: int) -> bool:
+def has_process_ended(pid: int) -> bool:
     """There is no such process, or it only waits to be reaped."""
-    return procfs.status(pid).get("State", "X")[:1] in ("Z", "X")
+    return procfs.read_process_status(pid).get("State", "X")[:1] in ("Z", "X")
 
 
 def gave_nothing(done: Acted) -> bool:
@@ -63,7 +63,7 @@ def gave_nothing(done: Acted) -> bool:
 def one_round(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any], Optional[HeapxError]]:
     """One period: its entry, and why nothing was done although it was due."""
     began = time.monotonic()
-    now = measure(pid)
+    now = measure_process(pid)
     done: Optional[Acted] = None
     refusal: Optional[HeapxError] = None
     if now.rss_bytes is None:
@@ -72,7 +72,7 @@ def one_round(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any],
         message = "below the limit"
     else:
         try:
-            done = call.run(session, options, "trim", Portion(options.pad))
+            done = call.return_heap_memory(session, options, "trim", Portion(options.pad))
             message = done.trouble or (NOTHING if gave_nothing(done) else "trimmed")
         except HeapxError as error:
             message, refusal = error.line(), error

@@ -19,7 +19,7 @@ import warnings
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.actions.injector import GETSIGMASK, MASK_BYTES, POLL_S, PTRACE_CONT, SETSIGMASK
-from gdbheapx.arch import native
+from gdbheapx.arch import native_architecture
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live import keeper, procfs
 from gdbheapx.inferior.live.tracer import (
@@ -32,7 +32,7 @@ from gdbheapx.inferior.live.tracer import (
     Tracer,
     register_set,
     set_register_set,
-    spare,
+    spare_traced_thread,
 )
 
 CALLING, BETWEEN, OVER = b"c", b"b", b"o"
@@ -62,12 +62,12 @@ class Before(NamedTuple):
 @contextlib.contextmanager
 def kept_alive(path: str = "/proc/self/oom_score_adj") -> Iterator[None]:
     """The kernel takes another process where memory is short, as far as this one may ask for that."""
-    before = procfs.slurp(path)
+    before = procfs.slurp_file(path)
     try:
         value, step = int(before or b""), HALF
         while step and value > LEAST:
             wanted, step = max(LEAST, value - step), step // 2
-            if _written(path, b"%d" % wanted):
+            if _try_write(path, b"%d" % wanted):
                 value = wanted
     except ValueError:
         before = None
@@ -75,10 +75,10 @@ def kept_alive(path: str = "/proc/self/oom_score_adj") -> Iterator[None]:
         yield
     finally:
         if before is not None:
-            _written(path, before)
+            _try_write(path, before)
 
 
-def _written(path: str, data: bytes) -> bool:
+def _try_write(path: str, data: bytes) -> bool:
     try:
         with open(path, "wb", buffering=0) as file:
             file.write(data)
@@ -98,11 +98,11 @@ class Standby(Tracer):
         self._breakpoints = [at for at in breakpoints if any(one.start <= at < one.end - BREAKPOINT_BYTES for one in code)]
 
     def __enter__(self) -> "Standby":
-        machine = native().to_inject()
+        machine = native_architecture().to_inject()
         numbers = [NT_PRSTATUS] + ([machine.state_set] if machine is not None else [])
-        code = [(at, self._code(at)) for at in self._breakpoints if at != self._entry]
-        self._before = Before([(number, register_set(self._lwp, number)) for number in numbers], self._mask(), code)
-        self._show(BETWEEN)
+        code = [(at, self._read_code(at)) for at in self._breakpoints if at != self._entry]
+        self._before = Before([(number, register_set(self._lwp, number)) for number in numbers], self._read_mask(), code)
+        self._write_state(BETWEEN)
         try:
             heard, self._telling = os.pipe()
             with warnings.catch_warnings():
@@ -112,7 +112,7 @@ class Standby(Tracer):
             return self
         if not self._child:
             try:
-                keeper.apart(heard)
+                keeper.detach_keeper(heard)
                 os.read(heard, 1)  # until gdb has closed the other end, or has ended
                 if self._state[:1] != OVER:
                     self.finish(self._state[:1] == CALLING)
@@ -123,8 +123,8 @@ class Standby(Tracer):
 
     def __exit__(self, *error: object) -> None:
         if self._child:
-            self._block(self._before.mask)
-            self._show(OVER)
+            self._set_mask(self._before.mask)
+            self._write_state(OVER)
         if self._telling >= 0:
             os.close(self._telling)
         if self._child:
@@ -133,34 +133,34 @@ class Standby(Tracer):
             except ChildProcessError:
                 pass  # gdb waits for every child of its own, and was quicker
 
-    def _show(self, state: bytes) -> None:
+    def _write_state(self, state: bytes) -> None:
         self._state[:1] = state
 
     @contextlib.contextmanager
     def calling(self) -> Iterator[None]:
         """A call is made. Behind it the thread stands where its return has made it stop, for which it would be killed if gdb were."""
-        self._show(CALLING)
+        self._write_state(CALLING)
         try:
             yield
         finally:
             if self._child:
-                self._block((1 << 64) - 1)
-            self._show(BETWEEN)
+                self._set_mask((1 << 64) - 1)
+            self._write_state(BETWEEN)
 
-    def _code(self, at: int) -> bytes:
+    def _read_code(self, at: int) -> bytes:
         try:
             with open("/proc/%d/mem" % self.pid, "rb", buffering=0) as memory:
                 return os.pread(memory.fileno(), BREAKPOINT_BYTES, at)
         except OSError:
             return b""
 
-    def _mask(self) -> int:
-        self._call(GETSIGMASK, self._lwp, MASK_BYTES, ctypes.addressof(self._word))
+    def _read_mask(self) -> int:
+        self._call_ptrace(GETSIGMASK, self._lwp, MASK_BYTES, ctypes.addressof(self._word))
         return self._word.value
 
-    def _block(self, mask: int) -> None:
+    def _set_mask(self, mask: int) -> None:
         self._word.value = mask
-        self._call(SETSIGMASK, self._lwp, MASK_BYTES, ctypes.addressof(self._word))
+        self._call_ptrace(SETSIGMASK, self._lwp, MASK_BYTES, ctypes.addressof(self._word))
 
     # ------------------------------------------------------------------------------------------------ in the helper
 
@@ -169,21 +169,21 @@ class Standby(Tracer):
         self._restore_code()
         if not self._is_seized():
             return
-        self._call(PTRACE_INTERRUPT, self._lwp)
-        there, is_first = self._where(self._before.sets[0][1]), True
+        self._call_ptrace(PTRACE_INTERRUPT, self._lwp)
+        there, is_first = self._read_position(self._before.sets[0][1]), True
         while True:
-            number = self._stop()
+            number = self._wait_stop()
             if number is None:
                 return
-            here = self._where(register_set(self._lwp, NT_PRSTATUS))
+            here = self._read_position(register_set(self._lwp, NT_PRSTATUS))
             is_back = number in FAULTS and self._returns_to(here[0], there[1])
             if is_back or here == there:
                 for one in self._before.sets:
                     set_register_set(self._lwp, *one)
                 return self._let_run(0 if is_back else number)
-            if is_first and (not is_called or here[1] > there[1] or self._mask() == self._before.mask):
+            if is_first and (not is_called or here[1] > there[1] or self._read_mask() == self._before.mask):
                 return self._let_run(number)  # it runs the program
-            self._call(PTRACE_CONT, self._lwp, 0, number)
+            self._call_ptrace(PTRACE_CONT, self._lwp, 0, number)
             is_first = False
 
     def _restore_code(self) -> None:
@@ -200,12 +200,12 @@ class Standby(Tracer):
         """As soon as gdb has given the thread free."""
         self.until_s = time.monotonic() + FREED_S
         while True:
-            failed = self._call(PTRACE_SEIZE, self._lwp)
+            failed = self._call_ptrace(PTRACE_SEIZE, self._lwp)
             if failed != errno.EPERM or time.monotonic() > self.until_s:
                 return not failed
             time.sleep(POLL_S / 20)
 
-    def _stop(self) -> Optional[int]:
+    def _wait_stop(self) -> Optional[int]:
         """The signal that its next stop is about, 0 if none; None where it has ended."""
         state = os.waitpid(self._lwp, WALL)[1]
         if not os.WIFSTOPPED(state):
@@ -217,21 +217,21 @@ class Standby(Tracer):
         return sp - DUMMY_BYTES < pc <= sp or (self._entry is not None and pc in (self._entry, self._entry + 1))
 
     @staticmethod
-    def _where(words: bytes) -> List[int]:
+    def _read_position(words: bytes) -> List[int]:
         """The program counter and the stack pointer."""
-        layout = native().registers
+        layout = native_architecture().registers
         assert layout is not None
         places = (layout.names.index(str(name)) for name in (layout.pc, layout.sp))
         return [int.from_bytes(words[8 * place : 8 * place + 8], "little") for place in places]
 
     def _let_run(self, number: Optional[int]) -> None:
         """With its own mask, and this signal. A fault that waited behind the mask is that of a call's end."""
-        waiting = int(procfs.status(self._lwp).get("SigPnd", "0"), 16)
-        self._block(self._before.mask)
+        waiting = int(procfs.read_process_status(self._lwp).get("SigPnd", "0"), 16)
+        self._set_mask(self._before.mask)
         if any(waiting >> fault - 1 & 1 for fault in FAULTS):
-            self._call(PTRACE_CONT, self._lwp, 0, number or 0)
-            number = self._stop()
+            self._call_ptrace(PTRACE_CONT, self._lwp, 0, number or 0)
+            number = self._wait_stop()
             number = 0 if number in FAULTS else number
         if number is not None:
-            spare(self._lwp)
-            self._call(PTRACE_DETACH, self._lwp, 0, number)
+            spare_traced_thread(self._lwp)
+            self._call_ptrace(PTRACE_DETACH, self._lwp, 0, number)

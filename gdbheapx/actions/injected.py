@@ -18,13 +18,13 @@ from functools import cache
 from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.actions import preflight
-from gdbheapx.actions.injector import FLAGS, KILLED_S, Prepared, inject, same_descriptors, same_memory, system_call
-from gdbheapx.arch import native
+from gdbheapx.actions.injector import FLAGS, KILLED_S, Prepared, inject_calls, same_descriptors, same_memory, system_call
+from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Target
 from gdbheapx.inferior.live import keeper, procfs, seccomp
 from gdbheapx.kernel.common import watchdog
-from gdbheapx.problems import NO_SHORT_STOP, Code
+from gdbheapx.problems import NO_SHORT_STOP, ProblemCode
 
 ASYNC, UNPOPULATED = 1 << 15, 1 << 13
 """UFFD_FEATURE_WP_ASYNC, which lets a write go on by itself, and UFFD_FEATURE_WP_UNPOPULATED (linux/userfaultfd.h, Linux 6.7)."""
@@ -56,38 +56,38 @@ class Injected(NamedTuple):
 def take_userfaultfd(pid: int, accepts_split: bool = False) -> int:
     """A userfaultfd of the process, as a descriptor of this one; HeapxError says what is in the way. `accepts_split`: its huge pages may
     become small ones where it writes to them meanwhile."""
-    return take(pid, accepts_split).descriptor
+    return take_descriptor(pid, accepts_split).descriptor
 
 
-def check(target: Target, accepts_split: bool = False) -> None:
+def check_injection(target: Target, accepts_split: bool = False) -> None:
     """HeapxError where something is in the way of that; the process is only looked at."""
     if target.kind != "live" or not target.pid:
-        raise refused("only a process of this machine has short stops", "omit --short-stop")
-    require(target.pid, accepts_split)
+        raise make_no_injection_error("only a process of this machine has short stops", "omit --short-stop")
+    require_injection(target.pid, accepts_split)
 
 
-def take(pid: int, accepts_split: bool = False) -> Injected:
+def take_descriptor(pid: int, accepts_split: bool = False) -> Injected:
     """The same, and for how long the process stood still."""
-    prepared = require(pid, accepts_split)
+    prepared = require_injection(pid, accepts_split)
     with watchdog.held_off():
-        return _take(prepared)
+        return _take_in_helper(prepared)
 
 
-def _take(prepared: Prepared) -> Injected:
+def _take_in_helper(prepared: Prepared) -> Injected:
     ours, helpers = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    child = _forked()
+    child = _fork_bare()
     if not child:
         try:
             gc.disable()
-            keeper.apart(helpers.fileno())
+            keeper.detach_keeper(helpers.fileno())
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-            _rehearse()
-            _serve(helpers, prepared)
+            _rehearse_take()
+            _serve_requests(helpers, prepared)
         finally:
             os._exit(0)
     helpers.close()
     try:
-        told, descriptor = _hear(ours)
+        told, descriptor = _receive_request(ours)
         if descriptor is None and not prepared.is_filtered:
             os.kill(child, signal.SIGKILL)  # if it has not ended by itself
     finally:
@@ -98,13 +98,13 @@ def _take(prepared: Prepared) -> Injected:
             status = 0
     if descriptor is None:
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
-            raise refused("it takes longer than %g s to stop its threads and have one make the call" % KILLED_S)
-        raise HeapxError(told[0], told[1], code=Code.of(told[2]))
+            raise make_no_injection_error("it takes longer than %g s to stop its threads and have one make the call" % KILLED_S)
+        raise HeapxError(told[0], told[1], code=ProblemCode.of(told[2]))
     os.set_inheritable(descriptor, False)
     return Injected(descriptor, told[0], prepared.is_filtered)
 
 
-def _forked() -> int:
+def _fork_bare() -> int:
     """os.fork, of a process that may have threads: the child takes none of their locks."""
     import warnings
 
@@ -113,11 +113,11 @@ def _forked() -> int:
         return os.fork()
 
 
-def _rehearse() -> None:
+def _rehearse_take() -> None:
     """In the helper, all of it on a child of its own: memory that was shared since the fork is copied now, not while a process waits.
     What goes wrong here is told by what follows."""
     reading, writing = os.pipe()
-    child = _forked()
+    child = _fork_bare()
     if not child:
         os.close(writing)
         try:
@@ -126,7 +126,7 @@ def _rehearse() -> None:
             os._exit(0)
     try:
         for _ in range(REHEARSALS):
-            os.close(inject(_prepared(child, False))[0])
+            os.close(inject_calls(_prepare_injection(child, False))[0])
     except HeapxError:
         pass
     os.kill(child, signal.SIGKILL)
@@ -135,10 +135,10 @@ def _rehearse() -> None:
     os.close(writing)
 
 
-def _serve(helpers: socket.socket, prepared: Prepared) -> None:
+def _serve_requests(helpers: socket.socket, prepared: Prepared) -> None:
     """In the helper, which nobody who kills the tool kills with it."""
     try:
-        descriptor, stopped_ms = inject(prepared)
+        descriptor, stopped_ms = inject_calls(prepared)
         told: List[Any] = [stopped_ms]
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
     except HeapxError as error:
@@ -148,7 +148,7 @@ def _serve(helpers: socket.socket, prepared: Prepared) -> None:
     helpers.sendmsg([marshal.dumps(told, keeper.FORM)], rights)
 
 
-def _hear(ours: socket.socket) -> Tuple[List[Any], Optional[int]]:
+def _receive_request(ours: socket.socket) -> Tuple[List[Any], Optional[int]]:
     ours.settimeout(SECONDS)
     rights = array.array("i", [-1])
     try:
@@ -165,27 +165,27 @@ def _hear(ours: socket.socket) -> Tuple[List[Any], Optional[int]]:
     return marshal.loads(data), None
 
 
-def refused(what: str, hint: str = AS_TODAY) -> HeapxError:
+def make_no_injection_error(what: str, hint: str = AS_TODAY) -> HeapxError:
     """Why the process is copied in its stop."""
     return HeapxError(what, hint, code=NO_SHORT_STOP)
 
 
-def require(pid: int, accepts_split: bool = False) -> Prepared:
+def require_injection(pid: int, accepts_split: bool = False) -> Prepared:
     """All that can be asked while the process runs; what the injection then needs."""
     procfs.check_alive(pid)
-    machine, header = native(), procfs.executable_header(pid)
+    machine, header = native_architecture(), procfs.executable_header(pid)
     injecting = machine.to_inject()
     if injecting is None or machine.system_calls is None:
-        raise refused("short stops are not known of %s" % machine.name)
-    if procfs.entry(pid) != pid:
-        raise refused("the main thread of process %d has ended" % pid)
+        raise make_no_injection_error("short stops are not known of %s" % machine.name)
+    if procfs.proc_entry_number(pid) != pid:
+        raise make_no_injection_error("the main thread of process %d has ended" % pid)
     if header is None or header.arch.name != machine.name:
-        raise refused("process %d is no program of %s" % (pid, machine.name))
-    what = lacking()
+        raise make_no_injection_error("process %d is no program of %s" % (pid, machine.name))
+    what = find_lacking_injection()
     if what:
-        raise refused(what)
-    if procfs.status(pid).get("State", "").startswith(("T", "t")):
-        raise refused("process %d is stopped" % pid, "kill -CONT %d, or %s" % (pid, AS_TODAY))
+        raise make_no_injection_error(what)
+    if procfs.read_process_status(pid).get("State", "").startswith(("T", "t")):
+        raise make_no_injection_error("process %d is stopped" % pid, "kill -CONT %d, or %s" % (pid, AS_TODAY))
     try:
         preflight.vfork_child(pid)
         preflight.require_writable(pid)
@@ -194,27 +194,27 @@ def require(pid: int, accepts_split: bool = False) -> Prepared:
     is_filtered = _is_filtered(pid)
     _ask_memory(pid, accepts_split)
     _ask_descriptors(pid)
-    return _prepared(pid, is_filtered)
+    return _prepare_injection(pid, is_filtered)
 
 
-def _prepared(pid: int, is_filtered: bool) -> Prepared:
-    injecting, mappings = native().to_inject(), procfs.maps(pid)
+def _prepare_injection(pid: int, is_filtered: bool) -> Prepared:
+    injecting, mappings = native_architecture().to_inject(), procfs.read_process_maps(pid)
     assert injecting is not None
-    code = _found(pid, mappings, [injecting.call_and_return])
-    back = _found(pid, mappings, injecting.come_back)
+    code = _find_code(pid, mappings, [injecting.call_and_return])
+    back = _find_code(pid, mappings, injecting.come_back)
     if code is None or back is None:
-        raise refused("process %d has no code that makes a system call and returns, or none that ends a signal handler" % pid)
+        raise make_no_injection_error("process %d has no code that makes a system call and returns, or none that ends a signal handler" % pid)
     return Prepared(pid, code, back, mappings, is_filtered)
 
 
 def _is_filtered(pid: int) -> bool:
     """Threads are under seccomp filters, which can be read and set aside for the two system calls."""
-    modes = [seccomp.rules(lwp).mode for lwp in procfs.threads(pid)]
+    modes = [seccomp.read_seccomp_rules(lwp).mode for lwp in procfs.list_thread_ids(pid)]
     if all(mode == seccomp.DISABLED for mode in modes):
         return False
     if seccomp.may_fetch():
         return True
-    raise refused(
+    raise make_no_injection_error(
         "process %d is under seccomp filters, which may kill it for userfaultfd; setting them aside needs CAP_SYS_ADMIN and no filter here"
         % pid,
         "run gdbheapx as root outside the container, or " + AS_TODAY,
@@ -222,40 +222,40 @@ def _is_filtered(pid: int) -> bool:
 
 
 def _ask_memory(pid: int, accepts_split: bool) -> None:
-    text = procfs.slurp("/proc/%d/smaps" % pid) or b""
+    text = procfs.slurp_file("/proc/%d/smaps" % pid) or b""
     if SOMEBODYS.search(text):
-        raise refused("process %d has memory under a userfaultfd already" % pid)
+        raise make_no_injection_error("process %d has memory under a userfaultfd already" % pid)
     if SHADOW_STACK.search(text):
-        raise refused("process %d has a shadow stack, which forbids a return without a call" % pid)
+        raise make_no_injection_error("process %d has a shadow stack, which forbids a return without a call" % pid)
     huge_bytes = sum(int(found.group(1)) for found in HUGE.finditer(text)) << 10
     if huge_bytes > MOST_HUGE_BYTES and not accepts_split:
         what = "process %d has %d MiB in huge pages: writes during the copy would split them for a while"
-        raise refused(what % (pid, huge_bytes >> 20), "accept that with --accept-thp-split, or " + AS_TODAY)
+        raise make_no_injection_error(what % (pid, huge_bytes >> 20), "accept that with --accept-thp-split, or " + AS_TODAY)
 
 
 def _ask_descriptors(pid: int) -> None:
     """One more must have room; nobody but the process's own threads may open one meanwhile, or write to its memory. Processes of others,
     of which that is not told, do not count: who shares a table has seldom become somebody else since."""
     for other in (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != pid):
-        shown = procfs.entry(other)  # of a main thread that has ended neither is told
+        shown = procfs.proc_entry_number(other)  # of a main thread that has ended neither is told
         for what, is_same in (("descriptors", same_descriptors), ("memory", same_memory)):
             if is_same(pid, shown):
-                raise refused("process %d has its %s in common with process %d, which runs on meanwhile" % (pid, what, other))
+                raise make_no_injection_error("process %d has its %s in common with process %d, which runs on meanwhile" % (pid, what, other))
     folder, used = "/proc/%d/fd" % pid, set()
     for name in os.listdir(folder):
         used.add(int(name))
         try:
             if os.readlink("%s/%s" % (folder, name)) == RING:
-                raise refused("process %d uses io_uring, for which the kernel may open files while all threads stand" % pid)
+                raise make_no_injection_error("process %d uses io_uring, for which the kernel may open files while all threads stand" % pid)
         except OSError:
             pass
     limit = resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
     lowest = next(number for number in range(len(used) + 1) if number not in used)
     if limit != resource.RLIM_INFINITY and lowest >= limit:
-        raise refused("process %d has all %d descriptors open that it may have" % (pid, limit))
+        raise make_no_injection_error("process %d has all %d descriptors open that it may have" % (pid, limit))
 
 
-def _found(pid: int, mappings: List[Mapping], patterns: Any) -> Optional[int]:
+def _find_code(pid: int, mappings: List[Mapping], patterns: Any) -> Optional[int]:
     """Where the first of these codes stands in what the process runs and has mapped for itself; the C library's and the kernel's own
     objects first."""
     places = [one for one in mappings if one.executable and one.readable and not one.writable and not one.shared]
@@ -275,15 +275,15 @@ def _found(pid: int, mappings: List[Mapping], patterns: Any) -> Optional[int]:
 
 
 @cache
-def lacking() -> Optional[str]:
+def find_lacking_injection() -> Optional[str]:
     """What the kernel lacks, or forbids this process."""
-    return in_child(_tried, "this process is not allowed to try userfaultfd on itself (seccomp)")
+    return in_child(_try_injection, "this process is not allowed to try userfaultfd on itself (seccomp)")
 
 
 def in_child(tried: Callable[[], Optional[str]], killed: str) -> Optional[str]:
     """What it says in a child, which a seccomp filter may kill for it."""
     reading, writing = os.pipe()
-    child = _forked()
+    child = _fork_bare()
     if not child:
         try:
             os.write(writing, (tried() or "-").encode())
@@ -301,7 +301,7 @@ def in_child(tried: Callable[[], Optional[str]], killed: str) -> Optional[str]:
     return None if text == "-" else text
 
 
-def _tried() -> Optional[str]:
+def _try_injection() -> Optional[str]:
     """On this process: each part of it."""
     try:
         made = system_call("userfaultfd", FLAGS)

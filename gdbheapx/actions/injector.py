@@ -19,7 +19,7 @@ import time
 from functools import cache, partial
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.arch import native
+from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live import procfs, seccomp
@@ -95,11 +95,11 @@ class NotNow(Exception):
 
 def system_call(name: str, *arguments: int) -> int:
     """A system call of this process by its name here; OSError as elsewhere."""
-    calls = native().system_calls
+    calls = native_architecture().system_calls
     if calls is None or name not in calls.numbers:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     ctypes.set_errno(0)
-    returned = int(_syscall()(calls.numbers[name], *arguments, *[0] * (5 - len(arguments))))
+    returned = int(_load_syscall()(calls.numbers[name], *arguments, *[0] * (5 - len(arguments))))
     if returned == -1:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return returned
@@ -107,15 +107,15 @@ def system_call(name: str, *arguments: int) -> int:
 
 def same_descriptors(pid: int, other: int) -> Optional[bool]:
     """Two threads have one table of descriptors (CLONE_FILES); None where that is not told."""
-    return _same(pid, other, KCMP_FILES)
+    return _is_same_resource(pid, other, KCMP_FILES)
 
 
 def same_memory(pid: int, other: int) -> Optional[bool]:
     """Two threads have one memory (CLONE_VM); None where that is not told."""
-    return _same(pid, other, KCMP_VM)
+    return _is_same_resource(pid, other, KCMP_VM)
 
 
-def _same(pid: int, other: int, kind: int) -> Optional[bool]:
+def _is_same_resource(pid: int, other: int, kind: int) -> Optional[bool]:
     try:
         return not system_call("kcmp", pid, other, kind)
     except OSError:
@@ -123,13 +123,13 @@ def _same(pid: int, other: int, kind: int) -> Optional[bool]:
 
 
 @cache
-def _syscall() -> Any:
+def _load_syscall() -> Any:
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.argtypes, call.restype = (ctypes.c_long,) * 6, ctypes.c_long
     return call
 
 
-def inject(prepared: Prepared) -> Tuple[int, float]:
+def inject_calls(prepared: Prepared) -> Tuple[int, float]:
     """The descriptor, and how many milliseconds the process stood; HeapxError says why not. For a process of its own: its alarm ends it."""
     why = ""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
@@ -161,14 +161,14 @@ class Injector(Tracer):
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
         self._memory = self._process = -1
-        injecting, calls = native().to_inject(), native().system_calls
-        layout = native().registers
+        injecting, calls = native_architecture().to_inject(), native_architecture().system_calls
+        layout = native_architecture().registers
         assert injecting is not None and calls is not None and layout is not None
-        shown = native().in_system_call
+        shown = native_architecture().in_system_call
         assert shown is not None
         self._machine, self._numbers, self._audit, self._layout = injecting, calls.numbers, calls.audit, layout
         self._call_bytes = len(shown.instruction)
-        self._result = layout.names.index(native().to_call().result)
+        self._result = layout.names.index(native_architecture().to_call().result)
         self._words = (ctypes.c_uint64 * len(layout.names))()
         self._mask = ctypes.c_uint64()
         self._system_call = system_call
@@ -201,43 +201,43 @@ class Injector(Tracer):
         if self.late:
             raise NotNow("thread %d waits in the kernel and cannot be stopped" % self.late[0])
         for place, patterns in ((self._prepared.code, [self._machine.call_and_return]), (self._prepared.back, self._machine.come_back)):
-            if not any(self._read(place, len(pattern)) == pattern for pattern in patterns):
+            if not any(self._read_memory(place, len(pattern)) == pattern for pattern in patterns):
                 raise NotNow("its code has changed")
-        chosen = self._choose()
+        chosen = self._choose_thread()
         predicted = self._lowest_free()
         is_refused = self._prepared.is_filtered and self._is_refused(chosen.lwp, predicted)
         options = TRACESYSGOOD | (SUSPEND_SECCOMP if is_refused else 0)
-        if self._call(PTRACE_SETOPTIONS, chosen.lwp, 0, options):
+        if self._call_ptrace(PTRACE_SETOPTIONS, chosen.lwp, 0, options):
             raise NotNow("the kernel does not set its seccomp filters aside")
-        return self._make(chosen, predicted)
+        return self._make_calls(chosen, predicted)
 
     def _is_refused(self, lwp: int, predicted: int) -> bool:
         """The thread's seccomp filters may refuse one of the calls, or are not understood."""
         try:
-            filters = seccomp.fetch(lwp)
+            filters = seccomp.fetch_seccomp_filters(lwp)
             if sum(map(len, filters)) > MOST_FILTER_BYTES:
                 return True
             made = (("userfaultfd", FLAGS), ("close", predicted), ("rt_sigreturn", None))
-            return any(seccomp.answers(filters, self._numbers[name], [first]) - {seccomp.ALLOW, seccomp.LOG} for name, first in made)
+            return any(seccomp.compute_filter_answers(filters, self._numbers[name], [first]) - {seccomp.ALLOW, seccomp.LOG} for name, first in made)
         except HeapxError:
             return True
 
-    def _choose(self) -> Chosen:
+    def _choose_thread(self) -> Chosen:
         """The thread that suits best."""
         best: Optional[Tuple[int, Chosen]] = None
         why = "all are about to get a signal"
         for lwp in sorted(self.held, key=lambda one: one != self.pid):
             if self.held[lwp].signal:
                 continue
-            if not self._get(lwp):
+            if not self._get_registers(lwp):
                 continue
             words = list(self._words)
-            state = self._set(lwp, self._machine.state_set)
-            against = self._machine.against(words, state, partial(self._set, lwp)) or self._against(lwp, words)
+            state = self._read_set(lwp, self._machine.state_set)
+            against = self._machine.against(words, state, partial(self._read_set, lwp)) or self._find_objection(lwp, words)
             if against is not None:
                 why = "thread %d %s" % (lwp, against)
                 continue
-            rank, span = self._machine.rank(words), self._span(lwp, words)
+            rank, span = self._machine.rank(words), self._find_own_stack(lwp, words)
             assert span is not None
             if best is None or rank < best[0]:
                 best = rank, Chosen(lwp, words, state, span)
@@ -247,13 +247,13 @@ class Injector(Tracer):
             raise NotNow(why)
         return best[1]
 
-    def _named(self, words: Sequence[int], name: Optional[str]) -> int:
+    def _read_register(self, words: Sequence[int], name: Optional[str]) -> int:
         assert name is not None
         return words[self._layout.names.index(name)]
 
-    def _span(self, lwp: int, words: Sequence[int]) -> Optional[Mapping]:
+    def _find_own_stack(self, lwp: int, words: Sequence[int]) -> Optional[Mapping]:
         """The thread's own stack: what is below its stack pointer belongs to nobody else."""
-        at, pointer = self._named(words, self._layout.sp), self._thread_pointer(lwp, words)
+        at, pointer = self._read_register(words, self._layout.sp), self._thread_pointer(lwp, words)
         span = next((one for one in self._prepared.mappings if one.start <= at < one.end), None)
         if span is None or not span.writable or span.shared:
             return None
@@ -264,8 +264,8 @@ class Injector(Tracer):
     def _thread_pointer(self, lwp: int, words: Sequence[int]) -> Optional[int]:
         layout = self._layout
         if layout.read_pointer is None or layout.pointer_set is None:
-            return self._named(words, layout.thread_pointer)
-        return layout.read_pointer(dict(zip(layout.names, words)), self._set(lwp, layout.pointer_set), "<")
+            return self._read_register(words, layout.thread_pointer)
+        return layout.read_pointer(dict(zip(layout.names, words)), self._read_set(lwp, layout.pointer_set), "<")
 
     def _is_there(self, span: Mapping) -> bool:
         """The mapping is as it was: asked of the kernel for this one, where it answers that; it may have ten thousand."""
@@ -275,36 +275,36 @@ class Injector(Tracer):
         except OSError as error:
             if error.errno not in (errno.ENOTTY, errno.EINVAL):
                 return False
-            return b"%x-%x rw" % (span.start, span.end) in (procfs.slurp("/proc/%d/maps" % self.pid) or b"")
+            return b"%x-%x rw" % (span.start, span.end) in (procfs.slurp_file("/proc/%d/maps" % self.pid) or b"")
         start, end, flags = struct.unpack_from("<3Q", query, 24)
         return (start, end, flags & 3) == (span.start, span.end, 3)
 
-    def _against(self, lwp: int, words: Sequence[int]) -> Optional[str]:
-        span, at = self._span(lwp, words), self._named(words, self._layout.sp)
+    def _find_objection(self, lwp: int, words: Sequence[int]) -> Optional[str]:
+        span, at = self._find_own_stack(lwp, words), self._read_register(words, self._layout.sp)
         if span is None or not self._is_there(span):
             return "runs on a stack that is not its own"
         if at - span.start < ROOM_BYTES:
             return "has only %d bytes of its stack left" % (at - span.start)
-        if not self._prepared.is_filtered and b"\nSeccomp:\t%d\n" % seccomp.DISABLED not in (procfs.slurp("/proc/%d/status" % lwp) or b""):
+        if not self._prepared.is_filtered and b"\nSeccomp:\t%d\n" % seccomp.DISABLED not in (procfs.slurp_file("/proc/%d/status" % lwp) or b""):
             return "has come under a seccomp filter"
         if lwp != self.pid and not same_descriptors(self.pid, lwp):
             return "has descriptors of its own"
-        pc, shown = self._named(words, self._layout.pc), native().in_system_call
-        if self._restarts(lwp, pc):
+        pc, shown = self._read_register(words, self._layout.pc), native_architecture().in_system_call
+        if self._is_in_rseq(lwp, pc):
             return "is in code that must not be interrupted (rseq)"
         if pc == self._prepared.code:  # the kernel would take the call for the thread's own
             return "waits where the call is to be made"
-        return None if shown is None else shown.against(dict(zip(self._layout.names, words)), pc, self._read)
+        return None if shown is None else shown.against(dict(zip(self._layout.names, words)), pc, self._read_memory)
 
-    def _restarts(self, lwp: int, pc: int) -> bool:
+    def _is_in_rseq(self, lwp: int, pc: int) -> bool:
         """It is in a restartable sequence (rseq(2)), which the kernel aborts: it would not once the thread has been elsewhere."""
-        if self._call(GET_RSEQ, lwp, RSEQ_BYTES, ctypes.addressof(self._buffer)):
+        if self._call_ptrace(GET_RSEQ, lwp, RSEQ_BYTES, ctypes.addressof(self._buffer)):
             return False
         area = int.from_bytes(self._buffer.raw[:8], "little")
-        section = int.from_bytes(self._read(area + 8, 8), "little") if area else 0
+        section = int.from_bytes(self._read_memory(area + 8, 8), "little") if area else 0
         if not section:
             return False
-        told = self._read(section, 32)
+        told = self._read_memory(section, 32)
         if len(told) < 32:
             return True
         start, length = struct.unpack_from("<QQ", told, 8)
@@ -317,25 +317,25 @@ class Injector(Tracer):
 
     # ------------------------------------------------------------------------------------------------ what it does
 
-    def _make(self, chosen: Chosen, predicted: int) -> int:
+    def _make_calls(self, chosen: Chosen, predicted: int) -> int:
         lwp, words, machine, code, back = chosen.lwp, chosen.words, self._machine, self._prepared.code, self._prepared.back
-        if self._call(GETSIGMASK, lwp, MASK_BYTES, ctypes.addressof(self._mask)):
+        if self._call_ptrace(GETSIGMASK, lwp, MASK_BYTES, ctypes.addressof(self._mask)):
             raise NotNow("the kernel does not tell its signal mask")
         mask = self._mask.value
         base = machine.base(words, chosen.state)
         frames = machine.frames(words, chosen.state, mask, base, code, back, self._numbers["close"], predicted)
-        before = self._read(base, len(frames))
+        before = self._read_memory(base, len(frames))
         if len(before) != len(frames):
             raise NotNow("thread %d has a stack that cannot be read" % lwp)
         os.pwrite(self._memory, frames, base)
-        self._put(lwp, machine.first(words, base, code, back, self._numbers["userfaultfd"], FLAGS))
-        self._block(lwp, (1 << 64) - 1)  # behind the registers: now the frames give the mask back
+        self._put_registers(lwp, machine.first(words, base, code, back, self._numbers["userfaultfd"], FLAGS))
+        self._set_mask(lwp, (1 << 64) - 1)  # behind the registers: now the frames give the mask back
         descriptor, refusal = -1, ""
         try:
-            refusal = self._enter(lwp, "userfaultfd", FLAGS)
+            refusal = self._enter_syscall(lwp, "userfaultfd", FLAGS)
             if not refusal:
-                self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
-                made = self._answer(lwp)
+                self._step_thread(lwp, PTRACE_SYSCALL, CALL_STOP)
+                made = self._read_result(lwp)
                 if made < 0:
                     refusal = "userfaultfd fails in it: %s" % os.strerror(-made)
                 else:
@@ -347,14 +347,14 @@ class Injector(Tracer):
                             refusal = "its descriptor %d is not the userfaultfd that was made" % made
                     except OSError as error:
                         refusal = "its userfaultfd cannot be taken over: %s" % os.strerror(error.errno or 0)
-                    self._put(lwp, machine.second(words, base, code, back, self._numbers["close"], made))
-                    refusal = self._enter(lwp, "close", made) or refusal
+                    self._put_registers(lwp, machine.second(words, base, code, back, self._numbers["close"], made))
+                    refusal = self._enter_syscall(lwp, "close", made) or refusal
             # the stop in which the kernel goes on with an interrupted call is this one, and not that at a call's end
-            self._call(PTRACE_INTERRUPT, lwp)
-            self._step(lwp, PTRACE_CONT, 0)
-            self._call(PTRACE_SETOPTIONS, lwp, 0, TRACESYSGOOD)
-            self._block(lwp, mask)
-            self._put(lwp, words)
+            self._call_ptrace(PTRACE_INTERRUPT, lwp)
+            self._step_thread(lwp, PTRACE_CONT, 0)
+            self._call_ptrace(PTRACE_SETOPTIONS, lwp, 0, TRACESYSGOOD)
+            self._set_mask(lwp, mask)
+            self._put_registers(lwp, words)
             os.pwrite(self._memory, before, base)
             if refusal:
                 raise HeapxError("process %d: %s" % (self.pid, refusal), "omit --short-stop", code=NO_SHORT_STOP)
@@ -364,29 +364,29 @@ class Injector(Tracer):
             raise
         return descriptor
 
-    def _enter(self, lwp: int, name: str, argument: int) -> str:
+    def _enter_syscall(self, lwp: int, name: str, argument: int) -> str:
         """Let the thread run to the entry of its next system call. If that is not this one, none is made, and this says what was found."""
-        self._step(lwp, PTRACE_SYSCALL, CALL_STOP)
-        if self._call(GET_SYSCALL_INFO, lwp, INFO.size, ctypes.addressof(self._buffer)):
+        self._step_thread(lwp, PTRACE_SYSCALL, CALL_STOP)
+        if self._call_ptrace(GET_SYSCALL_INFO, lwp, INFO.size, ctypes.addressof(self._buffer)):
             raise NotNow("the kernel does not tell which system call thread %d makes" % lwp)
         stop, audit, pc, _, number, first = INFO.unpack_from(self._buffer)
         if (stop, audit, pc, number, first) == (ENTRY, self._audit, self._prepared.code + self._call_bytes, self._numbers[name], argument):
             return ""
-        self._get(lwp)
+        self._get_registers(lwp)
         if stop != ENTRY or not set_register_set(lwp, *self._machine.cancelled(list(self._words))):
             raise NotNow("a system call of thread %d cannot be cancelled" % lwp)
         return "instead of %s its thread %d was about to make system call %d at 0x%x: it was cancelled" % (name, lwp, number, pc)
 
-    def _step(self, lwp: int, request: int, awaited: int) -> None:
+    def _step_thread(self, lwp: int, request: int, awaited: int) -> None:
         """Let the thread run to its next stop: at a system call, or 0: the one that was asked for. NotNow where there is none."""
         for _ in range(EVENTS):
-            if self._call(request, lwp):
+            if self._call_ptrace(request, lwp):
                 break
             while True:
                 got, state = self._wait_for(lwp)
                 if got or time.monotonic() > self._step_until_s:
                     break
-                self._pause(POLL_S)
+                self._pause_for(POLL_S)
             if not got or not os.WIFSTOPPED(state):
                 break
             number = os.WSTOPSIG(state)
@@ -401,31 +401,31 @@ class Injector(Tracer):
 
     # ------------------------------------------------------------------------------------------------ the least
 
-    def _pause(self, seconds: float) -> None:
+    def _pause_for(self, seconds: float) -> None:
         signal.sigtimedwait([signal.SIGCHLD], max(seconds, POLL_S))
 
-    def _read(self, address: int, count: int) -> bytes:
+    def _read_memory(self, address: int, count: int) -> bytes:
         try:
             return os.pread(self._memory, count, address)
         except (OSError, OverflowError):
             return b""
 
-    def _get(self, lwp: int) -> bool:
+    def _get_registers(self, lwp: int) -> bool:
         vector = Vector(ctypes.addressof(self._words), ctypes.sizeof(self._words))
-        return not self._call(GETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector)) and vector.length == ctypes.sizeof(self._words)
+        return not self._call_ptrace(GETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector)) and vector.length == ctypes.sizeof(self._words)
 
-    def _put(self, lwp: int, words: Sequence[int]) -> None:
+    def _put_registers(self, lwp: int, words: Sequence[int]) -> None:
         self._words[:] = list(words)
         vector = Vector(ctypes.addressof(self._words), ctypes.sizeof(self._words))
-        if self._call(SETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector)):
+        if self._call_ptrace(SETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector)):
             raise NotNow("registers of thread %d cannot be set" % lwp)
 
-    def _block(self, lwp: int, mask: int) -> None:
+    def _set_mask(self, lwp: int, mask: int) -> None:
         self._mask.value = mask
-        if self._call(SETSIGMASK, lwp, MASK_BYTES, ctypes.addressof(self._mask)):
+        if self._call_ptrace(SETSIGMASK, lwp, MASK_BYTES, ctypes.addressof(self._mask)):
             raise NotNow("the signal mask of thread %d cannot be set" % lwp)
 
-    def _answer(self, lwp: int) -> int:
-        if not self._get(lwp):
+    def _read_result(self, lwp: int) -> int:
+        if not self._get_registers(lwp):
             raise NotNow("registers of thread %d cannot be read" % lwp)
         return ctypes.c_int64(self._words[self._result]).value

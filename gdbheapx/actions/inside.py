@@ -11,7 +11,7 @@ FORKS = ("fork", "__fork", "__libc_fork", "_Fork", "vfork", "__vfork", "posix_sp
 MAX_STACK_BYTES = 16 << 20
 
 
-class Inside:
+class ThreadsInside:
     """Knows the code that nobody may stand in."""
 
     def __init__(self, target: ElfTarget, spans: Sequence[Span]) -> None:
@@ -50,7 +50,7 @@ class Inside:
         return machine is None or machine.ends_call(self.target.read_prefix(after - machine.call_bytes, machine.call_bytes))
 
 
-def forks(target: ElfTarget) -> List[Span]:
+def find_fork_spans(target: ElfTarget) -> List[Span]:
     """fork and its like in every loaded object: their handlers hold the allocator's locks."""
     spans = []
     for module in target.modules():

@@ -38,7 +38,7 @@ def require_live(session: Session, what: str, instead: str) -> "GdbTarget":
     require_gdb(target, what)
     if target.kind != "live" or not hasattr(target, "gdb_holds"):
         raise Refusal("a remote process cannot be %s from here" % what, "run gdbheapx on the machine where it runs", code=NOT_LIVE)
-    if target.pid and procfs.entry(target.pid) != target.pid:
+    if target.pid and procfs.proc_entry_number(target.pid) != target.pid:
         what = "its main thread has ended, and gdb attaches to no such process, so it cannot be %s" % what
         raise Refusal("process %d: %s" % (target.pid, what), "every command that only reads works")
     return target  # type: ignore[return-value]
@@ -61,7 +61,7 @@ def require_permitted(is_call: bool) -> None:
             raise Refusal(what, hint)
 
 
-def beforehand(change: Change, is_accepted: bool) -> Sandbox:
+def check_beforehand(change: Change, is_accepted: bool) -> Sandbox:
     """What forbids a change at any moment; asked while the process runs, as it reads symbol tables and other files. What it gives is asked
     again when all threads stand still. `is_accepted`: --accept-seccomp."""
     if change.target.debugger_version is not None:
@@ -79,7 +79,7 @@ def beforehand(change: Change, is_accepted: bool) -> Sandbox:
 def callable_here(target: Target) -> None:
     """Calls were tried on this kind of machine, and the process lets a call come back."""
     target.arch.to_call()
-    fields = procfs.status(target.pid or 0)
+    fields = procfs.read_process_status(target.pid or 0)
     ignored = int(fields.get("SigIgn", "0") or "0", 16)
     for number, name in ((SIGSEGV, "SIGSEGV"), (SIGTRAP, "SIGTRAP")):
         if ignored >> number - 1 & 1:
@@ -100,7 +100,7 @@ def require_writable(pid: int) -> None:
         return  # it has ended: that is told elsewhere
 
 
-def in_ram(target: Target, look: Callable[[], object]) -> None:
+def ensure_in_ram(target: Target, look: Callable[[], object]) -> None:
     """What is to be read, and what a call then touches, may be brought in from swap. `look` reads all of that; where not everything in swap
     has room it is done now, while the process runs."""
     room = target.swap_room()
@@ -124,31 +124,31 @@ def left_in_swap(target: Target) -> None:
 def vfork_child(pid: int) -> None:
     """The process must not live in its parent's memory, nor wait in vfork: a thread that waits there, or on a device, cannot be stopped at
     all."""
-    fields = procfs.status(pid)
+    fields = procfs.read_process_status(pid)
     parent = int(fields.get("PPid", "0") or 0)
     if parent and _shares_memory(pid, parent):
         what = "process %d was just created by vfork and runs in the memory of process %d"
         raise Refusal(what % (pid, parent), "retry, or give the parent's pid")
-    stuck = _unstoppable(pid)
+    stuck = _find_unstoppable(pid)
     for _ in range(UNSTOPPABLE_LOOKS):
         if not stuck:
             return
         time.sleep(UNSTOPPABLE_PAUSE_S)
-        stuck &= _unstoppable(pid)
+        stuck &= _find_unstoppable(pid)
     if stuck:
         who = (min(stuck), procfs.thread_name(pid, min(stuck)) or "?", UNSTOPPABLE)
         raise Refusal("thread %d (%s) %s" % who, "retry")
 
 
-def _unstoppable(pid: int) -> Set[int]:
+def _find_unstoppable(pid: int) -> Set[int]:
     """Threads in uninterruptible sleep: a debugger that attaches waits for them."""
-    return {lwp for lwp in procfs.threads(pid) if procfs.status(lwp).get("State", "").startswith("D")}
+    return {lwp for lwp in procfs.list_thread_ids(pid) if procfs.read_process_status(lwp).get("State", "").startswith("D")}
 
 
 def _shares_memory(pid: int, parent: int) -> bool:
-    if not _unstoppable(parent):
+    if not _find_unstoppable(parent):
         return False
-    mine, theirs = procfs.slurp("/proc/%d/maps" % pid), procfs.slurp("/proc/%d/maps" % parent)
+    mine, theirs = procfs.slurp_file("/proc/%d/maps" % pid), procfs.slurp_file("/proc/%d/maps" % parent)
     return bool(mine) and mine == theirs
 
 
@@ -173,9 +173,9 @@ def require_confirmed(options: Any, question: str, otherwise: str = "--dry-run t
         raise Refusal("nothing was done: it was not confirmed", "answer y, or add --yes", code=NOT_CONFIRMED)
 
 
-def measure(pid: int) -> Measure:
+def measure_process(pid: int) -> Measure:
     """Anonymous, Rss and Swap of /proc/PID/smaps_rollup (Linux 4.14), which counts pages; VmRSS of status lags behind."""
-    text = (procfs.slurp("/proc/%d/smaps_rollup" % pid) or b"").decode("ascii", "replace")
+    text = (procfs.slurp_file("/proc/%d/smaps_rollup" % pid) or b"").decode("ascii", "replace")
     sizes = {}
     for line in text.splitlines():
         name, _, value = line.partition(":")

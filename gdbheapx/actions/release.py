@@ -3,7 +3,7 @@
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.actions import call, foreseen
-from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.returning import ALL, DryRun
 from gdbheapx.analysis.acted import Acted
 from gdbheapx.command import Options
@@ -12,7 +12,7 @@ from gdbheapx.problems import CALL_REFUSED
 from gdbheapx.session import Session
 
 
-class Part(NamedTuple):
+class ReleasePart(NamedTuple):
     """What one allocator has returned, or would."""
 
     allocator: str
@@ -29,7 +29,7 @@ class Part(NamedTuple):
         return {"allocator": self.allocator, "command": self.command, **(told.data if told is not None else {})}
 
 
-def ways(session: Session) -> List[Tuple[Heap, str]]:
+def find_return_ways(session: Session) -> List[Tuple[AllocatorInstance, str]]:
     """The heaps that return memory when they are asked, and the command that asks them; Refusal where there is none."""
     owner = session.heaps.one()
     asked = [
@@ -39,30 +39,30 @@ def ways(session: Session) -> List[Tuple[Heap, str]]:
     ]
     able = [(heap, way.command) for heap, way in asked if way is not None]
     if not able:
-        raise Refusal("%s owns malloc here, and returns nothing when it is asked" % owner.kind, call.instead([owner.info.name]))
+        raise Refusal("%s owns malloc here, and returns nothing when it is asked" % owner.kind, call.hint_other_command([owner.info.name]))
     return able
 
 
-def _is_owners(heap: Heap) -> bool:
+def _is_owners(heap: AllocatorInstance) -> bool:
     return heap.returning is not None and heap.returning.is_owners
 
 
-def predict(session: Session, is_accepted: bool) -> List[Part]:
+def predict_release(session: Session, is_accepted: bool) -> List[ReleasePart]:
     """The dry run."""
-    looks = [(heap, command, foreseen.would_return(session, heap, ALL, is_accepted)) for heap, command in ways(session)]
-    return [Part(heap.info.id, command, None, look()) for heap, command, look in looks]
+    looks = [(heap, command, foreseen.would_return(session, heap, ALL, is_accepted)) for heap, command in find_return_ways(session)]
+    return [ReleasePart(heap.info.id, command, None, look()) for heap, command, look in looks]
 
 
-def run(session: Session, options: Options) -> List[Part]:
+def release_memory(session: Session, options: Options) -> List[ReleasePart]:
     """Ask one allocator after the other. What is refused is a problem beside what was done; Refusal where nothing was done."""
-    parts: List[Part] = []
+    parts: List[ReleasePart] = []
     refused: List[HeapxError] = []
-    found = [(heap.info.id, command) for heap, command in ways(session)]
+    found = [(heap.info.id, command) for heap, command in find_return_ways(session)]
     for allocator, command in found:
         asked = session if not parts else session.again()
         asked.allocator_id = allocator if len(found) > 1 else session.allocator_id
         try:
-            parts.append(Part(allocator, command, call.run(asked, options, command, ALL), None))
+            parts.append(ReleasePart(allocator, command, call.return_heap_memory(asked, options, command, ALL), None))
         except Refusal as error:
             refused.append(error)
     if not parts:

@@ -14,7 +14,7 @@ from gdbheapx import problems
 from gdbheapx.allocators.plan import SystemCall
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.live import procfs, seccomp
-from gdbheapx.inferior.live.seccomp import DISABLED, STRICT, Rules
+from gdbheapx.inferior.live.seccomp import DISABLED, STRICT, SeccompRules
 from gdbheapx.inferior.target import ElfTarget
 
 KILLED, HUNG = "killed", "hung"
@@ -44,14 +44,14 @@ class Sandbox:
         self.pid, self.calls, self.shown, self.accepted = target.pid or 0, calls, shown, accepted
         self._target = target
         self._known: Dict[Tuple[bytes, ...], Optional[Objection]] = {}
-        self._fetched: Dict[Tuple[int, Rules], List[bytes]] = {}
+        self._fetched: Dict[Tuple[int, SeccompRules], List[bytes]] = {}
         self._tried: Optional[Dict[int, str]] = None
         self._threads: Optional[List[Tuple[int, str]]] = None
         """All, if one of them is under seccomp."""
 
     def against(self, lwp: int, who: str) -> Optional[Objection]:
         """What forbids to call on this thread; None if nothing does. While the process runs, what only its filters tell is not asked."""
-        rules = seccomp.rules(lwp)
+        rules = seccomp.read_seccomp_rules(lwp)
         if rules.mode == DISABLED:
             return None
         if rules.mode == STRICT:
@@ -61,13 +61,13 @@ class Sandbox:
             return self._by_filters(lwp, rules, who) if self._target.stands_still else None
         if self._is_as_here(rules):
             return self._by_trial(who)
-        return self._unknown(who, "they can be read only with CAP_SYS_ADMIN and outside any seccomp filter")
+        return self._make_unknown(who, "they can be read only with CAP_SYS_ADMIN and outside any seccomp filter")
 
     def check_all(self) -> None:
         """Refusal where something speaks against every thread that there was at first."""
         if self._threads is None:
             threads = threads_of(self.pid)
-            self._threads = threads if any(seccomp.rules(lwp).mode != DISABLED for lwp, _ in threads) else []
+            self._threads = threads if any(seccomp.read_seccomp_rules(lwp).mode != DISABLED for lwp, _ in threads) else []
         self.check(self._threads)
 
     def check(self, threads: Sequence[Tuple[int, str]]) -> Dict[int, str]:
@@ -79,55 +79,55 @@ class Sandbox:
             raise Refusal(first.reason, first.hint, code=problems.SECCOMP)
         return {lwp: objection.reason for lwp, objection in against.items()}
 
-    def _by_filters(self, lwp: int, rules: Rules, who: str) -> Optional[Objection]:
+    def _by_filters(self, lwp: int, rules: SeccompRules, who: str) -> Optional[Objection]:
         key = (lwp, rules)
         try:
             if key not in self._fetched or rules.filters is None:
                 self._fetched[key] = self._target.seccomp_filters(lwp)
             filters = tuple(self._fetched[key])
             if filters not in self._known:
-                self._known[filters] = self._judged(filters)
+                self._known[filters] = self._judge_filters(filters)
         except HeapxError as error:
-            return self._unknown(who, error.message)
+            return self._make_unknown(who, error.message)
         objection = self._known[filters]
         return None if objection is None else objection._replace(reason=objection.reason % who)
 
-    def _judged(self, filters: Sequence[bytes]) -> Optional[Objection]:
+    def _judge_filters(self, filters: Sequence[bytes]) -> Optional[Objection]:
         """`%s` in its reason stands for the thread."""
         for call in self.calls:
-            for answer in sorted(seccomp.answers(filters, seccomp.system_calls().numbers[call.name], call.arguments)):
+            for answer in sorted(seccomp.compute_filter_answers(filters, seccomp.system_calls().numbers[call.name], call.arguments)):
                 action, number = answer & 0xFFFF0000, answer & 0xFFFF
                 if action in (seccomp.ALLOW, seccomp.LOG):
                     continue
                 if action == seccomp.TRACE:  # gdb, which is the tracer, does not ask for these events
                     action, number = seccomp.ERRNO, errno.ENOSYS
                 if action != seccomp.ERRNO:
-                    return self._forbidden(call, DEADLY.get(action, DEADLY[seccomp.KILL_PROCESS]))
+                    return self._make_forbidden(call, DEADLY.get(action, DEADLY[seccomp.KILL_PROCESS]))
                 if not call.may_fail or not number:
-                    return self._forbidden(call, failing(number))
+                    return self._make_forbidden(call, describe_filter_errno(number))
         return None
 
-    def _forbidden(self, call: SystemCall, what: str) -> Objection:
+    def _make_forbidden(self, call: SystemCall, what: str) -> Objection:
         reason = "the seccomp filter of %%s %s, and %s may need that" % (what % call.name, self.shown.replace("%", "%%"))
         return Objection(reason, "restart the program with a filter that allows %s" % call.name)
 
-    def _is_as_here(self, rules: Rules) -> bool:
+    def _is_as_here(self, rules: SeccompRules) -> bool:
         """The thread is under the same filters as this process: those of one container, as many of them."""
-        mine = seccomp.rules(os.getpid())
+        mine = seccomp.read_seccomp_rules(os.getpid())
         return (mine.mode, mine.filters) == (rules.mode, rules.filters) and rules.filters is not None and seccomp.same_container(self.pid)
 
     def _by_trial(self, who: str) -> Optional[Objection]:
         if self._tried is None:
-            self._tried = tried(self.calls)
+            self._tried = try_syscalls(self.calls)
         for place, call in enumerate(self.calls):
             outcome = self._tried.get(place, HUNG)
             if outcome in (KILLED, HUNG) or outcome and not call.may_fail:
                 what = {KILLED: DEADLY[seccomp.KILL_PROCESS], HUNG: DEADLY[seccomp.NOTIFY]}.get(outcome, "makes %%s fail (%s)" % outcome)
-                objection = self._forbidden(call, what)
+                objection = self._make_forbidden(call, what)
                 return objection._replace(reason=objection.reason % who)
         return None
 
-    def _unknown(self, who: str, why: str) -> Optional[Objection]:
+    def _make_unknown(self, who: str, why: str) -> Optional[Objection]:
         if self.accepted:
             return None
         names = " and ".join(dict.fromkeys(call.name for call in self.calls[:2]))
@@ -135,21 +135,21 @@ class Sandbox:
         return Objection(reason % (who, why, names), "run it as root outside the container, or accept the risk with %s" % ACCEPT)
 
 
-def failing(number: int) -> str:
+def describe_filter_errno(number: int) -> str:
     """What a filter does that answers with this error; `%s` stands for the system call."""
     return "makes %%s fail (%s)" % os.strerror(number) if number else "leaves %s out as if it had succeeded"
 
 
 def threads_of(pid: int) -> List[Tuple[int, str]]:
     """Every thread with its name, the main thread first."""
-    lwps = sorted(procfs.threads(pid), key=lambda lwp: (lwp != pid, lwp))
+    lwps = sorted(procfs.list_thread_ids(pid), key=lambda lwp: (lwp != pid, lwp))
     return [(lwp, "thread %d (%s)" % (lwp, procfs.thread_name(pid, lwp) or "?")) for lwp in lwps]
 
 
 # ---------------------------------------------------------------------------------------------------- in a child
 
 
-def tried(calls: Sequence[SystemCall], seconds: float = TRIAL_S) -> Dict[int, str]:
+def try_syscalls(calls: Sequence[SystemCall], seconds: float = TRIAL_S) -> Dict[int, str]:
     """What became of each call, by its place, in a child of this process: empty if it was made, the error in words, KILLED or HUNG. What
     comes behind one that killed or hung is not in it."""
     reading, writing = os.pipe()
@@ -193,7 +193,7 @@ def _try_out(calls: Sequence[SystemCall], writing: int) -> None:
     page = mmap.mmap(-1, 2 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     address = ctypes.addressof(ctypes.c_char.from_buffer(page))
     for call in calls:
-        words: List[Any] = [ctypes.c_long(word) for word in _arguments(call, address)]
+        words: List[Any] = [ctypes.c_long(word) for word in _choose_arguments(call, address)]
         ctypes.set_errno(0)
         returned = libc.syscall(ctypes.c_long(seccomp.system_calls().numbers[call.name]), *words)
         number = ctypes.get_errno() if returned == -1 else errno.EPERM if call.name == "brk" and not returned else 0
@@ -201,7 +201,7 @@ def _try_out(calls: Sequence[SystemCall], writing: int) -> None:
         os.write(writing, b"%d\n" % (0 if is_own else number))
 
 
-def _arguments(call: SystemCall, address: int) -> Sequence[int]:
+def _choose_arguments(call: SystemCall, address: int) -> Sequence[int]:
     """What the call does no harm with."""
     given = [argument or 0 for argument in call.arguments] + [0] * 6
     zeros = address + PAGE // 2

@@ -8,13 +8,13 @@ import os
 from typing import Any, List, Optional, Tuple
 
 from gdbheapx.actions import injected, marks
-from gdbheapx.arch import native
+from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.stopper import wanted_sets
 from gdbheapx.kernel.common.copy import MOST_THREADS
-from gdbheapx.kernel.common.follow import Follower
+from gdbheapx.kernel.common.follow import NativeFollower
 from gdbheapx.kernel.common.hold import Hold, HoldOrder
 from gdbheapx.kernel.common.library import usable_cpus
 from gdbheapx.problems import NO_SHORT_STOP
@@ -36,17 +36,17 @@ class ShortStop:
         self.rounds: List[int] = []
         """Pages that were read in each."""
         self._hold: Optional[Hold] = None
-        self._follower: Optional[Follower] = None
+        self._follower: Optional[NativeFollower] = None
         self.first_stop_ms: Optional[float] = None
         """None: there was none."""
         if by_marks:
             self._is_filtered = marks.is_filtered(target.pid)
             return
-        taken = injected.take(target.pid, accepts_split)
+        taken = injected.take_descriptor(target.pid, accepts_split)
         self.first_stop_ms = taken.stopped_ms
         self._is_filtered = taken.is_filtered
         try:
-            self._follower = Follower(library, taken.descriptor)
+            self._follower = NativeFollower(library, taken.descriptor)
         except OSError as error:
             what = "this kernel does not tell which memory is written to: %s" % error.strerror
             raise HeapxError(what, injected.AS_TODAY, code=NO_SHORT_STOP)
@@ -57,7 +57,7 @@ class ShortStop:
         if self._follower is not None:
             self._follower.follow(ranges)
         elif not self._copying.is_marked:
-            marks.clear(self._target.pid)
+            marks.clear_marks(self._target.pid)
             self._copying.is_marked = True
         self._copying.run_along(self._target, ranges)
         self._hold = self._prepared_hold()
@@ -70,14 +70,14 @@ class ShortStop:
 
     def _prepared_hold(self) -> Optional[Hold]:
         """None where seccomp filters have to be asked about each thread."""
-        target, header, machine = self._target, self._target.source.header, native()
+        target, header, machine = self._target, self._target.source.header, native_architecture()
         shown, layout = machine.in_system_call, machine.registers
         if self._is_filtered or shown is None or layout is None:
             return None
         number, result = layout.names.index(shown.number), layout.names.index(shown.result)
         limit_s = LONGEST_S if target.max_stop_s is None else min(target.max_stop_s, LONGEST_S)
         patience_s = min(PATIENCE_S, limit_s / 2)
-        count, text_bytes, workers = len(procfs.threads(target.pid)), len(target.maps_text()), min(MOST_THREADS, usable_cpus())
+        count, text_bytes, workers = len(procfs.list_thread_ids(target.pid)), len(target.maps_text()), min(MOST_THREADS, usable_cpus())
         order = HoldOrder(target.pid, int(limit_s * 1e9), int(patience_s * 1e9), number, result, count, text_bytes, workers)
         return Hold(self._library, order, wanted_sets(header))
 
@@ -88,23 +88,23 @@ class ShortStop:
             self._follower.end()
 
 
-def check(target: Target, copying: Any, library: Any, accepts: Tuple[bool, bool]) -> bool:
+def check_short_stop(target: Target, copying: Any, library: Any, accepts: Tuple[bool, bool]) -> bool:
     """HeapxError where something is in the way; the process is only looked at. Whether it is done by marks. `accepts`: that huge pages are
     split, and that marks are lost."""
-    if target.kind == "live" and target.pid and injected.lacking() is not None:
-        without = marks.lacking()
+    if target.kind == "live" and target.pid and injected.find_lacking_injection() is not None:
+        without = marks.find_lacking_marks()
         if without is not None:
-            raise injected.refused("%s; %s" % (injected.lacking(), without))
+            raise injected.make_no_injection_error("%s; %s" % (injected.find_lacking_injection(), without))
         if not copying.is_marked:
-            marks.check(target, library, accepts[1])
+            marks.check_marks(target, library, accepts[1])
         return True
-    injected.check(target, accepts[0])
+    injected.check_injection(target, accepts[0])
     return False
 
 
 def is_by_marks() -> bool:
     """This kernel has no userfaultfd that tells what is written to, but marks."""
-    return injected.lacking() is not None and marks.lacking() is None
+    return injected.find_lacking_injection() is not None and marks.find_lacking_marks() is None
 
 
 def is_enough(rounds: List[int]) -> bool:

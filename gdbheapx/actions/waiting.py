@@ -23,7 +23,7 @@ class Tries(NamedTuple):
     reasons: Sequence[str]
 
 
-def attempt(control: "GdbControl", waits: int, budget: Budget, act: Callable[[Tries], Done], last: Callable[[Tries], Done]) -> Done:
+def attempt_action(control: "GdbControl", waits: int, budget: Budget, act: Callable[[Tries], Done], last: Callable[[Tries], Done]) -> Done:
     """Hold the process and act; `act` raises Busy where it cannot be done now. `last` has its turn when all waiting was in vain.
 
     The process runs on after every outcome. OutOfTime where Ctrl-C or --max-seconds comes while it waits, or where it has stood still for
@@ -46,24 +46,24 @@ def attempt(control: "GdbControl", waits: int, budget: Budget, act: Callable[[Tr
             in_time(budget)
             time.sleep(PAUSES_S[count % len(PAUSES_S)])
     except StopOver:
-        raise over(control)
+        raise make_out_of_time(control)
     except HeapxError as error:
         if error.code == STOP_LIMIT or control.is_cut:  # what it says may be for lack of what was not read any more
-            raise over(control)
+            raise make_out_of_time(control)
         raise
     finally:
         control.let_go()
     raise AssertionError
 
 
-def begin(control: "GdbControl") -> None:
+def begin_action(control: "GdbControl") -> None:
     """Something is about to be called or written: the last moment at which it is still left undone for --max-stop."""
     if control.is_late:
-        raise over(control)
+        raise make_out_of_time(control)
     control.commit()
 
 
-def over(control: "GdbControl") -> OutOfTime:
+def make_out_of_time(control: "GdbControl") -> OutOfTime:
     """The process stood still for as long as it may."""
     limit_s = control.target.max_stop_s or 0.0
     what = "process %d was let go after --max-stop %g, before everything was checked: nothing was changed" % (control.pid, limit_s)

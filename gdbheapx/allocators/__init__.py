@@ -27,7 +27,7 @@ def addon_gates() -> "Mapping[str, Gate]":
     return gates
 
 
-def list_modules() -> List[str]:
+def list_allocator_modules() -> List[str]:
     """Return the modules of the registry, those of the add-on in their place."""
     return [module for name in REGISTRY for module in (addon_gates() if name == OF_ADDON else [name])]
 
@@ -54,19 +54,19 @@ class Behind:
         return getattr(importlib.import_module(self._module).ALLOCATOR, name)
 
 
-def every() -> "List[Allocator[Any, Any]]":
+def all_allocators() -> "List[Allocator[Any, Any]]":
     """Return all allocators in the registry's order."""
     behind = {name: Behind(name, gate) for name, gate in addon_gates().items() if name not in sys.modules}
-    known: List[Any] = [behind[name] if name in behind else importlib.import_module(name).ALLOCATOR for name in list_modules()]
+    known: List[Any] = [behind[name] if name in behind else importlib.import_module(name).ALLOCATOR for name in list_allocator_modules()]
     return known
 
 
 def by_name() -> "Dict[str, Allocator[Any, Any]]":
     """Return all allocators by name."""
-    return {allocator.name: allocator for allocator in every()}
+    return {allocator.name: allocator for allocator in all_allocators()}
 
 
-def named(name: str, records: Iterable[object] = ()) -> "Allocator[Any, Any]":
+def find_allocator(name: str, records: Iterable[object] = ()) -> "Allocator[Any, Any]":
     """Return an allocator, which shows its own records. HeapxError where a snapshot names one that this version lacks, or where one made
     by hand has another's records.
     """
@@ -76,7 +76,7 @@ def named(name: str, records: Iterable[object] = ()) -> "Allocator[Any, Any]":
         if missing is not None:
             raise missing
         raise HeapxError("this version has no allocator %s" % name, again, code=NOT_IN_SNAPSHOT)
-    others = tuple(module.rpartition(".")[0] + "." for other, module in zip(known, list_modules()) if other != name)
+    others = tuple(module.rpartition(".")[0] + "." for other, module in zip(known, list_allocator_modules()) if other != name)
     if any(type(record).__module__.startswith(others) for record in records):
         raise HeapxError("the snapshot has records of another allocator under the name %s" % name, again, code=SNAPSHOT_DAMAGED)
     return known[name]
@@ -89,15 +89,15 @@ class OfAllocator(NamedTuple):
 
     def kind(self) -> Any:
         """Return the union of the records that allocators have under this name."""
-        places = [allocator.records[self.name].rpartition(".") for allocator in every() if self.name in allocator.records]
+        places = [allocator.records[self.name].rpartition(".") for allocator in all_allocators() if self.name in allocator.records]
         return Union[tuple(getattr(importlib.import_module(module), name) for module, _, name in places)]
 
 
-def paragraphs(command: str) -> List[str]:
+def help_paragraphs(command: str) -> List[str]:
     """Return what allocators add to the help of a command: of the core's by HELP of the module `help` beside theirs, of others by their
     gates."""
     texts, gates = [], addon_gates()
-    for name in reversed(list_modules()):
+    for name in reversed(list_allocator_modules()):
         try:
             helped = gates[name].help if name in gates else importlib.import_module(name.rpartition(".")[0] + ".help").HELP
         except ModuleNotFoundError:

@@ -6,19 +6,28 @@ Whose malloc the process calls: each allocator's fingerprint says so, and those 
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import addon_loader, allocators, problems
-from gdbheapx.allocators.fingerprints import BY_FUNCTION, FORK_FUNCTIONS, GO, VALGRIND, VALGRIND_HINT, TextMatch, executable, find
-from gdbheapx.allocators.heap import Allocator, Heap
+from gdbheapx.allocators.fingerprints import (
+    BY_FUNCTION,
+    FORK_FUNCTIONS,
+    GO,
+    VALGRIND,
+    VALGRIND_HINT,
+    TextMatch,
+    find_executable,
+    match_fingerprints,
+)
+from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.records import Answered, HeapContext, Instance, Instances, NotRead, Returning, Unread
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, OWNER_UNREAD, Note
+from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, OWNER_UNREAD, ProblemSink
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.returning import Portion
 
-HOW_TO_SEE = "see " + ask("doctor")
+HOW_TO_SEE = "see " + hint_command("doctor")
 LOCK_BYTES = 4
 """A futex, which is 0 where nobody holds it."""
 
@@ -51,7 +60,7 @@ def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Opt
         return Owner(module, "Valgrind", None, VALGRIND_HINT, is_anywhere=True)
     symbol = target.dynamic_symbol("malloc")
     if symbol is None:
-        return _static(target, allocators)
+        return _find_static_owner(target, allocators)
     name = symbol.module.file_name
     for allocator in allocators:
         if allocator.fingerprint.files is not None and allocator.fingerprint.files.match(name):
@@ -68,7 +77,7 @@ def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Opt
         if exported is not None and exported.module == symbol.module:
             return Owner(symbol.module, owner)
     texts = [text for allocator in allocators for text in allocator.fingerprint.library_texts]
-    match = next(iter(find(target, symbol.module, texts)), None)
+    match = next(iter(match_fingerprints(target, symbol.module, texts)), None)
     return _of_text(symbol.module, match) if match is not None else Owner(symbol.module, None)
 
 
@@ -76,9 +85,9 @@ def _of_text(module: Module, match: TextMatch) -> Owner:
     return Owner(module, match.known.name, match.version, match.known.hint)
 
 
-def _static(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
+def _find_static_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
     """The malloc that is linked into a program without dynamic linking; None for a program that has one."""
-    program = executable(target.modules())
+    program = find_executable(target.modules())
     if program is None or len(target.modules()) > 1:
         return None
     for allocator in allocators:
@@ -86,13 +95,13 @@ def _static(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Option
         if variables and all(target.module_symbol(program, name) is not None for name in variables):
             return Owner(program, allocator.name)
     texts = [text for allocator in allocators for text in allocator.fingerprint.texts]
-    match = next(iter(find(target, program, texts)), None)
+    match = next(iter(match_fingerprints(target, program, texts)), None)
     if match is not None:
         return _of_text(program, match)
     return Owner(program, None) if target.module_symbol(program, "malloc") is not None else None
 
 
-class Listed(NamedTuple):
+class FoundInstance(NamedTuple):
     """An allocator instance with its allocator."""
 
     allocator: Allocator[Any, Any]
@@ -116,26 +125,26 @@ class Discovery:
             self._found[allocator.name] = allocator.find(self.target)
         return self._found[allocator.name]
 
-    def copies(self) -> List[Listed]:
+    def copies(self) -> List[FoundInstance]:
         """Return the instances that can be read, in the registry's order."""
-        return [Listed(allocator, copy) for allocator in allocators.every() for copy in self.found(allocator).located]
+        return [FoundInstance(allocator, copy) for allocator in allocators.all_allocators() for copy in self.found(allocator).located]
 
     def with_capability(self, capability: str) -> List[Allocator[Any, Any]]:
         """Allocators that may have a capability."""
-        return [allocator for allocator in allocators.every() if allocator.can(capability)]
+        return [allocator for allocator in allocators.all_allocators() if allocator.can(capability)]
 
     def unread(self) -> List[Unread]:
         """Return the instances that cannot be read."""
-        return [unread for allocator in allocators.every() for unread in self.found(allocator).unread]
+        return [unread for allocator in allocators.all_allocators() for unread in self.found(allocator).unread]
 
     def missing(self) -> List[NotRead]:
         """Return what is missing to look for allocators of which no instance was found."""
-        known = [self.found(allocator) for allocator in allocators.every()]
+        known = [self.found(allocator) for allocator in allocators.all_allocators()]
         return [lacking for instances in known if not instances.located for lacking in instances.missing]
 
     def unused(self) -> List[NotRead]:
         """Return the instances that nothing was ever allocated from."""
-        return [unused for allocator in allocators.every() for unused in self.found(allocator).unused]
+        return [unused for allocator in allocators.all_allocators() for unused in self.found(allocator).unused]
 
     def ids(self) -> List[str]:
         """Return the ids of instances that can be read."""
@@ -145,7 +154,7 @@ class Discovery:
     def owner(self) -> Optional[Owner]:
         """Return the object whose malloc the process calls."""
         if not self._owner:
-            self._owner.append(find_owner(self.target, allocators.every()))
+            self._owner.append(find_owner(self.target, allocators.all_allocators()))
         return self._owner[0]
 
     def foreign_owner(self) -> Optional[Owner]:
@@ -153,7 +162,7 @@ class Discovery:
         owner = self.owner
         if owner is None:
             return None
-        instances = [self.found(allocator) for allocator in allocators.every()]
+        instances = [self.found(allocator) for allocator in allocators.all_allocators()]
         known = [copy.module for of_one in instances for copy in of_one.located]
         known += [not_read.module for of_one in instances for not_read in (*of_one.missing, *of_one.unused)]
         return owner if owner.module not in known else None
@@ -168,8 +177,8 @@ class Discovery:
     def runtime(self) -> Optional[str]:
         """The runtime of a program that has no malloc at all, such as `Go`; None where that is not so, or not known."""
         if not self._runtime:
-            program = executable(self.target.modules()) if self.owner is None else None
-            matches = find(self.target, program, (GO,)) if program is not None else []
+            program = find_executable(self.target.modules()) if self.owner is None else None
+            matches = match_fingerprints(self.target, program, (GO,)) if program is not None else []
             self._runtime.append(matches[0].known.name if matches else None)
         return self._runtime[0]
 
@@ -197,16 +206,16 @@ class Discovery:
 class Heaps:
     """Opened when they are asked for, once each."""
 
-    def __init__(self, discovery: Discovery, around: Callable[[], HeapContext], note: Note, allocator_id: Optional[str]) -> None:
+    def __init__(self, discovery: Discovery, around: Callable[[], HeapContext], note: ProblemSink, allocator_id: Optional[str]) -> None:
         self.discovery = discovery
         self.allocator_id = allocator_id
         """What --allocator names."""
         self.may_be_none = False
         """The command has an answer where no allocator can be read."""
         self._around, self._note = around, note
-        self._all: Optional[List[Heap]] = None
+        self._all: Optional[List[AllocatorInstance]] = None
 
-    def all(self) -> Sequence[Heap]:
+    def all(self) -> Sequence[AllocatorInstance]:
         """Return the heaps that the command is about, the owner of malloc first: the one that --allocator names, or all that can be read.
         At least one, unless `may_be_none`.
         """
@@ -218,69 +227,69 @@ class Heaps:
             self._all = sorted(heaps, key=lambda heap: heap.info.owns_malloc is not True)
         return self._all
 
-    def open(self, copy: Listed) -> Heap:
+    def open(self, copy: FoundInstance) -> AllocatorInstance:
         """An uncached heap."""
         if copy.located.unlisted:
             self._note(problems.UNLISTED_RELEASE, None, copy.located.unlisted, "check for a newer gdbheapx", partial=False)
         return copy.allocator.open(copy.located, self._around()._replace(others=lambda: self._held_by_others(copy)))
 
-    def one(self) -> Heap:
+    def one(self) -> AllocatorInstance:
         """The one heap that a command about a single one shows: --allocator's, else the one in use."""
         return _in_use(self.all())
 
-    def with_capability(self, capability: str) -> List[Heap]:
+    def with_capability(self, capability: str) -> List[AllocatorInstance]:
         """Return the heaps that have this capability; HeapxError if none has."""
         able = [heap for heap in self.all() if heap.can(capability)]
         if not able:
             raise self.none_has(capability)
         return able
 
-    def one_with_capability(self, capability: str) -> Heap:
+    def one_with_capability(self, capability: str) -> AllocatorInstance:
         """The one in use among them."""
         return _in_use(self.with_capability(capability))
 
-    def with_own_account(self, capability: str, command: str) -> Heap:
+    def with_own_account(self, capability: str, command: str) -> AllocatorInstance:
         """The one whose own account of itself a command prints; HeapxError where malloc belongs to one that gives none here, unless
         --allocator names another all the same."""
         able = [heap for heap in self.all() if heap.can(capability)]
         owner = self.one().info if able or (self.all() and not self.unread_with_capability(capability)) else None
         if self.allocator_id is None and owner is not None and owner.owns_malloc and owner.id not in [heap.info.id for heap in able]:
             what = "%s owns malloc here, and %s has no form for it" % (owner.id, command)
-            hint = "use `%s` and `%s`" % (ask("arenas"), ask("bins"))
+            hint = "use `%s` and `%s`" % (hint_command("arenas"), hint_command("bins"))
             hint += "; --allocator %s asks about the other heap" % _in_use(able).info.id if able else ""
             raise HeapxError(what, hint, code=NO_ALLOCATOR)
         return self.one_with_capability(capability)
 
-    def returning(self, command: str, portion: "Portion") -> Heap:
+    def returning(self, command: str, portion: "Portion") -> AllocatorInstance:
         """The one whose memory this command returns; HeapxError where that would do nothing for the program's own malloc, which has
         another command, unless --allocator names this one all the same."""
         heap = self.one_with_capability(command)
-        other = self._rather(heap)
+        other = self._better_returning(heap)
         if other is not None:
-            hint = "use `%s`; --allocator %s asks about the other heap" % (ask(other.command + " --dry-run"), heap.info.id)
+            hint = "use `%s`; --allocator %s asks about the other heap" % (hint_command(other.command + " --dry-run"), heap.info.id)
             raise HeapxError("%s owns malloc here" % self.one().kind, hint, code=NO_ALLOCATOR)
-        from gdbheapx.allocators.returning import suited
+        from gdbheapx.allocators.returning import require_returning
 
-        return suited(heap, portion)
+        return require_returning(heap, portion)
 
-    def dry_run(self, heap: Heap) -> Optional[str]:
+    def dry_run(self, heap: AllocatorInstance) -> Optional[str]:
         """The command that tells what this heap would return to the OS; None where there is none, or it has no answer here."""
-        if heap.returning is None or self._rather(heap) is not None:
+        if heap.returning is None or self._better_returning(heap) is not None:
             return None
         return "%s --dry-run" % heap.returning.command
 
-    def _rather(self, heap: Heap) -> Optional[Returning]:
+    def _better_returning(self, heap: AllocatorInstance) -> Optional[Returning]:
         """Return how the program's own malloc returns memory, if this heap's way has no effect on it."""
         owner = self.one().info.owns_malloc and not heap.info.owns_malloc
         return self.one().returning if owner and heap.returning is not None and heap.returning.is_owners else None
 
-    def in_question(self, capability: str) -> List[Heap]:
+    def in_question(self, capability: str) -> List[AllocatorInstance]:
         """Return the heaps of one sort of allocator, perhaps none; an unreadable one of the sort makes the answer partial."""
         able = [copy for copy in self.discovery.copies() if copy.allocator.can(capability)]
         copies = [copy for copy in able if self.allocator_id in (None, copy.located.id)]
         heaps = [heap for heap in self.all() if heap.can(capability)] if copies or self.allocator_id is not None else []
         for unread in self.unread_with_capability(capability) if self.allocator_id is None else ():
-            self._tell(unread, partial=True)
+            self._note_unread(unread, partial=True)
         return heaps
 
     def together(self, capability: str) -> Answered:
@@ -308,7 +317,7 @@ class Heaps:
                 return HeapxError(why_not.what, why_not.hint, code=NO_ALLOCATOR)
         ways = [(heap, heap.returning) for heap in self.all() if returns and heap.returning is not None]
         others = [(heap.kind, way.command) for heap, way in ways if heap.info.owns_malloc is not False or not way.is_owners]
-        hint = "for %s use `%s`" % (others[0][0], ask(others[0][1])) if others else HOW_TO_SEE
+        hint = "for %s use `%s`" % (others[0][0], hint_command(others[0][1])) if others else HOW_TO_SEE
         names = " or ".join(allocator.name for allocator in able)
         return HeapxError("no %s in this target: this command requires it" % names, hint, code=NO_ALLOCATOR)
 
@@ -316,12 +325,12 @@ class Heaps:
         owner = self.discovery.owner
         return owner is not None and owner.module.base == unread.module.base
 
-    def _tell(self, unread: Unread, partial: bool) -> None:
+    def _note_unread(self, unread: Unread, partial: bool) -> None:
         """Notes one that is there and not read."""
         what = unread.what + ("; it owns malloc" if self._owns_malloc(unread) else "")
         self._note(problems.ALLOCATOR_UNREAD, unread.module.file_name, what, unread.hint, partial=partial)
 
-    def _held_by_others(self, copy: Listed) -> List[Tuple[int, int]]:
+    def _held_by_others(self, copy: FoundInstance) -> List[Tuple[int, int]]:
         """Ranges that allocators of another sort hold."""
         name = copy.allocator.name
         opened = (
@@ -332,7 +341,7 @@ class Heaps:
     def _about_nothing(self) -> None:
         """Raise an error where nothing can be read, or note what is there for a command that has more to say."""
 
-        error = why(self.discovery, self.allocator_id)
+        error = explain_no_allocator(self.discovery, self.allocator_id)
         if isinstance(error, UsageError) or not (self.may_be_none and self.allocator_id is None):
             raise error
         known = [*self.discovery.unread(), *self.discovery.unused()]
@@ -345,7 +354,7 @@ class Heaps:
             return
         foreign = self.discovery.foreign_owner()
         for unread in self.discovery.unread():
-            self._tell(unread, partial=self._owns_malloc(unread) or not are_others)
+            self._note_unread(unread, partial=self._owns_malloc(unread) or not are_others)
         if foreign is not None and not any(map(self._owns_malloc, self.discovery.unread())):
             text = "%s (%s) owns malloc, and this version cannot read it"
             text += ": the figures include only the other allocators" if are_others else ": how much it holds is unknown"
@@ -357,22 +366,22 @@ class Heaps:
             )
 
 
-def _in_use(heaps: Sequence[Heap]) -> Heap:
+def _in_use(heaps: Sequence[AllocatorInstance]) -> AllocatorInstance:
     return next((heap for heap in heaps if heap.info.owns_malloc), heaps[0])
 
 
-def why(discovery: Discovery, allocator_id: Optional[str]) -> HeapxError:
+def explain_no_allocator(discovery: Discovery, allocator_id: Optional[str]) -> HeapxError:
     """The error for a command that needs an allocator; UsageError where only the one that --allocator names is missing."""
     target, unread = discovery.target, discovery.unread()
     if allocator_id is not None:
         asked = allocators.by_name().get(allocator_id.split("#")[0])
         for lacking in discovery.found(asked).unread if asked is not None else ():
-            return _cannot(lacking)
+            return _unread_error(lacking)
     known = discovery.ids()
     if known:
         return UsageError("allocator %s not found" % allocator_id, "found: %s" % ", ".join(known))
     for lacking in [*unread, *discovery.missing()]:
-        return _cannot(lacking)
+        return _unread_error(lacking)
     for unused in discovery.unused():
         return HeapxError(unused.what, unused.hint, code=NO_ALLOCATOR)
     owner = discovery.owner
@@ -382,14 +391,14 @@ def why(discovery: Discovery, allocator_id: Optional[str]) -> HeapxError:
     if discovery.runtime is not None:
         what = "no malloc here: this is a pure %s program, which manages its memory itself" % discovery.runtime
         return HeapxError(what, "report shows how much memory it holds", code=NO_ALLOCATOR)
-    return _unknown(target)
+    return _unknown_owner_error(target)
 
 
-def _cannot(unread: Unread) -> HeapxError:
+def _unread_error(unread: Unread) -> HeapxError:
     return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
 
 
-def _unknown(target: Target) -> HeapxError:
+def _unknown_owner_error(target: Target) -> HeapxError:
     """Neither symbol nor text tells an allocator."""
     modules = target.modules()
     for complaint in target.problems() if not modules else ():
@@ -399,11 +408,11 @@ def _unknown(target: Target) -> HeapxError:
         hint = "make the core later, when main() runs" if target.kind == "core" else "let it run until main() begins, then look again"
         return HeapxError(what, hint, code=NO_ALLOCATOR)
     if len(modules) != 1:
-        return HeapxError("no readable allocator found in this target", "see " + ask("doctor"), code=NO_ALLOCATOR)
-    return _unnamed(target, modules[0])
+        return HeapxError("no readable allocator found in this target", "see " + hint_command("doctor"), code=NO_ALLOCATOR)
+    return _unnamed_owner_error(target, modules[0])
 
 
-def _unnamed(target: Target, program: Module) -> HeapxError:
+def _unnamed_owner_error(target: Target, program: Module) -> HeapxError:
     name = program.file_name
     if target.module_file(program) is None:
         return HeapxError(

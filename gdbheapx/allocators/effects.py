@@ -4,7 +4,7 @@ from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.measured import Setting
 from gdbheapx.model import HistogramRow
-from gdbheapx.units import size
+from gdbheapx.units import format_size
 
 EXACT, BOUNDED = "exact", "bounded"
 """It follows from the heap as it is; or it depends on time and order, and has two ends."""
@@ -51,9 +51,9 @@ class Requests(NamedTuple):
     most_bytes: int
 
 
-def restart(free_bytes: Optional[int]) -> Effect:
+def effect_of_restart(free_bytes: Optional[int]) -> Effect:
     """Return the effect of a restart without a setting: free memory goes, and more where the program then has fewer or smaller blocks."""
-    free = "none of the free memory" if free_bytes is None else "up to %s less" % size(free_bytes)
+    free = "none of the free memory" if free_bytes is None else "up to %s less" % format_size(free_bytes)
     why = "the same blocks, made anew, need %s; fewer or smaller ones save more" % free
     cost = "the process ends, and must build its state again"
     return Effect("restart", "a restart", BOUNDED, 0, None, why, cost, acts_on_bytes=free_bytes)

@@ -69,7 +69,7 @@ class TextMatch(NamedTuple):
     version: Optional[str]
 
 
-def find(target: Target, module: Module, fingerprints: Iterable[TextFingerprint]) -> List[TextMatch]:
+def match_fingerprints(target: Target, module: Module, fingerprints: Iterable[TextFingerprint]) -> List[TextMatch]:
     """Return the fingerprints whose texts stand in the object's constants; none where these cannot be read."""
     sought = list(fingerprints)
     missing = [set(known.texts) for known in sought]
@@ -87,7 +87,7 @@ def find(target: Target, module: Module, fingerprints: Iterable[TextFingerprint]
     ]
 
 
-def executable(modules: Sequence[Module]) -> Optional[Module]:
+def find_executable(modules: Sequence[Module]) -> Optional[Module]:
     """The program itself."""
     return next((module for module in modules if module.is_executable), None)
 
@@ -121,12 +121,12 @@ class Gate(NamedTuple):
         if any(target.dynamic_symbol(function) is not None for function in self.fingerprint.functions):
             return True
         owner = target.dynamic_symbol("malloc") if self.texts else None
-        return owner is not None and owner.module.is_executable and bool(find(target, owner.module, self.texts))
+        return owner is not None and owner.module.is_executable and bool(match_fingerprints(target, owner.module, self.texts))
 
     def hidden_in(self, target: Target) -> Sequence[Module]:
         """The objects that have its texts."""
         large = [module for module in target.modules() if _data_bytes(target, module) >= (self.least_data_bytes or 0)]
-        return [module for module in large if find(target, module, self.texts)]
+        return [module for module in large if match_fingerprints(target, module, self.texts)]
 
 
 def _data_bytes(target: Target, module: Module) -> int:

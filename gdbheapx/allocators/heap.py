@@ -24,16 +24,16 @@ from typing import (
 
 from gdbheapx.allocators.fingerprints import Fingerprint
 from gdbheapx.allocators.records import (
+    AllocatorJudgement,
+    AllocatorPart,
     Answered,
     ArenaRow,
     Facts,
     HeapContext,
     Instance,
     Instances,
-    Judged,
     NeverReturns,
     Page,
-    Part,
     PlainFacts,
     Returning,
     Surroundings,
@@ -41,17 +41,17 @@ from gdbheapx.allocators.records import (
     Unread,
     heap_sum,
 )
-from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, Table, add, columns_of, sums
-from gdbheapx.hints import ask
+from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, ColumnsTable, add_values, columns_of, sum_columns
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape
-from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, Step, ThreadCache
-from gdbheapx.units import Size, exact_share, say
+from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, BlockFilter, BlockShape, NativeBlocks
+from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, StepSentence, TargetAddress, ThreadCache
+from gdbheapx.units import SentenceSize, exact_share, make_sentence
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.effects import Effect, Requests
     from gdbheapx.allocators.keeping import Keeping
-    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.places import AllocatorPlace
     from gdbheapx.allocators.plan import Plan
     from gdbheapx.allocators.returning import DryRun, Portion
     from gdbheapx.allocators.rules import BrokenRule
@@ -62,24 +62,24 @@ MIN_PAGE_BYTES = 4096
 Answer = TypeVar("Answer")
 
 
-def once(method: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
+def cache_answer(method: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
     """Cache what a method without arguments returns."""
 
     @wraps(method)
-    def kept(self: Any) -> Answer:
+    def cached_method(self: Any) -> Answer:
         answers = self.__dict__.setdefault("_answers", {})
         if method not in answers:
             answers[method] = method(self)
         return answers[method]  # type: ignore[no-any-return]
 
-    return kept
+    return cached_method
 
 
 def plain_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
     """A table of records by their declared columns, with a line of sums where there are some."""
     record: Any = type(rows[0]) if rows else None
     columns = columns_of(record) if rows else ()
-    yield Table(columns, rows, {**totals, columns[0].field: "total"} if columns and totals else None)
+    yield ColumnsTable(columns, rows, {**totals, columns[0].field: "total"} if columns and totals else None)
 
 
 _PARTS = (
@@ -90,18 +90,18 @@ _PARTS = (
 )
 
 
-def plain_parts(allocator_id: str, parts: Sequence[Part]) -> Page:
+def plain_parts(allocator_id: str, parts: Sequence[AllocatorPart]) -> Page:
     """The parts of what one heap holds, the largest first."""
-    total, present = sum(part.bytes or 0 for part in parts), add(part.present_bytes for part in parts if part.bytes or part.present_bytes)
+    total, present = sum(part.bytes or 0 for part in parts), add_values(part.present_bytes for part in parts if part.bytes or part.present_bytes)
     ordered = sorted(parts, key=lambda part: -((part.bytes if present is None else part.present_bytes) or 0))
     if present is None:
-        yield say("What %s holds, in RAM or not: %s", allocator_id, Size(total))
+        yield make_sentence("What %s holds, in RAM or not: %s", allocator_id, SentenceSize(total))
     else:
-        yield say("What %s holds: %s, %s of it in memory", allocator_id, Size(total), Size(present))
+        yield make_sentence("What %s holds: %s, %s of it in memory", allocator_id, SentenceSize(total), SentenceSize(present))
     rows = [part._asdict() for part in ordered]
     for row in rows:
         row["share"] = exact_share(row["bytes"], total) if present is None else exact_share(row["present_bytes"], present)
-    yield Table(_PARTS, rows)
+    yield ColumnsTable(_PARTS, rows)
 
 
 def plain_shape(shape: BlockShape) -> "PinShape":
@@ -111,7 +111,7 @@ def plain_shape(shape: BlockShape) -> "PinShape":
     return PinShape(MIN_PAGE_BYTES, 0, shape.header_bytes or 0, shape.overheads)
 
 
-class Heap(ABC):
+class AllocatorInstance(ABC):
     """A heap of an allocator. Brackets name the commands that a member serves, so that nobody makes it twice."""
 
     @property
@@ -163,7 +163,7 @@ class Heap(ABC):
         """Describe the numbers of its blocks."""
 
     @abstractmethod
-    def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[NativeBlocks]:
         """Its blocks by address, in batches of flat arrays, from the filter's start on. [the index of blocks, on which leaks, owners,
         census, whatis stand]"""
 
@@ -177,15 +177,15 @@ class Heap(ABC):
         a block. [never a root of the graph]"""
         return ()
 
-    def block_at(self, address: int) -> "Optional[Place]":
+    def block_at(self, address: int) -> "Optional[AllocatorPlace]":
         """Return the location of an address, or None if it is not in this heap's memory; reads no more than necessary. [whatis]"""
         from gdbheapx.allocators import places
 
         claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
         if claim is None:
             return None
-        part = places.Part("memory", claim.what, Address(claim.start), Address(claim.end))
-        return places.place(places.neighbours(self.blocks(), self.shape, address), self.shape, self.info.id, address, [part])
+        part = places.AddressPart("memory", claim.what, TargetAddress(claim.start), TargetAddress(claim.end))
+        return places.make_heap_place(places.find_neighbours(self.blocks(), self.shape, address), self.shape, self.info.id, address, [part])
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of the allocator, once; bounded, whatever is damaged. What cannot be read is reported. [check]"""
@@ -199,15 +199,15 @@ class Heap(ABC):
 
     def what_if(self) -> "Sequence[Effect]":
         """Return the effects of its settings, had the process begun with them. [what-if]"""
-        from gdbheapx.allocators.effects import restart
+        from gdbheapx.allocators.effects import effect_of_restart
 
-        return [restart(heap_sum(self.info.id, self.histogram(), self.arenas(), self.totals()).kept_bytes)]
+        return [effect_of_restart(heap_sum(self.info.id, self.histogram(), self.arenas(), self.totals()).kept_bytes)]
 
     def requests(self) -> "Sequence[Requests]":
         """Return the sizes that were asked for, by its blocks in use; empty if unknown. [what-if]"""
         return ()
 
-    def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[NativeBlocks]:
         """Return blocks in the order of the allocator's own structures. [chunks]"""
         return self.blocks(block_filter, arena)
 
@@ -228,7 +228,7 @@ class Heap(ABC):
     def totals(self) -> Dict[str, Optional[int]]:
         """Their sums. [arenas, report]"""
         rows = self.arenas()
-        return sums(type(rows[0]), rows) if rows else {}
+        return sum_columns(type(rows[0]), rows) if rows else {}
 
     def bins(self) -> Sequence[object]:
         """Records of its bins. [bins; check]"""
@@ -290,7 +290,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         """Every copy in the target."""
 
     @abstractmethod
-    def open(self, located: OneLocated, around: HeapContext) -> Heap:
+    def open(self, located: OneLocated, around: HeapContext) -> AllocatorInstance:
         """Open an instance for reading."""
 
     def warm(self) -> None:
@@ -321,23 +321,23 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         """The page `bins` or `tunables`, of what a heap's member of that name gave."""
         return plain_page(answer, {}) if name == "bins" and answer else ["%s has no %s" % (self.name, name)]
 
-    def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
+    def parts_page(self, allocator_id: str, parts: Sequence[AllocatorPart], totals: Mapping[str, Optional[int]]) -> Page:
         """The parts of what one heap holds, where its judge tells them."""
         return plain_parts(allocator_id, parts)
 
-    def judge(self, facts: Sequence[OneFacts], around: Surroundings) -> Sequence[Judged]:
+    def judge(self, facts: Sequence[OneFacts], around: Surroundings) -> Sequence[AllocatorJudgement]:
         """Verdicts on its heaps."""
         from gdbheapx import findings, verdict
 
         verdicts, way = [], self.returning
-        steps = [Step(ask("%s --dry-run" % way.command), "shows what %s would return to the OS" % way.call)] if way is not None else []
+        steps = [StepSentence(hint_command("%s --dry-run" % way.command), "shows what %s would return to the OS" % way.call)] if way is not None else []
         for heap in facts:
             name, used = heap.info.id, sum(row.used_bytes for row in heap.sizes)
             reserved = sum(claim.end - claim.start for claim in heap.claims)
             held = min(reserved, sum(row.held_bytes for row in heap.arenas)) if heap.arenas else reserved
             beyond = around.beyond_bytes if around.is_cut else 0
-            judged = verdict.usual(held, used, around.taken_bytes.get(name), beyond)
+            judged = verdict.usual_verdict(held, used, around.taken_bytes.get(name), beyond)
             has_free = judged.code in (findings.FREED_AND_HELD, findings.PART_HELD)
             shown = [*verdict.what_is_in_use(judged.code), *(steps if has_free else ())]
-            verdicts.append(Judged(name, (name,), held, judged, next_steps=shown))
+            verdicts.append(AllocatorJudgement(name, (name,), held, judged, next_steps=shown))
         return verdicts

@@ -4,9 +4,9 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import findings
 from gdbheapx.inferior.base import HugePages
-from gdbheapx.model import CERTAIN, GUESS, LIKELY, Finding, Step
-from gdbheapx.units import Size, say, share
-from gdbheapx.verdict import HUGE_PAGES_1_0, SMALL_BYTES, Verdict, of_lines
+from gdbheapx.model import CERTAIN, GUESS, LIKELY, Finding, StepSentence
+from gdbheapx.units import SentenceSize, format_share, make_sentence
+from gdbheapx.verdict import HUGE_PAGES_1_0, SMALL_BYTES, HeapVerdict, of_lines
 
 LEAST_BYTES = 16 * SMALL_BYTES
 """Below this nobody would ask."""
@@ -41,7 +41,7 @@ class Returned(NamedTuple):
     """Parts of huge pages among them; None where the kernel does not tell."""
     what: str
     """Such as `retained`."""
-    cure: Optional[Step]
+    cure: Optional[StepSentence]
     """The allocator's own option against it, for the next start; None if it has none here."""
     lazy_bytes: Optional[int] = None
     """What of the resident bytes was given to MADV_FREE; None where that is not known."""
@@ -60,7 +60,7 @@ class Blockless(NamedTuple):
     """Of the whole process."""
     asked: str
     """Who asked for huge pages, where it is the allocator; else empty."""
-    cures: Sequence[Step]
+    cures: Sequence[StepSentence]
     """The allocator's own."""
 
 
@@ -71,23 +71,23 @@ class Judged(NamedTuple):
     cause: str
     """HUGE, LOCKED, LAZY or UNTOLD."""
     sure: str
-    steps: Sequence[Step]
+    steps: Sequence[StepSentence]
     """What keeps it from coming back, the nearest first; nothing gives it back now but the program's own madvise."""
 
 
-def judge(returned: Returned, facts: Optional[HugePages]) -> Optional[Judged]:
+def judge_huge_pages(returned: Returned, facts: Optional[HugePages]) -> Optional[Judged]:
     """The sentence, the cause, and how sure that is; None if it is not worth one."""
     resident = returned.resident_bytes or 0
     if resident < LEAST_BYTES:
         return None
-    cause, sure = _cause(returned, facts)
-    of = "" if returned.address_space_bytes is None else say(" of %s", Size(returned.address_space_bytes))
-    huge = say(", %s of that in huge pages", Size(returned.huge_bytes)) if returned.huge_bytes else ""
+    cause, sure = _explain_cause(returned, facts)
+    of = "" if returned.address_space_bytes is None else make_sentence(" of %s", SentenceSize(returned.address_space_bytes))
+    huge = make_sentence(", %s of that in huge pages", SentenceSize(returned.huge_bytes)) if returned.huge_bytes else ""
     is_set = facts is not None and facts.setting is not None and cause != LAZY
     setting = "; transparent_hugepage/enabled is %s" % facts.setting if is_set and facts is not None else ""
-    evidence = say(_WHAT[cause == LAZY], Size(resident), returned.name, cause)
-    details = say("%s%s %s%s%s", Size(resident), of, returned.what, huge, setting)
-    steps = _cures(returned, facts) if cause == HUGE else []
+    evidence = make_sentence(_WHAT[cause == LAZY], SentenceSize(resident), returned.name, cause)
+    details = make_sentence("%s%s %s%s%s", SentenceSize(resident), of, returned.what, huge, setting)
+    steps = _list_cures(returned, facts) if cause == HUGE else []
     finding = Finding("Kept", evidence, _HINTS.get(cause) or str(steps[0]), findings.GIVEN_BACK_IN_RAM, details, resident)
     return Judged(finding, cause, sure, steps)
 
@@ -105,28 +105,28 @@ def judge_blockless(found: Blockless, facts: Optional[HugePages]) -> Optional[Ju
         return None
     setting = facts.setting if facts is not None else None
     asked = "transparent_hugepage/enabled is always" if setting == "always" else found.asked or "the program asked for them (madvise)"
-    of = "" if rss is None else say(" of %s RSS (%s)", Size(rss), share(huge, rss))
+    of = "" if rss is None else make_sentence(" of %s RSS (%s)", SentenceSize(rss), format_share(huge, rss))
     if found.zero_bytes is None:
-        saved = say("without huge pages not all of that would be in RAM")
+        saved = make_sentence("without huge pages not all of that would be in RAM")
     else:
-        saved = say("at most %s of that, which hold zeros, would not be in RAM without huge pages", Size(found.zero_bytes))
-    evidence = say("%s%s are parts of huge pages where %s has no block", Size(huge), of, found.name)
-    steps = [*found.cures, *_cures(Returned(found.name, None, None, huge, "", None), facts)]
-    finding = Finding("Kept", evidence, str(steps[0]), findings.BLOCKLESS, say("%s; %s", saved, asked), huge)
+        saved = make_sentence("at most %s of that, which hold zeros, would not be in RAM without huge pages", SentenceSize(found.zero_bytes))
+    evidence = make_sentence("%s%s are parts of huge pages where %s has no block", SentenceSize(huge), of, found.name)
+    steps = [*found.cures, *_list_cures(Returned(found.name, None, None, huge, "", None), facts)]
+    finding = Finding("Kept", evidence, str(steps[0]), findings.BLOCKLESS, make_sentence("%s; %s", saved, asked), huge)
     return Judged(finding, HUGE, LIKELY, steps)
 
 
-def verdict(returned: Optional[Judged], resident_bytes: Optional[int], held_bytes: int, otherwise: Verdict) -> Verdict:
+def add_huge_page_verdict(returned: Optional[Judged], resident_bytes: Optional[int], held_bytes: int, otherwise: HeapVerdict) -> HeapVerdict:
     """The allocator's verdict with this in its place: first where it is much of what is held, else behind the first line."""
     if returned is None:
         return otherwise
-    if not decides(resident_bytes, held_bytes):
+    if not decides_verdict(resident_bytes, held_bytes):
         return otherwise._replace(lines=[otherwise.lines[0], returned.finding, *otherwise.lines[1:]])
     judged = of_lines([returned.finding, *otherwise.lines], returned.sure)
     return judged._replace(kind_1_0=HUGE_PAGES_1_0) if returned.cause == HUGE else judged
 
 
-def decides(part_bytes: Optional[int], held_bytes: int) -> bool:
+def decides_verdict(part_bytes: Optional[int], held_bytes: int) -> bool:
     """So much of what is held that it is the verdict; what is not known is not."""
     return SHARE * (part_bytes or 0) >= held_bytes
 
@@ -136,7 +136,7 @@ def may_decide(resident_bytes: Optional[int], address_space_bytes: int, is_core:
     return resident_bytes is None and address_space_bytes > SMALL_BYTES and not is_core
 
 
-def _cause(returned: Returned, facts: Optional[HugePages]) -> Tuple[str, str]:
+def _explain_cause(returned: Returned, facts: Optional[HugePages]) -> Tuple[str, str]:
     resident = returned.resident_bytes or 0
     if 2 * (returned.lazy_bytes or 0) >= resident:
         return LAZY, CERTAIN
@@ -149,21 +149,21 @@ def _cause(returned: Returned, facts: Optional[HugePages]) -> Tuple[str, str]:
     return HUGE, LIKELY
 
 
-def _cures(returned: Returned, facts: Optional[HugePages]) -> List[Step]:
+def _list_cures(returned: Returned, facts: Optional[HugePages]) -> List[StepSentence]:
     cures = [returned.cure] if returned.cure is not None else []
-    cures.append(Step("prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "in the program or its launcher disables huge pages for the process"))
+    cures.append(StepSentence("prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "in the program or its launcher disables huge pages for the process"))
     if facts is not None and facts.setting == "always":
         cures.append(
-            Step(
+            StepSentence(
                 "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
                 "limits huge pages to programs that ask for them, on the whole machine",
             )
         )
     if returned.huge_bytes is None:
-        cures.append(Step("grep AnonHugePages /proc/PID/smaps", "shows whether the mappings have huge pages"))
+        cures.append(StepSentence("grep AnonHugePages /proc/PID/smaps", "shows whether the mappings have huge pages"))
     return cures
 
 
-def against(judged: Verdict, returned: Optional[Judged]) -> Sequence[Step]:
+def huge_page_steps(judged: HeapVerdict, returned: Optional[Judged]) -> Sequence[StepSentence]:
     """Return steps against huge pages where they are the verdict."""
     return returned.steps if returned is not None and judged.code == returned.finding.code else ()

@@ -2,7 +2,7 @@
 
 from typing import Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.columns import add
+from gdbheapx.columns import add_values
 from gdbheapx.kernel.blocks.pins import APART, EDGE, HOLE, RESERVE, ROOM, PinShape
 
 PAGE = "page"
@@ -67,4 +67,4 @@ class Keeping(NamedTuple):
     @property
     def kept_bytes(self) -> Optional[int]:
         """Bytes that stay by the figures of `arenas`; None if unknown for an arena."""
-        return add(arena.kept_bytes for arena in self.arenas) if self.terms else None
+        return add_values(arena.kept_bytes for arena in self.arenas) if self.terms else None

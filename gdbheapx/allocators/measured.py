@@ -188,7 +188,7 @@ def saved_percent(setting: Setting, causes: Collection[str]) -> int:
     return max((one for one in found if one >= LEAST_SHARE), default=0)
 
 
-def helping(causes: Collection[str], among: Collection[Setting]) -> List[Setting]:
+def find_helping_settings(causes: Collection[str], among: Collection[Setting]) -> List[Setting]:
     """Return the settings measured to help against one of these causes, those that saved most first, then those that harm least."""
     weighed = {one: saved_percent(one, causes) for one in among}
     return sorted((one for one in among if weighed[one]), key=lambda one: (-weighed[one], one.harm))

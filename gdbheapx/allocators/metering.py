@@ -64,7 +64,7 @@ class Meter(Protocol):
         """The counters now. `walk_seconds`: so long an estimate may take; 0: none is made, and it is None."""
 
 
-def nothing(figures: Sequence[Figure]) -> Reading:
+def make_empty_reading(figures: Sequence[Figure]) -> Reading:
     """The reading where nothing could be read."""
     return Reading((None,) * len(figures), None, None, None, None)
 

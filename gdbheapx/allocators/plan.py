@@ -7,11 +7,11 @@ from gdbheapx.allocators.records import Answered, HeapContext
 from gdbheapx.allocators.returning import Portion, Predicted, Returns
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, OutOfTime, Refusal
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module, Symbol, Target
 from gdbheapx.inferior.standing import StoppedThread
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import Code, Diagnostic, Report, Severity
+from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
 
 
 class Span(NamedTuple):
@@ -68,7 +68,7 @@ class Change(ABC):
 
     def spans(self) -> List[Span]:
         """The allocator's code, if nothing else is known all of its object; Refusal if it is not known."""
-        return whole(self.target, self.module, self.module.file_name)
+        return whole_code(self.target, self.module, self.module.file_name)
 
     def known(self, spans: Optional[List[Span]], whose: str, hint: Optional[str] = None) -> List[Span]:
         """Return these spans; Refusal if there are none."""
@@ -99,13 +99,13 @@ class Plan(Change):
     """A string for a first call that only reads, so that what the function sets up once is not counted against the second."""
     entries: Sequence[int]
     """Functions whose caller holds none of the allocator's locks when it has just entered them."""
-    damaged = ("the heap", "a call could crash the process", "see " + ask("arenas"))
+    damaged = ("the heap", "a call could crash the process", "see " + hint_command("arenas"))
     """What is damaged where something is; what a call would do then; the next step."""
 
     def __init__(
         self,
         around: HeapContext,
-        anew: Callable[[Report], Returns],
+        anew: Callable[[PartialSink], Returns],
         portion: Portion,
         module: Module,
         name: str,
@@ -116,7 +116,7 @@ class Plan(Change):
         self.target, self.budget, self.anew, self.portion, self.module = around.target, around.budget, anew, portion, module
         function, entry = (find(one) if find is not None else self.target.module_symbol(module, one) for one in (name, "malloc"))
         if function is None:
-            raise Refusal("%s not found in %s" % (name, module.name), "see " + ask("doctor"))
+            raise Refusal("%s not found in %s" % (name, module.name), "see " + hint_command("doctor"))
         self.shown, self.address = "%s()" % function.name, function.address
         self.entries = [entry.address] if entry is not None else []
 
@@ -188,7 +188,7 @@ class Troubles:
         self.found: List[str] = []
         self._natures: List[Severity] = []
 
-    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
+    def report(self, code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:
         """As problems.Report."""
         if code.forbids_calls:
             self.found.append(Diagnostic(code, address, what, hint).line())
@@ -212,6 +212,6 @@ def in_time(budget: Budget) -> None:
         raise OutOfTime("%s before everything was checked: nothing was done" % budget.reason, budget.next_step, code=budget.code)
 
 
-def whole(target: Target, module: Module, what: str) -> List[Span]:
+def whole_code(target: Target, module: Module, what: str) -> List[Span]:
     """Return all code of an object."""
     return [Span(start, end, what) for start, end in target.code_ranges(module)]

@@ -18,17 +18,17 @@ from typing import (
 
 from gdbheapx.allocators import OfAllocator
 from gdbheapx.budget import Budget
-from gdbheapx.columns import Table
+from gdbheapx.columns import ColumnsTable
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import HugePages, Module, Target
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.model import AllocatorInfo, Claim, Finding, HeapSum, HistogramRow, Totals
-from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, Report
-from gdbheapx.verdict import UNBOUNDED, Verdict
+from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, PartialSink
+from gdbheapx.verdict import UNBOUNDED, HeapVerdict
 
-Page = Iterable[Union[str, Table]]
+Page = Iterable[Union[str, ColumnsTable]]
 """What a command shows, from top to bottom: sentences and tables."""
 
 
@@ -97,7 +97,7 @@ class Instances(NamedTuple):
         for unread in self.unread:
             return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
         where = "here" if allocator_id is None else "with the id %s here" % allocator_id
-        return HeapxError("no %s %s" % (name, where), "see " + ask("doctor"), code=NO_ALLOCATOR)
+        return HeapxError("no %s %s" % (name, where), "see " + hint_command("doctor"), code=NO_ALLOCATOR)
 
 
 class HeapContext(NamedTuple):
@@ -106,22 +106,22 @@ class HeapContext(NamedTuple):
     target: Target
     kernel: Kernel
     budget: Budget
-    report: Report
+    report: PartialSink
     ram: Ram
     others: Callable[[], Sequence[Tuple[int, int]]] = tuple
     """Gives the ranges that other allocators hold."""
 
-    def anew(self, report: Report) -> "HeapContext":
+    def anew(self, report: PartialSink) -> "HeapContext":
         """Return a context for a second reading of the same process, independent of the first."""
         return heap_context(self.target, self.kernel, self.budget, report)
 
 
-def heap_context(target: Target, kernel: Kernel, budget: Budget, report: Report) -> HeapContext:
+def heap_context(target: Target, kernel: Kernel, budget: Budget, report: PartialSink) -> HeapContext:
     """For a look of its own."""
     return HeapContext(target, kernel, budget, report, Ram(target, kernel))
 
 
-class Part(NamedTuple):
+class AllocatorPart(NamedTuple):
     """A part of what an allocator holds."""
 
     name: str
@@ -268,7 +268,7 @@ class Surroundings(NamedTuple):
     """Of the whole process; None on a core, and where that is not known."""
 
 
-class Judged(NamedTuple):
+class AllocatorJudgement(NamedTuple):
     """Verdict and findings on one heap, or on several instances of one allocator."""
 
     allocator: str
@@ -276,8 +276,8 @@ class Judged(NamedTuple):
     ids: Sequence[str]
     """Of all copies."""
     held_bytes: int
-    verdict: Verdict
+    verdict: HeapVerdict
     findings: Sequence[Finding] = ()
     next_steps: Sequence[str] = ()
-    parts: Sequence[Part] = ()
+    parts: Sequence[AllocatorPart] = ()
     """What it holds, largest first, where its arenas do not say it."""

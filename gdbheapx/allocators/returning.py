@@ -3,10 +3,10 @@
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Protocol, Sequence, TypeVar
 
 from gdbheapx.allocators.records import Page, Returning
-from gdbheapx.columns import Table
+from gdbheapx.columns import ColumnsTable
 from gdbheapx.errors import UsageError
-from gdbheapx.hints import ask
-from gdbheapx.units import Said, Size, cells
+from gdbheapx.hints import hint_command
+from gdbheapx.units import Sentence, SentenceSize, make_cells
 
 
 class Portion(NamedTuple):
@@ -46,15 +46,15 @@ def kept_keys(when: str, kept: Optional[Mapping[str, Optional[int]]]) -> Dict[st
     return {"%s_%s_%s" % (name.rsplit("_", 1)[0], when, name.rsplit("_", 1)[1]): value for name, value in (kept or {}).items()}
 
 
-def in_ram(resident_bytes: Optional[int], exclusive_bytes: Optional[int], when: str = " now") -> Said:
+def say_resident(resident_bytes: Optional[int], exclusive_bytes: Optional[int], when: str = " now") -> Sentence:
     """Say how much of the bytes that a call would return is resident, and what the machine gets where that is less."""
     if resident_bytes is None:
-        return cells("")
-    text = cells(", %s of it in RAM%s", Size(resident_bytes), when)
+        return make_cells("")
+    text = make_cells(", %s of it in RAM%s", SentenceSize(resident_bytes), when)
     if exclusive_bytes is None or exclusive_bytes >= resident_bytes:
         return text
     more = "%s (the machine gets back %s of that: the rest is shared with forked processes, or is part of a huge page)"
-    return cells(more, text, Size(exclusive_bytes))
+    return make_cells(more, text, SentenceSize(exclusive_bytes))
 
 
 class DryRun(NamedTuple):
@@ -64,7 +64,7 @@ class DryRun(NamedTuple):
     predicted: Predicted
     arenas: Sequence[object]
     """The share of each."""
-    table: Optional[Table]
+    table: Optional[ColumnsTable]
     """The same for people, where there is something to show."""
     is_live: bool
     """A process, no core."""
@@ -72,7 +72,7 @@ class DryRun(NamedTuple):
     """What a real run tells besides."""
     is_refused: bool = False
     """The call would be refused: a note says why."""
-    unreached: Optional[Said] = None
+    unreached: Optional[Sentence] = None
     """What is unused and no call reaches, and why."""
 
     @property
@@ -95,24 +95,24 @@ class DryRun(NamedTuple):
         """Arena by arena, what a call would gain, and what it would not."""
         if self.table is not None:
             yield self.table
-        yield self._gained()
+        yield self._say_gained()
         if self.unreached is not None:
             yield self.unreached
 
-    def _gained(self) -> Said:
+    def _say_gained(self) -> Sentence:
         predicted, what = self.predicted, self.returning.call
         if predicted.resident_bytes == 0 and predicted.bytes:
             gained = "%s would gain nothing: the %s that it would return are not in RAM now; nothing was called"
-            return cells(gained, what, Size(predicted.bytes))
+            return make_cells(gained, what, SentenceSize(predicted.bytes))
         worth = predicted.bytes if predicted.resident_bytes is None else predicted.resident_bytes
         end = "nothing was called"
         if self.is_refused:
-            end = "nothing was called, and `%s` would be refused here" % ask(self.returning.command)
+            end = "nothing was called, and `%s` would be refused here" % hint_command(self.returning.command)
         elif worth != 0:
-            own = ask(self.returning.command)
+            own = hint_command(self.returning.command)
             end = "nothing was called; to do it: %s" % own if self.is_live else "only the live process can return it (%s)" % what
-        more = in_ram(predicted.resident_bytes, predicted.exclusive_bytes)
-        return cells("%s would return %s to the OS%s; %s", what, Size(predicted.bytes), more, end)
+        more = say_resident(predicted.resident_bytes, predicted.exclusive_bytes)
+        return make_cells("%s would return %s to the OS%s; %s", what, SentenceSize(predicted.bytes), more, end)
 
 
 class Returns(Protocol):
@@ -133,7 +133,7 @@ class Returns(Protocol):
 OneThatReturns = TypeVar("OneThatReturns", bound=Returns)
 
 
-def suited(heap: OneThatReturns, portion: Portion) -> OneThatReturns:
+def require_returning(heap: OneThatReturns, portion: Portion) -> OneThatReturns:
     """The heap, which can return this portion; UsageError otherwise."""
     assert heap.returning is not None
     for name, option in OPTIONS.items():

@@ -4,8 +4,8 @@ from typing import Annotated, Callable, Container, Iterable, List, NamedTuple, O
 
 from gdbheapx.columns import IF_ANY, TEXT, Column
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.model import Address
-from gdbheapx.problems import Code, Diagnostic, Report, Severity
+from gdbheapx.model import TargetAddress
+from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
 
 LOCKED = "locked"
 """Evidence: a lock over what is broken is held, so that a thread was changing it."""
@@ -17,10 +17,10 @@ MOST_BROKEN = 1000
 RUN_AGAIN = "a thread was inside the allocator: run it again to see whether it persists"
 
 
-class Suspect(NamedTuple):
+class RuleSuspect(NamedTuple):
     """The block that ends where something is damaged: most likely the program wrote past its end."""
 
-    address: Address
+    address: TargetAddress
     """What malloc returned."""
     size_bytes: int
     """The allocator's own size, with a header if there is one."""
@@ -38,13 +38,13 @@ class BrokenRule(NamedTuple):
     allocator: str
     arena: Annotated[Optional[int], Column("arena", TEXT)]
     """Index; None where it belongs to none."""
-    code: Code
-    address: Annotated[Optional[Address], Column("address", TEXT)]
+    code: ProblemCode
+    address: Annotated[Optional[TargetAddress], Column("address", TEXT)]
     rule: Annotated[str, Column("rule", TEXT)]
     """Short and stable. Finer than the code: one code may have several."""
     abort: Annotated[Optional[str], Column("malloc would abort with", TEXT, goes=2)]
     """What this release of the allocator says when it meets it; None where it does not notice."""
-    suspect: Annotated[Optional[Suspect], Column("suspect", TEXT, goes=1)]
+    suspect: Annotated[Optional[RuleSuspect], Column("suspect", TEXT, goes=1)]
     what: str
     """One sentence."""
     evidence: Annotated[Optional[str], Column("unless", TEXT, shown=IF_ANY, goes=3)] = None
@@ -56,16 +56,16 @@ class BrokenRule(NamedTuple):
         return self.evidence is None
 
 
-def collector(told: List[Diagnostic]) -> Report:
+def make_collector(told: List[Diagnostic]) -> PartialSink:
     """A report that collects."""
 
-    def report(code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
+    def collect_rule(code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:
         told.append(Diagnostic(code, address, what, hint))
 
-    return report
+    return collect_rule
 
 
-def sorted_out(told: Iterable[Diagnostic], known: Container[Code], rest: Report, make: Callable[[Diagnostic], None]) -> None:
+def sorted_out(told: Iterable[Diagnostic], known: Container[ProblemCode], rest: PartialSink, make: Callable[[Diagnostic], None]) -> None:
     """Make broken rules of complaints of damage whose codes are known, and report all others."""
     for diagnostic in told:
         if diagnostic.code.nature == Severity.DAMAGE and diagnostic.code in known:
@@ -74,10 +74,10 @@ def sorted_out(told: Iterable[Diagnostic], known: Container[Code], rest: Report,
             rest(*diagnostic)
 
 
-def call_changing(target: Target, module: Module, changing: Code, report: Report) -> Report:
+def call_changing(target: Target, module: Module, changing: ProblemCode, report: PartialSink) -> PartialSink:
     """Return a report that calls damage a change under way (`changing`) where a thread of a live process was stopped in this object."""
 
-    def told(code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
+    def report_changing(code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:
         from gdbheapx.inferior.standing import find_running_threads  # of cores nobody asks
 
         is_damage = target.kind == "live" and code.nature == Severity.DAMAGE
@@ -86,4 +86,4 @@ def call_changing(target: Target, module: Module, changing: Code, report: Report
         else:
             report(code, address, what, hint)
 
-    return told
+    return report_changing

@@ -61,8 +61,8 @@ class Acted(NamedTuple):
             "returned": self.returned,
             **self.predicted.data,
         }
-        for name, before, after in figures(self.before, self.after):
-            data.update({name + "_before_bytes": before, name + "_after_bytes": after, name + "_diff_bytes": difference(before, after)})
+        for name, before, after in list_measures(self.before, self.after):
+            data.update({name + "_before_bytes": before, name + "_after_bytes": after, name + "_diff_bytes": subtract_measures(before, after)})
         data.pop("swap_diff_bytes")
         data.update(
             elapsed_ms=self.elapsed_ms,
@@ -77,11 +77,11 @@ class Acted(NamedTuple):
         return data
 
 
-def figures(before: Measure, after: Measure) -> Sequence[Any]:
+def list_measures(before: Measure, after: Measure) -> Sequence[Any]:
     """(name, before, after) of each measure."""
     return [(name, getattr(before, name + "_bytes"), getattr(after, name + "_bytes")) for name in ("anonymous", "rss", "swap")]
 
 
-def difference(before: Optional[int], after: Optional[int]) -> Optional[int]:
+def subtract_measures(before: Optional[int], after: Optional[int]) -> Optional[int]:
     """After minus before: memory given back is negative."""
     return None if before is None or after is None else after - before

@@ -4,8 +4,8 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.places import Place
+from gdbheapx.allocators.heap import AllocatorInstance
+from gdbheapx.allocators.places import AllocatorPlace
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.block import describe_signature
 from gdbheapx.analysis.census.find import LabelSet
@@ -14,13 +14,13 @@ from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.analysis.reachability.refs import Holder
 from gdbheapx.arch import Architecture
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import again, ask
+from gdbheapx.hints import hint_again, hint_command
 from gdbheapx.inferior.base import Mapping, Module, Target, Thread
 from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 from gdbheapx.problems import NOT_FOUND, NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
-from gdbheapx.units import Size, say
+from gdbheapx.units import SentenceSize, make_sentence
 
 USED = "used"
 
@@ -130,7 +130,7 @@ def _add_kept(session: Session, blocks: Blocks, status: Optional[str]) -> None:
     """Those in use, which a snapshot has; whose arena and allocator it does not say."""
     told = session.shared(find.TOLD)
     if told is None or status not in (None, USED):
-        hint = "ask the process or its core: %s" % again()
+        hint = "ask the process or its core: %s" % hint_again()
         raise HeapxError("this snapshot has no such blocks", hint, code=NOT_IN_SNAPSHOT)
     count = told.reach.numbers.blocks
     addresses, sizes = told.reach.graph.columns(array("I", range(count)))
@@ -147,8 +147,8 @@ STATIC_BLOCK_BYTES = 4096
 class AddressMapping(NamedTuple):
     """The mapping that holds it."""
 
-    start: Address
-    end: Address
+    start: TargetAddress
+    end: TargetAddress
     permissions: str
     """As in /proc/PID/maps; empty in a snapshot."""
     name: str
@@ -181,7 +181,7 @@ class AddressThread(NamedTuple):
 class UsedBlock(NamedTuple):
     """A block in use, as a snapshot knows it."""
 
-    address: Address
+    address: TargetAddress
     offset: int
     """Of the address that was asked for."""
     usable_bytes: int
@@ -190,8 +190,8 @@ class UsedBlock(NamedTuple):
 class Location(NamedTuple):
     """All that is known of an address."""
 
-    address: Address
-    places: Sequence[Place]
+    address: TargetAddress
+    places: Sequence[AllocatorPlace]
     """In a heap; none where no allocator holds it."""
     mapping: Optional[AddressMapping]
     """None: nothing is mapped there."""
@@ -207,12 +207,12 @@ class Location(NamedTuple):
     """In memory that a runtime cuts up itself, beside the block of an allocator that it may have cut; None where there is none."""
 
 
-def locate_address(target: Target, heaps: Sequence[Heap], address: int) -> Location:
+def locate_in_heaps(target: Target, heaps: Sequence[AllocatorInstance], address: int) -> Location:
     """Asks every heap, and the process."""
     places = [place for place in (heap.block_at(address) for heap in heaps) if place is not None]
     mapping = next((span for span in target.mappings() if span.start <= address < span.end), None)
     return Location(
-        Address(address),
+        TargetAddress(address),
         places,
         _find_mapping(mapping, address) if mapping is not None else None,
         None if places or mapping is None else _find_symbol(target, address),
@@ -230,24 +230,24 @@ def locate_in_snapshot(told: LabelSet, address: int) -> Location:
     place = told.reach.graph.find(address)
     if place is None:
         what = "no block in use has the address 0x%x in this snapshot: without --keep-addresses they move mappings" % address
-        raise HeapxError(what, "use those that `%s` and `%s` show of this file" % (ask("owners"), ask("leaks --list")), code=NOT_FOUND)
+        raise HeapxError(what, "use those that `%s` and `%s` show of this file" % (hint_command("owners"), hint_command("leaks --list")), code=NOT_FOUND)
     node, offset = place
     mapping = told.reach.mapping(node)
     if mapping is not None:
-        where = AddressMapping(Address(mapping.start), Address(mapping.end), "", mapping.use.mapping.name, None)
-        return Location(Address(address), (), where, None, None)
+        where = AddressMapping(TargetAddress(mapping.start), TargetAddress(mapping.end), "", mapping.use.mapping.name, None)
+        return Location(TargetAddress(address), (), where, None, None)
     start, usable = told.reach.graph.blocks([node])[0]
     name = told.names[told.labels[node] - 1] if told.labels[node] else None
-    block = UsedBlock(Address(start), offset, usable)
-    return Location(Address(address), (), None, None, None, None, describe_signature(name) if name is not None else None, block)
+    block = UsedBlock(TargetAddress(start), offset, usable)
+    return Location(TargetAddress(address), (), None, None, None, None, describe_signature(name) if name is not None else None, block)
 
 
 def _find_mapping(mapping: Mapping, address: int) -> AddressMapping:
     letters = ((mapping.readable, "r"), (mapping.writable, "w"), (mapping.executable, "x"))
     permissions = "".join(letter if is_set else "-" for is_set, letter in letters) + ("s" if mapping.shared else "p")
     return AddressMapping(
-        Address(mapping.start),
-        Address(mapping.end),
+        TargetAddress(mapping.start),
+        TargetAddress(mapping.end),
         permissions,
         mapping.name,
         mapping.offset + address - mapping.start if mapping.is_file else None,
@@ -303,7 +303,7 @@ TIMES = 2
 """Who holds so many times more is worth a note."""
 
 
-def find_larger(shown_bytes: int, others: Sequence[Heap]) -> List[Tuple[str, str]]:
+def find_larger(shown_bytes: int, others: Sequence[AllocatorInstance]) -> List[Tuple[str, str]]:
     """(what, hint) for each of the others that holds much more than what is shown, by its own counters."""
     notes: List[Tuple[str, str]] = []
     for heap in others:
@@ -311,6 +311,6 @@ def find_larger(shown_bytes: int, others: Sequence[Heap]) -> List[Tuple[str, str
         if held is not None and held >= TIMES * max(shown_bytes, 1):
             times = " (%d times as much)" % (held // shown_bytes) if shown_bytes else ""
             text = "these figures, %s, belong to the malloc that the program calls; %s in %s holds %s%s"
-            what = say(text, Size(shown_bytes), heap.info.id, heap.info.object, Size(held), times)
+            what = make_sentence(text, SentenceSize(shown_bytes), heap.info.id, heap.info.object, SentenceSize(held), times)
             notes.append((what, "malloc-stats --allocator %s shows it" % heap.info.id))
     return notes

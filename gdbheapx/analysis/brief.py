@@ -3,10 +3,10 @@
 from typing import NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.overview import Overview
-from gdbheapx.analysis.reachability.owners import Suspect
-from gdbheapx.analysis.split import Memory, taken
-from gdbheapx.model import Advice, AllocatorInfo, MemoryPart
-from gdbheapx.verdict import HELD_BY_PROGRAM, Verdict
+from gdbheapx.analysis.reachability.owners import LeakSuspect
+from gdbheapx.analysis.split import SplitMemory, count_taken
+from gdbheapx.model import AllocatorInfo, MemoryPart, StepAdvice
+from gdbheapx.verdict import HELD_BY_PROGRAM, HeapVerdict
 
 MOST_PARTS = 3
 LEAST_PERCENT = 5
@@ -18,21 +18,21 @@ class Brief(NamedTuple):
 
     allocators: Sequence[AllocatorInfo]
     """Those that hold enough of the memory to be spoken of; all of them where none does."""
-    memory: Optional[Memory]
+    memory: Optional[SplitMemory]
     largest: Sequence[MemoryPart]
     """The largest parts of the split."""
-    verdict: Verdict
+    verdict: HeapVerdict
     was_looked: bool
     """All blocks in use were looked at."""
-    suspect: Optional[Suspect]
+    suspect: Optional[LeakSuspect]
     """Who keeps most of them; None also where nobody keeps a fifth."""
-    next: Optional[Advice]
+    next: Optional[StepAdvice]
 
 
-def shorten(overview: Overview) -> Brief:
+def shorten_overview(overview: Overview) -> Brief:
     """Return the head of this overview."""
-    steps = overview.next_steps or [Advice(*step) for step in overview.next]  # an older snapshot has these alone
-    parts = sorted(overview.split or (), key=lambda part: -taken(part))
+    steps = overview.next_steps or [StepAdvice(*step) for step in overview.next]  # an older snapshot has these alone
+    parts = sorted(overview.split or (), key=lambda part: -count_taken(part))
     return Brief(
         allocators=[info for info in overview.allocators if info.id in overview.shown] or overview.allocators,
         memory=overview.memory,

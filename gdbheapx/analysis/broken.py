@@ -3,13 +3,13 @@
 from typing import NamedTuple, Sequence
 
 from gdbheapx import problems
-from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.rules import BrokenRule, Suspect
+from gdbheapx.allocators.heap import AllocatorInstance
+from gdbheapx.allocators.rules import BrokenRule, RuleSuspect
 from gdbheapx.analysis.census import block
 from gdbheapx.analysis.reachability import heap_graph
-from gdbheapx.problems import Note
+from gdbheapx.problems import ProblemSink
 from gdbheapx.session import Session
-from gdbheapx.units import plural
+from gdbheapx.units import count_noun
 
 USED = "used"
 MOST_SUSPECTS = 100
@@ -17,7 +17,7 @@ MOST_SUSPECTS = 100
 RETRY = "run it again; on a core this may be an unfinished change"
 
 
-class Broken(NamedTuple):
+class BrokenReading(NamedTuple):
     """What one look gives."""
 
     rows: Sequence[BrokenRule]
@@ -28,17 +28,17 @@ class Broken(NamedTuple):
         return any(row.is_sure for row in self.rows)
 
 
-def check_heaps(heaps: Sequence[Heap], note: Note) -> Broken:
+def check_heaps(heaps: Sequence[AllocatorInstance], note: ProblemSink) -> BrokenReading:
     """Return the broken rules of all heaps. What an unfinished change may explain makes the answer partial."""
     rows = [rule for heap in heaps for rule in heap.rules()]
     unsure = sum(not row.is_sure for row in rows)
     if unsure:
-        what = "%s in a part of the heap that a thread was changing" % plural(unsure, "broken rule")
+        what = "%s in a part of the heap that a thread was changing" % count_noun(unsure, "broken rule")
         note(problems.CHECK_UNSETTLED, None, what, RETRY)
-    return Broken(rows)
+    return BrokenReading(rows)
 
 
-def with_suspects(session: Session, look: Broken) -> Broken:
+def with_suspects(session: Session, look: BrokenReading) -> BrokenReading:
     """The same with what suspects are and, where it costs little, who holds them."""
     shapes = {heap.info.id: heap.shape for heap in session.heaps.all()}
     suspects = {
@@ -50,12 +50,12 @@ def with_suspects(session: Session, look: Broken) -> Broken:
     if not some:
         return look
     names = block.find_signatures(session, [(address, suspects[address]) for address in some])
-    held = block.find_holders(session, some) if heap_graph.is_small_heap(session) else {}
+    held = block.find_holders_by_address(session, some) if heap_graph.is_small_heap(session) else {}
 
-    def told(suspect: Suspect) -> Suspect:
+    def describe_suspect(suspect: RuleSuspect) -> RuleSuspect:
         name, holder = names.get(suspect.address), held.get(suspect.address)
         # what lies behind the damage was not read: nothing is called leaked for that
         owner = holder.words() if holder is not None and holder.root is not None else None
         return suspect._replace(owner=owner, signature=name.name if name is not None else None)
 
-    return Broken([row._replace(suspect=told(row.suspect)) if row.suspect is not None else row for row in look.rows])
+    return BrokenReading([row._replace(suspect=describe_suspect(row.suspect)) if row.suspect is not None else row for row in look.rows])

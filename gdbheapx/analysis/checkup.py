@@ -15,7 +15,7 @@ from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import AllocatorInfo, Check
 from gdbheapx.problems import PART_MISSING
 from gdbheapx.session import Session
-from gdbheapx.units import plural
+from gdbheapx.units import count_noun
 
 GIVE = "give the file tree of the machine that wrote the core with --sysroot DIR"
 PROGRAM = "pass it with --exe FILE to get its variables, symbol and class names"
@@ -36,69 +36,69 @@ def missing_files(session: Session) -> List[Check]:
     rows: List[Check] = []
     for module in [object_ for object_ in modules if object_.base in homes]:
         if module.base in absent:
-            rows.append(Check("library", False, "%s: no such build here" % _named(module), LIBRARY))
+            rows.append(Check("library", False, "%s: no such build here" % _name_module(module), LIBRARY))
         if not module.has_debug_info and module.base not in lacking:  # of those it is said already
-            rows.append(Check("debug file", None, "%s: none here" % module.file_name, DEBUG % _debug(target, module)))
+            rows.append(Check("debug file", None, "%s: none here" % module.file_name, DEBUG % _describe_debug(target, module)))
     others = [module for module in modules if module.base in absent and module.base not in homes]
     if others:
-        what = "%d of %d other objects were not found here: %s" % (len(others), len(modules) + 1, _list(others))
+        what = "%d of %d other objects were not found here: %s" % (len(others), len(modules) + 1, _list_modules(others))
         rows.append(Check("libraries", None, what, OTHERS))
     return rows
 
 
-def _named(module: Module) -> str:
+def _name_module(module: Module) -> str:
     return "%s (build-id %s)" % (module.name, module.build_id or "not in the core")
 
 
-def _debug(target: Target, module: Module) -> str:
+def _describe_debug(target: Target, module: Module) -> str:
     return target.debug_hint(module).debug_file or "without a build-id nothing tells which"
 
 
-def _list(modules: List[Module]) -> str:
+def _list_modules(modules: List[Module]) -> str:
     names = [module.file_name for module in modules]
     return ", ".join(names[:4]) + (" and others" if len(names) > 4 else "")
 
 
-def checkup(session: Session) -> List[Check]:
+def run_checkup(session: Session) -> List[Check]:
     """Everything, machine first."""
-    rows = _machine(session)
+    rows = _check_machine(session)
     if session.has_target:
-        rows += _target(session.target)
+        rows += _check_target(session.target)
         for row in rows if session.target.kind == "core" and not session.target.problems() else ():
             if row.what == "executable" and row.ok is False:
                 session.problem(PART_MISSING, None, row.found, row.hint)  # a missing part
-        rows += _threads(session)
+        rows += _check_threads(session)
         if kernels.loaded_library() is not None:
-            rows += _allocators(session)
+            rows += _check_allocators(session)
             rows += missing_files(session)
     return rows
 
 
-def _machine(session: Session) -> List[Check]:
+def _check_machine(session: Session) -> List[Check]:
     gdb = session.debugger_version
     rows = [
         Check("gdb", True, gdb, None)
         if gdb
         else Check("gdb", None, "not in use: gdbheapx reads without it, and changes no process", "trim, purge and tickers --cure need gdb"),
         Check("python", None, platform.python_version(), None),
-        _kernel(),
+        _check_native(),
     ]
-    scope = _line("/proc/sys/kernel/yama/ptrace_scope")
+    scope = _read_line("/proc/sys/kernel/yama/ptrace_scope")
     if scope not in (None, "0") and os.geteuid() != 0:
         rows.append(Check("attach", False, "kernel.yama.ptrace_scope is %s" % scope, "run as root, or: sysctl kernel.yama.ptrace_scope=0"))
     return rows
 
 
-def _kernel() -> Check:
+def _check_native() -> Check:
     try:
-        kernels.load()
+        kernels.load_native_library()
     except HeapxError as error:
         return Check("kernel", False, error.message, error.hint)
     return Check("kernel", True, "C", None)
 
 
 @cache
-def _line(path: str) -> Optional[str]:
+def _read_line(path: str) -> Optional[str]:
     try:
         with open(path) as file:
             return file.readline().strip()
@@ -106,7 +106,7 @@ def _line(path: str) -> Optional[str]:
         return None
 
 
-def _target(target: Target) -> List[Check]:
+def _check_target(target: Target) -> List[Check]:
     rows = []
     name = {"core": "core %s" % target.core_path, "live": "process %s" % target.pid, "remote": "remote process %s" % target.pid}[
         target.kind
@@ -118,19 +118,19 @@ def _target(target: Target) -> List[Check]:
         target.page_bytes,
     )
     rows.append(Check("target", True, name, None))
-    rows.append(_executable(target))
+    rows.append(_check_executable(target))
     rows.append(Check("machine", None, geometry, None))
     complaints = target.problems()
     rows += [Check("target", False, complaint.what, complaint.hint) for complaint in complaints]
     if target.kind == "core" and not complaints:
         dumped = sum(mapping.dumped_bytes or 0 for mapping in target.mappings())
-        whole = "complete: %s of memory in %s" % (plural(dumped, "byte"), plural(len(target.mappings()), "mapping"))
+        whole = "complete: %s of memory in %s" % (count_noun(dumped, "byte"), count_noun(len(target.mappings()), "mapping"))
         rows.append(Check("core", True, whole, None))
-    rows.append(_calls(target))
+    rows.append(_check_calls(target))
     return rows
 
 
-def _executable(target: Target) -> Check:
+def _check_executable(target: Target) -> Check:
     """Whether the program's file is here, and is the one that ran."""
     hint = PROGRAM if target.kind == "core" else None
     name = target.executable
@@ -143,7 +143,7 @@ def _executable(target: Target) -> Check:
     return Check("executable", True, name if path.endswith(name) else "%s, read from %s" % (name, path), None)
 
 
-def _calls(target: Target) -> Check:
+def _check_calls(target: Target) -> Check:
     """Whether gdb could call a function in the process (this tool does not): older gdbs break it on CPUs with AMX state."""
     if target.kind == "core":
         return Check("calls", None, "not applicable to a core", None)
@@ -181,7 +181,7 @@ def _cpu_flags() -> Optional[List[str]]:
         return None
 
 
-def _allocators(session: Session) -> List[Check]:
+def _check_allocators(session: Session) -> List[Check]:
     """The heaps that can be read, each with what it says itself; then those that cannot."""
     discovery = session.discovery
     unread, owner = discovery.unread(), discovery.foreign_owner()
@@ -206,7 +206,7 @@ def _allocators(session: Session) -> List[Check]:
             rows.append(Check("", None, "layouts from %s, addresses %s" % (_layouts_from(info), _addresses_from(info)), None))
         if info.id in copies:
             rows += session.heaps.open(copies[info.id]).checks()
-    for allocator in allocators.every():
+    for allocator in allocators.all_allocators():
         for unreadable in discovery.found(allocator).unread:
             owns = "; it owns malloc" if discovery.owner is not None and discovery.owner.module.base == unreadable.module.base else ""
             rows.append(Check(allocator.name, False, unreadable.what + owns, unreadable.hint))
@@ -228,6 +228,6 @@ def _addresses_from(info: AllocatorInfo) -> str:
     return "by structure" if info.address_source == "probe" else "from %s" % info.address_source
 
 
-def _threads(session: Session) -> List[Check]:
+def _check_threads(session: Session) -> List[Check]:
     threads = session.target.threads()
     return [Check("threads", bool(threads), str(len(threads)), None)]

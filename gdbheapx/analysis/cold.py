@@ -63,7 +63,7 @@ class ColdRow(NamedTuple):
     """As in `owners`; None: leaked, or rows by class."""
 
 
-class Part(NamedTuple):
+class ColdPart(NamedTuple):
     """Blocks of one class and one owner: what a snapshot keeps."""
 
     signature: Optional[str]
@@ -98,22 +98,22 @@ class _Addresses(Sequence[int]):
         return self._graph.blocks([number])[0][0]
 
 
-def _both(bits: bytes, more: bytes) -> bytes:
+def _combine_bits(bits: bytes, more: bytes) -> bytes:
     return (int.from_bytes(bits, "little") | int.from_bytes(more, "little")).to_bytes(len(bits), "little")
 
 
-def aged(start: int, end: int, bits: bytes, ages: Ages) -> bytes:
+def apply_ages(start: int, end: int, bits: bytes, ages: Ages) -> bytes:
     """The bits of a mapping's pages, with what was watched of them."""
     made, page = bytearray(bits), ages.page_bytes
     for first, behind, kinds in ages.ranges:
         low, high = max(start, first), min(end, behind)
         if low < high:
             place = slice((low - start) // page, (high - start) // page)
-            made[place] = _both(bytes(made[place]), kinds[(low - first) // page : (high - first) // page])
+            made[place] = _combine_bits(bytes(made[place]), kinds[(low - first) // page : (high - first) // page])
     return bytes(made)
 
 
-def spans(session: Session, ages: Optional[Ages], is_asked: Callable[[int, int], bool]) -> List[kernel.Span]:
+def find_aged_spans(session: Session, ages: Optional[Ages], is_asked: Callable[[int, int], bool]) -> List[kernel.Span]:
     """Of the mappings that are asked for, as they are now."""
     pages, use, page = owned.read_page_states(session), session.target.memory_use(), session.target.page_bytes
     made = []
@@ -124,8 +124,8 @@ def spans(session: Session, ages: Optional[Ages], is_asked: Callable[[int, int],
         told = pages.told(start, end) if pages is not None else None
         bits = bytes((end - start) // page) if told is None else told.translate(BITS)
         if LOCKED in (one.flags or ()):
-            bits = _both(bits, bytes([COLD_LOCKED]) * len(bits))
-        made.append((start, end, bits if ages is None else aged(start, end, bits, ages)))
+            bits = _combine_bits(bits, bytes([COLD_LOCKED]) * len(bits))
+        made.append((start, end, bits if ages is None else apply_ages(start, end, bits, ages)))
     return made
 
 
@@ -138,20 +138,20 @@ def of_blocks(session: Session, ages: Optional[Ages], graph: Graph) -> List[kern
         reaches = at and sum(graph.blocks([at - 1])[0]) > start
         return bool(reaches) or (at < len(addresses) and addresses[at] < end)
 
-    return spans(session, ages, has_blocks)
+    return find_aged_spans(session, ages, has_blocks)
 
 
-def standing(session: Session) -> Optional[List[kernel.Span]]:
+def find_stopped_spans(session: Session) -> Optional[List[kernel.Span]]:
     """Of all mappings of which something is in RAM or in swap, before a snapshot's look lets the process go. None: nothing is in swap, and
     then pages without a watch have no age."""
     use = session.target.memory_use()
     if use is None or not any(one.swapped_bytes for one in use.mappings):
         return None
     there = {one.mapping.start for one in use.mappings if one.resident_bytes or one.swapped_bytes}
-    return spans(session, None, lambda start, end: start in there)
+    return find_aged_spans(session, None, lambda start, end: start in there)
 
 
-def row(found: ColdSum, signature: Optional[str], owner: Optional[str]) -> ColdRow:
+def make_cold_row(found: ColdSum, signature: Optional[str], owner: Optional[str]) -> ColdRow:
     """As it is shown; what could not be known is None."""
     is_seen, has_ages = not found.unseen_bytes, bool(found.known_bytes)
     return ColdRow(
@@ -169,36 +169,36 @@ def row(found: ColdSum, signature: Optional[str], owner: Optional[str]) -> ColdR
     )
 
 
-def summed(some: Sequence[ColdSum]) -> ColdSum:
+def sum_cold_bytes(some: Sequence[ColdSum]) -> ColdSum:
     """Of all of them."""
     return ColdSum(*map(sum, zip(*some))) if some else ColdSum(*[0] * len(ColdSum._fields))
 
 
-def _parts(session: Session, ages: Optional[Ages]) -> List[Part]:
+def _find_parts(session: Session, ages: Optional[Ages]) -> List[ColdPart]:
     """Of one look. HeapxError where there is no room for the graph."""
     seen: List[List[kernel.Span]] = [session.shared(PAGES)] if session.shared(PAGES) is not None else []
     found = by_owner.find_owned_blocks(session, True, lambda graph: None if seen else seen.append(of_blocks(session, ages, graph)))
     told, names = found.told, found.told.names
     spans_, page = seen[-1] if seen else (), session.target.page_bytes
     session.budget.progress.stage = "adding up the blocks of each page"
-    sums = kernel.sums(session.kernel.library, told.reach.graph, found.owners, told.labels, spans_, page)
+    sums = kernel.sum_cold(session.kernel.library, told.reach.graph, found.owners, told.labels, spans_, page)
     heap_graph.check_time(session)
     alike: Dict[Tuple[Optional[str], Optional[str]], List[ColdSum]] = {}
     for one in sums:
         signature = names[one.label - 1] if one.label else None
         alike.setdefault((None if signature is None else signature.name, found.names[one.owner]), []).append(one)
-    return [Part(*called, summed(some)) for called, some in alike.items()]
+    return [ColdPart(*called, sum_cold_bytes(some)) for called, some in alike.items()]
 
 
-def find(session: Session, by: str) -> Cold:
+def find_cold(session: Session, by: str) -> Cold:
     """Of one look, with the ages that were found before it. HeapxError where there is no room for the graph."""
     ages: Optional[Ages] = session.constants.get(AGES)
-    parts: Sequence[Part] = session.kept("cold", List[Part], lambda: _parts(session, ages))
+    parts: Sequence[ColdPart] = session.kept("cold", List[ColdPart], lambda: _find_parts(session, ages))
     alike: Dict[Tuple[Optional[str], Optional[str]], List[ColdSum]] = {}
     for part in parts:
         called = None if by == OWNER else part.signature, None if by == CLASS else part.owner
         alike.setdefault(called, []).append(part.sums)
-    rows = [row(summed(some), *called) for called, some in alike.items()]
+    rows = [make_cold_row(sum_cold_bytes(some), *called) for called, some in alike.items()]
     rows.sort(key=lambda one: (-(one.cold_bytes or 0), -(one.partly_cold_bytes or 0), -one.bytes))
     watched = (None, None, None) if ages is None else (ages.means, ages.watched_s, ages.read_bytes)
-    return Cold(rows, row(summed([part.sums for part in parts]), None, None), by, *watched)
+    return Cold(rows, make_cold_row(sum_cold_bytes([part.sums for part in parts]), None, None), by, *watched)

@@ -9,7 +9,7 @@ from gdbheapx.analysis.split import Split
 from gdbheapx.inferior.base import ParentPages
 from gdbheapx.model import Finding
 from gdbheapx.session import Session
-from gdbheapx.units import Size, say
+from gdbheapx.units import SentenceSize, make_sentence
 
 LEAST_BYTES, LEAST_SHARE = 16 << 20, 0.1
 """Fewer copies are not spoken of, nor a smaller share of RSS."""
@@ -30,30 +30,30 @@ _HINTS = {
 """Measured: docs/reference/advice.md."""
 
 
-def findings(session: Session, split: Optional[Split]) -> List[Finding]:
+def find_copied_pages(session: Session, split: Optional[Split]) -> List[Finding]:
     """Where a tenth of RSS or more is such copies."""
     pages = split.memory.parent_pages if split is not None else None
     if split is None or pages is None or pages.copied_bytes < max(LEAST_BYTES, LEAST_SHARE * split.memory.total_bytes):
         return []
-    cause = _cause(session, pages) if PYTHON in split.runtimes() else OTHER
-    figures = Size(pages.copied_bytes), Size(pages.private_bytes), pages.same_pages, pages.compared_pages, pages.near_pages
+    cause = _describe_cause(session, pages) if PYTHON in split.runtimes() else OTHER
+    figures = SentenceSize(pages.copied_bytes), SentenceSize(pages.private_bytes), pages.same_pages, pages.compared_pages, pages.near_pages
     text = "about %s of %s that no other process maps: %d of %d compared pages equal the parent's, %d differ in few words"
     what = "copy-on-write was broken: pages of the parent, process %d, were copied" % pages.parent
-    return [Finding(what, say(text, *figures), _HINTS[cause], codes.COPIED_ON_WRITE)]
+    return [Finding(what, make_sentence(text, *figures), _HINTS[cause], codes.COPIED_ON_WRITE)]
 
 
-def _cause(session: Session, pages: ParentPages) -> str:
+def _describe_cause(session: Session, pages: ParentPages) -> str:
     """What has written to pages of CPython's objects. A count that is up again is as it was, and so is what the collector writes: only the
     collector's own numbers tell the two apart."""
     if 2 * pages.counting_pages > pages.same_pages + pages.near_pages:
         return COUNTS
-    visited = _visited(session)
+    visited = _count_visited(session)
     if visited is None:
         return PYTHON
     return COLLECTOR if 2 * visited * session.target.page_bytes >= pages.copied_bytes else COUNTS
 
 
-def _visited(session: Session) -> Optional[int]:
+def _count_visited(session: Session) -> Optional[int]:
     """Objects that the collector has written to since the fork, which is at most as many pages; None where it is unknown, for the parent
     collects, too."""
     target, read_collector = session.target, addon_loader.load_collector_reader()

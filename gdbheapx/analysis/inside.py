@@ -12,15 +12,15 @@ from gdbheapx.analysis.reachability import dominance, heap_graph, leaks, owners
 from gdbheapx.analysis.reachability.garbage import Garbage
 from gdbheapx.analysis.reachability.heap_graph import is_leak_unknown, lacks_holders
 from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
-from gdbheapx.analysis.split import Split, taken
+from gdbheapx.analysis.split import Split, count_taken
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import ask
-from gdbheapx.kernel.blocks.graph import Sum
-from gdbheapx.model import Finding, Step
+from gdbheapx.hints import hint_command
+from gdbheapx.kernel.blocks.graph import NativeSum
+from gdbheapx.model import Finding, StepSentence
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
-from gdbheapx.units import Size, join_sentences, plural, say, share
-from gdbheapx.verdict import HELD_BY_PROGRAM, SMALL_BYTES, Verdict
+from gdbheapx.units import SentenceSize, count_noun, format_share, join_sentences, make_sentence
+from gdbheapx.verdict import HELD_BY_PROGRAM, SMALL_BYTES, HeapVerdict
 
 MOST_ROWS = 5
 LOST_PERCENT = 5
@@ -33,13 +33,13 @@ PINNED = (findings.FREE_BETWEEN, findings.FREE_REGIONS, findings.PART_HELD)
 """Codes of verdicts by which much free memory is not returned for the blocks beside it."""
 
 
-class Inside(NamedTuple):
+class InsideAnswer(NamedTuple):
     """The part in use."""
 
-    used: Sum
-    leaked: Optional[Sum]
+    used: NativeSum
+    leaked: Optional[NativeSum]
     """Nothing leads there; None where there was no room to find out, or it is unknown (see Leaks). `leaks` looks closer."""
-    suspect: Optional[owners.Suspect]
+    suspect: Optional[owners.LeakSuspect]
     """Who keeps most of it; None where nobody keeps a fifth."""
     classes: Sequence[find.CensusRow]
     """What most of it is, the largest first."""
@@ -57,7 +57,7 @@ class Inside(NamedTuple):
     """Objects in cycles that wait for a collector, by a runtime that counts references; None: none, or it was not looked for."""
 
 
-def is_much_leaked(inside: Optional[Inside], whole_bytes: int = 0) -> bool:
+def is_much_leaked(inside: Optional[InsideAnswer], whole_bytes: int = 0) -> bool:
     """True if the look at all blocks proves that nothing points to much of the memory in use. `whole_bytes`: of the process, where most of
     it is not malloc's."""
     if inside is None or inside.leaked_is_upper_bound or inside.may_be_garbage:
@@ -65,20 +65,20 @@ def is_much_leaked(inside: Optional[Inside], whole_bytes: int = 0) -> bool:
     return _is_much(inside.leaked, max(inside.used.bytes, whole_bytes))
 
 
-def _is_much(part: Union[Sum, Garbage, None], used_bytes: int) -> bool:
+def _is_much(part: Union[NativeSum, Garbage, None], used_bytes: int) -> bool:
     if part is None or part.bytes < SMALL_BYTES:
         return False
     return part.bytes >= LEAKED_BYTES or 100 * part.bytes >= LEAKED_PERCENT * used_bytes
 
 
-def find_much_garbage(code: Optional[str], inside: Optional[Inside]) -> Optional[Garbage]:
+def find_much_garbage(code: Optional[str], inside: Optional[InsideAnswer]) -> Optional[Garbage]:
     """What waits for a collector, if it is much of what such a verdict calls in use."""
     if inside is None or code not in (*HELD_BY_PROGRAM, findings.MOSTLY_RUNTIME) or not _is_much(inside.garbage, inside.used.bytes):
         return None
     return inside.garbage
 
 
-def is_open(code: Optional[str], inside: Optional[Inside]) -> bool:
+def is_leak_undecided(code: Optional[str], inside: Optional[InsideAnswer]) -> bool:
     """True if a verdict with that code would be `leaked` by what was not looked at, or could not be read."""
     if code not in HELD_BY_PROGRAM:
         return False
@@ -87,54 +87,54 @@ def is_open(code: Optional[str], inside: Optional[Inside]) -> bool:
     return inside.leaked_is_upper_bound and _is_much(inside.leaked, inside.used.bytes)
 
 
-def with_open(judged: Verdict, inside: Optional[Inside]) -> Verdict:
+def with_open(judged: HeapVerdict, inside: Optional[InsideAnswer]) -> HeapVerdict:
     """The same; where it may be `leaked`, with what is lacking for that and the command that decides, and no word that it is no leak; nor
     where much is garbage."""
     garbage = find_much_garbage(judged.code, inside)
-    if garbage is None and not is_open(judged.code, inside):
+    if garbage is None and not is_leak_undecided(judged.code, inside):
         return judged
     if inside is not None and garbage is not None:
-        of_used = Size(garbage.bytes), Size(inside.used.bytes), share(garbage.bytes, inside.used.bytes), garbage.runtime
-        evidence = say("%s of %s in use (%s) are %s objects in cycles that wait for its collector", *of_used)
-        hint = "%s shows what frees them" % ask("leaks")
+        of_used = SentenceSize(garbage.bytes), SentenceSize(inside.used.bytes), format_share(garbage.bytes, inside.used.bytes), garbage.runtime
+        evidence = make_sentence("%s of %s in use (%s) are %s objects in cycles that wait for its collector", *of_used)
+        hint = "%s shows what frees them" % hint_command("leaks")
         line = Finding("Garbage", evidence, hint, findings.COLLECTOR_CYCLES, size_bytes=garbage.bytes)
         return judged._replace(lines=[judged.lines[0], line, *judged.lines[1:]])
     if inside is None:
-        lacking = say("its blocks were not read: %s shows whether some are leaked", ask("leaks"))
+        lacking = make_sentence("its blocks were not read: %s shows whether some are leaked", hint_command("leaks"))
     elif inside.leaked is None:
-        lacking = say("it is unknown whether some are leaked: memory that may reference its blocks was not read (see the notes)")
+        lacking = make_sentence("it is unknown whether some are leaked: memory that may reference its blocks was not read (see the notes)")
     elif not _is_much(inside.leaked, inside.used.bytes):
-        lacking = say("%s shows whether some of it is garbage that is not collected yet", ask("leaks"))
+        lacking = make_sentence("%s shows whether some of it is garbage that is not collected yet", hint_command("leaks"))
     else:
         leaked, used = inside.leaked.bytes, inside.used.bytes
-        figures = say("at most %s of %s in use (%s)", Size(leaked), Size(used), share(leaked, used))
+        figures = make_sentence("at most %s of %s in use (%s)", SentenceSize(leaked), SentenceSize(used), format_share(leaked, used))
         why = "memory that may reference these blocks was not read (see the notes)"
-        lacking = say(
-            "%s are leaked: %s", figures, "part of that may be garbage, which %s shows" % ask("leaks") if inside.may_be_garbage else why
+        lacking = make_sentence(
+            "%s are leaked: %s", figures, "part of that may be garbage, which %s shows" % hint_command("leaks") if inside.may_be_garbage else why
         )
     first = judged.lines[0]
     hint = join_sentences("; ", [*([first.hint] if first.hint else []), lacking])
     return judged._replace(lines=[first._replace(hint=hint), *judged.lines[1:]])
 
 
-def leaks_steps(session: Session, judged: Verdict, inside: Optional[Inside]) -> List[Step]:
+def leaks_steps(session: Session, judged: HeapVerdict, inside: Optional[InsideAnswer]) -> List[StepSentence]:
     """What comes first where much is leaked, or may be; none else."""
     if judged.kind == verdict.LEAKED or is_much_leaked(inside):
-        return [Step(ask("leaks"), "lists the memory that nothing references any more" + session.stands_still(Reads.GRAPH))]
+        return [StepSentence(hint_command("leaks"), "lists the memory that nothing references any more" + session.stands_still(Reads.GRAPH))]
     if find_much_garbage(judged.code, inside) is not None:
-        return [Step(ask("leaks"), "lists the garbage by class, and how to free it" + session.stands_still(Reads.GRAPH))]
-    if not is_open(judged.code, inside):
+        return [StepSentence(hint_command("leaks"), "lists the garbage by class, and how to free it" + session.stands_still(Reads.GRAPH))]
+    if not is_leak_undecided(judged.code, inside):
         return []
     if inside is None or inside.may_be_garbage:
         why = "shows whether part of it is leaked (nothing references it any more)"
-        return [Step(ask("leaks"), why + session.stands_still(Reads.GRAPH))]
+        return [StepSentence(hint_command("leaks"), why + session.stands_still(Reads.GRAPH))]
     codes = {problem.code for problem in session.problems}
     why = "before the next core includes mapped files, which this core lacks and which may reference these blocks"
-    step = Step("echo 0x3f > /proc/PID/coredump_filter", why)
-    return [Step(ask("leaks"), "lists unreferenced blocks of the memory read"), *([step] if problems.FILES_NOT_DUMPED in codes else [])]
+    step = StepSentence("echo 0x3f > /proc/PID/coredump_filter", why)
+    return [StepSentence(hint_command("leaks"), "lists unreferenced blocks of the memory read"), *([step] if problems.FILES_NOT_DUMPED in codes else [])]
 
 
-def with_leaked(judged: Verdict, inside: Optional[Inside], whole_bytes: int = 0) -> Verdict:
+def with_leaked(judged: HeapVerdict, inside: Optional[InsideAnswer], whole_bytes: int = 0) -> HeapVerdict:
     """The same; where the look at all blocks proves that much of the memory in use is leaked, that first. `whole_bytes` as of
     is_much_leaked()."""
     is_judged = judged.kind not in (verdict.SMALL, verdict.INCONCLUSIVE)
@@ -142,23 +142,23 @@ def with_leaked(judged: Verdict, inside: Optional[Inside], whole_bytes: int = 0)
     if inside is None or inside.leaked is None or not is_judged or not is_much_leaked(inside, whole):
         return with_open(judged, inside)
     used, leaked = inside.used.bytes, inside.leaked
-    evidence = say("%s of %s in use (%s) that nothing points to", Size(leaked.bytes), Size(used), share(leaked.bytes, used))
-    hint = "%s groups them by size and content, with the blocks behind them" % ask("leaks")
-    first = Finding("Leaked", evidence, hint, findings.LEAKED, plural(leaked.blocks, "block"), leaked.bytes)
+    evidence = make_sentence("%s of %s in use (%s) that nothing points to", SentenceSize(leaked.bytes), SentenceSize(used), format_share(leaked.bytes, used))
+    hint = "%s groups them by size and content, with the blocks behind them" % hint_command("leaks")
+    first = Finding("Leaked", evidence, hint, findings.LEAKED, count_noun(leaked.blocks, "block"), leaked.bytes)
     held = judged.lines[0]._replace(hint=None) if judged.code == findings.IN_USE else judged.lines[0]
     made = verdict.of_lines([first, held, *judged.lines[1:]], verdict.less_sure(["hidden pointers"], judged.sure))
     was_said = judged.code in HELD_BY_PROGRAM and 100 * leaked.bytes >= LEAKED_PERCENT_1_0 * used
     return made if was_said else made._replace(kind_1_0=judged.kind_1_0, code_1_0=judged.code_1_0)
 
 
-def with_objects(judged: Verdict, program: Optional[str], tables: Optional[Sequence[RuntimeTable]]) -> Verdict:
+def with_objects(judged: HeapVerdict, program: Optional[str], tables: Optional[Sequence[RuntimeTable]]) -> HeapVerdict:
     """The same; where most of the memory is a runtime's whose pools were read, with what of them is in use by objects and what is free."""
     rows = [row for table in tables or () if table.name == program for row in table.rows]
     used, free = (next((row.bytes for row in rows if row.kind == kind), None) for kind in (runtime_tables.USED, runtime_tables.FREE))
     if judged.code != findings.MOSTLY_RUNTIME or used is None or free is None:
         return judged
     first = judged.lines[0]
-    details = say("its objects use %s, %s are free; %s", Size(used), Size(free), first.details)
+    details = make_sentence("its objects use %s, %s are free; %s", SentenceSize(used), SentenceSize(free), first.details)
     return judged._replace(lines=[first._replace(details=details), *judged.lines[1:]])
 
 
@@ -166,7 +166,7 @@ def is_mostly_seen(split: Optional[Split]) -> bool:
     """Return True if a third of what the kernel cannot take back lies in blocks that are read: their owners explain the memory."""
     if split is None:
         return True
-    blocks = sum(taken(part) for part in split.parts if part.allocator is not None or next_steps.is_seen(part.program))
+    blocks = sum(count_taken(part) for part in split.parts if part.allocator is not None or next_steps.is_seen(part.program))
     return 3 * blocks >= split.memory.total_bytes - sum(part.droppable_bytes or 0 for part in split.parts)
 
 
@@ -188,7 +188,7 @@ class Runtimes:
         else:  # by names of files: a process that stands still is not searched for a hint
             self._names = [name for name in split.runtimes() if name in registry.names_with_tables()]
 
-    def steps(self, code: Optional[str]) -> List[Step]:
+    def steps(self, code: Optional[str]) -> List[StepSentence]:
         """What to type where they, or the blocks that such a verdict speaks of, were not looked at."""
         what = []
         if (
@@ -200,13 +200,13 @@ class Runtimes:
             what.append("shows how much of it is leaked, and the owners and types of the rest")
         if self._names:
             what.append("adds a table of all memory by use: %s, malloc and other mappings" % " and ".join(self._names))
-        return [Step(ask("report --deep"), "; ".join(what) + self._session.stands_still(Reads.CENSUS))] if what else []
+        return [StepSentence(hint_command("report --deep"), "; ".join(what) + self._session.stands_still(Reads.CENSUS))] if what else []
 
 
-class Looked(NamedTuple):
+class InsideReading(NamedTuple):
     """What was seen of all blocks."""
 
-    inside: Optional[Inside]
+    inside: Optional[InsideAnswer]
     tables: Optional[Sequence[RuntimeTable]]
     pinned: Optional[Finding]
     """Which blocks keep most of the free memory from being returned."""
@@ -214,17 +214,17 @@ class Looked(NamedTuple):
     """Those that were given, with what was seen."""
 
 
-NOTHING = Looked(None, None, None)
+NOTHING = InsideReading(None, None, None)
 
 
-def find_inside(session: Session, judged: Verdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None) -> Looked:
+def find_inside(session: Session, judged: HeapVerdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None) -> InsideReading:
     """What is in use, where the verdict, a runtime, a page or the user asks for it; None where it was not looked for, or not found: the
     problems say why."""
-    looked = _find(session, judged, deep, runtimes, page)
+    looked = _look_inside(session, judged, deep, runtimes, page)
     return looked if looked.page is not None else looked._replace(page=page)
 
 
-def _find(session: Session, judged: Verdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
+def _look_inside(session: Session, judged: HeapVerdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]) -> InsideReading:
     is_deep, looked = deep or (deep is None and heap_graph.is_small_heap(session)), NOTHING
     if not session.heaps.all():
         return looked
@@ -239,19 +239,19 @@ def _find(session: Session, judged: Verdict, deep: Optional[bool], runtimes: Run
             looked = _of_blocks(session, runtimes, page)
         told = "the blocks that keep free memory from being returned"
         if is_deep and judged.code in PINNED and (is_core or looked is NOTHING):  # a process runs on after one look
-            looked = looked._replace(pinned=pins.pins_finding(session.kept("pins", pins.Kept, lambda: pins.find(session))))
+            looked = looked._replace(pinned=pins.pins_finding(session.kept("pins", pins.PinsAnswer, lambda: pins.find_pins(session))))
     except HeapxError as error:
         session.problem(problems.NO_ANSWER, None, "%s was left out: %s" % (told, error), error.hint, partial=session.budget.expired())
     return looked
 
 
-def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> Looked:
+def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> InsideReading:
     heap_graph.check_owners_fit(session)
     split = runtimes.split
     memory_verdict.note_coverage(session, memory_verdict.measure_split_coverage(session, split))
     watch = Watch(split, session.target.page_bytes) if split is not None else None
     looked = find.take_census(session, runtimes.world, watch)
-    made = runtime_tables.tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
+    made = runtime_tables.make_runtime_tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
     suspect, leaked, garbage = None, None, None
     lost: Sequence[leaks.LostByName] = ()
     together: Sequence[owners.OwnedMemory] = ()
@@ -273,8 +273,8 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         more = max(0, len(census.rows) - page_parts.MOST_ROWS)
         largest = census.rows[: page_parts.MOST_ROWS]
         page = page._replace(census=page_parts.PageCensus(census.blocks, census.bytes, census.named_bytes, largest, more))
-    inside = Inside(
-        used=Sum(census.blocks, census.bytes),
+    inside = InsideAnswer(
+        used=NativeSum(census.blocks, census.bytes),
         leaked=leaked,
         suspect=suspect,
         classes=census.rows[:MOST_ROWS],
@@ -285,24 +285,24 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         may_be_garbage=looked.paths is not None and looked.paths.has_garbage,
         garbage=garbage,
     )
-    return Looked(inside, made, None, page)
+    return InsideReading(inside, made, None, page)
 
 
-def steps_to_suspect(found: Optional[Inside]) -> List[Step]:
+def steps_to_suspect(found: Optional[InsideAnswer]) -> List[StepSentence]:
     """What to type where several hold a suspect: no row of an owner leads there."""
     suspect = found.suspect if found is not None else None
     if suspect is None or suspect.kind != owners.SHARED or suspect.accumulation.address is None:
         return []
-    return [Step(ask("refs %s", suspect.accumulation.address), "shows what points to the suspect's memory")]
+    return [StepSentence(hint_command("refs %s", suspect.accumulation.address), "shows what points to the suspect's memory")]
 
 
-def steps(code: Optional[str], session: Session) -> List[Step]:
+def make_inside_steps(code: Optional[str], session: Session) -> List[StepSentence]:
     """Commands that go on from such a verdict; the first says for how long a process stands still for them."""
     stop = session.stands_still(Reads.CENSUS if code in HELD_BY_PROGRAM else Reads.PINS)
     held = [
-        Step(ask("owners"), "shows which variables and threads keep memory alive" + stop),
-        Step(ask("census"), "shows memory in use by class, type and content"),
-        Step(ask("leaks"), "lists the memory that nothing references any more"),
+        StepSentence(hint_command("owners"), "shows which variables and threads keep memory alive" + stop),
+        StepSentence(hint_command("census"), "shows memory in use by class, type and content"),
+        StepSentence(hint_command("leaks"), "lists the memory that nothing references any more"),
     ]
-    kept = [Step(ask("pins"), "shows which blocks in use keep free memory from being returned" + ("" if code in HELD_BY_PROGRAM else stop))]
+    kept = [StepSentence(hint_command("pins"), "shows which blocks in use keep free memory from being returned" + ("" if code in HELD_BY_PROGRAM else stop))]
     return [*(held if code in HELD_BY_PROGRAM else []), *(kept if code in PINNED else [])]

@@ -8,15 +8,15 @@ from gdbheapx import problems
 from gdbheapx.analysis import next_steps
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import Attribution, MappingPiece, drop_untouched
-from gdbheapx.analysis.split import Memory, Split
+from gdbheapx.analysis.split import Split, SplitMemory
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import MappingUse, Target
-from gdbheapx.kernel.blocks.graph import Sum
-from gdbheapx.model import GUESS, SURENESS, Address, Finding, MemoryPart
+from gdbheapx.kernel.blocks.graph import NativeSum
+from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart, TargetAddress
 from gdbheapx.session import Session
-from gdbheapx.units import Said, Size, join_sentences, number, plural, say, share
-from gdbheapx.verdict import SMALL_BYTES, UNBOUNDED, Verdict, inconclusive, of_lines
+from gdbheapx.units import Sentence, SentenceSize, count_noun, format_number, format_share, join_sentences, make_sentence
+from gdbheapx.verdict import SMALL_BYTES, UNBOUNDED, HeapVerdict, inconclusive_finding, of_lines
 
 MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
 """An allocator with a smaller share of the memory gets no verdict of its own, nor one with fewer bytes that are not half of it."""
@@ -60,7 +60,7 @@ _HINTS = {
     kinds.STACK: "to reduce it, use fewer threads or smaller stacks",
     kinds.BSS: "the program's own variables: run `nm --size-sort` on its file to find the largest",
 }
-_OBJECTS_HINT = "that is normal unless they keep growing: %s shows what keeps them, %s what grew" % (ask("owners"), ask("diff OLD"))
+_OBJECTS_HINT = "that is normal unless they keep growing: %s shows what keeps them, %s what grew" % (hint_command("owners"), hint_command("diff OLD"))
 _HUGE_STACKS_HINT = (
     "prctl(PR_SET_THP_DISABLE) before the program runs, madvise(MADV_NOHUGEPAGE) on each stack, or stacks without a whole aligned huge page"
 )
@@ -155,7 +155,7 @@ def _may_be_mallocs(part: MemoryPart) -> bool:
 class LargestMemory(NamedTuple):
     """Something that is larger than all allocators together."""
 
-    verdict: Verdict
+    verdict: HeapVerdict
     kind: str
     program: Optional[str]
 
@@ -214,14 +214,14 @@ def _is_stable(split: Split, by_size: Sequence[PartGroup], lost: int, is_open: b
 def _make_lacking(split: Split, by_size: Sequence[PartGroup], lost_bytes: Optional[int]) -> Finding:
     """Why there is no verdict on the memory as a whole."""
     total = sum(group.bytes for group in by_size)
-    read = say("%s were read", Size(total))
+    read = make_sentence("%s were read", SentenceSize(total))
     if lost_bytes is not None and _is_stable(split, by_size, lost_bytes, False):
         what = "malloc's state is incomplete, and memory of unknown owner may belong to it"
     elif lost_bytes is None:
         what = "the core is truncated, and it is unknown how much is missing"
     else:
-        what = say("the core is truncated; %s (%s) are missing", Size(lost_bytes), share(lost_bytes, total + lost_bytes))
-    return inconclusive(what, read, "take a whole core: check disk space and ulimit -c")
+        what = make_sentence("the core is truncated; %s (%s) are missing", SentenceSize(lost_bytes), format_share(lost_bytes, total + lost_bytes))
+    return inconclusive_finding(what, read, "take a whole core: check disk space and ulimit -c")
 
 
 def _main_line(largest: PartGroup, total: int, held: int, split: Split) -> Finding:
@@ -235,9 +235,9 @@ def _main_line(largest: PartGroup, total: int, held: int, split: Split) -> Findi
     if is_runtime and next_steps.has_objects(largest.program):
         owner = _OBJECTS.get(largest.program or "", "objects of %s" % largest.program)
     lazy = sum(map(lazily_free_bytes, largest.parts))
-    freed = say("%s of it freed with MADV_FREE; ", Size(lazy)) if lazy >= max(SMALL_BYTES, MATTERS * largest.bytes) else ""
-    evidence = say("%s of %s (%s) are %s", Size(largest.bytes), Size(total), share(largest.bytes, total), owner)
-    details = say("%smalloc holds %s (%s)", freed, Size(held), share(held, total))
+    freed = make_sentence("%s of it freed with MADV_FREE; ", SentenceSize(lazy)) if lazy >= max(SMALL_BYTES, MATTERS * largest.bytes) else ""
+    evidence = make_sentence("%s of %s (%s) are %s", SentenceSize(largest.bytes), SentenceSize(total), format_share(largest.bytes, total), owner)
+    details = make_sentence("%smalloc holds %s (%s)", freed, SentenceSize(held), format_share(held, total))
     what, code = "Runtime" if is_runtime else "In use", codes.MOSTLY + largest.kind
     return Finding(what, evidence, _make_hint(largest, split), code, details, largest.bytes)
 
@@ -247,7 +247,7 @@ def _name_part(part: MemoryPart) -> str:
         return part.name
     name, _, inner = part.name.partition(" (")
     name = "%s: %s" % (name, inner[:-1]) if inner.endswith(")") else part.name
-    return "%s, %s" % (name, plural(part.mappings, "mapping"))
+    return "%s, %s" % (name, count_noun(part.mappings, "mapping"))
 
 
 def _make_hint(largest: PartGroup, split: Split) -> Optional[str]:
@@ -297,12 +297,12 @@ def find_beside(split: Optional[Split]) -> List[Finding]:
     if not others or total <= SMALL_PROCESS_BYTES or by_size[0].kind != kinds.ALLOCATOR:
         return []
     outside = sum(group.bytes for group in by_size if group.kind != kinds.ALLOCATOR)
-    named = join_sentences(", ", [say("%s in %s", Size(group.bytes), _name_part(group.parts[0])) for group in others])
-    evidence = say("%s of %s (%s); %s", Size(outside), Size(total), share(outside, total), named)
+    named = join_sentences(", ", [make_sentence("%s in %s", SentenceSize(group.bytes), _name_part(group.parts[0])) for group in others])
+    evidence = make_sentence("%s of %s (%s); %s", SentenceSize(outside), SentenceSize(total), format_share(outside, total), named)
     return [Finding("much of the memory is outside malloc", evidence, None, codes.BESIDE_MALLOC, size_bytes=outside)]
 
 
-def had_deeper_stacks(memory: Optional[Memory]) -> bool:
+def had_deeper_stacks(memory: Optional[SplitMemory]) -> bool:
     """Threads have touched much of their stacks in which they are no longer."""
     stacks = memory.thread_stacks if memory is not None else None
     past = stacks.past_bytes if stacks is not None else None
@@ -323,16 +323,16 @@ def find_memory_findings(split: Optional[Split]) -> List[Finding]:
     ]
 
 
-def _never_joined(memory: Memory) -> Iterator[Finding]:
+def _never_joined(memory: SplitMemory) -> Iterator[Finding]:
     """Fewer threads may be waited for in turn."""
     ended = memory.ended_threads
     if ended is None or (ended.unjoined < MANY_UNJOINED and ended.unjoined_bytes < SMALL_BYTES):
         return
     where = "of RAM" if memory.measure == "resident" else "of the core"
-    ran = join_sentences("", [say("; %s ran %s", number(start.threads), start.function) for start in ended.starts])
-    sizes = Size(ended.unjoined_bytes), where, Size(ended.unjoined_virtual_bytes)
-    evidence = say("their stacks take %s %s and %s of address space%s", *sizes, ran)
-    what = "%s ended and %s never joined" % (plural(ended.unjoined, "thread"), "was" if ended.unjoined == 1 else "were")
+    ran = join_sentences("", [make_sentence("; %s ran %s", format_number(start.threads), start.function) for start in ended.starts])
+    sizes = SentenceSize(ended.unjoined_bytes), where, SentenceSize(ended.unjoined_virtual_bytes)
+    evidence = make_sentence("their stacks take %s %s and %s of address space%s", *sizes, ran)
+    what = "%s ended and %s never joined" % (count_noun(ended.unjoined, "thread"), "was" if ended.unjoined == 1 else "were")
     yield Finding(
         what,
         evidence,
@@ -342,7 +342,7 @@ def _never_joined(memory: Memory) -> Iterator[Finding]:
     )
 
 
-def _huge_stacks(split: Split, memory: Memory) -> Iterator[Finding]:
+def _huge_stacks(split: Split, memory: SplitMemory) -> Iterator[Finding]:
     """Of a core the pages of zeros that the kernel took from RAM: a thread that has touched a page has rarely left it so."""
     parts = [part for part in split.parts if part.kind == kinds.STACK]
     stacks, told = sum((part.resident_bytes or 0) + (part.dumped_bytes or 0) for part in parts), memory.thread_stacks
@@ -353,32 +353,32 @@ def _huge_stacks(split: Split, memory: Memory) -> Iterator[Finding]:
     if 2 * huge < stacks or huge < max(SMALL_PROCESS_BYTES, MATTERS * memory.total_bytes):
         return
     what, where = ("%s, most likely", " are pages of zeros that were in RAM") if is_core else ("%s", "")
-    evidence = say("%s of %s%s: one touch of a stack fills a whole huge page", Size(huge), Size(stacks), where)
+    evidence = make_sentence("%s of %s%s: one touch of a stack fills a whole huge page", SentenceSize(huge), SentenceSize(stacks), where)
     yield Finding(what % "thread stacks are in huge pages", evidence, _HUGE_STACKS_HINT, codes.HUGE_STACKS, size_bytes=huge)
 
 
-def _lazily_free(split: Split, memory: Memory) -> Iterator[Finding]:
+def _lazily_free(split: Split, memory: SplitMemory) -> Iterator[Finding]:
     """In memory of any owner: droppable though it is no page cache."""
     lazy = sum(map(lazily_free_bytes, split.parts))
     if lazy < max(SMALL_BYTES, MATTERS * memory.total_bytes):
         return
     largest = max(split.parts, key=lazily_free_bytes)
-    evidence = say("%s of %s, most of it in %s", Size(lazy), Size(memory.total_bytes), largest.name)
+    evidence = make_sentence("%s of %s, most of it in %s", SentenceSize(lazy), SentenceSize(memory.total_bytes), largest.name)
     hint = "the kernel reclaims it when memory is short, without swap; it counts in RSS until then and is not a leak"
     yield Finding("memory was freed with MADV_FREE and is still in RSS", evidence, hint, codes.LAZY_FREE, size_bytes=lazy)
 
 
-def _find_deeper(memory: Memory) -> Iterator[Finding]:
+def _find_deeper(memory: SplitMemory) -> Iterator[Finding]:
     stacks = memory.thread_stacks
     if stacks is None or not had_deeper_stacks(memory):
         return
     touched, past = stacks.touched_bytes or 0, stacks.past_bytes or 0
-    evidence = say("%s touched by %s, %s in use now", Size(touched), plural(stacks.measured_threads, "thread"), Size(touched - past))
+    evidence = make_sentence("%s touched by %s, %s in use now", SentenceSize(touched), count_noun(stacks.measured_threads, "thread"), SentenceSize(touched - past))
     hint = "the rest was used by deeper calls and stays until each thread ends, or returns it with madvise; a smaller stack size limits it"
     yield Finding("thread stacks were deeper before", evidence, hint, codes.DEEPER_STACKS, size_bytes=past)
 
 
-def _find_shared(split: Split, memory: Memory) -> Iterator[Finding]:
+def _find_shared(split: Split, memory: SplitMemory) -> Iterator[Finding]:
     if memory.pss_bytes is None:
         return
     shared = sum(
@@ -386,7 +386,7 @@ def _find_shared(split: Split, memory: Memory) -> Iterator[Finding]:
     )  # every process shares its libraries
     if shared < max(SMALL_PROCESS_BYTES, MUCH * memory.total_bytes):
         return
-    evidence = say("%s of RSS %s, not counting page cache; PSS %s", Size(shared), Size(memory.total_bytes), Size(memory.pss_bytes))
+    evidence = make_sentence("%s of RSS %s, not counting page cache; PSS %s", SentenceSize(shared), SentenceSize(memory.total_bytes), SentenceSize(memory.pss_bytes))
     hint = "RSS counts such a page in every process, and once for each mapping; to add up a group of processes, use PSS"
     yield Finding(
         "much of RSS is mapped more than once, by other processes or by this one", evidence, hint, codes.SHARED_PAGES, size_bytes=shared
@@ -399,7 +399,7 @@ SMALL_BYTES = 1 << 20
 READ = frozenset((kinds.ALLOCATOR, kinds.RUNTIME))
 UNREAD = frozenset((kinds.ANONYMOUS, kinds.BRK, kinds.NAMED))
 """Kinds of anonymous memory without a reader. Stacks, bss, generated code, files and shared memory are in neither."""
-HINT = "blocks in there are missing from this answer: `%s` shows which allocators were found" % ask("doctor")
+HINT = "blocks in there are missing from this answer: `%s` shows which allocators were found" % hint_command("doctor")
 
 
 class Coverage(NamedTuple):
@@ -408,7 +408,7 @@ class Coverage(NamedTuple):
     anonymous_bytes: int
     read_bytes: int
     """Of allocators that were read, and of runtimes that are known."""
-    largest: Optional[Address] = None
+    largest: Optional[TargetAddress] = None
     """The largest mapping without a reader."""
 
     @property
@@ -417,10 +417,10 @@ class Coverage(NamedTuple):
         unread_bytes = self.anonymous_bytes - self.read_bytes
         return unread_bytes >= SMALL_BYTES and 100 * self.read_bytes < ENOUGH_PERCENT * self.anonymous_bytes
 
-    def words(self) -> Said:
+    def words(self) -> Sentence:
         """`looked at 8.0 KiB of 89.9 MiB (0 %)`."""
         read, whole = self.read_bytes, self.anonymous_bytes
-        return say("looked at %s of %s (%s)", Size(read), Size(whole), share(read, whole))
+        return make_sentence("looked at %s of %s (%s)", SentenceSize(read), SentenceSize(whole), format_share(read, whole))
 
     def document(self) -> Dict[str, Any]:
         """The member of an envelope."""
@@ -445,8 +445,8 @@ def note_coverage(session: Session, coverage: Optional[Coverage]) -> Optional[Co
     if coverage is not None:
         session.coverage = coverage.document()
     if coverage is not None and coverage.is_low:
-        unread = Size(coverage.anonymous_bytes - coverage.read_bytes)
-        what = say("%s of anonymous memory belong to no allocator or runtime that is read here: %s", unread, coverage.words())
+        unread = SentenceSize(coverage.anonymous_bytes - coverage.read_bytes)
+        what = make_sentence("%s of anonymous memory belong to no allocator or runtime that is read here: %s", unread, coverage.words())
         session.problem(problems.MEMORY_UNREAD, None if coverage.largest is None else str(coverage.largest), what, HINT)
     return coverage
 
@@ -458,18 +458,18 @@ def measure_coverage(session: Session) -> Optional[Coverage]:
         return None
     claims = {heap.info.id: heap.claims() for heap in session.heaps.all()}
     told = drop_untouched(target, session.kernel, use, session.budget)
-    return _sum(Attribution(target, session.kernel, told.use, claims, told.pages).pieces(), told.use.mappings)
+    return _sum_coverage(Attribution(target, session.kernel, told.use, claims, told.pages).pieces(), told.use.mappings)
 
 
 def measure_split_coverage(session: Session, split: Optional[Split]) -> Optional[Coverage]:
     """Return the coverage of memory that is split already."""
     if split is None or split.attribution is None or session.allocator_id is not None:
         return None
-    made = _sum((piece for pieces in split.pieces.values() for piece in pieces), split.attribution.mappings)
+    made = _sum_coverage((piece for pieces in split.pieces.values() for piece in pieces), split.attribution.mappings)
     return session.kept("coverage", Optional[Coverage], lambda: made)
 
 
-def _sum(pieces: Iterable[MappingPiece], mappings: Sequence[MappingUse]) -> Coverage:
+def _sum_coverage(pieces: Iterable[MappingPiece], mappings: Sequence[MappingUse]) -> Coverage:
     read_bytes, unread_bytes, largest = 0, 0, (0, 0)
     for piece in pieces:
         size_bytes = piece.taken_bytes + (piece.swapped_bytes or 0)
@@ -478,15 +478,15 @@ def _sum(pieces: Iterable[MappingPiece], mappings: Sequence[MappingUse]) -> Cove
         elif piece.owner.kind in UNREAD:
             unread_bytes += size_bytes
             largest = max(largest, (size_bytes, mappings[piece.place].mapping.start))
-    return Coverage(read_bytes + unread_bytes, read_bytes, Address(largest[1]) if largest[0] else None)
+    return Coverage(read_bytes + unread_bytes, read_bytes, TargetAddress(largest[1]) if largest[0] else None)
 
 
-def hide_unread_zero(total: Optional[Sum], coverage: Optional[Coverage]) -> Optional[Sum]:
+def hide_unread_zero(total: Optional[NativeSum], coverage: Optional[Coverage]) -> Optional[NativeSum]:
     """Return the sum; None for a sum of nothing where much was not read."""
     return None if total is not None and not total.blocks and coverage is not None and coverage.is_low else total
 
 
-def count_sum(total: Optional[Sum], coverage: Optional[Coverage] = None) -> Dict[str, Optional[int]]:
+def count_sum(total: Optional[NativeSum], coverage: Optional[Coverage] = None) -> Dict[str, Optional[int]]:
     """Return blocks and bytes as JSON has them."""
     known = hide_unread_zero(total, coverage)
     return {"blocks": None, "bytes": None} if known is None else {"blocks": known.blocks, "bytes": known.bytes}
@@ -529,17 +529,17 @@ def _is_unlocked(words: Sequence[int]) -> bool:
     return len(words) == MUTEX_WORDS and words[2] & 0xFFFFFFFF == RECURSIVE and not any((*words[:2], *words[3:]))
 
 
-def find_unloaded_findings(session: Session, used: Optional[Sum], leaked: Optional[Sum]) -> Sequence[Finding]:
+def find_unloaded_findings(session: Session, used: Optional[NativeSum], leaked: Optional[NativeSum]) -> Sequence[Finding]:
     """Where a twentieth of what is in use is leaked."""
     if used is None or leaked is None or leaked.bytes < LOST_SHARE * used.bytes or not leaked.bytes:
         return []
     gone = count_unloaded(session)
     if gone is None or gone < MANY:
         return []
-    evidence = say("%s in %s are leaked, and may be theirs", Size(leaked.bytes), plural(leaked.blocks, "block"))
+    evidence = make_sentence("%s in %s are leaked, and may be theirs", SentenceSize(leaked.bytes), count_noun(leaked.blocks, "block"))
     hint = "memory that only a library's variables reference is leaked when dlclose unloads it: `%s` shows whether the numbers agree"
     return [
-        Finding("%s were loaded and unloaded since the process began" % name_libraries(gone), evidence, hint % ask("leaks"), codes.UNLOADED)
+        Finding("%s were loaded and unloaded since the process began" % name_libraries(gone), evidence, hint % hint_command("leaks"), codes.UNLOADED)
     ]
 
 

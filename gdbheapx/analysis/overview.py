@@ -4,23 +4,23 @@ from typing import Annotated, Any, Callable, Dict, FrozenSet, List, Mapping, Nam
 
 from gdbheapx import addon_loader, allocators, findings, verdict
 from gdbheapx.allocators import OfAllocator
-from gdbheapx.allocators.heap import Heap
-from gdbheapx.allocators.records import Facts, Judged, Part, Surroundings, heap_sum
+from gdbheapx.allocators.heap import AllocatorInstance
+from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Facts, Surroundings, heap_sum
 from gdbheapx.analysis import copied_pages, inside, memory_verdict, next_steps, page_parts
 from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.books import Books
-from gdbheapx.analysis.inside import Inside
+from gdbheapx.analysis.inside import InsideAnswer
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.page_parts import PageParts
 from gdbheapx.analysis.runtime_tables import RuntimeTable
-from gdbheapx.analysis.split import Memory, Split, split
-from gdbheapx.hints import ask, words_of
+from gdbheapx.analysis.split import Split, SplitMemory, split_memory
+from gdbheapx.hints import hint_command, words_of
 from gdbheapx.inferior.base import Target
-from gdbheapx.model import Advice, AllocatorInfo, Finding, HeapSum, HistogramRow, MemoryPart, NextStep, Step
+from gdbheapx.model import AllocatorInfo, Finding, HeapSum, HistogramRow, MemoryPart, NextStep, StepAdvice, StepSentence
 from gdbheapx.problems import STACK_LISTS_CUT, ZEROS_NOT_SOUGHT
 from gdbheapx.session import Session
-from gdbheapx.units import say
-from gdbheapx.verdict import Verdict
+from gdbheapx.units import make_sentence
+from gdbheapx.verdict import HeapVerdict
 
 TOP_CLASSES = 5
 _KEPT_PAGES = (findings.FREED_AND_HELD, findings.UNUSED_PAGES, findings.ARENAS_LEFT, findings.UNMERGED, findings.GIVEN_BACK_IN_RAM)
@@ -31,13 +31,13 @@ class Overview(NamedTuple):
 
     split: Optional[Sequence[MemoryPart]]
     """The memory by whose it is, largest first; None where the target does not tell (remote)."""
-    memory: Optional[Memory]
+    memory: Optional[SplitMemory]
     """The sums of the split."""
-    verdict: Verdict
+    verdict: HeapVerdict
     """Whether it is malloc at all, and an allocator that is read here; if so that on the allocator that holds most."""
-    verdicts: Dict[str, Verdict]
+    verdicts: Dict[str, HeapVerdict]
     """By allocator, the one that holds most first; copies that are one to their user together, under the first one's id."""
-    held: Dict[str, Sequence[Part]]
+    held: Dict[str, Sequence[AllocatorPart]]
     """By id: the parts of what it holds, where its arenas do not say that."""
     totals: Dict[str, Mapping[str, Optional[int]]]
     """By allocator id."""
@@ -55,14 +55,14 @@ class Overview(NamedTuple):
     """The owner of malloc first, as in the envelope."""
     shown: Sequence[str]
     """Ids of the allocators that hold enough of the memory to be spoken of, as keys of `verdicts`."""
-    inside: Optional[Inside]
+    inside: Optional[InsideAnswer]
     """The part in use; None where it was not looked at."""
     runtimes: Optional[Sequence[RuntimeTable]]
     """For each runtime that is read (CPython, a JVM) a table in which every byte of memory.total_bytes stands once; None where that was not
     looked at."""
     books: Optional[Books] = None
     """What BIND's server itself counts, by memory context; None: no such program, or its contexts were not found."""
-    next_steps: Sequence[Advice] = ()
+    next_steps: Sequence[StepAdvice] = ()
     """What to do next, first things first."""
 
     def without(self, is_refused: Callable[[str], bool]) -> "Overview":
@@ -75,14 +75,14 @@ class Overview(NamedTuple):
 MOST_BLOCKS = 1 << 18
 """With more of them the settings are not weighed: the process would stand still for longer than the report takes."""
 
-DOCTOR = Step(ask("doctor"), "lists the parts that were found and those that are missing")
+DOCTOR = StepSentence(hint_command("doctor"), "lists the parts that were found and those that are missing")
 
 
-def overview(
+def make_overview(
     session: Session,
     deep: Optional[bool] = None,
     page: bool = False,
-    advisable: Callable[[Heap], FrozenSet[str]] = lambda heap: frozenset(),
+    advisable: Callable[[AllocatorInstance], FrozenSet[str]] = lambda heap: frozenset(),
 ) -> Tuple[Overview, Optional[PageParts]]:
     """Everything at once: each allocator is walked one time. There may be none. `deep`: look at all blocks in use, whatever that
     takes; False: at none; None: where that is quick. `page`: also for what a page shows beyond. `advisable`: which of the
@@ -91,7 +91,7 @@ def overview(
     facts = [heap.facts() for heap in heaps]
     known = allocators.by_name()
     names = {fact.info.id: known[fact.info.name].part_name(fact.info.id, len(facts) == 1) for fact in facts}
-    memory = split(target, session.kernel, {fact.info.id: fact.claims for fact in facts}, session.budget, names)
+    memory = split_memory(target, session.kernel, {fact.info.id: fact.claims for fact in facts}, session.budget, names)
     if memory is not None and memory.zeros_until is not None:
         what = "the search for pages of zeros in the core ended here: %s" % session.budget.reason
         session.report(ZEROS_NOT_SOUGHT, memory.zeros_until, what, "the split includes memory that was reserved and never used")
@@ -102,9 +102,9 @@ def overview(
     whose = {fact.info.id: fact.info.id if sum(bool(one.sizes) for one in facts) > 1 else None for fact in facts}
     classes = sorted((row._replace(allocator=whose[fact.info.id]) for fact in facts for row in fact.sizes), key=lambda row: -row.used_bytes)
     may = {fact.info.id: advisable(heap) for heap, fact in zip(heaps, facts)}
-    judged = _judged(target, facts, memory, may)
+    judged = _judge_allocators(target, facts, memory, may)
     shown = [judgement for judgement in judged if memory_verdict.has_much_memory(memory, judgement.ids)]
-    main, steps = _verdict(session, memory, judged, shown)
+    main, steps = _make_verdict(session, memory, judged, shown)
     looked_at = memory_verdict.measure_split_coverage(session, memory)
     if looked_at is not None and looked_at.is_low:
         main = main._replace(sure=verdict.less_sure(["memory without a reader"], main.sure))
@@ -115,25 +115,25 @@ def overview(
     books = registry.find_books(session, sum(heap.used_bytes for heap in heap_sums))
     deeper = known_runtimes.steps(main.code)
     steps = [*deeper, *steps] if main.code in verdict.HELD_BY_PROGRAM else [*steps, *deeper]
-    steps = [*steps, *_settings(session, main, may)]
-    looked = inside.find_inside(session, main, deep, known_runtimes, page_parts.still(session, facts) if page else None)
+    steps = [*steps, *_suggest_settings(session, main, may)]
+    looked = inside.find_inside(session, main, deep, known_runtimes, page_parts.read_page_parts(session, facts) if page else None)
     main = inside.with_objects(main, memory_verdict.find_largest_program(memory), looked.tables)
     steps = [*steps[:1], *inside.steps_to_suspect(looked.inside), *steps[1:]]
     total = memory.memory.total_bytes if memory is not None else 0
     main, judged, steps = _with_leaked(session, main, judged, steps, looked.inside, total)
     shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
-    pinned = [*copied_pages.findings(session, memory), *([looked.pinned] if looked.pinned is not None else [])]
+    pinned = [*copied_pages.find_copied_pages(session, memory), *([looked.pinned] if looked.pinned is not None else [])]
     if looked.inside is not None:
         pinned += memory_verdict.find_unloaded_findings(session, looked.inside.used, looked.inside.leaked)
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]
-    advice = _once(steps)
+    advice = _deduplicate_steps(steps)
     beside = [*memory_verdict.find_memory_findings(memory), *(finding for judgement in judged for finding in judgement.findings), *pinned]
     made = Overview(
         split=memory.parts if memory is not None else None,
         memory=memory.memory if memory is not None else None,
-        verdict=verdict.complete(main, [*main.lines, *beside]),
-        verdicts={one.allocator: verdict.complete(one.verdict, [*one.verdict.lines, *one.findings]) for one in judged},
+        verdict=verdict.with_causes(main, [*main.lines, *beside]),
+        verdicts={one.allocator: verdict.with_causes(one.verdict, [*one.verdict.lines, *one.findings]) for one in judged},
         held={judgement.allocator: judgement.parts for judgement in judged if judgement.parts},
         totals={fact.info.id: fact.totals for fact in facts},
         heaps=heap_sums,
@@ -151,69 +151,69 @@ def overview(
     return made, looked.page
 
 
-def _once(steps: Sequence[str]) -> List[Advice]:
+def _deduplicate_steps(steps: Sequence[str]) -> List[StepAdvice]:
     """Each command once, as it is said first: an allocator may name one that the memory as a whole asks for."""
-    made: Dict[str, Advice] = {}
+    made: Dict[str, StepAdvice] = {}
     for step in steps:
-        one = Advice(None, step)
-        if isinstance(step, Step):
-            one = Advice(step.command, step.why, step.saves_bytes, step.saves_bytes is not None)
+        one = StepAdvice(None, step)
+        if isinstance(step, StepSentence):
+            one = StepAdvice(step.command, step.why, step.saves_bytes, step.saves_bytes is not None)
         made.setdefault(one.command or one.why, one)
     return list(made.values())
 
 
-def _verdict(session: Session, memory: Optional[Split], judged: Sequence[Judged], shown: Sequence[Judged]) -> Tuple[Verdict, Sequence[str]]:
+def _make_verdict(session: Session, memory: Optional[Split], judged: Sequence[AllocatorJudgement], shown: Sequence[AllocatorJudgement]) -> Tuple[HeapVerdict, Sequence[str]]:
     """What is large, or the allocator that holds most of it; and what to do next."""
     target = session.target
     is_hidden = session.discovery.may_be_hidden()
     is_open = is_hidden or any(judgement.verdict.code == findings.EVIDENCE_MISSING for judgement in judged)
     large = memory_verdict.judge_memory(memory, target.lost_bytes(), is_open, not judged)
     if large is not None and large.verdict.kind == verdict.INCONCLUSIVE:
-        beside = [line for judgement in judged for line in _beside(judgement.verdict)]
+        beside = [line for judgement in judged for line in _find_beside(judgement.verdict)]
         return large.verdict._replace(lines=[*large.verdict.lines, *beside]), [DOCTOR]
     foreign = session.discovery.foreign_owner()
     if large is None or large.may_be_mallocs or (foreign is not None and foreign.is_anywhere):
-        unread, steps = _unread(session, large.verdict.lines[0] if large is not None else None)
+        unread, steps = _find_unread(session, large.verdict.lines[0] if large is not None else None)
         if unread is not None:
             return verdict.of_lines([unread]), steps
     if large is not None:
         program = large.program or memory_verdict.find_program_with_cache(memory)
         cause = memory_verdict.find_stack_cause(memory) if large.kind == kinds.STACK else None
         has_heap, code = bool(session.heaps.all()), cause.code if cause is not None else None
-        steps = [*next_steps.steps(target, large.verdict.code, program, has_heap, code, bool(shown))]
-        lines = [*_with_decider(large.verdict, steps), *(line for judgement in shown for line in _beside(judgement.verdict))]
+        steps = [*next_steps.make_memory_steps(target, large.verdict.code, program, has_heap, code, bool(shown))]
+        lines = [*_with_decider(large.verdict, steps), *(line for judgement in shown for line in _find_beside(judgement.verdict))]
         return large.verdict._replace(lines=lines), [*steps, *(step for judgement in shown for step in judgement.next_steps)]
     if not judged and session.discovery.unused():
         unused = [Finding("Small", copy.what, copy.hint, findings.SMALL_HEAP) for copy in session.discovery.unused()]
         return verdict.of_lines(unused), []
     if not judged:
         known = "how much memory is in use and how much is free is unknown"
-        nothing = verdict.inconclusive("no allocator could be read", known, None, findings.NO_ALLOCATOR)
+        nothing = verdict.inconclusive_finding("no allocator could be read", known, None, findings.NO_ALLOCATOR)
         return verdict.of_lines([nothing]), [DOCTOR]
     main = judged[0].verdict
     if is_hidden and main.kind != verdict.INCONCLUSIVE:
         main = main._replace(sure=verdict.less_sure(["the owner of malloc"], main.sure))
     programs = memory.runtimes() if memory is not None else []
-    of_programs, of_allocators = next_steps.in_malloc(target, programs), _steps(target, shown or judged)
+    of_programs, of_allocators = next_steps.in_malloc(target, programs), _collect_steps(target, shown or judged)
     is_free = main.kind in (verdict.KEPT, verdict.FRAGMENTED)  # it is not the programs' to explain
-    steps = [*inside.steps(main.code, session), *(of_allocators + of_programs if is_free else of_programs + of_allocators)]
+    steps = [*inside.make_inside_steps(main.code, session), *(of_allocators + of_programs if is_free else of_programs + of_allocators)]
     cause = memory_verdict.find_stack_cause(memory)
     if main.kind == verdict.SMALL and cause is not None:
-        steps = next_steps.steps(target, None, None, cause=cause.code)
+        steps = next_steps.make_memory_steps(target, None, None, cause=cause.code)
     return main._replace(lines=[*main.lines, *memory_verdict.find_beside(memory)]), steps
 
 
-def _with_decider(judged: Verdict, steps: Sequence[str]) -> Sequence[Finding]:
+def _with_decider(judged: HeapVerdict, steps: Sequence[str]) -> Sequence[Finding]:
     """The lines of a verdict on a runtime: where its own command says what it keeps, that one."""
     first, *rest = judged.lines
     if judged.kind != verdict.RUNTIME or first.hint is not None or not steps:
         return judged.lines
-    return [first._replace(hint=say("that is normal unless it keeps growing: %s", steps[0])), *rest]
+    return [first._replace(hint=make_sentence("that is normal unless it keeps growing: %s", steps[0])), *rest]
 
 
 def _with_leaked(
-    session: Session, main: Verdict, judged: List[Judged], steps: Sequence[str], found: Optional[Inside], total_bytes: int = 0
-) -> Tuple[Verdict, List[Judged], Sequence[str]]:
+    session: Session, main: HeapVerdict, judged: List[AllocatorJudgement], steps: Sequence[str], found: Optional[InsideAnswer], total_bytes: int = 0
+) -> Tuple[HeapVerdict, List[AllocatorJudgement], Sequence[str]]:
     """The verdict, that of each allocator, and the order of steps, by what the look at all blocks proves, or would."""
     now_main = inside.with_leaked(main, found, total_bytes)
     first = inside.leaks_steps(session, now_main, found)
@@ -226,20 +226,20 @@ def _with_leaked(
     return now_main, made, [*first, *steps]
 
 
-def _settings(session: Session, judged: Verdict, may: Mapping[str, FrozenSet[str]]) -> Sequence[Step]:
+def _suggest_settings(session: Session, judged: HeapVerdict, may: Mapping[str, FrozenSet[str]]) -> Sequence[StepSentence]:
     """The two that help most, where malloc keeps what is free."""
     has_free = judged.kind in (verdict.KEPT, verdict.FRAGMENTED) or judged.code == findings.PART_HELD
     predictor = addon_loader.load_settings()
     if predictor is None or session.target.kind != "live" or not has_free or judged.kind_1_0 == verdict.HUGE_PAGES_1_0:
         return []
     if sum(row.used_chunks + (row.free_chunks or 0) for heap in session.heaps.all() for row in heap.histogram()) > MOST_BLOCKS:
-        return [Step(ask("what-if"), "shows what a setting would save")]
+        return [StepSentence(hint_command("what-if"), "shows what a setting would save")]
     ways = [heap.returning.command for heap in session.heaps.all() if heap.returning is not None]
     step = predictor.best(predictor.what_if(session), [way for way in ways if not any(way in allowed for allowed in may.values())])
     return [step] if step is not None else []
 
 
-def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], advisable: Mapping[str, FrozenSet[str]]) -> List[Judged]:
+def _judge_allocators(target: Target, facts: Sequence[Facts], memory: Optional[Split], advisable: Mapping[str, FrozenSet[str]]) -> List[AllocatorJudgement]:
     """Each allocator by itself, the one that holds most first."""
     if not facts:
         return []
@@ -259,9 +259,9 @@ def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], adv
         is_cut=target.lost_bytes() != 0,
         rss_bytes=memory.memory.total_bytes if memory is not None and target.kind == "live" else None,
     )
-    made: List[Judged] = []
+    made: List[AllocatorJudgement] = []
     names = {fact.info.name for fact in facts}
-    present = [allocator for allocator in allocators.every() if allocator.name in names]
+    present = [allocator for allocator in allocators.all_allocators() if allocator.name in names]
     for allocator in present:
         made += allocator.judge([fact for fact in facts if fact.info.name == allocator.name], around)
     if around.is_core:
@@ -269,7 +269,7 @@ def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], adv
     returning = {allocator.returning.command for allocator in present if allocator.returning is not None}
 
     def is_refused(step: str, ids: Sequence[str]) -> bool:
-        command = words_of(step.command) if isinstance(step, Step) else None
+        command = words_of(step.command) if isinstance(step, StepSentence) else None
         return command is not None and command.split()[0] in returning and not any(command in advisable.get(name, ()) for name in ids)
 
     made = [
@@ -278,38 +278,38 @@ def _judged(target: Target, facts: Sequence[Facts], memory: Optional[Split], adv
     return sorted(made, key=lambda judgement: -judgement.held_bytes)
 
 
-def _of_a_core(judged: Verdict) -> Verdict:
+def _of_a_core(judged: HeapVerdict) -> HeapVerdict:
     """No second look at a process that has ended is advised."""
     return judged._replace(
         lines=[line._replace(hint=verdict.GREW_HINT) if line.hint is verdict.GROWING_HINT else line for line in judged.lines]
     )
 
 
-def _beside(judged: Verdict) -> Sequence[Finding]:
+def _find_beside(judged: HeapVerdict) -> Sequence[Finding]:
     """What is said of an allocator that holds the smaller part."""
     return () if judged.kind == verdict.SMALL else judged.lines[:1]
 
 
-def _unread(session: Session, outside: Optional[Finding]) -> Tuple[Optional[Finding], Sequence[str]]:
+def _find_unread(session: Session, outside: Optional[Finding]) -> Tuple[Optional[Finding], Sequence[str]]:
     """What is said where an allocator that is not read here owns malloc, or may have what lies outside those that are; and what to do
     then."""
     owner, unread = session.discovery.foreign_owner(), session.discovery.unread()
     if owner is None:
         if outside is None or not unread:
             return None, []
-        name = next(allocator.name for allocator in allocators.every() if session.discovery.found(allocator).unread)
+        name = next(allocator.name for allocator in allocators.all_allocators() if session.discovery.found(allocator).unread)
         what = "%s is present, cannot be read, and may own most of the memory" % name
-        finding = verdict.inconclusive(what, outside.evidence, unread[0].what, findings.ALLOCATOR_UNREAD)
+        finding = verdict.inconclusive_finding(what, outside.evidence, unread[0].what, findings.ALLOCATOR_UNREAD)
         return finding, [unreadable.hint for unreadable in unread if unreadable.hint] or ["doctor shows what is missing"]
     what = "%s owns malloc, and gdbheapx cannot read it" % (owner.allocator or "another allocator")
     where = "generated code, bss or others" if owner.is_anywhere else "other anonymous mappings"
     hint = "its memory is not in the arenas below; it counts as %s above" % where if session.heaps.all() else None
-    finding = verdict.inconclusive(what, "the process calls malloc in %s" % owner.file, hint, findings.OWNER_UNREAD)
+    finding = verdict.inconclusive_finding(what, "the process calls malloc in %s" % owner.file, hint, findings.OWNER_UNREAD)
     hints = [unreadable.hint for unreadable in unread if unreadable.module.base == owner.module.base and unreadable.hint]
     return finding, hints or [owner.hint or "use the statistics of the allocator that owns malloc"]
 
 
-def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
+def _collect_steps(target: Target, judged: Sequence[AllocatorJudgement]) -> List[str]:
     """Of the allocators that hold enough to be worth it."""
     steps: List[str] = []
     for judgement in judged:
@@ -317,7 +317,7 @@ def _steps(target: Target, judged: Sequence[Judged]) -> List[str]:
     if not steps and judged and all(judgement.verdict.kind == verdict.SMALL for judgement in judged):
         return ["if the process is still large, its memory is not in %s" % ("this heap" if len(judged) == 1 else "these heaps")]
     if not steps:
-        shown = [Step(ask("arenas"), "shows what could be read of each arena")] if judged else []
+        shown = [StepSentence(hint_command("arenas"), "shows what could be read of each arena")] if judged else []
         return [*shown, DOCTOR]
     if target.kind == "core" and judged[0].verdict.code in (*_KEPT_PAGES, findings.PART_HELD):
         steps.append("on the live process the same commands also show what is in RAM")

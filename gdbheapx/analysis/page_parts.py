@@ -5,15 +5,15 @@ What the pages of each heap are, in at most 2,000 cells: in use, pinned, in cach
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.heap import Heap, plain_shape
+from gdbheapx.allocators.heap import AllocatorInstance, plain_shape
 from gdbheapx.allocators.records import Facts
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.analysis.sites.records import Joined
 from gdbheapx.kernel.blocks.heapmap import Cell, MapShape
-from gdbheapx.model import Address, HistogramRow
-from gdbheapx.ranges import Range, union
+from gdbheapx.model import HistogramRow, TargetAddress
+from gdbheapx.ranges import Range, unite_ranges
 from gdbheapx.session import Session
 
 MOST_CELLS = 2000
@@ -27,7 +27,7 @@ MOST_DECAYS = 200
 class MapCell(NamedTuple):
     """One cell: bytes of whole pages by what they are."""
 
-    address: Address
+    address: TargetAddress
     """Of its first page."""
     used_bytes: int
     pinned_bytes: int
@@ -44,7 +44,7 @@ class MapCell(NamedTuple):
     returned_resident_bytes: Optional[int]
 
 
-class HeapMap(NamedTuple):
+class PageHeapMap(NamedTuple):
     """One heap."""
 
     allocator: str
@@ -56,11 +56,11 @@ class HeapMap(NamedTuple):
     cells: Sequence[MapCell]
 
 
-def _of(session: Session, heap: Heap, facts: Facts) -> Optional[HeapMap]:
+def _make_heap_map(session: Session, heap: AllocatorInstance, facts: Facts) -> Optional[PageHeapMap]:
     keeping = heap.kept()
     rule = plain_shape(heap.shape) if keeping is None else keeping.shape
     page = max(session.target.page_bytes, rule.page_bytes)
-    ranges = union((claim.start & -page, (claim.end + page - 1) & -page) for claim in facts.claims if claim.start < claim.end)
+    ranges = unite_ranges((claim.start & -page, (claim.end + page - 1) & -page) for claim in facts.claims if claim.start < claim.end)
     pages = sum(end - start for start, end in ranges) // page
     if not pages:
         return None
@@ -77,20 +77,20 @@ def _of(session: Session, heap: Heap, facts: Facts) -> Optional[HeapMap]:
     made = session.kernel.heap_map(session.target.bulk_source(), shape, ranges, session.ram.pages, session.budget)
     made.stream(iter(heap.blocks()))
     counted, knows_ram = made.cells(), session.ram.pages is not None
-    cells = [_cell(address, cell, knows_ram) for address, cell in zip(_addresses(ranges, shape.cell_bytes), counted)]
+    cells = [_make_cell(address, cell, knows_ram) for address, cell in zip(_list_cell_addresses(ranges, shape.cell_bytes), counted)]
     sums = Cell(*(sum(column) for column in zip(*counted)))
-    return HeapMap(heap.info.id, page, shape.cell_bytes, _cell(ranges[0][0], sums, knows_ram), cells)
+    return PageHeapMap(heap.info.id, page, shape.cell_bytes, _make_cell(ranges[0][0], sums, knows_ram), cells)
 
 
-def _cell(address: int, cell: Cell, knows_ram: bool) -> MapCell:
+def _make_cell(address: int, cell: Cell, knows_ram: bool) -> MapCell:
     figures: Dict[str, Optional[int]] = cell._asdict()
     unsure_bytes = figures.pop("unsure_bytes")
     if unsure_bytes or not knows_ram:
         figures.update(free_resident_bytes=None, returned_resident_bytes=None)
-    return MapCell(Address(address), **figures)  # type: ignore[arg-type]
+    return MapCell(TargetAddress(address), **figures)  # type: ignore[arg-type]
 
 
-def _addresses(ranges: Sequence[Range], cell_bytes: int) -> List[int]:
+def _list_cell_addresses(ranges: Sequence[Range], cell_bytes: int) -> List[int]:
     """Of the first page of each cell."""
     addresses, left = [], 0
     for start, end in ranges:
@@ -126,7 +126,7 @@ class PageCensus(NamedTuple):
 class PageParts(NamedTuple):
     """The member `page`."""
 
-    map: Sequence[HeapMap]
+    map: Sequence[PageHeapMap]
     histogram: Sequence[SizeClasses]
     decay: Optional[Sequence[Any]]
     """The rows of `decay`; None where no allocator here has any."""
@@ -140,19 +140,19 @@ class PageParts(NamedTuple):
     """The same blocks by the stacks of their owners, as `export --format folded` has them; None as before."""
 
 
-def still(session: Session, facts: Sequence[Facts]) -> PageParts:
+def read_page_parts(session: Session, facts: Sequence[Facts]) -> PageParts:
     """What is asked of the heaps while they stand still."""
     answers = [heap.capabilities["decay"]() for heap in session.heaps.all() if "decay" in heap.capabilities]
     rows: List[Any] = [row for answer in answers for row in answer.rows]
     return PageParts(
-        map=_maps(session, facts),
+        map=_make_maps(session, facts),
         histogram=[SizeClasses(fact.info.id, fact.sizes) for fact in facts],
         decay=rows[:MOST_DECAYS] if answers else None,
         more_decay=max(0, len(rows) - MOST_DECAYS),
     )
 
 
-def _maps(session: Session, facts: Sequence[Facts]) -> Sequence[HeapMap]:
+def _make_maps(session: Session, facts: Sequence[Facts]) -> Sequence[PageHeapMap]:
     """Of every heap that holds anything, in the order of `facts`. Of the look at which these were made."""
-    made = (_of(session, heap, fact) for heap, fact in zip(session.heaps.all(), facts))
+    made = (_make_heap_map(session, heap, fact) for heap, fact in zip(session.heaps.all(), facts))
     return [heap_map for heap_map in made if heap_map is not None]

@@ -4,7 +4,7 @@ from array import array
 from typing import Annotated, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.allocators.heap import Heap, plain_shape
+from gdbheapx.allocators.heap import AllocatorInstance, plain_shape
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.analysis.census import find as census
 from gdbheapx.analysis.census.world import PLACE, Signature
@@ -12,7 +12,7 @@ from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.dominance import LEAST_SHARED, OwnerTally, tally_owners
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.findings import PINNED
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.graph import NO_NODE
 from gdbheapx.kernel.blocks.pins import (
     BY_NOBODY,
@@ -24,10 +24,10 @@ from gdbheapx.kernel.blocks.pins import (
     PinGroup,
     PinLabels,
 )
-from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.model import Address, Finding
+from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.model import Finding, TargetAddress
 from gdbheapx.session import Session
-from gdbheapx.units import Said, Size, join_sentences, plural, say, share
+from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_sentence
 
 SEVERAL, LEAKED = "several", "leaked"
 """In place of an owner: no single one; nothing leads there."""
@@ -45,7 +45,7 @@ STATUS_WORDS = {CACHED: "in thread caches", OWN: "the allocator's own"}
 HELD = {SEVERAL: "held by several owners", LEAKED: "leaked"}
 
 
-class Owners:
+class PinOwners:
     """Who owns blocks, in words; each node is named once."""
 
     def __init__(self, told: census.LabelSet, tallied: OwnerTally) -> None:
@@ -56,10 +56,10 @@ class Owners:
     def name(self, node: int) -> str:
         """What stands at the top."""
         if node not in self._names:
-            self._names[node] = self._shared(node) if node < self._told.reach.numbers.blocks else self._tallied.name(node)
+            self._names[node] = self._name_shared(node) if node < self._told.reach.numbers.blocks else self._tallied.name(node)
         return self._names[node]
 
-    def _shared(self, node: int) -> str:
+    def _name_shared(self, node: int) -> str:
         """`g_server in app and others, by Config 0x...`: a block that several own, and the nearest of them."""
         reach = self._told.reach
         if not self._parents:
@@ -103,10 +103,10 @@ class PinRow(NamedTuple):
     """Of kept_bytes those on places where only blocks of this group are: they are all that stands in the way."""
     allocator: str
     arenas: Sequence[int]
-    sample: Annotated[Optional[Address], Column("example", TEXT, shown=IF_ANY, goes=4)]
+    sample: Annotated[Optional[TargetAddress], Column("example", TEXT, shown=IF_ANY, goes=4)]
 
 
-class Sum(NamedTuple):
+class PinsSum(NamedTuple):
     """One heap: what was found beside the figures of `arenas`."""
 
     allocator: str
@@ -122,13 +122,13 @@ class Sum(NamedTuple):
     """What returns it; None where nothing does here."""
 
 
-class Kept(NamedTuple):
+class PinsAnswer(NamedTuple):
     """The answer."""
 
     kept_bytes: Optional[int]
     """None: nothing was found, and an arena of which it is not known may keep some."""
     groups: Sequence[PinRow]
-    sums: Sequence[Sum]
+    sums: Sequence[PinsSum]
     has_owners: bool
     """Owners were looked for; and blocks named by what points to them."""
     held_bytes: int
@@ -144,36 +144,36 @@ class Labelled(NamedTuple):
 
     labels: PinLabels
     names: Sequence[Optional[Signature]]
-    owners: Optional[Owners]
+    owners: Optional[PinOwners]
 
 
-class Looked(NamedTuple):
+class PinsReading(NamedTuple):
     """One heap, as it was when it stood still."""
 
-    heap: Heap
+    heap: AllocatorInstance
     keeping: Optional[Keeping]
     """None: by what rule it keeps free memory is not known."""
-    blocks: Iterable[Blocks]
+    blocks: Iterable[NativeBlocks]
     held_bytes: int
 
 
-def find(session: Session, owners: bool = True) -> Kept:
+def find_pins(session: Session, owners: bool = True) -> PinsAnswer:
     """All groups, first those that keep most for each byte of their own. `owners`: look for them."""
-    heaps: List[Looked] = []
-    labelled = _labelled(session, owners, heaps)
+    heaps: List[PinsReading] = []
+    labelled = _label_blocks(session, owners, heaps)
     heaps = session.shared(HEAPS) or heaps
     session.budget.progress.stage = "finding free memory between blocks in use"
-    groups, sums = [], []  # type: List[PinRow], List[Sum]
-    for asked, pinned in _pinned(session, heaps, labelled.labels):
+    groups, sums = [], []  # type: List[PinRow], List[PinsSum]
+    for asked, pinned in _find_pinned(session, heaps, labelled.labels):
         keeping = asked.keeping
         if keeping is None:
             what = "which free memory %s cannot return is not known: there is no rule for it here" % asked.heap.info.id
-            session.problem(problems.NO_RULE, None, what, "free memory: %s; by size: %s" % (ask("arenas"), ask("arenas --sizes")))
+            session.problem(problems.NO_RULE, None, what, "free memory: %s; by size: %s" % (hint_command("arenas"), hint_command("arenas --sizes")))
             continue
-        made = _groups(asked.heap, keeping, pinned, labelled)
+        made = _make_rows(asked.heap, keeping, pinned, labelled)
         total, known = sum(row.kept_bytes for row in made), keeping.kept_bytes
         sums.append(
-            Sum(
+            PinsSum(
                 allocator=asked.heap.info.id,
                 kept_bytes=total,
                 arenas_bytes=known,
@@ -192,9 +192,9 @@ def find(session: Session, owners: bool = True) -> Kept:
         what = "%s before all blocks were read: more is pinned" % session.budget.reason
         session.problem(session.budget.code, None, what, session.budget.next_step)
     is_unknown = any(asked.keeping is None or any(arena.kept_bytes is None for arena in asked.keeping.arenas) for asked in heaps)
-    return Kept(
+    return PinsAnswer(
         kept_bytes=None if is_unknown and not whole else whole,
-        groups=ranked(groups, whole),
+        groups=rank_pin_groups(groups, whole),
         sums=sums,
         has_owners=labelled.owners is not None,
         held_bytes=sum(asked.held_bytes for asked in heaps),
@@ -203,65 +203,65 @@ def find(session: Session, owners: bool = True) -> Kept:
     )
 
 
-def _pinned(session: Session, heaps: Sequence[Looked], labels: PinLabels) -> Iterator[Tuple[Looked, List[PinGroup]]]:
+def _find_pinned(session: Session, heaps: Sequence[PinsReading], labels: PinLabels) -> Iterator[Tuple[PinsReading, List[PinGroup]]]:
     first = 0
     for asked in heaps:
         keeping, page = asked.keeping, session.target.page_bytes
         shape = plain_shape(asked.heap.shape) if keeping is None else keeping.shape
         shape = shape._replace(page_bytes=max(page, shape.page_bytes))
-        pins = session.kernel.pins(session.target.bulk_source(), shape, _own(labels, asked.heap), first, session.budget)
+        pins = session.kernel.pins(session.target.bulk_source(), shape, _select_labels(labels, asked.heap), first, session.budget)
         pins.stream(iter(asked.blocks))
         groups = pins.found()
         first = pins.used_blocks
         yield asked, groups
 
 
-def kept_by_label(session: Session, heaps: Sequence[Looked], labels: PinLabels) -> Optional[Dict[Tuple[Optional[str], int], int]]:
+def kept_by_label(session: Session, heaps: Sequence[PinsReading], labels: PinLabels) -> Optional[Dict[Tuple[Optional[str], int], int]]:
     """Free bytes by what keeps them: (a word of STATUSES, label; 0: not known) -> bytes. None where it is not known of some heap."""
     kept: Dict[Tuple[Optional[str], int], int] = {}
-    for asked, groups in _pinned(session, heaps, labels):
+    for asked, groups in _find_pinned(session, heaps, labels):
         if asked.keeping is None or any(arena.kept_bytes is None for arena in asked.keeping.arenas):
             return None
         arenas = {arena.arena: arena for arena in asked.keeping.arenas}
         for group in groups:
-            row = _group(asked.heap, asked.keeping, arenas.get(group.arena), group._replace(label=0), Labelled(labels, (), None))
+            row = _make_row(asked.heap, asked.keeping, arenas.get(group.arena), group._replace(label=0), Labelled(labels, (), None))
             key = row.status, group.label if row.status == USED else 0
             kept[key] = kept.get(key, 0) + row.kept_bytes
     return None if session.budget.expired() else kept
 
 
-def standing(session: Session) -> List[Looked]:
+def read_stopped_heaps(session: Session) -> List[PinsReading]:
     """What is asked of the heaps, before a snapshot's look lets the process go."""
-    heaps: List[Looked] = []
+    heaps: List[PinsReading] = []
     ask_heaps(session, heaps, session.target.kind != "core")
     return heaps
 
 
-def ask_heaps(session: Session, heaps: List[Looked], copy: bool) -> None:
+def ask_heaps(session: Session, heaps: List[PinsReading], copy: bool) -> None:
     """What is asked of the heaps while they stand still. `copy`: their blocks are looked at when they do no longer."""
     if session.shared(HEAPS) is not None:
         return
     for heap in session.heaps.all():
         keeping = heap.kept()
         held = sum(row.held_bytes for row in heap.arenas())
-        heaps.append(Looked(heap, keeping, list(heap.blocks()) if copy else heap.blocks(), held))
+        heaps.append(PinsReading(heap, keeping, list(heap.blocks()) if copy else heap.blocks(), held))
 
 
-def ranked(groups: Sequence[PinRow], whole: int) -> List[PinRow]:
+def rank_pin_groups(groups: Sequence[PinRow], whole: int) -> List[PinRow]:
     """Those that keep a hundredth or more by what they keep for each byte of their own, then the rest by what they keep."""
 
-    def place(group: PinRow) -> Tuple[bool, float, int, int]:
+    def rank_key(group: PinRow) -> Tuple[bool, float, int, int]:
         is_small = group.kept_for_each is None or group.kept_bytes < SMALL_SHARE * whole
         return is_small, 0.0 if is_small else -(group.kept_for_each or 0.0), -group.kept_bytes, group.sample or 0
 
-    return sorted(groups, key=place)
+    return sorted(groups, key=rank_key)
 
 
-def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
+def _label_blocks(session: Session, owners: bool, heaps: List[PinsReading]) -> Labelled:
     """What the blocks are, and with `owners` whose."""
     lacking = heap_graph.check_fit(session, PINS_BYTES) if owners else None
     if lacking is not None:
-        what = say("who owns the blocks was left out: that takes about %s, and this process may use %s", *map(Size, lacking))
+        what = make_sentence("who owns the blocks was left out: that takes about %s, and this process may use %s", *map(SentenceSize, lacking))
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
     if not owners or lacking is not None:
         heap_graph.check_least(session, heap_graph.PINNED_BYTES)
@@ -273,28 +273,28 @@ def _labelled(session: Session, owners: bool, heaps: List[Looked]) -> Labelled:
     session.budget.progress.stage = "finding the owners of blocks"
     tallied = tally_owners(session, told.reach, told.called)
     least = int(LEAST_SHARED * tallied.used.bytes) + 1
-    return Labelled(PinLabels(told.labels, told.reach.graph, tallied.tree, least), told.names, Owners(told, tallied))
+    return Labelled(PinLabels(told.labels, told.reach.graph, tallied.tree, least), told.names, PinOwners(told, tallied))
 
 
-def _own(labels: PinLabels, heap: Heap) -> PinLabels:
+def _select_labels(labels: PinLabels, heap: AllocatorInstance) -> PinLabels:
     return labels._replace(own=array("Q", sorted(heap.own_places())))
 
 
-def _groups(heap: Heap, keeping: Keeping, groups: Sequence[PinGroup], labelled: Labelled) -> List[PinRow]:
+def _make_rows(heap: AllocatorInstance, keeping: Keeping, groups: Sequence[PinGroup], labelled: Labelled) -> List[PinRow]:
     """Named, the same of all arenas together."""
     arenas: Dict[int, ArenaKeeps] = {kept.arena: kept for kept in keeping.arenas}
     sums: Dict[Tuple[object, ...], PinRow] = {}
     for group in groups:
         arena = arenas.get(group.arena)
-        row = _group(heap, keeping, arena, group, labelled)
+        row = _make_row(heap, keeping, arena, group, labelled)
         if not row.kept_bytes:
             continue
         key = (row.signature, row.module, row.sure, row.owner, row.where, row.status, group.size)
-        sums[key] = _together(sums[key], row) if key in sums else row
+        sums[key] = _merge_rows(sums[key], row) if key in sums else row
     return [_with_share(row) for row in sums.values()]
 
 
-def _group(heap: Heap, keeping: Keeping, arena: Optional[ArenaKeeps], group: PinGroup, labelled: Labelled) -> PinRow:
+def _make_row(heap: AllocatorInstance, keeping: Keeping, arena: Optional[ArenaKeeps], group: PinGroup, labelled: Labelled) -> PinRow:
     returned = arena.returned_end_bytes if arena is not None and group.situation == RESERVE else 0
     where = keeping.words.get(group.situation, "")
     if arena is not None and group.situation == RESERVE:
@@ -310,22 +310,22 @@ def _group(heap: Heap, keeping: Keeping, arena: Optional[ArenaKeeps], group: Pin
         signature=name.name if name is not None else None,
         module=name.module if name is not None else "",
         sure=name.sure if name is not None else "",
-        owner=_owner(group, labelled) if not is_rest else None,
+        owner=_find_owner(group, labelled) if not is_rest else None,
         where=where,
         status=None if is_rest else STATUSES.get(group.status),
         places=group.places,
         alone_bytes=0 if is_rest else group.alone_bytes,
         allocator=heap.info.id,
         arenas=[group.arena],
-        sample=Address(group.sample) if group.sample and not is_rest else None,
+        sample=TargetAddress(group.sample) if group.sample and not is_rest else None,
     )
 
 
-def _owner(group: PinGroup, labelled: Labelled) -> Optional[str]:
+def _find_owner(group: PinGroup, labelled: Labelled) -> Optional[str]:
     return None if labelled.owners is None or group.status != PIN_USED else labelled.owners.name(group.top)
 
 
-def _together(group: PinRow, other: PinRow) -> PinRow:
+def _merge_rows(group: PinRow, other: PinRow) -> PinRow:
     return group._replace(
         kept_bytes=group.kept_bytes + other.kept_bytes,
         pins_blocks=group.pins_blocks + other.pins_blocks,
@@ -342,38 +342,38 @@ def _with_share(row: PinRow) -> PinRow:
     return row._replace(kept_for_each=round(row.kept_bytes / row.pins_bytes, 1) if row.pins_bytes else None)
 
 
-def blocks_sentence(group: PinRow) -> Said:
+def blocks_sentence(group: PinRow) -> Sentence:
     """`1204 blocks (96.0 KiB, Entry, held by g_index)`."""
-    parts: List[Said] = [say("%s", Size(group.pins_bytes))]
+    parts: List[Sentence] = [make_sentence("%s", SentenceSize(group.pins_bytes))]
     if group.status in STATUS_WORDS:
-        parts.append(say(STATUS_WORDS[group.status]))
+        parts.append(make_sentence(STATUS_WORDS[group.status]))
     elif group.signature is not None:
-        parts.append(say("pointed to by %s" if group.sure == PLACE else "%s", group.signature))
+        parts.append(make_sentence("pointed to by %s" if group.sure == PLACE else "%s", group.signature))
     elif group.size_bytes is not None and group.pins_blocks > 1:
-        parts.append(say("of %s each", Size(group.size_bytes)))
+        parts.append(make_sentence("of %s each", SentenceSize(group.size_bytes)))
     if group.owner is not None:
-        parts.append(say("%s", HELD.get(group.owner, "held by %s" % group.owner)))
-    return say("%s (%s)", plural(group.pins_blocks, "block"), join_sentences(", ", parts))
+        parts.append(make_sentence("%s", HELD.get(group.owner, "held by %s" % group.owner)))
+    return make_sentence("%s (%s)", count_noun(group.pins_blocks, "block"), join_sentences(", ", parts))
 
 
-def group_sentence(group: PinRow) -> Said:
+def group_sentence(group: PinRow) -> Sentence:
     """The sentence on one group that has blocks."""
-    return say("%s %s %s", blocks_sentence(group), "keeps" if group.pins_blocks == 1 else "keep", Size(group.kept_bytes))
+    return make_sentence("%s %s %s", blocks_sentence(group), "keeps" if group.pins_blocks == 1 else "keep", SentenceSize(group.kept_bytes))
 
 
-def largest_group(kept: Kept) -> Optional[PinRow]:
+def largest_group(kept: PinsAnswer) -> Optional[PinRow]:
     """The group that keeps most; None where no block keeps anything."""
     return max((group for group in kept.groups if group.pins_blocks), key=lambda group: group.kept_bytes, default=None)
 
 
-def pins_finding(kept: Kept) -> Optional[Finding]:
+def pins_finding(kept: PinsAnswer) -> Optional[Finding]:
     """The group that keeps most, for an answer about all of memory; None where no block keeps anything."""
     group = largest_group(kept)
     if group is None:
         return None
-    part = share(group.kept_bytes, kept.kept_bytes or 0)
+    part = format_share(group.kept_bytes, kept.kept_bytes or 0)
     evidence = "%s of %s of free memory that cannot be returned; nothing but these blocks keeps %s"
-    what = say("%s of free memory from being returned", group_sentence(group))
+    what = make_sentence("%s of free memory from being returned", group_sentence(group))
     return Finding(
-        what, say(evidence, part, Size(kept.kept_bytes), Size(group.alone_bytes)), "`%s` lists all such blocks" % ask("pins"), PINNED
+        what, make_sentence(evidence, part, SentenceSize(kept.kept_bytes), SentenceSize(group.alone_bytes)), "`%s` lists all such blocks" % hint_command("pins"), PINNED
     )

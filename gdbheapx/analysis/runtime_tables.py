@@ -11,7 +11,7 @@ from gdbheapx.analysis.census.find import CensusLook
 from gdbheapx.analysis.census.world import Inner, Recogniser, RuntimeLabels, Signature
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import MemoryOwner
-from gdbheapx.analysis.split import Split, taken
+from gdbheapx.analysis.split import Split, count_taken
 from gdbheapx.model import GUESS, MemoryPart
 from gdbheapx.ranges import Range
 
@@ -67,28 +67,28 @@ class Watch:
             self.absent_bytes = max(0, sum(end - start for start, end in whole) - held_bytes)
 
 
-def tables(recognisers: Sequence[Recogniser], split: Split, looked: CensusLook, watch: Watch) -> List[RuntimeTable]:
+def make_runtime_tables(recognisers: Sequence[Recogniser], split: Split, looked: CensusLook, watch: Watch) -> List[RuntimeTable]:
     """One for each."""
-    return [_table(recogniser, split, looked, watch) for recogniser in recognisers]
+    return [_make_table(recogniser, split, looked, watch) for recogniser in recognisers]
 
 
-def _table(recogniser: Recogniser, split: Split, looked: CensusLook, watch: Watch) -> RuntimeTable:
+def _make_table(recogniser: Recogniser, split: Split, looked: CensusLook, watch: Watch) -> RuntimeTable:
     module, words, live = recogniser.module, recogniser.table, split.memory.measure == "resident"
     assert words is not None
     held = watch.pools.get(module, {})
     absent = "not in RAM" if live else "not in the core (never touched, or zeros)"
-    pools = _pools(module, words, looked, sum(held.values()), absent)
-    allocators = {part.name: taken(part) for part in split.parts if part.kind == kinds.ALLOCATOR}
+    pools = _make_pool_rows(module, words, looked, sum(held.values()), absent)
+    allocators = {part.name: count_taken(part) for part in split.parts if part.kind == kinds.ALLOCATOR}
     for owner, size in held.items():
         if owner.kind == kinds.ALLOCATOR:
             allocators[owner.name] -= size
-    malloc = _malloc(recogniser, words, looked.outside, sum(allocators.values()), watch.absent_bytes, absent)
+    malloc = _make_malloc_rows(recogniser, words, looked.outside, sum(allocators.values()), watch.absent_bytes, absent)
     own: List[RuntimeRow] = []
     others: List[RuntimeRow] = []
     remainder, guesses = 0, []
     for part in split.parts:
-        size = taken(part) - sum(size for owner, size in held.items() if (owner.kind, owner.name) == (part.kind, part.name))
-        if part.kind == kinds.ALLOCATOR or not taken(part):
+        size = count_taken(part) - sum(size for owner, size in held.items() if (owner.kind, owner.name) == (part.kind, part.name))
+        if part.kind == kinds.ALLOCATOR or not count_taken(part):
             continue
         if part.kind in UNNAMED or part.sure == GUESS or (_is_own(part, words) and _has_pieces(part, held)):
             remainder += size
@@ -110,7 +110,7 @@ def _has_pieces(part: MemoryPart, held: Dict[MemoryOwner, int]) -> bool:
     return any((owner.kind, owner.name) == (part.kind, part.name) for owner in held)
 
 
-def _pools(module: str, words: RuntimeLabels, looked: CensusLook, held_bytes: int, absent: str) -> List[RuntimeRow]:
+def _make_pool_rows(module: str, words: RuntimeLabels, looked: CensusLook, held_bytes: int, absent: str) -> List[RuntimeRow]:
     """What it cut up itself."""
     managed = [memory for memory in looked.census.managed if memory.module == module]
     if not managed:
@@ -124,7 +124,7 @@ def _pools(module: str, words: RuntimeLabels, looked: CensusLook, held_bytes: in
     return [*rows, RuntimeRow(ABSENT, "%s: of the above, %s" % (words.pools, absent), -missing)] if missing else rows
 
 
-def _malloc(
+def _make_malloc_rows(
     recogniser: Recogniser, words: RuntimeLabels, outside: Dict[Optional[Signature], int], held_bytes: int, absent_bytes: int, absent: str
 ) -> List[RuntimeRow]:
     """What allocators have: the blocks by whose they are, and the rest by difference."""

@@ -8,8 +8,8 @@ from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import MappingUse, MemoryUse, ParentPages, Target
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.model import Address, Claim, MemoryPart, SplitPart, UnclaimedMapping
-from gdbheapx.ranges import Range, Ranges
+from gdbheapx.model import Claim, MemoryPart, SplitPart, TargetAddress, UnclaimedMapping
+from gdbheapx.ranges import Range, RangeIndex
 
 MOST_NAMES = 20
 """Parts of one kind that are named; the smaller ones are put together, for a program may have a thousand memfds."""
@@ -21,7 +21,7 @@ MOST_UNCLAIMED = 10
 FILE = "file"
 
 
-class Sum:
+class SplitSum:
     """One owner's figures while they grow."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Sum:
         before = self.figures[name]
         self.figures[name] = None if before is None or value is None else before + value
 
-    def join(self, other: "Sum") -> None:
+    def join(self, other: "SplitSum") -> None:
         """Take in another owner's."""
         self.taken_bytes += other.taken_bytes
         self.mappings += other.mappings
@@ -47,11 +47,11 @@ class Tally:
 
     def __init__(self, measure: str) -> None:
         self._live = measure == "resident"
-        self._sums: Dict[MemoryOwner, Sum] = {}
+        self._sums: Dict[MemoryOwner, SplitSum] = {}
 
     def add(self, piece: MappingPiece, use: MappingUse) -> None:
         """One owner's part of one mapping."""
-        total = self._sums.setdefault(piece.owner, Sum())
+        total = self._sums.setdefault(piece.owner, SplitSum())
         total.taken_bytes += piece.taken_bytes
         total.mappings += 1
         total.add("swapped_bytes", piece.swapped_bytes)
@@ -60,16 +60,16 @@ class Tally:
         shared, pss = _shared_and_pss(piece, use)
         total.add("shared_bytes", shared)
         total.add("pss_bytes", pss)
-        total.add("droppable_bytes", _droppable(piece, use))
-        total.add("huge_bytes", _share(use.huge_bytes, piece, use))
+        total.add("droppable_bytes", _count_droppable(piece, use))
+        total.add("huge_bytes", _compute_share(use.huge_bytes, piece, use))
         total.add("hugetlb_bytes", use.hugetlb_bytes if piece.owner.kind == kinds.HUGETLB else 0)
 
     def parts(self) -> List[MemoryPart]:
         """Largest first."""
         rows = sorted(_with_few_names(self._sums).items(), key=lambda row: (-row[1].taken_bytes, row[0]))
-        return [self._part(owner, total) for owner, total in rows]
+        return [self._make_part(owner, total) for owner, total in rows]
 
-    def _part(self, owner: MemoryOwner, total: Sum) -> MemoryPart:
+    def _make_part(self, owner: MemoryOwner, total: SplitSum) -> MemoryPart:
         figures = total.figures if self._live else dict.fromkeys(FIELDS, None)
         return MemoryPart(
             kind=owner.kind,
@@ -84,9 +84,9 @@ class Tally:
         )
 
 
-def _with_few_names(sums: Dict[MemoryOwner, Sum]) -> Dict[MemoryOwner, Sum]:
+def _with_few_names(sums: Dict[MemoryOwner, SplitSum]) -> Dict[MemoryOwner, SplitSum]:
     """The smallest of many names of one kind become one part."""
-    few: Dict[MemoryOwner, Sum] = {}
+    few: Dict[MemoryOwner, SplitSum] = {}
     seen: Dict[str, int] = {}
     for owner, total in sorted(sums.items(), key=lambda row: -row[1].taken_bytes):
         seen[owner.kind] = seen.get(owner.kind, 0) + 1
@@ -98,7 +98,7 @@ def _with_few_names(sums: Dict[MemoryOwner, Sum]) -> Dict[MemoryOwner, Sum]:
     return few
 
 
-def _share(value: Optional[int], piece: MappingPiece, use: MappingUse) -> Optional[int]:
+def _compute_share(value: Optional[int], piece: MappingPiece, use: MappingUse) -> Optional[int]:
     """A figure of the whole mapping, divided by what each owner has of its Rss."""
     if value is None or value == 0 or piece.taken_bytes == use.resident_bytes:
         return value
@@ -108,17 +108,17 @@ def _share(value: Optional[int], piece: MappingPiece, use: MappingUse) -> Option
 def _shared_and_pss(piece: MappingPiece, use: MappingUse) -> Tuple[Optional[int], Optional[int]]:
     """Of a file's mapping the private copies have the private pages first: they are mapped once, unless the process forked."""
     if use.shared_bytes is None or use.pss_bytes is None:
-        return _share(use.shared_bytes, piece, use), _share(use.pss_bytes, piece, use)
+        return _compute_share(use.shared_bytes, piece, use), _compute_share(use.pss_bytes, piece, use)
     own = use.resident_bytes - use.shared_bytes
     copied = min(use.resident_bytes, use.anonymous_bytes or 0)
     if piece.owner.kind in kinds.FILE and copied <= own:
         if piece.owner.kind == kinds.COPIED:
             return 0, piece.taken_bytes
         return use.shared_bytes, max(0, use.pss_bytes - copied)
-    return _share(use.shared_bytes, piece, use), _share(use.pss_bytes, piece, use)
+    return _compute_share(use.shared_bytes, piece, use), _compute_share(use.pss_bytes, piece, use)
 
 
-def _droppable(piece: MappingPiece, use: MappingUse) -> Optional[int]:
+def _count_droppable(piece: MappingPiece, use: MappingUse) -> Optional[int]:
     """What the kernel may take without swap. Locked pages stay."""
     if kinds.is_locked(use):
         return 0
@@ -126,10 +126,10 @@ def _droppable(piece: MappingPiece, use: MappingUse) -> Optional[int]:
         return piece.taken_bytes
     if piece.owner.kind == kinds.SHARED:
         return 0
-    return _share(use.lazy_free_bytes or 0, piece, use)
+    return _compute_share(use.lazy_free_bytes or 0, piece, use)
 
 
-class Memory(NamedTuple):
+class SplitMemory(NamedTuple):
     """The sums of the split. allocator + stack + file + anonymous + shared memory + device = total, in bytes of RSS (live) or of the core
     file."""
 
@@ -186,7 +186,7 @@ class Split(NamedTuple):
 
     parts: Sequence[MemoryPart]
     """Largest first."""
-    memory: Memory
+    memory: SplitMemory
     zeros_until: Optional[int] = None
     """Cores: from this address on there was no time to look for pages of zeros, so all of them count; None: all were looked for."""
     attribution: Optional[Attribution] = None
@@ -195,7 +195,7 @@ class Split(NamedTuple):
 
     def held(self, ranges: Sequence[Range]) -> Dict[MemoryOwner, int]:
         """What of some ranges takes memory, by whose it is; while the process still stands."""
-        return self.attribution.held(self.pieces, Ranges(ranges)) if self.attribution is not None else {}
+        return self.attribution.held(self.pieces, RangeIndex(ranges)) if self.attribution is not None else {}
 
     def runtimes(self) -> List[str]:
         """Names of the programs with memory of their own that loaded objects show."""
@@ -214,7 +214,7 @@ class Split(NamedTuple):
         return self.attribution.in_ram(ranges) if self.attribution is not None else None
 
 
-def split(
+def split_memory(
     target: Target,
     kernel: Kernel,
     claims: Mapping[str, Iterable[Claim]],
@@ -236,14 +236,14 @@ def split(
         tally.add(piece, use.mappings[piece.place])
         largest.add(piece, use.mappings[piece.place])
     parts = tally.parts()
-    sums = _sums(use.measure, parts, dict.fromkeys(claims, 0), largest)
-    gone = attribute.find_ended_threads(target, attribution, {part.name: taken(part) for part in parts if part.kind == kinds.STACK})
+    sums = _make_sums(use.measure, parts, dict.fromkeys(claims, 0), largest)
+    gone = attribute.find_ended_threads(target, attribution, {part.name: count_taken(part) for part in parts if part.kind == kinds.STACK})
     living = attribute.measure_thread_stacks(target, attribution, kernel, budget)
     sums = sums._replace(zero_bytes=told.zero_bytes, thread_stacks=living, ended_threads=gone, parent_pages=target.parent_pages())
     return Split(parts, _with_space(target, use, sums), told.until, attribution, pieces)
 
 
-def _with_space(target: Target, use: MemoryUse, sums: Memory) -> Memory:
+def _with_space(target: Target, use: MemoryUse, sums: SplitMemory) -> SplitMemory:
     """With VSZ and the peaks. A core has none: its segments are what was mapped."""
     virtual_bytes = use.virtual_bytes
     if use.measure == "dumped" and use.tells_untouched and target.lost_bytes() is not None:  # gdb leaves mappings out
@@ -283,45 +283,45 @@ class Largest:
         rows = sorted(self._unclaimed, key=lambda row: (-row[0], row[1].mapping.start))[:MOST_UNCLAIMED]
         return [
             UnclaimedMapping(
-                Address(use.mapping.start), Address(use.mapping.end), taken if self._live else None, None if self._live else taken, swapped
+                TargetAddress(use.mapping.start), TargetAddress(use.mapping.end), taken if self._live else None, None if self._live else taken, swapped
             )
             for taken, use, swapped in rows
         ]
 
 
-def taken(part: MemoryPart) -> int:
+def count_taken(part: MemoryPart) -> int:
     """What the part takes, by the measure of its target."""
     return part.resident_bytes or part.dumped_bytes or 0
 
 
-def _sums(measure: str, parts: Sequence[MemoryPart], allocators: Dict[str, int], largest: Largest) -> Memory:
+def _make_sums(measure: str, parts: Sequence[MemoryPart], allocators: Dict[str, int], largest: Largest) -> SplitMemory:
     for part in parts:
         if part.allocator is not None and part.kind == kinds.ALLOCATOR:
-            allocators[part.allocator] += taken(part)
+            allocators[part.allocator] += count_taken(part)
 
-    def of(*wanted: str) -> int:
-        return sum(taken(part) for part in parts if part.kind in wanted)
+    def sum_parts(*wanted: str) -> int:
+        return sum(count_taken(part) for part in parts if part.kind in wanted)
 
-    def known(name: str) -> Optional[int]:
+    def find_known(name: str) -> Optional[int]:
         values = [getattr(part, name) for part in parts]
         return None if measure == "dumped" or None in values else sum(values)
 
-    return Memory(
+    return SplitMemory(
         measure=measure,
-        total_bytes=sum(map(taken, parts)),
-        swapped_bytes=known("swapped_bytes"),
+        total_bytes=sum(map(count_taken, parts)),
+        swapped_bytes=find_known("swapped_bytes"),
         allocator_bytes=sum(allocators.values()),
         allocators=allocators,
-        stack_bytes=of(kinds.STACK),
-        file_bytes=of(*kinds.FILE),
-        anonymous_bytes=of(*(kinds.PRIVATE - {kinds.STACK})),
-        shared_memory_bytes=of(kinds.SHARED),
-        device_bytes=of(kinds.DEVICE),
-        pss_bytes=known("pss_bytes"),
-        shared_bytes=known("shared_bytes"),
-        droppable_bytes=known("droppable_bytes"),
-        huge_bytes=known("huge_bytes"),
-        hugetlb_bytes=known("hugetlb_bytes"),
+        stack_bytes=sum_parts(kinds.STACK),
+        file_bytes=sum_parts(*kinds.FILE),
+        anonymous_bytes=sum_parts(*(kinds.PRIVATE - {kinds.STACK})),
+        shared_memory_bytes=sum_parts(kinds.SHARED),
+        device_bytes=sum_parts(kinds.DEVICE),
+        pss_bytes=find_known("pss_bytes"),
+        shared_bytes=find_known("shared_bytes"),
+        droppable_bytes=find_known("droppable_bytes"),
+        huge_bytes=find_known("huge_bytes"),
+        hugetlb_bytes=find_known("hugetlb_bytes"),
         largest=largest.named(),
         unclaimed=largest.unclaimed(),
     )

@@ -229,7 +229,7 @@ class Operand(NamedTuple):
     size_bytes: int = 8
 
 
-class Step(NamedTuple):
+class CodeStep(NamedTuple):
     """One thing that an instruction does."""
 
     kind: str
@@ -242,7 +242,7 @@ class Step(NamedTuple):
     second: Operand = Operand("other")
 
 
-class Branch(NamedTuple):
+class CodeBranch(NamedTuple):
     """Bytes that may be a call or a jump."""
 
     address: int
@@ -258,9 +258,9 @@ class CodeReader(NamedTuple):
 
     library: Tuple[str, str]
     """Of the library that takes code apart, the names of its machine and mode."""
-    decode: Callable[[int, int, str, str], Sequence[Step]]
+    decode: Callable[[int, int, str, str], Sequence[CodeStep]]
     """(address, bytes, name, operands) of an instruction -> what it does. Registers have one name, whatever part of them is meant."""
-    branches: Callable[[int, bytes], Iterator[Branch]]
+    branches: Callable[[int, bytes], Iterator[CodeBranch]]
     """(address, code) -> all that may be a call or a jump, by its bytes."""
     loads: Callable[[int, bytes], Iterator[Tuple[int, int]]]
     """(address, code) -> (where, what address) of all that may load a word from a fixed address."""
@@ -360,7 +360,7 @@ def byte_order(little_endian: bool) -> ByteOrder:
 
 
 @cache
-def named(name: str) -> Architecture:
+def architecture_named(name: str) -> Architecture:
     """By gdb's name for it; one of which nothing is known where it is not here."""
     if name not in REGISTRY:
         return Architecture(name)
@@ -372,11 +372,11 @@ def named(name: str) -> Architecture:
 def of_elf(machine: int, word_bytes: int) -> Architecture:
     """By an ELF header's e_machine and class."""
     names = (name for name, (number, size, _) in REGISTRY.items() if (number, size) == (machine, word_bytes))
-    return named(next(names, "machine %d" % machine))
+    return architecture_named(next(names, "machine %d" % machine))
 
 
 @cache
-def native() -> Architecture:
+def native_architecture() -> Architecture:
     """This computer's."""
     here = os.uname().machine
-    return named(next((name for name, (_, _, module) in REGISTRY.items() if module == here), here))
+    return architecture_named(next((name for name, (_, _, module) in REGISTRY.items() if module == here), here))

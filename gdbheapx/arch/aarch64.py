@@ -42,12 +42,12 @@ NANOSLEEP, CLOCK_NANOSLEEP, FUTEX = 101, 115, 98
 TIMER_ABSTIME, FUTEX_WAIT, FUTEX_WAIT_BITSET, FUTEX_COMMAND = 1, 0, 9, 0x7F
 
 
-def read_pointer(registers: Mapping[str, int], pointers: bytes, order: str) -> Optional[int]:
+def read_tpidr(registers: Mapping[str, int], pointers: bytes, order: str) -> Optional[int]:
     """tpidr_el0, the first word of the set."""
     return int(struct.unpack_from(order + "Q", pointers)[0]) if len(pointers) >= 8 else None
 
 
-def timed(registers: Mapping[str, int]) -> Optional[TimedCall]:
+def find_timed_call(registers: Mapping[str, int]) -> Optional[TimedCall]:
     """A call that the kernel goes on with by its restart block: hrtimer_nanosleep, futex_wait (kernel/time/hrtimer.c, kernel/futex)."""
     number, command = registers["x8"], registers["x1"] & FUTEX_COMMAND
     if number == NANOSLEEP:
@@ -59,7 +59,7 @@ def timed(registers: Mapping[str, int]) -> Optional[TimedCall]:
     return None
 
 
-def against(registers: Mapping[str, int], register_set: Callable[[int], bytes]) -> Optional[str]:
+def reason_against_call(registers: Mapping[str, int], register_set: Callable[[int], bytes]) -> Optional[str]:
     """What a call would upset."""
     if registers["cpsr"] & BRANCH_TYPE == BRANCH_TYPE:
         return "stands between an indirect branch and its landing pad (BTI)"
@@ -73,7 +73,7 @@ def against(registers: Mapping[str, int], register_set: Callable[[int], bytes]) 
     return None
 
 
-def ends_call(code: bytes) -> bool:
+def ends_with_bl(code: bytes) -> bool:
     """bl, or blr, also those that authenticate a pointer (blraa and the like)."""
     word = int.from_bytes(code, "little")
     return len(code) == 4 and (word >> 26 == 0x25 or word & 0xFEFFF000 == 0xD63F0000)
@@ -85,7 +85,7 @@ NEAR_BYTES = 1 << 32
 """What leads so near is taken for a pointer in the global offset table that is followed elsewhere."""
 
 
-def relative_reads(address: int, code: bytes, word_at: Callable[[int], int]) -> Iterator[int]:
+def read_page_relative(address: int, code: bytes, word_at: Callable[[int], int]) -> Iterator[int]:
     """A page's address comes first, then what is read in that page: the variable, or the pointer to it in the global offset table."""
     known: Dict[int, int] = {}
     slots: Dict[int, int] = {}
@@ -113,7 +113,7 @@ def relative_reads(address: int, code: bytes, word_at: Callable[[int], int]) -> 
 
 
 ARCHITECTURE = Architecture(
-    registers=RegisterSet(NAMES, 8, pc="pc", sp="sp", pointer_set=NT_ARM_TLS, read_pointer=read_pointer),
+    registers=RegisterSet(NAMES, 8, pc="pc", sp="sp", pointer_set=NT_ARM_TLS, read_pointer=read_tpidr),
     vector_sets=(NT_FPREGSET, NT_ARM_SVE, NT_ARM_SSVE),
     gdb_thread_pointer="tpidr",
     gdb_words=((GENERAL, (), 1), (tuple("v%d" % number for number in range(32)), ("d", "u"), 2)),
@@ -145,7 +145,7 @@ ARCHITECTURE = Architecture(
         },
     ),
     unwinding=Unwinding((*GENERAL, "sp", "pc"), sp=31, pc=32, kept=tuple(range(19, 30)), returns=30),
-    in_system_call=InSystemCall(instruction=b"\x01\0\0\xd4", number="x8", result="x0", is_rewound=True, timed=timed),
+    in_system_call=InSystemCall(instruction=b"\x01\0\0\xd4", number="x8", result="x0", is_rewound=True, timed=find_timed_call),
     calling=Calling(
         arguments=GENERAL[:8],
         result="x0",
@@ -160,12 +160,12 @@ ARCHITECTURE = Architecture(
         vector=("v15", "d.u"),
         vector_operand=r"\b[vzqdshbp]\d",
         call_bytes=4,
-        ends_call=ends_call,
+        ends_call=ends_with_bl,
         link="x30",
         kept_sets=(NT_ARM_SVE, NT_FPREGSET),
-        against=against,
+        against=reason_against_call,
     ),
     injecting="aarch64_injecting",
-    relative_reads=relative_reads,
+    relative_reads=read_page_relative,
     return_mask=(1 << CODE_BITS) - 1,
 )

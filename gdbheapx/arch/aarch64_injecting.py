@@ -8,7 +8,7 @@ import struct
 from typing import Callable, List, Optional, Sequence
 
 from gdbheapx.arch import ALL_SIGNALS, NO_STACK_FLAGS, NT_FPREGSET, Injecting
-from gdbheapx.arch.aarch64 import NAMES, NT_ARM_SVE, SET_HEADER, SVE_REGISTERS, against
+from gdbheapx.arch.aarch64 import NAMES, NT_ARM_SVE, SET_HEADER, SVE_REGISTERS, reason_against_call
 
 AT = {name: place for place, name in enumerate(NAMES)}
 SVC, RET = b"\x01\0\0\xd4", b"\xc0\x03\x5f\xd6"
@@ -62,20 +62,20 @@ def against_this(words: Sequence[int], state: bytes, register_set: Callable[[int
         return "has vectors of SVE in its registers"
     if waits_for_signals(words):
         return "waits for a signal"
-    return against(dict(zip((*NAMES[:-1], "cpsr"), words)), register_set)
+    return reason_against_call(dict(zip((*NAMES[:-1], "cpsr"), words)), register_set)
 
 
-def rank(words: Sequence[int]) -> int:
+def rank_aarch64_thread(words: Sequence[int]) -> int:
     """One that waits for what is left of a time is left for others: of that sigreturn takes away what the kernel needs."""
     return 2 if words[AT["x8"]] == RESTART else 0
 
 
-def base(words: Sequence[int], state: bytes) -> int:
+def aarch64_frames_base(words: Sequence[int], state: bytes) -> int:
     """Where the frames begin: nothing below the stack pointer belongs to the program (AAPCS64)."""
     return (words[AT["sp"]] - 2 * FRAME_BYTES) & ~15
 
 
-def _frame(words: Sequence[int], state: bytes, mask: int) -> bytes:
+def _make_frame(words: Sequence[int], state: bytes, mask: int) -> bytes:
     ucontext = struct.pack("<QQQiIQQ", 0, 0, 0, NO_STACK_FLAGS, 0, 0, mask)
     head = (bytes(SIGNAL_BYTES) + ucontext).ljust(REGISTERS_AT, b"\0") + struct.pack("<34Q", *words)
     status, control = struct.unpack_from("<II", state, VECTORS_BYTES)
@@ -83,27 +83,27 @@ def _frame(words: Sequence[int], state: bytes, mask: int) -> bytes:
     return (head.ljust(RECORDS_AT, b"\0") + vectors).ljust(FRAME_BYTES, b"\0")
 
 
-def _calling(words: Sequence[int], at: int, code: int, back: int, number: int, argument: int) -> List[int]:
+def _calling_registers(words: Sequence[int], at: int, code: int, back: int, number: int, argument: int) -> List[int]:
     result, status = list(words), words[AT["pstate"]] & ~TRACED
     for name, value in (("pc", code), ("sp", at), ("x8", number), ("x0", argument), ("x30", back), ("pstate", status)):
         result[AT[name]] = value
     return result
 
 
-def first(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
+def first_aarch64_call(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
     """Registers for the first call, after which the first frame is taken."""
-    return _calling(words, base, code, back, number, argument)
+    return _calling_registers(words, base, code, back, number, argument)
 
 
-def second(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
+def second_aarch64_call(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
     """Registers for the second call, after which the second frame is taken."""
-    return _calling(words, base + FRAME_BYTES, code, back, number, argument)
+    return _calling_registers(words, base + FRAME_BYTES, code, back, number, argument)
 
 
-def frames(words: Sequence[int], state: bytes, mask: int, base: int, code: int, back: int, number: int, argument: int) -> bytes:
+def make_aarch64_frames(words: Sequence[int], state: bytes, mask: int, base: int, code: int, back: int, number: int, argument: int) -> bytes:
     """The first call returns into the first frame, which makes the second; that returns into the second frame, with all as it was."""
-    makes_second = _frame(second(words, base, code, back, number, argument), state, ALL_SIGNALS)
-    return makes_second + _frame(words, state, mask)
+    makes_second = _make_frame(second_aarch64_call(words, base, code, back, number, argument), state, ALL_SIGNALS)
+    return makes_second + _make_frame(words, state, mask)
 
 
 INJECTING = Injecting(
@@ -111,11 +111,11 @@ INJECTING = Injecting(
     come_back=(SIGRETURN,),
     state_set=NT_FPREGSET,
     against=against_this,
-    rank=rank,
-    base=base,
-    frames=frames,
-    first=first,
-    second=second,
+    rank=rank_aarch64_thread,
+    base=aarch64_frames_base,
+    frames=make_aarch64_frames,
+    first=first_aarch64_call,
+    second=second_aarch64_call,
     argument_at=REGISTERS_AT + 8 * AT["x0"],
     cancelled=lambda words: (NT_ARM_SYSTEM_CALL, b"\xff\xff\xff\xff"),
 )

@@ -12,7 +12,7 @@ ORDER = (
 )
 
 
-def read_pointer(registers: Mapping[str, int], descriptors: bytes, order: str) -> Optional[int]:
+def read_gs_base(registers: Mapping[str, int], descriptors: bytes, order: str) -> Optional[int]:
     """The base of the segment that gs selects: each of the thread's descriptors is a struct user_desc (number, base, limit, flags)."""
     entries = struct.iter_unpack(order + "IIII", descriptors[: len(descriptors) // 16 * 16])
     bases = {number: base for number, base, _, _ in entries}
@@ -21,7 +21,7 @@ def read_pointer(registers: Mapping[str, int], descriptors: bytes, order: str) -
 
 ARCHITECTURE = Architecture(
     halt=b"\xf4",
-    registers=RegisterSet(ORDER, 4, pc="eip", sp="esp", pointer_set=NT_386_TLS, read_pointer=read_pointer),
+    registers=RegisterSet(ORDER, 4, pc="eip", sp="esp", pointer_set=NT_386_TLS, read_pointer=read_gs_base),
     vector_sets=(NT_FPREGSET, NT_X86_XSTATE, NT_PRXFPREG),
     gdb_words=(
         (("eax", "ebx", "ecx", "edx", "esi", "edi", "ebp"), (), 1),

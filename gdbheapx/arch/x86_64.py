@@ -24,12 +24,12 @@ LAM_U57 = 0x3F << 57
 """Linear address masking, as Linux has it: bits 57 to 62 (arch/x86/kernel/process_64.c: mm_enable_lam)."""
 
 
-def ends_call(code: bytes) -> bool:
+def ends_with_call(code: bytes) -> bool:
     """A call instruction ends behind these 7 bytes: relative, or through a register or memory."""
     return len(code) == 7 and (code[2] == 0xE8 or any(code[at] == 0xFF and code[at + 1] & 0x38 == 0x10 for at in range(6)))
 
 
-def relative_reads(address: int, code: bytes, word_at: Callable[[int], int]) -> Iterator[int]:
+def read_rip_relative(address: int, code: bytes, word_at: Callable[[int], int]) -> Iterator[int]:
     """What a function reads relative to itself before it returns."""
     for read in re.finditer(READS, code):
         after = read.end() + 4
@@ -101,11 +101,11 @@ ARCHITECTURE = Architecture(
         vector=("xmm15", "v2_int64"),
         vector_operand=r"%?\b([xyz]mm\d|k[0-7]\b|mm[0-7]|st\()",
         call_bytes=7,
-        ends_call=ends_call,
+        ends_call=ends_with_call,
     ),
     injecting="x86_64_injecting",
     code="x86_64_code",
-    relative_reads=relative_reads,
+    relative_reads=read_rip_relative,
     sign_extends=True,
     ignorable_bits=LAM_U57,
     named_pages=((0xFFFFFFFFFF600000, "[vsyscall]"),),

@@ -8,7 +8,7 @@ import struct
 from functools import lru_cache
 from typing import Iterator, List, Sequence, Tuple
 
-from gdbheapx.arch import Branch, CodeReader, Operand, Step
+from gdbheapx.arch import CodeBranch, CodeReader, CodeStep, Operand
 
 FAMILIES = (
     ("rax", "eax", "ax", "al", "ah"),
@@ -37,7 +37,7 @@ MOST_TABLE = 1 << 16
 
 
 @lru_cache(MOST_TABLE)
-def _operand(text: str) -> Operand:
+def _parse_operand(text: str) -> Operand:
     """A number, a register or a place in memory; one relative to the instruction pointer has the register `rip`."""
     if text in WHOLE:
         return Operand("register", WHOLE[text])
@@ -63,11 +63,11 @@ def _operand(text: str) -> Operand:
 
 
 @lru_cache(MOST_TABLE)
-def _operands(text: str) -> Tuple[Operand, ...]:
-    return tuple(_operand(part.strip()) for part in text.split(",")) if text else ()
+def _parse_operands(text: str) -> Tuple[Operand, ...]:
+    return tuple(_parse_operand(part.strip()) for part in text.split(",")) if text else ()
 
 
-def _at(operand: Operand, end: int) -> Operand:
+def _make_absolute(operand: Operand, end: int) -> Operand:
     """With an absolute address, where the operand is relative to the code."""
     return operand._replace(base="", number=operand.number + end) if operand.base == "rip" else operand
 
@@ -77,129 +77,129 @@ def _is_wide(text: str) -> bool:
     return text.split(",")[0].strip() in WIDE
 
 
-def decode(address: int, size: int, mnemonic: str, text: str) -> Sequence[Step]:
+def decode_instruction(address: int, size: int, mnemonic: str, text: str) -> Sequence[CodeStep]:
     """What it does, in order."""
     if "rip" in text or text.startswith("0x"):
-        return _steps(address + size, mnemonic, text)
-    return _alike(mnemonic, text)
+        return _decode_steps(address + size, mnemonic, text)
+    return _decode_anywhere(mnemonic, text)
 
 
 @lru_cache(MOST_TABLE)
-def _alike(mnemonic: str, text: str) -> Sequence[Step]:
+def _decode_anywhere(mnemonic: str, text: str) -> Sequence[CodeStep]:
     """The same wherever it stands."""
-    return _steps(0, mnemonic, text)
+    return _decode_steps(0, mnemonic, text)
 
 
-def _steps(end: int, mnemonic: str, text: str) -> List[Step]:
+def _decode_steps(end: int, mnemonic: str, text: str) -> List[CodeStep]:
     """`end`: where the next instruction stands."""
     mnemonic = mnemonic.rpartition(" ")[2]
     if mnemonic == "test":
-        tested = _operands(text)
-        return [Step("test", "", tested[0])] if tested[0] == tested[1] and _is_wide(text) else []
+        tested = _parse_operands(text)
+        return [CodeStep("test", "", tested[0])] if tested[0] == tested[1] and _is_wide(text) else []
     if mnemonic in ONLY_READS:
-        return [Step("copy", "rsp", Operand("register", "rbp")), Step("pop", "rbp")] if mnemonic == "leave" else []
-    operands = [_at(operand, end) for operand in _operands(text)]
+        return [CodeStep("copy", "rsp", Operand("register", "rbp")), CodeStep("pop", "rbp")] if mnemonic == "leave" else []
+    operands = [_make_absolute(operand, end) for operand in _parse_operands(text)]
     first = operands[0] if operands else Operand("other", "")
     second = operands[1] if len(operands) > 1 else Operand("other", "")
     if mnemonic == "call":
-        return [Step("call", "", first)]
+        return [CodeStep("call", "", first)]
     if mnemonic == "jmp" or JUMPS.match(mnemonic):
-        return [Step("jump" if mnemonic == "jmp" else "branch", ZERO.get(mnemonic, ""), first)]
+        return [CodeStep("jump" if mnemonic == "jmp" else "branch", ZERO.get(mnemonic, ""), first)]
     if mnemonic.startswith("ret"):
-        return [Step("return", "", first)]
+        return [CodeStep("return", "", first)]
     if mnemonic == "push":
-        return [Step("push", "", first)]
+        return [CodeStep("push", "", first)]
     if mnemonic == "pop":
-        return [Step("pop", first.base)]
+        return [CodeStep("pop", first.base)]
     if mnemonic in PRODUCTS or (mnemonic == "imul" and len(operands) == 1):
-        return [Step("lose", "rax"), *([Step("lose", "rdx")] if mnemonic not in ("cwde", "cdqe") else [])]
+        return [CodeStep("lose", "rax"), *([CodeStep("lose", "rdx")] if mnemonic not in ("cwde", "cdqe") else [])]
     if mnemonic in STRINGS and not first.base.startswith("xmm") and not second.base.startswith("xmm"):
-        return [Step("lose", name) for name in ("rdi", "rsi", "rcx")]
+        return [CodeStep("lose", name) for name in ("rdi", "rsi", "rcx")]
     if first.base.startswith("xmm") or second.base.startswith("xmm"):
-        return _vector(mnemonic, first, second, operands)
+        return _vector_steps(mnemonic, first, second, operands)
     if first.kind == "memory":
         if mnemonic == "mov":
-            return [Step("store", "", first, second)]
-        return [Step("store", "", first, Operand("other", ""))]
+            return [CodeStep("store", "", first, second)]
+        return [CodeStep("store", "", first, Operand("other", ""))]
     if first.kind != "register":
         return []
-    return _general(mnemonic, text, first, second, operands)
+    return _general_steps(mnemonic, text, first, second, operands)
 
 
-def _general(mnemonic: str, text: str, first: Operand, second: Operand, operands: List[Operand]) -> List[Step]:
+def _general_steps(mnemonic: str, text: str, first: Operand, second: Operand, operands: List[Operand]) -> List[CodeStep]:
     """What writes a general register."""
     to = first.base
     if mnemonic in ("mov", "movabs", "movsxd") and _is_wide(text):
-        return [Step("copy", to, second)]
+        return [CodeStep("copy", to, second)]
     if mnemonic == "lea":
-        return [Step("address", to, second)]
+        return [CodeStep("address", to, second)]
     if mnemonic in ("xor", "sub") and first == second:
-        return [Step("copy", to, Operand("number", "", 0))]
+        return [CodeStep("copy", to, Operand("number", "", 0))]
     if mnemonic in ("add", "sub") and second.kind == "number":
         sign = 1 if mnemonic == "add" else -1
-        return [Step("address", to, Operand("memory", to, sign * second.number))]
+        return [CodeStep("address", to, Operand("memory", to, sign * second.number))]
     if mnemonic == "add" and second.kind == "register":
-        return [Step("address", to, Operand("memory", to, 0, second.base, 1))]
+        return [CodeStep("address", to, Operand("memory", to, 0, second.base, 1))]
     if mnemonic in ("shl", "sal") and (second.kind == "number" or len(operands) == 1):
-        return [Step("times", to, first, Operand("number", "", 1 << (second.number & 63 if len(operands) > 1 else 1)))]
+        return [CodeStep("times", to, first, Operand("number", "", 1 << (second.number & 63 if len(operands) > 1 else 1)))]
     if mnemonic == "imul" and len(operands) == 3 and second.kind == "register":
-        return [Step("times", to, second, operands[2])]
+        return [CodeStep("times", to, second, operands[2])]
     if mnemonic.startswith("cmov"):
-        return [Step("choose", to, second)]
+        return [CodeStep("choose", to, second)]
     if mnemonic == "xchg" and second.kind == "register":
-        return [Step("lose", to), Step("lose", second.base)]
+        return [CodeStep("lose", to), CodeStep("lose", second.base)]
     if mnemonic in ("or", "mov") and second.kind == "number" and second.number in (-1, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF) and _is_wide(text):
-        return [Step("copy", to, second)]
-    return [Step("lose", to)]
+        return [CodeStep("copy", to, second)]
+    return [CodeStep("lose", to)]
 
 
-def _high(operand: Operand) -> Operand:
+def _upper_half(operand: Operand) -> Operand:
     """The upper half of the 16 bytes."""
     if operand.kind == "memory":
         return operand._replace(number=operand.number + 8)
     return operand._replace(base=operand.base + "h") if operand.base.startswith("xmm") else Operand("other", "")
 
 
-def _vector(mnemonic: str, first: Operand, second: Operand, operands: List[Operand]) -> List[Step]:
+def _vector_steps(mnemonic: str, first: Operand, second: Operand, operands: List[Operand]) -> List[CodeStep]:
     """Compilers store two pointers at once, by a vector register: its halves are two registers here."""
     plain = mnemonic[1:] if mnemonic.startswith("v") and len(operands) < 4 else mnemonic
     last = operands[-1] if plain != "pinsrq" else operands[-2]
     if first.kind == "memory":
         if plain in ("movq", "movlps", "movsd"):
-            return [Step("store", "", first, second)]
+            return [CodeStep("store", "", first, second)]
         if plain in ("movhps", "movhpd"):
-            return [Step("store", "", first, _high(second))]
+            return [CodeStep("store", "", first, _upper_half(second))]
         if plain in ("movups", "movaps", "movdqa", "movdqu", "movupd", "movapd"):
-            return [Step("store", "", first, second), Step("store", "", _high(first), _high(second))]
-        return [Step("store", "", first, Operand("other", ""))]
+            return [CodeStep("store", "", first, second), CodeStep("store", "", _upper_half(first), _upper_half(second))]
+        return [CodeStep("store", "", first, Operand("other", ""))]
     if not first.base.startswith("xmm"):
         if plain == "movq":
-            return [Step("copy", first.base, second)]
-        return [Step("lose", first.base)] if first.kind == "register" else []
+            return [CodeStep("copy", first.base, second)]
+        return [CodeStep("lose", first.base)] if first.kind == "register" else []
     to, upper = first.base, first.base + "h"
     if plain == "movq":
-        return [Step("copy", to, last), Step("copy", upper, Operand("number", "", 0))]
+        return [CodeStep("copy", to, last), CodeStep("copy", upper, Operand("number", "", 0))]
     if plain in ("movups", "movaps", "movdqa", "movdqu", "movupd", "movapd") and first.kind == "register":
-        return [Step("copy", to, last), Step("copy", upper, _high(last))]
+        return [CodeStep("copy", to, last), CodeStep("copy", upper, _upper_half(last))]
     if plain in ("movhps", "movhpd", "punpcklqdq", "pinsrq"):
-        low = [Step("copy", to, second)] if len(operands) == 3 and plain != "pinsrq" else []
-        return [*low, Step("copy", upper, last)]
+        low = [CodeStep("copy", to, second)] if len(operands) == 3 and plain != "pinsrq" else []
+        return [*low, CodeStep("copy", upper, last)]
     if plain in ("pxor", "xorps") and operands[-1] == operands[-2]:
-        return [Step("copy", to, Operand("number", "", 0)), Step("copy", upper, Operand("number", "", 0))]
-    return [Step("lose", to), Step("lose", upper)]
+        return [CodeStep("copy", to, Operand("number", "", 0)), CodeStep("copy", upper, Operand("number", "", 0))]
+    return [CodeStep("lose", to), CodeStep("lose", upper)]
 
 
-def branches(address: int, code: bytes) -> Iterator[Branch]:
+def find_branches(address: int, code: bytes) -> Iterator[CodeBranch]:
     """Every place whose bytes may be a call or a jump with 32 bits to another function, or through a pointer: some are none."""
     for opcode, kind in ((b"\xe8", "call"), (b"\xe9", "jump")):
         at = code.find(opcode)
         while 0 <= at <= len(code) - 5:
-            yield Branch(address + at, address + at + 5 + _number(code, at + 1), None, kind)
+            yield CodeBranch(address + at, address + at + 5 + _read_displacement(code, at + 1), None, kind)
             at = code.find(opcode, at + 1)
     for opcode, kind in ((b"\xff\x15", "call"), (b"\xff\x25", "jump")):
         at = code.find(opcode)
         while 0 <= at <= len(code) - 6:
-            yield Branch(address + at, None, address + at + 6 + _number(code, at + 2), kind)
+            yield CodeBranch(address + at, None, address + at + 6 + _read_displacement(code, at + 2), kind)
             at = code.find(opcode, at + 1)
 
 
@@ -207,18 +207,18 @@ LOADS = re.compile(rb"[\x48\x4c][\x8b\x8d][\x05\x0d\x15\x1d\x25\x2d\x35\x3d]")
 """mov of a word relative to the code, or lea of its address, into a register."""
 
 
-def loads(address: int, code: bytes) -> Iterator[Tuple[int, int]]:
+def find_loads(address: int, code: bytes) -> Iterator[Tuple[int, int]]:
     """(where, what it reads) of every place whose bytes may load a word that a file has at a fixed address, or that address."""
     for found in LOADS.finditer(code):
         if found.start() + 7 <= len(code):
-            yield address + found.start(), address + found.start() + 7 + _number(code, found.start() + 3)
+            yield address + found.start(), address + found.start() + 7 + _read_displacement(code, found.start() + 3)
 
 
-def _number(code: bytes, at: int) -> int:
+def _read_displacement(code: bytes, at: int) -> int:
     return int(struct.unpack_from("<i", code, at)[0])
 
 
-def stub(address: int, code: bytes) -> List[int]:
+def find_stub_starts(address: int, code: bytes) -> List[int]:
     """Where an entry of the procedure linkage table begins whose jump through a pointer stands at the address: `code` is what stands
     before it. A jump of a function's own has no such begin."""
     before = code[-5:]
@@ -233,10 +233,10 @@ def stub(address: int, code: bytes) -> List[int]:
 
 READER = CodeReader(
     library=("CS_ARCH_X86", "CS_MODE_64"),
-    decode=decode,
-    branches=branches,
-    loads=loads,
-    stub=stub,
+    decode=decode_instruction,
+    branches=find_branches,
+    loads=find_loads,
+    stub=find_stub_starts,
     arguments=("rdi", "rsi", "rdx", "rcx", "r8", "r9"),
     result="rax",
     sp="rsp",

@@ -28,11 +28,11 @@ TILES, TILES_AT = 1 << 18, 2816
 """AMX's data, for which sigreturn has room only if the thread has used it; where they stand in the area."""
 
 
-def _signed(word: int) -> int:
+def _as_signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
-def against(words: Sequence[int], state: bytes, register_set: Callable[[int], bytes]) -> Optional[str]:
+def reason_against_injecting(words: Sequence[int], state: bytes, register_set: Callable[[int], bytes]) -> Optional[str]:
     """Why not on this thread."""
     if words[AT["cs"]] != CODE_64:
         return "runs 32-bit code"
@@ -43,15 +43,15 @@ def against(words: Sequence[int], state: bytes, register_set: Callable[[int], by
     return None
 
 
-def rank(words: Sequence[int]) -> int:
+def rank_x86_64_thread(words: Sequence[int]) -> int:
     """In a system call that is made again as it was; in one that has ended; in one whose time would begin anew; in the program's code."""
-    if _signed(words[AT["orig_rax"]]) < 0:
+    if _as_signed(words[AT["orig_rax"]]) < 0:
         return 3
-    result = _signed(words[AT["rax"]])
+    result = _as_signed(words[AT["rax"]])
     return 2 if result == BY_BLOCK else 0 if result in RESTARTED else 1
 
 
-def _saved(state: bytes) -> bytes:
+def _make_saved_state(state: bytes) -> bytes:
     """The state as sigreturn takes it."""
     features = int.from_bytes(state[SOFTWARE_AT : SOFTWARE_AT + 8], "little")
     if features & TILES:
@@ -60,52 +60,52 @@ def _saved(state: bytes) -> bytes:
     return state[:SOFTWARE_AT] + told + state[HEADER_AT:] + struct.pack("<I", MAGIC_2)
 
 
-def base(words: Sequence[int], state: bytes) -> int:
+def x86_64_frames_base(words: Sequence[int], state: bytes) -> int:
     """Where the frames begin."""
     return (words[AT["rsp"]] - RED_ZONE_BYTES - FRAMES_BYTES - len(state) - 4) & ~63
 
 
-def _frame(words: Sequence[int], back: int, mask: int, state_at: int) -> bytes:
+def _make_frame(words: Sequence[int], back: int, mask: int, state_at: int) -> bytes:
     segments = [words[AT[name]] & 0xFFFF for name in ("cs", "gs", "fs", "ss")]
     head = struct.pack("<QQQQiIQ", back, FLAGS, 0, 0, NO_STACK_FLAGS, 0, 0)
     context = struct.pack("<18Q4H4QQ64xQ", *(words[AT[name]] for name in CONTEXT), *segments, 0, 0, 0, 0, state_at, mask)
     return (head + context).ljust(FRAME_BYTES, b"\0")
 
 
-def _resumed(words: Sequence[int]) -> List[int]:
+def _resuming_registers(words: Sequence[int]) -> List[int]:
     """Registers with which the thread goes on where it was; the kernel would set them so itself."""
     result = list(words)
-    if _signed(words[AT["orig_rax"]]) >= 0 and _signed(words[AT["rax"]]) in RESTARTED:
+    if _as_signed(words[AT["orig_rax"]]) >= 0 and _as_signed(words[AT["rax"]]) in RESTARTED:
         result[AT["rax"]] = words[AT["orig_rax"]]
         result[AT["rip"]] -= SYSCALL_BYTES
     return result
 
 
-def _calling(words: Sequence[int], at: int, code: int, number: int, argument: int) -> List[int]:
+def _calling_registers(words: Sequence[int], at: int, code: int, number: int, argument: int) -> List[int]:
     result = list(words)
     for name, value in (("rip", code), ("rsp", at), ("rax", number), ("rdi", argument), ("orig_rax", ALL_SIGNALS)):
         result[AT[name]] = value
     return result
 
 
-def first(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
+def first_x86_64_call(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
     """Registers for the first call, behind which the first frame stands."""
-    return _calling(words, base, code, number, argument)
+    return _calling_registers(words, base, code, number, argument)
 
 
-def second(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
+def second_x86_64_call(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
     """Registers for the second call, behind which the second frame stands."""
-    return _calling(words, base + FRAME_BYTES, code, number, argument)
+    return _calling_registers(words, base + FRAME_BYTES, code, number, argument)
 
 
-def frames(words: Sequence[int], state: bytes, mask: int, base: int, code: int, back: int, number: int, argument: int) -> bytes:
+def make_x86_64_frames(words: Sequence[int], state: bytes, mask: int, base: int, code: int, back: int, number: int, argument: int) -> bytes:
     """The first call returns into the first frame, which makes the second; that returns into the second frame, with all as it was."""
     state_at = base + FRAMES_BYTES
-    makes_second = _frame(second(words, base, code, back, number, argument), back, ALL_SIGNALS, 0)
-    return makes_second + _frame(_resumed(words), back, mask, state_at) + _saved(state)
+    makes_second = _make_frame(second_x86_64_call(words, base, code, back, number, argument), back, ALL_SIGNALS, 0)
+    return makes_second + _make_frame(_resuming_registers(words), back, mask, state_at) + _make_saved_state(state)
 
 
-def cancelled(words: Sequence[int]) -> Tuple[int, bytes]:
+def cancel_system_call(words: Sequence[int]) -> Tuple[int, bytes]:
     """No system call has the number -1."""
     result = list(words)
     result[AT["orig_rax"]] = (1 << 64) - 1
@@ -116,12 +116,12 @@ INJECTING = Injecting(
     call_and_return=b"\x0f\x05\xc3",
     come_back=(b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0f\0\0\0\x0f\x05"),
     state_set=NT_X86_XSTATE,
-    against=against,
-    rank=rank,
-    base=base,
-    frames=frames,
-    first=first,
-    second=second,
+    against=reason_against_injecting,
+    rank=rank_x86_64_thread,
+    base=x86_64_frames_base,
+    frames=make_x86_64_frames,
+    first=first_x86_64_call,
+    second=second_x86_64_call,
     argument_at=CONTEXT_AT + 8 * CONTEXT.index("rdi"),
-    cancelled=cancelled,
+    cancelled=cancel_system_call,
 )

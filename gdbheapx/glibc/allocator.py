@@ -3,10 +3,10 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.heap import Heap, once
+from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.columns import add
-from gdbheapx.errors import Unreadable
+from gdbheapx.columns import add_values
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import bins, layouts, mmapped, tcache, trim
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.bins import FreeLists
@@ -22,41 +22,41 @@ from gdbheapx.kernel.blocks.records import (
     EVERYTHING,
     NO_ARENA,
     BlockFilter,
-    Blocks,
     BlockShape,
     BlockStream,
+    NativeBlocks,
     make_blocks,
 )
 from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.kernel.common.records import histogram_bounds, histogram_class
 from gdbheapx.kernel.glibc import records as api
-from gdbheapx.kernel.glibc.lists import CUT, Followed
-from gdbheapx.kernel.glibc.records import Listed
-from gdbheapx.layout.view import View
-from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
+from gdbheapx.kernel.glibc.lists import CUT, NativeFollowedList
+from gdbheapx.kernel.glibc.records import NativeListedChunks
+from gdbheapx.layout.view import LayoutView
+from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, TargetAddress, ThreadCache
 from gdbheapx.problems import Diagnostic
-from gdbheapx.ranges import union
+from gdbheapx.ranges import unite_ranges
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
     from gdbheapx.allocators.effects import Effect, Requests
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
-    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.places import AllocatorPlace
     from gdbheapx.allocators.returning import DryRun, Portion
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.glibc.malloc_info import NativeStats
     from gdbheapx.glibc.meter import GlibcMeter
     from gdbheapx.glibc.plan import Trim
     from gdbheapx.glibc.records import GlibcFacts, Top
-    from gdbheapx.glibc.tunables import Tunables
+    from gdbheapx.glibc.tunables import GlibcTunables
 
 WORDS = ("used", "fast", "tcache", "overhead", "free", "top", "overhead", "mmapped", "tcache")
 """The contract's word for each STATUS_ number."""
 MAPPED = (api.STATUS_MAPPED, api.STATUS_MAPPED_TCACHE)
 
 
-class GlibcMalloc(Heap):
+class GlibcMalloc(AllocatorInstance):
     """Everything one copy of glibc malloc can be asked for."""
 
     returning = TRIM
@@ -91,9 +91,9 @@ class GlibcMalloc(Heap):
 
     def exact_reading(self) -> "Reading":
         """Return the meter's figures from a walk of the stopped process."""
-        from gdbheapx.glibc.meter import exact
+        from gdbheapx.glibc.meter import make_glibc_exact_reading
 
-        return exact(self.totals())
+        return make_glibc_exact_reading(self.totals())
 
     @property
     def header_bytes(self) -> int:
@@ -106,14 +106,14 @@ class GlibcMalloc(Heap):
             self._survey = survey_heaps(self.context)
         return self._survey
 
-    @once
+    @cache_answer
     def arenas(self) -> List[ArenaTotals]:
         """Return one row for each arena."""
         return arena_totals(self.survey())
 
     def totals(self) -> Dict[str, Optional[int]]:
         """Their sums, and its mmapped chunks."""
-        return pages.totals(self.arenas(), self.mmapped_totals())
+        return pages.sum_glibc_arenas(self.arenas(), self.mmapped_totals())
 
     def facts(self) -> "GlibcFacts":
         """Return all figures that verdicts and snapshots rest on."""
@@ -121,7 +121,7 @@ class GlibcMalloc(Heap):
         from gdbheapx.glibc.records import GlibcFacts
 
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
-        more = self.trim_threshold_bytes(), self.asks_for_huge_pages(), self._tops()
+        more = self.trim_threshold_bytes(), self.asks_for_huge_pages(), self._list_tops()
         ended = code.has_aborted(self.context.target, self.glibc.module)
         facts = GlibcFacts(self.info, *known, *more, self.survey().are_all_arenas, self.most_cached_bytes(), self._free_pages, ended)
         asks, fixed = self._asks_by_default(), self._are_thresholds_fixed()
@@ -143,7 +143,7 @@ class GlibcMalloc(Heap):
 
         return trim.count_zero_huge_bytes(self.context, self.survey().walks, self.survey().heap_max)
 
-    def _tops(self) -> "List[Top]":
+    def _list_tops(self) -> "List[Top]":
         """Whole pages of tops that a malloc_trim(0) leaves: those of thread arenas, and the main one's where the break is elsewhere."""
         from gdbheapx.glibc.records import Top
 
@@ -170,34 +170,34 @@ class GlibcMalloc(Heap):
             if not threads or not limits.has("tcache_max_bytes"):
                 return None
             largest, count = limits["tcache_max_bytes"], limits["tcache_count"]
-        except Unreadable:
+        except UnreadableMemory:
             return None
         sizes = [tcache_size(index, self.glibc.geometry) for index in range(TCACHE_SMALL_BINS)]
         small = [size for size in sizes if size <= largest + 64]
         large = 4 * largest if largest > small[-1] else 0  # bins of powers of two, from 2.42 on: together less than twice twice the largest
         return len(threads) * count * (sum(small) + large) if small else 0
 
-    def tunables(self) -> "Tunables":
+    def tunables(self) -> "GlibcTunables":
         """mp_'s values."""
         from gdbheapx.glibc import tunables
 
         place = self.glibc.place
         others = layouts.other_names(layouts.MALLOC_PAR, place.rows) if place is not None else {}
-        return tunables.Tunables(tunables.read(self.mp(), others))
+        return tunables.GlibcTunables(tunables.read_glibc_tunables(self.mp(), others))
 
     def checks(self) -> List[Check]:
         """Return how thread caches were found, for `doctor`."""
         from gdbheapx.glibc.messages import pages as doctor_pages
 
-        return doctor_pages.checks(self.context.target, self.glibc)
+        return doctor_pages.list_glibc_checks(self.context.target, self.glibc)
 
     def would_return(self, portion: "Portion") -> "DryRun":
         """Predict what malloc_trim(pad) gives back."""
-        from gdbheapx.glibc.plan import dry_run
+        from gdbheapx.glibc.plan import predict_malloc_trim
 
         known = [(walk, walk.total()) for walk in self.survey().walks]
         arenas = [trim.predict_trim(self.context, walk, total, portion.pad_bytes) for walk, total in known if total is not None]
-        return dry_run(arenas, self.context.target.kind == "live")
+        return predict_malloc_trim(arenas, self.context.target.kind == "live")
 
     def return_plan(self, portion: "Portion") -> "Trim":
         """A malloc_trim(pad)."""
@@ -205,46 +205,46 @@ class GlibcMalloc(Heap):
 
         return Trim(self.around, lambda report: GlibcMalloc(self.glibc, self.around.anew(report)), portion, self.glibc)
 
-    def block_at(self, address: int) -> Optional["Place"]:
+    def block_at(self, address: int) -> Optional["AllocatorPlace"]:
         """The chunk that holds the address, and its neighbours."""
         from gdbheapx.glibc import locate
 
-        return locate.find(self.context, self.shape, self.survey, address)
+        return locate.locate_in_glibc(self.context, self.shape, self.survey, address)
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of malloc's."""
-        from gdbheapx.allocators.rules import collector
+        from gdbheapx.allocators.rules import make_collector
         from gdbheapx.glibc.check import run
 
         told: List[Diagnostic] = []
-        own = GlibcMalloc(self.glibc, self.around._replace(report=collector(told)))
+        own = GlibcMalloc(self.glibc, self.around._replace(report=make_collector(told)))
         survey = own.survey()
-        yield from run.rules(own.context, survey, told, self.around, own.arena_ranges)
+        yield from run.find_glibc_broken_rules(own.context, survey, told, self.around, own.arena_ranges)
 
     def native_stats(self) -> "NativeStats":
         """Return the figures of malloc_stats(3) and mallinfo2."""
         from gdbheapx.glibc import malloc_info
 
-        self._counters()  # says where they contradict each other: the figures themselves are printed as they are
+        self._read_counters()  # says where they contradict each other: the figures themselves are printed as they are
         rows, mp = self.arenas(), self.mp()
         arenas, total = malloc_info.malloc_stats(rows, mp)
-        return malloc_info.NativeStats(malloc_info.mallinfo2(rows, mp), arenas, total, mp["max_n_mmaps"], mp["max_mmapped_mem"])
+        return malloc_info.NativeStats(malloc_info.compute_mallinfo2(rows, mp), arenas, total, mp["max_n_mmaps"], mp["max_mmapped_mem"])
 
-    @once
-    def _counters(self) -> Optional[MmappedTotals]:
-        return mmapped.counters(self.context)
+    @cache_answer
+    def _read_counters(self) -> Optional[MmappedTotals]:
+        return mmapped.read_mmapped_counters(self.context)
 
     def mmapped_totals(self) -> MmappedTotals:
         """mp_'s counters of mmapped chunks; their bytes by the chunks themselves where mp_'s cannot be right."""
-        counted = self._counters() or MmappedTotals(None, None)
+        counted = self._read_counters() or MmappedTotals(None, None)
         if mmapped.is_ahead(self.context, counted) and self.mmapped().complete:
             return counted._replace(bytes=self.mmapped().chunks.bytes)
         return counted
 
-    @once
+    @cache_answer
     def mmapped(self) -> mmapped.Mmapped:
         """The mmapped chunks themselves."""
-        return mmapped.find(self.context, self.arena_ranges(), self._counters())
+        return mmapped.find_mmapped_chunks(self.context, self.arena_ranges(), self._read_counters())
 
     def arena_ranges(self) -> List[Tuple[int, int]]:
         """Addresses (start, end) that its arenas occupy, sorted."""
@@ -270,14 +270,14 @@ class GlibcMalloc(Heap):
         """mp_.trim_threshold; None if it cannot be read."""
         try:
             return self.mp().get("trim_threshold")
-        except Unreadable:
+        except UnreadableMemory:
             return None
 
     def _are_thresholds_fixed(self) -> bool:
         """The program or its environment set one of them."""
         try:
             return bool(self.mp().get("no_dyn_threshold"))
-        except Unreadable:
+        except UnreadableMemory:
             return False
 
     def asks_for_huge_pages(self) -> bool:
@@ -286,7 +286,7 @@ class GlibcMalloc(Heap):
         """
         try:
             return bool(self.mp().get("thp_pagesize")) and self.mp().get("thp_mode") in (None, layouts.THP_MADVISE)
-        except Unreadable:
+        except UnreadableMemory:
             return False
 
     def _asks_by_default(self) -> bool:
@@ -320,29 +320,29 @@ class GlibcMalloc(Heap):
 
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Chunks in address order, mapped ones among them; sizes asked for are chunk sizes."""
-        return self._stream(self._regions(arena), block_filter, self._mapped_blocks(block_filter) if arena is None else None)
+        return self._stream_blocks(self._list_regions(arena), block_filter, self._mapped_blocks(block_filter) if arena is None else None)
 
-    def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[NativeBlocks]:
         """Return blocks() in the order of `chunks`: arenas in ring order, the heaps of each as the walk met them, mmapped chunks last."""
-        regions = self._regions(arena)
+        regions = self._list_regions(arena)
         if block_filter.kinds is None or block_filter.kinds - set(MAPPED):
             for region in regions:
                 if self.context.budget.expired():
                     return
-                yield from self._stream([region], block_filter)
+                yield from self._stream_blocks([region], block_filter)
         if arena is None and (block_filter.kinds is None or block_filter.kinds & set(MAPPED)):
             mapped = self._mapped_blocks(block_filter)
             if len(mapped.addresses):
                 yield mapped
 
-    def _regions(self, arena: Optional[int]) -> List[Listed]:
+    def _list_regions(self, arena: Optional[int]) -> List[NativeListedChunks]:
         walks = self.survey().walks
-        return [Listed(region, walk.arena.index) for walk in walks if arena in (None, walk.arena.index) for region, _ in walk.runs]
+        return [NativeListedChunks(region, walk.arena.index) for walk in walks if arena in (None, walk.arena.index) for region, _ in walk.runs]
 
-    def _stream(self, regions: Sequence[Listed], block_filter: BlockFilter, mapped: Optional[Blocks] = None) -> BlockStream:
+    def _stream_blocks(self, regions: Sequence[NativeListedChunks], block_filter: BlockFilter, mapped: Optional[NativeBlocks] = None) -> BlockStream:
         return self.context.walker.blocks(regions, self.survey().cached_chunks.chunks, block_filter, mapped)
 
-    def _mapped_blocks(self, block_filter: BlockFilter) -> Blocks:
+    def _mapped_blocks(self, block_filter: BlockFilter) -> NativeBlocks:
         """Mapped chunks, which belong to no arena."""
         cached, shape = self.survey().cached_chunks.mapped, self.shape
         rows = []
@@ -360,7 +360,7 @@ class GlibcMalloc(Heap):
         spans = [span for walk in walks if walk.arena.is_main for span in trim.list_top_pages(self.context, walk)]
         top = (self.context.ram.of(spans, False) or UNKNOWN).resident_bytes if spans else 0
         rows = self.arenas()
-        free, large = what_if.free_bytes(rows), None
+        free, large = what_if.sum_glibc_free(rows), None
         if free is not None and sum(row.free_chunks or 0 for row in rows) <= what_if.MOST_CHUNKS:
             tops = [span for walk in walks for span in trim.list_top_pages(self.context, walk)]
             pages = trim.list_free_pages(self.context, walks)
@@ -371,13 +371,13 @@ class GlibcMalloc(Heap):
             one_by_one = sorted([*(span for span in pages if span[1] - span[0] <= most), *tops])
             wide = [(start, end) for start, end in one_by_one if end - start >= what_if.FIXED_BYTES]
             large = (self.context.ram.of(wide, False) or UNKNOWN).resident_bytes if wide else 0
-        has = what_if.Figures(
+        has = what_if.GlibcSettingFigures(
             arenas=len(rows),
             free_bytes=free,
             beside_largest_bytes=what_if.beside_largest_bytes(rows),
             kept_apart_bytes=what_if.kept_apart_bytes(rows),
-            others_bytes=what_if.free_bytes([row for row in rows if row.index]),
-            cached_bytes=add(row.tcache_bytes for row in rows),
+            others_bytes=what_if.sum_glibc_free([row for row in rows if row.index]),
+            cached_bytes=add_values(row.tcache_bytes for row in rows),
             top_bytes=top,
             huge_page_bytes=self._to_huge_pages(),
             large_chunks=sum(row.used_chunks for row in self.histogram() if row.max_size_bytes >= what_if.FIXED_BYTES),
@@ -388,7 +388,7 @@ class GlibcMalloc(Heap):
         )
         target = self.context.target
         variables = [name for name in what_if.VARIABLES if target.environment_variable(name)] if target.kind == "live" else None
-        return what_if.effects(self.mp(), has, self.glibc.geometry.page_bytes, variables)
+        return what_if.list_glibc_effects(self.mp(), has, self.glibc.geometry.page_bytes, variables)
 
     def _large_free_bytes(self) -> int:
         from gdbheapx.glibc import what_if
@@ -400,7 +400,7 @@ class GlibcMalloc(Heap):
         """Return the requests behind chunks in use, by size."""
         from gdbheapx.glibc import what_if
 
-        return what_if.requests(self.histogram(), self.glibc.geometry.word_bytes, self.glibc.geometry.page_bytes)
+        return what_if.make_glibc_requests(self.histogram(), self.glibc.geometry.word_bytes, self.glibc.geometry.page_bytes)
 
     def _to_huge_pages(self) -> Optional[int]:
         target, page = self.context.target, self.glibc.geometry.page_bytes
@@ -408,7 +408,7 @@ class GlibcMalloc(Heap):
         present = [span for claim in self.claims() for span in target.present_ranges(claim.start, claim.end)]
         if not present:
             return None
-        wider = union((start & -step, -(-end // step) * step) for start, end in present)
+        wider = unite_ranges((start & -step, -(-end // step) * step) for start, end in present)
         return sum(end - start for start, end in wider) - sum(end - start for start, end in present)
 
     def kept(self) -> "Keeping":
@@ -416,12 +416,12 @@ class GlibcMalloc(Heap):
         from gdbheapx.glibc import keeping
 
         done = self.survey()
-        return keeping.keeping(done, arena_totals(done), self.shape)
+        return keeping.explain_keeping(done, arena_totals(done), self.shape)
 
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""
         arenas, _ = find_arenas(self.context)
-        rows = bins.each_arena(self.context, arenas, bins.rows)
+        rows = bins.each_arena(self.context, arenas, bins.make_arena_bin_rows)
         return [row._replace(arena=arena.index) for arena in arenas for row in rows[arena.index]]
 
     def caches(self) -> List[ThreadCache]:
@@ -430,11 +430,11 @@ class GlibcMalloc(Heap):
         lists = FreeLists(self.context)
         caches = tcache.read_caches(lists, arenas)
         followed = lists.follow()
-        tcache.check(self.context, caches, followed)
+        tcache.check_cache_lists(self.context, caches, followed)
         index = {arena.address: arena.index for arena in arenas}
-        return [self._cache(cache, caches, followed, index) for cache in caches.caches]
+        return [self._make_cache_row(cache, caches, followed, index) for cache in caches.caches]
 
-    def _cache(self, cache: tcache.Cache, caches: tcache.Caches, followed: Followed, index: Dict[int, int]) -> ThreadCache:
+    def _make_cache_row(self, cache: tcache.Cache, caches: tcache.Caches, followed: NativeFollowedList, index: Dict[int, int]) -> ThreadCache:
         lists = caches.lists(cache)
         chunks = followed.counts[lists.start : lists.stop]
         is_cut = CUT in followed.problems[lists.start : lists.stop]
@@ -445,20 +445,20 @@ class GlibcMalloc(Heap):
             allocator=self.glibc.id,
             lwp=cache.thread.lwp,
             name=cache.thread.name,
-            tcache=Address(cache.address) if cache.address else None,
+            tcache=TargetAddress(cache.address) if cache.address else None,
             arena=index.get(cache.arena) if cache.arena else None,
             chunks=sum(chunks) if known else None,
             bytes=sum(bytes_) if known else None,
-            bins=tcache.CacheBins(caches.sizes, chunks, bytes_) if not is_cut else (),
+            bins=tcache.GlibcCacheBins(caches.sizes, chunks, bytes_) if not is_cut else (),
         )
 
     def malloc_info(self) -> str:
         """malloc_info(0, fp)'s XML."""
         from gdbheapx.glibc import malloc_info
 
-        self._counters()
-        return malloc_info.xml(self.context)
+        self._read_counters()
+        return malloc_info.write_malloc_info(self.context)
 
-    def mp(self) -> View:
+    def mp(self) -> LayoutView:
         """`mp_`."""
         return self.glibc.read_mp(self.context.target)

@@ -7,15 +7,15 @@ each of which starts on a multiple of HEAP_MAX_SIZE with a heap_info (arena.c).
 from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.errors import Unreadable
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import codes, layouts
 from gdbheapx.glibc.layouts import HEAP_INFO, MALLOC_STATE, align_chunk
 from gdbheapx.inferior.base import Module, StructType, Symbol, Target, ThreadLocal, TypeSet
 from gdbheapx.kernel.glibc.records import Geometry, Region
 from gdbheapx.layout.pack import Pack
-from gdbheapx.layout.view import View, read_view
+from gdbheapx.layout.view import LayoutView, read_view
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import Report
+from gdbheapx.problems import PartialSink
 
 if TYPE_CHECKING:
     from gdbheapx.glibc.structure_search import ArenaPlace, ThreadLocalOffsets
@@ -96,7 +96,7 @@ class Glibc(NamedTuple):
         """The program break as libc knows it (`__curbrk`); None if it is not known."""
         try:
             return target.read_word(self.curbrk.address) if self.curbrk is not None else None
-        except Unreadable:
+        except UnreadableMemory:
             return None
 
     def thread_local(self, target: Target, name: str) -> Optional[ThreadLocal]:
@@ -126,7 +126,7 @@ class Glibc(NamedTuple):
         else:
             target.prepare_thread_local_at(self.module)
 
-    def read_mp(self, target: Target) -> View:
+    def read_mp(self, target: Target) -> LayoutView:
         """`mp_` as it is now. Unreadable if it cannot be read."""
         return read_view(target, self.types, layouts.MALLOC_PAR.name, self.mp.address)
 
@@ -137,7 +137,7 @@ class Arena(NamedTuple):
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     address: int
     is_main: bool
-    state: View
+    state: LayoutView
 
     @property
     def top(self) -> int:
@@ -156,7 +156,7 @@ class Arena(NamedTuple):
         return "main_arena" if self.is_main else "arena %d" % self.index
 
 
-def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Budget] = None) -> List[Arena]:
+def read_ring(target: Target, glibc: Glibc, report: PartialSink, budget: Optional[Budget] = None) -> List[Arena]:
     """Return all arenas, following `next` from main_arena until it comes back; stops with a report where the ring is broken or time runs
     out. Arenas never disappear, and new ones are linked right behind main_arena (arena.c: _int_new_arena).
     """
@@ -172,7 +172,7 @@ def read_ring(target: Target, glibc: Glibc, report: Report, budget: Optional[Bud
             return ring
         try:
             state = read_view(target, glibc.types, MALLOC_STATE.name, address)
-        except Unreadable as problem:
+        except UnreadableMemory as problem:
             report(
                 codes.RING_UNREADABLE,
                 problem.address,
@@ -200,11 +200,11 @@ def _follows_heap_info(target: Target, glibc: Glibc, address: int) -> bool:
     heap = address - glibc.heap_info.size_bytes
     try:
         return address % glibc.geometry.word_bytes == 0 and target.read_word(heap + glibc.heap_info.members["ar_ptr"].offset) == address
-    except Unreadable:
+    except UnreadableMemory:
         return False
 
 
-class Heap(NamedTuple):
+class HeapInfo(NamedTuple):
     """A heap_info."""
 
     address: int
@@ -224,41 +224,41 @@ class Heap(NamedTuple):
         return Region(align_chunk(first, glibc.geometry), end, top if self.address <= top < end else 0)
 
 
-def read_heap(target: Target, glibc: Glibc, address: int, heap_max: int) -> Optional[Heap]:
+def read_heap(target: Target, glibc: Glibc, address: int, heap_max: int) -> Optional[HeapInfo]:
     """The heap_info at `address`; None if what is there is none. Unreadable if it cannot be read."""
     info = read_view(target, glibc.types, HEAP_INFO.name, address)
-    return _checked(info, glibc, heap_max)
+    return _check_heap_info(info, glibc, heap_max)
 
 
-def _checked(info: View, glibc: Glibc, heap_max: int) -> Optional[Heap]:
+def _check_heap_info(info: LayoutView, glibc: Glibc, heap_max: int) -> Optional[HeapInfo]:
     page = glibc.geometry.page_bytes
     size, writable = info["size"], info["mprotect_size"]
     if not 0 < size <= writable <= heap_max or size % page or writable % page or info["prev"] % heap_max:
         return None
-    return Heap(info.address, info["ar_ptr"], info["prev"], size, writable)
+    return HeapInfo(info.address, info["ar_ptr"], info["prev"], size, writable)
 
 
-def heaps_of(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: Report, budget: Optional[Budget] = None) -> List[Heap]:
+def heaps_of(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: PartialSink, budget: Optional[Budget] = None) -> List[HeapInfo]:
     """The heaps of a thread arena, newest (the one that holds top) first.
 
     Where the chain breaks, or does not add up to system_mem, the address space is searched for the others.
     """
-    chain = _follow(target, glibc, arena, heap_max, report)
+    chain = _follow_heaps(target, glibc, arena, heap_max, report)
     if sum(heap.size_bytes for heap in chain) != arena.state["system_mem"]:
         known = {heap.address for heap in chain}
-        chain += [heap for heap in scan(target, glibc, heap_max, known, budget) if heap.arena == arena.address]
+        chain += [heap for heap in scan_heap_infos(target, glibc, heap_max, known, budget) if heap.arena == arena.address]
     return chain
 
 
-def _follow(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: Report) -> List[Heap]:
-    chain: List[Heap] = []
+def _follow_heaps(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: PartialSink) -> List[HeapInfo]:
+    chain: List[HeapInfo] = []
     seen: Set[int] = set()
     address = arena.top & -heap_max
     while address and address not in seen:
         seen.add(address)
         try:
             heap = read_heap(target, glibc, address, heap_max)
-        except Unreadable:
+        except UnreadableMemory:
             report(
                 codes.HEAP_UNREADABLE,
                 address,
@@ -279,10 +279,10 @@ def _follow(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: R
     return chain
 
 
-def scan(target: Target, glibc: Glibc, heap_max: int, known: Set[int], budget: Optional[Budget] = None) -> List[Heap]:
+def scan_heap_infos(target: Target, glibc: Glibc, heap_max: int, known: Set[int], budget: Optional[Budget] = None) -> List[HeapInfo]:
     """Every plausible heap_info on a multiple of heap_max in writable anonymous memory, but for the known ones; fewer where time runs
     out."""
-    heaps: Dict[int, Heap] = {}
+    heaps: Dict[int, HeapInfo] = {}
     looked = 0
     for mapping in target.mappings():
         if not (mapping.readable and mapping.writable) or mapping.is_file:
@@ -295,7 +295,7 @@ def scan(target: Target, glibc: Glibc, heap_max: int, known: Set[int], budget: O
             if address not in known:
                 try:
                     heap = read_heap(target, glibc, address, heap_max)
-                except Unreadable:
+                except UnreadableMemory:
                     heap = None
                 if heap is not None and heap.arena % glibc.geometry.word_bytes == 0 and heap.arena:
                     heaps[address] = heap
@@ -303,7 +303,7 @@ def scan(target: Target, glibc: Glibc, heap_max: int, known: Set[int], budget: O
     return _with_readable_arena(target, glibc, list(heaps.values()))
 
 
-def _with_readable_arena(target: Target, glibc: Glibc, heaps: Sequence[Heap]) -> List[Heap]:
+def _with_readable_arena(target: Target, glibc: Glibc, heaps: Sequence[HeapInfo]) -> List[HeapInfo]:
     """Heaps whose ar_ptr stands behind the heap_info of some heap on a boundary, or can be read at all."""
     kept = []
     for heap in heaps:

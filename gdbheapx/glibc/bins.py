@@ -13,12 +13,23 @@ from gdbheapx.glibc.arenas import Arena, Glibc
 from gdbheapx.glibc.context import ArenaReports, ArenaWalk, Context, anonymous_ranges
 from gdbheapx.glibc.layouts import NBINS, NSMALLBINS, bin_range, fast_size
 from gdbheapx.glibc.records import BinRow
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.kernel.common.records import ADDRESS_MASK
-from gdbheapx.kernel.glibc.lists import BACK_LINK, BIN, CUT, FAST, UNREAD, UNREADABLE, Followed, Lists, Rules, wrong
-from gdbheapx.problems import Report
+from gdbheapx.kernel.glibc.lists import (
+    BACK_LINK,
+    BIN,
+    CUT,
+    FAST,
+    UNREAD,
+    UNREADABLE,
+    NativeFollowedList,
+    NativeFreeLists,
+    NativeListRules,
+    describe_damage,
+)
+from gdbheapx.problems import PartialSink
 from gdbheapx.ranges import Range
-from gdbheapx.units import plural
+from gdbheapx.units import count_noun
 
 KIND_BITS = 7
 MAX_REPORTED = 8
@@ -31,7 +42,7 @@ class FreeLists:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.lists = Lists()
+        self.lists = NativeFreeLists()
 
     def add(self, kind: int, heads: Sequence[int], limit: int) -> int:
         """Add lists of one kind, as Lists.add does, and return the number of the first one."""
@@ -39,11 +50,11 @@ class FreeLists:
         self.lists.add(kind, heads, limit)
         return first
 
-    def follow(self, collect: bool = False) -> Followed:
+    def follow(self, collect: bool = False) -> NativeFollowedList:
         """Follow them all. Where time ran out that is reported, and the lists count as far as they were followed."""
         context = self.context
         most = sum(end - start for start, end in anonymous_ranges(context.target)) // context.glibc.geometry.min_chunk_bytes
-        followed = context.walker.follow(self.lists, Rules(context.glibc.traits.safe_linking, collect, most))
+        followed = context.walker.follow(self.lists, NativeListRules(context.glibc.traits.safe_linking, collect, most))
         if followed.cut:
             context.report(
                 codes.LISTS_CUT,
@@ -53,7 +64,7 @@ class FreeLists:
             )
         return self._told_apart(followed) if UNREADABLE in followed.problems else followed
 
-    def _told_apart(self, followed: Followed) -> Followed:
+    def _told_apart(self, followed: NativeFollowedList) -> NativeFollowedList:
         """A link that leads to where chunks may lie is not damaged because they were not read: they are in swap, or not in the core."""
         ranges = anonymous_ranges(self.context.target)
         pairs = zip(followed.problems, followed.ats)
@@ -80,7 +91,7 @@ class CachedChunks(NamedTuple):
         return array("Q", [item & ~KIND_BITS for item in part])
 
 
-def gather_free_lists(followed: Followed, about: Callable[[int], Optional[Report]]) -> CachedChunks:
+def gather_free_lists(followed: NativeFollowedList, about: Callable[[int], Optional[PartialSink]]) -> CachedChunks:
     """The special chunks, sorted; a chunk that stands on two lists (a double free) is reported and kept once.
 
     `about`: whom to report what is wrong with a chunk; None where nobody wants to know.
@@ -89,7 +100,7 @@ def gather_free_lists(followed: Followed, about: Callable[[int], Optional[Report
     for chunk, report in told[:MAX_REPORTED]:
         report(codes.LISTED_TWICE, chunk, "chunk is on two free lists (freed twice, or a list is damaged)", None)
     if len(told) > MAX_REPORTED:
-        told[-1][1](codes.LISTED_TWICE, None, "%s on two free lists" % plural(len(told) - MAX_REPORTED, "more chunk"), None)
+        told[-1][1](codes.LISTED_TWICE, None, "%s on two free lists" % count_noun(len(told) - MAX_REPORTED, "more chunk"), None)
     return CachedChunks(followed.members, frozenset(followed.mapped))
 
 
@@ -142,14 +153,14 @@ def ask_fast(lists: FreeLists, arena: Arena) -> AskedFast:
     return AskedFast(arena, lists.add(FAST, heads, most_chunks(arena, lists.context.glibc)), heads)
 
 
-def fast_lists(glibc: Glibc, asked: AskedFast, followed: Followed, report: Report) -> List[FastList]:
+def fast_lists(glibc: Glibc, asked: AskedFast, followed: NativeFollowedList, report: PartialSink) -> List[FastList]:
     """The non-empty fastbins; a broken one is reported and counts up to where it breaks."""
     lists = []
     for index, head in enumerate(asked.heads):
         number = asked.first + index
         if not head:
             continue
-        what = wrong(followed, number)
+        what = describe_damage(followed, number)
         if what is not None:
             holder = followed.lasts[number] or asked.arena.state.address_of("fastbinsY") + index * glibc.geometry.word_bytes
             code = codes.LIST_UNREAD if followed.problems[number] == UNREAD else codes.FASTBIN_BROKEN
@@ -158,7 +169,7 @@ def fast_lists(glibc: Glibc, asked: AskedFast, followed: Followed, report: Repor
     return lists
 
 
-def headers(arena: Arena, glibc: Glibc) -> Any:
+def list_bin_headers(arena: Arena, glibc: Glibc) -> Any:
     """bin_at(m, i) for bins 1 to 127: the addresses that stand for the bins as if they were chunks (malloc.c)."""
     word = glibc.geometry.word_bytes
     first = arena.state.address_of("bins") - 2 * word
@@ -176,33 +187,33 @@ class AskedBins(NamedTuple):
 
 def ask_bins(lists: FreeLists, arena: Arena) -> AskedBins:
     """Adds the arena's bins that are not empty. Before the first malloc (up to 2.41) bins are all 0: none."""
-    own, heads = headers(arena, lists.context.glibc), arena.state.numbers("bins")[0::2]
+    own, heads = list_bin_headers(arena, lists.context.glibc), arena.state.numbers("bins")[0::2]
     used = [] if heads == own else [index for index, head, header in zip(range(1, NBINS), heads, own) if head not in (0, header)]
     first = lists.add(BIN, [own[index - 1] for index in used], most_chunks(arena, lists.context.glibc))
     return AskedBins(arena, first, used)
 
 
-def bins(context: Context, asked: AskedBins, followed: Followed, report: Optional[Report]) -> List[Bin]:
+def collect_bins(context: Context, asked: AskedBins, followed: NativeFollowedList, report: Optional[PartialSink]) -> List[Bin]:
     """The bins that are not empty; a broken one is reported, unless `report` is None, and counts up to where it breaks."""
     lists = []
     for number, index in enumerate(asked.used, asked.first):
-        what = wrong(followed, number)
+        what = describe_damage(followed, number)
         if what is not None and report is not None:
-            header = headers(asked.arena, context.glibc)[index - 1]
+            header = list_bin_headers(asked.arena, context.glibc)[index - 1]
             where = followed.ats[number] if followed.problems[number] == BACK_LINK else followed.lasts[number] or header
             code = codes.LIST_UNREAD if followed.problems[number] == UNREAD else codes.BIN_BROKEN
-            report(code, where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`%s` counts the chunks before it" % ask("bins"))
+            report(code, where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`%s` counts the chunks before it" % hint_command("bins"))
         figures = (followed.counts, followed.bytes, followed.raw_bytes, followed.raw_mins, followed.raw_maxs)
         lists.append(Bin._make([index, *[column[number] for column in figures], followed.problems[number] == CUT]))
     return lists
 
 
-def walk_bins(context: Context, arenas: Sequence[Arena], report: Optional[Report]) -> Dict[int, List[Bin]]:
+def walk_bins(context: Context, arenas: Sequence[Arena], report: Optional[PartialSink]) -> Dict[int, List[Bin]]:
     """The bins of some arenas, by arena index."""
     lists = FreeLists(context)
     asked = [ask_bins(lists, arena) for arena in arenas]
     followed = lists.follow()
-    return {arena_bins.arena.index: bins(context, arena_bins, followed, report) for arena_bins in asked}
+    return {arena_bins.arena.index: collect_bins(context, arena_bins, followed, report) for arena_bins in asked}
 
 
 def each_arena(context: Context, arenas: Sequence[Arena], make: Callable[..., Any]) -> Dict[int, Any]:
@@ -213,12 +224,12 @@ def each_arena(context: Context, arenas: Sequence[Arena], make: Callable[..., An
     for arena, fast, others in asked:
         own = context._replace(report=reports.collect_for(arena))
         fastbins = fast_lists(context.glibc, fast, followed, own.report)
-        made[arena.index] = make(own, arena, fastbins, bins(own, others, followed, own.report))
+        made[arena.index] = make(own, arena, fastbins, collect_bins(own, others, followed, own.report))
         reports.tell(arena)
     return made
 
 
-def members(context: Context, walk: ArenaWalk) -> Sequence[int]:
+def collect_bin_members(context: Context, walk: ArenaWalk) -> Sequence[int]:
     """Chunk addresses in the arena's bins, sorted: places where a chain can be joined again after damage."""
     if walk.members is None:
         lists = FreeLists(context)
@@ -236,11 +247,11 @@ def links_agree(arena: Arena, glibc: Glibc, free_sum: int, fd_sum: int, bk_sum: 
         return True
     words = arena.state.numbers("bins")
     mask = (1 << 64) - 1
-    nodes = (free_sum + sum(headers(arena, glibc))) & mask
+    nodes = (free_sum + sum(list_bin_headers(arena, glibc))) & mask
     return bool(nodes == (fd_sum + sum(words[0::2])) & mask == (bk_sum + sum(words[1::2])) & mask)
 
 
-def rows(context: Context, arena: Arena, fast: Sequence[FastList], others: Sequence[Bin]) -> List[BinRow]:
+def make_arena_bin_rows(context: Context, arena: Arena, fast: Sequence[FastList], others: Sequence[Bin]) -> List[BinRow]:
     """Return the rows of `bins` for one arena."""
     glibc, shown = context.glibc, []
     for item in fast:

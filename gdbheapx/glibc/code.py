@@ -2,7 +2,7 @@
 
 from typing import List, Optional
 
-from gdbheapx.allocators.plan import Held, Span, Troubles, whole
+from gdbheapx.allocators.plan import Held, Span, Troubles, whole_code
 from gdbheapx.glibc.arenas import Glibc, read_ring
 from gdbheapx.inferior.base import Module, StackCopy, Target
 
@@ -34,7 +34,7 @@ LISTS = ("list_lock", "free_list_lock")
 """Static ints of arena.c; fork's handlers hold the first."""
 
 
-def spans(target: Target, module: Module) -> Optional[List[Span]]:
+def find_glibc_code_spans(target: Target, module: Module) -> Optional[List[Span]]:
     """The code of glibc's malloc in this object; None if its functions cannot be found."""
     named = {name: target.module_symbol(module, name) for name in PUBLIC}
     addresses = {name: symbol.address for name, symbol in named.items() if symbol is not None}
@@ -48,7 +48,7 @@ def spans(target: Target, module: Module) -> Optional[List[Span]]:
     found += [Span(one.start, one.end, "malloc") for one in every if ".cold" in one.name and one.name.split(".cold")[0] in parts]
     for other in target.modules():
         if other.file_name.startswith("libc_malloc_debug"):
-            found += whole(target, other, "malloc")
+            found += whole_code(target, other, "malloc")
     return found
 
 
@@ -59,11 +59,11 @@ def has_aborted(target: Target, module: Module) -> bool:
         return False
     data = target.read_prefix(thread.stack_pointer, ABORT_STACK_BYTES)
     calls = target.calls(StackCopy(thread.stack_pointer, thread.pc, target.register_words(thread), data))
-    ours = spans(target, module) or []
+    ours = find_glibc_code_spans(target, module) or []
     return any(span.start <= call.pc - call.is_return < span.end for call in calls for span in ours)
 
 
-def locks(target: Target, glibc: Glibc) -> List[Held]:
+def find_glibc_held_locks(target: Target, glibc: Glibc) -> List[Held]:
     """Arena mutexes and the locks of the lists of arenas that are not 0. An arena's mutex has no owner (lowlevellock)."""
     broken = Troubles()
     ring = read_ring(target, glibc, broken.report)

@@ -7,10 +7,10 @@ was changing when the process was stopped is called changing, and not damaged.
 from bisect import bisect_right
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.allocators.rules import collector
+from gdbheapx.allocators.rules import make_collector
 from gdbheapx.budget import Budget
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.arenas import Arena, Glibc, Heap
+from gdbheapx.glibc.arenas import Arena, Glibc, HeapInfo
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import BulkSource, Mapping, Target
 from gdbheapx.kernel.common.in_ram import Ram
@@ -18,8 +18,8 @@ from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import STOP_TOP
 from gdbheapx.kernel.glibc.records import Region, WalkResult, add_results
 from gdbheapx.kernel.glibc.walkers import ChunkWalker, chunk_walker
-from gdbheapx.problems import Code, Diagnostic, Report
-from gdbheapx.ranges import Range, subtract, union
+from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode
+from gdbheapx.ranges import Range, subtract_ranges, unite_ranges
 
 MOST_LEFT_OUT_BYTES = 1 << 30
 """A gap between mappings of a core that is no larger may be memory that was left out of it: gdb's gcore drops what cannot be read, and what
@@ -36,7 +36,7 @@ class Context(NamedTuple):
     kernel: Kernel
     source: BulkSource
     budget: Budget
-    report: Report
+    report: PartialSink
     ram: Ram
     """What tells what is in RAM."""
     others: Callable[[], Sequence[Tuple[int, int]]]
@@ -62,11 +62,11 @@ class Context(NamedTuple):
 class ArenaWalk:
     """Progress and results of walking one arena."""
 
-    def __init__(self, arena: Arena, report: Report) -> None:
+    def __init__(self, arena: Arena, report: PartialSink) -> None:
         self.arena = arena
         self.report = report
         """For what does not add up in this arena."""
-        self.heaps: Sequence[Heap] = ()
+        self.heaps: Sequence[HeapInfo] = ()
         self.runs: List[Tuple[Region, WalkResult]] = []
         self.system_bytes = arena.state["system_mem"]
         self.overhead_bytes = 0
@@ -132,7 +132,7 @@ def private_mappings(target: Target) -> List[Mapping]:
     ]
 
 
-def reaches(target: Target, ranges: Sequence[Range], taken: Sequence[Range]) -> List[int]:
+def find_reaches(target: Target, ranges: Sequence[Range], taken: Sequence[Range]) -> List[int]:
     """Return for each range of private anonymous memory how far a block that begins in it may extend: over memory with other rights, in a
     core over memory that may have been left out, up to `taken` or other owners.
     """
@@ -149,20 +149,20 @@ def reaches(target: Target, ranges: Sequence[Range], taken: Sequence[Range]) -> 
         else:
             runs.append((mapping.start, mapping.end))
         last = mapping.end
-    runs = subtract(runs, taken)
+    runs = subtract_ranges(runs, taken)
     starts = [start for start, _ in runs]
     places = (bisect_right(starts, start) - 1 for start, _ in ranges)
     return [max(end, runs[place][1]) if place >= 0 and runs[place][1] > start else end for place, (start, end) in zip(places, ranges)]
 
 
-def united(mappings: Iterable[Mapping]) -> List[Range]:
+def unite_mappings(mappings: Iterable[Mapping]) -> List[Range]:
     """Neighbouring mappings as one range: the kernel merges and splits them at will."""
-    return union((mapping.start, mapping.end) for mapping in mappings)
+    return unite_ranges((mapping.start, mapping.end) for mapping in mappings)
 
 
 def anonymous_ranges(target: Target) -> List[Range]:
     """Return the memory in which arenas can lie."""
-    return united(anonymous_mappings(target))
+    return unite_mappings(anonymous_mappings(target))
 
 
 class ArenaReports:
@@ -172,9 +172,9 @@ class ArenaReports:
         self._context = context
         self._collected: Dict[int, List[Diagnostic]] = {}
 
-    def collect_for(self, arena: Arena) -> Report:
+    def collect_for(self, arena: Arena) -> PartialSink:
         """Return the report that collects the complaints about an arena."""
-        return collector(self._collected.setdefault(arena.address, []))
+        return make_collector(self._collected.setdefault(arena.address, []))
 
     def tell(self, arena: Arena) -> None:
         """Report the complaints about an arena that was read."""
@@ -188,7 +188,7 @@ class ArenaReports:
             context.report(code, address, what, LOCKED_ONCE if is_locked else hint)
 
 
-def tell_unless_changing(context: Context, complaints: Sequence[Diagnostic], code: Code, change: str) -> None:
+def tell_unless_changing(context: Context, complaints: Sequence[Diagnostic], code: ProblemCode, change: str) -> None:
     """Report complaints about what no arena's mutex guards; of a live process with a thread in malloc's object the change alone."""
     if complaints and context.threads_at_work():
         context.report(code, None, change, LOOK_AGAIN)

@@ -9,15 +9,15 @@ Where the debug files of a distribution's own libc come from.
 import re
 from typing import TYPE_CHECKING, Iterator, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.errors import HeapxError, UnreadableMemory
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.layouts import LIBRARY, default_alignment, make_geometry
 from gdbheapx.inferior.base import DebugHint, Module, Symbol, Target, TypeSet
 from gdbheapx.layout import pack as packs
 from gdbheapx.layout.pack import Pack
-from gdbheapx.layout.view import Needed, Shape, View, read_view, take
-from gdbheapx.layout.view import place as placed
+from gdbheapx.layout.view import LayoutView, NeededStruct, Shape, read_view, take_struct
+from gdbheapx.layout.view import lay_out_struct as placed
 from gdbheapx.problems import ALLOCATOR_UNREAD
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ BANNER = re.compile(rb"GNU C Library [^\n]{0,80}? release version (\d+\.\d+)")
 FILE = re.compile(r"libc-(\d+\.\d+)\.so")
 """Name of the library's file up to 2.33 (Makerules)."""
 NEEDED = (
-    Needed(layouts.MALLOC_STATE, ("mutex", "flags", "top", "bins", "next", "system_mem", "max_system_mem")),
-    Needed(layouts.MALLOC_PAR, ("n_mmaps", "mmapped_mem", "sbrk_base")),
-    Needed(layouts.HEAP_INFO, ("ar_ptr", "prev", "size", "mprotect_size")),
+    NeededStruct(layouts.MALLOC_STATE, ("mutex", "flags", "top", "bins", "next", "system_mem", "max_system_mem")),
+    NeededStruct(layouts.MALLOC_PAR, ("n_mmaps", "mmapped_mem", "sbrk_base")),
+    NeededStruct(layouts.HEAP_INFO, ("ar_ptr", "prev", "size", "mprotect_size")),
 )
-CACHE = Needed(layouts.TCACHE, ("entries",))
+CACHE = NeededStruct(layouts.TCACHE, ("entries",))
 STRUCTS = tuple(needed.struct.name for needed in (*NEEDED, CACHE))
 """By their tags."""
 MAX_RING = 65536
@@ -62,7 +62,7 @@ class WrongPack(NoLayout):
     """A pack does not fit: whoever gave it must know."""
 
 
-def find(target: Target) -> List[Glibc]:
+def find_glibc_copies(target: Target) -> List[Glibc]:
     """Every copy of glibc malloc whose main_arena and mp_ are known to a symbol table or a pack, in the dynamic linker's order; then
     those that are found by structure.
 
@@ -83,8 +83,8 @@ def find(target: Target) -> List[Glibc]:
     failed: List[NoLayout] = []
     for arena, partner, pack in known:
         try:
-            named = _describe(target, arena, partner, len(copies), pack, _known_version(arena.module))
-            copies.append(_settled(target, named) or _with_locals(target, named))
+            named = _describe_copy(target, arena, partner, len(copies), pack, _known_version(arena.module))
+            copies.append(_settle_by_structure(target, named) or _with_locals(target, named))
         except WrongPack:
             raise
         except NoLayout as error:
@@ -92,7 +92,7 @@ def find(target: Target) -> List[Glibc]:
     unread = {lacking.module.base for lacking in failed}
     for place in _by_structure_alone(target, {arena.module.base for arena, _, _ in known} - unread):
         text = _version_in_file(target, place.module) or _known_version(place.module)
-        copies.append(_by_structure(target, place, _id(len(copies)), text))
+        copies.append(_by_structure(target, place, _make_id(len(copies)), text))
     for lacking in failed:
         if not any(copy.module.base == lacking.module.base for copy in copies):
             raise lacking
@@ -108,7 +108,7 @@ def _by_structure_alone(target: Target, known: Set[int]) -> "Sequence[ArenaPlace
     return structure.find_arena_places(target, known)
 
 
-def _settled(target: Target, named: Glibc) -> Optional[Glibc]:
+def _settle_by_structure(target: Target, named: Glibc) -> Optional[Glibc]:
     """Of a core without the library: the same copy by its structure, which thread caches take part in. Its structs alone fit more
     than one release."""
     if named.layout_source != "probe" or target.kind != "core":
@@ -123,7 +123,7 @@ def _settled(target: Target, named: Glibc) -> Optional[Glibc]:
 
 def _known_version(module: Module) -> Optional[str]:
     """The release by the pack of this build, where there is one."""
-    pack = packs.find(module.build_id, "glibc") if module.build_id else None
+    pack = packs.find_pack(module.build_id, "glibc") if module.build_id else None
     return pack.version_text if pack is not None else None
 
 
@@ -137,10 +137,10 @@ def _with_locals(target: Target, glibc: Glibc) -> Glibc:
     from gdbheapx.glibc import structure_search as structure
 
     local = structure.locals_of(target, glibc.main_arena.address, glibc.types)
-    return glibc._replace(locals=None if local is None else _agreeing(local, glibc.pack), is_untouched=local is None)
+    return glibc._replace(locals=None if local is None else _complete_offsets(local, glibc.pack), is_untouched=local is None)
 
 
-def _agreeing(own: "ThreadLocalOffsets", pack: Optional[Pack]) -> "Optional[ThreadLocalOffsets]":
+def _complete_offsets(own: "ThreadLocalOffsets", pack: Optional[Pack]) -> "Optional[ThreadLocalOffsets]":
     """With the one that was not found by its distance from the other, which the pack knows; None where they contradict it."""
     places = pack.thread_locals if pack is not None else {}
     if "tcache" not in places or "thread_arena" not in places:
@@ -156,7 +156,7 @@ def _in_packs(target: Target, known: Set[int]) -> Iterator[Tuple[Symbol, Symbol,
     for module in target.modules():
         if module.base in known or not module.build_id or not (module.is_executable or LIBRARY.match(module.file_name)):
             continue
-        pack = packs.find(module.build_id, "glibc")
+        pack = packs.find_pack(module.build_id, "glibc")
         if pack is not None and "main_arena" in pack.symbols and "mp_" in pack.symbols:
             arena, partner = (Symbol(name, module.base + pack.symbols[name][0], module, "pack") for name in ("main_arena", "mp_"))
             yield arena, partner, pack
@@ -183,11 +183,11 @@ def _is_used(target: Target, glibc: Glibc) -> bool:
     field = glibc.malloc_state.members["system_mem"]
     try:
         return target.read_word(glibc.main_arena.address + field.offset) != 0
-    except Unreadable:
+    except UnreadableMemory:
         return True
 
 
-def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack: Optional[Pack], release: Optional[str]) -> Glibc:
+def _describe_copy(target: Target, arena: Symbol, partner: Symbol, number: int, pack: Optional[Pack], release: Optional[str]) -> Glibc:
     """`release`: by a pack of this build, whether or not anything else is taken from it."""
     text = pack.version_text if pack is not None else _version_text(target, arena) or release
     version = layouts.parse_version(text)
@@ -197,25 +197,25 @@ def _describe(target: Target, arena: Symbol, partner: Symbol, number: int, pack:
         probed = version is not None
     alignment = default_alignment(target.word_bytes, target.machine, version)
     shape = Shape(target.word_bytes, alignment)
-    types, all_own = _layouts(target, arena, pack, version, shape)
+    types, all_own = _choose_layouts(target, arena, pack, version, shape)
     wrong = None
     if pack is not None:
-        wrong = contradiction(target, types, arena, partner)
+        wrong = find_build_contradiction(target, types, arena, partner)
     if wrong is not None:
         name = "%s (build-id %s)" % (arena.module.name, arena.module.build_id)
         raise WrongPack(arena.module, "%s: its memory does not match its layout (pack): %s" % (name, wrong))
     return Glibc(
-        id=_id(number),
+        id=_make_id(number),
         module=arena.module,
         version=version,
         version_text=text,
         main_arena=arena,
         mp=partner,
         geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian, _is_tagged(target, arena.module)),
-        traits=layouts.traits(version or _version_by_fields(types)),
+        traits=layouts.find_release_traits(version or _version_by_fields(types)),
         types=types,
         layout_source=("pack" if pack is not None else "debug-info") if all_own else "probe" if probed else "table",
-        curbrk=_curbrk(target, arena.module, pack),
+        curbrk=_find_curbrk(target, arena.module, pack),
         owns_malloc=None,
         pack=pack,
     )
@@ -243,16 +243,16 @@ def _by_structure(target: Target, place: "ArenaPlace", id: str, text: Optional[s
         main_arena=arena,
         mp=partner,
         geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian, _is_tagged(target, place.module)),
-        traits=layouts.traits(version),
+        traits=layouts.find_release_traits(version),
         types=place.types,
         layout_source="table",
-        curbrk=_curbrk(target, place.module, None) or (Symbol("__curbrk", place.curbrk, place.module, "probe") if place.curbrk else None),
+        curbrk=_find_curbrk(target, place.module, None) or (Symbol("__curbrk", place.curbrk, place.module, "probe") if place.curbrk else None),
         owns_malloc=None,
         place=place,
     )
 
 
-def _id(number: int) -> str:
+def _make_id(number: int) -> str:
     return "glibc" if number == 0 else "glibc#%d" % (number + 1)
 
 
@@ -268,7 +268,7 @@ def _version_in_file(target: Target, module: Module) -> Optional[str]:
     return None
 
 
-def _layouts(target: Target, arena: Symbol, pack: Optional[Pack], version: Optional[Tuple[int, int]], shape: Shape) -> Tuple[TypeSet, bool]:
+def _choose_layouts(target: Target, arena: Symbol, pack: Optional[Pack], version: Optional[Tuple[int, int]], shape: Shape) -> Tuple[TypeSet, bool]:
     """(the structs, whether all come from the pack or debug information of this build). NoLayout where one is not known."""
     own = pack.types if pack is not None else None
     if arena.source == "debug-info":
@@ -278,7 +278,7 @@ def _layouts(target: Target, arena: Symbol, pack: Optional[Pack], version: Optio
         own = target.types(near, STRUCTS, (), (), "") if near is not None else None
     types, all_own = TypeSet(), True
     for needed in NEEDED:
-        is_own = take(types, needed, own, version, shape)
+        is_own = take_struct(types, needed, own, version, shape)
         if is_own is None:
             release = "%d.%d" % version if version is not None else "of unknown version"
             raise NoLayout(
@@ -289,13 +289,13 @@ def _layouts(target: Target, arena: Symbol, pack: Optional[Pack], version: Optio
         all_own = all_own and is_own
     par = types.structs[layouts.MALLOC_PAR.name].members
     if "tcache_bins" in par or "tcache_small_bins" in par:
-        take(types, CACHE, own, version, shape)
+        take_struct(types, CACHE, own, version, shape)
     if own is not None:  # what these contain by value
         types.update(TypeSet({name: struct for name, struct in own.structs.items() if name not in STRUCTS}, own.enums))
     return types, all_own
 
 
-def _curbrk(target: Target, module: Module, pack: Optional[Pack]) -> Optional[Symbol]:
+def _find_curbrk(target: Target, module: Module, pack: Optional[Pack]) -> Optional[Symbol]:
     """`__curbrk`, which a libc exports and a static executable has among its other symbols."""
     symbol = target.dynamic_symbol("__curbrk") or next(iter(target.find_static("__curbrk")), None)
     if symbol is None and pack is not None and "__curbrk" in pack.symbols:
@@ -355,7 +355,7 @@ def heap_max_bytes(target: Target, glibc: Glibc, arenas: Sequence[int]) -> int:
     if glibc.traits.heap_max_follows_hugepages:
         try:
             hugepage = glibc.read_mp(target).get("hp_pagesize") or 0
-        except Unreadable:
+        except UnreadableMemory:
             hugepage = 0
         if hugepage >= glibc.geometry.page_bytes and not hugepage & (hugepage - 1):
             candidates.insert(0, 4 * hugepage)
@@ -372,29 +372,29 @@ def fitting_version(target: Target, arena: Symbol, mp: Symbol, shape: Shape, tca
     """
     for version in layouts.ROWS:
         rows = (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.TCACHE)
-        if _fits(target, TypeSet({struct.name: placed(struct, version, shape) for struct in rows}), arena, mp, shape, tcaches):
+        if _has_valid_fields(target, TypeSet({struct.name: placed(struct, version, shape) for struct in rows}), arena, mp, shape, tcaches):
             return version
     return None
 
 
-def _fits(target: Target, types: TypeSet, arena: Symbol, mp: Symbol, shape: Shape, tcaches: Sequence[int]) -> bool:
+def _has_valid_fields(target: Target, types: TypeSet, arena: Symbol, mp: Symbol, shape: Shape, tcaches: Sequence[int]) -> bool:
     """Every rule holds where these types are laid over memory."""
     try:
         state = read_view(target, types, layouts.MALLOC_STATE.name, arena.address)
         par = read_view(target, types, layouts.MALLOC_PAR.name, mp.address)
         return _state_fits(target, state) and _par_fits(target, par, state) and _tcache_fits(target, types, shape, tcaches)
-    except Unreadable:
+    except UnreadableMemory:
         return False
 
 
-def contradiction(target: Target, types: TypeSet, arena: Symbol, mp: Symbol) -> Optional[str]:
+def find_build_contradiction(target: Target, types: TypeSet, arena: Symbol, mp: Symbol) -> Optional[str]:
     """Return why types and addresses must be those of another build, or None. Less strict than fitting_version: where the heap is damaged
     or its process runs, some bins do not hold.
     """
     try:
         state = read_view(target, types, layouts.MALLOC_STATE.name, arena.address)
         par = read_view(target, types, layouts.MALLOC_PAR.name, mp.address)
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         return problem.message
     is_one = state["mutex"] in (0, 1, 2) and not state["flags"] & ~7 and state["system_mem"] <= state["max_system_mem"]
     if not is_one or not state["next"]:  # of a program that never called malloc, `next` is all that is not 0
@@ -411,21 +411,21 @@ def contradiction(target: Target, types: TypeSet, arena: Symbol, mp: Symbol) -> 
     return None
 
 
-def _state_fits(target: Target, state: View) -> bool:
+def _state_fits(target: Target, state: LayoutView) -> bool:
     """Bins point to themselves or are linked both ways, the ring of arenas comes back, sizes are in order."""
     if not state["system_mem"] <= state["max_system_mem"] or state["flags"] & ~7 or state["mutex"] not in (0, 1, 2):
         return False
     return _wrong_bins(target, state) == 0 and _ring_comes_back(target, state)
 
 
-def _wrong_bins(target: Target, state: View) -> int:
+def _wrong_bins(target: Target, state: LayoutView) -> int:
     """How many bins are neither empty nor linked both ways; where the arena was never used, 1 if it has a top."""
     from gdbheapx.glibc.structure_search import BINS, wrong_bins
 
     return wrong_bins(target, state, BINS) if any(state.array("bins")) else int(state["top"] != 0)
 
 
-def _ring_comes_back(target: Target, state: View) -> bool:
+def _ring_comes_back(target: Target, state: LayoutView) -> bool:
     offset = state.address_of("next") - state.address
     address = state["next"]
     seen: Set[int] = set()
@@ -437,7 +437,7 @@ def _ring_comes_back(target: Target, state: View) -> bool:
     return True
 
 
-def _par_fits(target: Target, par: View, state: View) -> bool:
+def _par_fits(target: Target, par: LayoutView, state: LayoutView) -> bool:
     """Counters are in order, and sbrk_base is where the arena's bytes begin."""
     if (
         not 0 <= par["n_mmaps"] <= par["max_n_mmaps"]

@@ -5,8 +5,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
-from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, NotRead, Page, Surroundings
+from gdbheapx.allocators.heap import Allocator, AllocatorInstance
+from gdbheapx.allocators.records import AllocatorJudgement, ArenaRow, HeapContext, Instances, NotRead, Page, Surroundings
 from gdbheapx.glibc.help import TRIM
 from gdbheapx.inferior.base import Module, Target
 
@@ -26,7 +26,7 @@ OBJECTS = re.compile(r"libc\.so\.6|libc-\d|libc_malloc_debug")
 """Its objects' names; other C libraries are called libc.so or libc.musl-ARCH.so.1."""
 
 
-class Entry(Allocator["Glibc", "GlibcFacts"]):
+class GlibcEntry(Allocator["Glibc", "GlibcFacts"]):
     """glibc's malloc."""
 
     name = "glibc"
@@ -38,7 +38,7 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
         {
             "arenas": "gdbheapx.glibc.records.ArenaTotals",
             "bins": "gdbheapx.glibc.records.BinRow",
-            "tunables": "gdbheapx.glibc.tunables.Tunables",
+            "tunables": "gdbheapx.glibc.tunables.GlibcTunables",
         }
     )
 
@@ -47,7 +47,7 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
         from gdbheapx.glibc import detect
 
         try:
-            located = detect.find(target)
+            located = detect.find_glibc_copies(target)
         except detect.NoLayout as error:
             return Instances((), (NotRead(error.module, "cannot read glibc's malloc: %s" % error.message, error.hint),))
         known = [copy.module for copy in located]
@@ -70,7 +70,7 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
         ring = arenas.read_ring(target, located, lambda code, address, what, hint: None)
         return [arena.state.address_of("mutex") for arena in ring]
 
-    def open(self, located: "Glibc", around: HeapContext) -> Heap:
+    def open(self, located: "Glibc", around: HeapContext) -> AllocatorInstance:
         """Open one malloc as a heap."""
         from gdbheapx.glibc.allocator import GlibcMalloc
 
@@ -82,22 +82,22 @@ class Entry(Allocator["Glibc", "GlibcFacts"]):
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """Return the page of `arenas`."""
-        from gdbheapx.glibc.messages.pages import arenas
+        from gdbheapx.glibc.messages.pages import make_glibc_arenas_page
 
-        return arenas(cast("Sequence[ArenaTotals]", rows), totals)
+        return make_glibc_arenas_page(cast("Sequence[ArenaTotals]", rows), totals)
 
     def page(self, name: str, answer: Any) -> Page:
         """Return the page of `bins` or `tunables`."""
         from gdbheapx.glibc import tunables
         from gdbheapx.glibc.messages import pages
 
-        return pages.bins(answer) if name == "bins" else tunables.page(answer)
+        return pages.make_glibc_bins_page(answer) if name == "bins" else tunables.make_glibc_tunables_page(answer)
 
-    def judge(self, facts: "Sequence[GlibcFacts]", around: Surroundings) -> List[Judged]:
+    def judge(self, facts: "Sequence[GlibcFacts]", around: Surroundings) -> List[AllocatorJudgement]:
         """Judge all glibc mallocs of a process together."""
-        from gdbheapx.glibc.messages.verdict import judge
+        from gdbheapx.glibc.messages.verdict import judge_glibc
 
-        return judge(facts, around)
+        return judge_glibc(facts, around)
 
 
 def without_symbols(target: Target, module: Module) -> NotRead:
@@ -111,4 +111,4 @@ def without_symbols(target: Target, module: Module) -> NotRead:
     )
 
 
-ALLOCATOR = Entry()
+ALLOCATOR = GlibcEntry()

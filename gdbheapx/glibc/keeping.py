@@ -14,7 +14,7 @@ from gdbheapx.kernel.glibc.records import STATUS_FAST
 WORDS = {**USUAL, LISTED: FAST_LIST}
 
 
-def keeping(done: Survey, rows: List[ArenaTotals], blocks: BlockShape) -> Keeping:
+def explain_keeping(done: Survey, rows: List[ArenaTotals], blocks: BlockShape) -> Keeping:
     """Return why free memory stays, from the survey that made the rows."""
     geometry = done.context.glibc.geometry
     shape = PinShape(
@@ -26,7 +26,7 @@ def keeping(done: Survey, rows: List[ArenaTotals], blocks: BlockShape) -> Keepin
         apart=[row.index for row in rows if row.kind == "thread" and _has_ended(row)],
     )
     by_index = {row.index: row for row in rows}
-    arenas = [_arena(done, walk, by_index[walk.arena.index]) for walk in done.walks]
+    arenas = [_explain_arena(done, walk, by_index[walk.arena.index]) for walk in done.walks]
     if done.remnant is not None:
         arenas.append(ArenaKeeps(0, None, MAIN_TOP))
     sums = [sum(getattr(row, name) or 0 for row in rows) for name in ("free_bytes", "fast_bytes", "top_bytes", "reclaimable_bytes")]
@@ -39,7 +39,7 @@ def _has_ended(row: ArenaTotals) -> bool:
     return (row.attached_threads if row.attached_threads is not None else row.threads) == 0
 
 
-def _arena(done: Survey, walk: ArenaWalk, row: ArenaTotals) -> ArenaKeeps:
+def _explain_arena(done: Survey, walk: ArenaWalk, row: ArenaTotals) -> ArenaKeeps:
     parts = (row.free_bytes, row.fast_bytes, row.top_bytes, row.reclaimable_bytes)
     free, fast, top, given = (part or 0 for part in parts)
     kept = None if None in parts else free + fast + top - given

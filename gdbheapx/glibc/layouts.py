@@ -10,10 +10,10 @@ import re
 from functools import cache
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.arch import named
+from gdbheapx.arch import architecture_named
 from gdbheapx.inferior.base import StructType
 from gdbheapx.kernel.glibc.records import Geometry
-from gdbheapx.layout.view import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version, has
+from gdbheapx.layout.view import CHAR, INT, U16, UINT, WORD, Field, Shape, Struct, Version, release_has
 
 LIBRARY = re.compile(r"libc[.-]|libc_malloc_debug")
 """Base names of the objects that have glibc's malloc (Makefiles of glibc: libc.so, malloc/Makefile)."""
@@ -73,7 +73,7 @@ ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 24), (2, 23), 
 """One release for each layout that differs, newest first: the newest that has it. (2.17 of Red Hat 7 has that of 2.23.)"""
 
 
-def nfastbins(shape: Shape) -> int:
+def count_fastbins(shape: Shape) -> int:
     """NFASTBINS: fastbin_index(request2size(MAX_FAST_SIZE)) + 1 (malloc.c)."""
     word, align = shape.word_bytes, shape.alignment_bytes
     largest = (80 * word // 4 + word + align - 1) & -align
@@ -91,7 +91,7 @@ MALLOC_STATE = Struct(
         Field("mutex", INT, source="malloc/malloc.c: struct malloc_state; __libc_lock_t is an int lock on Linux"),
         Field("flags", INT),
         Field("have_fastchunks", INT, since=(2, 27), until=(2, 43), source="malloc/malloc.c, glibc 2.27"),
-        Field("fastbinsY", WORD, nfastbins, until=(2, 43), source="malloc/malloc.c; fastbins were removed in 2.43"),
+        Field("fastbinsY", WORD, count_fastbins, until=(2, 43), source="malloc/malloc.c; fastbins were removed in 2.43"),
         Field("top", WORD),
         Field("last_remainder", WORD),
         Field("bins", WORD, NBINS * 2 - 2),
@@ -143,7 +143,7 @@ def is_listed(version: Optional[Version]) -> bool:
     return version is None or version <= NEWEST_KNOWN
 
 
-def row_of(version: Version) -> Version:
+def find_version_row(version: Version) -> Version:
     """The row that has a release's layouts."""
     return min((row for row in ROWS if row >= version), default=ROWS[0])
 
@@ -172,11 +172,11 @@ def releases_of(rows: Sequence[Version]) -> str:
 
 def other_names(struct: Struct, rows: Sequence[Version]) -> Dict[str, Tuple[str, ...]]:
     """Members that lie alike in all these releases and have not one name in them: each name -> all names of that member."""
-    names_by_row = [[field.name for field in struct.fields if has(field, row)] for row in rows]
+    names_by_row = [[field.name for field in struct.fields if release_has(field, row)] for row in rows]
     return {name: names for names in (tuple(dict.fromkeys(column)) for column in zip(*names_by_row)) if len(names) > 1 for name in names}
 
 
-def traits(version: Version) -> Traits:
+def find_release_traits(version: Version) -> Traits:
     """The traits of a release; a newer one than we know is taken to behave like the newest."""
     return Traits(
         safe_linking=version >= (2, 32),
@@ -213,7 +213,7 @@ def make_geometry(word_bytes: int, alignment_bytes: int, page_bytes: int, little
 
 def default_alignment(word_bytes: int, machine: str, version: Optional[Tuple[int, ...]]) -> int:
     """MALLOC_ALIGNMENT: 2 words, but 16 where long double has 16 bytes, or a release has raised it."""
-    since = named(machine).aligns_16_since
+    since = architecture_named(machine).aligns_16_since
     return 16 if word_bytes == 8 or since is not None and (version is None or version >= since) else 8
 
 

@@ -4,15 +4,15 @@ from bisect import bisect_right
 from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators import places
-from gdbheapx.allocators.places import Part, Place
-from gdbheapx.allocators.rules import collector
-from gdbheapx.errors import Unreadable
+from gdbheapx.allocators.places import AddressPart, AllocatorPlace
+from gdbheapx.allocators.rules import make_collector
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import bins, main_arena, mmapped
 from gdbheapx.glibc.arenas import Arena, read_heap
 from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.layouts import bin_index
-from gdbheapx.glibc.survey import Lists, Singles, Survey, arena_claims, find_arenas, read_lists
+from gdbheapx.glibc.survey import ArenaLists, Singles, Survey, arena_claims, find_arenas, read_lists
 from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter, BlockShape
 from gdbheapx.kernel.glibc.lists import BIN
 from gdbheapx.kernel.glibc.records import (
@@ -21,10 +21,10 @@ from gdbheapx.kernel.glibc.records import (
     STATUS_MAPPED,
     STATUS_MAPPED_TCACHE,
     STATUS_TCACHE,
-    Listed,
+    NativeListedChunks,
     Region,
 )
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 from gdbheapx.problems import Diagnostic, Severity
 
 NEAR_BYTES = 1 << 20
@@ -32,21 +32,21 @@ NEAR_BYTES = 1 << 20
 MOST_ENTRIES = 65536
 
 
-class Run(NamedTuple):
+class ChunkRun(NamedTuple):
     """The run of chunks in which an address may lie."""
 
     arena: Arena
     region: Optional[Region]
     """None for what lies before the first chunk, or behind the last."""
-    part: Part
+    part: AddressPart
 
 
-def find(context: Context, shape: BlockShape, survey: Callable[[], Survey], address: int) -> Optional[Place]:
+def locate_in_glibc(context: Context, shape: BlockShape, survey: Callable[[], Survey], address: int) -> Optional[AllocatorPlace]:
     """Return where an address lies in this malloc's memory, or None. `survey` returns the walk over everything, asked only where nothing
     cheaper decides.
     """
     told: List[Diagnostic] = []
-    own = context._replace(report=collector(told))
+    own = context._replace(report=make_collector(told))
     ring, heap_max = find_arenas(own)
     try:
         run = _run_of(own, ring, heap_max, address)
@@ -54,8 +54,8 @@ def find(context: Context, shape: BlockShape, survey: Callable[[], Survey], addr
             return _no_block(context, run)
         lists = read_lists(own, ring, [ArenaWalk(arena, own.report) for arena in ring], heap_max)
         place = _in_region(context, shape, lists, run.region, run.arena, address, [run.part]) if run is not None and run.region else None
-        return place or _in_any(context, shape, lists, survey(), address) or _mapped(context, shape, ring, heap_max, lists, address)
-    except Unreadable:
+        return place or _in_any(context, shape, lists, survey(), address) or _locate_mapped(context, shape, ring, heap_max, lists, address)
+    except UnreadableMemory:
         return None
     finally:
         for diagnostic in told:
@@ -63,49 +63,49 @@ def find(context: Context, shape: BlockShape, survey: Callable[[], Survey], addr
                 context.report(*diagnostic)
 
 
-def _no_block(context: Context, run: Run) -> Place:
-    return Place(context.glibc.id, run.arena.index, None, None, None, None, None, [run.part])
+def _no_block(context: Context, run: ChunkRun) -> AllocatorPlace:
+    return AllocatorPlace(context.glibc.id, run.arena.index, None, None, None, None, None, [run.part])
 
 
-def _run_of(context: Context, ring: Sequence[Arena], heap_max: int, address: int) -> Optional[Run]:
+def _run_of(context: Context, ring: Sequence[Arena], heap_max: int, address: int) -> Optional[ChunkRun]:
     """By the address alone: the heap of a thread arena that begins at its multiple of HEAP_MAX_SIZE, or the main arena's run from brk."""
     for arena in ring:
         if arena.address <= address < arena.address + arena.state.size_bytes:
-            end = Address(arena.address + arena.state.size_bytes)
-            return Run(arena, None, Part("arena", "malloc_state of %s" % arena.title, Address(arena.address), end))
+            end = TargetAddress(arena.address + arena.state.size_bytes)
+            return ChunkRun(arena, None, AddressPart("arena", "malloc_state of %s" % arena.title, TargetAddress(arena.address), end))
     base = address & -heap_max
     by_address = {arena.address: arena for arena in ring}
     try:
         heap = read_heap(context.target, context.glibc, base, heap_max)
-    except Unreadable:
+    except UnreadableMemory:
         heap = None
     if heap is not None and heap.arena in by_address:
         arena, region = by_address[heap.arena], heap.region(context.glibc, by_address[heap.arena].top)
         if address >= region.end:
-            return Run(arena, None, Part("reserve", "reserve of a heap", Address(region.end), Address(base + heap_max)))
-        part = Part("heap", "heap of %s" % arena.title, Address(base), Address(region.end))
-        return Run(arena, region if address >= region.begin else None, part)
+            return ChunkRun(arena, None, AddressPart("reserve", "reserve of a heap", TargetAddress(region.end), TargetAddress(base + heap_max)))
+        part = AddressPart("heap", "heap of %s" % arena.title, TargetAddress(base), TargetAddress(region.end))
+        return ChunkRun(arena, region if address >= region.begin else None, part)
     for arena in ring:
         for region in main_arena.first_regions(context, ArenaWalk(arena, context.report)) if arena.is_main else ():
             if region.begin <= address < region.end:
-                return Run(arena, region, Part("heap", "main heap", Address(region.begin), Address(region.end)))
+                return ChunkRun(arena, region, AddressPart("heap", "main heap", TargetAddress(region.begin), TargetAddress(region.end)))
     return None
 
 
 def _in_region(
-    context: Context, shape: BlockShape, lists: Lists, region: Region, arena: Arena, address: int, parts: Sequence[Part]
-) -> Optional[Place]:
+    context: Context, shape: BlockShape, lists: ArenaLists, region: Region, arena: Arena, address: int, parts: Sequence[AddressPart]
+) -> Optional[AllocatorPlace]:
     near = max(region.begin, address - NEAR_BYTES)
     for start in (near, 0) if near > region.begin else (0,):
-        stream = context.walker.blocks([Listed(region, arena.index)], lists.cached_chunks.chunks, BlockFilter(start=start))
-        neighbours = places.neighbours(stream, shape, address)
+        stream = context.walker.blocks([NativeListedChunks(region, arena.index)], lists.cached_chunks.chunks, BlockFilter(start=start))
+        neighbours = places.find_neighbours(stream, shape, address)
         if neighbours.here is not None and (neighbours.previous is not None or not start):
             more = list(_lists_of(context, lists, arena, neighbours.here))
-            return places.place(neighbours, shape, context.glibc.id, address, [*more, *parts])
+            return places.make_heap_place(neighbours, shape, context.glibc.id, address, [*more, *parts])
     return None
 
 
-def _in_any(context: Context, shape: BlockShape, lists: Lists, survey: Survey, address: int) -> Optional[Place]:
+def _in_any(context: Context, shape: BlockShape, lists: ArenaLists, survey: Survey, address: int) -> Optional[AllocatorPlace]:
     """By all runs that a walk over everything finds: pieces from mmap, what lies behind holes or damage."""
     if not any(claim.start <= address < claim.end for claim in arena_claims(survey)):
         return None
@@ -118,49 +118,49 @@ def _in_any(context: Context, shape: BlockShape, lists: Lists, survey: Survey, a
     starts = sorted((start, end, walk) for walk in survey.walks for start, end in walk.ranges(context.glibc.geometry.page_bytes))
     start, end, walk = starts[max(bisect_right([start for start, _, _ in starts], address) - 1, 0)]
     if start <= address < end:
-        part = Part("damaged", "memory of %s where no chunk can be made out" % walk.arena.title, Address(start), Address(end))
-        return _no_block(context, Run(walk.arena, None, part))
+        part = AddressPart("damaged", "memory of %s where no chunk can be made out" % walk.arena.title, TargetAddress(start), TargetAddress(end))
+        return _no_block(context, ChunkRun(walk.arena, None, part))
     return None
 
 
-def _mapped(context: Context, shape: BlockShape, ring: Sequence[Arena], heap_max: int, lists: Lists, address: int) -> Optional[Place]:
+def _locate_mapped(context: Context, shape: BlockShape, ring: Sequence[Arena], heap_max: int, lists: ArenaLists, address: int) -> Optional[AllocatorPlace]:
     """A chunk with a mapping of its own."""
     taken = sorted({(arena.top & -heap_max, (arena.top & -heap_max) + heap_max) for arena in ring if not arena.is_main and arena.top})
-    for chunk in mmapped.find(context, taken, mmapped.counters(context)).chunks:
+    for chunk in mmapped.find_mmapped_chunks(context, taken, mmapped.read_mmapped_counters(context)).chunks:
         header, start, end = 2 * context.glibc.geometry.word_bytes, chunk.block_start, chunk.block_start + chunk.total_bytes
         if start <= address < end:
             kind = STATUS_MAPPED_TCACHE if chunk.chunk in lists.cached_chunks.mapped else STATUS_MAPPED
             row = (chunk.chunk + header, chunk.size_bytes - shape.overheads[kind], 0, kind, NO_ARENA)
-            part = Part("mapping", "mmapped chunk", Address(start), Address(end))
-            return places.place(places.Neighbours(None, row, None), shape, context.glibc.id, address, [part])
+            part = AddressPart("mapping", "mmapped chunk", TargetAddress(start), TargetAddress(end))
+            return places.make_heap_place(places.Neighbours(None, row, None), shape, context.glibc.id, address, [part])
     return None
 
 
 # ---------------------------------------------------------------------------------------------------- lists
 
 
-def _lists_of(context: Context, lists: Lists, arena: Arena, row: Tuple[int, ...]) -> Iterator[Part]:
+def _lists_of(context: Context, lists: ArenaLists, arena: Arena, row: Tuple[int, ...]) -> Iterator[AddressPart]:
     """The bin, fastbin or thread cache that holds a chunk."""
     address, usable, _, kind, _ = row
     size = usable + context.glibc.geometry.overhead_bytes
     if kind == STATUS_FREE:
         chunk = address - 2 * context.glibc.geometry.word_bytes
-        yield Part("bin", "the unsorted bin" if _is_unsorted(context, arena, chunk) else "bin %d" % bin_index(size, context.glibc.geometry))
+        yield AddressPart("bin", "the unsorted bin" if _is_unsorted(context, arena, chunk) else "bin %d" % bin_index(size, context.glibc.geometry))
     elif kind == STATUS_FAST:
-        yield Part("bin", "fastbin %d" % ((size >> (4 if context.glibc.geometry.word_bytes == 8 else 3)) - 2))
+        yield AddressPart("bin", "fastbin %d" % ((size >> (4 if context.glibc.geometry.word_bytes == 8 else 3)) - 2))
     elif kind == STATUS_TCACHE:
         yield from _cache_of(context, lists.singles, address)
 
 
 def _is_unsorted(context: Context, arena: Arena, chunk: int) -> bool:
     lists = FreeLists(context)
-    lists.add(BIN, [bins.headers(arena, context.glibc)[0]], bins.most_chunks(arena, context.glibc))
+    lists.add(BIN, [bins.list_bin_headers(arena, context.glibc)[0]], bins.most_chunks(arena, context.glibc))
     members = lists.follow(collect=True).members
     place = bisect_right(members, chunk) - 1
     return place >= 0 and members[place] == chunk
 
 
-def _cache_of(context: Context, singles: Singles, address: int) -> Iterator[Part]:
+def _cache_of(context: Context, singles: Singles, address: int) -> Iterator[AddressPart]:
     left = MOST_ENTRIES
     for cache in singles.caches.caches:
         for index, number in enumerate(singles.caches.lists(cache)):
@@ -168,7 +168,7 @@ def _cache_of(context: Context, singles: Singles, address: int) -> Iterator[Part
             for _ in range(min(singles.followed.counts[number], left)):
                 left -= 1
                 if entry == address:
-                    yield Part("cache", "tcache bin %d of thread %d" % (index, cache.thread.lwp), Address(cache.address or 0))
+                    yield AddressPart("cache", "tcache bin %d of thread %d" % (index, cache.thread.lwp), TargetAddress(cache.address or 0))
                     return
                 link = context.target.read_word(entry)
                 entry = link ^ entry >> 12 if context.glibc.traits.safe_linking else link

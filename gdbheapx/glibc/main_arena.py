@@ -16,13 +16,13 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.errors import Unreadable
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.bins import KIND_BITS, CachedChunks
 from gdbheapx.glibc.context import ArenaWalk, Context, anonymous_ranges
 from gdbheapx.glibc.layouts import align_chunk
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.records import NO_ARENA
 from gdbheapx.kernel.common.records import (
     ADDRESS_MASK,
@@ -35,9 +35,9 @@ from gdbheapx.kernel.common.records import (
     STOP_TOP,
     STOP_UNREADABLE,
 )
-from gdbheapx.kernel.glibc.records import STATUS_USED, Listed, Region, WalkResult
-from gdbheapx.problems import Code
-from gdbheapx.ranges import Range, subtract
+from gdbheapx.kernel.glibc.records import STATUS_USED, NativeListedChunks, Region, WalkResult
+from gdbheapx.problems import ProblemCode
+from gdbheapx.ranges import Range, subtract_ranges
 
 KNOWN_AT_ONCE = 4096
 """Known chunks in a range that a chain may lead onto: the nearest ones."""
@@ -46,7 +46,7 @@ REACH_BYTES = 64 << 20
 NON_MAIN = 4
 MIN_CHUNKS = 16
 """A range with fewer chunks in an unbroken run may be anything."""
-_RULES: Dict[int, Tuple[Code, str]] = {
+_RULES: Dict[int, Tuple[ProblemCode, str]] = {
     STOP_SMALL: (codes.CHUNK_SMALL, "chunk size below MINSIZE"),
     STOP_MISALIGNED: (codes.CHUNK_MISALIGNED, "chunk size is not a multiple of MALLOC_ALIGNMENT"),
     STOP_MMAPPED_BIT: (codes.CHUNK_MMAPPED_BIT, "IS_MMAPPED is set on a chunk inside an arena"),
@@ -65,7 +65,7 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
     try:
         base = glibc.read_mp(target)["sbrk_base"]
         top_size = target.read_word(arena.top + glibc.geometry.word_bytes) & ~7
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         walk.report(codes.TOP_UNREADABLE, problem.address, "cannot read mp_ or the top chunk of main_arena", "its bytes count as unparsed")
         walk.unparsed_bytes += walk.system_bytes
         return []
@@ -77,7 +77,7 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
                 codes.BREAK_DISAGREES,
                 arena.top,
                 "main_arena: sbrk_base, top and system_mem do not agree",
-                "see `%s` and `%s`" % (ask("tunables"), ask("doctor")),
+                "see `%s` and `%s`" % (hint_command("tunables"), hint_command("doctor")),
             )
             end = max(end, base + walk.system_bytes) if base < end <= _mapped_end(context, base) else base + walk.system_bytes
     else:
@@ -119,7 +119,7 @@ def fence_end(context: Context, at: int) -> int:
     while count < 3:
         try:
             size = context.target.read_word(at + 2 * word * count + word) & ~7
-        except Unreadable:
+        except UnreadableMemory:
             break
         if size != 2 * word:
             break
@@ -158,7 +158,7 @@ def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, cach
 
 def _first_known(context: Context, walk: ArenaWalk, region: Region, low: int, cached_chunks: CachedChunks) -> Optional[int]:
     """The lowest chunk from `low` on in the region that a list names, or top; None if there is none."""
-    members = bins.members(context, walk)
+    members = bins.collect_bin_members(context, walk)
     chunks = [
         int(known[place]) & ~KIND_BITS
         for known in (members, cached_chunks.chunks)
@@ -188,12 +188,12 @@ class Pieces:
 
     def __init__(self, context: Context, walk: ArenaWalk, cached_chunks: CachedChunks, taken: Sequence[Range]) -> None:
         self._context, self._walk, self._cached_chunks = context, walk, cached_chunks
-        self._left = subtract(anonymous_ranges(context.target), sorted(taken))
+        self._left = subtract_ranges(anonymous_ranges(context.target), sorted(taken))
         """Ranges that no run has passed yet."""
         self._open: Dict[int, int] = {}
         """End of each range that is being passed -> where its next piece can begin."""
         self._known: Sequence[int] = ()
-        self._stages = [self._ends_of_lists, self._behind_fences, self._bins, self._unanchored, self._farther]
+        self._stages = [self._ends_of_lists, self._behind_fences, self._find_by_bins, self._find_unanchored, self._find_farther]
         self._reach: Optional[int] = REACH_BYTES
         self._passed = 0
 
@@ -230,26 +230,26 @@ class Pieces:
             if region.end in self._open:
                 self._open[region.end] = max(self._open[region.end], end)
         walked += [(end, region.end) for region, end in self._walk.behind_fences]  # of the break, where no piece begins
-        self._left = subtract(self._left, sorted(walked))
+        self._left = subtract_ranges(self._left, sorted(walked))
 
     def _next_in_ranges(self) -> List[Region]:
         """The next stretch of pieces in each range that is being passed."""
         regions = []
         for high, low in sorted(self._open.items()):
-            start = self._start(low, high)
+            start = self._find_start(low, high)
             if start is None:
                 del self._open[high]
             else:
                 self._open[high] = start
-                regions.append(self._region(start, high))
+                regions.append(self._make_region(start, high))
         return regions
 
-    def _region(self, begin: int, high: int) -> Region:
+    def _make_region(self, begin: int, high: int) -> Region:
         geometry, top = self._context.glibc.geometry, self._walk.arena.top
         self._walk.overhead_bytes += begin - (begin & -geometry.page_bytes)
         return Region(begin, high, top if begin <= top < high else 0, True)
 
-    def _start(self, low: int, high: int) -> Optional[int]:
+    def _find_start(self, low: int, high: int) -> Optional[int]:
         """The lowest page in [low, high) whose chunks lead onto something known, as the address of its first chunk."""
         context, geometry = self._context, self._context.glibc.geometry
         place = bisect_left(self._known, low)
@@ -268,7 +268,7 @@ class Pieces:
             low = -(-last // page) * page
         return None
 
-    def _enter(self, known: Sequence[int]) -> None:
+    def _enter_known(self, known: Sequence[int]) -> None:
         """Pass through the ranges that hold known chunks."""
         self._known = known
         for low, high in self._left:
@@ -288,7 +288,7 @@ class Pieces:
             chunk = chunks[place] & ~KIND_BITS if place < len(chunks) else high
             if chunk < high and not _size_field(context, chunk) & NON_MAIN:
                 known.add(chunk)
-        self._enter(array("Q", sorted(chunk for chunk in known if chunk)))
+        self._enter_known(array("Q", sorted(chunk for chunk in known if chunk)))
         return []
 
     def _behind_fences(self) -> List[Region]:
@@ -299,31 +299,31 @@ class Pieces:
             self._stages.insert(0, self._behind_fences)  # they may end in fenceposts as well
         return [region for region in regions if region is not None]
 
-    def _bins(self) -> List[Region]:
+    def _find_by_bins(self) -> List[Region]:
         """Every chunk in the bins."""
-        self._enter(bins.members(self._context, self._walk))
+        self._enter_known(bins.collect_bin_members(self._context, self._walk))
         return []
 
-    def _unanchored(self) -> List[Region]:
+    def _find_unanchored(self) -> List[Region]:
         """Pieces without any free chunk: ranges whose chunks end in fenceposts on a page, and are not too long."""
         context, page = self._context, self._context.glibc.geometry.page_bytes
-        probes = [self._probe(low, high) for low, high in self._left if self._may_begin(low)]
+        probes = [self._make_probe(low, high) for low, high in self._left if self._may_begin(low)]
         results = context.walker.walk(probes, array("Q"))
         regions, missing = [], self.missing()
         for probe, result in zip(probes, results):
             end = fence_end(context, result.at) if result.stop == STOP_FENCE else 0
             if result.used_chunks and end and end % page == 0 and end - probe.begin <= missing:
                 missing -= end - (probe.begin & -page)
-                regions.append(self._region(probe.begin, probe.end))
+                regions.append(self._make_region(probe.begin, probe.end))
         return regions
 
-    def _farther(self) -> List[Region]:
+    def _find_farther(self) -> List[Region]:
         """However far from its first known chunk a piece begins: what was walked is known as well."""
         self._reach = None
-        self._enter(array("Q", sorted({*bins.members(self._context, self._walk), *(region.begin for region, _ in self._walk.runs)})))
+        self._enter_known(array("Q", sorted({*bins.collect_bin_members(self._context, self._walk), *(region.begin for region, _ in self._walk.runs)})))
         return []
 
-    def _probe(self, low: int, high: int) -> Region:
+    def _make_probe(self, low: int, high: int) -> Region:
         return Region(align_chunk(low, self._context.glibc.geometry), min(high, low + self.missing()), 0, True)
 
     def _may_begin(self, low: int) -> bool:
@@ -336,14 +336,14 @@ def _size_field(context: Context, chunk: int) -> int:
     """The size field of a chunk; 0 if it cannot be read."""
     try:
         return context.target.read_word(chunk + context.glibc.geometry.word_bytes)
-    except Unreadable:
+    except UnreadableMemory:
         return 0
 
 
 def _sbrk_base(context: Context) -> int:
     try:
         return context.glibc.read_mp(context.target)["sbrk_base"]
-    except Unreadable:
+    except UnreadableMemory:
         return 0
 
 
@@ -361,7 +361,7 @@ def find_remnant(context: Context, walks: Sequence[ArenaWalk]) -> Optional[Remna
     """The longest such run outside the arenas that were found; None if there is none."""
     taken = sorted((heap.address, heap.address + heap.mprotect_size_bytes) for walk in walks for heap in walk.heaps)
     best: Optional[Remnant] = None
-    for low, high in subtract(anonymous_ranges(context.target), taken):
+    for low, high in subtract_ranges(anonymous_ranges(context.target), taken):
         region = Region(align_chunk(low, context.glibc.geometry), high, 0)
         result = context.walker.walk([region], array("Q"))[0]
         if result.used_chunks < MIN_CHUNKS or result.stop not in (STOP_END, STOP_UNREADABLE, STOP_OVERRUN):
@@ -375,7 +375,7 @@ def find_remnant(context: Context, walks: Sequence[ArenaWalk]) -> Optional[Remna
 def _without_last(context: Context, region: Region, result: WalkResult) -> Remnant:
     """The run without the chunk at its end."""
     last = None
-    for blocks in context.walker.blocks([Listed(region, NO_ARENA)], array("Q")):
+    for blocks in context.walker.blocks([NativeListedChunks(region, NO_ARENA)], array("Q")):
         last = blocks
     if last is None or last.kinds[-1] != STATUS_USED or result.stop != STOP_END:
         return Remnant(region, result, 0)
@@ -393,7 +393,7 @@ class Damage(NamedTuple):
     """The arena's top chunk, wherever it is."""
 
 
-def damage_rule(context: Context, arena: Arena, result: WalkResult) -> Tuple[Code, str]:
+def damage_rule(context: Context, arena: Arena, result: WalkResult) -> Tuple[ProblemCode, str]:
     """The code, and one line: arena, rule, and the size field that was found."""
     geometry = context.glibc.geometry
     code, rule = _RULES[result.stop]

@@ -6,14 +6,14 @@ mallinfo2's ten fields, malloc_stats' figures, from the totals of the arenas, an
 from functools import partial
 from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
-from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.errors import HeapxError, UnreadableMemory
 from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.arenas import Arena, heaps_of, read_ring
 from gdbheapx.glibc.context import Context
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.records import ArenaTotals
-from gdbheapx.hints import ask
-from gdbheapx.layout.view import View
+from gdbheapx.hints import hint_command
+from gdbheapx.layout.view import LayoutView
 from gdbheapx.problems import MEMORY_UNREADABLE
 
 
@@ -29,16 +29,16 @@ class _Sums(NamedTuple):
     mprotect_bytes: int
 
 
-def xml(context: Context) -> str:
+def write_malloc_info(context: Context) -> str:
     """The document. What cannot be followed is reported; a row then counts what stands before the damage."""
     target, glibc = context.target, context.glibc
     arenas = read_ring(target, glibc, context.report, context.budget)
     if not arenas:
         raise HeapxError(
-            "cannot read main_arena", "use `%s` to see what is still readable" % ask("arenas"), glibc.main_arena.address, MEMORY_UNREADABLE
+            "cannot read main_arena", "use `%s` to see what is still readable" % hint_command("arenas"), glibc.main_arena.address, MEMORY_UNREADABLE
         )
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
-    known = bins.each_arena(context, arenas, partial(_heap, heap_max=heap_max))
+    known = bins.each_arena(context, arenas, partial(_write_heap, heap_max=heap_max))
     lines = ['<malloc version="1">']
     for number, (rows, _) in known.items():
         lines += ['<heap nr="%d">' % number, *rows]
@@ -59,7 +59,7 @@ def xml(context: Context) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _heap(
+def _write_heap(
     context: Context, arena: Arena, fast: Sequence[bins.FastList], others: Sequence[bins.Bin], heap_max: int
 ) -> "tuple[List[str], _Sums]":
     glibc = context.glibc
@@ -83,7 +83,7 @@ def _heap(
         '<system type="current" size="%d"/>' % system,
         '<system type="max" size="%d"/>' % highest,
     ]
-    aspace, writable, heaps = _aspace(context, arena, heap_max)
+    aspace, writable, heaps = _sum_aspace(context, arena, heap_max)
     lines += ['<aspace type="total" size="%d"/>' % aspace, '<aspace type="mprotect" size="%d"/>' % writable]
     if not arena.is_main and glibc.traits.info_subheaps:
         lines.append('<aspace type="subheaps" size="%d"/>' % heaps)
@@ -100,7 +100,7 @@ def _fast_rows(context: Context, fast: Sequence[bins.FastList]) -> "tuple[List[s
             continue
         try:
             size = context.target.read_word(item.first + geometry.word_bytes) & ~7
-        except Unreadable as problem:
+        except UnreadableMemory as problem:
             context.report(codes.CHUNK_UNREADABLE, problem.address, "fastbin %d: cannot read its first chunk" % item.index, None)
             continue
         count = item.chunks
@@ -117,12 +117,12 @@ def _top_size(context: Context, arena: Arena) -> int:
         return 0
     try:
         return context.target.read_word(arena.top + context.glibc.geometry.word_bytes) & ~7
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         context.report(codes.TOP_UNREADABLE, problem.address, "cannot read the top chunk of %s" % arena.title, None)
         return 0
 
 
-def _aspace(context: Context, arena: Arena, heap_max: int) -> "tuple[int, int, int]":
+def _sum_aspace(context: Context, arena: Arena, heap_max: int) -> "tuple[int, int, int]":
     """(total, mprotect, number of heaps): the main arena's system_mem twice, else sums over the heaps."""
     if arena.is_main:
         system = arena.state["system_mem"]
@@ -166,15 +166,15 @@ class StatsArena(NamedTuple):
     in_use_bytes: int
 
 
-def free_bytes(row: ArenaTotals) -> int:
+def sum_fordblks(row: ArenaTotals) -> int:
     """fordblks of one arena."""
     return (row.free_bytes or 0) + (row.fast_bytes or 0) + (row.top_bytes or 0)
 
 
-def mallinfo2(rows: Sequence[ArenaTotals], mp: View) -> Mallinfo2:
+def compute_mallinfo2(rows: Sequence[ArenaTotals], mp: LayoutView) -> Mallinfo2:
     """The ten fields for all arenas."""
     system = sum(row.system_bytes or 0 for row in rows)
-    free = sum(free_bytes(row) for row in rows)
+    free = sum(sum_fordblks(row) for row in rows)
     return Mallinfo2(
         arena=system,
         ordblks=sum((row.free_chunks or 0) + 1 for row in rows),
@@ -189,9 +189,9 @@ def mallinfo2(rows: Sequence[ArenaTotals], mp: View) -> Mallinfo2:
     )
 
 
-def malloc_stats(rows: Sequence[ArenaTotals], mp: View) -> Tuple[List[StatsArena], StatsArena]:
+def malloc_stats(rows: Sequence[ArenaTotals], mp: LayoutView) -> Tuple[List[StatsArena], StatsArena]:
     """malloc_stats(3)'s figures without its 32-bit overflow: one entry per arena, and the total including mmapped chunks."""
-    arenas = [StatsArena(row.index, row.system_bytes or 0, (row.system_bytes or 0) - free_bytes(row)) for row in rows]
+    arenas = [StatsArena(row.index, row.system_bytes or 0, (row.system_bytes or 0) - sum_fordblks(row)) for row in rows]
     mapped = mp["mmapped_mem"]
     total = StatsArena(-1, mapped + sum(a.system_bytes for a in arenas), mapped + sum(a.in_use_bytes for a in arenas))
     return arenas, total

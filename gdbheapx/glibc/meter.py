@@ -6,18 +6,18 @@ walked twice, and is unknown where the two differ.
 
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.metering import BUSY_TRIES, Figure, Reading, nothing
+from gdbheapx.allocators.metering import BUSY_TRIES, Figure, Reading, make_empty_reading
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.budget import Budget
-from gdbheapx.columns import add
-from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.columns import add_values
+from gdbheapx.errors import HeapxError, UnreadableMemory
 from gdbheapx.glibc.arenas import MAX_ARENAS, Arena, Glibc, read_ring
-from gdbheapx.glibc.bins import headers, most_chunks
+from gdbheapx.glibc.bins import list_bin_headers, most_chunks
 from gdbheapx.glibc.layouts import MALLOC_STATE, fast_size
 from gdbheapx.inferior.base import ProcessSource
-from gdbheapx.kernel.glibc.lists import BIN, FAST, Lists, Rules
+from gdbheapx.kernel.glibc.lists import BIN, FAST, NativeFreeLists, NativeListRules
 from gdbheapx.kernel.glibc.walkers import chunk_walker
-from gdbheapx.layout.view import View
+from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import AllocatorInfo
 
 FIGURES = (
@@ -37,7 +37,7 @@ NEW_RING = 16
 """Samples after which the whole ring is read again."""
 
 
-def whatever(*_: object, **__: object) -> None:
+def ignore_report(*_: object, **__: object) -> None:
     """Nobody is told what contradicts itself: it is read again at the next sample."""
 
 
@@ -78,29 +78,29 @@ class GlibcMeter:
 
     def read(self, walk_seconds: float) -> Reading:
         """The counters now."""
-        arenas = self._arenas()
+        arenas = self._read_arenas()
         if not arenas:
-            return nothing(FIGURES)
+            return make_empty_reading(FIGURES)
         system = sum(arena.state["system_mem"] for arena in arenas)
-        top = self._tops(arenas)
-        mapped = self._mmapped()
-        free = self._free(arenas, system, walk_seconds) if walk_seconds > 0 and top is not None else None
+        top = self._sum_tops(arenas)
+        mapped = self._read_mmapped()
+        free = self._sum_free(arenas, system, walk_seconds) if walk_seconds > 0 and top is not None else None
         held = None if mapped is None else system + mapped
         kept = None if free is None or top is None else free + top
         used = None if held is None or kept is None or kept > held else held - kept
         kept = kept if used is not None else None
         return Reading((len(arenas), system, top, mapped, free), held, used, kept, system, system - (top or 0), mapped)
 
-    def _arenas(self) -> List[Arena]:
+    def _read_arenas(self) -> List[Arena]:
         """All arenas as they are now; the ring is followed anew where it has changed, and now and then. Empty if it cannot be read."""
         self._age += 1
-        arenas = self._known() if self._addresses and self._age % NEW_RING else []
+        arenas = self._reread_known() if self._addresses and self._age % NEW_RING else []
         if not arenas:
-            arenas = read_ring(self.around.target, self.glibc, whatever)
+            arenas = read_ring(self.around.target, self.glibc, ignore_report)
             self._addresses = [arena.address for arena in arenas]
         return arenas
 
-    def _known(self) -> List[Arena]:
+    def _reread_known(self) -> List[Arena]:
         """The arenas that are known, if there are no others by now: a new one is linked behind main_arena (arena.c: _int_new_arena)."""
         target, types, main = self.around.target, self.glibc.types, self.glibc.main_arena.address
         arenas: List[Arena] = []
@@ -108,22 +108,22 @@ class GlibcMeter:
             data = target.read_prefix(address, self._size_bytes)
             if len(data) < self._size_bytes:
                 return []
-            arenas.append(Arena(index, address, address == main, View(types, MALLOC_STATE.name, address, data, target.little_endian)))
+            arenas.append(Arena(index, address, address == main, LayoutView(types, MALLOC_STATE.name, address, data, target.little_endian)))
         after = [arena.state["next"] for arena in arenas]
         return arenas if len(arenas) <= MAX_ARENAS and after == [*self._addresses[1:], main] else []
 
-    def _tops(self, arenas: Sequence[Arena]) -> Optional[int]:
+    def _sum_tops(self, arenas: Sequence[Arena]) -> Optional[int]:
         """Bytes of all top chunks; None if one changes too fast."""
         total = 0
         for arena in arenas:
             if arena.top:
-                size = self._top(arena)
+                size = self._read_top(arena)
                 if size is None:
                     return None
                 total += size
         return total
 
-    def _top(self, arena: Arena) -> Optional[int]:
+    def _read_top(self, arena: Arena) -> Optional[int]:
         """Of one arena: the size that stands behind `top`, if top has not moved meanwhile. Its P bit is always set (malloc.c: set_head)."""
         target, word = self.around.target, self.glibc.geometry.word_bytes
         place, top = arena.state.address_of("top"), arena.top
@@ -134,54 +134,54 @@ class GlibcMeter:
                 if now == top and size & 1 and size & ~7 <= most:
                     return size & ~7
                 top = now
-        except Unreadable:
+        except UnreadableMemory:
             pass
         return None
 
-    def _mmapped(self) -> Optional[int]:
+    def _read_mmapped(self) -> Optional[int]:
         try:
             return self.glibc.read_mp(self.around.target)["mmapped_mem"]
-        except Unreadable:
+        except UnreadableMemory:
             return None
 
-    def _free(self, arenas: Sequence[Arena], system: int, walk_seconds: float) -> Optional[int]:
+    def _sum_free(self, arenas: Sequence[Arena], system: int, walk_seconds: float) -> Optional[int]:
         """What is in bins and fastbins, if two walks agree on it and both came to their end in time."""
         budget = Budget(walk_seconds)
-        first = self._walk(arenas, budget)
-        second = self._walk(arenas, budget) if first is not None else None
+        first = self._walk_lists(arenas, budget)
+        second = self._walk_lists(arenas, budget) if first is not None else None
         if first is None or second is None:
             return None
         tolerated = max(max(first, second) * TOLERATED_PERCENT // 100, system // TOLERATED_OF_SYSTEM)
         return second if abs(first - second) <= tolerated and second <= system else None
 
-    def _walk(self, arenas: Sequence[Arena], budget: Budget) -> Optional[int]:
+    def _walk_lists(self, arenas: Sequence[Arena], budget: Budget) -> Optional[int]:
         """The same once. Lists that break, as they do while a thread changes them, are followed again one by one; None if many never
         hold."""
-        lists = self._lists(arenas)
-        sums = self._follow(lists, budget)
+        lists = self._make_lists(arenas)
+        sums = self._follow_lists(lists, budget)
         if sums is None:
             return None
         total = sum(size for size, is_whole in sums if is_whole)
         lost = 0
         for free_list in [free_list for free_list, (_, is_whole) in zip(lists, sums) if not is_whole]:
-            size, is_whole = self._alone(free_list, budget)
+            size, is_whole = self._follow_alone(free_list, budget)
             total, lost = total + size, lost + (0 if is_whole else 1)
             if lost > MOST_BROKEN or budget.expired():
                 return None
         return total
 
-    def _alone(self, free_list: OneList, budget: Budget) -> Tuple[int, bool]:
+    def _follow_alone(self, free_list: OneList, budget: Budget) -> Tuple[int, bool]:
         """One list by itself, which takes microseconds: together with all others it takes as long as these, and changes meanwhile."""
         size = 0
         for _ in range(LIST_TRIES):
-            free_list = self._again(free_list)
-            sums = self._follow([free_list], budget)
+            free_list = self._refresh_list(free_list)
+            sums = self._follow_lists([free_list], budget)
             size, is_whole = sums[0] if sums else (0, False)
             if is_whole:
                 return size, True
         return min(size, free_list.most_bytes), False
 
-    def _lists(self, arenas: Sequence[Arena]) -> List[OneList]:
+    def _make_lists(self, arenas: Sequence[Arena]) -> List[OneList]:
         """The free lists that are not empty."""
         lists: List[OneList] = []
         word = self.glibc.geometry.word_bytes
@@ -193,29 +193,29 @@ class GlibcMeter:
                     if head:
                         size = fast_size(index, self.glibc.geometry)
                         lists.append(OneList(FAST, head, most, all_bytes, size, places + index * word))
-            own, heads = headers(arena, self.glibc), arena.state.numbers("bins")[0::2]
+            own, heads = list_bin_headers(arena, self.glibc), arena.state.numbers("bins")[0::2]
             lists += [OneList(BIN, header, most, all_bytes, 0, 0) for head, header in zip(heads, own) if head not in (0, header)]
         return lists
 
-    def _again(self, free_list: OneList) -> OneList:
+    def _refresh_list(self, free_list: OneList) -> OneList:
         """A fastbin with the head that it has by now; a bin is followed from its header, which stays where it is."""
         if not free_list.place:
             return free_list
         try:
             return free_list._replace(head=self.around.target.read_word(free_list.place))
-        except Unreadable:
+        except UnreadableMemory:
             return free_list
 
-    def _follow(self, free_lists: Sequence[OneList], budget: Budget) -> Optional[List[Tuple[int, bool]]]:
+    def _follow_lists(self, free_lists: Sequence[OneList], budget: Budget) -> Optional[List[Tuple[int, bool]]]:
         """(bytes, it came to its end) for each list. None if time ran out."""
-        lists = Lists()
+        lists = NativeFreeLists()
         for free_list in free_lists:
             lists.add(free_list.kind, (free_list.head,), free_list.most)
         if not free_lists or budget.expired():
             return None if free_lists else []
         walker = chunk_walker(self.around.kernel, self._source, self.glibc.geometry, budget)
         try:
-            followed = walker.follow(lists, Rules(self.glibc.traits.safe_linking))
+            followed = walker.follow(lists, NativeListRules(self.glibc.traits.safe_linking))
         except (HeapxError, MemoryError):
             return None
         if followed.cut:
@@ -227,13 +227,13 @@ class GlibcMeter:
         return sums
 
 
-def exact(totals: Mapping[str, Optional[int]]) -> Reading:
+def make_glibc_exact_reading(totals: Mapping[str, Optional[int]]) -> Reading:
     """Return the meter's figures from the totals of a walk in a stop."""
 
-    def both(*names: str) -> Optional[int]:
-        return add(totals.get(name) for name in names)
+    def sum_totals(*names: str) -> Optional[int]:
+        return add_values(totals.get(name) for name in names)
 
     names = ("arenas", "system_bytes", "top_bytes", "mmapped_bytes")
-    held, used = both("system_bytes", "mmapped_bytes"), both("used_bytes", "mmapped_bytes")
-    kept = both("free_bytes", "fast_bytes", "top_bytes", "tcache_bytes")
-    return Reading((*(totals.get(name) for name in names), both("free_bytes", "fast_bytes")), held, used, kept, totals.get("system_bytes"))
+    held, used = sum_totals("system_bytes", "mmapped_bytes"), sum_totals("used_bytes", "mmapped_bytes")
+    kept = sum_totals("free_bytes", "fast_bytes", "top_bytes", "tcache_bytes")
+    return Reading((*(totals.get(name) for name in names), sum_totals("free_bytes", "fast_bytes")), held, used, kept, totals.get("system_bytes"))

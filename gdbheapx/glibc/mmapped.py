@@ -3,15 +3,15 @@
 from array import array
 from typing import List, NamedTuple, Optional, Sequence
 
-from gdbheapx.errors import Unreadable
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.context import Context, private_mappings, reaches, tell_unless_changing, united
+from gdbheapx.glibc.context import Context, find_reaches, private_mappings, tell_unless_changing, unite_mappings
 from gdbheapx.glibc.records import MmappedTotals
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.glibc.records import MmappedChunks, MmappedFound, MmappedSearch
 from gdbheapx.problems import Diagnostic
-from gdbheapx.ranges import Range, subtract
+from gdbheapx.ranges import Range, subtract_ranges
 
 MOST_LEFT_BYTES = 1 << 20
 """65,536 times that a block was remapped."""
@@ -30,15 +30,15 @@ class Mmapped(NamedTuple):
     """Wherever one can be, or until there were enough."""
 
 
-def counters(context: Context) -> Optional[MmappedTotals]:
+def read_mmapped_counters(context: Context) -> Optional[MmappedTotals]:
     """mp_.n_mmaps and mp_.mmapped_mem; None, and a report, if mp_ cannot be read or one of the two contradicts the other."""
     try:
         mp = context.glibc.read_mp(context.target)
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         context.report(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "mmapped chunks are not counted")
         return None
     chunks, bytes_ = mp["n_mmaps"], mp["mmapped_mem"]
-    if chunks < 0 or not _agree(context, chunks, bytes_):
+    if chunks < 0 or not _is_consistent(context, chunks, bytes_):
         what = "mp_ counts %d mmapped chunks of %d bytes" % (chunks, bytes_)
         hint = "one of these counts is wrong, so mmapped chunks are unknown"
         changing = "mmapped chunks are being made or freed: mp_ is in the middle of a change"
@@ -48,7 +48,7 @@ def counters(context: Context) -> Optional[MmappedTotals]:
     return MmappedTotals(chunks, bytes_)
 
 
-def _agree(context: Context, chunks: int, bytes_: int) -> bool:
+def _is_consistent(context: Context, chunks: int, bytes_: int) -> bool:
     """None of both, or some of both, a page each at least. With 2.43 some bytes stay where remapped blocks were: two words for each time
     (is_ahead)."""
     if not chunks:
@@ -62,21 +62,21 @@ def is_ahead(context: Context, counted: MmappedTotals) -> bool:
     return context.glibc.traits.mmapped_trailer and bool((counted.bytes or 0) % context.glibc.geometry.page_bytes)
 
 
-def find(context: Context, heaps: Sequence[Range], counted: Optional[MmappedTotals]) -> Mmapped:
+def find_mmapped_chunks(context: Context, heaps: Sequence[Range], counted: Optional[MmappedTotals]) -> Mmapped:
     """Every mmapped chunk, as many as `counters` says, outside the arenas' own ranges `heaps` and what other allocators hold; reports when
     they do not add up to mp_."""
     if counted is None or not counted.chunks or counted.bytes is None:
         return Mmapped(MmappedChunks(array("Q")), counted is not None)
-    ranges = where(context, heaps)
+    ranges = find_mmapped_ranges(context, heaps)
     data = context.target.data_ranges(sorted(ranges))
     ranges = ranges if data is None or data else []
-    limits = reaches(context.target, ranges, sorted([*heaps, *context.others()]))
+    limits = find_reaches(context.target, ranges, sorted([*heaps, *context.others()]))
     trailer, pages = context.glibc.traits.mmapped_trailer, context.ram.pages
     search = MmappedSearch(trailer, counted.chunks, counted.bytes, pages, data or (), limits=limits)
     is_blind = _is_blind(context)
     scanned = context.walker.scan_mmapped(ranges, search._replace(most_pages=0 if is_blind else None))
     if not scanned.complete and not context.budget.expired():
-        _tell(context, scanned, counted, ranges)
+        _report_missing(context, scanned, counted, ranges)
     return Mmapped(scanned.chunks, scanned.complete, not is_blind)
 
 
@@ -86,15 +86,15 @@ def _is_blind(context: Context) -> bool:
     return context.ram.pages is None and context.target.kind != "core"
 
 
-def where(context: Context, heaps: Sequence[Range]) -> List[Range]:
+def find_mmapped_ranges(context: Context, heaps: Sequence[Range]) -> List[Range]:
     """Return ranges where mmapped chunks can begin, smallest first, as a runtime's own are large. The first page of one may be protected
     by now, as a whole block may be, or as a guard is.
     """
     taken = sorted([*heaps, *context.others()])
     mappings = [mapping for mapping in private_mappings(context.target) if not _is_named(mapping.name)]
-    plain = united(mapping for mapping in mappings if mapping.readable and mapping.writable)
-    others = united(mapping for mapping in mappings if not (mapping.readable and mapping.writable) and _may_begin(mapping))
-    left = subtract(sorted([*plain, *others]), taken)
+    plain = unite_mappings(mapping for mapping in mappings if mapping.readable and mapping.writable)
+    others = unite_mappings(mapping for mapping in mappings if not (mapping.readable and mapping.writable) and _may_begin(mapping))
+    left = subtract_ranges(sorted([*plain, *others]), taken)
     return sorted(left, key=lambda pair: (pair[1] - pair[0], pair))
 
 
@@ -107,7 +107,7 @@ def _is_named(name: str) -> bool:
     return name.startswith("[anon:") and "glibc: malloc" not in name
 
 
-def _tell(context: Context, scanned: MmappedFound, counted: MmappedTotals, ranges: Sequence[Range]) -> None:
+def _report_missing(context: Context, scanned: MmappedFound, counted: MmappedTotals, ranges: Sequence[Range]) -> None:
     text = "found %d mmapped chunks of %d bytes, mp_ counts %s of %s"
     what = text % (len(scanned.chunks), scanned.chunks.bytes, counted.chunks, counted.bytes)
     if _is_blind(context):
@@ -116,9 +116,9 @@ def _tell(context: Context, scanned: MmappedFound, counted: MmappedTotals, range
         context.report(codes.MAPPED_NOT_SOUGHT, context.glibc.mp.address, what, hint)
         return
     hint = (
-        "a header is damaged (`%s` shows where), or in memory that was not dumped" % ask("check")
+        "a header is damaged (`%s` shows where), or in memory that was not dumped" % hint_command("check")
         if context.target.kind == "core"
-        else "a header is damaged (`%s` shows where), or in swap, or one was just being made or freed: then retry" % ask("check")
+        else "a header is damaged (`%s` shows where), or in swap, or one was just being made or freed: then retry" % hint_command("check")
     )
     changing = "mmapped chunks are being made or freed: their number does not match mp_"
     complaint = Diagnostic(codes.MAPPED_MISSING, context.glibc.mp.address, what, hint)

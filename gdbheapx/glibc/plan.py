@@ -4,24 +4,24 @@ from typing import Any, List, Sequence
 
 from gdbheapx.allocators.plan import FUTEX, Held, Plan, Span, SystemCall
 from gdbheapx.allocators.returning import DryRun, Portion, Predicted
-from gdbheapx.columns import Table, add, columns_of
+from gdbheapx.columns import ColumnsTable, add_values, columns_of
 from gdbheapx.errors import Refusal
 from gdbheapx.glibc import code
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.detect import debug_hint
 from gdbheapx.glibc.help import TRIM
 from gdbheapx.glibc.trim import ArenaTrim
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 
 DONTNEED = 4
 
 
-def dry_run(arenas: Sequence[ArenaTrim], is_live: bool) -> DryRun:
+def predict_malloc_trim(arenas: Sequence[ArenaTrim], is_live: bool) -> DryRun:
     """Return the prediction for all arenas together."""
-    resident, exclusive = add(row.resident_bytes for row in arenas), add(row.exclusive_bytes for row in arenas)
+    resident, exclusive = add_values(row.resident_bytes for row in arenas), add_values(row.exclusive_bytes for row in arenas)
     predicted = Predicted(sum(row.bytes for row in arenas), resident, exclusive)
     columns = [column for column in columns_of(ArenaTrim) if resident is not None or column.field != "resident_bytes"]
-    return DryRun(TRIM, predicted, arenas, Table(columns, arenas), is_live, also=())
+    return DryRun(TRIM, predicted, arenas, ColumnsTable(columns, arenas), is_live, also=())
 
 
 class Trim(Plan):
@@ -29,7 +29,7 @@ class Trim(Plan):
 
     system_calls = (SystemCall("madvise", (None, None, DONTNEED)), SystemCall("brk"), *FUTEX)
     """mtrim and systrim (malloc.c). sbrk does not bear that brk fails with an error: it takes the number for the new break."""
-    damaged = ("the heap", "malloc_trim would abort the process", "see `%s` and `%s`" % (ask("arenas"), ask("chunks")))
+    damaged = ("the heap", "malloc_trim would abort the process", "see `%s` and `%s`" % (hint_command("arenas"), hint_command("chunks")))
 
     def __init__(self, around: Any, anew: Any, portion: Portion, glibc: Glibc) -> None:
         super().__init__(around, anew, portion, glibc.module, "malloc_trim")
@@ -48,10 +48,10 @@ class Trim(Plan):
                 % (module.name, module.build_id or "unknown", source, lacks),
                 fetched + ": --debug-dir DIR; trim --dry-run predicts what malloc_trim would return",
             )
-        return self.known(code.spans(self.target, self.glibc.module), "malloc")
+        return self.known(code.find_glibc_code_spans(self.target, self.glibc.module), "malloc")
 
     def locks(self) -> List[Held]:
-        return code.locks(self.target, self.glibc)
+        return code.find_glibc_held_locks(self.target, self.glibc)
 
     def look(self, heap: Any) -> Predicted:
         predicted = super().look(heap)

@@ -5,8 +5,8 @@ One look at glibc's malloc, frozen.
 
 from typing import Annotated, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, LARGEST, PERCENT, TEXT, Column, Unlike, hidden
-from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
+from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, LARGEST, PERCENT, TEXT, Column, ShownUnlike, hidden_column
+from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 
 MOST_MERGED = 16
 """A free chunk of more times mmap_threshold, of half of trim_threshold, is merged of many blocks: how large each was is not known."""
@@ -18,7 +18,7 @@ class ArenaTotals(NamedTuple):
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """Place in the arena ring, main_arena 0: malloc_info's `heap nr`."""
-    address: Address
+    address: TargetAddress
     """Of the malloc_state."""
     kind: Annotated[str, Column("kind", TEXT, goes=1)]
     """`main` or `thread`."""
@@ -26,55 +26,55 @@ class ArenaTotals(NamedTuple):
     """Heaps (heap_info) of a thread arena; pieces without a hole of the main arena."""
     system_bytes: Annotated[Optional[int], Column("system", BYTES, ADD)]
     """system_mem."""
-    max_system_bytes: Annotated[Optional[int], hidden(ADD)]
-    used_chunks: Annotated[Optional[int], hidden(ADD)]
+    max_system_bytes: Annotated[Optional[int], hidden_column(ADD)]
+    used_chunks: Annotated[Optional[int], hidden_column(ADD)]
     used_bytes: Annotated[Optional[int], Column("used", BYTES, ADD)]
     """With headers; without tcache and fastbin members, fenceposts and tcache structs."""
-    tcache_chunks: Annotated[Optional[int], hidden(ADD)]
+    tcache_chunks: Annotated[Optional[int], hidden_column(ADD)]
     tcache_bytes: Annotated[Optional[int], Column("tcache", BYTES, ADD, goes=3)]
     """Members of any thread's tcache that lie in this arena."""
-    fast_chunks: Annotated[Optional[int], hidden(ADD)]
+    fast_chunks: Annotated[Optional[int], hidden_column(ADD)]
     fast_bytes: Annotated[Optional[int], Column("fast", BYTES, ADD, goes=9)]
-    free_chunks: Annotated[Optional[int], hidden(ADD)]
+    free_chunks: Annotated[Optional[int], hidden_column(ADD)]
     free_bytes: Annotated[Optional[int], Column("free", BYTES, ADD)]
     """Chunks in the unsorted, small and large bins."""
     top_bytes: Annotated[Optional[int], Column("top", BYTES, ADD, goes=5)]
     overhead_bytes: Annotated[Optional[int], Column("overhead", BYTES, ADD, goes=8)]
     """heap_info, malloc_state, fenceposts, alignment, tcache structs, and foreign_bytes."""
-    foreign_bytes: Annotated[Optional[int], hidden(ADD)]
+    foreign_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """Bytes that somebody else's sbrk took inside the main arena; part of overhead."""
     unparsed_bytes: Annotated[Optional[int], Column("unparsed", BYTES, ADD, IF_ANY)]
     """Bytes that could not be attributed; 0 unless the arena is damaged or a part was not located."""
-    tcache_struct_chunks: Annotated[Optional[int], hidden(ADD)]
-    largest_free_bytes: Annotated[Optional[int], hidden(LARGEST)]
+    tcache_struct_chunks: Annotated[Optional[int], hidden_column(ADD)]
+    largest_free_bytes: Annotated[Optional[int], hidden_column(LARGEST)]
     free_percent: Annotated[Optional[float], Column("free %", PERCENT, goes=2)]
     """100 x (free + fast + top) / system, one decimal."""
     reclaimable_bytes: Annotated[Optional[int], Column("reclaimable", BYTES, ADD)]
     """What malloc_trim(0) would give back by mtrim's and systrim's rules, in RAM or not."""
     reclaimable_resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Those of them that count in this process's RSS now, shared with a forked process or not; never the zero page. None on a core."""
-    reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, Unlike("reclaimable_resident_bytes"), goes=4)]
+    reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, ShownUnlike("reclaimable_resident_bytes"), goes=4)]
     """Those of them that belong to this process alone, which the machine gets back at once; None on a core. Of a huge page only if all of
     it goes."""
     free_returned_resident_bytes: Annotated[Optional[int], Column("returned, resident", BYTES, ADD, IF_ANY)]
     """In RAM although the arena gave it back or never used it: the rest of its heaps up to HEAP_MAX_SIZE, which huge pages fill. None on a
     core."""
-    free_returned_huge_bytes: Annotated[Optional[int], hidden(ADD)]
+    free_returned_huge_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """Those of them that are parts of huge pages; None where the kernel does not tell, and on a core."""
     huge_bytes: Annotated[Optional[int], Column("huge pages", BYTES, ADD, IF_ANY, goes=4)]
     """Parts of huge pages in its heaps; None where the kernel does not tell, and on a core."""
     threads: Annotated[Optional[int], Column("threads", sums=ADD, goes=6)]
     """Live threads whose thread_arena is this one; None if thread-local storage is unreadable."""
-    attached_threads: Annotated[Optional[int], hidden(ADD)]
+    attached_threads: Annotated[Optional[int], hidden_column(ADD)]
     """The raw field; None where this glibc has none."""
-    locked: Annotated[Optional[bool], hidden()]
+    locked: Annotated[Optional[bool], hidden_column()]
     """The arena's mutex is not 0: a thread is inside malloc."""
     blockless_huge_bytes: Annotated[Optional[int], Column("huge without block", BYTES, ADD, IF_ANY, goes=4)] = None
     """Of huge_bytes the pages in which no block lies: whole pages inside free chunks and tops, and free_returned_huge_bytes. None where the
     kernel does not tell, and on a core."""
-    unmerged_bytes: Annotated[Optional[int], hidden(ADD)] = None
+    unmerged_bytes: Annotated[Optional[int], hidden_column(ADD)] = None
     """Free and fastbin chunks directly below top: they become top once malloc merges fastbins."""
-    between_bytes: Annotated[Optional[int], hidden(ADD)] = None
+    between_bytes: Annotated[Optional[int], hidden_column(ADD)] = None
     """Free and fastbin chunks beside blocks, in runs that do not end in top, without the whole pages inside these runs."""
 
     @property

@@ -12,12 +12,12 @@ from itertools import compress, count, islice
 from operator import eq
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.errors import Unreadable
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.layouts import LIBRARY, default_alignment, is_tcache_chunk
 from gdbheapx.inferior.base import Mapping, Module, StructType, Target, Thread, TypeSet
 from gdbheapx.layout import view as layout_view
-from gdbheapx.layout.view import Shape, Version, View, read_view
+from gdbheapx.layout.view import LayoutView, Shape, Version, read_view
 
 MOST_BYTES = 64 << 20
 """Searched in all. A libc's own writable memory is 60 KiB, a program's .data and .bss seldom more than a few MiB."""
@@ -30,7 +30,7 @@ MOST_WRONG = 12
 STRUCTS = (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.HEAP_INFO, layouts.TCACHE)
 
 
-class Area(NamedTuple):
+class SearchedArea(NamedTuple):
     """A run of writable memory that was read."""
 
     module: Module
@@ -43,7 +43,7 @@ class Area(NamedTuple):
         return self.start + len(self.data)
 
 
-def of_modules(target: Target, modules: Sequence[Module]) -> Iterator[Area]:
+def of_modules(target: Target, modules: Sequence[Module]) -> Iterator[SearchedArea]:
     """Yield the readable parts of the writable segments of these objects."""
     left = MOST_BYTES
     for module in modules:
@@ -54,10 +54,10 @@ def of_modules(target: Target, modules: Sequence[Module]) -> Iterator[Area]:
                 if size > 0:
                     data = target.read_prefix(low, size)
                     own, left = own - len(data), left - len(data)
-                    yield Area(module, low, data)
+                    yield SearchedArea(module, low, data)
 
 
-def of_mappings(target: Target, known: Sequence[Module], of_files: bool) -> Iterator[Area]:
+def of_mappings(target: Target, known: Sequence[Module], of_files: bool) -> Iterator[SearchedArea]:
     """Yield writable private mappings that belong to no listed object, smallest first: of an object that no list names (dlmopen), or a
     core without a list.
     """
@@ -72,7 +72,7 @@ def of_mappings(target: Target, known: Sequence[Module], of_files: bool) -> Iter
             if size > 0:
                 data = target.read_prefix(low, size)
                 left -= len(data)
-                yield Area(_module_of(target, mapping), low, data)
+                yield SearchedArea(_module_of(target, mapping), low, data)
 
 
 def _module_of(target: Target, mapping: Mapping) -> Module:
@@ -84,7 +84,7 @@ def _module_of(target: Target, mapping: Mapping) -> Module:
     return Module(mapping.name, min(begins), mapping.name == target.executable, None, None)
 
 
-def read_area_words(area: Area, target: Target) -> Any:
+def read_area_words(area: SearchedArea, target: Target) -> Any:
     """Its aligned words as array, and the address of the first: (array, address)."""
     word = target.word_bytes
     first = -area.start % word
@@ -94,7 +94,7 @@ def read_area_words(area: Area, target: Target) -> Any:
     return values, area.start + first
 
 
-def at_own_address(area: Area, target: Target, less_bytes: int) -> List[int]:
+def at_own_address(area: SearchedArea, target: Target, less_bytes: int) -> List[int]:
     """Addresses of the read_area_words that hold their own address less so many bytes."""
     values, start = read_area_words(area, target)
     word = target.word_bytes
@@ -131,13 +131,13 @@ class ArenaLayout(NamedTuple):
         return self.types.structs[layouts.MALLOC_STATE.name].members["next"].offset
 
 
-class Candidate(NamedTuple):
+class ArenaCandidate(NamedTuple):
     """A place that may be main_arena."""
 
     module: Module
     address: int
     row: ArenaLayout
-    state: View
+    state: LayoutView
     ring: Tuple[int, ...]
     """Addresses of all arenas, itself first; of those before the place where it is damaged."""
     is_closed: bool
@@ -158,36 +158,36 @@ def candidate_rows(target: Target) -> List[ArenaLayout]:
 
 def types_of(target: Target, version: Version) -> TypeSet:
     """The structs of a release, which nobody may change."""
-    return _types(target.word_bytes, target.machine, version)
+    return _make_types(target.word_bytes, target.machine, version)
 
 
 @cache
-def _types(word_bytes: int, machine: str, version: Version) -> TypeSet:
+def _make_types(word_bytes: int, machine: str, version: Version) -> TypeSet:
     shape = Shape(word_bytes, default_alignment(word_bytes, machine, version))
-    return TypeSet({struct.name: layout_view.place(struct, version, shape) for struct in STRUCTS})
+    return TypeSet({struct.name: layout_view.lay_out_struct(struct, version, shape) for struct in STRUCTS})
 
 
-def find_candidates(target: Target, areas: Sequence[Area], rows: Sequence[ArenaLayout]) -> List[Candidate]:
+def find_candidates(target: Target, areas: Sequence[SearchedArea], rows: Sequence[ArenaLayout]) -> List[ArenaCandidate]:
     """Every arena in these areas that is not on a heap of its own, with each layout that fits: used ones, else those never used."""
     heads: Dict[int, Module] = {}
     for area in areas:
         own = at_own_address(area, target, 2 * target.word_bytes)
-        empty = {address for address in own if _word(area, target, address + target.word_bytes) == address - 2 * target.word_bytes}
+        empty = {address for address in own if _read_word(area, target, address + target.word_bytes) == address - 2 * target.word_bytes}
         heads.update((address, area.module) for address in empty)
-    starts = _starts(target, heads, lasts=True)
+    starts = _find_bin_starts(target, heads, lasts=True)
     candidates = [candidate for address, module in starts for candidate in _at_bins(target, module, address, rows)]
     if not candidates:  # what the last bin says is damaged
-        starts = _starts(target, heads, lasts=False)
+        starts = _find_bin_starts(target, heads, lasts=False)
         candidates = [candidate for address, module in starts for candidate in _at_bins(target, module, address, rows)]
     return candidates or [candidate for area in areas for candidate in _never_used(target, area, rows)]
 
 
-def _word(area: Area, target: Target, address: int) -> int:
+def _read_word(area: SearchedArea, target: Target, address: int) -> int:
     data = area.data[address - area.start : address - area.start + target.word_bytes]
     return int.from_bytes(data, target.byte_order)
 
 
-def _starts(target: Target, heads: Dict[int, Module], lasts: bool) -> Iterator[Tuple[int, Module]]:
+def _find_bin_starts(target: Target, heads: Dict[int, Module], lasts: bool) -> Iterator[Tuple[int, Module]]:
     """Where bins[] would begin if an empty bin is the last; or, for each run of them, if it is any of 127."""
     step = 2 * target.word_bytes
     if lasts:
@@ -202,7 +202,7 @@ def _starts(target: Target, heads: Dict[int, Module], lasts: bool) -> Iterator[T
                     yield head - number * step, module
 
 
-def _at_bins(target: Target, module: Module, bins: int, rows: Sequence[ArenaLayout]) -> Iterator[Candidate]:
+def _at_bins(target: Target, module: Module, bins: int, rows: Sequence[ArenaLayout]) -> Iterator[ArenaCandidate]:
     """The arenas whose bins[] begins at this address. What stands before bins[] is told by the ring alone: fields behind it lie alike."""
     good = -1
     rings: Dict[Tuple[int, int, int], Tuple[Tuple[int, ...], bool]] = {}
@@ -210,7 +210,7 @@ def _at_bins(target: Target, module: Module, bins: int, rows: Sequence[ArenaLayo
         address = bins - row.bins_offset
         try:
             state = read_view(target, row.types, layouts.MALLOC_STATE.name, address)
-        except Unreadable:
+        except UnreadableMemory:
             continue
         if good < 0:
             good = BINS - wrong_bins(target, state)
@@ -221,10 +221,10 @@ def _at_bins(target: Target, module: Module, bins: int, rows: Sequence[ArenaLayo
             rings[key] = ring_of(target, row, address)
         ring, is_closed = rings[key]
         if (is_closed or len(ring) > 2) and is_sane(state, target.page_bytes):
-            yield Candidate(module, address, row, state, ring, is_closed, good)
+            yield ArenaCandidate(module, address, row, state, ring, is_closed, good)
 
 
-def wrong_bins(target: Target, state: View, most: int = BINS // 2) -> int:
+def wrong_bins(target: Target, state: LayoutView, most: int = BINS // 2) -> int:
     """Count the bins that are neither empty nor linked both ways; all, if more than `most`."""
     word, links = target.word_bytes, state.array("bins")
     first = state.address_of("bins") - 2 * word
@@ -238,14 +238,14 @@ def wrong_bins(target: Target, state: View, most: int = BINS // 2) -> int:
                 header,
                 header,
             )
-        except Unreadable:
+        except UnreadableMemory:
             wrong += 1
         if wrong > most:
             return BINS
     return wrong
 
 
-def is_sane(state: View, page_bytes: int) -> bool:
+def is_sane(state: LayoutView, page_bytes: int) -> bool:
     """The fields around the bins are those of an arena: lock, flags, counts, bytes in whole pages."""
     system, threads = state["system_mem"], state.get("attached_threads") or 0
     is_in_pages = system % page_bytes == 0 or system % 4096 == 0 or not state["flags"] & 2  # sbrk_base of a static program is not on a page
@@ -260,7 +260,7 @@ def ring_of(target: Target, row: ArenaLayout, address: int) -> Tuple[Tuple[int, 
     while len(arenas) <= MAX_RING:
         try:
             at = target.read_word(at + row.next_offset)
-        except Unreadable:
+        except UnreadableMemory:
             break
         if at == address:
             return tuple(arenas), True
@@ -275,22 +275,22 @@ def _is_thread_arena(target: Target, row: ArenaLayout, address: int) -> bool:
     info = row.types.structs[layouts.HEAP_INFO.name]
     try:
         return target.read_word(address - info.size_bytes + info.members["ar_ptr"].offset) == address
-    except Unreadable:
+    except UnreadableMemory:
         return False
 
 
-def _never_used(target: Target, area: Area, rows: Sequence[ArenaLayout]) -> Iterator[Candidate]:
+def _never_used(target: Target, area: SearchedArea, rows: Sequence[ArenaLayout]) -> Iterator[ArenaCandidate]:
     """Arenas as the libc's file has them: nothing set but `next`, which leads to themselves (up to 2.41)."""
     for offset in sorted({row.next_offset for row in rows}):
         for at in at_own_address(area, target, offset):
             for row in [layout for layout in rows if layout.next_offset == offset]:
                 try:
                     state = read_view(target, row.types, layouts.MALLOC_STATE.name, at - offset)
-                except Unreadable:
+                except UnreadableMemory:
                     continue
                 is_blank = not any(state.array("bins")) and not any(state.array("binmap")) and not state["top"] and not state["system_mem"]
                 if is_blank and is_sane(state, target.page_bytes) and (state.get("attached_threads") or 0) <= 1:
-                    yield Candidate(area.module, at - offset, row, state, (at - offset,), True, 0)
+                    yield ArenaCandidate(area.module, at - offset, row, state, (at - offset,), True, 0)
 
 
 WINDOW_BYTES = 16 << 10
@@ -309,7 +309,7 @@ PAGE = 4096
 class Par(NamedTuple):
     """A place that may be the mp_ of an arena, with that arena's layout."""
 
-    arena: Candidate
+    arena: ArenaCandidate
     address: int
     score: int
     """How many of its fields have the values that they begin with, or follow from each other."""
@@ -317,23 +317,23 @@ class Par(NamedTuple):
     """It has settings of thread caches where its layout has them."""
 
 
-def find_par(target: Target, arena: Candidate, areas: Sequence[Area]) -> Optional[Par]:
+def find_par(target: Target, arena: ArenaCandidate, areas: Sequence[SearchedArea]) -> Optional[Par]:
     """The best mp_ for this arena; None if nothing is one.
 
     An arena whose ring is open is proved by what its mp_ says of its top; one whose ring is closed may have a top that is damaged.
     """
     base = heap_start(target, arena.state)
-    best = _best(target, arena, areas, base) if base is not None or arena.is_closed else None
-    return best or (_best(target, arena, areas, None) if arena.is_closed and base is not None else None)
+    best = _find_best_par(target, arena, areas, base) if base is not None or arena.is_closed else None
+    return best or (_find_best_par(target, arena, areas, None) if arena.is_closed and base is not None else None)
 
 
-def _best(target: Target, arena: Candidate, areas: Sequence[Area], base: Optional[int]) -> Optional[Par]:
+def _find_best_par(target: Target, arena: ArenaCandidate, areas: Sequence[SearchedArea], base: Optional[int]) -> Optional[Par]:
     near = [area for area in areas if area.start < arena.address + WINDOW_BYTES and arena.address - WINDOW_BYTES < area.end]
     pars: List[Par] = []
     for address in _places_of_par(target, arena, near, base):
         try:
             par = read_view(target, arena.row.types, layouts.MALLOC_PAR.name, address)
-        except Unreadable:
+        except UnreadableMemory:
             continue
         score = rate_par(par, target, base)
         if is_par_proven(score, base):
@@ -341,18 +341,18 @@ def _best(target: Target, arena: Candidate, areas: Sequence[Area], base: Optiona
     return max(pars, key=lambda candidate: (candidate.score, -abs(candidate.address - arena.address)), default=None)
 
 
-def heap_start(target: Target, state: View) -> Optional[int]:
+def heap_start(target: Target, state: LayoutView) -> Optional[int]:
     """mp_.sbrk_base as it follows from the arena: top's end less system_mem. None where not all of it came from brk, or nothing did."""
     top = state["top"]
     if not state["system_mem"] or state["flags"] & 2 or state.address <= top < state.address + state.size_bytes:
         return None
     try:
         return top + (target.read_word(top + target.word_bytes) & ~7) - state["system_mem"]
-    except Unreadable:
+    except UnreadableMemory:
         return None
 
 
-def _places_of_par(target: Target, arena: Candidate, areas: Sequence[Area], base: Optional[int]) -> Iterator[int]:
+def _places_of_par(target: Target, arena: ArenaCandidate, areas: Sequence[SearchedArea], base: Optional[int]) -> Iterator[int]:
     """Where to look: whatever holds the start of the heap; where that is not known, every word with a plausible struct around it."""
     par, word = arena.row.types.structs[layouts.MALLOC_PAR.name], target.word_bytes
     for area in areas:
@@ -368,7 +368,7 @@ def _places_of_par(target: Target, arena: Candidate, areas: Sequence[Area], base
                 yield start + word * place
 
 
-def rate_par(par: View, target: Target, base: Optional[int]) -> int:
+def rate_par(par: LayoutView, target: Target, base: Optional[int]) -> int:
     """Count what speaks for an mp_; 0 if it cannot be one (malloc.c: struct malloc_par and its initialiser)."""
     mapped, most = par["n_mmaps"], par["max_n_mmaps"]
     if not 0 <= mapped <= most or par["no_dyn_threshold"] not in (0, 1) or par["n_mmaps_max"] < 0:
@@ -400,7 +400,7 @@ def is_par_proven(score: int, base: Optional[int]) -> bool:
     return score >= (LEAST_SCORE if base is None else 2 * BASE_SCORE)
 
 
-def has_tcache_settings(par: View) -> bool:
+def has_tcache_settings(par: LayoutView) -> bool:
     """Return whether the words at mp_.tcache_* are settings of thread caches (malloc.c, from 2.26; tunables set them)."""
     bins = par.get("tcache_bins", "tcache_small_bins")
     if bins is None:
@@ -409,11 +409,11 @@ def has_tcache_settings(par: View) -> bool:
     return 0 < bins <= layouts.TCACHE_BINS and is_small and par["tcache_unsorted_limit"] < 1 << 31
 
 
-def find_break(target: Target, par: Par, searched: Sequence[Area]) -> Optional[int]:
+def find_break(target: Target, par: Par, searched: Sequence[SearchedArea]) -> Optional[int]:
     """Return the address of __curbrk, or None if no word, or more than one, can be it. Its value lies between the end of top and the end
     of the mapping; in an arena with pieces from mmap it is the highest above sbrk_base.
     """
-    low, high = _bounds(target, par)
+    low, high = _find_break_bounds(target, par)
     held: Dict[int, int] = {}
     for area in searched:
         if area.module == par.arena.module:
@@ -427,7 +427,7 @@ def find_break(target: Target, par: Par, searched: Sequence[Area]) -> Optional[i
     return places[0] if len(places) == 1 else None
 
 
-def _bounds(target: Target, par: Par) -> Tuple[int, int]:
+def _find_break_bounds(target: Target, par: Par) -> Tuple[int, int]:
     """(lowest, highest) value that the break can have; an empty range where nothing came from brk."""
     base = heap_start(target, par.arena.state)
     if base is None:
@@ -471,14 +471,14 @@ class ThreadLocalOffsets(NamedTuple):
 NOTHING = ThreadLocalOffsets(None, None, None, None, None)
 
 
-class _Memory:
+class _SearchedMemory:
     """Words around one thread pointer."""
 
     def __init__(self, target: Target, thread: Thread, reach_bytes: int) -> None:
         word, self.pointer = target.word_bytes, thread.thread_pointer or 0
         is_above = target.arch.storage.tcb_bytes is not None
         start = self.pointer if is_above else max(word, self.pointer - reach_bytes)
-        start, data = _readable(target, start, self.pointer + (reach_bytes if is_above else 0), from_end=not is_above)
+        start, data = _read_readable(target, start, self.pointer + (reach_bytes if is_above else 0), from_end=not is_above)
         self.start = start + -start % word
         data = data[-start % word :]
         self.words = array("Q" if word == 8 else "I", data[: len(data) // word * word])
@@ -497,7 +497,7 @@ class _Memory:
         return self.words[place] if 0 <= place < len(self.words) else None
 
 
-def _readable(target: Target, start: int, end: int, from_end: bool) -> Tuple[int, bytes]:
+def _read_readable(target: Target, start: int, end: int, from_end: bool) -> Tuple[int, bytes]:
     """The readable part of a range that touches its end, or its start: (address, bytes)."""
     mapping = next((mapping for mapping in target.mappings() if mapping.start <= (end - 1 if from_end else start) < mapping.end), None)
     if mapping is None:
@@ -511,14 +511,14 @@ def find_thread_locals(target: Target, ring: Sequence[int], structs: Sequence[St
     layout allows, none for builds without thread caches.
     """
     threads = [thread for thread in target.threads() if thread.thread_pointer and _is_block(target, thread.thread_pointer)]
-    blocks = [_Memory(target, thread, REACH_BYTES) for thread in threads[:MOST_SEARCHED]]
-    distances = _common(blocks, set(ring))
+    blocks = [_SearchedMemory(target, thread, REACH_BYTES) for thread in threads[:MOST_SEARCHED]]
+    distances = _find_common(blocks, set(ring))
     reach = max((abs(place) for place in distances), default=0) + BETWEEN_BYTES
-    blocks += [_Memory(target, thread, reach) for thread in threads[MOST_SEARCHED:MOST_ASKED]] if distances else []
-    arenas = {distance: count for distance, count in _common(blocks, set(ring)).items() if distance in distances}
+    blocks += [_SearchedMemory(target, thread, reach) for thread in threads[MOST_SEARCHED:MOST_ASKED]] if distances else []
+    arenas = {distance: count for distance, count in _find_common(blocks, set(ring)).items() if distance in distances}
     steps = [step for apart in range(target.word_bytes, BETWEEN_BYTES, target.word_bytes) for step in (-apart, apart)]
     near = {arena + step for arena in arenas for step in steps}
-    caches = _caches(target, blocks, near, structs) if structs else {}
+    caches = _find_caches(target, blocks, near, structs) if structs else {}
     pairs = [(arena, cache) for arena in arenas for cache in caches if 0 < abs(arena - cache) <= BETWEEN_BYTES]
     if pairs:
         arena, cache = max(pairs, key=lambda place: (arenas[place[0]] + caches[place[1]][0], -abs(place[1] - place[0])))
@@ -535,7 +535,7 @@ def _is_block(target: Target, pointer: int) -> bool:
     return len(data) == word and (self_words is None or int.from_bytes(data, "little") == pointer)
 
 
-def _common(blocks: Sequence[_Memory], ring: Set[int]) -> Dict[int, int]:
+def _find_common(blocks: Sequence[_SearchedMemory], ring: Set[int]) -> Dict[int, int]:
     """Distances at which every block has an arena or 0: how many have an arena there."""
     counts = Counter(distance for block in blocks for distance in block.holding(ring))
     return {
@@ -545,7 +545,7 @@ def _common(blocks: Sequence[_Memory], ring: Set[int]) -> Dict[int, int]:
     }
 
 
-def _caches(target: Target, blocks: Sequence[_Memory], near: Set[int], structs: Sequence[StructType]) -> Dict[int, Tuple[int, int]]:
+def _find_caches(target: Target, blocks: Sequence[_SearchedMemory], near: Set[int], structs: Sequence[StructType]) -> Dict[int, Tuple[int, int]]:
     """Those of these distances at which every block has a cache, or a pointer to none: (how many have one, sizeof it)."""
     known: Dict[int, int] = {}
     seen: Dict[int, List[int]] = {}
@@ -584,13 +584,13 @@ def _cache_bytes(target: Target, address: int, structs: Sequence[StructType]) ->
         entries = struct.members["entries"]
         data = target.read_prefix(address, struct.size_bytes)
         if len(data) == struct.size_bytes and all(
-            _is_entry(target, number, align) for number in _numbers(target, data, entries.offset, entries.count)
+            _is_entry(target, number, align) for number in _unpack_words(target, data, entries.offset, entries.count)
         ):
             return struct.size_bytes
     return 0
 
 
-def _numbers(target: Target, data: bytes, offset: int, count: int) -> List[int]:
+def _unpack_words(target: Target, data: bytes, offset: int, count: int) -> List[int]:
     size = count * target.word_bytes
     return target.words_in(data[offset : offset + size].ljust(size, b"\0"))
 
@@ -599,13 +599,13 @@ def _is_entry(target: Target, entry: int, align: int) -> bool:
     return not entry or (entry % align == 0 and len(target.read_prefix(entry, target.word_bytes)) == target.word_bytes)
 
 
-def _read_release(target: Target, blocks: Sequence[_Memory], found: ThreadLocalOffsets, struct: StructType) -> ThreadLocalOffsets:
+def _read_release(target: Target, blocks: Sequence[_SearchedMemory], found: ThreadLocalOffsets, struct: StructType) -> ThreadLocalOffsets:
     """Infer safe-linking (2.32) and tcache keys (2.29) from cached chunks."""
     links, keys = [], []
     addresses = [block.at(found.tcache or 0) or 0 for block in blocks]
-    entries = ((address, entry) for address in addresses for entry in _heads(target, address, struct))
+    entries = ((address, entry) for address in addresses for entry in _read_heads(target, address, struct))
     for address, entry in islice(entries, MOST_ENTRIES):
-        link, key = _numbers(target, target.read_prefix(entry, 2 * target.word_bytes), 0, 2)
+        link, key = _unpack_words(target, target.read_prefix(entry, 2 * target.word_bytes), 0, 2)
         links.append(_is_protected(target, entry, link))
         keys.append(key == address)
     clear = [link for link in links if link is not None]
@@ -613,10 +613,10 @@ def _read_release(target: Target, blocks: Sequence[_Memory], found: ThreadLocalO
     return found._replace(safe_linking=safe_linking, has_key=2 * sum(keys) > len(keys) if keys else None)
 
 
-def _heads(target: Target, address: int, struct: StructType) -> Iterator[int]:
+def _read_heads(target: Target, address: int, struct: StructType) -> Iterator[int]:
     data = target.read_prefix(address, struct.size_bytes) if address else b""
     entries = struct.members["entries"]
-    for entry in _numbers(target, data, entries.offset, entries.count) if len(data) == struct.size_bytes else ():
+    for entry in _unpack_words(target, data, entries.offset, entries.count) if len(data) == struct.size_bytes else ():
         if entry and len(target.read_prefix(entry, 2 * target.word_bytes)) == 2 * target.word_bytes:
             yield entry
 
@@ -661,7 +661,7 @@ class ArenaPlace(NamedTuple):
 
     def of_release(self, target: Target, version: Version) -> Optional["ArenaPlace"]:
         """Return the place with the layouts of a release that is known from elsewhere, or None if they do not fit."""
-        row = layouts.row_of(version)
+        row = layouts.find_version_row(version)
         if row not in self.rows:
             return None
         own = types_of(target, row).structs
@@ -681,7 +681,7 @@ def find_arena_places(target: Target, known: Set[int]) -> List[ArenaPlace]:
     return []
 
 
-def _in_areas(target: Target, searched: Sequence[Area]) -> List[ArenaPlace]:
+def _in_areas(target: Target, searched: Sequence[SearchedArea]) -> List[ArenaPlace]:
     """The copies whose arena and mp_ are both there: the used ones, else those never used."""
     by_arena: Dict[int, List[Par]] = {}
     for candidate in find_candidates(target, searched, candidate_rows(target)):
@@ -693,7 +693,7 @@ def _in_areas(target: Target, searched: Sequence[Area]) -> List[ArenaPlace]:
         if by_arena[address][0].arena.state.address_of("bins") in by_bins:
             del by_arena[address]
     best = [max(pars, key=lambda fit: (fit.score, fit.has_caches, fit.arena.row.version)) for pars in by_arena.values()]
-    return [_settled(target, fit)._replace(curbrk=find_break(target, fit, searched)) for fit in best]
+    return [_settle_place(target, fit)._replace(curbrk=find_break(target, fit, searched)) for fit in best]
 
 
 def _wants_caches(fit: Par) -> bool:
@@ -702,10 +702,10 @@ def _wants_caches(fit: Par) -> bool:
     return "tcache_max_bytes" in fit.arena.row.types.structs[layouts.MALLOC_PAR.name].members and not is_without
 
 
-def _settled(target: Target, fit: Par) -> ArenaPlace:
+def _settle_place(target: Target, fit: Par) -> ArenaPlace:
     """With the variables of each thread, whose caches tell releases apart that have the same malloc_state and malloc_par."""
     own = fit.arena.row
-    same = [layout for layout in candidate_rows(target) if _places(layout) == _places(own)]  # whatever fields are called
+    same = [layout for layout in candidate_rows(target) if _list_places(layout) == _list_places(own)]  # whatever fields are called
     arena = fit.arena
     has_caches = _wants_caches(fit) and (arena.is_used or len(arena.ring) > 1)  # none before the first malloc
     structs = {layout.types.size_bytes(layouts.TCACHE.name): layout for layout in reversed(same)} if has_caches else {}
@@ -736,7 +736,7 @@ def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[Threa
     ring, is_closed = ring_of(target, ArenaLayout(layouts.NEWEST_KNOWN, types), main_arena)
     try:
         is_used = bool(read_view(target, types, layouts.MALLOC_STATE.name, main_arena)["system_mem"])
-    except Unreadable:
+    except UnreadableMemory:
         return NOTHING
     if not is_used and is_closed and len(ring) == 1:
         return None
@@ -744,6 +744,6 @@ def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[Threa
     return find_thread_locals(target, ring, [cache] if cache is not None else [])
 
 
-def _places(row: ArenaLayout) -> List[List[int]]:
+def _list_places(row: ArenaLayout) -> List[List[int]]:
     both = [row.types.structs[name] for name in (layouts.MALLOC_STATE.name, layouts.MALLOC_PAR.name)]
     return [[*(member.offset for member in struct.members.values()), struct.size_bytes] for struct in both]

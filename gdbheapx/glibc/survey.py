@@ -6,7 +6,7 @@ The figures of each arena follow from it: system = used + tcache + fast + free +
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.glibc import bins, codes, main_arena, tcache
-from gdbheapx.glibc.arenas import Arena, Glibc, Heap, heaps_of, read_ring, scan
+from gdbheapx.glibc.arenas import Arena, Glibc, HeapInfo, heaps_of, read_ring, scan_heap_infos
 from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import ArenaReports, ArenaWalk, Context, chunk_bytes
 from gdbheapx.glibc.detect import heap_max_bytes
@@ -17,12 +17,12 @@ from gdbheapx.glibc.tcache import threads_by_arena
 from gdbheapx.glibc.trim import ArenaTrim, predict_trim
 from gdbheapx.kernel.common.in_ram import UNKNOWN, InRam
 from gdbheapx.kernel.common.records import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
-from gdbheapx.kernel.glibc.lists import Followed
+from gdbheapx.kernel.glibc.lists import NativeFollowedList
 from gdbheapx.kernel.glibc.records import Region, WalkResult
 from gdbheapx.layout.view import read_view
-from gdbheapx.model import Address, Claim
-from gdbheapx.problems import Code, Report
-from gdbheapx.units import plural
+from gdbheapx.model import Claim, TargetAddress
+from gdbheapx.problems import PartialSink, ProblemCode
+from gdbheapx.units import count_noun
 
 MAX_DAMAGES = 1000
 """Places of damage in one arena after which the rest of the piece is given up."""
@@ -60,35 +60,35 @@ class Singles(NamedTuple):
 
     caches: tcache.Caches
     fast: Sequence[bins.AskedFast]
-    followed: Followed
+    followed: NativeFollowedList
     heads: Sequence[int]
     """The first entry of each list."""
 
 
-class Lists(NamedTuple):
+class ArenaLists(NamedTuple):
     """Thread caches, and what stands on their lists and in fastbins."""
 
     cached_chunks: bins.CachedChunks
     singles: Singles
 
 
-def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], heap_max: int) -> Lists:
+def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], heap_max: int) -> ArenaLists:
     """Follow all lists of chunks that look used and are free; of the `others`, which were read before, only those of thread caches."""
     lists = FreeLists(context)
     caches = tcache.read_caches(lists, arenas)
     fast = [(walk, bins.ask_fast(lists, walk.arena)) for walk in walks]
     lists.lists.also.extend(tcache.own_chunks(context, caches))
     followed = lists.follow(collect=True)
-    tcache.check(context, caches, followed)
+    tcache.check_cache_lists(context, caches, followed)
     for walk, asked in fast:
         bins.fast_lists(context.glibc, asked, followed, walk.report)
     singles = Singles(caches, [asked for _, asked in fast], followed, lists.lists.heads)
-    return Lists(bins.gather_free_lists(followed, _sink_for(context, walks, heap_max)), singles)
+    return ArenaLists(bins.gather_free_lists(followed, _sink_for(context, walks, heap_max)), singles)
 
 
-def _sink_for(context: Context, walks: Sequence[ArenaWalk], heap_max: int) -> Callable[[int], Optional[Report]]:
+def _sink_for(context: Context, walks: Sequence[ArenaWalk], heap_max: int) -> Callable[[int], Optional[PartialSink]]:
     """Return the error sink for the arena that owns a chunk."""
-    known: Dict[int, Report] = {heap.address: walk.report for walk in walks for heap in walk.heaps}
+    known: Dict[int, PartialSink] = {heap.address: walk.report for walk in walks for heap in walk.heaps}
     main = next((walk.report for walk in walks if walk.arena.is_main), context.report)
     return lambda chunk: known.get(chunk & -heap_max, main)
 
@@ -100,7 +100,7 @@ def _ring_is_broken(arenas: Sequence[Arena], glibc: Glibc) -> bool:
 def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> List[Arena]:
     """Arenas that the broken ring does not reach, found by the heap_infos that name them; their order is not known."""
     known = {arena.address for arena in arenas}
-    lost = sorted({heap.arena for heap in scan(context.target, context.glibc, heap_max, set(), context.budget)} - known)
+    lost = sorted({heap.arena for heap in scan_heap_infos(context.target, context.glibc, heap_max, set(), context.budget)} - known)
     first = max([arena.index for arena in arenas], default=0) + 1
     found_arenas: List[Arena] = []
     for address in lost:
@@ -113,7 +113,7 @@ def survey_heaps(context: Context) -> Survey:
     """Walk every chunk of every arena once; a damaged place costs its own bytes, not the arena."""
     arenas, heap_max = find_arenas(context)
     reports = ArenaReports(context)
-    walks = [_begin(context, arena, reports.collect_for(arena), heap_max) for arena in arenas]
+    walks = [_begin_walk(context, arena, reports.collect_for(arena), heap_max) for arena in arenas]
     lists = read_lists(context, arenas, walks, heap_max)
     pending: List[Tuple[ArenaWalk, Region]] = []
     for walk in walks:
@@ -126,25 +126,25 @@ def survey_heaps(context: Context) -> Survey:
     if scattered:
         taken = [(heap.address, heap.address + heap_max) for walk in walks for heap in walk.heaps] + list(context.others())
         search = [(walk, Pieces(context, walk, lists.cached_chunks, taken)) for walk in scattered]
-    pending = pending or _pieces(search)
+    pending = pending or _find_pieces(search)
     while pending:
         results = context.walker.walk([region for _, region in pending], lists.cached_chunks.chunks, context.ram.pages)
         following: List[Tuple[ArenaWalk, Region]] = []
         for (walk, region), result in zip(pending, results):
             walk.add(region, result)
-            after = _after(context, walk, region, result, lists.cached_chunks)
+            after = _find_next_region(context, walk, region, result, lists.cached_chunks)
             if after is not None:
                 following.append((walk, after))
-        pending = following or _pieces(search)
+        pending = following or _find_pieces(search)
     lost = main_arena.find_remnant(context, walks) if not any(walk.arena.is_main for walk in walks) else None
-    _check(context, walks, lists.cached_chunks)
+    _check_walks(context, walks, lists.cached_chunks)
     for walk in walks:
         reports.tell(walk.arena)
     are_all = not _ring_is_broken(arenas, context.glibc) and any(walk.arena.is_main for walk in walks)
     return Survey(context, walks, lists.cached_chunks, lists.singles, heap_max, lost, are_all)
 
 
-def _begin(context: Context, arena: Arena, report: Report, heap_max: int) -> ArenaWalk:
+def _begin_walk(context: Context, arena: Arena, report: PartialSink, heap_max: int) -> ArenaWalk:
     walk = ArenaWalk(arena, report)
     if not arena.is_main:
         walk.heaps = heaps_of(context.target, context.glibc, arena, heap_max, report, context.budget)
@@ -152,18 +152,18 @@ def _begin(context: Context, arena: Arena, report: Report, heap_max: int) -> Are
     return walk
 
 
-def _heap_region(context: Context, walk: ArenaWalk, heap: Heap) -> Region:
+def _heap_region(context: Context, walk: ArenaWalk, heap: HeapInfo) -> Region:
     region = heap.region(context.glibc, walk.arena.top)
     walk.overhead_bytes += region.begin - heap.address
     return region
 
 
-def _pieces(search: Sequence[Tuple[ArenaWalk, Pieces]]) -> List[Tuple[ArenaWalk, Region]]:
+def _find_pieces(search: Sequence[Tuple[ArenaWalk, Pieces]]) -> List[Tuple[ArenaWalk, Region]]:
     """Pieces of a main arena that is not contiguous which the walk so far did not meet."""
     return [(walk, region) for walk, pieces in search if not walk.timed_out for region in pieces.following()]
 
 
-def _after(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: bins.CachedChunks) -> Optional[Region]:
+def _find_next_region(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: bins.CachedChunks) -> Optional[Region]:
     """What to walk next after a run ended: nothing, the piece behind a hole, or the part behind a place of damage."""
     if result.stop == STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
@@ -200,21 +200,21 @@ def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: Wa
         walk.report(code, result.at, what, "the bytes up to the next certain chunk count as unparsed")
     start = None
     if walk.damages <= MAX_DAMAGES:
-        start = next_start(context, Damage(result.at, region.end, walk.arena.top), special, bins.members(context, walk))
+        start = next_start(context, Damage(result.at, region.end, walk.arena.top), special, bins.collect_bin_members(context, walk))
     if not region.joined:  # else the region may go on beyond the arena: what is not located in the end is unparsed
         walk.unparsed_bytes += (start or region.end) - result.at
     return None if start is None else region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
-def _check(context: Context, walks: Sequence[ArenaWalk], listed: bins.CachedChunks) -> None:
+def _check_walks(context: Context, walks: Sequence[ArenaWalk], listed: bins.CachedChunks) -> None:
     """What the walk as a whole must show: every listed chunk met, the bins' links in order, the bytes of each arena accounted for."""
     met = 0
     for walk in walks:
         total = walk.total()
         if walk.damages > MAX_REPORTED:
-            more = plural(walk.damages - MAX_REPORTED, "more place")
+            more = count_noun(walk.damages - MAX_REPORTED, "more place")
             walk.report(codes.MORE_DAMAGE, None, "%s: %s of damage" % (walk.arena.title, more), None)
-        _locate(context, walk, total)
+        _report_unlocated(context, walk, total)
         if total is None:
             continue
         met += total.specials_met
@@ -225,7 +225,7 @@ def _check(context: Context, walks: Sequence[ArenaWalk], listed: bins.CachedChun
             context.report(codes.LISTED_OUTSIDE, None, "%d free-list entries point outside every heap" % outside, None)
 
 
-def _locate(context: Context, walk: ArenaWalk, total: Optional[WalkResult]) -> None:
+def _report_unlocated(context: Context, walk: ArenaWalk, total: Optional[WalkResult]) -> None:
     """Bytes of system_mem that the walk did not come by, reported; none if it all adds up.
 
     A hole that somebody else's sbrk made counts in system_mem only while the arena is contiguous (sysmalloc).
@@ -256,13 +256,13 @@ def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
         what = "%s: %d free-list entries do not point at a chunk" % (title, total.missed_specials)
         walk.report(codes.LISTED_ASTRAY, total.missed_special & ~bins.KIND_BITS, what, None)
     if total.bad_prev_size_chunks:
-        what = "%s: corrupted size vs. prev_size (%s)" % (title, plural(total.bad_prev_size_chunks, "free chunk"))
+        what = "%s: corrupted size vs. prev_size (%s)" % (title, count_noun(total.bad_prev_size_chunks, "free chunk"))
         walk.report(codes.PREV_SIZE_WRONG, total.bad_prev_size, what, "malloc would abort here")
     if total.bad_neighbour_chunks:
         walk.report(
             codes.FREE_NEIGHBOURS,
             total.bad_neighbour,
-            "%s: two free chunks side by side (%s)" % (title, plural(total.bad_neighbour_chunks, "time")),
+            "%s: two free chunks side by side (%s)" % (title, count_noun(total.bad_neighbour_chunks, "time")),
             None,
         )
     if walk.damages or walk.timed_out or walk.unparsed_bytes:
@@ -275,11 +275,11 @@ def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
     """The sums say that the bins do not hold the free chunks: walk the bins to say where."""
     before: List[int] = []
 
-    def count(code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
+    def count_report(code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:
         before.append(1)
         walk.report(code, address, what, hint)
 
-    bins.walk_bins(context, [walk.arena], count)
+    bins.walk_bins(context, [walk.arena], count_report)
     if not before and context.budget.reason is None:
         walk.report(codes.BINS_DISAGREE, walk.arena.address, "%s: the bins and the free chunks do not match" % walk.arena.title, None)
 
@@ -299,7 +299,7 @@ def arena_totals(done: Survey) -> List[ArenaTotals]:
     threads = threads_by_arena(done.singles.caches)
     rows = []
     for walk in done.walks:
-        row = walk.row = walk.row or _row(done, walk)
+        row = walk.row = walk.row or _make_row(done, walk)
         rows.append(row._replace(threads=None if threads is None else threads.get(walk.arena.address, 0)))
     return rows if done.remnant is None else [_remnant_row(done, done.remnant), *rows]
 
@@ -313,7 +313,7 @@ def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
     unknown.update(
         allocator=done.context.glibc.id,
         index=0,
-        address=Address(done.context.glibc.main_arena.address),
+        address=TargetAddress(done.context.glibc.main_arena.address),
         kind="main",
         heaps=1,
         used_chunks=result.used_chunks,
@@ -326,7 +326,7 @@ def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
     return ArenaTotals(**unknown)
 
 
-def _row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
+def _make_row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
     total = walk.total()
     system = walk.system_bytes
     has_pages = done.context.ram.pages is not None
@@ -344,7 +344,7 @@ def _row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
     return ArenaTotals(
         allocator=done.context.glibc.id,
         index=walk.arena.index,
-        address=Address(walk.arena.address),
+        address=TargetAddress(walk.arena.address),
         kind="main" if walk.arena.is_main else "thread",
         heaps=walk.pieces,
         system_bytes=system,

@@ -14,22 +14,22 @@ from bisect import bisect_right
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import problems
-from gdbheapx.allocators.rules import collector
-from gdbheapx.errors import Unreadable
+from gdbheapx.allocators.rules import make_collector
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc
 from gdbheapx.glibc.bins import KIND_BITS, FreeLists
 from gdbheapx.glibc.context import LOOK_AGAIN, Context, tell_unless_changing
 from gdbheapx.glibc.layouts import MAX_TCACHE_COUNT, TCACHE_SMALL_BINS, align_chunk, is_tcache_chunk, tcache_size
 from gdbheapx.glibc.layouts import TCACHE as TCACHE_STRUCT
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Target, Thread, ThreadLocal
-from gdbheapx.kernel.glibc.lists import CUT, TCACHE, TCACHE_SIZED, UNREAD, Followed, wrong
+from gdbheapx.kernel.glibc.lists import CUT, TCACHE, TCACHE_SIZED, UNREAD, NativeFollowedList, describe_damage
 from gdbheapx.kernel.glibc.records import SPECIAL_TCACHE_STRUCT
-from gdbheapx.layout.view import View, read_view
+from gdbheapx.layout.view import LayoutView, read_view
 from gdbheapx.model import CacheBin
 from gdbheapx.problems import Diagnostic
-from gdbheapx.units import plural
+from gdbheapx.units import count_noun
 
 NOT_DUMPED = (
     "the core lacks this thread's stack: chunks in its cache count as used; "
@@ -63,21 +63,21 @@ class Trouble(NamedTuple):
     """The thread has, or had, one: something stands where its address should."""
 
 
-def read_struct(context: Context, address: int) -> Optional[View]:
+def read_struct(context: Context, address: int) -> Optional[LayoutView]:
     """The struct at `address`; None if it cannot be read. Only for builds that have thread caches."""
     assert context.glibc.tcache is not None
     try:
         return read_view(context.target, context.glibc.types, TCACHE_STRUCT.name, address)
-    except Unreadable:
+    except UnreadableMemory:
         return None
 
 
-def is_chunk(context: Context, record: View) -> bool:
+def is_chunk(context: Context, record: LayoutView) -> bool:
     """Return whether the struct stands in a chunk that tcache_init could have got for it."""
     geometry = context.glibc.geometry
     try:
         size = context.target.read_word(record.address - geometry.word_bytes) & ~7
-    except Unreadable:
+    except UnreadableMemory:
         return False
     assert context.glibc.tcache is not None
     is_aligned = record.address % geometry.alignment_bytes == 0
@@ -90,11 +90,11 @@ def count_limit(context: Context) -> Optional[int]:
         return None
     try:
         return context.glibc.read_mp(context.target)["tcache_count"]
-    except Unreadable:
+    except UnreadableMemory:
         return None
 
 
-def counts(record: View, limit: Optional[int]) -> Sequence[int]:
+def read_cache_counts(record: LayoutView, limit: Optional[int]) -> Sequence[int]:
     """Number of chunks in each bin as the struct says; since 2.42 num_slots counts down from `limit`. Empty if it is not known."""
     numbers = array("Q")
     if record.has("counts"):
@@ -109,17 +109,17 @@ def settle_missing_caches(
 ) -> Tuple[List[Cache], bool]:
     """The caches, and whether all are known; what is not known is reported."""
     told: List[Diagnostic] = []
-    settled, known = _settle(context._replace(report=collector(told)), arenas, caches, troubles)
+    settled, known = _settle_caches(context._replace(report=make_collector(told)), arenas, caches, troubles)
     tell_unless_changing(context, told, codes.CACHES_CHANGING, "threads start and exit: the caches of some were not found")
     return settled, known
 
 
-def _settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], troubles: Dict[int, Trouble]) -> Tuple[List[Cache], bool]:
+def _settle_caches(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], troubles: Dict[int, Trouble]) -> Tuple[List[Cache], bool]:
     attached = all(cache.arena is not None for cache in caches if cache.known)
-    missing = {arena: count for arena, count in _missing(arenas, caches).items() if count > 0} if attached else {}
+    missing = {arena: count for arena, count in _count_missing(arenas, caches).items() if count > 0} if attached else {}
     proven = attached and not missing and not any(trouble.surely for trouble in troubles.values())
     if troubles and not proven:
-        _report(context, troubles)
+        _report_troubles(context, troubles)
         return list(caches), False
     settled = [cache if cache.known else cache._replace(address=None, arena=0, known=True) for cache in caches]
     unattached = sum(1 for cache in settled if cache.arena == 0 and not cache.address)
@@ -129,12 +129,12 @@ def _settle(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], 
     for arena, count in list(missing.items())[:MAX_REPORTED]:
         exited = "the count includes threads that exited by the bare system call, or that a fork left behind"
         hint = "chunks in their caches count as used; " + exited
-        what = "%s attached to %s %s not found" % (plural(count, "thread"), titles[arena], "was" if count == 1 else "were")
+        what = "%s attached to %s %s not found" % (count_noun(count, "thread"), titles[arena], "was" if count == 1 else "were")
         context.report(codes.CACHES_LOST, arena, what, hint)
     return settled, False
 
 
-def _missing(arenas: Sequence[Arena], caches: Sequence[Cache]) -> Dict[int, int]:
+def _count_missing(arenas: Sequence[Arena], caches: Sequence[Cache]) -> Dict[int, int]:
     missing = {arena.address: arena.state.get("attached_threads") or 0 for arena in arenas}
     for cache in caches:
         if cache.arena in missing and (cache.known or cache.address):
@@ -142,7 +142,7 @@ def _missing(arenas: Sequence[Arena], caches: Sequence[Cache]) -> Dict[int, int]
     return missing
 
 
-def _report(context: Context, troubles: Dict[int, Trouble]) -> None:
+def _report_troubles(context: Context, troubles: Dict[int, Trouble]) -> None:
     lost = _not_dumped(context.target)
     for lwp, trouble in list(troubles.items())[:MAX_REPORTED]:
         hint = NOT_DUMPED if lwp in lost else "chunks in its cache count as used"
@@ -151,7 +151,7 @@ def _report(context: Context, troubles: Dict[int, Trouble]) -> None:
         context.report(
             codes.CACHE_UNKNOWN,
             None,
-            "the caches of %s are unknown" % plural(len(troubles) - MAX_REPORTED, "more thread"),
+            "the caches of %s are unknown" % count_noun(len(troubles) - MAX_REPORTED, "more thread"),
             "chunks in them count as used",
         )
 
@@ -188,7 +188,7 @@ def _first_chunk(context: Context, arena: Arena) -> int:
         return align_chunk(arena.address + glibc.malloc_state.size_bytes, glibc.geometry)
     try:
         base = glibc.read_mp(context.target)["sbrk_base"]
-    except Unreadable:
+    except UnreadableMemory:
         return 0
     return align_chunk(base, glibc.geometry) if base else 0
 
@@ -202,13 +202,13 @@ def _is_in_use(context: Context, address: int, limit: Optional[int]) -> bool:
         following = address - 2 * word + (context.target.read_word(address - word) & ~7)
         if not context.target.read_word(following + word) & 1:
             return False
-    except Unreadable:
+    except UnreadableMemory:
         return False
-    heads, counted = record.numbers("entries"), counts(record, limit)
+    heads, counted = record.numbers("entries"), read_cache_counts(record, limit)
     return any(heads) and len(heads) == len(counted) and all(bool(head) == bool(count) for head, count in zip(heads, counted))
 
 
-class CacheBins(Sequence[CacheBin]):
+class GlibcCacheBins(Sequence[CacheBin]):
     """The non-empty bins of one thread cache, made when they are looked at: a process has 64 for each thread."""
 
     def __init__(self, sizes: Sequence[Optional[int]], chunks: Sequence[int], bytes_: Sequence[int]) -> None:
@@ -254,14 +254,14 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
             problems.THREAD_LOCALS_UNREADABLE,
             None,
             "cannot read thread-local storage: chunks in thread caches count as used",
-            "see " + ask("doctor"),
+            "see " + hint_command("doctor"),
         )
     reader = _Reader(lists, pointers) if pointers is not None else None
     read: List[Cache] = []
     for thread in threads:
         if context.budget.expired():
             break
-        arena = _pointer(target, attached.addresses.get(thread.lwp)) if attached is not None else None
+        arena = _read_pointer(target, attached.addresses.get(thread.lwp)) if attached is not None else None
         if arena is None and attached is not None and thread.lwp not in attached.unknown and attached.addresses.get(thread.lwp) is None:
             arena = 0
         read.append(reader.read(thread, arena) if reader is not None else Cache(thread, None, arena, None, glibc.tcache is None))
@@ -274,7 +274,7 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
     if reader is not None:
         read, known = settle_missing_caches(context, arenas, read, reader.troubles) if whole else (read, False)
     expected = reader.expected if reader is not None else array("Q")
-    return Caches(read, known, _sizes(glibc), expected if len(expected) == len(lists.lists) else array("Q"))
+    return Caches(read, known, _list_sizes(glibc), expected if len(expected) == len(lists.lists) else array("Q"))
 
 
 class _Reader:
@@ -294,24 +294,24 @@ class _Reader:
         context, target, place = self._context, self._context.target, self._pointers.addresses.get(thread.lwp)
         if place is None:
             why = self._pointers.unknown.get(thread.lwp)
-            return Cache(thread, None, arena, None, True) if why is None else self._unknown(thread, None, arena, None, why)
-        address = _pointer(target, place)
+            return Cache(thread, None, arena, None, True) if why is None else self._add_unknown(thread, None, arena, None, why)
+        address = _read_pointer(target, place)
         if address is None:
-            return self._unknown(thread, None, arena, place, "cannot read its thread-local storage")
+            return self._add_unknown(thread, None, arena, place, "cannot read its thread-local storage")
         if not address or (context.glibc.traits.mmapped_trailer and self._files.hold(address)):
             return Cache(thread, None, arena, None, True)  # 2.43: &__tcache_dummy, an empty read-only stand-in inside libc
         if self._owners.setdefault(address, thread.lwp) != thread.lwp:
-            return self._unknown(thread, address, arena, place, "its tcache is the one of thread %d" % self._owners[address], True)
+            return self._add_unknown(thread, address, arena, place, "its tcache is the one of thread %d" % self._owners[address], True)
         record = read_struct(context, address)
         if record is None:
-            return self._unknown(thread, address, arena, address, "cannot read its tcache at 0x%x" % address, True)
+            return self._add_unknown(thread, address, arena, address, "cannot read its tcache at 0x%x" % address, True)
         if not is_chunk(context, record):
-            return self._unknown(thread, address, arena, address, "no tcache at 0x%x: there is no chunk of that size" % address, True)
-        first = _ask(self._lists, record)
-        self.expected.extend(counts(record, self._limit))
+            return self._add_unknown(thread, address, arena, address, "no tcache at 0x%x: there is no chunk of that size" % address, True)
+        first = _add_lists(self._lists, record)
+        self.expected.extend(read_cache_counts(record, self._limit))
         return Cache(thread, address, arena, first, True)
 
-    def _unknown(
+    def _add_unknown(
         self, thread: Thread, address: Optional[int], arena: Optional[int], where: Optional[int], why: str, surely: bool = False
     ) -> Cache:
         self.troubles[thread.lwp] = Trouble(where, why, surely)
@@ -329,22 +329,22 @@ class _Files:
         return place >= 0 and address < self._spans[place][1]
 
 
-def _sizes(glibc: Glibc) -> List[Optional[int]]:
+def _list_sizes(glibc: Glibc) -> List[Optional[int]]:
     bins = glibc.tcache.members["entries"].count if glibc.tcache is not None else 0
     return [tcache_size(index, glibc.geometry) if index < TCACHE_SMALL_BINS else None for index in range(bins)]
 
 
-def _pointer(target: Target, address: Optional[int]) -> Optional[int]:
+def _read_pointer(target: Target, address: Optional[int]) -> Optional[int]:
     """The pointer at `address`; None if it is not known."""
     if address is None:
         return None
     try:
         return target.read_word(address)
-    except Unreadable:
+    except UnreadableMemory:
         return None
 
 
-def _ask(lists: FreeLists, record: View) -> int:
+def _add_lists(lists: FreeLists, record: LayoutView) -> int:
     """Adds one cache's lists, empty ones too; the number of the first."""
     heads = record.numbers("entries")
     first = lists.add(TCACHE, heads[:TCACHE_SMALL_BINS], MAX_TCACHE_COUNT)
@@ -353,7 +353,7 @@ def _ask(lists: FreeLists, record: View) -> int:
     return first
 
 
-def check(context: Context, caches: Caches, followed: Followed) -> bool:
+def check_cache_lists(context: Context, caches: Caches, followed: NativeFollowedList) -> bool:
     """Reports every list that is broken, and those that do not hold as many chunks as their struct counts; True if any is broken.
 
     A thread changes its cache under no lock: between two steps of its change the list is right and the count is not.
@@ -372,7 +372,7 @@ def check(context: Context, caches: Caches, followed: Followed) -> bool:
             if cache.thread.lwp in at_work and followed.problems[number] not in (0, CUT):
                 changing.append(cache.thread.lwp)
                 continue
-            _check_list(context._replace(report=collector(told)), caches, followed, cache, index, number)
+            _check_list(context._replace(report=make_collector(told)), caches, followed, cache, index, number)
     is_broken = any(problem not in (0, CUT, UNREAD) for problem in followed.problems[:asked])
     if changing:
         context.report(codes.CACHES_CHANGING, None, "thread caches are in the middle of a change", LOOK_AGAIN)
@@ -381,9 +381,9 @@ def check(context: Context, caches: Caches, followed: Followed) -> bool:
     return is_broken
 
 
-def _check_list(context: Context, caches: Caches, followed: Followed, cache: Cache, index: int, number: int) -> None:
+def _check_list(context: Context, caches: Caches, followed: NativeFollowedList, cache: Cache, index: int, number: int) -> None:
     name = "tcache bin %d of thread %d" % (index, cache.thread.lwp)
-    what, count = wrong(followed, number), followed.counts[number]
+    what, count = describe_damage(followed, number), followed.counts[number]
     expected = caches.expected[number] if caches.expected else count
     if what is not None:
         assert context.glibc.tcache is not None and cache.address is not None
@@ -392,7 +392,7 @@ def _check_list(context: Context, caches: Caches, followed: Followed, cache: Cac
         context.report(code, followed.lasts[number] or head, "%s: %s" % (name, what), "the chunks after it count as used")
     elif expected != count and followed.problems[number] != CUT:
         but = "lists %d" % count if count else "its list is empty"
-        context.report(codes.CACHE_MISCOUNTS, cache.address, "%s counts %s but %s" % (name, plural(expected, "chunk"), but), None)
+        context.report(codes.CACHE_MISCOUNTS, cache.address, "%s counts %s but %s" % (name, count_noun(expected, "chunk"), but), None)
 
 
 def threads_by_arena(caches: Caches) -> Optional[Dict[int, int]]:

@@ -6,12 +6,12 @@ A huge page comes as a whole when one byte of it is touched: where malloc has no
 from array import array
 from typing import Annotated, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, add
-from gdbheapx.errors import Unreadable
+from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, add_values
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.kernel.blocks.records import BlockFilter
 from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN, InRam
-from gdbheapx.kernel.glibc.records import STATUS_FREE, Listed, WalkResult
+from gdbheapx.kernel.glibc.records import STATUS_FREE, NativeListedChunks, WalkResult
 from gdbheapx.ranges import Range
 
 
@@ -21,7 +21,7 @@ def count_blockless_huge_bytes(context: Context, walk: ArenaWalk, total: Optiona
     inside = context.ram.settle(total.interior_residency, walk.ranges(page)) if total is not None else NOTHING
     spans = list_top_pages(context, walk)
     top = NOTHING if not spans and context.ram.pages is not None else context.ram.of(spans, False) or UNKNOWN
-    return add(part.huge_bytes for part in (inside, top, kept))
+    return add_values(part.huge_bytes for part in (inside, top, kept))
 
 
 def list_top_pages(context: Context, walk: ArenaWalk) -> List[Range]:
@@ -40,7 +40,7 @@ def list_free_pages(context: Context, walks: Sequence[ArenaWalk]) -> List[Range]
     """Whole pages inside free chunks (malloc.c: mtrim), in the order of the walks."""
     geometry, spans = context.glibc.geometry, []
     page = geometry.page_bytes
-    regions = [Listed(region, walk.arena.index) for walk in walks for region, _ in walk.runs]
+    regions = [NativeListedChunks(region, walk.arena.index) for walk in walks for region, _ in walk.runs]
     for batch in context.walker.blocks(regions, array("Q"), BlockFilter(kinds=frozenset((STATUS_FREE,)), min_size=page)):
         for address, usable in zip(batch.addresses, batch.usable_bytes):
             start = -(-(address - 2 * geometry.word_bytes + geometry.chunk_struct_bytes) // page) * page
@@ -102,7 +102,7 @@ def predict_trim(context: Context, walk: ArenaWalk, total: WalkResult, pad: int 
     parts = [context.ram.settle(total.interior_residency, ranges)]
     if top is not None:
         parts.append(context.ram.of([(top.start, top.end)]) or UNKNOWN)
-    resident, exclusive = (add(part[place] for part in parts) for place in range(2))
+    resident, exclusive = (add_values(part[place] for part in parts) for place in range(2))
     return ArenaTrim(walk.arena.index, total.interior_bytes, top.bytes if top else 0, resident, exclusive)
 
 
@@ -129,7 +129,7 @@ def predict_systrim(context: Context, walk: ArenaWalk, total: WalkResult, pad: i
         return None
     try:
         unit = glibc.read_mp(context.target).get("thp_pagesize") or glibc.geometry.page_bytes
-    except Unreadable:
+    except UnreadableMemory:
         return None
     extra = (area - pad) // unit * unit
     return TopTrim(end - extra, end) if extra else None

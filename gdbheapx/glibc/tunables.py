@@ -4,9 +4,9 @@ from types import MappingProxyType
 from typing import List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.columns import COUNT, TEXT, Column, Table
-from gdbheapx.layout.view import View
-from gdbheapx.units import UNKNOWN, Size, cells
+from gdbheapx.columns import COUNT, TEXT, Column, ColumnsTable
+from gdbheapx.layout.view import LayoutView
+from gdbheapx.units import UNKNOWN, SentenceSize, make_cells
 
 _DEFAULT_THRESHOLD = 128 << 10
 _MEANINGS = (
@@ -46,13 +46,13 @@ class Tunable(NamedTuple):
     """What it does, and what its value says here."""
 
 
-class Tunables(NamedTuple):
+class GlibcTunables(NamedTuple):
     """Settings in force."""
 
     tunables: List[Tunable]
 
 
-def read(mp: View, other_names: Mapping[str, Sequence[str]] = MappingProxyType({})) -> List[Tunable]:
+def read_glibc_tunables(mp: LayoutView, other_names: Mapping[str, Sequence[str]] = MappingProxyType({})) -> List[Tunable]:
     """Every setting that this release has, in the order of the struct. `other_names`: of settings whose name depends on a release that is
     not known, all their names."""
     rows = []
@@ -61,11 +61,11 @@ def read(mp: View, other_names: Mapping[str, Sequence[str]] = MappingProxyType({
         if value is not None:
             names = other_names.get(name)
             called = "; called %s, by the release" % " or ".join(names) if names else ""
-            rows.append(Tunable(None if names else name, value, unit, meaning + called + _remark(name, value, mp)))
+            rows.append(Tunable(None if names else name, value, unit, meaning + called + _make_remark(name, value, mp)))
     return rows
 
 
-def _remark(name: str, value: int, mp: View) -> str:
+def _make_remark(name: str, value: int, mp: LayoutView) -> str:
     """What the value says here, where it is not the one a process starts with."""
     if name == "mmap_threshold" and value != _DEFAULT_THRESHOLD and not mp["no_dyn_threshold"]:
         return "; raised by freeing an mmapped chunk of that size"
@@ -82,7 +82,7 @@ def _remark(name: str, value: int, mp: View) -> str:
     return ""
 
 
-def page(answer: Tunables) -> Page:
+def make_glibc_tunables_page(answer: GlibcTunables) -> Page:
     """Yield one line for each setting."""
-    told = [(row, cells("%s", Size(row.value)) if row.unit else row.value) for row in answer.tunables]
-    yield Table(_COLUMNS, [{**row._asdict(), "name": row.name or UNKNOWN, "value": value} for row, value in told])
+    told = [(row, make_cells("%s", SentenceSize(row.value)) if row.unit else row.value) for row in answer.tunables]
+    yield ColumnsTable(_COLUMNS, [{**row._asdict(), "name": row.name or UNKNOWN, "value": value} for row, value in told])

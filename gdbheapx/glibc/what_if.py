@@ -3,13 +3,13 @@
 from typing import Collection, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import findings as codes
-from gdbheapx.allocators.effects import BOUNDED, Effect, Requests, in_force, restart
+from gdbheapx.allocators.effects import BOUNDED, Effect, Requests, effect_of_restart, in_force
 from gdbheapx.allocators.measured import ARENA_ONE, HUGETLB_ON, MMAP_THRESHOLD, MXFAST, TCACHE_COUNT, TRIM_THRESHOLD, Setting
-from gdbheapx.columns import add
+from gdbheapx.columns import add_values
 from gdbheapx.glibc.records import ArenaTotals
-from gdbheapx.layout.view import View
+from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import HistogramRow
-from gdbheapx.units import plural
+from gdbheapx.units import count_noun
 
 FIXED_BYTES = 128 << 10
 """DEFAULT_MMAP_THRESHOLD_MIN, DEFAULT_TRIM_THRESHOLD, DEFAULT_TOP_PAD."""
@@ -27,7 +27,7 @@ FREE = ("free_bytes", "fast_bytes", "tcache_bytes", "top_bytes")
 """What no program uses in an arena."""
 
 
-def free_bytes(arenas: Sequence[ArenaTotals]) -> Optional[int]:
+def sum_glibc_free(arenas: Sequence[ArenaTotals]) -> Optional[int]:
     """All that is free in some arenas, in RAM or not. None where a part of it is not known."""
     total = 0
     for arena in arenas:
@@ -50,14 +50,14 @@ def kept_apart_bytes(arenas: Sequence[ArenaTotals]) -> Optional[int]:
     known, also where the caches of threads that ended filled an arena."""
     if not all(arena.attached_threads for arena in arenas):
         return None
-    totals = [add(getattr(arena, name) for arena in arenas) for name in ("tcache_bytes", "tcache_chunks", "free_bytes", "free_chunks")]
+    totals = [add_values(getattr(arena, name) for arena in arenas) for name in ("tcache_bytes", "tcache_chunks", "free_bytes", "free_chunks")]
     cached_bytes, cached, free, chunks = totals
     if cached_bytes is None or cached is None or free is None or chunks is None:
         return None
     return cached_bytes + 2 * cached * free // max(1, chunks)
 
 
-class Figures(NamedTuple):
+class GlibcSettingFigures(NamedTuple):
     """What the effects follow from."""
 
     arenas: int
@@ -84,7 +84,7 @@ class Figures(NamedTuple):
     """What keeps none."""
 
 
-def effects(mp: View, has: Figures, page_bytes: int, variables: Optional[Collection[str]]) -> List[Effect]:
+def list_glibc_effects(mp: LayoutView, has: GlibcSettingFigures, page_bytes: int, variables: Optional[Collection[str]]) -> List[Effect]:
     """Each of them once. `variables`: which of VARIABLES the process was started with; None: not known."""
     more = " (added to its present value)" if variables is not None and TUNABLES in variables else ""
 
@@ -92,45 +92,45 @@ def effects(mp: View, has: Figures, page_bytes: int, variables: Optional[Collect
         return "" if variables is None or {TUNABLES, *names}.intersection(variables) else BY_CALL
 
     return [
-        _arenas(mp, has, by_call(ARENA_MAX)),
-        *_thresholds(mp, has, page_bytes, by_call(*FIXING)),
-        *_fastbins(has, more),
-        *_caches(mp, has, more),
+        _predict_arenas(mp, has, by_call(ARENA_MAX)),
+        *_predict_thresholds(mp, has, page_bytes, by_call(*FIXING)),
+        *_predict_fastbins(has, more),
+        *_predict_caches(mp, has, more),
         *_huge_pages(mp, has, more),
-        restart(has.free_bytes),
+        effect_of_restart(has.free_bytes),
     ]
 
 
-def _moved(mp: View) -> bool:
+def _has_moved(mp: LayoutView) -> bool:
     """A mapped block was freed, which raised the thresholds. All threads share them: in another run their order may be another."""
     return not mp["no_dyn_threshold"] and (mp["mmap_threshold"], mp["trim_threshold"]) != (FIXED_BYTES, FIXED_BYTES)
 
 
-def _in_order(mp: View, has: Figures, bytes_: Optional[int]) -> Optional[int]:
+def _in_order(mp: LayoutView, has: GlibcSettingFigures, bytes_: Optional[int]) -> Optional[int]:
     """The most that a setting saves, if threads do the same in another run; where they may not, all that is free."""
-    if bytes_ is None or has.free_bytes is None or (has.arenas > 1 and _moved(mp)):
+    if bytes_ is None or has.free_bytes is None or (has.arenas > 1 and _has_moved(mp)):
         return has.free_bytes
     return min(bytes_, has.free_bytes)
 
 
-def _arenas(mp: View, has: Figures, by_call: str) -> Effect:
+def _predict_arenas(mp: LayoutView, has: GlibcSettingFigures, by_call: str) -> Effect:
     setting, limit = ARENA_ONE.text, mp["arena_max"]
     if limit == 1 or has.arenas == 1:
         return in_force("arenas", setting, "arena_max is 1" if limit == 1 else "no thread made an arena of its own")
     why = "at most the free memory of %s, and all memory of all but the largest; at worst one keeps all that was ever in RAM"
-    why %= plural(has.arenas, "arena")
+    why %= count_noun(has.arenas, "arena")
     if limit and by_call:
         setting, why = "mallopt(M_ARENA_MAX, 1)", why + by_call
     cost, most = "threads wait for one lock: how long is not known", _in_order(mp, has, has.beside_largest_bytes)
     least, acts_on = -(mp.get("thp_pagesize") or 0), has.others_bytes
     if acts_on is not None and most is not None:  # the rest is kept in one arena as in several
-        kept = has.unmerged_bytes + (has.cached_bytes or 0) + (has.large_free_bytes if _moved(mp) else 0)
+        kept = has.unmerged_bytes + (has.cached_bytes or 0) + (has.large_free_bytes if _has_moved(mp) else 0)
         acts_on = min(most, max(0, acts_on - kept))
     causes = (codes.MANY_ARENAS, codes.ARENAS_LEFT)
     return Effect("arenas", setting, BOUNDED, least, most, why, cost, may_peak=True, acts_on_bytes=acts_on, by=ARENA_ONE, causes=causes)
 
 
-def _thresholds(mp: View, has: Figures, page_bytes: int, by_call: str) -> List[Effect]:
+def _predict_thresholds(mp: LayoutView, has: GlibcSettingFigures, page_bytes: int, by_call: str) -> List[Effect]:
     rows: Sequence[Tuple[str, str, Setting, str]] = (
         ("trim-threshold", "trim_threshold", TRIM_THRESHOLD, "more calls of brk, and page faults when the top grows again"),
         ("mmap-threshold", "mmap_threshold", MMAP_THRESHOLD, "a system call and page faults for each block of 128 KiB or more"),
@@ -143,7 +143,7 @@ def _thresholds(mp: View, has: Figures, page_bytes: int, by_call: str) -> List[E
         if mp["no_dyn_threshold"] and mp[name] == FIXED_BYTES:
             made.append(in_force(code, setting, "%s is fixed at 128 KiB" % name))
             continue
-        if not mp["no_dyn_threshold"] and not _moved(mp):
+        if not mp["no_dyn_threshold"] and not _has_moved(mp):
             made.append(in_force(code, setting, "%s never moved from 128 KiB: no mapped block was freed" % name))
             continue
         least = None if beyond is None else beyond - slack
@@ -159,7 +159,7 @@ def _thresholds(mp: View, has: Figures, page_bytes: int, by_call: str) -> List[E
     return made
 
 
-def _fastbins(has: Figures, more: str) -> List[Effect]:
+def _predict_fastbins(has: GlibcSettingFigures, more: str) -> List[Effect]:
     if not has.fast_bytes:
         return []
     setting = has.no_fastbins + (more if has.no_fastbins.startswith(TUNABLES) else "")
@@ -169,7 +169,7 @@ def _fastbins(has: Figures, more: str) -> List[Effect]:
     return [Effect("fastbins", setting, BOUNDED, 0, has.free_bytes, why, cost, may_peak=True, acts_on_bytes=acts_on, by=by, causes=causes)]
 
 
-def _caches(mp: View, has: Figures, more: str) -> List[Effect]:
+def _predict_caches(mp: LayoutView, has: GlibcSettingFigures, more: str) -> List[Effect]:
     count = mp.get("tcache_count")
     if count is None:  # as releases before 2.26, which have no tunables either
         return []
@@ -184,7 +184,7 @@ def _caches(mp: View, has: Figures, more: str) -> List[Effect]:
     return [one._replace(by=TCACHE_COUNT, causes=(codes.THREAD_CACHES,))]
 
 
-def _huge_pages(mp: View, has: Figures, more: str) -> List[Effect]:
+def _huge_pages(mp: LayoutView, has: GlibcSettingFigures, more: str) -> List[Effect]:
     size = mp.get("thp_pagesize")
     if size is None:  # before 2.35
         return []
@@ -199,7 +199,7 @@ def _huge_pages(mp: View, has: Figures, more: str) -> List[Effect]:
     return [Effect("malloc-huge-pages", setting, BOUNDED, least, most, why, "RAM, for fewer misses of the TLB", may_peak=True)]
 
 
-def requests(sizes: Sequence[HistogramRow], word_bytes: int, page_bytes: int) -> List[Requests]:
+def make_glibc_requests(sizes: Sequence[HistogramRow], word_bytes: int, page_bytes: int) -> List[Requests]:
     """Of a chunk the request is known to two words less a byte; a large one may be a mapping, in whole pages."""
     return [
         Requests(

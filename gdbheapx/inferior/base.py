@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple, Union
 from typing import Mapping as ReadOnly
 
-from gdbheapx.arch import Architecture, ByteOrder, byte_order, named
+from gdbheapx.arch import Architecture, ByteOrder, architecture_named, byte_order
 from gdbheapx.budget import Still
-from gdbheapx.errors import Unreadable
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.problems import Diagnostic
 
 HUGETLB = "/anon_hugepage"
@@ -95,10 +95,10 @@ class TypeSet:
         """Return the member at `path` (`a.b.c`, `bins[3].lock`) with its offset from the start of `struct`; None if this build has none."""
         key = (struct, path)
         if key not in self._places:
-            self._places[key] = self._find(struct, path)
+            self._places[key] = self._find_member(struct, path)
         return self._places[key]
 
-    def _find(self, struct: str, path: str) -> Optional[Member]:
+    def _find_member(self, struct: str, path: str) -> Optional[Member]:
         offset, member = 0, None
         for step in path.split("."):
             if struct not in self.structs:
@@ -706,7 +706,7 @@ class Memory(ABC):
     @property
     def arch(self) -> Architecture:
         """Description of the target's machine."""
-        return named(self.machine)
+        return architecture_named(self.machine)
 
     @property
     def byte_order(self) -> ByteOrder:
@@ -726,7 +726,7 @@ class Memory(ABC):
         """Exactly size_bytes from `address`; Unreadable with the first bad address otherwise."""
         got = self.read_prefix(address, size_bytes)
         if len(got) < size_bytes:
-            raise Unreadable(address + len(got), size_bytes - len(got))
+            raise UnreadableMemory(address + len(got), size_bytes - len(got))
         return got
 
     def read_word(self, address: int) -> int:

@@ -15,7 +15,7 @@ from bisect import bisect_right
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
-from gdbheapx.files import HANDLE, TargetPath, copy_of, in_tree, open_of_target, open_regular, send, unnamed_or_in_memory, walk
+from gdbheapx.files import HANDLE, TargetPath, copy_of, copy_range, in_tree, open_of_target, open_regular, unnamed_or_in_memory, walk_path
 from gdbheapx.inferior.base import (
     BulkSource,
     CopiedMemory,
@@ -354,19 +354,19 @@ class CoreSource(TargetSource):
 
         at, path = self.auxv().get(AT_PHDR), self.given_executable
         program = find_executable(path, self.executable or path, at, self.core.read_dumped) if at and path else None
-        if program is None or not self._take([program]):
+        if program is None or not self._take_files([program]):
             return
         link_map = LinkMap(self.read_prefix, self.header, self.auxv())
-        self._take(find_libraries(link_map, self.host_path, self.core.read_dumped))
+        self._take_files(find_libraries(link_map, self.host_path, self.core.read_dumped))
 
-    def _take(self, shares: Sequence[FileShare]) -> bool:
+    def _take_files(self, shares: Sequence[FileShare]) -> bool:
         """Let the mappings of these files be those of the core; False if one of them is not the file that was in memory."""
         files = self.core.notes().files
         for share in shares:
             if share.matches:
                 files += share.mappings
             else:
-                self._refuse(share.name, "%s is not the file that was loaded when the core was written" % share.path)
+                self._refuse_file(share.name, "%s is not the file that was loaded when the core was written" % share.path)
         files.sort()
         self._names = {entry.start: entry for entry in files}
         self._starts = sorted(self._names)
@@ -402,14 +402,14 @@ class CoreSource(TargetSource):
         parts = [data]
         address, size_bytes = address + len(data), size_bytes - len(data)
         while size_bytes > 0:
-            piece = self.core.read_dumped(address, size_bytes) or self._clean(address, size_bytes)
+            piece = self.core.read_dumped(address, size_bytes) or self._read_clean_pages(address, size_bytes)
             if not piece:
                 break
             parts.append(piece)
             address, size_bytes = address + len(piece), size_bytes - len(piece)
         return b"".join(parts)
 
-    def _clean(self, address: int, size_bytes: int) -> bytes:
+    def _read_clean_pages(self, address: int, size_bytes: int) -> bytes:
         """Pages of a read-only file mapping that nobody dumped because the file has them. What the process could have written is never
         taken from a file."""
         load = self.core.find(address)
@@ -420,7 +420,7 @@ class CoreSource(TargetSource):
             return b""
         # What a cut core lost is gone, but for the start of an image: headers and symbol tables, which nobody relocates.
         kept = load.dumped_bytes if entry.offset == 0 else load.claimed_bytes
-        file = self._file(entry) if address >= load.start + kept else None
+        file = self._find_file(entry) if address >= load.start + kept else None
         if file is None:
             return b""
         return file.pread(entry.offset + address - load.start, min(size_bytes, load.end - address))
@@ -431,7 +431,7 @@ class CoreSource(TargetSource):
         entry = self._names[self._starts[place]] if place >= 0 else None
         if entry is None or address >= entry.end:
             return b""
-        file, offset = self._file(entry), entry.offset + address - entry.start
+        file, offset = self._find_file(entry), entry.offset + address - entry.start
         if file is None:
             return b""
         for segment in file.program_headers():
@@ -439,17 +439,17 @@ class CoreSource(TargetSource):
                 return file.pread(offset, min(size_bytes, entry.end - address, segment.offset + segment.filesz - offset))
         return b""
 
-    def _file(self, entry: FileMapping) -> Optional[ElfFile]:
+    def _find_file(self, entry: FileMapping) -> Optional[ElfFile]:
         if entry.name not in self._files:
-            self._files[entry.name] = self._open(entry.name)
+            self._files[entry.name] = self._open_core_file(entry.name)
         return self._files[entry.name]
 
-    def _open(self, name: str) -> Optional[ElfFile]:
+    def _open_core_file(self, name: str) -> Optional[ElfFile]:
         path = self.host_path(name)
         file = open_elf(path)
         if file is None or not self.may_use(file):
             if file is not None and file.header.type != ET_CORE:
-                self._refuse(name, "%s is another user's, and not everybody may read it" % path)
+                self._refuse_file(name, "%s is another user's, and not everybody may read it" % path)
             return None
         build_id = self.build_id_in_core(name)
         if build_id and file.build_id() != build_id:
@@ -458,14 +458,14 @@ class CoreSource(TargetSource):
                 what = "the executable does not match the core: %s has build-id %s, the core %s" % (path, own, build_id)
                 self._refused.append(Diagnostic(WRONG_FILE, None, what, "give the program that wrote the core with --exe FILE"))
             else:
-                self._refuse(name, "%s here has build-id %s, but the core was written with %s" % (path, own, build_id))
+                self._refuse_file(name, "%s here has build-id %s, but the core was written with %s" % (path, own, build_id))
             return None
         if not build_id and self._is_shown(name, file) is False:
-            self._refuse(name, "%s here is a different build than the one in the core" % path)
+            self._refuse_file(name, "%s here is a different build than the one in the core" % path)
             return None
         if not build_id and not self._is_shown(name, file) and not self._is_named(file) and not self._is_of_distribution(name, file):
             if name == self.executable:
-                self._refuse(name, "nothing in the core shows that %s is the program that wrote it" % path)
+                self._refuse_file(name, "nothing in the core shows that %s is the program that wrote it" % path)
             return None
         return file
 
@@ -475,7 +475,7 @@ class CoreSource(TargetSource):
 
     def takes_unproven(self, file: ElfFile, start: int) -> bool:
         entry = self.core.file_at(start)
-        proven = self._file(entry) if entry is not None else None
+        proven = self._find_file(entry) if entry is not None else None
         return self._is_named(file) or (proven is not None and os.path.realpath(proven.path) == os.path.realpath(file.path))
 
     def _is_named(self, file: ElfFile) -> bool:
@@ -486,7 +486,7 @@ class CoreSource(TargetSource):
         entries = [entry for entry in self.core.notes().files if entry.name == name]
         return self.core.missing_bytes > 0 and file.is_public() and has_layout(file, entries, read_page_bytes(self.auxv()))
 
-    def _refuse(self, name: str, why: str) -> None:
+    def _refuse_file(self, name: str, why: str) -> None:
         """A file that is here is not that of the core."""
         hint = "give the file tree of the machine that wrote the core with --sysroot DIR"
         if name == self.executable:
@@ -501,10 +501,10 @@ class CoreSource(TargetSource):
         """
         begins = [entry for entry in self.core.notes().files if entry.name == name and entry.offset == 0]
         first = begins or [entry for entry in self.core.notes().files if entry.name == name][:1]
-        agrees = [self._agrees(entry, file) for entry in first]
+        agrees = [self._is_loaded_file(entry, file) for entry in first]
         return True if True in agrees else False if False in agrees else None
 
-    def _agrees(self, entry: FileMapping, file: ElfFile) -> Optional[bool]:
+    def _is_loaded_file(self, entry: FileMapping, file: ElfFile) -> Optional[bool]:
         """Return True if the file was loaded by this mapping; None if the core does not say."""
 
         head = self.core.read_dumped(entry.start, PAGE) if entry.offset == 0 else b""
@@ -661,7 +661,7 @@ class CoreSource(TargetSource):
                 )
             )
         if self.executable and self.executable not in self._files:
-            self._files[self.executable] = self._open(self.executable)
+            self._files[self.executable] = self._open_core_file(self.executable)
         return diagnostics + self._refused
 
 
@@ -692,17 +692,17 @@ class Openable:
         """
         key = (path, debug_info)
         if key not in self._names:
-            self._names[key] = self._made(path, debug_info)
+            self._names[key] = self._make_path(path, debug_info)
         return self._names[key]
 
-    def _made(self, path: str, debug_info: bool) -> Optional[str]:
+    def _make_path(self, path: str, debug_info: bool) -> Optional[str]:
         if not debug_info and has_debug_info(path):
-            name = self._copy(path, copy_without_debug_info)
+            name = self._copy_file(path, copy_without_debug_info)
             if name is not None:
                 return name
-        return path if is_fixed(path) and resolves_to_itself(path) else self._copy(path, copy_of)
+        return path if is_fixed(path) and resolves_to_itself(path) else self._copy_file(path, copy_of)
 
-    def _copy(self, path: str, make: Callable[[str], int]) -> Optional[str]:
+    def _copy_file(self, path: str, make: Callable[[str], int]) -> Optional[str]:
         try:
             self._copies.append(make(path))
         except (OSError, ValueError):
@@ -731,7 +731,7 @@ def copy_without_debug_info(path: str) -> int:
         kept = [part for part in file.sections() if part.type != SHT_NOBITS and not part.name.startswith(DEBUG)]
         for at, size_bytes in spans + [(part.offset, part.size_bytes) for part in kept]:
             os.lseek(descriptor, at, os.SEEK_SET)
-            send(descriptor, source, at, size_bytes)
+            copy_range(descriptor, source, at, size_bytes)
         for number, section in enumerate(file.sections()):
             if section.name.startswith(DEBUG):
                 os.pwrite(descriptor, struct.pack(header.order + "I", SHT_NOBITS), header.shoff + number * header.shentsize + 4)
@@ -754,7 +754,7 @@ def is_fixed(path: str) -> bool:
     try:
         top = os.open("/", HANDLE)
         try:
-            os.close(walk(top, path, _check_ours))
+            os.close(walk_path(top, path, _check_ours))
         finally:
             os.close(top)
     except OSError:

@@ -69,10 +69,10 @@ def find_running_threads(target: Target, module: Module) -> Set[int]:
     """Return the ids of threads that were stopped in the code of an object, but for those that wait in a system call."""
     ranges = target.code_ranges(module)
     inside = (thread for thread in target.threads() if thread.pc is not None and any(start <= thread.pc < end for start, end in ranges))
-    return {thread.lwp for thread in inside if not _waits(target, thread)}
+    return {thread.lwp for thread in inside if not _is_waiting(target, thread)}
 
 
-def _waits(target: Target, thread: Thread) -> bool:
+def _is_waiting(target: Target, thread: Thread) -> bool:
     shown, layout, calls = target.arch.in_system_call, target.arch.registers, target.arch.system_calls
     if shown is None or not shown.shows(thread.pc or 0, target.read_prefix):
         return False

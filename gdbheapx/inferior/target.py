@@ -78,7 +78,7 @@ from gdbheapx.inferior.source import (
     read_release_name,
 )
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
-from gdbheapx.ranges import Ranges, union
+from gdbheapx.ranges import RangeIndex, unite_ranges
 from gdbheapx.work import WORK, TooMuchWork
 
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ class ElfTarget(Target):
 
     def forget(self) -> None:
         """The target ran, or changed: drop what may be out of date."""
-        self._forget(None, None, None)
+        self._drop_known(None, None, None)
 
-    def _forget(self, auxv: Optional[Dict[int, int]], link_map: Optional[LinkMap], modules: Optional[List[Module]]) -> None:
+    def _drop_known(self, auxv: Optional[Dict[int, int]], link_map: Optional[LinkMap], modules: Optional[List[Module]]) -> None:
         self.source.forget()
         WORK.begin()
         self._registers, self.is_kept = None, False
@@ -170,7 +170,7 @@ class ElfTarget(Target):
         self._threads: Optional[Sequence[Thread]] = None
         self._damage: Optional[List[Diagnostic]] = None
         self._ignored_bits: Optional[int] = None
-        self._mapped: Optional[Ranges] = None
+        self._mapped: Optional[RangeIndex] = None
         self._tls.clear()
         self._call_frames.clear()
         self._statics.clear()
@@ -203,7 +203,7 @@ class ElfTarget(Target):
         if not ignored or not any(word & ignored for word in words):
             return words
         if self._mapped is None:
-            self._mapped = Ranges((mapping.start, mapping.end) for mapping in self.mappings())
+            self._mapped = RangeIndex((mapping.start, mapping.end) for mapping in self.mappings())
         address, is_mapped = HIGHEST & ~ignored, self._mapped.meets
         return [word & address if word & ignored and is_mapped(word & address, (word & address) + 1) else word for word in words]
 
@@ -230,7 +230,7 @@ class ElfTarget(Target):
         ranges = [(mapping.start, mapping.end) for mapping in self.mappings() if mapping.is_file]
         if isinstance(self.source, CoreSource):
             ranges += [loaded.span() for loaded in self.link_map().objects()]
-        return union(ranges)
+        return unite_ranges(ranges)
 
     def code_mappings(self) -> Sequence[Mapping]:
         mappings = self.mappings()
@@ -267,10 +267,10 @@ class ElfTarget(Target):
 
     def modules(self) -> Sequence[Module]:
         if self._modules is None:
-            self._modules = [self._module(loaded) for loaded in self.link_map().objects()]
+            self._modules = [self._make_module(loaded) for loaded in self.link_map().objects()]
         return self._modules
 
-    def _module(self, loaded: Loaded) -> Module:
+    def _make_module(self, loaded: Loaded) -> Module:
         name = loaded.name or self.executable or ""
         link = self.source.program_link() if loaded.is_executable else None
         module = Module(name, loaded.base, loaded.is_executable, self._build_id(loaded, name), None, link)
@@ -533,15 +533,15 @@ class ElfTarget(Target):
 
     def keep_held(self, copy: CopiedMemory, held: EndedStop) -> bool:
         """Take over a stop and copy that are complete."""
-        from gdbheapx.inferior.live.stopper import Recorded
+        from gdbheapx.inferior.live.stopper import RecordedStop
 
-        def keep() -> None:
+        def keep_copied() -> None:
             self.source.keep_held(copy, held.registers, held.maps, held.began_ns)
 
         self.source.stands_still(False, held.ended)
         self.was_stopped(held.stopped_ms)
-        is_same = self.refresh(held.maps.decode("utf-8", "surrogateescape"), keep)
-        recorded = self._registers = Recorded(self.pid or 0, held.registers)
+        is_same = self.refresh(held.maps.decode("utf-8", "surrogateescape"), keep_copied)
+        recorded = self._registers = RecordedStop(self.pid or 0, held.registers)
         self._threads, self.is_kept = self._held_threads(recorded), True
         return is_same
 
@@ -551,7 +551,7 @@ class ElfTarget(Target):
         before, kept = self.modules(), [(names, dict(names)) for names in self._names]
         foreseen, self._foreseen_code = self._foreseen_code, None
         if foreseen is not None and foreseen == _label_code(self.source.maps_text() if maps is None else maps):
-            self._forget(self._auxv, self._link_map, self._modules)
+            self._drop_known(self._auxv, self._link_map, self._modules)
         else:
             self.forget()
         keep()
@@ -591,7 +591,7 @@ class ElfTarget(Target):
             return self._stopper.filters(lwp)
         from gdbheapx.inferior.live import seccomp
 
-        return seccomp.fetch(lwp)
+        return seccomp.fetch_seccomp_filters(lwp)
 
     def was_stopped(self, took_ms: float) -> None:
         self.stops = (self.stops or 0) + 1
@@ -613,12 +613,12 @@ class ElfTarget(Target):
     def names_starting(self, module: Module, start: str) -> List[str]:
         return sorted({name for file in self.symbol_files(module) for name in file.names_starting(start)})
 
-    def _export(self, module: Module, name: str) -> Optional[ElfSymbol]:
+    def _find_export(self, module: Module, name: str) -> Optional[ElfSymbol]:
         loaded = self.loaded_at(module.base)
         return loaded.lookup(name.encode()) if loaded is not None and loaded.dynamic() else None
 
     def exported(self, module: Module, name: str) -> Optional[Symbol]:
-        symbol = self._export(module, name)
+        symbol = self._find_export(module, name)
         return Symbol(name, module.base + symbol.value, module, "symbol") if symbol is not None and symbol.type != STT_TLS else None
 
     def constant_data(self, module: Module) -> Iterator[bytes]:
@@ -674,7 +674,7 @@ class ElfTarget(Target):
             from gdbheapx.inferior.elf import demangle, images  # few commands name classes
 
             try:
-                by_address = images.find_vtables(file, [other for other in self.symbol_files(module) if other.path != file.path])
+                by_address = images.find_raw_vtables(file, [other for other in self.symbol_files(module) if other.path != file.path])
             except TooMuchWork:
                 by_address = {}
             self._vtables[module] = {
@@ -726,7 +726,7 @@ class ElfTarget(Target):
         sizes = [
             entry.size_bytes for file in self.symbol_files(symbol.module) for entry in file.symbols(symbol.name) if entry.value == value
         ]
-        exported = self._export(symbol.module, symbol.name)
+        exported = self._find_export(symbol.module, symbol.name)
         if exported is not None and exported.value == value:
             sizes.append(exported.size_bytes)
         return max(sizes, default=None)
@@ -751,7 +751,7 @@ class ElfTarget(Target):
 
         images = self.image_ranges()
 
-        def row(address: int) -> Optional[unwind.UnwindRow]:
+        def find_row(address: int) -> Optional[unwind.UnwindRow]:
             module = next((module for start, end, module in images if start <= address < end), None)
             if module is None:
                 return None
@@ -761,7 +761,7 @@ class ElfTarget(Target):
             frames = self._call_frames[module.base]
             return None if frames is None else frames.row(address - module.base)
 
-        return unwind.walk_calls(copy, row, self.arch)
+        return unwind.walk_calls(copy, find_row, self.arch)
 
     def static_blocks(self) -> Sequence[StaticBlock]:
         pointer = next((thread.thread_pointer for thread in self.threads() if thread.thread_pointer), None)
@@ -783,11 +783,11 @@ class ElfTarget(Target):
         return self._in_blocks(TlsPlace(distance, None), NumberReader(self.source.read_prefix, self.source.header), 0)
 
     def _in_blocks(self, place: TlsPlace, memory: NumberReader, offset: int) -> ThreadLocal:
-        blocks = self._blocks(place, memory)
+        blocks = self._find_tls_blocks(place, memory)
         addresses = {lwp: None if block.address is None else block.address + offset for lwp, block in blocks.items()}
         return ThreadLocal(addresses, place.way, {lwp: block.why_unknown for lwp, block in blocks.items() if block.why_unknown is not None})
 
-    def _blocks(self, place: TlsPlace, memory: NumberReader) -> Dict[int, TlsBlock]:
+    def _find_tls_blocks(self, place: TlsPlace, memory: NumberReader) -> Dict[int, TlsBlock]:
         """lwp -> the thread's block of thread-local storage.
 
         A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two
@@ -828,7 +828,7 @@ class ElfTarget(Target):
 
     def _thread_locals(self, name: str, module: Module) -> List[ElfSymbol]:
         """The thread-local variable `name` in the object's symbol tables; a stripped library may still export it."""
-        symbols = [*(symbol for file in self.symbol_files(module) for symbol in file.symbols(name)), self._export(module, name)]
+        symbols = [*(symbol for file in self.symbol_files(module) for symbol in file.symbols(name)), self._find_export(module, name)]
         return [symbol for symbol in symbols if symbol is not None and symbol.type == STT_TLS]
 
     def prepare_thread_local(self, names: Sequence[str], near: Symbol) -> None:

@@ -3,9 +3,9 @@
 from array import array
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.heap import Heap, once
+from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.columns import add
+from gdbheapx.columns import add_values
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext, list_base_blocks, read_arenas, report_missing_arenas, sum_held_bytes
 from gdbheapx.jemalloc.decay import (
     TickerReading,
@@ -20,8 +20,8 @@ from gdbheapx.jemalloc.extents import (
     KnownOfArenas,
     make_arena_rows,
     make_bin_rows,
+    make_extent_walker,
     make_histogram,
-    make_walker,
     read_huge_pages,
     sum_absent,
     walk_extents,
@@ -31,28 +31,28 @@ from gdbheapx.jemalloc.help import PURGE
 from gdbheapx.jemalloc.options import counts_stats, describe_build, read_conditions
 from gdbheapx.jemalloc.records import (
     DecayRow,
-    HugePages,
     JemallocArena,
     JemallocBin,
     JemallocBuild,
     JemallocConditions,
+    JemallocHugePages,
     MallocStats,
     TickerReport,
 )
 from gdbheapx.jemalloc.text import sum_arena_rows
 from gdbheapx.jemalloc.threads import JemallocCaches, Tsds, count_cached_bytes, make_cache_rows, read_jemalloc_caches, read_tsds
-from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, Blocks, BlockShape, BlockStream, make_blocks
+from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, NativeBlocks, make_blocks
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
-from gdbheapx.problems import Diagnostic, Report
+from gdbheapx.problems import Diagnostic, PartialSink
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
     from gdbheapx.allocators.effects import Effect
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
-    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.places import AllocatorPlace
     from gdbheapx.allocators.returning import DryRun, Portion
     from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.jemalloc.meter import JemallocMeter
@@ -71,7 +71,7 @@ MOST_SMALL, MOST_LARGE, LARGE_CLASSES_BYTES = 200, 20, (16 + 20 + 24 + 28 + 32) 
 """Of one thread's cache: blocks of each small and each large class, and the large classes that it keeps (up to tcache_max, 32 KiB)."""
 
 
-class JemallocMalloc(Heap):
+class JemallocMalloc(AllocatorInstance):
     """Everything one jemalloc can be asked for."""
 
     returning = PURGE
@@ -114,37 +114,37 @@ class JemallocMalloc(Heap):
 
         return read_exactly(self.totals())
 
-    def _anew(self, report: Report) -> "JemallocMalloc":
+    def _reopen_heap(self, report: PartialSink) -> "JemallocMalloc":
         return JemallocMalloc(self.jemalloc, self.around.anew(report))
 
     def would_return(self, portion: "Portion") -> "DryRun":
         """Predict what a purge of one arena or of all would give back."""
-        from gdbheapx.jemalloc.plan import predict_purge
+        from gdbheapx.jemalloc.plan import predict_jemalloc_purge
 
         is_live, page_bytes = self.context.target.kind == "live", self.context.geometry.page_bytes
-        return predict_purge(self.arenas(), portion.arena, page_bytes, is_live, self._huge().dirty_mult)
+        return predict_jemalloc_purge(self.arenas(), portion.arena, page_bytes, is_live, self._merge_huge_pages().dirty_mult)
 
     def what_if(self) -> "List[Effect]":
         """List the effects of its options."""
         from gdbheapx.jemalloc import what_if
 
-        conditions, ends_bytes = self.conditions(), what_if.ends(self.histogram(), self.context.geometry.page_bytes)
+        conditions, ends_bytes = self.conditions(), what_if.sum_unwritten_ends(self.histogram(), self.context.geometry.page_bytes)
         variable = conditions.names.conf_variable
         is_set = variable is not None and bool(self.context.target.environment_variable(variable))
         regions_bytes = sum(row.bytes for row in self.bins() if row.kind == "small")
-        return what_if.effects(self.arenas(), conditions, ends_bytes, regions_bytes, is_set)
+        return what_if.list_jemalloc_effects(self.arenas(), conditions, ends_bytes, regions_bytes, is_set)
 
     def return_plan(self, portion: "Portion") -> "JemallocPurge":
         """A purge of one arena or of all."""
         from gdbheapx.jemalloc.plan import JemallocPurge
 
-        return JemallocPurge(self.around, self._anew, portion, self.jemalloc)
+        return JemallocPurge(self.around, self._reopen_heap, portion, self.jemalloc)
 
     def cure(self) -> "JemallocCure":
         """The plan of giving blind threads their ticker."""
         from gdbheapx.jemalloc.plan import JemallocCure
 
-        return JemallocCure(self.around, self._anew, self.jemalloc)
+        return JemallocCure(self.around, self._reopen_heap, self.jemalloc)
 
     def facts(self) -> "JemallocFacts":
         """Read everything that `report` and a snapshot need, once."""
@@ -157,7 +157,7 @@ class JemallocMalloc(Heap):
         bases = sorted((block.address, block.address + block.size_bytes) for block in blocks)
         facts = JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers(), is_whole, bases, self.most_cached_bytes())
         facts = facts._replace(unused_ranges=self._unused_ranges, absent_beside=self._absent_beside)
-        return facts._replace(huge=self._huge(), absent=sum_absent(done))
+        return facts._replace(huge=self._merge_huge_pages(), absent=sum_absent(done))
 
     def most_cached_bytes(self) -> Optional[int]:
         """Compute the most that all thread caches may hold by jemalloc's default limits (TCACHE_NSLOTS_SMALL_MAX, TCACHE_NSLOTS_LARGE);
@@ -166,26 +166,26 @@ class JemallocMalloc(Heap):
         small = sum(min(MOST_SMALL, 2 * info.nregs) * info.reg_size_bytes for info in self.context.geometry.bins)
         return threads * (small + MOST_LARGE * LARGE_CLASSES_BYTES) if threads else None
 
-    def _huge(self) -> HugePages:
+    def _merge_huge_pages(self) -> JemallocHugePages:
         """Merge the huge pages of all arenas; the largest dirty_mult counts."""
         every = list(self.huge_pages().values())
         limits = [pages.dirty_mult for pages in every if pages.dirty_mult is not None]
         most = -1 if -1 in limits else max(limits, default=None)
         dirty = sorted(run for pages in every for run in pages.dirty)
-        return HugePages(dirty, sorted(run for pages in every for run in pages.untouched), most)
+        return JemallocHugePages(dirty, sorted(run for pages in every for run in pages.untouched), most)
 
     def _absent_beside(self, runs: Sequence[int]) -> "Optional[AbsentTotals]":
-        return sum_absent(make_walker(self.context).walk(self.cached_pointers(), None, runs))
+        return sum_absent(make_extent_walker(self.context).walk(self.cached_pointers(), None, runs))
 
-    @once
-    def huge_pages(self) -> Dict[int, HugePages]:
+    @cache_answer
+    def huge_pages(self) -> Dict[int, JemallocHugePages]:
         """Read the huge pages of the HPA that have free pages, by arena index."""
         return {arena.index: read_huge_pages(self.context, arena) for arena in self.arena_list()}
 
     def _unused_ranges(self) -> List[Tuple[int, int]]:
         unused = BlockFilter(kinds=frozenset((kernel_api.BLOCK_DIRTY, kernel_api.BLOCK_MUZZY)))
         return sorted(
-            (start, start + size) for batch in self._stream(unused, None) for start, size in zip(batch.addresses, batch.usable_bytes)
+            (start, start + size) for batch in self._stream_blocks(unused, None) for start, size in zip(batch.addresses, batch.usable_bytes)
         )
 
     def totals(self) -> Dict[str, Optional[int]]:
@@ -198,12 +198,12 @@ class JemallocMalloc(Heap):
 
         return list_checks(self.build(), len(self.context.target.threads()), self.info.owns_malloc)
 
-    @once
+    @cache_answer
     def arena_list(self) -> Sequence[ArenaHandle]:
         """The arenas that exist and can be read."""
         return read_arenas(self.context)
 
-    @once
+    @cache_answer
     def has_stats(self) -> Optional[bool]:
         """Return config_stats; None if it cannot be inferred."""
         return counts_stats(self.context, self.arena_list())
@@ -234,7 +234,7 @@ class JemallocMalloc(Heap):
         from gdbheapx.jemalloc.profile import ProfileAnswer, read_profile
 
         allocated = self.malloc_stats().figures.get("stats", {}).get("allocated")
-        cached = add(row.bytes for row in self.caches()) if self.tcaches().complete else None
+        cached = add_values(row.bytes for row in self.caches()) if self.tcaches().complete else None
         used = None if allocated is None or cached is None else max(0, allocated - cached)
         return ProfileAnswer(read_profile(self.context), used, self.conditions().prof_active)
 
@@ -248,7 +248,7 @@ class JemallocMalloc(Heap):
         """Pages that it holds, in use or kept, by its arenas' own counters: no walk. None where an arena's cannot be read."""
         return sum_held_bytes(self.context, self.arena_list())
 
-    @once
+    @cache_answer
     def survey(self) -> kernel_api.ExtentsResult:
         """The walk over all its extents."""
         walked = walk_extents(self.context, self.cached_pointers())
@@ -256,12 +256,12 @@ class JemallocMalloc(Heap):
         report_missing_arenas(self.context, [row.arena for row in walked.arenas if row.arena not in known])
         return walked
 
-    @once
+    @cache_answer
     def tsds(self) -> Tsds:
         """Every thread's tsd."""
         return read_tsds(self.context, self.arena_list())
 
-    @once
+    @cache_answer
     def tcaches(self) -> JemallocCaches:
         """Every thread cache with what it holds."""
         return read_jemalloc_caches(self.context, self.arena_list(), self.tsds(), self.has_stats())
@@ -270,7 +270,7 @@ class JemallocMalloc(Heap):
         """Make one row for each thread and each explicit cache."""
         return make_cache_rows(self.context, self.tcaches(), self.tsds())
 
-    @once
+    @cache_answer
     def seen(self) -> TickerReading:
         """Every thread and arena, judged."""
         decays = read_decay(self.context, self.arena_list(), self.has_stats())
@@ -298,7 +298,7 @@ class JemallocMalloc(Heap):
         """Return the pointers in all thread caches, sorted."""
         return self.tcaches().pointers
 
-    @once
+    @cache_answer
     def arenas(self) -> List[JemallocArena]:
         """Make one row for each arena."""
         extra = KnownOfArenas(self.blind_threads(), self.tcaches().complete, self.has_stats(), self.huge_pages())
@@ -312,7 +312,7 @@ class JemallocMalloc(Heap):
         """Count all blocks by size class, from the walk over the totals: no second walk."""
         return make_histogram(self.context, self.survey())
 
-    def block_at(self, address: int) -> Optional["Place"]:
+    def block_at(self, address: int) -> Optional["AllocatorPlace"]:
         """The block and extent that hold the address."""
         from gdbheapx.jemalloc.extents import locate_address
 
@@ -320,15 +320,15 @@ class JemallocMalloc(Heap):
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of jemalloc's."""
-        from gdbheapx.allocators.rules import collector
+        from gdbheapx.allocators.rules import make_collector
         from gdbheapx.jemalloc.check import CheckedHeap, check_heap
 
         told: List[Diagnostic] = []
-        own = JemallocMalloc(self.jemalloc, self.around._replace(report=collector(told)))
+        own = JemallocMalloc(self.jemalloc, self.around._replace(report=make_collector(told)))
         arenas, walked = own.arena_list(), own.survey()
         for arena in arenas:
             list_base_blocks(own.context, arena)
-        stream = make_walker(own.context).blocks
+        stream = make_extent_walker(own.context).blocks
         seen = CheckedHeap(
             own.context,
             arenas,
@@ -343,7 +343,7 @@ class JemallocMalloc(Heap):
     def claims(self) -> List[Claim]:
         """List all memory it holds: extents, joined where they touch, and the blocks of its metadata."""
         claims = [Claim(start, end, "extents") for start, end in self.survey().ranges]
-        huge = self._huge()
+        huge = self._merge_huge_pages()
         claims += [Claim(start, end, "free pages of huge pages") for start, end in (*huge.dirty, *huge.untouched)]
         for arena in self.arena_list():
             claims += [
@@ -368,21 +368,21 @@ class JemallocMalloc(Heap):
 
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in address order: regions, large allocations, unused extents, metadata. Damage is reported beforehand."""
-        return self._stream(block_filter, arena, make_blocks(self._metadata(block_filter, arena)))
+        return self._stream_blocks(block_filter, arena, make_blocks(self._list_metadata(block_filter, arena)))
 
-    def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[NativeBlocks]:
         """Stream the blocks as `chunks` shows them: metadata last."""
         if block_filter.kinds is None or block_filter.kinds - {kernel_api.BLOCK_METADATA}:
-            yield from self._stream(block_filter, arena)
-        metadata = self._metadata(block_filter, arena)
+            yield from self._stream_blocks(block_filter, arena)
+        metadata = self._list_metadata(block_filter, arena)
         if metadata:
             yield make_blocks(metadata, in_order=False)
 
-    def _stream(self, block_filter: BlockFilter, arena: Optional[int], apart: Optional[Blocks] = None) -> BlockStream:
+    def _stream_blocks(self, block_filter: BlockFilter, arena: Optional[int], apart: Optional[NativeBlocks] = None) -> BlockStream:
         self.survey()  # the stream leaves out what is damaged and does not say so
-        return make_walker(self.context).blocks(self.cached_pointers(), block_filter, arena, apart)
+        return make_extent_walker(self.context).blocks(self.cached_pointers(), block_filter, arena, apart)
 
-    def _metadata(self, block_filter: BlockFilter, arena: Optional[int]) -> List[Tuple[int, int, int, int, int]]:
+    def _list_metadata(self, block_filter: BlockFilter, arena: Optional[int]) -> List[Tuple[int, int, int, int, int]]:
         """The blocks of each base, newest first: rows of Blocks."""
         if block_filter.kinds is not None and kernel_api.BLOCK_METADATA not in block_filter.kinds:
             return []

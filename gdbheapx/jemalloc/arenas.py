@@ -8,8 +8,8 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import byte_order
 from gdbheapx.budget import Budget
-from gdbheapx.columns import add
-from gdbheapx.errors import Unreadable
+from gdbheapx.columns import add_values
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import BulkSource, Mapping, Target, Thread, TypeSet
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.find import Jemalloc
@@ -17,9 +17,9 @@ from gdbheapx.jemalloc.layouts import JemallocGeometry
 from gdbheapx.jemalloc.symbols import JemallocSymbols, read_arena_pointers, read_own_index
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.layout.view import View, read_view
-from gdbheapx.problems import Report
-from gdbheapx.units import named
+from gdbheapx.layout.view import LayoutView, read_view
+from gdbheapx.problems import PartialSink
+from gdbheapx.units import list_names
 
 LETTERS = {2: "H", 4: "I", 8: "Q"}
 RUN_BYTES = 1 << 20
@@ -34,7 +34,7 @@ class JemallocContext(NamedTuple):
     kernel: Kernel
     source: BulkSource
     budget: Budget
-    report: Report
+    report: PartialSink
     ram: Ram
     """What tells what is in RAM."""
 
@@ -53,7 +53,7 @@ class JemallocContext(NamedTuple):
         """Its constants."""
         return self.jemalloc.geometry
 
-    def view(self, struct: str, address: int) -> View:
+    def view(self, struct: str, address: int) -> LayoutView:
         """The struct at `address`. Unreadable if a byte of it is missing."""
         return read_view(self.target, self.types, struct, address)
 
@@ -67,7 +67,7 @@ class JemallocContext(NamedTuple):
         return int.from_bytes(data, self.target.byte_order, signed=signed)
 
 
-def read_column(view: View, path: str, member: str, little_endian: bool) -> Optional[List[int]]:
+def read_column(view: LayoutView, path: str, member: str, little_endian: bool) -> Optional[List[int]]:
     """`member` of each element of the array of structs at `path`; None if this build has no such array or member."""
     table = view.types.place(view.struct, path)
     inner = view.types.place(table.struct, member) if table is not None and table.struct else None
@@ -127,11 +127,11 @@ def _read_run(context: JemallocContext, run: Sequence[Tuple[int, int]], end: int
             data_of[address] = part
 
 
-def read_views(context: JemallocContext, struct: str, addresses: Iterable[int], gap_bytes: int = 4096) -> Dict[int, View]:
+def read_views(context: JemallocContext, struct: str, addresses: Iterable[int], gap_bytes: int = 4096) -> Dict[int, LayoutView]:
     """The structs at these addresses; those that cannot be read are missing."""
     size, order = context.types.size_bytes(struct), context.geometry.little_endian
     read = read_pieces(context, ((address, size) for address in addresses), gap_bytes)
-    return {address: View(context.types, struct, address, data, order) for address, data in read.items()}
+    return {address: LayoutView(context.types, struct, address, data, order) for address, data in read.items()}
 
 
 def unpack_pointers(context: JemallocContext, data: bytes) -> "array[int]":
@@ -222,7 +222,7 @@ def explain_contradiction(context: JemallocContext) -> Optional[str]:
         return None if is_core else "retry to see whether it persists"
     is_sure = bool(inside.surely) and not context.jemalloc.module.is_executable  # else the program's own code may be meant
     verb = ("were" if len(who) > 1 else "was") if is_sure else "may have been"
-    inside_it = "%s %s inside jemalloc" % (named("thread", who, MOST_NAMED), verb)
+    inside_it = "%s %s inside jemalloc" % (list_names("thread", who, MOST_NAMED), verb)
     if is_core:
         return "%s when the core was written: this may be an unfinished change" % inside_it
     return "%s at that moment: retry to see whether it persists" % inside_it
@@ -238,7 +238,7 @@ class ArenaHandle(NamedTuple):
     tells, but for arena 0."""
     context: JemallocContext
 
-    def read(self) -> View:
+    def read(self) -> LayoutView:
         """arena_s as it is now. Unreadable if it cannot be read whole."""
         return self.context.view("arena_s", self.address)
 
@@ -266,7 +266,7 @@ def read_arenas(context: JemallocContext) -> List[ArenaHandle]:
         )
     try:
         pointers = read_arena_pointers(context.target, context.symbols, geometry.narenas)
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         context.report(
             codes.ARENAS_UNREADABLE,
             problem.address,
@@ -281,7 +281,7 @@ def read_arenas(context: JemallocContext) -> List[ArenaHandle]:
         arena = ArenaHandle(index, address, _find_kind(context, index), context)
         try:
             view = arena.read()
-        except Unreadable as problem:
+        except UnreadableMemory as problem:
             context.report(
                 codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d at 0x%x" % (index, address), "its figures are missing here"
             )
@@ -308,7 +308,7 @@ def report_missing_arenas(context: JemallocContext, indexes: Iterable[int]) -> N
     """Reports arenas that have extents and no place in arenas[]: one is taken out only when it has none left (ctl.c: arena_i_destroy)."""
     try:
         pointers = read_arena_pointers(context.target, context.symbols, context.geometry.narenas)
-    except Unreadable:
+    except UnreadableMemory:
         return  # was told
     for index in indexes:
         if index < len(pointers) and not pointers[index]:
@@ -329,16 +329,16 @@ def _find_kind(context: JemallocContext, index: int) -> Optional[str]:
     return "manual" if geometry.manual_arena_base is not None and index >= geometry.manual_arena_base else "auto"
 
 
-def _has_base(context: JemallocContext, view: View) -> bool:
+def _has_base(context: JemallocContext, view: LayoutView) -> bool:
     """Return whether this build's base_t has the arena's index. It lies in the same block as the arena."""
     return view.has("base") and context.types.place("base_s", "ind") is not None
 
 
-def read_base(context: JemallocContext, view: View) -> Optional[View]:
+def read_base(context: JemallocContext, view: LayoutView) -> Optional[LayoutView]:
     """base_s of an arena: its metadata's bookkeeping. None if it cannot be read."""
     try:
         return context.view("base_s", view["base"])
-    except (Unreadable, KeyError):
+    except (UnreadableMemory, KeyError):
         return None
 
 
@@ -347,7 +347,7 @@ def list_unused_states(context: JemallocContext) -> Sequence[str]:
     return EXTENT_STATES if context.geometry.states.pinned is not None else EXTENT_STATES[:-1]
 
 
-def count_pages(view: View, state: str) -> Optional[int]:
+def count_pages(view: LayoutView, state: str) -> Optional[int]:
     """Pages in the arena's extents of a state (see EXTENT_STATES) by its own counters; None if this build has none.
 
     extents_STATE.npages up to 5.2; from 5.3 the sum of both esets of pac.ecache_STATE.
@@ -375,7 +375,7 @@ def sum_held_bytes(context: JemallocContext, listed: Sequence[ArenaHandle]) -> O
     for arena in listed:
         try:
             view = arena.read()
-        except Unreadable:
+        except UnreadableMemory:
             return None
         kept = [count_pages(view, state) for state in (*UNUSED_STATES, *(["pinned"] if "pinned" in list_unused_states(context) else []))]
         for count in (count_active_pages(view), *kept):
@@ -385,17 +385,17 @@ def sum_held_bytes(context: JemallocContext, listed: Sequence[ArenaHandle]) -> O
     return total if listed else None
 
 
-def count_active_pages(view: View) -> Optional[int]:
+def count_active_pages(view: LayoutView) -> Optional[int]:
     """nactive."""
     return view.get(*ACTIVE_PATHS)
 
 
-def find_decay_path(view: View, state: str) -> str:
+def find_decay_path(view: LayoutView, state: str) -> str:
     """Path of the decay state for `dirty` or `muzzy` pages."""
     return "decay_%s" % state if view.has("decay_%s" % state) else "%sdecay_%s" % (PAC, state)
 
 
-def read_decay_ms(view: View, state: str) -> Optional[int]:
+def read_decay_ms(view: LayoutView, state: str) -> Optional[int]:
     """decay.time_ms as a signed number: -1 never, 0 at once."""
     value = view.get(find_decay_path(view, state) + ".time_ms")
     if value is None:
@@ -450,7 +450,7 @@ def list_base_blocks(context: JemallocContext, arena: ArenaHandle) -> List[BaseB
         seen.add(address)
         try:
             block = context.view("base_block_s", address)
-        except Unreadable:
+        except UnreadableMemory:
             context.report(
                 codes.BASE_UNREADABLE, address, "cannot read a base block of arena %d" % arena.index, "blocks after it are missing here"
             )
@@ -481,7 +481,7 @@ def add_mapped_bytes(context: JemallocContext, parts_bytes: Iterable[Optional[in
 
     With opt.san_guard_small an arena's pac_mapped falls below 0 (seen in 5.3.0): then it is right only as a part of a sum that wraps.
     """
-    total, values = add(parts_bytes), 1 << 8 * context.geometry.word_bytes
+    total, values = add_values(parts_bytes), 1 << 8 * context.geometry.word_bytes
     if total is None:
         return None
     return (total + values // 2) % values - values // 2 if signed else total % values
@@ -538,7 +538,7 @@ HPA_MUTEXES = (("hpa_shard", "mtx"), ("hpa_shard_grow", "grow_mtx"), ("hpa_sec",
 """From 5.3.0; counted only where an arena ever used huge pages."""
 
 
-def find_hpa_path(view: View) -> str:
+def find_hpa_path(view: LayoutView) -> str:
     """Return the path of hpa_shard_t in arena_s, with its dot."""
     return "pa_shard.hpa." if view.has("pa_shard.hpa.mtx") else "pa_shard.hpa_shard."
 
@@ -548,12 +548,12 @@ def make_mutex_counters(value: Optional[int] = 0) -> MutexCounters:
     return {key: value for key, _ in MUTEX_COUNTERS}
 
 
-def read_mutex(view: View, path: str) -> MutexCounters:
+def read_mutex(view: LayoutView, path: str) -> MutexCounters:
     """Read the counters of the lock at `path`; None for those that this build lacks."""
     return read_mutex_at(view, path + ".prof_data." if path else "prof_data.")
 
 
-def read_mutex_at(view: View, start: str) -> MutexCounters:
+def read_mutex_at(view: LayoutView, start: str) -> MutexCounters:
     """Read the mutex_prof_data_t whose members' paths begin with `start`."""
     return {key: view.get(start + member) for key, member in MUTEX_COUNTERS}
 
@@ -585,7 +585,7 @@ def find_largest_waits(locks: Iterable[MutexCounters]) -> MutexCounters:
     return most
 
 
-def read_arena_mutexes(view: View, base: Optional[View], sec: MutexCounters) -> Dict[str, MutexCounters]:
+def read_arena_mutexes(view: LayoutView, base: Optional[LayoutView], sec: MutexCounters) -> Dict[str, MutexCounters]:
     """An arena's locks. `sec`: those of its small extent cache, merged."""
     locks = {}
     for key, paths in ARENA_MUTEXES:
@@ -623,6 +623,6 @@ def _read_global_mutex(context: JemallocContext, name: str) -> MutexCounters:
     try:
         if symbol is not None:
             return read_mutex(context.view("malloc_mutex_s", symbol.address), "")
-    except (Unreadable, KeyError):
+    except (UnreadableMemory, KeyError):
         pass
     return make_mutex_counters(None)

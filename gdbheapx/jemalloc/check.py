@@ -5,8 +5,8 @@ from collections import Counter
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.places import Neighbour
-from gdbheapx.allocators.rules import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, Suspect, collector, sorted_out
-from gdbheapx.errors import Unreadable
+from gdbheapx.allocators.rules import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, RuleSuspect, make_collector, sorted_out
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import (
@@ -22,20 +22,20 @@ from gdbheapx.jemalloc.arenas import (
     sum_writable_bytes,
 )
 from gdbheapx.jemalloc.decay import has_percpu_arenas
-from gdbheapx.jemalloc.extents import EXTENT_DAMAGE, NODE_DAMAGE, find_extent, leaves_stale_elements, locate_address, make_walker
+from gdbheapx.jemalloc.extents import EXTENT_DAMAGE, NODE_DAMAGE, find_extent, leaves_stale_elements, locate_address, make_extent_walker
 from gdbheapx.jemalloc.plan import find_arena_locks
 from gdbheapx.jemalloc.stats import read_bin_stats
 from gdbheapx.jemalloc.symbols import find_bin_addresses, find_current_slabs, find_leaf, name_bin_struct, read_slab_begin, read_words
 from gdbheapx.jemalloc.threads import JemallocCaches, Tsds
-from gdbheapx.kernel.blocks.records import BlockFilter, Blocks, BlockStream
+from gdbheapx.kernel.blocks.records import BlockFilter, BlockStream, NativeBlocks
 from gdbheapx.kernel.common.records import STOP_END
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.records import BLOCK_CACHED, ArenaExtents, ExtentsResult
-from gdbheapx.layout.view import View
-from gdbheapx.model import Address
-from gdbheapx.problems import Code, Diagnostic, Report
-from gdbheapx.units import plural
+from gdbheapx.layout.view import LayoutView
+from gdbheapx.model import TargetAddress
+from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode
+from gdbheapx.units import count_noun
 
 FATAL_SIGNALS = (4, 6, 7, 8, 11)
 """Signals of a fault or of abort(): what a thread met inside jemalloc was wrong before."""
@@ -82,7 +82,7 @@ class JemallocFindings:
         place = bisect_right(self._starts, address) - 1 if address is not None else -1
         return self._arenas[place][2] if place >= 0 and address is not None and address < self._arenas[place][1] else None
 
-    def _evidence(self, arena: Optional[int]) -> Optional[str]:
+    def _find_evidence(self, arena: Optional[int]) -> Optional[str]:
         """Return the change in progress that may explain a contradiction in this arena, or in an unknown one."""
         if self._is_changing:
             return INSIDE
@@ -90,7 +90,7 @@ class JemallocFindings:
             self._locked.append(find_locked_arenas(self._context, self._listed))
         return LOCKED if arena in self._locked[0] or (arena is None and self._locked[0]) else None
 
-    def add(self, code: Code, address: Optional[int], what: str, arena: Optional[int] = None, is_fixed: bool = False) -> None:
+    def add(self, code: ProblemCode, address: Optional[int], what: str, arena: Optional[int] = None, is_fixed: bool = False) -> None:
         """Add a broken rule unless its place has one. `is_fixed`: no step of jemalloc's own changes it."""
         key = (str(code), address)
         if key in self._found or len(self._found) >= MOST_BROKEN:
@@ -100,16 +100,16 @@ class JemallocFindings:
             allocator=self._context.jemalloc.id,
             arena=arena,
             code=code,
-            address=Address(address) if address is not None else None,
+            address=TargetAddress(address) if address is not None else None,
             rule=str(code),
             abort=None,
             suspect=None,
             what=what,
-            evidence=None if is_fixed else self._evidence(arena),
+            evidence=None if is_fixed else self._find_evidence(arena),
         )
 
 
-PAGE_CODES: Dict[str, Code] = {
+PAGE_CODES: Dict[str, ProblemCode] = {
     "dirty": codes.DIRTY_PAGES,
     "muzzy": codes.MUZZY_PAGES,
     "retained": codes.RETAINED_PAGES,
@@ -129,12 +129,12 @@ LINK_FAULTS = {
 }
 
 
-def has_used_hpa(view: View) -> bool:
+def has_used_hpa(view: LayoutView) -> bool:
     """The huge page allocator has served this arena: its pages are in no list of extents."""
     return bool(view.get("pa_shard.ever_used_hpa") or view.get("pa_shard.use_hpa"))
 
 
-def check_pages(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: View, seen: Optional[ArenaExtents]) -> None:
+def check_pages(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: LayoutView, seen: Optional[ArenaExtents]) -> None:
     """Pages by state."""
     if has_used_hpa(view) or (seen is not None and seen.other.extents):
         return
@@ -147,7 +147,7 @@ def check_pages(context: JemallocContext, findings: JemallocFindings, arena: Are
 
 
 def check_mapped(
-    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: View, seen: Optional[ArenaExtents]
+    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: LayoutView, seen: Optional[ArenaExtents]
 ) -> None:
     """Bytes mapped: active, dirty, muzzy and pinned extents (arena_stats.mapped, from 5.3 pac_stats.pac_mapped)."""
     if has_used_hpa(view) or (seen is not None and seen.other.extents):
@@ -159,14 +159,14 @@ def check_mapped(
         findings.add(codes.MAPPED_BYTES, arena.address, what, arena.index)
 
 
-def _compare_pages(findings: JemallocFindings, code: Code, arena: ArenaHandle, name: str, counted: Optional[int], there: int) -> None:
+def _compare_pages(findings: JemallocFindings, code: ProblemCode, arena: ArenaHandle, name: str, counted: Optional[int], there: int) -> None:
     if counted is not None and counted != there:
         what = "arena %d counts %d %s, its extents have %d" % (arena.index, counted, name, there)
         findings.add(code, arena.address, what, arena.index)
 
 
 def check_bins(
-    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: View, seen: Optional[ArenaExtents], is_sampling: bool
+    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: LayoutView, seen: Optional[ArenaExtents], is_sampling: bool
 ) -> None:
     """Slabs and regions of each bin. Sampled allocations are counted in the bin, and lie elsewhere (5.3.1)."""
     own = {row.szind: row for row in seen.bins} if seen is not None else {}
@@ -198,7 +198,7 @@ def check_slabs(context: JemallocContext, findings: JemallocFindings, arena: Are
         slab = target.read_word(place)
         try:
             is_good = bool(read_slab_begin(target, types, geometry, arena.index, szind, slab))
-        except Unreadable:
+        except UnreadableMemory:
             is_good = False
         if not is_good:
             what = "bin %d of arena %d points to 0x%x, which is not one of its slabs" % (szind, arena.index, slab)
@@ -238,7 +238,7 @@ def check_rtree_caches(context: JemallocContext, findings: JemallocFindings, tsd
                         where = record.address + place.offset + 2 * word * number
                         what = "a thread remembers the rtree node 0x%x for 0x%x, the tree has 0x%x" % (leaf, key, leaves[key])
                         findings.add(codes.RTREE_CACHE, where, what)
-            except Unreadable:
+            except UnreadableMemory:
                 continue
 
 
@@ -273,7 +273,7 @@ class AskedList(NamedTuple):
 def find_extent_links(types: TypeSet, struct: str) -> ExtentLinks:
     """Find the offsets of links by the names of each release."""
 
-    def ring(*names: str) -> Optional[LinkOffsets]:
+    def find_ring(*names: str) -> Optional[LinkOffsets]:
         known = (_find_link_offsets(types, struct, name + ".qre_next", name + ".qre_prev") for name in names)
         return next((offsets for offsets in known if offsets), None)
 
@@ -286,7 +286,7 @@ def find_extent_links(types: TypeSet, struct: str) -> ExtentLinks:
         ),
         None,
     )
-    return ExtentLinks(heap, ring("ql_link_inactive", "ql_link"), ring("ql_link_active", "ql_link"))
+    return ExtentLinks(heap, find_ring("ql_link_inactive", "ql_link"), find_ring("ql_link_active", "ql_link"))
 
 
 def _find_link_offsets(types: TypeSet, struct: str, *paths: str) -> Optional[LinkOffsets]:
@@ -306,13 +306,13 @@ class ExtentLists:
         self._sets: List[Tuple[ArenaHandle, str, int, List[int], Optional[int]]] = []
         self._bins: List[Tuple[ArenaHandle, int, List[int], Optional[int]]] = []
 
-    def _add(self, name: str, arena: ArenaHandle, place: int, head: int, offsets: LinkOffsets, state: int, szind: int, is_bin: bool) -> int:
+    def _add_list(self, name: str, arena: ArenaHandle, place: int, head: int, offsets: LinkOffsets, state: int, szind: int, is_bin: bool) -> int:
         is_heap = offsets.child != api.NO_LINK
         row = api.LinkedList(head, *offsets, arena.index, state, szind, is_bin and is_heap, self._most)
         self._asked.append(AskedList(name, arena, place, row, is_bin))
         return len(self._asked) - 1
 
-    def add(self, arena: ArenaHandle, view: View) -> None:
+    def add(self, arena: ArenaHandle, view: LayoutView) -> None:
         """The lists of one arena. Unreadable if its bins are."""
         states = self._context.geometry.states
         for state in list_unused_states(self._context):
@@ -322,10 +322,10 @@ class ExtentLists:
         large = self._context.types.first("arena_s", *("large." + name for name in RING_HEADS))
         if large is not None and self._links.used is not None:
             place = view.address_of(large)
-            self._add("list of large allocations", arena, place, view[large], self._links.used, states.active, api.ANY, False)
+            self._add_list("list of large allocations", arena, place, view[large], self._links.used, states.active, api.ANY, False)
         self._add_bins(arena, view)
 
-    def _add_set(self, arena: ArenaHandle, view: View, path: str, state: str, number: int) -> None:
+    def _add_set(self, arena: ArenaHandle, view: LayoutView, path: str, state: str, number: int) -> None:
         types, target, word = self._context.types, self._context.target, self._context.geometry.word_bytes
         array = types.first("arena_s", path + ".bins", path + ".heaps")
         whole = types.place("arena_s", array) if array is not None else None
@@ -337,7 +337,7 @@ class ExtentLists:
         step, offset = whole.size_bytes // word, (first.offset - whole.offset) // word
         heads = column[offset::step][: whole.count]
         numbers = [
-            self._add(
+            self._add_list(
                 "heap of %s extents" % state,
                 arena,
                 arena.address + first.offset + index * whole.size_bytes,
@@ -353,13 +353,13 @@ class ExtentLists:
         ring = None
         lru = types.first("arena_s", *("%s.lru.%s" % (path, name) for name in RING_HEADS))
         if lru is not None and self._links.unused is not None and state != "pinned":  # no age counts there (eset.c: eset_insert)
-            ring = self._add(
+            ring = self._add_list(
                 "list of %s extents" % state, arena, view.address_of(lru), view[lru], self._links.unused, number, api.ANY, False
             )
         self._sets.append((arena, path, view[path + ".npages"], numbers, ring))
         self._tell_bitmap(arena, view, path, state, heads)
 
-    def _tell_bitmap(self, arena: ArenaHandle, view: View, path: str, state: str, heads: Sequence[int]) -> None:
+    def _tell_bitmap(self, arena: ArenaHandle, view: LayoutView, path: str, state: str, heads: Sequence[int]) -> None:
         """A bit is set where a heap holds something: malloc looks into no other."""
         bitmap = self._context.types.place("arena_s", path + ".bitmap")
         if bitmap is None:
@@ -375,7 +375,7 @@ class ExtentLists:
                 )
                 self._found.add(codes.HEAP_BITMAP, view.address_of(path + ".bitmap") + index // 8, what, arena.index)
 
-    def _add_bins(self, arena: ArenaHandle, view: View) -> None:
+    def _add_bins(self, arena: ArenaHandle, view: LayoutView) -> None:
         context, active = self._context, self._context.geometry.states.active
         struct = name_bin_struct(context.types)
         heap = context.types.first(struct, *("slabs_nonfull." + name for name in HEAP_ROOTS))
@@ -385,20 +385,20 @@ class ExtentLists:
             numbers, counted = [], 0
             has_count = context.types.place(struct, "stats.nonfull_slabs") is not None
             for shard in shards:
-                own = View(context.types, struct, shard, context.target.read(shard, size), context.geometry.little_endian)
+                own = LayoutView(context.types, struct, shard, context.target.read(shard, size), context.geometry.little_endian)
                 counted += own["stats.nonfull_slabs"] if has_count else 0
                 if heap is not None and self._links.heap is not None:
                     name, place = "heap of slabs of bin %d" % szind, own.address_of(heap)
-                    numbers.append(self._add(name, arena, place, own[heap], self._links.heap, active, szind, True))
+                    numbers.append(self._add_list(name, arena, place, own[heap], self._links.heap, active, szind, True))
                 if full is not None and self._links.used is not None:
                     name, place = "list of full slabs of bin %d" % szind, own.address_of(full)
-                    self._add(name, arena, place, own[full], self._links.used, active, szind, True)
+                    self._add_list(name, arena, place, own[full], self._links.used, active, szind, True)
             if has_count:
                 self._bins.append((arena, szind, numbers, counted))
 
     def tell(self, has_stats: bool) -> None:
         """Follows them all, and says what does not hold."""
-        told = make_walker(self._context).follow([asked.row for asked in self._asked])
+        told = make_extent_walker(self._context).follow([asked.row for asked in self._asked])
         for asked, seen in zip(self._asked, told):
             if seen.problem:
                 is_ring = asked.row.child_offset == api.NO_LINK
@@ -414,15 +414,15 @@ class ExtentLists:
         if len(told) == len(self._asked):
             self._tell_sums(told, has_stats)
 
-    def _tell_sums(self, told: Sequence[api.Linked], has_stats: bool) -> None:
+    def _tell_sums(self, told: Sequence[api.NativeLinkedExtents], has_stats: bool) -> None:
         page = self._context.geometry.page_bytes
         for arena, path, npages, numbers, ring in self._sets:
             if any(told[number].problem for number in numbers):
                 continue
             there, name = sum(told[number].bytes for number in numbers) // page, path.split(".", 2)[-1]
             if there != npages:
-                what = "arena %d: %s counts %s, its heaps have %d" % (arena.index, name, plural(npages, "page"), there)
-                self._found.add(codes.HEAP_PAGES, arena.address + self._offset(path + ".npages"), what, arena.index)
+                what = "arena %d: %s counts %s, its heaps have %d" % (arena.index, name, count_noun(npages, "page"), there)
+                self._found.add(codes.HEAP_PAGES, arena.address + self._find_offset(path + ".npages"), what, arena.index)
             members = sum(told[number].members for number in numbers)
             if ring is not None and not told[ring].problem and told[ring].members != members:
                 what = "arena %d: the list of %s has %d extents, its heaps have %d" % (arena.index, name, told[ring].members, members)
@@ -433,14 +433,14 @@ class ExtentLists:
                 what = "bin %d of arena %d counts %d slabs with a free region, its heap has %d" % (szind, arena.index, counted or 0, there)
                 self._found.add(codes.BIN_NONFULL, self._asked[numbers[0]].place, what, arena.index)
 
-    def _offset(self, path: str) -> int:
+    def _find_offset(self, path: str) -> int:
         place = self._context.types.place("arena_s", path)
         return place.offset if place is not None else 0
 
 
 def check_links(
     context: JemallocContext, findings: JemallocFindings, arenas: Sequence[ArenaHandle], most: int, has_stats: bool
-) -> Dict[int, Unreadable]:
+) -> Dict[int, UnreadableMemory]:
     """Every list of every arena; by index the arenas that could not be read whole."""
     lists, failed = ExtentLists(context, findings, most), {}
     for arena in arenas:
@@ -448,7 +448,7 @@ def check_links(
             break
         try:
             lists.add(arena, arena.read())
-        except Unreadable as problem:
+        except UnreadableMemory as problem:
             failed[arena.index] = problem
     lists.tell(has_stats)
     return failed
@@ -458,13 +458,13 @@ WRITTEN_STATUSES = ("used", "cached")
 """Statuses of blocks into which somebody writes, or wrote."""
 LEFT_BY_FORK = (codes.TSD_UNOWNED, codes.CACHE_UNOWNED)
 """What threads leave behind that a fork has not taken along."""
-RULE_CODES = {code for code in vars(codes).values() if isinstance(code, Code)}.difference(LEFT_BY_FORK)
+RULE_CODES = {code for code in vars(codes).values() if isinstance(code, ProblemCode)}.difference(LEFT_BY_FORK)
 """Damage by these codes is a broken rule."""
 UNMAPPED_CODES = (codes.NODE_UNREADABLE, codes.NODE_HOLE, codes.EXTENT_UNREADABLE, codes.ARENA_UNREADABLE, codes.BASE_UNREADABLE)
 """Damage where nothing is mapped at the address; else a core that lacks it."""
 FIXED_CODES = tuple(EXTENT_DAMAGE[number][0] for number in NODE_DAMAGE)
 """No step of jemalloc's own looks like these."""
-DETAIL_CODES: Dict[int, Tuple[Code, str]] = {
+DETAIL_CODES: Dict[int, Tuple[ProblemCode, str]] = {
     kernel_api.EXTENT_LEAF: (codes.LEAF, "the rtree says another size class, slab bit or state of this page than its extent"),
     kernel_api.EXTENT_INTERIOR: (codes.SLAB_PAGES, "the rtree does not map each page of this slab to it"),
     kernel_api.EXTENT_SHARD: (codes.SLAB_SHARD, "this slab is one of a shard that its bin does not have"),
@@ -485,17 +485,17 @@ class OverrunSuspects:
         self._context, self._arenas, self._caches = context, arenas, caches
         self._slots: Optional[Dict[int, int]] = None
         self._blocks: Optional[List[BaseBlock]] = None
-        self._known: Dict[int, Optional[Suspect]] = {}
+        self._known: Dict[int, Optional[RuleSuspect]] = {}
 
-    def of(self, place: Optional[int]) -> Optional[Suspect]:
+    def of(self, place: Optional[int]) -> Optional[RuleSuspect]:
         """The block that ends where the memory around `place` begins."""
         if not place:
             return None
         if place not in self._known:
-            self._known[place] = self._of(place)
+            self._known[place] = self._search_suspect(place)
         return self._known[place]
 
-    def of_cached(self, pointer: int) -> Optional[Suspect]:
+    def of_cached(self, pointer: int) -> Optional[RuleSuspect]:
         """Return the suspect for the slot of a thread cache that holds this pointer."""
         if self._slots is None:
             self._slots = {}
@@ -505,7 +505,7 @@ class OverrunSuspects:
                 self._slots.update(zip(cache.pointers, slots) if len(slots) == len(cache.pointers) else ())
         return self.of(self._slots.get(pointer))
 
-    def _of(self, place: int) -> Optional[Suspect]:
+    def _search_suspect(self, place: int) -> Optional[RuleSuspect]:
         extent = find_extent(self._context, place)
         if extent is not None and extent.is_slab:
             located = locate_address(self._context, self._arenas, self._caches, place)
@@ -520,7 +520,7 @@ class OverrunSuspects:
         block = next((base_block for base_block in self._blocks if base_block.address <= place < base_block.address + page), None)
         return self._ends_at(block.address if block is not None else place & -page)
 
-    def _ends_at(self, address: int) -> Optional[Suspect]:
+    def _ends_at(self, address: int) -> Optional[RuleSuspect]:
         located = locate_address(self._context, self._arenas, self._caches, address - 1)
         if located is None or located.block is None or located.block.status not in WRITTEN_STATUSES:
             return None
@@ -531,16 +531,16 @@ def _list_all_base_blocks(context: JemallocContext, arenas: Sequence[ArenaHandle
     blocks: List[BaseBlock] = []
     for arena in arenas:
         try:
-            blocks += list_base_blocks(context._replace(report=collector([])), arena)
-        except Unreadable:
+            blocks += list_base_blocks(context._replace(report=make_collector([])), arena)
+        except UnreadableMemory:
             continue
     return blocks
 
 
-def _make_suspect(block: Optional[Neighbour]) -> Optional[Suspect]:
+def _make_suspect(block: Optional[Neighbour]) -> Optional[RuleSuspect]:
     if block is None or block.status not in WRITTEN_STATUSES:
         return None
-    return Suspect(block.address, block.size_bytes, block.status)
+    return RuleSuspect(block.address, block.size_bytes, block.status)
 
 
 class CheckedHeap(NamedTuple):
@@ -555,7 +555,7 @@ class CheckedHeap(NamedTuple):
     stream: Callable[[BlockFilter], BlockStream]
 
 
-def check_heap(seen: CheckedHeap, told: Sequence[Diagnostic], rest: Report) -> List[BrokenRule]:
+def check_heap(seen: CheckedHeap, told: Sequence[Diagnostic], rest: PartialSink) -> List[BrokenRule]:
     """Return the broken rules of a heap; `rest` receives the diagnostics that are none."""
     context = seen.context
     findings = JemallocFindings(context, seen.arenas)
@@ -578,7 +578,7 @@ def check_heap(seen: CheckedHeap, told: Sequence[Diagnostic], rest: Report) -> L
             if seen.has_stats:
                 check_base(context, findings, arena)
             check_slabs(context, findings, arena)
-        except Unreadable as problem:
+        except UnreadableMemory as problem:
             rest(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d completely" % arena.index, "not every rule was checked")
     for index, lost in check_links(context, findings, seen.arenas, _bound_extents(seen, is_whole), seen.has_stats).items():
         what = "cannot read the lists of arena %d completely" % index
@@ -641,10 +641,10 @@ def _check_threads(seen: CheckedHeap, findings: JemallocFindings) -> None:
     for arena in seen.arenas:
         try:
             counted = arena.read().get("nthreads[0]")
-        except Unreadable:
+        except UnreadableMemory:
             continue
         if counted is not None and counted != bound[arena.address]:
-            what = "arena %d counts %s, bound to it: %d" % (arena.index, plural(counted, "thread"), bound[arena.address])
+            what = "arena %d counts %s, bound to it: %d" % (arena.index, count_noun(counted, "thread"), bound[arena.address])
             findings.add(codes.THREADS_MISCOUNTED, arena.address, what, arena.index)
 
 
@@ -671,5 +671,5 @@ def _check_classes(seen: CheckedHeap, findings: JemallocFindings) -> None:
                 findings.add(codes.CACHED_CLASS, address, what)
 
 
-def _pair_blocks(blocks: Blocks) -> "zip[Tuple[int, int]]":
+def _pair_blocks(blocks: NativeBlocks) -> "zip[Tuple[int, int]]":
     return zip(blocks.addresses, blocks.usable_bytes)

@@ -3,7 +3,7 @@
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.measured import BACKGROUND
-from gdbheapx.errors import Unreadable
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import Thread
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import (
@@ -20,9 +20,9 @@ from gdbheapx.jemalloc.layouts import has_ticker_bug
 from gdbheapx.jemalloc.records import DecayRow, PublicNames, TickerArena, TickerReport, TickerThread
 from gdbheapx.jemalloc.threads import Tsd, Tsds
 from gdbheapx.jemalloc.traces import BACKGROUND_NAME
-from gdbheapx.layout.view import View
-from gdbheapx.model import Address, Finding
-from gdbheapx.units import Size, named, number, plural, say
+from gdbheapx.layout.view import LayoutView
+from gdbheapx.model import Finding, TargetAddress
+from gdbheapx.units import SentenceSize, count_noun, format_number, list_names, make_sentence
 
 BACKGROUND_STATES = ("stopped", "started", "paused")
 """background_thread_state_t, the same in every release of 5."""
@@ -95,19 +95,19 @@ def read_background(context: JemallocContext) -> BackgroundState:
         size = context.types.size_bytes("background_thread_info_s")
         try:
             data = context.target.read(pointer, min(most, MOST_BACKGROUND_THREADS) * size)
-        except Unreadable as problem:
+        except UnreadableMemory as problem:
             context.report(codes.BACKGROUND_UNREADABLE, problem.address, "cannot read the state of the background threads", None)
             data = b""
         for index in range(len(data) // size):
             part = data[index * size : (index + 1) * size]
             place = pointer + index * size
             threads.append(
-                _make_background_thread(index, View(context.types, "background_thread_info_s", place, part, context.geometry.little_endian))
+                _make_background_thread(index, LayoutView(context.types, "background_thread_info_s", place, part, context.geometry.little_endian))
             )
     return BackgroundState(None if enabled is None else bool(enabled), count, threads)
 
 
-def _make_background_thread(index: int, view: View) -> BackgroundThread:
+def _make_background_thread(index: int, view: LayoutView) -> BackgroundThread:
     state = view["state"]
     return BackgroundThread(
         index=index,
@@ -167,7 +167,7 @@ def read_decay(context: JemallocContext, listed: Sequence[ArenaHandle], has_stat
     for arena in listed:
         try:
             view = arena.read()
-        except Unreadable as problem:
+        except UnreadableMemory as problem:
             what = "cannot read arena %d at 0x%x" % (arena.index, arena.address)
             context.report(codes.ARENA_UNREADABLE, problem.address, what, "its figures are missing here")
             continue
@@ -176,19 +176,19 @@ def read_decay(context: JemallocContext, listed: Sequence[ArenaHandle], has_stat
     return decays
 
 
-def _read_decay_state(view: View, state: str, has_stats: Optional[bool]) -> DecayState:
+def _read_decay_state(view: LayoutView, state: str, has_stats: Optional[bool]) -> DecayState:
     path = find_decay_path(view, state) + "."
 
-    def counter(name: str) -> Optional[int]:
+    def read_counter(name: str) -> Optional[int]:
         return view.get(*(stats % state + name for stats in _DECAY_STATS)) if has_stats else None
 
     return DecayState(
         state=state,
         time_ms=read_decay_ms(view, state),
         pages=count_pages(view, state),
-        sweeps=counter("npurge"),
-        madvises=counter("nmadvise"),
-        purged_pages=counter("purged"),
+        sweeps=read_counter("npurge"),
+        madvises=read_counter("nmadvise"),
+        purged_pages=read_counter("purged"),
         interval_ns=view.get(path + "interval.ns"),
         epoch_ns=view.get(path + "epoch.ns"),
         deadline_ns=view.get(path + "deadline.ns"),
@@ -297,7 +297,7 @@ def find_neglect(decays: ArenaDecay, late: Optional[int], time: DecayClock) -> O
         never = decays.create_ns is not None and dirty.epoch_ns is not None and dirty.epoch_ns - decays.create_ns < interval
         return since + (", and has never run since the arena was made" if never or never_swept else "")
     if never_swept and not time.exact:
-        return "%s, and none was ever purged" % plural(dirty.pages, "dirty page")
+        return "%s, and none was ever purged" % count_noun(dirty.pages, "dirty page")
     return None
 
 
@@ -321,7 +321,7 @@ def _decide_by_threads(drivers: ArenaDrivers, signs: Optional[str]) -> _Decision
     if not drivers.threads:
         why = "no thread is bound to it: its pages stay until a ticking thread frees into it"
         return NO_THREADS, why if helped else "no thread is bound to it, and no other thread ticks", helped
-    bound = "all its %s are blind" % plural(drivers.threads, "thread") if drivers.threads > 1 else "its only thread is blind"
+    bound = "all its %s are blind" % count_noun(drivers.threads, "thread") if drivers.threads > 1 else "its only thread is blind"
     if not drivers.blind:
         return UNKNOWN, "none of its threads is known to tick", None
     if signs is not None:
@@ -335,7 +335,7 @@ def _decide_with_healthy(drivers: ArenaDrivers, signs: Optional[str]) -> _Decisi
     hops = " (percpu_arena: threads change arenas)" if drivers.percpu else ""
     if drivers.blind:
         late = "; %s: the others do too little work" % signs if signs is not None else ""
-        blind = "%s of its %s are blind" % (number(drivers.blind), plural(drivers.threads, "thread"))
+        blind = "%s of its %s are blind" % (format_number(drivers.blind), count_noun(drivers.threads, "thread"))
         why = "%s: only the work of the others purges it%s%s" % (blind, late, hops)
         return DEGRADED, why, True
     if signs is not None:
@@ -470,7 +470,7 @@ def judge_threads(context: JemallocContext, tsds: Tsds, background: BackgroundSt
         )
     untold = sum(one.row == UNTOLD_ROW for one in judgements)
     if untold:
-        what = "%s: nothing tells whether a thread without a ticker is blind or is creating one" % plural(untold, "thread")
+        what = "%s: nothing tells whether a thread without a ticker is blind or is creating one" % count_noun(untold, "thread")
         context.report(codes.TICKER_UNTOLD, None, what, _name_lacking_file(context))
     return judgements
 
@@ -647,7 +647,7 @@ def _make_ticker_thread(name: str, tsd: Tsd, judgement: TickerJudgement, affecte
         allocator=name,
         lwp=tsd.lwp,
         name=tsd.thread.name if tsd.thread is not None else None,
-        tsd=Address(tsd.address) if tsd.address is not None else None,
+        tsd=TargetAddress(tsd.address) if tsd.address is not None else None,
         state=tsd.state,
         verdict=judgement.verdict,
         row=judgement.row if judgement.row >= 0 else None,
@@ -666,7 +666,7 @@ def _make_ticker_arena(
     return TickerArena(
         allocator=name,
         index=decays.arena.index,
-        address=Address(decays.arena.address),
+        address=TargetAddress(decays.arena.address),
         kind=decays.arena.kind,
         verdict=view.verdict,
         why=view.why,
@@ -676,8 +676,8 @@ def _make_ticker_arena(
         blind_threads=who.blind,
         unknown_threads=who.unknown,
         background_thread=who.background,
-        dirty_bytes=_multiply(decays.dirty.pages, page),
-        muzzy_bytes=_multiply(decays.muzzy.pages, page),
+        dirty_bytes=_pages_to_bytes(decays.dirty.pages, page),
+        muzzy_bytes=_pages_to_bytes(decays.muzzy.pages, page),
         dirty_decay_ms=decays.dirty.time_ms,
         muzzy_decay_ms=decays.muzzy.time_ms,
         sweeps=decays.dirty.sweeps,
@@ -693,7 +693,7 @@ def _is_long_overdue(decays: ArenaDecay, view: PurgeOutlook, costly_pages: int) 
     return (view.late_ms or 0) > OVERDUE_TIMES * (allowed_ms or 0) and kept > costly_pages
 
 
-def _multiply(pages: Optional[int], page: int) -> Optional[int]:
+def _pages_to_bytes(pages: Optional[int], page: int) -> Optional[int]:
     return None if pages is None else pages * page
 
 
@@ -709,30 +709,30 @@ def list_ticker_advice(threads: Sequence[TickerThread], arenas: Sequence[TickerA
         return []
     made: List[Finding] = []
 
-    def add(what: str, evidence: str, hint: Optional[str] = None, code: Optional[str] = None) -> None:
+    def add_finding(what: str, evidence: str, hint: Optional[str] = None, code: Optional[str] = None) -> None:
         made.append(Finding(what, evidence, hint, code))
 
     theirs = [row for row in arenas if row.blind_threads]
     if all(row.verdict in QUIET_VERDICTS for row in theirs) and not any(row.unknown_threads for row in arenas):
         where = ", ".join(dict.fromkeys(row.why for row in theirs)) or "they are bound to no arena yet"
-        of_arenas = " of %s" % named("arena", [row.index for row in theirs]) if theirs else ""
-        add("no harm now: no pages%s stay because of blind threads" % of_arenas, where)
-    add("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd")
+        of_arenas = " of %s" % list_names("arena", [row.index for row in theirs]) if theirs else ""
+        add_finding("no harm now: no pages%s stay because of blind threads" % of_arenas, where)
+    add_finding("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd")
     count = len(blind) + len(at_risk)
-    late = "too late for the %s blind or at risk now" % (plural(count, "thread") + (" that is" if count == 1 else " that are"))
-    add("make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call", late)
+    late = "too late for the %s blind or at risk now" % (count_noun(count, "thread") + (" that is" if count == 1 else " that are"))
+    add_finding("make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call", late)
     if any(row.background_thread is None for row in arenas):
         ways = (names.setting(BACKGROUND.value), names.call('"background_thread"'))
         hint = "%s at the next start, or %s in the running process" % ways
-        add("turn background threads on", "they purge whatever the program's threads do", hint)
+        add_finding("turn background threads on", "they purge whatever the program's threads do", hint)
     if any(row.dirty_decay_ms for row in arenas):
-        add(names.setting("dirty_decay_ms:0"), "unused pages are returned at once, at the cost of a system call each time")
+        add_finding(names.setting("dirty_decay_ms:0"), "unused pages are returned at once, at the cost of a system call each time")
     holding = [row for row in theirs if row.verdict in (UNPURGED, DEGRADED) and row.unused_bytes]
     if holding:
-        kept = say("%s of unused pages are kept there", Size(sum(row.unused_bytes for row in holding)))
-        add("purge now: %s" % named("arena", [row.index for row in holding]), kept, "purge --arena %d" % holding[0].index, PURGE)
+        kept = make_sentence("%s of unused pages are kept there", SentenceSize(sum(row.unused_bytes for row in holding)))
+        add_finding("purge now: %s" % list_names("arena", [row.index for row in holding]), kept, "purge --arena %d" % holding[0].index, PURGE)
     if blind:
-        add("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure", CURE)
+        add_finding("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure", CURE)
     return made
 
 
@@ -763,7 +763,7 @@ def _make_decay_row(name: str, decays: ArenaDecay, decay: DecayState, view: Purg
         state=decay.state,
         decay_ms=decay.time_ms,
         pages=decay.pages,
-        bytes=_multiply(decay.pages, page),
+        bytes=_pages_to_bytes(decay.pages, page),
         sweeps=decay.sweeps,
         madvises=decay.madvises,
         purged_pages=decay.purged_pages,

@@ -4,8 +4,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators.fingerprints import Fingerprint
-from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Part, Surroundings
+from gdbheapx.allocators.heap import Allocator, AllocatorInstance
+from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, ArenaRow, HeapContext, Instances, Page, Surroundings
 from gdbheapx.inferior.base import Target
 from gdbheapx.jemalloc.help import PURGE
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gdbheapx.jemalloc.records import JemallocArena, JemallocFacts
 
 
-class Entry(Allocator["Jemalloc", "JemallocFacts"]):
+class JemallocEntry(Allocator["Jemalloc", "JemallocFacts"]):
     """Any jemalloc, whatever its prefix: a process can have several."""
 
     name = "jemalloc"
@@ -59,7 +59,7 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
         """Its symbols."""
         located.symbols.prepare()
 
-    def open(self, located: "Jemalloc", around: HeapContext) -> Heap:
+    def open(self, located: "Jemalloc", around: HeapContext) -> AllocatorInstance:
         """Open one instance."""
         from gdbheapx.jemalloc.allocator import JemallocMalloc
 
@@ -88,17 +88,17 @@ class Entry(Allocator["Jemalloc", "JemallocFacts"]):
 
         return show_bins(answer) if name == "bins" else show_tunables(answer)
 
-    def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
+    def parts_page(self, allocator_id: str, parts: Sequence[AllocatorPart], totals: Mapping[str, Optional[int]]) -> Page:
         """Show the parts of the memory it holds."""
         from gdbheapx.jemalloc.text import show_parts
 
         return show_parts(allocator_id, parts, totals)
 
-    def judge(self, facts: "Sequence[JemallocFacts]", around: Surroundings) -> List[Judged]:
+    def judge(self, facts: "Sequence[JemallocFacts]", around: Surroundings) -> List[AllocatorJudgement]:
         """Judge each instance by itself."""
         from gdbheapx.jemalloc.text import judge_jemallocs
 
         return judge_jemallocs(facts, around)
 
 
-ALLOCATOR = Entry()
+ALLOCATOR = JemallocEntry()

@@ -4,9 +4,9 @@ from bisect import bisect_left
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
-from gdbheapx.allocators.places import Neighbour, Part, Place
-from gdbheapx.columns import add
-from gdbheapx.errors import Unreadable
+from gdbheapx.allocators.places import AddressPart, AllocatorPlace, Neighbour
+from gdbheapx.columns import add_values
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import (
     EXTENT_STATES,
@@ -28,7 +28,7 @@ from gdbheapx.jemalloc.arenas import (
     unpack_pointers,
 )
 from gdbheapx.jemalloc.layouts import resident_counts_muzzy
-from gdbheapx.jemalloc.records import HugePages, JemallocArena, JemallocBin
+from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocHugePages
 from gdbheapx.jemalloc.symbols import find_current_slabs, find_leaf, look_up_extent, read_arena_pointers
 from gdbheapx.jemalloc.threads import JemallocCaches
 from gdbheapx.kernel.blocks.pins import PinShape
@@ -47,14 +47,14 @@ from gdbheapx.kernel.jemalloc.records import (
     RtreeLayout,
 )
 from gdbheapx.kernel.jemalloc.walkers import ExtentWalker, extent_walker
-from gdbheapx.layout.view import View
-from gdbheapx.model import Address, HistogramRow
-from gdbheapx.problems import Code
-from gdbheapx.units import number, plural
+from gdbheapx.layout.view import LayoutView
+from gdbheapx.model import HistogramRow, TargetAddress
+from gdbheapx.problems import ProblemCode
+from gdbheapx.units import count_noun, format_number
 
 _SLAB_BITMAPS = ("e_slab_data.bitmap", "e_slab_data")
 
-EXTENT_DAMAGE: Dict[int, Tuple[Code, str]] = {
+EXTENT_DAMAGE: Dict[int, Tuple[ProblemCode, str]] = {
     kernel_api.EXTENT_NODE_UNREADABLE: (codes.NODE_UNREADABLE, "an rtree node that cannot be read: the extents below it are missing here"),
     kernel_api.EXTENT_NODE_HOLE: (codes.NODE_HOLE, "an rtree node that cannot be read completely: extents may be missing here"),
     kernel_api.EXTENT_NODE_TWICE: (codes.NODE_TWICE, "an rtree node that is a child in two places: it is read once"),
@@ -77,7 +77,7 @@ EXTENT_DAMAGE: Dict[int, Tuple[Code, str]] = {
 }
 """Code and sentence about the page at hand, by EXTENT_ number."""
 
-CACHED_DAMAGE: Dict[int, Tuple[Code, str]] = {
+CACHED_DAMAGE: Dict[int, Tuple[ProblemCode, str]] = {
     kernel_api.CACHED_OUTSIDE: (codes.CACHED_OUTSIDE, "a thread cache contains this address, but it is in no active extent"),
     kernel_api.CACHED_NOT_START: (codes.CACHED_NOT_START, "a thread cache contains this address, but no region starts there"),
     kernel_api.CACHED_FREE: (
@@ -167,14 +167,14 @@ def _leaf_kind(context: JemallocContext) -> int:
     return kernel_api.LEAF_FIELDS if types.place("rtree_leaf_elm_s", "le_szind") is not None else kernel_api.LEAF_UNKNOWN
 
 
-def make_walker(context: JemallocContext) -> ExtentWalker:
+def make_extent_walker(context: JemallocContext) -> ExtentWalker:
     """The kernel's, bound to this heap."""
     return extent_walker(context.kernel, context.source, make_heap_layout(context), context.budget)
 
 
 def walk_extents(context: JemallocContext, cached: Sequence[int]) -> ExtentsResult:
     """Every extent of every arena. `cached`: sorted array('Q') of what thread caches hold. Damage is reported."""
-    result = make_walker(context).walk(cached, context.ram.pages)
+    result = make_extent_walker(context).walk(cached, context.ram.pages)
     if leaves_stale_elements(context):
         result = drop_left_over(result)
     report_damage(context, result)
@@ -206,7 +206,7 @@ def _has_guarded_slabs(context: JemallocContext) -> bool:
                 slab = context.target.read_word(place)
                 if slab and guarded.of(context.view(geometry.extent_struct, slab)["e_bits"]):
                     return True
-    except Unreadable:
+    except UnreadableMemory:
         pass
     return False
 
@@ -245,12 +245,12 @@ def report_damage(context: JemallocContext, result: ExtentsResult) -> None:
     _tell_rest(context, result.cached_problem_counts, reasons, CACHED_DAMAGE)
 
 
-def _tell_rest(context: JemallocContext, counts: Sequence[int], told: Sequence[int], damage: Dict[int, Tuple[Code, str]]) -> None:
+def _tell_rest(context: JemallocContext, counts: Sequence[int], told: Sequence[int], damage: Dict[int, Tuple[ProblemCode, str]]) -> None:
     """Report how many there are beyond those that were reported one by one."""
     for kind, count in enumerate(counts):
         if count > MOST_SHOWN:
             code, what = damage[kind]
-            context.report(code, None, "%s more: %s" % (number(count - min(MOST_SHOWN, told.count(kind))), what), None)
+            context.report(code, None, "%s more: %s" % (format_number(count - min(MOST_SHOWN, told.count(kind))), what), None)
 
 
 def _may_pass(result: ExtentsResult) -> bool:
@@ -266,14 +266,14 @@ MOST_HUGE_PAGES = 1 << 20
 PageRange = Tuple[int, int]
 
 
-def read_huge_pages(context: JemallocContext, arena: ArenaHandle) -> HugePages:
+def read_huge_pages(context: JemallocContext, arena: ArenaHandle) -> JemallocHugePages:
     """The huge pages of an arena; what cannot be read, or contradicts the arena's counter, is reported."""
     dirty: List[PageRange] = []
     untouched: List[PageRange] = []
     view = arena.read()
     path = find_hpa_path(view) + "psset."
     if not view.get("pa_shard.ever_used_hpa") or not view.has(path + "pageslabs"):
-        return HugePages(dirty, untouched)
+        return JemallocHugePages(dirty, untouched)
     for page in _iterate_huge_pages(context, arena, view, path):
         start = page["h_address"]
         active, touched = _read_bitmap(page, "active_pages"), _read_bitmap(page, "touched_pages")
@@ -284,13 +284,13 @@ def read_huge_pages(context: JemallocContext, arena: ArenaHandle) -> HugePages:
     unread = (counted or 0) - sum(end - start for start, end in dirty) // context.geometry.page_bytes
     if unread > 0 and context.budget.reason is None:
         what = "arena %d counts %s in huge pages, %s more than could be read"
-        what %= arena.index, plural(counted or 0, "dirty page"), number(unread)
+        what %= arena.index, count_noun(counted or 0, "dirty page"), format_number(unread)
         context.report(codes.HUGE_PAGES_UNREAD, arena.address, what, "other anonymous memory includes them")
     most = view.get(find_hpa_path(view) + "opts.dirty_mult")
-    return HugePages(sorted(dirty), sorted(untouched), -1 if most == (1 << 32) - 1 else most)
+    return JemallocHugePages(sorted(dirty), sorted(untouched), -1 if most == (1 << 32) - 1 else most)
 
 
-def _iterate_huge_pages(context: JemallocContext, arena: ArenaHandle, view: View, path: str) -> Iterator[View]:
+def _iterate_huge_pages(context: JemallocContext, arena: ArenaHandle, view: LayoutView, path: str) -> Iterator[LayoutView]:
     """hpdata_s of each huge page that has a free page."""
     heaps = read_column(view, path + "pageslabs", "ph.root", context.geometry.little_endian) or []
     pending = [(root, HPA_HEAP_LINKS) for root in heaps if root]
@@ -314,10 +314,10 @@ def _iterate_huge_pages(context: JemallocContext, arena: ArenaHandle, view: View
         pending += [(page[link], links) for link in links if page[link]]
 
 
-def _read_huge_page(context: JemallocContext, address: int) -> Optional[View]:
+def _read_huge_page(context: JemallocContext, address: int) -> Optional[LayoutView]:
     try:
         page = context.view("hpdata_s", address)
-    except Unreadable:
+    except UnreadableMemory:
         return None
     active, touched, start = _read_bitmap(page, "active_pages"), _read_bitmap(page, "touched_pages"), page["h_address"]
     counts = bin(active).count("1"), bin(touched).count("1")
@@ -325,12 +325,12 @@ def _read_huge_page(context: JemallocContext, address: int) -> Optional[View]:
     return page if is_good and not active & ~touched else None
 
 
-def _read_bitmap(page: View, path: str) -> int:
+def _read_bitmap(page: LayoutView, path: str) -> int:
     """A bitmap of flat_bitmap.h, as one number: a bit for each page."""
     return sum(group << 64 * place for place, group in enumerate(page.numbers(path)))
 
 
-def _measure_huge_page(context: JemallocContext, page: View) -> int:
+def _measure_huge_page(context: JemallocContext, page: LayoutView) -> int:
     """HUGEPAGE: the bitmap has a bit for each page of it."""
     return 8 * len(page.bytes_of("active_pages")) * context.geometry.page_bytes
 
@@ -412,7 +412,7 @@ class KnownOfArenas(NamedTuple):
     """Every thread cache was read: what they hold is told from what is used."""
     has_stats: Optional[bool]
     """config_stats."""
-    huge: Mapping[int, HugePages] = {}
+    huge: Mapping[int, JemallocHugePages] = {}
     """By arena index."""
 
 
@@ -470,7 +470,7 @@ def _make_arena_row(
     return JemallocArena(
         allocator=context.jemalloc.id,
         index=index,
-        address=Address(arena.address if arena is not None else 0),
+        address=TargetAddress(arena.address if arena is not None else 0),
         kind=arena.kind if arena is not None else "auto",
         allocated_bytes=blocks.used_bytes + blocks.cached_bytes,
         cached_blocks=blocks.cached if whole else None,
@@ -535,24 +535,24 @@ class _Counters(NamedTuple):
 def _read_counters(context: JemallocContext, arena: ArenaHandle, extra: KnownOfArenas) -> _Counters:
     try:
         view = arena.read()
-    except Unreadable:
+    except UnreadableMemory:
         return _Counters()
     pages = {state: count_pages(view, state) for state in list_unused_states(context)}
     pages["active"] = count_active_pages(view)
 
     def in_states(*states: str) -> Optional[int]:
-        count = add(pages[state] for state in (*states, "pinned") if state in pages)
+        count = add_values(pages[state] for state in (*states, "pinned") if state in pages)
         return None if count is None else count * context.geometry.page_bytes
 
     if extra.has_stats is False:
         own = sum(block.size_bytes for block in list_base_blocks(context, arena))
-        metadata, mapped, resident = None, add([own, in_states("active", *UNUSED_STATES)]), None
+        metadata, mapped, resident = None, add_values([own, in_states("active", *UNUSED_STATES)]), None
     else:
         totals = read_base_totals(context, arena)
         counted = ("active", *UNUSED_STATES) if resident_counts_muzzy(context.jemalloc.version) else ("active", "dirty")
-        metadata = add([totals.allocated_bytes, view.get("stats.internal")])
+        metadata = add_values([totals.allocated_bytes, view.get("stats.internal")])
         mapped = add_mapped_bytes(context, [totals.mapped_bytes, _read_mapped(context, view)], True)
-        resident = add([totals.resident_bytes, in_states(*counted)])
+        resident = add_values([totals.resident_bytes, in_states(*counted)])
     return _Counters(
         pages={state: count for state, count in pages.items() if count is not None},
         threads=view.get("nthreads[0]"),
@@ -564,14 +564,14 @@ def _read_counters(context: JemallocContext, arena: ArenaHandle, extra: KnownOfA
     )
 
 
-def _read_mapped(context: JemallocContext, view: View) -> Optional[int]:
+def _read_mapped(context: JemallocContext, view: LayoutView) -> Optional[int]:
     """arena_stats.mapped up to 5.2; from 5.3 pac_stats.pac_mapped, behind a pointer."""
     pointer = view.get("pa_shard.pac.stats")
     if pointer is None:
         return view.get("stats.mapped")
     try:
         return context.view("pac_stats_s", pointer).get("pac_mapped")
-    except (Unreadable, KeyError):
+    except (UnreadableMemory, KeyError):
         return view.get("stats.pa_shard_stats.pac_stats.pac_mapped")
 
 
@@ -654,7 +654,7 @@ def measure_keeping(context: JemallocContext, result: ExtentsResult, rows: Seque
         arenas.append(ArenaKeeps(row.index, kept))
     active, allocated = (sum(getattr(row, name) or 0 for row in rows) for name in ("active_bytes", "allocated_bytes"))
     terms = [Term("active", active), Term("allocated", allocated, True), Term("rounding of large blocks", rounded, True)]
-    given = add([row.reclaimable_bytes for row in rows])
+    given = add_values([row.reclaimable_bytes for row in rows])
     return Keeping(PinShape(context.geometry.page_bytes, rooms=rooms), arenas, terms, returnable_bytes=given)
 
 
@@ -681,7 +681,7 @@ def find_extent(context: JemallocContext, address: int) -> Optional[LocatedExten
     """The extent that holds the address; None if there is none."""
     try:
         struct = look_up_extent(context.target, context.geometry, address) or _search_backwards(context, address)
-    except Unreadable:
+    except UnreadableMemory:
         return None
     extent = _read_extent(context, struct) if struct else None
     return extent if extent is not None and extent.begin <= address < extent.end else None
@@ -691,7 +691,7 @@ def _read_extent(context: JemallocContext, struct: int) -> Optional[LocatedExten
     geometry = context.geometry
     try:
         view = context.view(geometry.extent_struct, struct)
-    except Unreadable:
+    except UnreadableMemory:
         return None
     of = {name: field.of(view["e_bits"]) for name, field in geometry.fields.items()}
     begin = view["e_addr"] & -geometry.page_bytes
@@ -703,7 +703,7 @@ def _read_extent(context: JemallocContext, struct: int) -> Optional[LocatedExten
         used = -(-nregs // (8 * word)) * word
         try:
             data = context.target.read(struct + (place.offset if place is not None else 0), used)
-        except Unreadable:
+        except UnreadableMemory:
             return None
         groups = enumerate(context.target.words_in(data))
         free = sum(group << 8 * word * number for number, group in groups) & (1 << nregs) - 1
@@ -731,21 +731,21 @@ def _search_backwards(context: JemallocContext, address: int) -> Optional[int]:
     return None
 
 
-def locate_address(context: JemallocContext, arenas: Sequence[ArenaHandle], caches: JemallocCaches, address: int) -> Optional[Place]:
+def locate_address(context: JemallocContext, arenas: Sequence[ArenaHandle], caches: JemallocCaches, address: int) -> Optional[AllocatorPlace]:
     """Locate an address in a block and an extent; None if jemalloc has no memory there."""
     extent = find_extent(context, address)
     if extent is None:
         return _find_metadata(context, arenas, address)
     kind = "slab" if extent.is_slab else "extent"
     name = "%s of %d bytes, structure at 0x%x" % (kind, extent.end - extent.begin, extent.struct)
-    parts = [Part(kind, name, Address(extent.begin), Address(extent.end))]
+    parts = [AddressPart(kind, name, TargetAddress(extent.begin), TargetAddress(extent.end))]
     block, previous, after = (
         _find_regions(context, caches, extent, address) if extent.is_slab else _find_neighbours(context, caches, extent)
     )
     if block is not None and block.status == "cached":
         parts = [*_find_caches(caches, block.address), *parts]
     offset = address - block.address if block is not None else None
-    return Place(context.jemalloc.id, extent.arena, block, None, offset, previous, after, parts)
+    return AllocatorPlace(context.jemalloc.id, extent.arena, block, None, offset, previous, after, parts)
 
 
 def _find_regions(
@@ -755,14 +755,14 @@ def _find_regions(
     size, number = info.reg_size_bytes, (address - extent.begin) // info.reg_size_bytes
     cached = set(caches.pointers[_bisect_cached(caches, extent.begin) : _bisect_cached(caches, extent.end)])
 
-    def region(index: int) -> Optional[Neighbour]:
+    def make_region(index: int) -> Optional[Neighbour]:
         if not 0 <= index < info.nregs:
             return None
         start = extent.begin + index * size
         status = "free" if extent.free >> index & 1 else "cached" if start in cached else "used"
-        return Neighbour(Address(start), size, size, status)
+        return Neighbour(TargetAddress(start), size, size, status)
 
-    return region(number), region(number - 1) if region(number) else None, region(number + 1)
+    return make_region(number), make_region(number - 1) if make_region(number) else None, make_region(number + 1)
 
 
 def _bisect_cached(caches: JemallocCaches, address: int) -> int:
@@ -777,7 +777,7 @@ def _find_neighbours(context: JemallocContext, caches: JemallocCaches, extent: L
 
 def _make_neighbour(context: JemallocContext, caches: JemallocCaches, extent: Optional[LocatedExtent]) -> Optional[Neighbour]:
     if extent is not None and extent.is_slab:
-        return Neighbour(Address(extent.begin), extent.end - extent.begin, extent.end - extent.begin, "slab")
+        return Neighbour(TargetAddress(extent.begin), extent.end - extent.begin, extent.end - extent.begin, "slab")
     return _make_block(context, caches, extent) if extent is not None else None
 
 
@@ -785,31 +785,31 @@ def _make_block(context: JemallocContext, caches: JemallocCaches, extent: Locate
     geometry, size = context.geometry, extent.end - extent.begin
     names = {getattr(geometry.states, state): state for state in EXTENT_STATES}
     if extent.state != geometry.states.active or extent.szind >= len(geometry.size_classes):
-        return Neighbour(Address(extent.begin), size, size, names.get(extent.state, "metadata"))
+        return Neighbour(TargetAddress(extent.begin), size, size, names.get(extent.state, "metadata"))
     if geometry.size_from_extent and extent.szind >= geometry.nbins:
         size -= geometry.large_pad_bytes
     else:
         size = geometry.size_classes[extent.szind]
     place = _bisect_cached(caches, extent.address)
     is_cached = place < len(caches.pointers) and caches.pointers[place] == extent.address
-    return Neighbour(Address(extent.address), size, size, "cached" if is_cached else "used")
+    return Neighbour(TargetAddress(extent.address), size, size, "cached" if is_cached else "used")
 
 
-def _find_caches(caches: JemallocCaches, address: int) -> Iterator[Part]:
+def _find_caches(caches: JemallocCaches, address: int) -> Iterator[AddressPart]:
     for cache in caches.caches:
         if address in cache.pointers:
             lwp = cache.tsd.lwp if cache.tsd is not None else None
             owner = "thread %d" % lwp if lwp is not None else "explicit cache %s" % cache.explicit
-            yield Part("cache", "thread cache of %s" % owner, Address(cache.address))
+            yield AddressPart("cache", "thread cache of %s" % owner, TargetAddress(cache.address))
 
 
-def _find_metadata(context: JemallocContext, arenas: Sequence[ArenaHandle], address: int) -> Optional[Place]:
+def _find_metadata(context: JemallocContext, arenas: Sequence[ArenaHandle], address: int) -> Optional[AllocatorPlace]:
     """A block of an arena's base."""
-    places: List[Place] = []
+    places: List[AllocatorPlace] = []
     for arena in arenas:
         for block in list_base_blocks(context, arena):
             if block.address <= address < block.address + block.size_bytes:
-                part = Part("base", "metadata of arena %d" % arena.index, Address(block.address), Address(block.address + block.size_bytes))
-                own = Neighbour(Address(block.address), block.size_bytes, block.size_bytes, "metadata")
-                places.append(Place(context.jemalloc.id, arena.index, own, None, address - block.address, None, None, [part]))
+                part = AddressPart("base", "metadata of arena %d" % arena.index, TargetAddress(block.address), TargetAddress(block.address + block.size_bytes))
+                own = Neighbour(TargetAddress(block.address), block.size_bytes, block.size_bytes, "metadata")
+                places.append(AllocatorPlace(context.jemalloc.id, arena.index, own, None, address - block.address, None, None, [part]))
     return places[0] if places else None

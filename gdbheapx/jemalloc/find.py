@@ -4,7 +4,7 @@ import re
 from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Instances
-from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.errors import HeapxError, UnreadableMemory
 from gdbheapx.inferior.base import DebugHint, Module, Symbol, Target, TypeSet
 from gdbheapx.jemalloc.layouts import (
     ENUMERATORS,
@@ -184,7 +184,7 @@ def iterate_geometries(target: Target, symbols: JemallocSymbols, types: TypeSet,
     unreadable."""
     try:
         base = _read_geometry(target, symbols, types, version)
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         hint = "a core must include the data and bss of %s" % symbols.module.name
         raise HeapxError("cannot read its constants: %s" % problem.message, hint, code=problem.code)
     if base is None:
@@ -456,11 +456,11 @@ def _describe_named(target: Target, module: Module, symbols: JemallocSymbols, nu
 def _make_tsd_finder(target: Target, module: Module, types: TypeSet, arenas: int, page_bytes: int) -> Callable[[], TsdFinder]:
     """Return a factory of the search for thread-local storage by structure."""
 
-    def make() -> TsdFinder:
+    def make_finder() -> TsdFinder:
         pointers = sorted(read_arena_table(target, arenas, page_bytes).pointers.values())
         return TsdFinder(target, module, types, pointers, find_thread_image(target.thread_local_image(module)))
 
-    return make
+    return make_finder
 
 
 def _find_type_sources(target: Target, symbols: JemallocSymbols, anchor: Symbol, text: Optional[str]) -> List[TypeSources]:
@@ -471,7 +471,7 @@ def _find_type_sources(target: Target, symbols: JemallocSymbols, anchor: Symbol,
     if types is not None and "arena_s" in types.structs and "tsd_s" in types.structs:
         return [TypeSources(types, "debug-info")]
     return _find_fitting_types(target, symbols, anchor) or [
-        TypeSources(pack.types, "table") for pack in packs.shipped() if _has_same_sizes(symbols, pack, text)
+        TypeSources(pack.types, "table") for pack in packs.shipped_packs() if _has_same_sizes(symbols, pack, text)
     ]
 
 
@@ -499,7 +499,7 @@ def _read_debug_types(target: Target, symbols: JemallocSymbols, text: Optional[s
     types = target.types(near, STRUCTS, (), ENUMERATORS, symbols.prefix) if near is not None else None
     if types is None or "arena_s" not in types.structs:
         return None
-    table = None if may_differ(text) else next((pack for pack in packs.shipped() if _has_same_sizes(symbols, pack, text)), None)
+    table = None if may_differ(text) else next((pack for pack in packs.shipped_packs() if _has_same_sizes(symbols, pack, text)), None)
     if table is not None:
         types.update(TypeSet({name: table.types.structs[name] for name in TYPES_ELSEWHERE if name in table.types.structs}))
         return types
@@ -538,5 +538,5 @@ def is_initialized(target: Target, jemalloc: Jemalloc) -> Optional[bool]:
         return None
     try:
         return target.read(state.address, 4) == bytes(4)
-    except Unreadable:
+    except UnreadableMemory:
         return None

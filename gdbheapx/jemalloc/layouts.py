@@ -415,7 +415,7 @@ def add_pack_variables(table: StructTable) -> TypeSet:
     """The types with the enums and variables of a shipped pack of that release: for builds whose symbol table has the variables."""
     types = TypeSet(dict(table.types.structs))
     release = "%d.%d.%d-" % table.version
-    for shipped in pack.shipped():
+    for shipped in pack.shipped_packs():
         if shipped.allocator == "jemalloc" and (shipped.version_text or "").startswith(release):
             types.update(TypeSet({}, shipped.types.enums, shipped.types.variables))
             break

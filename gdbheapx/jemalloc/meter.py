@@ -8,13 +8,13 @@ from functools import partial
 from operator import mul
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.metering import Figure, Reading, nothing
-from gdbheapx.errors import Unreadable
+from gdbheapx.allocators.metering import Figure, Reading, make_empty_reading
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.jemalloc.arenas import EXTENT_STATES, JemallocContext, find_page_counters, hides_dirty_pages, list_unused_states
 from gdbheapx.jemalloc.layouts import MAX_ARENAS
 from gdbheapx.jemalloc.stats import GAP_BYTES
 from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct, read_own_index
-from gdbheapx.layout.view import View
+from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import AllocatorInfo
 
 METER_FIGURES = (
@@ -95,7 +95,7 @@ class JemallocMeter:
         """The counters now. There is nothing to be estimated."""
         pages: Dict[str, Optional[int]] = dict.fromkeys(METER_STATES, 0)
         allocated: Optional[int] = 0
-        arenas, there = self._arenas(), ("active", *list_unused_states(self._context))
+        arenas, there = self._list_arenas(), ("active", *list_unused_states(self._context))
         if "pinned" not in there and self._context.jemalloc.is_partial:
             pages["pinned"] = None
         word = self._context.geometry.word_bytes
@@ -103,8 +103,8 @@ class JemallocMeter:
         for _, address in arenas:
             data = self._context.target.read_prefix(address, self._reach.get(address, self._arena_bytes))
             if len(data) < self._arena_bytes:
-                return nothing(METER_FIGURES)
-            view = View(self._context.types, "arena_s", address, data, self._context.geometry.little_endian)
+                return make_empty_reading(METER_FIGURES)
+            view = LayoutView(self._context.types, "arena_s", address, data, self._context.geometry.little_endian)
             for state, places in self._places.items():
                 so_far = pages[state]
                 if state not in there:
@@ -113,23 +113,23 @@ class JemallocMeter:
                     pages[state] = None
                 else:
                     pages[state] = so_far + sum(int.from_bytes(data[place : place + word], order) for place in places)
-            own = self._allocated(view, data) if allocated is not None else None
+            own = self._sum_allocated(view, data) if allocated is not None else None
             allocated = None if own is None or allocated is None else allocated + own
         if not arenas:
-            return nothing(METER_FIGURES)
+            return make_empty_reading(METER_FIGURES)
         if hides_dirty_pages(self._context) is not False:
             pages["dirty"] = None
         self._counts = self._counts or bool(allocated)
-        return _reading(len(arenas), allocated if self._counts else None, pages, self._context.geometry.page_bytes)
+        return _make_reading(len(arenas), allocated if self._counts else None, pages, self._context.geometry.page_bytes)
 
-    def _arenas(self) -> List[Tuple[int, int]]:
+    def _list_arenas(self) -> List[Tuple[int, int]]:
         """(index, address) of every arena that exists by now."""
         context = self._context
         anchor, total = context.symbols.find("arenas"), context.variable("narenas_total", 4)
         count = min(max(context.geometry.narenas, total or 0), MAX_ARENAS)
         data = context.target.read_prefix(anchor.address, count * context.geometry.word_bytes) if anchor is not None else b""
         arenas = []
-        for index, address in enumerate(self._words(data, context.geometry.word_bytes)):
+        for index, address in enumerate(self._unpack_words(data, context.geometry.word_bytes)):
             if address and self._checked.get(address) != index:
                 own = read_own_index(context.target, context.types, address)
                 if own not in (None, index):
@@ -145,44 +145,44 @@ class JemallocMeter:
             self._sums = {key: known for key, known in self._sums.items() if key[0] in there}
         return arenas
 
-    def _words(self, data: bytes, size_bytes: int = WORD) -> "array[int]":
+    def _unpack_words(self, data: bytes, size_bytes: int = WORD) -> "array[int]":
         counters = array("Q" if size_bytes == WORD else "I", data[: len(data) // size_bytes * size_bytes])
         if not self._order_is_ours:
             counters.byteswap()
         return counters
 
-    def _allocated(self, arena: View, data: bytes) -> Optional[int]:
+    def _sum_allocated(self, arena: LayoutView, data: bytes) -> Optional[int]:
         """Bytes of its allocations, small and large; None where this build has no counters or a thread is changing them. `data`: from the
         arena on, often with its bins."""
         if self._large is None:
             return None
         large, total = self._large, 0
-        bytes_ = self._sum((arena.address, 0), data[large.offset : large.offset + large.size_bytes], large.size_bytes, self._large_bytes)
+        bytes_ = self._sum_counters((arena.address, 0), data[large.offset : large.offset + large.size_bytes], large.size_bytes, self._large_bytes)
         if bytes_ is None:
             return None
         total += bytes_
         try:
-            spans = self._bins(arena)
-        except (Unreadable, KeyError):
+            spans = self._find_bins(arena)
+        except (UnreadableMemory, KeyError):
             return None
         for number, span in enumerate(spans, 1):
             begin = span.start - arena.address
             here = data[begin : begin + span.size_bytes] if 0 <= begin <= len(data) - span.size_bytes else None
             if here is None:
                 here = self._context.target.read_prefix(span.start, span.size_bytes)
-            bytes_ = self._sum((arena.address, number), here, span.size_bytes, partial(_bin_bytes, span))
+            bytes_ = self._sum_counters((arena.address, number), here, span.size_bytes, partial(_bin_bytes, span))
             if bytes_ is None:
                 return None
             total += bytes_
         return total
 
-    def _sum(self, key: Tuple[int, int], data: bytes, size_bytes: int, count: Callable[["array[int]"], int]) -> Optional[int]:
+    def _sum_counters(self, key: Tuple[int, int], data: bytes, size_bytes: int, count: Callable[["array[int]"], int]) -> Optional[int]:
         """Return `count` of the counters, cached while their bytes are unchanged."""
         if len(data) < size_bytes:
             return None
         known = self._sums.get(key)
         if known is None or known.data != data:
-            known = self._sums[key] = KnownSum(data, count(self._words(data)))
+            known = self._sums[key] = KnownSum(data, count(self._unpack_words(data)))
         return known.bytes if 0 <= known.bytes < 1 << 62 else None
 
     def _large_bytes(self, words: "array[int]") -> int:
@@ -204,7 +204,7 @@ class JemallocMeter:
         places = (table.size_bytes // WORD, made.offset // WORD, freed.offset // WORD)
         return LargeCounters(table.offset, table.size_bytes * len(sizes), *places, sizes)
 
-    def _bins(self, arena: View) -> List[BinSpan]:
+    def _find_bins(self, arena: LayoutView) -> List[BinSpan]:
         """Find the counters of regions in the arena's bins, which never move."""
         if arena.address not in self._spans:
             context = self._context
@@ -214,13 +214,13 @@ class JemallocMeter:
                 raise KeyError(struct)
             addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena)
             pairs = [(address, info.reg_size_bytes) for shards, info in zip(addresses, context.geometry.bins) for address in shards]
-            spans = self._spans[arena.address] = _spans(sorted(pairs), size, counter.offset)
+            spans = self._spans[arena.address] = _merge_spans(sorted(pairs), size, counter.offset)
             ends = [span.start + span.size_bytes - arena.address for span in spans]
             self._reach[arena.address] = max([self._arena_bytes, *(end for end in ends if 0 < end <= self._arena_bytes + GAP_BYTES)])
         return self._spans[arena.address]
 
 
-def _spans(bins: Sequence[Tuple[int, int]], size_bytes: int, offset: int) -> List[BinSpan]:
+def _merge_spans(bins: Sequence[Tuple[int, int]], size_bytes: int, offset: int) -> List[BinSpan]:
     """Sorted (address, bytes of a region) of bins, those together that lie close to each other."""
     spans: List[BinSpan] = []
     at = 0
@@ -240,7 +240,7 @@ def _bin_bytes(span: BinSpan, words: "array[int]") -> int:
     return sum(map(mul, map(words.__getitem__, span.places), span.sizes))
 
 
-def _reading(arenas: Optional[int], allocated: Optional[int], pages: Mapping[str, Optional[int]], page_bytes: int) -> Reading:
+def _make_reading(arenas: Optional[int], allocated: Optional[int], pages: Mapping[str, Optional[int]], page_bytes: int) -> Reading:
     """`pages`: counted in `page_bytes`."""
     sizes = [None if (count := pages[state]) is None else count * page_bytes for state in METER_STATES]
     active, dirty, muzzy, _, pinned = sizes
@@ -255,7 +255,7 @@ def _reading(arenas: Optional[int], allocated: Optional[int], pages: Mapping[str
 
 def read_exactly(totals: Mapping[str, Optional[int]]) -> Reading:
     """Make the meter's figures from a walk of a stopped process; blocks in thread caches count as kept."""
-    reading = _reading(
+    reading = _make_reading(
         totals.get("arenas"), totals.get("allocated_bytes"), {state: totals.get(state + "_bytes") for state in METER_STATES}, 1
     )
     used, held = totals.get("used_bytes"), reading.held_bytes

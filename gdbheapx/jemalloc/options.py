@@ -3,8 +3,8 @@
 import re
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx.errors import Unreadable
-from gdbheapx.hints import ask
+from gdbheapx.errors import UnreadableMemory
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Member
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import read_background
@@ -167,7 +167,7 @@ KIND_WIDTHS = {"bool": 1, "unsigned": 4, "fxp": 4, "int64": 8, "uint64": 8}
 """sizeof where it is no word."""
 
 
-def read_option(context: JemallocContext, option: JemallocOption) -> Tuple[bool, OptionValue]:
+def read_jemalloc_option(context: JemallocContext, option: JemallocOption) -> Tuple[bool, OptionValue]:
     """(this build has it, its value); the value is None where it cannot be read."""
     place = find_option(context, option.variable)
     if place is None:
@@ -224,7 +224,7 @@ def read_integer(context: JemallocContext, address: int, size_bytes: int, signed
     """The number at `address`; None if it cannot be read."""
     try:
         data = context.target.read(address, size_bytes)
-    except Unreadable:
+    except UnreadableMemory:
         return None
     return int.from_bytes(data, context.target.byte_order, signed=signed)
 
@@ -274,19 +274,19 @@ def list_unread_variables(context: JemallocContext) -> List[str]:
     return [name for name in CONF_VARIABLES if own not in (None, name) and context.target.environment_variable(name)]
 
 
-def read_options(context: JemallocContext) -> List[Tuple[JemallocOption, Any]]:
+def read_jemalloc_options(context: JemallocContext) -> List[Tuple[JemallocOption, Any]]:
     """Every option of this build with its value, those that no table knows by their variables' sizes; in the order of
     malloc_stats_print."""
     options, known = [], set()
     for option in OPTIONS + UNPRINTED:
-        has, value = read_option(context, option)
+        has, value = read_jemalloc_option(context, option)
         if has:
             known.add(option.variable.partition(".")[0])
             options.append((option, value))
     for name in context.symbols.names("opt_"):
         if name not in known:
             option = JemallocOption(name[4:], _guess_kind(context, name), name)
-            has, value = read_option(context, option)
+            has, value = read_jemalloc_option(context, option)
             if has:
                 options.append((option, value))
     return options
@@ -365,7 +365,7 @@ def read_tunables(context: JemallocContext, has_stats: Callable[[], Optional[boo
 
     running = read_running(context)
     rows = []
-    for option, value in read_options(context):
+    for option, value in read_jemalloc_options(context):
         is_idle = option.needs == "prof" and not context.variable("opt_prof", 1)
         now = running.get(option.live) if option.live and not is_idle else None
         rows.append(
@@ -426,7 +426,7 @@ def _explain_refusal(context: JemallocContext, name: str, option: Optional[Jemal
         return "neither true nor false"
     if option.kind in NUMBER_KINDS and not NUMBER_TEXT.fullmatch(text) and (name, text) != ("narenas", "default"):
         return "not a number"
-    value = read_option(context, option)[1] if is_last and (option.kind == "bool" or name.endswith("_decay_ms")) else None
+    value = read_jemalloc_option(context, option)[1] if is_last and (option.kind == "bool" or name.endswith("_decay_ms")) else None
     if value is None or value == (text == "true" if option.kind == "bool" else int(text, 0 if "x" in text.lower() else 10)):
         return None
     return "%s is in force" % (str(value).lower() if option.kind == "bool" else value)
@@ -505,7 +505,7 @@ OPTION_MEANINGS = {
     "junk": "memory is filled on allocation or free: slow, and touches every page",
     "zero": "new memory is zeroed",
     "abort_conf": "an invalid option aborts the program",
-    "prof": "allocations are sampled for heap profiles: `%s`" % ask("profile -o heap.prof"),
+    "prof": "allocations are sampled for heap profiles: `%s`" % hint_command("profile -o heap.prof"),
     "prof_active": "sampling is on",
     "lg_prof_sample": "log2 of the mean number of bytes between samples",
     "prof_accum": "profiles include everything that was ever allocated",
@@ -522,7 +522,7 @@ def _explain_option(name: str, value: Any, now: Any) -> str:
     force = value if now is None else now
     remark = _REMARKS.get((name, force), "") if isinstance(force, (bool, int)) else ""
     if name in ("dirty_decay_ms", "muzzy_decay_ms") and now is not None and now != value:
-        remark += ("; " if remark else "") + ("changed for arenas made since then: `%s` shows the value of each arena" % ask("decay"))
+        remark += ("; " if remark else "") + ("changed for arenas made since then: `%s` shows the value of each arena" % hint_command("decay"))
     return text + ("; " if text and remark else "") + remark
 
 
@@ -559,7 +559,7 @@ def counts_stats(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Opt
                 if counted:
                     return True
                 uncounted = uncounted or bool(slabs)
-        except (Unreadable, KeyError):
+        except (UnreadableMemory, KeyError):
             continue
     return False if uncounted else None
 

@@ -2,12 +2,12 @@
 
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.plan import FUTEX, Change, CurePlan, Held, Plan, Span, Suspect, SystemCall, Troubles, in_time, whole
+from gdbheapx.allocators.plan import FUTEX, Change, CurePlan, Held, Plan, Span, Suspect, SystemCall, Troubles, in_time, whole_code
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.allocators.returning import DryRun, Portion, Predicted
-from gdbheapx.columns import BYTES, TEXT, Column, Table, add
-from gdbheapx.errors import HeapxError, Refusal, Unreadable
-from gdbheapx.hints import ask
+from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
+from gdbheapx.errors import HeapxError, Refusal, UnreadableMemory
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Function, Module, Target, TypeSet
 from gdbheapx.inferior.standing import StoppedThread
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
@@ -20,9 +20,9 @@ from gdbheapx.jemalloc.records import JemallocArena, TickerReport
 from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct
 from gdbheapx.jemalloc.text import TickersAnswer
 from gdbheapx.jemalloc.traces import BACKGROUND_NAME
-from gdbheapx.layout.view import View
+from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import NOT_FOUND, Report
+from gdbheapx.problems import NOT_FOUND, PartialSink
 
 PUBLIC_FUNCTIONS = frozenset(
     [
@@ -76,7 +76,7 @@ def find_code_spans(target: Target, module: Module, prefix: str, public: Optiona
     `prefix`: of its private names, `public`: of malloc and mallctl.
     """
     if not module.is_executable and is_jemalloc_library(target.exported_functions(module), prefix, public or ""):
-        return whole(target, module, "jemalloc") or None
+        return whole_code(target, module, "jemalloc") or None
     return (enclose_functions(target.functions(module), prefix, public) if prefix else None) or None
 
 
@@ -145,7 +145,7 @@ def find_arena_locks(context: JemallocContext, arena: ArenaHandle) -> List[Held]
     locks = _read_locks(context, "arena_s", arena.address, "arena %d" % arena.index)
     try:
         view = arena.read()
-    except Unreadable:
+    except UnreadableMemory:
         return locks
     locks += _find_bin_locks(context, arena, view)
     base = view.get("base")
@@ -162,12 +162,12 @@ def _find_variable_locks(context: JemallocContext, name: str) -> List[Held]:
     return [lock for address in addresses for lock in _read_locks(context, known.struct, address, name)]
 
 
-def _find_bin_locks(context: JemallocContext, arena: ArenaHandle, view: View) -> List[Held]:
+def _find_bin_locks(context: JemallocContext, arena: ArenaHandle, view: LayoutView) -> List[Held]:
     """The locks of its bins, all shards."""
     struct = name_bin_struct(context.types)
     try:
         addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, view)
-    except Unreadable:
+    except UnreadableMemory:
         return [Held("arena %d: its bins, which cannot be read" % arena.index, None)]
     labelled = [("arena %d: bin %d" % (arena.index, szind), address) for szind, shards in enumerate(addresses) for address in shards]
     return [lock for label, address in labelled for lock in _read_locks(context, struct, address, label)]
@@ -181,7 +181,7 @@ def _read_locks(context: JemallocContext, struct: str, address: int, label: str)
     first, last = min(places)[0], max(places)[0] + OWNER_END
     try:  # from lock to lock: a radix tree is megabytes, most of them never touched, with one lock
         data = context.target.read(address + first, last - first)
-    except Unreadable:
+    except UnreadableMemory:
         return [Held("%s, which cannot be read" % label, None)]
     locks, order = [], context.target.byte_order
     for offset, path in places:
@@ -196,10 +196,10 @@ def find_mutexes(types: TypeSet, struct: str) -> List[Tuple[int, str]]:
     lock = types.place(MUTEX_STRUCT, "lock")
     if lock is None:
         return []
-    return [(offset + lock.offset, path) for offset, path in _visit(types, struct, {})[:MAX_LOCKS]]
+    return [(offset + lock.offset, path) for offset, path in _visit_struct(types, struct, {})[:MAX_LOCKS]]
 
 
-def _visit(types: TypeSet, struct: str, seen: Dict[str, List[Tuple[int, str]]]) -> List[Tuple[int, str]]:
+def _visit_struct(types: TypeSet, struct: str, seen: Dict[str, List[Tuple[int, str]]]) -> List[Tuple[int, str]]:
     """(offset, path) of each MUTEX below; a struct is visited once, whatever arrays of it there are."""
     if struct == MUTEX_STRUCT:
         return [(0, "")]
@@ -207,7 +207,7 @@ def _visit(types: TypeSet, struct: str, seen: Dict[str, List[Tuple[int, str]]]) 
         seen[struct] = []
         places: List[Tuple[int, str]] = []
         for name, member in types.structs[struct].members.items():
-            inner = _visit(types, member.struct, seen) if member.struct is not None and member.struct in types.structs else []
+            inner = _visit_struct(types, member.struct, seen) if member.struct is not None and member.struct in types.structs else []
             for at in range(min(member.count, MAX_LOCKS) if inner else 0):
                 step = "%s[%d]" % (name, at) if member.count > 1 else name
                 places += [(member.offset + at * member.size_bytes + offset, step + "." + path if path else step) for offset, path in inner]
@@ -246,20 +246,20 @@ SYSTEM_CALLS = (
 """What pages.c, mutex.c, nstime.c and spin.h may make for a purge: extents are merged, their records come from new pages; the time comes
 from the kernel only where the vDSO has none."""
 
-OpenHeap = Callable[[Report], Any]
+OpenHeap = Callable[[PartialSink], Any]
 """Gives a JemallocMalloc that has read nothing yet: the process ran meanwhile."""
 
 
-def predict_purge(
+def predict_jemalloc_purge(
     rows: Sequence[JemallocArena], arena: Optional[int], page_bytes: int, is_live: bool, dirty_mult: Optional[int] = None
 ) -> DryRun:
     """Predict what a purge of one arena, or of all, would give back; HeapxError if there is no such arena. `dirty_mult`:
     opt.hpa_dirty_mult."""
     purged = [row for row in rows if arena in (None, row.index)]
     if not purged:
-        raise HeapxError("arena %s not found" % arena, "see " + ask("arenas"), code=NOT_FOUND)
+        raise HeapxError("arena %s not found" % arena, "see " + hint_command("arenas"), code=NOT_FOUND)
     shown = [row for row in purged if row.reclaimable_bytes or row.reclaimable_bytes is None]
-    table = Table(_COLUMNS, shown) if shown else None
+    table = ColumnsTable(_COLUMNS, shown) if shown else None
     made = DryRun(
         PURGE, sum_unused(purged, page_bytes), [{key: getattr(row, key) for key in PREDICTED_KEYS} for row in purged], table, is_live
     )
@@ -269,7 +269,7 @@ def predict_purge(
 
 def sum_unused(rows: Sequence[JemallocArena], page_bytes: int) -> Predicted:
     """The unused pages of these arenas, dirty and muzzy ones, which a purge gives back."""
-    dirty, muzzy, size, resident, exclusive = (add(getattr(row, name) for row in rows) for name in PREDICTED_KEYS[3:])
+    dirty, muzzy, size, resident, exclusive = (add_values(getattr(row, name) for row in rows) for name in PREDICTED_KEYS[3:])
     dirty_pages, muzzy_pages = (None if part is None else part // page_bytes for part in (dirty, muzzy))
     return Predicted(size, resident, exclusive, {"dirty_pages": dirty_pages, "muzzy_pages": muzzy_pages})
 
@@ -284,7 +284,7 @@ def check_extent_hooks(context: JemallocContext, arenas: Sequence[ArenaHandle], 
         base = arena.read().get("base")
         hooks = context.view("base_s", base).get("ehooks.ptr", "extent_hooks") if base else None
         if not own or not hooks:
-            raise Refusal("cannot determine whether arena %d uses custom extent hooks" % arena.index, "see " + ask("doctor"))
+            raise Refusal("cannot determine whether arena %d uses custom extent hooks" % arena.index, "see " + hint_command("doctor"))
         if hooks not in own:
             raise Refusal(
                 "arena %d uses custom extent hooks; their side effects are unknown" % arena.index, "purge another arena with --arena I"
@@ -321,7 +321,7 @@ class JemallocPurge(JemallocChange, Plan):
     """CTL_RO_NL_GEN (ctl.c): takes no lock and bears null for what it would fill, which others, such as arenas.narenas up to 5.2.1, do
     not."""
     arguments = (0, 0, 0, 0)
-    damaged = ("jemalloc's heap", "a call could crash the process", "see " + ask("arenas"))
+    damaged = ("jemalloc's heap", "a call could crash the process", "see " + hint_command("arenas"))
 
     def __init__(self, around: HeapContext, anew: OpenHeap, portion: Portion, jemalloc: Jemalloc) -> None:
         self.of(jemalloc)
@@ -329,11 +329,11 @@ class JemallocPurge(JemallocChange, Plan):
         name = "arena.%d.%s" % (ARENAS_ALL if portion.arena is None else portion.arena, "decay" if portion.is_decayed else "purge")
         self.shown = '%s("%s", 0, 0, 0, 0)' % (self.shown[:-2], name)
         self.text = name.encode() + b"\0"
-        self.malloc: Any = anew(_discard)
+        self.malloc: Any = anew(_discard_report)
 
     def check(self) -> None:
         super().check()
-        self._check_hooks(self.anew(_discard))
+        self._check_hooks(self.anew(_discard_report))
 
     def _check_hooks(self, malloc: Any) -> None:
         check_extent_hooks(malloc.context, malloc.arena_list(), self.portion.arena)
@@ -346,20 +346,20 @@ class JemallocPurge(JemallocChange, Plan):
 
     def predict(self) -> Predicted:
         predicted = super().predict()
-        self._check_hooks(self.anew(_discard))
+        self._check_hooks(self.anew(_discard_report))
         return predicted
 
     def look(self, heap: Any) -> Predicted:
-        predicted = self._unused(heap)
+        predicted = self._sum_unused(heap)
         in_time(self.budget)
         if self.portion.arena not in (None, *(row.index for row in heap.arenas())):
-            raise Refusal("arena %s not found" % self.portion.arena, "see " + ask("arenas"), code=NOT_FOUND)
+            raise Refusal("arena %s not found" % self.portion.arena, "see " + hint_command("arenas"), code=NOT_FOUND)
         return predicted
 
     def kept(self) -> Optional[Mapping[str, Optional[int]]]:
-        return self._unused(self.anew(_discard)).kept
+        return self._sum_unused(self.anew(_discard_report)).kept
 
-    def _unused(self, heap: Any) -> Predicted:
+    def _sum_unused(self, heap: Any) -> Predicted:
         return sum_unused([row for row in heap.arenas() if self.portion.arena in (None, row.index)], heap.context.geometry.page_bytes)
 
     def waits_inside(self, thread: StoppedThread) -> bool:
@@ -391,12 +391,12 @@ class JemallocCure(JemallocChange, CurePlan):
 
     def __init__(self, around: HeapContext, anew: OpenHeap, jemalloc: Jemalloc) -> None:
         if not has_ticker_bug(jemalloc.types, jemalloc.version):
-            raise Refusal("jemalloc %s does not have this bug: no thread can be blind" % jemalloc.version_name, "see " + ask("decay"))
+            raise Refusal("jemalloc %s does not have this bug: no thread can be blind" % jemalloc.version_name, "see " + hint_command("decay"))
         self.of(jemalloc)
         self.target, self.anew = around.target, anew
 
     def look(self, only: Optional[int]) -> List[Suspect]:
-        malloc = self.anew(_discard)
+        malloc = self.anew(_discard_report)
         place = malloc.context.types.place("tsd_s", BYPASS)
         if place is None or place.size_bytes != 1:
             raise Refusal("this build's tsd has no %s: nothing to cure" % BYPASS)
@@ -405,20 +405,20 @@ class JemallocCure(JemallocChange, CurePlan):
         if only is not None:
             pairs = [(tsd, judgement) for tsd, judgement in pairs if tsd.lwp == only]
             if not pairs:
-                raise Refusal("thread %d not found" % only, "see " + ask("tickers"), code=NOT_FOUND)
+                raise Refusal("thread %d not found" % only, "see " + hint_command("tickers"), code=NOT_FOUND)
             judgement = pairs[0][1]
             if judgement.verdict != BLIND:
-                raise Refusal("thread %d is not blind (%s: %s)" % (only, judgement.verdict, judgement.why), "see " + ask("tickers"))
+                raise Refusal("thread %d is not blind (%s: %s)" % (only, judgement.verdict, judgement.why), "see " + hint_command("tickers"))
         blind = [tsd for tsd, judgement in pairs if judgement.verdict == BLIND]
         return [Suspect(tsd.lwp, tsd.address + place.offset if tsd.address is not None else None) for tsd in blind]
 
     def read(self) -> TickerReport:
-        report: TickerReport = self.anew(_discard).tickers()
+        report: TickerReport = self.anew(_discard_report).tickers()
         return report
 
     def answer(self, info: AllocatorInfo, report: TickerReport, cured: Sequence[Any], stopped_ms: Optional[float]) -> TickersAnswer:
         return TickersAnswer([(info, report)] if report is not None else [], (), cured, stopped_ms)
 
 
-def _discard(*complaint: Any, **more: Any) -> None:
+def _discard_report(*complaint: Any, **more: Any) -> None:
     """Drop a complaint: an unreadable thread has no verdict and is not touched."""

@@ -6,13 +6,13 @@ Sources: prof.c up to 5.2.1, prof_data.c from 5.3.0 on. prof_dump adds up the sa
 import math
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.errors import HeapxError, Unreadable
+from gdbheapx.errors import HeapxError, UnreadableMemory
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import JemallocContext, read_pieces, read_views
 from gdbheapx.jemalloc.options import can_profile
-from gdbheapx.layout.view import View
+from gdbheapx.layout.view import LayoutView
 from gdbheapx.problems import MISSING_SYMBOLS, NOT_PROFILED
-from gdbheapx.units import Size, say, share
+from gdbheapx.units import SentenceSize, format_share, make_sentence
 
 TREES = ("prof_gctx_s", "prof_tctx_s", "prof_tdata_s", "ckh_t")
 CACHE_LINE_BYTES = 64
@@ -43,7 +43,7 @@ class TreeDamage(NamedTuple):
 class Forest(NamedTuple):
     """The nodes of several trees."""
 
-    nodes: Dict[int, View]
+    nodes: Dict[int, LayoutView]
     """By address."""
     tree_of: Dict[int, int]
     """Address -> the owner of its tree, as it was given."""
@@ -56,7 +56,7 @@ def read_forest(
     link: str,
     roots: Iterable[Tuple[int, int]],
     most: int,
-    owns: Optional[Callable[[View], int]] = None,
+    owns: Optional[Callable[[LayoutView], int]] = None,
 ) -> Forest:
     """Every node of the red-black trees whose roots are given as (owner, address of the root, or 0).
 
@@ -165,7 +165,7 @@ def read_profile(context: JemallocContext) -> Profile:
     gctxs = read_views(context, "prof_gctx_s", _read_table(context, table.address))
     tdatas = _read_threads(context)
     forest = _read_contexts(context, gctxs)
-    shares: Dict[int, List[Tuple[View, int]]] = {}
+    shares: Dict[int, List[Tuple[LayoutView, int]]] = {}
     for address, view in forest.nodes.items():
         if view["state"] in STATES_COUNTED and _is_counted(context, view, tdatas):
             shares.setdefault(forest.tree_of[address], []).append((view, address))
@@ -206,7 +206,7 @@ def _read_table(context: JemallocContext, address: int) -> List[int]:
     """The prof_gctx_t of every cell in use of the cuckoo hash table (ckh.h)."""
     try:
         table = context.view("ckh_t", address)
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         raise HeapxError(
             "cannot read jemalloc's table of backtraces",
             "a core must include the bss of %s" % context.jemalloc.module.name,
@@ -242,7 +242,7 @@ def _read_table(context: JemallocContext, address: int) -> List[int]:
     return gctxs[:MAX_BACKTRACES]
 
 
-def _read_threads(context: JemallocContext) -> Dict[int, View]:
+def _read_threads(context: JemallocContext) -> Dict[int, LayoutView]:
     """prof_tdata_t by address, from the tree `tdatas`."""
     symbol = context.symbols.find("tdatas")
     root = context.variable("tdatas") if symbol is not None else None
@@ -265,7 +265,7 @@ def _read_threads(context: JemallocContext) -> Dict[int, View]:
     return trees.nodes
 
 
-def _read_contexts(context: JemallocContext, gctxs: Dict[int, View]) -> Forest:
+def _read_contexts(context: JemallocContext, gctxs: Dict[int, LayoutView]) -> Forest:
     """Every prof_tctx_t, from the tree of each gctx."""
     roots = ((address, view["tctxs.rbt_root"]) for address, view in gctxs.items())
     trees = read_forest(context, "prof_tctx_s", "tctx_link", roots, MAX_CONTEXTS, lambda view: view["gctx"])
@@ -279,7 +279,7 @@ def _read_contexts(context: JemallocContext, gctxs: Dict[int, View]) -> Forest:
     return trees
 
 
-def _is_counted(context: JemallocContext, tctx: View, tdatas: Dict[int, View]) -> bool:
+def _is_counted(context: JemallocContext, tctx: LayoutView, tdatas: Dict[int, LayoutView]) -> bool:
     """Its thread's data was not dropped by prof.reset; those the dump leaves out."""
     owner = tdatas.get(tctx["tdata"])
     if owner is None:
@@ -292,7 +292,7 @@ def _is_counted(context: JemallocContext, tctx: View, tdatas: Dict[int, View]) -
 
 
 def _make_profile(
-    context: JemallocContext, gctxs: Dict[int, View], shares: Dict[int, List[Tuple[View, int]]], tdatas: Dict[int, View]
+    context: JemallocContext, gctxs: Dict[int, LayoutView], shares: Dict[int, List[Tuple[LayoutView, int]]], tdatas: Dict[int, LayoutView]
 ) -> Profile:
     accum = bool(context.variable("opt_prof_accum", 1))
     per_thread: Dict[int, ProfileCounts] = {}
@@ -326,13 +326,13 @@ def _make_profile(
     )
 
 
-def _read_counts(view: View) -> ProfileCounts:
+def _read_counts(view: LayoutView) -> ProfileCounts:
     plain = [view["cnts." + name] for name in ("curobjs", "curbytes", "accumobjs", "accumbytes")]
     unbiased = ("curobjs_shifted_unbiased", "curbytes_unbiased", "accumobjs_shifted_unbiased", "accumbytes_unbiased")
     return ProfileCounts(*plain, *((view["cnts." + name] for name in unbiased) if view.has("cnts." + unbiased[0]) else ()))
 
 
-def _read_frames(context: JemallocContext, gctxs: Dict[int, View]) -> Dict[int, bytes]:
+def _read_frames(context: JemallocContext, gctxs: Dict[int, LayoutView]) -> Dict[int, bytes]:
     """The words of each backtrace, by gctx."""
     word = context.geometry.word_bytes
     vectors = {address: (view["bt.vec"], min(view["bt.len"], MAX_FRAMES) * word) for address, view in gctxs.items() if view["bt.len"]}
@@ -350,7 +350,7 @@ def _read_addresses(context: JemallocContext, data: bytes) -> Tuple[int, ...]:
     return tuple(context.target.words_in(data))
 
 
-def _read_name(context: JemallocContext, view: View) -> Optional[str]:
+def _read_name(context: JemallocContext, view: LayoutView) -> Optional[str]:
     """thread_name: a char * up to 5.3.0, an array of char from 5.3.1."""
     member = view.types.place(view.struct, "thread_name")
     if member is None:
@@ -402,12 +402,12 @@ class ProfileAnswer(NamedTuple):
             return None
         is_off = "sampling is off now (prof.active is false)"
         why = is_off if self.is_active is False else "memory allocated while sampling was off is not in it"
-        return say("the profile covers %s of the memory in use: %s of %s", share(covered, used), Size(covered), Size(used)), why
+        return make_sentence("the profile covers %s of the memory in use: %s of %s", format_share(covered, used), SentenceSize(covered), SentenceSize(used)), why
 
     def stacks(self) -> Iterator[Tuple[Sequence[int], int, int]]:
         """(return addresses, innermost first; blocks; bytes) of what is live, unsampled."""
         for trace in self.profile.backtraces:
-            yield (trace.frames, *unsample(*select_current(self.profile, trace.total), self.profile.lg_sample))
+            yield (trace.frames, *unsample_counts(*select_current(self.profile, trace.total), self.profile.lg_sample))
 
     def lines(self, maps: str) -> Iterator[str]:
         """The text."""
@@ -446,7 +446,7 @@ def select_current(profile: Profile, counts: ProfileCounts) -> Tuple[int, int]:
     return counts.curobjs, counts.curbytes
 
 
-def unsample(objects: int, bytes_: int, lg_sample: int) -> Tuple[int, int]:
+def unsample_counts(objects: int, bytes_: int, lg_sample: int) -> Tuple[int, int]:
     """Scale a stack's counts as jeprof does (AdjustSamples): by the chance that a block of their mean size is sampled."""
     if not objects or not bytes_:
         return objects, bytes_

@@ -7,9 +7,9 @@ How one build is called, and how it prints: what recognising it needs of the rec
 
 from typing import Annotated, Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.columns import ADD, BYTES, DECAY, IF_ANY, IF_KNOWN, INTERVAL, LATE, PLAIN, TEXT, Column, Unlike, hidden
+from gdbheapx.columns import ADD, BYTES, DECAY, IF_ANY, IF_KNOWN, INTERVAL, LATE, PLAIN, TEXT, Column, ShownUnlike, hidden_column
 from gdbheapx.kernel.jemalloc.records import AbsentTotals
-from gdbheapx.model import Address, AllocatorInfo, Claim, Finding, HistogramRow
+from gdbheapx.model import AllocatorInfo, Claim, Finding, HistogramRow, TargetAddress
 
 
 class PublicNames(NamedTuple):
@@ -54,16 +54,16 @@ class JemallocArena(NamedTuple):
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """Place in `arenas[]`."""
-    address: Address
+    address: TargetAddress
     """Of the arena_t."""
     kind: Annotated[Optional[str], Column("kind", TEXT, goes=1)]
     """`auto`, `manual` or `huge`."""
-    allocated_bytes: Annotated[Optional[int], hidden(ADD)]
+    allocated_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """jemalloc's word: usable bytes of blocks in use, those in thread caches included."""
-    used_blocks: Annotated[Optional[int], hidden(ADD)]
+    used_blocks: Annotated[Optional[int], hidden_column(ADD)]
     used_bytes: Annotated[Optional[int], Column("used", BYTES, ADD)]
     """allocated less cached."""
-    cached_blocks: Annotated[Optional[int], hidden(ADD)]
+    cached_blocks: Annotated[Optional[int], hidden_column(ADD)]
     cached_bytes: Annotated[Optional[int], Column("cached", BYTES, ADD, goes=5)]
     """Of allocated_bytes, in thread caches."""
     active_bytes: Annotated[Optional[int], Column("active", BYTES, ADD, goes=2)]
@@ -73,9 +73,9 @@ class JemallocArena(NamedTuple):
     retained_bytes: Annotated[Optional[int], Column("retained", BYTES, ADD)]
     metadata_bytes: Annotated[Optional[int], Column("metadata", BYTES, ADD, goes=9)]
     """base.allocated plus internal."""
-    mapped_bytes: Annotated[Optional[int], hidden(ADD)]
+    mapped_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """jemalloc's counter; with guard pages it may be below 0."""
-    resident_bytes: Annotated[Optional[int], hidden(ADD)]
+    resident_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """jemalloc's estimate, not RSS."""
     unparsed_bytes: Annotated[Optional[int], Column("unparsed", BYTES, ADD, IF_ANY)]
     """Bytes of extents that its own counters have and the walk over a damaged radix tree has not; 0 on a whole heap."""
@@ -83,11 +83,11 @@ class JemallocArena(NamedTuple):
     """(ndirty + nmuzzy) pages: what a purge gives back."""
     reclaimable_resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Those of them that count in this process's RSS, shared with a forked process or not; never the zero page. None on a core."""
-    reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, Unlike("reclaimable_resident_bytes"), goes=4)]
+    reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, ShownUnlike("reclaimable_resident_bytes"), goes=4)]
     """Those of them that belong to this process alone, which the machine gets back at once; None on a core."""
     retained_resident_bytes: Annotated[Optional[int], Column("returned, resident", BYTES, ADD, IF_ANY)]
     """Retained, and in RAM all the same, which huge pages do; None on a core."""
-    retained_huge_bytes: Annotated[Optional[int], hidden(ADD)]
+    retained_huge_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """Those of them that are parts of huge pages; None where the kernel does not tell, and on a core."""
     huge_bytes: Annotated[Optional[int], Column("huge pages", BYTES, ADD, IF_ANY, goes=4)]
     """Parts of huge pages in its extents; None where the kernel does not tell, and on a core."""
@@ -104,11 +104,11 @@ class JemallocArena(NamedTuple):
     huge_dirty_bytes: Annotated[Optional[int], Column("dirty, huge pages", BYTES, ADD, IF_ANY, goes=4)] = None
     """Dirty pages of its huge page allocator (opt.hpa, from 5.3.0), which are in no extent: no purge reaches them, hpa_dirty_mult bounds
     them. None where no layout is known, or a snapshot is older than it; so the next three."""
-    other_bytes: Annotated[Optional[int], hidden(ADD)] = None
+    other_bytes: Annotated[Optional[int], hidden_column(ADD)] = None
     """Extents that no size class and no state has: those in the HPA's small extent cache, or on the way from one state to another."""
-    rounding_bytes: Annotated[Optional[int], hidden(ADD)] = None
+    rounding_bytes: Annotated[Optional[int], hidden_column(ADD)] = None
     """Of active_bytes what no block has: the ends of slabs, and of each large block its extent less its usable size."""
-    sampled_rounding_bytes: Annotated[Optional[int], hidden(ADD)] = None
+    sampled_rounding_bytes: Annotated[Optional[int], hidden_column(ADD)] = None
     """Of rounding_bytes that of small blocks that the heap profiler sampled: each has whole pages."""
 
     @property
@@ -127,11 +127,11 @@ class JemallocBin(NamedTuple):
     """szind; None for unused extents, which have none."""
     kind: Annotated[str, Column("kind", TEXT, goes=6)]
     """`small` (slabs of a bin), `large`, or unused extents: `dirty`, `muzzy`, `retained`, `pinned`."""
-    min_size_bytes: Annotated[int, hidden()]
+    min_size_bytes: Annotated[int, hidden_column()]
     max_size_bytes: Annotated[int, Column("size", BYTES)]
     slabs: Annotated[Optional[int], Column("slabs/extents", goes=5)]
     """Slabs of a bin; None elsewhere."""
-    extents: Annotated[Optional[int], hidden()]
+    extents: Annotated[Optional[int], hidden_column()]
     """Extents of large allocations and unused extents; None for bins, whose extents are slabs."""
     used_blocks: Annotated[int, Column("used", goes=2)]
     used_bytes: Annotated[int, Column("used bytes", BYTES)]
@@ -238,7 +238,7 @@ class TickerThread(NamedTuple):
     lwp: Annotated[Optional[int], Column("thread", TEXT)]
     """None for a tsd on jemalloc's own list that no thread could be matched to."""
     name: Annotated[Optional[str], Column("name", TEXT)]
-    tsd: Annotated[Optional[Address], Column("tsd", TEXT, goes=3)]
+    tsd: Annotated[Optional[TargetAddress], Column("tsd", TEXT, goes=3)]
     """Its tsd_t; None if it has none, or it could not be located."""
     state: Annotated[Optional[str], Column("state", TEXT, goes=2)]
     """tsd_state_ without its prefix, such as `nominal`."""
@@ -263,7 +263,7 @@ class TickerArena(NamedTuple):
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """Place in `arenas[]`."""
-    address: Address
+    address: TargetAddress
     kind: Annotated[Optional[str], Column("kind", TEXT, goes=3)]
     """`auto`, `manual` or `huge`."""
     threads: Annotated[Optional[int], Column("threads", goes=1)]
@@ -363,7 +363,7 @@ class MallocStats(NamedTuple):
     """HUGEPAGE_PAGES."""
 
 
-class HugePages(NamedTuple):
+class JemallocHugePages(NamedTuple):
     """The huge pages of one arena that have free pages."""
 
     dirty: Sequence[Tuple[int, int]]
@@ -398,7 +398,7 @@ class JemallocFacts(NamedTuple):
     """What thread caches may hold at most, with jemalloc's usual limits; None if nothing limits it."""
     unused_ranges: Callable[[], Sequence[Tuple[int, int]]] = tuple
     """Dirty and muzzy extents: one more walk, where nothing else tells which of them are in memory (a core)."""
-    huge: HugePages = HugePages((), ())
+    huge: JemallocHugePages = JemallocHugePages((), ())
     """Free pages of the huge page allocator, of all arenas."""
     absent: Optional[AbsentTotals] = None
     """What of all extents is not in memory; None on a core."""

@@ -2,8 +2,8 @@
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.columns import add
-from gdbheapx.errors import Unreadable
+from gdbheapx.columns import add_values
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import (
     EXTENT_STATES,
@@ -47,14 +47,14 @@ from gdbheapx.jemalloc.options import (
     find_option,
     name_enum_value,
     read_config,
-    read_option,
+    read_jemalloc_option,
     read_option_value,
     read_running,
 )
 from gdbheapx.jemalloc.records import MallocStats
 from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct, read_words
 from gdbheapx.jemalloc.threads import CountedCaches
-from gdbheapx.layout.view import View
+from gdbheapx.layout.view import LayoutView
 
 SLAB_PARTS = ("npageslabs", "nactive", "ndirty")
 SLAB_KINDS = (("huge", 1), ("nonhuge", 0))
@@ -77,7 +77,7 @@ Figures = Dict[str, Any]
 `nrequests` of lextents."""
 
 
-def has_hpa(view: View) -> bool:
+def has_hpa(view: LayoutView) -> bool:
     """Return whether this build has an HPA."""
     return view.has(find_hpa_path(view) + "psset.stats")
 
@@ -88,7 +88,7 @@ def count_slab_pages(context: JemallocContext) -> Optional[int]:
     return bitmap.size_bytes * bitmap.count * 8 if bitmap is not None else None
 
 
-def count_hpa_dirty(view: View) -> int:
+def count_hpa_dirty(view: LayoutView) -> int:
     """psset_ndirty of an arena that ever used huge pages; 5.3.1 and later count them among its dirty pages (pa_extra.c:
     pa_shard_ndirty)."""
     return view.get(find_hpa_path(view) + "psset.stats.merged.ndirty") or 0 if view.get("pa_shard.ever_used_hpa") else 0
@@ -97,7 +97,7 @@ def count_hpa_dirty(view: View) -> int:
 class CounterPath(NamedTuple):
     """The paths of the counters of huge pages."""
 
-    view: View
+    view: LayoutView
     slabs: str
     """Path of a psset_stats_t."""
     purges: str
@@ -106,7 +106,7 @@ class CounterPath(NamedTuple):
     """False: nothing was ever counted there (pa_extra.c: pa_shard_stats_merge)."""
 
 
-def find_hpa_counters(view: View) -> CounterPath:
+def find_hpa_counters(view: LayoutView) -> CounterPath:
     """The counters of an arena."""
     shard = find_hpa_path(view)
     return CounterPath(view, shard + "psset.stats.", shard + "stats.", bool(view.get("pa_shard.ever_used_hpa")))
@@ -159,7 +159,7 @@ class SecStats:
         self.locks = locks
 
 
-def read_sec(context: JemallocContext, view: View) -> SecStats:
+def read_sec(context: JemallocContext, view: LayoutView) -> SecStats:
     """Its bytes, counters and locks over all its shards or bins; empty where it was never used (sec.c: sec_stats_merge)."""
     empty, shard = SecStats(0, {}, make_mutex_counters()), find_hpa_path(view)
     if not view.get("pa_shard.ever_used_hpa"):
@@ -176,13 +176,13 @@ def read_sec(context: JemallocContext, view: View) -> SecStats:
     size = context.types.size_bytes(struct)
     try:
         data = context.target.read(start, size * count)
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         context.report(
             codes.STATISTICS_UNREADABLE, problem.address, "cannot read the small extent cache of the arena at 0x%x" % view.address, None
         )
         return empty
     parts = [
-        View(context.types, struct, start + at, data[at : at + size], context.geometry.little_endian) for at in range(0, len(data), size)
+        LayoutView(context.types, struct, start + at, data[at : at + size], context.geometry.little_endian) for at in range(0, len(data), size)
     ]
     totals = {member: sum(part.get("stats." + member) or 0 for part in parts) for _, member in SEC_KEYS}
     return SecStats(sum(part["bytes_cur"] for part in parts), totals, merge_mutexes(read_mutex(part, "mtx") for part in parts))
@@ -220,7 +220,7 @@ MEMORY_KEYS = (
 """Bytes by kind, in the order of malloc_stats_print."""
 
 
-def read_bin_stats(context: JemallocContext, arena: View) -> List[Figures]:
+def read_bin_stats(context: JemallocContext, arena: LayoutView) -> List[Figures]:
     """Make a row for each bin, by szind. Unreadable if the bins cannot be found; an unreadable one is reported, its figures None."""
     addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena)
     struct = name_bin_struct(context.types)
@@ -236,7 +236,7 @@ def read_bin_stats(context: JemallocContext, arena: View) -> List[Figures]:
     return bins
 
 
-def _make_bin_row(shards: Sequence[View], lock: str) -> Figures:
+def _make_bin_row(shards: Sequence[LayoutView], lock: str) -> Figures:
     row: Figures = {}
     for key, member in BIN_COUNTERS:
         if shards and not shards[0].has("stats." + member):
@@ -281,13 +281,13 @@ def read_arena_stats(context: JemallocContext, arena: ArenaHandle, cached: Count
     return figures
 
 
-def count_dirty_pages(view: View) -> Optional[int]:
+def count_dirty_pages(view: LayoutView) -> Optional[int]:
     """pdirty: from 5.3.1 with the dirty pages of the HPA."""
     count = count_pages(view, "dirty")
     return None if count is None else count + count_hpa_dirty(view)
 
 
-def _read_page_stats(view: View) -> Figures:
+def _read_page_stats(view: LayoutView) -> Figures:
     return {
         **{"%s_decay_ms" % state: read_decay_ms(view, state) for state in UNUSED_STATES},
         "pactive": count_active_pages(view),
@@ -299,11 +299,11 @@ def _read_page_stats(view: View) -> Figures:
 
 def _add_small(context: JemallocContext, bins: List[Figures]) -> Figures:
     sizes = [info.reg_size_bytes for info in context.geometry.bins]
-    allocated = add(row["curregs"] and row["curregs"] * size for row, size in zip(bins, sizes))
-    return {"allocated": allocated, **{key: add(row.get(key) for row in bins) for key in TOTAL_KEYS}}
+    allocated = add_values(row["curregs"] and row["curregs"] * size for row, size in zip(bins, sizes))
+    return {"allocated": allocated, **{key: add_values(row.get(key) for row in bins) for key in TOTAL_KEYS}}
 
 
-def _read_large(context: JemallocContext, view: View) -> List[Figures]:
+def _read_large(context: JemallocContext, view: LayoutView) -> List[Figures]:
     """lextents: curlextents is what was allocated less what was freed; nrequests leaves out, in memory, what went past the thread
     caches."""
     order = context.geometry.little_endian
@@ -315,7 +315,7 @@ def _read_large(context: JemallocContext, view: View) -> List[Figures]:
     return make_rows({"curlextents": current, "nmalloc": made, "ndalloc": freed, "nrequests": add_lists([made, cached])}, len(made))
 
 
-def _add_large(context: JemallocContext, view: View, large: List[Figures]) -> Figures:
+def _add_large(context: JemallocContext, view: LayoutView, large: List[Figures]) -> Figures:
     """large.*; allocated is the sum of active_bytes from 5.3.1, before of curlextents times the size class."""
     order = context.geometry.little_endian
     active, flushed = read_column(view, "stats.lstats", "active_bytes", order), read_column(view, "stats.lstats", "nflushes", order)
@@ -325,7 +325,7 @@ def _add_large(context: JemallocContext, view: View, large: List[Figures]) -> Fi
     return {"allocated": allocated, **sums, "nfills": sums["nmalloc"], "nflushes": sum(flushed) if flushed is not None else None}
 
 
-def _read_memory(context: JemallocContext, view: View, base: Optional[View], cached: CountedCaches) -> Figures:
+def _read_memory(context: JemallocContext, view: LayoutView, base: Optional[LayoutView], cached: CountedCaches) -> Figures:
     page = context.geometry.page_bytes
     own = {
         key: base.get(key) if base is not None else None
@@ -350,21 +350,21 @@ def _read_memory(context: JemallocContext, view: View, base: Optional[View], cac
     figures["tcache_bytes"] = cached.tcache_bytes
     if "edata_s" in context.types.structs:
         figures["tcache_stashed_bytes"] = cached.stashed_bytes
-    pages = add(counted)
-    figures["resident"] = add([own["resident"], None if pages is None else pages * page])
+    pages = add_values(counted)
+    figures["resident"] = add_values([own["resident"], None if pages is None else pages * page])
     figures["abandoned_vm"] = view.get("stats.pa_shard_stats.pac_stats.abandoned_vm", "stats.abandoned_vm")
     figures["extent_avail"] = view.get("pa_shard.edata_cache.count", "extent_avail_cnt")
     return figures
 
 
-def _read_extent_stats(context: JemallocContext, view: View) -> Optional[List[Figures]]:
+def _read_extent_stats(context: JemallocContext, view: LayoutView) -> Optional[List[Figures]]:
     """Unused extents by page size class and state; None in builds that do not count them (5.0, 5.1)."""
     columns = {key: _read_extent_column(context, view, *place) for key, place in EXTENT_COUNTERS.items()}
     columns = {key: found for key, found in columns.items() if found is not None or EXTENT_COUNTERS[key][0] != "pinned"}
     return make_rows(columns, len(context.geometry.page_classes)) if columns["ndirty"] is not None else None
 
 
-def _read_extent_column(context: JemallocContext, view: View, state: str, member: str) -> Optional[List[int]]:
+def _read_extent_column(context: JemallocContext, view: LayoutView, state: str, member: str) -> Optional[List[int]]:
     path = "extents_%s.%s" % (state, member)
     if view.has(path):
         return view.array(path)
@@ -385,14 +385,14 @@ def read_destroyed_stats(context: JemallocContext) -> Optional[Figures]:
         if view is None or not view["initialized"] or not view["astats"]:
             return None
         return _make_destroyed(context, view, context.view("ctl_arena_stats_s", view["astats"]))
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         context.report(
             codes.STATISTICS_UNREADABLE, problem.address, "cannot read the counters of destroyed arenas", "`destroyed` is missing here"
         )
         return None
 
 
-def _make_destroyed(context: JemallocContext, view: View, stats: View) -> Figures:
+def _make_destroyed(context: JemallocContext, view: LayoutView, stats: LayoutView) -> Figures:
     order, new = context.geometry.little_endian, stats.has("astats.pa_shard_stats")
     figures: Figures = {"nthreads": view["nthreads"], "uptime_ns": stats.get("astats.uptime.ns", "astats.uptime")}
     figures["dss"] = context.target.text_at(view["dss"])
@@ -420,7 +420,7 @@ def _make_destroyed(context: JemallocContext, view: View, stats: View) -> Figure
     return figures
 
 
-def _read_destroyed_memory(stats: View, pac: str, new: bool) -> Figures:
+def _read_destroyed_memory(stats: LayoutView, pac: str, new: bool) -> Figures:
     paths = {"mapped": "astats.mapped", "retained": pac + "retained", "abandoned_vm": pac + "abandoned_vm"}
     if stats.has(pac + "pinned"):
         paths["pinned"] = pac + "pinned"
@@ -428,12 +428,12 @@ def _read_destroyed_memory(stats: View, pac: str, new: bool) -> Figures:
     return {key: stats.get(paths.get(key, "astats." + key)) for key in MEMORY_KEYS if key in paths or stats.has("astats." + key)}
 
 
-def _read_destroyed_mutexes(stats: View, has_hpa: bool) -> Dict[str, MutexCounters]:
+def _read_destroyed_mutexes(stats: LayoutView, has_hpa: bool) -> Dict[str, MutexCounters]:
     keys = list_arena_mutexes(has_hpa, stats.has("astats.pa_shard_stats.pac_stats.pinned"))
     return {name: read_mutex_at(stats.view("astats.mutex_prof_data", at), "") for at, name in enumerate(keys)}
 
 
-def _read_destroyed_bins(stats: View, nbins: int) -> List[Figures]:
+def _read_destroyed_bins(stats: LayoutView, nbins: int) -> List[Figures]:
     bins = []
     for szind in range(nbins):
         view = stats.view("bstats", szind)
@@ -444,7 +444,7 @@ def _read_destroyed_bins(stats: View, nbins: int) -> List[Figures]:
     return bins
 
 
-def _read_destroyed_sec(stats: View) -> SecStats:
+def _read_destroyed_sec(stats: LayoutView) -> SecStats:
     start = "hpastats.secstats." if stats.has("hpastats.secstats") else "secstats."
     totals = {member: stats.get(start + "total." + member) or 0 for _, member in SEC_KEYS}
     return SecStats(stats.get(start + "bytes") or 0, totals, make_mutex_counters())
@@ -476,7 +476,7 @@ def _sum_entries(entries: Sequence[Any]) -> Any:
     if isinstance(first, list):
         shortest = min(len(entry) if entry else 0 for entry in entries)
         return [_sum_entries([entry[place] for entry in entries]) for place in range(shortest)]
-    return None if isinstance(first, str) else add(entries)
+    return None if isinstance(first, str) else add_values(entries)
 
 
 def read_malloc_stats(
@@ -537,7 +537,7 @@ def _read_options(context: JemallocContext, config: Config) -> Figures:
             figures[name] = (read_option_value(context, "pointer", place) if place is not None else None) or ""
     for option in OPTIONS:
         if option.needs is None or config.get(option.needs) is not False:
-            has, value = read_option(context, option)
+            has, value = read_jemalloc_option(context, option)
             if has:
                 figures[option.name] = value
     return figures
@@ -580,7 +580,7 @@ def count_arenas(context: JemallocContext) -> Optional[int]:
     if pointer:
         try:
             return context.view("ctl_arenas_s", pointer)["narenas"]
-        except (Unreadable, KeyError):
+        except (UnreadableMemory, KeyError):
             pass
     return None if context.symbols.by_structure else context.geometry.narenas
 
@@ -595,7 +595,7 @@ def _read_arenas(
             break
         try:
             by_name[str(arena.index)] = read_arena_stats(context, arena, cached.get(arena.index, unknown), now_ns)
-        except Unreadable as problem:
+        except UnreadableMemory as problem:
             context.report(
                 codes.ARENA_UNREADABLE,
                 problem.address,
@@ -629,7 +629,7 @@ def _add_profiled(context: JemallocContext, rows: List[Figures]) -> None:
         if symbol is not None:
             try:
                 counted = read_words(context.target, symbol.address, 2 * len(rows), 8)
-            except Unreadable as problem:
+            except UnreadableMemory as problem:
                 context.report(
                     codes.STATISTICS_UNREADABLE, problem.address, "cannot read jemalloc's statistics of sampled allocations", None
                 )
@@ -641,13 +641,13 @@ def _add_totals(context: JemallocContext, entries: Dict[str, Figures], known: Ba
     """`stats`: the sums over all arenas."""
     rows: List[Figures] = list(entries.values())
     figures: Figures = {
-        "allocated": add([row[kind]["allocated"] for row in rows for kind in ("small", "large")]),
-        "active": _multiply_pages(context, add([row["pactive"] for row in rows])),
-        "metadata": add([row[key] for row in rows for key in ("base", "internal")]),
+        "allocated": add_values([row[kind]["allocated"] for row in rows for kind in ("small", "large")]),
+        "active": _multiply_pages(context, add_values([row["pactive"] for row in rows])),
+        "metadata": add_values([row[key] for row in rows for key in ("base", "internal")]),
     }
     for key in ("metadata_edata", "metadata_rtree", "metadata_thp", "resident", "mapped", "retained", "pinned"):
         if any(key in row for row in rows):
-            figures[key] = add([row.get(key) for row in rows])
+            figures[key] = add_values([row.get(key) for row in rows])
     figures["mapped"] = add_mapped_bytes(context, [row.get("mapped") for row in rows])
     is_unknown = context.symbols.by_structure and "tcache_slow_s" in context.types.structs  # 5.3.0 brought both
     if context.symbols.find("zero_realloc_count") is not None or is_unknown:

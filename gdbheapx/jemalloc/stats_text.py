@@ -4,7 +4,7 @@ Unknown values show as `unknown`, in tables as `-`."""
 
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.columns import add
+from gdbheapx.columns import add_values
 from gdbheapx.jemalloc.options import OPTIONS
 from gdbheapx.jemalloc.records import MallocStats, PrintForm
 from gdbheapx.jemalloc.stats import MEMORY_KEYS, drop_single_arenas, make_stats_json
@@ -100,12 +100,12 @@ def write_counts(arena: Figures, uptime_ns: Optional[int], rate_width: int) -> I
         *(StatsColumn("nrequests", 16, 10), StatsColumn("nfills", 16, 10, "nfill"), StatsColumn("nflushes", 16, 10, "nflush")),
     )
     yield _format_header(columns)
-    both = {key: add(arena[kind][key] for kind in ("small", "large")) for key in arena["small"]}
+    both = {key: add_values(arena[kind][key] for kind in ("small", "large")) for key in arena["small"]}
     for name, row in (("small:", arena["small"]), ("large:", arena["large"]), ("total:", both)):
         yield _format_row(columns, {**row, "name": name}, uptime_ns)
 
 
-def write_memory(arena: Figures, page: int) -> Iterator[str]:
+def write_arena_memory(arena: Figures, page: int) -> Iterator[str]:
     """Bytes by kind."""
     active = arena["pactive"]
     yield format_line([("", -21), ("", 16)])
@@ -171,7 +171,7 @@ def write_bins(rows: Sequence[Figures], infos: Sequence[Figures], page: int, upt
         *(StatsColumn("nslabs", 13), StatsColumn("nreslabs", 13, 8), *MUTEX_COLUMNS),
     )
 
-    def cells(szind: int, row: Figures, info: Figures) -> str:
+    def format_cells(szind: int, row: Figures, info: Figures) -> str:
         regions, slabs, size = row["curregs"], row["curslabs"], info["size"]
         more = {
             "size": size,
@@ -186,7 +186,7 @@ def write_bins(rows: Sequence[Figures], infos: Sequence[Figures], page: int, upt
         return _format_row(columns, {**row, **more, **row["mutex"]}, uptime_ns)
 
     classes = enumerate(zip(rows, infos))
-    lines = ((row["nslabs"] == 0 and not row.get("prof_accum_count"), cells(szind, row, info)) for szind, (row, info) in classes)
+    lines = ((row["nslabs"] == 0 and not row.get("prof_accum_count"), format_cells(szind, row, info)) for szind, (row, info) in classes)
     yield from _write_with_gaps("bins:", columns, lines, form.skips_unused_bins)
 
 
@@ -195,12 +195,12 @@ def write_large(rows: Sequence[Figures], sizes: Sequence[Figures], nbins: int, u
     counted = (StatsColumn(name, 13, 8) for name in ("nmalloc", "ndalloc", "nrequests"))
     columns = (*SIZE_COLUMNS, StatsColumn("allocated", 13), *counted, *_list_prof_columns(rows), StatsColumn("curlextents", 13))
 
-    def cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
+    def format_cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
         extents = row["curlextents"]
         more = {"size": size, "ind": nbins + place, "allocated": None if extents is None else extents * size}
         return row["nrequests"] == 0, _format_row(columns, {**row, **more}, uptime_ns)
 
-    yield from _write_with_gaps("large:", columns, (cells(place, row, info["size"]) for place, (row, info) in enumerate(zip(rows, sizes))))
+    yield from _write_with_gaps("large:", columns, (format_cells(place, row, info["size"]) for place, (row, info) in enumerate(zip(rows, sizes))))
 
 
 def write_extents(rows: Sequence[Figures], sizes: Sequence[int]) -> Iterator[str]:
@@ -209,11 +209,11 @@ def write_extents(rows: Sequence[Figures], sizes: Sequence[int]) -> Iterator[str
     pairs = ((StatsColumn("n" + state, 13), StatsColumn(state + "_bytes", 13, title=state)) for state in (*states, "total"))
     columns = (*SIZE_COLUMNS, *(one for pair in pairs for one in pair))
 
-    def cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
-        sums = {what % "total": add(row[what % state] for state in states) for what in ("n%s", "%s_bytes")}
+    def format_cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
+        sums = {what % "total": add_values(row[what % state] for state in states) for what in ("n%s", "%s_bytes")}
         return sums["ntotal"] == 0, _format_row(columns, {**row, **sums, "size": size, "ind": place})
 
-    yield from _write_with_gaps("extents:", columns, (cells(place, row, size) for place, (row, size) in enumerate(zip(rows, sizes))))
+    yield from _write_with_gaps("extents:", columns, (format_cells(place, row, size) for place, (row, size) in enumerate(zip(rows, sizes))))
 
 
 SLABS = ("npageslabs", "nactive", "ndirty")
@@ -232,11 +232,11 @@ def write_nonfull_slabs(rows: Sequence[Figures], sizes: Sequence[int], pages_per
     kinds = [StatsColumn("%s_%s" % (name, kind), width) for kind, width in (("huge", 16), ("nonhuge", 20)) for name in SLABS]
     columns = (*SIZE_COLUMNS, *kinds, StatsColumn("nretained_nonhuge", 20))
 
-    def cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
+    def format_cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
         more = {"size": size, "ind": place, "nretained_nonhuge": count_retained(row, pages_per_slab)}
         return row["npageslabs_huge"] == 0 and row["npageslabs_nonhuge"] == 0, _format_row(columns, {**row, **more})
 
-    yield from _write_with_gaps("", columns, (cells(place, row, size) for place, (row, size) in enumerate(zip(rows, sizes))))
+    yield from _write_with_gaps("", columns, (format_cells(place, row, size) for place, (row, size) in enumerate(zip(rows, sizes))))
 
 
 OPTION_NOTES = {option.name: option.live for option in OPTIONS if option.live}
@@ -328,17 +328,17 @@ def _write_general(native: MallocStats) -> Iterator[str]:
 
 
 def _write_totals(stats: Figures, arenas: Dict[str, Optional[Figures]]) -> Iterator[str]:
-    def shown(key: str) -> str:
+    def format_total(key: str) -> str:
         return _format_value(stats.get(key))
 
-    metadata = "n_thp " + shown("metadata_thp")
+    metadata = "n_thp " + format_total("metadata_thp")
     if "metadata_edata" in stats:
-        metadata += ", edata %s, rtree %s" % (shown("metadata_edata"), shown("metadata_rtree"))
+        metadata += ", edata %s, rtree %s" % (format_total("metadata_edata"), format_total("metadata_rtree"))
     head = "Allocated: %s, active: %s, metadata: %s (%s), resident: %s, mapped: %s, retained: %s"
-    known = (shown("allocated"), shown("active"), shown("metadata"), metadata, shown("resident"), shown("mapped"), shown("retained"))
-    yield head % known + (", pinned: %s" % shown("pinned") if "pinned" in stats else "")
+    known = (format_total("allocated"), format_total("active"), format_total("metadata"), metadata, format_total("resident"), format_total("mapped"), format_total("retained"))
+    yield head % known + (", pinned: %s" % format_total("pinned") if "pinned" in stats else "")
     if "zero_reallocs" in stats:
-        yield "Count of realloc(non-null-ptr, 0) calls: %s" % shown("zero_reallocs")
+        yield "Count of realloc(non-null-ptr, 0) calls: %s" % format_total("zero_reallocs")
     threads = stats["background_thread"]
     text = "Background threads: %s, num_runs: %s, run_interval: %s ns"
     yield text % (_format_value(threads["num_threads"]), _format_value(threads["num_runs"]), _format_value(threads["run_interval"]))
@@ -356,7 +356,7 @@ def _write_arena(native: MallocStats, arena: Figures) -> Iterator[str]:
     page = native.figures["arenas"]["page"]
     yield from write_decaying(arena)
     yield from write_counts(arena, uptime, native.form.rate_width)
-    yield from write_memory(arena, page)
+    yield from write_arena_memory(arena, page)
     yield from write_mutexes(arena["mutexes"], uptime)
     yield from write_bins(arena["bins"], native.figures["arenas"]["bin"], page, uptime, native.form)
     yield from write_large(arena["lextents"], native.figures["arenas"]["lextent"], len(arena["bins"]), uptime)

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import kernel as kernels
-from gdbheapx.errors import Unreadable
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import Member, Module, StructType, Symbol, Target, ThreadLocal, TypeSet
 from gdbheapx.jemalloc.layouts import (
     PAGE_BYTES,
@@ -53,7 +53,7 @@ from gdbheapx.jemalloc.traces import (
     read_own_memory,
 )
 from gdbheapx.layout.view import read_view
-from gdbheapx.ranges import union
+from gdbheapx.ranges import unite_ranges
 
 MOST_CANDIDATES = 8
 """Places that may be arenas[] and are looked at; the static a0, which leads to arena 0 as well, is one of them."""
@@ -101,7 +101,7 @@ class BaseBlocks:
         if not block or arena & ARENA_ALIGNMENT - 1 or arena == block:
             return None
         if block not in self._known:
-            self._known[block] = self._size(block)
+            self._known[block] = self._read_size(block)
         size, base = self._known[block], block + self._base_offset
         return base if size is not None and base + BASE_BYTES <= arena < block + size else None
 
@@ -115,7 +115,7 @@ class BaseBlocks:
         index = self._indexes[base]
         return index if index < ARENA_POINTERS else None
 
-    def _size(self, block: int) -> Optional[int]:
+    def _read_size(self, block: int) -> Optional[int]:
         head = self._target.read_prefix(block, 16)
         size, following = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
         is_one = len(head) == 16 and 0 < size <= MOST_BLOCK_BYTES and not size % BLOCK_BYTES
@@ -125,7 +125,7 @@ class BaseBlocks:
 def find_arena_table(target: Target, memory: Iterable[Tuple[int, bytes]], page_bytes: int) -> Optional[ArenaTable]:
     """arenas[] in these pieces of an object's memory; None if no word there leads to an arena."""
     blocks, votes = BaseBlocks(target, page_bytes), {}  # type: BaseBlocks, Dict[int, int]
-    for address, word in kernels.load().find_addresses(memory, list_writable_ranges(target), ARENA_ALIGNMENT - 1):
+    for address, word in kernels.load_native_library().find_addresses(memory, list_writable_ranges(target), ARENA_ALIGNMENT - 1):
         index = blocks.index_of(word)
         if index is not None:
             start = address - 8 * index
@@ -315,9 +315,9 @@ class _PageReader:
 def _find_pointers(target: Target, memory: Sequence[Tuple[int, bytes]]) -> Dict[int, int]:
     """The words of the object's memory that lead into anonymous memory or a stack, where threads have their blocks, in ascending order, and
     where each is first."""
-    spans = union([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file])
+    spans = unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file])
     first: Dict[int, int] = {}
-    for address, word in kernels.load().find_addresses(memory, spans, 7):
+    for address, word in kernels.load_native_library().find_addresses(memory, spans, 7):
         first.setdefault(word, address)
     return dict(sorted(first.items())[:MOST_POINTERS])
 
@@ -390,7 +390,7 @@ class TsdFinder:
         if self._distance is not None:
             return self._target.beside_thread_pointer(self._distance)
         if self._offset is None:
-            self._offset = self._search()
+            self._offset = self._search_offset()
         return self._target.thread_local_at(self._module, self._offset) if self._offset is not None else None
 
     def _search_beside(self) -> Optional[int]:
@@ -410,7 +410,7 @@ class TsdFinder:
             if storage.tcb_bytes is not None:
                 start, end = pointer + storage.tcb_bytes, min(pointer + MOST_BESIDE_BYTES, mapping.end)
             data = self._target.read_prefix(start, end - start)
-            for offset in self._within(start, data, arena):
+            for offset in self._find_within(start, data, arena):
                 pair = int.from_bytes(data[offset + internal : offset + internal + 8], "little")
                 if pair in self._arenas:  # a stack may hold one pointer
                     distance = start + offset - pointer
@@ -418,7 +418,7 @@ class TsdFinder:
         most = [distance for distance, count in votes.items() if count == max(votes.values())]
         return most[0] if len(most) == 1 else None
 
-    def _search(self) -> Optional[int]:
+    def _search_offset(self) -> Optional[int]:
         """The offset in the object's block at which most threads have what is a tsd."""
         blocks = self._target.thread_local_at(self._module, 0)
         arena, pair = self._tsd.offset("arena"), self._tsd.offset("iarena")
@@ -431,20 +431,20 @@ class TsdFinder:
                 continue
             below = (pointers.get(lwp) or 0) - block
             size_bytes = min(below, MOST_TLS_BYTES) if below > 0 and blocks.way == "static-tls" else MOST_TLS_BYTES // 8
-            for offset in self._within(block, self._target.read_prefix(block, size_bytes), arena):
+            for offset in self._find_within(block, self._target.read_prefix(block, size_bytes), arena):
                 votes[offset] = votes.get(offset, 0) + 1
         return max(votes, key=lambda offset: (votes[offset], -offset)) if votes else None
 
-    def _within(self, block: int, data: bytes, arena: int) -> Iterator[int]:
+    def _find_within(self, block: int, data: bytes, arena: int) -> Iterator[int]:
         known = set(self._arenas)
 
-        def read(address: int, size_bytes: int) -> int:
+        def read_number(address: int, size_bytes: int) -> int:
             part = data[address - block : address - block + size_bytes] if address >= block else b""
             return int.from_bytes(part.ljust(size_bytes, b"\xff"), "little")
 
         for number, word in enumerate(array("Q", data[: len(data) & -8])):
             offset = 8 * number - arena
-            if word in known and offset >= 0 and self._tsd.holds(read, block + offset, self._arenas):
+            if word in known and offset >= 0 and self._tsd.holds(read_number, block + offset, self._arenas):
                 yield offset
 
 
@@ -516,7 +516,7 @@ def read_unlisted(target: Target, module: Module, arenas: ArenaTable, bins: Opti
     types, sizes = make_partial_types(ends, table), compute_size_classes(quantum)
     try:
         infos = read_bin_infos(target, types, bins.address, bins.nbins)
-    except Unreadable:
+    except UnreadableMemory:
         return "its bins cannot be read"
     base = assemble_geometry(target, types, FIRST_UNLISTED, sizes, select_page_classes(sizes, bins.page_bytes), infos)
     if base is None or [info.reg_size_bytes for info in infos] != list(sizes[: len(infos)]):
@@ -647,7 +647,7 @@ def _classify_extent(target: Target, types: TypeSet, geometry: JemallocGeometry,
     """`slab`, `large` or `unused`: an extent that contains the address, with nothing in it that contradicts; else nothing."""
     try:
         view = read_view(target, types, geometry.extent_struct, extent)
-    except Unreadable:
+    except UnreadableMemory:
         return ""
     of = {name: field.of(view["e_bits"]) for name, field in geometry.fields.items()}
     size, begin = view["e_size_esn"] & -geometry.page_bytes, view["e_addr"] & -geometry.page_bytes
@@ -757,7 +757,7 @@ def _search_roots(
 ) -> Iterator[Root]:
     """Try each word of the object's memory as the root's element above the first slab; look-ups of the other slabs must succeed as well."""
     spans = [(start, end) for start, _, end in target.writable_segments(module)]
-    words = kernels.load().find_addresses(memory, list_writable_ranges(target), NODE_ALIGNMENT - 1)
+    words = kernels.load_native_library().find_addresses(memory, list_writable_ranges(target), NODE_ALIGNMENT - 1)
     slab, begin = slabs[0]
     for shape in shapes:
         key, left = begin >> shape.lg_vaddr - shape.levels[0] & (1 << shape.levels[0]) - 1, MOST_TRIED
@@ -774,7 +774,7 @@ def _search_roots(
 def _leads_to(target: Target, geometry: JemallocGeometry, root: int, shape: RtreeShape, slab: int, begin: int) -> bool:
     try:
         return look_up_extent(target, geometry._replace(rtree_root=root, rtree=shape), begin) == slab
-    except Unreadable:
+    except UnreadableMemory:
         return False
 
 
@@ -809,7 +809,7 @@ def measure_padding(target: Target, types: TypeSet, geometry: JemallocGeometry, 
     for extent in _iterate_extents(target, geometry, near):
         try:
             view = read_view(target, types, geometry.extent_struct, extent)
-        except Unreadable:
+        except UnreadableMemory:
             continue
         bits, fields = view["e_bits"], geometry.fields
         is_large = not fields["slab"].of(bits) and fields["state"].of(bits) == geometry.states.active
@@ -830,7 +830,7 @@ def _iterate_extents(target: Target, geometry: JemallocGeometry, near: Sequence[
     for address in near:
         try:
             leaf = find_leaf(target, geometry, address)
-        except Unreadable:
+        except UnreadableMemory:
             leaf = 0
         if leaf in leaves or len(leaves) >= MOST_LEAVES:
             continue
@@ -1095,7 +1095,7 @@ def _find_bin_infos(target: Target, table: StructTable, sizes: Sequence[int], se
         return computed
     try:
         return read_bin_infos(target, table.types, seen.address, table.nbins)
-    except Unreadable:
+    except UnreadableMemory:
         return computed
 
 
@@ -1110,5 +1110,5 @@ def _iterate_slabs(
                 begin = read_slab_begin(target, types, geometry, index, szind, slab)
                 if begin:
                     yield slab, begin
-        except Unreadable:
+        except UnreadableMemory:
             continue

@@ -4,13 +4,13 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.errors import Unreadable
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal, TypeSet
 from gdbheapx.jemalloc.layouts import BinInfo, JemallocGeometry
 from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.jemalloc.traces import ObjectTexts, read_object_texts
 from gdbheapx.layout.pack import Pack
-from gdbheapx.layout.view import View, read_view
+from gdbheapx.layout.view import LayoutView, read_view
 
 if TYPE_CHECKING:
     from gdbheapx.jemalloc.structure import TsdFinder
@@ -250,11 +250,11 @@ def read_scalar(target: Target, symbols: JemallocSymbols, name: str, size_bytes:
         return None
     try:
         return read_words(target, symbol.address, 1, size_bytes)[0]
-    except Unreadable:
+    except UnreadableMemory:
         return None
 
 
-def find_bin_addresses(target: Target, symbols: JemallocSymbols, types: TypeSet, bins: Sequence[BinInfo], arena: View) -> List[List[int]]:
+def find_bin_addresses(target: Target, symbols: JemallocSymbols, types: TypeSet, bins: Sequence[BinInfo], arena: LayoutView) -> List[List[int]]:
     """Addresses of an arena's bins, by szind and shard. Unreadable where the pointers to them cannot be read.
 
     Up to 5.1 they stand in arena_s; in 5.2 arena_s.bins[i].bin_shards points to an array; from 5.3 they follow arena_s at
@@ -330,7 +330,7 @@ def prove_layout(
         return LayoutProof("bin_infos does not match the size classes", 0)
     try:
         arenas = read_arena_pointers(target, symbols, geometry.narenas)
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         return LayoutProof(problem.message, 0)
     names = _prove_names(target, types, arenas)
     total, alien, lost, sound = _SlabProof(), _SlabProof(), 0, 0
@@ -373,7 +373,7 @@ def read_own_index(target: Target, types: TypeSet, address: int) -> Optional[int
                 if path == "ind":
                     return value
                 address = value
-    except Unreadable:
+    except UnreadableMemory:
         pass
     return None
 
@@ -392,7 +392,7 @@ def _prove_arena(
     proof = _SlabProof()
     try:
         slabs = find_current_slabs(target, symbols, types, geometry, address)
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         proof.unreadable = problem.message
         return proof
     for szind, place in slabs[:most]:
@@ -412,12 +412,12 @@ def _prove_slab(target: Target, types: TypeSet, geometry: JemallocGeometry, inde
         if not slab:
             return proof
         wrong, begin = _find_slab_fault(target, types, geometry, index, szind, slab)
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         proof.unreadable = problem.message
         return proof
     try:
         led = look_up_extent(target, geometry, begin) if wrong is None else None
-    except Unreadable:
+    except UnreadableMemory:
         proof.unled = 1
         return proof
     if wrong is None and led != slab:

@@ -7,13 +7,13 @@ from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.heap import plain_parts
 from gdbheapx.allocators.measured import BACKGROUND, DECAY_USUAL, HPA_BOUND, MUZZY_NONE
-from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
-from gdbheapx.columns import COUNT, TEXT, Column, Table, columns_of, sums
-from gdbheapx.hints import ask
+from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Page, Surroundings
+from gdbheapx.columns import COUNT, TEXT, Column, ColumnsTable, columns_of, sum_columns
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.decay import AT_ONCE, BLIND, QUIET_VERDICTS, THREAD_VERDICTS
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
-from gdbheapx.jemalloc.messages.verdict import Figures
+from gdbheapx.jemalloc.messages.verdict import JemallocVerdictFigures
 from gdbheapx.jemalloc.options import JemallocTunable, JemallocTunables
 from gdbheapx.jemalloc.records import (
     DecayRow,
@@ -27,8 +27,8 @@ from gdbheapx.jemalloc.records import (
     TickerReport,
     TickerThread,
 )
-from gdbheapx.model import AllocatorInfo, Check, Finding, Step
-from gdbheapx.units import Said, Size, cells, identifier, named, number, plural, say
+from gdbheapx.model import AllocatorInfo, Check, Finding, StepSentence
+from gdbheapx.units import Sentence, SentenceSize, count_noun, format_identifier, format_number, list_names, make_cells, make_sentence
 from gdbheapx.verdict import SMALL_BYTES
 
 _PURGE = "returns the unused pages of every arena to the OS now"
@@ -46,7 +46,7 @@ def suggest_background(names: PublicNames) -> Optional[str]:
     """The program's own switch of jemalloc's background threads, where it overrides what the environment asks for; None if that is not
     known. DuckDB 1 sets background_thread at its start (allocator_background_threads), DuckDB 2 heeds both."""
     is_duckdb = names.prefix == "duckdb_je_"
-    return Step("SET allocator_background_threads=true", "in DuckDB has its jemalloc purge on time") if is_duckdb else None
+    return StepSentence("SET allocator_background_threads=true", "in DuckDB has its jemalloc purge on time") if is_duckdb else None
 
 
 def _find_client(modules: Sequence[Module]) -> Optional[str]:
@@ -56,13 +56,13 @@ def _find_client(modules: Sequence[Module]) -> Optional[str]:
 
 def suggest_defragment(modules: Sequence[Module]) -> Optional[str]:
     """The program's own way to move its blocks together; None if it has none that is known here."""
-    return Step("redis-cli CONFIG SET activedefrag yes", _DEFRAGMENT) if _find_client(modules) is not None else None
+    return StepSentence("redis-cli CONFIG SET activedefrag yes", _DEFRAGMENT) if _find_client(modules) is not None else None
 
 
 def suggest_program_purge(modules: Sequence[Module], purgeable_bytes: Optional[int] = None) -> Optional[str]:
     """The program's own way to have jemalloc purge; None if it has none that is known here."""
     client = _find_client(modules)
-    return Step("%s MEMORY PURGE" % client, _PURGE, purgeable_bytes) if client is not None else None
+    return StepSentence("%s MEMORY PURGE" % client, _PURGE, purgeable_bytes) if client is not None else None
 
 
 PURGE_CALL = '"arena.4096.purge", NULL, NULL, NULL, 0'
@@ -73,7 +73,7 @@ USUAL_DECAY = DECAY_USUAL.value.split(",")[1]
 
 def list_findings(
     version: Optional[str],
-    found: Figures,
+    found: JemallocVerdictFigures,
     rows: Sequence[JemallocArena],
     state: JemallocConditions,
     tickers: TickerReport,
@@ -93,7 +93,7 @@ def list_findings(
     ]
     damaged = [row for row in rows if row.unparsed_bytes]
     if damaged:
-        evidence = say("%s of extents", Size(sum(row.unparsed_bytes or 0 for row in damaged)))
+        evidence = make_sentence("%s of extents", SentenceSize(sum(row.unparsed_bytes or 0 for row in damaged)))
         lines.append(Finding("part of the heap could not be read or is damaged", evidence, "see the problems below", codes.DAMAGED))
     if found.metadata_bytes is None:
         lines.append(_report_uncounted(state))
@@ -107,10 +107,10 @@ def _report_profiling(state: JemallocConditions) -> Finding:
     if state.prof_active is False:
         hint = "%s with true starts it; earlier allocations stay out of the profile" % state.names.call('"prof.active"')
         return Finding("heap profiling is on, but sampling is off", "opt.prof is true, prof.active is false", hint, codes.PROFILING)
-    hint = "which callers allocated the memory in use: %s" % ask("profile -o heap.prof")
+    hint = "which callers allocated the memory in use: %s" % hint_command("profile -o heap.prof")
     if state.prof_asked is False:
         what, evidence = "heap profiling was switched on after the start", "opt.prof_active is false, prof.active is true"
-        hint = "earlier allocations are not in the profile; how much it covers: %s" % ask("profile -o heap.prof")
+        hint = "earlier allocations are not in the profile; how much it covers: %s" % hint_command("profile -o heap.prof")
         return Finding(what, evidence, hint, codes.PROFILING)
     return Finding("heap profiling is on", "opt.prof is true", hint, codes.PROFILING)
 
@@ -124,7 +124,7 @@ def _report_unheeded(state: JemallocConditions) -> List[Finding]:
         lines.append(Finding(what, evidence, "this build reads %s" % state.names.conf_variable, codes.OPTIONS_UNREAD))
     if state.refused:
         evidence = ", ".join("%s (%s)" % (one.option, one.why) for one in state.refused)
-        hint = "the options in force: %s" % ask("tunables")
+        hint = "the options in force: %s" % hint_command("tunables")
         lines.append(Finding("options were set that are not in force", evidence, hint, codes.OPTIONS_REFUSED))
     return lines
 
@@ -143,15 +143,15 @@ def _sum_unused(arenas: Sequence[TickerArena]) -> int:
     return sum(arena.unused_bytes for arena in arenas)
 
 
-def _say_hold(arenas: Sequence[TickerArena], which: str = "") -> Said:
+def _say_hold(arenas: Sequence[TickerArena], which: str = "") -> Sentence:
     """`arena 3 holds 1.0 MiB of unused pages`, `arenas 1, 2 hold ...`; `which` stands behind the arenas."""
-    return say(
-        "%s%s %s %s of unused pages", _name_arenas(arenas), which, "holds" if len(arenas) == 1 else "hold", Size(_sum_unused(arenas))
+    return make_sentence(
+        "%s%s %s %s of unused pages", _name_arenas(arenas), which, "holds" if len(arenas) == 1 else "hold", SentenceSize(_sum_unused(arenas))
     )
 
 
 def _name_arenas(arenas: Sequence[TickerArena]) -> str:
-    return named("arena", [arena.index for arena in sorted(arenas, key=lambda arena: -arena.unused_bytes)])
+    return list_names("arena", [arena.index for arena in sorted(arenas, key=lambda arena: -arena.unused_bytes)])
 
 
 def _report_blind(version: Optional[str], tickers: TickerReport, state: JemallocConditions) -> List[Finding]:
@@ -164,16 +164,16 @@ def _report_blind(version: Optional[str], tickers: TickerReport, state: Jemalloc
         words = ("is", "its", "it never returns") if blind == 1 else ("are", "their", "they never return")
         what = "%s %s blind: %s first call to jemalloc was free(), and because of a bug in jemalloc %s %s unused pages"
         where = [arena for arena in tickers.arenas if arena.blind_threads]
-        hint = "these arenas are still purged; the blind threads, and who purges: %s" % ask("tickers")
+        hint = "these arenas are still purged; the blind threads, and who purges: %s" % hint_command("tickers")
         if any(arena.verdict not in ("purged", "at-once") for arena in where):
             around = state.names.call('"background_thread"') + " with true" if state.background_asked else BACKGROUND.value
-            hint = "fixed in jemalloc 5.3.0; workaround: %s; the threads: %s" % (around, ask("tickers"))
-        said = what % (plural(blind, "thread"), *words[:2], release, words[2])
+            hint = "fixed in jemalloc 5.3.0; workaround: %s; the threads: %s" % (around, hint_command("tickers"))
+        said = what % (count_noun(blind, "thread"), *words[:2], release, words[2])
         lines.append(Finding(said, _say_held_by_blind(where), hint, codes.BLIND_THREADS))
     if unknown:
         what = "cannot determine the state of %s, and jemalloc %s has the bug that makes threads blind"
-        known = what % (plural(unknown, "thread"), release)
-        lines.append(Finding(known, "the reason: %s" % ask("tickers"), None, codes.THREADS_NOT_JUDGED))
+        known = what % (count_noun(unknown, "thread"), release)
+        lines.append(Finding(known, "the reason: %s" % hint_command("tickers"), None, codes.THREADS_NOT_JUDGED))
     return lines
 
 
@@ -184,10 +184,10 @@ def _say_held_by_blind(where: Sequence[TickerArena]) -> str:
     kept = [arena for arena in where if _is_unpurged(arena)]
     if not kept:
         late = [arena for arena in where if arena.costs_memory]
-        return say("%s, long overdue (%s)", _say_hold(where), _explain_largest(late)) if late else _say_hold(where)
+        return make_sentence("%s, long overdue (%s)", _say_hold(where), _explain_largest(late)) if late else _say_hold(where)
     if len(kept) == len(where):
-        return say("%s, and no other thread purges them (%s)", _say_hold(where), _explain_largest(kept))
-    return say("%s; no other thread purges %s (%s)", _say_hold(where), _name_arenas(kept), _explain_largest(kept))
+        return make_sentence("%s, and no other thread purges them (%s)", _say_hold(where), _explain_largest(kept))
+    return make_sentence("%s; no other thread purges %s (%s)", _say_hold(where), _name_arenas(kept), _explain_largest(kept))
 
 
 def _report_unpurged(tickers: TickerReport) -> List[Finding]:
@@ -195,7 +195,7 @@ def _report_unpurged(tickers: TickerReport) -> List[Finding]:
     kept = [arena for arena in tickers.arenas if _is_unpurged(arena) and not arena.blind_threads]
     if not kept:
         return []
-    return [Finding(say("%s, and no thread returns them to the OS", _say_hold(kept)), _explain_largest(kept), None, codes.UNPURGED)]
+    return [Finding(make_sentence("%s, and no thread returns them to the OS", _say_hold(kept)), _explain_largest(kept), None, codes.UNPURGED)]
 
 
 def _explain_largest(arenas: Sequence[TickerArena]) -> str:
@@ -207,7 +207,7 @@ def _is_unpurged(arena: TickerArena) -> bool:
     return arena.verdict == "unpurged" and arena.unused_bytes > 0
 
 
-def _report_never_purged(found: Figures, tickers: TickerReport, state: JemallocConditions) -> List[Finding]:
+def _report_never_purged(found: JemallocVerdictFigures, tickers: TickerReport, state: JemallocConditions) -> List[Finding]:
     """Decay switched off."""
     lines, off = [], [arena for arena in tickers.arenas if arena.verdict == "never"]
     if off:
@@ -219,7 +219,7 @@ def _report_never_purged(found: Figures, tickers: TickerReport, state: JemallocC
     muzzy = muzzy if found.purgeable_bytes is None else min(muzzy, found.purgeable_bytes)
     if muzzy >= SMALL_BYTES:
         hint = "they are the kernel's to take when memory is short (MADV_FREE), and count in RSS until then"
-        lines.append(Finding("muzzy pages are never purged: muzzy_decay_ms is -1", say("%s", Size(muzzy)), hint, codes.PURGING_OFF))
+        lines.append(Finding("muzzy pages are never purged: muzzy_decay_ms is -1", make_sentence("%s", SentenceSize(muzzy)), hint, codes.PURGING_OFF))
     return lines
 
 
@@ -248,11 +248,11 @@ def _report_without_threads(tickers: TickerReport) -> List[Finding]:
         left = [arena for arena in unbound if arena.unused_bytes >= SMALL_BYTES]
         if left:
             hint = "it is returned to the OS when %s blocks there, or by a purge" % who
-            lines.append(Finding(what, say("%s; %s", _say_hold(left), why), hint, codes.NO_THREADS))
+            lines.append(Finding(what, make_sentence("%s; %s", _say_hold(left), why), hint, codes.NO_THREADS))
     return lines
 
 
-def _report_background(found: Figures, state: JemallocConditions, tickers: TickerReport) -> List[Finding]:
+def _report_background(found: JemallocVerdictFigures, state: JemallocConditions, tickers: TickerReport) -> List[Finding]:
     """Report which threads return pages, if there are pages to return."""
     if state.background_running:
         return []
@@ -277,7 +277,7 @@ def _report_background(found: Figures, state: JemallocConditions, tickers: Ticke
 
 
 def _report_many_arenas(
-    found: Figures, rows: Sequence[JemallocArena], bins: Sequence[JemallocBin], threads: int, state: JemallocConditions
+    found: JemallocVerdictFigures, rows: Sequence[JemallocArena], bins: Sequence[JemallocBin], threads: int, state: JemallocConditions
 ) -> List[Finding]:
     """narenas bounds automatic arenas alone, and muzzy pages stay by time in however few."""
     used = [row for row in rows if row.active_bytes and row.kind not in ("manual", "huge")]
@@ -285,41 +285,41 @@ def _report_many_arenas(
     spread = sum(row.dirty_bytes or 0 for row in used) + sum(row.bytes for row in bins if row.kind == "small" and row.arena in theirs)
     if len(used) <= 4 or spread < 16 * SMALL_BYTES or 2 * spread < found.held_bytes:
         return []
-    evidence = say("%s for %s, %s in unused pages and free regions", plural(len(used), "arena"), plural(threads, "thread"), Size(spread))
+    evidence = make_sentence("%s for %s, %s in unused pages and free regions", count_noun(len(used), "arena"), count_noun(threads, "thread"), SentenceSize(spread))
     hint = "to concentrate free memory, at the cost of more lock contention, set a smaller N: %s" % state.names.setting("narenas:N")
     return [Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS)]
 
 
 def list_next_steps(
-    code: Optional[str], found: Figures, tickers: TickerReport, state: JemallocConditions, modules: Sequence[Module]
+    code: Optional[str], found: JemallocVerdictFigures, tickers: TickerReport, state: JemallocConditions, modules: Sequence[Module]
 ) -> List[str]:
     """Commands to type, calls to make, settings for the next start."""
     names = state.names
     blind = any(thread.verdict == "blind" for thread in tickers.threads)
-    steps: List[str] = [Step(ask("tickers"), "names the threads that never purge, and shows what helps")] if blind else []
+    steps: List[str] = [StepSentence(hint_command("tickers"), "names the threads that never purge, and shows what helps")] if blind else []
     if code in (codes.UNUSED_PAGES, codes.PART_HELD) and found.worth_purging:
         why = "shows for each arena how long unused pages may stay, when it last returned some, and which threads can do it"
-        steps.append(Step(ask("decay"), why))
-        outside = "; from outside: %s" % ask("purge") if found.can_purge else ""
+        steps.append(StepSentence(hint_command("decay"), why))
+        outside = "; from outside: %s" % hint_command("purge") if found.can_purge else ""
         gained = None if found.is_core else found.purgeable_bytes
-        call = Step(names.call(PURGE_CALL), say("in the program returns %s to the OS now%s", Size(found.purgeable_bytes), outside), gained)
+        call = StepSentence(names.call(PURGE_CALL), make_sentence("in the program returns %s to the OS now%s", SentenceSize(found.purgeable_bytes), outside), gained)
         steps.append(suggest_program_purge(modules, gained) or call)
         steps += _list_preventions(tickers, state)
     is_much = code in (codes.UNUSED_PAGES, codes.PART_HELD) and 4 * found.huge_dirty_bytes > found.in_memory.held_bytes
     if is_much and found.dirty_mult is not None and found.dirty_mult < 0:
-        steps.append(Step(names.setting(HPA_BOUND.value), "at the next start bounds the dirty pages in huge pages"))
+        steps.append(StepSentence(names.setting(HPA_BOUND.value), "at the next start bounds the dirty pages in huge pages"))
     if code == codes.FREE_REGIONS or (code == codes.PART_HELD and 10 * found.free_regions_bytes > found.held_bytes):
-        steps.append(Step(ask("bins"), "shows for each size class how many regions are free in slabs that are still in use"))
+        steps.append(StepSentence(hint_command("bins"), "shows for each size class how many regions are free in slabs that are still in use"))
         steps += [hint for hint in [suggest_defragment(modules)] if hint]
     steps += verdict.what_is_in_use(code)
     if code == codes.IN_USE and state.has_prof and not state.prof:
-        steps.append(Step(names.setting("prof:true"), "at the next start records which code allocates"))
+        steps.append(StepSentence(names.setting("prof:true"), "at the next start records which code allocates"))
     if state.prof and state.prof_active is not False:
-        steps.append(Step(ask("profile -o heap.prof"), "writes which code allocated the memory in use, for jeprof"))
+        steps.append(StepSentence(hint_command("profile -o heap.prof"), "writes which code allocated the memory in use, for jeprof"))
     elif state.prof and code == codes.IN_USE:
-        steps.append(Step(names.call('"prof.active"'), "with true in the program: records which code allocates from then on"))
+        steps.append(StepSentence(names.call('"prof.active"'), "with true in the program: records which code allocates from then on"))
     if 10 * (found.cached_bytes or 0) > found.held_bytes:
-        steps.append(Step(ask("tcache"), "shows what each thread's cache holds"))
+        steps.append(StepSentence(hint_command("tcache"), "shows what each thread's cache holds"))
     return steps
 
 
@@ -332,7 +332,7 @@ def _list_preventions(tickers: TickerReport, state: JemallocConditions) -> List[
     own = suggest_background(state.names)
     if is_off and (own or state.background_asked):
         switch = state.names.call('"background_thread"')
-        steps.append(own or Step(switch, "with true in this process turns background threads on: they were requested, and are off"))
+        steps.append(own or StepSentence(switch, "with true in this process turns background threads on: they were requested, and are off"))
     elif is_off:
         settings.append(BACKGROUND.value)
     if any(arena.verdict == "never" for arena in kept) and not _is_overridden(state):
@@ -340,11 +340,11 @@ def _list_preventions(tickers: TickerReport, state: JemallocConditions) -> List[
     if any(arena.muzzy_bytes and (arena.muzzy_decay_ms or 0) < 0 for arena in kept):
         settings.append(MUZZY_NONE.value)
     if settings:
-        steps.append(Step(state.names.setting(",".join(settings)), "at the next start prevents it from happening again"))
+        steps.append(StepSentence(state.names.setting(",".join(settings)), "at the next start prevents it from happening again"))
     return steps
 
 
-def judge_jemallocs(facts: Sequence[JemallocFacts], around: Surroundings) -> List[Judged]:
+def judge_jemallocs(facts: Sequence[JemallocFacts], around: Surroundings) -> List[AllocatorJudgement]:
     """Judge each instance by itself. A variable that one of them does not read may be another's."""
     read = {one.conditions.names.conf_variable for one in facts}
     return [_judge_one(_drop_variables(one, read), around) for one in facts]
@@ -355,30 +355,30 @@ def _drop_variables(facts: JemallocFacts, read: Container[Optional[str]]) -> Jem
     return facts._replace(conditions=facts.conditions._replace(unread_variables=unread))
 
 
-def _judge_one(facts: JemallocFacts, around: Surroundings) -> Judged:
+def _judge_one(facts: JemallocFacts, around: Surroundings) -> AllocatorJudgement:
     state = facts.conditions
-    figures = jemalloc_verdict.figures(facts, around)
-    cure = jemalloc_verdict.huge_pages_cure(state.names, state.thp)
+    figures = jemalloc_verdict.make_jemalloc_figures(facts, around)
+    cure = jemalloc_verdict.make_jemalloc_huge_cure(state.names, state.thp)
     retained = figures.retained_bytes, figures.returned_resident_bytes, figures.returned_huge_bytes
-    returned = huge_pages.judge(huge_pages.Returned("jemalloc", *retained, "retained", cure), around.huge_pages)
-    judged = jemalloc_verdict.judge(figures, facts.bins, state.names, returned)
+    returned = huge_pages.judge_huge_pages(huge_pages.Returned("jemalloc", *retained, "retained", cure), around.huge_pages)
+    judged = jemalloc_verdict.judge_jemalloc(figures, facts.bins, state.names, returned)
     steps = list_next_steps(judged.code, figures, facts.tickers, state, around.modules)
     lines = list_findings(facts.info.version, figures, facts.arenas, state, facts.tickers, facts.bins)
-    parts, name = jemalloc_verdict.parts(figures), facts.info.id
-    steps = [*huge_pages.against(judged, returned), *steps]
+    parts, name = jemalloc_verdict.list_jemalloc_parts(figures), facts.info.id
+    steps = [*huge_pages.huge_page_steps(judged, returned), *steps]
     held = figures.in_memory.held_bytes
     held = held if figures.taken_bytes is None or figures.present else min(held, figures.taken_bytes)
-    return Judged(name, (name,), held, judged, lines, steps, parts)
+    return AllocatorJudgement(name, (name,), held, judged, lines, steps, parts)
 
 
-def show_parts(name: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
+def show_parts(name: str, parts: Sequence[AllocatorPart], totals: Mapping[str, Optional[int]]) -> Page:
     """The parts of what one holds, and what it retains beside them."""
     yield from plain_parts(name, parts)
     retained, resident = totals.get("retained_bytes"), totals.get("retained_resident_bytes")
     if retained and resident is None:
-        yield say("plus %s retained: address space returned to the OS; it is unknown whether some of it is still in RAM", Size(retained))
+        yield make_sentence("plus %s retained: address space returned to the OS; it is unknown whether some of it is still in RAM", SentenceSize(retained))
     elif retained and retained > (resident or 0):
-        yield say("plus %s retained (address space only, not resident)", Size(retained - (resident or 0)))
+        yield make_sentence("plus %s retained (address space only, not resident)", SentenceSize(retained - (resident or 0)))
 
 
 TOTAL_WORDS = ("allocated", "active", "metadata", "resident", "mapped", "retained")
@@ -387,19 +387,19 @@ TOTAL_WORDS = ("allocated", "active", "metadata", "resident", "mapped", "retaine
 
 def sum_arena_rows(rows: Sequence[JemallocArena]) -> Dict[str, Optional[int]]:
     """The sums over its arenas; unknown where none could be read, as there is always one."""
-    return {**sums(JemallocArena, rows, must_exist=True), "arenas": len(rows)}
+    return {**sum_columns(JemallocArena, rows, must_exist=True), "arenas": len(rows)}
 
 
 def show_arenas(rows: Sequence[JemallocArena], totals: Mapping[str, Optional[int]]) -> Page:
     """Show a line for each arena, a line of sums, and jemalloc's six totals."""
-    yield Table(columns_of(JemallocArena), rows, {**totals, "index": "total", "kind": ""})
+    yield ColumnsTable(columns_of(JemallocArena), rows, {**totals, "index": "total", "kind": ""})
     six = ["%s: %s" % (word.capitalize() if word == "allocated" else word, "%s") for word in TOTAL_WORDS]
-    yield cells(", ".join(six), *(Size(totals[word + "_bytes"]) for word in TOTAL_WORDS))
+    yield make_cells(", ".join(six), *(SentenceSize(totals[word + "_bytes"]) for word in TOTAL_WORDS))
 
 
 def show_bins(rows: Sequence[JemallocBin]) -> Page:
     """Size classes with what they hold, then unused extents."""
-    yield Table(columns_of(JemallocBin), [_show_bin(row) for row in rows])
+    yield ColumnsTable(columns_of(JemallocBin), [_show_bin(row) for row in rows])
     if not rows:
         yield "no extents"
 
@@ -407,7 +407,7 @@ def show_bins(rows: Sequence[JemallocBin]) -> Page:
 def _show_bin(row: JemallocBin) -> Dict[str, Any]:
     shown: Dict[str, Any] = {**row._asdict(), "index": "" if row.index is None else row.index}
     if row.kind != "small" and row.min_size_bytes != row.max_size_bytes:
-        shown["max_size_bytes"] = cells("%s-%s", Size(row.min_size_bytes), Size(row.max_size_bytes))
+        shown["max_size_bytes"] = make_cells("%s-%s", SentenceSize(row.min_size_bytes), SentenceSize(row.max_size_bytes))
     shown["slabs"] = row.slabs if row.slabs is not None else row.extents
     if row.index is None:
         shown.update(dict.fromkeys(("used_blocks", "used_bytes", "cached_blocks", "cached_bytes"), ""))
@@ -438,7 +438,7 @@ def _check_structure(build: JemallocBuild) -> List[Check]:
     if not build.by_structure:
         return [Check("", None, "the layout of %s fits its arenas" % build.fitting, None)] if build.fitting else []
     without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
-    arenas = "1 arena names its own index" if build.named_arenas == 1 else "%s arenas name their own index" % number(build.named_arenas)
+    arenas = "1 arena names its own index" if build.named_arenas == 1 else "%s arenas name their own index" % format_number(build.named_arenas)
     sure = "%s confirm it" % _say_slabs(build) if build.calibrated_slabs else "no slab confirms it yet: figures may be incomplete"
     text = "found by structure: the layout of %s fits, %s, %s" % (build.fitting, arenas, sure)
     if build.fitting is None:
@@ -449,7 +449,7 @@ def _check_structure(build: JemallocBuild) -> List[Check]:
 
 
 def _say_slabs(build: JemallocBuild) -> str:
-    return plural(build.calibrated_slabs, "slab")
+    return count_noun(build.calibrated_slabs, "slab")
 
 
 def _check_names(build: JemallocBuild, owns_malloc: Optional[bool]) -> Check:
@@ -474,7 +474,7 @@ def _check_proof(build: JemallocBuild) -> Check:
     if build.is_initialized is False:
         return Check("", False, "jemalloc is still being initialised: its figures may be incomplete", "retry")
     if not build.calibrated_slabs:
-        count = "1 arena has its" if build.named_arenas == 1 else "%s arenas have their" % number(build.named_arenas)
+        count = "1 arena has its" if build.named_arenas == 1 else "%s arenas have their" % format_number(build.named_arenas)
         named = ", but %s own index where these types expect it" % count
         text = "not yet verified on any slab: no bin has one" + (named if build.named_arenas else "")
         return Check("", None, text, "retry when the program has allocated memory")
@@ -504,7 +504,7 @@ def _check_tsd(build: JemallocBuild, threads: int) -> Check:
         unknown = "cached blocks count as used if their cache is not on the arenas' lists, and blind threads may go undetected"
         return Check("thread caches", False, "thread-local storage of this jemalloc not found", unknown)
     way = TSD_WAYS.get(build.tsd_way or "", "an unknown way")
-    text = "tsd read for %s of %s, by %s" % (number(build.threads_with_tsd), plural(threads, "thread"), way)
+    text = "tsd read for %s of %s, by %s" % (format_number(build.threads_with_tsd), count_noun(threads, "thread"), way)
     whole = build.threads_with_tsd >= threads
     hint = None if whole else "caches and tickers of the other threads are unknown; see the problems below"
     return Check("thread caches", whole, text, hint)
@@ -613,7 +613,7 @@ class DecayAnswer(NamedTuple):
         """Show a line for each arena and state."""
         several = len({row.allocator for row in self.rows}) > 1
         shown = [{**row._asdict(), "arena": "%s %d" % (row.allocator, row.arena)} for row in self.rows]
-        yield Table(columns_of(DecayRow), shown if several else self.rows)
+        yield ColumnsTable(columns_of(DecayRow), shown if several else self.rows)
         worth = [row for row in self.rows if (row.bytes or 0) >= SMALL_ARENA_BYTES and row.driven != AT_ONCE]
         yield from dict.fromkeys("arena %d, %s: %s" % (row.arena, row.state, row.why) for row in worth)
 
@@ -627,20 +627,20 @@ def _say_verdict(info: AllocatorInfo, report: TickerReport) -> str:
     if not report.affected:
         return "%s does not have the bug: a thread's first call may be free()" % name
     told = ["%d %s" % (count, verdict) for verdict, count in _count_verdicts(report.threads).items() if count]
-    return "%s has the bug: of %s, %s" % (name, plural(len(report.threads), "thread"), ", ".join(told) or "none could be read")
+    return "%s has the bug: of %s, %s" % (name, count_noun(len(report.threads), "thread"), ", ".join(told) or "none could be read")
 
 
 def _show_threads(rows: Sequence[TickerThread]) -> Page:
     """The most pressing first; then why, once for all threads with one reason."""
     ordered = sorted(rows, key=lambda row: (THREAD_VERDICTS.index(row.verdict), row.lwp or 0))
-    yield Table(columns_of(TickerThread), [_show_thread(row) for row in ordered])
+    yield ColumnsTable(columns_of(TickerThread), [_show_thread(row) for row in ordered])
     reasons: Dict[Tuple[str, str], List[TickerThread]] = {}
     for row in ordered:
         if row.verdict in ("blind", "at-risk", "unknown"):
             reasons.setdefault((row.verdict, row.why + ("; %s" % row.hint if row.hint else "")), []).append(row)
     for (judged, why), members in reasons.items():
         many = BLIND_ONES if judged == BLIND and len(members) > 1 else why
-        yield "%s: %s: %s" % (judged, named("thread", [identifier(row.lwp) for row in members], SHOWN_THREADS), many)
+        yield "%s: %s: %s" % (judged, list_names("thread", [format_identifier(row.lwp) for row in members], SHOWN_THREADS), many)
 
 
 def _show_thread(row: TickerThread) -> Dict[str, Any]:
@@ -651,12 +651,12 @@ def _show_ticker_arenas(rows: Sequence[TickerArena]) -> Page:
     """Show who purges each arena, then the meaning, for those where that is not plain."""
     background = any(row.background_thread is not None for row in rows)
     shown = [{**row._asdict(), "background_thread": (row.background_thread or "off") if background else None} for row in rows]
-    yield Table(columns_of(TickerArena), shown)
+    yield ColumnsTable(columns_of(TickerArena), shown)
     for row in rows:
         if row.verdict not in QUIET_VERDICTS and (row.verdict != "idle" or row.unused_bytes >= SMALL_ARENA_BYTES):
             muzzy = ", %s muzzy" if row.muzzy_bytes != 0 else ""
-            sizes = [Size(row.dirty_bytes), Size(row.muzzy_bytes)][: 2 if muzzy else 1]
-            yield cells("arena %d is %s: %s; it holds %s dirty" + muzzy, row.index, row.verdict, row.why, *sizes)
+            sizes = [SentenceSize(row.dirty_bytes), SentenceSize(row.muzzy_bytes)][: 2 if muzzy else 1]
+            yield make_cells("arena %d is %s: %s; it holds %s dirty" + muzzy, row.index, row.verdict, row.why, *sizes)
 
 
 def show_cured(threads: Sequence[Any], stopped_ms: Optional[float]) -> Page:
@@ -666,7 +666,7 @@ def show_cured(threads: Sequence[Any], stopped_ms: Optional[float]) -> Page:
     if not threads:
         yield "no thread is blind: nothing was written"
     if any(row.cured for row in threads):
-        yield "their unused pages are returned as they work, within the decay time; `%s` returns them now" % ask("purge")
+        yield "their unused pages are returned as they work, within the decay time; `%s` returns them now" % hint_command("purge")
     if stopped_ms is not None:
         yield "the process was stopped for %.1f ms in total, and is running again" % stopped_ms
     yield ""
@@ -693,7 +693,7 @@ def show_tunables(found: JemallocTunables) -> Page:
         set_in = "set in %s" % one.set_in if one.set_in else ""
         rows.append({"name": one.name, "value": _show_value(one), "meaning": "; ".join(part for part in (one.meaning, set_in) if part)})
     if rows:
-        yield Table(_TUNABLE_COLUMNS, rows)
+        yield ColumnsTable(_TUNABLE_COLUMNS, rows)
         yield ""
     yield _say_background(found)
 
@@ -703,23 +703,23 @@ def _say_background(found: JemallocTunables) -> str:
     if not threads.enabled:
         return "background threads: off" if threads.enabled is False else "background threads: unknown"
     if threads.max is None:
-        return "background threads: %s are running" % number(threads.running)
-    text = "background threads: %s of at most %s are running; " % (number(threads.running), number(threads.max))
+        return "background threads: %s are running" % format_number(threads.running)
+    text = "background threads: %s of at most %s are running; " % (format_number(threads.running), format_number(threads.max))
     if threads.runs is None:
         return text + "this build does not count their runs"
-    return text + "%s runs so far, one every %.0f ms" % (number(threads.runs), threads.run_interval_ms or 0)
+    return text + "%s runs so far, one every %.0f ms" % (format_number(threads.runs), threads.run_interval_ms or 0)
 
 
-def _show_value(row: JemallocTunable) -> Said:
+def _show_value(row: JemallocTunable) -> Sentence:
     shown = _show_one(row.value, row.unit)
-    return cells("%s", shown) if row.now is None or row.now == row.value else cells("%s (now %s)", shown, _show_one(row.now, row.unit))
+    return make_cells("%s", shown) if row.now is None or row.now == row.value else make_cells("%s (now %s)", shown, _show_one(row.now, row.unit))
 
 
-def _show_one(value: Any, unit: Optional[str]) -> Union[str, Size]:
+def _show_one(value: Any, unit: Optional[str]) -> Union[str, SentenceSize]:
     if value is None:
         return "?"
     if isinstance(value, bool):
         return "true" if value else "false"
     if unit == "bytes":
-        return Size(value)
+        return SentenceSize(value)
     return "%d ms" % value if unit == "ms" else str(value)

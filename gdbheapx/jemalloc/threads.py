@@ -3,17 +3,17 @@
 from array import array
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.errors import Unreadable
-from gdbheapx.hints import ask
+from gdbheapx.errors import UnreadableMemory
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Member, Thread
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext, unpack_pointers, unpack_strided
 from gdbheapx.jemalloc.layouts import has_short_ncached_max, omits_large_tcache_bins, read_tsd_states
 from gdbheapx.jemalloc.structure import is_tcache
 from gdbheapx.jemalloc.symbols import read_words
-from gdbheapx.layout.view import Picker, View
-from gdbheapx.model import Address, CacheBin, ThreadCache
-from gdbheapx.units import plural
+from gdbheapx.layout.view import LayoutView, Picker
+from gdbheapx.model import CacheBin, TargetAddress, ThreadCache
+from gdbheapx.units import count_noun
 
 MAX_ELEMENTS = 1 << 20
 """More elements than any process has threads: only there to end a broken list."""
@@ -45,7 +45,7 @@ def read_ql_ring(context: JemallocContext, first: int, next_offset: int) -> Ring
         seen.add(element)
         try:
             element = context.target.read_word(element + next_offset)
-        except Unreadable as problem:
+        except UnreadableMemory as problem:
             return RingElements(elements[:-1], problem.address, "cannot be read")
         if not element:
             return RingElements(elements, elements[-1] + next_offset, "is null in a circular list")
@@ -86,7 +86,7 @@ def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) 
     for arena in listed:
         try:
             first = context.target.read_word(arena.address + head.offset)
-        except Unreadable as problem:
+        except UnreadableMemory as problem:
             context.report(
                 codes.CACHE_LIST_UNREADABLE,
                 problem.address,
@@ -127,7 +127,7 @@ def _find_descriptor_owner(context: JemallocContext, descriptor: int, arena: Are
         else:
             slow, back = types.place("tcache_slow_s", "cache_bin_array_descriptor"), types.place("tcache_s", "tcache_slow")
             agrees = slow is not None and back is not None and context.target.read_word(address + back.offset) == descriptor - slow.offset
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         context.report(
             codes.CACHE_UNREADABLE,
             problem.address,
@@ -152,7 +152,7 @@ def read_explicit_caches(context: JemallocContext) -> Dict[int, int]:
     size = context.types.size_bytes("tcaches_s")
     try:
         entries = read_words(context.target, array, min(count, MAX_EXPLICIT), size)
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         context.report(codes.CACHE_LIST_UNREADABLE, problem.address, "cannot read jemalloc's table of explicit thread caches", None)
         return {}
     end = array + (MAX_EXPLICIT + 1) * size  # a free entry points to the next free one
@@ -162,12 +162,12 @@ def read_explicit_caches(context: JemallocContext) -> Dict[int, int]:
 def _search_explicit_caches(context: JemallocContext, array: int) -> Dict[int, int]:
     """Find explicit caches without the number of entries: those entries that lead to a cache."""
 
-    def read(address: int, size_bytes: int) -> int:
+    def read_number(address: int, size_bytes: int) -> int:
         return int.from_bytes(context.target.read_prefix(address, size_bytes).ljust(size_bytes, b"\xff"), "little")
 
     data = context.target.read_prefix(array, MAX_EXPLICIT * context.geometry.word_bytes) if array else b""
     entries = unpack_strided(data, 0, context.geometry.word_bytes, context.geometry.word_bytes, context.geometry.little_endian, False)
-    return {entry: number for number, entry in enumerate(entries) if entry and is_tcache(context.types, read, entry)}
+    return {entry: number for number, entry in enumerate(entries) if entry and is_tcache(context.types, read_number, entry)}
 
 
 NOMINAL_STATES = ("nominal", "nominal_slow", "nominal_recompute")
@@ -291,7 +291,7 @@ class _TsdReader:
         who = "thread %d" % thread.lwp if thread is not None else "a thread"
         try:
             data = context.target.read(address, self.size_bytes)
-        except Unreadable as problem:
+        except UnreadableMemory as problem:
             context.report(codes.TSD_UNREADABLE, problem.address, "cannot read the tsd of %s" % who, "its state and its cache are unknown")
             return Tsd(thread, address, None, "cannot read its tsd at 0x%x" % address)
         number, enabled, cache_arena, level, bypass, tdata, narenas, arena, iarena, allocated, deallocated, tick, nticks = self.picker.pick(
@@ -321,16 +321,16 @@ class _TsdReader:
             thread_deallocated_bytes=deallocated,
             ticker=None if tick is None or nticks is None else Ticker(tick, nticks),
         )
-        self._check(record, who)
-        return record if record.ticker is not None else record._replace(ticker=self._ticker(record))
+        self._check_arena(record, who)
+        return record if record.ticker is not None else record._replace(ticker=self._read_ticker(record))
 
-    def _check(self, record: Tsd, who: str) -> None:
+    def _check_arena(self, record: Tsd, who: str) -> None:
         if record.is_nominal and record.arena and record.arena_index is None:
             self.context.report(
                 codes.TSD_WRONG, record.address, "the tsd of %s is bound to 0x%x, which is not an arena" % (who, record.arena), None
             )
 
-    def _ticker(self, record: Tsd) -> Optional[Ticker]:
+    def _read_ticker(self, record: Tsd) -> Optional[Ticker]:
         """arenas_tdata[its arena].decay_ticker, where the tsd itself has no arena_decay_ticker (arena_tdata_get,
         jemalloc_internal_inlines_a.h)."""
         index = record.arena_index
@@ -339,7 +339,7 @@ class _TsdReader:
         address = record.arenas_tdata + index * self.context.types.size_bytes("arena_tdata_s")
         try:
             tdata = self.context.view("arena_tdata_s", address)
-        except Unreadable:
+        except UnreadableMemory:
             self.context.report(codes.TSD_UNREADABLE, address, "cannot read the tickers of thread %s" % (record.lwp or "?"), None)
             return None
         return Ticker(tdata["decay_ticker.tick"], tdata["decay_ticker.nticks"])
@@ -387,7 +387,7 @@ def _compare_lists(context: JemallocContext, records: Sequence[Tsd]) -> None:
 def _read_listed_tsds(context: JemallocContext, reader: _TsdReader, threads: Sequence[Thread], listed: Sequence[ArenaHandle]) -> Tsds:
     """Read initialised threads without thread-local storage: from tsd_nominal_tsds, or from the tcaches on the arenas' lists."""
     ring = read_nominal_list(context)
-    hint = "see " + ask("doctor")
+    hint = "see " + hint_command("doctor")
     if ring is not None:
         addresses = ring.elements
         context.report(
@@ -420,7 +420,7 @@ def _find_cache_tsds(context: JemallocContext, reader: _TsdReader, listed: Seque
         address = cache.address - place.offset if place is not None else 0
         try:
             view = context.view("tsd_s", address)
-        except Unreadable:
+        except UnreadableMemory:
             continue
         if view["arena"] == cache.arena_address and reader.states.get(view["state"]) in NOMINAL_STATES and view["tcache_enabled"] == 1:
             addresses.append(address)
@@ -461,7 +461,7 @@ class CacheStack(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
 
 
-class CacheBins(NamedTuple):
+class JemallocCacheBins(NamedTuple):
     """The bins of a cache."""
 
     stacks: Sequence[CacheStack]
@@ -480,7 +480,7 @@ class CacheBins(NamedTuple):
         return [CacheStack(szind, 0, count) for szind, count in sorted(sums.items())]
 
 
-NO_BINS = CacheBins((), (), 0, False)
+NO_BINS = JemallocCacheBins((), (), 0, False)
 
 
 class CacheLimits(NamedTuple):
@@ -502,7 +502,7 @@ def read_cache_limits(context: JemallocContext) -> CacheLimits:
     count = min(nhbins, MAX_NHBINS) if nhbins is not None else len(context.geometry.size_classes)
     try:
         most = read_words(context.target, pointer, count, 2 if has_short_ncached_max(context.types) else 4) if pointer else []
-    except Unreadable:
+    except UnreadableMemory:
         most = []
     element = context.types.place("tcache_s", "bins")
     picker = (
@@ -513,11 +513,11 @@ def read_cache_limits(context: JemallocContext) -> CacheLimits:
     return CacheLimits(nhbins, disabled.address if disabled is not None else None, most, picker)
 
 
-def read_cache_bins(context: JemallocContext, address: int, limits: CacheLimits) -> CacheBins:
+def read_cache_bins(context: JemallocContext, address: int, limits: CacheLimits) -> JemallocCacheBins:
     """The bins of the tcache_t at `address`. A bin that cannot be as it stands is reported and left out."""
     try:
         view = context.view("tcache_s", address)
-    except Unreadable as problem:
+    except UnreadableMemory as problem:
         context.report(
             codes.CACHE_UNREADABLE, problem.address, "cannot read the thread cache at 0x%x" % address, "its blocks count as used"
         )
@@ -528,7 +528,7 @@ def read_cache_bins(context: JemallocContext, address: int, limits: CacheLimits)
 
 
 class _BinReader:
-    def __init__(self, context: JemallocContext, view: View, limits: CacheLimits) -> None:
+    def __init__(self, context: JemallocContext, view: LayoutView, limits: CacheLimits) -> None:
         self.context = context
         self.view = view
         self.word = context.geometry.word_bytes
@@ -559,15 +559,15 @@ class _BinReader:
         text = "size class %d of the thread cache at 0x%x: %s" % (szind, self.view.address, what)
         self.context.report(codes.CACHE_BIN_WRONG, self.view.address, text, "its blocks count as used")
 
-    def done(self, nhbins: int) -> CacheBins:
+    def done(self, nhbins: int) -> JemallocCacheBins:
         """The answer."""
-        return CacheBins(self.stacks, self.counted, nhbins, self.complete)
+        return JemallocCacheBins(self.stacks, self.counted, nhbins, self.complete)
 
 
 class _Ascending(_BinReader):
     """5.0 to 5.2: avail points just above the stack, avail[-ncached .. -1] are its members."""
 
-    def read(self) -> CacheBins:
+    def read(self) -> JemallocCacheBins:
         nbins = self.context.geometry.nbins
         nhbins = self.nhbins if self.nhbins is not None else len(self.context.geometry.size_classes)
         limits = self.most(nhbins)
@@ -582,7 +582,7 @@ class _Ascending(_BinReader):
                 if not avail or not count:
                     continue
                 if not 0 < count <= limits[szind]:
-                    self.refuse(szind, "it counts %s of at most %d" % (plural(count, "block"), limits[szind]))
+                    self.refuse(szind, "it counts %s of at most %d" % (count_noun(count, "block"), limits[szind]))
                     continue
                 self.stacks.append(CacheStack(szind, avail - count * self.word, count))
         self.counted = self.stacks
@@ -596,7 +596,7 @@ class _Descending(_BinReader):
     From 5.3.1 on each bin knows its own ncached_max, and one that is turned off points to a common stand-in.
     """
 
-    def read(self) -> CacheBins:
+    def read(self) -> JemallocCacheBins:
         element, picker, word = self.context.types.place("tcache_s", "bins"), self.limits.picker, self.word
         assert element is not None and picker is not None
         own_limits, disabled = picker.addresses[-1] is not None, self.limits.disabled
@@ -612,16 +612,16 @@ class _Descending(_BinReader):
                 continue
             count = (high - (head & LOW_BITS) & LOW_BITS) // word
             if count > limit:
-                self.refuse(szind, "it holds %s of at most %d" % (plural(count, "block"), limit))
+                self.refuse(szind, "it holds %s of at most %d" % (count_noun(count, "block"), limit))
                 continue
             if count:
                 self.counted.append(CacheStack(szind, head, count))
             if low != high - limit * word & LOW_BITS:
-                self._stashed(szind, head + count * self.word, low, high, limit, known)
+                self._add_stashed(szind, head + count * self.word, low, high, limit, known)
         self.stacks += self.counted
         return self.done(nhbins)
 
-    def _stashed(self, szind: int, end: int, full: int, empty: int, limit: int, known: bool) -> None:
+    def _add_stashed(self, szind: int, end: int, full: int, empty: int, limit: int, known: bool) -> None:
         """Blocks between the low end of the array and low_bits_full (cache_bin_nitems_get_remote)."""
         low = empty - limit * self.word & LOW_BITS
         count = (full - low & LOW_BITS) // self.word
@@ -642,7 +642,7 @@ class JemallocCache(NamedTuple):
     """Its thread's; None for explicit caches, and where no thread could be matched."""
     explicit: Optional[int]
     """The number that tcache.create gave; None for a thread's own."""
-    bins: CacheBins
+    bins: JemallocCacheBins
     pointers: "array[int]"
     """All blocks in it."""
 
@@ -730,7 +730,7 @@ def _find_cache_offsets(context: JemallocContext, record: Tsd) -> Iterator[int]:
         yield place.offset
 
 
-def _read_pointers(context: JemallocContext, bins: CacheBins) -> "array[int]":
+def _read_pointers(context: JemallocContext, bins: JemallocCacheBins) -> "array[int]":
     """The pointers of all stacks; those that cannot be read are reported and left out."""
     word = context.geometry.word_bytes
     parts: List[bytes] = []
@@ -797,7 +797,7 @@ def _make_cache_row(context: JemallocContext, cache: JemallocCache) -> ThreadCac
         allocator=context.jemalloc.id,
         lwp=thread.lwp if thread is not None else None,
         name=thread.name if thread is not None else None,
-        tcache=Address(cache.address),
+        tcache=TargetAddress(cache.address),
         arena=cache.arena_index if cache.arena_index is not None or cache.tsd is None else cache.tsd.arena_index,
         chunks=sum(cache_bin.chunks for cache_bin in bins),
         bytes=sum(cache_bin.bytes or 0 for cache_bin in bins),

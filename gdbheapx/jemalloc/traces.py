@@ -10,7 +10,7 @@ from gdbheapx import kernel as kernels
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.layout import pack as packs
-from gdbheapx.ranges import union
+from gdbheapx.ranges import unite_ranges
 
 PREFIX_MARK = "opt_narenas"
 """A variable that is external in every release: what stands before it is the private prefix. (arenas_lock is static from 5.3.1 on.)"""
@@ -168,7 +168,7 @@ def find_suspects(target: Target) -> List[JemallocSuspect]:
     for module in target.modules():
         prefix = prefixes.get(module.base)
         is_complete = prefix is not None and module.has_debug_info
-        pack = packs.find(module.build_id, "jemalloc") if module.build_id and not is_complete else None
+        pack = packs.find_pack(module.build_id, "jemalloc") if module.build_id and not is_complete else None
         if prefix is not None or pack is not None:
             named.append(JemallocSuspect(module, prefix, pack, None))
             continue
@@ -260,7 +260,7 @@ def _read_shards(data: bytes, at: int, stride: int, page: int) -> Iterator[int]:
 def find_arena_word(target: Target, module: Module) -> Optional[int]:
     """The first word of the object's memory that leads to an arena: as arenas[] does, into the arena's own first block of metadata."""
     seen: Dict[int, Tuple[int, ...]] = {}
-    words = kernels.load().find_addresses(read_own_memory(target, module), list_writable_ranges(target), ARENA_ALIGNMENT - 1)
+    words = kernels.load_native_library().find_addresses(read_own_memory(target, module), list_writable_ranges(target), ARENA_ALIGNMENT - 1)
     for address, word in words:
         block = word & -BLOCK_BYTES
         if word == block:
@@ -274,7 +274,7 @@ def find_arena_word(target: Target, module: Module) -> Optional[int]:
 
 def list_writable_ranges(target: Target) -> List[Tuple[int, int]]:
     """List the ranges where a heap may lie; everything if no mapping is known."""
-    return union([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable]) or [(BLOCK_BYTES, ADDRESS_MASK)]
+    return unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable]) or [(BLOCK_BYTES, ADDRESS_MASK)]
 
 
 def _list_bases(target: Target, block: int) -> Tuple[int, ...]:

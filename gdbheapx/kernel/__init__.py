@@ -13,7 +13,7 @@ from gdbheapx.problems import KERNEL_MISSING
 if TYPE_CHECKING:
     from gdbheapx.kernel.binding import CKernel
 
-__all__ = ["load", "loaded_library", "swapped_in_bytes"]
+__all__ = ["load_native_library", "loaded_library", "swapped_in_bytes"]
 
 NEXT_STEP = "or install gdbheapx's wheel for this machine, or use the single file"
 
@@ -21,7 +21,7 @@ _loaded: "List[CKernel]" = []
 """One for the life of this process."""
 
 
-def load() -> "CKernel":
+def load_native_library() -> "CKernel":
     """Return the native library; HeapxError, with how to get it, where it cannot be loaded."""
     from gdbheapx.kernel import binding
 
@@ -36,7 +36,7 @@ def load() -> "CKernel":
 def loaded_library() -> Optional[Any]:
     """Return the library itself, or None where it cannot be loaded."""
     try:
-        return load().library
+        return load_native_library().library
     except HeapxError:
         return None
 

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, PageTable
 from gdbheapx.kernel.common import embedded
-from gdbheapx.kernel.common.library import LIBRARY, Kernel, Unusable, load, open_library
+from gdbheapx.kernel.common.library import LIBRARY, Kernel, Unusable, load_library_at, open_library
 
 if TYPE_CHECKING:  # few commands ask for any of these
     from array import array
 
     from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
     from gdbheapx.kernel.blocks.graph import Graph, GraphShape
-    from gdbheapx.kernel.blocks.heapmap import HeapMap, MapShape
+    from gdbheapx.kernel.blocks.heapmap import MapShape, NativeHeapMap
     from gdbheapx.kernel.blocks.packed import PackedGraph
     from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
     from gdbheapx.kernel.blocks.pools import Pools, PoolShape
@@ -26,7 +26,7 @@ __all__ = ["CKernel", "Unusable", "open_kernel"]
 def open_kernel(path: str = LIBRARY) -> "CKernel":
     """The C kernel from the library at `path`; Unusable says what is in the way."""
     if embedded.PACKED:  # the single file: what has its name in the current folder is anybody's
-        return CKernel(embedded.open_included(load))
+        return CKernel(embedded.open_included(load_library_at))
     return CKernel(open_library(path))
 
 
@@ -73,17 +73,17 @@ class CKernel(Kernel):
 
     def cells(self, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> "Tuple[array[int], array[int]]":
         """See blocks.binding.cells."""
-        from gdbheapx.kernel.blocks.binding import cells
+        from gdbheapx.kernel.blocks.binding import list_pool_cells
 
-        return cells(self.library, runs, labels)
+        return list_pool_cells(self.library, runs, labels)
 
     def unlisted(
         self, source: BulkSource, runs: Sequence[Tuple[int, int, int]], heads: Sequence[int], most: int, budget: Budget
     ) -> "Optional[array[int]]":
         """See blocks.binding.unlisted."""
-        from gdbheapx.kernel.blocks.binding import unlisted
+        from gdbheapx.kernel.blocks.binding import label_unlisted_cells
 
-        return unlisted(self.library, self.open(source), runs, heads, most, budget)
+        return label_unlisted_cells(self.library, self.open(source), runs, heads, most, budget)
 
     def pins(self, source: BulkSource, shape: "PinShape", labels: "PinLabels", first: int, budget: Budget) -> "Pins":
         """A look at what keeps free memory. `first`: where the labels of this heap begin, if they are by the order of used blocks."""
@@ -93,11 +93,11 @@ class CKernel(Kernel):
 
     def heap_map(
         self, source: BulkSource, shape: "MapShape", ranges: Sequence[Tuple[int, int]], pages: Optional[PageTable], budget: Budget
-    ) -> "HeapMap":
+    ) -> "NativeHeapMap":
         """A look at what the pages of these ranges are, which are sorted and do not overlap. `pages`: tells what is in RAM."""
-        from gdbheapx.kernel.blocks.heapmap import HeapMap
+        from gdbheapx.kernel.blocks.heapmap import NativeHeapMap
 
-        return HeapMap(self.library, self.open(source), shape, ranges, pages, budget)
+        return NativeHeapMap(self.library, self.open(source), shape, ranges, pages, budget)
 
     def csv(self, words: "CsvWords") -> "CsvRows":
         """What writes blocks as rows of comma-separated values."""

@@ -41,18 +41,18 @@ OF_MACHINE = {"x86_64": ("-fcf-protection=full", "-lgcc"), "aarch64": ("-mbranch
 makes wheels names one in GDBHEAPX_PORTABLE."""
 
 
-def folder() -> str:
+def native_folder() -> str:
     """Return the folder of the C files."""
     return os.path.dirname(os.path.abspath(__file__))
 
 
-def roots(with_addons: bool = True) -> List[str]:
+def source_roots(with_addons: bool = True) -> List[str]:
     """Return the folders whose folders have sources: this one, and those of the add-on that has allocators, if it is there."""
-    addons = os.path.join(os.path.dirname(folder()), "addons", "allocators")
-    return [folder(), *([addons] if with_addons and os.path.isdir(addons) else [])]
+    addons = os.path.join(os.path.dirname(native_folder()), "addons", "allocators")
+    return [native_folder(), *([addons] if with_addons and os.path.isdir(addons) else [])]
 
 
-def files(root: str) -> List[str]:
+def list_sources(root: str) -> List[str]:
     """Return the paths of the C files and headers in the folders of `root`, sorted."""
     found = []
     for room in sorted(os.listdir(root)) if os.path.isdir(root) else ():
@@ -64,7 +64,7 @@ def files(root: str) -> List[str]:
 
 def source_id(with_addons: bool = True) -> Optional[int]:
     """Return a checksum of the C files and headers; None if they are not installed."""
-    checksum, paths = 0, [path for root in roots(with_addons) for path in files(root)]
+    checksum, paths = 0, [path for root in source_roots(with_addons) for path in list_sources(root)]
     for path in paths:
         try:
             with open(path, "rb") as file:
@@ -76,19 +76,19 @@ def source_id(with_addons: bool = True) -> Optional[int]:
 
 def all_sources(with_addons: bool = True) -> Dict[str, str]:
     """Return the text of each C file and header of the library, by path below its root."""
-    return {path: text for root in roots(with_addons) for path, text in sources(root).items()}
+    return {path: text for root in source_roots(with_addons) for path, text in read_sources(root).items()}
 
 
-def sources(root: str) -> Dict[str, str]:
+def read_sources(root: str) -> Dict[str, str]:
     """Return the text of each C file and header, by path below `root`."""
     texts = {}
-    for path in files(root):
+    for path in list_sources(root):
         with open(path, encoding="utf-8") as file:
             texts[os.path.relpath(path, root)] = file.read()
     return texts
 
 
-def compiler() -> Optional[List[str]]:
+def find_compiler() -> Optional[List[str]]:
     """Return the compiler's command line: $CC, or the first of cc, gcc, clang on the path; None if there is none."""
     import shlex
     import shutil
@@ -116,9 +116,9 @@ def compile_into(target: str, words: List[str], texts: Dict[str, str], checksum:
         return subprocess.run(command, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 
 
-def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
+def build_library(destination_dir: str, quiet: bool = True) -> Optional[str]:
     """Compile into `destination_dir` and return the library's path, or None if there is no compiler or it fails."""
-    words = compiler()
+    words = find_compiler()
     if words is None:
         if not quiet:
             sys.stderr.write("no C compiler found (looked for $CC, cc, gcc, clang)\n")
@@ -145,7 +145,7 @@ def build(destination_dir: str, quiet: bool = True) -> Optional[str]:
 
 def main() -> int:
     """Build in place."""
-    path = build(folder(), quiet=False)
+    path = build_library(native_folder(), quiet=False)
     if path:
         print(path)
     return 0 if path else 1

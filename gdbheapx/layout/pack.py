@@ -63,22 +63,22 @@ def parse_pack(text: str) -> Pack:
     )
 
 
-def find(build_id: str, allocator: str) -> Optional[Pack]:
+def find_pack(build_id: str, allocator: str) -> Optional[Pack]:
     """Return the bundled pack of that build's allocator, or None."""
-    return next((pack for pack in _read(lambda name: name == build_id.lower() + ".json") if pack.allocator == allocator), None)
+    return next((pack for pack in _read_packs(lambda name: name == build_id.lower() + ".json") if pack.allocator == allocator), None)
 
 
-def shipped() -> List[Pack]:
+def shipped_packs() -> List[Pack]:
     """Return the bundled packs, by build-id."""
-    return _read(lambda _: True)
+    return _read_packs(lambda _: True)
 
 
-def _read(is_wanted: Callable[[str], bool]) -> List[Pack]:
-    names = packs.EMBEDDED or os.listdir(_folder())
+def _read_packs(is_wanted: Callable[[str], bool]) -> List[Pack]:
+    names = packs.EMBEDDED or os.listdir(_packs_folder())
     return [parse_pack(shipped_text(name)) for name in sorted(names) if name.endswith(".json") and is_wanted(name)]
 
 
-def _folder() -> str:
+def _packs_folder() -> str:
     return os.path.dirname(os.path.abspath(packs.__file__))
 
 
@@ -86,5 +86,5 @@ def shipped_text(name: str) -> str:
     """Return the text of a file of gdbheapx/packs, which the single file includes."""
     if packs.EMBEDDED:
         return packs.EMBEDDED[name]
-    with open(os.path.join(_folder(), name), encoding="ascii") as file:
+    with open(os.path.join(_packs_folder(), name), encoding="ascii") as file:
         return file.read()

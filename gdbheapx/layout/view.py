@@ -13,7 +13,7 @@ LETTERS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 """Letters of the modules array and struct for unsigned numbers by their bytes."""
 
 
-class View:
+class LayoutView:
     """A struct read from memory: members by path, as integers."""
 
     def __init__(self, types: TypeSet, struct: str, address: int, data: bytes, little_endian: bool) -> None:
@@ -29,8 +29,8 @@ class View:
 
     def __getitem__(self, path: str) -> int:
         """A scalar; KeyError if this build has no such member."""
-        member = self._member(path)
-        return self._integer(member.offset, member)
+        member = self._find_member(path)
+        return self._read_integer(member.offset, member)
 
     def get(self, *paths: str) -> Optional[int]:
         """The scalar at the first of these paths that this build has; None if it has none of them."""
@@ -39,12 +39,12 @@ class View:
 
     def array(self, path: str) -> List[int]:
         """An array of scalars."""
-        member = self._member(path)
-        return [self._integer(member.offset + i * member.size_bytes, member) for i in range(member.count)]
+        member = self._find_member(path)
+        return [self._read_integer(member.offset + i * member.size_bytes, member) for i in range(member.count)]
 
     def numbers(self, path: str) -> Any:
         """An array of unsigned numbers as array('Q'), for long ones."""
-        member = self._member(path)
+        member = self._find_member(path)
         values = array(LETTERS[member.size_bytes], self._data[member.offset : member.offset + member.count * member.size_bytes])
         if self._order != sys.byteorder:
             values.byteswap()
@@ -57,36 +57,36 @@ class View:
 
     def address_of(self, path: str) -> int:
         """Where the member lies in the target."""
-        return self.address + self._member(path).offset
+        return self.address + self._find_member(path).offset
 
-    def view(self, path: str, index: int = 0) -> "View":
+    def view(self, path: str, index: int = 0) -> "LayoutView":
         """An embedded struct; `index` for an array of them."""
-        member = self._member(path)
+        member = self._find_member(path)
         if member.struct is None:
             raise KeyError("%s.%s is no struct" % (self.struct, path))
         offset = member.offset + index * member.size_bytes
-        return View(
+        return LayoutView(
             self.types, member.struct, self.address + offset, self._data[offset : offset + member.size_bytes], self._order == "little"
         )
 
     def bytes_of(self, path: str) -> bytes:
         """The member's bytes."""
-        member = self._member(path)
+        member = self._find_member(path)
         return self._data[member.offset : member.offset + member.size_bytes * member.count]
 
-    def _member(self, path: str) -> Member:
+    def _find_member(self, path: str) -> Member:
         member = self.types.place(self.struct, path)
         if member is None:
             raise KeyError("%s.%s" % (self.struct, path))
         return member
 
-    def _integer(self, offset: int, member: Member) -> int:
+    def _read_integer(self, offset: int, member: Member) -> int:
         return int.from_bytes(self._data[offset : offset + member.size_bytes], self._order, signed=member.signed)
 
 
-def read_view(target: Target, types: TypeSet, struct: str, address: int) -> View:
+def read_view(target: Target, types: TypeSet, struct: str, address: int) -> LayoutView:
     """The struct at `address`, read at once. Unreadable if any byte of it is missing; KeyError if this build has no such struct."""
-    return View(types, struct, address, target.read(address, types.size_bytes(struct)), target.little_endian)
+    return LayoutView(types, struct, address, target.read(address, types.size_bytes(struct)), target.little_endian)
 
 
 class Picker:
@@ -94,7 +94,7 @@ class Picker:
 
     def __init__(self, types: TypeSet, name: str, members: Sequence[Tuple[str, ...]], little_endian: bool) -> None:
         """`members`: for each number the paths it may have, newest first. What this build has not is None in every answer."""
-        places = [_place(types, name, paths) for paths in members]
+        places = [_find_member_place(types, name, paths) for paths in members]
         offsets = [place.offset if place is not None else -1 for place in places]
         order = sorted(range(len(places)), key=lambda number: offsets[number])
         shape, at = "<" if little_endian else ">", 0
@@ -125,7 +125,7 @@ class Picker:
         return [None if place is None else values[place] for place in self._from]
 
 
-def _place(types: TypeSet, name: str, paths: Sequence[str]) -> Optional[Member]:
+def _find_member_place(types: TypeSet, name: str, paths: Sequence[str]) -> Optional[Member]:
     path = types.first(name, *paths)
     return None if path is None else types.place(name, path)
 
@@ -179,18 +179,18 @@ class Struct(NamedTuple):
     fields: Tuple[Field, ...]
 
 
-def has(field: Field, version: Version) -> bool:
+def release_has(field: Field, version: Version) -> bool:
     """The release has this member."""
     return (field.since is None or version >= field.since) and (field.until is None or version < field.until)
 
 
-def place(struct: Struct, version: Version, shape: Shape) -> StructType:
+def lay_out_struct(struct: Struct, version: Version, shape: Shape) -> StructType:
     """The members that `version` has, by the C rules of alignment."""
     offset = 0
     widest = 1
     members: Dict[str, Member] = {}
     for field in struct.fields:
-        if not has(field, version):
+        if not release_has(field, version):
             continue
         size = field.ctype.size_bytes or shape.word_bytes
         count = field.count if isinstance(field.count, int) else field.count(shape)
@@ -201,7 +201,7 @@ def place(struct: Struct, version: Version, shape: Shape) -> StructType:
     return StructType(-(-offset // widest) * widest, members)
 
 
-class Needed(NamedTuple):
+class NeededStruct(NamedTuple):
     """A struct that is read, as the tables know it."""
 
     struct: Struct
@@ -209,7 +209,7 @@ class Needed(NamedTuple):
     """What it must have to be of use."""
 
 
-def take(types: TypeSet, needed: Needed, own: Optional[TypeSet], version: Optional[Version], shape: Shape) -> Optional[bool]:
+def take_struct(types: TypeSet, needed: NeededStruct, own: Optional[TypeSet], version: Optional[Version], shape: Shape) -> Optional[bool]:
     """Add the struct to `types`: as the build's own types have it (True), else by the table's row for `version` (False), of which what
     these types say is not there is left out, but for what is needed.
 
@@ -219,7 +219,7 @@ def take(types: TypeSet, needed: Needed, own: Optional[TypeSet], version: Option
     layout = described = own.structs.get(name) if own is not None else None
     is_own = layout is not None and all(member in layout.members for member in needed.members)
     if not is_own:
-        layout = place(needed.struct, version, shape) if version is not None else None
+        layout = lay_out_struct(needed.struct, version, shape) if version is not None else None
         if layout is not None and described is not None and described.members:
             kept = {*described.members, *needed.members}
             layout = layout._replace(members={member: at for member, at in layout.members.items() if member in kept})

@@ -11,11 +11,11 @@ from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Sa
 from gdbheapx.analysis.census.slabs import Slabs
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
 from gdbheapx.analysis.sites.records import FEW, NODES, Joined
-from gdbheapx.columns import Table, columns_of
-from gdbheapx.command import Style
-from gdbheapx.hints import again
+from gdbheapx.columns import ColumnsTable, columns_of
+from gdbheapx.command import TextStyle
+from gdbheapx.hints import hint_again
 from gdbheapx.report import text
-from gdbheapx.units import Said, Size, cells, join_sentences, plural, say, share
+from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_cells, make_sentence
 
 MOST_ROWS, MOST_SAME, MOST_NAME = 30, 10, 100
 CLASS = re.compile(r"CLASS@([0-9a-f]{16,})\+")
@@ -51,7 +51,7 @@ def make_census_data(
 
 
 def format_census(
-    style: Style, census: Census, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None, joined: Optional[Joined] = None
+    style: TextStyle, census: Census, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None, joined: Optional[Joined] = None
 ) -> Iterator[str]:
     """The text."""
     yield from text.format_page(style, make_census_page(census, limit))
@@ -69,26 +69,26 @@ def make_sites_data(joined: Joined) -> Dict[str, Any]:
 def make_sites_page(joined: Joined, most: int) -> Page:
     """List for each row the functions that may have allocated its blocks."""
     yield ""
-    yield say("Possible allocation sites, from %s of malloc in the code (no recording):", plural(joined.calls, "call"))
+    yield make_sentence("Possible allocation sites, from %s of malloc in the code (no recording):", count_noun(joined.calls, "call"))
     none: List[str] = []
     for row in joined.rows[:most]:
         name = row.signature or "not named"
         if not row.sites:
             none.append(name)
             continue
-        yield say("  %s (%s):", name, Size(row.bytes))
+        yield make_sentence("  %s (%s):", name, SentenceSize(row.bytes))
         for one in row.sites[:MOST_SAME]:
             sizes = ", for %s bytes" % ", ".join(map(str, one.sizes)) if row.signature in NODES else ""
-            yield say("    %s%s: %s", text.shorten_text(one.named(), MOST_NAME), sizes, ", ".join(one.why))
+            yield make_sentence("    %s%s: %s", text.shorten_text(one.named(), MOST_NAME), sizes, ", ".join(one.why))
         if len(row.sites) > MOST_SAME:
-            yield say("    and %s", plural(len(row.sites) - MOST_SAME, "other function"))
+            yield make_sentence("    and %s", count_noun(len(row.sites) - MOST_SAME, "other function"))
     if none:
-        yield say("  no site is known for %s: %s", plural(len(none), "other row"), ", ".join(sorted(set(none))))
+        yield make_sentence("  no site is known for %s: %s", count_noun(len(none), "other row"), ", ".join(sorted(set(none))))
     if joined.typed_bytes:
-        yield say(SURE, Size(joined.few_bytes), Size(joined.typed_bytes), share(joined.few_bytes, joined.typed_bytes), FEW)
+        yield make_sentence(SURE, SentenceSize(joined.few_bytes), SentenceSize(joined.typed_bytes), format_share(joined.few_bytes, joined.typed_bytes), FEW)
     if joined.unread:
         names = ", ".join(name for name, _ in joined.unread[:MOST_SAME])
-        yield say("not searched, because the code could not be read: %s", names)
+        yield make_sentence("not searched, because the code could not be read: %s", names)
 
 
 def make_copies_data(found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None) -> Dict[str, Any]:
@@ -104,7 +104,7 @@ def make_copies_data(found: CopySearch, limit: Optional[int], samples: Optional[
     }
 
 
-def format_copies(style: Style, found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None) -> Iterator[str]:
+def format_copies(style: TextStyle, found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None) -> Iterator[str]:
     """The text of --copies."""
     yield from text.format_page(style, make_copies_page(found, limit))
     yield from _format_texts(samples)
@@ -112,22 +112,22 @@ def format_copies(style: Style, found: CopySearch, limit: Optional[int], samples
 
 def make_copies_page(found: CopySearch, limit: Optional[int]) -> Page:
     """List the kinds of duplicates with their memory."""
-    yield say("In use: %s in %s", Size(found.used_bytes), plural(found.used_blocks, "block"))
+    yield make_sentence("In use: %s in %s", SentenceSize(found.used_bytes), count_noun(found.used_blocks, "block"))
     yield _sum_of_copies(found.blocks, found.bytes, found.contents, found.spare_bytes)
     if found.zeros.blocks:
         what = "contains" if found.zeros.blocks == 1 else "contain"
-        yield say("Zeros:  %s (%s) %s only zeros", plural(found.zeros.blocks, "block"), Size(found.zeros.bytes), what)
+        yield make_sentence("Zeros:  %s (%s) %s only zeros", count_noun(found.zeros.blocks, "block"), SentenceSize(found.zeros.bytes), what)
     most = limit if limit is not None else MOST_ROWS
     for kind, rows in ((CopyClass, found.classes), (CopyRow, found.rows)):
         if rows:
             yield ""
-            yield Table(columns_of(kind), [_make_copied_row(row._asdict()) for row in rows[:most]])
+            yield ColumnsTable(columns_of(kind), [_make_copied_row(row._asdict()) for row in rows[:most]])
         if len(rows) > most:
-            yield "%s: %s" % (plural(len(rows) - most, "more row"), again("--limit %d", len(rows)))
+            yield "%s: %s" % (count_noun(len(rows) - most, "more row"), hint_again("--limit %d", len(rows)))
     if found.unlike_blocks:
         yield ""
         what = "%s left out: same checksum as other blocks, but different or no longer readable bytes"
-        yield say(what, plural(found.unlike_blocks, "block"))
+        yield make_sentence(what, count_noun(found.unlike_blocks, "block"))
 
 
 def make_by_text_data(found: by_text.FoundTexts, limit: Optional[int]) -> Dict[str, Any]:
@@ -135,7 +135,7 @@ def make_by_text_data(found: by_text.FoundTexts, limit: Optional[int]) -> Dict[s
     return {**found._asdict(), "rows": list(found.rows[:limit]), "fields": list(found.fields)}
 
 
-def format_by_text(style: Style, found: by_text.FoundTexts, limit: Optional[int]) -> Iterator[str]:
+def format_by_text(style: TextStyle, found: by_text.FoundTexts, limit: Optional[int]) -> Iterator[str]:
     """The text of --by-text."""
     yield from text.format_page(style, make_by_text_page(found, limit))
 
@@ -143,20 +143,20 @@ def format_by_text(style: Style, found: by_text.FoundTexts, limit: Optional[int]
 def make_by_text_page(found: by_text.FoundTexts, limit: Optional[int]) -> Page:
     """The objects, the texts of one field, and which others have some."""
     names = ", ".join(found.names[:3]) + (" and others" if len(found.names) > 3 else "")
-    yield say("%s: %s (%s), by the text at %s", names, plural(found.blocks, "object"), Size(found.bytes), found.field)
+    yield make_sentence("%s: %s (%s), by the text at %s", names, count_noun(found.blocks, "object"), SentenceSize(found.bytes), found.field)
     if found.looked_blocks < found.blocks:
-        yield "counted: %s of them, chosen by chance" % plural(found.looked_blocks, "object")
+        yield "counted: %s of them, chosen by chance" % count_noun(found.looked_blocks, "object")
     most = limit if limit is not None else MOST_ROWS
     rows = [{**row._asdict(), "sample": str(row.sample), "text": _make_text_row(row)} for row in found.rows[:most]]
     yield ""
-    yield Table(columns_of(by_text.TextRow), rows)
+    yield ColumnsTable(columns_of(by_text.TextRow), rows)
     if len(found.rows) > most:
-        yield "%s: %s" % (plural(len(found.rows) - most, "more row"), again("--limit %d", len(found.rows)))
+        yield "%s: %s" % (count_noun(len(found.rows) - most, "more row"), hint_again("--limit %d", len(found.rows)))
     others = [row for row in found.fields if row.field != found.field][:MOST_SAME]
     if others:
         yield ""
-        yield "Other fields with texts, in %s: --by-text FIELD" % plural(found.sampled_blocks, "object")
-        yield Table(columns_of(by_text.FieldRow), others)
+        yield "Other fields with texts, in %s: --by-text FIELD" % count_noun(found.sampled_blocks, "object")
+        yield ColumnsTable(columns_of(by_text.FieldRow), others)
 
 
 def _make_text_row(row: by_text.TextRow) -> str:
@@ -178,32 +178,32 @@ def _format_texts(samples: Optional[Sequence[SampleText]]) -> Iterator[str]:
         yield "  %s %s%s" % (sample.address, what, ": " + shown if shown else "")
 
 
-def describe_slabs(found: Slabs) -> Said:
+def describe_slabs(found: Slabs) -> Sentence:
     """Say that the program has an allocator of its own."""
-    sizes = join_sentences(", ", [say("%s", Size(size)) for size in found.sizes_bytes])
+    sizes = join_sentences(", ", [make_sentence("%s", SentenceSize(size)) for size in found.sizes_bytes])
     what = "This program has its own allocator: about %s of malloc (%s, %.0f %% of memory in use) are its slabs, %s each"
-    return say(what, plural(found.blocks, "block"), Size(found.bytes), found.share_percent, sizes)
+    return make_sentence(what, count_noun(found.blocks, "block"), SentenceSize(found.bytes), found.share_percent, sizes)
 
 
 def make_census_page(census: Census, limit: Optional[int]) -> Page:
     """Make the page: how much is named, the rows, and pools that runtimes manage."""
-    yield say("In use: %s in %s", Size(census.bytes), plural(census.blocks, "block"))
-    named, placed = share(census.named_bytes, census.bytes), share(census.placed_bytes, census.bytes)
+    yield make_sentence("In use: %s in %s", SentenceSize(census.bytes), count_noun(census.blocks, "block"))
+    named, placed = format_share(census.named_bytes, census.bytes), format_share(census.placed_bytes, census.bytes)
     guessed = sum(row.bytes for row in census.rows if row.sure == CONTENT)
-    by_content = say("; guessed from the bytes: %s (%s)", Size(guessed), share(guessed, census.bytes)) if guessed else ""
+    by_content = make_sentence("; guessed from the bytes: %s (%s)", SentenceSize(guessed), format_share(guessed, census.bytes)) if guessed else ""
     typed = "Typed:  %s (%s); inferred from references: %s (%s)%s"
-    yield say(typed, Size(census.named_bytes), named, Size(census.placed_bytes), placed, by_content)
+    yield make_sentence(typed, SentenceSize(census.named_bytes), named, SentenceSize(census.placed_bytes), placed, by_content)
     if census.own_allocator is not None:
         yield describe_slabs(census.own_allocator)
     rows = join_size_ranges(census.rows)
     shown = [row for row, _ in rows[: limit if limit is not None else MOST_ROWS]]
     yield ""
     by_name = any(row.signature is not None for row in shown)
-    yield Table(columns_of(CensusRow), [{**_make_census_row(row, by_name), **sizes} for row, sizes in rows[: len(shown)]])
+    yield ColumnsTable(columns_of(CensusRow), [{**_make_census_row(row, by_name), **sizes} for row, sizes in rows[: len(shown)]])
     builds = {match[1]: row.module for row in shown for match in [CLASS.search(row.signature or "")] if match and row.module}
     yield from ("%s: build-id %s" % (module, build) for build, module in sorted(builds.items(), key=lambda pair: pair[1]))
     if len(shown) < len(rows):
-        yield "%s: %s" % (plural(len(rows) - len(shown), "more row"), again("--limit %d", len(rows)))
+        yield "%s: %s" % (count_noun(len(rows) - len(shown), "more row"), hint_again("--limit %d", len(rows)))
     unused = [row for row in shown if row.content_bytes is not None and 100 * (row.bytes - row.content_bytes) >= census.bytes]
     if unused:
         yield ""
@@ -219,7 +219,7 @@ def make_census_page(census: Census, limit: Optional[int]) -> Page:
         yield from _make_copies_lines(census.copies)
     if census.managed:
         yield ""
-        yield Table(columns_of(Managed), [memory._asdict() for memory in census.managed])
+        yield ColumnsTable(columns_of(Managed), [memory._asdict() for memory in census.managed])
 
 
 def join_size_ranges(rows: Sequence[CensusRow]) -> List[Tuple[CensusRow, Dict[str, Any]]]:
@@ -239,7 +239,7 @@ def join_size_ranges(rows: Sequence[CensusRow]) -> List[Tuple[CensusRow, Dict[st
         if rest:
             sizes = [row.size_bytes for row in rest if row.size_bytes is not None]
             summed = {name: sum(getattr(row, name) for row in rest) for name in ("blocks", "bytes", "share_percent")}
-            shown = {} if len(rest) == 1 else {"size_bytes": cells("%s-%s", Size(min(sizes)), Size(max(sizes)))}
+            shown = {} if len(rest) == 1 else {"size_bytes": make_cells("%s-%s", SentenceSize(min(sizes)), SentenceSize(max(sizes)))}
             made.append((rest[0]._replace(**{**summed, "share_percent": round(summed["share_percent"], 1)}, content_bytes=None), shown))
     return sorted(made, key=lambda pair: -pair[0].bytes)
 
@@ -249,29 +249,29 @@ def _make_copies_lines(copies: Copies) -> Page:
     if copies.largest:
         shown = copies.largest[:MOST_SAME]
         rows = [{**same._asdict(), "signature": same.signature or "not named", "sample": str(same.sample)} for same in shown]
-        yield Table(columns_of(Same), rows)
+        yield ColumnsTable(columns_of(Same), rows)
 
 
-def _sum_of_copies(blocks: int, bytes_: int, contents: int, spare_bytes: int) -> Said:
+def _sum_of_copies(blocks: int, bytes_: int, contents: int, spare_bytes: int) -> Sentence:
     what = "Duplicates: %s (%s) share %s; keeping one copy of each would save %s"
-    return say(what, plural(blocks, "block"), Size(bytes_), plural(contents, "distinct content"), Size(spare_bytes))
+    return make_sentence(what, count_noun(blocks, "block"), SentenceSize(bytes_), count_noun(contents, "distinct content"), SentenceSize(spare_bytes))
 
 
-def _describe_unused(row: CensusRow) -> Said:
+def _describe_unused(row: CensusRow) -> Sentence:
     """Describe unused capacity of a known type, from 1 % of the memory in use on."""
     unused_bytes = row.bytes - (row.content_bytes or 0)
-    return say("%s: %s of %s is unused capacity", row.signature or "not named", Size(unused_bytes), Size(row.bytes))
+    return make_sentence("%s: %s of %s is unused capacity", row.signature or "not named", SentenceSize(unused_bytes), SentenceSize(row.bytes))
 
 
 def _make_census_row(row: CensusRow, by_name: bool) -> Dict[str, Any]:
     """Blocks of which only the size is known, or nothing, have no name."""
     made = {**row._asdict(), "sample": "" if row.sample is None else str(row.sample)}
     if row.signature is None and row.sample is not None and (by_name or row.size_bytes is not None):
-        made["signature"] = "not named" if row.size_bytes is None else cells("not named, %s each", Size(row.size_bytes))
+        made["signature"] = "not named" if row.size_bytes is None else make_cells("not named, %s each", SentenceSize(row.size_bytes))
     elif row.signature is None and row.sample is not None:
         made["module"] = row.module or "not known"
     elif row.signature is not None and row.module:
         made["signature"] = CLASS.sub("class %s+" % row.module.replace("\\", "\\\\"), row.signature)
     if row.size_bytes is None and row.blocks and by_name:
-        made["size_bytes"] = cells("~%s", Size(row.bytes // row.blocks))
+        made["size_bytes"] = make_cells("~%s", SentenceSize(row.bytes // row.blocks))
     return made

@@ -3,12 +3,12 @@
 from typing import Any, Dict, Iterator, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.columns import TEXT, Column, Table
-from gdbheapx.command import Style
-from gdbheapx.hints import again
+from gdbheapx.columns import TEXT, Column, ColumnsTable
+from gdbheapx.command import TextStyle
+from gdbheapx.hints import hint_again
 from gdbheapx.report import text
 from gdbheapx.snapshot.diff import DUMPED, Diff, DiffChange, DiffSide, GrowthPart, drop_unchanged
-from gdbheapx.units import HEADING, Said, Size, cells, duration, mark, plural, say
+from gdbheapx.units import HEADING, Sentence, SentenceSize, count_noun, format_duration, make_cells, make_sentence, mark_sentence
 
 MOST_ROWS = 10
 COLUMNS = Column("change", field="change"), Column("old -> new", field="sizes")
@@ -23,7 +23,7 @@ def make_diff_data(diff: Diff, limit: Optional[int]) -> Dict[str, Any]:
     return {**diff._asdict(), **{name: None if rows is None else list(rows[:limit]) for name, rows in lists.items()}}
 
 
-def format_diff(style: Style, diff: Diff, limit: Optional[int]) -> Iterator[str]:
+def format_diff(style: TextStyle, diff: Diff, limit: Optional[int]) -> Iterator[str]:
     """The text."""
     yield from text.format_page(style, make_diff_page(diff, MOST_ROWS if limit is None else limit))
 
@@ -31,12 +31,12 @@ def format_diff(style: Style, diff: Diff, limit: Optional[int]) -> Iterator[str]
 def make_diff_page(diff: Diff, limit: int) -> Page:
     """Verdict, then leaks, owners and classes, then the parts of memory, and what allocators have."""
     yield "old: %s" % _describe_side(diff.old)
-    later = "" if diff.between_s is None else ", %s %s" % (duration(abs(diff.between_s)), "later" if diff.between_s >= 0 else "EARLIER")
+    later = "" if diff.between_s is None else ", %s %s" % (format_duration(abs(diff.between_s)), "later" if diff.between_s >= 0 else "EARLIER")
     yield "new: %s%s" % (_describe_side(diff.new), later)
     if diff.old.executable != diff.new.executable:
         yield "these are two programs"
     yield ""
-    yield mark(diff.verdict.what, HEADING)
+    yield mark_sentence(diff.verdict.what, HEADING)
     yield from ("  %s" % line for line in diff.verdict.details)
     yield from _make_leaked_page(diff)
     for title, name in (("owner", "owners"), ("class", "classes"), ("class of owner", "held")):
@@ -57,7 +57,7 @@ def make_diff_page(diff: Diff, limit: int) -> Page:
         yield ""
         yield "Next steps"
     for step in diff.next_steps:
-        yield say("  %s", step.sentence)
+        yield make_sentence("  %s", step.sentence)
 
 
 def _describe_side(side: DiffSide) -> str:
@@ -82,40 +82,40 @@ def _make_leaked_page(diff: Diff) -> Page:
 
 def _make_part_row(part: GrowthPart) -> Row:
     """A part of the memory, and how much of it is in use."""
-    used = say("")
+    used = make_sentence("")
     if part.used_diff_bytes:
-        used = say("; in use %s%s", "-" if part.used_diff_bytes < 0 else "+", Size(abs(part.used_diff_bytes)))
-    what = say("%s%s%s", part.what, _describe_only(part.only), used)
+        used = make_sentence("; in use %s%s", "-" if part.used_diff_bytes < 0 else "+", SentenceSize(abs(part.used_diff_bytes)))
+    what = make_sentence("%s%s%s", part.what, _describe_only(part.only), used)
     if part.diff_bytes is None:
         return {"change": "?", "sizes": "?", "blocks": "", "what": what}
-    return _make_row(part.diff_bytes, Size(part.old_bytes), Size(part.new_bytes), None, what)
+    return _make_row(part.diff_bytes, SentenceSize(part.old_bytes), SentenceSize(part.new_bytes), None, what)
 
 
 def _make_change_row(change: DiffChange) -> Row:
     whose = " of %s" % change.whose if change.whose else ""
     old, new = (
-        cells("at most %s" if change.at_most == side else "%s", Size(size))
+        make_cells("at most %s" if change.at_most == side else "%s", SentenceSize(size))
         for side, size in (("old", change.old_bytes), ("new", change.new_bytes))
     )
     contents = ", %s" % change.contents if change.contents else ""
-    what = say("%s%s%s%s", change.what, whose, _describe_only(change.only), contents)
+    what = make_sentence("%s%s%s%s", change.what, whose, _describe_only(change.only), contents)
     return _make_row(change.diff_bytes, old, new, change.diff_count, what)
 
 
-def _make_row(diff_bytes: int, old: Any, new: Any, count: Optional[int], what: Said) -> Row:
+def _make_row(diff_bytes: int, old: Any, new: Any, count: Optional[int], what: Sentence) -> Row:
     sign = "-" if diff_bytes < 0 else "+" if diff_bytes else ""
     return {
-        "change": cells("%s%s", sign, Size(abs(diff_bytes))),
-        "sizes": _describe_from_to(cells("%s", old), cells("%s", new)),
+        "change": make_cells("%s%s", sign, SentenceSize(abs(diff_bytes))),
+        "sizes": _describe_from_to(make_cells("%s", old), make_cells("%s", new)),
         "blocks": "" if count is None else "{:+,}".format(count),
         "what": what,
     }
 
 
-def _describe_from_to(old: Said, new: Said) -> Said:
+def _describe_from_to(old: Sentence, new: Sentence) -> Sentence:
     """`162.8 -> 203.3 MiB`: a unit that both have stands once."""
     number, _, unit = old.rpartition(" ")
-    return Said("%s -> %s" % (number if unit == new.rpartition(" ")[2] else old, new), "%s -> %s" % (old.plain, new.plain))
+    return Sentence("%s -> %s" % (number if unit == new.rpartition(" ")[2] else old, new), "%s -> %s" % (old.plain, new.plain))
 
 
 def _make_rows_page(title: str, rows: Sequence[Row], limit: int) -> Page:
@@ -124,9 +124,9 @@ def _make_rows_page(title: str, rows: Sequence[Row], limit: int) -> Page:
         shown = rows[:limit]
         blocks = [Column("blocks", field="blocks", goes=1)] if any(row["blocks"] for row in shown) else []
         yield ""
-        yield Table([*COLUMNS, *blocks, Column(title, TEXT, field="what")], shown)
+        yield ColumnsTable([*COLUMNS, *blocks, Column(title, TEXT, field="what")], shown)
     if len(rows) > limit:
-        yield "%s: %s" % (plural(len(rows) - limit, "more row"), again("--limit %d", len(rows)))
+        yield "%s: %s" % (count_noun(len(rows) - limit, "more row"), hint_again("--limit %d", len(rows)))
 
 
 def _describe_only(side: Optional[str]) -> str:

@@ -17,11 +17,11 @@ from gdbheapx.columns import columns_of
 from gdbheapx.command import JsonLines
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.csv import COLUMNS, SIGNATURE, CsvWords
-from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
-from gdbheapx.model import Address
+from gdbheapx.kernel.blocks.records import CLASS_USED, NativeBlocks
+from gdbheapx.model import TargetAddress
 from gdbheapx.problems import MISSING_PACKAGE
 from gdbheapx.report.text import DIRECTION
-from gdbheapx.units import figure, plural, size
+from gdbheapx.units import count_noun, format_figure, format_size
 
 Write = Callable[[str], Any]
 
@@ -30,10 +30,10 @@ def make_jsonable(value: Any, line: Optional[hints.Write] = None) -> Any:
     """The value in the types that json knows. `line` writes the commands that its texts name; None: they stay as they are."""
     kind = type(value)
     if kind is str:
-        return hints.whole(value, line) if line is not None and hints.BEGIN in value else value
+        return hints.write_commands(value, line) if line is not None and hints.BEGIN in value else value
     if kind is int or kind is float or kind is bool or value is None:
         return value
-    if isinstance(value, (Address, str)):
+    if isinstance(value, (TargetAddress, str)):
         return make_jsonable(str(value), line)
     if isinstance(value, tuple):
         names = getattr(value, "_fields", None)
@@ -58,11 +58,11 @@ def format_json(value: Any) -> str:
     """A command's data as one text."""
     pieces: List[str] = []
 
-    def through(step: Callable[[], None]) -> bool:
+    def walk_step(step: Callable[[], None]) -> bool:
         step()
         return True
 
-    write_json(value, pieces.append, through)
+    write_json(value, pieces.append, walk_step)
     return "".join(pieces)
 
 
@@ -91,13 +91,13 @@ def _call_guarded(make: Callable[[], Any], guard: Callable[[Callable[[], None]],
 def _write_stream(lines: JsonLines, out: Write, guard: Callable[[Callable[[], None]], bool]) -> None:
     out("[")
 
-    def pump() -> None:
+    def pump_data() -> None:
         first = True
         for entry in lines.entries:
             out("\n" + entry if first else ",\n" + entry)
             first = False
 
-    guard(pump)
+    guard(pump_data)
     out("\n]")
 
 
@@ -171,7 +171,7 @@ class UsedBlocks(NamedTuple):
     """Blocks in use of one heap, as they were read."""
 
     heap: Any
-    batches: Sequence[Blocks]
+    batches: Sequence[NativeBlocks]
 
 
 def read_used_blocks(heaps: Sequence[Any]) -> Iterator[UsedBlocks]:
@@ -180,12 +180,12 @@ def read_used_blocks(heaps: Sequence[Any]) -> Iterator[UsedBlocks]:
         yield UsedBlocks(heap, [block for block in map(select_in_use, heap.blocks()) if len(block.addresses)])
 
 
-def select_in_use(blocks: Blocks) -> Blocks:
+def select_in_use(blocks: NativeBlocks) -> NativeBlocks:
     """Select the blocks in use of a batch."""
     if blocks.classes.count(CLASS_USED) == len(blocks.classes):
         return blocks
     chosen = [class_ == CLASS_USED for class_ in blocks.classes]
-    return Blocks(*(array(column.typecode, compress(column, chosen)) for column in blocks))
+    return NativeBlocks(*(array(column.typecode, compress(column, chosen)) for column in blocks))
 
 
 class BlockSignatures(NamedTuple):
@@ -197,7 +197,7 @@ class BlockSignatures(NamedTuple):
     names: Sequence[str]
     """By label, from 1 on."""
 
-    def of(self, blocks: Blocks, place: int) -> "array[int]":
+    def of(self, blocks: NativeBlocks, place: int) -> "array[int]":
         """Labels of a batch that begins at this place, if nothing lies between."""
         count = len(blocks.addresses)
         if self.addresses[place : place + count] == blocks.addresses:
@@ -209,7 +209,7 @@ class BlockSignatures(NamedTuple):
         return labels
 
 
-def find_signatures(told: LabelSet) -> BlockSignatures:
+def read_block_signatures(told: LabelSet) -> BlockSignatures:
     """Return the signature of each block in use, by the census."""
     ids = array("I", range(told.reach.numbers.blocks))
     names = [name.name if name is not None else "" for name in told.names]
@@ -299,7 +299,7 @@ def make_columns(rows: Sequence[Any]) -> Dict[str, Any]:
 def _make_cell(value: Any) -> Any:
     if value is None or isinstance(value, (bool, float)):
         return value
-    return int(value) if isinstance(value, (int, Address)) else make_jsonable(value)
+    return int(value) if isinstance(value, (int, TargetAddress)) else make_jsonable(value)
 
 
 def make_arrow(rows: Sequence[Any]) -> Any:
@@ -309,20 +309,20 @@ def make_arrow(rows: Sequence[Any]) -> Any:
     except ImportError as error:
         raise _explain_missing("pyarrow", error)
 
-    def flat(values: "array[Any]") -> Any:
+    def flatten_values(values: "array[Any]") -> Any:
         kind = {"Q": pyarrow.uint64(), "I": pyarrow.uint32(), "B": pyarrow.uint8()}[values.typecode]
         return pyarrow.Array.from_buffers(kind, len(values), [None, pyarrow.py_buffer(values)])
 
-    def column(values: Any) -> Any:
+    def make_arrow_column(values: Any) -> Any:
         if isinstance(values, array):
-            return flat(values)
+            return flatten_values(values)
         if isinstance(values, tuple):
-            return pyarrow.DictionaryArray.from_arrays(flat(values[0]), pyarrow.array(values[1], pyarrow.string()))
+            return pyarrow.DictionaryArray.from_arrays(flatten_values(values[0]), pyarrow.array(values[1], pyarrow.string()))
         if any(isinstance(value, int) and value > HIGHEST_SIGNED for value in values):
             return pyarrow.array(values, pyarrow.uint64())
         return pyarrow.array(values)
 
-    made = {name: column(values) for name, values in make_columns(rows).items()}
+    made = {name: make_arrow_column(values) for name, values in make_columns(rows).items()}
     return pyarrow.table(made)
 
 
@@ -334,17 +334,17 @@ def make_pandas(rows: Sequence[Any]) -> Any:
     except ImportError as error:
         raise _explain_missing("pandas", error)
 
-    def column(values: Any) -> Any:
+    def make_pandas_column(values: Any) -> Any:
         if isinstance(values, array):
             return numpy.frombuffer(values, "u%d" % values.itemsize) if values else numpy.zeros(0, "u%d" % values.itemsize)
         if isinstance(values, tuple):
-            return library.Categorical.from_codes(column(values[0]), values[1])
+            return library.Categorical.from_codes(make_pandas_column(values[0]), values[1])
         known = [value for value in values if value is not None]
         if known and len(known) < len(values) and all(type(value) is int and value <= HIGHEST_SIGNED for value in known):
             return library.array(values, "Int64")  # else all of them would be floats, and what is unknown NaN
         return values
 
-    return library.DataFrame({name: column(values) for name, values in make_columns(rows).items()}, copy=False)
+    return library.DataFrame({name: make_pandas_column(values) for name, values in make_columns(rows).items()}, copy=False)
 
 
 def is_table(rows: Sequence[Any]) -> bool:
@@ -369,7 +369,7 @@ def make_html_table(rows: Sequence[Any], notes: Sequence[str], is_partial: bool,
     lines = ["<tr>%s</tr>" % "".join("<th>%s</th>" % escape(headings.get(name, name)) for name in names)]
     for place in range(len(shown)):
         lines.append("<tr>%s</tr>" % "".join(_html_cell(name, table[name][place]) for name in names))
-    told = [plural(len(rows) - len(shown), "more row")] if len(rows) > len(shown) else []
+    told = [count_noun(len(rows) - len(shown), "more row")] if len(rows) > len(shown) else []
     told += ["Partial answer, because:" if is_partial else "Notes:", *notes] if notes else []
     above = "".join("<p>%s</p>" % escape(line) for line in heads)
     return "%s<table>%s</table>%s" % (above, "".join(lines), "".join("<p>%s</p>" % escape(str(line)) for line in told))
@@ -379,6 +379,6 @@ def _html_cell(name: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "<td>%s</td>" % escape("" if value is None else str(value))
     shown = (
-        size(value, False) if name.endswith("bytes") else "0x%x" % value if "address" in name or name == "sample" else figure(name, value)
+        format_size(value, False) if name.endswith("bytes") else "0x%x" % value if "address" in name or name == "sample" else format_figure(name, value)
     )
     return '<td style="text-align: right">%s</td>' % escape(str(shown))

@@ -5,38 +5,38 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 from gdbheapx import allocators, hints
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.brief import Brief, is_large, may_have_suspect
-from gdbheapx.analysis.inside import Inside
+from gdbheapx.analysis.inside import InsideAnswer
 from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE
 from gdbheapx.analysis.memory_verdict import had_deeper_stacks, weigh_part
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
-from gdbheapx.analysis.split import Memory, taken
-from gdbheapx.columns import BYTES, TEXT, Column, Table, add
-from gdbheapx.command import Style
+from gdbheapx.analysis.split import SplitMemory, count_taken
+from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
+from gdbheapx.command import TextStyle
 from gdbheapx.findings import MOSTLY
-from gdbheapx.hints import ask, whole
-from gdbheapx.model import CERTAIN, GUESS, Advice, AllocatorInfo, Finding, MemoryPart
+from gdbheapx.hints import hint_command, write_commands
+from gdbheapx.model import CERTAIN, GUESS, AllocatorInfo, Finding, MemoryPart, StepAdvice
 from gdbheapx.report import census_text, pages, reach_text, text
 from gdbheapx.report.text import make_printable, wrap_sentence
-from gdbheapx.stops import paused
+from gdbheapx.stops import format_paused
 from gdbheapx.units import (
     DAMAGE,
     HEADING,
     WARNING,
-    Said,
-    Size,
-    cells,
+    Sentence,
+    SentenceSize,
+    count_noun,
     exact_share,
+    format_share,
+    format_size,
     join_sentences,
-    mark,
+    make_cells,
+    make_sentence,
+    mark_sentence,
     meaning_of,
     plain_form,
-    plural,
-    say,
-    share,
-    size,
 )
-from gdbheapx.verdict import FRAGMENTED, GROWING, INCONCLUSIVE, KEPT, LEAKED, SMALL, Verdict
+from gdbheapx.verdict import FRAGMENTED, GROWING, INCONCLUSIVE, KEPT, LEAKED, SMALL, HeapVerdict
 
 BIGGEST_ARENAS = 8
 SMALL_PART = 2000
@@ -92,32 +92,32 @@ def format_overview(overview: Overview) -> Page:
         yield from pages.make_books_page(overview.books)
     for heap, parts in overview.held.items():
         yield ""
-        yield from allocators.named(heap.split("#")[0]).parts_page(heap, parts, overview.totals.get(heap, {}))
+        yield from allocators.find_allocator(heap.split("#")[0]).parts_page(heap, parts, overview.totals.get(heap, {}))
     yield ""
     yield from _make_arenas_page(overview)
     if overview.sizes:
         yield ""
-        yield mark("Size classes that hold the most memory", HEADING)
+        yield mark_sentence("Size classes that hold the most memory", HEADING)
         yield from pages.make_histogram_page(overview.sizes)
 
 
-def format_last_lines(style: Style, overview: Overview, lines_between: int) -> Page:
+def format_last_lines(style: TextStyle, overview: Overview, lines_between: int) -> Page:
     """Return the last lines for a terminal: the next steps, and the verdict again if `lines_between` separate it from the head."""
-    verdict = [mark("Verdict", HEADING), *list(_make_verdict_page(overview.verdict))[:1], ""] if lines_between > FAR else []
-    advice = overview.next_steps or [Advice(*step) for step in overview.next]
-    steps: List[str] = [mark("Next steps", HEADING), *(say("  %s", step.sentence) for step in advice)]
+    verdict = [mark_sentence("Verdict", HEADING), *list(_make_verdict_page(overview.verdict))[:1], ""] if lines_between > FAR else []
+    advice = overview.next_steps or [StepAdvice(*step) for step in overview.next]
+    steps: List[str] = [mark_sentence("Next steps", HEADING), *(make_sentence("  %s", step.sentence) for step in advice)]
 
-    def count() -> int:
-        return sum(len(wrap_sentence(whole(str(line), style.command_line), style.width)) for line in [*verdict, *steps])
+    def count_lines() -> int:
+        return sum(len(wrap_sentence(write_commands(str(line), style.command_line), style.width)) for line in [*verdict, *steps])
 
-    while style.wraps and style.width is not None and len(steps) > 2 and count() > LAST_LINES:
+    while style.wraps and style.width is not None and len(steps) > 2 and count_lines() > LAST_LINES:
         steps.pop()
     yield ""
     yield from verdict
     yield from steps
 
 
-def _make_split_page(parts: Sequence[MemoryPart], memory: Memory) -> Page:
+def _make_split_page(parts: Sequence[MemoryPart], memory: SplitMemory) -> Page:
     live = memory.measure == "resident"
     beside = [
         (memory.swapped_bytes, ", plus %s in swap"),
@@ -126,33 +126,33 @@ def _make_split_page(parts: Sequence[MemoryPart], memory: Memory) -> Page:
         (memory.droppable_bytes, "; %s reclaimable by the kernel"),
         (memory.zero_bytes, " (plus %s of zero pages)"),
     ]
-    more = join_sentences("", [cells(text, Size(value)) for value, text in beside if value])
-    yield cells("%s %s%s", "RSS" if live else "Memory in the core:", Size(memory.total_bytes), more)
+    more = join_sentences("", [make_cells(text, SentenceSize(value)) for value, text in beside if value])
+    yield make_cells("%s %s%s", "RSS" if live else "Memory in the core:", SentenceSize(memory.total_bytes), more)
     yield from _format_space(memory)
     columns = [column for column in MORE if any(getattr(part, column.field) for part in parts)]
     body = []
     for name, members in _group_parts(parts, memory.total_bytes):
-        bytes_ = sum(map(taken, members))
+        bytes_ = sum(map(count_taken, members))
         row: Dict[str, Any] = {"name": name, "bytes": bytes_, "share": exact_share(bytes_, memory.total_bytes)}
-        body.append({**row, **{column.field: add(getattr(part, column.field) for part in members) for column in columns}})
-    yield Table([*ALWAYS, *columns], body)
+        body.append({**row, **{column.field: add_values(getattr(part, column.field) for part in members) for column in columns}})
+    yield ColumnsTable([*ALWAYS, *columns], body)
     if any(part.sure == GUESS for part in parts):
         yield "?  a guess: no other owner of such memory is known in a program like this"
     if memory.largest:
         yield "Largest parts outside malloc:"
         for part in memory.largest:
-            yield Said(*(make_printable("  %10s  %-13s %s" % (size(part.bytes, plain), part.kind, part.name)) for plain in (False, True)))
+            yield Sentence(*(make_printable("  %10s  %-13s %s" % (format_size(part.bytes, plain), part.kind, part.name)) for plain in (False, True)))
     if memory.thread_stacks is not None and had_deeper_stacks(memory):
         yield "Thread stacks, most touched first:"
-        yield Table(THREAD_STACK, [stack._asdict() for stack in memory.thread_stacks.largest])
+        yield ColumnsTable(THREAD_STACK, [stack._asdict() for stack in memory.thread_stacks.largest])
 
 
-def _format_space(memory: Memory) -> Iterator[str]:
+def _format_space(memory: SplitMemory) -> Iterator[str]:
     """Peaks and address space, as far as they are known: RSS alone does not say that it was higher an hour ago."""
-    parts = [cells("Peak RSS: %s", Size(memory.peak_bytes))] if memory.peak_bytes is not None else []
+    parts = [make_cells("Peak RSS: %s", SentenceSize(memory.peak_bytes))] if memory.peak_bytes is not None else []
     if memory.virtual_bytes is not None:
-        peak = cells(", peak %s", Size(memory.peak_virtual_bytes)) if memory.peak_virtual_bytes is not None else ""
-        parts.append(cells("%s (VSZ): %s%s", "address space" if parts else "Address space", Size(memory.virtual_bytes), peak))
+        peak = make_cells(", peak %s", SentenceSize(memory.peak_virtual_bytes)) if memory.peak_virtual_bytes is not None else ""
+        parts.append(make_cells("%s (VSZ): %s%s", "address space" if parts else "Address space", SentenceSize(memory.virtual_bytes), peak))
     if parts:
         yield join_sentences("; ", parts)
 
@@ -169,17 +169,17 @@ def _group_parts(parts: Sequence[MemoryPart], total: int) -> Iterator[Tuple[str,
 
 def _name_part(part: MemoryPart) -> str:
     """Add the number of mappings, if large, and a mark if the owner is guessed."""
-    spread = ", %s" % plural(part.mappings, "mapping") if part.mappings >= MANY_MAPPINGS and part.kind not in FILE else ""
+    spread = ", %s" % count_noun(part.mappings, "mapping") if part.mappings >= MANY_MAPPINGS and part.kind not in FILE else ""
     return "%s%s%s" % (part.name, spread, " ?" if part.sure == GUESS else "")
 
 
 def _make_verdicts_page(overview: Overview) -> Page:
     """Explain the verdict beyond the head's sentence, and judge each further allocator that holds enough."""
     first = overview.verdict.lines[0]
-    beyond: List[Any] = [say("  %s", more) for more in (first.details, first.hint) if more]
+    beyond: List[Any] = [make_sentence("  %s", more) for more in (first.details, first.hint) if more]
     beyond += [line for more in overview.verdict.lines[1:] for line in _make_finding_page("", more)]
     if beyond:
-        yield mark("Verdict, in detail", HEADING)
+        yield mark_sentence("Verdict, in detail", HEADING)
         yield from beyond
     for name, judged in list(overview.verdicts.items())[1:]:
         if judged.kind != SMALL and name in overview.shown and not (overview.verdict.code or "").startswith(MOSTLY):
@@ -187,49 +187,49 @@ def _make_verdicts_page(overview: Overview) -> Page:
             yield from _make_verdict_page(judged)
 
 
-def _make_verdict_page(judged: Verdict) -> Page:
+def _make_verdict_page(judged: HeapVerdict) -> Page:
     for line in judged.lines:
         is_sure = judged.sure == CERTAIN or judged.kind == INCONCLUSIVE or line is not judged.lines[0]
         first: Any
         first, *more = _make_finding_page("", line if is_sure else line._replace(what="%s (%s)" % (line.what, judged.sure)))
-        yield mark(first, explain_verdict(judged)) if line is judged.lines[0] else first
+        yield mark_sentence(first, explain_verdict(judged)) if line is judged.lines[0] else first
         yield from more
 
 
-def _make_inside_page(inside: Inside) -> Page:
-    yield say("In use: %s in %s", Size(inside.used.bytes), plural(inside.used.blocks, "block"))
+def _make_inside_page(inside: InsideAnswer) -> Page:
+    yield make_sentence("In use: %s in %s", SentenceSize(inside.used.bytes), count_noun(inside.used.blocks, "block"))
     if inside.leaked is not None and SMALL_PART * inside.leaked.bytes > inside.used.bytes:
-        sentence = say(
+        sentence = make_sentence(
             "  %s%s of it (%s) in %s leaked%s: nothing %spoints to %s",
             "at most " if inside.leaked_is_upper_bound else "",
-            Size(inside.leaked.bytes),
-            share(inside.leaked.bytes, inside.used.bytes),
-            plural(inside.leaked.blocks, "block") + (" is" if inside.leaked.blocks == 1 else " are"),
+            SentenceSize(inside.leaked.bytes),
+            format_share(inside.leaked.bytes, inside.used.bytes),
+            count_noun(inside.leaked.blocks, "block") + (" is" if inside.leaked.blocks == 1 else " are"),
             ", or garbage that is not collected yet" if inside.may_be_garbage else "",
             "that was read " if inside.leaked_is_upper_bound else "",
             "it" if inside.leaked.blocks == 1 else "them",
         )
-        yield sentence if inside.may_be_garbage else mark(sentence, DAMAGE)
+        yield sentence if inside.may_be_garbage else mark_sentence(sentence, DAMAGE)
     elif inside.leaked is None and inside.leaked_is_upper_bound:
         yield "  how much of it is leaked is unknown"
     if inside.garbage is not None:
-        yield from (say("  %s", line) for line in pages.format_garbage(inside.garbage))
+        yield from (make_sentence("  %s", line) for line in pages.format_garbage(inside.garbage))
     if inside.suspect is not None:
-        yield mark(say("  %s", reach_text.describe_suspicion(inside.suspect)), WARNING)
+        yield mark_sentence(make_sentence("  %s", reach_text.describe_suspicion(inside.suspect)), WARNING)
     elif inside.leaked is not None:
-        yield say("  %s", reach_text.NOBODY)
-    yield from (say("  %s", reach_text.describe_joint(row)) for row in inside.together)
+        yield make_sentence("  %s", reach_text.NOBODY)
+    yield from (make_sentence("  %s", reach_text.describe_joint(row)) for row in inside.together)
     for gone in inside.lost_mappings:
         whose = "mappings of %s" % gone.name if gone.name else "anonymous mappings"
         read = " that was read" if inside.leaked_is_upper_bound else ""
         what = "  nothing%s points to %d of %d %s (%s). To list them: %s"
-        yield say(what, read, gone.lost, gone.mappings, whose, Size(gone.bytes), ask("leaks"))
+        yield make_sentence(what, read, gone.lost, gone.mappings, whose, SentenceSize(gone.bytes), hint_command("leaks"))
     if inside.own_allocator is not None:
-        yield say("  %s", census_text.describe_slabs(inside.own_allocator))
+        yield make_sentence("  %s", census_text.describe_slabs(inside.own_allocator))
     for row in inside.classes:
         whose = " of %s" % row.module if row.module and row.signature else ""
-        what = row.signature or (say("unnamed blocks of %s", Size(row.size_bytes)) if row.size_bytes is not None else "unnamed blocks")
-        yield say("  %5.1f %%  %s%s: %s in %s", row.share_percent, what, whose, Size(row.bytes), plural(row.blocks, "block"))
+        what = row.signature or (make_sentence("unnamed blocks of %s", SentenceSize(row.size_bytes)) if row.size_bytes is not None else "unnamed blocks")
+        yield make_sentence("  %5.1f %%  %s%s: %s in %s", row.share_percent, what, whose, SentenceSize(row.bytes), count_noun(row.blocks, "block"))
 
 
 def _make_runtime_page(table: RuntimeTable, live: bool) -> Page:
@@ -243,15 +243,15 @@ def _make_runtime_page(table: RuntimeTable, live: bool) -> Page:
         elif row == small[0]:
             rows.append(("malloc: %d smaller ones of %s" % (len(small), table.name), sum(row.bytes for row in small)))
     body = [{"name": name, "bytes": size, "share": exact_share(size, table.sum_bytes)} for name, size in rows]
-    yield Table(ALWAYS, body, {"name": "sum", "bytes": table.sum_bytes, "share": exact_share(table.sum_bytes, table.sum_bytes)})
+    yield ColumnsTable(ALWAYS, body, {"name": "sum", "bytes": table.sum_bytes, "share": exact_share(table.sum_bytes, table.sum_bytes)})
 
 
 def _make_finding_page(prefix: str, finding: Finding) -> Page:
-    line = say("  %s%s: %s", prefix, finding.what, finding.evidence)
-    yield mark(line, WARNING) if prefix else line
+    line = make_sentence("  %s%s: %s", prefix, finding.what, finding.evidence)
+    yield mark_sentence(line, WARNING) if prefix else line
     for more in (finding.details, finding.hint):
         if more:
-            yield say("    %s", more)
+            yield make_sentence("    %s", more)
 
 
 def _make_arenas_page(overview: Overview) -> Page:
@@ -265,8 +265,8 @@ def _make_arenas_page(overview: Overview) -> Page:
             continue
         biggest = sorted(rows, key=lambda row: -row.held_bytes)[:BIGGEST_ARENAS]
         more = len(rows) > len(biggest)
-        yield mark("Arenas (the %d largest of %d)" % (len(biggest), len(rows)) if more else "Arenas", HEADING)
-        yield from allocators.named(info.name, rows).arenas_page(biggest, totals)
+        yield mark_sentence("Arenas (the %d largest of %d)" % (len(biggest), len(rows)) if more else "Arenas", HEADING)
+        yield from allocators.find_allocator(info.name, rows).arenas_page(biggest, totals)
 
 
 MOST_LINES, COLUMNS = 12, 80
@@ -287,18 +287,18 @@ class BriefRow(NamedTuple):
     figures: str = ""
     """What stands behind the text and is not cut."""
 
-    def line(self) -> Said:
+    def line(self) -> Sentence:
         """The line with its label."""
-        return _mark_verdict(say(BRIEF_LABEL, self.label, say("%s%s", self.text, self.figures)), self.text)
+        return _mark_verdict(make_sentence(BRIEF_LABEL, self.label, make_sentence("%s%s", self.text, self.figures)), self.text)
 
     def count(self, width: int) -> int:
         """Lines that it takes."""
         return len(text.wrap_sentence(str(self.line()), width))
 
 
-def format_brief(style: Style, brief: Brief, target: Mapping[str, Any]) -> Iterator[str]:
+def format_brief(style: TextStyle, brief: Brief, target: Mapping[str, Any]) -> Iterator[str]:
     """The head. `target`: that of the envelope."""
-    rows = list(_make_brief_rows(brief, target, lambda text: hints.whole(text, style.command_line)))
+    rows = list(_make_brief_rows(brief, target, lambda text: hints.write_commands(text, style.command_line)))
     if style.wraps and style.width is not None:
         width = max(style.width, COLUMNS)
         rows = [_cut_row(row, width) for row in rows]
@@ -310,13 +310,13 @@ def format_brief(style: Style, brief: Brief, target: Mapping[str, Any]) -> Itera
     yield from (row.line() for row in rows)
 
 
-def make_verdict_sentence(judged: Verdict) -> Said:
+def make_verdict_sentence(judged: HeapVerdict) -> Sentence:
     """The verdict itself."""
     first = judged.lines[0]
-    return say("%s%s: %s", first.what, "" if judged.sure == CERTAIN else " (%s)" % judged.sure, first.evidence)
+    return make_sentence("%s%s: %s", first.what, "" if judged.sure == CERTAIN else " (%s)" % judged.sure, first.evidence)
 
 
-def explain_verdict(judged: Verdict) -> str:
+def explain_verdict(judged: HeapVerdict) -> str:
     """Return the meaning of the line with the verdict."""
     return MEANINGS.get(judged.kind, HEADING)
 
@@ -334,18 +334,18 @@ def _make_brief_rows(brief: Brief, target: Mapping[str, Any], whole: Callable[[s
     if target["command_line"]:
         yield BriefRow("Command", target["command_line"], 1)
     if target["kind"] not in ("core", "snapshot"):
-        pause = "; %s" % paused(target["pause_ms"], target["pauses"]) if target["pause_ms"] is not None else ""
+        pause = "; %s" % format_paused(target["pause_ms"], target["pauses"]) if target["pause_ms"] is not None else ""
         yield BriefRow("Read", format_moment(target["time"]) + host, 1, pause)
     yield BriefRow("Allocator", ", ".join(map(_describe_allocator, brief.allocators)) or "none that gdbheapx can read", 1)
     yield _make_memory_row(brief)
-    yield BriefRow("Verdict", mark(make_verdict_sentence(brief.verdict), explain_verdict(brief.verdict)), MOST_LINES)
+    yield BriefRow("Verdict", mark_sentence(make_verdict_sentence(brief.verdict), explain_verdict(brief.verdict)), MOST_LINES)
     if brief.suspect is not None and is_large(brief):
-        figures = say(", %s (%.0f %%)", Size(brief.suspect.retained_bytes), brief.suspect.share_percent)
-        yield BriefRow("Suspect", mark(reach_text.name_suspect(brief.suspect), WARNING), 2, figures)
+        figures = make_sentence(", %s (%.0f %%)", SentenceSize(brief.suspect.retained_bytes), brief.suspect.share_percent)
+        yield BriefRow("Suspect", mark_sentence(reach_text.name_suspect(brief.suspect), WARNING), 2, figures)
     elif brief.was_looked and brief.suspect is None:
         yield BriefRow("Suspect", reach_text.NOBODY, 1)
     elif may_have_suspect(brief):
-        yield BriefRow("Suspect", "not looked for: %s" % whole(hints.ask("report --deep")), 0)
+        yield BriefRow("Suspect", "not looked for: %s" % whole(hints.hint_command("report --deep")), 0)
     if brief.next is not None:
         yield BriefRow("Next", whole(brief.next.command or str(brief.next.sentence)), 0)
 
@@ -355,11 +355,11 @@ def _make_memory_row(brief: Brief) -> BriefRow:
     memory = brief.memory
     if memory is None:
         return BriefRow("Memory", "? (this target does not tell)", 1)
-    large = [part for part in brief.largest if 100 * taken(part) >= memory.total_bytes] or brief.largest[:1]
-    parts = [say("%s %s (%s)", part.name.split(" (")[0], Size(taken(part)), share(taken(part), memory.total_bytes)) for part in large]
-    more = cells(", plus %s in swap", Size(memory.swapped_bytes)) if memory.swapped_bytes else ""
+    large = [part for part in brief.largest if 100 * count_taken(part) >= memory.total_bytes] or brief.largest[:1]
+    parts = [make_sentence("%s %s (%s)", part.name.split(" (")[0], SentenceSize(count_taken(part)), format_share(count_taken(part), memory.total_bytes)) for part in large]
+    more = make_cells(", plus %s in swap", SentenceSize(memory.swapped_bytes)) if memory.swapped_bytes else ""
     label = "RSS" if memory.measure == "resident" else "Memory"
-    return BriefRow(label, say("%s%s: %s", Size(memory.total_bytes), more, join_sentences(", ", parts)), 2)
+    return BriefRow(label, make_sentence("%s%s: %s", SentenceSize(memory.total_bytes), more, join_sentences(", ", parts)), 2)
 
 
 def _describe_allocator(info: AllocatorInfo) -> str:
@@ -384,9 +384,9 @@ def format_duration(seconds: int) -> str:
     return " ".join(parts) or "0 s"
 
 
-def _mark_verdict(made: Said, text: str) -> Said:
+def _mark_verdict(made: Sentence, text: str) -> Sentence:
     meaning = meaning_of(text)
-    return made if meaning is None else mark(made, meaning)
+    return made if meaning is None else mark_sentence(made, meaning)
 
 
 def _cut_row(row: BriefRow, width: int) -> BriefRow:
@@ -395,7 +395,7 @@ def _cut_row(row: BriefRow, width: int) -> BriefRow:
         return row
     room = width - len(BRIEF_LABEL % ("", ""))
 
-    def cut(form: str) -> str:
+    def cut_form(form: str) -> str:
         figures = str(plain_form(row.figures))
         if row.most == 1:
             return text.shorten_text(form, room - len(figures))
@@ -404,4 +404,4 @@ def _cut_row(row: BriefRow, width: int) -> BriefRow:
             words.pop()
         return " ".join(words) + BRIEF_DOTS
 
-    return row._replace(text=_mark_verdict(Said(cut(str(row.text)), cut(plain_form(row.text))), row.text))
+    return row._replace(text=_mark_verdict(Sentence(cut_form(str(row.text)), cut_form(plain_form(row.text))), row.text))

@@ -4,25 +4,37 @@ import heapq
 from operator import add, getitem
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.places import Neighbour, Part, Place
+from gdbheapx.allocators.places import AddressPart, AllocatorPlace, Neighbour
 from gdbheapx.allocators.records import Page
-from gdbheapx.allocators.returning import in_ram
-from gdbheapx.allocators.rules import BrokenRule, Suspect
-from gdbheapx.analysis.acted import Acted, figures
+from gdbheapx.allocators.returning import say_resident
+from gdbheapx.allocators.rules import BrokenRule, RuleSuspect
+from gdbheapx.analysis.acted import Acted, list_measures
 from gdbheapx.analysis.blocks import Location
 from gdbheapx.analysis.census.books import UNNAMED, Books, QueueRow, sum_by_name, sum_contexts
 from gdbheapx.analysis.reachability.garbage import FROZEN, LATE, OFF, Garbage
 from gdbheapx.catalogue import ALIASES
-from gdbheapx.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, Table, columns_of
-from gdbheapx.command import Answer, JsonLines, Style
-from gdbheapx.hints import about, again
-from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter, Blocks, BlockShape
+from gdbheapx.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, ColumnsTable, columns_of
+from gdbheapx.command import CommandAnswer, JsonLines, TextStyle
+from gdbheapx.hints import hint_about, hint_again
+from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter, BlockShape, NativeBlocks
 from gdbheapx.model import AllocatorInfo, Check, HistogramRow, ThreadCache
 from gdbheapx.problems import NO_ALLOCATOR, NOT_IN_SNAPSHOT
 from gdbheapx.report import text
 from gdbheapx.report.text import format_page
 from gdbheapx.snapshot.record import GRAPH, SnapshotRecord
-from gdbheapx.units import DAMAGE, Said, Size, cells, join_sentences, mark, plain_form, plural, say, share, size
+from gdbheapx.units import (
+    DAMAGE,
+    Sentence,
+    SentenceSize,
+    count_noun,
+    format_share,
+    format_size,
+    join_sentences,
+    make_cells,
+    make_sentence,
+    mark_sentence,
+    plain_form,
+)
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.memory_verdict import Coverage
@@ -39,7 +51,7 @@ def make_heading(info: AllocatorInfo, first: bool) -> Iterator[str]:
     yield "%s: %s %s in %s%s" % (info.id, info.name, info.version or "of unknown version", info.object, owns)
 
 
-def join_heap_pages(style: Style, heap_pages: Sequence[Tuple[AllocatorInfo, Page]]) -> Iterator[str]:
+def join_heap_pages(style: TextStyle, heap_pages: Sequence[Tuple[AllocatorInfo, Page]]) -> Iterator[str]:
     """The page of each heap, with a heading where there are several."""
     for place, (info, page) in enumerate(heap_pages):
         if len(heap_pages) > 1:
@@ -49,19 +61,19 @@ def join_heap_pages(style: Style, heap_pages: Sequence[Tuple[AllocatorInfo, Page
 
 def make_histogram_page(rows: Sequence[HistogramRow]) -> Page:
     """Chunks by size class."""
-    yield Table(columns_of(HistogramRow), [_make_class_row(row) for row in rows])
+    yield ColumnsTable(columns_of(HistogramRow), [_make_class_row(row) for row in rows])
 
 
 def _make_class_row(row: HistogramRow) -> Dict[str, Any]:
     shown = row._asdict()
     if row.size_bytes != row.max_size_bytes:
-        shown["size_bytes"] = cells("%s-%s", Size(row.size_bytes), Size(row.max_size_bytes))
+        shown["size_bytes"] = make_cells("%s-%s", SentenceSize(row.size_bytes), SentenceSize(row.max_size_bytes))
     return shown
 
 
 def make_tcache_page(rows: Sequence[ThreadCache]) -> Page:
     """List the thread caches, each with its fullest bins."""
-    yield Table(columns_of(ThreadCache), [_make_cache_row(row) for row in rows])
+    yield ColumnsTable(columns_of(ThreadCache), [_make_cache_row(row) for row in rows])
 
 
 def _make_cache_row(row: ThreadCache) -> Dict[str, Any]:
@@ -72,7 +84,7 @@ def _make_cache_row(row: ThreadCache) -> Dict[str, Any]:
         "name": row.name or "",
         "arena": "none" if row.arena is None else row.arena,
         "tcache": str(row.tcache or "none"),
-        "bins": join_sentences(", ", [cells("%d x %s", cached.chunks, Size(cached.size_bytes)) for cached in largest]),
+        "bins": join_sentences(", ", [make_cells("%d x %s", cached.chunks, SentenceSize(cached.size_bytes)) for cached in largest]),
     }
 
 
@@ -81,22 +93,22 @@ def format_checks(rows: Sequence[Check]) -> Iterator[str]:
     marks = {True: "ok", False: "FAIL", None: "info"}
     for row in rows:
         line = "%-4s %-22s %s" % (marks[row.ok], row.what, row.found)
-        yield mark(line, DAMAGE) if row.ok is False else line
+        yield mark_sentence(line, DAMAGE) if row.ok is False else line
         if row.hint:
             yield "     %-22s %s" % ("", row.hint)
 
 
-def format_broken_rules(style: Style, rows: Sequence[BrokenRule], coverage: Optional["Coverage"] = None) -> Iterator[str]:
+def format_broken_rules(style: TextStyle, rows: Sequence[BrokenRule], coverage: Optional["Coverage"] = None) -> Iterator[str]:
     """A table, and a sentence for each row below it."""
     if not rows:
         yield from format_page(
-            style, [say("%s: %s", NOTHING[:-1], coverage.words()) if coverage is not None and coverage.is_low else NOTHING]
+            style, [make_sentence("%s: %s", NOTHING[:-1], coverage.words()) if coverage is not None and coverage.is_low else NOTHING]
         )
         return
-    yield from format_page(style, [Table(columns_of(BrokenRule), [_make_broken_row(row) for row in rows])])
+    yield from format_page(style, [ColumnsTable(columns_of(BrokenRule), [_make_broken_row(row) for row in rows])])
     yield ""
     for row in rows:
-        yield mark("%s%s: %s" % ("%s: " % row.address if row.address is not None else "", row.rule, row.what), DAMAGE)
+        yield mark_sentence("%s%s: %s" % ("%s: " % row.address if row.address is not None else "", row.rule, row.what), DAMAGE)
 
 
 def _make_broken_row(rule: BrokenRule) -> Dict[str, Any]:
@@ -109,11 +121,11 @@ def _make_broken_row(rule: BrokenRule) -> Dict[str, Any]:
     }
 
 
-def _describe_suspect(suspect: Optional[Suspect]) -> Any:
+def _describe_suspect(suspect: Optional[RuleSuspect]) -> Any:
     if suspect is None:
         return "-"
     what = "%s, %s" % (suspect.signature, suspect.owner or suspect.status) if suspect.signature else suspect.owner or suspect.status
-    said: Said = say("%s (%s, %s)", suspect.address, Size(suspect.size_bytes), what)
+    said: Sentence = make_sentence("%s (%s, %s)", suspect.address, SentenceSize(suspect.size_bytes), what)
     return said
 
 
@@ -156,22 +168,22 @@ class ListedChunk(NamedTuple):
     usable_bytes: int
 
 
-def answer_sizes(session: Any) -> Answer:
+def answer_sizes(session: Any) -> CommandAnswer:
     """The answer of `arenas --sizes`, and of `chunks --histogram`."""
     rows = session.kept("chunks", List[HistogramRow], lambda: [row for heap in session.heaps.all() for row in heap.histogram()])
-    return Answer(
+    return CommandAnswer(
         lambda: {"histogram": rows}, lambda style: text.format_page(style, make_histogram_page(rows)), read=True, record=lambda: rows
     )
 
 
-def answer_chunks(mallocs: Sequence[Any], selection: ChunkSelection) -> Answer:
+def answer_chunks(mallocs: Sequence[Any], selection: ChunkSelection) -> CommandAnswer:
     """The answer of `chunks`: allocators and what to list of them."""
 
-    def data() -> Any:
+    def read_data() -> Any:
         counter = [0]
         return {"chunks": JsonLines(_encode_chunks(mallocs, selection, counter)), "count": lambda: counter[0]}
 
-    return Answer(data, lambda style: _format_chunks(style, mallocs, selection))
+    return CommandAnswer(read_data, lambda style: _format_chunks(style, mallocs, selection))
 
 
 def _make_filter(shape: BlockShape, selection: ChunkSelection) -> BlockFilter:
@@ -179,7 +191,7 @@ def _make_filter(shape: BlockShape, selection: ChunkSelection) -> BlockFilter:
     return BlockFilter(kinds, selection.min_size, selection.max_size)
 
 
-def _open_streams(mallocs: Sequence[Any], selection: ChunkSelection) -> "Iterator[Tuple[Any, Iterator[Blocks]]]":
+def _open_streams(mallocs: Sequence[Any], selection: ChunkSelection) -> "Iterator[Tuple[Any, Iterator[NativeBlocks]]]":
     """(allocator, its blocks)."""
     for malloc in mallocs:
         yield malloc, malloc.listing(_make_filter(malloc.shape, selection), selection.arena)
@@ -207,7 +219,7 @@ def _list_unsorted_rows(mallocs: Sequence[Any], selection: ChunkSelection) -> It
                 yield ListedChunk(chunk, usable + overheads[kind], words[kind], index, name, address, usable)
 
 
-def _join_columns(blocks: Blocks) -> "Iterator[Tuple[int, int, int, int]]":
+def _join_columns(blocks: NativeBlocks) -> "Iterator[Tuple[int, int, int, int]]":
     return zip(blocks.addresses, blocks.usable_bytes, blocks.kinds, blocks.arenas)
 
 
@@ -245,7 +257,7 @@ class _ChunkTemplates(Dict[int, List[str]]):
         return self[arena]
 
 
-def _encode_stream(malloc: Any, stream: Iterator[Blocks], counter: List[int]) -> Iterator[str]:
+def _encode_stream(malloc: Any, stream: Iterator[NativeBlocks], counter: List[int]) -> Iterator[str]:
     """The blocks of one allocator. No statement of Python but one runs for each of them."""
     shape = malloc.shape
     templates, overheads = _ChunkTemplates(shape, malloc.info.id), shape.overheads
@@ -260,7 +272,7 @@ def _encode_stream(malloc: Any, stream: Iterator[Blocks], counter: List[int]) ->
             yield template % row
 
 
-def _format_chunks(style: Style, mallocs: Sequence[Any], selection: ChunkSelection) -> Iterator[str]:
+def _format_chunks(style: TextStyle, mallocs: Sequence[Any], selection: ChunkSelection) -> Iterator[str]:
     """Address first, fixed columns, one line per chunk; says how many more there are."""
     limit = DEFAULT_TEXT_LIMIT if selection.limit is None else selection.limit
     places = text.choose_staying(COLUMNS, WIDTHS, style.width if style.wraps else None, gap=1)
@@ -270,8 +282,8 @@ def _format_chunks(style: Style, mallocs: Sequence[Any], selection: ChunkSelecti
         cells = (
             "0x%016x" % row.address,
             "-" if row.chunk is None else "0x%016x" % row.chunk,
-            size(row.size_bytes, style.plain_bytes),
-            size(row.usable_bytes, style.plain_bytes),
+            format_size(row.size_bytes, style.plain_bytes),
+            format_size(row.usable_bytes, style.plain_bytes),
             row.status,
             "-" if row.arena is None else str(row.arena),
         )
@@ -279,14 +291,14 @@ def _format_chunks(style: Style, mallocs: Sequence[Any], selection: ChunkSelecti
     yield from text.note_hidden([column.heading for place, column in enumerate(COLUMNS) if place not in places], False, style.width)
     more = sum(len(blocks.addresses) for _, stream in _open_streams(mallocs, selection) for blocks in stream) - limit
     if more > 0:
-        yield "... %s: %s" % (plural(more, "more chunk"), again("--limit %d", limit + more))
+        yield "... %s: %s" % (count_noun(more, "more chunk"), hint_again("--limit %d", limit + more))
 
 
 LEAKED = "leaked"
 """In the words of a holder: there is none."""
 
 
-def format_location(style: Style, location: Location) -> Iterator[str]:
+def format_location(style: TextStyle, location: Location) -> Iterator[str]:
     """A line for each thing that is known."""
     for line in _format_location_lines(location):
         yield plain_form(line) if style.plain_bytes else str(line)
@@ -295,7 +307,7 @@ def format_location(style: Style, location: Location) -> Iterator[str]:
 def _format_location_lines(location: Location) -> Iterator[Any]:
     if location.used is not None:
         used = location.used
-        yield say("%s: offset %d in block %s, %s usable, in use", location.address, used.offset, used.address, Size(used.usable_bytes))
+        yield make_sentence("%s: offset %d in block %s, %s usable, in use", location.address, used.offset, used.address, SentenceSize(used.usable_bytes))
     for place in location.places:
         yield from _format_place(location.address, place)
     if location.piece is not None:
@@ -304,7 +316,7 @@ def _format_location_lines(location: Location) -> Iterator[Any]:
             yield "%s: in memory of %s (%s), in no block that it has handed out" % (location.address, piece.module, piece.name)
         else:
             text_ = "%s: offset %d in block %s of %s (%s), %s usable, in use"
-            yield say(text_, location.address, piece.offset, piece.address, piece.module, piece.name, Size(piece.usable_bytes))
+            yield make_sentence(text_, location.address, piece.offset, piece.address, piece.module, piece.name, SentenceSize(piece.usable_bytes))
     if location.signature is not None:
         yield "  type      %s" % location.signature
     if location.held_by is not None:
@@ -336,22 +348,22 @@ def _format_location_lines(location: Location) -> Iterator[Any]:
         yield "  mapping   %s-%s %s %s%s" % (mapping.start, mapping.end, mapping.permissions, mapping.name or "anonymous", at)
 
 
-def _format_place(address: object, place: Place) -> Iterator[Any]:
+def _format_place(address: object, place: AllocatorPlace) -> Iterator[Any]:
     arena = ", arena %d" % place.arena if place.arena is not None else ""
     if place.block is None:
         yield "%s: in %s's memory%s, in no block" % (address, place.allocator, arena)
     else:
         offset = place.offset or 0
         where = "offset %d" % offset if offset >= 0 else "in its header, offset %d" % offset
-        block, usable = place.block, Size(place.block.usable_bytes)
-        yield say(
+        block, usable = place.block, SentenceSize(place.block.usable_bytes)
+        yield make_sentence(
             "%s: %s in %s%s: block %s of %s, %s usable",
             address,
             where,
             place.allocator,
             arena,
             block.address,
-            Size(block.size_bytes),
+            SentenceSize(block.size_bytes),
             usable,
         )
         yield "  status    %s" % block.status
@@ -360,7 +372,7 @@ def _format_place(address: object, place: Place) -> Iterator[Any]:
     yield from _format_neighbour("next", place.next)
 
 
-def _format_parts(parts: Sequence[Part]) -> Iterator[str]:
+def _format_parts(parts: Sequence[AddressPart]) -> Iterator[str]:
     for part in parts:
         span = "" if part.start is None else " at %s" % part.start if part.end is None else " %s-%s" % (part.start, part.end)
         yield "  %-9s %s%s" % (part.kind, part.name, span)
@@ -368,7 +380,7 @@ def _format_parts(parts: Sequence[Part]) -> Iterator[str]:
 
 def _format_neighbour(which: str, neighbour: Optional[Neighbour]) -> Iterator[Any]:
     if neighbour is not None:
-        yield say("  %s %s of %s, %s", which.ljust(9), neighbour.address, Size(neighbour.size_bytes), neighbour.status)
+        yield make_sentence("  %s %s of %s, %s", which.ljust(9), neighbour.address, SentenceSize(neighbour.size_bytes), neighbour.status)
 
 
 MOST_ROWS, MOST_QUEUES = 12, 8
@@ -393,12 +405,12 @@ def make_books_page(books: Books) -> Page:
         names = {row.name for row in rows}
         small = [context for context in books.contexts if (context.name or UNNAMED) not in names]
         rows = [*rows, sum_contexts("%d smaller names" % (len(named) - len(rows)), small)]
-    yield Table(BOOKS_COLUMNS, rows)
-    yield say(
+    yield ColumnsTable(BOOKS_COLUMNS, rows)
+    yield make_sentence(
         "  together %s: %s of the %s in use; the rest is that of libraries, and rounding",
-        Size(books.sum_bytes),
-        share(books.sum_bytes, books.used_bytes),
-        Size(books.used_bytes),
+        SentenceSize(books.sum_bytes),
+        format_share(books.sum_bytes, books.used_bytes),
+        SentenceSize(books.used_bytes),
     )
     if books.queues:
         yield from _make_queues_page(books.queues[:MOST_QUEUES], len(books.queues) - MOST_QUEUES)
@@ -407,18 +419,18 @@ def make_books_page(books: Books) -> Page:
 def _make_queues_page(rows: Iterable[QueueRow], more: int) -> Page:
     for row in rows:
         noun = "active handle" if row.kind == "loop" else row.kind
-        waiting = ", %s waiting" % plural(row.waiting, "event") if row.waiting else ""
-        yield say("  %s: %s%s", row.name or UNNAMED, plural(row.entries, noun), waiting)
+        waiting = ", %s waiting" % count_noun(row.waiting, "event") if row.waiting else ""
+        yield make_sentence("  %s: %s%s", row.name or UNNAMED, count_noun(row.entries, noun), waiting)
     if more > 0:
-        yield "  %s: report --json" % plural(more, "more name")
+        yield "  %s: report --json" % count_noun(more, "more name")
 
 
 ACTED_NAMES = {"anonymous": "anonymous", "rss": "RSS", "swap": "swap"}
 
 
-def make_acted_answer(done: Acted) -> Answer:
+def make_acted_answer(done: Acted) -> CommandAnswer:
     """The answer of a command that has made a call."""
-    return Answer(lambda: done.data, lambda style: format_page(style, make_call_page(done)))
+    return CommandAnswer(lambda: done.data, lambda style: format_page(style, make_call_page(done)))
 
 
 def make_call_page(done: Acted) -> Page:
@@ -432,17 +444,17 @@ def make_call_page(done: Acted) -> Page:
         yield "%s by %s on %s: %s" % (done.call, done.way, caller, done.trouble)
     if done.way_reason is not None:
         yield "used general registers only, because gdb cannot write and restore the others here: %s" % done.way_reason
-    yield cells("predicted   %s%s", Size(predicted.bytes), in_ram(predicted.resident_bytes, predicted.exclusive_bytes, ""))
-    for name, before, after in figures(done.before, done.after):
+    yield make_cells("predicted   %s%s", SentenceSize(predicted.bytes), say_resident(predicted.resident_bytes, predicted.exclusive_bytes, ""))
+    for name, before, after in list_measures(done.before, done.after):
         if before is not None and after is not None:
-            change = cells("unchanged")
+            change = make_cells("unchanged")
             if before != after:
-                change = cells("%s returned to the OS" if before > after else "%s more", Size(abs(before - after)))
-            yield cells("%-11s %s -> %s: %s", ACTED_NAMES[name], Size(before), Size(after), change)
+                change = make_cells("%s returned to the OS" if before > after else "%s more", SentenceSize(abs(before - after)))
+            yield make_cells("%-11s %s -> %s: %s", ACTED_NAMES[name], SentenceSize(before), SentenceSize(after), change)
     for word, before in (predicted.kept or {}).items():
         yield "%-11s %s -> %s" % (word.replace("_", " "), _format_known(before), _format_known((done.kept_after or {}).get(word)))
     if done.stopped_ms is not None:
-        tries = ", %s" % plural(done.tries, "time") if done.tries > 1 else ""
+        tries = ", %s" % count_noun(done.tries, "time") if done.tries > 1 else ""
         yield "the process was stopped for %.1f ms in total%s, and is running again" % (done.stopped_ms, tries)
 
 
@@ -461,10 +473,10 @@ def format_garbage(garbage: Garbage) -> Iterator[str]:
     """Say how much garbage waits for a collector, of which types, and why."""
     collector = garbage.collector
     top = garbage.classes[0] if garbage.classes else None
-    holds = say(" (%s in %d %s)", Size(top.behind_bytes), top.objects, top.name) if top is not None and top.behind_bytes is not None else ""
-    objects = plural(garbage.objects, "object")
+    holds = make_sentence(" (%s in %d %s)", SentenceSize(top.behind_bytes), top.objects, top.name) if top is not None and top.behind_bytes is not None else ""
+    objects = count_noun(garbage.objects, "object")
     cure = "gc.unfreeze() and gc.collect()" if garbage.why == FROZEN else "gc.collect()"
-    yield say("Garbage: %s in %s that only refer to each other%s; %s would free them", Size(garbage.bytes), objects, holds, cure)
+    yield make_sentence("Garbage: %s in %s that only refer to each other%s; %s would free them", SentenceSize(garbage.bytes), objects, holds, cure)
     if garbage.why is not None:
         counted = ["%d of %d" % pair for pair in zip(collector.counts, collector.thresholds)]
         yield "  %s; counts of its generations: %s" % (GARBAGE_REASONS[garbage.why], ", ".join(counted))
@@ -492,11 +504,11 @@ def make_snapshot_data(path: str, size_bytes: int, record: SnapshotRecord) -> Di
     }
 
 
-def format_snapshot(style: Style, told: Dict[str, Any], record: SnapshotRecord) -> Iterator[str]:
+def format_snapshot(style: TextStyle, told: Dict[str, Any], record: SnapshotRecord) -> Iterator[str]:
     """The text."""
     names = "" if told["has_names"] else ", without names"
     names += ", original addresses" if told["keeps_addresses"] else ""
-    yield text.format_sentence(style, say("Wrote %s (%s%s).", told["file"], Size(told["file_bytes"]), names))
+    yield text.format_sentence(style, make_sentence("Wrote %s (%s%s).", told["file"], SentenceSize(told["file_bytes"]), names))
     yield "Answers: %s" % ", ".join(sorted({ALIASES.get(name, (name,))[0] for name in told["answers"]}))
     if not told["has_graph"]:
         yield "Without the graph of all blocks, so without whatis and leaks --list."
@@ -504,7 +516,7 @@ def format_snapshot(style: Style, told: Dict[str, Any], record: SnapshotRecord) 
         if record.outcomes[name].code not in (NO_ALLOCATOR, NOT_IN_SNAPSHOT):
             yield "%s: %s" % (name, why)
     yield ""
-    yield "Next: %s" % about("snapshot", told["file"], "report")
+    yield "Next: %s" % hint_about("snapshot", told["file"], "report")
 
 
 class UncutText(str):

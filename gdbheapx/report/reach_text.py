@@ -7,7 +7,7 @@ from gdbheapx.allocators.records import Page
 from gdbheapx.analysis import pins
 from gdbheapx.analysis.census.world import EXACT
 from gdbheapx.analysis.memory_verdict import MANY, Coverage, count_sum, name_libraries
-from gdbheapx.analysis.pins import CACHED, OWN, USED, Kept, PinRow, Sum
+from gdbheapx.analysis.pins import CACHED, OWN, USED, PinRow, PinsAnswer, PinsSum
 from gdbheapx.analysis.reachability import owners
 from gdbheapx.analysis.reachability.dominance import strip_module
 from gdbheapx.analysis.reachability.leaks import LeakedBlock, LeakGroup, Leaks, LostMapping
@@ -18,20 +18,30 @@ from gdbheapx.analysis.reachability.owners import (
     ContainerUser,
     Division,
     HeldContainer,
+    LeakSuspect,
     LinkedContainer,
     OwnedMemory,
     Owners,
-    Suspect,
     walk_owned,
 )
 from gdbheapx.analysis.reachability.refs import Refs, RefsChain, RefsStep
-from gdbheapx.columns import Table, columns_of
-from gdbheapx.command import Style
-from gdbheapx.hints import again, ask
+from gdbheapx.columns import ColumnsTable, columns_of
+from gdbheapx.command import TextStyle
+from gdbheapx.hints import hint_again, hint_command
 from gdbheapx.kernel.blocks.graph import GUESS, LIKELY, MAYBE, WEAK, Others
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 from gdbheapx.report import pages, text
-from gdbheapx.units import DAMAGE, WARNING, Size, join_sentences, mark, number, plural, say, share
+from gdbheapx.units import (
+    DAMAGE,
+    WARNING,
+    SentenceSize,
+    count_noun,
+    format_number,
+    format_share,
+    join_sentences,
+    make_sentence,
+    mark_sentence,
+)
 
 MOST_NAMED, MOST_USERS = 2, 3
 """Of those who hold a suspect, and of what else points into a container."""
@@ -70,23 +80,23 @@ def make_refs_data(refs: Refs, limit: int, depth: int) -> Dict[str, Any]:
     }
 
 
-def format_refs(style: Style, refs: Refs, limit: int, depth: int) -> Iterator[str]:
+def format_refs(style: TextStyle, refs: Refs, limit: int, depth: int) -> Iterator[str]:
     """The text."""
     inside = "+%d" % refs.offset if refs.offset else ""
-    head = say("Block %s%s of %s: %s", refs.address, inside, Size(refs.size_bytes), _describe_refs(refs))
+    head = make_sentence("Block %s%s of %s: %s", refs.address, inside, SentenceSize(refs.size_bytes), _describe_refs(refs))
     yield text.format_sentence(style, head)
     if refs.path is not None:
         yield "Path: %s" % refs.path.text
     if refs.element is not None:
-        links = "; %s from its neighbours" % plural(refs.links, "link") if refs.links else ""
+        links = "; %s from its neighbours" % count_noun(refs.links, "link") if refs.links else ""
         yield "It is %s%s" % (refs.element, links)
     for place, chain in enumerate(refs.chains[:limit], 1):
         yield ""
         yield "%d. %s" % (place, _make_chain_title(chain))
         for place, step in enumerate(shorten_chain(chain.steps, depth)):
             if step.left_out:
-                more = ": %s" % again("--depth %d", len(chain.steps)) if depth < len(chain.steps) else ""
-                yield "      ... %s not shown%s" % (plural(step.left_out, "step"), more)
+                more = ": %s" % hint_again("--depth %d", len(chain.steps)) if depth < len(chain.steps) else ""
+                yield "      ... %s not shown%s" % (count_noun(step.left_out, "step"), more)
             container = ", %s" % step.container.words() if step.container is not None else ""
             element = ", %s" % step.element if step.element is not None else ""
             user = "user: " if chain.is_user and not place else ""
@@ -94,7 +104,7 @@ def format_refs(style: Style, refs: Refs, limit: int, depth: int) -> Iterator[st
     if len(refs.chains) > limit:
         yield ""
         least = " at least" if refs.more else ""
-        yield "%s%s: %s" % (plural(len(refs.chains) - limit, "more chain"), least, again("--limit %d", len(refs.chains)))
+        yield "%s%s: %s" % (count_noun(len(refs.chains) - limit, "more chain"), least, hint_again("--limit %d", len(refs.chains)))
 
 
 def shorten_chain(steps: Sequence[RefsStep], depth: int) -> List[RefsStep]:
@@ -111,14 +121,14 @@ def shorten_chain(steps: Sequence[RefsStep], depth: int) -> List[RefsStep]:
 def _describe_refs(refs: Refs) -> str:
     if not refs.chains:
         return "no references"
-    count = "%s%s" % (plural(len(refs.chains) + refs.links, "pointer"), " or more" if refs.more else "")
+    count = "%s%s" % (count_noun(len(refs.chains) + refs.links, "pointer"), " or more" if refs.more else "")
     if refs.class_ == "maybe":
         return "%s; possibly leaked: reachable only through %s" % (count, MAYBE.get(refs.evidence, WEAK))
     return "%s; %s" % (count, "leaked: unreachable from any root" if refs.class_ == "leaked" else "reachable")
 
 
 def _make_chain_title(chain: RefsChain) -> str:
-    return plural(chain.length, "step") + (" to a root" if chain.is_held else ", and no root")
+    return count_noun(chain.length, "step") + (" to a root" if chain.is_held else ", and no root")
 
 
 def _describe_step_place(step: RefsStep) -> str:
@@ -128,33 +138,33 @@ def _describe_step_place(step: RefsStep) -> str:
     return "%s%s" % (step.signature, place) if step.signature else "block %s%s" % (step.address, place)
 
 
-def format_owners(style: Style, owners: Owners) -> Iterator[str]:
+def format_owners(style: TextStyle, owners: Owners) -> Iterator[str]:
     """The text."""
     yield from text.format_page(style, make_owners_page(owners))
 
 
-def format_owner_rows(style: Style, rows: Sequence[OwnedMemory]) -> Iterator[str]:
+def format_owner_rows(style: TextStyle, rows: Sequence[OwnedMemory]) -> Iterator[str]:
     """The text of --of and --by: rows alone."""
-    yield from text.format_page(style, [Table(columns_of(OwnedMemory), flatten_owners(rows, 0))])
+    yield from text.format_page(style, [ColumnsTable(columns_of(OwnedMemory), flatten_owners(rows, 0))])
     for row in walk_owned(rows):
         if row.container is not None and row.container.used_elements:
-            yield text.format_sentence(style, say("%s: %s", row.owner, describe_users(row.container, row.users)))
+            yield text.format_sentence(style, make_sentence("%s: %s", row.owner, describe_users(row.container, row.users)))
 
 
 def make_owners_page(owners: Owners) -> Page:
     """Suspects, then all owners."""
-    parts = say("In use: unknown")
+    parts = make_sentence("In use: unknown")
     if owners.used is not None:
-        parts = say("In use: %s in %s", Size(owners.used.bytes), plural(owners.used.blocks, "block"))
+        parts = make_sentence("In use: %s in %s", SentenceSize(owners.used.bytes), count_noun(owners.used.blocks, "block"))
     leaked = "unknown"
     if owners.leaked is not None:
-        leaked = say("%s%s", "at most " if owners.leaked_is_upper_bound and owners.leaked.bytes else "", Size(owners.leaked.bytes))
-    yield say("%s; leaked: %s; shared by several owners: %s", parts, leaked, Size(owners.shared_bytes))
+        leaked = make_sentence("%s%s", "at most " if owners.leaked_is_upper_bound and owners.leaked.bytes else "", SentenceSize(owners.leaked.bytes))
+    yield make_sentence("%s; leaked: %s; shared by several owners: %s", parts, leaked, SentenceSize(owners.shared_bytes))
     yield ""
     for suspect in owners.suspects:
-        yield mark(describe_suspicion(suspect), WARNING)
+        yield mark_sentence(describe_suspicion(suspect), WARNING)
         if suspect.kind == SHARED and suspect.accumulation.address is not None:
-            yield "To see its references: %s" % ask("whatis %s" % suspect.accumulation.address)
+            yield "To see its references: %s" % hint_command("whatis %s" % suspect.accumulation.address)
     if owners.garbage is not None:
         yield from pages.format_garbage(owners.garbage)
     elif not owners.suspects:
@@ -164,7 +174,7 @@ def make_owners_page(owners: Owners) -> Page:
     yield _make_owners_table(owners)
 
 
-def _make_owners_table(owners: Owners) -> Table:
+def _make_owners_table(owners: Owners) -> ColumnsTable:
     """Make the table of owners, then leaked blocks; `reachable` is left out if most owners reach nearly everything."""
     reached = [row.reached_bytes for row in owners.owners if row.reached_bytes is not None]
     is_noise = len([size for size in reached if 10 * size >= 9 * max(reached)]) * 2 > max(4, len(reached))
@@ -174,7 +184,7 @@ def _make_owners_table(owners: Owners) -> Table:
         blocks, size_bytes = owners.leaked
         percent = 100 * size_bytes / owners.used.bytes
         rows.append(OwnedMemory("[leaked]", "", None, size_bytes, percent, blocks, None, None)._asdict() | {"reached_bytes": ""})
-    return Table(columns, rows)
+    return ColumnsTable(columns, rows)
 
 
 NOBODY = "No owner retains 20 % or more."
@@ -183,47 +193,47 @@ NOBODY = "No owner retains 20 % or more."
 
 def describe_joint(row: OwnedMemory) -> str:
     """Name a member of a group that holds the same."""
-    return say(
-        "%s reaches %s that other owners hold as well", _name_owner(row.owner, row.signature, row.containers), Size(row.reached_bytes or 0)
+    return make_sentence(
+        "%s reaches %s that other owners hold as well", _name_owner(row.owner, row.signature, row.containers), SentenceSize(row.reached_bytes or 0)
     )
 
 
-def describe_suspicion(suspect: Suspect) -> str:
+def describe_suspicion(suspect: LeakSuspect) -> str:
     """Say how much the suspect keeps, and in which container it accumulates."""
-    point, figures = suspect.accumulation, (Size(suspect.retained_bytes), suspect.share_percent)
+    point, figures = suspect.accumulation, (SentenceSize(suspect.retained_bytes), suspect.share_percent)
     linked, is_it = point.container, is_all(suspect)
     if linked is not None and is_it and point.holders and suspect.kind == SHARED:
-        same = say("Suspect: %s hold the same %s", suspect.owner, describe_container(linked, None)), *figures
-        said = say("%s: %s (%.0f %%), %s alone", *same, "none" if point.holders[2:] else "neither")
+        same = make_sentence("Suspect: %s hold the same %s", suspect.owner, describe_container(linked, None)), *figures
+        said = make_sentence("%s: %s (%.0f %%), %s alone", *same, "none" if point.holders[2:] else "neither")
     elif linked is not None and is_it:
         who = name_suspect(suspect)
         if suspect.kind == SHARED and suspect.holders:
-            who = say("%s, which %s hold", who, _describe_holders([_describe_holder(suspect, name) for name in suspect.holders]))
-        said = say("Suspect: %s, keeps %s (%.0f %%)%s", who, *figures, _describe_average(point))
+            who = make_sentence("%s, which %s hold", who, _describe_holders([_describe_holder(suspect, name) for name in suspect.holders]))
+        said = make_sentence("Suspect: %s, keeps %s (%.0f %%)%s", who, *figures, _describe_average(point))
     else:
         who = _name_owner(suspect.owner, suspect.signature, suspect.containers)
         if suspect.kind == SHARED:
-            who = say("%s, which %s hold,", who, _describe_holders([_describe_holder(suspect, name) for name in suspect.holders]))
-        said = say("Suspect: %s keeps %s (%.0f %%)", who, *figures)
+            who = make_sentence("%s, which %s hold,", who, _describe_holders([_describe_holder(suspect, name) for name in suspect.holders]))
+        said = make_sentence("Suspect: %s keeps %s (%.0f %%)", who, *figures)
         if linked is not None:
             what = ", ".join(
                 part for part in (_name_owner(point.name, point.signature, ()), describe_container(linked, point.confidence)) if part
             )
-            said = say("%s; most of it is %s, keeping %s%s", said, what, Size(point.retained_bytes), _describe_average(point))
+            said = make_sentence("%s; most of it is %s, keeping %s%s", said, what, SentenceSize(point.retained_bytes), _describe_average(point))
         elif point.steps and point.name not in (suspect.owner, strip_module(suspect.owner)):
-            where = say("hangs off") if point.children else say("is %s at", Size(point.size_bytes))
-            said = say("%s; most of it %s %s", said, where, _name_owner(point.name, point.signature, point.containers))
+            where = make_sentence("hangs off") if point.children else make_sentence("is %s at", SentenceSize(point.size_bytes))
+            said = make_sentence("%s; most of it %s %s", said, where, _name_owner(point.name, point.signature, point.containers))
     if linked is not None and linked.used_elements:
-        said = say("%s; %s", said, describe_users(linked, point.users))
+        said = make_sentence("%s; %s", said, describe_users(linked, point.users))
     else:
-        said = say("%s%s", said, _describe_against(suspect.others))
+        said = make_sentence("%s%s", said, _describe_against(suspect.others))
     if not point.parts:
         return said
     parts = ", ".join("%s (%.0f %%)" % (_describe_part(part), part.share_percent) for part in point.parts)
-    return say("%s; largest parts: %s", said, parts)
+    return make_sentence("%s; largest parts: %s", said, parts)
 
 
-def is_all(suspect: Suspect) -> bool:
+def is_all(suspect: LeakSuspect) -> bool:
     """Nearly all that the suspect keeps is one container."""
     return 100 * suspect.accumulation.retained_bytes >= MOST_PERCENT * suspect.retained_bytes
 
@@ -232,7 +242,7 @@ def _describe_average(point: Accumulation) -> str:
     """Give the average size of an element unless one is far larger."""
     if point.parts or point.container is None:
         return ""
-    return say(", ~%s each", Size(point.retained_bytes // max(1, point.container.elements)))
+    return make_sentence(", ~%s each", SentenceSize(point.retained_bytes // max(1, point.container.elements)))
 
 
 def describe_container(linked: LinkedContainer, confidence: Optional[str]) -> str:
@@ -243,16 +253,16 @@ def describe_container(linked: LinkedContainer, confidence: Optional[str]) -> st
 def describe_users(linked: LinkedContainer, users: Sequence[ContainerUser]) -> str:
     """`12 elements (2.6 KiB) are in use elsewhere: 3 stacks, 40 words of g_in_work`."""
     stacks = [user.owner for user in users if user.kind == THREAD]
-    who = [plural(len(set(stacks)), "stack")] if stacks else []
+    who = [count_noun(len(set(stacks)), "stack")] if stacks else []
     others = [user for user in users if user.kind != THREAD]
-    who += ["%s of %s" % (plural(user.pointers, "word"), strip_module(user.owner)) for user in others]
+    who += ["%s of %s" % (count_noun(user.pointers, "word"), strip_module(user.owner)) for user in others]
     used, left_out = linked.used_elements or 0, len(who[MOST_USERS:]) + (linked.other_users or 0)
-    who = [*who[:MOST_USERS], *([plural(left_out, "other")] if left_out else [])]
-    said = say("%s (%s) %s in use elsewhere", plural(used, "element"), Size(linked.used_bytes or 0), "is" if used == 1 else "are")
-    return say("%s: %s", said, ", ".join(who)) if who else said
+    who = [*who[:MOST_USERS], *([count_noun(left_out, "other")] if left_out else [])]
+    said = make_sentence("%s (%s) %s in use elsewhere", count_noun(used, "element"), SentenceSize(linked.used_bytes or 0), "is" if used == 1 else "are")
+    return make_sentence("%s: %s", said, ", ".join(who)) if who else said
 
 
-def name_suspect(suspect: Suspect) -> str:
+def name_suspect(suspect: LeakSuspect) -> str:
     """Name the suspect in a few words."""
     who, point = _name_owner(suspect.owner, suspect.signature, suspect.containers), suspect.accumulation
     if point.container is not None and is_all(suspect):
@@ -272,7 +282,7 @@ def _describe_holders(holders: Sequence[str]) -> str:
     return "%s and %s" % (", ".join(told[:-1]), told[-1]) if told[1:] else "several owners"
 
 
-def _describe_holder(suspect: Suspect, name: str) -> str:
+def _describe_holder(suspect: LeakSuspect, name: str) -> str:
     """`lxml.etree._ParserDictionaryContext of etree.so+0x4f4298`: the type of the block with the pointer, and who holds that."""
     rows = [row for row in suspect.holding if row.owner == name]
     held_in = next((row.signature for row in rows if row.signature and not row.is_owner), None)
@@ -280,7 +290,7 @@ def _describe_holder(suspect: Suspect, name: str) -> str:
     return "%s of %s" % (held_in, owner) if held_in else owner
 
 
-def _describe_typed(name: str, address: Optional[Address], signature: Optional[str]) -> str:
+def _describe_typed(name: str, address: Optional[TargetAddress], signature: Optional[str]) -> str:
     """`cx.Session 0x7f30a5b1`, as `whatis` tells it; by its place where no type is known."""
     return "%s %s" % (signature, address) if signature else name
 
@@ -288,7 +298,7 @@ def _describe_typed(name: str, address: Optional[Address], signature: Optional[s
 def _describe_part(part: Division) -> str:
     """`the hash table g_app -> +0x18 of 20,000 elements`, `element 0x55d0c0ffee10 (32 bytes)`."""
     if part.container is not None:
-        return say("the %s", part.container.words(strip_module(part.name)))
+        return make_sentence("the %s", part.container.words(strip_module(part.name)))
     return _describe_typed(part.name, part.address, part.signature)
 
 
@@ -299,7 +309,7 @@ def _describe_against(others: Optional[Others]) -> str:
     further = others.stacks + others.unowning + others.weak
     if not further:
         return "; no other reference"
-    return "; %s not keep it alive" % (plural(further, "further reference") + (" does" if further == 1 else " do"))
+    return "; %s not keep it alive" % (count_noun(further, "further reference") + (" does" if further == 1 else " do"))
 
 
 def _name_owner(name: str, signature: Optional[str], containers: Sequence[HeldContainer]) -> str:
@@ -351,7 +361,7 @@ def make_leaks_data(
 
 
 def format_leaks(
-    style: Style,
+    style: TextStyle,
     leaks: Leaks,
     rows: Optional[Sequence[LeakedBlock]],
     limit: Optional[int],
@@ -379,19 +389,19 @@ def make_leaks_page(
     whole = leaks.held.bytes + leaks.maybe.bytes + sum(others)
     yield from _make_leaks_verdict(leaks, whole, coverage if coverage is not None and coverage.is_low else None)
     if can_look_again and leaks.leaked is not None and leaks.leaked.bytes and leaks.leaked.bytes * 2 >= whole:
-        yield "So much may be held by tagged, unaligned or mangled pointers: %s looks for those" % ask("leaks --weak")
+        yield "So much may be held by tagged, unaligned or mangled pointers: %s looks for those" % hint_command("leaks --weak")
     shown = leaks.groups[: limit if limit is not None else MOST_GROUPS]
     if shown:
         yield ""
-        yield Table(
+        yield ColumnsTable(
             columns_of(LeakGroup),
             [{**_join_container(row)._asdict(), "signature": _describe_sort(row), "sample": str(row.sample[0])} for row in shown],
         )
         if len(shown) < len(leaks.groups):
-            yield "%s: %s" % (plural(len(leaks.groups) - len(shown), "more group"), again("--limit %d", len(leaks.groups)))
+            yield "%s: %s" % (count_noun(len(leaks.groups) - len(shown), "more group"), hint_again("--limit %d", len(leaks.groups)))
         yield from _make_unloaded_page(leaks)
         if has_blocks:
-            yield "To inspect one: %s" % ask("whatis %s" % shown[0].sample[0])
+            yield "To inspect one: %s" % hint_command("whatis %s" % shown[0].sample[0])
     yield from _make_mappings_page(leaks)
     yield from _make_remarks_page(leaks)
 
@@ -412,7 +422,7 @@ def _describe_sort(row: LeakGroup) -> Optional[str]:
     if row.is_holder:
         words = "holds %s %s" % ("an" if words[0] in "aL" else "a", words)
     elif row.blocks > 1:
-        words = "%s: %s" % (plural(row.blocks, "container"), words)
+        words = "%s: %s" % (count_noun(row.blocks, "container"), words)
     return words if row.signature is None else "%s: %s" % (row.signature, words)
 
 
@@ -422,28 +432,28 @@ def _make_leaks_verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Pa
         yield (
             "Leaked: unknown, because memory that may point to blocks was not read"
             if low is None
-            else say("Leaked: unknown (%s)", low.words())
+            else make_sentence("Leaked: unknown (%s)", low.words())
         )
     elif leaked.blocks:
         sentence = "Leaked: %s%s in %s (%s of memory in use)%s"
-        roots = "" if leaks.roots in (None, leaked.blocks) else ", reachable from %s" % plural(leaks.roots or 0, "leak root")
+        roots = "" if leaks.roots in (None, leaked.blocks) else ", reachable from %s" % count_noun(leaks.roots or 0, "leak root")
         bound = ("" if leaks.is_upper_bound else "at least ") if low else "at most " if leaks.is_upper_bound else ""
-        line = say(sentence, bound, Size(leaked.bytes), plural(leaked.blocks, "block"), share(leaked.bytes, whole), roots)
-        yield mark(line, DAMAGE)
+        line = make_sentence(sentence, bound, SentenceSize(leaked.bytes), count_noun(leaked.blocks, "block"), format_share(leaked.bytes, whole), roots)
+        yield mark_sentence(line, DAMAGE)
         if leaks.is_upper_bound:
             yield "Memory that may point to these blocks could not be read: fewer may be leaked."
     else:
         yield "Leaked: nothing"
     if maybe.blocks:
         ways = [MAYBE.get(word, WEAK) for word, amount in leaks.maybe_by.items() if amount.blocks]
-        yield say(
-            "Possibly leaked: %s in %s, reachable only through %s", Size(maybe.bytes), plural(maybe.blocks, "block"), " or ".join(ways)
+        yield make_sentence(
+            "Possibly leaked: %s in %s, reachable only through %s", SentenceSize(maybe.bytes), count_noun(maybe.blocks, "block"), " or ".join(ways)
         )
     if leaks.garbage is not None:
         yield from pages.format_garbage(leaks.garbage)
-    yield say("Reachable: %s in %s", Size(leaks.held.bytes), plural(leaks.held.blocks, "block"))
+    yield make_sentence("Reachable: %s in %s", SentenceSize(leaks.held.bytes), count_noun(leaks.held.blocks, "block"))
     if leaked is not None and leaked.blocks < leaks.held.blocks and leaked.bytes * 10 < whole and whole:
-        yield "To see what holds the memory: %s" % ask("owners")
+        yield "To see what holds the memory: %s" % hint_command("owners")
 
 
 def _make_unloaded_page(leaks: Leaks) -> Page:
@@ -451,26 +461,26 @@ def _make_unloaded_page(leaks: Leaks) -> Page:
     gone = leaks.unloaded_libraries
     sizes = [row.size_bytes for row in leaks.groups if gone is not None and gone >= MANY and row.blocks % gone == 0][:MOST_SIZES]
     if gone is not None and sizes:
-        words = join_sentences(", ", [say("%s", Size(size)) for size in sizes])
+        words = join_sentences(", ", [make_sentence("%s", SentenceSize(size)) for size in sizes])
         what = "%s were unloaded, and a multiple of that number of blocks of %s is leaked: most likely only their variables held those"
-        yield say(what, name_libraries(gone), words)
+        yield make_sentence(what, name_libraries(gone), words)
 
 
 def _make_mappings_page(leaks: Leaks) -> Page:
     if leaks.mappings:
         yield ""
-        total = Size(sum(mapping.bytes for mapping in leaks.mappings))
-        yield say("Mappings outside the heaps without a reference: %s (%s)", number(len(leaks.mappings)), total)
-        yield Table(columns_of(LostMapping), leaks.mappings[:MOST_MAPPINGS])
+        total = SentenceSize(sum(mapping.bytes for mapping in leaks.mappings))
+        yield make_sentence("Mappings outside the heaps without a reference: %s (%s)", format_number(len(leaks.mappings)), total)
+        yield ColumnsTable(columns_of(LostMapping), leaks.mappings[:MOST_MAPPINGS])
 
 
 def _make_remarks_page(leaks: Leaks) -> Page:
     if leaks.habits:
-        offsets = ", ".join("%d bytes (%s)" % (habit.offset, plural(habit.blocks, "block")) for habit in leaks.habits[:MOST_OFFSETS])
+        offsets = ", ".join("%d bytes (%s)" % (habit.offset, count_noun(habit.blocks, "block")) for habit in leaks.habits[:MOST_OFFSETS])
         yield ""
         yield "This program often points into blocks at an offset of %s; such blocks count as reachable." % offsets
     if leaks.offsets:
-        offsets = ", ".join("%d (%s)" % (offset, number(count)) for offset, count in leaks.offsets[:MOST_OFFSETS])
+        offsets = ", ".join("%d (%s)" % (offset, format_number(count)) for offset, count in leaks.offsets[:MOST_OFFSETS])
         yield ""
         yield "Blocks reachable only through a pointer into their middle, by its offset: %s" % offsets
     if leaks.low_addresses:
@@ -480,9 +490,9 @@ def _make_remarks_page(leaks: Leaks) -> Page:
 
 def make_leaked_blocks_page(rows: Sequence[LeakedBlock], limit: int) -> Page:
     """The blocks."""
-    yield Table(columns_of(LeakedBlock), rows[:limit])
+    yield ColumnsTable(columns_of(LeakedBlock), rows[:limit])
     if len(rows) > limit:
-        yield "%s: %s" % (plural(len(rows) - limit, "more block"), again("--limit %d", len(rows)))
+        yield "%s: %s" % (count_noun(len(rows) - limit, "more block"), hint_again("--limit %d", len(rows)))
 
 
 MOST_PINS_ROWS = 20
@@ -501,7 +511,7 @@ WHERE = {
 NOT_IN_USE = {CACHED: "(in thread caches)", OWN: "(the allocator's own)", None: "(nothing in use)"}
 
 
-def make_pins_data(kept: Kept, limit: Optional[int]) -> Dict[str, Any]:
+def make_pins_data(kept: PinsAnswer, limit: Optional[int]) -> Dict[str, Any]:
     """The `data` member."""
     return {
         "kept_bytes": kept.kept_bytes,
@@ -518,61 +528,61 @@ def _make_term(term: keeping.Term) -> Dict[str, Any]:
     return {"name": term.name, "bytes": -term.bytes if term.is_taken_off else term.bytes}
 
 
-def format_pins(style: Style, kept: Kept, limit: Optional[int]) -> Iterator[str]:
+def format_pins(style: TextStyle, kept: PinsAnswer, limit: Optional[int]) -> Iterator[str]:
     """The text."""
     yield from text.format_page(style, make_pins_page(kept, limit))
 
 
-def make_pins_page(kept: Kept, limit: Optional[int]) -> Page:
+def make_pins_page(kept: PinsAnswer, limit: Optional[int]) -> Page:
     """The sentence, the rows, how it closes with `arenas`."""
     if kept.kept_bytes is None:
         yield "Unknown: how much free memory the blocks in use pin"
     elif not kept.kept_bytes:
         yield "No free memory is pinned by blocks in use."
     else:
-        yield say(
+        yield make_sentence(
             "Free memory that cannot be returned: %s%s (%s of all arenas)",
             "at least " if kept.is_cut else "",
-            Size(kept.kept_bytes),
-            share(kept.kept_bytes, kept.held_bytes),
+            SentenceSize(kept.kept_bytes),
+            format_share(kept.kept_bytes, kept.held_bytes),
         )
         first = pins.largest_group(kept)
         if first is not None:
-            yield say("%s", pins.group_sentence(first))
+            yield make_sentence("%s", pins.group_sentence(first))
     for amount in kept.sums:
         if amount.kept_bytes or amount.arenas_bytes or (amount.arenas_bytes == 0 and len(kept.sums) == 1):
             yield _describe_closing(amount)
         if amount.returnable_bytes and amount.returnable_bytes >= (kept.kept_bytes or 0) // 8:
-            way = ": %s" % ask(amount.command + " --dry-run") if amount.command is not None else ""
-            yield say("%s more is free and could be returned%s", Size(amount.returnable_bytes), way)
+            way = ": %s" % hint_command(amount.command + " --dry-run") if amount.command is not None else ""
+            yield make_sentence("%s more is free and could be returned%s", SentenceSize(amount.returnable_bytes), way)
     shown = kept.groups[: limit if limit is not None else MOST_PINS_ROWS]
     if shown:
         yield ""
-        yield Table(columns_of(PinRow), [_make_pins_row(row) for row in shown])
+        yield ColumnsTable(columns_of(PinRow), [_make_pins_row(row) for row in shown])
         if len(shown) < len(kept.groups):
             left = sum(row.kept_bytes for row in kept.groups[len(shown) :])
-            yield say("%s (%s): %s", plural(len(kept.groups) - len(shown), "more row"), Size(left), again("--limit %d", len(kept.groups)))
+            yield make_sentence("%s (%s): %s", count_noun(len(kept.groups) - len(shown), "more row"), SentenceSize(left), hint_again("--limit %d", len(kept.groups)))
         yield ""
         yield from [words for where, words in WHERE.items() if any(row.where == where for row in shown)]
     if kept.may_be_stale and any(row.sure == EXACT for row in shown):
         yield "Some blocks may show the class of an earlier use: this allocator does not clear freed memory."
     if not kept.has_owners and any(row.status == USED for row in shown):
-        yield "Owners of the blocks were not searched: %s shows them" % ask("pins")
+        yield "Owners of the blocks were not searched: %s shows them" % hint_command("pins")
 
 
-def _describe_closing(amount: Sum) -> Any:
+def _describe_closing(amount: PinsSum) -> Any:
     """Show how the sum follows from the figures of `arenas`."""
     if amount.arenas_bytes is None:
-        return say("%s: %s; `arenas` has no figure to compare with", amount.allocator, Size(amount.kept_bytes))
+        return make_sentence("%s: %s; `arenas` has no figure to compare with", amount.allocator, SentenceSize(amount.kept_bytes))
     template, parts = "%s: ", []
     for place, term in enumerate(amount.terms):
         sign = "" if not place else " - " if term.is_taken_off else " + "
         template += sign + "%s %s"
-        parts += [term.name, Size(term.bytes)]
-    told = say(template + " = %s", amount.allocator, *parts, Size(amount.arenas_bytes))
+        parts += [term.name, SentenceSize(term.bytes)]
+    told = make_sentence(template + " = %s", amount.allocator, *parts, SentenceSize(amount.arenas_bytes))
     if not amount.difference_bytes:
-        return say("%s, as `arenas` has it", told)
-    return say("%s by `arenas`; found here: %s", told, Size(amount.kept_bytes))
+        return make_sentence("%s, as `arenas` has it", told)
+    return make_sentence("%s by `arenas`; found here: %s", told, SentenceSize(amount.kept_bytes))
 
 
 def _make_pins_row(row: PinRow) -> Dict[str, Any]:

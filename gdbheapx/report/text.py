@@ -7,10 +7,10 @@ import re
 from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.columns import TEXT, Column, Table, cell, value
-from gdbheapx.command import Style
-from gdbheapx.hints import whole
-from gdbheapx.units import DAMAGE, HEADING, WARNING, mark, meaning_of, plain_form
+from gdbheapx.columns import TEXT, Column, ColumnsTable, field_value, format_cell
+from gdbheapx.command import TextStyle
+from gdbheapx.hints import write_commands
+from gdbheapx.units import DAMAGE, HEADING, WARNING, mark_sentence, meaning_of, plain_form
 
 DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 """Characters that turn the reading direction: a name with one looks like another, and moves what stands beside it."""
@@ -56,11 +56,11 @@ def format_plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], al
     widths = [max(len(cell) for cell in column) for column in columns]
     widths = [max(width, len(header) + 2) for width, header in zip(widths, headers)]  # as tabulate pads its headers
 
-    def line(cells: Sequence[str]) -> str:
+    def format_table_line(cells: Sequence[str]) -> str:
         shown = [cell.ljust(width) if side == "l" else cell.rjust(width) for cell, width, side in zip(cells, widths, align)]
         return "  ".join(shown).rstrip()
 
-    return [line(headers), "  ".join("-" * width for width in widths)] + [line(row) for row in rows]
+    return [format_table_line(headers), "  ".join("-" * width for width in widths)] + [format_table_line(row) for row in rows]
 
 
 def format_csv_line(cells: Iterable[Any]) -> str:
@@ -101,55 +101,55 @@ def escape_line(line: str, document: bool = False) -> str:
     return "\t".join(make_printable(part) for part in line.split("\t"))
 
 
-def format_page(style: Style, page: Page) -> Iterator[str]:
+def format_page(style: TextStyle, page: Page) -> Iterator[str]:
     """The lines of a page."""
     for part in page:
-        if isinstance(part, Table):
+        if isinstance(part, ColumnsTable):
             yield from format_described(style, part)
         else:
             yield format_sentence(style, part)
 
 
-def format_described(style: Style, described_table: Table) -> List[str]:
+def format_described(style: TextStyle, described_table: ColumnsTable) -> List[str]:
     """The lines of a table that describes itself."""
     columns = described_table.shown()
-    rows = [[cell(column, value(row, column.field), style.plain_bytes) for column in columns] for row in described_table.rows]
+    rows = [[format_cell(column, field_value(row, column.field), style.plain_bytes) for column in columns] for row in described_table.rows]
     if described_table.total is not None:
         total = described_table.total
-        rows.append([cell(column, total[column.field], style.plain_bytes) if column.field in total else "" for column in columns])
+        rows.append([format_cell(column, total[column.field], style.plain_bytes) if column.field in total else "" for column in columns])
     return format_fitted(style, columns, rows)
 
 
-def format_fitted(style: Style, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> List[str]:
+def format_fitted(style: TextStyle, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> List[str]:
     """The lines of a table, as wide as the style allows; where it does not show all of it, a last line says so."""
-    cells = [[make_printable(whole(replace_modules(style, str(content)), style.command_line)) for content in row] for row in rows]
+    cells = [[make_printable(write_commands(replace_modules(style, str(content)), style.command_line)) for content in row] for row in rows]
     fits = fit_table(columns, cells, style.width)
     shown, longest = [columns[place] for place in fits.places], fits.longest if style.shortens else None
     texts = [[shorten_text(row[place], longest) if columns[place].unit == TEXT else row[place] for place in fits.places] for row in cells]
     lines = format_table([column.heading for column in shown], texts, "".join("l" if column.unit == TEXT else "r" for column in shown))
     hidden = [column.heading or column.field for place, column in enumerate(columns) if place not in fits.places]
-    lines[:1] = [mark(line, HEADING) for line in lines[:1]]
+    lines[:1] = [mark_sentence(line, HEADING) for line in lines[:1]]
     has_shortened = any(kept != [row[place] for place in fits.places] for kept, row in zip(texts, cells))
     return [*lines, *note_hidden(hidden, has_shortened, style.width)]
 
 
-def format_sentence(style: Style, sentence: str) -> str:
+def format_sentence(style: TextStyle, sentence: str) -> str:
     """A sentence with its sizes as the style wants them."""
     text, meaning = str(plain_form(sentence)) if style.plain_bytes else str(sentence), meaning_of(sentence)
-    return text if meaning is None else mark(text, meaning)
+    return text if meaning is None else mark_sentence(text, meaning)
 
 
-def format_on_screen(style: Style, line: str, document: bool = False) -> str:
+def format_on_screen(style: TextStyle, line: str, document: bool = False) -> str:
     """Escape a line of an answer; on a terminal wrap it and colour it by its meaning."""
     shown, meaning = (
-        escape_line(whole(replace_modules(style, line), style.command_line), document),
+        escape_line(write_commands(replace_modules(style, line), style.command_line), document),
         meaning_of(line) if style.color else None,
     )
     lines = wrap_sentence(shown, style.width) if style.wraps and style.width is not None else [shown]
     return "".join("%s\n" % paint_line(part, meaning) for part in lines)
 
 
-def replace_modules(style: Style, text: str) -> str:
+def replace_modules(style: TextStyle, text: str) -> str:
     """`class app+0x6c98` for `CLASS@build-id+0x6c98`; of a module that is not at hand the build-id's first eight digits."""
     if "CLASS@" not in text:
         return text
@@ -201,16 +201,16 @@ def fit_table(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: 
     heads = [len(column.heading) + GAP for column in columns]
     widths = [max([head, *(len(row[place]) for row in cells)]) for place, head in enumerate(heads)]
 
-    def needed(longest: int) -> int:
+    def compute_needed(longest: int) -> int:
         shown = [min(widths[place], max(longest, heads[place])) if columns[place].unit == TEXT else widths[place] for place in places]
         return sum(shown) + GAP * (len(shown) - 1)
 
-    if needed(max(widths)) <= width:
+    if compute_needed(max(widths)) <= width:
         return FittedTable(places, None)
-    _leave_out(columns, places, lambda: needed(LONG) > width, declared=True)
-    _leave_out(columns, places, lambda: needed(SHORT) > width, declared=False)
+    _leave_out(columns, places, lambda: compute_needed(LONG) > width, declared=True)
+    _leave_out(columns, places, lambda: compute_needed(SHORT) > width, declared=False)
     longest = max(widths)
-    while longest > 1 and needed(longest) > width:
+    while longest > 1 and compute_needed(longest) > width:
         longest -= 1
     return FittedTable(places, longest if longest < max(widths) else None)
 

@@ -14,14 +14,14 @@ from gdbheapx.analysis.census.find import Census, Managed
 from gdbheapx.analysis.reachability.dominance import MOST_OWNERS, TALLIED, OwnerTally
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import BLOCK, SHARED, OwnedMemory, Owners, describe_containers
-from gdbheapx.analysis.split import Memory
+from gdbheapx.analysis.split import SplitMemory
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import about
+from gdbheapx.hints import hint_about
 from gdbheapx.inferior.base import Target
-from gdbheapx.model import Advice, MemoryPart
+from gdbheapx.model import MemoryPart, StepAdvice
 from gdbheapx.session import Session
 from gdbheapx.snapshot.record import GRAPH, OWNERS_KEPT, ReadingSession, RecordedOutcome, Snapshot, SnapshotRecord
-from gdbheapx.units import Said, Size, join_sentences, say
+from gdbheapx.units import Sentence, SentenceSize, join_sentences, make_sentence
 
 ALL, MALLOC, RSS = "all", "malloc", "rss"
 """What a limit can be set on: every part that grew; what is in use in allocators; the whole, where what fell counts against what grew."""
@@ -99,7 +99,7 @@ class GrowthSide(NamedTuple):
 class ComparedReport(NamedTuple):
     """Of what `report` found, what is compared."""
 
-    memory: Optional[Memory]
+    memory: Optional[SplitMemory]
     split: Optional[Sequence[MemoryPart]]
 
 
@@ -139,13 +139,13 @@ def _compare_parts(old: GrowthSide, new: GrowthSide, is_comparable: bool) -> Lis
         is_known = old.is_used_known and new.is_used_known
         used_then, used_now = (side.used.get(allocator, 0) if is_known and allocator is not None else None for side in (old, new))
         parts.append(
-            GrowthPart(name, kind, allocator, _subtract(was, now), was, now, _subtract(used_then, used_now), used_then, used_now, only)
+            GrowthPart(name, kind, allocator, _subtract_known(was, now), was, now, _subtract_known(used_then, used_now), used_then, used_now, only)
         )
     changed = [part for part in parts if part.diff_bytes or part.used_diff_bytes]
     return sorted(changed, key=lambda part: (-part.grown_bytes, part.diff_bytes or 0, part.what))
 
 
-def _subtract(before: Optional[int], after: Optional[int]) -> Optional[int]:
+def _subtract_known(before: Optional[int], after: Optional[int]) -> Optional[int]:
     return None if before is None or after is None else after - before
 
 
@@ -355,9 +355,9 @@ class DiffNext(NamedTuple):
     command: str
     why: str
 
-    def of(self, side: DiffSide) -> Advice:
+    def of(self, side: DiffSide) -> StepAdvice:
         """With the whole command."""
-        return Advice(about(side.form, side.what, self.command), self.why)
+        return StepAdvice(hint_about(side.form, side.what, self.command), self.why)
 
 
 class DiffVerdict(NamedTuple):
@@ -395,7 +395,7 @@ class Diff(NamedTuple):
     """What each owner has by class; None where one of the two has no graph, or no names."""
     between_s: Optional[int] = None
     """From the one to the other, in seconds; None where it is unknown when one of them was."""
-    next_steps: Sequence[Advice] = ()
+    next_steps: Sequence[StepAdvice] = ()
     """The same as `next`, each with its whole command."""
 
 
@@ -583,7 +583,7 @@ def _compare_models(
 def _sum_census_classes(census: Census) -> Sums:
     sums: Sums = {}
     for row in census.rows:
-        size = say("not named, %s each", Size(row.size_bytes)) if row.size_bytes is not None else "not named"
+        size = make_sentence("not named, %s each", SentenceSize(row.size_bytes)) if row.size_bytes is not None else "not named"
         key = row.signature if row.signature is not None else str(size), row.module
         before = sums.get(key, (0, 0))
         sums[key] = before[0] + row.bytes, (before[1] or 0) + row.blocks
@@ -656,32 +656,32 @@ def _make_verdict(states: Sequence[DiffChange], grown: Growth) -> DiffVerdict:
     if is_elsewhere:
         risen = max(objects, key=lambda state: state.diff_bytes, default=None)
         if risen is not None and 2 * risen.diff_bytes >= elsewhere:
-            what = say("Growing: %s", _say_grew("%s's objects" % risen.whose, risen))
+            what = make_sentence("Growing: %s", _say_grew("%s's objects" % risen.whose, risen))
         else:
-            what = say("Growing: %s outside malloc", Size(elsewhere))
+            what = make_sentence("Growing: %s outside malloc", SentenceSize(elsewhere))
         is_read = any(used[3:5] + kept[3:5])  # without any allocator, how much is in use is not known
         return DiffVerdict(ELSEWHERE_GREW, what, verdict.GROWING, [*details, *([of_used, of_kept] if is_read else [])])
     if all(grew):
-        what = say("Growing: %s; free memory that malloc keeps grew, too", _say_grew("memory in use", used))
+        what = make_sentence("Growing: %s; free memory that malloc keeps grew, too", _say_grew("memory in use", used))
         return DiffVerdict(BOTH_GREW, what, verdict.GROWING, [*details, of_kept])
     if grew[0]:
         note = "the growth is memory the program still uses, not memory that malloc keeps"
-        return DiffVerdict(USED_GREW, say("Growing: %s", _say_grew("memory in use", used)), verdict.GROWING, [note, *details, of_kept])
+        return DiffVerdict(USED_GREW, make_sentence("Growing: %s", _say_grew("memory in use", used)), verdict.GROWING, [note, *details, of_kept])
     if grew[1]:
-        what = say("Kept: %s; memory in use did not grow", _say_grew("free memory that malloc keeps", kept))
+        what = make_sentence("Kept: %s; memory in use did not grow", _say_grew("free memory that malloc keeps", kept))
         return DiffVerdict(KEPT_GREW, what, verdict.KEPT, [*details, of_used])
     if used.diff_bytes < -least or kept.diff_bytes < -least:
         return DiffVerdict(FELL, "In use: nothing grew, and some fell", details=[of_used, of_kept, *details])
-    what = say("No significant change (below 1 %%): in use %s, free in malloc %s", Size(used.new_bytes), Size(kept.new_bytes))
+    what = make_sentence("No significant change (below 1 %%): in use %s, free in malloc %s", SentenceSize(used.new_bytes), SentenceSize(kept.new_bytes))
     return DiffVerdict(SAME, what, details=details)
 
 
-def _say_from_to(what: str, change: DiffChange) -> Said:
-    return say("%s: %s -> %s", what, Size(change.old_bytes), Size(change.new_bytes))
+def _say_from_to(what: str, change: DiffChange) -> Sentence:
+    return make_sentence("%s: %s -> %s", what, SentenceSize(change.old_bytes), SentenceSize(change.new_bytes))
 
 
-def _say_grew(what: str, change: DiffChange) -> Said:
-    return say("%s +%s (%s -> %s)", what, Size(change.diff_bytes), Size(change.old_bytes), Size(change.new_bytes))
+def _say_grew(what: str, change: DiffChange) -> Sentence:
+    return make_sentence("%s +%s (%s -> %s)", what, SentenceSize(change.diff_bytes), SentenceSize(change.old_bytes), SentenceSize(change.new_bytes))
 
 
 def _compare_objects(states: Sequence[DiffChange]) -> List[DiffChange]:
@@ -703,17 +703,17 @@ def _make_next(code: str, states: Sequence[DiffChange], grown: Growth) -> Sequen
     return HELD if 2 * sum(state.diff_bytes for state in objects) >= _grown_elsewhere_bytes(states, grown) else (*ELSEWHERE, POOLS)
 
 
-def _say_whole(grown: Growth) -> List[Said]:
+def _say_whole(grown: Growth) -> List[Sentence]:
     """`RSS grew 29.6 MiB: 21.9 MiB in one part, 7.7 MiB in another`; nothing where that is not known, or it did not grow."""
     rising = sorted(((part.diff_bytes or 0, part.what) for part in grown.parts if (part.diff_bytes or 0) > 0), reverse=True)
     if not rising:
         return []
     least = LEAST_SHARE * sum(size for size, _ in rising)
-    named = [say("%s in %s", Size(size), what) for size, what in rising[:MOST_PARTS] if size >= least]
+    named = [make_sentence("%s in %s", SentenceSize(size), what) for size, what in rising[:MOST_PARTS] if size >= least]
     rest = sum(size for size, _ in rising[len(named) :])
     if rest >= least:
-        named.append(say("%s in others", Size(rest)))
+        named.append(make_sentence("%s in others", SentenceSize(rest)))
     what = "the core" if grown.measure == DUMPED else DIFF_RSS
     if (grown.rss_bytes or 0) > 0:
-        return [say("%s grew %s: %s", what, Size(grown.rss_bytes), join_sentences(", ", named))]
-    return [say("%s did not grow as a whole, parts of it did: %s", what, join_sentences(", ", named))]
+        return [make_sentence("%s grew %s: %s", what, SentenceSize(grown.rss_bytes), join_sentences(", ", named))]
+    return [make_sentence("%s did not grow as a whole, parts of it did: %s", what, join_sentences(", ", named))]

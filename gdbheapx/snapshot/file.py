@@ -32,10 +32,10 @@ from typing import (
 from gdbheapx.allocators import OfAllocator
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 from gdbheapx.output import OutputFile
 from gdbheapx.problems import CANNOT_WRITE, FILE_NOT_FOUND, FILE_UNREADABLE, MISSING_PACKAGE, NOT_A_SNAPSHOT, SNAPSHOT_DAMAGED
-from gdbheapx.units import Said
+from gdbheapx.units import Sentence
 
 MAGIC = b"gdbheapx snapshot "
 VERSION = b"2\n"
@@ -183,7 +183,7 @@ class WrongValue(ValueError):
 
 def encode_value(value: Any) -> Any:
     """The value in the types that json knows."""
-    if isinstance(value, Said):
+    if isinstance(value, Sentence):
         return {TEXT: str(value), PLAIN: value.plain}
     if isinstance(value, str):
         return str(value)
@@ -226,7 +226,7 @@ def _make_decoder(kind: Any) -> Callable[[Any], Any]:
         return lambda value: _decode_plain(isinstance(value, kind), value)
     if kind is float:
         return lambda value: float(_decode_plain(isinstance(value, (int, float)) and not isinstance(value, bool), value))
-    if kind is Address:
+    if kind is TargetAddress:
         return _decode_address
     if issubclass(kind, int):
         return lambda value: kind(_decode_plain(isinstance(value, int) and not isinstance(value, bool), value))
@@ -250,18 +250,18 @@ def _decode_plain(fits: bool, value: Any) -> Any:
 
 def _decode_text(value: Any) -> str:
     if isinstance(value, dict) and set(value) == {TEXT, PLAIN} and all(isinstance(form, str) for form in value.values()):
-        return Said(value[TEXT], value[PLAIN])
+        return Sentence(value[TEXT], value[PLAIN])
     return str(_decode_plain(isinstance(value, str), value))
 
 
-def _decode_address(value: Any) -> Address:
+def _decode_address(value: Any) -> TargetAddress:
     """A number in a file of ours; in documents hex."""
     if isinstance(value, str):
         try:
-            return Address(int(value, 16))
+            return TargetAddress(int(value, 16))
         except ValueError as error:
             raise WrongValue(str(error))
-    return Address(_decode_plain(isinstance(value, int) and not isinstance(value, bool), value))
+    return TargetAddress(_decode_plain(isinstance(value, int) and not isinstance(value, bool), value))
 
 
 def _one_of(decoders: Sequence[Callable[[Any], Any]], value: Any) -> Any:

@@ -15,9 +15,9 @@ from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths, PathSte
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_SLOT, OWNS_ALL, GraphNumbers, Habit, Owning
-from gdbheapx.kernel.blocks.labelled import renumbered
-from gdbheapx.kernel.blocks.packed import STREAMS, Move, PackedGraph, numbers, packed
-from gdbheapx.model import Address
+from gdbheapx.kernel.blocks.labelled import renumber_labels
+from gdbheapx.kernel.blocks.packed import STREAMS, Move, PackedGraph, pack_numbers, unpack_numbers
+from gdbheapx.model import TargetAddress
 from gdbheapx.problems import SNAPSHOT_DAMAGED
 from gdbheapx.session import Session
 from gdbheapx.snapshot import file
@@ -41,7 +41,7 @@ class KeptRoot(NamedTuple):
     """A root, or one variable of it."""
 
     kind: str
-    start: Address
+    start: TargetAddress
     """Of the whole root: what its slots count from."""
     bytes: int
     slot: int
@@ -56,7 +56,7 @@ class KeptRoot(NamedTuple):
 class KeptNode(NamedTuple):
     """A mapping that is a node."""
 
-    start: Address
+    start: TargetAddress
     bytes: int
     file: str
     resident_bytes: Optional[int]
@@ -151,10 +151,10 @@ def _keep_graph(session: Session, told: find.LabelSet, moves: Sequence[Move], ha
         heap_graph.check_time(session)
     places = _places_of(told.names)
     label_bytes = next(array(letter).itemsize for most, letter in WIDTHS if max(places) < most)
-    streams[PREFIX + LABELS] = _pack_stream([renumbered(graph.library, told.labels, reach.numbers.blocks, places, label_bytes)])
+    streams[PREFIX + LABELS] = _pack_stream([renumber_labels(graph.library, told.labels, reach.numbers.blocks, places, label_bytes)])
     weak = session.shared(heap_graph.LOOKED_AGAIN)
     if weak:
-        streams[PREFIX + WEAK] = _pack_stream([packed([number for pair in weak for number in pair])])
+        streams[PREFIX + WEAK] = _pack_stream([pack_numbers([number for pair in weak for number in pair])])
     return _make_model(session, told, tallied, label_bytes, has_names), streams
 
 
@@ -201,7 +201,7 @@ def _keep_paths(paths: Optional[Paths], tallied: dominance.OwnerTally) -> List[K
 
 def _keep_root(part: dominance.RootPart) -> KeptRoot:
     root = part.root
-    kept_root = KeptRoot(root.kind, Address(root.start), root.end - root.start, part.slot)
+    kept_root = KeptRoot(root.kind, TargetAddress(root.start), root.end - root.start, part.slot)
     if root.module is not None:
         kept_root = kept_root._replace(base_bytes=root.start - root.module.base, module=root.module.shown_name)
     return kept_root if root.thread is None else kept_root._replace(lwp=root.thread.lwp, thread=root.thread.name)
@@ -211,7 +211,7 @@ def _keep_node(node: heap_graph.GraphNode) -> KeptNode:
     mapping = node.use.mapping
     is_whole = (node.start, node.end) == (mapping.start, mapping.end)
     resident = node.use.resident_bytes if is_whole and node.use.pss_bytes is not None else None
-    return KeptNode(Address(node.start), node.end - node.start, node.whose or mapping.name, resident)
+    return KeptNode(TargetAddress(node.start), node.end - node.start, node.whose or mapping.name, resident)
 
 
 def _keep_variables(tallied: dominance.OwnerTally, called: NodeNames) -> List[KeptVariable]:
@@ -334,7 +334,7 @@ def _open_census(session: Session, model: KeptGraph, streams: Parted[str, Packed
     labels = _read_labels(model, streams, path, count)
     weak: Optional[List[Tuple[int, int]]] = None
     if model.looked_again:
-        row = numbers(streams[PREFIX + WEAK].bytes(path)) if PREFIX + WEAK in streams else array("Q")
+        row = unpack_numbers(streams[PREFIX + WEAK].bytes(path)) if PREFIX + WEAK in streams else array("Q")
         weak = list(zip(row[::2], row[1::2]))
         if len(row) % 2 or any(node >= count.blocks or evidence >= LEAKED for node, evidence in weak):
             raise ValueError("evidence of no block")

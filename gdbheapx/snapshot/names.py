@@ -17,9 +17,9 @@ from gdbheapx.analysis.reachability.names import PathStep
 from gdbheapx.catalogue import ADDON_ALLOCATORS
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.blocks.packed import Move
-from gdbheapx.model import Address, AllocatorInfo
+from gdbheapx.model import AllocatorInfo, TargetAddress
 from gdbheapx.snapshot.record import RecordedMapping, SnapshotRecord
-from gdbheapx.units import Said
+from gdbheapx.units import Sentence
 
 FIRST, STEP = 1 << 44, 1 << 32
 FIXED = 1 << 32
@@ -107,10 +107,10 @@ class MovedAddresses:
 
 def replace_names(value: Any, text: Callable[[str], str], address: Callable[[int], int]) -> Any:
     """The same with every text and every address in it replaced; keys of mappings are members' names, and allocators'."""
-    if isinstance(value, Address):
-        return Address(address(value))
-    if isinstance(value, Said):
-        return Said(text(value), text(value.plain))
+    if isinstance(value, TargetAddress):
+        return TargetAddress(address(value))
+    if isinstance(value, Sentence):
+        return Sentence(text(value), text(value.plain))
     if isinstance(value, str):
         return text(value)
     names = getattr(value, "_fields", None)
@@ -127,11 +127,11 @@ def list_strings(record: SnapshotRecord) -> List[str]:
     """Every text in it, once, sorted."""
     all_texts: Set[str] = set()
 
-    def keep(text: str) -> str:
+    def keep_text(text: str) -> str:
         all_texts.add(text)
         return text
 
-    replace_names([record.head, record.outcomes, record.models], keep, int)
+    replace_names([record.head, record.outcomes, record.models], keep_text, int)
     return sorted(all_texts)
 
 
@@ -187,9 +187,9 @@ class NameNumbers:
         """A text without them: whole, or where they stand in it as words."""
         if text in OURS or text in self._numbers:
             return self._numbers.get(text, text)
-        return WORDS.sub(lambda match: self._word(match.group()), self._long(text))
+        return WORDS.sub(lambda match: self._replace_word(match.group()), self._replace_long_names(text))
 
-    def _word(self, word: str) -> str:
+    def _replace_word(self, word: str) -> str:
         if word.strip(".:()[],") in SENTENCES:
             return word
         if word in self._numbers:
@@ -203,7 +203,7 @@ class NameNumbers:
                 return between.join(self._numbers.get(part, part) for part in parts)
         return word
 
-    def _long(self, text: str) -> str:
+    def _replace_long_names(self, text: str) -> str:
         """Names that are no single word; there are few of them."""
         if self._seen != len(self._numbers):
             self._seen = len(self._numbers)
@@ -219,10 +219,10 @@ def remove_names(record: SnapshotRecord, known: Iterable[str]) -> SnapshotRecord
     nameless = NameNumbers(known)
     nameless.gather([record.head, record.outcomes, record.models])
 
-    def swap(value: Any) -> Any:
+    def replace_value(value: Any) -> Any:
         return replace_names(value, nameless.text, int)
 
-    head = swap(record.head)._replace(
+    head = replace_value(record.head)._replace(
         version=record.head.version,
         taken=record.head.taken,
         core_written=record.head.core_written,
@@ -230,8 +230,8 @@ def remove_names(record: SnapshotRecord, known: Iterable[str]) -> SnapshotRecord
         has_names=False,
         allocators=[_rename_info(allocator, nameless) for allocator in record.head.allocators],
     )
-    outcomes = {command: swap(outcome) for command, outcome in record.outcomes.items()}
-    return SnapshotRecord(head, outcomes, {name: swap(model) for name, model in record.models.items()}, record.streams)
+    outcomes = {command: replace_value(outcome) for command, outcome in record.outcomes.items()}
+    return SnapshotRecord(head, outcomes, {name: replace_value(model) for name, model in record.models.items()}, record.streams)
 
 
 def _rename_info(info: AllocatorInfo, nameless: NameNumbers) -> AllocatorInfo:

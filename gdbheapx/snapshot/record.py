@@ -8,7 +8,7 @@ from gdbheapx import command, hints
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Identity, Process, Usage, choose_program_name
 from gdbheapx.model import AllocatorInfo, HeapSum
-from gdbheapx.problems import NO_ANSWER, NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED, Code
+from gdbheapx.problems import NO_ANSWER, NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED, ProblemCode
 from gdbheapx.session import Session
 from gdbheapx.snapshot import file
 
@@ -18,7 +18,7 @@ HEAD, OUTCOMES, MODELS = "head", "outcomes", "models"
 """Parts of the file, JSON each."""
 GRAPH = "graph"
 """Among the models: what of the graph of blocks is not in the streams (graph.py)."""
-ELSEWHERE = "ask the process or its core: %s" % hints.again()
+ELSEWHERE = "ask the process or its core: %s" % hints.hint_again()
 OF_GRAPH = frozenset(("owners",))
 """Models that are kept for where there is no graph, and for `diff`."""
 OWNERS_KEPT = 60
@@ -48,7 +48,7 @@ class RecordedOutcome(NamedTuple):
     def tell(self, session: Session) -> None:
         """Note the problems again."""
         for code, where, what, hint in self.problems:
-            session.problem(Code.of(code), where, what, hint, partial=self.partial)
+            session.problem(ProblemCode.of(code), where, what, hint, partial=self.partial)
 
 
 class RecordedMapping(NamedTuple):
@@ -124,7 +124,7 @@ class SnapshotRecord(NamedTuple):
         if name not in self.models:
             outcome = self.outcomes.get(name, RecordedOutcome())
             if outcome.error is not None:
-                raise HeapxError(outcome.error, outcome.hint, code=Code.of(outcome.code or NO_ANSWER))
+                raise HeapxError(outcome.error, outcome.hint, code=ProblemCode.of(outcome.code or NO_ANSWER))
             raise HeapxError("this snapshot does not have that", ELSEWHERE, code=NOT_IN_SNAPSHOT)
         try:
             return file.decode_value(kind, self.models[name])

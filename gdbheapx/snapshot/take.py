@@ -14,9 +14,9 @@ from gdbheapx import __version__, child_python, command
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.analysis import cold, pins
 from gdbheapx.analysis.overview import Overview
-from gdbheapx.errors import HeapxError, said
+from gdbheapx.errors import HeapxError, error_of_document
 from gdbheapx.inferior.base import Target, format_utc
-from gdbheapx.invocation import GLOBALS, STANDS_BY, split, unpack
+from gdbheapx.invocation import GLOBALS, STANDS_BY, split_words, unpack_words
 from gdbheapx.model import HeapSum, Problem
 from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity
 from gdbheapx.session import Session
@@ -68,13 +68,13 @@ def take_snapshot(session: Session, has_names: bool, keeps_addresses: bool = Fal
             session.report(*complaint)
     first = _record_command(session, STANDING[0], [])
     walked, outcomes = [*session.problems], [first]
-    standing = [words for words in STANDING if words[0] in command.names()]  # an add-on may be missing
+    standing = [words for words in STANDING if words[0] in command.command_names()]  # an add-on may be missing
     outcomes += [_record_command(session, words, walked) for words in standing[1:]]
     is_live = target.kind == "live"
     session.heaps.may_be_none = True
     if session.heaps.all():
-        store.share(pins.HEAPS, pins.standing(session))
-    store.share(cold.PAGES, cold.standing(session))
+        store.share(pins.HEAPS, pins.read_stopped_heaps(session))
+    store.share(cold.PAGES, cold.find_stopped_spans(session))
     sums = _sum_heaps(session)
     for place, words in enumerate(BY_ONE_LOOK):
         if words == COLD and store.shared(cold.PAGES) is None:
@@ -99,11 +99,11 @@ def take_snapshot(session: Session, has_names: bool, keeps_addresses: bool = Fal
 
 def _record_command(session: Session, words: Sequence[str], walked: Sequence[Problem]) -> RecordedOutcome:
     """Run a command; what it finds is kept. `walked`: problems of the walk over the heaps, on which all rests."""
-    declared = command.find(words[0])
+    declared = command.find_command(words[0])
     assert declared is not None, words
     before = len(session.problems)
     try:
-        declared.run(session, command.parse(words, "gdbheapx").options)
+        declared.run(session, command.parse_command(words, "gdbheapx").options)
     except HeapxError as error:
         return RecordedOutcome(error=error.message, hint=error.hint, code=error.code)
     problems = [RecordedProblem(*problem) for problem in [*walked, *session.problems[before:]]]
@@ -200,7 +200,7 @@ def take_current(session: Session) -> Tuple[record.SnapshotRecord, str, str]:
 def take_by_child(target: List[str], path: str, more: Sequence[str] = ()) -> Dict[str, Any]:
     """By a program of its own: what it does to gdb and to memory ends with it. Its document; HeapxError where there is no snapshot."""
     words = [*_make_options(), *target, "snapshot", path, "--json", *more]
-    done = child_python.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    done = child_python.run_gdbheapx(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return _read_answer(done.returncode, done.stdout, target[-1], path)
 
 
@@ -216,11 +216,11 @@ class SnapshotStandby:
         """See by_child."""
         if self._popen is None or self._popen.poll() is not None:
             words, pipe = [*_make_options(), "--pid", str(self._pid)], subprocess.PIPE
-            self._popen = child_python.start(words, {STANDS_BY: "1"}, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
-        code, text = self._ask(self._popen, ["snapshot", path, "--json", *more])
+            self._popen = child_python.start_gdbheapx(words, {STANDS_BY: "1"}, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        code, text = self._ask_child(self._popen, ["snapshot", path, "--json", *more])
         return _read_answer(code, text, str(self._pid), path)
 
-    def _ask(self, popen: "subprocess.Popen[bytes]", words: Sequence[str]) -> Tuple[int, str]:
+    def _ask_child(self, popen: "subprocess.Popen[bytes]", words: Sequence[str]) -> Tuple[int, str]:
         assert popen.stdin and popen.stdout
         try:
             popen.stdin.write(json.dumps(words).encode() + b"\n")
@@ -245,11 +245,11 @@ def _read_answer(code: int, text: Union[str, bytes], name: str, path: str) -> Di
 
 def _parse_error(text: Union[str, bytes]) -> Optional[HeapxError]:
     try:
-        return said(json.loads(text))
+        return error_of_document(json.loads(text))
     except (ValueError, RecursionError):
         return None
 
 
 def _make_options() -> List[str]:
     """The options that are the same for every command; inside gdb there are none."""
-    return split(unpack(os.environ.get(GLOBALS, "")))[0]._replace(pid=None, core=None, snapshot=None).words()
+    return split_words(unpack_words(os.environ.get(GLOBALS, "")))[0]._replace(pid=None, core=None, snapshot=None).words()

@@ -154,7 +154,7 @@ def read_object(path: str) -> None:
         demangle.demangle_variable(name)
     frames = unwind.CallFrames(file)
     frames.row(0x10010)
-    for step in (lambda: images.find_vtables(file, [file]), lambda: images.read_code(file), lambda: read_types(file)):
+    for step in (lambda: images.find_raw_vtables(file, [file]), lambda: images.read_code(file), lambda: read_types(file)):
         try:
             step()
         except ERRORS:

@@ -17,7 +17,7 @@ from typing import List
 
 import pytest
 
-from gdbheapx.arch import native
+from gdbheapx.arch import native_architecture
 from tests.support.processes import Stage
 from tests.support.tool import TOOL_SECONDS, acted, heapx, in_gdb, tool_command, tool_environment
 from tests.support.victims import (
@@ -301,7 +301,7 @@ def test_inside_gdb(stage: Stage, live: str, folder: Path) -> None:
     file = folder / "answer"
     state = [
         "info registers",
-        VECTORS.get(native().name, "info registers float"),
+        VECTORS.get(native_architecture().name, "info registers float"),
         "show scheduler-locking",
         "show unwindonsignal",
         "info signals SIGINT",
@@ -314,7 +314,7 @@ def test_inside_gdb(stage: Stage, live: str, folder: Path) -> None:
     assert -data["anonymous_diff_bytes"] == data["predicted_resident_bytes"]
     _, before, _, after, _ = outcome.stdout.decode().split("\n---\n")
     assert before == after
-    assert all(any(line.split()[:1] == [name] for line in before.splitlines()) for name in native().to_call().general if "orig" not in name)
+    assert all(any(line.split()[:1] == [name] for line in before.splitlines()) for name in native_architecture().to_call().general if "orig" not in name)
     check_free(process)
     process.command(b"t")
 

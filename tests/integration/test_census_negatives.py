@@ -124,7 +124,7 @@ def test_no_other_signature_is_met(stage: Stage, name: str) -> None:
     """Each recogniser alone, so that none hides what another takes for its own, and with no regard to what is loaded."""
     process, program = started(stage, name)
     wrong = {}
-    for recogniser in registry.recognisers():
+    for recogniser in registry.list_recognisers():
         for one, blocks in told([recogniser], pid=process.pid).items():
             if one.sure in (EXACT, SHAPE) and one.module not in program.own:
                 wrong[type(recogniser).__name__, one] = blocks

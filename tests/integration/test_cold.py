@@ -39,8 +39,8 @@ class Touched(NamedTuple):
 
 def require(means: str) -> None:
     """Skips where the kernel does not have it."""
-    files = aging.Files()
-    by_userfaultfd = None if short_stop.is_by_marks() else injected.lacking()
+    files = aging.AgingFiles()
+    by_userfaultfd = None if short_stop.is_by_marks() else injected.find_lacking_injection()
     lacking = by_userfaultfd if means == cold.WRITTEN else None if os.path.exists(files.bitmap) else "this kernel has no idle page tracking"
     if means == cold.IDLE and not lacking and aging.damon_is_on(files):
         lacking = "DAMON samples accesses here"
@@ -63,14 +63,14 @@ def test_bytes_are_told_by_their_age(stage: Stage, means: str, seed: str) -> Non
     session = Session(ElfTarget(LiveSource(process.pid, "", None), ()))
     asked = argparse.Namespace(for_s=SECONDS, accept_mark_loss=False, accept_thp_split=False, reads=False)
     began = time.process_time()
-    make = aging.idle if means == cold.IDLE else aging.written
-    ages = make(session, short_stop.followed_ranges(session.target), aging.Files(), asked)
+    make = aging.watch_idle_pages if means == cold.IDLE else aging.watch_written_pages
+    ages = make(session, short_stop.followed_ranges(session.target), aging.AgingFiles(), asked)
     took_s = time.process_time() - began
     page, sums = ages.page_bytes, {(is_stale, is_right): 0 for is_stale in (False, True) for is_right in (False, True)}
     unknown = 0
     for block in blocks(process):
         first, behind = block.address & -page, -(-(block.address + block.bytes) // page) * page
-        kinds = cold.aged(first, behind, bytes((behind - first) // page), ages)
+        kinds = cold.apply_ages(first, behind, bytes((behind - first) // page), ages)
         is_stale = all(kind & cold.STALE for kind in kinds)
         known = block.bytes if all(kind & cold.KNOWN for kind in kinds) else 0
         sums[is_stale, is_stale == (block.fate in MEANS[means])] += block.bytes
@@ -108,11 +108,11 @@ def test_reads_are_known_by_mapping(stage: Stage) -> None:
     read = sum(block.bytes for block in every[6:] if block.fate == READ)
     for seconds in (SECONDS, 5 * SECONDS, 15 * SECONDS):  # a busy machine may leave the program no time to touch all of it
         asked = argparse.Namespace(for_s=seconds, accept_mark_loss=False, accept_thp_split=False, reads=True)
-        ages = aging.written(session, short_stop.followed_ranges(session.target), aging.Files(), asked)
+        ages = aging.watch_written_pages(session, short_stop.followed_ranges(session.target), aging.AgingFiles(), asked)
         if ages.read_bytes is not None and 0.95 * read <= ages.read_bytes <= 1.1 * read + (1 << 20):
             break
     for block in every[:6]:
-        kinds = cold.aged(block.address & -ages.page_bytes, (block.address & -ages.page_bytes) + LARGE, bytes(LARGE // ages.page_bytes), ages)
+        kinds = cold.apply_ages(block.address & -ages.page_bytes, (block.address & -ages.page_bytes) + LARGE, bytes(LARGE // ages.page_bytes), ages)
         stale = sum(bool(kind & cold.STALE) for kind in kinds[1:]) * ages.page_bytes
         assert (stale >= 0.95 * LARGE, stale <= 0.05 * LARGE) == (block.fate == LEFT_ALONE, block.fate != LEFT_ALONE), block
     assert ages.read_bytes is not None and 0.95 * read <= ages.read_bytes <= 1.1 * read + (1 << 20)
@@ -135,5 +135,5 @@ def test_marks_are_not_set_unasked(stage: Stage) -> None:
     process = stage.start("touching", "5")
     assert alone(process.target("live"), "cold", "--reads", "--json").code == 2
     assert alone(process.target("live"), "cold", "--for", "0.1", "--age", "written", "--json").code == 1
-    if not os.path.exists(aging.Files().bitmap):
+    if not os.path.exists(aging.AgingFiles().bitmap):
         assert alone(process.target("live"), "cold", "--for", "0.1", "--age", "idle", "--yes", "--json").code == 1

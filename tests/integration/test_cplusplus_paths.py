@@ -50,7 +50,7 @@ class Truth:
 
     def __init__(self, process: Process, base: int, has_names: bool) -> None:
         lines = [line.split(" ", 1) for line in process.record_path.read_text().splitlines()]
-        self._base, self._has_names, self._program = base, has_names, Path(process.executable).name
+        self._base, self._has_names, self._read_program = base, has_names, Path(process.executable).name
         self._variables = {words[2:]: int(address, 16) for address, words in lines if words.startswith("= ")}
         self.rows = [(int(address, 16), words) for address, words in lines if not words.startswith(("= ", "?"))]
         self.unproven = [int(address, 16) for address, words in lines if words == "?"]
@@ -60,7 +60,7 @@ class Truth:
         if self._has_names:
             return folded(words)
         name, inside, rest = re.match(r"(\w+)(?:\.\+0x([0-9a-f]+))?(.*)", words).groups()  # type: ignore[union-attr]
-        return folded("%s+0x%x%s" % (self._program, self._variables[name] + int(inside or "0", 16) - self._base, rest))
+        return folded("%s+0x%x%s" % (self._read_program, self._variables[name] + int(inside or "0", 16) - self._base, rest))
 
 
 def opened(core: Path) -> Session:

@@ -52,10 +52,10 @@ def test_every_command_line_is_one_that_is_understood(page: str, line: str) -> N
     """Both the options of gdbheapx and those of the command are parsed, as they are when somebody types them."""
     command.load_commands()
     words = ["1" if word in ("PID", "ADDRESS") else word for word in shlex.split(re.split(r" >|; | \| ", line)[0], comments=True)[1:]]
-    asked, rest = invocation.split(words)
+    asked, rest = invocation.split_words(words)
     assert asked.pid or asked.core
     assert rest, "a command is named"
-    assert command.parse(rest, "shell").command.name == rest[0]
+    assert command.parse_command(rest, "shell").command.name == rest[0]
 
 
 def test_the_entry_page_has_every_command() -> None:

@@ -73,7 +73,7 @@ def test_what_is_there_is_kept() -> None:
     """A line for the same file is left, whoever wrote it; an older one of ours is replaced."""
     path = os.fsencode(str(GDBINIT))
     own = b"set a\nsource   %s  \nset b\n" % path
-    assert gdb_startup.installed(own, path) == own
+    assert gdb_startup.with_startup_line(own, path) == own
     older: Any = b"set a\n" + gdb_startup.MARK + b"\nsource /old/gdbinit.py\nset b\n"
-    assert gdb_startup.installed(older, path) == older.replace(b"/old/gdbinit.py", path)
+    assert gdb_startup.with_startup_line(older, path) == older.replace(b"/old/gdbinit.py", path)
     assert gdb_startup.BLOCK.sub(b"", older) == b"set a\nset b\n"

@@ -100,7 +100,7 @@ class Reader:
             at = 2 if words[:1] in (["-p"], ["--core"], ["--snapshot"]) else 0
             assert words[:at] == self.target[:at] or self.target[0] in ("--core", "--snapshot"), line
             own = words[at:] if self.target[at:] != words[at : len(self.target)] else words[len(self.target) :]
-            assert place.parse(" ".join(map(shlex.quote, own))) is not None, line
+            assert place.parse_words(" ".join(map(shlex.quote, own))) is not None, line
             key = self.key(words[:at], own)
             if key in self.ran or own[0] in MOST_SECONDS:
                 continue

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 
-from gdbheapx.arch import native
+from gdbheapx.arch import native_architecture
 from gdbheapx.glibc import detect
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.target import open_elf_target
@@ -26,7 +26,7 @@ from tests.support.victims import SECONDS, Parked, check_free, start_parked, sta
 
 pytestmark = pytest.mark.image  # how its gdb ends calls
 
-MACHINE: Any = native()
+MACHINE: Any = native_architecture()
 REGISTERS = "info registers"
 MARK = "echo \\n---\\n"
 UNCHECKED = """python
@@ -83,7 +83,7 @@ def shell_unchecked(parked: Parked, folder: Path, way: str, more: str = "") -> O
 
 def mutex_of(parked: Parked) -> int:
     """Address of the main arena's mutex, the first member of malloc_state in every release."""
-    return detect.find(open_elf_target(pid=parked.pid))[0].main_arena.address
+    return detect.find_glibc_copies(open_elf_target(pid=parked.pid))[0].main_arena.address
 
 
 def put(parked: Parked, address: int, value: int) -> None:
@@ -231,7 +231,7 @@ def strange_code(pid: int) -> List[str]:
     """Of pages of the C library's code that are the process's own, places where it is another code than in the file: breakpoints."""
     found = []
     with open("/proc/%d/mem" % pid, "rb", buffering=0) as memory:
-        for one in procfs.maps(pid):
+        for one in procfs.read_process_maps(pid):
             if one.executable and not one.writable and Path(one.name).name.startswith(("libc.", "libc-", "ld-")):
                 data = os.pread(memory.fileno(), one.end - one.start, one.start)
                 with open(one.name, "rb") as file:

@@ -139,7 +139,7 @@ def test_a_look_in_the_middle_of_a_call(stage: Stage, live: str, monkeypatch: py
     while (seen < ENOUGH or not whole) and time.monotonic() - begin < SECONDS:
         out: List[str] = []
         host = runner.Host("gdbheapx", out.append, out.append, lambda: open_elf_target(pid=process.pid), runner.Settings())
-        ended = runner.run(["arenas", "--json", "--allocator", "jemalloc"], host)
+        ended = runner.run_command_line(["arenas", "--json", "--allocator", "jemalloc"], host)
         assert ended.code in (0, 4), ended
         looks, whole = looks + 1, whole + (ended.code == 0)
         problems = [one for one in json.loads("".join(out))["problems"] if one["where"] and one["code"] in OF_A_MOMENT]
@@ -156,5 +156,5 @@ def test_a_look_in_the_middle_of_a_call(stage: Stage, live: str, monkeypatch: py
     partial, answers = 0, max(MOST_ANSWERS, looks // 2)
     for _ in range(answers):
         host = runner.Host("gdbheapx", lambda text: None, lambda text: None, lambda: open_elf_target(pid=process.pid), runner.Settings())
-        partial += runner.run(["arenas", "--json", "--allocator", "jemalloc"], host).code == 4
+        partial += runner.run_command_line(["arenas", "--json", "--allocator", "jemalloc"], host).code == 4
     assert partial / answers < (looks - whole) / looks, "looking again helps nobody: %d of %d, before %d of %d" % (partial, answers, looks - whole, looks)

@@ -170,7 +170,7 @@ def test_arenas_that_name_another_index_refute_the_layout(stage: Stage, kind: st
     """What a release's layout makes of another build: nothing of it is told as a figure."""
     process = inside(stage, NAMED, 8)
     rows = heapx(process.target("live"), "arenas", "--json", "--allocator", "jemalloc").data["arenas"]
-    types = next(one.types for one in pack.shipped() if (one.version_text or "").startswith(named() + "-"))
+    types = next(one.types for one in pack.shipped_packs() if (one.version_text or "").startswith(named() + "-"))
     for row in rows:
         overwrite_index(process, types, int(row["address"], 16), 1234567)
     outcome = heapx(process.target(kind), "report", "--json")

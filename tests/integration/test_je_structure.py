@@ -224,7 +224,7 @@ def asked(target: Sequence[str], *words: str) -> Asked:
     out: List[str] = []
     given = {"core": target[1]} if target[0] == "--core" else {"pid": int(target[1])}
     host = runner.Host("gdbheapx", out.append, out.append, lambda: open_elf_target(**given), runner.Settings(traceback=True))
-    ended = runner.run([*words, "--json", "--allocator", "jemalloc"], host)
+    ended = runner.run_command_line([*words, "--json", "--allocator", "jemalloc"], host)
     return Asked(ended.code, "".join(out), ended.line)
 
 

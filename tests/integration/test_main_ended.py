@@ -56,4 +56,4 @@ def test_one_without_any_thread_is_a_zombie() -> None:
 
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)
-        assert procfs.entry(gone.pid) == gone.pid
+        assert procfs.proc_entry_number(gone.pid) == gone.pid

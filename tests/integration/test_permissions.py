@@ -78,7 +78,7 @@ def test_who_is_not_root_is_told_what_root_needs(stage: Stage, monkeypatch: pyte
     """The image runs as an ordinary user, and has no sudo: the options of a container, or the program's own user."""
     process = of_another_user(stage)
     monkeypatch.setattr(os, "geteuid", lambda: UID + 1)
-    monkeypatch.setattr(procfs, "capabilities", lambda: 0)
+    monkeypatch.setattr(procfs, "read_capabilities", lambda: 0)
     hint = procfs.why_not_permitted(process.pid).hint or ""
     assert "with sudo" in hint and "--user 0 --cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH" in hint
     assert "--user %d:%d" % (UID, UID) in hint

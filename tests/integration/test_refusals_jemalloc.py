@@ -36,7 +36,7 @@ RESTING = ("35", "202", "230")
 def model(process: Process) -> JemallocMalloc:
     """The tool's own view of it, while it runs."""
     target = open_elf_target(pid=process.pid)
-    return JemallocMalloc(ALLOCATOR.find(target).located[0], heap_context(target, kernels.load(), Budget(), lambda *problem, **more: None))  # type: ignore[arg-type]
+    return JemallocMalloc(ALLOCATOR.find(target).located[0], heap_context(target, kernels.load_native_library(), Budget(), lambda *problem, **more: None))  # type: ignore[arg-type]
 
 
 def exchange(process: Process, address: int, data: bytes) -> bytes:

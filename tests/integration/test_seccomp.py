@@ -7,7 +7,7 @@ from typing import List
 
 import pytest
 
-from gdbheapx.arch import native
+from gdbheapx.arch import native_architecture
 from tests.support import jemalloc_states, jemallocs
 from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, heapx, in_gdb, run, tool_command
@@ -189,7 +189,7 @@ def test_died_in_the_call(stage: Stage, live: str) -> None:
 def test_asleep_in_a_users_gdb(stage: Stage, live: str) -> None:
     """Whoever stops it by gdb is told that running on would kill it, and how it lives: so it does."""
     process = stage.start("filtered", "kill-restart_syscall", "sleep")
-    shown = native().in_system_call
+    shown = native_architecture().in_system_call
     assert shown is not None
     spares = ["set $%s = -4" % shown.result, *(["set $pc += %d" % len(shown.instruction)] if shown.is_rewound else [])]
     outcome = in_gdb(["--pid", str(process.pid)], ["heapx arenas", *spares, "heapx arenas"])

@@ -52,7 +52,7 @@ def test_man_shows_every_command_and_option() -> None:
     """Each command is a heading of the page, and each of its options stands there as it is typed."""
     command.load_commands()
     text = PAGE.read_text().replace("\\-", "-").replace("\\fB", "").replace("\\fR", "").replace("\\fI", "")
-    for name in command.names():
+    for name in command.command_names():
         assert '.SS "%s' % name in text
         for argument in command.COMMANDS[name].arguments:
             is_shown = argument.flags[0].startswith("-") and argument.options.get("help") != command.OLDER
@@ -85,7 +85,7 @@ def test_bash_finds_each_declared_choice() -> None:
     """Every option with a choice offers exactly its words."""
     command.load_commands()
     found: Dict[str, List[str]] = {}
-    for name in command.names():
+    for name in command.command_names():
         for argument in command.COMMANDS[name].arguments:
             if argument.options.get("choices") and argument.flags[0].startswith("-"):
                 found[name] = known_capabilities("gdbheapx", name, argument.flags[0], "")

@@ -33,7 +33,7 @@ KILLS = int(os.environ.get("GDBHEAPX_RANDOM_KILLS", "10"))
 @pytest.fixture(autouse=True)
 def possible() -> None:
     """Not everywhere."""
-    lacking = injected.lacking()
+    lacking = injected.find_lacking_injection()
     if lacking and not short_stop.is_by_marks():
         pytest.skip(lacking)
 

@@ -85,9 +85,9 @@ sys.stdin.readline()
 
 def prepared(pid: int) -> Tuple[Any, Any, ShortStop]:
     """A process that is about to be copied while it runs, by what this kernel has."""
-    if injected.lacking() and not short_stop.is_by_marks():
-        pytest.skip("no short stops here: %s; %s" % (injected.lacking(), marks.lacking()))
-    compiled, target = kernel.load(), open_elf_target(pid=pid)
+    if injected.find_lacking_injection() and not short_stop.is_by_marks():
+        pytest.skip("no short stops here: %s; %s" % (injected.find_lacking_injection(), marks.find_lacking_marks()))
+    compiled, target = kernel.load_native_library(), open_elf_target(pid=pid)
     table = target.page_table()
     assert table is not None
     copying = Copying(compiled, compiled.copy(table))

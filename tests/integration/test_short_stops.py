@@ -131,11 +131,11 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     one.is_armed = one.is_over = False
 
 
-def ask(pid: int, words: List[str]) -> runner.Ended:
+def ask(pid: int, words: List[str]) -> runner.CommandEnd:
     """One command on the process, in this interpreter and without gdb."""
     load_commands()
     host = runner.Host("gdbheapx", lambda text: None, lambda line: None, lambda: elf_target.open_elf_target(pid=pid), runner.Settings())
-    return runner.run([*words, "--max-stop", "60"], host)  # what is noted takes time
+    return runner.run_command_line([*words, "--max-stop", "60"], host)  # what is noted takes time
 
 
 @pytest.mark.parametrize("program", ["glibc", "jemalloc"])

@@ -282,7 +282,7 @@ def test_a_name_cannot_pretend_to_be_a_mapping(stage: Stage, live: str, builder:
     shutil.copy(builder.build("mapper"), forged)
     process = stage.spawn([str(forged), str(folder / "data")], folder)
     process.wait_ready()
-    assert not [one for one in procfs.maps(process.pid) if one.start == 0x7F0000000000]
+    assert not [one for one in procfs.read_process_maps(process.pid) if one.start == 0x7F0000000000]
 
 
 # ---------------------------------------------------------------------------------------------------- sizes

@@ -41,7 +41,7 @@ def test_every_command_is_among_them() -> None:
     command.load_commands()
     asked = {words.split()[0] for _, words in CASES}
     others = {"bill", "capture", "diff", "explore", "fleet", "mcp", "query", "release", "serve"}
-    assert asked | {catalogue.ALIASES[name][0] for name in asked if name in catalogue.ALIASES} == (set(command.names()) - others) | (asked & set(catalogue.ALIASES))
+    assert asked | {catalogue.ALIASES[name][0] for name in asked if name in catalogue.ALIASES} == (set(command.command_names()) - others) | (asked & set(catalogue.ALIASES))
 
 
 def test_one_page_would_be_seen(stage: Stage) -> None:

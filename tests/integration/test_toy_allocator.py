@@ -17,7 +17,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.kernel import build
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.common.library import load
+from gdbheapx.kernel.common.library import load_library_at
 from gdbheapx.snapshot.record import Snapshot
 from tests.support import compilers, toy_allocator
 from tests.support.paths import PROGRAMS, ROOT
@@ -33,13 +33,13 @@ TOY_KERNEL = Path(toy_allocator.__file__).parent / "toy_kernel"
 @pytest.fixture(scope="module")
 def with_its_folder(tmp_path_factory: pytest.TempPathFactory) -> CKernel:
     """The C kernel, compiled with the toy's folder."""
-    words, path = build.compiler(), str(tmp_path_factory.mktemp("kernel") / build.LIBRARY)
+    words, path = build.find_compiler(), str(tmp_path_factory.mktemp("kernel") / build.LIBRARY)
     if not words:
         pytest.skip("no C compiler here")
     quick = compilers.with_last(words, tmp_path_factory.mktemp("quick"), "-O0")
-    done = build.compile_into(path, quick, {**build.all_sources(), **build.sources(str(TOY_KERNEL))}, 1)
+    done = build.compile_into(path, quick, {**build.all_sources(), **build.read_sources(str(TOY_KERNEL))}, 1)
     assert done.returncode == 0, done.stdout
-    return CKernel(load(path))
+    return CKernel(load_library_at(path))
 
 
 @pytest.fixture(params=["python", "c"])
@@ -78,7 +78,7 @@ def ask(target: Dict[str, Any], words: str) -> Tuple[int, str]:
     """A command in this process, without gdb."""
     out: List[str] = []
     host = runner.Host("gdbheapx", out.append, out.append, lambda: opened(target), runner.Settings())
-    ended = runner.run(words.split(), host)
+    ended = runner.run_command_line(words.split(), host)
     return ended.code, "".join(out) + (ended.line or "")
 
 

@@ -56,7 +56,7 @@ class Browser:
         )
         os.close(to_it)
         os.close(its)
-        self._write, self._read, self._rest, self._number = ours, from_it, b"", 0
+        self._write, self._read, self._split_rest, self._number = ours, from_it, b"", 0
         self.complaints: List[str] = []
         self.requests: List[str] = []
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
@@ -98,13 +98,13 @@ class Browser:
     def _next(self) -> Dict[str, Any]:
         """The next message; events are noted."""
         until = time.monotonic() + SECONDS
-        while b"\0" not in self._rest:
+        while b"\0" not in self._split_rest:
             if not select.select([self._read], [], [], max(0.0, until - time.monotonic()))[0]:
                 raise AssertionError("the browser does not answer")
             piece = os.read(self._read, 1 << 16)
             assert piece, "the browser has ended"
-            self._rest += piece
-        text, _, self._rest = self._rest.partition(b"\0")
+            self._split_rest += piece
+        text, _, self._split_rest = self._split_rest.partition(b"\0")
         message = json.loads(text)
         assert isinstance(message, dict)
         self._note(message.get("method"), message.get("params", {}))

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Dict, Optional
 
-from gdbheapx.inferior.live.headroom import Files
+from gdbheapx.inferior.live.headroom import HeadroomFiles
 
 PID = 7
 V1_MOUNT = "35 31 0:32 %s %s rw,relatime - cgroup cgroup rw,memory"
@@ -16,7 +16,7 @@ class Machine:
     def __init__(self, tmp_path: Path) -> None:
         self.top = tmp_path / "cgroup"
         self.proc = tmp_path / "proc"
-        self.files = Files(str(self.proc))
+        self.files = HeadroomFiles(str(self.proc))
         self.write(self.proc / "meminfo", "MemTotal: %d kB\nMemAvailable: %d kB\n" % (64 << 20, 16 << 20))
         self.swapped(0)
 

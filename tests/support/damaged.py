@@ -62,5 +62,5 @@ class DamagedCore:
         """One command line on the core as it is now, through the runner that shell and gdb use."""
         out: List[str] = []
         host = runner.Host("gdbheapx", out.append, out.append, self._open, runner.Settings(traceback=True))
-        ended = runner.run([*words, *(["--json"] if as_json else [])], host)
+        ended = runner.run_command_line([*words, *(["--json"] if as_json else [])], host)
         return Asked(ended.code, "".join(out), ended.line)

@@ -19,7 +19,7 @@ class Damaged(DamagedCore):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.glibc: Glibc = detect.find(self.target)[0]
+        self.glibc: Glibc = detect.find_glibc_copies(self.target)[0]
         self.fs_base = dict(self._thread_pointers())
         """lwp -> offset in the file."""
 

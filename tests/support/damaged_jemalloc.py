@@ -16,7 +16,7 @@ from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from gdbheapx.jemalloc import arenas, find
 from gdbheapx.jemalloc.allocator import JemallocMalloc
 from gdbheapx.jemalloc.entry import ALLOCATOR
-from gdbheapx.layout.view import View
+from gdbheapx.layout.view import LayoutView
 from tests.support.damaged import DamagedCore
 from tests.support.tool import Asked
 
@@ -82,7 +82,7 @@ class Patient(DamagedCore):
     def look(self, target: ElfTarget, jemalloc: find.Jemalloc, problems: Optional[List[Any]] = None) -> JemallocMalloc:
         """The model, with its problems kept in that list."""
         kept = problems if problems is not None else []
-        return JemallocMalloc(jemalloc, heap_context(target, kernels.load(), Budget(), lambda *problem: kept.append(problem)))
+        return JemallocMalloc(jemalloc, heap_context(target, kernels.load_native_library(), Budget(), lambda *problem: kept.append(problem)))
 
     # ------------------------------------------------------------------------------------------------ what lies where
 
@@ -134,7 +134,7 @@ class Patient(DamagedCore):
                         pointer, begin, begin + (view["e_size_esn"] & -PAGE), of["arena"], of["slab"] == 1, is_active, of["szind"], of["nfree"]
                     )
 
-    def view(self, name: str, address: int) -> View:
+    def view(self, name: str, address: int) -> LayoutView:
         """A struct as it is in the file now."""
         return self.malloc.context.view(name, address)
 

@@ -21,7 +21,7 @@ class DamagedMimalloc(DamagedCore):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         (self.mimalloc,) = ALLOCATOR.find(self.target).located
-        around = heap_context(self.target, kernels.load(), Budget(None), lambda *told: None)
+        around = heap_context(self.target, kernels.load_native_library(), Budget(None), lambda *told: None)
         self.found = heap.survey_mimalloc(self.mimalloc, around)
         assert not self.found.broken, self.found.broken
         form, kinds = self.mimalloc.form, {"page": [], "link": [], "head": []}  # type: ignore[var-annotated]

@@ -12,16 +12,16 @@ def started(stage: Stage, where: str, *more: str) -> Process:
     """The program, which checks itself from now on."""
     process = stage.start("injected", where, *more)
     count = 1 + (where == "read") + (5 if more else 0)  # who reads has another thread that writes
-    until(lambda: len(procfs.threads(process.pid)) == count and process.words()[0] > 30, lambda: "it does not begin", process)
-    until(lambda: not any(int(procfs.status(lwp)["SigBlk"], 16) for lwp in procfs.threads(process.pid)), lambda: "its threads do not start", process)
+    until(lambda: len(procfs.list_thread_ids(process.pid)) == count and process.words()[0] > 30, lambda: "it does not begin", process)
+    until(lambda: not any(int(procfs.read_process_status(lwp)["SigBlk"], 16) for lwp in procfs.list_thread_ids(process.pid)), lambda: "its threads do not start", process)
     return process
 
 
 def state(process: Process) -> Tuple[Any, ...]:
     """What nobody may leave behind: descriptors, signal masks, who holds it, threads that stand."""
     threads = {}
-    for lwp in procfs.threads(process.pid):
-        fields = procfs.status(lwp)
+    for lwp in procfs.list_thread_ids(process.pid):
+        fields = procfs.read_process_status(lwp)
         threads[lwp] = fields["SigBlk"], fields["SigPnd"], fields["TracerPid"], fields["State"][0] in "tT"
     descriptors, folder = {}, "/proc/%d/fd" % process.pid
     for name in os.listdir(folder):

@@ -47,8 +47,8 @@ def whole(recording: Dict[str, Any], step: Dict[str, Any]) -> Dict[str, Any]:
     """A step as a look of today has it: with its whole command."""
     command, side = step["command"], recording["data"].get(step.get("side"))
     if command is not None and command.split()[0].replace("-", "_") in command_files():
-        asked = hints.about(side["form"], side["what"], command) if side else hints.ask(command)
-        command = hints.whole(asked, place.of_target(recording["target"]).line)
+        asked = hints.hint_about(side["form"], side["what"], command) if side else hints.hint_command(command)
+        command = hints.write_commands(asked, place.of_target(recording["target"]).line)
     return {"command": command, "why": step["why"], "saves_bytes": None, "measured": False}
 
 

@@ -16,7 +16,7 @@ from gdbheapx.kernel.blocks.graph import (
     RULE_TAG,
     Owning,
 )
-from gdbheapx.kernel.blocks.packed import STREAMS, Move, packed
+from gdbheapx.kernel.blocks.packed import STREAMS, Move, pack_numbers
 from gdbheapx.kernel.blocks.records import CLASS_USED
 from tests.support.plain_hold import PlainHold
 from tests.support.worlds import World
@@ -154,13 +154,13 @@ class PlainGraph:
             for at, before, edge, node in self._pairs()
         ]
         found = [
-            packed([(after - before) // self._unit for before, after in zip(moved, moved[1:])]),
-            packed([size // 4 for _, size in self.blocks]),
-            packed([len(edges) for edges in self.edges]),
-            packed([away << 1 if away >= 0 else (-away << 1) - 1 for away, _, _ in steps]),
+            pack_numbers([(after - before) // self._unit for before, after in zip(moved, moved[1:])]),
+            pack_numbers([size // 4 for _, size in self.blocks]),
+            pack_numbers([len(edges) for edges in self.edges]),
+            pack_numbers([away << 1 if away >= 0 else (-away << 1) - 1 for away, _, _ in steps]),
             bytes(edge.rule for _, edge in every),
-            packed([edge.inside for _, edge in every if edge.rule in (RULE_BASE, RULE_HABIT, RULE_INSIDE)]),
-            packed([step for _, step, node in steps if slots or node >= len(self.blocks)]),
+            pack_numbers([edge.inside for _, edge in every if edge.rule in (RULE_BASE, RULE_HABIT, RULE_INSIDE)]),
+            pack_numbers([step for _, step, node in steps if slots or node >= len(self.blocks)]),
         ]
         assert len(found) == len(STREAMS)
         return {number: data for number, data in enumerate(found) if data}

@@ -22,7 +22,7 @@ from gdbheapx.kernel.glibc.records import (
     STATUS_TOP,
     STATUS_USED,
     Geometry,
-    Listed,
+    NativeListedChunks,
     Region,
     WalkResult,
 )
@@ -118,7 +118,7 @@ class RegionWalk:
             self.stop = STOP_UNREADABLE
             return None
         self.field, self.size = head[1], head[1] & ~FLAGS
-        stop = self._judge(room)
+        stop = self._refuse_unsuitable(room)
         if stop is not None:
             self.stop = stop
             return None
@@ -303,7 +303,7 @@ class _Lane:
 
 
 def list_chunks(
-    source: BulkSource, geometry: Geometry, regions: Sequence[Listed], specials: Sequence[int] = (), wanted: BlockFilter = EVERYTHING
+    source: BulkSource, geometry: Geometry, regions: Sequence[NativeListedChunks], specials: Sequence[int] = (), wanted: BlockFilter = EVERYTHING
 ) -> Tuple[List[Tuple[int, int, int, int]], ListingEnd]:
     """As ChunkWalker.blocks: (address, usable bytes, status, arena) of each, and how the region that ended last did."""
     memory, left, lanes = Memory(source, geometry.word_bytes, geometry.little_endian), sorted(regions), []  # type: ignore[var-annotated]
@@ -332,7 +332,7 @@ def list_chunks(
 class _Lists:
     """Follows lists link by link."""
 
-    def __init__(self, memory: Memory, geometry: Geometry, rules: glibc_lists.Rules) -> None:
+    def __init__(self, memory: Memory, geometry: Geometry, rules: glibc_lists.NativeListRules) -> None:
         self.memory, self.geometry, self.rules = memory, geometry, rules
         self.members: List[int] = []
         self.mapped: Set[int] = set()
@@ -392,7 +392,7 @@ def _figures(problem: int, at: int, members: Dict[int, int]) -> List[int]:
     return [len(members), problem, at, last, *sums, min(fields, default=0), max(fields, default=0)]
 
 
-def follow(source: BulkSource, geometry: Geometry, lists: glibc_lists.Lists, rules: glibc_lists.Rules) -> glibc_lists.Followed:
+def follow(source: BulkSource, geometry: Geometry, lists: glibc_lists.NativeFreeLists, rules: glibc_lists.NativeListRules) -> glibc_lists.NativeFollowedList:
     """As ChunkWalker.follow."""
     follower = _Lists(Memory(source, geometry.word_bytes, geometry.little_endian), geometry, rules)
     asked = zip(lists.heads, lists.kinds, lists.limits)
@@ -402,7 +402,7 @@ def follow(source: BulkSource, geometry: Geometry, lists: glibc_lists.Lists, rul
     twice = sorted(chunk for chunk, count in Counter(special & ~FLAGS for special in every).items() if count > 1)
     mapped = sorted(follower.mapped) if rules.collect else []
     columns: List[Any] = [array("Q", column) for column in zip(*rows)] or [array("Q")] * 8
-    return glibc_lists.Followed._make([*columns, array("Q", sorted(lowest.values())), array("Q", twice), array("Q", mapped)])
+    return glibc_lists.NativeFollowedList._make([*columns, array("Q", sorted(lowest.values())), array("Q", twice), array("Q", mapped)])
 
 
 def find_chain(source: BulkSource, geometry: Geometry, low: int, high: int, anchors: Sequence[int], strict: bool = False) -> Optional[int]:
@@ -496,7 +496,7 @@ class Extents:
         return self.rtree.leaf_bytes if depth + 1 == len(self.rtree.levels) else self.word
 
     def _node_bytes(self, depth: int) -> int:
-        return self._element(depth) << self.rtree.levels[depth]
+        return self._move_to_element(depth) << self.rtree.levels[depth]
 
     def _extended(self, address: int) -> int:
         address &= self.mask
@@ -512,7 +512,7 @@ class Extents:
 
     def _elements(self, depth: int, node: int, key: int) -> Iterator[Tuple[int, int, int]]:
         """(page, extent, what the element says of it) of each leaf element below a node that names one; `key`: where its pages begin."""
-        levels, element = self.rtree.levels, self._element(depth)
+        levels, element = self.rtree.levels, self._move_to_element(depth)
         count, shift, is_leaf = 1 << levels[depth], self.rtree.lg_page + sum(levels[depth + 1 :]), depth + 1 == len(levels)
         data, index, missing, hole, is_counted = b"", 0, 0, 0, False
         while index < count and not self.given_up:
@@ -521,7 +521,7 @@ class Extents:
                 hole = hole if missing else node + index * element
                 behind = min(-(-((node + index * element | 4095) + 1 - node) // element), count)
                 self.unreadable_bytes += (behind - index) * element
-                self._lose(self._extended(key + (index << shift)), self._behind(key + (behind - 1 << shift), shift))
+                self._lose(self._extended(key + (index << shift)), self._offset_after(key + (behind - 1 << shift), shift))
                 missing, index = missing + behind - index, behind
                 continue
             self.nodes += not is_counted
@@ -534,7 +534,7 @@ class Extents:
                     yield from self._leaf_element(data[place : place + element], value, here)
                 elif value and not self.given_up:
                     yield from self._child(depth, here, shift, value)
-        self.at = self._behind(key + (count - 1 << shift), shift)
+        self.at = self._offset_after(key + (count - 1 << shift), shift)
         if missing:
             is_whole = missing == count
             self.problem(api.EXTENT_NODE_UNREADABLE if is_whole else api.EXTENT_NODE_HOLE, node if is_whole else hole)
@@ -552,7 +552,7 @@ class Extents:
             yield from self._elements(depth + 1, node, key)
         else:
             self.problem(code if code != GOOD else api.EXTENT_NODE_TWICE, node)
-            self._lose(self._extended(key), self._behind(key, shift))
+            self._lose(self._extended(key), self._offset_after(key, shift))
 
     def _leaf_element(self, data: bytes, value: int, key: int) -> Iterator[Tuple[int, int, int]]:
         kind, more, bits = self.rtree.leaf_kind, self.memory.number(data, self.word, 4), 0
@@ -673,7 +673,7 @@ class Extents:
             extent.code = api.EXTENT_SIZE
         else:
             extent.has_range, extent.begin, extent.end = True, page, begin + size
-            extent.code = self._judge(extent, data) if page == begin else api.EXTENT_FIRST_PAGE
+            extent.code = self._refuse_unsuitable(extent, data) if page == begin else api.EXTENT_FIRST_PAGE
         return extent
 
     def _judge(self, extent: Extent, data: bytes) -> int:

@@ -8,8 +8,8 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Se
 
 import pytest
 
-from gdbheapx.hints import bare, whole
-from gdbheapx.model import Finding, Step
+from gdbheapx.hints import strip_targets, write_commands
+from gdbheapx.model import Finding, StepSentence
 
 
 class Case(NamedTuple):
@@ -26,8 +26,8 @@ class Case(NamedTuple):
 def sentences(said: Any) -> List[str]:
     """The sentences of a finding or a step."""
     if isinstance(said, Finding):
-        return [whole(text) for text in (said.what, said.evidence, said.details, said.hint) if text is not None]
-    return [bare(str(said))]
+        return [write_commands(text) for text in (said.what, said.evidence, said.details, said.hint) if text is not None]
+    return [strip_targets(str(said))]
 
 
 def check_whole(text: str) -> None:
@@ -41,7 +41,7 @@ def check_whole(text: str) -> None:
 def check_case(case: Case) -> None:
     """These figures give these codes, in this order, and sentences in which every figure has its place."""
     said = list(case.say())
-    assert [one.code if isinstance(one, Finding) else bare(getattr(one, "command", one)) for one in said] == list(case.codes)
+    assert [one.code if isinstance(one, Finding) else strip_targets(getattr(one, "command", one)) for one in said] == list(case.codes)
     texts = [text for one in said for text in sentences(one)]
     for text in texts:
         check_whole(text)
@@ -52,12 +52,12 @@ def check_case(case: Case) -> None:
 def calls(path: str) -> Dict[Tuple[int, int], str]:
     """(first line, last line) of every call of Finding and Step in a file."""
     tree = ast.parse(Path(path).read_text())
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "Step")]
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "StepSentence")]
     return {(node.lineno, node.end_lineno or node.lineno): "%s:%d" % (path, node.lineno) for node in found}
 
 
 def unsaid(module: Any, cases: Sequence[Case], monkeypatch: pytest.MonkeyPatch) -> List[str]:
-    """Return the calls of Finding and Step in a module that none of these cases makes."""
+    """Return the calls of Finding and StepSentence in a module that none of these cases makes."""
     reached: Set[int] = set()
 
     def noticing(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +67,7 @@ def unsaid(module: Any, cases: Sequence[Case], monkeypatch: pytest.MonkeyPatch) 
 
         return made
 
-    for name, make in (("Finding", Finding), ("Step", Step)):
+    for name, make in (("Finding", Finding), ("StepSentence", StepSentence)):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, noticing(make))
     for case in cases:

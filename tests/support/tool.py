@@ -13,13 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators import list_modules
+from gdbheapx.allocators import list_allocator_modules
 from gdbheapx.problems import KNOWN
 from tests.support.hidden import HIDDEN
 from tests.support.paths import GDB, GDBINIT, ROOT
 from tests.support.processes import Process
 
-for _entry in list_modules():
+for _entry in list_allocator_modules():
     importlib.import_module(_entry.rpartition(".")[0] + ".codes")  # each allocator registers its codes
 
 TOOL_SECONDS = 120

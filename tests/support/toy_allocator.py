@@ -2,13 +2,13 @@
 
 from typing import Annotated, Any, Iterator, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.allocators.heap import Allocator, Heap
+from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.plan import Held, Plan, SystemCall
 from gdbheapx.allocators.records import Facts, HeapContext, Instances, NotRead, Returning
 from gdbheapx.allocators.returning import DryRun, Portion, Predicted
 from gdbheapx.columns import ADD, BYTES, TEXT, Column
 from gdbheapx.inferior.base import Module, Symbol, Target
-from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, EVERYTHING, BlockFilter, Blocks, BlockShape, make_blocks
+from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, EVERYTHING, BlockFilter, BlockShape, NativeBlocks, make_blocks
 from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.model import AllocatorInfo, Claim
 from tests.support.toy_kernel.tiny.walker import FREED, HEADER_BYTES, TinyRoom, walk
@@ -41,7 +41,7 @@ class Release(Plan):
         return []
 
 
-class TinyHeap(Heap):
+class TinyHeap(AllocatorInstance):
     returning, info, shape = RELEASE, Tiny.info, BlockShape(("used", "idle"), (HEADER_BYTES,) * 2, HEADER_BYTES)
 
     def __init__(self, tiny: Tiny, around: HeapContext) -> None:
@@ -49,13 +49,13 @@ class TinyHeap(Heap):
         self.info, self._target, self.end = tiny.info(), target, target.read_word(tiny.next.address)
         self.start = next((one.start for one in target.mappings() if one.start < self.end <= one.end), self.end)
 
-    def blocks(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[Blocks]:
+    def blocks(self, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[NativeBlocks]:
         kernel, room = self.around.kernel, TinyRoom(self.start, self.end)
         if hasattr(kernel.library, "heapx_tiny_blocks"):  # compiled with the toy's folder
             return walk(kernel, self._target.bulk_source(), room, wanted, self.around.budget)
         return self._by_python(wanted)
 
-    def _by_python(self, wanted: BlockFilter) -> Iterator[Blocks]:
+    def _by_python(self, wanted: BlockFilter) -> Iterator[NativeBlocks]:
         rows, at = [], self.start
         while at < self.end and len(rows) < MOST_BLOCKS:
             size = self._target.read_word(at)
@@ -90,7 +90,7 @@ class Toy(Allocator[Tiny, Facts]):
         unused = [NotRead(one.module, "tiny in %s was never used" % one.module.file_name, None) for one in found if not target.read_word(one.next.address)]
         return Instances([one for one in found if target.read_word(one.next.address)], unused=unused)
 
-    def open(self, located: Any, around: HeapContext) -> Heap:
+    def open(self, located: Any, around: HeapContext) -> AllocatorInstance:
         return TinyHeap(located, around)
 
 

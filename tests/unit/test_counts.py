@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbheapx.units import plural
+from gdbheapx.units import count_noun
 
 ROOT = Path(__file__).parents[2]
 SPOKEN = ("report", "actions", "analysis", "snapshot")
@@ -17,7 +17,7 @@ COUNT = re.compile(r"(?<!of )(?<!than )(?<!most )(?<!at )%d (?:more |broken |fre
 @pytest.mark.parametrize("count, text", [(0, "0 more rows"), (1, "1 more row"), (2, "2 more rows")])
 def test_one_is_not_two(count: int, text: str) -> None:
     """As tables and sentences say it."""
-    assert plural(count, "more row") == text
+    assert count_noun(count, "more row") == text
 
 
 def test_counts_are_not_written_by_hand() -> None:

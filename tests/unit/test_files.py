@@ -81,14 +81,14 @@ def test_what_is_no_data_is_not_opened(tmp_path: Path, open_it: Callable[[files.
 def test_a_link_that_changes_after_the_look_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is opened is what was looked at, whatever lies at the path by then: also for a path that the user gave."""
     path = tmp_path / "file"
-    real = files.check
+    real = files.check_regular
 
     def check_and_swap(status: os.stat_result, name: str) -> None:
         real(status, name)
         path.unlink()
         path.symlink_to("/dev/null")
 
-    monkeypatch.setattr(files, "check", check_and_swap)
+    monkeypatch.setattr(files, "check_regular", check_and_swap)
     for name in (str(path), files.in_tree("", str(path))):
         path.unlink(missing_ok=True)
         path.write_text("looked at")
@@ -124,7 +124,7 @@ def test_a_child_that_does_not_answer_is_abandoned(tmp_path: Path, monkeypatch: 
         return mine
 
     kept: List[socket.socket] = []
-    monkeypatch.setattr(apart, "start", start)
+    monkeypatch.setattr(apart, "start_reader", start)
     monkeypatch.setattr(apart, "EACH_S", 0.01)
     monkeypatch.setattr(apart, "QUICK_S", 0.0)
     monkeypatch.setattr(apart, "ALL_S", 0.025)
@@ -142,7 +142,7 @@ def test_the_child_has_none_of_our_descriptors() -> None:
     """A pipe of ours ends although a child waits; it ends by itself when nobody asks any more."""
     reader, writer = os.pipe()
     os.set_inheritable(writer, True)
-    asking = apart.start()
+    asking = apart.start_reader()
     try:
         asking.send(b"\0".join((apart.TEXT, b"", b"/proc/self/comm")))
         assert asking.recv(99)[4:]
@@ -175,18 +175,18 @@ def test_more_files_than_descriptors(tmp_path: Path) -> None:
 def test_a_mount_point_may_have_any_name(name: bytes) -> None:
     """Only a newline ends a line of the table; blanks, newlines and backslashes are octal."""
     table = b"\n".join((LINE % (b"/" + name, b"ext4"), LINE % (b"/x", b"fuse.a\\040b"), b"", b"damaged"))
-    points = [mount.point for mount in mounts.parse(table)]
+    points = [mount.point for mount in mounts.parse_mounts(table)]
     decoded = name.replace(b"\\040", b" ").replace(b"\\012", b"\n").replace(b"\\134", b"\\")
     assert points == [os.fsdecode(b"/" + decoded), "/x"]
-    assert [mount.kind for mount in mounts.parse(table)] == [b"ext4", b"fuse.a\\040b"]
+    assert [mount.kind for mount in mounts.parse_mounts(table)] == [b"ext4", b"fuse.a\\040b"]
 
 
 def test_a_table_is_read_in_pieces(tmp_path: Path) -> None:
     """Thousands of mounts: lines that go over the end of a piece are whole."""
     path = tmp_path / "mountinfo"
     path.write_bytes(b"".join(b"%d 1 0:%d / /m%d rw - tmpfs none rw\n" % (n, n, n) for n in range(3000)))
-    assert [mount.id for mount in mounts.read(str(path))] == list(range(3000))
-    assert not list(mounts.read(str(tmp_path / "none")))
+    assert [mount.id for mount in mounts.read_mounts(str(path))] == list(range(3000))
+    assert not list(mounts.read_mounts(str(tmp_path / "none")))
 
 
 def test_an_overlay_of_another_user_namespace_is_not_known(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from gdbheapx.allocators.plan import Troubles
 from gdbheapx.errors import Busy, Refusal
 from gdbheapx.glibc import codes as glibc_codes
 from gdbheapx.jemalloc import codes as jemalloc_codes
-from gdbheapx.problems import KNOWN, Code, Diagnostic, Severity
+from gdbheapx.problems import KNOWN, Diagnostic, ProblemCode, Severity
 
 ROOT = Path(__file__).parents[2]
 ADDED = [importlib.import_module(name.rpartition(".")[0] + ".codes") for name in addon_gates()]
@@ -26,7 +26,7 @@ ADDED = [importlib.import_module(name.rpartition(".")[0] + ".codes") for name in
 def test_a_code_is_used_once() -> None:
     """A second problem cannot take a code that there is."""
     with pytest.raises(ValueError):
-        Code("walk-incomplete", Severity.TIME)
+        ProblemCode("walk-incomplete", Severity.TIME)
     assert KNOWN["walk-incomplete"] is glibc_codes.WALK_CUT
 
 
@@ -39,7 +39,7 @@ def test_every_code_is_used() -> None:
     """No code stands for a problem that nobody tells."""
     sources = [path for path in [*(ROOT / "gdbheapx").rglob("*.py"), *(ROOT / "commands").glob("*.py")] if path.name not in ("codes.py", "problems.py")]
     text = "\n".join(path.read_text() for path in sources) + (ROOT / "gdbheapx/errors.py").read_text()
-    names = [name for module in (problems, glibc_codes, jemalloc_codes, *ADDED) for name, value in vars(module).items() if isinstance(value, Code)]
+    names = [name for module in (problems, glibc_codes, jemalloc_codes, *ADDED) for name, value in vars(module).items() if isinstance(value, ProblemCode)]
     assert set(names) - set(re.findall(r"\w+", text)) == set()
 
 
@@ -76,9 +76,9 @@ def test_a_complaint_in_one_line() -> None:
 
 def test_no_problem_of_an_allocator_lets_a_call_through() -> None:
     """What readers of jemalloc tell forbids a purge, whatever it is; trim goes on only where nothing it rests on is missing."""
-    assert [code for module in ADDED for code in vars(module).values() if isinstance(code, Code) and not code.forbids_calls] == []
-    assert [code for code in vars(jemalloc_codes).values() if isinstance(code, Code) and not code.forbids_calls] == []
-    assert [code for code in vars(glibc_codes).values() if isinstance(code, Code) and not code.forbids_calls] == ["mapped-chunks-not-searched"]
+    assert [code for module in ADDED for code in vars(module).values() if isinstance(code, ProblemCode) and not code.forbids_calls] == []
+    assert [code for code in vars(jemalloc_codes).values() if isinstance(code, ProblemCode) and not code.forbids_calls] == []
+    assert [code for code in vars(glibc_codes).values() if isinstance(code, ProblemCode) and not code.forbids_calls] == ["mapped-chunks-not-searched"]
     told = Troubles()
     told.report(jemalloc_codes.TSDS_FROM_LISTS, None, "threads are known only from lists", None)
     told.report(problems.THREAD_LOCALS_UNREADABLE, None, "no symbols", None)

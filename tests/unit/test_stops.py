@@ -3,7 +3,7 @@
 import pytest
 
 from gdbheapx import command, stops
-from gdbheapx.stops import GIB, Process, Reads
+from gdbheapx.stops import GIB, Reads, StoppedProcess
 
 pytestmark = pytest.mark.once  # numbers alone
 
@@ -11,12 +11,12 @@ pytestmark = pytest.mark.once  # numbers alone
 @pytest.fixture(autouse=True)
 def as_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine like the one where the figures were measured."""
-    monkeypatch.setattr(stops, "slowness", lambda: 1.0)
+    monkeypatch.setattr(stops, "measure_slowness", lambda: 1.0)
 
 
 def test_more_is_longer() -> None:
     """What reads more stops a process longer; so do more memory and more threads."""
-    small, large, many = Process(GIB >> 4, 1), Process(GIB, 1), Process(GIB >> 4, 2000)
+    small, large, many = StoppedProcess(GIB >> 4, 1), StoppedProcess(GIB, 1), StoppedProcess(GIB >> 4, 2000)
     ascending = (Reads.REPORT, Reads.GRAPH, Reads.CENSUS, Reads.PINS, Reads.SNAPSHOT)
     took = [stops.predict_ms(reads, large) for reads in ascending]
     assert took == sorted(set(took))
@@ -27,17 +27,17 @@ def test_more_is_longer() -> None:
 
 def test_by_what_the_memory_is() -> None:
     """Of large blocks only the headers are looked at by what asks for headers; small ones cost most; mappings cost, too."""
-    small, large = Process(GIB, 1, 100, GIB), Process(GIB, 1, 100, 0, GIB)
+    small, large = StoppedProcess(GIB, 1, 100, GIB), StoppedProcess(GIB, 1, 100, 0, GIB)
     for reads in [reads for reads in list(Reads)[1:] if reads != Reads.COPY]:
         assert stops.predict_ms(reads, large) < stops.predict_ms(reads, small)
-        assert stops.predict_ms(reads, Process(GIB, 1, 100_000, 0, GIB)) > stops.predict_ms(reads, large) + 800
+        assert stops.predict_ms(reads, StoppedProcess(GIB, 1, 100_000, 0, GIB)) > stops.predict_ms(reads, large) + 800
     assert stops.predict_ms(Reads.TOTALS, large) < 50
-    assert stops.predict_ms(Reads.TOTALS, Process(GIB, 1)) > 150, "what is not known may be small blocks"
+    assert stops.predict_ms(Reads.TOTALS, StoppedProcess(GIB, 1)) > 150, "what is not known may be small blocks"
 
 
 def test_of_blocks_that_were_counted_the_headers_are_read() -> None:
     """Few large ones side by side take little; many small ones no longer than their bytes."""
-    few, many = Process(8 * GIB, 1, 100, 8 * GIB, small_blocks=131_072), Process(8 * GIB, 1, 100, 8 * GIB, small_blocks=90_000_000)
+    few, many = StoppedProcess(8 * GIB, 1, 100, 8 * GIB, small_blocks=131_072), StoppedProcess(8 * GIB, 1, 100, 8 * GIB, small_blocks=90_000_000)
     for reads in (Reads.TOTALS, Reads.REPORT, Reads.BLOCKS):
         whole = stops.predict_ms(reads, many._replace(small_blocks=None))
         assert stops.predict_ms(reads, few) < whole / 3 and stops.predict_ms(reads, many) == whole
@@ -46,7 +46,7 @@ def test_of_blocks_that_were_counted_the_headers_are_read() -> None:
 
 def test_threads_count() -> None:
     """Each of them is stopped and let go."""
-    plain = Process(10 << 20, 1, 100, 10 << 20)
+    plain = StoppedProcess(10 << 20, 1, 100, 10 << 20)
     for reads in Reads:
         assert stops.predict_ms(reads, plain._replace(threads=301)) > stops.predict_ms(reads, plain) + 30
 
@@ -54,7 +54,7 @@ def test_threads_count() -> None:
 def test_two_digits() -> None:
     """As many as are known."""
     for bytes_ in (1 << 20, 123 << 20, 4567 << 20):
-        took = stops.predict_ms(Reads.CENSUS, Process(bytes_, 7, 77))
+        took = stops.predict_ms(Reads.CENSUS, StoppedProcess(bytes_, 7, 77))
         assert took == float("%.2g" % took)
 
 
@@ -67,10 +67,10 @@ def test_hopeless() -> None:
 
 def test_words() -> None:
     """Durations as precise as they are; the next step is one that is enough."""
-    assert [stops.lasting(ms) for ms in (0.2, 42, 940, 2900, 40_400, 600_000)] == ["1 ms", "42 ms", "0.9 s", "2.9 s", "40 s", "10 minutes"]
-    assert stops.about(40_000) == "about 40 s" and stops.about(900) == "about 0.9 s"
-    assert stops.pauses(12, 2.0) == "(pauses the process for about 12 ms, at most 2 s)"
-    assert (stops.paused(11.8, 1), stops.paused(250, 3)) == ("paused 12 ms", "paused 0.2 s (the longest of 3 pauses)")
+    assert [stops.format_lasting(ms) for ms in (0.2, 42, 940, 2900, 40_400, 600_000)] == ["1 ms", "42 ms", "0.9 s", "2.9 s", "40 s", "10 minutes"]
+    assert stops.format_about(40_000) == "about 40 s" and stops.format_about(900) == "about 0.9 s"
+    assert stops.format_prediction(12, 2.0) == "(pauses the process for about 12 ms, at most 2 s)"
+    assert (stops.format_paused(11.8, 1), stops.format_paused(250, 3)) == ("paused 12 ms", "paused 0.2 s (the longest of 3 pauses)")
     assert "--max-stop 8" in stops.next_step(5000, 2) and "--max-stop" not in stops.next_step(600_000, 2)
 
 
@@ -84,19 +84,19 @@ def test_each_command_that_reads_a_process_says_what() -> None:
 
 def test_what_is_copied() -> None:
     """What looks into blocks does so in a copy, where there is room for it and for tables of small blocks; totals do where that is as short."""
-    small, large = Process(GIB, 1, 100, GIB, 0, 2 * GIB), Process(GIB, 1, 100, 0, GIB, 2 * GIB)
+    small, large = StoppedProcess(GIB, 1, 100, GIB, 0, 2 * GIB), StoppedProcess(GIB, 1, 100, 0, GIB, 2 * GIB)
     looks = (Reads.GRAPH, Reads.OWNERS, Reads.WEAK, Reads.CENSUS, Reads.PINS, Reads.SNAPSHOT)
     assert {reads for reads in Reads if stops.in_stop(reads, large) == Reads.COPY} == {*looks, Reads.COPY}
     assert [stops.in_stop(reads, small) for reads in (Reads.GRAPH, Reads.CENSUS, Reads.TOTALS)] == [Reads.COPY, Reads.CENSUS, Reads.TOTALS]
     assert stops.in_stop(Reads.TOTALS, small._replace(small_blocks=11_000_000)) == Reads.COPY
     assert stops.in_stop(Reads.TOTALS, small._replace(small_blocks=16_384)) == Reads.TOTALS, "headers of large blocks are few"
     assert stops.in_stop(Reads.CHECK, small._replace(room_bytes=GIB // 2)) == Reads.CHECK
-    assert {stops.in_stop(reads, Process(10 << 20, 1, 100, 10 << 20, 0, GIB)) for reads in Reads} == {Reads.COPY}, "a small process"
+    assert {stops.in_stop(reads, StoppedProcess(10 << 20, 1, 100, 10 << 20, 0, GIB)) for reads in Reads} == {Reads.COPY}, "a small process"
 
 
 def test_room_for_tables_where_blocks_and_pointers_were_counted() -> None:
     """Of few blocks they are small; not where the blocks are full of pointers, and never more than where nothing was counted."""
-    unknown = Process(8 * GIB, 1, 100, 8 * GIB, 0, 10 * GIB)
+    unknown = StoppedProcess(8 * GIB, 1, 100, 8 * GIB, 0, 10 * GIB)
     few = unknown._replace(small_blocks=131_072, pointers=10_000_000)
     assert [stops.in_stop(Reads.CENSUS, process) for process in (unknown, few)] == [Reads.CENSUS, Reads.COPY]
     assert stops.in_stop(Reads.CENSUS, few._replace(pointers=GIB)) == Reads.CENSUS

@@ -22,17 +22,17 @@ from gdbheapx.columns import (
     PLAIN,
     TEXT,
     Column,
-    Table,
-    Unlike,
-    cell,
+    ColumnsTable,
+    ShownUnlike,
     columns_of,
-    hidden,
-    sums,
+    format_cell,
+    hidden_column,
+    sum_columns,
 )
-from gdbheapx.command import Style
-from gdbheapx.model import Step
+from gdbheapx.command import TextStyle
+from gdbheapx.model import StepSentence
 from gdbheapx.report.text import format_described, format_sentence
-from gdbheapx.units import Said, Size, cells, join_sentences, say
+from gdbheapx.units import Sentence, SentenceSize, join_sentences, make_cells, make_sentence
 
 MB = 1 << 20
 
@@ -42,16 +42,16 @@ class Row(NamedTuple):
 
     name: Annotated[str, Column("name", TEXT)]
     held_bytes: Annotated[Optional[int], Column("held", BYTES, ADD)]
-    largest_bytes: Annotated[Optional[int], hidden(LARGEST)] = 0
+    largest_bytes: Annotated[Optional[int], hidden_column(LARGEST)] = 0
     lost_bytes: Annotated[Optional[int], Column("lost", BYTES, ADD, IF_ANY)] = 0
     in_ram_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)] = None
-    alone_bytes: Annotated[Optional[int], Column("alone", BYTES, ADD, Unlike("in_ram_bytes"))] = None
+    alone_bytes: Annotated[Optional[int], Column("alone", BYTES, ADD, ShownUnlike("in_ram_bytes"))] = None
     note: str = ""
 
 
 def headings(*rows: Row) -> Any:
     """What text shows of these rows with their sums."""
-    return [column.heading for column in Table(columns_of(Row), rows, sums(Row, rows)).shown()]
+    return [column.heading for column in ColumnsTable(columns_of(Row), rows, sum_columns(Row, rows)).shown()]
 
 
 def test_a_column_is_declared_with_its_field() -> None:
@@ -62,9 +62,9 @@ def test_a_column_is_declared_with_its_field() -> None:
 def test_sums_follow_their_rule() -> None:
     """Added, or the largest; unknown where a part is unknown, and where there must be a row and is none."""
     rows = [Row("a", 3, 7), Row("b", 4, 5)]
-    assert sums(Row, rows) == {"held_bytes": 7, "largest_bytes": 7, "lost_bytes": 0, "in_ram_bytes": None, "alone_bytes": None}
-    assert sums(Row, [Row("a", None), Row("b", 4)])["held_bytes"] is None
-    assert sums(Row, [])["held_bytes"] == 0 and sums(Row, [], must_exist=True)["held_bytes"] is None
+    assert sum_columns(Row, rows) == {"held_bytes": 7, "largest_bytes": 7, "lost_bytes": 0, "in_ram_bytes": None, "alone_bytes": None}
+    assert sum_columns(Row, [Row("a", None), Row("b", 4)])["held_bytes"] is None
+    assert sum_columns(Row, [])["held_bytes"] == 0 and sum_columns(Row, [], must_exist=True)["held_bytes"] is None
 
 
 def test_text_has_the_columns_that_say_something() -> None:
@@ -77,20 +77,20 @@ def test_text_has_the_columns_that_say_something() -> None:
 
 def test_bytes_holds_in_tables_and_sentences() -> None:
     """--bytes shows the same figures as integers, wherever they stand."""
-    table = Table(columns_of(Row), [Row("a", 3 * MB)], {"name": "total", **sums(Row, [Row("a", 3 * MB)])})
-    people, plain = (" ".join(format_described(Style(one, False), table)) for one in (False, True))
+    table = ColumnsTable(columns_of(Row), [Row("a", 3 * MB)], {"name": "total", **sum_columns(Row, [Row("a", 3 * MB)])})
+    people, plain = (" ".join(format_described(TextStyle(one, False), table)) for one in (False, True))
     assert "3.0 MiB" in people and str(3 * MB) in plain and "MiB" not in plain
-    sentence = say("%s in %s", Size(3 * MB), say("(%d of %s)", 2, Size(512)))
-    assert format_sentence(Style(False, False), sentence) == "3.0 MiB in (2 of 512 bytes)"
-    assert format_sentence(Style(True, False), sentence) == "3145728 bytes in (2 of 512 bytes)"
-    assert Step("purge", say("returns %s", Size(MB))).plain == "purge returns 1048576 bytes"
-    assert join_sentences(", ", [cells("%s", Size(MB)), "x"]).plain == "1048576, x"
+    sentence = make_sentence("%s in %s", SentenceSize(3 * MB), make_sentence("(%d of %s)", 2, SentenceSize(512)))
+    assert format_sentence(TextStyle(False, False), sentence) == "3.0 MiB in (2 of 512 bytes)"
+    assert format_sentence(TextStyle(True, False), sentence) == "3145728 bytes in (2 of 512 bytes)"
+    assert StepSentence("purge", make_sentence("returns %s", SentenceSize(MB))).plain == "purge returns 1048576 bytes"
+    assert join_sentences(", ", [make_cells("%s", SentenceSize(MB)), "x"]).plain == "1048576, x"
 
 
 def test_a_sentence_is_a_string() -> None:
     """JSON and everything else see its form for people."""
-    sentence = say("%s free", Size(MB))
-    assert isinstance(sentence, Said) and sentence == "1.0 MiB free" and str(sentence) == "1.0 MiB free"
+    sentence = make_sentence("%s free", SentenceSize(MB))
+    assert isinstance(sentence, Sentence) and sentence == "1.0 MiB free" and str(sentence) == "1.0 MiB free"
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_a_sentence_is_a_string() -> None:
 )
 def test_a_cell_reads_by_its_unit(unit: str, content: Any, shown: str) -> None:
     """Unknown is a question mark, what may not exist a dash; neither is 0."""
-    assert cell(Column("x", unit), content, False) == shown
+    assert format_cell(Column("x", unit), content, False) == shown
 
 
 def test_counts_and_shares() -> None:
     """One thing has no s; a share of nothing is no division by zero."""
-    assert (units.plural(1, "thread"), units.plural(16033, "thread")) == ("1 thread", "16,033 threads")
-    assert (units.share(1, 3), units.share(1, 0), units.exact_share(None, 1), units.exact_share(1, 3)) == ("33 %", "0 %", "?", "33.3")
+    assert (units.count_noun(1, "thread"), units.count_noun(16033, "thread")) == ("1 thread", "16,033 threads")
+    assert (units.format_share(1, 3), units.format_share(1, 0), units.exact_share(None, 1), units.exact_share(1, 3)) == ("33 %", "0 %", "?", "33.3")

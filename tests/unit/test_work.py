@@ -6,7 +6,7 @@ import pytest
 
 from gdbheapx import work
 from gdbheapx.problems import CUT, WORK_LIMIT
-from gdbheapx.work import WORK, TooMuchWork, Work, ends_with_work
+from gdbheapx.work import WORK, TooMuchWork, WorkCounter, ends_with_work
 
 
 @pytest.fixture(autouse=True)
@@ -14,14 +14,14 @@ def alone() -> Iterator[None]:
     """Nothing is left for another test."""
     WORK.begin()
     yield
-    WORK.is_over = work.never
+    WORK.is_over = work.never_expires
     WORK.exceeded.clear()
     WORK.begin()
 
 
 def test_a_bound_is_one_file_s() -> None:
     """What is beyond it is too much, and stays so; another file has its own, and a new look counts from zero."""
-    one, other, passing = Work("one", 10), Work("other", 10), Work("passing", 10, lasts=False)
+    one, other, passing = WorkCounter("one", 10), WorkCounter("other", 10), WorkCounter("passing", 10, lasts=False)
     one.spend(6)
     WORK.begin()
     one.spend(10)
@@ -42,9 +42,9 @@ def test_all_files_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many that cost little each are too much, too; they have one line."""
     monkeypatch.setattr(work, "MOST_IN_ALL", work.ASK_STEPS)
     for number in range(2):
-        Work("part %d" % number).spend(work.ASK_STEPS // 2 - 1)
+        WorkCounter("part %d" % number).spend(work.ASK_STEPS // 2 - 1)
     with pytest.raises(TooMuchWork):
-        Work("last").spend(work.ASK_STEPS)
+        WorkCounter("last").spend(work.ASK_STEPS)
     assert list(WORK.exceeded) == [work.IN_ALL]
 
 
@@ -52,7 +52,7 @@ def test_time_is_asked_for() -> None:
     """Each so many steps; where it is up parsing ends, and that is no file's fault."""
     asked = []
     WORK.is_over = lambda: bool(asked.append(WORK.steps)) or len(asked) > 2  # type: ignore[func-returns-value]
-    counter, ended = Work("one"), None
+    counter, ended = WorkCounter("one"), None
     for _ in range(8 * work.ASK_STEPS // 1024):
         try:
             counter.spend(1024)
@@ -64,7 +64,7 @@ def test_time_is_asked_for() -> None:
 
 def test_what_came_before_is_kept() -> None:
     """A generator ends where its work does."""
-    counter = Work("one", 3)
+    counter = WorkCounter("one", 3)
 
     @ends_with_work
     def count() -> Iterator[int]:

@@ -28,7 +28,7 @@ AT_HAND = 1
 @pytest.fixture(autouse=True)
 def possible() -> None:
     """Not everywhere."""
-    lacking = injected.lacking()
+    lacking = injected.find_lacking_injection()
     if lacking:
         pytest.skip(lacking)
 

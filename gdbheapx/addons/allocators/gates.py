@@ -4,7 +4,7 @@ import re
 from typing import Mapping
 
 from gdbheapx.allocators.fingerprints import Fingerprint, Gate, TextFingerprint
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 
 MI_HINT = "mi_stats_print in the program shows what it holds, and so does MIMALLOC_SHOW_STATS=1 when the program exits"
 MI_TEXTS = TextFingerprint("mimalloc", (b"mimalloc: error: ", b"mimalloc: warning: "), True, MI_HINT)
@@ -23,7 +23,7 @@ GOOGLE = TextFingerprint("google's tcmalloc", (b"Bytes in per-CPU cache freelist
 """In any program that has google's, since its first commit of 2020: lines of GetStats() (tcmalloc.cc, later global_stats.cc).
 gperftools' has no caches by CPU."""
 
-MUSL_HINT = "its malloc is found by its structure: `%s` says what is missing" % ask("doctor")
+MUSL_HINT = "its malloc is found by its structure: `%s` says what is missing" % hint_command("doctor")
 MUSL_LIBRARY = TextFingerprint(
     "musl", (b"musl libc (", b"Dynamic Program Loader"), True, MUSL_HINT, re.compile(rb"\0(\d+\.\d+\.\d+)[^\0]{0,40}\0").pattern
 )

@@ -10,21 +10,21 @@ import time
 from typing import Annotated, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, cast
 
 from gdbheapx import allocators, problems
-from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.metering import Reading
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.analysis.memory_verdict import lazily_free_bytes
-from gdbheapx.analysis.split import Split, split
+from gdbheapx.analysis.split import Split, split_memory
 from gdbheapx.budget import Budget
-from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, PLAIN, TEXT, Column, hidden
+from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, PLAIN, TEXT, Column, hidden_column
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import about
+from gdbheapx.hints import hint_about
 from gdbheapx.inferior.base import GroupMemory, GroupProcess, MemoryGroup
 from gdbheapx.problems import Severity
 from gdbheapx.session import Session
-from gdbheapx.units import Size, say
+from gdbheapx.units import SentenceSize, make_sentence
 
 UNTIL_S = 1.7
 """Where no number of processes was given, looks end so long after the beginning: none begins that would be over later if it took as long as
@@ -111,14 +111,14 @@ class BillProcess(NamedTuple):
     """For a device (VmPin)."""
     device_bytes: Annotated[Optional[int], Column("device", BYTES, None, IF_ANY, goes=3)]
     """Mappings of devices such as /dev/nvidia0 in its RSS; whether the group is charged for them is the driver's choice."""
-    gpu_bytes: Annotated[Mapping[str, int], hidden()]
+    gpu_bytes: Annotated[Mapping[str, int], hidden_column()]
     """By region what drivers of GPUs say of it (fdinfo)."""
     hugetlb_bytes: Annotated[Optional[int], Column("hugetlb", BYTES, None, IF_ANY, goes=3)]
-    page_tables_bytes: Annotated[Optional[int], hidden()]
+    page_tables_bytes: Annotated[Optional[int], hidden_column()]
     threads: Annotated[Optional[int], Column("threads", PLAIN, goes=6)]
     largest: Annotated[str, Column("largest part", TEXT, goes=2)]
     """The owner that has most of its private memory; empty: not looked into."""
-    is_looked_into: Annotated[bool, hidden()]
+    is_looked_into: Annotated[bool, hidden_column()]
     """Its allocators and runtimes were told apart."""
 
 
@@ -151,7 +151,7 @@ class Bill(NamedTuple):
     took_s: float
 
 
-class Part(NamedTuple):
+class BillPart(NamedTuple):
     """What one owner has of one process, by parts of shared pages."""
 
     owner: MemoryOwner
@@ -159,17 +159,17 @@ class Part(NamedTuple):
     back_by: str = NO
 
 
-class Look(NamedTuple):
+class BillReading(NamedTuple):
     """What was found in one process."""
 
-    parts: Sequence[Part]
+    parts: Sequence[BillPart]
     used_bytes: Optional[int] = None
     kept_bytes: Optional[int] = None
     returnable_bytes: Optional[int] = None
     is_deep: bool = False
 
 
-def bill(session: Session, which: str, top: Optional[int] = None) -> Bill:
+def make_bill(session: Session, which: str, top: Optional[int] = None) -> Bill:
     """Of the group that `which` names. `top`: look into so many processes, however long that takes."""
     began = time.monotonic()
     group = session.memory_group(which)
@@ -177,11 +177,11 @@ def bill(session: Session, which: str, top: Optional[int] = None) -> Bill:
     read, lost = group.processes()
     memory = group.memory()
     processes = sorted(read, key=lambda process: -process.anonymous_bytes)
-    looks = _looks(session, processes, top, began + UNTIL_S)
+    looks = _read_processes(session, processes, top, began + UNTIL_S)
     looked = list(zip(processes, looks))
     unreadable = sum(process.uses is None for process in processes)
-    _say(session, group, memory, processes, looks, top)
-    lines, not_attributed, not_explained = _lines(memory, looked)
+    _report_problems(session, group, memory, processes, looks, top)
+    lines, not_attributed, not_explained = _make_lines(memory, looked)
     stat = memory.stat
     files = [stat.get(key) for key in ("inactive_file", "active_file")]
     clean = None if None in files else max(0, sum(size or 0 for size in files) - stat.get("file_dirty", 0) - stat.get("file_writeback", 0))
@@ -190,11 +190,11 @@ def bill(session: Session, which: str, top: Optional[int] = None) -> Bill:
         memory,
         [BillGroup(*below) for below in group.below()],
         lines,
-        [_row(process, look) for process, look in sorted(looked, key=lambda pair: -_private(pair[1]))],
+        [_make_process_row(process, look) for process, look in sorted(looked, key=lambda pair: -_sum_private(pair[1]))],
         not_explained,
         not_attributed,
         None if clean is None else clean + stat.get("slab_reclaimable", 0),
-        _swappable(memory),
+        _count_swappable(memory),
         sum(returnable) if returnable else None,
         max(0, memory.current_bytes - stat.get("inactive_file", 0)),
         unreadable,
@@ -203,15 +203,15 @@ def bill(session: Session, which: str, top: Optional[int] = None) -> Bill:
     )
 
 
-def _swappable(memory: GroupMemory) -> int:
+def _count_swappable(memory: GroupMemory) -> int:
     room = memory.swap_free_bytes
     if memory.swap_max_bytes is not None:
         room = min(room, max(0, memory.swap_max_bytes - (memory.swapped_bytes or 0)))
     return min(room, memory.stat.get("anon", 0) + memory.stat.get("shmem", 0))
 
 
-def _say(
-    session: Session, group: MemoryGroup, before: GroupMemory, processes: Sequence[GroupProcess], looks: Sequence[Look], top: Optional[int]
+def _report_problems(
+    session: Session, group: MemoryGroup, before: GroupMemory, processes: Sequence[GroupProcess], looks: Sequence[BillReading], top: Optional[int]
 ) -> None:
     unreadable = sum(process.uses is None for process in processes)
     if unreadable:
@@ -224,63 +224,63 @@ def _say(
     if shallow > sum(process.pid == os.getpid() for process in processes):
         what = "%d of %d processes were not read, so allocators and runtimes are not split there" % (shallow, len(processes))
         session.problem(problems.NO_ANSWER, None, what, "look into more of them with --top %d" % len(processes), partial=False)
-    unknown = [process for process, look in zip(processes, looks) if look.is_deep and look.used_bytes is None and _of(look, HEAPS)]
+    unknown = [process for process, look in zip(processes, looks) if look.is_deep and look.used_bytes is None and _sum_kinds(look, HEAPS)]
     if unknown:
-        what = "in %s the part in use is unknown: the heap changed while it was read, or is large" % _numbers(unknown)
+        what = "in %s the part in use is unknown: the heap changed while it was read, or is large" % _list_pids(unknown)
         longer = "" if top is not None else "look longer with --top %d, or " % (1 + processes.index(unknown[-1]))
-        hint = "%stry `%s`, which pauses it for a moment" % (longer, about("process", str(unknown[0].pid), "report"))
+        hint = "%stry `%s`, which pauses it for a moment" % (longer, hint_about("process", str(unknown[0].pid), "report"))
         session.problem(problems.NO_COUNTERS, None, what, hint, partial=False)
     changed = group.memory().current_bytes - before.current_bytes
     if abs(changed) * 100 > CHANGED_PERCENT * before.current_bytes + 100 * before.batch_bytes:
-        what = say("the group %s by %s while it was read", "grew" if changed > 0 else "shrank", Size(abs(changed)))
+        what = make_sentence("the group %s by %s while it was read", "grew" if changed > 0 else "shrank", SentenceSize(abs(changed)))
         session.problem(problems.SEVERAL_MOMENTS, None, what, None, partial=False)
 
 
-def _numbers(processes: Sequence[GroupProcess]) -> str:
+def _list_pids(processes: Sequence[GroupProcess]) -> str:
     """`process 7`, `processes 7, 8 and 3 more`."""
     more = " and %d others" % (len(processes) - MOST_NAMED) if len(processes) > MOST_NAMED else ""
     return "process%s %s%s" % ("es" * (len(processes) > 1), ", ".join(str(process.pid) for process in processes[:MOST_NAMED]), more)
 
 
-def _looks(session: Session, processes: Sequence[GroupProcess], top: Optional[int], until: float) -> List[Look]:
+def _read_processes(session: Session, processes: Sequence[GroupProcess], top: Optional[int], until: float) -> List[BillReading]:
     """Into those with most private memory: into one at least, then as long as there is time."""
-    looks: List[Look] = []
+    looks: List[BillReading] = []
     longest_s = 0.0
     for number, process in enumerate(processes):
         began = time.monotonic()
-        look: Optional[Look] = None
+        look: Optional[BillReading] = None
         may_look = process.uses is not None and process.pid != os.getpid() and not session.budget.expired()
         if may_look and (number < top if top is not None else not number or began + longest_s < until):
-            look = _deep(session, process, MOST_S if top is not None else max(LEAST_S, min(LOOK_S, until - began)))
+            look = _read_heaps(session, process, MOST_S if top is not None else max(LEAST_S, min(LOOK_S, until - began)))
             longest_s = max(longest_s, time.monotonic() - began)
-        looks.append(look or Look(list(_shallow(process))))
+        looks.append(look or BillReading(list(_split_by_mappings(process))))
     return looks
 
 
-def _shallow(process: GroupProcess) -> Iterator[Part]:
+def _split_by_mappings(process: GroupProcess) -> Iterator[BillPart]:
     """What the mappings' own lines say."""
     if process.uses is None:
-        yield Part(UNREADABLE, process.anonymous_bytes)
+        yield BillPart(UNREADABLE, process.anonymous_bytes)
     for use in process.uses or ():
         owner, pss = kinds.find_owner_by_line(use), use.pss_bytes or 0
         if owner is not None and owner.kind in kinds.FILE:
             own = min(pss, use.anonymous_bytes or 0)
-            yield from (Part(kinds.COPIED_PAGES, own), Part(owner, pss - own))
+            yield from (BillPart(kinds.COPIED_PAGES, own), BillPart(owner, pss - own))
         elif owner is not None:
-            yield Part(
+            yield BillPart(
                 owner,
                 (use.hugetlb_bytes or 0) if owner.kind == kinds.HUGETLB else use.resident_bytes if owner.kind == kinds.DEVICE else pss,
             )
         else:
             lazy = 0 if kinds.is_locked(use) else min(pss, use.lazy_free_bytes or 0)
-            yield from (Part(NOT_LOOKED, pss - lazy), _lazily_free(NOT_LOOKED, lazy))
+            yield from (BillPart(NOT_LOOKED, pss - lazy), _lazily_free(NOT_LOOKED, lazy))
 
 
-def _lazily_free(owner: MemoryOwner, size_bytes: int) -> Part:
-    return Part(owner._replace(name="%s: freed with MADV_FREE" % owner.name), size_bytes, KERNEL)
+def _lazily_free(owner: MemoryOwner, size_bytes: int) -> BillPart:
+    return BillPart(owner._replace(name="%s: freed with MADV_FREE" % owner.name), size_bytes, KERNEL)
 
 
-def _deep(session: Session, process: GroupProcess, seconds: float) -> Optional[Look]:
+def _read_heaps(session: Session, process: GroupProcess, seconds: float) -> Optional[BillReading]:
     """With its allocators and runtimes; None where it has ended or cannot be understood."""
     try:
         known_before = session.of_process(process.pid)
@@ -293,13 +293,13 @@ def _deep(session: Session, process: GroupProcess, seconds: float) -> Optional[L
             is_whole = not any(problem.code.nature in UNSOUND for problem in own.problems)
             if is_whole or time.monotonic() > until:
                 break
-        frees = {heap.info.id: _free(heap, is_whole, max(0.0, until - time.monotonic())) for heap in heaps}
+        frees = {heap.info.id: _measure_free(heap, is_whole, max(0.0, until - time.monotonic())) for heap in heaps}
         known = allocators.by_name()
         names = {heap.info.id: known[heap.info.name].part_name(heap.info.id, False) for heap in heaps}
-        memory = split(own.target, own.kernel, claims, Budget(seconds), names)
+        memory = split_memory(own.target, own.kernel, claims, Budget(seconds), names)
     except (HeapxError, OSError, KeyError, ValueError, IndexError):
         return None
-    return _told(memory, frees, None if is_whole or len(names) != 1 else next(iter(names.values()))) if memory is not None else None
+    return _make_deep_look(memory, frees, None if is_whole or len(names) != 1 else next(iter(names.values()))) if memory is not None else None
 
 
 class Free(NamedTuple):
@@ -311,7 +311,7 @@ class Free(NamedTuple):
     """Where there was no whole walk: in use by its counters, in RAM or not."""
 
 
-def _free(heap: Heap, is_whole: bool, seconds: float) -> Free:
+def _measure_free(heap: AllocatorInstance, is_whole: bool, seconds: float) -> Free:
     """By a walk of the heap; of one that changes meanwhile by its counters."""
     facts = heap.facts() if is_whole else None
     if facts is not None:
@@ -328,7 +328,7 @@ def _free(heap: Heap, is_whole: bool, seconds: float) -> Free:
     return Free(None, reading.used_bytes)
 
 
-def _told(memory: Split, frees: Mapping[str, Free], of_break: Optional[str]) -> Look:
+def _make_deep_look(memory: Split, frees: Mapping[str, Free], of_break: Optional[str]) -> BillReading:
     """Its parts; those of allocators by what is in use. Of pages that a fork shares everything is counted by parts. `of_break`: whose the
     program break is although no walk has proved it, for want of time or since it changed meanwhile."""
     parts, used_bytes, kept_bytes = [], 0, 0
@@ -337,7 +337,7 @@ def _told(memory: Split, frees: Mapping[str, Free], of_break: Optional[str]) -> 
         owner, size = MemoryOwner(part.kind, part.name, part.sure, part.allocator, part.program), part.pss_bytes or 0
         resident, free = part.resident_bytes or 0, frees.get(part.allocator or "", Free(None, None))
         if part.kind == kinds.BRK and of_break is not None:
-            parts.append(Part(MemoryOwner(kinds.ALLOCATOR, "%s: in use or free, which is not known" % of_break), size))
+            parts.append(BillPart(MemoryOwner(kinds.ALLOCATOR, "%s: in use or free, which is not known" % of_break), size))
             is_known = False
             continue
         gone = min(resident, lazily_free_bytes(part))
@@ -345,10 +345,10 @@ def _told(memory: Split, frees: Mapping[str, Free], of_break: Optional[str]) -> 
         parts.append(_lazily_free(owner, lazy))
         size, resident = size - lazy, resident - gone
         if part.kind != kinds.ALLOCATOR:
-            parts.append(Part(owner, {kinds.DEVICE: resident, kinds.HUGETLB: part.hugetlb_bytes or 0}.get(part.kind, size)))
+            parts.append(BillPart(owner, {kinds.DEVICE: resident, kinds.HUGETLB: part.hugetlb_bytes or 0}.get(part.kind, size)))
             continue
         if free.by_walk is None and free.used_bytes is None:
-            parts.append(Part(owner._replace(name="%s: in use or free, which is not known" % part.name), size))
+            parts.append(BillPart(owner._replace(name="%s: in use or free, which is not known" % part.name), size))
             is_known, returnable_bytes = False, None
             continue
         kept, returnable = free.by_walk or (gone + max(0, resident - (free.used_bytes or 0)), 0)
@@ -357,25 +357,25 @@ def _told(memory: Split, frees: Mapping[str, Free], of_break: Optional[str]) -> 
         returnable = min(kept, size * returnable // (resident or 1))
         if free.by_walk is None:
             returnable_bytes = None
-        parts.append(Part(owner._replace(name="%s: in use" % part.name), size - kept))
-        parts.append(Part(owner._replace(name="%s: free, can be returned" % part.name), returnable, ALLOCATOR))
-        parts.append(Part(owner._replace(name="%s: free, in thread caches or between blocks in use" % part.name), kept - returnable))
+        parts.append(BillPart(owner._replace(name="%s: in use" % part.name), size - kept))
+        parts.append(BillPart(owner._replace(name="%s: free, can be returned" % part.name), returnable, ALLOCATOR))
+        parts.append(BillPart(owner._replace(name="%s: free, in thread caches or between blocks in use" % part.name), kept - returnable))
         used_bytes, kept_bytes = used_bytes + size - kept, kept_bytes + kept + lazy
         returnable_bytes = None if returnable_bytes is None else returnable_bytes + returnable
-    return Look(parts, used_bytes if is_known else None, kept_bytes if is_known else None, returnable_bytes if is_known else None, True)
+    return BillReading(parts, used_bytes if is_known else None, kept_bytes if is_known else None, returnable_bytes if is_known else None, True)
 
 
-def _private(look: Look) -> int:
-    return _of(look, IN_PROCESS)
+def _sum_private(look: BillReading) -> int:
+    return _sum_kinds(look, IN_PROCESS)
 
 
-def _of(look: Look, some: "frozenset[str]") -> int:
+def _sum_kinds(look: BillReading, some: "frozenset[str]") -> int:
     return sum(part.bytes for part in look.parts if part.owner.kind in some)
 
 
-def _row(process: GroupProcess, look: Look) -> BillProcess:
-    def known(*some: str) -> Optional[int]:
-        return None if process.uses is None else _of(look, frozenset(some))
+def _make_process_row(process: GroupProcess, look: BillReading) -> BillProcess:
+    def sum_known_kinds(*some: str) -> Optional[int]:
+        return None if process.uses is None else _sum_kinds(look, frozenset(some))
 
     sums: Dict[str, int] = {}
     for part in look.parts:
@@ -387,18 +387,18 @@ def _row(process: GroupProcess, look: Look) -> BillProcess:
     return BillProcess(
         process.pid,
         process.name,
-        _private(look),
+        _sum_private(look),
         look.used_bytes,
         look.kept_bytes,
         look.returnable_bytes,
-        known(kinds.SHARED),
-        known(kinds.CACHE, kinds.LOCKED),
+        sum_known_kinds(kinds.SHARED),
+        sum_known_kinds(kinds.CACHE, kinds.LOCKED),
         process.swapped_bytes,
         process.locked_bytes,
         process.pinned_bytes,
-        known(kinds.DEVICE),
+        sum_known_kinds(kinds.DEVICE),
         process.gpu_bytes,
-        known(kinds.HUGETLB),
+        sum_known_kinds(kinds.HUGETLB),
         process.page_tables_bytes,
         process.threads,
         largest,
@@ -406,7 +406,7 @@ def _row(process: GroupProcess, look: Look) -> BillProcess:
     )
 
 
-class Lines:
+class BillLines:
     """The lines while they are gathered."""
 
     def __init__(self, whole_bytes: int) -> None:
@@ -433,13 +433,13 @@ class Lines:
         return sorted(made, key=lambda row: (row.kind == UNEXPLAINED, -abs(row.bytes), row.name))
 
 
-def _lines(memory: GroupMemory, looked: Sequence[Tuple[GroupProcess, Look]]) -> Tuple[List[BillLine], int, int]:
+def _make_lines(memory: GroupMemory, looked: Sequence[Tuple[GroupProcess, BillReading]]) -> Tuple[List[BillLine], int, int]:
     """The lines, and which of their bytes were found in no process, and in nothing."""
-    stat, lines = memory.stat, Lines(memory.current_bytes)
+    stat, lines = memory.stat, BillLines(memory.current_bytes)
     private = shared = 0
     known_as = _known_as({part.owner.name for _, look in looked for part in look.parts if part.owner.kind == kinds.SHARED})
     for _, look in looked:
-        for name, kind, back, size in _summed(look):
+        for name, kind, back, size in _sum_parts(look):
             if kind in IN_PROCESS:
                 lines.add(kind, name, size, back, 1)
                 private += size
@@ -451,8 +451,8 @@ def _lines(memory: GroupMemory, looked: Sequence[Tuple[GroupProcess, Look]]) -> 
         lines.add(UNOWNED, "private memory found in no process of the group", not_attributed)
     else:
         lines.add(ELSEWHERE, "of these charged to other groups, or gone meanwhile", not_attributed)
-    _files(lines, stat, shared, sum(_of(look, frozenset((kinds.LOCKED,))) for _, look in looked))
-    _kernel(lines, memory, [process for process, _ in looked])
+    _add_files(lines, stat, shared, sum(_sum_kinds(look, frozenset((kinds.LOCKED,))) for _, look in looked))
+    _add_kernel(lines, memory, [process for process, _ in looked])
     lines.add(SOCKETS, "buffers of sockets", stat.get("sock", 0))
     lines.add(kinds.HUGETLB, "huge pages of hugetlbfs", stat.get("hugetlb", 0))  # only where memory.current has them
     left = memory.current_bytes - lines.sum_bytes
@@ -469,7 +469,7 @@ def _known_as(names: Set[str]) -> Dict[str, str]:
     return {name: others[0] for name, others in longer.items() if len(others) == 1}
 
 
-def _summed(look: Look) -> Iterator[Tuple[str, str, str, int]]:
+def _sum_parts(look: BillReading) -> Iterator[Tuple[str, str, str, int]]:
     """(name, kind, what brings it back, bytes) of one process, each once."""
     sums: Dict[Tuple[str, str, str], int] = {}
     for part in look.parts:
@@ -478,7 +478,7 @@ def _summed(look: Look) -> Iterator[Tuple[str, str, str, int]]:
     return ((*key, size) for key, size in sums.items() if size)
 
 
-def _files(lines: Lines, stat: Mapping[str, int], shared_bytes: int, locked_bytes: int) -> None:
+def _add_files(lines: BillLines, stat: Mapping[str, int], shared_bytes: int, locked_bytes: int) -> None:
     """Shared memory and tmpfs first, then the page cache; swap cache counts in `file`, and in `anon` where it is mapped."""
     shmem = stat.get("shmem", 0)
     if shmem >= shared_bytes:
@@ -495,7 +495,7 @@ def _files(lines: Lines, stat: Mapping[str, int], shared_bytes: int, locked_byte
     lines.add(kinds.CACHE, "page cache of files that were read or written", cache - mapped - unclean, KERNEL)
 
 
-def _kernel(lines: Lines, memory: GroupMemory, processes: Sequence[GroupProcess]) -> None:
+def _add_kernel(lines: BillLines, memory: GroupMemory, processes: Sequence[GroupProcess]) -> None:
     """Its parts as it counts them; version 1 has only their sum, of which page tables and stacks can be told by the processes."""
     stat = dict(memory.stat)
     if memory.cgroup_version == 1:

@@ -60,14 +60,14 @@ COUNTS = NumberSet((1, 0x7FFFFFFF))
 """References to an object: to all but shared ones there is one."""
 
 
-def pointer(at: int) -> Condition:
+def make_pointer_condition(at: int) -> Condition:
     """Return the condition for a pointer to something writable."""
     return Condition(at, 8, IN_RANGES, HEAP)
 
 
-def string(at: int) -> List[Condition]:
+def make_string_conditions(at: int) -> List[Condition]:
     """A pointer to one."""
-    return [pointer(at), Condition(at, 1, IN_SET, HEADS_SET, mask=0xF)]
+    return [make_pointer_condition(at), Condition(at, 1, IN_SET, HEADS_SET, mask=0xF)]
 
 
 class Redis(Recogniser):
@@ -81,17 +81,17 @@ class Redis(Recogniser):
         sets = [NumberSet(ranges=writable), HEADS, COUNTS]
         counted = Condition(4, 4, IN_SET, COUNTS_SET)
         embedded = [Condition(0, 1, EQUAL, 0x80), counted, Condition(8, 8, EQUAL, 19, ADDRESS), Condition(18, 1, EQUAL, 1)]
-        yield self._ask(embedded, (20, 128), EMBEDDED, sets, 1, EXACT)
-        yield self._ask([Condition(0, 1, EQUAL, 0), counted, *string(8)], (16, 24), RAW, sets)
-        yield self._ask([Condition(0, 1, EQUAL, NUMBER), counted, Condition(0, 4, AT_LEAST, 1 << 8)], (16, 24), OBJECTS[NUMBER], sets)
+        yield self._make_ask(embedded, (20, 128), EMBEDDED, sets, 1, EXACT)
+        yield self._make_ask([Condition(0, 1, EQUAL, 0), counted, *make_string_conditions(8)], (16, 24), RAW, sets)
+        yield self._make_ask([Condition(0, 1, EQUAL, NUMBER), counted, Condition(0, 4, AT_LEAST, 1 << 8)], (16, 24), OBJECTS[NUMBER], sets)
         for kind in sorted(OBJECTS):
             if kind != NUMBER:
-                yield self._ask([Condition(0, 1, EQUAL, kind), counted, pointer(8)], (16, 24), OBJECTS[kind], sets, 1)
-        entry = [*string(0), Condition(16, 8, EQUAL, 0, mask=7), Condition(16, 8, AT_MOST, MOST_ADDRESS)]
-        yield self._ask(entry, (24, 32), ENTRY, sets)
+                yield self._make_ask([Condition(0, 1, EQUAL, kind), counted, make_pointer_condition(8)], (16, 24), OBJECTS[kind], sets, 1)
+        entry = [*make_string_conditions(0), Condition(16, 8, EQUAL, 0, mask=7), Condition(16, 8, AT_MOST, MOST_ADDRESS)]
+        yield self._make_ask(entry, (24, 32), ENTRY, sets)
         data = [(start, start + len(content)) for module in world.modules()[:1] for start, content in world.data(module)]
-        types = [Condition(0, 8, IN_RANGES, LAST_SET), pointer(8), Condition(24, 8, AT_MOST, MOST_ADDRESS)]
-        yield self._ask(types, (56, 64), DICT, [*sets, NumberSet(ranges=sorted(data))], LEAST_DICTS)
+        types = [Condition(0, 8, IN_RANGES, LAST_SET), make_pointer_condition(8), Condition(24, 8, AT_MOST, MOST_ADDRESS)]
+        yield self._make_ask(types, (56, 64), DICT, [*sets, NumberSet(ranges=sorted(data))], LEAST_DICTS)
 
     def lengths(self, world: World) -> Iterable[Length]:
         return (Length(EMBEDDED, 16, 20, length_bytes=1),)
@@ -110,7 +110,7 @@ class Redis(Recogniser):
             return None
         return ContainerWords("dict", 11, these[5], None, spare_bytes_beyond(8 * these[3], 8 * these[5]))
 
-    def _ask(
+    def _make_ask(
         self,
         conditions: Sequence[Condition],
         usable: Tuple[int, int],
@@ -176,16 +176,16 @@ class MemoryContexts(Recogniser):
             row = SignatureRow(first, least_usable=header + BLOCK_HEADER_BYTES, key=(header + ASET, 8, ALL))
             yield Ask(row, lambda key: self._of_context(world, key), order=20)
         for size in BLOCK_BYTES:
-            conditions = [Condition(END_POINTER, 8, EQUAL, size, ADDRESS), *self._used()]
+            conditions = [Condition(END_POINTER, 8, EQUAL, size, ADDRESS), *self._make_used_conditions()]
             most = size + SLACK_BYTES + (PAGE_BYTES if size >= LEAST_MAPPED_BYTES else 0)
             row = SignatureRow(conditions, size, most, key=(ASET, 8, ALL))
             yield Ask(row, lambda key: self._of_context(world, key), order=21)
-        large = [Condition(FREE_POINTER, 8, EQUAL, 0, FIELD, other=END_POINTER), *self._used()]
+        large = [Condition(FREE_POINTER, 8, EQUAL, 0, FIELD, other=END_POINTER), *self._make_used_conditions()]
         large.append(Condition(END_POINTER, 8, AT_LEAST, LEAST_LARGE_BYTES, ADDRESS))
         row = SignatureRow(large, least_usable=LEAST_LARGE_BYTES, key=(ASET, 8, ALL))
         yield Ask(row, lambda key: self._of_context(world, key), order=22)
 
-    def _used(self) -> List[Condition]:
+    def _make_used_conditions(self) -> List[Condition]:
         return [
             Condition(ASET, 8, NOT_EQUAL, 0),
             Condition(FREE_POINTER, 8, AT_LEAST, BLOCK_HEADER_BYTES, ADDRESS),
@@ -196,14 +196,14 @@ class MemoryContexts(Recogniser):
         header = world.words(context, IDENT // 8 + 1)
         if header is None or not header[2] or not header[NAME // 8]:
             return None
-        name = self._text(world, header[NAME // 8])
+        name = self._read_text(world, header[NAME // 8])
         if name == "dynahash":
-            name = self._text(world, header[IDENT // 8]) or name
+            name = self._read_text(world, header[IDENT // 8]) or name
         if name is None and header[PARENT // 8] and world.words(header[PARENT // 8], 1) is None:
             return None
         return Signature("memory context %s" % name, self.module, EXACT) if name else Signature("memory context", self.module, SHAPE)
 
-    def _text(self, world: World, address: int) -> Optional[str]:
+    def _read_text(self, world: World, address: int) -> Optional[str]:
         return world.text(address, MOST_NAME) if address else None
 
 
@@ -268,16 +268,16 @@ class Zlib(Recogniser):
         """Both sorts, with and without a word before."""
         for before in BEFORE:
             for window in WINDOWS:
-                row = SignatureRow(_compressor(before, before + window), *COMPRESSOR_BYTES)
+                row = SignatureRow(_make_compressor_conditions(before, before + window), *COMPRESSOR_BYTES)
                 yield Ask(row, lambda key: Signature(COMPRESSOR, self.module, EXACT), order=15)
-            row = SignatureRow(_decompressor(before), *DECOMPRESSOR_BYTES)
+            row = SignatureRow(_make_decompressor_conditions(before), *DECOMPRESSOR_BYTES)
             yield Ask(row, lambda key: Signature(DECOMPRESSOR, self.module, EXACT), order=15)
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         return BUFFERS
 
 
-def _compressor(at: int, window: int) -> List[Condition]:
+def _make_compressor_conditions(at: int, window: int) -> List[Condition]:
     """strm, status (42 to 666), pending_buf; method; w_size, w_bits, w_mask and window."""
     return [
         *(Condition(at, 8, NOT_EQUAL, 0), Condition(at + 8, 4, AT_LEAST, 42), Condition(at + 8, 4, AT_MOST, 666)),
@@ -287,7 +287,7 @@ def _compressor(at: int, window: int) -> List[Condition]:
     ]
 
 
-def _decompressor(at: int) -> List[Condition]:
+def _make_decompressor_conditions(at: int) -> List[Condition]:
     """strm; mode, from HEAD to SYNC; last, wrap; dmax, at most 32 KiB; wbits."""
     return [
         *(Condition(at, 8, NOT_EQUAL, 0), Condition(at + 8, 4, AT_LEAST, 16180), Condition(at + 8, 4, AT_MOST, 16211)),
@@ -361,14 +361,14 @@ class NativeMemoryTracking(Recogniser):
             Condition(12, 1, AT_MOST, len(NEWER_TAGS) - 1),
             Condition(0, 8, AT_MOST, -18, USABLE),
         ]
-        yield Ask(SignatureRow(conditions, least_usable=24, key=(12, 1, 0xFF)), self._name, order=10, settle=self._settle)
+        yield Ask(SignatureRow(conditions, least_usable=24, key=(12, 1, 0xFF)), self._name_tag, order=10, settle=self._settle_tags)
 
-    def _settle(self, matches: Sequence[Signed]) -> None:
+    def _settle_tags(self, matches: Sequence[Signed]) -> None:
         # Symbol, 10 or 11, has by far the most blocks of the two
         blocks: Dict[int, int] = {match.key: match.blocks for match in matches}
         self._tags = NEWER_TAGS if blocks.get(11, 0) > blocks.get(10, 0) else TAGS
 
-    def _name(self, key: int) -> Optional[Signature]:
+    def _name_tag(self, key: int) -> Optional[Signature]:
         return Signature("NMT %s" % self._tags[key], self.module, EXACT) if key < len(self._tags) else None
 
 
@@ -403,16 +403,16 @@ class Sqlite(Recogniser):
     def asks(self, world: World) -> Iterable[Ask]:
         """A multiple of 8 that fits the block."""
         conditions = [Condition(0, 8, EQUAL, 0, mask=7), Condition(0, 8, AT_MOST, -8, USABLE), Condition(0, 8, AT_LEAST, -23, USABLE)]
-        yield Ask(SignatureRow(conditions, least_usable=40, key=(0, 8, ALL)), self._name, order=45, settle=self._settle)
+        yield Ask(SignatureRow(conditions, least_usable=40, key=(0, 8, ALL)), self._name_block, order=45, settle=self._settle_database)
 
-    def _settle(self, matches: Sequence[Signed]) -> None:
+    def _settle_database(self, matches: Sequence[Signed]) -> None:
         blocks = {match.key: match.blocks for match in matches}
         self._is_known = sum(blocks.values()) >= LEAST_BLOCKS
         self._pages = {
             size: page for size, count in blocks.items() if count >= LEAST_BLOCKS for page in PAGES if page < size <= page + PAGE_HEAD_BYTES
         }
 
-    def _name(self, key: int) -> Optional[Signature]:
+    def _name_block(self, key: int) -> Optional[Signature]:
         name = "page of %d bytes in SQLite's cache" % self._pages[key] if key in self._pages else "sqlite3_malloc"
         return Signature(name, self.module, SHAPE) if self._is_known else None
 

@@ -12,8 +12,8 @@ from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optiona
 
 from gdbheapx.analysis.census.vtables import Images
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World, used_blocks
-from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.blocks.signatures import ALL, IN_SET, SIGNED_BYTES, Condition, NumberSet, SignatureRow, sized
+from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.kernel.blocks.signatures import ALL, IN_SET, SIGNED_BYTES, Condition, NumberSet, SignatureRow, split_sized_key
 
 FUNDAMENTALS, LEAST_FUNDAMENTALS = 256, 12
 """G_TYPE_FUNDAMENTAL_MAX >> 2, and one; every program has the 21 of gobject itself."""
@@ -70,7 +70,7 @@ class SlicePage(NamedTuple):
     free: Sequence[int]
 
 
-def outside(world: World, name: str) -> Iterator[Tuple[int, int]]:
+def find_heap_pointers(world: World, name: str) -> Iterator[Tuple[int, int]]:
     """(place, word) of the data of a library, of those that may point to a heap."""
     images = world.once(Images)
     for start, end in images.ranges:
@@ -86,7 +86,7 @@ def outside(world: World, name: str) -> Iterator[Tuple[int, int]]:
 def find_fundamentals(world: World) -> Fundamentals:
     """Return the nodes of fundamental types; none if the table is not found."""
     images = world.once(Images)
-    for at, node in outside(world, "libgobject"):
+    for at, node in find_heap_pointers(world, "libgobject"):
         for supers in SUPERS:
             own = world.words(node + supers, 1)
             if own is None or not own[0] or own[0] % 4 or own[0] >= 4 * FUNDAMENTALS:
@@ -115,7 +115,7 @@ def find_gtypes(world: World) -> Dict[int, GType]:
         if node in seen or words is None or words[-1] != own:
             continue
         seen.add(node)
-        of_type = _class(world, own, words)
+        of_type = _read_class(world, own, words)
         if of_type is not None:
             types[of_type[0]] = of_type[1]
         count, first = words[0] & 0xFFFFFFFF, words[(N_CHILDREN - CHILDREN) // 8]
@@ -127,7 +127,7 @@ def find_gtypes(world: World) -> Dict[int, GType]:
     return types
 
 
-def _class(world: World, own: int, node: Sequence[int]) -> Optional[Tuple[int, GType]]:
+def _read_class(world: World, own: int, node: Sequence[int]) -> Optional[Tuple[int, GType]]:
     """(class, type) of a node from N_CHILDREN on, if its class was made; its first word leads back."""
     place, quark = node[(N_CHILDREN - DATA) // 8], node[(N_CHILDREN - QNAME) // 8] & 0xFFFFFFFF
     data = world.words(place, SIZES // 8 + 1) if place else None
@@ -149,7 +149,7 @@ def find_quarks(world: World) -> int:
     for number, name in NAMED.items():
         words = world.words(known[number] + supers - QNAME, 1) if number in known else None
         asked[words[0] & 0xFFFFFFFF if words is not None else 0] = name
-    return next((names for _, names in outside(world, "libglib") if _are_names(world, names, asked)), 0) if known else 0
+    return next((names for _, names in find_heap_pointers(world, "libglib") if _are_names(world, names, asked)), 0) if known else 0
 
 
 def _are_names(world: World, names: int, asked: Dict[int, Optional[str]]) -> bool:
@@ -157,7 +157,7 @@ def _are_names(world: World, names: int, asked: Dict[int, Optional[str]]) -> boo
         return False
     texts = 0
     for quark, name in asked.items():
-        text = _quark(world, names, quark)
+        text = _read_quark(world, names, quark)
         if text is None:
             words = world.words(names + 8 * quark, 1) if 0 < quark < MOST_QUARK else None
             if words is None or not words[0] or world.read(words[0], 1):
@@ -168,7 +168,7 @@ def _are_names(world: World, names: int, asked: Dict[int, Optional[str]]) -> boo
     return texts > 0
 
 
-def _quark(world: World, names: int, quark: int) -> Optional[str]:
+def _read_quark(world: World, names: int, quark: int) -> Optional[str]:
     words = world.words(names + 8 * quark, 1) if 0 < quark < MOST_QUARK else None
     return world.text(words[0], MOST_NAME) if words is not None and words[0] else None
 
@@ -216,7 +216,7 @@ def follow_ring(world: World, first: int, chunk_bytes: int, most_slabs: int) -> 
         if words is None or (pages and words[3] != before):
             return []
         address = at + SLAB_INFO_BYTES - size
-        free = _free(world, words[0], address, at)
+        free = _list_free_pieces(world, words[0], address, at)
         most = (at - address) // chunk_bytes
         if free is None or (words[1] & 0xFFFFFFFF) + len(free) != most:
             return []
@@ -227,7 +227,7 @@ def follow_ring(world: World, first: int, chunk_bytes: int, most_slabs: int) -> 
     return []
 
 
-def _free(world: World, first: int, start: int, end: int) -> Optional[List[int]]:
+def _list_free_pieces(world: World, first: int, start: int, end: int) -> Optional[List[int]]:
     """The pieces on a page's list; None if it leaves the page."""
     unused: List[int] = []
     while first:
@@ -239,7 +239,7 @@ def _free(world: World, first: int, start: int, end: int) -> Optional[List[int]]
     return unused
 
 
-def shifts(world: World) -> Dict[int, List[int]]:
+def count_page_shifts(world: World) -> Dict[int, List[int]]:
     """Address of a page without free pieces -> for each 16 bytes that GSlice may have shifted its pieces by, to spread them over cache
     lines, the evidence: instances there, and words of all pages that lead to where pieces would begin (list, tree and sequence nodes)."""
     pages = world.once(find_slice_pages)
@@ -250,15 +250,15 @@ def shifts(world: World) -> Dict[int, List[int]]:
         left -= len(words)
         for number, word in enumerate(words):
             if slab.address in votes and word in known and known[word].private_bytes < slab.chunk_bytes:
-                _vote(votes[slab.address], slab, slab.address + 8 * number - known[word].private_bytes)
+                _count_vote(votes[slab.address], slab, slab.address + 8 * number - known[word].private_bytes)
             if starts[0] <= word < pages[-1].end:
                 page = pages[bisect_right(starts, word) - 1]
                 if page.address in votes and word < page.end and page is not slab:
-                    _vote(votes[page.address], page, word)
+                    _count_vote(votes[page.address], page, word)
     return votes
 
 
-def _vote(votes: List[int], slab: SlicePage, piece: int) -> None:
+def _count_vote(votes: List[int], slab: SlicePage, piece: int) -> None:
     shift, rest = divmod((piece - slab.address) % slab.chunk_bytes, UNIT_BYTES)
     if not rest and shift < len(votes):
         votes[shift] += 1
@@ -275,7 +275,7 @@ def find_first_piece(world: World, slab: SlicePage) -> Optional[int]:
         return slab.address + (slab.free[0] - slab.address) % slab.chunk_bytes
     if read_padding(slab) <= UNIT_BYTES:
         return slab.address
-    votes = world.once(shifts)[slab.address]
+    votes = world.once(count_page_shifts)[slab.address]
     best = max(votes)
     return slab.address + UNIT_BYTES * votes.index(best) if best and votes.count(best) == 1 else None
 
@@ -283,7 +283,7 @@ def find_first_piece(world: World, slab: SlicePage) -> Optional[int]:
 class SlicePieces(NamedTuple):
     """Pieces that GSlice has cut."""
 
-    used: Blocks
+    used: NativeBlocks
     taken: Sequence[Tuple[int, int]]
     free_bytes: int
     overhead_bytes: int
@@ -323,22 +323,22 @@ class Glib(Recogniser):
         for offset, known in sorted(by_offset.items()):
             if offset + 8 <= SIGNED_BYTES:
                 least = offset + min(of_type.instance_bytes for of_type in known.values())
-                most = room(offset + max(of_type.instance_bytes for of_type in known.values()))
+                most = predict_usable_bytes(offset + max(of_type.instance_bytes for of_type in known.values()))
                 row = SignatureRow([Condition(offset, 8, IN_SET, 0)], least, most, key=(offset, 8, ALL), sized=True)
-                yield Ask(row, self._named(world, known), [NumberSet(sorted(known))], 20)
+                yield Ask(row, self._make_type_namer(world, known), [NumberSet(sorted(known))], 20)
 
-    def _named(self, world: World, known: Dict[int, GType]) -> Callable[[int], Optional[Signature]]:
-        def name(key: int) -> Optional[Signature]:
-            address, usable = sized(key)
+    def _make_type_namer(self, world: World, known: Dict[int, GType]) -> Callable[[int], Optional[Signature]]:
+        def name_instance(key: int) -> Optional[Signature]:
+            address, usable = split_sized_key(key)
             of_type = known.get(address)
             if of_type is None or not of_type.private_bytes + of_type.instance_bytes <= usable + 7:
                 return None
-            if usable > room(of_type.private_bytes + of_type.instance_bytes):
+            if usable > predict_usable_bytes(of_type.private_bytes + of_type.instance_bytes):
                 return None
-            text = _quark(world, world.once(find_quarks), of_type.quark) if world.once(find_quarks) else None
+            text = _read_quark(world, world.once(find_quarks), of_type.quark) if world.once(find_quarks) else None
             return Signature(text or "GType 0x%x" % of_type.address, self.module, EXACT)
 
-        return name
+        return name_instance
 
     def inner(self, world: World) -> Sequence[Inner]:
         """GSlice's pages."""
@@ -350,7 +350,7 @@ class Glib(Recogniser):
         return [Inner(blocks, self.module, "GSlice's pages", cut.taken, cut.free_bytes, cut.overhead_bytes, UNIT_BYTES, pages)]
 
 
-def room(asked_bytes: int) -> int:
+def predict_usable_bytes(asked_bytes: int) -> int:
     """The usable bytes of a block or piece that somebody asked for so many, at most: size classes are up to a fifth apart."""
     return asked_bytes + max(SLACK_BYTES, asked_bytes // 4) + (PAGE_SLACK_BYTES if asked_bytes >= LEAST_MAPPED_BYTES else 0)
 

@@ -133,7 +133,7 @@ def find_openssl_tables(world: World) -> OpenSslTables:
     """Return those of every object that has OpenSSL inside: a library of that name, a module of Python, a program."""
     images = world.once(Images)
     found = OpenSslTables([], [], [], [], [])
-    for constants in _constants(world, images):
+    for constants in _find_constants(world, images):
         objects = next(filter(None, (find_identifiers(constants, at - 16) for at in constants.places(FIRST_NUMBER))), [])
         near = constants.around(objects[0]) if objects else constants
         method = next((at for at in near.places(ANY_VERSION, 0) if is_method(near, at)), None)
@@ -154,7 +154,7 @@ def find_openssl_tables(world: World) -> OpenSslTables:
     return found
 
 
-def _constants(world: World, images: Images) -> Iterator[ObjectConstants]:
+def _find_constants(world: World, images: Images) -> Iterator[ObjectConstants]:
     """Yield all; what an executable at a fixed address never writes to by its file: a core may not even know where that was."""
     for start, end in constant_ranges(world, images, whole=False):
         yield ObjectConstants(images, start, world.read(start, min(end - start, MOST_DATA_BYTES)))
@@ -214,7 +214,7 @@ class OpenSsl(Recogniser):
             yield from self._of_boring(constants)
         if constants.bios:
             row = SignatureRow([Condition(8, 8, IN_SET, 0)], LEAST_BIO_BYTES, MOST_BIO_BYTES, key=(8, 8, ALL))
-            yield Ask(row, lambda key: Signature(self._bio(world, key), self.module, EXACT), [NumberSet(sorted(set(constants.bios)))], 20)
+            yield Ask(row, lambda key: Signature(self._name_bio(world, key), self.module, EXACT), [NumberSet(sorted(set(constants.bios)))], 20)
         if constants.objects:
             yield from self._of_x509(constants)
 
@@ -223,15 +223,15 @@ class OpenSsl(Recogniser):
         sort and its context, and then has two methods, its own and the usual one."""
         sets, method = [NumberSet(sorted(set(constants.methods)))], Condition(8, 8, IN_SET, 0)
         speaks = [Condition(0, 8, AT_LEAST, 0x100), Condition(0, 8, AT_MOST, 0xFFFF)]
-        yield Ask(SignatureRow([method, *speaks], LEAST_SSL_BYTES), self._named("SSL"), sets, 20)
+        yield Ask(SignatureRow([method, *speaks], LEAST_SSL_BYTES), self._make_fixed_namer("SSL"), sets, 20)
         both = [Condition(16, 8, IN_SET, 0), Condition(24, 8, IN_SET, 0), Condition(0, 8, AT_MOST, 0xFF)]
-        yield Ask(SignatureRow(both, LEAST_SSL_BYTES), self._named("SSL"), sets, 20)
-        yield Ask(SignatureRow([method], LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES), self._named("SSL_CTX"), sets, 21)
+        yield Ask(SignatureRow(both, LEAST_SSL_BYTES), self._make_fixed_namer("SSL"), sets, 20)
+        yield Ask(SignatureRow([method], LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES), self._make_fixed_namer("SSL_CTX"), sets, 21)
 
     def _of_sessions(self, world: World) -> Ask:
         """A session begins with its version and the length of its key, and has a cipher, which the first one must show."""
 
-        def accepts(signed: Signed) -> bool:
+        def has_cipher(signed: Signed) -> bool:
             images = world.once(Images)
             words = world.words(signed.sample, signed.least_bytes // 8) or ()
             ciphers = (world.words(word, CIPHER_ID + 1) for word in words if images.span_at(word))
@@ -239,7 +239,7 @@ class OpenSsl(Recogniser):
 
         begins = [Condition(0, 8, IN_SET, 0), Condition(8, 8, AT_MOST, MOST_KEY_BYTES)]
         row = SignatureRow(begins + [Condition(at, 8, EQUAL, 0) for at in SESSION_ZEROS], LEAST_SESSION_BYTES, MOST_SESSION_BYTES)
-        return Ask(row, self._named("SSL_SESSION"), [NumberSet(VERSIONS)], 22, accepts=accepts)
+        return Ask(row, self._make_fixed_namer("SSL_SESSION"), [NumberSet(VERSIONS)], 22, accepts=has_cipher)
 
     def _of_boring(self, constants: OpenSslTables) -> Iterator[Ask]:
         """The size before each proves them, too."""
@@ -251,20 +251,20 @@ class OpenSsl(Recogniser):
             ("SSL", [Condition(BORING_SSL, 8, IN_SET, 0)]),
             ("SSL_SESSION", [Condition(BORING_SESSION, 8, IN_SET, 1)]),
         ):
-            yield Ask(SignatureRow(size + conditions, BORING_SSL + 64), self._named(name), sets, 20)
+            yield Ask(SignatureRow(size + conditions, BORING_SSL + 64), self._make_fixed_namer(name), sets, 20)
 
     def _of_x509(self, constants: OpenSslTables) -> Iterator[Ask]:
         """A certificate names the algorithm of its signature twice (RFC 5280, 4.1.1.2); the value of an extension is an OCTET STRING."""
         sets = [NumberSet(sorted(set(constants.objects)))]
         twice = [Condition(32, 8, IN_SET, 0), Condition(136, 8, EQUAL, 0, FIELD, other=32), Condition(12, 4, EQUAL, 2, mask=0xFEFF)]
-        yield Ask(SignatureRow(twice, LEAST_X509_BYTES, MOST_X509_BYTES), self._named(X509), sets, 20)
+        yield Ask(SignatureRow(twice, LEAST_X509_BYTES, MOST_X509_BYTES), self._make_fixed_namer(X509), sets, 20)
         value = [Condition(0, 8, IN_SET, 0), Condition(20, 4, EQUAL, 4)]
-        yield Ask(SignatureRow(value, OBJECT_BYTES, OBJECT_BYTES + 8), self._named("X509_EXTENSION"), sets, 20)
+        yield Ask(SignatureRow(value, OBJECT_BYTES, OBJECT_BYTES + 8), self._make_fixed_namer("X509_EXTENSION"), sets, 20)
 
-    def _named(self, name: str) -> Callable[[int], Signature]:
+    def _make_fixed_namer(self, name: str) -> Callable[[int], Signature]:
         return lambda key: Signature(name, self.module, EXACT)
 
-    def _bio(self, world: World, methods: int) -> str:
+    def _name_bio(self, world: World, methods: int) -> str:
         words = world.words(methods, 2)
         name = world.text(words[1], MOST_NAME) if words is not None else None
         return "BIO (%s)" % name if name else "BIO"

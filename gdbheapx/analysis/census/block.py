@@ -12,9 +12,9 @@ from gdbheapx.analysis.reachability.names import NamedGraph, NodeNames
 from gdbheapx.analysis.reachability.owners import HeldContainer, HeldContainers
 from gdbheapx.analysis.reachability.refs import Holder
 from gdbheapx.errors import HeapxError, Unevaluated
-from gdbheapx.hints import ask
-from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.model import Address
+from gdbheapx.hints import hint_command
+from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.model import TargetAddress
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 
@@ -60,7 +60,7 @@ def make_of_counted(session: Session) -> Optional[NamedGraph]:
     return make_named_graph(session)
 
 
-def with_containers(session: Session) -> Tuple[NamedGraph, refs.RefsMarks]:
+def make_graph_with_containers(session: Session) -> Tuple[NamedGraph, refs.RefsMarks]:
     """Return the named graph with its containers, of which roots are variables."""
     from gdbheapx.analysis.reachability import dominance  # few ask for one block
 
@@ -70,7 +70,7 @@ def with_containers(session: Session) -> Tuple[NamedGraph, refs.RefsMarks]:
     return graph._replace(reach=reach, names=NodeNames(session.target, reach)), refs.RefsMarks(reach, graph.paths, tallied)
 
 
-def find_holders(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:
+def find_holders_by_address(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:
     """Return by address the holders of blocks; empty if there is no graph."""
     if not addresses or heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is not None:
         return {}
@@ -78,7 +78,7 @@ def find_holders(session: Session, addresses: Sequence[int]) -> Dict[int, Holder
         graph = make_named_graph(session)
     except HeapxError:
         return {}
-    return refs.find_holders(graph, addresses)
+    return refs.find_block_holders(graph, addresses)
 
 
 def find_address(session: Session, place: Union[int, str]) -> int:
@@ -95,9 +95,9 @@ def find_address(session: Session, place: Union[int, str]) -> int:
         if isinstance(place, Unevaluated):
             raise place.error
         if find.UNNAMED_CLASS.fullmatch(place):
-            hint = "a class has many blocks; `%s` counts them and names one" % ask("census --like %s", place)
+            hint = "a class has many blocks; `%s` counts them and names one" % hint_command("census --like %s", place)
         else:
-            hint = "`%s` lists the names there are" % ask("owners")
+            hint = "`%s` lists the names there are" % hint_command("owners")
         raise HeapxError("no block or variable is called %s" % place, hint, code=NOT_FOUND)
     return address
 
@@ -131,19 +131,19 @@ def _by_address(rows: Sequence[Tuple[int, int]], told_labels: "Labels") -> Dict[
 
 def with_names(session: Session, tallied: dominance.OwnerTally, answer: owners.Owners) -> owners.Owners:
     """Owners with what their blocks are, and which containers they have, where that can be told."""
-    answer = owners.add_owner_containers(answer, _containers(session, tallied, answer))
+    answer = owners.add_owner_containers(answer, _find_containers(session, tallied, answer))
     if not can_tell(session):
         return answer
     rows = dominance.find_owner_blocks(tallied, answer)
     if not session.target.has_memory:
-        kept = _kept(session, array("Q", (address for address, _ in rows)), by_row=False)
+        kept = _find_shared_labels(session, array("Q", (address for address, _ in rows)), by_row=False)
         told = {} if kept is None else _by_address(rows, kept)
     else:
         told = find_signatures(session, rows)
     return owners.add_owner_types(answer, {address: one.name for address, one in told.items()})
 
 
-def _containers(session: Session, tallied: dominance.OwnerTally, answer: owners.Owners) -> Dict[int, Sequence[HeldContainer]]:
+def _find_containers(session: Session, tallied: dominance.OwnerTally, answer: owners.Owners) -> Dict[int, Sequence[HeldContainer]]:
     try:
         kept: List[HeldContainers] = session.kept(CONTAINERS, Sequence[HeldContainers], list)
     except HeapxError:  # of an older release
@@ -154,7 +154,7 @@ def _containers(session: Session, tallied: dominance.OwnerTally, answer: owners.
         for address, place in dominance.find_owner_spans(tallied, answer).items():
             if address not in known:
                 known[address] = finder.within(*place)
-                kept += [HeldContainers(Address(address), known[address])] if known[address] else []
+                kept += [HeldContainers(TargetAddress(address), known[address])] if known[address] else []
     return known
 
 
@@ -181,31 +181,31 @@ class Labels(NamedTuple):
 def label_by_words(session: Session, addresses: "array[int]", usable_bytes: "array[int]") -> Optional[Labels]:
     """Return labels of blocks by their words, or from a snapshot's census; None if neither can be had."""
     if not session.target.has_memory:
-        return _kept(session, addresses)
+        return _find_shared_labels(session, addresses)
 
-    def rows() -> Iterator[Blocks]:
+    def yield_block_rows() -> Iterator[NativeBlocks]:
         for place in range(0, len(addresses), AT_ONCE):
             some = slice(place, place + AT_ONCE)
             yield used_blocks(addresses[some], usable_bytes[some])
 
     try:
-        label_row, called = find.label_by_rows(session, [rows()])
+        label_row, called = find.label_by_rows(session, [yield_block_rows()])
     except HeapxError:
         return None
-    return _together(label_row, called)
+    return _merge_labels(label_row, called)
 
 
-def _kept(session: Session, addresses: "array[int]", by_row: bool = True) -> Optional[Labels]:
+def _find_shared_labels(session: Session, addresses: "array[int]", by_row: bool = True) -> Optional[Labels]:
     told: Optional[find.LabelSet] = session.shared(find.TOLD)
     if told is None:
         return None
     places = (told.reach.graph.find(address) for address in addresses)
     blocks, last = told.reach.numbers.blocks, told.by_row if by_row else len(told.names)
     labels_ = (told.labels[place[0]] if place is not None and place[0] < blocks else 0 for place in places)
-    return _together(array("I", (label if label <= last else 0 for label in labels_)), told.names[:last])
+    return _merge_labels(array("I", (label if label <= last else 0 for label in labels_)), told.names[:last])
 
 
-def _together(label_row: "array[int]", called: Sequence[Optional[Signature]]) -> Labels:
+def _merge_labels(label_row: "array[int]", called: Sequence[Optional[Signature]]) -> Labels:
     places: Dict[Optional[Signature], int] = {None: 0}
     moved = [0, *(places.setdefault(name, len(places)) for name in called)]
     return Labels(array("I", map(moved.__getitem__, label_row)), list(places))

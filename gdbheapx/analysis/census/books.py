@@ -2,8 +2,8 @@
 
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
 
-from gdbheapx.columns import add
-from gdbheapx.model import Address
+from gdbheapx.columns import add_values
+from gdbheapx.model import TargetAddress
 
 UNNAMED = "(no name)"
 
@@ -11,7 +11,7 @@ UNNAMED = "(no name)"
 class MemoryContext(NamedTuple):
     """BIND's isc_mem_t: the figures that the program itself keeps of the memory that it asked for under this name."""
 
-    address: Address
+    address: TargetAddress
     name: str
     inuse_bytes: int
     malloced_bytes: Optional[int]
@@ -88,9 +88,9 @@ def sum_contexts(name: str, members: Sequence[MemoryContext]) -> NamedContexts:
         name,
         len(members),
         sum(context.inuse_bytes for context in members),
-        add(context.malloced_bytes for context in members),
-        add(context.most_malloced_bytes for context in members),
+        add_values(context.malloced_bytes for context in members),
+        add_values(context.most_malloced_bytes for context in members),
         max(context.hi_water_bytes for context in members),
-        add(context.blocks for context in members),
-        add(context.pooled_bytes for context in members),
+        add_values(context.blocks for context in members),
+        add_values(context.pooled_bytes for context in members),
     )

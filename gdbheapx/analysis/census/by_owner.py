@@ -9,7 +9,7 @@ from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE
 from gdbheapx.analysis.reachability import dominance, heap_graph
 from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerRow
 from gdbheapx.analysis.reachability.owners import OwnedMemory
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Class, Graph
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Graph, NativeClass
 from gdbheapx.session import Session
 
 NO_OWNER, CLASS = "[several owners, small ones, or leaked]", "class"
@@ -40,7 +40,7 @@ class OwnedBlocks(NamedTuple):
     """array('I') by the block's id: 1 + the number of the container whose element it is, 0 of none; None: there are no containers."""
 
 
-def _read(
+def _read_owners(
     session: Session, is_cut: bool, then: Then = lambda graph: None
 ) -> "Tuple[find.LabelSet, dominance.OwnerTally, List[Tuple[int, str]]]":
     """The blocks, their graph, and the owners that retain most. HeapxError where there is no room for the graph."""
@@ -53,7 +53,7 @@ def _read(
 def find_owned_blocks(session: Session, is_cut: bool, then: Then = lambda graph: None) -> OwnedBlocks:
     """Return every block with its owner and class. `is_cut`: pieces that a library cut, not the blocks they are in; `then`: called before
     the process runs on."""
-    told, tallied, tops = _read(session, is_cut, then)
+    told, tallied, tops = _read_owners(session, is_cut, then)
     count, above = told.reach.numbers.blocks, tallied.tree.owners
     known = {node for node, _ in tops}
     starts = [] if tallied.paths is None else tallied.paths.starts()
@@ -70,26 +70,26 @@ def find_owned_blocks(session: Session, is_cut: bool, then: Then = lambda graph:
 
 def find_kept_containers(session: Session) -> List[ContainerRow]:
     """Return the containers that keep most."""
-    _, tallied, _ = _read(session, True)
+    _, tallied, _ = _read_owners(session, True)
     return tallied.contained.rows(MOST_CONTAINERS)
 
 
 def find_owner_rows(session: Session) -> OwnerRows:
     """Return a census for each owner; HeapxError if there is no room for the graph."""
-    told, tallied, tops = _read(session, True)
+    told, tallied, tops = _read_owners(session, True)
     under = tallied.graph.under(tallied.tree, [node for node, _ in tops])
     classes = tallied.graph.classes(under, len(tops), told.labels, len(told.names) + 1)
     called = [tallied.owned(node, kind) for node, kind in tops]
     rows: Dict[int, List[CensusRow]] = {}
     for found in classes:
         owner = called[found.top].owner if found.top >= 0 else NO_OWNER
-        rows.setdefault(found.top, []).append(_row(found, told, owner, tallied.used.bytes))
+        rows.setdefault(found.top, []).append(_make_row(found, told, owner, tallied.used.bytes))
     for some in rows.values():
         some.sort(key=lambda row: -row.bytes)
     return OwnerRows(called, rows)
 
 
-def _row(found: Class, told: find.LabelSet, owner: str, whole: int) -> CensusRow:
+def _make_row(found: NativeClass, told: find.LabelSet, owner: str, whole: int) -> CensusRow:
     name = told.names[found.label - 1] if found.label else None
     signed = told.found.get(found.label)
     one_size = signed is not None and name is None and signed.least_bytes == signed.most_bytes
@@ -131,12 +131,12 @@ def by_class(session: Session, limit: int) -> List[OwnedMemory]:
     """Owners, below each what it owns by class."""
     found = find_owner_rows(session)
     return [
-        owner._replace(children=[_owned(row) for row in find.merge_rows(found.rows.get(place, []))[:limit]])
+        owner._replace(children=[_make_owned(row) for row in find.merge_rows(found.rows.get(place, []))[:limit]])
         for place, owner in enumerate(found.owners[:limit])
     ]
 
 
-def _owned(row: CensusRow) -> OwnedMemory:
+def _make_owned(row: CensusRow) -> OwnedMemory:
     size = "blocks of %d bytes" % row.size_bytes if row.size_bytes is not None else "not named"
     return OwnedMemory(
         owner=row.signature or size,

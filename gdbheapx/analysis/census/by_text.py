@@ -13,11 +13,11 @@ from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import again, ask
+from gdbheapx.hints import hint_again, hint_command
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.kernel.blocks.signatures import STRING
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 from gdbheapx.problems import NO_ANSWER, NOT_FOUND, USAGE
 from gdbheapx.session import Session
 
@@ -39,7 +39,7 @@ BLANKS = bytes(0x20 if value in b"\t\n\r" else value for value in range(256))
 class Example(NamedTuple):
     """A block whose texts are asked for."""
 
-    address: Address
+    address: TargetAddress
     signature: Optional[str]
     size_bytes: int
     """Of those that it stands for, on average."""
@@ -62,7 +62,7 @@ def read_texts(target: Target, address: int, size_bytes: int) -> List[str]:
 class SampleText(NamedTuple):
     """A block that stands for others."""
 
-    address: Address
+    address: TargetAddress
     signature: str
     """As its row has it; empty: not named."""
     texts: Sequence[str]
@@ -71,9 +71,9 @@ class SampleText(NamedTuple):
     """What a runtime says that it has: `dict of 3 entries`."""
 
 
-def of_census(census: Census, limit: int, told: Optional[LabelSet] = None) -> List[Example]:
+def list_census_examples(census: Census, limit: int, told: Optional[LabelSet] = None) -> List[Example]:
     """The first rows' example blocks, and of contents that several blocks have; `told`: typical ones where a row's sizes differ."""
-    typical = _typical(told) if told is not None and any(row.size_bytes is None for row in census.rows[:limit]) else {}
+    typical = _find_typical_blocks(told) if told is not None and any(row.size_bytes is None for row in census.rows[:limit]) else {}
     rows = []
     for row in census.rows[:limit]:
         address, size_bytes = row.sample, row.bytes // max(1, row.blocks)
@@ -85,14 +85,14 @@ def of_census(census: Census, limit: int, told: Optional[LabelSet] = None) -> Li
     return rows + [Example(same.sample, same.signature, same.size_bytes) for same in largest]
 
 
-def _typical(told: LabelSet) -> Dict[Optional[Signature], Tuple[Address, int]]:
+def _find_typical_blocks(told: LabelSet) -> Dict[Optional[Signature], Tuple[TargetAddress, int]]:
     ids = [number for number in range(0, len(told.labels), 1 + len(told.labels) // MOST_LOOKED) if told.labels[number]]
     sums: Dict[Optional[Signature], Counter[int]] = {}
-    blocks: Dict[Tuple[Optional[Signature], int], Address] = {}
+    blocks: Dict[Tuple[Optional[Signature], int], TargetAddress] = {}
     for number, (address, size_bytes) in zip(ids, told.reach.graph.blocks(ids)):
         name = told.names[told.labels[number] - 1]
         sums.setdefault(name, Counter())[size_bytes] += size_bytes
-        blocks.setdefault((name, size_bytes), Address(address))
+        blocks.setdefault((name, size_bytes), TargetAddress(address))
     most = {name: sizes.most_common(1)[0][0] for name, sizes in sums.items()}
     return {name: (blocks[name, size_bytes], size_bytes) for name, size_bytes in most.items()}
 
@@ -104,27 +104,27 @@ def find_sample_texts(session: Session, examples: Iterable[Example], world: Opti
         raise HeapxError("no text can be read: a snapshot has no memory, and a process that was not copied runs on", code=NO_ANSWER)
     namers = [namer for namer in (recogniser.namer(world) for recogniser in registry.find_present(world)) if namer is not None]
     samples = [
-        _sample(target, namers, one._replace(size_bytes=_size(graph, one.address) or one.size_bytes)) for one in dict.fromkeys(examples)
+        _sample_text(target, namers, one._replace(size_bytes=_find_size(graph, one.address) or one.size_bytes)) for one in dict.fromkeys(examples)
     ]
     return [sample for sample in samples if sample.texts or sample.contents is not None]
 
 
-def _size(graph: Optional[Graph], address: int) -> int:
+def _find_size(graph: Optional[Graph], address: int) -> int:
     place = graph.find(address) if graph is not None else None
     return graph.blocks([place[0]])[0][1] if graph is not None and place is not None else 0
 
 
-def _sample(target: Target, namers: Iterable[Namer], example: Example) -> SampleText:
+def _sample_text(target: Target, namers: Iterable[Namer], example: Example) -> SampleText:
     address, signature, size_bytes = example
     for namer in namers:
         contents = namer.contents(address, size_bytes, signature)
-        told = _cut(namer.texts(address, size_bytes, signature))
+        told = _cut_texts(namer.texts(address, size_bytes, signature))
         if told or contents is not None:
             return SampleText(address, signature or "", told, contents)
     return SampleText(address, signature or "", read_texts(target, address, size_bytes))
 
 
-def _cut(told: Iterable[str]) -> List[str]:
+def _cut_texts(told: Iterable[str]) -> List[str]:
     """The first ones, each once."""
     return list(islice(dict.fromkeys(one[:MOST_BYTES] for one in told if one.strip("\0")), MOST_TEXTS))
 
@@ -168,7 +168,7 @@ class TextRow(NamedTuple):
     bytes: Annotated[int, Column("bytes", BYTES)]
     share_percent: Annotated[float, Column("%", "percent", goes=1)]
     """Of the bytes that were looked at."""
-    sample: Annotated[Address, Column("example", TEXT, goes=2)]
+    sample: Annotated[TargetAddress, Column("example", TEXT, goes=2)]
 
 
 class FieldRow(NamedTuple):
@@ -210,32 +210,32 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
     """`like`: what the objects are called; `wanted`: a field, a text that one has, or empty: the field whose texts tell most groups.
     HeapxError where there is no such object, no such text, or memory is not as it was."""
     if world is None:
-        what, next_step = "no text can be read: a snapshot has no memory", "ask the process or its core: %s" % again()
+        what, next_step = "no text can be read: a snapshot has no memory", "ask the process or its core: %s" % hint_again()
         raise HeapxError(what, next_step, code=NO_ANSWER)
     if like is None:
-        what, next_step = "--by-text groups objects of a class: it needs --like", "such as: %s" % ask("census --like Task --by-text")
+        what, next_step = "--by-text groups objects of a class: it needs --like", "such as: %s" % hint_command("census --like Task --by-text")
         raise HeapxError(what, next_step, code=USAGE)
     looked = find.take_census(session, world, contents=False, owning=False)
     if not session.target.can_read_on or looked.told is None:
         what, next_step = "no text can be read: the process was not copied, and runs on", "take a core and ask that: gcore PID"
         raise HeapxError(what, next_step, code=NO_ANSWER)
     session.budget.progress.stage = "reading texts"
-    objects, ids = _Objects(session.target, world, looked.told), _ids(looked.told, like)
+    objects, ids = _Objects(session.target, world, looked.told), _find_block_ids(looked.told, like)
     if not ids:
-        raise HeapxError("no class has %s in its name" % ascii(like), "they are listed by: %s" % ask("census"), code=NOT_FOUND)
+        raise HeapxError("no class has %s in its name" % ascii(like), "they are listed by: %s" % hint_command("census"), code=NOT_FOUND)
     total = sum(size for _, size in looked.told.reach.graph.blocks(ids))
     most = max(1, min(SAMPLED, SAMPLED_BYTES * len(ids) // max(1, total)))
-    sampled = [objects.texts(block) for block in _blocks(looked.told, _some(ids, most))]
-    fields = _fields(sampled)
-    field = _field(fields, sampled, wanted)
+    sampled = [objects.texts(block) for block in _iterate_blocks(looked.told, _sample_ids(ids, most))]
+    fields = _list_fields(sampled)
+    field = _find_field(fields, sampled, wanted)
     if field is None:
         seen = ", ".join(row.field for row in fields[:MOST_TOLD])
         next_step = "fields with texts: %s" % seen if seen else "their first %d words reference no text" % MOST_WORDS
         what = "no field of these objects is called %s, or has such a text" % ascii(wanted) if wanted else "these objects have no texts"
         raise HeapxError(what, next_step, code=NOT_FOUND)
-    chosen = _some(ids, MOST_BLOCKS if field.startswith("+") else MOST_NAMED)
+    chosen = _sample_ids(ids, MOST_BLOCKS if field.startswith("+") else MOST_NAMED)
     counts: Dict[Optional[str], List[int]] = {}
-    for number, block in enumerate(_blocks(looked.told, chosen)):
+    for number, block in enumerate(_iterate_blocks(looked.told, chosen)):
         row = counts.setdefault(objects.text(block, field), [0, 0, block.address])
         row[0] += 1
         row[1] += block.size_bytes
@@ -243,13 +243,13 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
             heap_graph.check_time(session)
     heap_graph.check_time(session)
     whole = sum(row[1] for row in counts.values())
-    rows = [TextRow(text, row[0], row[1], round(100.0 * row[1] / whole, 1), Address(row[2])) for text, row in counts.items()]
+    rows = [TextRow(text, row[0], row[1], round(100.0 * row[1] / whole, 1), TargetAddress(row[2])) for text, row in counts.items()]
     rows.sort(key=lambda row: (-row.bytes, row.text or ""))
-    names = sorted({block.signature for block in _blocks(looked.told, chosen)})
+    names = sorted({block.signature for block in _iterate_blocks(looked.told, chosen)})
     return FoundTexts(rows, field, names, len(ids), total, len(chosen), fields, len(sampled))
 
 
-def _ids(labels: find.LabelSet, like: str) -> List[int]:
+def _find_block_ids(labels: find.LabelSet, like: str) -> List[int]:
     """Blocks of the classes that have this in their name: of one that is called so, of that alone; and of classes rather than of places,
     which are called by what leads there."""
     named = {label: name for label, name in enumerate(labels.names, 1) if name is not None and find.has_in_name(name.name, like)}
@@ -258,17 +258,17 @@ def _ids(labels: find.LabelSet, like: str) -> List[int]:
     return [number for number, label in enumerate(labels.labels) if label in wanted]
 
 
-def _some(ids: Sequence[int], most: int) -> Sequence[int]:
+def _sample_ids(ids: Sequence[int], most: int) -> Sequence[int]:
     return ids if len(ids) <= most else sorted(random.Random(len(ids)).sample(ids, most))
 
 
-def _blocks(labels: find.LabelSet, ids: Sequence[int]) -> Iterator[TextBlock]:
+def _iterate_blocks(labels: find.LabelSet, ids: Sequence[int]) -> Iterator[TextBlock]:
     for number, (address, size) in zip(ids, labels.reach.graph.blocks(ids)):
         name = labels.names[labels.labels[number] - 1]
         yield TextBlock(address, size, name.name if name is not None else "")
 
 
-def _fields(sampled: Sequence[Texts]) -> List[FieldRow]:
+def _list_fields(sampled: Sequence[Texts]) -> List[FieldRow]:
     counts: Dict[str, Counter[str]] = {}
     for texts in sampled:
         for field, text in texts.items():
@@ -278,7 +278,7 @@ def _fields(sampled: Sequence[Texts]) -> List[FieldRow]:
     return sorted(rows, key=lambda row: (LEAST_SHARE * row.objects < len(sampled), -groups[row.field], -row.objects))
 
 
-def _field(fields: Sequence[FieldRow], sampled: Sequence[Texts], wanted: str) -> Optional[str]:
+def _find_field(fields: Sequence[FieldRow], sampled: Sequence[Texts], wanted: str) -> Optional[str]:
     """The field that is meant; None: there is none."""
     names = [row.field for row in fields]
     if not wanted:
@@ -302,17 +302,17 @@ class _Objects:
         self._namers: List[Namer] = [namer for namer in namers if namer is not None]
 
     def texts(self, block: TextBlock) -> Texts:
-        named = self._named(block)
+        named = self._read_named_texts(block)
         return named if named else dict(self._by_offset(block))
 
     def text(self, block: TextBlock, field: str) -> Optional[str]:
         if not field.startswith("+"):
-            return self._named(block).get(field)
+            return self._read_named_texts(block).get(field)
         offset = int(field[1:], 16)
         data = self._target.read_prefix(block.address + offset, min(MOST_BYTES, max(block.size_bytes - offset, 0)))
-        return self._at(block, offset, data, 1) or None
+        return self._read_text_at(block, offset, data, 1) or None
 
-    def _named(self, block: TextBlock) -> Texts:
+    def _read_named_texts(self, block: TextBlock) -> Texts:
         for namer in self._namers:
             told = {name: text[: MOST_BYTES] for name, text in islice(namer.named_texts(*block), MOST_WORDS)}
             if told:
@@ -327,13 +327,13 @@ class _Objects:
             before = data[max(offset - LEAST_INLINE, 0) : offset]
             before = before.translate(BLANKS)
             is_rest = len(before) == LEAST_INLINE and all(0x20 <= byte < 0x7F for byte in before)  # of a text that began elsewhere
-            text = self._at(block, offset, data[offset:], MOST_BYTES + 1 if is_rest else LEAST_INLINE) if offset >= after else ""
+            text = self._read_text_at(block, offset, data[offset:], MOST_BYTES + 1 if is_rest else LEAST_INLINE) if offset >= after else ""
             if text:
                 yield "+0x%x" % offset, text
                 is_inline = data[offset : offset + MOST_BYTES].translate(BLANKS).startswith(text.encode())
                 after = offset + (len(text.encode()) if is_inline else 0)
 
-    def _at(self, block: TextBlock, offset: int, data: bytes, least: int) -> str:
+    def _read_text_at(self, block: TextBlock, offset: int, data: bytes, least: int) -> str:
         """The text that stands there, or to which the word there leads, a std::string's own characters too; empty: none."""
         word = self._target.word_bytes
         words = () if offset % word else self._target.words_in(data[: min(2 * word, len(data) // word * word)])

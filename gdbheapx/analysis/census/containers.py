@@ -14,7 +14,7 @@ from gdbheapx.analysis.census import cplusplus, registry, rust
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.owners import HeldContainer
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 MOST_BYTES = 4096
 """Of a variable or block that are looked through."""
@@ -64,39 +64,39 @@ class ContainerFinder:
 
     def __init__(self, world: World, reach: Reach) -> None:
         self._world, self._graph, self._blocks = world, reach.graph, reach.numbers.blocks
-        self._ways: List[Way] = [self._hashed, self._tree, self._tree_of_libcxx, self._list, self._deque, self._table, self._btree]
+        self._ways: List[Way] = [self._read_unordered_map, self._read_map, self._tree_of_libcxx, self._read_list, self._read_deque, self._read_rust_hash_map, self._read_rust_btree_map]
         self._ways += [functools.partial(recogniser.read_container, self) for recogniser in registry.find_with_containers(world)]
-        self._ways += [self._vector, self._string, self._environment]
-        self.inside = functools.lru_cache(MOST_KNOWN)(self._find)
+        self._ways += [self._read_vector, self._read_string, self._read_environment_tree]
+        self.inside = functools.lru_cache(MOST_KNOWN)(self._find_block)
         """(begin, usable bytes) of the block that has an address; None where none has it."""
 
     def within(self, start: int, end: int) -> List[HeldContainer]:
         """Return the containers in a range of memory, those with most elements first."""
-        return sorted(self._each(start, end), key=lambda one: (one.elements is None, -(one.elements or one.elements_bytes or 0)))
+        return sorted(self._scan_range(start, end), key=lambda one: (one.elements is None, -(one.elements or one.elements_bytes or 0)))
 
     def around(self, address: int, start: int) -> Optional[HeldContainer]:
         """The one that has the word at the address, and begins at `start` or behind it."""
-        near = self._each(max(start, address - 8 * (MOST_WORDS - 1)), address + 8 * MOST_WORDS)
+        near = self._scan_range(max(start, address - 8 * (MOST_WORDS - 1)), address + 8 * MOST_WORDS)
         return next((one for one in near if one.address <= address < one.address + one.size_bytes), None)
 
     def at(self, address: int) -> Optional[HeldContainer]:
         """The one that begins there."""
         words = self._world.target.words_in(self._world.read(address, 8 * MOST_WORDS))
-        found = self._at(address, words) if self._world.word_bytes == 8 else None
-        return None if found is None else _container(address, found)
+        found = self._read_container_at(address, words) if self._world.word_bytes == 8 else None
+        return None if found is None else _make_container(address, found)
 
-    def _each(self, start: int, end: int) -> Iterator[HeldContainer]:
+    def _scan_range(self, start: int, end: int) -> Iterator[HeldContainer]:
         size = self._world.word_bytes
         start += -start % size
         words_here = self._world.target.words_in(self._world.read(start, min(end - start, MOST_BYTES))) if end > start else []
         place = 0
         while size == 8 and place < len(words_here):
-            found = self._at(start + 8 * place, words_here[place : place + MOST_WORDS])
+            found = self._read_container_at(start + 8 * place, words_here[place : place + MOST_WORDS])
             if found is not None:
-                yield _container(start + 8 * place, found)
+                yield _make_container(start + 8 * place, found)
             place += found.words if found is not None else 1
 
-    def _at(self, address: int, these: Sequence[int]) -> Found:
+    def _read_container_at(self, address: int, these: Sequence[int]) -> Found:
         return next((found for found in (way(address, these) for way in self._ways) if found is not None), None)
 
     def size(self, address: int) -> Optional[int]:
@@ -104,7 +104,7 @@ class ContainerFinder:
         inside = self.inside(address)
         return inside[1] if inside is not None and inside[0] == address else None
 
-    def _find(self, address: int) -> Optional[Tuple[int, int]]:
+    def _find_block(self, address: int) -> Optional[Tuple[int, int]]:
         place = self._graph.find(address)
         return None if place is None or place[0] >= self._blocks else self._graph.blocks([place[0]])[0]
 
@@ -113,11 +113,11 @@ class ContainerFinder:
         usable = self.size(address)
         return usable is not None and wanted_bytes <= usable and usable - wanted_bytes < max(SLACK_BYTES, usable // 5 + 16)
 
-    def _word(self, address: int, place: int = 0) -> Optional[int]:
+    def _read_word(self, address: int, place: int = 0) -> Optional[int]:
         found = self._world.words(address + 8 * place, 1)
         return None if found is None else found[0]
 
-    def _hashed(self, at: int, these: Sequence[int]) -> Found:
+    def _read_unordered_map(self, at: int, these: Sequence[int]) -> Found:
         """std::unordered_map: table, its length, first node, how many, load factor; in libstdc++ then the size to grow at, and a table of
         one place."""
         if len(these) < 5 or not 0 < these[3] <= self._blocks or not 0 < these[1] < MOST_COUNT:
@@ -136,37 +136,37 @@ class ContainerFinder:
         which each has a pointer back."""
         before, node, usable = ring, first, self.size(first)
         for _ in range(min(count, MOST_STEPS)):
-            if usable is None or self.size(node) not in (usable, usable + 16, usable - 16) or (ring and self._word(node, 1) != before):
+            if usable is None or self.size(node) not in (usable, usable + 16, usable - 16) or (ring and self._read_word(node, 1) != before):
                 return False
-            before, node = node, self._word(node) or 0
+            before, node = node, self._read_word(node) or 0
         return count > MOST_STEPS or node == ring
 
-    def _tree(self, at: int, these: Sequence[int]) -> Found:
+    def _read_map(self, at: int, these: Sequence[int]) -> Found:
         """libstdc++'s std::map: colour, root, first, last, how many; a node is colour, parent, left, right."""
         if len(these) < 5 or these[0] & 0xFFFFFFFF or not 0 < these[4] <= self._blocks:
             return None
         _, root, first, last, count = these[:5]
         if None in (self.size(root), self.size(first), self.size(last)) or (count == 1) != (first == last):
             return None
-        proves = self._word(root, 1) == at and self._word(first, 2) == 0 and self._word(last, 3) == 0
+        proves = self._read_word(root, 1) == at and self._read_word(first, 2) == 0 and self._read_word(last, 3) == 0
         return ContainerWords("map or set", 5, count) if proves else None
 
     def _tree_of_libcxx(self, at: int, these: Sequence[int]) -> Found:
         """libc++'s std::map: first, root, how many; a node is left, right, parent, and the root's parent the word that leads to it."""
         if len(these) < 3 or not 0 < these[2] <= self._blocks or self.size(these[0]) is None or self.size(these[1]) is None:
             return None
-        proves = self._word(these[1], 2) == at + 8 and self._word(these[0], 0) == 0
+        proves = self._read_word(these[1], 2) == at + 8 and self._read_word(these[0], 0) == 0
         return ContainerWords("map or set", 3, these[2]) if proves else None
 
-    def _list(self, at: int, these: Sequence[int]) -> Found:
+    def _read_list(self, at: int, these: Sequence[int]) -> Found:
         """std::list: two pointers to nodes that lead back here, and how many there are: libstdc++ has the first of them first, libc++ the
         last."""
         if len(these) < 3 or not 0 < these[2] <= self._blocks or (these[2] == 1) != (these[0] == these[1]):
             return None
-        proves = self.size(these[1]) is not None and self._word(these[1]) == at and self._are_linked(these[0], these[2], at)
+        proves = self.size(these[1]) is not None and self._read_word(these[1]) == at and self._are_linked(these[0], these[2], at)
         return ContainerWords("list", 3, these[2]) if proves else None
 
-    def _deque(self, at: int, these: Sequence[int]) -> Found:
+    def _read_deque(self, at: int, these: Sequence[int]) -> Found:
         """libstdc++'s std::deque: a table of buffers, its length, then twice current, first, last and place in the table."""
         if len(these) < 10 or not 0 < these[1] < MOST_COUNT:
             return None
@@ -175,12 +175,12 @@ class ContainerFinder:
         is_ordered = first <= current < last and end_first <= end < end_last and end_last - end_first == each
         if not is_ordered or not table <= node <= end_node < table + 8 * length or not self.fits(table, 8 * length):
             return None
-        if self.size(first) is None or self._word(node) != first or self._word(end_node) != end_first:
+        if self.size(first) is None or self._read_word(node) != first or self._read_word(end_node) != end_first:
             return None
         used_bytes = buffers * each + (end - end_first) - (current - first)
         return ContainerWords("deque", 10, None, used_bytes) if used_bytes > 0 else None
 
-    def _table(self, at: int, these: Sequence[int]) -> Found:
+    def _read_rust_hash_map(self, at: int, these: Sequence[int]) -> Found:
         """Rust's HashMap: control bytes, places less one, room to grow, how many; the first two the other way round in older releases."""
         if len(these) < 4 or not 0 < these[3] < MOST_COUNT or not any(one >= 3 and not one & (one + 1) for one in these[:2]):
             return None
@@ -200,7 +200,7 @@ class ContainerFinder:
         spare_bytes = spare_bytes_beyond(inside[1], inside[1] * these[3] // most)
         return ContainerWords("HashMap or HashSet", 4, these[3], None, spare_bytes) if proves else None
 
-    def _btree(self, at: int, these: Sequence[int]) -> Found:
+    def _read_rust_btree_map(self, at: int, these: Sequence[int]) -> Found:
         """Rust's BTreeMap: root, height, how many; the root has no parent, and its children lead back to it, the last of a node's words."""
         if len(these) < 3 or not 0 < these[1] < MOST_HEIGHT or not BTREE_CAPACITY < these[2] < MOST_COUNT:
             return None
@@ -208,10 +208,10 @@ class ContainerFinder:
         if usable is None or usable > MOST_BYTES or not rust.has_rust(self._world):
             return None
         node = self._world.words(these[0], usable // 8) or ()
-        children = [word for word in node[1:] if self.size(word) is not None and self._word(word) == these[0]]
+        children = [word for word in node[1:] if self.size(word) is not None and self._read_word(word) == these[0]]
         return ContainerWords("BTreeMap or BTreeSet", 3, these[2]) if node and not node[0] and len(children) >= 2 else None
 
-    def _vector(self, at: int, these: Sequence[int]) -> Found:
+    def _read_vector(self, at: int, these: Sequence[int]) -> Found:
         """std::vector: begin, end, end of the room; of one with pointers to blocks or strings alone it is known how many there are."""
         if len(these) < 3 or not these[0] < these[1] <= these[2] < these[0] + MOST_COUNT or not self.fits(these[0], these[2] - these[0]):
             return None
@@ -232,7 +232,7 @@ class ContainerFinder:
             return these[1] < GROUP_BYTES
         return these[1] <= these[2] < MOST_COUNT and self.fits(these[0], these[2] + 1)
 
-    def _string(self, at: int, these: Sequence[int]) -> Found:
+    def _read_string(self, at: int, these: Sequence[int]) -> Found:
         """libstdc++'s std::string with a block of its own: that, length, capacity; a zero ends it."""
         if len(these) < 3 or not 0 < these[1] <= these[2] < MOST_COUNT or these[2] < GROUP_BYTES or not self.fits(these[0], these[2] + 1):
             return None
@@ -240,24 +240,24 @@ class ContainerFinder:
         is_string = is_ended and cplusplus.has_cpp(self._world)
         return ContainerWords("string", 3, None, these[1], spare_bytes_beyond(these[2], these[1])) if is_string else None
 
-    def _environment(self, at: int, these: Sequence[int]) -> Found:
+    def _read_environment_tree(self, at: int, these: Sequence[int]) -> Found:
         """The C library's tree of the values that setenv() ever made (stdlib/setenv.c: known_values): a node of tsearch(3) is the text, the
         left node, odd if it is red itself, and the right one; the root is not red."""
-        root = self._setting(these[0]) if these and self.inside(at) is None else None
+        root = self._read_setting_node(these[0]) if these and self.inside(at) is None else None
         if root is None or root[1] & 1:
             return None
         below = [node & ~1 for node in root[1:] if node & ~1]
-        return ContainerWords(ENVIRONMENT, 1, None) if below and all(self._setting(node) is not None for node in below) else None
+        return ContainerWords(ENVIRONMENT, 1, None) if below and all(self._read_setting_node(node) is not None for node in below) else None
 
-    def _setting(self, node: int) -> Optional[Tuple[int, ...]]:
+    def _read_setting_node(self, node: int) -> Optional[Tuple[int, ...]]:
         """The words of a node whose text is NAME=VALUE; None where it is none."""
         words_here = self._world.words(node, 3) if node and self.fits(node, 24) else None
         is_one = words_here and self.size(words_here[0]) is not None and IS_SETTING.match(self._world.read(words_here[0], NAME_BYTES))
         return tuple(words_here) if words_here and is_one else None
 
 
-def _container(address: int, found: ContainerWords) -> HeldContainer:
-    return HeldContainer(found.kind, Address(address), 8 * found.words, found.elements, found.elements_bytes, found.spare_bytes)
+def _make_container(address: int, found: ContainerWords) -> HeldContainer:
+    return HeldContainer(found.kind, TargetAddress(address), 8 * found.words, found.elements, found.elements_bytes, found.spare_bytes)
 
 
 def spare_bytes_beyond(room_bytes: int, needed_bytes: int) -> Optional[int]:

@@ -24,7 +24,7 @@ from gdbheapx.kernel.blocks.signatures import (
     NumberSet,
     SignatureRow,
     Signed,
-    sized,
+    split_sized_key,
 )
 
 SLACK_BYTES = 16
@@ -82,10 +82,10 @@ class CppClasses:
     def at(self, address: int) -> Optional[CppClass]:
         """The class of an address point."""
         if address not in self._named and address in self._found:
-            self._named[address] = self._name(address, self._found[address])
+            self._named[address] = self._name_class(address, self._found[address])
         return self._named.get(address)
 
-    def _name(self, address: int, vtable: CppVtable) -> CppClass:
+    def _name_class(self, address: int, vtable: CppVtable) -> CppClass:
         span = self.images.span_at(vtable.type_info) or self.images.span_at(address)
         module = span[2] if span is not None else None
         text = self.images.word(vtable.type_info + self._world.word_bytes)
@@ -169,37 +169,37 @@ class CppObjects:
             least[number] = min(sizes)
         looked = 0
         for match in sorted(matches, key=lambda match: -match.bytes):
-            number, size = sized(match.key)
+            number, size = split_sized_key(match.key)
             if not match.blocks or (size < LEAST_LARGE_BYTES and size <= least[number] + SLACK_BYTES):
                 continue
             looked += min(size, MOST_ARRAY_BYTES)
             if looked > MOST_LOOKED_BYTES:
                 self._unproven.add(match.key)
             else:
-                self._inspect(match.key, match.sample, number, match.bytes // match.blocks)
+                self._inspect_block(match.key, match.sample, number, match.bytes // match.blocks)
 
-    def _inspect(self, key: int, address: int, number: int, usable: int) -> None:
+    def _inspect_block(self, key: int, address: int, number: int, usable: int) -> None:
         """An object has no other of its own class in it: where one begins, there are several. Those of other classes may be members;
         a large block with many of them is rather a slab."""
-        words = self._words(address, min(usable, MOST_ARRAY_BYTES))
+        words = self._read_words(address, min(usable, MOST_ARRAY_BYTES))
         places = [(at, word) for at, word in enumerate(words) if word in self._firsts]
         own = [at for at, word in places if word == number]
         others = [word for _, word in places if word != number]
-        if len(own) > 1 and not others and len(set(_steps(own))) == 1:
+        if len(own) > 1 and not others and len(set(_compute_differences(own))) == 1:
             self._several[key] = ARRAY
         elif len(own) > 1 or (usable >= LEAST_SLAB_BYTES and len(others) >= LEAST_SLAB_OBJECTS):
-            self._several[key] = self._slab([number, *others])
+            self._several[key] = self._name_slab([number, *others])
         elif others and usable >= LEAST_LARGE_BYTES:
             self._unproven.add(key)
 
-    def _words(self, address: int, size_bytes: int) -> Sequence[int]:
+    def _read_words(self, address: int, size_bytes: int) -> Sequence[int]:
         data = self._world.read(address, size_bytes)
         words = array("Q", data[: len(data) // 8 * 8])
         if self._world.little_endian != (sys.byteorder == "little"):
             words.byteswap()
         return words
 
-    def _slab(self, numbers: Sequence[int]) -> str:
+    def _name_slab(self, numbers: Sequence[int]) -> str:
         """`slab of A, B and others`: those of which there are most, by name."""
         often = sorted(set(numbers), key=lambda number: (-numbers.count(number), number))
         names_ = [class_.name for class_ in map(self._classes.at, often[:MOST_NAMED]) if class_ is not None]
@@ -207,7 +207,7 @@ class CppObjects:
 
     def name(self, key: int) -> Optional[Signature]:
         """The class; of an unusual size, or where other objects begin in the block, it is less sure."""
-        number, size = sized(key)
+        number, size = split_sized_key(key)
         class_ = self._classes.at(number)
         if class_ is None:
             return None
@@ -218,7 +218,7 @@ class CppObjects:
         return Signature(class_.name, class_.module, EXACT if is_usual and key not in self._unproven else SHAPE)
 
 
-def _steps(places: Sequence[int]) -> List[int]:
+def _compute_differences(places: Sequence[int]) -> List[int]:
     return [after - before for before, after in zip(places, places[1:])]
 
 
@@ -232,7 +232,7 @@ class Arrays:
     def settle(self, matches: Sequence[Signed]) -> None:
         """Looks at the first block of each class and size: all its elements begin with that vtable."""
         for match in matches:
-            if self._is_array(match.sample, sized(match.key)[0], match.bytes // match.blocks):
+            if self._is_array(match.sample, split_sized_key(match.key)[0], match.bytes // match.blocks):
                 self._arrays.add(match.key)
 
     def _is_array(self, address: int, vtable: int, usable: int) -> bool:
@@ -249,7 +249,7 @@ class Arrays:
 
     def name(self, key: int) -> Optional[Signature]:
         """`T[]`; a struct of the same size, with a number before an object, would be told so too."""
-        class_ = self._classes.at(sized(key)[0]) if key in self._arrays else None
+        class_ = self._classes.at(split_sized_key(key)[0]) if key in self._arrays else None
         return Signature(class_.name + "[]", class_.module, SHAPE) if class_ is not None else None
 
 
@@ -296,7 +296,7 @@ class CppConstants:
                 continue
             elif not self._world.text(number):
                 self._told[number] = Signature("constant %s+0x%x" % (module, number - span[0]), module, PLACE)
-        self._objects.settle([match for match in matches if self._vtables.get(sized(match.key)[0])])
+        self._objects.settle([match for match in matches if self._vtables.get(split_sized_key(match.key)[0])])
 
     def _is_vtable(self, address: int) -> bool:
         words = self._world.words(address - 16, 3) if not address % 8 else None
@@ -306,7 +306,7 @@ class CppConstants:
 
     def name(self, key: int) -> Optional[Signature]:
         """Return the signature of objects by their class; no surer than the class's name is."""
-        number = sized(key)[0]
+        number = split_sized_key(key)[0]
         told, object_ = self._told.get(number), self._objects.name(key) if self._vtables.get(number) else None
         return told if told is None or object_ is None else object_._replace(sure=told.sure if object_.sure == EXACT else SHAPE)
 
@@ -315,7 +315,7 @@ def by_number(matches: Sequence[Signed]) -> Dict[int, Dict[int, int]]:
     """Number -> usable bytes -> blocks, of the keys of a row that is `sized`."""
     numbers: Dict[int, Dict[int, int]] = {}
     for match in matches:
-        number, size = sized(match.key)
+        number, size = split_sized_key(match.key)
         sizes = numbers.setdefault(number, {})
         sizes[size] = sizes.get(size, 0) + match.blocks
     return numbers

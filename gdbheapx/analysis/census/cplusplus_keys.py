@@ -56,9 +56,9 @@ class CppKeys:
         self._samples: Dict[int, List[int]] = {}
         """By head."""
         self._tops: Dict[int, List[int]] = {}
-        self.string = functools.lru_cache(1 << 14)(self._string)
+        self.string = functools.lru_cache(1 << 14)(self._read_string)
 
-    def _string(self, address: int) -> Optional[bytes]:
+    def _read_string(self, address: int) -> Optional[bytes]:
         """The std::string there: its characters; None where there is none."""
         words = self._world.words(address, 4)
         if words is None or words[1] > MOST_STRING:
@@ -71,7 +71,7 @@ class CppKeys:
         data = self._world.read(pointer, length + 1) if fits else b""
         return data[:length] if len(data) == length + 1 and not data[length] else None
 
-    def _word(self, address: int) -> Optional[int]:
+    def _read_word(self, address: int) -> Optional[int]:
         words = self._world.words(address, 1)
         return None if words is None else words[0]
 
@@ -85,9 +85,9 @@ class CppKeys:
         if data is not None:
             is_key = self._keeps_hash(node, hash_of(data)) or self._fit_in(head, table, node, self._hash_of_string)
             return Key(quote_cpp_text(data), node + HASHED_AT + STRING_BYTES) if is_key else None
-        word = self._word(node + HASHED_AT)
+        word = self._read_word(node + HASHED_AT)
         for reading in INTEGERS if word is not None else ():
-            if self._fit_in(head, table, node, self._identity(reading)):
+            if self._fit_in(head, table, node, self._make_identity_hash(reading)):
                 return Key("%d" % reading(word or 0), node + HASHED_AT + 8)
         return None
 
@@ -101,9 +101,9 @@ class CppKeys:
         data = self.string(node + HASHED_AT)
         return None if data is None else hash_of(data)
 
-    def _identity(self, reading: Callable[[int], int]) -> Reading:
+    def _make_identity_hash(self, reading: Callable[[int], int]) -> Reading:
         def hash_of_node(node: int) -> Optional[int]:
-            word = self._word(node + HASHED_AT)
+            word = self._read_word(node + HASHED_AT)
             return None if word is None else reading(word) & WORD
 
         return hash_of_node
@@ -112,50 +112,50 @@ class CppKeys:
         if not self._is_in_bucket(table, node, hash_):
             return False
         sample = self.sample(head, False)
-        is_small = all((self._word(one + HASHED_AT) or 0) < SMALL for one in (node, *sample))
+        is_small = all((self._read_word(one + HASHED_AT) or 0) < SMALL for one in (node, *sample))
         is_enough = is_small or len(sample) * (table.buckets.bit_length() - 1) >= LEAST_BITS
         return is_enough and all(self._is_in_bucket(table, one, hash_) for one in sample)
 
     def sample(self, head: int, is_tree: bool) -> List[int]:
         if head not in self._samples:
-            self._samples[head] = list(islice(self._in_order(head) if is_tree else self._chain(head), SAMPLES))
+            self._samples[head] = list(islice(self._in_order(head) if is_tree else self._iterate_chain(head), SAMPLES))
         return self._samples[head]
 
-    def _chain(self, head: int) -> Iterator[int]:
-        node = self._word(head + 16)
+    def _iterate_chain(self, head: int) -> Iterator[int]:
+        node = self._read_word(head + 16)
         while node and self._containers.size(node) is not None:
             yield node
-            node = self._word(node)
+            node = self._read_word(node)
 
     def _is_in_bucket(self, table: Hash, node: int, hash_: Reading) -> bool:
         own = hash_(node)
-        before = self._word(table.table + own % table.buckets * 8) if own is not None else None
-        at = self._word(before) if before else None
+        before = self._read_word(table.table + own % table.buckets * 8) if own is not None else None
+        at = self._read_word(before) if before else None
         for _ in range(MOST_STEPS):
             if not at or at == node:
                 return at == node
             of_at = hash_(at)
             if own is None or of_at is None or of_at % table.buckets != own % table.buckets:
                 return False
-            at = self._word(at)
+            at = self._read_word(at)
         return False
 
     def ordered(self, head: int, node: int) -> Optional[Key]:
         """Return the key of a node of the map or set with this header, or None."""
         sample = self.sample(head, True)
-        near = [one for one in (self._beside(head, node, False), node, self._beside(head, node, True)) if one is not None]
+        near = [one for one in (self._find_next(head, node, False), node, self._find_next(head, node, True)) if one is not None]
         data = self.string(node + ORDERED_AT)
         if data is not None:
             is_key = all(_is_ordered([self.string(one + ORDERED_AT) for one in nodes]) for nodes in (near, sample))
             return Key(quote_cpp_text(data), node + ORDERED_AT + STRING_BYTES) if is_key else None
-        found = [[self._word(one + ORDERED_AT) for one in nodes] for nodes in (near, sample)]
+        found = [[self._read_word(one + ORDERED_AT) for one in nodes] for nodes in (near, sample)]
         words = [word for some in found for word in some if word is not None]
         if len(words) != len(near) + len(sample) or not _may_be_integers(words, len(set(near) | set(sample))):
             return None
-        words += [word for one in self._top(head) for word in self._world.words(one + ORDERED_AT, 1) or ()]
+        words += [word for one in self._list_top_nodes(head) for word in self._world.words(one + ORDERED_AT, 1) or ()]
         for reading in INTEGERS:
-            if all(_is_ordered([reading(word or 0) for word in some]) for some in found) and _fits(reading, words):
-                return Key("%d" % reading(self._word(node + ORDERED_AT) or 0), node + ORDERED_AT + 8)
+            if all(_is_ordered([reading(word or 0) for word in some]) for some in found) and _fits_integers(reading, words):
+                return Key("%d" % reading(self._read_word(node + ORDERED_AT) or 0), node + ORDERED_AT + 8)
         return None
 
     def _in_order(self, head: int) -> Iterator[int]:
@@ -163,19 +163,19 @@ class CppKeys:
         node = words[2] if words is not None else None
         while node is not None and node != head and self._containers.size(node) is not None:
             yield node
-            node = self._beside(head, node, True)
+            node = self._find_next(head, node, True)
 
-    def _top(self, head: int) -> List[int]:
+    def _list_top_nodes(self, head: int) -> List[int]:
         """The first nodes from the root down: of all sizes and ages, where the first ones in order may be of one."""
         if head not in self._tops:
-            nodes = [word for word in (self._word(head + 8),) if word]
+            nodes = [word for word in (self._read_word(head + 8),) if word]
             for node in nodes:
                 below = self._world.words(node + 16, 2) if len(nodes) < TOP_NODES else None
                 nodes += [word for word in below or () if self._containers.size(word) is not None]
             self._tops[head] = nodes
         return self._tops[head]
 
-    def _beside(self, head: int, node: int, is_next: bool) -> Optional[int]:
+    def _find_next(self, head: int, node: int, is_next: bool) -> Optional[int]:
         """The next node in order, or the one before: the last of the other side below it, else above it where that is on the other side."""
         side, other = (3, 2) if is_next else (2, 3)
         words = self._world.words(node, 4)
@@ -184,16 +184,16 @@ class CppKeys:
         if words[side]:
             at = words[side]
             for _ in range(MOST_STEPS):
-                below = self._word(at + 8 * other)
+                below = self._read_word(at + 8 * other)
                 if not below:
                     return at if below == 0 else None
                 at = below
             return None
         for _ in range(MOST_STEPS):
-            above = self._word(node + 8)
+            above = self._read_word(node + 8)
             if above is None or above == head:
                 return None
-            if self._word(above + 8 * side) != node:
+            if self._read_word(above + 8 * side) != node:
                 return above
             node = above
         return None
@@ -212,13 +212,13 @@ class CppElements:
     def stride(self, first: int, end: int, buffer_bytes: int = 0) -> Optional[int]:
         """Bytes of each element; `buffer_bytes`: of a deque's buffers, which have as many as fit into 512 bytes."""
         if (first, end) not in self._known:
-            found = self._stride(first, end)
+            found = self._find_stride(first, end)
             if found is not None and buffer_bytes and buffer_bytes != max(DEQUE_BUFFER // found, 1) * found:
                 found = None
             self._known[first, end] = found
         return self._known[first, end]
 
-    def _stride(self, first: int, end: int) -> Optional[int]:
+    def _find_stride(self, first: int, end: int) -> Optional[int]:
         size = end - first
         words = self._world.words(first, min(size, MOST_LOOKED) // 8) if size % 8 == 0 else None
         if not words:
@@ -235,12 +235,12 @@ class CppElements:
         blocks = [self._containers.size(word) if word else None for word in words]
         if all(block is not None or not word for word, block in zip(words, blocks)):
             kinds = [(block, self.vtable(word)) for word, block in zip(words, blocks)]
-            return 0 if any(self._alternate(kinds, count, size) for count in (2, 3, 4)) else 8
+            return 0 if any(self._is_alternating(kinds, count, size) for count in (2, 3, 4)) else 8
         is_shared = size % 16 == 0 and all(block is not None or not word for word, block in zip(words[1::2], blocks[1::2]))
         shared = zip(words[::2], words[1::2])
         return 16 if is_shared and any(words[1::2]) and all(word in (0, block + 16) for word, block in shared) else None
 
-    def _alternate(self, kinds: Sequence[Tuple[Optional[int], int]], count: int, size: int) -> bool:
+    def _is_alternating(self, kinds: Sequence[Tuple[Optional[int], int]], count: int, size: int) -> bool:
         """Every second, third or fourth leads to other blocks than the rest."""
         if size % (8 * count):
             return False
@@ -257,7 +257,7 @@ class CppElements:
         return place >= 0 and word < self._constants[place][1]
 
     def is_comparison(self, at: int) -> bool:
-        return self._holds("map or set", at) is not None
+        return self._has_elements("map or set", at) is not None
 
     def _of_strings(self, first: int, size: int) -> Optional[int]:
         looked = range(first, first + min(size, MOST_LOOKED) // STRING_BYTES * STRING_BYTES, STRING_BYTES)
@@ -268,12 +268,12 @@ class CppElements:
         for kind, stride in OBJECTS.items():
             if size % stride:
                 continue
-            found = [self._holds(kind, at) for at in range(first, first + min(size, MOST_LOOKED) // stride * stride, stride)]
+            found = [self._has_elements(kind, at) for at in range(first, first + min(size, MOST_LOOKED) // stride * stride, stride)]
             if found and None not in found and any(found):
                 return stride
         return None
 
-    def _holds(self, kind: str, at: int) -> Optional[bool]:
+    def _has_elements(self, kind: str, at: int) -> Optional[bool]:
         """A container of that kind with elements is there; False: an empty one; None: none."""
         container = self._containers.at(at + (TREE_AT if kind == "map or set" else 0))
         if container is not None and container.kind.partition(" of ")[0] == kind and _is_whole(kind, container.size_bytes):
@@ -299,11 +299,11 @@ class CppElements:
         places = list(marks)
         for stride in [one - places[0] for one in places[1:]]:
             is_even = size % (8 * stride) == 0 and len(words) >= LEAST_PERIODS * stride
-            if is_even and places[0] < stride and all(self._repeats(marks, at, stride, len(words)) for at in places):
+            if is_even and places[0] < stride and all(self._is_repeated(marks, at, stride, len(words)) for at in places):
                 return 8 * stride
         return None
 
-    def _repeats(self, marks: Dict[int, int], at: int, stride: int, words: int) -> bool:
+    def _is_repeated(self, marks: Dict[int, int], at: int, stride: int, words: int) -> bool:
         later, before = at + stride, at - stride
         return (later + STRING_BYTES // 8 > words or marks.get(later) == marks[at]) and (before < 0 or marks.get(before) == marks[at])
 
@@ -352,19 +352,19 @@ MULTIPLIER, SEED = 0xC6A4A7935BD1E995, 0xC70F6907
 ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
-def _wide(word: int) -> int:
+def _to_signed_64(word: int) -> int:
     return word - (word >> 63 << 64)
 
 
-def _int(word: int) -> int:
+def _to_signed_32(word: int) -> int:
     return (word & 0x7FFFFFFF) - (word & 0x80000000)
 
 
-def _unsigned(word: int) -> int:
+def _to_unsigned_32(word: int) -> int:
     return word & 0xFFFFFFFF
 
 
-INTEGERS = (_wide, _int, _unsigned)
+INTEGERS = (_to_signed_64, _to_signed_32, _to_unsigned_32)
 
 
 def quote_cpp_text(data: bytes) -> str:
@@ -385,7 +385,7 @@ def _is_utf8(data: bytes) -> bool:
     return False
 
 
-def _mixed(word: int) -> int:
+def _mix_word(word: int) -> int:
     return word ^ word >> 47
 
 
@@ -393,11 +393,11 @@ def hash_of(data: bytes) -> int:
     """Hash a string as std::hash does."""
     found = SEED ^ len(data) * MULTIPLIER & WORD
     for at in range(0, len(data) & ~7, 8):
-        part = _mixed(int.from_bytes(data[at : at + 8], "little") * MULTIPLIER & WORD) * MULTIPLIER & WORD
+        part = _mix_word(int.from_bytes(data[at : at + 8], "little") * MULTIPLIER & WORD) * MULTIPLIER & WORD
         found = (found ^ part) * MULTIPLIER & WORD
     if len(data) & 7:
         found = (found ^ int.from_bytes(data[len(data) & ~7 :], "little")) * MULTIPLIER & WORD
-    return _mixed(_mixed(found) * MULTIPLIER & WORD)
+    return _mix_word(_mix_word(found) * MULTIPLIER & WORD)
 
 
 def _is_ordered(keys: Sequence[object]) -> bool:
@@ -411,12 +411,12 @@ def _may_be_integers(words: Sequence[int], nodes: int) -> bool:
     return nodes >= LEAST_ORDERED or all(word < SMALL for word in words)
 
 
-def _fits(reading: Callable[[int], int], words: Sequence[int]) -> bool:
-    if reading is _wide:
+def _fits_integers(reading: Callable[[int], int], words: Sequence[int]) -> bool:
+    if reading is _to_signed_64:
         narrow = [word for word in words if word < 1 << 32]
-        return all(-MOST_WIDE < _wide(word) < MOST_WIDE for word in words) and not _are_fractions(narrow)
+        return all(-MOST_WIDE < _to_signed_64(word) < MOST_WIDE for word in words) and not _are_fractions(narrow)
     behind = sum(not word >> 32 or PADDING[0] <= word >> 32 <= PADDING[1] for word in words)
-    return 2 * behind > len(words) and not _are_fractions([_unsigned(word) for word in words])
+    return 2 * behind > len(words) and not _are_fractions([_to_unsigned_32(word) for word in words])
 
 
 def _are_fractions(words: Sequence[int]) -> bool:

@@ -17,7 +17,7 @@ from gdbheapx.analysis.naming.namer import FIELD, INDEX, KEY, Hop, Namer, PathMo
 from gdbheapx.analysis.reachability.heap_graph import Reach, find_module_at
 from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.inferior.base import TypeLayout
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
 
 UNORDERED, ORDERED, LIST, DEQUE, VECTOR = "unordered map or set", "map or set", "list", "deque", "vector"
@@ -108,8 +108,8 @@ class ContainerNamer(Namer):
         self._layout = functools.lru_cache(MOST_KNOWN)(self._layout_of)
 
     def find_begin(self, place: int, start: int) -> Optional[int]:
-        found = self._head(place, start)
-        return None if found is None else _begin(found)
+        found = self._find_whole_container(place, start)
+        return None if found is None else _find_container_begin(found)
 
     def begin_path(self, start: Start) -> PathMove:
         """See Namer."""
@@ -117,10 +117,10 @@ class ContainerNamer(Namer):
 
     def follow_pointer(self, position: MemberPosition, hop: Hop, below: Hop) -> Optional[PathMove]:
         """See Namer. None also where nothing proves that the pointer is no rest of what had the memory before."""
-        if position.is_table and position.container is not None and _kind(position.container) == UNORDERED:
+        if position.is_table and position.container is not None and _find_container_kind(position.container) == UNORDERED:
             return PathMove(position._replace(is_table=False))
         offset = hop.find_offset()
-        moved = self._move(position, hop.address, hop.address + offset, below.address) if offset is not None else None
+        moved = self._move_into_block(position, hop.address, hop.address + offset, below.address) if offset is not None else None
         if moved is None:
             return None
         reached, steps = moved
@@ -134,58 +134,58 @@ class ContainerNamer(Namer):
     def finish_path(self, position: MemberPosition, steps: List[PathStep], block: int) -> List[PathStep]:
         """See Namer. Empty where no container is on the way: that is a chain of offsets."""
         if len(steps) == 1 and position.form == POINTED and position.layout is not None:
-            return [steps[0]._replace(name="*" + steps[0].name, address=Address(block))]
+            return [steps[0]._replace(name="*" + steps[0].name, address=TargetAddress(block))]
         if not position.is_named:
             return []
         container = position.container
-        is_node = container is not None and _kind(container) in NODES and not position.is_table
-        return [*steps, *([self._entry(container, block)[0]] if container is not None and is_node else [])]
+        is_node = container is not None and _find_container_kind(container) in NODES and not position.is_table
+        return [*steps, *([self._step_to_entry(container, block)[0]] if container is not None and is_node else [])]
 
     def _layout_of(self, variable: int) -> Optional[TypeLayout]:
         module = find_module_at(self._world.target, variable)
         return self._world.target.layout(module, variable) if module is not None else None
 
-    def _head(self, place: int, low: int) -> Optional[HeldContainer]:
+    def _find_whole_container(self, place: int, low: int) -> Optional[HeldContainer]:
         found = self._around(place, low)
-        if found is None or BYTES.get(_kind(found)) != found.size_bytes:
+        if found is None or BYTES.get(_find_container_kind(found)) != found.size_bytes:
             return None
-        return found if self._left(found.address) >= found.size_bytes else None
+        return found if self._count_bytes_left(found.address) >= found.size_bytes else None
 
-    def _left(self, address: int) -> int:
+    def _count_bytes_left(self, address: int) -> int:
         """Bytes from there to the end of the block; all, of a variable."""
         inside = self._containers.inside(address)
         return MOST_BYTES if inside is None else inside[0] + inside[1] - address
 
-    def _move(self, position: MemberPosition, block: int, place: int, below: int) -> Moved:
+    def _move_into_block(self, position: MemberPosition, block: int, place: int, below: int) -> Moved:
         if position.container is None:
-            return self._leave(position, place, below)
-        inner = self._inner(position, position.container, block, place)
+            return self._follow_member(position, place, below)
+        inner = self._move_inside(position, position.container, block, place)
         if inner is None or inner[0].container is not None:
             return inner
-        left = self._leave(inner[0], place, below)
+        left = self._follow_member(inner[0], place, below)
         return None if left is None else (left[0], [*inner[1], *left[1]])
 
-    def _leave(self, position: MemberPosition, place: int, below: int) -> Moved:
-        found = self._head(place, position.low)
+    def _follow_member(self, position: MemberPosition, place: int, below: int) -> Moved:
+        found = self._find_whole_container(place, position.low)
         if found is None:
             away = place - position.base
             if not self._is_proven(position, place, below):
                 return None
             name, layout = position.member(away)
             name = name or ("" if position.form == MEMBER else position.form % away)
-            steps = [PathStep(FIELD, name, Address(below))] if name else []
+            steps = [PathStep(FIELD, name, TargetAddress(below))] if name else []
             target = layout.target() if layout is not None else None
             return (MemberPosition(below, below, POINTED, block=below, layout=target), steps) if away >= 0 else None
-        begin = _begin(found)
+        begin = _find_container_begin(found)
         name, layout = position.member(begin - position.base)
-        steps = [PathStep(FIELD, name, Address(begin))] if name else []
-        word, kind = (place - found.address) // 8, _kind(found)
+        steps = [PathStep(FIELD, name, TargetAddress(begin))] if name else []
+        word, kind = (place - found.address) // 8, _find_container_kind(found)
         is_table = (kind == UNORDERED and word == 0) or (kind == DEQUE and word in (0, 5, 9))
         return (MemberPosition(begin, begin, MEMBER, found, is_table, layout=layout), steps) if word in WAYS[kind] else None
 
     def _is_proven(self, position: MemberPosition, place: int, below: int) -> bool:
         """The word is no rest: a class's object has it, or a string, nobody else leads there, or other nodes have pointers there."""
-        left = self._left(place)
+        left = self._count_bytes_left(place)
         if self._is_end(place, below) or (position.block and self._elements.is_comparison(place)):
             return False
         if not position.block or (left >= STRING_BYTES and self._keys.string(place) is not None):
@@ -208,8 +208,8 @@ class ContainerNamer(Namer):
         usable = self._containers.size(begin) if begin else None
         return usable is not None and begin + usable == below
 
-    def _inner(self, position: MemberPosition, container: HeldContainer, block: int, place: int) -> Moved:
-        kind = _kind(container)
+    def _move_inside(self, position: MemberPosition, container: HeldContainer, block: int, place: int) -> Moved:
+        kind = _find_container_kind(container)
         if position.is_table:
             return (position._replace(is_table=False), []) if self._is_used(container, place) else None
         if kind in (VECTOR, DEQUE):
@@ -217,7 +217,7 @@ class ContainerNamer(Namer):
         element_at, links = NODES[kind]
         if place - block in links:
             return position, []
-        step, end = self._entry(container, block)
+        step, end = self._step_to_entry(container, block)
         if place - block < element_at:
             return None
         if end is not None and place < end:  # the key's own characters
@@ -226,7 +226,7 @@ class ContainerNamer(Namer):
         layout = position.layout.element() if position.layout is not None and (end is not None or kind == LIST) else None
         if kind == LIST and place == at:
             return MemberPosition(at, at, layout=layout), [step]
-        return MemberPosition(at, at, block=block, beside=self._beside(container), layout=layout), [step]
+        return MemberPosition(at, at, block=block, beside=self._sample_nodes(container), layout=layout), [step]
 
     @staticmethod
     def _with_element(position: MemberPosition, moved: Moved) -> Moved:
@@ -238,23 +238,23 @@ class ContainerNamer(Namer):
         words = self._world.words(container.address, 10)
         return words is not None and words[5] <= place <= words[9]
 
-    def _beside(self, container: HeldContainer) -> Sequence[int]:
-        return () if _kind(container) == LIST else self._keys.sample(container.address, _kind(container) == ORDERED)
+    def _sample_nodes(self, container: HeldContainer) -> Sequence[int]:
+        return () if _find_container_kind(container) == LIST else self._keys.sample(container.address, _find_container_kind(container) == ORDERED)
 
-    def _entry(self, container: HeldContainer, node: int) -> Tuple[PathStep, Optional[int]]:
+    def _step_to_entry(self, container: HeldContainer, node: int) -> Tuple[PathStep, Optional[int]]:
         """The step to a node's element, and where the value begins behind the key; None where that is not known."""
-        if _kind(container) == LIST:
+        if _find_container_kind(container) == LIST:
             place = self._elements.place_in_list(container.address, node)
-            return PathStep(INDEX, UNKNOWN if place is None else "[%d]" % place, Address(node)), None
-        read = self._keys.hashed if _kind(container) == UNORDERED else self._keys.ordered
+            return PathStep(INDEX, UNKNOWN if place is None else "[%d]" % place, TargetAddress(node)), None
+        read = self._keys.hashed if _find_container_kind(container) == UNORDERED else self._keys.ordered
         key = read(container.address, node)
-        return PathStep(KEY, UNKNOWN if key is None else "[%s]" % key.text, Address(node)), None if key is None else key.end
+        return PathStep(KEY, UNKNOWN if key is None else "[%s]" % key.text, TargetAddress(node)), None if key is None else key.end
 
     def _of_vector(self, container: HeldContainer, block: int, place: int) -> Moved:
         words = self._world.words(container.address, 2)
         if words is None or not words[0] <= place < words[1]:
             return None
-        return self._element(words[0], place - words[0], place, self._elements.stride(*words))
+        return self._move_to_element(words[0], place - words[0], place, self._elements.stride(*words))
 
     def _of_deque(self, container: HeldContainer, block: int, place: int) -> Moved:
         words = self._world.words(container.address, 10)
@@ -266,18 +266,18 @@ class ContainerNamer(Namer):
         if not is_used or number is None:
             return None
         stride = self._elements.stride(current, end if end_first == first else last, last - first)
-        return self._element(block, number * (last - first) + place - block - (current - first), place, stride)
+        return self._move_to_element(block, number * (last - first) + place - block - (current - first), place, stride)
 
-    def _element(self, first: int, away: int, place: int, stride: Optional[int]) -> Moved:
+    def _move_to_element(self, first: int, away: int, place: int, stride: Optional[int]) -> Moved:
         if stride is None:
             return MemberPosition(place - away, first, ELEMENT), []
         begin = place - away % stride
-        return MemberPosition(begin, begin), [PathStep(INDEX, "[%d]" % (away // stride), Address(begin))]
+        return MemberPosition(begin, begin), [PathStep(INDEX, "[%d]" % (away // stride), TargetAddress(begin))]
 
 
-def _kind(container: HeldContainer) -> str:
+def _find_container_kind(container: HeldContainer) -> str:
     return container.kind.partition(" of ")[0]
 
 
-def _begin(container: HeldContainer) -> int:
-    return container.address - (TREE_AT if _kind(container) == ORDERED else 0)
+def _find_container_begin(container: HeldContainer) -> int:
+    return container.address - (TREE_AT if _find_container_kind(container) == ORDERED else 0)

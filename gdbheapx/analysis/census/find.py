@@ -26,17 +26,17 @@ from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.names import NodeNames
 from gdbheapx.analysis.reachability.names import Paths as GraphPaths
 from gdbheapx.analysis.reachability.owners import SHAPES
-from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, add, hidden
+from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, add_values, hidden_column
 from gdbheapx.kernel.blocks import signatures
-from gdbheapx.kernel.blocks.fill import FillRule, fill
+from gdbheapx.kernel.blocks.fill import FillRule, measure_fill
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
 from gdbheapx.kernel.blocks.graph import SHAPES as GRAPH_SHAPES
-from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.kernel.blocks.records import NativeBlocks
 from gdbheapx.kernel.blocks.signatures import AT_MOST, NOT_EQUAL, Condition, Copied, Referring, SignatureRow, Signed, Signer
-from gdbheapx.model import Address
-from gdbheapx.ranges import union
+from gdbheapx.model import TargetAddress
+from gdbheapx.ranges import unite_ranges
 from gdbheapx.session import Session
-from gdbheapx.units import Size, say
+from gdbheapx.units import SentenceSize, make_sentence
 
 BEYOND = {
     signatures.BEGINS_TEXT: Signature("text", "", CONTENT),
@@ -73,7 +73,7 @@ Fields = Mapping[Tuple[str, int], str]
 """See Recogniser.fields."""
 
 
-def _vecs(order: int) -> Signature:
+def _name_vecs(order: int) -> Signature:
     return BEYOND[signatures.VECS]._replace(name=BEYOND[signatures.VECS].name + VEC_WORDS[order])
 
 
@@ -105,30 +105,30 @@ class PlaceNames:
         self._rows, self._roots, self._reach, self._beyond = rows, roots, reach, beyond
         self._matches: Mapping[int, Signed] = {}
         self._makers: Dict[int, Callable[[Signed], Optional[Signature]]] = {
-            signatures.REFERRED: lambda match: self._referred(match.key >> 32, match.key & NO_SLOT),
-            signatures.ROOTED: lambda match: self._rooted(match.key >> 32, match.key & NO_SLOT),
-            signatures.MEMBERS: self._member,
-            signatures.ROOTED_MEMBERS: self._member,
+            signatures.REFERRED: lambda match: self._name_by_referrer(match.key >> 32, match.key & NO_SLOT),
+            signatures.ROOTED: lambda match: self._name_by_root(match.key >> 32, match.key & NO_SLOT),
+            signatures.MEMBERS: self._name_member,
+            signatures.ROOTED_MEMBERS: self._name_member,
             signatures.COPIES: lambda match: SAME[match.key & 1],
             signatures.DYNS: lambda match: beyond.objects.name(match.key, False),
             signatures.SHARED_DYNS: lambda match: beyond.objects.name(match.key, True),
             signatures.STRING: lambda match: BUFFER if beyond.has_buffers else BEYOND[signatures.STRING],
-            signatures.VECS: lambda match: _vecs(match.key),
+            signatures.VECS: lambda match: _name_vecs(match.key),
         }
 
     def name_all(self, matches: Mapping[int, Signed]) -> None:
         """Appends the names of the labels that have none yet. `matches`: of these, and of those that have one."""
         self._matches = matches
         for label in range(len(self.names) + 1, max(matches, default=0) + 1):
-            kind, match = self._kind(label), matches[label]
+            kind, match = self._find_label_kind(label), matches[label]
             make = self._makers.get(kind)
             is_shared = match.key == signatures.OTHERS and kind in SHARED
             self.names.append(None if is_shared else make(match) if make is not None else BEYOND.get(kind))
 
-    def _kind(self, label: int) -> int:
+    def _find_label_kind(self, label: int) -> int:
         return self._matches[label].row - self._rows
 
-    def _referred(self, above: int, slot: int) -> Optional[Signature]:
+    def _name_by_referrer(self, above: int, slot: int) -> Optional[Signature]:
         """A name by the block that alone points there."""
         parent = self.names[above - 1]
         if parent is None:
@@ -136,58 +136,58 @@ class PlaceNames:
         known = self._beyond.fields.get((parent.name, slot * self._reach.word_bytes))
         if known is not None:
             return Signature(known, parent.module, parent.sure)
-        is_held = self._kind(above) == signatures.ROOTED
+        is_held = self._find_label_kind(above) == signatures.ROOTED
         if slot == signatures.ELEMENT:
             name = "%s %s" % ("in an array held by" if is_held else "element of", self._all_of(above))
         else:  # what a variable holds has no type, and the offset is not one in the variable
             way = self._way_below(above, slot)
-            name = "%s of %s" % way if way is not None else "%s%s%s" % (parent.name, " -> " if is_held else "", self._offset(slot))
+            name = "%s of %s" % way if way is not None else "%s%s%s" % (parent.name, " -> " if is_held else "", self._format_offset(slot))
         return Signature(name, parent.module, PLACE)
 
-    def _offset(self, slot: int) -> str:
+    def _format_offset(self, slot: int) -> str:
         return "+0x%x" % (slot * self._reach.word_bytes)
 
-    def _way(self, label: int) -> Optional[ElementWay]:
+    def _find_element_way(self, label: int) -> Optional[ElementWay]:
         key = self._matches[label].key
-        is_below = self._kind(label) == signatures.REFERRED and key & NO_SLOT != signatures.ELEMENT
+        is_below = self._find_label_kind(label) == signatures.REFERRED and key & NO_SLOT != signatures.ELEMENT
         return self._way_below(key >> 32, key & NO_SLOT) if is_below else None
 
     def _way_below(self, above: int, slot: int) -> Optional[ElementWay]:
         if self._is_member(above):
-            return ElementWay(self._offset(slot), self._all_of(above))
-        way = self._way(above)
-        return None if way is None else way._replace(offsets="%s -> %s" % (way.offsets, self._offset(slot)))
+            return ElementWay(self._format_offset(slot), self._all_of(above))
+        way = self._find_element_way(above)
+        return None if way is None else way._replace(offsets="%s -> %s" % (way.offsets, self._format_offset(slot)))
 
     def _is_member(self, label: int) -> bool:
         name = self.names[label - 1]
-        return self._kind(label) in MEMBERS and name is not None and name.sure == PLACE
+        return self._find_label_kind(label) in MEMBERS and name is not None and name.sure == PLACE
 
     def _is_element(self, label: int) -> bool:
         key = self._matches[label].key
-        is_of_array = self._kind(label) == signatures.REFERRED and key & NO_SLOT == signatures.ELEMENT
-        return self._is_member(label) or (is_of_array and self._kind(key >> 32) != signatures.ROOTED)
+        is_of_array = self._find_label_kind(label) == signatures.REFERRED and key & NO_SLOT == signatures.ELEMENT
+        return self._is_member(label) or (is_of_array and self._find_label_kind(key >> 32) != signatures.ROOTED)
 
     def _all_of(self, label: int) -> str:
         name = self.names[label - 1]
         assert name is not None
         return name.name.replace("element", "elements", 1) if self._is_element(label) else name.name
 
-    def _member(self, match: Signed) -> Signature:
+    def _name_member(self, match: Signed) -> Signature:
         """`element of the list g_queue`: a name by the word that holds the container, or by the table that does."""
         above, slot, shape = match.key >> 32, match.key & signatures.MEMBER_SLOT, (match.key & NO_SLOT) >> signatures.MEMBER_SHAPE
         name, is_table = SHAPES.get(GRAPH_SHAPES[shape], GRAPH_SHAPES[shape]), slot == MEMBER_OF_ARRAY
         parent = self.names[above - 1] if match.row - self._rows == signatures.MEMBERS and above else None
         place, module = None, ""
         if match.row - self._rows == signatures.ROOTED_MEMBERS:
-            place, module = self._called(above, slot)
-        elif parent is not None and self._kind(above) == signatures.ROOTED:
-            place, module = self._called(self._matches[above].key >> 32, self._matches[above].key & NO_SLOT)
-            place += "" if is_table else " -> " + self._offset(slot)
+            place, module = self._describe_root_word(above, slot)
+        elif parent is not None and self._find_label_kind(above) == signatures.ROOTED:
+            place, module = self._describe_root_word(self._matches[above].key >> 32, self._matches[above].key & NO_SLOT)
+            place += "" if is_table else " -> " + self._format_offset(slot)
         elif parent is not None and is_table:
-            at = "of " if self._is_element(above) else "at " if self._way(above) is not None else ""
+            at = "of " if self._is_element(above) else "at " if self._find_element_way(above) is not None else ""
             place, module = at + self._all_of(above), parent.module
         elif parent is not None:
-            below = self._referred(above, slot)
+            below = self._name_by_referrer(above, slot)
             if below is not None and below.sure != PLACE:
                 return below
             if below is not None:
@@ -196,14 +196,14 @@ class PlaceNames:
             return Signature("element of a%s %s" % ("n" if name[0] == "a" else "", name), module, PLACE)
         return Signature("element of the %s %s" % (name, place), module, PLACE)
 
-    def _called(self, number: int, slot: int) -> Tuple[str, str]:
+    def _describe_root_word(self, number: int, slot: int) -> Tuple[str, str]:
         """A word of a root, and its module."""
         root = self._reach.regions.roots[number]
         if root.kind == heap_graph.DATA and root.module is not None:
             return self._roots.at(root.module, root.start + slot * self._reach.word_bytes, is_short=True), root.module.shown_name
         return self._roots.of_root(root, NO_SLOT), root.module.shown_name if root.module is not None else ""
 
-    def _rooted(self, number: int, slot: int) -> Signature:
+    def _name_by_root(self, number: int, slot: int) -> Signature:
         """A variable, or whose memory it is where variables have no names."""
         root = self._reach.regions.roots[number]
         if root.kind == heap_graph.DATA and root.module is not None:
@@ -244,10 +244,10 @@ class CensusRow(NamedTuple):
     blocks: Annotated[int, Column("blocks")]
     bytes: Annotated[int, Column("bytes", BYTES)]
     share_percent: Annotated[float, Column("%", "percent", goes=2)]
-    sample: Annotated[Optional[Address], Column("example", TEXT, shown=IF_ANY, goes=4)]
+    sample: Annotated[Optional[TargetAddress], Column("example", TEXT, shown=IF_ANY, goes=4)]
     owner: Annotated[Optional[str], Column("owner", TEXT, shown=IF_ANY)] = None
     """Who owns them, where that is asked."""
-    content_bytes: Annotated[Optional[int], hidden()] = None
+    content_bytes: Annotated[Optional[int], hidden_column()] = None
     """Of `bytes` what lengths in the blocks, or beside the pointers to them, say is in use, heads and a text's zero included. Blocks whose
     length was not found, at most 1 % of a sort, count as full; None where it is more."""
 
@@ -271,7 +271,7 @@ class Same(NamedTuple):
     size_bytes: Annotated[int, Column("size", BYTES)]
     blocks: Annotated[int, Column("blocks")]
     bytes: Annotated[int, Column("bytes", BYTES)]
-    sample: Annotated[Address, Column("example", TEXT, goes=1)]
+    sample: Annotated[TargetAddress, Column("example", TEXT, goes=1)]
 
 
 class Copies(NamedTuple):
@@ -394,7 +394,7 @@ class CensusTally:
         row[1] += match.bytes
         if match.blocks:
             row[3:] = min(row[3], match.least_bytes), max(row[4], match.most_bytes)
-            self._contents[key] = add([self._contents.get(key, 0), content_bytes])
+            self._contents[key] = add_values([self._contents.get(key, 0), content_bytes])
 
     def census(self, managed: Sequence[Managed], may_be_stale: bool) -> Census:
         whole = sum(row[1] for row in self._rows.values())
@@ -407,7 +407,7 @@ class CensusTally:
                 blocks=blocks,
                 bytes=total,
                 share_percent=round(100.0 * total / whole, 1) if whole else 0.0,
-                sample=Address(sample),
+                sample=TargetAddress(sample),
                 content_bytes=self._contents[name, module, sure, size, apart],
             )
             for (name, module, sure, size, apart), (blocks, total, sample, least, most) in self._rows.items()
@@ -443,7 +443,7 @@ class PreparedCensus(NamedTuple):
     """The graph will be asked for owners, too."""
 
 
-def _prepared(session: Session, world: World, owning: bool = True) -> PreparedCensus:
+def _prepare_census(session: Session, world: World, owning: bool = True) -> PreparedCensus:
     shared: Optional[PreparedCensus] = session.shared(PREPARED)
     if shared is not None:
         return shared
@@ -480,9 +480,9 @@ def take_census(
     """Take a census, with the graph for commands that ask it as well. `seen`: a world that exists already; `owning`: the graph will be
     asked for owners; `beyond`: contents will be compared."""
     world = seen if seen is not None else World.of(session)
-    made = _prepared(session, world, owning or session.store is not None)
+    made = _prepare_census(session, world, owning or session.store is not None)
     asked, signer, inner = made.asked, made.signer, made.inner
-    tally, managed = CensusTally(), [_managed(memory) for memory in inner]
+    tally, managed = CensusTally(), [_make_managed(memory) for memory in inner]
     lacking = heap_graph.check_fit(session, CENSUS_BYTES)
     told: Optional[LabelSet] = None
     own: List[slabs.Sampled] = []
@@ -502,7 +502,7 @@ def take_census(
             signer.stream(cut.blocks)
         if watch is not None:
             watch(inner, ())
-        what = say("references between blocks were left out: they take about %s, and this process may use %s", *map(Size, lacking))
+        what = make_sentence("references between blocks were left out: they take about %s, and this process may use %s", *map(SentenceSize, lacking))
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
         signed = signer.found()
         asked.settle(signed)
@@ -523,7 +523,7 @@ def name_match(asked: AskedRows, match: Signed) -> Optional[Signature]:
     return asked.signature(match) if beyond < 0 else BEYOND.get(beyond)
 
 
-def _managed(inner: Inner) -> Managed:
+def _make_managed(inner: Inner) -> Managed:
     taken = sum(end - start for start, end in inner.taken)
     return Managed(
         module=inner.module,
@@ -540,13 +540,13 @@ def _by_graph(
 ) -> Tuple[LabelSet, Dict[Optional[Signature], int], List[slabs.Sampled]]:
     own: List[slabs.Sampled] = []
 
-    def then(graph: Graph) -> None:
+    def read_large_blocks(graph: Graph) -> None:
         own.extend(slabs.read_slabs(world, graph.large(slabs.LEAST_BYTES)))
         if watch is not None:
             watch(made.inner, graph.large(LARGE_BYTES))
 
-    label_blocks = _told(session, made, then)
-    contents = _contents(session, world, label_blocks, made.signer)
+    label_blocks = _share_labels(session, made, read_large_blocks)
+    contents = _sum_content_bytes(session, world, label_blocks, made.signer)
     for label, match in label_blocks.found.items():
         name = label_blocks.names[label - 1]
         if name in SAME:
@@ -554,16 +554,16 @@ def _by_graph(
         else:
             size = _one_size(match) if name is None and label > label_blocks.by_row else None
             tally.add(name, size, match, content_bytes=contents.get(label))
-    tally.copies = _copies(label_blocks, made.signer.copied())
+    tally.copies = _make_copies(label_blocks, made.signer.copied())
     within = made.signer.within(
-        label_blocks.reach.graph, union(part for memory in made.inner if not memory.instead for part in memory.taken)
+        label_blocks.reach.graph, unite_ranges(part for memory in made.inner if not memory.instead for part in memory.taken)
     )
     sizes = (match.bytes - within[label - 1] for label, match in label_blocks.found.items())
     outside = _by_signature((label_blocks.names[label - 1] for label in label_blocks.found), sizes)
     return label_blocks, outside, own
 
 
-def _contents(session: Session, world: World, labels: LabelSet, signer: Signer) -> Dict[int, int]:
+def _sum_content_bytes(session: Session, world: World, labels: LabelSet, signer: Signer) -> Dict[int, int]:
     reach = labels.reach
     if not session.target.can_read_on or session.budget.expired():
         return {}
@@ -580,34 +580,34 @@ def _contents(session: Session, world: World, labels: LabelSet, signer: Signer) 
     ]
     bases = [node.start for node in reach.regions.nodes] + [root.start for root in reach.regions.roots]
     session.budget.progress.stage = "reading contents"
-    return fill(signer, reach.graph, rules, bases, any(heap.shape.in_size_classes for heap in session.heaps.all()))
+    return measure_fill(signer, reach.graph, rules, bases, any(heap.shape.in_size_classes for heap in session.heaps.all()))
 
 
 def _one_size(match: Signed) -> Optional[int]:
     return match.least_bytes if match.least_bytes == match.most_bytes else None
 
 
-def _copies(label_blocks: LabelSet, copied: Copied) -> Copies:
+def _make_copies(label_blocks: LabelSet, copied: Copied) -> Copies:
     largest = []
     for (first, blocks), (address, size) in zip(copied.same, label_blocks.reach.graph.blocks([first for first, _ in copied.same])):
         label = label_blocks.labels[first]
         name = label_blocks.names[label - 1] if label else None
-        largest.append(Same(name.name if name is not None else None, size, blocks, blocks * size, Address(address)))
+        largest.append(Same(name.name if name is not None else None, size, blocks, blocks * size, TargetAddress(address)))
     largest.sort(key=lambda same: -same.bytes)
     return Copies(copied.contents, copied.blocks, copied.bytes, copied.spare_bytes, largest)
 
 
-def _told(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
+def _share_labels(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
     shared: Optional[LabelSet] = session.shared(TOLD)
     if shared is not None:
         then(shared.reach.graph)
         return shared
-    label_set = session.share(TOLD, _read(session, made, then))
+    label_set = session.share(TOLD, _read_labels(session, made, then))
     session.share(heap_graph.REACH, label_set.reach)
     return label_set
 
 
-def _read(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
+def _read_labels(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
     asked, signer, inner, beyond, speakers_, owning = made
     read = heap_graph.read_world(session, True, names=True, signer=signer, further=pieces.combine_memory(inner), owning=owning)
     known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
@@ -662,13 +662,13 @@ def label_blocks(session: Session, then: Then, is_cut: bool = False, contents: b
     kept: Optional[LabelSet] = None if session.target.has_memory else session.shared(TOLD)
     if kept is not None:
         return kept
-    made = _prepared(session, World.of(session))
+    made = _prepare_census(session, World.of(session))
     if contents:
         made.signer.keep_contents()
-    return _told(session, made if is_cut else made._replace(inner=[memory for memory in made.inner if not memory.instead]), then)
+    return _share_labels(session, made if is_cut else made._replace(inner=[memory for memory in made.inner if not memory.instead]), then)
 
 
-def label_by_rows(session: Session, streams: Iterable[Iterator[Blocks]]) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
+def label_by_rows(session: Session, streams: Iterable[Iterator[NativeBlocks]]) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
     """(labels, names) of blocks by what stands in them alone, in the order in which they come: one pass. A label is the place of its
     name + 1; 0: nothing knows the block."""
     world = World.of(session)
@@ -716,7 +716,7 @@ def merge_rows(rows: Iterable[CensusRow]) -> List[CensusRow]:
         before = sums.get(key)
         if before is not None:
             share = round(row.share_percent + before.share_percent, 1)
-            content = add([row.content_bytes, before.content_bytes])
+            content = add_values([row.content_bytes, before.content_bytes])
             row = row._replace(
                 blocks=row.blocks + before.blocks, bytes=row.bytes + before.bytes, share_percent=share, content_bytes=content
             )
@@ -724,7 +724,7 @@ def merge_rows(rows: Iterable[CensusRow]) -> List[CensusRow]:
     return sorted(sums.values(), key=lambda row: -row.bytes)
 
 
-def _row(module: str, size_bytes: Optional[int], blocks: int, total: int, whole: int, sample: Optional[Address]) -> CensusRow:
+def _make_row(module: str, size_bytes: Optional[int], blocks: int, total: int, whole: int, sample: Optional[TargetAddress]) -> CensusRow:
     share = round(100.0 * total / whole, 1) if whole else 0.0
     return CensusRow(
         signature=None, module=module, sure="", size_bytes=size_bytes, blocks=blocks, bytes=total, share_percent=share, sample=sample
@@ -732,16 +732,16 @@ def _row(module: str, size_bytes: Optional[int], blocks: int, total: int, whole:
 
 
 def _by_module(chosen: Sequence[CensusRow], whole: int) -> List[CensusRow]:
-    sums: Dict[str, Tuple[int, int, Optional[Address]]] = {}
+    sums: Dict[str, Tuple[int, int, Optional[TargetAddress]]] = {}
     for row in chosen:
         blocks, total, first = sums.get(row.module, (0, 0, row.sample))
         sums[row.module] = (blocks + row.blocks, total + row.bytes, first)
-    rows = [_row(module, None, blocks, total, whole, first) for module, (blocks, total, first) in sums.items()]
+    rows = [_make_row(module, None, blocks, total, whole, first) for module, (blocks, total, first) in sums.items()]
     return sorted(rows, key=lambda row: -row.bytes)
 
 
 def _by_size(session: Session) -> List[CensusRow]:
     classes = [row for heap in session.heaps.all() for row in heap.histogram()]
     whole = sum(row.used_bytes for row in classes)
-    rows = [_row("", row.max_size_bytes, row.used_chunks, row.used_bytes, whole, None) for row in classes if row.used_chunks]
+    rows = [_make_row("", row.max_size_bytes, row.used_chunks, row.used_bytes, whole, None) for row in classes if row.used_chunks]
     return sorted(rows, key=lambda row: -row.bytes)

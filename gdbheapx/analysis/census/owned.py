@@ -15,7 +15,7 @@ from gdbheapx.analysis.reachability import dominance, heap_graph
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.graph import NO_NODE, Graph
 from gdbheapx.kernel.blocks.pins import PinLabels
-from gdbheapx.kernel.blocks.stacks import FrameRule, OwnerStacks, begin, owner_stacks
+from gdbheapx.kernel.blocks.stacks import FrameRule, OwnerStacks, encode_begin, owner_stacks
 from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED, KIND_UNSURE
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.session import Session
@@ -46,12 +46,12 @@ class PageStates:
         self.is_whole = True
         """All blocks that were asked for lie where everything is known."""
 
-    def _counted(self, number: int) -> Optional[PageSums]:
+    def _read_page_sums(self, number: int) -> Optional[PageSums]:
         if not self._asked[number]:
             self._asked[number] = 1
             told = self.told(*self._mappings[number])
             if told is not None:
-                counts = (array("I", accumulate(told.translate(_flags(some)), initial=0)) for some in (KIND_RESIDENT, KIND_SWAPPED))
+                counts = (array("I", accumulate(told.translate(_make_flags(some)), initial=0)) for some in (KIND_RESIDENT, KIND_SWAPPED))
                 self._sums[number] = PageSums(*counts)
         return self._sums[number]
 
@@ -63,9 +63,9 @@ class PageStates:
         kinds, bits = self._kinds(start, end), KIND_RESIDENT | KIND_UNSURE
         if kinds is None or len(kinds) != (end - start) // self._page:
             return None
-        if any(kinds.translate(_flags(KIND_UNSURE))):
+        if any(kinds.translate(_make_flags(KIND_UNSURE))):
             known = self._resident(start, end)
-            fitting = [some for some in (KIND_RESIDENT, bits) if self._page * sum(kinds.translate(_flags(some))) == known]
+            fitting = [some for some in (KIND_RESIDENT, bits) if self._page * sum(kinds.translate(_make_flags(some))) == known]
             if not fitting:
                 return None
             bits = fitting[0]
@@ -74,14 +74,14 @@ class PageStates:
     def of(self, address: int, size_bytes: int) -> Tuple[int, int]:
         """(bytes in RAM, bytes in swap) of a block."""
         number = bisect_right(self._starts, address) - 1
-        sums = self._counted(number) if number >= 0 and address + size_bytes <= self._mappings[number][1] else None
+        sums = self._read_page_sums(number) if number >= 0 and address + size_bytes <= self._mappings[number][1] else None
         if sums is None:
             self.is_whole = False
             return 0, 0
         begin = address - self._starts[number]
-        return self._bytes(sums.resident, begin, begin + size_bytes), self._bytes(sums.swapped, begin, begin + size_bytes)
+        return self._sum_bytes(sums.resident, begin, begin + size_bytes), self._sum_bytes(sums.swapped, begin, begin + size_bytes)
 
-    def _bytes(self, sums: Sequence[int], begin: int, end: int) -> int:
+    def _sum_bytes(self, sums: Sequence[int], begin: int, end: int) -> int:
         if end <= begin:
             return 0
         first, last = begin // self._page, (end - 1) // self._page
@@ -90,7 +90,7 @@ class PageStates:
         return self._page * (sums[last + 1] - sums[first]) - before - behind
 
 
-def _flags(bits: int) -> bytes:
+def _make_flags(bits: int) -> bytes:
     return bytes(bool(kind & bits) for kind in range(256))
 
 
@@ -101,16 +101,16 @@ def read_page_states(session: Session) -> Optional[PageStates]:
         return None
     copy, kernel, ram = table.copy, session.kernel, Ram(session.target, session.kernel)
 
-    def kinds(start: int, end: int) -> Optional[bytes]:
+    def read_kinds(start: int, end: int) -> Optional[bytes]:
         return copy.kinds(start, end) if copy is not None else kernel.page_kinds(table, start, end)
 
-    def resident(start: int, end: int) -> Optional[int]:
+    def count_resident(start: int, end: int) -> Optional[int]:
         found = ram.of([(start, end)], with_exclusive=False)
         return found.resident_bytes if found is not None else None
 
     apart = table.outside_rss
     mappings = [(one.mapping.start, one.mapping.end) for one in use.mappings]
-    return PageStates([one for one in mappings if one not in apart], session.target.page_bytes, kinds, resident)
+    return PageStates([one for one in mappings if one not in apart], session.target.page_bytes, read_kinds, count_resident)
 
 
 NOT_NAMED, NO_MODULE = "[not named]", "[no module]"
@@ -170,7 +170,7 @@ class CodeImage(NamedTuple):
     build_id: Optional[str]
 
 
-def of_census(census: Census) -> List[OwnerStack]:
+def list_census_stacks(census: Census) -> List[OwnerStack]:
     """Module, signature, and the size where all blocks of a row have the same. Their sum is what is in use."""
     return [
         OwnerStack(
@@ -262,20 +262,20 @@ class OwnerPaths:
         for path, above in enumerate(self.above):
             below.setdefault(above, []).append(path)
 
-        def frames(above: int, level: int) -> List[FlameFrame]:
+        def list_frames_below(above: int, level: int) -> List[FlameFrame]:
             found: List[FlameFrame] = []
             small_bytes, small_blocks, others = 0, 0, 0
             for path in below.get(above, ()) if level < FLAME_LEVELS else ():
                 if sizes[path] >= least:
                     frame = self.frames[path]
-                    found.append(FlameFrame(frame.name, frame.module, sizes[path], blocks[path], 0, frames(path, level + 1)))
+                    found.append(FlameFrame(frame.name, frame.module, sizes[path], blocks[path], 0, list_frames_below(path, level + 1)))
                 elif sizes[path]:
                     small_bytes, small_blocks, others = small_bytes + sizes[path], small_blocks + blocks[path], others + 1
             if others:
                 found.append(FlameFrame("", "", small_bytes, small_blocks, others))
             return sorted(found, key=lambda frame: (bool(frame.others), -frame.bytes))
 
-        return frames(NO_PATH, 0)
+        return list_frames_below(NO_PATH, 0)
 
     def stacks(self) -> List[OwnerStack]:
         """Return all paths as stacks, small ones put together; no byte is lost."""
@@ -303,15 +303,15 @@ def find_paths(session: Session, by_page: bool = False) -> OwnerPaths:
     """Return the paths from owners to blocks, before they are put together."""
     heap_graph.check_owners_fit(session)
     session.without_keys = True  # frames are names; keys are data
-    heaps: List[pins.Looked] = []
+    heaps: List[pins.PinsReading] = []
     known: List[Optional[PageStates]] = []
 
-    def then(graph: Graph) -> None:
+    def read_pages_and_pins(graph: Graph) -> None:
         known.append(read_page_states(session))
         if heap_graph.check_fit(session, pins.PINS_BYTES) is None:
             pins.ask_heaps(session, heaps, session.target.kind != "core")
 
-    told = find.label_blocks(session, then if by_page else lambda graph: None, is_cut=True, contents=True)
+    told = find.label_blocks(session, read_pages_and_pins if by_page else lambda graph: None, is_cut=True, contents=True)
     pages = known[0] if known else None
     return paths_of(session, told, dominance.tally_owners(session, told.reach, told.called, told.paths), pages, heaps)
 
@@ -326,29 +326,29 @@ def paths_of(
     told: find.LabelSet,
     tallied: dominance.OwnerTally,
     pages: Optional[PageStates] = None,
-    heaps: Sequence[pins.Looked] = (),
+    heaps: Sequence[pins.PinsReading] = (),
 ) -> OwnerPaths:
     """Return paths of labels and owners that were found already; a block that a runtime names is a frame by that name."""
     graph, blocks = tallied.graph, told.reach.numbers.blocks
     heap_graph.check_time(session)
     frames: Dict[OwnerFrame, int] = {}
 
-    def number(frame: OwnerFrame) -> int:
+    def number_frame(frame: OwnerFrame) -> int:
         return frames.setdefault(frame, len(frames))
 
     tree, begins = tallied.tree, array("I", bytes(4 * blocks))
     for node in told.paths.starts() if told.paths is not None else ():
         if node < blocks and tree.owners[node] == NO_NODE:
-            begins[node] = begin(number(OwnerFrame(tallied.name(node))), False)
+            begins[node] = encode_begin(number_frame(OwnerFrame(tallied.name(node))), False)
     for node, _ in tallied.tops(dominance.MOST_OWNERS) if tallied.has_starts else ():
         called = tallied.path(node)
         if node < blocks and called is not None:
-            begins[node] = begin(number(OwnerFrame(called.text)), True)
+            begins[node] = encode_begin(number_frame(OwnerFrame(called.text)), True)
     names = [OwnerFrame(NOT_NAMED), *(OwnerFrame(NOT_NAMED) if name is None else OwnerFrame(name.name, name.module) for name in told.names)]
-    others = [number(OwnerFrame(tallied.name(node))) if tree.retained_blocks[node] else 0 for node in range(blocks, graph.nodes)]
-    others += [number(OwnerFrame(tallied.contained.step(one))) for one in tree.containers]
-    ends = number(LEAKED_FRAME), number(SHARED_FRAME), MOST_FRAMES
-    rule = FrameRule(told.labels, [number(name) for name in names], array("I", others), begins, *ends)
+    others = [number_frame(OwnerFrame(tallied.name(node))) if tree.retained_blocks[node] else 0 for node in range(blocks, graph.nodes)]
+    others += [number_frame(OwnerFrame(tallied.contained.step(one))) for one in tree.containers]
+    ends = number_frame(LEAKED_FRAME), number_frame(SHARED_FRAME), MOST_FRAMES
+    rule = FrameRule(told.labels, [number_frame(name) for name in names], array("I", others), begins, *ends)
     made = owner_stacks(session.kernel.library, graph, tree, rule)
     paths, at = OwnerPaths(list(frames), made), made.of_node
     heap_graph.check_time(session)
@@ -365,11 +365,11 @@ def paths_of(
         labels = array("I", (path + 1 for path in at[:blocks]))
         kept = pins.kept_by_label(session, heaps, PinLabels(labels, graph))
         if kept is not None:
-            _keep(paths, kept)
+            _add_kept_bytes(paths, kept)
     return paths
 
 
-def _keep(paths: OwnerPaths, kept: Mapping[Tuple[Optional[str], int], int]) -> None:
+def _add_kept_bytes(paths: OwnerPaths, kept: Mapping[Tuple[Optional[str], int], int]) -> None:
     beside = {key: paths.below(NO_PATH, KEEPS[key[0]]) for key in kept if not key[1]}
     figures = paths.more["kept_bytes"] = [0] * len(paths.frames)
     for others in paths.more.values():

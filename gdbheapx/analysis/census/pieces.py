@@ -6,7 +6,7 @@ from typing import List, NamedTuple, Optional, Sequence
 from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.world import Inner, World
 from gdbheapx.analysis.reachability import heap_graph
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
 
 UNIT_BYTES = 16
@@ -18,7 +18,7 @@ class RuntimePiece(NamedTuple):
     module: str
     name: str
     """What it calls such blocks."""
-    address: Optional[Address]
+    address: Optional[TargetAddress]
     """Of the block; None where it has handed none out there."""
     offset: Optional[int]
     """Of the address that was asked for."""
@@ -60,7 +60,7 @@ def find_piece_at(session: Session, address: int) -> Optional[RuntimePiece]:
             place = bisect_right(blocks.addresses, address) - 1
             if place >= 0 and address < blocks.addresses[place] + blocks.usable_bytes[place]:
                 start = blocks.addresses[place]
-                return RuntimePiece(memory.module, memory.name, Address(start), address - start, blocks.usable_bytes[place])
+                return RuntimePiece(memory.module, memory.name, TargetAddress(start), address - start, blocks.usable_bytes[place])
             if len(blocks.addresses) and blocks.addresses[0] > address:
                 break
         return RuntimePiece(memory.module, memory.name, None, None, None)

@@ -52,14 +52,14 @@ class Modules:
         self.ranges.sort()
 
     def _is_rust(self, ranges: Sequence[Tuple[int, int]]) -> bool:
-        paths = self._paths(ranges)
+        paths = self._count_paths(ranges)
         repeated = sorted((path for path in paths if paths[path] > 1), key=lambda path: -paths[path])
         if sum(paths[path] for path in repeated) < LEAST_LOCATIONS:
             return False
         texts = [self._world.target.read_prefix(at, length) for at, length in repeated[:FEW_PATHS]]
         return not any(texts) or any(text.endswith(b".rs") for text in texts)  # a core may have no constants
 
-    def _paths(self, ranges: Sequence[Tuple[int, int]]) -> Dict[Tuple[int, int], int]:
+    def _count_paths(self, ranges: Sequence[Tuple[int, int]]) -> Dict[Tuple[int, int], int]:
         """(address, length) of a path -> how many places in it are told."""
         paths: Dict[Tuple[int, int], int] = {}
         for start, end in ranges:
@@ -84,19 +84,19 @@ def find_rust_constants(world: World) -> List[Tuple[int, int]]:
     return world.constant(Modules).ranges
 
 
-def _counts(weak: Condition, key: Optional[Tuple[int, int, int]] = None) -> Ask:
+def _make_counts_ask(weak: Condition, key: Optional[Tuple[int, int, int]] = None) -> Ask:
     """Begins with two counts; no name: many a block begins with small numbers."""
     strong = [Condition(0, 8, AT_LEAST, 1), Condition(0, 8, AT_MOST, MOST_COUNT)]
     return Ask(SignatureRow([*strong, Condition(8, 8, AT_LEAST, 1), weak], least_usable=24, key=key), lambda key: None, order=84)
 
 
 MOST_COUNT, MOST_WEAK = 1 << 16, 16
-STRONG_ROW = _counts(Condition(8, 8, AT_MOST, 1), (0, 8, ALL))
-COUNTS_ROW = _counts(Condition(8, 8, AT_MOST, MOST_WEAK))
+STRONG_ROW = _make_counts_ask(Condition(8, 8, AT_MOST, 1), (0, 8, ALL))
+COUNTS_ROW = _make_counts_ask(Condition(8, 8, AT_MOST, MOST_WEAK))
 """As an Rc or Arc, where all strong references together count as one weak one: those without others, by the strong ones; and the rest."""
 
 
-def layout(images: Images, vtable: int) -> Optional[Tuple[int, int]]:
+def read_vtable_layout(images: Images, vtable: int) -> Optional[Tuple[int, int]]:
     """(size, alignment) of the object; None if this is no vtable."""
     drop, size, alignment = (images.word(vtable + 8 * number) for number in range(3))
     if drop is None or size is None or alignment is None or vtable % 8:
@@ -115,10 +115,10 @@ class RustObjects:
         self._types: Optional[Dict[int, str]] = None
 
     def keep_vtables(self, candidates: Sequence[int]) -> None:
-        layouts = ((vtable, layout(self._images, vtable)) for vtable in candidates)
+        layouts = ((vtable, read_vtable_layout(self._images, vtable)) for vtable in candidates)
         self.layouts = [(vtable, *known) for vtable, known in layouts if known is not None]
 
-    def _type(self, vtable: int) -> Optional[str]:
+    def _find_type(self, vtable: int) -> Optional[str]:
         """The type whose vtable it is, by the symbols of its functions: these are looked up for all vtables at once."""
         if self._types is None:
             self._types = {}
@@ -126,7 +126,7 @@ class RustObjects:
             for address, _, _ in self.layouts:
                 span = self._images.span_at(address)
                 if span is not None:
-                    functions.setdefault(span[2], {})[address] = self._functions(address)
+                    functions.setdefault(span[2], {})[address] = self._list_functions(address)
             for module, by_vtable in functions.items():
                 all_functions = sorted({function for some in by_vtable.values() for function in some})
                 types = dict(zip(all_functions, self._world.target.types_of_functions(module, all_functions)))
@@ -136,21 +136,21 @@ class RustObjects:
                         self._types[address] = type_name
         return self._types.get(vtable)
 
-    def _functions(self, vtable: int) -> List[int]:
+    def _list_functions(self, vtable: int) -> List[int]:
         functions = [self._images.word(vtable) or 0]
         for place in range(vtable + 24, vtable + 24 + 8 * MOST_METHODS, 8):
             word = self._images.word(place)
-            if not word or not self._images.is_code(word) or layout(self._images, place) is not None:
+            if not word or not self._images.is_code(word) or read_vtable_layout(self._images, place) is not None:
                 break
             functions.append(word)
         return [word for word in functions if word]
 
     def name(self, vtable: int, is_shared: bool) -> Optional[Signature]:
-        span, known = self._images.span_at(vtable), layout(self._images, vtable)
+        span, known = self._images.span_at(vtable), read_vtable_layout(self._images, vtable)
         if span is None or known is None:
             return None
         module = span[2].shown_name
-        type_ = self._type(vtable) or "%s+0x%x (%d B)" % (module, vtable - span[0], known[0])
+        type_ = self._find_type(vtable) or "%s+0x%x (%d B)" % (module, vtable - span[0], known[0])
         type_ = type_ if len(type_) <= MOST_TYPE else type_[: MOST_TYPE - 3] + "..."
         return Signature("%sdyn %s" % ("Rc or Arc of " if is_shared else "", type_), module, SHAPE)
 
@@ -196,7 +196,7 @@ class RustHeads:
     def settle(self, matches: Sequence[Signed]) -> None:
         """Looks at the first block of each vtable."""
         for match in matches:
-            layout, span = self._layout(match.key), self._images.span_at(match.key)
+            layout, span = self._read_layout(match.key), self._images.span_at(match.key)
             words = self._world.words(match.sample, 2 * self._pairs)
             if layout is None or span is None or words is None or not self._is_object(words[0], layout[1]):
                 continue
@@ -208,17 +208,17 @@ class RustHeads:
                 self._told[match.key] = Signature(what, module, PLACE)
 
     def _is_pair(self, address: int, vtable: int) -> bool:
-        layout = self._layout(vtable)
+        layout = self._read_layout(vtable)
         return layout is not None and self._is_object(address, layout[1])
 
     def _is_object(self, address: int, alignment: int) -> bool:
         mapping = self._images.mapping_at(address)
         return mapping is not None and mapping.writable and not address % alignment
 
-    def _layout(self, vtable: int) -> Optional[Tuple[int, int]]:
+    def _read_layout(self, vtable: int) -> Optional[Tuple[int, int]]:
         """(size, alignment) of the object; None if this is no vtable with a method."""
         method = self._images.word(vtable + 24)
-        return layout(self._images, vtable) if method is not None and self._images.is_code(method) else None
+        return read_vtable_layout(self._images, vtable) if method is not None and self._images.is_code(method) else None
 
     def name(self, key: int) -> Optional[Signature]:
         return self._told.get(key)

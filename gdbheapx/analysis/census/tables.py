@@ -11,7 +11,7 @@ from gdbheapx.analysis.census import cplusplus, rust
 from gdbheapx.analysis.census.vtables import Images, constant_ranges
 from gdbheapx.analysis.census.world import PLACE, SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.inferior.base import Module
-from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES, Condition, NumberSet, SignatureRow, Signed, sized
+from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES, Condition, NumberSet, SignatureRow, Signed, split_sized_key
 
 LEAST_MAGIC_BYTES = 40
 """A text of four letters lies in a smaller block."""
@@ -34,9 +34,9 @@ class Magic(Recogniser):
         """Four bytes that are letters, digits or signs, and four that are none: no text goes on."""
         letters = [condition for at in range(4) for condition in (Condition(at, 1, AT_LEAST, 0x21), Condition(at, 1, AT_MOST, 0x7E))]
         row = SignatureRow([Condition(4, 4, AT_MOST, 0xFFFF), *letters], least_usable=LEAST_MAGIC_BYTES, key=(0, 4, 0xFFFFFFFF))
-        yield Ask(row, self._name, accepts=lambda signed: self._accepts(world, signed), order=MAGIC_ORDER, least_blocks=LEAST_MAGIC_BLOCKS)
+        yield Ask(row, self._name_magic, accepts=lambda signed: self._is_accepted(world, signed), order=MAGIC_ORDER, least_blocks=LEAST_MAGIC_BLOCKS)
 
-    def _accepts(self, world: World, signed: Signed) -> bool:
+    def _is_accepted(self, world: World, signed: Signed) -> bool:
         if signed.most_bytes - signed.least_bytes > MAGIC_SLACK_BYTES:
             return False
         size = world.word_bytes
@@ -46,7 +46,7 @@ class Magic(Recogniser):
             return False
         return any(images.mapping_at(word) is not None for word in words[1:])
 
-    def _name(self, key: int) -> Optional[Signature]:
+    def _name_magic(self, key: int) -> Optional[Signature]:
         text = key.to_bytes(4, "big").decode("ascii")
         return Signature("magic '%s'" % text, "", SHAPE)
 
@@ -122,7 +122,7 @@ class ConstantTable:
             self._told[number] = Signature("points at %s (+0x%x)" % (what, self._offset), module, PLACE)
 
     def name(self, key: int) -> Optional[Signature]:
-        return self._told.get(sized(key)[0])
+        return self._told.get(split_sized_key(key)[0])
 
 
 RECOGNISERS: List[Recogniser] = [Magic(), ConstantTables()]

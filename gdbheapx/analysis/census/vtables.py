@@ -12,7 +12,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from gdbheapx.analysis.census.world import World
 from gdbheapx.inferior.base import Mapping, Module
-from gdbheapx.ranges import union
+from gdbheapx.ranges import unite_ranges
 
 MOST_DISTANCE = 1 << 20
 """From a base to the start of its object, in bytes."""
@@ -50,7 +50,7 @@ class Images:
         self.ranges: List[Tuple[int, int]] = []
         """(begin, end) of what is in `word`, sorted."""
         self._pages: Dict[int, Tuple[int, array[int]]] = {}
-        for start, data in self._data():
+        for start, data in self._iterate_data():
             words = array("Q" if self.word_bytes == 8 else "I", data[: len(data) // self.word_bytes * self.word_bytes])
             if world.little_endian != (sys.byteorder == "little"):
                 words.byteswap()
@@ -60,15 +60,15 @@ class Images:
                 self._pages.setdefault(page, (start, words))
         self.ranges.sort()
 
-    def _data(self) -> Iterator[Tuple[int, bytes]]:
+    def _iterate_data(self) -> Iterator[Tuple[int, bytes]]:
         word = self.word_bytes
-        for start, end in without_overlap(self._places()):
+        for start, end in drop_range_overlaps(self._iterate_places()):
             start += -start % word
             data = self._world.read(start, end - start) if start < end else b""
             if data:
                 yield start, data
 
-    def _places(self) -> Iterator[Tuple[int, int]]:
+    def _iterate_places(self) -> Iterator[Tuple[int, int]]:
         target = self._world.target
         of_core = target.kind == "core"
         for first, last, module in self._spans:
@@ -149,7 +149,7 @@ class Images:
         return places, values
 
 
-def without_overlap(ranges: Iterator[Tuple[int, int]]) -> Iterator[Tuple[int, int]]:
+def drop_range_overlaps(ranges: Iterator[Tuple[int, int]]) -> Iterator[Tuple[int, int]]:
     """Sorted; what one object has of another's, because damaged headers say so, is given once."""
     last = 0
     for start, end in sorted(ranges):
@@ -254,4 +254,4 @@ def constant_ranges(world: World, images: Images, whole: bool = True) -> List[Tu
         for mapping in images.mappings_in(start, end):
             if not mapping.writable and not mapping.executable:
                 constants.append((max(mapping.start, start), min(mapping.end, end)))
-    return union(constants)
+    return unite_ranges(constants)

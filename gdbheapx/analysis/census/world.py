@@ -7,7 +7,7 @@ from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.fill import ITSELF
-from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, Blocks
+from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, NativeBlocks
 from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, OTHERS, NumberSet, SignatureRow, Signed, Signer
 from gdbheapx.session import Session
 
@@ -135,7 +135,7 @@ class World:
         shape = (self.word_bytes, self.little_endian)
         return self.session.kernel.signer(heap_graph.open_block_source(self.target), shape, rows, sets, self.session.budget)
 
-    def cells(self, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> Blocks:
+    def cells(self, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> NativeBlocks:
         """Cells in use. `runs`: (address of the first, bytes of each, how many); `labels`: of each, 0 where it is not in use."""
         return used_blocks(*self.session.kernel.cells(runs, labels))
 
@@ -144,16 +144,16 @@ class World:
         return self.session.kernel.unlisted(heap_graph.open_block_source(self.target), runs, heads, most, self.session.budget)
 
 
-def used_blocks(addresses: "array[int]", usable_bytes: "array[int]") -> Blocks:
+def used_blocks(addresses: "array[int]", usable_bytes: "array[int]") -> NativeBlocks:
     """Blocks in use, of no arena."""
     count = len(addresses)
-    return Blocks(addresses, usable_bytes, array("B", [CLASS_USED]) * count, array("B", [0]) * count, array("I", [NO_ARENA]) * count)
+    return NativeBlocks(addresses, usable_bytes, array("B", [CLASS_USED]) * count, array("B", [0]) * count, array("I", [NO_ARENA]) * count)
 
 
 class Inner(NamedTuple):
     """Memory that a runtime got in large pieces, and what it made of it. Pieces of malloc's that it cut up are named in `instead`."""
 
-    blocks: Iterator[Blocks]
+    blocks: Iterator[NativeBlocks]
     """What it handed out, by address: signed with the same rows as malloc's."""
     module: str
     name: str

@@ -28,7 +28,7 @@ from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.model import CERTAIN, GUESS, LIKELY, Claim
-from gdbheapx.ranges import Range, Ranges, subtract, union
+from gdbheapx.ranges import Range, RangeIndex, subtract_ranges, unite_ranges
 
 ReadBytes = Callable[[int, int], bytes]
 
@@ -279,18 +279,18 @@ class Attribution:
         self._claimed = [
             (
                 MemoryOwner(kinds.ALLOCATOR, (names or {}).get(name, name), CERTAIN, allocator=name),
-                Ranges((claim.start, claim.end) for claim in claimed),
+                RangeIndex((claim.start, claim.end) for claim in claimed),
             )
             for name, claimed in claims.items()
         ]
         self.page_bytes = page = target.page_bytes
         self._objects = {module.name for module in target.modules()} | {use.mapping.name for use in use.mappings if use.mapping.executable}
-        self._images = Ranges((start & -page, -(-end // page) * page) for start, end, _ in target.image_ranges())
+        self._images = RangeIndex((start & -page, -(-end // page) * page) for start, end, _ in target.image_ranges())
         goes_unguarded = all(runtime.name != "Go" for runtime in self.here)  # whose threads run on pieces of its heap
-        self.stacks = stacks.find_thread_stacks(self.places, target, self._read, goes_unguarded, budget)
+        self.stacks = stacks.find_thread_stacks(self.places, target, self._read_present, goes_unguarded, budget)
         self._stacks = self.stacks.ranges(self.places)
         owned = [ranges for _, ranges in [*self._claimed, *self._stacks]]
-        self._any = Ranges(span for ranges in [*owned, self._images] for span in ranges)
+        self._any = RangeIndex(span for ranges in [*owned, self._images] for span in ranges)
 
     @property
     def mappings(self) -> Sequence[MappingUse]:
@@ -301,9 +301,9 @@ class Attribution:
         """Every owner's part of every mapping that takes memory, by address."""
         for place, use in enumerate(self._use.mappings):
             if use.resident_bytes or use.swapped_bytes or kinds.is_hugetlb(use):
-                yield from self._of(place, use)
+                yield from self._split_mapping(place, use)
 
-    def held(self, pieces: Mapping[int, Sequence[MappingPiece]], ranges: Ranges) -> Dict[MemoryOwner, int]:
+    def held(self, pieces: Mapping[int, Sequence[MappingPiece]], ranges: RangeIndex) -> Dict[MemoryOwner, int]:
         """What of some ranges takes memory, by whose it is: each has no more than it has of the mapping. `pieces`: by mapping, what
         pieces() gave."""
         sizes: Dict[MemoryOwner, int] = {}
@@ -317,9 +317,9 @@ class Attribution:
                 claimed = next((owned for owner, owned in self._owned_ranges(use) if owner == piece.owner), None)
                 mine = [part for start, end in left for part in claimed.within(start, end)] if claimed is not None else left
                 if mine and (claimed is not None or piece.owner == last):
-                    size = self._held(use, piece.taken_bytes, None, Ranges(mine))
+                    size = self._measure_held(use, piece.taken_bytes, None, RangeIndex(mine))
                     sizes[piece.owner] = sizes.get(piece.owner, 0) + (size.taken_bytes if size is not None else 0)
-                    left = subtract(left, mine)
+                    left = subtract_ranges(left, mine)
         return sizes
 
     def in_ram(self, ranges: Sequence[Range]) -> Optional[int]:
@@ -335,13 +335,13 @@ class Attribution:
     def touched(self, place: int, span: Range) -> Optional[int]:
         """What of a part of one mapping of a process is in RAM or in swap; None where that cannot be told."""
         use = self._use.mappings[place]
-        held = self._held(use, use.resident_bytes, use.swapped_bytes, Ranges([span]))
+        held = self._measure_held(use, use.resident_bytes, use.swapped_bytes, RangeIndex([span]))
         return None if held is None or held.swapped_bytes is None else held.taken_bytes + held.swapped_bytes
 
-    def _of(self, place: int, use: MappingUse) -> Iterator[MappingPiece]:
+    def _split_mapping(self, place: int, use: MappingUse) -> Iterator[MappingPiece]:
         taken, swapped = use.resident_bytes, use.swapped_bytes
         for owner, ranges in self._owned_ranges(use):
-            held = self._held(use, taken, swapped, ranges)
+            held = self._measure_held(use, taken, swapped, ranges)
             if held is not None:
                 yield MappingPiece(place, owner, held.taken_bytes, held.swapped_bytes)
                 taken -= held.taken_bytes
@@ -350,7 +350,7 @@ class Attribution:
             if use.hugetlb_bytes != 0:  # nor unknown
                 yield MappingPiece(place, self._huge_pages(use), taken, swapped)
         elif taken or swapped:
-            yield from self._rest(place, use, taken, swapped)
+            yield from self._split_rest(place, use, taken, swapped)
 
     def _huge_pages(self, use: MappingUse) -> MemoryOwner:
         """Of an allocator, if it claims most of the mapping: some can take their memory there."""
@@ -359,7 +359,7 @@ class Attribution:
                 return MemoryOwner(kinds.HUGETLB, "%s in huge pages of hugetlbfs: not in RSS" % owner.name, allocator=owner.allocator)
         return kinds.HUGE_PAGES
 
-    def _owned_ranges(self, use: MappingUse) -> List[Tuple[MemoryOwner, Ranges]]:
+    def _owned_ranges(self, use: MappingUse) -> List[Tuple[MemoryOwner, RangeIndex]]:
         """Who owns parts of mappings."""
         if not self._any.meets(use.mapping.start, use.mapping.end):
             return []
@@ -369,21 +369,21 @@ class Attribution:
             return [*self._claimed, *self._stacks, (kinds.ZEROED, self._images)]
         return [*self._claimed, *self._stacks]
 
-    def _rest(self, place: int, use: MappingUse, taken: int, swapped: Optional[int]) -> Iterator[MappingPiece]:
+    def _split_rest(self, place: int, use: MappingUse, taken: int, swapped: Optional[int]) -> Iterator[MappingPiece]:
         """What is left of a mapping when allocators, stacks and bss have theirs."""
         owner = self._by_line(use)
         if owner is None:
-            yield MappingPiece(place, self._anonymous(place, use), taken, swapped)
+            yield MappingPiece(place, self._find_anonymous_owner(place, use), taken, swapped)
         elif owner.kind not in kinds.FILE:
             yield MappingPiece(place, owner, taken, swapped)
         else:
-            yield from self._file(place, use, owner, taken, swapped)
+            yield from self._split_file(place, use, owner, taken, swapped)
 
     def _by_line(self, use: MappingUse) -> Optional[MemoryOwner]:
         owner = kinds.find_owner_by_line(use)
         return find_shared_use(self.here, use.mapping.name, owner) if owner is not None and owner.kind == kinds.SHARED else owner
 
-    def _file(self, place: int, use: MappingUse, owner: MemoryOwner, taken: int, swapped: Optional[int]) -> Iterator[MappingPiece]:
+    def _split_file(self, place: int, use: MappingUse, owner: MemoryOwner, taken: int, swapped: Optional[int]) -> Iterator[MappingPiece]:
         """A file: private copies are the process's own, the rest is the page cache's. A core does not tell which is which."""
         if self._use.measure == "dumped":
             yield MappingPiece(place, kinds.DUMPED_WRITABLE if use.mapping.writable else kinds.DUMPED_FILES, taken, None)
@@ -395,7 +395,7 @@ class Attribution:
         if taken > copied:
             yield MappingPiece(place, owner, taken - copied, 0 if swapped is not None else None)
 
-    def _anonymous(self, place: int, use: MappingUse) -> MemoryOwner:
+    def _find_anonymous_owner(self, place: int, use: MappingUse) -> MemoryOwner:
         mapping = use.mapping
         if mapping.name.startswith(kinds.NAMED_PRIVATE):
             return find_named_owner(mapping.name)
@@ -403,15 +403,15 @@ class Attribution:
             return find_code_owner(self.here)
         if mapping.name == "[heap]":
             return kinds.PROGRAM_BREAK
-        return find_owner_by_shape(self.here, self.places, place, lambda: self._gaps(use), self._read) or kinds.OTHER
+        return find_owner_by_shape(self.here, self.places, place, lambda: self._find_gaps(use), self._read_present) or kinds.OTHER
 
-    def _gaps(self, use: MappingUse) -> Sequence[Range]:
+    def _find_gaps(self, use: MappingUse) -> Sequence[Range]:
         """What of the mapping no allocator, no stack and no bss has."""
-        taken = union(part for _, ranges in self._owned_ranges(use) for part in ranges.within(use.mapping.start, use.mapping.end))
+        taken = unite_ranges(part for _, ranges in self._owned_ranges(use) for part in ranges.within(use.mapping.start, use.mapping.end))
         edges = [use.mapping.start, *(edge for part in taken for edge in part), use.mapping.end]
         return [(start, end) for start, end in zip(edges[::2], edges[1::2]) if start < end]
 
-    def _held(self, use: MappingUse, taken: int, swapped: Optional[int], ranges: Ranges) -> Optional[HeldMemory]:
+    def _measure_held(self, use: MappingUse, taken: int, swapped: Optional[int], ranges: RangeIndex) -> Optional[HeldMemory]:
         """What of the mapping lies in the ranges; None if they do not meet. `taken`, `swapped`: what nobody has yet."""
         inside = ranges.within(use.mapping.start, use.mapping.end)
         length = sum(end - start for start, end in inside)
@@ -425,7 +425,7 @@ class Attribution:
         both = swapped is not None and there.swapped_bytes is not None
         return HeldMemory(min(taken, there.taken_bytes), min(swapped or 0, there.swapped_bytes or 0) if both else None)
 
-    def _read(self, address: int, size_bytes: int) -> bytes:
+    def _read_present(self, address: int, size_bytes: int) -> bytes:
         """Bytes of a few pages, if every one of them is in memory: reading brings none in and touches none that was never there. The
         address may be any word of the process's."""
         page = self._target.page_bytes
@@ -488,11 +488,11 @@ def measure_thread_stacks(target: Target, attribution: Attribution, kernel: Kern
     rows = [_make_stack_row(attribution, thread, *spans[thread.lwp], touched) for thread in threads if thread.lwp in spans]
     measured = [row for row in rows if row.past_bytes is not None]
 
-    def total(field: str) -> Optional[int]:
+    def sum_field(field: str) -> Optional[int]:
         return sum(getattr(row, field) for row in measured) if measured else None
 
     largest = sorted(rows, key=lambda row: (-(row.touched_bytes or 0), row.lwp))[:LARGEST]
-    size, touched_, depth, past = (total(field) for field in ("size_bytes", "touched_bytes", "depth_bytes", "past_bytes"))
+    size, touched_, depth, past = (sum_field(field) for field in ("size_bytes", "touched_bytes", "depth_bytes", "past_bytes"))
     return ThreadStacks(len(threads), len(measured), size, touched_, depth, past, largest)
 
 
@@ -500,16 +500,16 @@ def _measure_in_core(
     target: Target, attribution: Attribution, kernel: Kernel, budget: Budget, spans: Mapping[int, Tuple[int, Range]]
 ) -> Touched:
     """Pages of zeros may be the rest of a huge page, or gcore's. Unknown is what a core lacks."""
-    there = target.data_ranges(union(span for _, span in spans.values())) or ()
+    there = target.data_ranges(unite_ranges(span for _, span in spans.values())) or ()
     written = kernel.written(target.bulk_source(), there, target.page_bytes, budget)
     pages = WrittenPages(written.bounds)
 
-    def touched(place: int, span: Range) -> Optional[int]:
+    def count_touched_bytes(place: int, span: Range) -> Optional[int]:
         mapping = attribution.mappings[place].mapping
         is_whole = mapping.dumped_bytes == mapping.size_bytes and (written.until is None or span[1] <= written.until)
         return pages.bytes_in([span]) if is_whole else None
 
-    return touched
+    return count_touched_bytes
 
 
 def _make_stack_row(attribution: Attribution, thread: Thread, place: int, span: Range, touched: Touched) -> ThreadStack:

@@ -333,7 +333,7 @@ class MappingPlaces:
     def _find_runs(self) -> Sequence[Tuple[int, int]]:
         starts: List[int] = []
         for place, use in enumerate(self.uses):
-            joined = place and self._joins(self.uses[place - 1], use)
+            joined = place and self._is_joined(self.uses[place - 1], use)
             starts.append(starts[-1] if joined else use.mapping.start)
         ends = [use.mapping.end for use in self.uses]
         for place in range(len(ends) - 2, -1, -1):
@@ -342,7 +342,7 @@ class MappingPlaces:
         return list(zip(starts, ends))
 
     @staticmethod
-    def _joins(before: MappingUse, use: MappingUse) -> bool:
+    def _is_joined(before: MappingUse, use: MappingUse) -> bool:
         both = before.mapping.end == use.mapping.start and is_anonymous_use(before) and is_anonymous_use(use)
         return both and not before.mapping.shared and not use.mapping.shared
 

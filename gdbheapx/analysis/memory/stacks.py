@@ -12,7 +12,7 @@ from gdbheapx.arch import Architecture
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import Mapping, Target, Thread
 from gdbheapx.model import LIKELY
-from gdbheapx.ranges import Range, Ranges, union
+from gdbheapx.ranges import Range, RangeIndex, unite_ranges
 
 LEAST_PTHREAD_BYTES = 2048
 """Every release's struct pthread is longer."""
@@ -126,7 +126,7 @@ class ControlBlocks:
             return (max(low, mapping.start), end), guard
         return None
 
-    def start_routine(self, pointer: int, images: Ranges) -> Optional[int]:
+    def start_routine(self, pointer: int, images: RangeIndex) -> Optional[int]:
         """The function that the thread ran: the first pointer into an object behind its list, scheduling parameters in front of it
         (nptl/descr.h: joinid, result, schedparam and schedpolicy, start_routine)."""
         words = self.words(pointer)
@@ -162,7 +162,7 @@ class ControlBlocks:
 class LinkedObjects(NamedTuple):
     """What the dynamic linker has loaded."""
 
-    images: Ranges
+    images: RangeIndex
     segments: Sequence[Range]
     """Their writable memory."""
 
@@ -278,18 +278,18 @@ class Stacks(NamedTuple):
     cut_at: Optional[int] = None
     """Where there was no more time to follow the lists, which are None then."""
 
-    def ranges(self, places: MappingPlaces) -> List[Tuple[MemoryOwner, Ranges]]:
+    def ranges(self, places: MappingPlaces) -> List[Tuple[MemoryOwner, RangeIndex]]:
         """The addresses of each sort."""
         spans: Dict[MemoryOwner, List[Range]] = {}
         for place, owner in self.sorts.items():
             for one, span in self.apart.get(place) or [(owner, span) for span in self.parts(places, place)]:
                 spans.setdefault(one, []).append(span)
-        return [(owner, Ranges(ranges)) for owner, ranges in spans.items()]
+        return [(owner, RangeIndex(ranges)) for owner, ranges in spans.items()]
 
     def parts(self, places: MappingPlaces, place: int) -> Sequence[Range]:
         """What of a mapping that is a stack, or begins with one, is stacks."""
         if place in self.apart:
-            return union(span for _, span in self.apart[place])
+            return unite_ranges(span for _, span in self.apart[place])
         mapping = places.uses[place].mapping
         return ((mapping.start, min(mapping.end, self.ends.get(place, mapping.end))),)
 
@@ -352,7 +352,7 @@ def find_thread_stacks(places: MappingPlaces, target: Target, read: Read, unguar
 
 def _find_lists(blocks: ControlBlocks, living: Dict[int, bool], target: Target, read: Read) -> Optional[ThreadLists]:
     segments = [(low, end) for module in target.modules() for low, _, end in target.writable_segments(module)]
-    return find_ended(blocks, living, LinkedObjects(Ranges((low, high) for low, high, _ in target.image_ranges()), segments), read)
+    return find_ended(blocks, living, LinkedObjects(RangeIndex((low, high) for low, high, _ in target.image_ranges()), segments), read)
 
 
 class StackSpans:

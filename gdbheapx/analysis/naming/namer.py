@@ -7,7 +7,7 @@ from gdbheapx.analysis.reachability.garbage import Collector
 from gdbheapx.analysis.reachability.names import MODULE, PathStep
 from gdbheapx.kernel.blocks.cycles import Counting
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, OWNS_ALL
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 __all__ = ["ALL_WORDS", "LAST_BIT", "MODULE", "Hop", "Namer", "PathStep", "Start", "decode_text", "format_path"]
 
@@ -91,7 +91,7 @@ class PathState(NamedTuple):
                 path += move.steps
                 pending = path.pop() if move.is_open else None
             if move.end_address is not None:
-                path[-1] = path[-1]._replace(address=Address(move.end_address))
+                path[-1] = path[-1]._replace(address=TargetAddress(move.end_address))
         return path if pending is None else [*path, pending]
 
 
@@ -214,7 +214,7 @@ class ValueNamer(Namer):
         if moved is None:
             return None
         reached, step = moved
-        return PathMove(reached, [PathStep(*step, Address(reached.address))] if step is not None else ())
+        return PathMove(reached, [PathStep(*step, TargetAddress(reached.address))] if step is not None else ())
 
 
 def quote_text(text: str, escapes: Mapping[str, str]) -> str:
@@ -233,24 +233,24 @@ def decode_text(data: bytes) -> str:
 
 def format_path(steps: Sequence[PathStep]) -> str:
     """Return a path as its language writes it: turns along a long list are counted (`.next x 480`), and a long path lacks its middle."""
-    text = _turned([step.name for step in steps])
+    text = _join_turns([step.name for step in steps])
     return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - MOST_TAIL - 3] + "..." + text[-MOST_TAIL:]
 
 
-def _turned(names: Sequence[str]) -> str:
+def _join_turns(names: Sequence[str]) -> str:
     parts: List[str] = []
     at = 0
     if len(names) < LEAST_FOLDED:
         return "".join(names)
     while at < len(names):
-        length, turns = max(((length, _turns(names, at, length)) for length in range(1, MOST_TURN + 1)), key=lambda one: one[0] * one[1])
+        length, turns = max(((length, _count_turns(names, at, length)) for length in range(1, MOST_TURN + 1)), key=lambda one: one[0] * one[1])
         is_folded = turns >= LEAST_FOLDED
         parts.append("".join(names[at : at + length]) + " x %d" % turns if is_folded else names[at])
         at += length * turns if is_folded else 1
     return "".join(parts)
 
 
-def _turns(names: Sequence[str], at: int, length: int) -> int:
+def _count_turns(names: Sequence[str], at: int, length: int) -> int:
     end = at + length
     while end < len(names) and names[end] == names[end - length]:
         end += 1

@@ -20,14 +20,14 @@ from gdbheapx.analysis.naming.namer import (
 )
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability import names as graph_names
-from gdbheapx.analysis.reachability.garbage import Garbage, GarbageClass, reason
+from gdbheapx.analysis.reachability.garbage import Garbage, GarbageClass, explain_garbage
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import NodeNames
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.cycles import Counting, Cycles
 from gdbheapx.kernel.blocks.graph import NO_NODE, NO_SLOT, Owning, Ways
-from gdbheapx.kernel.blocks.labelled import labelled
-from gdbheapx.model import Address
+from gdbheapx.kernel.blocks.labelled import find_labelled
+from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
 
 MOST_CLASSES, MOST_ASKED = 5, 8
@@ -61,7 +61,7 @@ def find_cycles(reach: Reach, paths: Optional[object]) -> Optional[FoundGarbage]
     if not isinstance(paths, BlockPaths) or not paths.can_read or reach.word_bytes != 8:
         return None
     if not paths.garbage:
-        paths.garbage.append(_find(reach, paths))
+        paths.garbage.append(_find_garbage(reach, paths))
     found: Optional[FoundGarbage] = paths.garbage[0]
     return found
 
@@ -126,14 +126,14 @@ class BlockPaths(graph_names.Paths):
         nothing: List[int] = []
         for speaker in told.speakers.values():
             for start in speaker.starts:
-                node = self._block(start.address)
+                node = self._find_block(start.address)
                 if node is not None:
                     self._starts.setdefault(node, (speaker.namer, start))
-            nothing += [node for address in speaker.nothing for node in self._nodes(address)]
+            nothing += [node for address in speaker.nothing for node in self._find_nodes(address)]
         if not told.speakers:
             return
         ordered = sorted(self._starts, key=self._comes_later)
-        masks, modules = [self._mask(kind) for kind in told.kinds], len(ordered) - sum(map(self._comes_later, ordered))
+        masks, modules = [self._find_owning_mask(kind) for kind in told.kinds], len(ordered) - sum(map(self._comes_later, ordered))
         speakers = [told.speakers.get(kind.runtime) for kind in told.kinds]
         begins = [0 if one is None else one.namer.object_offset(kind.name) for one, kind in zip(speakers, told.kinds)]
         items = [(0, 0) if one is None else one.namer.items(kind.name) for one, kind in zip(speakers, told.kinds)]
@@ -146,7 +146,7 @@ class BlockPaths(graph_names.Paths):
         steps = self._starts[node][1].steps
         return steps[0].kind == FRAME or steps[-1].kind == FIELD
 
-    def _mask(self, kind: LabelKind) -> int:
+    def _find_owning_mask(self, kind: LabelKind) -> int:
         speaker = self._told.speakers.get(kind.runtime)
         if speaker is not None and kind.owning is not None:
             return kind.owning
@@ -158,17 +158,17 @@ class BlockPaths(graph_names.Paths):
         known = [None if one is None else one.namer.live_end(kind.name) for one, kind in zip(speakers, self._told.kinds)]
         labels = {label: end for label, end in enumerate(known) if end is not None}
         library, own = self._reach.graph.library, self._told.labels
-        nodes = labelled(library, own, labels, len(known), MOST_ENDS) if labels else ()
+        nodes = find_labelled(library, own, labels, len(known), MOST_ENDS) if labels else ()
         for node, (address, size) in zip(nodes, self._reach.graph.blocks(nodes)):
             end = labels[self._told.labels[node]](address)
             if end is not None and address <= end < address + size:
                 self._reach.graph.loosen(node, (end - address) // self._reach.word_bytes, NO_SLOT)
 
-    def _block(self, address: int) -> Optional[int]:
+    def _find_block(self, address: int) -> Optional[int]:
         place = self._reach.graph.find(address)
         return place[0] if place is not None and place[0] < self._reach.numbers.blocks else None
 
-    def _nodes(self, address: int) -> List[int]:
+    def _find_nodes(self, address: int) -> List[int]:
         """The block, the mapping or the root there."""
         place, first = self._reach.graph.find(address), self._reach.roots_from
         if place is not None and place[0] < self._reach.numbers.blocks:  # in no root, of which there are many
@@ -186,20 +186,20 @@ class BlockPaths(graph_names.Paths):
         """Roots of the graph are now these."""
         self._roots, self._ways = roots, None
         self._known.clear()
-        self._forget()
+        self._forget_states()
 
     def strong_roots(self) -> Tuple[int, int]:
         """First and end of those that are no stacks and registers."""
         strong = sum(root.kind in (heap_graph.DATA, heap_graph.THREAD_LOCAL) for root in self._roots)
         return self._reach.roots_from, self._reach.roots_from + strong
 
-    def _forget(self) -> None:
+    def _forget_states(self) -> None:
         self._states.clear()
 
     def of(self, node: int) -> Optional[graph_names.Path]:
         """The path to a block; None where nothing gives it a name."""
         if node not in self._known:
-            self._known[node] = self._find(node) if node < self._reach.numbers.blocks and self._told.has_names else None
+            self._known[node] = self._find_path(node) if node < self._reach.numbers.blocks and self._told.has_names else None
         return self._known[node]
 
     def text(self, node: int) -> Optional[str]:
@@ -211,41 +211,41 @@ class BlockPaths(graph_names.Paths):
     def contents(self, node: int) -> Optional[str]:
         """`dict of 230,000 entries`; None where no runtime says that the block is a container."""
         if node not in self._contents and node < self._reach.numbers.blocks:
-            kind = self._kind(node)
+            kind = self._find_node_kind(node)
             speaker = self._told.speakers.get(kind.runtime) if self._told.can_read else None
             place = self._reach.graph.blocks([node])[0]
             self._contents[node] = None if speaker is None else speaker.namer.contents(*place, kind.name)
         return self._contents.get(node)
 
-    def _kind(self, node: int) -> LabelKind:
+    def _find_node_kind(self, node: int) -> LabelKind:
         return self._told.kinds[self._told.labels[node]]
 
-    def _find(self, node: int) -> Optional[graph_names.Path]:
+    def _find_path(self, node: int) -> Optional[graph_names.Path]:
         while True:
-            way, containers = self._way(node), self._told.containers
+            way, containers = self._find_way(node), self._told.containers
             if way is None:
                 return None
             if containers is not None and self._is_plain(way):
                 begun = self._begin_at_variable(containers, way)
-                path = self._path(begun, self._steps(containers, begun, way)) if begun is not None else None
+                path = self._make_path(begun, self._make_steps(containers, begun, way)) if begun is not None else None
                 if path is not None or not self._told.speakers:
                     return path
-            known = self._begin(way)
+            known = self._begin_way(way)
             if known is None:
                 return None
             namer, start, way = known
             if len(way) == 1:
-                return self._path(start, start.steps)
+                return self._make_path(start, start.steps)
             if not self._told.can_read:
                 return None
-            reached, state = self._walk(namer, start, way)
+            reached, state = self._walk_way(namer, start, way)
             if reached == len(way) - 1:
-                return self._path(start, state.steps() if state is not None else ())
+                return self._make_path(start, state.steps() if state is not None else ())
             if self._stale >= self._most_stale or state is None:
                 return None
             self._pass_by(namer, state, way, reached)
 
-    def _walk(self, namer: Namer, start: Start, way: Sequence[int]) -> Tuple[int, Optional[PathState]]:
+    def _walk_way(self, namer: Namer, start: Start, way: Sequence[int]) -> Tuple[int, Optional[PathState]]:
         """Follow the pointers of a way.
 
         Return how many of them hold, and the state behind the last of these; None as state: what is known of a block before gives no name.
@@ -255,7 +255,7 @@ class BlockPaths(graph_names.Paths):
         for number in range(first, len(way) - 1):
             move = None
             if state is not None:
-                move = namer.follow_pointer(state.move.position, self._hop(way[number], way[number + 1]), self._hop(way[number + 1], None))
+                move = namer.follow_pointer(state.move.position, self._make_hop(way[number], way[number + 1]), self._make_hop(way[number + 1], None))
             if state is None or move is None:
                 return number, state
             state = PathState(move, state)
@@ -264,65 +264,65 @@ class BlockPaths(graph_names.Paths):
             self._states[namer, way[number + 1]] = state
         return len(way) - 1, state
 
-    def _steps(self, namer: Namer, start: Start, way: Sequence[int]) -> Sequence[PathStep]:
+    def _make_steps(self, namer: Namer, start: Start, way: Sequence[int]) -> Sequence[PathStep]:
         """Return the path that a namer gives a block; nothing where a pointer on the way means nothing to it."""
-        reached, state = self._walk(namer, start, way)
+        reached, state = self._walk_way(namer, start, way)
         if reached < len(way) - 1:
             self._states.update(((namer, node), None) for node in way[reached + 1 :])
             return ()
-        return namer.finish_path(state.move.position, state.steps(), self._place(way[-1])[0]) if state is not None else ()
+        return namer.finish_path(state.move.position, state.steps(), self._find_node_place(way[-1])[0]) if state is not None else ()
 
-    def _path(self, start: Start, steps: Sequence[PathStep]) -> Optional[graph_names.Path]:
+    def _make_path(self, start: Start, steps: Sequence[PathStep]) -> Optional[graph_names.Path]:
         if not self._told.has_keys:
             steps = [step._replace(name=NO_KEY) if step.kind == KEY else step for step in steps]
         return graph_names.Path(format_path(steps), steps, start.steps[0].kind == FRAME) if steps else None
 
     def _pass_by(self, namer: Namer, state: PathState, way: Sequence[int], stale: int) -> None:
         """No way leads over this word any more, nor over those behind it that hold nothing either: an array's rest has many."""
-        node, hop, word = way[stale], self._hop(way[stale], way[stale + 1]), self._reach.word_bytes
+        node, hop, word = way[stale], self._make_hop(way[stale], way[stale + 1]), self._reach.word_bytes
         first, parents = (hop.find_offset() or 0) // word, self._ways.parents_to(node) if self._ways is not None else None
         self._stale += 1
         self._reach.graph.loosen(node, first)
-        self._forget()
+        self._forget_states()
         edges = self._reach.graph.edges(node) if hop.size_bytes <= MOST_REST_BYTES else []
         for edge in edges:
             is_way = parents is not None and edge.node < self._reach.numbers.blocks and parents[edge.node] == node
             if is_way and first < edge.slot < NO_SLOT:
                 other = hop._replace(find_offset=functools.partial(int, edge.slot * word))
-                if namer.follow_pointer(state.move.position, other, self._hop(edge.node, None)) is None:
+                if namer.follow_pointer(state.move.position, other, self._make_hop(edge.node, None)) is None:
                     self._reach.graph.loosen(node, edge.slot)
         self._ways = None
 
     def _is_plain(self, way: Sequence[int]) -> bool:
-        return way[0] not in self._starts and self._speaker(way[1]) is None
+        return way[0] not in self._starts and self._find_speaker(way[1]) is None
 
-    def _speaker(self, node: int) -> Optional[Speaker]:
-        return self._told.speakers.get(self._kind(node).runtime) if node < self._reach.numbers.blocks else None
+    def _find_speaker(self, node: int) -> Optional[Speaker]:
+        return self._told.speakers.get(self._find_node_kind(node).runtime) if node < self._reach.numbers.blocks else None
 
     def _begin_at_variable(self, containers: Namer, way: Sequence[int]) -> Optional[Start]:
         """Return the variable that a way begins at; where there are no symbols, the begin of its container."""
         root = self._roots[way[0] - self._reach.roots_from]
-        offset = self._offset(way[0], way[1]) if self._told.can_read and root.kind == heap_graph.DATA else None
+        offset = self._find_offset(way[0], way[1]) if self._told.can_read and root.kind == heap_graph.DATA else None
         if root.module is None or offset is None:
             return None
         place = root.start + offset
         variable = self._names.variable(root.module, place)
         if variable is not None:
-            return Start(variable.start, [PathStep(VARIABLE, variable.name, Address(variable.start))])
+            return Start(variable.start, [PathStep(VARIABLE, variable.name, TargetAddress(variable.start))])
         begin = containers.find_begin(place, root.start)
         begin = place if begin is None else begin
-        return Start(begin, [PathStep(VARIABLE, "%s+0x%x" % (root.module.shown_name, begin - root.module.base), Address(begin))])
+        return Start(begin, [PathStep(VARIABLE, "%s+0x%x" % (root.module.shown_name, begin - root.module.base), TargetAddress(begin))])
 
-    def _begin(self, way: List[int]) -> Optional[Tuple[Namer, Start, List[int]]]:
+    def _begin_way(self, way: List[int]) -> Optional[Tuple[Namer, Start, List[int]]]:
         if way[0] in self._starts:
             return (*self._starts[way[0]], way)
-        begun = self._variable(way[0], way[1])
+        begun = self._find_variable(way[0], way[1])
         if begun is None:
             return None
-        speaker = self._speaker(way[1])
+        speaker = self._find_speaker(way[1])
         return speaker.namer if speaker is not None else Plain(), begun, way[1:]
 
-    def _way(self, node: int) -> Optional[List[int]]:
+    def _find_way(self, node: int) -> Optional[List[int]]:
         """Nodes from a start or a root down to the block; None where there is none."""
         if self._ways is None:
             data = sum(root.kind == heap_graph.DATA for root in self._roots)
@@ -338,7 +338,7 @@ class BlockPaths(graph_names.Paths):
             node = above
         return way[::-1]
 
-    def _variable(self, root: int, below: int) -> Optional[Start]:
+    def _find_variable(self, root: int, below: int) -> Optional[Start]:
         """A global variable that leads to the block, by its name."""
         known = self._roots[root - self._reach.roots_from]
         edge = self._reach.graph.edge_to(root, below)
@@ -347,9 +347,9 @@ class BlockPaths(graph_names.Paths):
         address = known.start + edge.slot * self._reach.word_bytes
         if self._names.variable(known.module, address) is None:
             return None
-        return Start(self._place(below)[0], [PathStep(VARIABLE, self._names.at(known.module, address), Address(address))])
+        return Start(self._find_node_place(below)[0], [PathStep(VARIABLE, self._names.at(known.module, address), TargetAddress(address))])
 
-    def _place(self, node: int) -> Tuple[int, int]:
+    def _find_node_place(self, node: int) -> Tuple[int, int]:
         """Address and size of a block, a mapping or a root."""
         if node >= self._reach.roots_from:
             root = self._roots[node - self._reach.roots_from]
@@ -357,16 +357,16 @@ class BlockPaths(graph_names.Paths):
         mapping = self._reach.mapping(node)
         return self._reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
 
-    def _hop(self, node: int, below: Optional[int]) -> Hop:
-        name = self._kind(node).name if node < self._reach.numbers.blocks else None
-        return Hop(*self._place(node), name, lambda: self._offset(node, below) if below is not None else None)
+    def _make_hop(self, node: int, below: Optional[int]) -> Hop:
+        name = self._find_node_kind(node).name if node < self._reach.numbers.blocks else None
+        return Hop(*self._find_node_place(node), name, lambda: self._find_offset(node, below) if below is not None else None)
 
-    def _offset(self, node: int, below: int) -> Optional[int]:
+    def _find_offset(self, node: int, below: int) -> Optional[int]:
         edge = self._reach.graph.edge_to(node, below)
         return None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
 
 
-def _find(reach: Reach, paths: BlockPaths) -> Optional[FoundGarbage]:
+def _find_garbage(reach: Reach, paths: BlockPaths) -> Optional[FoundGarbage]:
     for runtime, speaker in paths.speakers.items():
         namer = speaker.namer
         kinds = [kind.name if kind.runtime == runtime else None for kind in paths.kinds]
@@ -391,9 +391,9 @@ def _find(reach: Reach, paths: BlockPaths) -> Optional[FoundGarbage]:
         own = sorted((name for name in rows if namer.is_of_program(name)), key=lambda name: -rows[name][1])[:MOST_ASKED]
         behind = {name: cycles.behind([label for label, kind in enumerate(kinds) if kind == name]).bytes for name in own}
         order = sorted(rows, key=lambda name: (-behind.get(name, 0), -rows[name][1]))
-        classes = [GarbageClass(name, rows[name][0], rows[name][1], Address(rows[name][2]), behind.get(name)) for name in order]
+        classes = [GarbageClass(name, rows[name][0], rows[name][1], TargetAddress(rows[name][2]), behind.get(name)) for name in order]
         collector, size = namer.collector(), sum(size for _, size in places)
-        why = reason(collector, objects, frozen_objects)
+        why = explain_garbage(collector, objects, frozen_objects)
         made = Garbage(runtime, len(nodes), size, objects, frozen_objects, classes[:MOST_CLASSES], collector, why)
         return FoundGarbage(made, nodes)
     return None
@@ -424,4 +424,4 @@ class Plain(Namer):
     def follow_pointer(self, position: None, hop: Hop, below: Hop) -> PathMove:
         """See Namer."""
         offset = hop.find_offset()
-        return PathMove(None, [PathStep(FIELD, " -> ?" if offset is None else " -> +0x%x" % offset, Address(below.address))])
+        return PathMove(None, [PathStep(FIELD, " -> ?" if offset is None else " -> +0x%x" % offset, TargetAddress(below.address))])

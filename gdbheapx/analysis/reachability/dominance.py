@@ -22,17 +22,17 @@ from gdbheapx.analysis.reachability.owners import (
     ContainerUser,
     Division,
     HoldingBlock,
+    LeakSuspect,
     LinkedContainer,
     OwnedMemory,
     Owners,
-    Suspect,
     find_block_addresses,
     walk_owned,
 )
-from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, LIST, LRU, NO_NODE, NO_SLOT, RULE_HABIT, Container, Edge, Sum, Tree
-from gdbheapx.model import Address
+from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, LIST, LRU, NO_NODE, NO_SLOT, RULE_HABIT, Container, Edge, NativeSum, Tree
+from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
-from gdbheapx.units import plural
+from gdbheapx.units import count_noun
 
 if TYPE_CHECKING:
     pass
@@ -65,7 +65,7 @@ class Kin:
             if in_array[place]:
                 continue
             here, near = {edge.node}, {edge.node, *(other.node for other in self._graph.edges(edge.node, MOST_LOOKED_AT))}
-            if not (self._meet(own, near) or self._meet(all_, here)):
+            if not (self._has_common(own, near) or self._has_common(all_, here)):
                 slots.append(edge.slot)
                 own, all_ = set(), set()
             own |= here
@@ -85,7 +85,7 @@ class Kin:
             first = place
         return found
 
-    def _meet(self, some: Set[int], others: Set[int]) -> bool:
+    def _has_common(self, some: Set[int], others: Set[int]) -> bool:
         """The same node is in both, or blocks that are linked with each other are. What no block is never is one: links are looked for only
         if blocks stand side by side."""
         blocks = self._reach.numbers.blocks
@@ -182,7 +182,7 @@ class ContainerTree:
         used = one.used_elements, one.used_bytes, one.other_users
         linked = LinkedContainer(one.shape, one.elements, one.element_bytes or None, one.own_bytes, *used)
         users = [ContainerUser(self.way(user), self._tallied.kind(user), pointers) for user, pointers in one.users]
-        holders = self._holders(one, MOST_UP)
+        holders = self._name_holders(one, MOST_UP)
         return ContainerColumns(linked, one.sure, users, holders if holders[1:] else ())
 
     def has_names(self, node: int) -> Optional[bool]:
@@ -207,7 +207,7 @@ class ContainerTree:
 
     def name(self, one: Container, up: int = MOST_UP, is_short: bool = False) -> str:
         """`g_queue in app`, `shop._pub -> +0x60`, `g_lru in app and g_index in app`; `is_short`: without the modules."""
-        holders = self._holders(one, up, is_short)
+        holders = self._name_holders(one, up, is_short)
         return "%s and %s" % (", ".join(holders[:-1]), holders[-1]) if holders[1:] else "".join(holders) or "a list without a holder"
 
     def rows(self, most: int) -> List[ContainerRow]:
@@ -217,7 +217,7 @@ class ContainerTree:
         found = [self._graph.with_users(self._tree, self._tree.containers[node - self._first]) for node in nodes]
         return [
             ContainerRow(
-                *(self._number(one), self.name(one), one.shape, self._field(one), one.elements, one.element_bytes or None, one.own_bytes),
+                *(self._count_elements(one), self.name(one), one.shape, self._name_field(one), one.elements, one.element_bytes or None, one.own_bytes),
                 *(bytes_[one.node], blocks[one.node], one.sure, one.used_elements),
             )
             for one in found
@@ -225,23 +225,23 @@ class ContainerTree:
 
     def step(self, one: Container) -> str:
         """`[list]`, `[list at +0x60]`: below what holds it, alike for all such, whatever the number of elements."""
-        field = self._field(one) or "+0x0"
+        field = self._name_field(one) or "+0x0"
         return "[%s%s]" % (SHAPES.get(one.shape, one.shape), " at " + field if field != "+0x0" else "")
 
-    def _field(self, one: Container) -> Optional[str]:
+    def _name_field(self, one: Container) -> Optional[str]:
         node, slot = one.entries[0] if one.entries else (NO_NODE, NO_SLOT)
         return "+0x%x" % self._tallied.offset(node, slot) if slot < EXACT_SLOT else None
 
-    def _holders(self, one: Container, up: int, is_short: bool = False) -> List[str]:
+    def _name_holders(self, one: Container, up: int, is_short: bool = False) -> List[str]:
         """The words that hold it, of each holder the first."""
         slots: Dict[int, int] = {}
         for node, slot in one.entries:
             slots[node] = min(slot, slots.get(node, slot))
         up = min(up, MOST_UP_OF_SEVERAL) if len(slots) > 1 else up
-        named = {self._word(node, slot, up, is_short): None for node, slot in sorted(slots.items())}
+        named = {self._name_word(node, slot, up, is_short): None for node, slot in sorted(slots.items())}
         return list(named)[:MOST_CONTAINER_HOLDERS]
 
-    def _word(self, node: int, slot: int, up: int, is_short: bool) -> str:
+    def _name_word(self, node: int, slot: int, up: int, is_short: bool) -> str:
         tallied = self._tallied
         if tallied.root(node) is not None:
             return tallied.word_name(node, slot if slot < EXACT_SLOT else NO_SLOT, is_short=is_short)
@@ -256,12 +256,12 @@ class ContainerTree:
         if tallied.has_name(node) or not up:
             return tallied.plain_name(node)
         element, one = self.element(node, up - 1), self._tree.container(owner) if owner != NO_NODE else None
-        if element is None and one is not None and not self._holders(one, up - 1)[1:]:
+        if element is None and one is not None and not self._name_holders(one, up - 1)[1:]:
             element = "%s[0x%x]" % (self.name(one, up - 1, True), self._graph.blocks([node])[0][0])
         if element is not None or owner == NO_NODE or one is not None:
             return element or tallied.plain_name(node)
         edge = self._graph.edge_to(owner, node)
-        return tallied.plain_name(node) if edge is None else self._word(owner, edge.slot, up - 1, True)
+        return tallied.plain_name(node) if edge is None else self._name_word(owner, edge.slot, up - 1, True)
 
     def element(self, node: int, up: int = MOST_UP) -> Optional[str]:
         """`g_queue[3]`; None where the block is no element of a list that one holds, or comes late in it."""
@@ -272,7 +272,7 @@ class ContainerTree:
         if number not in self._places:
             self._places[number] = {at: place for place, at in enumerate(self._graph.members(self._tree, number, 0, MOST_ORDERED))}
         place = self._places[number].get(node)
-        return None if place is None or self._holders(one, up)[1:] else "%s[%d]" % (self.name(one, up, True), place)
+        return None if place is None or self._name_holders(one, up)[1:] else "%s[%d]" % (self.name(one, up, True), place)
 
     def member(self, node: int) -> Optional[ContainerElement]:
         """What the block is an element of, if a word is known that holds that."""
@@ -300,20 +300,20 @@ class ContainerTree:
     def at(self, node: int, place: int) -> Optional[int]:
         """The element of the container that the node is or keeps."""
         one = self.of(node)
-        found = self._graph.members(self._tree, self._number(one), place, 1) if one is not None and one.shape == LIST else []
+        found = self._graph.members(self._tree, self._count_elements(one), place, 1) if one is not None and one.shape == LIST else []
         return found[0] if found else None
 
-    def first(self, one: Container) -> Optional[Address]:
+    def first(self, one: Container) -> Optional[TargetAddress]:
         """Where its first element lies."""
-        found = self._graph.members(self._tree, self._number(one), 0, 1)
-        return Address(self._graph.blocks(found)[0][0]) if found else None
+        found = self._graph.members(self._tree, self._count_elements(one), 0, 1)
+        return TargetAddress(self._graph.blocks(found)[0][0]) if found else None
 
-    def _number(self, one: Container) -> int:
+    def _count_elements(self, one: Container) -> int:
         return one.node - self._first
 
     def below(self, one: Container, limit: int) -> Tuple[List[OwnedMemory], List[int]]:
         """Elements that are alike, together, and those that keep far more than the average."""
-        retained, number = self._tree.retained_bytes, self._number(one)
+        retained, number = self._tree.retained_bytes, self._count_elements(one)
         least = LARGE * retained[one.node] // max(1, one.elements)
         large = [node for node in self._graph.children(self._tree, one.node, limit)[0] if retained[node] > least]
         alone = {node for node in large if self._tree.container_of(node) == number}
@@ -321,20 +321,20 @@ class ContainerTree:
         for column in (retained, self._tree.retained_blocks):
             left.append(column[one.node] - sum(column[node] for node in large))
         rows: List[OwnedMemory] = []
-        sizes = self._sizes(one, alone) if not one.element_bytes else {one.element_bytes: [*left, self._sample(number, alone)]}
+        sizes = self._group_sizes(one, alone) if not one.element_bytes else {one.element_bytes: [*left, self._pick_sample(number, alone)]}
         for size in sorted(sizes, key=lambda size: -sizes[size][1])[:MOST_SIZES]:
             count, kept, blocks, sample = sizes[size]
-            rows.append(self._alike(count, " of %d bytes" % size, (kept, blocks), sample, bool(alone)))
+            rows.append(self._make_alike_row(count, " of %d bytes" % size, (kept, blocks), sample, bool(alone)))
             left = [left[0] - count, left[1] - kept, left[2] - blocks]
         if left[0] > 0 or left[1] > 0:
-            rows.append(self._alike(left[0], "", (left[1], left[2]), None, True))
+            rows.append(self._make_alike_row(left[0], "", (left[1], left[2]), None, True))
         return [row for row in rows if row.retained_bytes], large
 
-    def _sizes(self, one: Container, alone: "set[int]") -> Dict[int, List[int]]:
+    def _group_sizes(self, one: Container, alone: "set[int]") -> Dict[int, List[int]]:
         """By their size how many elements have it, what they keep, and the first one."""
         found: Dict[int, List[int]] = {}
         for first in range(0, min(one.elements, MOST_SORTED), AT_ONCE):
-            nodes = self._graph.members(self._tree, self._number(one), first, AT_ONCE)
+            nodes = self._graph.members(self._tree, self._count_elements(one), first, AT_ONCE)
             for node, size in zip(nodes, self._graph.columns(array("I", nodes))[1]):
                 if node not in alone:
                     sums = found.setdefault(size, [0, 0, 0, node])
@@ -343,12 +343,12 @@ class ContainerTree:
                     sums[2] += self._tree.retained_blocks[node]
         return found
 
-    def _sample(self, number: int, alone: "set[int]") -> int:
+    def _pick_sample(self, number: int, alone: "set[int]") -> int:
         return next((node for node in self._graph.members(self._tree, number, 0, len(alone) + 1) if node not in alone), NO_NODE)
 
-    def _alike(self, count: int, size: str, kept: Tuple[int, int], sample: Optional[int], are_others: bool) -> OwnedMemory:
-        name = "%s%s" % (plural(count, "other element" if are_others else "element"), size) if count else "what several elements hold"
-        address = Address(self._graph.blocks([sample])[0][0]) if sample is not None and sample != NO_NODE else None
+    def _make_alike_row(self, count: int, size: str, kept: Tuple[int, int], sample: Optional[int], are_others: bool) -> OwnedMemory:
+        name = "%s%s" % (count_noun(count, "other element" if are_others else "element"), size) if count else "what several elements hold"
+        address = TargetAddress(self._graph.blocks([sample])[0][0]) if sample is not None and sample != NO_NODE else None
         return OwnedMemory(name, ELEMENTS, address, kept[0], self._tallied.share(kept[0]), kept[1], None, None)
 
 
@@ -398,7 +398,7 @@ class OwnerTally:
     def __init__(self, reach: Reach, names: NodeNames, paths: Optional[Paths] = None) -> None:
         self.reach, self.names, self.graph, self.paths = reach, names, reach.graph, paths
         self._sums = self.graph.mark(reach.roots_from)
-        self.parts = self._split()
+        self.parts = self._split_roots()
         self._named = frozenset(paths.starts() if paths is not None else ())
         self.has_starts = bool(self._named)
         """Runtimes give names, and say which words own: else only what containers tell has paths."""
@@ -410,7 +410,7 @@ class OwnerTally:
         self._locals_from = reach.roots_from + sum(part.root.kind == heap_graph.DATA for part in self.parts)
         self._tree: Optional[Tree] = None
         self._contained: Optional[ContainerTree] = None
-        self.used = Sum(sum(part.blocks for part in self._sums), sum(part.bytes for part in self._sums))
+        self.used = NativeSum(sum(part.blocks for part in self._sums), sum(part.bytes for part in self._sums))
         self.leaked = self._sums[LEAKED]
 
     @property
@@ -448,7 +448,7 @@ class OwnerTally:
         """Its blocks are nodes of their own."""
         return node >= self.reach.roots_from + len(self.parts)
 
-    def _split(self) -> List[RootPart]:
+    def _split_roots(self) -> List[RootPart]:
         """Makes one root of each variable that points somewhere."""
         if self.reach.kept is not None:
             return [RootPart(root, slot) for root, slot in zip(self.reach.regions.roots, self.reach.kept.slots)]
@@ -460,7 +460,7 @@ class OwnerTally:
             if root.kind != heap_graph.DATA or root.module is None:
                 continue
             first = True
-            for slot in self._starts(root, kin):
+            for slot in self._find_starts(root, kin):
                 if first:  # the root itself begins with its first variable
                     parts[-1], first = RootPart(root, slot), False
                 else:
@@ -469,7 +469,7 @@ class OwnerTally:
         self.graph.split(places)
         return parts
 
-    def _starts(self, root: heap_graph.GraphRoot, kin: Kin) -> List[int]:
+    def _find_starts(self, root: heap_graph.GraphRoot, kin: Kin) -> List[int]:
         """Slots of the first pointer of each variable."""
         word, end, slots = self.reach.word_bytes, 0, []
         unnamed: List[Edge] = []
@@ -555,16 +555,16 @@ class OwnerTally:
         start = variable.start if variable is not None else part.root.start + part.slot * self.reach.word_bytes
         return max(0, address - start)
 
-    def address(self, node: int) -> Optional[Address]:
+    def address(self, node: int) -> Optional[TargetAddress]:
         """Where it is."""
         part, container = self.root(node), self.tree.container(node) if self.is_container(node) else None
         if container is not None:
             return self.contained.first(container)
         if part is not None:
             start = part.root.start + (part.slot * self.reach.word_bytes if part.slot != NO_SLOT else 0)
-            return Address(start) if part.root.start else None
+            return TargetAddress(start) if part.root.start else None
         mapping = self.reach.mapping(node)
-        return Address(self.graph.blocks([node])[0][0] if mapping is None else mapping.start)
+        return TargetAddress(self.graph.blocks([node])[0][0] if mapping is None else mapping.start)
 
     def owned(self, node: int, kind: Optional[str] = None, reached: bool = False) -> OwnedMemory:
         """One row."""
@@ -668,7 +668,7 @@ class OwnerTally:
                 found.append((node, kind if is_start else SHARED))
         return sorted(found, key=lambda top: -self.tree.retained_bytes[top[0]])[:limit]
 
-    def suspect(self, node: int, kind: str) -> Suspect:
+    def suspect(self, node: int, kind: str) -> LeakSuspect:
         """Goes down from an owner to where its memory piles up, or divides; what several hold is told as it is."""
         retained = self.tree.retained_bytes
         at, steps = (node, 0) if self.is_container(node) else self._piled_up(node)
@@ -686,12 +686,12 @@ class OwnerTally:
             children=count,
             retained_bytes=retained[at],
             steps=steps,
-            parts=[self._part(part, container) for part in parts],
+            parts=[self._make_division(part, container) for part in parts],
             **self.contained.told(at)._asdict(),
             is_below=container is not None and self.contained.is_below(container, node),
         )
         what = self.contents(node)
-        holders = self._holders(node) if kind == SHARED and not self.is_container(node) else {}
+        holders = self._find_holders(node) if kind == SHARED and not self.is_container(node) else {}
         names = [self.name(holder) for holder in holders]
         holding = [
             HoldingBlock(name, self.address(at), at == holder)
@@ -699,7 +699,7 @@ class OwnerTally:
             for at in sorted({first, holder}, key=lambda at: at == holder)
             if at < self.reach.numbers.blocks
         ]
-        return Suspect(self.name(node), kind, retained[node], self.share(retained[node]), point, what, holders=names, holding=holding)
+        return LeakSuspect(self.name(node), kind, retained[node], self.share(retained[node]), point, what, holders=names, holding=holding)
 
     def _piled_up(self, node: int, is_container_enough: bool = False) -> Tuple[int, int]:
         """Where what a node keeps divides, and how many steps that is below it."""
@@ -710,7 +710,7 @@ class OwnerTally:
             largest = self.graph.children(self.tree, at, 1)[0]
         return at, steps
 
-    def _part(self, node: int, container: Optional[Container]) -> Division:
+    def _make_division(self, node: int, container: Optional[Container]) -> Division:
         """One part of what another keeps: a container is told in place of the block that has little else, and a block without a name is
         called an element by its address."""
         retained, name = self.tree.retained_bytes[node], self.name(node)
@@ -722,7 +722,7 @@ class OwnerTally:
             name = "element 0x%x (%d bytes)" % self.graph.blocks([node])[0]
         return Division(name, self.address(node), retained, self.share(retained), container=linked)
 
-    def _holders(self, node: int) -> Dict[int, int]:
+    def _find_holders(self, node: int) -> Dict[int, int]:
         """Who holds it, most first, each with what has the first of the pointers."""
         found: Dict[int, int] = {}
         for referrer in self.graph.referrers(node, MOST_POINTERS):
@@ -803,7 +803,7 @@ def find_owners(tallied: OwnerTally, depth: int, limit: int) -> Owners:
     """All owners, and the suspects among them."""
     reach = tallied.reach
     rows: List[OwnedMemory] = []
-    suspects: List[Tuple[int, Suspect]] = []
+    suspects: List[Tuple[int, LeakSuspect]] = []
     tops = tallied.tops(max(limit, MOST_KEEPING))
     for number, (node, kind) in enumerate(tops[: max(limit, MOST_SUSPECTS)]):
         if kind == SHARED and tallied.tree.retained_bytes[node] < LEAST_SHARED * tallied.used.bytes:

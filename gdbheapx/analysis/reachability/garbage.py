@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Optional, Sequence
 
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 OFF, FROZEN, LATE = "off", "frozen", "late"
 
@@ -36,7 +36,7 @@ class GarbageClass(NamedTuple):
     objects: int
     bytes: int
     """Of the objects alone."""
-    sample: Address
+    sample: TargetAddress
     behind_bytes: Optional[int] = None
     """Garbage that they lead to, themselves included; None: it was not counted."""
 
@@ -59,7 +59,7 @@ class Garbage(NamedTuple):
     """Why it is still there: `off`, `frozen` or `late`; None: unknown."""
 
 
-def reason(collector: Collector, objects: int, frozen_objects: int) -> Optional[str]:
+def explain_garbage(collector: Collector, objects: int, frozen_objects: int) -> Optional[str]:
     """Why garbage is still there."""
     if collector.is_on is None:
         return None

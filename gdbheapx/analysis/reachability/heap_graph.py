@@ -8,11 +8,11 @@ from itertools import compress
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.allocators.heap import Heap
+from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.analysis.memory import attribute, kinds, stacks
 from gdbheapx.analysis.memory.kinds import MappingPlaces
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import (
     NOWHERE,
     BulkSource,
@@ -31,15 +31,15 @@ from gdbheapx.inferior.base import (
     Thread,
 )
 from gdbheapx.kernel.blocks import graph as evidence
-from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Containers, Graph, GraphNumbers, GraphShape, Habit, Sum
-from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Containers, Graph, GraphNumbers, GraphShape, Habit, NativeSum
+from gdbheapx.kernel.blocks.records import NativeBlocks
 from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.model import GUESS
 from gdbheapx.own_memory import allowed_bytes
 from gdbheapx.problems import NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity
-from gdbheapx.ranges import Range, Ranges, subtract, union
+from gdbheapx.ranges import Range, RangeIndex, subtract_ranges, unite_ranges
 from gdbheapx.session import Session
-from gdbheapx.units import Size, plural, say
+from gdbheapx.units import SentenceSize, count_noun, make_sentence
 
 LEAST_STATIC_BYTES = 256
 """Thread-local storage below the thread pointer where nothing tells how much it is: the C library's own is 128 to 144 bytes."""
@@ -87,30 +87,30 @@ class Regions(NamedTuple):
 
 def find_regions(target: Target, claims: Iterable[Range]) -> Regions:
     """Roots and nodes of a target. `claims`: what allocators hold."""
-    return RegionFinder(target, Ranges(claims)).find()
+    return RegionFinder(target, RangeIndex(claims)).find()
 
 
 class RegionFinder:
     """One look."""
 
-    def __init__(self, target: Target, claims: Ranges) -> None:
+    def __init__(self, target: Target, claims: RangeIndex) -> None:
         self._target, self._claims = target, claims
         memory = target.memory_use()
         self._uses = memory.mappings if memory is not None else [MappingUse(mapping, 0) for mapping in target.mappings()]
         self._places = MappingPlaces(self._uses)
-        self._stacks = stacks.find_thread_stacks(self._places, target, self._read, True)
+        self._stacks = stacks.find_thread_stacks(self._places, target, self._read_present, True)
         self._here = attribute.find_present_runtimes(target)
         self._roots: List[GraphRoot] = []
         self._nodes: List[GraphNode] = []
         self._unknown: List[Thread] = []
-        self._code = Ranges((start, end) for start, end, _ in target.image_ranges())
+        self._code = RangeIndex((start, end) for start, end, _ in target.image_ranges())
         arch = target.arch
         self._below = 0 if arch.storage.tcb_bytes is None else arch.pthread_bytes
         """How far below the thread pointer struct pthread begins."""
         self._static_bytes = max([self._below, *(-block.distance for block in target.static_blocks())]) or LEAST_STATIC_BYTES
         """How far below the thread pointer thread-local storage begins."""
 
-    def _read(self, address: int, size_bytes: int) -> bytes:
+    def _read_present(self, address: int, size_bytes: int) -> bytes:
         """Bytes of a few pages, if reading them brings none in."""
         present = self._target.present_ranges(address, address + size_bytes)
         if self._target.kind == "live" and sum(high - low for low, high in present) < size_bytes:
@@ -119,18 +119,18 @@ class RegionFinder:
 
     def find(self) -> Regions:
         """All of it."""
-        self._threads()
-        self._ended()
-        own = Ranges((root.start, root.end) for root in self._roots if root.kind != REGISTERS)
-        images = self._images()
+        self._add_threads()
+        self._add_ended_threads()
+        own = RangeIndex((root.start, root.end) for root in self._roots if root.kind != REGISTERS)
+        images = self._list_images()
         dead = {place for place, owner in self._stacks.sorts.items() if owner in (stacks.LIVING, stacks.COROUTINES, *stacks.OF_ENDED)}
         for place, use in enumerate(self._uses):
             whole = [(use.mapping.start, use.mapping.end)]
             # of a living stack what is in use is a root already
-            left = subtract(whole, self._stacks.parts(self._places, place)) if place in dead else whole
+            left = subtract_ranges(whole, self._stacks.parts(self._places, place)) if place in dead else whole
             for start, end in left if self._may_point(use) else ():
                 for low, high in own.outside(start, end):
-                    self._add(use, low, high, images)
+                    self._add_part(use, low, high, images)
         order = {kind: number for number, kind in enumerate(STRONG_FIRST)}
         self._roots.sort(key=lambda root: (order[root.kind], root.start))
         return Regions(self._roots, self._nodes, self._unknown)
@@ -149,7 +149,7 @@ class RegionFinder:
             return not self._target.read_prefix(mapping.start, mapping.size_bytes).strip(b"\0")
         return mapping.dumped_bytes == 0
 
-    def _images(self) -> Sequence[Tuple[int, int, Module]]:
+    def _list_images(self) -> Sequence[Tuple[int, int, Module]]:
         """Writable segments of all objects."""
         page = self._target.page_bytes
         segments = []
@@ -158,7 +158,7 @@ class RegionFinder:
                 segments.append((start & -page, -(-end // page) * page, module))
         return sorted(segments, key=lambda segment: segment[:2])
 
-    def _add(self, use: MappingUse, start: int, end: int, images: Sequence[Tuple[int, int, Module]]) -> None:
+    def _add_part(self, use: MappingUse, start: int, end: int, images: Sequence[Tuple[int, int, Module]]) -> None:
         """One part of a mapping: an object's data is a root, what is left of it a node."""
         for low, high in self._claims.outside(start, end):
             data = [(max(low, first), min(high, last), module) for first, last, module in images if first < high and last > low]
@@ -168,47 +168,47 @@ class RegionFinder:
                     self._roots[-1] = before._replace(end=last)
                 else:
                     self._roots.append(GraphRoot(DATA, first, last, module))
-            for first, last in Ranges((first, last) for first, last, _ in data).outside(low, high):
-                self._nodes.append(GraphNode(first, last, use, self._whose(use, first, last)))
+            for first, last in RangeIndex((first, last) for first, last, _ in data).outside(low, high):
+                self._nodes.append(GraphNode(first, last, use, self._find_runtime_owner(use, first, last)))
 
-    def _whose(self, use: MappingUse, start: int, end: int) -> Optional[str]:
+    def _find_runtime_owner(self, use: MappingUse, start: int, end: int) -> Optional[str]:
         """Of a runtime that is here; guesses are none."""
         place = self._places.at(start) if self._here and not use.mapping.name and not use.mapping.executable else None
         owner = (
-            attribute.find_owner_by_shape(self._here, self._places, place, lambda: [(start, end)], self._read)
+            attribute.find_owner_by_shape(self._here, self._places, place, lambda: [(start, end)], self._read_present)
             if place is not None
             else None
         )
         return owner.name if owner is not None and owner.sure != GUESS else None
 
-    def _threads(self) -> None:
+    def _add_threads(self) -> None:
         """Stacks, registers and thread-local storage of every thread."""
         for thread in self._target.threads():
-            words = [*self._target.register_words(thread), *self._dtv(thread.thread_pointer)]
+            words = [*self._target.register_words(thread), *self._find_dtv(thread.thread_pointer)]
             pointer = thread.stack_pointer or 0
             exact = [pointer] if self._is_claimed(pointer) else []
             self._roots.append(GraphRoot(REGISTERS, 0, 0, thread=thread, words=words, exact=exact))
             if thread.stack_pointer is None:
                 self._unknown.append(thread)
-            self._stack(thread)
+            self._add_stack(thread)
             self._thread_local(thread)
 
-    def _ended(self) -> None:
+    def _add_ended_threads(self) -> None:
         """What ended threads keep whose stacks are still there. The C library frees a dtv, and the blocks of thread-local storage that
         it leads to, only when a new thread takes the stack or it is unmapped (nptl/allocatestack.c: get_cached_stack, __nptl_free_stacks),
         and a result stays until somebody joins the thread. Nothing else on such a stack is read again."""
         word = self._target.word_bytes
         for pointer in self._stacks.ended:
-            data = self._read(pointer, stacks.find_stack_top(pointer, self._target.arch) - pointer)
+            data = self._read_present(pointer, stacks.find_stack_top(pointer, self._target.arch) - pointer)
             words = struct.unpack("<%dQ" % (len(data) // word), data[: len(data) // word * word])
-            self._roots.append(GraphRoot(REGISTERS, 0, 0, words=[*words, *self._dtv(pointer)]))
+            self._roots.append(GraphRoot(REGISTERS, 0, 0, words=[*words, *self._find_dtv(pointer)]))
 
-    def _dtv(self, thread_pointer: Optional[int]) -> List[int]:
+    def _find_dtv(self, thread_pointer: Optional[int]) -> List[int]:
         """What the thread's dtv is inside of: the pointer to it leads behind its first entry (elf/dl-tls.c: INSTALL_DTV)."""
         storage, word = self._target.arch.storage, self._target.word_bytes
         if not thread_pointer or not (storage.is_pthread or storage.tcb_bytes):
             return []
-        data = self._read(thread_pointer + storage.dtv_words * word, word)
+        data = self._read_present(thread_pointer + storage.dtv_words * word, word)
         dtv = int.from_bytes(data, "little") if len(data) == word else 0
         return [dtv - 2 * word] if dtv > 2 * word else []
 
@@ -223,7 +223,7 @@ class RegionFinder:
     def _is_claimed(self, address: int) -> bool:
         return self._claims.meets(address, address + 1)
 
-    def _stack(self, thread: Thread) -> None:
+    def _add_stack(self, thread: Thread) -> None:
         """From the red zone up; all of its own stack where it runs on another."""
         runs, block = self._places.at(thread.stack_pointer), self._places.at(thread.thread_pointer)
         if runs is not None and self._is_stack(runs, thread):
@@ -250,7 +250,7 @@ class RegionFinder:
     def _start_argument(self, pointer: int, start: int, end: int) -> int:
         """Where struct pthread has the argument: behind the start routine (nptl/descr.h); `end` if it has none that leads to a heap."""
         low, word = max(start, pointer - self._below), self._target.word_bytes
-        data = self._read(low, min(end, low + self._target.arch.pthread_bytes) - low)
+        data = self._read_present(low, min(end, low + self._target.arch.pthread_bytes) - low)
         words = struct.unpack("<%d%s" % (len(data) // word, "Q" if word == 8 else "I"), data[: len(data) // word * word])
         for place, (routine, argument) in enumerate(zip(words, words[1:])):
             if self._code.meets(routine, routine + 1) and self._is_claimed(argument):
@@ -313,7 +313,7 @@ class StackNames:
         self._target, self._kept = target, kept
         self._calls: Dict[int, Sequence[StackCall]] = {}
         self._functions: Dict[int, List[Function]] = {}
-        self._named = functools.lru_cache(None)(self._function)
+        self._named = functools.lru_cache(None)(self._name_function)
         """Many words lie in each call, and a program has a hundred thousand functions."""
 
     def at(self, lwp: int, address: int) -> Optional[str]:
@@ -326,7 +326,7 @@ class StackNames:
         name = self._named(call)
         return "frame %d%s" % (number, ", %s" % name if name else "")
 
-    def _function(self, call: StackCall) -> Optional[str]:
+    def _name_function(self, call: StackCall) -> Optional[str]:
         here = call.pc - call.is_return
         module = find_module_at(self._target, here)
         if module is None:
@@ -450,8 +450,8 @@ def check_least(session: Session, each_bytes: int, indexed: bool = False) -> Non
     allowed = allowed_bytes() - session.copied_bytes
     needed = count_blocks(session) * each_bytes + (_heap_bytes(session) // (INDEX_SHARE * _unit_bytes(session)) if indexed else 0)
     if needed > max(allowed, LITTLE_BYTES):
-        what = say("this takes about %s of memory, even without a graph, and this process may use %s", Size(needed), Size(allowed))
-        raise HeapxError(what, "run it where there is more memory; `%s` takes little" % ask("chunks --histogram"), code=OUT_OF_MEMORY)
+        what = make_sentence("this takes about %s of memory, even without a graph, and this process may use %s", SentenceSize(needed), SentenceSize(allowed))
+        raise HeapxError(what, "run it where there is more memory; `%s` takes little" % hint_command("chunks --histogram"), code=OUT_OF_MEMORY)
 
 
 def _heap_bytes(session: Session) -> int:
@@ -467,8 +467,8 @@ def check_owners_fit(session: Session) -> None:
     """HeapxError where the owners of so many blocks cannot be told here."""
     lacking = check_fit(session, OWNERS_BYTES)
     if lacking is not None:
-        what = say("this takes about %s of memory, and this process may use %s", *map(Size, lacking))
-        raise HeapxError(what, "run it where there is more memory; `%s` takes little" % ask("leaks"), code=OUT_OF_MEMORY)
+        what = make_sentence("this takes about %s of memory, and this process may use %s", *map(SentenceSize, lacking))
+        raise HeapxError(what, "run it where there is more memory; `%s` takes little" % hint_command("leaks"), code=OUT_OF_MEMORY)
 
 
 MOST_GUARDED_BYTES = 64 << 20
@@ -503,8 +503,8 @@ def report_unwritten(session: Session, graph: Graph) -> None:
         first = first or (start if here else 0)
         missing += here
     if missing:
-        what = say(
-            "%s of blocks in use are not in the core: never written to, or excluded by the program; they count as zeros", Size(missing)
+        what = make_sentence(
+            "%s of blocks in use are not in the core: never written to, or excluded by the program; they count as zeros", SentenceSize(missing)
         )
         session.problem(problems.NOT_DUMPED, "0x%x" % first, what, partial=False)
 
@@ -520,7 +520,7 @@ def _first_block(graph: Graph, count: int, address: int) -> int:
 
 def find_image_ranges(target: Target) -> List[Range]:
     """The parts of all images that are no code."""
-    images = Ranges((start, end) for start, end, _ in target.image_ranges())
+    images = RangeIndex((start, end) for start, end, _ in target.image_ranges())
     rows = [mapping for mapping in target.mappings() if mapping.readable and not mapping.executable]
     return sorted((max(low, row.start), min(high, row.end)) for row in rows for low, high in images.within(row.start, row.end))
 
@@ -590,7 +590,7 @@ def find_containers(reach: Reach) -> Containers:
 class RuntimePools(NamedTuple):
     """Blocks that a runtime has made of memory of its own, and that memory."""
 
-    blocks: Sequence[Iterator[Blocks]] = ()
+    blocks: Sequence[Iterator[NativeBlocks]] = ()
     taken: Sequence[Tuple[int, int]] = ()
     unit_bytes: int = 16
     """They begin at multiples of this."""
@@ -610,7 +610,7 @@ def make_graph(session: Session, slots: bool, names: bool = False, further: Runt
 
 def mark_graph(
     session: Session, again: Optional[bool], further: RuntimePools = NO_POOLS, made: Optional[Reach] = None, slots: bool = False
-) -> Tuple[Reach, Sequence[Sum]]:
+) -> Tuple[Reach, Sequence[NativeSum]]:
     """The graph with its marks. `again`: look once more, for weak pointers; None: on a core. `further`: what counts as blocks, too; `made`:
     the graph, of memory that is as it was then. `slots`: containers are to be found in it."""
     shared: Optional[Reach] = session.shared(REACH) or made
@@ -620,7 +620,7 @@ def mark_graph(
     reach = (
         shared if shared is not None else resolve_graph(session, read_world(session, slots, further=further, owning=False), hold=is_wanted)
     )
-    sums: Sequence[Sum] = reach.graph.mark(reach.roots_from)
+    sums: Sequence[NativeSum] = reach.graph.mark(reach.roots_from)
     if had_to_resume(session):
         sums = reach.graph.mark(reach.roots_from)
     elif is_wanted and sums[LEAKED].blocks and reach.word_bytes == 8 and session.target.can_read_on and not session.budget.expired():
@@ -649,7 +649,7 @@ def had_to_resume(session: Session) -> bool:
     return True
 
 
-def mark_kept_graph(reach: Reach, kept: KeptReads, again: Optional[bool]) -> Sequence[Sum]:
+def mark_kept_graph(reach: Reach, kept: KeptReads, again: Optional[bool]) -> Sequence[NativeSum]:
     """The marks of a graph from a snapshot, with what the second look had found unless that is not wanted."""
     if again and kept.weak is None:
         raise HeapxError(
@@ -701,7 +701,7 @@ class WorldRead(NamedTuple):
 class GraphWorld(NamedTuple):
     """What is to be read of a target."""
 
-    heaps: Sequence[Heap]
+    heaps: Sequence[AllocatorInstance]
     regions: Regions
     shape: GraphShape
 
@@ -714,11 +714,11 @@ class GraphWorld(NamedTuple):
 def collect_world(session: Session, slots: bool, further: RuntimePools = NO_POOLS) -> GraphWorld:
     """Heaps, and what lies outside of them. `further`: blocks of others."""
     target, heaps = session.target, session.heaps.all()
-    claims = find_mapped_ranges(target, Ranges([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken]))
+    claims = find_mapped_ranges(target, RangeIndex([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken]))
     own = [part for heap in heaps for part in heap.own_data()]
-    outside = find_regions(target, union([*claims, *own]))
+    outside = find_regions(target, unite_ranges([*claims, *own]))
     shape = GraphShape(
-        heaps=subtract(claims, union(own)),
+        heaps=subtract_ranges(claims, unite_ranges(own)),
         mappings=[(node.start, node.end) for node in outside.nodes],
         word_bytes=target.word_bytes,
         little_endian=target.little_endian,
@@ -730,12 +730,12 @@ def collect_world(session: Session, slots: bool, further: RuntimePools = NO_POOL
     return GraphWorld(heaps, outside, shape)
 
 
-def exclude_blocks(stream: Iterator[Blocks], gone: Sequence[int]) -> Iterator[Blocks]:
+def exclude_blocks(stream: Iterator[NativeBlocks], gone: Sequence[int]) -> Iterator[NativeBlocks]:
     """The stream without the blocks at these addresses."""
     return exclude_some_blocks(stream, gone) if gone else stream
 
 
-def exclude_some_blocks(stream: Iterator[Blocks], gone: Sequence[int]) -> Iterator[Blocks]:
+def exclude_some_blocks(stream: Iterator[NativeBlocks], gone: Sequence[int]) -> Iterator[NativeBlocks]:
     """The same, where there are some."""
     for blocks in stream:
         known = blocks.addresses
@@ -745,12 +745,12 @@ def exclude_some_blocks(stream: Iterator[Blocks], gone: Sequence[int]) -> Iterat
         left = set(gone[bisect_left(gone, min(known)) : bisect_right(gone, max(known))])
         stays = [address not in left for address in known]
         columns: Tuple[array[int], ...] = tuple(array(column.typecode, compress(column, stays)) for column in blocks)
-        yield Blocks(*columns)
+        yield NativeBlocks(*columns)
 
 
-def find_mapped_ranges(target: Target, claims: Ranges) -> List[Tuple[int, int]]:
+def find_mapped_ranges(target: Target, claims: RangeIndex) -> List[Tuple[int, int]]:
     """What of them is memory of the process: damage may lead an allocator anywhere, and the index of blocks spans all of it."""
-    return union(part for mapping in target.mappings() for part in claims.within(mapping.start, mapping.end))
+    return unite_ranges(part for mapping in target.mappings() for part in claims.within(mapping.start, mapping.end))
 
 
 def read_world(
@@ -855,7 +855,7 @@ def report_unread_counts(session: Session, numbers: GraphNumbers, outside: Regio
     report_shared_in_swap(session, outside.nodes)
     report_undumped(session)
     if outside.unknown_threads:
-        threads = "registers of %s could not be read: these stacks count as a whole" % plural(len(outside.unknown_threads), "thread")
+        threads = "registers of %s could not be read: these stacks count as a whole" % count_noun(len(outside.unknown_threads), "thread")
         session.problem(problems.REGISTERS_UNREAD, None, threads, "blocks that only registers reference count as leaked", partial=True)
 
 
@@ -864,7 +864,7 @@ def report_tags(session: Session, graph: Graph) -> None:
     if graph.tagged_words:
         what = "%s to blocks without another reference, if the process uses tagged pointers: a %s does not say whether it does"
         hint = "ask the process while it runs; until then `maybe` counts the blocks behind them"
-        verb = "%s lead%s" % (plural(graph.tagged_words, "word"), "s" if graph.tagged_words == 1 else "")
+        verb = "%s lead%s" % (count_noun(graph.tagged_words, "word"), "s" if graph.tagged_words == 1 else "")
         kind = "core" if session.target.kind == "core" else "remote process"
         session.problem(problems.TAGS_UNKNOWN, None, what % (verb, kind), hint, partial=False)
 
@@ -873,10 +873,10 @@ def report_undumped(session: Session) -> None:
     """Notes mapped files that the core left out: the usual core does so, and is whole in all else."""
     files = session.target.undumped_files()
     if files:
-        what = say(
+        what = make_sentence(
             "%s of %s that the program may have written to, %s first, are not in this core",
-            Size(sum(end - start for start, end, _ in files)),
-            plural(len(files), "mapped file"),
+            SentenceSize(sum(end - start for start, end, _ in files)),
+            count_noun(len(files), "mapped file"),
             files[0][2],
         )
         hint = "blocks that only they reference count as leaked; for a core with them: echo 0x3f > /proc/PID/coredump_filter"
@@ -889,14 +889,14 @@ def lacks_holders(session: Session) -> bool:
     return any(code.nature in (Severity.UNREAD, Severity.DAMAGE) or code in HOLDERS_UNREAD for code in codes)
 
 
-def is_leak_unknown(session: Session, leaked: Optional[Sum] = None) -> bool:
+def is_leak_unknown(session: Session, leaked: Optional[NativeSum] = None) -> bool:
     """Memory that holds most of what is in use was not read: what nothing else leads to may well be held. Or nothing was found leaked, and
     much has no reader: there may be any number of blocks in there."""
     codes = _list_codes(session)
     return any(code in LEAKS_UNKNOWN for code in codes) or (leaked is not None and not leaked.blocks and NOTHING_UNKNOWN in codes)
 
 
-def _list_codes(session: Session) -> List[problems.Code]:
+def _list_codes(session: Session) -> List[problems.ProblemCode]:
     return [problem.code for problem in session.problems] + [complaint.code for complaint in session.target.problems()]
 
 
@@ -906,7 +906,7 @@ def report_shared_in_swap(session: Session, nodes: Sequence[GraphNode]) -> None:
     there = [(node.start, min(node.use.swapped_bytes or 0, node.end - node.start)) for node in shared]
     lacking = [(start, size_bytes) for start, size_bytes in there if size_bytes]
     if lacking:
-        what = say("%s of shared memory is in swap and was not read", Size(sum(size_bytes for _, size_bytes in lacking)))
+        what = make_sentence("%s of shared memory is in swap and was not read", SentenceSize(sum(size_bytes for _, size_bytes in lacking)))
         hint = "blocks that only it references count as leaked: --read-swap reads it, and can end the process; or retry with less in swap"
         session.problem(problems.IN_SWAP, "0x%x" % lacking[0][0], what, hint)
 
@@ -914,6 +914,6 @@ def report_shared_in_swap(session: Session, nodes: Sequence[GraphNode]) -> None:
 def report_unread(session: Session, unread_bytes: int, unread_at: int) -> None:
     """Notes memory that could not be read."""
     if unread_bytes:
-        what = say("%s of used blocks, stacks or data could not be read", Size(unread_bytes))
+        what = make_sentence("%s of used blocks, stacks or data could not be read", SentenceSize(unread_bytes))
         hint = "blocks that only they reference count as leaked"
         session.problem(problems.ROOTS_UNREAD, "0x%x" % unread_at, what, hint)

@@ -11,10 +11,10 @@ from gdbheapx.analysis.reachability.garbage import Garbage
 from gdbheapx.analysis.reachability.heap_graph import GraphNode, Reach
 from gdbheapx.analysis.reachability.owners import LinkedContainer
 from gdbheapx.columns import BYTES, TEXT, Column
-from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Containers, Habit, LeakRoot, Sum
-from gdbheapx.model import Address
+from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Containers, Habit, LeakRoot, NativeSum
+from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
-from gdbheapx.units import Size, plural, say
+from gdbheapx.units import SentenceSize, count_noun, make_sentence
 
 LARGE_SHARE = 0.05
 """Of all that is leaked: a container with so much is a row of its own; smaller ones of one sort are one together."""
@@ -109,7 +109,7 @@ class LeakGroup(NamedTuple):
     bytes: Annotated[int, Column("bytes", BYTES)]
     behind_blocks: Annotated[int, Column("blocks reachable", goes=4)]
     behind_bytes: Annotated[int, Column("bytes reachable", BYTES)]
-    sample: Annotated[Sequence[Address], Column("example", TEXT, goes=1)]
+    sample: Annotated[Sequence[TargetAddress], Column("example", TEXT, goes=1)]
     container: Optional[LinkedContainer] = None
     """What each block is the first element of, or leads to; of several blocks that of all together."""
     is_holder: bool = False
@@ -119,7 +119,7 @@ class LeakGroup(NamedTuple):
 class LostMapping(NamedTuple):
     """A mapping that nothing points to."""
 
-    start: Annotated[Address, Column("start", TEXT)]
+    start: Annotated[TargetAddress, Column("start", TEXT)]
     bytes: Annotated[int, Column("bytes", BYTES)]
     resident_bytes: Annotated[Optional[int], Column("resident", BYTES)]
     name: Annotated[str, Column("name", TEXT)]
@@ -139,7 +139,7 @@ class LostByName(NamedTuple):
 class LeakedBlock(NamedTuple):
     """One block of the list."""
 
-    address: Annotated[Address, Column("address", TEXT)]
+    address: Annotated[TargetAddress, Column("address", TEXT)]
     size_bytes: Annotated[int, Column("size", BYTES)]
     class_: Annotated[str, Column("class", TEXT)]
     evidence: Annotated[str, Column("evidence", TEXT)]
@@ -149,18 +149,18 @@ class LeakedBlock(NamedTuple):
 class LeakClasses(NamedTuple):
     """The sums of an answer, by the names that JSON has."""
 
-    held: Sum
-    maybe: Sum
-    leaked: Optional[Sum]
+    held: NativeSum
+    maybe: NativeSum
+    leaked: Optional[NativeSum]
 
 
 class Leaks(NamedTuple):
     """The answer."""
 
-    held: Sum
-    maybe: Sum
-    maybe_by: Dict[str, Sum]
-    leaked: Optional[Sum]
+    held: NativeSum
+    maybe: NativeSum
+    maybe_by: Dict[str, NativeSum]
+    leaked: Optional[NativeSum]
     """None where so much of what may hold blocks was not read that it is unknown."""
     roots: Optional[int] = None
     """None where there was no room to find them."""
@@ -195,12 +195,12 @@ def judge_leaks(session: Session, leaks: Leaks) -> Leaks:
     return leaks._replace(is_upper_bound=heap_graph.lacks_holders(session))
 
 
-def add_sums(sums: Sequence[Sum]) -> Sum:
+def add_sums(sums: Sequence[NativeSum]) -> NativeSum:
     """All of them."""
-    return Sum(sum(part.blocks for part in sums), sum(part.bytes for part in sums))
+    return NativeSum(sum(part.blocks for part in sums), sum(part.bytes for part in sums))
 
 
-def find_leaks(reach: Reach, interior_holds: bool, sums: Sequence[Sum], naming: Optional[Naming] = None) -> Leaks:
+def find_leaks(reach: Reach, interior_holds: bool, sums: Sequence[NativeSum], naming: Optional[Naming] = None) -> Leaks:
     """Classes, groups and lost mappings. `sums`: of mark() or look_again(). `naming`: where memory may still be read."""
     containers = find_lost_containers(reach) if sums[LEAKED].blocks else None
     roots = reach.graph.find_leak_roots(containers) if sums[LEAKED].blocks else 0
@@ -214,7 +214,7 @@ def find_leaks(reach: Reach, interior_holds: bool, sums: Sequence[Sum], naming: 
     )
 
 
-def classify_leaks(sums: Sequence[Sum], interior_holds: bool) -> Leaks:
+def classify_leaks(sums: Sequence[NativeSum], interior_holds: bool) -> Leaks:
     """How much is held, may be, or is leaked."""
     holding = list_held_rules(interior_holds)
     maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
@@ -245,7 +245,7 @@ def group_leaks(reach: Reach, naming: Optional[Naming], containers: Optional[Con
             bytes=group.roots * group.size_bytes,
             behind_blocks=group.blocks_behind,
             behind_bytes=group.bytes_behind,
-            sample=[Address(address) for address, _ in reach.graph.blocks(group.samples)],
+            sample=[TargetAddress(address) for address, _ in reach.graph.blocks(group.samples)],
             container=one.linked if one is not None else None,
             is_holder=one is not None and one.is_held,
         )
@@ -281,18 +281,18 @@ def make_mapping_rows(nodes: Sequence[GraphNode]) -> List[LostMapping]:
         use = node.use
         is_whole = (node.start, node.end) == (use.mapping.start, use.mapping.end)
         resident = use.resident_bytes if is_whole and use.pss_bytes is not None else None
-        mappings.append(LostMapping(Address(node.start), node.end - node.start, resident, use.mapping.name))
+        mappings.append(LostMapping(TargetAddress(node.start), node.end - node.start, resident, use.mapping.name))
     return sorted(mappings, key=lambda mapping: -mapping.bytes)
 
 
-def subtract_nodes(reach: Reach, sums: Sequence[Sum], nodes: Sequence[int]) -> List[Sum]:
+def subtract_nodes(reach: Reach, sums: Sequence[NativeSum], nodes: Sequence[int]) -> List[NativeSum]:
     """Sums by evidence without these nodes."""
     blocks, sizes = [part.blocks for part in sums], [part.bytes for part in sums]
     for node, (_, size) in zip(nodes, reach.graph.blocks(nodes)):
         rule = reach.graph.evidence(node)
         blocks[rule] -= 1
         sizes[rule] -= size
-    return list(map(Sum, blocks, sizes))
+    return list(map(NativeSum, blocks, sizes))
 
 
 def list_leaked_blocks(reach: Reach, leaks: Leaks, interior_holds: bool, garbage: FrozenSet[int] = frozenset()) -> Iterator[LeakedBlock]:
@@ -308,7 +308,7 @@ def list_leaked_blocks(reach: Reach, leaks: Leaks, interior_holds: bool, garbage
         for (_, rule), sort, (address, size) in zip(rows, sorts, reach.graph.blocks(ids)):
             is_leaked = rule == LEAKED
             kind = (BEHIND, ROOT, CYCLE)[sort] if is_leaked else None
-            yield LeakedBlock(Address(address), size, LEAKED_WORD if is_leaked else MAYBE_WORD, EVIDENCE[rule], kind)
+            yield LeakedBlock(TargetAddress(address), size, LEAKED_WORD if is_leaked else MAYBE_WORD, EVIDENCE[rule], kind)
 
 
 def sweep_leaks(session: Session, interior_holds: bool) -> Optional[Leaks]:
@@ -341,8 +341,8 @@ def sweep_leaks(session: Session, interior_holds: bool) -> Optional[Leaks]:
     heap_graph.report_undumped(session)
     gone = [marks.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(regions.nodes))]
     target.let_go()
-    what = say("the graph of %s takes about %s, and this process may use %s: ", plural(numbers.blocks, "block"), *map(Size, lacking))
-    what = say("%sthe classes come from %d passes over memory", what, numbers.passes)
+    what = make_sentence("the graph of %s takes about %s, and this process may use %s: ", count_noun(numbers.blocks, "block"), *map(SentenceSize, lacking))
+    what = make_sentence("%sthe classes come from %d passes over memory", what, numbers.passes)
     session.problem(problems.SWEPT, None, what, SWEPT_HINT)
     return classify_leaks(sums, interior_holds)._replace(
         mappings=make_mapping_rows([node for node, is_lost in zip(regions.nodes, gone) if is_lost]),

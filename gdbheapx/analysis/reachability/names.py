@@ -7,7 +7,7 @@ from gdbheapx.analysis.reachability.heap_graph import GraphRoot, NamedVariable, 
 from gdbheapx.columns import TEXT, Column
 from gdbheapx.inferior.base import Module, Target, Thread
 from gdbheapx.kernel.blocks.graph import NO_SLOT
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 MODULE = "module"
 """Of PathStep.kind."""
@@ -83,7 +83,7 @@ class PathStep(NamedTuple):
     kind: Annotated[str, Column("kind", TEXT)]
     name: Annotated[str, Column("name", TEXT)]
     """As it stands in the path: `shop`, `._cache`, `["u:1234"]`, `[3]`."""
-    address: Annotated[Optional[Address], Column("address", TEXT)]
+    address: Annotated[Optional[TargetAddress], Column("address", TEXT)]
     """Of the object that the step leads to; None of a frame."""
 
 

@@ -5,9 +5,9 @@ from typing import Annotated, Iterator, List, Mapping, NamedTuple, Optional, Seq
 from gdbheapx.analysis.reachability.garbage import Garbage
 from gdbheapx.analysis.reachability.names import PathStep
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
-from gdbheapx.kernel.blocks.graph import HASH_TABLE, LRU, SKIP_LIST, Others, Sum
-from gdbheapx.model import Address
-from gdbheapx.units import plural, sentence_size
+from gdbheapx.kernel.blocks.graph import HASH_TABLE, LRU, SKIP_LIST, NativeSum, Others
+from gdbheapx.model import TargetAddress
+from gdbheapx.units import count_noun, sentence_size
 
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
 CONTAINER, ELEMENTS = "container", "elements"
@@ -22,7 +22,7 @@ class HeldContainer(NamedTuple):
 
     kind: str
     """`unordered map or set`, `list`, `vector of strings`."""
-    address: Address
+    address: TargetAddress
     size_bytes: int
     """Of the container itself, without its blocks."""
     elements: Optional[int]
@@ -45,7 +45,7 @@ class HeldContainer(NamedTuple):
 class HeldContainers(NamedTuple):
     """The containers of one variable or block."""
 
-    address: Address
+    address: TargetAddress
     """As the owners' answers have it."""
     containers: Sequence[HeldContainer]
 
@@ -70,7 +70,7 @@ class LinkedContainer(NamedTuple):
     def words(self, name: str = "") -> str:
         """`list of 1,787 elements of 168 bytes`; `hash table g_users of 20,000 elements` of one that is called so."""
         size = " of %d bytes" % self.element_bytes if self.element_bytes is not None and not name else ""
-        return "%s of %s%s" % (" ".join(filter(None, (SHAPES.get(self.kind, self.kind), name))), plural(self.elements, "element"), size)
+        return "%s of %s%s" % (" ".join(filter(None, (SHAPES.get(self.kind, self.kind), name))), count_noun(self.elements, "element"), size)
 
 
 class ContainerUser(NamedTuple):
@@ -88,7 +88,7 @@ class OwnedMemory(NamedTuple):
     kind: Annotated[str, Column("kind", TEXT, goes=2)]
     """`global`, `thread`, `thread-local`, `mapping`, `block`, `container`, `elements` of one that are alike, or `shared` for what several
     owners hold."""
-    address: Optional[Address]
+    address: Optional[TargetAddress]
     """Of a block, mapping or variable; of a container, and of elements, the first one."""
     retained_bytes: Annotated[int, Column("retained", BYTES)]
     """What would be lost with it: the lower bound."""
@@ -121,7 +121,7 @@ class Division(NamedTuple):
     """A large part of what a suspect keeps."""
 
     name: str
-    address: Optional[Address]
+    address: Optional[TargetAddress]
     retained_bytes: int
     share_percent: float
     signature: Optional[str] = None
@@ -135,7 +135,7 @@ class HoldingBlock(NamedTuple):
 
     owner: str
     """The holder, as in `holders`."""
-    address: Optional[Address]
+    address: Optional[TargetAddress]
     is_owner: bool
     """The holder itself, which is a block."""
     signature: Optional[str] = None
@@ -144,7 +144,7 @@ class HoldingBlock(NamedTuple):
 class Accumulation(NamedTuple):
     """Where the memory of a suspect piles up."""
 
-    address: Optional[Address]
+    address: Optional[TargetAddress]
     signature: Optional[str]
     name: str
     size_bytes: int
@@ -166,7 +166,7 @@ class Accumulation(NamedTuple):
     """A container whose name leads on from that of the suspect."""
 
 
-class Suspect(NamedTuple):
+class LeakSuspect(NamedTuple):
     """Who keeps a fifth of the heap or more."""
 
     owner: str
@@ -188,12 +188,12 @@ class Suspect(NamedTuple):
 class Owners(NamedTuple):
     """The answer."""
 
-    suspects: Sequence[Suspect]
+    suspects: Sequence[LeakSuspect]
     owners: Sequence[OwnedMemory]
     """Those that retain most first."""
-    used: Optional[Sum]
+    used: Optional[NativeSum]
     """These two None where they are unknown (see Leaks)."""
-    leaked: Optional[Sum]
+    leaked: Optional[NativeSum]
     shared_bytes: int
     """Held by several owners: retained by none of them."""
     leaked_is_upper_bound: bool = False

@@ -10,7 +10,7 @@ from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import NamedGraph, NodeNames, Path, Paths, PathStep
 from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.kernel.blocks.graph import EVIDENCE, EXACT_SLOT, MAYBE, NO_NODE, NO_SLOT, RULE_START, UNOWNING, WEAK, Referrer, class_of
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.reachability.dominance import OwnerTally
@@ -23,7 +23,7 @@ MOST_STEPS = 200
 class RefsStep(NamedTuple):
     """One pointer of a chain."""
 
-    address: Optional[Address]
+    address: Optional[TargetAddress]
     """The block or mapping that it stands in; of a root where it stands; None for a register."""
     offset: Optional[int]
     """Where in the block."""
@@ -59,7 +59,7 @@ class RefsChain(NamedTuple):
 class Refs(NamedTuple):
     """The answer."""
 
-    address: Address
+    address: TargetAddress
     offset: int
     """Of the address that was asked for, in its block."""
     size_bytes: int
@@ -133,7 +133,7 @@ def find_refs(
     start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
     evidence, path = EVIDENCE[reach.graph.evidence(node)], paths.of(node) if paths is not None else None
     is_cut = len(referrers) + links >= MOST_REFERRERS
-    return Refs(Address(start), offset, size, evidence, chains, is_cut, path, marks.element(node), links)
+    return Refs(TargetAddress(start), offset, size, evidence, chains, is_cut, path, marks.element(node), links)
 
 
 def _is_link(marks: RefsMarks, member: ContainerElement, pointer: Referrer) -> bool:
@@ -206,11 +206,11 @@ def _make_step(reach: Reach, names: NodeNames, pointer: Tuple[int, int, int], le
     offset = None if slot == NO_SLOT else slot * reach.word_bytes
     root, mapping = reach.root(node), reach.mapping(node)
     if root is not None:
-        at = Address(root.start + (offset or 0)) if root.start else None
+        at = TargetAddress(root.start + (offset or 0)) if root.start else None
         return RefsStep(at, None, None, names.of(node, slot), EVIDENCE[rule], left_out)
     if mapping is not None:
-        return RefsStep(Address(mapping.start), offset, names.of_mapping(node), None, EVIDENCE[rule], left_out)
-    return RefsStep(Address(reach.graph.blocks([node])[0][0]), offset, None, None, EVIDENCE[rule], left_out)
+        return RefsStep(TargetAddress(mapping.start), offset, names.of_mapping(node), None, EVIDENCE[rule], left_out)
+    return RefsStep(TargetAddress(reach.graph.blocks([node])[0][0]), offset, None, None, EVIDENCE[rule], left_out)
 
 
 def list_chain_blocks(reach: Reach, refs: Refs) -> List[Tuple[int, int]]:
@@ -250,7 +250,7 @@ def add_refs_containers(refs: Refs, containers: Mapping[int, HeldContainer]) -> 
 class Holder(NamedTuple):
     """What holds a block, on the shortest way from a root."""
 
-    block: Address
+    block: TargetAddress
     evidence: str
     """The strongest way that leads there, as in `leaks`; `none`: it is leaked."""
     root: Optional[str]
@@ -274,7 +274,7 @@ class Holder(NamedTuple):
         return way if class_ == "held" else "%s (maybe: only %s)" % (way, MAYBE.get(self.evidence, WEAK))
 
 
-def find_holders(graph: NamedGraph, addresses: Sequence[int]) -> Dict[int, Holder]:
+def find_block_holders(graph: NamedGraph, addresses: Sequence[int]) -> Dict[int, Holder]:
     """By address, for those that lie in a block in use."""
     holders: Dict[int, Holder] = {}
     marks = RefsMarks(graph.reach, graph.paths)

@@ -3,7 +3,7 @@
 from typing import AbstractSet, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Module
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 ADDRESS, ITSELF, PUSHED, BEGIN, BEYOND = "address", "itself", "pushed", "begin", "beyond"
 STRING_BYTES = 16
@@ -58,13 +58,13 @@ class Scan(NamedTuple):
     """(name, why) of objects whose code could not be read."""
 
 
-class Candidate(NamedTuple):
+class SiteCandidate(NamedTuple):
     """A function that may have allocated such blocks."""
 
     module: str
     function: Optional[str]
     """None: no symbol table has its name."""
-    address: Address
+    address: TargetAddress
     """Where it begins, or a part of it."""
     offset: int
     """The same in the module, as its file has it."""
@@ -87,7 +87,7 @@ class RowSites(NamedTuple):
     signature: Optional[str]
     module: str
     bytes: int
-    sites: Sequence[Candidate]
+    sites: Sequence[SiteCandidate]
     """Empty: none was found, so the code that allocated the blocks is unknown."""
     size_functions: int
     """Functions with a call for such a size as a number in the code. They are no candidates: most calls ask for what differs."""

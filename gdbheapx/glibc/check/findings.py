@@ -6,11 +6,11 @@ What malloc aborts with, by rule (malloc/malloc.c: malloc_printerr, assert).
 from bisect import bisect_right
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.rules import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, Suspect
+from gdbheapx.allocators.rules import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, RuleSuspect
 from gdbheapx.glibc import code, codes
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.model import Address
-from gdbheapx.problems import Code
+from gdbheapx.model import TargetAddress
+from gdbheapx.problems import ProblemCode
 
 _SYSMALLOC = (
     "(old_top == initial_top (av) && old_size == 0) || "
@@ -24,7 +24,7 @@ FRAME_WORDS = 8
 """So many words from the stack pointer on are taken for return addresses of a leaf function or a system call."""
 
 
-_RULES: Dict[str, Tuple[Code, Optional[str]]] = {
+_RULES: Dict[str, Tuple[ProblemCode, Optional[str]]] = {
     "chunk-size-small": (codes.CHUNK_SMALL, "free(): invalid size"),
     "chunk-size-misaligned": (codes.CHUNK_MISALIGNED, "free(): invalid size"),
     "chunk-mmapped-bit": (codes.CHUNK_MMAPPED_BIT, "munmap_chunk(): invalid pointer"),
@@ -116,7 +116,7 @@ other words."""
 RULE_NAMES = tuple(_RULES)
 
 
-def code_of(rule: str) -> Code:
+def code_of(rule: str) -> ProblemCode:
     """The code of a rule's findings."""
     return _RULES[rule][0]
 
@@ -126,7 +126,7 @@ def abort_of(rule: str) -> Optional[str]:
     return _RULES[rule][1]
 
 
-class Moment(NamedTuple):
+class CheckMoment(NamedTuple):
     """Locks and threads that explain a contradiction in a process that was stopped in the middle of a change."""
 
     locked: FrozenSet[int]
@@ -145,22 +145,22 @@ class Moment(NamedTuple):
         return None
 
 
-def moment(context: Context, walks: Sequence[ArenaWalk]) -> Moment:
+def read_moment(context: Context, walks: Sequence[ArenaWalk]) -> CheckMoment:
     """Return which arenas are locked and whether a thread is inside malloc. A core of a process that crashed or aborted shows what was
     wrong before.
     """
     threads = context.target.threads()
-    spans = code.spans(context.target, context.glibc.module) or []
+    spans = code.find_glibc_code_spans(context.target, context.glibc.module) or []
 
     def is_inside(address: Optional[int]) -> bool:
         return address is not None and any(span.start <= address < span.end for span in spans)
 
     died = [thread for thread in threads[:1] if thread.signal]
     if any(thread.signal in (*CRASHES, SIGABRT) for thread in died):
-        return Moment(frozenset(), False, False)
+        return CheckMoment(frozenset(), False, False)
     locked = frozenset(walk.arena.address for walk in walks if walk.arena.state["mutex"])
     inside = any(is_inside(thread.pc) or any(map(is_inside, _near_stack(context, thread.stack_pointer))) for thread in threads)
-    return Moment(locked, inside, len(threads) == 1)
+    return CheckMoment(locked, inside, len(threads) == 1)
 
 
 def _near_stack(context: Context, pointer: Optional[int]) -> List[int]:
@@ -173,7 +173,7 @@ def _near_stack(context: Context, pointer: Optional[int]) -> List[int]:
 class Findings:
     """Broken rules of one heap, each place once."""
 
-    def __init__(self, context: Context, walks: Sequence[ArenaWalk], when: Moment) -> None:
+    def __init__(self, context: Context, walks: Sequence[ArenaWalk], when: CheckMoment) -> None:
         self._context, self._when = context, when
         self._found: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
         page = context.glibc.geometry.page_bytes
@@ -187,7 +187,7 @@ class Findings:
         """Return all in the order found; findings at one address share a suspect."""
         suspects = {row.address: row.suspect for row in self._found.values() if row.suspect is not None and row.address is not None}
         return [
-            row if row.suspect is not None else row._replace(suspect=suspects.get(row.address or Address(0)))
+            row if row.suspect is not None else row._replace(suspect=suspects.get(row.address or TargetAddress(0)))
             for row in self._found.values()
         ]
 
@@ -200,7 +200,7 @@ class Findings:
         """Return whether one of these rules is broken anywhere."""
         return any(rule in rules for rule, _ in self._found)
 
-    def add(self, rule: str, address: Optional[int], what: str, suspect: Optional[Suspect] = None, is_cache: bool = False) -> None:
+    def add(self, rule: str, address: Optional[int], what: str, suspect: Optional[RuleSuspect] = None, is_cache: bool = False) -> None:
         """Add a broken rule unless its place has it already."""
         key = (rule, address)
         if key in self._found or len(self._found) >= MOST_BROKEN:
@@ -210,7 +210,7 @@ class Findings:
             allocator=glibc.id,
             arena=walk.arena.index if walk is not None else None,
             code=code_of(rule),
-            address=Address(address) if address is not None else None,
+            address=TargetAddress(address) if address is not None else None,
             rule=rule,
             abort=abort_of(rule),
             suspect=suspect,

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.allocators.rules import Suspect
+from gdbheapx.allocators.rules import RuleSuspect
 from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.bins import CachedChunks, FreeLists
@@ -17,10 +17,22 @@ from gdbheapx.glibc.survey import Singles
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc import check  # noqa: F401  (before a process is stopped for it)
 from gdbheapx.kernel.glibc import check as api
-from gdbheapx.kernel.glibc.lists import BACK_LINK, BIN, CUT, CYCLE, FAST, TCACHE, TCACHE_SIZED, UNALIGNED, UNREAD, Followed, wrong
+from gdbheapx.kernel.glibc.lists import (
+    BACK_LINK,
+    BIN,
+    CUT,
+    CYCLE,
+    FAST,
+    TCACHE,
+    TCACHE_SIZED,
+    UNALIGNED,
+    UNREAD,
+    NativeFollowedList,
+    describe_damage,
+)
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED
-from gdbheapx.model import Address
-from gdbheapx.units import plural
+from gdbheapx.model import TargetAddress
+from gdbheapx.units import count_noun
 
 WORDS = {STATUS_USED: "used", STATUS_TCACHE: "tcache", STATUS_FAST: "fast", STATUS_TCACHE_STRUCT: "overhead"}
 """Statuses of chunks into which somebody writes, or wrote."""
@@ -40,16 +52,16 @@ class Binned(NamedTuple):
     """Chunks in unsorted bins; filled where something is wrong with a chunk."""
 
 
-class Rows(NamedTuple):
+class ChunkContradictions(NamedTuple):
     """Contradictions of single chunks, from one pass."""
 
-    rows: Sequence[api.Broken]
-    stops: Dict[int, api.Broken]
+    rows: Sequence[api.NativeContradiction]
+    stops: Dict[int, api.NativeContradiction]
     """Where each region ended."""
     counts: Sequence[int]
 
 
-def regions(context: Context, walks: Sequence[ArenaWalk], known: Set[int]) -> List[api.Checked]:
+def list_checked_regions(context: Context, walks: Sequence[ArenaWalk], known: Set[int]) -> List[api.Checked]:
     """Every run of chunks that was walked."""
     checked = []
     for walk in walks:
@@ -61,30 +73,30 @@ def regions(context: Context, walks: Sequence[ArenaWalk], known: Set[int]) -> Li
     return checked
 
 
-def look(context: Context, walks: Sequence[ArenaWalk], listed: CachedChunks, binned: Binned) -> Rows:
+def check_single_chunks(context: Context, walks: Sequence[ArenaWalk], listed: CachedChunks, binned: Binned) -> ChunkContradictions:
     """Check every chunk in one pass."""
-    passed = context.walker.check(regions(context, walks, binned.known), listed.chunks, binned.members)
+    passed = context.walker.check(list_checked_regions(context, walks, binned.known), listed.chunks, binned.members)
     stops = {row.address: row for row in passed.rows if row.rule == api.BROKEN_STOP}
-    return Rows([row for row in passed.rows if row.rule != api.BROKEN_STOP], stops, passed.counts)
+    return ChunkContradictions([row for row in passed.rows if row.rule != api.BROKEN_STOP], stops, passed.counts)
 
 
-def suspect(context: Context, row: Optional[api.Broken]) -> Optional[Suspect]:
+def find_chunk_suspect(context: Context, row: Optional[api.NativeContradiction]) -> Optional[RuleSuspect]:
     """The block before the damaged header, if it is one that somebody writes into."""
     if row is None or not row.previous or row.previous_status not in WORDS:
         return None
-    address = Address(row.previous + 2 * context.glibc.geometry.word_bytes)
-    return Suspect(address, row.address - row.previous, WORDS[row.previous_status])
+    address = TargetAddress(row.previous + 2 * context.glibc.geometry.word_bytes)
+    return RuleSuspect(address, row.address - row.previous, WORDS[row.previous_status])
 
 
-def _itself(context: Context, row: api.Broken, status: str) -> Suspect:
+def _make_own_suspect(context: Context, row: api.NativeContradiction, status: str) -> RuleSuspect:
     """The header behind the chunk is damaged: the chunk is the one that ends there."""
-    return Suspect(Address(row.address + 2 * context.glibc.geometry.word_bytes), row.value, status)
+    return RuleSuspect(TargetAddress(row.address + 2 * context.glibc.geometry.word_bytes), row.value, status)
 
 
-def tell(context: Context, findings: Findings, rows: Rows, binned: Binned) -> None:
+def add_chunk_findings(context: Context, findings: Findings, rows: ChunkContradictions, binned: Binned) -> None:
     """Add each row to the findings as a broken rule."""
     for row in rows.rows:
-        before, is_unsorted = suspect(context, row), row.address in binned.unsorted
+        before, is_unsorted = find_chunk_suspect(context, row), row.address in binned.unsorted
         at = row.address
         if row.rule == api.BROKEN_PREV_SIZE:
             what = "a free chunk of this size must have it repeated behind it; 0x%x is there" % row.value
@@ -93,7 +105,7 @@ def tell(context: Context, findings: Findings, rows: Rows, binned: Binned) -> No
             findings.add("free-neighbours", at, "a free chunk directly follows the free chunk at 0x%x" % row.value, None)
         elif row.rule == api.BROKEN_NOT_BINNED:
             what = "the next chunk says that this chunk is free, but no bin holds it"
-            findings.add("free-not-in-bin", at, what, _itself(context, row, "used"))
+            findings.add("free-not-in-bin", at, what, _make_own_suspect(context, row, "used"))
         elif row.rule == api.BROKEN_BINNED_USED:
             what = "a bin holds this chunk, but the next chunk says that it is in use"
             findings.add("unsorted-prev-inuse" if is_unsorted else "bin-entry-in-use", at, what, None)
@@ -101,7 +113,7 @@ def tell(context: Context, findings: Findings, rows: Rows, binned: Binned) -> No
             findings.add("bin-entry-not-a-chunk", at, "a bin holds this address, but no chunk begins here", None)
         elif row.rule == api.BROKEN_LISTED_FREE:
             what = "this chunk is on a thread cache's or fastbin's list, but the next chunk says that it is free: freed twice, or overrun"
-            findings.add("double-free", at, what, _itself(context, row, "tcache"), is_cache=True)
+            findings.add("double-free", at, what, _make_own_suspect(context, row, "tcache"), is_cache=True)
         elif row.rule == api.BROKEN_LISTED_ASTRAY:
             what = "a thread cache or fastbin holds this address, but no chunk begins here"
             findings.add("listed-not-a-chunk", at, what, None, is_cache=True)
@@ -118,7 +130,7 @@ class Doubles(NamedTuple):
     """Bins, followed."""
 
     asked: Sequence[bins.AskedBins]
-    followed: Followed
+    followed: NativeFollowedList
 
 
 def follow_bins(context: Context, arenas: Sequence[Arena]) -> Doubles:
@@ -128,7 +140,7 @@ def follow_bins(context: Context, arenas: Sequence[Arena]) -> Doubles:
     return Doubles(asked, lists.follow(collect=True))
 
 
-def binned(doubles: Doubles) -> Binned:
+def collect_binned(doubles: Doubles) -> Binned:
     """Return the members of bins, and the arenas whose bins are whole."""
     known: Set[int] = set()
     for arena_bins in doubles.asked:
@@ -141,7 +153,7 @@ def add_unsorted(context: Context, arenas: Sequence[Arena], held: Binned) -> Non
     """Members of the unsorted bins: malloc looks at these first, and says other things of them."""
     lists = FreeLists(context)
     for arena in arenas:
-        header = bins.headers(arena, context.glibc)[0]
+        header = bins.list_bin_headers(arena, context.glibc)[0]
         if arena.state.numbers("bins")[0] not in (0, header):
             lists.add(BIN, [header], bins.most_chunks(arena, context.glibc))
     held.unsorted.update(lists.follow(collect=True).members if len(lists.lists) else ())
@@ -154,9 +166,9 @@ def tell_bins(context: Context, findings: Findings, doubles: Doubles) -> None:
     """Bins whose links do not hold."""
     followed = doubles.followed
     for arena_bins in doubles.asked:
-        own, words = bins.headers(arena_bins.arena, context.glibc), arena_bins.arena.state.numbers("bins")
+        own, words = bins.list_bin_headers(arena_bins.arena, context.glibc), arena_bins.arena.state.numbers("bins")
         for number, index in enumerate(arena_bins.used, arena_bins.first):
-            what = wrong(followed, number)
+            what = describe_damage(followed, number)
             if what is None:
                 continue
             if followed.problems[number] == UNREAD:
@@ -181,7 +193,7 @@ def tell_singles(context: Context, findings: Findings, singles: Singles) -> None
     followed = singles.followed
     for fastbins in singles.fast:
         for index, head in enumerate(fastbins.heads):
-            what = wrong(followed, fastbins.first + index) if head else None
+            what = describe_damage(followed, fastbins.first + index) if head else None
             if what is not None and followed.problems[fastbins.first + index] != UNREAD:
                 place = fastbins.arena.state.address_of("fastbinsY") + index * context.glibc.geometry.word_bytes
                 where = followed.lasts[fastbins.first + index] or place
@@ -198,7 +210,7 @@ def tell_singles(context: Context, findings: Findings, singles: Singles) -> None
 
 def _tell_cache(findings: Findings, singles: Singles, cache: Tuple[int, int], index: int, number: int, limit: Optional[int]) -> None:
     followed, name = singles.followed, "tcache bin %d of thread %d" % (index, cache[1])
-    what, count, expected = wrong(followed, number), followed.counts[number], singles.caches.expected
+    what, count, expected = describe_damage(followed, number), followed.counts[number], singles.caches.expected
     if what is not None and followed.problems[number] != UNREAD:
         names = {UNALIGNED: "tcache-unaligned", CYCLE: "tcache-double-free"}
         rule = names.get(followed.problems[number], "tcache-link")
@@ -207,17 +219,17 @@ def _tell_cache(findings: Findings, singles: Singles, cache: Tuple[int, int], in
     if followed.problems[number] in (CUT, UNREAD):
         return
     if limit is not None and count > limit:
-        what = "%s lists %s, more than %d" % (name, plural(count, "chunk"), limit)
+        what = "%s lists %s, more than %d" % (name, count_noun(count, "chunk"), limit)
         findings.add("tcache-too-many", followed.lasts[number], what, is_cache=True)
     if expected and expected[number] != count:
-        told = "%s counts %s but lists %d" % (name, plural(expected[number], "chunk"), count)
+        told = "%s counts %s but lists %d" % (name, count_noun(expected[number], "chunk"), count)
         findings.add("tcache-count", followed.lasts[number] or cache[0], told, is_cache=True)
 
 
 # ---------------------------------------------------------------------------------------------------- members
 
 
-def check_members(context: Context, findings: Findings, singles: Singles, arenas: Sequence[Arena], walks: Sequence[ArenaWalk]) -> bool:
+def check_list_members(context: Context, findings: Findings, singles: Singles, arenas: Sequence[Arena], walks: Sequence[ArenaWalk]) -> bool:
     """Check sizes, keys and order of list members, and links of bins. Return whether the bins hold exactly the free chunks, as far as
     their number and the sum of their addresses show.
     """
@@ -235,7 +247,7 @@ def check_members(context: Context, findings: Findings, singles: Singles, arenas
     return not told.counts[api.MEMBER_LINK] and free == (told.binned, told.binned_sum)
 
 
-def _tell_member(context: Context, findings: Findings, row: api.Broken, name: str, members: api.MemberList) -> None:
+def _tell_member(context: Context, findings: Findings, row: api.NativeContradiction, name: str, members: api.MemberList) -> None:
     if row.rule == api.MEMBER_KEY:
         what = "%s: the key behind the link is 0x%x, not 0x%x: written to after it was freed" % (name, row.value, members.key)
         findings.add("tcache-key", row.address, what, is_cache=True)
@@ -251,7 +263,7 @@ def _tell_member(context: Context, findings: Findings, row: api.Broken, name: st
 
 
 def _of_caches(context: Context, singles: Singles) -> List[Tuple[str, api.MemberList]]:
-    key, made = _key(context, singles), []
+    key, made = _find_tcache_key(context, singles), []
     for cache in singles.caches.caches:
         for index, number in enumerate(singles.caches.lists(cache)):
             count = singles.followed.counts[number]
@@ -266,7 +278,7 @@ def _of_caches(context: Context, singles: Singles) -> List[Tuple[str, api.Member
     return made
 
 
-def _key(context: Context, singles: Singles) -> int:
+def _find_tcache_key(context: Context, singles: Singles) -> int:
     """What stands behind the link of cached chunks: -1 for the cache's own address, 0 for what cannot be told."""
     if not context.glibc.traits.tcache_key:
         return 0
@@ -304,7 +316,7 @@ def _of_fast(context: Context, singles: Singles) -> List[Tuple[str, api.MemberLi
 def _of_bins(context: Context, arenas: Sequence[Arena]) -> List[Tuple[str, api.MemberList]]:
     made, geometry = [], context.glibc.geometry
     for arena in arenas:
-        own, heads, tails = bins.headers(arena, context.glibc), arena.state.numbers("bins")[0::2], arena.state.numbers("bins")[1::2]
+        own, heads, tails = bins.list_bin_headers(arena, context.glibc), arena.state.numbers("bins")[0::2], arena.state.numbers("bins")[1::2]
         for index, (header, head, tail) in enumerate(zip(own, heads, tails), 1):
             if (head == tail == header) or not any(heads):
                 continue

@@ -3,14 +3,14 @@
 from bisect import bisect_right
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.errors import Unreadable
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import codes, mmapped
 from gdbheapx.glibc.check.findings import Findings
-from gdbheapx.glibc.context import Context, private_mappings, reaches, united
+from gdbheapx.glibc.context import Context, find_reaches, private_mappings, unite_mappings
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.kernel.glibc.records import MmappedChunk, MmappedSearch
-from gdbheapx.problems import Diagnostic, Report
-from gdbheapx.ranges import Range, subtract
+from gdbheapx.problems import Diagnostic, PartialSink
+from gdbheapx.ranges import Range, subtract_ranges
 
 PREV_INUSE, MMAPPED, NON_MAIN, FLAGS = 1, 2, 4, 7
 MOST_LOOKED_AT = 4096
@@ -22,25 +22,25 @@ SEARCHED = 1 << 40
 """More chunks than there are: a search for all that lie somewhere."""
 
 
-def tell(own: Context, findings: Findings, heaps: List[Range], rest: Report) -> None:
+def check_mmapped_count(own: Context, findings: Findings, heaps: List[Range], rest: PartialSink) -> None:
     """Find the header that contradicts mp_'s count of mmapped chunks; without one the difference stays a gap of the answer."""
     missing: List[Diagnostic] = []
 
-    def report(code: object, address: object, what: str, hint: Optional[str]) -> None:
+    def report_problem(code: object, address: object, what: str, hint: Optional[str]) -> None:
         if code == codes.MP_DISAGREES:
             findings.add("mmapped-count", own.glibc.mp.address, what)
         else:
             missing.append(Diagnostic(code, own.glibc.mp.address, what, hint))  # type: ignore[arg-type]
 
-    context = own._replace(report=report)
+    context = own._replace(report=report_problem)
     try:
-        counted = mmapped.counters(context)
-        there = mmapped.find(context, heaps, counted)
-    except Unreadable:
+        counted = mmapped.read_mmapped_counters(context)
+        there = mmapped.find_mmapped_chunks(context, heaps, counted)
+    except UnreadableMemory:
         return
     told = 0
     if counted is not None and there.has_searched and own.budget.reason is None:
-        look = Damaged(context, heaps, there, counted)
+        look = DamagedHeader(context, heaps, there, counted)
         told = (0 if there.complete else look.tell(findings)) + look.moved_up(findings)
     for diagnostic in missing:
         if not (told and diagnostic.code == codes.MAPPED_MISSING):
@@ -67,7 +67,7 @@ class Header(NamedTuple):
         return not (self.prev_size or self.field)
 
 
-class Damaged:
+class DamagedHeader:
     """Which header contradicts mp_.
 
     mp_ counts chunks and their bytes. One chunk that is lacking must begin or end where a mapping does, or another chunk, and has the
@@ -86,8 +86,8 @@ class Damaged:
         others = sorted([*heaps, *context.others()])
         mappings = private_mappings(context.target)
         self._others = others
-        self._free = subtract(united(mappings), sorted([*others, *there.chunks.spans()]))
-        self._begins = sorted(mmapped.where(context, heaps))
+        self._free = subtract_ranges(unite_mappings(mappings), sorted([*others, *there.chunks.spans()]))
+        self._begins = sorted(mmapped.find_mmapped_ranges(context, heaps))
         edges = {edge for mapping in mappings for edge in (mapping.start, mapping.end)}
         self._mapping_edges = frozenset(edges)
         self._edges = edges.union(edge for span in (*self._free, *others) for edge in span)
@@ -100,9 +100,9 @@ class Damaged:
         if not told and self._missing == 1 and self._lost > 0:
             told = self._only_one(findings)
         if not told and self._missing:
-            told = self._several(findings)
+            told = self._find_several(findings)
         if not told and not self._missing:
-            told = self._resized(findings)
+            told = self._find_resized(findings)
         if not told and self._missing and not self._lost:
             what = "mp_ counts %d mapped %s more than there %s, but no byte more: one was freed or resized with the size of several"
             words = ("chunk", "is") if self._missing == 1 else ("chunks", "are")
@@ -116,7 +116,7 @@ class Damaged:
 
     # ---- one header
 
-    def _read(self, address: int) -> Optional[Tuple[int, int]]:
+    def _read_header(self, address: int) -> Optional[Tuple[int, int]]:
         """prev_size and the size field; zeros where a process never wrote; None where it cannot be read without bringing a page in."""
         word, target = self._geometry.word_bytes, self._context.target
         if target.kind == "live" and not target.present_ranges(address, address + 2 * word):
@@ -127,7 +127,7 @@ class Damaged:
         before, field = target.words_in(data)
         return (before & ~1 if self._trailer else before), field
 
-    def _places(self, block: int, end: int) -> Iterator[int]:
+    def _iterate_places(self, block: int, end: int) -> Iterator[int]:
         head, alignment, before = 2 * self._geometry.word_bytes, self._geometry.alignment_bytes, -1
         plain = block + alignment - head
         for _ in range(MOST_PLACES):
@@ -140,11 +140,11 @@ class Damaged:
                 yield place + alignment
             before, alignment = place, 2 * alignment
 
-    def _at(self, block: int, total: int) -> Optional[Header]:
+    def _find_header(self, block: int, total: int) -> Optional[Header]:
         """The likeliest header of a block of `total` bytes; None where none can be read."""
         best: Optional[Header] = None
-        for place in self._places(block, block + total):
-            words = self._read(place)
+        for place in self._iterate_places(block, block + total):
+            words = self._read_header(place)
             if words is None:
                 continue
             offset, (prev_size, field) = place - block, words
@@ -153,7 +153,7 @@ class Damaged:
                 best = Header(block, place, prev_size, field, total, agrees)
         return best
 
-    def _rule(self, prev_size: int, field: int, chunk: int) -> str:
+    def _choose_rule(self, prev_size: int, field: int, chunk: int) -> str:
         page, geometry = self._geometry.page_bytes, self._geometry
         size, mem = field & ~FLAGS, chunk + 2 * geometry.word_bytes
         is_wild = chunk > -size & ((1 << 8 * geometry.word_bytes) - 1)
@@ -174,9 +174,9 @@ class Damaged:
             return "mmapped-as-small"
         return "mmapped-as-used"
 
-    def _add(self, findings: Findings, header: Header) -> None:
+    def _add_header(self, findings: Findings, header: Header) -> None:
         what = "an mmapped chunk of 0x%x bytes must be here by mp_'s counters and its neighbours; its header has prev_size 0x%x, size 0x%x"
-        rule = self._rule(header.prev_size, header.field, header.chunk)
+        rule = self._choose_rule(header.prev_size, header.field, header.chunk)
         findings.add(rule, header.chunk, what % (header.total, header.prev_size, header.field))
 
     # ---- what is lacking
@@ -189,7 +189,7 @@ class Damaged:
             starts = {edge for edge in inner if edge + total <= end}.union(edge - total for edge in inner if edge - total >= start)
             blocks += [(block, block in self._edges and block + total in self._edges) for block in sorted(starts) if not block % page]
         blocks = [(block, is_exact) for block, is_exact in blocks if self._may_begin(block)]
-        headers = [(self._at(block, total), is_exact) for block, is_exact in blocks[:MOST_LOOKED_AT]]
+        headers = [(self._find_header(block, total), is_exact) for block, is_exact in blocks[:MOST_LOOKED_AT]]
         if any(header is None for header, _ in headers):
             headers = [pair for pair in headers if pair[0] is not None and pair[0].agrees >= 2]  # it may be in what cannot be read
         known = [(header, is_exact) for header, is_exact in headers if header is not None]
@@ -198,13 +198,13 @@ class Damaged:
         written = [pair for pair in exact if not pair[0].is_blank]
         for some in (strong, [pair for pair in strong if pair[1]], written, exact):
             if len(some) == 1:
-                self._add(findings, some[0][0])
+                self._add_header(findings, some[0][0])
                 return 1
             if some and some is strong and len({pair[0].chunk for pair in strong}) > 1 and not any(pair[1] for pair in strong):
                 return 0
         return 0
 
-    def _several(self, findings: Findings) -> int:
+    def _find_several(self, findings: Findings) -> int:
         """From each place where mmapped chunks can begin, headers in a row with one thing wrong: all of them if they are
         as many as are lacking, with as many bytes; else those right behind another mmapped chunk that have the right flags."""
         page, ends = self._geometry.page_bytes, {chunk.block_start + chunk.total_bytes for chunk in self._there}
@@ -212,7 +212,7 @@ class Damaged:
         for start, end in self._free[:MOST_LOOKED_AT]:
             block = start
             while block < end and len(chains) < MOST_LOOKED_AT:
-                header = self._next(block, end)
+                header = self._find_next(block, end)
                 if header is None:
                     break
                 chains.append(header)
@@ -223,14 +223,14 @@ class Damaged:
             mapped = [header for header in chains if header.field & FLAGS == MMAPPED and header.prev_size % page == 0]
             sure = [header for header in mapped if header.block in ends]
         for header in sure[: self._missing]:
-            self._add(findings, header)
+            self._add_header(findings, header)
         return min(len(sure), self._missing)
 
-    def _next(self, block: int, end: int) -> Optional[Header]:
+    def _find_next(self, block: int, end: int) -> Optional[Header]:
         """A damaged header of the block that begins here: the size is plausible, or the flags are right and it goes on to the end."""
         page = self._geometry.page_bytes
-        for place in self._places(block, end):
-            words = self._read(place)
+        for place in self._iterate_places(block, end):
+            words = self._read_header(place)
             if words is None or not words[1]:
                 continue
             offset, (prev_size, field) = place - block, words
@@ -253,14 +253,14 @@ class Damaged:
             block, end = chunk.block_start, chunk.block_start + chunk.total_bytes
             if chunk.chunk != block + plain:
                 continue
-            for place in self._places(block, end):
-                words = self._read(place) if place > chunk.chunk else (0, 0)
+            for place in self._iterate_places(block, end):
+                words = self._read_header(place) if place > chunk.chunk else (0, 0)
                 if words is None:
                     break
                 if any(words):
                     size = chunk.total_bytes - (place - block) - self._trailer
                     if (words[0] == place - block or words[1] & ~FLAGS == size) and self._is_blank(chunk.chunk, place):
-                        self._add(findings, Header(block, place, words[0], words[1], chunk.total_bytes, 1))
+                        self._add_header(findings, Header(block, place, words[0], words[1], chunk.total_bytes, 1))
                         told += 1
                     break
         return told
@@ -287,7 +287,7 @@ class Damaged:
         if not ranges:
             return 0
         taken = sorted([*self._others, *((chunk.block_start, chunk.block_start + chunk.total_bytes) for chunk in self._there)])
-        limits = reaches(self._context.target, [(end, end) for _, end in ranges], taken)
+        limits = find_reaches(self._context.target, [(end, end) for _, end in ranges], taken)
         ram, data = self._context.ram.pages, self._context.target.data_ranges(ranges)
         search = MmappedSearch(bool(self._trailer), SEARCHED, SEARCHED, ram, data or (), limits=limits)
         inner = list(self._context.walker.scan_mmapped(ranges, search).chunks)
@@ -300,7 +300,7 @@ class Damaged:
                 findings.add("mmapped-size", chunk.chunk, what % (chunk.size_bytes, inside[0].chunk))
         return told
 
-    def _resized(self, findings: Findings) -> int:
+    def _find_resized(self, findings: Findings) -> int:
         """All chunks are there, and their bytes are not what mp_ counts: whose change explains that, if it is one's alone."""
         page, change = self._geometry.page_bytes, abs(self._lost)
         starts, ends = dict(self._free), {end: start for start, end in self._free}

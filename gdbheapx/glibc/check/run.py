@@ -6,18 +6,18 @@ What an arena's own fields say: the top chunk, the accounts, the bin map, the ch
 from typing import AbstractSet, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.allocators.rules import BrokenRule, Suspect, collector, sorted_out
-from gdbheapx.errors import Unreadable
+from gdbheapx.allocators.rules import BrokenRule, RuleSuspect, make_collector, sorted_out
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.check import lists, mapped
-from gdbheapx.glibc.check.findings import Findings, moment
-from gdbheapx.glibc.check.lists import Rows, suspect
+from gdbheapx.glibc.check.findings import Findings, read_moment
+from gdbheapx.glibc.check.lists import ChunkContradictions, find_chunk_suspect
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.layouts import HEAP_INFO
 from gdbheapx.glibc.survey import Survey
 from gdbheapx.layout.view import read_view
-from gdbheapx.problems import Code, Diagnostic
+from gdbheapx.problems import Diagnostic, ProblemCode
 
 PREV_INUSE, FLAGS = 1, 7
 MUTEX_VALUES = (0, 1, 2)
@@ -26,7 +26,7 @@ KNOWN_FLAGS = 7
 MOST_THREADS = 1 << 22
 """PID_MAX_LIMIT: no arena has more threads."""
 MAP_BITS = 32
-BY_CODE: Dict[Code, str] = {
+BY_CODE: Dict[ProblemCode, str] = {
     codes.CHUNK_SMALL: "chunk-size-small",
     codes.CHUNK_MISALIGNED: "chunk-size-misaligned",
     codes.CHUNK_MMAPPED_BIT: "chunk-mmapped-bit",
@@ -59,7 +59,7 @@ AGAIN = (
     codes.LISTED_OUTSIDE,
     codes.MORE_DAMAGE,
 )
-UNMAPPED: Dict[Code, str] = {
+UNMAPPED: Dict[ProblemCode, str] = {
     codes.RING_UNREADABLE: "arena-ring",
     codes.HEAP_UNREADABLE: "heap-unmapped",
     codes.TOP_UNREADABLE: "top-unmapped",
@@ -71,21 +71,21 @@ CHAINS = (codes.HEAP_DAMAGED, codes.HEAP_UNREADABLE, codes.RING_BROKEN, codes.RI
 SIZES = (codes.CHUNK_SMALL, codes.CHUNK_MISALIGNED, codes.CHUNK_OVERRUN, codes.FENCEPOST_INSIDE)
 
 
-def tell(context: Context, findings: Findings, walk: ArenaWalk, rows: Rows) -> None:
+def check_arena_fields(context: Context, findings: Findings, walk: ArenaWalk, rows: ChunkContradictions) -> None:
     """Check the fields of one arena."""
-    _top(context, findings, walk.arena, suspect(context, rows.stops.get(walk.arena.top)))
-    _state(findings, walk.arena)
+    _check_top(context, findings, walk.arena, find_chunk_suspect(context, rows.stops.get(walk.arena.top)))
+    _check_state(findings, walk.arena)
     _bin_map(context, findings, walk.arena)
-    _heaps(context, findings, walk)
+    _check_heaps(context, findings, walk)
 
 
-def _top(context: Context, findings: Findings, arena: Arena, before: Optional[Suspect]) -> None:
+def _check_top(context: Context, findings: Findings, arena: Arena, before: Optional[RuleSuspect]) -> None:
     geometry, top, title = context.glibc.geometry, arena.top, arena.title
     if not top:
         return
     try:
         field = context.target.read_word(top + geometry.word_bytes)
-    except Unreadable:
+    except UnreadableMemory:
         return
     size = field & ~FLAGS
     if size > arena.state["system_mem"]:
@@ -102,7 +102,7 @@ def _top(context: Context, findings: Findings, arena: Arena, before: Optional[Su
         findings.add("top-flags", top, "the size field 0x%x of the top chunk of %s has flags that top never has" % (field, title), before)
 
 
-def _state(findings: Findings, arena: Arena) -> None:
+def _check_state(findings: Findings, arena: Arena) -> None:
     state, title = arena.state, arena.title
     if state["system_mem"] > state["max_system_mem"]:
         what = "%s: system_mem 0x%x is larger than max_system_mem 0x%x" % (title, state["system_mem"], state["max_system_mem"])
@@ -120,7 +120,7 @@ def _state(findings: Findings, arena: Arena) -> None:
 
 
 def _bin_map(context: Context, findings: Findings, arena: Arena) -> None:
-    words, own = arena.state.numbers("binmap"), bins.headers(arena, context.glibc)
+    words, own = arena.state.numbers("binmap"), bins.list_bin_headers(arena, context.glibc)
     heads = arena.state.numbers("bins")[0::2]
     if not any(heads):
         return
@@ -130,7 +130,7 @@ def _bin_map(context: Context, findings: Findings, arena: Arena) -> None:
             findings.add("binmap", arena.state.address_of("binmap") + index // MAP_BITS * 4, what)
 
 
-def _heaps(context: Context, findings: Findings, walk: ArenaWalk) -> None:
+def _check_heaps(context: Context, findings: Findings, walk: ArenaWalk) -> None:
     if walk.arena.is_main or not walk.arena.top:
         return
     total = sum(heap.size_bytes for heap in walk.heaps)
@@ -147,7 +147,7 @@ def heap_rules(context: Context, arena: Arena, address: int, known: AbstractSet[
     page, told = context.glibc.geometry.page_bytes, []
     try:
         info = read_view(context.target, context.glibc.types, HEAP_INFO.name, address)
-    except Unreadable:
+    except UnreadableMemory:
         return []
     if info["ar_ptr"] != arena.address:
         told.append(("heap-arena", "the heap_info names the arena 0x%x" % info["ar_ptr"]))
@@ -159,7 +159,7 @@ def heap_rules(context: Context, arena: Arena, address: int, known: AbstractSet[
     return told
 
 
-def rules(
+def find_glibc_broken_rules(
     own: Context, survey: Survey, told: Sequence[Diagnostic], around: HeapContext, ranges: Callable[[], List[Tuple[int, int]]]
 ) -> List[BrokenRule]:
     """Return all broken rules. `own`: a context whose complaints are in `told`, with which the chunks were walked; `around`: the
@@ -167,40 +167,40 @@ def rules(
     """
     rest = around.report
     walks = [walk for walk in survey.walks if not walk.timed_out]
-    findings = Findings(own, walks, moment(own, walks))
+    findings = Findings(own, walks, read_moment(own, walks))
     later: List[Diagnostic] = []
-    context = own._replace(report=collector(later))
-    rows, binned = lists.Rows((), {}, ()), lists.Binned((), set(), set())
+    context = own._replace(report=make_collector(later))
+    rows, binned = lists.ChunkContradictions((), {}, ()), lists.Binned((), set(), set())
     try:
         if not own.budget.expired():
             rows, binned = _lists_and_chunks(context, findings, survey, any(diagnostic.code in CHAINS for diagnostic in told))
         for walk in walks:
-            tell(context, findings, walk, rows)
-    except Unreadable as problem:
+            check_arena_fields(context, findings, walk, rows)
+    except UnreadableMemory as problem:
         rest(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "not every rule was checked")
     told = [diagnostic for diagnostic in told if diagnostic.code not in AGAIN and not _is_unmapped(context, findings, diagnostic)]
     seen = CheckedLists(rows, binned, survey)
-    sorted_out(told, BY_CODE, rest, lambda diagnostic: _add(context, findings, seen, diagnostic))
+    sorted_out(told, BY_CODE, rest, lambda diagnostic: _add_complaint(context, findings, seen, diagnostic))
     for diagnostic in later:
         if diagnostic.code not in AGAIN and diagnostic.code not in BY_CODE:
             rest(*diagnostic)
-    mapped.tell(own, findings, ranges(), rest)
+    mapped.check_mmapped_count(own, findings, ranges(), rest)
     return findings.rows
 
 
-def _lists_and_chunks(context: Context, findings: Findings, survey: Survey, are_missing: bool) -> Tuple[lists.Rows, lists.Binned]:
+def _lists_and_chunks(context: Context, findings: Findings, survey: Survey, are_missing: bool) -> Tuple[lists.ChunkContradictions, lists.Binned]:
     walks = [walk for walk in survey.walks if not walk.timed_out]
     listed = [walk.arena for walk in walks]
     lists.tell_singles(context, findings, survey.singles)
     binned = lists.Binned((), set(), set())
-    if not lists.check_members(context, findings, survey.singles, listed, walks):
+    if not lists.check_list_members(context, findings, survey.singles, listed, walks):
         doubles = lists.follow_bins(context, listed)
         lists.tell_bins(context, findings, doubles)
-        binned = lists.binned(doubles)
-    rows = lists.look(context, walks, survey.cached_chunks, binned)
+        binned = lists.collect_binned(doubles)
+    rows = lists.check_single_chunks(context, walks, survey.cached_chunks, binned)
     if rows.rows or any(walk.damages for walk in walks):
         lists.add_unsorted(context, listed, binned)
-    lists.tell(context, findings, rows, binned)
+    lists.add_chunk_findings(context, findings, rows, binned)
     if not are_missing and not any(walk.unparsed_bytes or walk.damages for walk in walks) and len(walks) == len(survey.walks):
         spans = sorted(span for walk in walks for span in walk.ranges(context.glibc.geometry.page_bytes))
         lists.tell_outside(context, findings, walks, survey.cached_chunks.chunks, spans)
@@ -210,7 +210,7 @@ def _lists_and_chunks(context: Context, findings: Findings, survey: Survey, are_
 class CheckedLists(NamedTuple):
     """Results of the passes over lists and chunks, and of the walk."""
 
-    rows: lists.Rows
+    rows: lists.ChunkContradictions
     binned: lists.Binned
     survey: Survey
 
@@ -225,7 +225,7 @@ def _is_unmapped(context: Context, findings: Findings, diagnostic: Diagnostic) -
     return True
 
 
-def _add(context: Context, findings: Findings, seen: CheckedLists, diagnostic: Diagnostic) -> None:
+def _add_complaint(context: Context, findings: Findings, seen: CheckedLists, diagnostic: Diagnostic) -> None:
     """A complaint of the walk: where it stopped is known from the pass over single chunks, and so is the chunk before it."""
     rows, binned, survey = seen
     stop = rows.stops.get(diagnostic.address) if diagnostic.address is not None else None
@@ -248,4 +248,4 @@ def _add(context: Context, findings: Findings, seen: CheckedLists, diagnostic: D
             if diagnostic.address in (other.arena.top & -survey.heap_max, other.arena.address & -survey.heap_max):
                 for name, what in heap_rules(context, other.arena, diagnostic.address, frozenset()):
                     findings.add(name, diagnostic.address, what)
-    findings.add(rule, diagnostic.address, diagnostic.what, lists.suspect(context, stop))
+    findings.add(rule, diagnostic.address, diagnostic.what, lists.find_chunk_suspect(context, stop))

@@ -3,60 +3,60 @@
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.columns import Table, columns_of, sums
+from gdbheapx.columns import ColumnsTable, columns_of, sum_columns
 from gdbheapx.glibc.arenas import Glibc
 from gdbheapx.glibc.layouts import NBINS
 from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import Check
-from gdbheapx.units import Size, cells, number, plural
+from gdbheapx.units import SentenceSize, count_noun, format_number, make_cells
 
 
-def totals(rows: Sequence[ArenaTotals], mapped: MmappedTotals) -> Dict[str, Optional[int]]:
+def sum_glibc_arenas(rows: Sequence[ArenaTotals], mapped: MmappedTotals) -> Dict[str, Optional[int]]:
     """The sums over its arenas, and its mapped chunks; unknown where not even main_arena could be read."""
     return {
-        **sums(ArenaTotals, rows, must_exist=True),
+        **sum_columns(ArenaTotals, rows, must_exist=True),
         "arenas": len(rows) or None,
         "mmapped_chunks": mapped.chunks,
         "mmapped_bytes": mapped.bytes,
     }
 
 
-def arenas(rows: Sequence[ArenaTotals], totals: Mapping[str, Optional[int]]) -> Page:
+def make_glibc_arenas_page(rows: Sequence[ArenaTotals], totals: Mapping[str, Optional[int]]) -> Page:
     """Yield one line for each arena, their sums and the mmapped chunks."""
     shown = [{**row._asdict(), "index": "%d%s" % (row.index, " (locked)" if row.locked else "")} for row in rows]
     system = totals["system_bytes"]
     free = sum(totals[key] or 0 for key in ("free_bytes", "fast_bytes", "top_bytes"))
     percent = 100.0 * free / system if system else None
-    yield Table(columns_of(ArenaTotals), shown, {**totals, "index": "total", "kind": "", "free_percent": percent})
-    yield cells("mmapped chunks: %s, %s", number(totals["mmapped_chunks"]), Size(totals["mmapped_bytes"]))
+    yield ColumnsTable(columns_of(ArenaTotals), shown, {**totals, "index": "total", "kind": "", "free_percent": percent})
+    yield make_cells("mmapped chunks: %s, %s", format_number(totals["mmapped_chunks"]), SentenceSize(totals["mmapped_bytes"]))
 
 
-def bins(rows: Sequence[BinRow]) -> Page:
+def make_glibc_bins_page(rows: Sequence[BinRow]) -> Page:
     """The non-empty bins."""
-    yield Table(columns_of(BinRow), [_bin(row) for row in rows])
+    yield ColumnsTable(columns_of(BinRow), [_format_bin(row) for row in rows])
     if not rows:
         yield "all bins are empty"
 
 
-def _bin(row: BinRow) -> Dict[str, Any]:
+def _format_bin(row: BinRow) -> Dict[str, Any]:
     low, high = row.min_size_bytes, row.max_size_bytes
     shown = row._asdict()
     if low is None:
         shown["min_size_bytes"] = "any"
     elif high is None:
-        shown["min_size_bytes"] = cells("%s-", Size(low))
+        shown["min_size_bytes"] = make_cells("%s-", SentenceSize(low))
     elif high != low:
-        shown["min_size_bytes"] = cells("%s-%s", Size(low), Size(high))
+        shown["min_size_bytes"] = make_cells("%s-%s", SentenceSize(low), SentenceSize(high))
     return shown
 
 
-def checks(target: Target, glibc: Glibc) -> List[Check]:
+def list_glibc_checks(target: Target, glibc: Glibc) -> List[Check]:
     """Return what proves a malloc that was found by structure, and whether thread caches were found."""
-    return [*_proof(glibc), *_caches(target, glibc)]
+    return [*_check_structure(glibc), *_check_caches(target, glibc)]
 
 
-def _proof(glibc: Glibc) -> List[Check]:
+def _check_structure(glibc: Glibc) -> List[Check]:
     place = glibc.place
     if place is None:
         return []
@@ -70,19 +70,19 @@ def _proof(glibc: Glibc) -> List[Check]:
         Check(
             "by structure",
             (place.bins == NBINS - 1 and place.is_closed) or None,
-            text % (place.bins, plural(place.arenas, "arena"), ring, release),
+            text % (place.bins, count_noun(place.arenas, "arena"), ring, release),
             None,
         )
     ]
 
 
-def _way(glibc: Glibc, way: str) -> str:
+def _describe_way(glibc: Glibc, way: str) -> str:
     if glibc.is_untouched:
         return "its main arena: malloc was never used"
     return "structure, as the relocations that point there are not at hand" if glibc.locals is not None else way
 
 
-def _caches(target: Target, glibc: Glibc) -> List[Check]:
+def _check_caches(target: Target, glibc: Glibc) -> List[Check]:
     if glibc.tcache is None:
         return []
     threads, local = target.threads(), glibc.thread_local(target, "tcache")
@@ -94,7 +94,7 @@ def _caches(target: Target, glibc: Glibc) -> List[Check]:
         Check(
             "thread caches",
             known == len(threads),
-            "glibc's tcache found for %s of %s, by %s" % (number(known), plural(len(threads), "thread"), _way(glibc, local.way)),
+            "glibc's tcache found for %s of %s, by %s" % (format_number(known), count_noun(len(threads), "thread"), _describe_way(glibc, local.way)),
             None,
         )
     ]

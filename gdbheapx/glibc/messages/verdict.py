@@ -13,14 +13,14 @@ from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.measured import ARENA_TWO, HUGETLB_OFF, MMAP_THRESHOLD, TCACHE_COUNT, TRIM_THRESHOLD
-from gdbheapx.allocators.records import Judged, Surroundings
-from gdbheapx.columns import add
+from gdbheapx.allocators.records import AllocatorJudgement, Surroundings
+from gdbheapx.columns import add_values
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, GlibcFacts
-from gdbheapx.hints import ask
-from gdbheapx.model import Finding, Step
-from gdbheapx.units import Said, Size, plural, say, share
-from gdbheapx.verdict import SMALL_BYTES, Ask, Verdict, is_much, less_sure, of_lines, outcomes
+from gdbheapx.hints import hint_command
+from gdbheapx.model import Finding, StepSentence
+from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, make_sentence
+from gdbheapx.verdict import SMALL_BYTES, Ask, HeapVerdict, is_much, less_sure, of_lines, possible_verdicts
 
 ABORTED = "the process aborted in malloc: the heap is damaged"
 DEFAULT_THRESHOLD = 128 << 10
@@ -30,7 +30,7 @@ NOT_ASKING = HUGETLB_OFF.text
 NO_ENVIRONMENT = "on the whole machine, for programs that get no environment, as runc's own process: no tunable reaches these"
 
 
-def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
+def list_arena_findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
     """Return damage and locks that the arenas show."""
     told = []
     locked = [row for row in rows if row.locked]
@@ -48,30 +48,30 @@ def findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
     return told
 
 
-def with_abort(judged: Verdict) -> Verdict:
+def with_abort(judged: HeapVerdict) -> HeapVerdict:
     """Add that malloc aborted the process; in a small heap that is the verdict."""
-    line = Finding(ABORTED, "it stands in abort(), called by malloc", "%s shows the damage" % ask("check"), codes.ABORTED_IN_MALLOC)
+    line = Finding(ABORTED, "it stands in abort(), called by malloc", "%s shows the damage" % hint_command("check"), codes.ABORTED_IN_MALLOC)
     if judged.kind == verdict.SMALL:
         return of_lines([line._replace(evidence=judged.evidence or line.evidence)], judged.sure)
     return judged._replace(lines=[*judged.lines, line])
 
 
-def next_steps(code: Optional[str], reclaimable_bytes: Optional[int] = None) -> List[Step]:
+def list_glibc_steps(code: Optional[str], reclaimable_bytes: Optional[int] = None) -> List[StepSentence]:
     """Commands to type, by the code of the verdict. `reclaimable_bytes`: in RAM, of a process."""
-    trim = Step(ask("trim --dry-run"), "shows what malloc_trim would return to the OS, arena by arena", reclaimable_bytes)
-    tunables = Step(ask("tunables"), "shows the thresholds in force")
+    trim = StepSentence(hint_command("trim --dry-run"), "shows what malloc_trim would return to the OS, arena by arena", reclaimable_bytes)
+    tunables = StepSentence(hint_command("tunables"), "shows the thresholds in force")
     steps = {
-        codes.ABORTED_IN_MALLOC: [Step(ask("check"), "shows which rules of malloc are broken, and where")],
-        codes.ARENAS_LEFT: [Step(ask("arenas"), "shows what is free in each arena, and which have no thread"), tunables],
-        codes.UNMERGED: [Step(ask("bins"), "shows what is in fastbins, by arena"), Step(ask("arenas"), "shows what is free in each arena")],
+        codes.ABORTED_IN_MALLOC: [StepSentence(hint_command("check"), "shows which rules of malloc are broken, and where")],
+        codes.ARENAS_LEFT: [StepSentence(hint_command("arenas"), "shows what is free in each arena, and which have no thread"), tunables],
+        codes.UNMERGED: [StepSentence(hint_command("bins"), "shows what is in fastbins, by arena"), StepSentence(hint_command("arenas"), "shows what is free in each arena")],
         codes.FREED_AND_HELD: [trim, tunables],
-        codes.FREE_BETWEEN: [Step(ask("arenas"), "shows the free memory of each arena, and how much of it a trim would return")],
+        codes.FREE_BETWEEN: [StepSentence(hint_command("arenas"), "shows the free memory of each arena, and how much of it a trim would return")],
         codes.PART_HELD: [trim],
     }
     return [*verdict.what_is_in_use(code, ("used", "mmapped")), *steps.get(code or "", ())]
 
 
-class Figures(NamedTuple):
+class GlibcVerdictFigures(NamedTuple):
     """The sums that the verdict rests on. None: not known, and then counted in no other figure but where that is said."""
 
     system_bytes: int
@@ -143,7 +143,7 @@ class Figures(NamedTuple):
     """Parts of huge pages in RAM in which no block lies, beyond the ends of heaps too; None where that is not known."""
 
 
-class Case(NamedTuple):
+class GlibcCase(NamedTuple):
     """The figures where everything is known, weighed by what takes memory."""
 
     held: int
@@ -163,52 +163,52 @@ class Case(NamedTuple):
     system: int
 
 
-def judge(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Judged]:
+def judge_glibc(facts: Sequence[GlibcFacts], around: Surroundings) -> List[AllocatorJudgement]:
     """Judge all glibc mallocs of a process together: to a user they are one."""
     rows = [row for heap in facts for row in heap.arenas]
-    sums = figures(facts, rows, around)
+    sums = make_glibc_figures(facts, rows, around)
     asks, what = any(heap.asks_for_huge_pages for heap in facts), "beyond the ends of heaps"
-    cure = huge_pages_cure(asks, _is_always(around))
+    cure = make_glibc_huge_cure(asks, _is_always(around))
     kept = huge_pages.Returned("malloc", None, sums.returned_resident_bytes, sums.returned_huge_bytes, what, cure)
-    returned = _with_last_step(huge_pages.judge(kept, around.huge_pages), asks, around)
-    blockless = _blockless(facts, sums, around, returned)
+    returned = _with_last_step(huge_pages.judge_huge_pages(kept, around.huge_pages), asks, around)
+    blockless = _find_blockless(facts, sums, around, returned)
     told_more = blockless and _with_last_step(huge_pages.judge_blockless(blockless, around.huge_pages), asks, around)
     returned = told_more or returned
     judged = verdict_on(sums, returned, blockless if told_more else None)
     if any(heap.has_aborted for heap in facts):
         judged = with_abort(judged)
-    steps = [*huge_pages.against(judged, returned), *next_steps(judged.code, sums.reclaimable_resident_bytes)]
+    steps = [*huge_pages.huge_page_steps(judged, returned), *list_glibc_steps(judged.code, sums.reclaimable_resident_bytes)]
     ids = [heap.info.id for heap in facts]
     taken = sums.system_bytes if sums.taken_bytes is None else min(sums.taken_bytes, sums.system_bytes)
     held = taken + (sums.returned_resident_bytes or 0)
-    told = [*side_lines(sums, judged.kind), *findings(rows)]
-    return [Judged(ids[0], ids, held, judged, told, steps)]
+    told = [*side_lines(sums, judged.kind), *list_arena_findings(rows)]
+    return [AllocatorJudgement(ids[0], ids, held, judged, told, steps)]
 
 
-def _blockless(
-    facts: Sequence[GlibcFacts], sums: Figures, around: Surroundings, returned: Optional[huge_pages.Judged]
+def _find_blockless(
+    facts: Sequence[GlibcFacts], sums: GlibcVerdictFigures, around: Surroundings, returned: Optional[huge_pages.Judged]
 ) -> Optional[huge_pages.Blockless]:
     """Of huge pages without a block; None where `returned` says it of nearly all of them."""
     huge, seen = sums.blockless_huge_bytes, sums.returned_huge_bytes or 0
     if (returned is not None and 4 * seen >= 3 * (huge or 0)) or not huge_pages.is_worth_telling(huge, around.rss_bytes):
         return None
-    zeros = add(heap.zero_huge_bytes() for heap in facts)
+    zeros = add_values(heap.zero_huge_bytes() for heap in facts)
     asks, by_default = any(heap.asks_for_huge_pages for heap in facts), any(heap.asks_by_default for heap in facts)
     asked = "glibc asks for them by default" if by_default else "glibc.malloc.hugetlb=1 asks for them" if asks else ""
-    cure = huge_pages_cure(asks, _is_always(around))
+    cure = make_glibc_huge_cure(asks, _is_always(around))
     cures = [cure] if cure is not None else []
     if by_default and cures:
-        cures.append(Step("echo never > /sys/kernel/mm/transparent_hugepage/enabled", NO_ENVIRONMENT))
+        cures.append(StepSentence("echo never > /sys/kernel/mm/transparent_hugepage/enabled", NO_ENVIRONMENT))
     return huge_pages.Blockless("malloc", huge, zeros, around.rss_bytes, asked, cures)
 
 
-def huge_pages_cure(asks_for_them: bool, is_always: bool = False) -> Optional[Step]:
+def make_glibc_huge_cure(asks_for_them: bool, is_always: bool = False) -> Optional[StepSentence]:
     """Return the step that stops malloc from asking for huge pages, or None where it does not ask, or where the kernel `is_always` giving
     them.
     """
     if not asks_for_them or is_always:
         return None
-    return Step(NOT_ASKING, "at the next start stops malloc from asking for huge pages, as it does now")
+    return StepSentence(NOT_ASKING, "at the next start stops malloc from asking for huge pages, as it does now")
 
 
 def _is_always(around: Surroundings) -> bool:
@@ -219,68 +219,68 @@ def _with_last_step(judged: Optional[huge_pages.Judged], asks: bool, around: Sur
     """Where the kernel gives huge pages unasked, `madvise` alone changes nothing for a malloc that asks."""
     if judged is None or not judged.steps or not asks or not _is_always(around):
         return judged
-    step = Step(NOT_ASKING, "at the next start, once the machine's setting is madvise: malloc asks for huge pages now")
+    step = StepSentence(NOT_ASKING, "at the next start, once the machine's setting is madvise: malloc asks for huge pages now")
     return judged._replace(steps=[*judged.steps, step])
 
 
-def figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Surroundings) -> Figures:
+def make_glibc_figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Surroundings) -> GlibcVerdictFigures:
     """The sums over all copies; mmapped chunks are memory in use."""
     totals = [heap.totals for heap in facts]
 
-    def total(*names: str) -> int:
+    def sum_fields(*names: str) -> int:
         return sum(sums[name] or 0 for sums in totals for name in names)
 
     thresholds = [heap.trim_threshold_bytes for heap in facts]
     raised = [value for value in thresholds if value is not None and value > DEFAULT_THRESHOLD]
-    returned = add(sums["free_returned_resident_bytes"] for sums in totals)
+    returned = add_values(sums["free_returned_resident_bytes"] for sums in totals)
     threads = [(row, heap) for heap in facts for row in heap.arenas if row.kind != "main"]
-    left = [(row, _end_bytes(row, heap, around)) for row, heap in threads if not _threads(row)]
+    left = [(row, _end_bytes(row, heap, around)) for row, heap in threads if not _count_threads(row)]
     tops = sorted((top.start, top.end) for heap in facts for top in heap.tops)
     claimed = sum(claim.end - claim.start for heap in facts for claim in heap.claims)
-    missing, is_open = _missing(facts, rows)
-    known = Figures(
-        system_bytes=total("mmapped_bytes") + sum(row.held_bytes for row in rows),
-        used_bytes=total("used_bytes", "mmapped_bytes"),
-        cached_bytes=add(sums["tcache_bytes"] for sums in totals),
-        free_bytes=total("free_bytes", "fast_bytes", "top_bytes"),
-        top_bytes=total("top_bytes"),
+    missing, is_open = _list_missing(facts, rows)
+    known = GlibcVerdictFigures(
+        system_bytes=sum_fields("mmapped_bytes") + sum(row.held_bytes for row in rows),
+        used_bytes=sum_fields("used_bytes", "mmapped_bytes"),
+        cached_bytes=add_values(sums["tcache_bytes"] for sums in totals),
+        free_bytes=sum_fields("free_bytes", "fast_bytes", "top_bytes"),
+        top_bytes=sum_fields("top_bytes"),
         thread_tops_bytes=sum(row.top_bytes or 0 for row in rows if row.kind != "main"),
         thread_tops=sum(1 for row in rows if row.kind != "main" and row.top_bytes),
-        reclaimable_bytes=add(row.reclaimable_bytes for row in rows),
-        reclaimable_resident_bytes=add(sums["reclaimable_resident_bytes"] for sums in totals),
+        reclaimable_bytes=add_values(row.reclaimable_bytes for row in rows),
+        reclaimable_resident_bytes=add_values(sums["reclaimable_resident_bytes"] for sums in totals),
         returned_resident_bytes=returned,
-        returned_huge_bytes=add(sums["free_returned_huge_bytes"] for sums in totals),
-        arenas=total("arenas"),
+        returned_huge_bytes=add_values(sums["free_returned_huge_bytes"] for sums in totals),
+        arenas=sum_fields("arenas"),
         threads=around.threads,
         trim_threshold_bytes=raised[0] if raised else None,
-        taken_bytes=_taken(facts, around, returned),
+        taken_bytes=_sum_taken(facts, around, returned),
         hugetlb_bytes=sum(around.hugetlb_bytes.get(heap.info.id, 0) for heap in facts),
         tops_bytes=sum(end - start for start, end in tops),
         tops_taken_bytes=around.taken(tops),
-        fast_chunks=total("fast_chunks"),
-        fast_bytes=total("fast_bytes"),
-        left_arenas=sum(1 for row, size in left if size and _threads(row) is not None),
-        left_bytes=sum(size for row, size in left if _threads(row) is not None),
-        left_untold_bytes=sum(size for row, size in left if _threads(row) is None),
+        fast_chunks=sum_fields("fast_chunks"),
+        fast_bytes=sum_fields("fast_bytes"),
+        left_arenas=sum(1 for row, size in left if size and _count_threads(row) is not None),
+        left_bytes=sum(size for row, size in left if _count_threads(row) is not None),
+        left_untold_bytes=sum(size for row, size in left if _count_threads(row) is None),
         unmerged_bytes=sum(_end_bytes(row, heap, around, is_unmerged=True) for row, heap in threads),
-        between_bytes=add(row.between_bytes for row in rows),
-        most_cached_bytes=add(heap.most_cached_bytes for heap in facts),
+        between_bytes=add_values(row.between_bytes for row in rows),
+        most_cached_bytes=add_values(heap.most_cached_bytes for heap in facts),
         maybe_free_bytes=sum(row.used_bytes or 0 for row in rows if row.fast_bytes is None or row.free_bytes is None),
-        unparsed_bytes=total("unparsed_bytes"),
+        unparsed_bytes=sum_fields("unparsed_bytes"),
         beyond_bytes=around.beyond_bytes if is_open else 0,
-        reserve_bytes=claimed - total("system_bytes", "mmapped_bytes"),
+        reserve_bytes=claimed - sum_fields("system_bytes", "mmapped_bytes"),
         is_core=around.is_core,
         is_cut=around.is_cut,
         are_thresholds_fixed=any(heap.are_thresholds_fixed for heap in facts),
         large_free_bytes=_large_free_bytes(facts) if raised else 0,
         no_fastbins=layouts.no_fastbins(layouts.parse_version(facts[0].info.version)),
         missing=missing,
-        blockless_huge_bytes=add(sums["blockless_huge_bytes"] for sums in totals),
+        blockless_huge_bytes=add_values(sums["blockless_huge_bytes"] for sums in totals),
     )
     is_known = known.reclaimable_resident_bytes is not None or known.taken_bytes is None or not known.reclaimable_bytes
     if is_known or known.system_bytes - (known.taken_bytes or 0) <= SMALL_BYTES:
         return known
-    return known._replace(reclaimable_taken_bytes=add(around.taken(heap.free_pages()) for heap in facts))
+    return known._replace(reclaimable_taken_bytes=add_values(around.taken(heap.free_pages()) for heap in facts))
 
 
 def _large_free_bytes(facts: Sequence[GlibcFacts]) -> int:
@@ -291,7 +291,7 @@ def _large_free_bytes(facts: Sequence[GlibcFacts]) -> int:
     return sum(row.free_bytes for row, most in sizes if DEFAULT_THRESHOLD <= row.size_bytes <= most)
 
 
-def _missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> Tuple[List[str], bool]:
+def _list_missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> Tuple[List[str], bool]:
     """(what could not be read, there may be memory of malloc beyond what was)."""
     closed = [heap.are_all_arenas and bool(heap.arenas) and all(row.system_bytes is not None for row in heap.arenas) for heap in facts]
     mapped = [heap.totals["mmapped_bytes"] is not None for heap in facts]
@@ -305,13 +305,13 @@ def _missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> Tuple[
     return [what for is_missing, what in told if is_missing], not (all(closed) and all(mapped))
 
 
-def _taken(facts: Sequence[GlibcFacts], around: Surroundings, returned: Optional[int]) -> Optional[int]:
+def _sum_taken(facts: Sequence[GlibcFacts], around: Surroundings, returned: Optional[int]) -> Optional[int]:
     """What of arenas and mmapped chunks takes memory: of all that is claimed without the rest of the heaps."""
-    taken = add(around.taken_bytes.get(heap.info.id) for heap in facts)
+    taken = add_values(around.taken_bytes.get(heap.info.id) for heap in facts)
     return None if taken is None else max(0, taken - (returned or 0))
 
 
-def _threads(row: ArenaTotals) -> Optional[int]:
+def _count_threads(row: ArenaTotals) -> Optional[int]:
     return row.attached_threads if row.threads is None else row.threads
 
 
@@ -323,13 +323,13 @@ def _end_bytes(row: ArenaTotals, facts: GlibcFacts, around: Surroundings, is_unm
     return max(0, (row.unmerged_bytes or 0) + (0 if is_unmerged else row.top_bytes or 0) - gone)
 
 
-def cases(sums: Figures) -> List[Case]:
+def list_glibc_cases(sums: GlibcVerdictFigures) -> List[GlibcCase]:
     """The corners of what is possible: each unknown as small and as large as it can be, in use or free."""
-    cached = [sums.cached_bytes] if sums.cached_bytes is not None else _ends(0, _least(sums.used_bytes, sums.most_cached_bytes))
-    unread_used, unread_free = (_ends(0, sums.beyond_bytes) for _ in range(2))
+    cached = [sums.cached_bytes] if sums.cached_bytes is not None else _list_ends(0, _limit_value(sums.used_bytes, sums.most_cached_bytes))
+    unread_used, unread_free = (_list_ends(0, sums.beyond_bytes) for _ in range(2))
     made = []
     for in_caches, loose, unparsed, used, free in product(
-        cached, _ends(0, sums.maybe_free_bytes), _ends(0, sums.unparsed_bytes), unread_used, unread_free
+        cached, _list_ends(0, sums.maybe_free_bytes), _list_ends(0, sums.unparsed_bytes), unread_used, unread_free
     ):
         moved = 0 if sums.cached_bytes is not None else min(in_caches, max(0, sums.used_bytes - loose))
         corner = sums._replace(
@@ -337,22 +337,22 @@ def cases(sums: Figures) -> List[Case]:
             free_bytes=sums.free_bytes + loose + unparsed,
             cached_bytes=in_caches if sums.cached_bytes is not None else moved,
         )
-        reclaimable = _ends(0, corner.free_bytes) if sums.reclaimable_bytes is None else [sums.reclaimable_bytes]
-        between = _ends(0, corner.free_bytes) if sums.between_bytes is None else [sums.between_bytes]
-        for case in [case for parts in product(reclaimable, between) for case in _weighed(corner, *parts)]:
-            made += _beyond(case, used, free, loose + unparsed)
+        reclaimable = _list_ends(0, corner.free_bytes) if sums.reclaimable_bytes is None else [sums.reclaimable_bytes]
+        between = _list_ends(0, corner.free_bytes) if sums.between_bytes is None else [sums.between_bytes]
+        for case in [case for parts in product(reclaimable, between) for case in _weigh_cases(corner, *parts)]:
+            made += _add_unread(case, used, free, loose + unparsed)
     return list(dict.fromkeys(made))
 
 
-def _least(value: int, limit: Optional[int]) -> int:
+def _limit_value(value: int, limit: Optional[int]) -> int:
     return value if limit is None else min(value, limit)
 
 
-def _ends(low: int, high: int) -> List[int]:
+def _list_ends(low: int, high: int) -> List[int]:
     return [low] if low >= high else [low, high]
 
 
-def _beyond(case: Case, used: int, free: int, loose: int) -> List[Case]:
+def _add_unread(case: GlibcCase, used: int, free: int, loose: int) -> List[GlibcCase]:
     """With what was not read at all; what of it is free lies between blocks, at the ends of arenas, or neither. So does `loose`."""
     more = case._replace(held=case.held + used + free, used=case.used + used, free=case.free + free)
     if not free and not loose:
@@ -360,7 +360,7 @@ def _beyond(case: Case, used: int, free: int, loose: int) -> List[Case]:
     return [more, *(more._replace(**{name: getattr(more, name) + free + loose}) for name in ("between", "left", "unmerged"))]
 
 
-def _weighed(sums: Figures, reclaimable: int, between: int) -> List[Case]:
+def _weigh_cases(sums: GlibcVerdictFigures, reclaimable: int, between: int) -> List[GlibcCase]:
     """By what takes memory: one case where the pages tell it, two where a core does not show which free pages it lacks."""
     gone = max(0, sums.system_bytes - sums.taken_bytes) if sums.taken_bytes is not None else None
     tops = sums.tops_bytes - sums.tops_taken_bytes if sums.tops_taken_bytes is not None else 0
@@ -374,7 +374,7 @@ def _weighed(sums: Figures, reclaimable: int, between: int) -> List[Case]:
     elif gone <= SMALL_BYTES:
         free_ends = [min(gone, tops + reclaimable)]  # whose this is weighs nothing
     else:
-        free_ends = _ends(max(tops, gone - sums.used_bytes), min(tops + reclaimable, gone))
+        free_ends = _list_ends(max(tops, gone - sums.used_bytes), min(tops + reclaimable, gone))
     made = []
     for gone_free in free_ends:
         gone_free = max(0, min(gone_free, sums.free_bytes))
@@ -382,14 +382,14 @@ def _weighed(sums: Figures, reclaimable: int, between: int) -> List[Case]:
         used = max(0, sums.used_bytes - max(0, lost - gone_free))
         free = sums.free_bytes - gone_free
         held = max(0, sums.system_bytes - lost)
-        for untold in _ends(0, sums.left_untold_bytes):
+        for untold in _list_ends(0, sums.left_untold_bytes):
             left, unmerged = min(free, sums.left_bytes + untold), min(free, sums.unmerged_bytes)
             parts = free, min(free, between), left, unmerged
-            made.append(Case(held, used, sums.cached_bytes or 0, *parts, lost, gone_free, sums.system_bytes))
+            made.append(GlibcCase(held, used, sums.cached_bytes or 0, *parts, lost, gone_free, sums.system_bytes))
     return made
 
 
-def _code(ask: Ask[Case]) -> str:
+def _decide_code(ask: Ask[GlibcCase]) -> str:
     """The decision; each condition is linear in the figures."""
     if ask(lambda case: case.held < SMALL_BYTES):
         return codes.SMALL_HEAP
@@ -402,19 +402,19 @@ def _code(ask: Ask[Case]) -> str:
     return codes.FREE_BETWEEN if ask(lambda case: 2 * case.between > case.free) else codes.FREED_AND_HELD
 
 
-def _cause(ask: Ask[Case]) -> str:
+def _decide_cause(ask: Ask[GlibcCase]) -> str:
     if ask(lambda case: 2 * case.left > case.free):
         return codes.ARENAS_LEFT
     return codes.UNMERGED if ask(lambda case: 2 * case.unmerged > case.free) else codes.FREED_AND_HELD
 
 
-def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None, blockless: Optional[huge_pages.Blockless] = None) -> Verdict:
+def verdict_on(sums: GlibcVerdictFigures, returned: Optional[huge_pages.Judged] = None, blockless: Optional[huge_pages.Blockless] = None) -> HeapVerdict:
     """The verdict, or that there is none for what could not be read; `returned`: on what it gave back and is in RAM, or on the `blockless`
     parts of huge pages, whose zeros alone count."""
-    possible = cases(sums)
-    told = outcomes(_code, possible)
+    possible = list_glibc_cases(sums)
+    told = possible_verdicts(_decide_code, possible)
     if len(told) > 1:
-        return _unread(sums, possible)
+        return _make_unread_verdict(sums, possible)
     case = possible[0]
     (code,) = told
     missing = list(sums.missing)
@@ -425,114 +425,114 @@ def verdict_on(sums: Figures, returned: Optional[huge_pages.Judged] = None, bloc
     if huge_pages.may_decide(sums.returned_resident_bytes, sums.reserve_bytes, sums.is_core):
         missing.append("how much returned memory is in RAM")
     held = case.held + (sums.returned_resident_bytes or 0)
-    if blockless is not None and blockless.zero_bytes is None and huge_pages.decides(blockless.huge_bytes, held):
+    if blockless is not None and blockless.zero_bytes is None and huge_pages.decides_verdict(blockless.huge_bytes, held):
         missing.append("which parts of huge pages hold zeros")
-    causes = outcomes(_cause, possible) if code == codes.FREED_AND_HELD else [code]
-    first = _line(causes[0] if len(causes) == 1 else code, sums, possible)
+    causes = possible_verdicts(_decide_cause, possible) if code == codes.FREED_AND_HELD else [code]
+    first = _make_verdict_line(causes[0] if len(causes) == 1 else code, sums, possible)
     judged = of_lines([first], less_sure(missing))
-    return huge_pages.verdict(returned, sums.returned_resident_bytes if blockless is None else blockless.zero_bytes, held, judged)
+    return huge_pages.add_huge_page_verdict(returned, sums.returned_resident_bytes if blockless is None else blockless.zero_bytes, held, judged)
 
 
-def _unread(sums: Figures, possible: Sequence[Case]) -> Verdict:
+def _make_unread_verdict(sums: GlibcVerdictFigures, possible: Sequence[GlibcCase]) -> HeapVerdict:
     """Which parts are lacking, and what is known all the same: no share of something unknown."""
     missing = sums.missing or ["which pages are in RAM"]
-    what = "cannot read %s, and the verdict depends on it" % _and(missing)
+    what = "cannot read %s, and the verdict depends on it" % _join_names(missing)
     known = min(case.used for case in possible), min(case.free for case in possible)
-    evidence = say("at least %s are in use by the program, at least %s are free in the allocator", Size(known[0]), Size(known[1]))
+    evidence = make_sentence("at least %s are in use by the program, at least %s are free in the allocator", SentenceSize(known[0]), SentenceSize(known[1]))
     why = ["the problems below say why"] * bool(sums.missing) + ["the core was cut: take a whole one"] * sums.is_cut
     hint = "; ".join(why) or None
-    return of_lines([verdict.inconclusive(what, evidence, hint)])
+    return of_lines([verdict.inconclusive_finding(what, evidence, hint)])
 
 
-def _and(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else "%s and %s" % (", ".join(names[:-1]), names[-1])
 
 
-def _line(code: str, sums: Figures, possible: Sequence[Case]) -> Finding:
+def _make_verdict_line(code: str, sums: GlibcVerdictFigures, possible: Sequence[GlibcCase]) -> Finding:
     """The verdict in a sentence, with the figures that it rests on."""
     case, is_exact = possible[0], len(possible) == 1
     held = case.held if is_exact else None
     if code == codes.SMALL_HEAP:
-        of = say("of %s requested from the kernel take memory", Size(case.system)) if case.gone > case.held else "requested from the kernel"
-        return Finding("Small", say("%s %s", Size(max(corner.held for corner in possible)), of), None, code)
+        of = make_sentence("of %s requested from the kernel take memory", SentenceSize(case.system)) if case.gone > case.held else "requested from the kernel"
+        return Finding("Small", make_sentence("%s %s", SentenceSize(max(corner.held for corner in possible)), of), None, code)
     used, free = min(corner.used for corner in possible), min(corner.free for corner in possible)
     if code in verdict.HELD_BY_PROGRAM:
         line = verdict.in_use(used, held, verdict.GROWING_HINT if code == codes.IN_USE else _trim_hint(sums), code)
-        beside = say("%s (%s) are free in malloc", Size(free), share(free, case.held))
+        beside = make_sentence("%s (%s) are free in malloc", SentenceSize(free), format_share(free, case.held))
     else:
-        line = verdict.kept(free, held, _trim_hint(sums), code)
-        beside = say("%s (%s) are in use by the program", Size(used), share(used, case.held))
+        line = verdict.kept_finding(free, held, _trim_hint(sums), code)
+        beside = make_sentence("%s (%s) are in use by the program", SentenceSize(used), format_share(used, case.held))
     if code == codes.FREE_BETWEEN:
-        line = line._replace(what="Fragmented", evidence=say("%s are free between blocks in use", verdict.part_of(free, held)))
+        line = line._replace(what="Fragmented", evidence=make_sentence("%s are free between blocks in use", verdict.part_of(free, held)))
     elif code == codes.ARENAS_LEFT:
-        what = say("%s of it at the ends of %s left by threads that have ended", Size(case.left), plural(sums.left_arenas, "arena"))
-        beside = say("%s; %s", what, beside)
+        what = make_sentence("%s of it at the ends of %s left by threads that have ended", SentenceSize(case.left), count_noun(sums.left_arenas, "arena"))
+        beside = make_sentence("%s; %s", what, beside)
         line = line._replace(hint=_end_hint(sums, 2 * case.unmerged > case.left), size_bytes=case.left)
     elif code == codes.UNMERGED:
-        beside = say(
-            "%s of it below the tops of thread arenas: chunks in fastbins keep it from being merged; %s", Size(case.unmerged), beside
+        beside = make_sentence(
+            "%s of it below the tops of thread arenas: chunks in fastbins keep it from being merged; %s", SentenceSize(case.unmerged), beside
         )
         line = line._replace(hint=_end_hint(sums, True), size_bytes=case.unmerged)
     if not is_exact:
-        known = say("at least %s are in use by the program, at least %s are free in malloc", Size(used), Size(free))
-        return line._replace(details=say("%s; not all could be read, and that changes nothing", known))
-    return line._replace(details=say("%s%s", beside, _gone(sums, case)))
+        known = make_sentence("at least %s are in use by the program, at least %s are free in malloc", SentenceSize(used), SentenceSize(free))
+        return line._replace(details=make_sentence("%s; not all could be read, and that changes nothing", known))
+    return line._replace(details=make_sentence("%s%s", beside, _say_gone(sums, case)))
 
 
-def _gone(sums: Figures, case: Case) -> Said:
+def _say_gone(sums: GlibcVerdictFigures, case: GlibcCase) -> Sentence:
     if case.gone <= SMALL_BYTES:
-        return say("")
+        return make_sentence("")
     where = "not in the core" if sums.is_core else "not in RAM"
     untouched = case.gone - case.gone_free
     if untouched <= SMALL_BYTES:
-        return say("; %s more are free and %s", Size(case.gone), where)
+        return make_sentence("; %s more are free and %s", SentenceSize(case.gone), where)
     why = "never written to, or all zeros" if sums.is_core else "never written to"  # gdb leaves pages of zeros out
     if case.gone_free <= SMALL_BYTES:
-        return say("; %s more are %s: %s", Size(case.gone), where, why)
-    return say("; %s more are %s: %s free, %s %s", Size(case.gone), where, Size(case.gone_free), Size(untouched), why)
+        return make_sentence("; %s more are %s: %s", SentenceSize(case.gone), where, why)
+    return make_sentence("; %s more are %s: %s free, %s %s", SentenceSize(case.gone), where, SentenceSize(case.gone_free), SentenceSize(untouched), why)
 
 
-def _trim_hint(sums: Figures) -> Optional[Said]:
+def _trim_hint(sums: GlibcVerdictFigures) -> Optional[Sentence]:
     total, resident = sums.reclaimable_bytes, sums.reclaimable_resident_bytes
     if total is None:
         return None
     if 2 * sums.hugetlb_bytes > (sums.taken_bytes or 0):
-        return say("no trim returns pages of hugetlbfs; malloc_trim(0) would return %s of other pages", Size(total))
+        return make_sentence("no trim returns pages of hugetlbfs; malloc_trim(0) would return %s of other pages", SentenceSize(total))
     if sums.is_core:
         unknown = "; how much of that was in RAM is not in the core" if total else ""
-        return say("malloc_trim(0) would have returned %s%s", Size(total), unknown)
+        return make_sentence("malloc_trim(0) would have returned %s%s", SentenceSize(total), unknown)
     if resident is not None and 20 * resident < total:
-        return say("a trim gains nothing: %s of free pages are back with the OS already", Size(total - resident))
-    in_ram = "" if resident is None else say(", %s of it in RAM now", Size(resident))
-    return say("malloc_trim(0) would return %s to the OS%s", Size(total), in_ram)
+        return make_sentence("a trim gains nothing: %s of free pages are back with the OS already", SentenceSize(total - resident))
+    in_ram = "" if resident is None else make_sentence(", %s of it in RAM now", SentenceSize(resident))
+    return make_sentence("malloc_trim(0) would return %s to the OS%s", SentenceSize(total), in_ram)
 
 
-def _end_hint(sums: Figures, is_unmerged: bool) -> Said:
+def _end_hint(sums: GlibcVerdictFigures, is_unmerged: bool) -> Sentence:
     why = "malloc_trim never returns the end of a thread arena"
-    trim = say("%s: it would return %s", why, Size(sums.reclaimable_bytes)) if sums.reclaimable_bytes is not None else say("%s", why)
+    trim = make_sentence("%s: it would return %s", why, SentenceSize(sums.reclaimable_bytes)) if sums.reclaimable_bytes is not None else make_sentence("%s", why)
     if is_unmerged:
-        return say("%s; %s at the next start: free() then merges at once, and returns the top", trim, sums.no_fastbins)
+        return make_sentence("%s; %s at the next start: free() then merges at once, and returns the top", trim, sums.no_fastbins)
     cure = "a new thread takes such an arena over, and its free() of 64 KiB or more returns the top"
-    return say("%s; %s; %s at the next start makes fewer of them, at the cost of lock contention", trim, cure, ARENA_TWO.text)
+    return make_sentence("%s; %s; %s at the next start makes fewer of them, at the cost of lock contention", trim, cure, ARENA_TWO.text)
 
 
-def side_lines(sums: Figures, kind: str) -> List[Finding]:
+def side_lines(sums: GlibcVerdictFigures, kind: str) -> List[Finding]:
     """Return further findings beside the verdict; none where the heap is small or unknown."""
     if kind in (verdict.SMALL, verdict.INCONCLUSIVE):
         return []
-    case = cases(sums)[0]
+    case = list_glibc_cases(sums)[0]
     lines = []
     if sums.reclaimable_bytes is not None and case.between > 16 * SMALL_BYTES and 4 * sums.reclaimable_bytes < case.free:
         lines.append(
             Finding(
                 "free memory is in small pieces",
-                say(
+                make_sentence(
                     "%s of %s free lie between used chunks; a trim can return %s",
-                    Size(case.between),
-                    Size(case.free),
-                    Size(sums.reclaimable_bytes),
+                    SentenceSize(case.between),
+                    SentenceSize(case.free),
+                    SentenceSize(sums.reclaimable_bytes),
                 ),
-                "`%s` shows which used chunks keep it; a trim does not return it" % ask("pins"),
+                "`%s` shows which used chunks keep it; a trim does not return it" % hint_command("pins"),
                 codes.SMALL_PIECES,
                 size_bytes=case.between,
             )
@@ -541,23 +541,23 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
         lines.append(
             Finding(
                 "much memory is in thread caches",
-                say("%s (%s of the heap)", Size(sums.cached_bytes), share(sums.cached_bytes, case.held)),
+                make_sentence("%s (%s of the heap)", SentenceSize(sums.cached_bytes), format_share(sums.cached_bytes, case.held)),
                 "malloc_trim cannot reach it; to disable thread caches, restart with %s" % TCACHE_COUNT.text,
                 codes.THREAD_CACHES,
                 size_bytes=sums.cached_bytes,
             )
         )
-    lines += _hugetlb(sums)
-    lines += _fastbins(sums, case)
+    lines += _find_hugetlb(sums)
+    lines += _find_fastbins(sums, case)
     main_top = min(sums.top_bytes - sums.thread_tops_bytes, case.free)
     if sums.trim_threshold_bytes is not None and not sums.are_thresholds_fixed and main_top > 16 * SMALL_BYTES:
         lines.append(
             Finding(
                 "malloc keeps a large top",
-                say(
+                make_sentence(
                     "top holds %s; freeing mmapped chunks has raised trim_threshold to %s",
-                    Size(main_top),
-                    Size(sums.trim_threshold_bytes),
+                    SentenceSize(main_top),
+                    SentenceSize(sums.trim_threshold_bytes),
                 ),
                 "to keep it small, restart with %s" % TRIM_THRESHOLD.text,
                 codes.MAIN_TOP,
@@ -570,10 +570,10 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
         lines.append(
             Finding(
                 "much is free in large chunks",
-                say(
+                make_sentence(
                     "%s in free chunks of 128 KiB or more; freeing mmapped chunks has raised trim_threshold to %s",
-                    Size(large),
-                    Size(sums.trim_threshold_bytes or 0),
+                    SentenceSize(large),
+                    SentenceSize(sums.trim_threshold_bytes or 0),
                 ),
                 "blocks of that size are mapped, and unmapped when they are freed, after a restart with %s; merged small blocks are not"
                 % MMAP_THRESHOLD.text,
@@ -586,7 +586,7 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
         lines.append(
             Finding(
                 "free memory is spread over many arenas",
-                say("%s for %s", plural(sums.arenas, "arena"), plural(sums.threads, "thread")),
+                make_sentence("%s for %s", count_noun(sums.arenas, "arena"), count_noun(sums.threads, "thread")),
                 "to keep it in fewer arenas, at the cost of lock contention, restart with %s" % ARENA_TWO.text,
                 codes.MANY_ARENAS,
                 size_bytes=spread,
@@ -595,35 +595,35 @@ def side_lines(sums: Figures, kind: str) -> List[Finding]:
     return lines
 
 
-def _hugetlb(sums: Figures) -> List[Finding]:
+def _find_hugetlb(sums: GlibcVerdictFigures) -> List[Finding]:
     """They are reserved for the machine, counted in no RSS, and given back as a whole or not at all (madvise: EINVAL)."""
     if sums.hugetlb_bytes < SMALL_BYTES:
         return []
-    evidence = say("%s, which RSS does not include", Size(sums.hugetlb_bytes))
+    evidence = make_sentence("%s, which RSS does not include", SentenceSize(sums.hugetlb_bytes))
     hint = "no trim returns them: madvise takes whole ones alone; %s at the next start uses none" % NOT_ASKING
     return [Finding("malloc's memory is in pages of hugetlbfs", evidence, hint, codes.HUGETLB, size_bytes=sums.hugetlb_bytes)]
 
 
-def _fastbins(sums: Figures, case: Case) -> List[Finding]:
+def _find_fastbins(sums: GlibcVerdictFigures, case: GlibcCase) -> List[Finding]:
     """Freed chunks that are merged with nothing until a large block is freed, or a trim runs."""
     if sums.fast_bytes <= 16 * SMALL_BYTES or 10 * sums.fast_bytes < case.held:
         return []
-    evidence = say("%s in %s, %s of the heap", Size(sums.fast_bytes), plural(sums.fast_chunks, "chunk"), share(sums.fast_bytes, case.held))
+    evidence = make_sentence("%s in %s, %s of the heap", SentenceSize(sums.fast_bytes), count_noun(sums.fast_chunks, "chunk"), format_share(sums.fast_bytes, case.held))
     why = "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block"
     hint = "%s; %s at the next start keeps none" % (why, sums.no_fastbins)
     return [Finding("much free memory is in fastbins", evidence, hint, codes.FASTBINS, size_bytes=sums.fast_bytes)]
 
 
-def _thread_tops(sums: Figures, case: Case) -> List[Finding]:
+def _thread_tops(sums: GlibcVerdictFigures, case: GlibcCase) -> List[Finding]:
     """Free memory that no trim reaches: mtrim gives back a thread arena's free chunks and never its top (malloc.c: mtrim, heap_trim)."""
     untouched = sums.tops_bytes - sums.tops_taken_bytes if sums.tops_taken_bytes is not None else 0
     tops = min(max(0, sums.thread_tops_bytes - untouched), case.free)
     if tops < SMALL_BYTES or (tops <= 16 * SMALL_BYTES and 4 * tops < case.free):
         return []
     threshold = sums.trim_threshold_bytes or DEFAULT_THRESHOLD
-    evidence = say("%s in %s, %s of all free memory", Size(tops), plural(sums.thread_tops, "top"), share(tops, case.free))
-    hint = say(
+    evidence = make_sentence("%s in %s, %s of all free memory", SentenceSize(tops), count_noun(sums.thread_tops, "top"), format_share(tops, case.free))
+    hint = make_sentence(
         "malloc_trim never returns these to the OS; free() does, if the arena's top exceeds trim_threshold (%s) at that moment",
-        Size(threshold),
+        SentenceSize(threshold),
     )
     return [Finding("free memory is in the tops of thread arenas", evidence, hint, codes.THREAD_TOPS, size_bytes=tops)]

@@ -12,7 +12,7 @@ from gdbheapx.inferior.core.file import AT_EXECFN, AT_RANDOM, CoreFile, find_wri
 from gdbheapx.inferior.elf.file import PF_R, PF_W, PF_X, PT_GNU_RELRO, PT_LOAD, PT_NOTE, parse_header
 from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, AT_PHNUM, Loaded
 from gdbheapx.problems import CORE_DAMAGED, ROOTS_MISSING, Diagnostic
-from gdbheapx.ranges import Ranges, subtract
+from gdbheapx.ranges import RangeIndex, subtract_ranges
 
 AT_ENTRY = 9
 PT_GNU_PROPERTY, PT_AARCH64_MEMTAG_MTE = 0x6474E553, 0x70000002
@@ -92,7 +92,7 @@ def _check_files(core: CoreFile, page: int) -> Iterator[Contradiction]:
             yield after.start, "mapped files overlap in NT_FILE, or are not sorted"
     if core.has_overlap or core.missing_headers > 0:
         return
-    mapped = Ranges((load.start, load.end) for load in core.loads)
+    mapped = RangeIndex((load.start, load.end) for load in core.loads)
     for entry in notes.dumped_files:
         load = core.find(entry.start)
         if entry.start >= entry.end:
@@ -122,8 +122,8 @@ def _check_auxv(core: CoreFile, objects: Sequence[Loaded]) -> Iterator[Contradic
 
 def _check_segments(core: CoreFile, objects: Sequence[Loaded], page: int) -> Iterator[Contradiction]:
     """Compare an object's own headers with NT_FILE."""
-    executable = Ranges((load.start, load.end) for load in core.loads if load.flags & PF_X)
-    mapped = Ranges((load.start, load.end) for load in core.loads)
+    executable = RangeIndex((load.start, load.end) for load in core.loads if load.flags & PF_X)
+    mapped = RangeIndex((load.start, load.end) for load in core.loads)
     for loaded in objects:
         name: Optional[str] = None
         for entry in loaded.program_headers():
@@ -146,20 +146,20 @@ def find_missing_roots(core: CoreFile, objects: Sequence[Loaded], threads: Seque
     """The first data segment of an object and the first stack that the core does not have; nothing where program headers were cut off."""
     if core.missing_headers > 0:
         return []
-    mapped = Ranges((load.start, load.end) for load in core.loads)
-    writable = Ranges((load.start, load.end) for load in core.loads if load.flags & PF_W and load.flags & PF_R)
+    mapped = RangeIndex((load.start, load.end) for load in core.loads)
+    writable = RangeIndex((load.start, load.end) for load in core.loads if load.flags & PF_W and load.flags & PF_R)
     # gdb gives no header to what of a file nobody has written to
-    clean = Ranges(() if core.is_by_kernel else ((file.start, file.end) for file in core.notes().files))
+    clean = RangeIndex(() if core.is_by_kernel else ((file.start, file.end) for file in core.notes().files))
     checks = (_find_missing_data(objects, mapped, writable, clean, page), _find_missing_stacks(threads, writable))
     found = [next(check, None) for check in checks]
     hint = "without it no block can be called leaked: copy the core again, or take a new one"
     return [Diagnostic(ROOTS_MISSING, one[0], one[1], hint) for one in found if one is not None]
 
 
-def _find_missing_data(objects: Sequence[Loaded], mapped: Ranges, writable: Ranges, clean: Ranges, page: int) -> Iterator[Tuple[int, str]]:
+def _find_missing_data(objects: Sequence[Loaded], mapped: RangeIndex, writable: RangeIndex, clean: RangeIndex, page: int) -> Iterator[Tuple[int, str]]:
     for loaded in objects:
         headers = loaded.program_headers()
-        relro = Ranges(
+        relro = RangeIndex(
             ((loaded.base + entry.vaddr) & -page, (loaded.base + entry.vaddr + entry.memsz) & -page)
             for entry in headers
             if entry.type == PT_GNU_RELRO
@@ -167,7 +167,7 @@ def _find_missing_data(objects: Sequence[Loaded], mapped: Ranges, writable: Rang
         for segment in find_writable_segments(headers, loaded.base):
             start, middle, end = segment.start & -page, -(-segment.file_end // page) * page, -(-segment.end // page) * page
             # .bss is a mapping of its own
-            for low, high in [part for span in ((start, middle), (middle, end)) for part in subtract([span], list(relro))]:
+            for low, high in [part for span in ((start, middle), (middle, end)) for part in subtract_ranges([span], list(relro))]:
                 lost = [part for hole in mapped.outside(low, high) for part in clean.outside(*hole)]
                 name = loaded.name or "the program"
                 if lost:
@@ -176,7 +176,7 @@ def _find_missing_data(objects: Sequence[Loaded], mapped: Ranges, writable: Rang
                     yield low, "variables of %s cannot be read and written by their mapping's rights" % name
 
 
-def _find_missing_stacks(threads: Sequence[Thread], writable: Ranges) -> Iterator[Tuple[int, str]]:
+def _find_missing_stacks(threads: Sequence[Thread], writable: RangeIndex) -> Iterator[Tuple[int, str]]:
     for thread in threads:
         pointer, storage = thread.stack_pointer, thread.thread_pointer
         if pointer and thread.signal not in FAULTS and not writable.meets(pointer, pointer + 1):

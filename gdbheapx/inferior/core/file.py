@@ -36,7 +36,7 @@ from gdbheapx.inferior.elf.file import (
     signature_bits,
 )
 from gdbheapx.problems import CANNOT_UNPACK, FILE_NOT_FOUND, FILE_UNREADABLE, NOT_A_CORE, NOT_PERMITTED
-from gdbheapx.ranges import union
+from gdbheapx.ranges import unite_ranges
 
 EXECUTABLE, WRITABLE = 1, 2
 """PF_X and PF_W of a program header's flags."""
@@ -138,7 +138,7 @@ class CoreFile:
         headers = self.program_headers = self._program_headers()
         self.outside = sum(map(is_outside, headers))
         """Segments that lie where no program has memory: they are left out."""
-        loads = sorted(load for load in map(self._load, headers) if load is not None)
+        loads = sorted(load for load in map(self._make_load, headers) if load is not None)
         self.loads = remove_overlap(loads)
         self.has_overlap = any(load.end > after.start for load, after in zip(loads, loads[1:]))
         """Its program headers contradict each other."""
@@ -161,18 +161,18 @@ class CoreFile:
     def _program_headers(self) -> List[ProgramHeader]:
         header, count = self.header, self.header.phnum
         if count == PN_XNUM and header.shoff:  # the true number stands in the first section header's sh_info
-            raw = self._pread(header.shoff + (44 if header.word_bytes == 8 else 28), 4)
+            raw = self._pread_file(header.shoff + (44 if header.word_bytes == 8 else 28), 4)
             count = struct.unpack(header.order + "I", raw)[0] if len(raw) == 4 else count
         self._promised_headers = count
-        raw = self._pread(header.phoff, min(count, MOST_HEADERS) * header.phentsize)
+        raw = self._pread_file(header.phoff, min(count, MOST_HEADERS) * header.phentsize)
         return parse_program_headers(header.order, header.word_bytes, raw)
 
-    def _pread(self, offset: int, size_bytes: int) -> bytes:
+    def _pread_file(self, offset: int, size_bytes: int) -> bytes:
         """Bytes of the file, as far as it goes: a damaged header may name any place."""
         left = self.file_bytes - offset
         return os.pread(self._fd, min(size_bytes, left), offset) if left > 0 else b""
 
-    def _load(self, entry: ProgramHeader) -> Optional[Load]:
+    def _make_load(self, entry: ProgramHeader) -> Optional[Load]:
         end = min(entry.vaddr + entry.memsz, (1 << 8 * self.header.word_bytes) - LAST_PAGE)
         if entry.type != PT_LOAD or entry.vaddr >= end or is_outside(entry):
             return None
@@ -231,7 +231,7 @@ class CoreFile:
             self._notes = CoreNotes(self.header)
             left = min(MAX_NOTES, self.file_bytes)
             for entry in self._note_headers:
-                data = self._pread(entry.offset, min(entry.filesz, left))
+                data = self._pread_file(entry.offset, min(entry.filesz, left))
                 left -= len(data)
                 self._notes.add(data, entry.align)
                 if not left:
@@ -311,12 +311,12 @@ class CoreNotes:
         pointer_set = arch.registers.pointer_set if arch.registers is not None else None
         for name, kind, desc in islice(parse_notes(self._header.order, data, align), MOST_NOTES):
             if name == b"CORE" and kind == NT_PRSTATUS:
-                self._thread(status, extra, vectors)
+                self._add_thread(status, extra, vectors)
                 status, extra, vectors = desc, b"", []
             elif name == b"CORE" and kind == NT_PRPSINFO:
-                self._process(desc)
+                self._read_prpsinfo(desc)
             elif name == b"CORE" and kind == NT_SIGINFO and len(self.threads) == 0:
-                self._died(desc)
+                self._read_siginfo(desc)
             elif name == b"CORE" and kind == NT_AUXV:
                 self.auxv.update(parse_auxv(self._header, desc))
             elif name == b"CORE" and kind == NT_FILE:
@@ -329,11 +329,11 @@ class CoreNotes:
                 self.signature_bits = signature_bits(self._header, desc)
             if kind in arch.vector_sets and status is not None:
                 vectors.append(desc)
-        self._thread(status, extra, vectors)
+        self._add_thread(status, extra, vectors)
         if self._signal is not None and self.threads:
             self.threads[0] = self.threads[0]._replace(signal=self._signal)
 
-    def _thread(self, status: Optional[bytes], extra: bytes, vectors: List[bytes]) -> None:
+    def _add_thread(self, status: Optional[bytes], extra: bytes, vectors: List[bytes]) -> None:
         """Add a thread by its elf_prstatus: pid, times, general registers."""
         wide = self._header.word_bytes == 8
         lwp_at, registers_at = (32, 112) if wide else (24, 72)
@@ -344,13 +344,13 @@ class CoreNotes:
         self.threads.append(Thread(lwp, None, registers.thread_pointer, registers.sp, registers.pc))
         self.register_sets[lwp] = [status[registers_at:], *vectors]
 
-    def _died(self, desc: bytes) -> None:
+    def _read_siginfo(self, desc: bytes) -> None:
         """The first thread's siginfo: si_signo, si_errno, si_code. A code above 0 is the kernel's own, that of raise() is SI_TKILL."""
         if len(desc) >= 12:
             signal, _, code = struct.unpack_from(self._header.order + "3i", desc)
             self._signal = signal if code > 0 or code == SI_TKILL else None
 
-    def _process(self, desc: bytes) -> None:
+    def _read_prpsinfo(self, desc: bytes) -> None:
         """elf_prpsinfo: pid, comm and psargs."""
         pid_at, name_at = (24, 40) if self._header.word_bytes == 8 else (12, 28)
         if len(desc) >= name_at + 16:
@@ -556,9 +556,9 @@ class Extents:
         self._before: List[int] = []
         """Data bytes before each extent."""
         with open(path, "rb", buffering=0) as file:
-            self._scan(file.fileno(), os.fstat(file.fileno()).st_size)
+            self._scan_extents(file.fileno(), os.fstat(file.fileno()).st_size)
 
-    def _scan(self, descriptor: int, size_bytes: int) -> None:
+    def _scan_extents(self, descriptor: int, size_bytes: int) -> None:
         at, total = 0, 0
         while at < size_bytes:
             try:
@@ -602,7 +602,7 @@ class Extents:
                 if begin < until:
                     ranges.append((begin, until))
                 place += 1
-        return union(ranges)
+        return unite_ranges(ranges)
 
 
 def measure_dumped_use(

@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
-from gdbheapx.files import folder, open_regular, unnamed
+from gdbheapx.files import open_regular, open_unnamed, temporary_folder
 
 IN_BYTES, LITTLE_BYTES, OUT_BYTES = 1 << 17, 1 << 11, 1 << 20
 WINDOW_BITS = 31
@@ -251,7 +251,7 @@ def unpack_core(path: str, form: CompressionForm, source: Optional[int] = None, 
             "pip install 'gdbheapx[cores]', or unpack it first: %s %s" % (form.tool, path),
         )
     except OSError as error:
-        raise CannotUnpack("cannot unpack %s to %s: %s" % (path, folder(), error.strerror or error), hint)
+        raise CannotUnpack("cannot unpack %s to %s: %s" % (path, temporary_folder(), error.strerror or error), hint)
     finally:
         os.close(source)
 
@@ -266,7 +266,7 @@ def copy_core(name: str, size_bytes: int, pieces: Iterator[bytes], until: float 
             for piece in pieces:
                 if out.is_late or at > out.most_bytes:
                     why = "there was no time for all of it" if out.is_late else "it is longer than there is room for"
-                    raise CannotUnpack("cannot copy %s to %s: %s" % (name, folder(), why), "raise --max-seconds, or copy it first")
+                    raise CannotUnpack("cannot copy %s to %s: %s" % (name, temporary_folder(), why), "raise --max-seconds, or copy it first")
                 out.put(at, piece)
                 at += len(piece)
             os.ftruncate(out.descriptor, at)
@@ -275,7 +275,7 @@ def copy_core(name: str, size_bytes: int, pieces: Iterator[bytes], until: float 
             os.close(out.descriptor)
             raise
     except OSError as error:
-        raise CannotUnpack("cannot copy %s to %s: %s" % (name, folder(), error.strerror or error), "set TMPDIR to a folder with room")
+        raise CannotUnpack("cannot copy %s to %s: %s" % (name, temporary_folder(), error.strerror or error), "set TMPDIR to a folder with room")
 
 
 class UnpackedFile:
@@ -283,7 +283,7 @@ class UnpackedFile:
 
     def __init__(self, path: str, hint: str, until: float = NEVER) -> None:
         self.path = path
-        self.descriptor = unnamed()
+        self.descriptor = open_unnamed()
         self._hint, self._until = hint, until
         room = os.fstatvfs(self.descriptor)
         self.most_bytes = room.f_bavail * room.f_frsize
@@ -337,7 +337,7 @@ class UnpackedFile:
         if more_bytes + RESERVE_BYTES > free:
             needed = "at least %d MB" % (more_bytes + RESERVE_BYTES >> 20)
             raise CannotUnpack(
-                "no room for %s: it takes %s in %s, which has %d MB free" % (self.path, needed, folder(), free >> 20),
+                "no room for %s: it takes %s in %s, which has %d MB free" % (self.path, needed, temporary_folder(), free >> 20),
                 "set TMPDIR to a folder with more room, or " + self._hint,
             )
 
@@ -350,14 +350,14 @@ class UnpackedFile:
             page = data[place : place + PAGE]
             if page == ZEROS[: len(page)]:
                 if start is not None:
-                    self._write(at + start, data[start:place])
+                    self._write_data(at + start, data[start:place])
                     start = None
             elif start is None:
                 start = place
         if start is not None:
-            self._write(at + start, data[start:])
+            self._write_data(at + start, data[start:])
 
-    def _write(self, at: int, data: bytes) -> None:
+    def _write_data(self, at: int, data: bytes) -> None:
         if at - self._looked >= RESERVE_BYTES >> 1:
             self._looked = at
             self.look_for_room(0)

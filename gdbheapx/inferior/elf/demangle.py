@@ -10,7 +10,7 @@ import ctypes
 import re
 from typing import Any, Callable, List, Optional
 
-from gdbheapx.work import TooMuchWork, Work
+from gdbheapx.work import TooMuchWork, WorkCounter
 
 RUNTIMES = ("libstdc++.so.6", "libc++abi.so.1")
 START = "typeinfo name for "
@@ -26,7 +26,7 @@ MOST_UNDERSCORES = 6
 """Each reference to an earlier part of a name ends in one, and doubles it at most."""
 PARAMETER = re.compile(r"T\d*_")
 """May stand for several arguments."""
-NAMES = Work("names of classes and variables", lasts=False)
+NAMES = WorkCounter("names of classes and variables", lasts=False)
 ESCAPES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
 BASIC = {
     "a": "i8",
@@ -208,28 +208,28 @@ class _RustName:
 
     def owner(self) -> Optional[str]:
         """See type_of."""
-        self._path(True)
+        self._parse_path(True)
         return self._owner
 
     def path(self) -> str:
         """Return the whole path."""
-        return self._path()
+        return self._parse_path()
 
-    def _step(self) -> str:
+    def _parse_step(self) -> str:
         self._steps += 1
         if self._steps > MOST_STEPS or self._at >= len(self._text):
             raise _UnreadRustName
         self._at += 1
         return self._text[self._at - 1]
 
-    def _has(self, letter: str) -> bool:
+    def _has_letter(self, letter: str) -> bool:
         has = self._text.startswith(letter, self._at)
         self._at += len(letter) if has else 0
         return has
 
-    def _number(self) -> int:
+    def _parse_base62(self) -> int:
         """Base 62, ended by _."""
-        if self._has("_"):
+        if self._has_letter("_"):
             return 0
         digits = re.match(r"([0-9a-zA-Z]{1,12})_", self._text[self._at :])
         if digits is None:
@@ -240,9 +240,9 @@ class _RustName:
             value = value * 62 + (int(letter, 36) if not letter.isupper() else ord(letter) - ord("A") + 36)
         return value + 1
 
-    def _identifier(self) -> str:
-        self._number_of = self._number() + 1 if self._has("s") else 0
-        is_unicode = self._has("u")
+    def _parse_identifier(self) -> str:
+        self._number_of = self._parse_base62() + 1 if self._has_letter("s") else 0
+        is_unicode = self._has_letter("u")
         digits = re.match(r"(0|[1-9]\d{0,3})_?", self._text[self._at :])
         if digits is None:
             raise _UnreadRustName
@@ -253,76 +253,76 @@ class _RustName:
             raise _UnreadRustName
         return ("punycode " if is_unicode else "") + self._text[start : self._at]
 
-    def _back(self, what: str) -> str:
+    def _follow_back_reference(self, what: str) -> str:
         start = self._at - 1
-        to = self._number()
+        to = self._parse_base62()
         if to >= start:
             raise _UnreadRustName
         kept, self._at = self._at, to
-        text = self._path() if what == "path" else self._type()
+        text = self._parse_path() if what == "path" else self._parse_type()
         self._at = kept
         return text
 
-    def _deeper(self) -> None:
+    def _enter_deeper(self) -> None:
         self._depth += 1
         if self._depth > MOST_DEPTH:
             raise _UnreadRustName
 
-    def _path(self, is_outer: bool = False) -> str:
-        self._deeper()
+    def _parse_path(self, is_outer: bool = False) -> str:
+        self._enter_deeper()
         text = self._path_at(is_outer)
         self._depth -= 1
         return text
 
     def _path_at(self, is_outer: bool) -> str:
-        kind = self._step()
+        kind = self._parse_step()
         if kind == "C":
-            return self._identifier()
+            return self._parse_identifier()
         if kind in "MXY":
             if kind != "Y":
-                if self._has("s"):
-                    self._number()
-                self._path()
-            type_ = self._type()
+                if self._has_letter("s"):
+                    self._parse_base62()
+                self._parse_path()
+            type_ = self._parse_type()
             if is_outer and self._owner is None:
                 self._owner = type_
-            return "<%s>" % (type_ if kind == "M" else "%s as %s" % (type_, self._path()))
+            return "<%s>" % (type_ if kind == "M" else "%s as %s" % (type_, self._parse_path()))
         if kind == "N":
-            space = self._step()
-            path = self._path(is_outer)
-            name = self._identifier()
+            space = self._parse_step()
+            path = self._parse_path(is_outer)
+            name = self._parse_identifier()
             text = "%s::%s" % (path, "{closure#%d}" % self._number_of if space == "C" else name or "{%s}" % space)
             self._owner = text if is_outer and space == "C" else self._owner
             return text
         if kind == "I":
-            path = self._path(is_outer)
-            arguments = self._list(self._argument)
+            path = self._parse_path(is_outer)
+            arguments = self._parse_list(self._parse_argument)
             if is_outer and path.endswith("::drop_in_place") and arguments:
                 self._owner = arguments[0]
             return "%s<%s>" % (path, ", ".join(argument for argument in arguments if argument))
         if kind == "B":
-            return self._back("path")
+            return self._follow_back_reference("path")
         raise _UnreadRustName
 
-    def _list(self, read: Callable[[], str]) -> List[str]:
+    def _parse_list(self, read: Callable[[], str]) -> List[str]:
         texts: List[str] = []
-        while not self._has("E"):
+        while not self._has_letter("E"):
             texts.append(read())
         return texts
 
-    def _argument(self) -> str:
-        if self._has("L"):
-            self._number()
+    def _parse_argument(self) -> str:
+        if self._has_letter("L"):
+            self._parse_base62()
             return ""
-        return self._constant() if self._has("K") else self._type()
+        return self._parse_constant() if self._has_letter("K") else self._parse_type()
 
-    def _constant(self) -> str:
-        if self._has("p"):
+    def _parse_constant(self) -> str:
+        if self._has_letter("p"):
             return "_"
-        if self._has("B"):
-            self._number()
+        if self._has_letter("B"):
+            self._parse_base62()
             return "_"
-        if self._step() not in BASIC:
+        if self._parse_step() not in BASIC:
             raise _UnreadRustName
         value = re.match(r"n?[0-9a-f]*_", self._text[self._at :])
         if value is None:
@@ -331,63 +331,63 @@ class _RustName:
         digits = value[0].strip("n_")
         return str(int(digits, 16)) if digits else "0"
 
-    def _type(self) -> str:
-        self._deeper()
+    def _parse_type(self) -> str:
+        self._enter_deeper()
         text = self._type_at()
         self._depth -= 1
         return text
 
     def _type_at(self) -> str:
-        kind = self._step()
+        kind = self._parse_step()
         if kind in BASIC:
             return BASIC[kind]
         if kind == "p":
             return "_"
         if kind == "A":
-            type_ = self._type()
-            return "[%s; %s]" % (type_, self._constant())
+            type_ = self._parse_type()
+            return "[%s; %s]" % (type_, self._parse_constant())
         if kind == "S":
-            return "[%s]" % self._type()
+            return "[%s]" % self._parse_type()
         if kind == "T":
-            return "(%s)" % ", ".join(self._list(self._type))
+            return "(%s)" % ", ".join(self._parse_list(self._parse_type))
         if kind in "RQ":
-            if self._has("L"):
-                self._number()
-            return ("&" if kind == "R" else "&mut ") + self._type()
+            if self._has_letter("L"):
+                self._parse_base62()
+            return ("&" if kind == "R" else "&mut ") + self._parse_type()
         if kind in "PO":
-            return ("*const " if kind == "P" else "*mut ") + self._type()
+            return ("*const " if kind == "P" else "*mut ") + self._parse_type()
         if kind == "F":
-            return self._function()
+            return self._parse_function()
         if kind == "D":
-            return self._bounds()
+            return self._parse_bounds()
         if kind == "B":
-            return self._back("type")
+            return self._follow_back_reference("type")
         self._at -= 1
-        return self._path()
+        return self._parse_path()
 
-    def _function(self) -> str:
-        if self._has("G"):
-            self._number()
-        self._has("U")
-        if self._has("K") and not self._has("C"):
-            self._identifier()
-        arguments = self._list(self._type)
-        result = self._type()
+    def _parse_function(self) -> str:
+        if self._has_letter("G"):
+            self._parse_base62()
+        self._has_letter("U")
+        if self._has_letter("K") and not self._has_letter("C"):
+            self._parse_identifier()
+        arguments = self._parse_list(self._parse_type)
+        result = self._parse_type()
         return "fn(%s)%s" % (", ".join(arguments), "" if result == "()" else " -> " + result)
 
-    def _bounds(self) -> str:
-        if self._has("G"):
-            self._number()
+    def _parse_bounds(self) -> str:
+        if self._has_letter("G"):
+            self._parse_base62()
         bounds = []
-        while not self._has("E"):
-            path = self._path()
-            while self._has("p"):
-                self._identifier()
-                self._type()
+        while not self._has_letter("E"):
+            path = self._parse_path()
+            while self._has_letter("p"):
+                self._parse_identifier()
+                self._parse_type()
             bounds.append(path)
-        if not self._has("L"):
+        if not self._has_letter("L"):
             raise _UnreadRustName
-        self._number()
+        self._parse_base62()
         return "dyn " + " + ".join(bounds)
 
 
@@ -436,38 +436,38 @@ class _Lengths:
 
     def whole(self) -> int:
         """Return the length of the whole name."""
-        if self._has("_Z"):
-            letters = self._special() if self._text[self._at] in "TG" else self._encoding()
+        if self._has_text("_Z"):
+            letters = self._measure_special() if self._text[self._at] in "TG" else self._measure_encoding()
         else:
-            letters = self._type()
+            letters = self._measure_type()
         if self._at != len(self._text):
             raise UnfollowedName
         return letters
 
-    def _has(self, text: str) -> bool:
+    def _has_text(self, text: str) -> bool:
         has = self._text.startswith(text, self._at)
         self._at += len(text) if has else 0
         return has
 
-    def _next(self) -> str:
+    def _next_letter(self) -> str:
         return self._text[self._at]
 
-    def _add(self, letters: int) -> int:
+    def _add_substitution(self, letters: int) -> int:
         """Make it a part that may be referred to."""
         self._parts.append(letters)
-        return self._small(letters)
+        return self._measure_small(letters)
 
-    def _small(self, letters: int) -> int:
+    def _measure_small(self, letters: int) -> int:
         if letters > MOST_LETTERS:
             raise UnfollowedName
         return letters
 
-    def _number(self) -> int:
+    def _read_length(self) -> int:
         match = re.compile(r"n?(\d{0,9})").match(self._text, self._at)
         self._at = match.end() if match else self._at
         return int(match[1] or 0) if match else 0
 
-    def _below(self, read: Callable[[], int]) -> int:
+    def _measure_below(self, read: Callable[[], int]) -> int:
         self._depth += 1
         if self._depth > MOST_CXX_DEPTH:
             raise UnfollowedName
@@ -475,136 +475,136 @@ class _Lengths:
         self._depth -= 1
         return letters
 
-    def _special(self) -> int:
+    def _measure_special(self) -> int:
         kind = self._text[self._at : self._at + 2]
         self._at += 2
         if kind in ("TV", "TT", "TI", "TS"):
-            return 40 + self._type()
+            return 40 + self._measure_type()
         if kind == "GV":
-            return 40 + self._name()
+            return 40 + self._measure_name()
         raise UnfollowedName
 
-    def _encoding(self) -> int:
-        before, letters = self._parameters, self._name()
+    def _measure_encoding(self) -> int:
+        before, letters = self._parameters, self._measure_name()
         if self._parameters != before:  # they may stand for arguments that follow
             raise UnfollowedName
-        while self._at < len(self._text) and self._next() != "E":
-            letters += 2 + self._type()
+        while self._at < len(self._text) and self._next_letter() != "E":
+            letters += 2 + self._measure_type()
         self._parameters = before
         return letters
 
-    def _name(self) -> int:
-        return self._below(self._name_at)
+    def _measure_name(self) -> int:
+        return self._measure_below(self._name_at)
 
     def _name_at(self) -> int:
-        if self._has("N"):
-            return self._nested()
-        if self._has("Z"):
-            return self._local()
+        if self._has_text("N"):
+            return self._measure_nested()
+        if self._has_text("Z"):
+            return self._measure_local()
         is_part = False
-        if self._has("St"):
-            letters = 5 + self._unqualified()
-        elif self._next() == "S":
-            letters, is_part = self._reference(), True
+        if self._has_text("St"):
+            letters = 5 + self._measure_unqualified()
+        elif self._next_letter() == "S":
+            letters, is_part = self._measure_reference(), True
         else:
-            letters = self._unqualified()
-        if self._at < len(self._text) and self._next() == "I":
-            letters = (letters if is_part else self._add(letters)) + self._arguments()
+            letters = self._measure_unqualified()
+        if self._at < len(self._text) and self._next_letter() == "I":
+            letters = (letters if is_part else self._add_substitution(letters)) + self._measure_arguments()
         return letters
 
-    def _nested(self) -> int:
+    def _measure_nested(self) -> int:
         letters = 0
-        while self._next() in "rVKROH":
+        while self._next_letter() in "rVKROH":
             letters, self._at = letters + 10, self._at + 1
-        while not self._has("E"):
+        while not self._has_text("E"):
             is_reference = False
-            if self._has("St"):
+            if self._has_text("St"):
                 letters, is_reference = letters + 5, True
-            elif self._next() == "S":
-                letters, is_reference = letters + self._reference(), True
-            elif self._next() == "T":
-                letters += self._parameter()
-            elif self._next() == "I":
-                letters += self._arguments()
-            elif self._has("M"):
+            elif self._next_letter() == "S":
+                letters, is_reference = letters + self._measure_reference(), True
+            elif self._next_letter() == "T":
+                letters += self._measure_parameter()
+            elif self._next_letter() == "I":
+                letters += self._measure_arguments()
+            elif self._has_text("M"):
                 continue
             else:
-                letters += 2 + self._unqualified()
-            if not is_reference and self._next() != "E":
-                self._add(letters)
+                letters += 2 + self._measure_unqualified()
+            if not is_reference and self._next_letter() != "E":
+                self._add_substitution(letters)
         return letters
 
-    def _local(self) -> int:
-        letters = self._below(self._encoding)
-        if not self._has("E"):
+    def _measure_local(self) -> int:
+        letters = self._measure_below(self._measure_encoding)
+        if not self._has_text("E"):
             raise UnfollowedName
-        if self._has("s"):
+        if self._has_text("s"):
             letters += 14
         else:
-            if self._has("d"):
-                self._number()
+            if self._has_text("d"):
+                self._read_length()
                 self._at += 1
-            letters += 2 + self._name()
-        if self._has("_"):
-            is_long = self._has("_")
-            self._number()
-            if is_long and not self._has("_"):
+            letters += 2 + self._measure_name()
+        if self._has_text("_"):
+            is_long = self._has_text("_")
+            self._read_length()
+            if is_long and not self._has_text("_"):
                 raise UnfollowedName
         return letters
 
-    def _unqualified(self) -> int:
+    def _measure_unqualified(self) -> int:
         letters = 0
-        self._has("L")
-        next_ = self._next()
+        self._has_text("L")
+        next_ = self._next_letter()
         if next_.isdigit():
-            letters += self._source()
-        elif self._has("Ul"):
+            letters += self._measure_source_name()
+        elif self._has_text("Ul"):
             before, self._lambdas = self._parameters, self._lambdas + 1
-            while not self._has("E"):
-                letters += 2 + self._type()
-            letters += 12 + self._ordinal()
+            while not self._has_text("E"):
+                letters += 2 + self._measure_type()
+            letters += 12 + self._read_ordinal()
             self._parameters = before  # these are `auto`
-        elif self._has("Ut"):
+        elif self._has_text("Ut"):
             self._lambdas += 1
-            letters += 16 + self._ordinal()
-        elif self._has("DC"):
-            while not self._has("E"):
-                letters += 2 + self._source()
+            letters += 16 + self._read_ordinal()
+        elif self._has_text("DC"):
+            while not self._has_text("E"):
+                letters += 2 + self._measure_source_name()
         elif next_ in "CD" and self._text[self._at + 1 : self._at + 2].isdigit():
             self._at += 2
             letters += STANDARD_LETTERS + max(self._parts, default=0)
-        elif self._has("li"):
-            letters += 12 + self._source()
+        elif self._has_text("li"):
+            letters += 12 + self._measure_source_name()
         elif next_.islower() and self._text[self._at + 1].isalpha():
             self._at += 2
             letters += OPERATOR_LETTERS
         else:
             raise UnfollowedName
-        while self._at < len(self._text) and self._has("B"):
-            letters += 6 + self._source()
+        while self._at < len(self._text) and self._has_text("B"):
+            letters += 6 + self._measure_source_name()
         return letters
 
-    def _source(self) -> int:
-        size = self._number()
+    def _measure_source_name(self) -> int:
+        size = self._read_length()
         self._at += size
         if not size or self._at > len(self._text):
             raise UnfollowedName
         return max(size, 21)  # `(anonymous namespace)`
 
-    def _ordinal(self) -> int:
-        self._number()
-        if not self._has("_"):
+    def _read_ordinal(self) -> int:
+        self._read_length()
+        if not self._has_text("_"):
             raise UnfollowedName
         return 10
 
-    def _reference(self) -> int:
+    def _measure_reference(self) -> int:
         self._at += 1
-        kind = self._next()
+        kind = self._next_letter()
         if kind.islower():
             self._at += 1
             letters = STANDARD_LETTERS
-            while self._at < len(self._text) and self._has("B"):
-                letters = self._add(letters + 6 + self._source())
+            while self._at < len(self._text) and self._has_text("B"):
+                letters = self._add_substitution(letters + 6 + self._measure_source_name())
             return letters
         match = re.compile(r"([0-9A-Z]{0,6})_").match(self._text, self._at)
         if match is None:
@@ -613,120 +613,120 @@ class _Lengths:
         number = int(match[1], 36) + 1 if match[1] else 0
         return max([self._parts[number], *self._parts[max(0, number - self._lambdas) : number]])
 
-    def _parameter(self) -> int:
+    def _measure_parameter(self) -> int:
         self._at += 1
         self._parameters += 1
-        self._ordinal()
+        self._read_ordinal()
         return self._widest
 
-    def _arguments(self) -> int:
+    def _measure_arguments(self) -> int:
         letters, count = 3, 0
         self._at += 1
-        while not self._has("E"):
-            before, argument = self._parameters, self._below(self._argument)
+        while not self._has_text("E"):
+            before, argument = self._parameters, self._measure_below(self._measure_argument)
             self._widest = max(self._widest, argument if self._parameters == before else 0)
-            letters, count = self._small(letters + 2 + argument), count + 1
+            letters, count = self._measure_small(letters + 2 + argument), count + 1
         self._longest = max(self._longest, count)
         return letters
 
-    def _argument(self) -> int:
-        if self._next() in "IJ":
-            return self._arguments()
-        if self._has("X"):
-            letters = self._expression()
-            if not self._has("E"):
+    def _measure_argument(self) -> int:
+        if self._next_letter() in "IJ":
+            return self._measure_arguments()
+        if self._has_text("X"):
+            letters = self._measure_expression()
+            if not self._has_text("E"):
                 raise UnfollowedName
             return letters
-        return self._literal() if self._has("L") else self._type()
+        return self._measure_literal() if self._has_text("L") else self._measure_type()
 
-    def _expression(self) -> int:
-        return self._small(self._below(self._expression_at))
+    def _measure_expression(self) -> int:
+        return self._measure_small(self._measure_below(self._expression_at))
 
     def _expression_at(self) -> int:
-        if self._has("L"):
-            return self._literal()
-        if self._next() == "T":
-            return self._parameter()
+        if self._has_text("L"):
+            return self._measure_literal()
+        if self._next_letter() == "T":
+            return self._measure_parameter()
         code = self._text[self._at : self._at + 2]
         self._at += 2
         if code == "sr":
-            letters = self._type() + self._unqualified()
-            return letters + (self._arguments() if self._next() == "I" else 0)
+            letters = self._measure_type() + self._measure_unqualified()
+            return letters + (self._measure_arguments() if self._next_letter() == "I" else 0)
         if code in ("st", "at"):
-            return 10 + self._type()
+            return 10 + self._measure_type()
         if code in UNARY:
-            return 4 + self._expression()
+            return 4 + self._measure_expression()
         if code in BINARY:
-            return 8 + self._expression() + self._expression()
+            return 8 + self._measure_expression() + self._measure_expression()
         raise UnfollowedName
 
-    def _literal(self) -> int:
-        if self._has("_Z"):
-            letters = self._encoding()
+    def _measure_literal(self) -> int:
+        if self._has_text("_Z"):
+            letters = self._measure_encoding()
         else:
-            letters = 4 + self._type()
+            letters = 4 + self._measure_type()
             end = self._text.index("E", self._at)
             letters, self._at = letters + end - self._at, end
-        if not self._has("E"):
+        if not self._has_text("E"):
             raise UnfollowedName
         return letters
 
-    def _type(self) -> int:
-        return self._small(self._below(self._type_at))
+    def _measure_type(self) -> int:
+        return self._measure_small(self._measure_below(self._type_at))
 
     def _type_at(self) -> int:
-        kind = self._next()
+        kind = self._next_letter()
         if kind in "rVK":
-            while self._next() in "rVK":
+            while self._next_letter() in "rVK":
                 self._at += 1
-            return self._add(24 + self._type())
+            return self._add_substitution(24 + self._measure_type())
         if kind in "PROCG":
             self._at += 1
-            return self._add(10 + self._type())
+            return self._add_substitution(10 + self._measure_type())
         if kind.isdigit() or kind in "NZ":
-            return self._add(self._name())
+            return self._add_substitution(self._measure_name())
         if kind == "S":
-            return self._class()
+            return self._measure_class()
         if kind == "T":
-            letters = self._add(self._parameter())
-            return letters if self._at >= len(self._text) or self._next() != "I" else self._add(letters + self._arguments())
+            letters = self._add_substitution(self._measure_parameter())
+            return letters if self._at >= len(self._text) or self._next_letter() != "I" else self._add_substitution(letters + self._measure_arguments())
         if kind in "FAMD":
-            return self._compound(kind)
+            return self._measure_compound(kind)
         if kind.islower() and kind != "u":
             self._at += 1
             return BUILTIN_LETTERS
         raise UnfollowedName
 
-    def _class(self) -> int:
+    def _measure_class(self) -> int:
         """A type that begins with a reference: one alone is no new part."""
         if self._text.startswith("St", self._at):
-            return self._add(self._name())
-        letters = self._reference()
-        if self._at >= len(self._text) or self._next() != "I":
+            return self._add_substitution(self._measure_name())
+        letters = self._measure_reference()
+        if self._at >= len(self._text) or self._next_letter() != "I":
             return letters
-        return self._add(letters + self._arguments())
+        return self._add_substitution(letters + self._measure_arguments())
 
-    def _compound(self, kind: str) -> int:
+    def _measure_compound(self, kind: str) -> int:
         self._at += 1
         if kind == "F":
-            self._has("Y")
+            self._has_text("Y")
             letters = 10
-            while not self._has("E"):
-                if self._next() in "RO" and self._text.startswith("E", self._at + 1):
+            while not self._has_text("E"):
+                if self._next_letter() in "RO" and self._text.startswith("E", self._at + 1):
                     self._at += 1
                     continue
-                letters += 2 + self._type()
-            return self._add(letters)
+                letters += 2 + self._measure_type()
+            return self._add_substitution(letters)
         if kind == "A":
-            self._number()
-            if not self._has("_"):
+            self._read_length()
+            if not self._has_text("_"):
                 raise UnfollowedName
-            return self._add(16 + self._type())
+            return self._add_substitution(16 + self._measure_type())
         if kind == "M":
-            return self._add(8 + self._type() + self._type())
-        if kind == "D" and self._has("p"):
-            return self._add(self._longest * (2 + self._type()))
-        if kind == "D" and self._next() in "nacdefhsui":
+            return self._add_substitution(8 + self._measure_type() + self._measure_type())
+        if kind == "D" and self._has_text("p"):
+            return self._add_substitution(self._longest * (2 + self._measure_type()))
+        if kind == "D" and self._next_letter() in "nacdefhsui":
             self._at += 1
             return BUILTIN_LETTERS
         raise UnfollowedName

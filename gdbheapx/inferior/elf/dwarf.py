@@ -14,7 +14,7 @@ from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from gdbheapx.inferior.elf.file import MOST_NAME_BYTES, SHT_NOBITS, ElfFile, ElfSection, read_sleb, read_uleb
-from gdbheapx.work import READ_SHIFT, Work
+from gdbheapx.work import READ_SHIFT, WorkCounter
 
 AT_SIBLING, AT_NAME, AT_BYTE_SIZE, AT_LOW_PC, AT_HIGH_PC, AT_LANGUAGE, AT_CONST_VALUE, AT_UPPER_BOUND = (
     0x01,
@@ -152,30 +152,30 @@ class Sections:
 
     def size_bytes(self, name: str) -> int:
         """0 for a section that is not there."""
-        plain = self._unpacked(name)
+        plain = self._find_unpacked(name)
         return len(plain) if plain is not None else self._found[name].size_bytes if name in self._found else 0
 
     def read(self, name: str, at: int, size_bytes: int) -> bytes:
         """Bytes of a section; fewer at its end."""
-        plain = self._unpacked(name)
+        plain = self._find_unpacked(name)
         if plain is not None:
             return plain[at : at + size_bytes]
         section = self._found.get(name)
         self._file.work.spend(1 + (size_bytes >> READ_SHIFT))
         return b"" if section is None else self._file.pread(section.offset + at, max(0, min(size_bytes, section.size_bytes - at)))
 
-    def _unpacked(self, name: str) -> Optional[bytes]:
+    def _find_unpacked(self, name: str) -> Optional[bytes]:
         if name not in self._plain:
             section, old = self._found.get(name), self._found.get(".z" + name[1:])
             if section is not None and section.flags & SHF_COMPRESSED:
-                self._plain[name] = self._unpack(section)
+                self._plain[name] = self._unpack_section(section)
             elif section is None and old is not None:
                 self._plain[name] = inflate_section(self._file.pread(old.offset, old.size_bytes)[12:])
             else:
                 return None
         return self._plain[name]
 
-    def _unpack(self, section: ElfSection) -> bytes:
+    def _unpack_section(self, section: ElfSection) -> bytes:
         data = self._file.pread(section.offset, section.size_bytes)
         kind = int.from_bytes(data[:4], self._file.header.byte_order)
         if kind != ELFCOMPRESS_ZLIB:
@@ -249,13 +249,13 @@ class Dwarf:
 
     def unit_of(self, address: int) -> Optional[DwarfUnit]:
         """The unit whose code holds this address of the file; None if none is known to."""
-        offset = self._guarded(lambda: self._by_ranges(address))
+        offset = self._run_guarded(lambda: self._by_ranges(address))
         if offset is not None:
             return self.unit_at(offset)
-        unit: Optional[DwarfUnit] = self._guarded(lambda: self._by_looking(address))
+        unit: Optional[DwarfUnit] = self._run_guarded(lambda: self._by_looking(address))
         return unit
 
-    def _guarded(self, step: Callable[[], Any]) -> Any:
+    def _run_guarded(self, step: Callable[[], Any]) -> Any:
         try:
             return step()
         except DAMAGE as error:
@@ -314,11 +314,11 @@ class Dwarf:
         if not unit.table:
             key = (unit.abbreviations, unit.version, unit.address_bytes, unit.offset_bytes)
             if key not in self._tables:
-                self._tables[key] = self._guarded(lambda: self._abbreviations(unit))
+                self._tables[key] = self._run_guarded(lambda: self._read_abbreviations(unit))
             unit.table = self._tables[key]
         return unit
 
-    def _abbreviations(self, unit: DwarfUnit) -> Dict[int, Abbreviation]:
+    def _read_abbreviations(self, unit: DwarfUnit) -> Dict[int, Abbreviation]:
         size = BLOCK_BYTES
         while True:
             data = self.sections.read(".debug_abbrev", unit.abbreviations, size)
@@ -338,7 +338,7 @@ class Dwarf:
         else:
             self._with_table(unit)
         data = unit.data or self.sections.read(".debug_info", unit.offset, min(unit.size_bytes, 4096))
-        die: Optional[Die] = self._guarded(lambda: self.die(unit, unit.first, data))
+        die: Optional[Die] = self._run_guarded(lambda: self.die(unit, unit.first, data))
         if die is None:
             raise Unsupported("a unit without an entry")
         if isinstance(die.values.get(AT_STR_OFFSETS_BASE), int):
@@ -350,7 +350,7 @@ class Dwarf:
         die = self._entries.get(offset)
         if die is None:
             unit = self.load(self.unit_at(offset))
-            die = self._guarded(lambda: self.die(unit, offset - unit.offset, unit.data))
+            die = self._run_guarded(lambda: self.die(unit, offset - unit.offset, unit.data))
             if die is None:
                 raise Unsupported("an offset without an entry")
             self._entries[offset] = die
@@ -370,11 +370,11 @@ class Dwarf:
                 elif isinstance(other, int) and other not in imported:
                     imported.add(other)
                     yield from self.children(self.entry(other), imported)
-                at = self._behind(child)
+                at = self._offset_after(child)
         except DAMAGE as error:
             raise Unsupported("damaged debug information: %s" % error)
 
-    def _behind(self, die: Die) -> int:
+    def _offset_after(self, die: Die) -> int:
         if not die.has_children:
             return die.end
         sibling = die.values.get(AT_SIBLING)
@@ -390,7 +390,7 @@ class Dwarf:
             abbreviation = table[code]
             self._work.spend(1 + len(abbreviation.steps))
             for step in abbreviation.steps:
-                at = at + step.size_bytes if step.size_bytes >= 0 else self._over(unit, step.form, data, at)
+                at = at + step.size_bytes if step.size_bytes >= 0 else self._skip_value(unit, step.form, data, at)
             depth += abbreviation.has_children
         return at
 
@@ -405,11 +405,11 @@ class Dwarf:
         values: Dict[int, Any] = {}
         for attribute, form, size, constant in abbreviation.steps:
             if attribute:
-                values[attribute] = self._value(unit, form, constant, data, at)
-            at = at + size if size >= 0 else self._over(unit, form, data, at)
+                values[attribute] = self._read_value(unit, form, constant, data, at)
+            at = at + size if size >= 0 else self._skip_value(unit, form, data, at)
         return Die(unit, start, abbreviation.tag, values, at, abbreviation.has_children)
 
-    def _over(self, unit: DwarfUnit, form: int, data: bytes, at: int) -> int:
+    def _skip_value(self, unit: DwarfUnit, form: int, data: bytes, at: int) -> int:
         if form in ULEBS or form == SDATA:
             return read_uleb(data, at)[1]
         if form == STRING:
@@ -423,17 +423,17 @@ class Dwarf:
         if form == INDIRECT:
             form, at = read_uleb(data, at)
             size = form_length(form, unit)
-            return at + size if size >= 0 else self._over(unit, form, data, at)
+            return at + size if size >= 0 else self._skip_value(unit, form, data, at)
         raise Unsupported("form 0x%x" % form)
 
-    def _value(self, unit: DwarfUnit, form: int, constant: int, data: bytes, at: int) -> Any:
+    def _read_value(self, unit: DwarfUnit, form: int, constant: int, data: bytes, at: int) -> Any:
         """Return an attribute's value. Offsets of entries are those in .debug_info, whatever they count from."""
         if form in (STRP, LINE_STRP):
-            return (".debug_str" if form == STRP else ".debug_line_str", self._number(data, at, unit.offset_bytes))
+            return (".debug_str" if form == STRP else ".debug_line_str", self._read_number(data, at, unit.offset_bytes))
         if form in (REF1, REF2, REF4, REF8):
-            return unit.offset + self._number(data, at, SIZES[form])
+            return unit.offset + self._read_number(data, at, SIZES[form])
         if form in (DATA1, DATA2, DATA4, DATA8, FLAG):
-            return self._number(data, at, SIZES[form])
+            return self._read_number(data, at, SIZES[form])
         if form in (FLAG_PRESENT, IMPLICIT_CONST):
             return constant if form == IMPLICIT_CONST else 1
         if form == STRING:
@@ -445,23 +445,23 @@ class Dwarf:
         if form == REF_UDATA:
             return unit.offset + read_uleb(data, at)[0]
         if form in (ADDR, REF_ADDR, SEC_OFFSET):
-            return self._number(data, at, form_length(form, unit))
+            return self._read_number(data, at, form_length(form, unit))
         if form in (STRX, GNU_STR_INDEX, STRX1, STRX2, STRX3, STRX4):
-            return self._indexed(unit, read_uleb(data, at)[0] if form in ULEBS else self._number(data, at, SIZES[form]))
+            return self._read_indexed(unit, read_uleb(data, at)[0] if form in ULEBS else self._read_number(data, at, SIZES[form]))
         if form == INDIRECT:
             form, at = read_uleb(data, at)
-            return self._value(unit, form, 0, data, at)
+            return self._read_value(unit, form, 0, data, at)
         if form in (EXPRLOC, BLOCK, BLOCK1):
             length, at = read_uleb(data, at) if form != BLOCK1 else (data[at], at + 1)
             return data[at : at + length]
         return Unsupported("form 0x%x" % form)  # an error only for who needs it
 
-    def _number(self, data: bytes, at: int, size: int) -> int:
+    def _read_number(self, data: bytes, at: int, size: int) -> int:
         return int(int.from_bytes(data[at : at + size], self.order))
 
-    def _indexed(self, unit: DwarfUnit, index: int) -> Any:
+    def _read_indexed(self, unit: DwarfUnit, index: int) -> Any:
         place = unit.string_offsets + index * unit.offset_bytes
-        return (".debug_str", self._number(self.sections.read(".debug_str_offsets", place, unit.offset_bytes), 0, unit.offset_bytes))
+        return (".debug_str", self._read_number(self.sections.read(".debug_str_offsets", place, unit.offset_bytes), 0, unit.offset_bytes))
 
     def name(self, die: Die) -> str:
         """DW_AT_name; empty without one."""
@@ -491,7 +491,7 @@ def form_length(form: int, unit: DwarfUnit) -> int:
     return unit.offset_bytes if form in OFFSETS else -1
 
 
-def parse_abbreviations(data: bytes, unit: DwarfUnit, work: Work) -> Dict[int, Abbreviation]:
+def parse_abbreviations(data: bytes, unit: DwarfUnit, work: WorkCounter) -> Dict[int, Abbreviation]:
     """Parse a table of .debug_abbrev. IndexError if it is cut."""
     by_code: Dict[int, Abbreviation] = {}
     code, at = read_uleb(data, 0)

@@ -16,7 +16,7 @@ from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optiona
 
 from gdbheapx.arch import Architecture, ByteOrder, byte_order, of_elf
 from gdbheapx.files import RegularFile
-from gdbheapx.work import READ_SHIFT, Work, ends_with_work
+from gdbheapx.work import READ_SHIFT, WorkCounter, ends_with_work
 
 PT_LOAD, PT_DYNAMIC, PT_NOTE, PT_PHDR, PT_TLS = 1, 2, 4, 6, 7
 ET_CORE = 4
@@ -220,7 +220,7 @@ class ElfFile:
         if header is None:
             raise ValueError("%s is not an ELF file" % path)
         self.header: ElfHeader = header
-        self.work = Work(path)
+        self.work = WorkCounter(path)
         self._sections: Optional[List[ElfSection]] = None
         self._headers: Optional[List[ProgramHeader]] = None
         self._tables: Dict[int, Tuple[bytes, bytes, bytes]] = {}
@@ -317,12 +317,12 @@ class ElfFile:
 
         What .dynsym exports is found faster by its hash, in memory.
         """
-        return list(self._symbols(name))
+        return list(self._iterate_symbols(name))
 
     @ends_with_work
-    def _symbols(self, name: str) -> Iterator[ElfSymbol]:
+    def _iterate_symbols(self, name: str) -> Iterator[ElfSymbol]:
         for table in self._symbol_tables(SHT_SYMTAB):
-            text = self._table(table)[2]
+            text = self._read_table(table)[2]
             for offset in find_substrings(text, name.encode() + b"\0", self.work):
                 yield from self._at_name(table, offset)
             for offset in find_substrings(text, name.encode() + b".lto_priv.", self.work):
@@ -333,18 +333,18 @@ class ElfFile:
         """Every name of a defined symbol in .symtab and .dynsym that ends so, behind at most MOST_PREFIX_BYTES."""
         end = suffix.encode() + b"\0"
         return sorted(
-            set(self._names(lambda text: (start for at in find_substrings(text, end, self.work) for start in find_name_starts(text, at))))
+            set(self._iterate_names(lambda text: (start for at in find_substrings(text, end, self.work) for start in find_name_starts(text, at))))
         )
 
     def names_starting(self, start: str) -> List[str]:
         """Every name of a defined symbol in .symtab and .dynsym that begins so."""
-        return sorted(set(self._names(lambda text: find_substrings(text, start.encode(), self.work))))
+        return sorted(set(self._iterate_names(lambda text: find_substrings(text, start.encode(), self.work))))
 
     @ends_with_work
-    def _names(self, places_in: Callable[[bytes], Iterable[int]]) -> Iterator[str]:
+    def _iterate_names(self, places_in: Callable[[bytes], Iterable[int]]) -> Iterator[str]:
         """The names of defined symbols that stand at some of these places of the string tables."""
         for table in self._symbol_tables(SHT_SYMTAB, SHT_DYNSYM):
-            text = self._table(table)[2]
+            text = self._read_table(table)[2]
             letters = count_letters(text, self.path)
             for at in places_in(text):
                 if self._at_name(table, at):
@@ -358,7 +358,7 @@ class ElfFile:
         order, word_bytes, head = self.header.order, self.header.word_bytes, start.encode()
         size = symbol_bytes(word_bytes)
         for table in self._symbol_tables(SHT_SYMTAB, SHT_DYNSYM):
-            offsets, entries, text = self._table(table)
+            offsets, entries, text = self._read_table(table)
             letters = count_letters(text, self.path)
             self.work.spend(len(offsets) // 4)
             for number, offset in enumerate(memoryview(offsets).cast("I")):
@@ -376,7 +376,7 @@ class ElfFile:
         order, word_bytes = self.header.order, self.header.word_bytes
         size = symbol_bytes(word_bytes)
         for table in self._symbol_tables(SHT_SYMTAB, *((SHT_DYNSYM,) if exported else ())):
-            _, entries, text = self._table(table)
+            _, entries, text = self._read_table(table)
             letters = count_letters(text, self.path)
             for start in range(0, len(entries) // size * size, ENTRIES_AT_ONCE * size):
                 self.work.spend(ENTRIES_AT_ONCE)
@@ -394,7 +394,7 @@ class ElfFile:
         order, word_bytes = self.header.order, self.header.word_bytes
         size, wanted = symbol_bytes(word_bytes), struct.pack(order + ("Q" if word_bytes == 8 else "I"), value)
         for table in self._symbol_tables(SHT_SYMTAB, SHT_DYNSYM):
-            _, entries, text = self._table(table)
+            _, entries, text = self._read_table(table)
             for number in sorted({at // size for at in find_substrings(entries, wanted, self.work)}):
                 name_at, symbol = parse_symbol(order, word_bytes, entries[number * size : (number + 1) * size])
                 if symbol.value == value and symbol.section and symbol.type == STT_FUNC:
@@ -403,7 +403,7 @@ class ElfFile:
     def _symbol_tables(self, *types: int) -> List[ElfSection]:
         return [table for table in self.sections() if table.type in types][:MOST_SYMBOL_TABLES]
 
-    def _table(self, table: ElfSection) -> Tuple[bytes, bytes, bytes]:
+    def _read_table(self, table: ElfSection) -> Tuple[bytes, bytes, bytes]:
         """(offset of each symbol's name, the symbols, the string table)."""
         if table.offset not in self._tables:
             size = symbol_bytes(self.header.word_bytes)
@@ -419,7 +419,7 @@ class ElfFile:
     def _at_name(self, table: ElfSection, offset: int) -> List[ElfSymbol]:
         """The defined symbols whose name stands at this offset of the string table; several may share one."""
         size, order, word_bytes = symbol_bytes(self.header.word_bytes), self.header.order, self.header.word_bytes
-        names, entries, _ = self._table(table)
+        names, entries, _ = self._read_table(table)
         self.work.spend(1 + (len(names) >> READ_SHIFT + 2))  # bytes.find passes over 4 KiB in a fraction of a step
         symbols = [
             parse_symbol(order, word_bytes, entries[place * size : (place + 1) * size])[1] for place in find_word_indexes(names, offset)
@@ -427,7 +427,7 @@ class ElfFile:
         return [symbol for symbol in symbols if symbol.section]
 
 
-def find_substrings(text: bytes, what: bytes, work: Work) -> Iterator[int]:
+def find_substrings(text: bytes, what: bytes, work: WorkCounter) -> Iterator[int]:
     """Every offset at which `what` stands in a string table; the linker lets a name share the tail of a longer one."""
     at = text.find(what)
     while at >= 0:
@@ -452,9 +452,9 @@ def find_word_indexes(words: bytes, value: int) -> Iterator[int]:
         at = words.find(number, at + 1)
 
 
-def count_letters(text: bytes, name: str) -> Work:
+def count_letters(text: bytes, name: str) -> WorkCounter:
     """Counter of the letters of names that are made of a string table in one pass."""
-    return Work(name, NAMES_SHARE * len(text) + FREE_NAMES_BYTES >> LETTERS_SHIFT)
+    return WorkCounter(name, NAMES_SHARE * len(text) + FREE_NAMES_BYTES >> LETTERS_SHIFT)
 
 
 def read_c_string(data: bytes, at: int, limit: int = MOST_NAME_BYTES) -> str:

@@ -23,7 +23,7 @@ from gdbheapx.inferior.elf.file import (
     symbol_bytes,
 )
 from gdbheapx.inferior.elf.unwind import CallFrames
-from gdbheapx.work import READ_SHIFT, Work
+from gdbheapx.work import READ_SHIFT, WorkCounter
 
 DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ, DT_REL, DT_RELSZ, DT_RELRSZ, DT_RELR = 5, 6, 7, 8, 10, 17, 18, 35, 36
 PF_X = 1
@@ -62,7 +62,7 @@ class ElfImage:
         self.file = file
         self.word_bytes = file.header.word_bytes
         self._loads: List[ProgramHeader] = [header for header in file.program_headers() if header.type == PT_LOAD]
-        self._letters = Work(file.path, MOST_NAMES_BYTES >> LETTERS_SHIFT)
+        self._letters = WorkCounter(file.path, MOST_NAMES_BYTES >> LETTERS_SHIFT)
         self._piece = (0, b"")
         """Where the last part of a sorted list of words was read, and what it was."""
         self._is_wide = self.word_bytes == 8
@@ -72,7 +72,7 @@ class ElfImage:
         """Where the dynamic linker writes a pointer to this object, and to what address."""
         self.imported: Dict[int, ImportedPointer] = {}
         """Where it writes one to another object."""
-        self._relocate()
+        self._apply_relocations()
 
     def read(self, address: int, size_bytes: int) -> bytes:
         """Return the file's bytes for these addresses; shorter where they end."""
@@ -115,13 +115,13 @@ class ElfImage:
         """Every place of data where a pointer to one of these addresses of this object stands."""
         places = {place for place, value in self.own.items() if value in values}
         if self.file.header.type == 2:  # ET_EXEC: what it says of itself needs no relocation
-            for start, data in self._data():
+            for start, data in self._iterate_data():
                 form = "%s%d%s" % (self.file.header.order, len(data) // self.word_bytes, "Q" if self._is_wide else "I")
                 words = struct.unpack_from(form, data)
                 places.update(start + self.word_bytes * at for at, word in enumerate(words) if word in values)
         return sorted(place for place in places if place not in self.imported)
 
-    def _data(self) -> Iterator[Tuple[int, bytes]]:
+    def _iterate_data(self) -> Iterator[Tuple[int, bytes]]:
         """(address, bytes) of what is no code, in pieces of whole words."""
         code = [
             (section.address, section.address + section.size_bytes)
@@ -178,7 +178,7 @@ class ElfImage:
         self.file.work.spend(len(data) // step)
         return struct.iter_unpack(form, data[: len(data) // step * step])
 
-    def _relocate(self) -> None:
+    def _apply_relocations(self) -> None:
         kinds, order = self.file.header.arch.relocations, self.file.header.order
         if kinds is None:
             return
@@ -186,13 +186,13 @@ class ElfImage:
             if info == kinds.relative:
                 self.own[place] = addend
             else:
-                self._absolute(kinds, place, info, addend)
+                self._add_absolute_pointer(kinds, place, info, addend)
         for place, info in self.table(DT_REL, DT_RELSZ, order + ("QQ" if self._is_wide else "II")):
             if info == kinds.relative:
                 self.own[place] = self._in_place(place)
             else:
-                self._absolute(kinds, place, info, None)
-        for place in islice(self._relr(), MOST_PACKED):
+                self._add_absolute_pointer(kinds, place, info, None)
+        for place in islice(self._iterate_relr(), MOST_PACKED):
             value = self._in_place(place)
             if value:  # where a file has a hole there is none, however many places lead into it
                 self.own[place] = value
@@ -204,7 +204,7 @@ class ElfImage:
         word = data[place - start : place - start + self.word_bytes]
         return int.from_bytes(word, self.file.header.byte_order) if len(word) == self.word_bytes else 0
 
-    def _absolute(self, kinds: Relocations, place: int, info: int, addend: Optional[int]) -> None:
+    def _add_absolute_pointer(self, kinds: Relocations, place: int, info: int, addend: Optional[int]) -> None:
         """A pointer to what has a name."""
         kind, number = (info & 0xFFFFFFFF, info >> 32) if self._is_wide else (info & 0xFF, info >> 8)
         if kind == kinds.absolute:
@@ -228,7 +228,7 @@ class ElfImage:
             self._letters.spend(len(self._names[number][0]) >> LETTERS_SHIFT)
         return self._names[number]
 
-    def _relr(self) -> Iterator[int]:
+    def _iterate_relr(self) -> Iterator[int]:
         """The places that DT_RELR packs: an even word is an address, an odd one a bitmap of the words behind it."""
         at, bits = 0, 8 * self.word_bytes - 1
         for (entry,) in self.table(DT_RELR, DT_RELRSZ, self.file.header.order + ("Q" if self._is_wide else "I")):
@@ -260,7 +260,7 @@ class TypeInfo(NamedTuple):
     """One of KINDS."""
 
 
-def find_vtables(file: ElfFile, with_symbols: Sequence[ElfFile] = ()) -> Dict[int, RawVtable]:
+def find_raw_vtables(file: ElfFile, with_symbols: Sequence[ElfFile] = ()) -> Dict[int, RawVtable]:
     """Address point in the file -> vtable. `with_symbols`: files that may have symbols for it, such as its debug file."""
     image = ElfImage(file)
     known = list(_find_vtable_symbols([file, *with_symbols]))

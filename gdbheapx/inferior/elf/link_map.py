@@ -32,7 +32,7 @@ from gdbheapx.inferior.elf.file import (
     read_c_string,
     symbol_bytes,
 )
-from gdbheapx.work import READ_SHIFT, Work, ends_with_work
+from gdbheapx.work import READ_SHIFT, WorkCounter, ends_with_work
 
 AT_PHDR, AT_PHNUM, AT_BASE = 3, 5, 7
 DT_NEEDED = 1
@@ -104,7 +104,7 @@ class Loaded:
         self._dynamic_at = dynamic
         self._dynamic: Optional[Dict[int, int]] = None
         self._headers = headers
-        self._work = Work(name or "the program")
+        self._work = WorkCounter(name or "the program")
         self._end = base
         """Where the image ends, if its headers do not tell."""
 
@@ -203,7 +203,7 @@ class Loaded:
         """The exported, defined symbol of that name; the default version where there are several."""
         strings = self.pointer(DT_STRTAB)
         hidden: Optional[ElfSymbol] = None
-        for index in self._candidates(name) if strings else ():
+        for index in self._iterate_candidates(name) if strings else ():
             entry = self.symbol_at(index)
             if entry is None or not entry[1].section or self.memory.string((strings or 0) + entry[0], len(name) + 1) != name:
                 continue
@@ -238,7 +238,7 @@ class Loaded:
     def functions(self) -> Iterator[str]:
         """The name of every function that it offers to other objects, one at a time: there may be very many."""
         strings = self.pointer(DT_STRTAB)
-        for index in self._hashed() if strings else ():
+        for index in self._iterate_hashed() if strings else ():
             self._work.spend(READ_STEPS)
             entry = self.symbol_at(index)
             if entry is None:
@@ -265,7 +265,7 @@ class Loaded:
             if symbol.section and name and name.isprintable():
                 yield name, symbol
 
-    def _hashed(self) -> Iterator[int]:
+    def _iterate_hashed(self) -> Iterator[int]:
         """Indexes in .dynsym of what the hash table leads to; undefined ones may be among them."""
         memory, table, gnu = self.memory, self.pointer(DT_HASH), self.pointer(DT_GNU_HASH)
         if gnu is None:
@@ -284,7 +284,7 @@ class Loaded:
             last += 1
 
     @ends_with_work
-    def _candidates(self, name: bytes) -> Iterator[int]:
+    def _iterate_candidates(self, name: bytes) -> Iterator[int]:
         """Indexes in .dynsym whose hash fits."""
         gnu = self.pointer(DT_GNU_HASH)
         if gnu is not None:
@@ -322,10 +322,10 @@ class LinkMap:
     def objects(self) -> List[Loaded]:
         """The executable first; without a readable list the executable alone."""
         if self._loaded is None:
-            executable = self._executable()
+            executable = self._make_executable()
             self._loaded = [executable] if executable else []
             if executable:
-                self._follow(executable)
+                self._follow_list(executable)
         return self._loaded
 
     def loaded_at(self, base: int) -> Optional[Loaded]:
@@ -350,7 +350,7 @@ class LinkMap:
             known.take_headers(end)
             loaded.append(known)
 
-    def _executable(self) -> Optional[Loaded]:
+    def _make_executable(self) -> Optional[Loaded]:
         at, count = self._auxv.get(AT_PHDR), self._auxv.get(AT_PHNUM)
         if not at or not count:
             return None
@@ -369,7 +369,7 @@ class LinkMap:
         dynamic = next((base + entry.vaddr for entry in headers if entry.type == PT_DYNAMIC), 0)
         return Loaded(self.memory, "", base, dynamic, True, headers)
 
-    def _follow(self, executable: Loaded) -> None:
+    def _follow_list(self, executable: Loaded) -> None:
         debug = executable.dynamic().get(DT_DEBUG)
         is_loader = not debug
         if is_loader:  # ld.so run as a program: it exports its own r_debug
@@ -377,12 +377,12 @@ class LinkMap:
             debug = executable.base + symbol.value if symbol else None
         if not debug:
             return
-        for place in self._heads(debug):
-            self._chain(place, executable, is_loader)
+        for place in self._iterate_heads(debug):
+            self._follow_chain(place, executable, is_loader)
             if is_loader and self._loader_place is None:
                 self._loader_place = len(self._loaded or ())
 
-    def _heads(self, debug: int) -> Iterator[int]:
+    def _iterate_heads(self, debug: int) -> Iterator[int]:
         """r_map of every namespace: from version 2 on r_next follows the classic five fields."""
         word = self.memory.word_bytes
         seen: Set[int] = set()
@@ -396,7 +396,7 @@ class LinkMap:
             version = self.memory.number(debug, 4) or 0
             debug = (self.memory.word(debug + 5 * word) or 0) if version >= 2 else 0
 
-    def _chain(self, node: int, executable: Loaded, is_loader: bool) -> None:
+    def _follow_chain(self, node: int, executable: Loaded, is_loader: bool) -> None:
         word = self.memory.word_bytes
         seen: Set[int] = set()
         loaded = self._loaded if self._loaded is not None else []
@@ -445,7 +445,7 @@ def look_up_symbol(objects: List[Loaded], name: str) -> Optional[Definition]:
     return None
 
 
-def find_gnu_candidates(memory: NumberReader, table: int, name: bytes, work: Work) -> Iterator[int]:
+def find_gnu_candidates(memory: NumberReader, table: int, name: bytes, work: WorkCounter) -> Iterator[int]:
     """Indexes in .dynsym whose hash in DT_GNU_HASH equals the name's, but for its lowest bit."""
     head = [memory.number(table + 4 * i, 4) for i in range(4)]
     buckets, first, bloom = head[0], head[1], head[2]

@@ -26,7 +26,7 @@ from gdbheapx.inferior.elf.dwarf import (
     Unsupported,
 )
 from gdbheapx.inferior.elf.file import ElfFile, read_uleb
-from gdbheapx.work import TooMuchWork, Work
+from gdbheapx.work import TooMuchWork, WorkCounter
 
 MANGLES = ("use_a_getter_or_setter_instead_", "cant_access_tsd_items_directly_use_a_getter_or_setter_")
 """What stands before the members of a tsd in some builds (TSD_MANGLE of internal/tsd.h, 5.0 to 5.1 and since 5.2)."""
@@ -102,7 +102,7 @@ class TypeWalk:
         self.reader = reader
         self.prefix = prefix
         self.found = TypeSet()
-        self._work = Work("debug information", MAX_MEMBERS)
+        self._work = WorkCounter("debug information", MAX_MEMBERS)
 
     def collect(self, structs: Sequence[str], variables: Sequence[str], enumerators: Sequence[str]) -> TypeSet:
         """The set; what the debug information lacks is left out."""
@@ -228,16 +228,16 @@ class DwarfRaw(RawType):
             alias = dwarf.name(die) if die.tag == TYPEDEF else alias
             die = dwarf.referred(die, AT_TYPE)
         self._die = die
-        self.code = self._code(die)
+        self.code = self._classify_die(die)
         self.name = "" if die is None else dwarf.name(die) or alias
-        self.size_bytes = self._number(AT_BYTE_SIZE) or 0
+        self.size_bytes = self._read_number(AT_BYTE_SIZE) or 0
         if die is not None and self.code in ("pointer", "string") and not self.size_bytes:
             self.size_bytes = die.unit.address_bytes
 
-    def _number(self, attribute: int) -> Optional[int]:
+    def _read_number(self, attribute: int) -> Optional[int]:
         return read_number(self._die, attribute) if self._die is not None else None
 
-    def _code(self, die: Optional[Die]) -> str:
+    def _classify_die(self, die: Optional[Die]) -> str:
         if die is None:
             return "other"
         if die.tag in STRUCTS:
@@ -308,11 +308,11 @@ class DwarfReader(TypeReader):
         self._types: Dict[str, List[Die]] = {}
         self._enums: List[Die] = []
         self._variables: Dict[str, Die] = {}
-        home = self._take(unit, address)
+        home = self._take_unit(unit, address)
         if home is not None:
-            self._take(home, None)
+            self._take_unit(home, None)
 
-    def _take(self, unit: DwarfUnit, address: Optional[int]) -> Optional[DwarfUnit]:
+    def _take_unit(self, unit: DwarfUnit, address: Optional[int]) -> Optional[DwarfUnit]:
         """Note what the unit has. The other unit in which the function at this address was written, if it is another."""
         dwarf, home = self._dwarf, None
         for die in dwarf.children(dwarf.root(unit)):
@@ -439,22 +439,22 @@ class DieLayout(TypeLayout):
     def member(self, offset: int) -> Optional[Tuple[str, TypeLayout]]:
         """See Layout."""
         if offset not in self._known and len(self._known) < MOST_MEMBERS:
-            self._known[offset] = read_guarded(lambda: self._member(offset))
+            self._known[offset] = read_guarded(lambda: self._find_member(offset))
         return self._known.get(offset)
 
-    def _member(self, offset: int) -> Optional[Tuple[str, TypeLayout]]:
+    def _find_member(self, offset: int) -> Optional[Tuple[str, TypeLayout]]:
         here, text = self, ""
         for _ in range(MOST_DEPTH):
             if here.name.startswith(ENDS) or here._die.tag not in (STRUCTURE, CLASS):
                 break
-            inner = here._at(offset)
+            inner = here._find_member_at(offset)
             if inner is None:
                 return None
             name, start, here = inner
             text, offset = text + name, offset - start
         return None if offset else (text, here)
 
-    def _at(self, offset: int) -> "Optional[Tuple[str, int, DieLayout]]":
+    def _find_member_at(self, offset: int) -> "Optional[Tuple[str, int, DieLayout]]":
         dwarf = self._layouts.dwarf
         for die in dwarf.children(self._die):
             made = self._layouts.of(die) if die.tag in (MEMBER, INHERITANCE) else None
@@ -468,18 +468,18 @@ class DieLayout(TypeLayout):
         """See Layout."""
         if self._die.tag == POINTER:
             return read_guarded(lambda: self._layouts.of(self._die))
-        return self._parameter(0) if self.name.startswith(OWNERS) else None
+        return self._find_parameter(0) if self.name.startswith(OWNERS) else None
 
     def element(self) -> Optional[TypeLayout]:
         """See Layout."""
-        return self._parameter(int(self.name.startswith(MAPS))) if self.name.startswith((*MAPS, *SEQUENCES)) else None
+        return self._find_parameter(int(self.name.startswith(MAPS))) if self.name.startswith((*MAPS, *SEQUENCES)) else None
 
-    def _parameter(self, place: int) -> Optional[TypeLayout]:
-        def find() -> Optional[TypeLayout]:
+    def _find_parameter(self, place: int) -> Optional[TypeLayout]:
+        def find_parameter() -> Optional[TypeLayout]:
             parameters = [die for die in self._layouts.dwarf.children(self._die) if die.tag == TEMPLATE_TYPE]
             return self._layouts.of(parameters[place]) if place < len(parameters) else None
 
-        return read_guarded(find)
+        return read_guarded(find_parameter)
 
 
 def read_guarded(find: Callable[[], Result]) -> Optional[Result]:
@@ -502,9 +502,9 @@ class VariableTypes:
 
     def variable(self, address: int) -> Optional[TypeLayout]:
         """The type of the variable at this address of the file; None where debug information is too large, or does not say."""
-        return read_guarded(lambda: self._variable(address))
+        return read_guarded(lambda: self._find_variable(address))
 
-    def _variable(self, address: int) -> Optional[TypeLayout]:
+    def _find_variable(self, address: int) -> Optional[TypeLayout]:
         if self._layouts is None:
             self._layouts = DieLayouts(Dwarf(self._file))
             sections = self._layouts.dwarf.sections

@@ -125,7 +125,7 @@ class CallFrames:
         for place, (start, entry) in enumerate(self._table):
             self._file.work.spend()
             following = self._table[place + 1][0] if place + 1 < len(self._table) else self._end_of_load(start)
-            data = self._loaded(entry + 4, 12)
+            data = self._read_loaded(entry + 4, 12)
             size = int.from_bytes(data[8:12], "little") if len(data) == 12 else 0
             ranges.append((start, start + size if size and start + size <= following else following))
         return ranges
@@ -133,24 +133,24 @@ class CallFrames:
     def _end_of_load(self, address: int) -> int:
         return next((load.vaddr + load.filesz for load in self._loads if load.vaddr <= address < load.vaddr + load.filesz), address)
 
-    def _bytes(self, address: int) -> bytes:
+    def _read_sized_bytes(self, address: int) -> bytes:
         """A length and so many bytes behind it."""
-        data = self._loaded(address, 4)
+        data = self._read_loaded(address, 4)
         size = int.from_bytes(data, "little") if len(data) == 4 else 0
-        return self._loaded(address + 4, size) if size <= MOST_ENTRY_BYTES else b""
+        return self._read_loaded(address + 4, size) if size <= MOST_ENTRY_BYTES else b""
 
-    def _loaded(self, address: int, size_bytes: int) -> bytes:
+    def _read_loaded(self, address: int, size_bytes: int) -> bytes:
         load = next((segment for segment in self._loads if segment.vaddr <= address < segment.vaddr + segment.filesz), None)
         return b"" if load is None else self._file.pread(load.offset + address - load.vaddr, size_bytes)
 
     def row(self, address: int) -> Optional[UnwindRow]:
         """Return the unwind row for an address in the file."""
         try:
-            return self._row(address)
+            return self._find_row(address)
         except (IndexError, struct.error, ValueError):  # cut off, or of a form that is not read
             return None
 
-    def _row(self, address: int) -> Optional[UnwindRow]:
+    def _find_row(self, address: int) -> Optional[UnwindRow]:
         low, high = 0, len(self._table)
         while low < high:
             middle = (low + high) // 2
@@ -158,8 +158,8 @@ class CallFrames:
         if not low:
             return None
         place = self._table[low - 1][1]
-        data = self._bytes(place)
-        common = self._common(place + 4 - struct.unpack_from("<i", data)[0])
+        data = self._read_sized_bytes(place)
+        common = self._read_common_entry(place + 4 - struct.unpack_from("<i", data)[0])
         if common is None or common.encoding != PCREL4:
             return None
         start, size = struct.unpack_from("<iI", data, 4)
@@ -177,8 +177,8 @@ class CallFrames:
         machine.run(data[at:], address - start)
         return UnwindRow(machine.register, machine.offset, machine.expression, machine.rules, common.is_signal)
 
-    def _common(self, address: int) -> Optional[FrameCommon]:
-        data = self._bytes(address)
+    def _read_common_entry(self, address: int) -> Optional[FrameCommon]:
+        data = self._read_sized_bytes(address)
         end = data.index(b"\0", 5)
         words, at = data[5:end].decode("ascii"), end + 1
         code, at = read_uleb(data, at)
@@ -228,23 +228,23 @@ class CfaMachine:
                     return
             elif code >> 6 == 2:
                 offset, at = read_uleb(data, at)
-                self._set(code & 63, SAVED, offset * self._common.data_align)
+                self._set_rule(code & 63, SAVED, offset * self._common.data_align)
             elif code >> 6 == 3:
-                self._restore(code & 63)
+                self._restore_register(code & 63)
             else:
-                at = self._other(code, data, at)
+                at = self._run_other_instruction(code, data, at)
 
-    def _restore(self, register: int) -> None:
+    def _restore_register(self, register: int) -> None:
         self.rules.pop(register, None)
         if register in self.first:
             self.rules[register] = self.first[register]
 
-    def _set(self, register: int, how: int, number: int, expression: bytes = b"") -> None:
+    def _set_rule(self, register: int, how: int, number: int, expression: bytes = b"") -> None:
         if register >= MOST_REGISTERS:
             raise ValueError(register)
         self.rules[register] = (how, number, expression)
 
-    def _other(self, code: int, data: bytes, at: int) -> int:
+    def _run_other_instruction(self, code: int, data: bytes, at: int) -> int:
         align = self._common.data_align
         if code in (0, SIGNED):
             return at
@@ -264,27 +264,27 @@ class CfaMachine:
         elif code == 0x0D:
             self.register = operand
         elif code == 0x06:
-            self._restore(operand)
+            self._restore_register(operand)
         elif code in (0x07, 0x08):
-            self._set(operand, SAME if code == 0x08 else OTHER, -1)
+            self._set_rule(operand, SAME if code == 0x08 else OTHER, -1)
         elif code == 0x13:
             self.offset = read_sleb(data, at)[0] * align
         elif code in (0x10, 0x16):
             size, after = read_uleb(data, after)
-            self._set(operand, EXPRESSION if code == 0x10 else VALUE, 0, data[after : after + size])
+            self._set_rule(operand, EXPRESSION if code == 0x10 else VALUE, 0, data[after : after + size])
             after += size
         elif code in (0x05, 0x09, 0x0C):
             two, after = read_uleb(data, after)
             if code == 0x0C:
                 self.register, self.offset = operand, two
             else:
-                self._set(operand, *((SAVED, two * align) if code == 0x05 else (OTHER, two)))
+                self._set_rule(operand, *((SAVED, two * align) if code == 0x05 else (OTHER, two)))
         elif code in (0x11, 0x12):
             two, after = read_sleb(data, after)
             if code == 0x12:
                 self.register, self.offset = operand, two * align
             else:
-                self._set(operand, SAVED, two * align)
+                self._set_rule(operand, SAVED, two * align)
         elif code != 0x2E:
             raise ValueError(code)
         return after
@@ -341,7 +341,7 @@ def walk_calls(copy: StackCopy, row_of: RowOf, arch: Architecture) -> List[Stack
     if numbers is None or arch.registers is None:
         return calls
 
-    def word(address: int) -> Optional[int]:
+    def read_stack_word(address: int) -> Optional[int]:
         at = address - copy.pointer
         return int.from_bytes(copy.data[at : at + 8], "little") if 0 <= at <= len(copy.data) - 8 else None
 
@@ -349,7 +349,7 @@ def walk_calls(copy: StackCopy, row_of: RowOf, arch: Architecture) -> List[Stack
     while len(calls) < MOST_CALLS and now.get(numbers.pc):
         pc, pointer = now[numbers.pc], now[numbers.sp]
         row = row_of(pc - is_return)
-        after = unwind_caller(row, now, word, numbers) if row is not None else None
+        after = unwind_caller(row, now, read_stack_word, numbers) if row is not None else None
         if row is None or after is None or after[numbers.sp] <= pointer:
             break
         calls.append(StackCall(pointer, after[numbers.sp], pc, is_return))

@@ -10,7 +10,7 @@ from gdbheapx import problems
 from gdbheapx.arch import Calling
 from gdbheapx.budget import NEVER
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import about
+from gdbheapx.hints import hint_about
 from gdbheapx.inferior.base import Module
 from gdbheapx.inferior.gdb import inferior as gdb_inferior
 from gdbheapx.inferior.gdb.call_guard import CallWatchdog, DeferredSignals, SignalMask, end_with_parent
@@ -61,7 +61,7 @@ class GdbHold:
         os.dup2(nowhere, 1)  # gdb's chatter about where the process stands; answers have a descriptor of their own
         os.close(nowhere)
         try_gdb("set sysroot /nonexistent")
-        linker = self._linker()
+        linker = self._find_linker()
         for module in self.target.modules():
             if module is linker:
                 continue
@@ -81,7 +81,7 @@ class GdbHold:
         with GdbSettings({"debug-file-directory": ""}):
             self.target.add_symbol_file(path, base, debug_info=False, is_main=is_main)
 
-    def _linker(self) -> Optional[Module]:
+    def _find_linker(self) -> Optional[Module]:
         """The dynamic linker: the object at AT_BASE."""
         base = self.target.auxv().get(AT_BASE)
         return next((module for module in self.target.modules() if base and module.base == base), None)
@@ -102,9 +102,9 @@ class GdbHold:
             execute_gdb("attach %d" % self.pid)
         except HeapxError as error:
             try_gdb("detach")
-            watchdog.go_on()
+            watchdog.end_hold_off()
             self._priority.give_back()
-            holder = procfs.tracer(self.pid)
+            holder = procfs.find_process_tracer(self.pid)
             if holder is None and os.path.exists("/proc/%d" % self.pid):
                 raise HeapxError(
                     "gdb cannot attach to process %d: %s" % (self.pid, error.message),
@@ -113,7 +113,7 @@ class GdbHold:
                 )
             raise HeapxError(
                 "gdb cannot attach to process %d: %s" % (self.pid, error.message),
-                "see " + about("process", str(self.pid), "doctor"),
+                "see " + hint_about("process", str(self.pid), "doctor"),
                 code=GDB_FAILED,
             )
         self.attached = True
@@ -142,8 +142,8 @@ class GdbHold:
 
     def spare(self) -> None:
         """No thread is killed by its seccomp filter for running on. Where somebody else holds it, `problems` has told that one."""
-        for lwp in procfs.threads(self.pid) if self.ours else ():
-            tracer.spare(lwp)
+        for lwp in procfs.list_thread_ids(self.pid) if self.ours else ():
+            tracer.spare_traced_thread(lwp)
 
     def let_go(self) -> None:
         """Let the process run on, if this tool stopped it. Harmless when called twice."""
@@ -174,7 +174,7 @@ class GdbHold:
                     os.kill(self.pid, signal.SIGINT)
                 except ProcessLookupError:
                     pass  # it has ended meanwhile
-            watchdog.go_on()
+            watchdog.end_hold_off()
         self._signals.put_back()
 
 
@@ -183,8 +183,8 @@ class GdbFrames(GdbHold):
 
     def threads(self) -> List[StoppedThread]:
         """Every thread with its frames."""
-        standings = self._standings()
-        linker = self._linker() if self.ours and self._linker_at is None else None
+        standings = self._list_stopped_threads()
+        linker = self._find_linker() if self.ours and self._linker_at is None else None
         path = self.target.module_file(linker) if linker is not None else None
         if linker is None or path is None:
             return standings
@@ -198,18 +198,18 @@ class GdbFrames(GdbHold):
         if self._linker_at is None:
             return standings
         self._add_tables(path, linker.base)
-        return self._standings()
+        return self._list_stopped_threads()
 
-    def _standings(self) -> List[StoppedThread]:
+    def _list_stopped_threads(self) -> List[StoppedThread]:
         shown = self.target.arch.in_system_call
         stacks = gdb_inferior.read_stacks(self.target.still.check, shown.number if shown is not None else None)
-        return [self._standing(lwp, name, stack) for lwp, name, stack in stacks]
+        return [self._make_stopped_thread(lwp, name, stack) for lwp, name, stack in stacks]
 
-    def _standing(self, lwp: int, name: Optional[str], stack: gdb_inferior.ThreadStack) -> StoppedThread:
+    def _make_stopped_thread(self, lwp: int, name: Optional[str], stack: gdb_inferior.GdbThreadStack) -> StoppedThread:
         name = procfs.thread_name(self.pid, lwp) or name
         return StoppedThread(lwp, name, stack.pc, stack.sp, self._system_call(stack), stack.frames, stack.whole)
 
-    def _system_call(self, stack: gdb_inferior.ThreadStack) -> Optional[int]:
+    def _system_call(self, stack: gdb_inferior.GdbThreadStack) -> Optional[int]:
         asked, shown = stack.asked, self.target.arch.in_system_call
         if asked is None or shown is None or asked >= 1 << 63 or asked == 0xFFFFFFFF:
             return None
@@ -217,7 +217,7 @@ class GdbFrames(GdbHold):
 
     def signal_masks(self) -> Dict[str, int]:
         """Signals that the process ignores (`SigIgn`) or that wait for the whole process (`ShdPnd`), as bits."""
-        fields = procfs.status(self.pid)
+        fields = procfs.read_process_status(self.pid)
         return {name: int(fields.get(name, "0") or "0", 16) for name in ("SigIgn", "ShdPnd")}
 
     def function_span(self, module: Module, frame: Frame) -> Optional[Tuple[int, int]]:
@@ -275,7 +275,7 @@ class GdbControl(GdbFrames):
         """Return why registers cannot be written and restored, or None; a bit of a vector register is flipped and flipped back."""
         self.switch(lwp)
         name, field = self.machine.vector
-        halves, kept = "$%s.%s" % (name, field), self._kept(lwp)
+        halves, kept = "$%s.%s" % (name, field), self._read_kept_registers(lwp)
         try:
             before = gdb_inferior.read_vector_register(halves)
             gdb_inferior.write_vector(halves, before ^ 1)
@@ -295,7 +295,7 @@ class GdbControl(GdbFrames):
     def write(self, address: int, data: bytes) -> None:
         """Write memory; HeapxError if it cannot be."""
         try:
-            gdb_inferior.write_memory(address, data)
+            gdb_inferior.write_inferior_memory(address, data)
         except GdbError as error:
             raise HeapxError("cannot write memory at 0x%x: %s" % (address, error), code=GDB_FAILED)
         if self.target.read_prefix(address, len(data)) != data:
@@ -314,7 +314,7 @@ class GdbControl(GdbFrames):
             reason = shown.against(words, thread.pc, self.target.read_prefix)
         return None if reason is None else "%s %s" % (thread.who, reason)
 
-    def _kept(self, lwp: int) -> Tuple[int, bytes]:
+    def _read_kept_registers(self, lwp: int) -> Tuple[int, bytes]:
         """Return a register set and its contents for non-general registers; empty contents if gdb alone keeps them."""
         sets = ((number, tracer.register_set(lwp, number)) for number in self.machine.kept_sets)
         return next(((number, data) for number, data in sets if data), (0, b""))
@@ -338,12 +338,12 @@ class GdbControl(GdbFrames):
         """
         self.switch(lwp)
         with DeferredSignals(), GdbSettings(self._for_call(alone, bound_s)), SignalMask(lwp):
-            before, kept = gdb_inferior.read_registers(self.machine.general), self._kept(lwp)
+            before, kept = gdb_inferior.read_registers(self.machine.general), self._read_kept_registers(lwp)
             if not alone:
                 self.spare()
-            low, place = self._put(gdb_inferior.read_register("sp"), text)
+            low, place = self._put_text(gdb_inferior.read_register("sp"), text)
             began = time.monotonic()
-            guard = self._guard(bound_s)
+            guard = self._make_watchdog(bound_s)
             heard = gdb_inferior.StopSignals()
             heard.listen()
             try:
@@ -357,14 +357,14 @@ class GdbControl(GdbFrames):
             except (GdbError, KeyboardInterrupt) as error:
                 guard.cancel()
                 self._check_there()
-                outcome = self._recover(lwp, " ".join(str(error).split()), heard.names, began, bound_s)
+                outcome = self._recover_call(lwp, " ".join(str(error).split()), heard.names, began, bound_s)
             finally:
                 heard.close()
                 guard.cancel()
                 if place is not None and not self.is_dead:
                     gdb_inferior.set_register(self.machine.sp, before[self.machine.sp])
             wrong = self._put_back(lwp, before, kept)
-            self._swallow(guard)
+            self._swallow_sigint(guard)
         if wrong and outcome.trouble is None:
             return outcome._replace(trouble="gdb did not restore %s; gdbheapx restored it afterwards" % ", ".join(wrong))
         return outcome
@@ -402,7 +402,7 @@ class GdbControl(GdbFrames):
             "indirect-call-timeout": bound,
         }
 
-    def _put(self, sp: int, text: Optional[bytes]) -> Tuple[int, Optional[int]]:
+    def _put_text(self, sp: int, text: Optional[bytes]) -> Tuple[int, Optional[int]]:
         """Put text below the red zone; (a stack pointer below it, its address)."""
         if text is None:
             return sp, None
@@ -411,7 +411,7 @@ class GdbControl(GdbFrames):
         self.write(place, text)
         return place - red_zone, place
 
-    def _recover(self, lwp: int, why: str, heard: Sequence[str], began: float, bound_s: float) -> CallOutcome:
+    def _recover_call(self, lwp: int, why: str, heard: Sequence[str], began: float, bound_s: float) -> CallOutcome:
         """A call did not come back: let it end with all threads running; what cannot end is taken off the stack."""
         fault, is_late = next((name for name in heard if name in OWN_FAULTS), None), _elapsed_ms(began) >= 1000 * bound_s
         late = "it took longer than %g s" % bound_s if is_late else "it was interrupted by a SIGINT"
@@ -429,16 +429,16 @@ class GdbControl(GdbFrames):
             self._run_on(lwp, bound_s)
             if gdb_inferior.find_call_in_progress() is None:
                 return CallOutcome(None, _elapsed_ms(began), "%s and completed when the other threads were allowed to run" % late)
-            fault, why = self._fault(), "%s, and did not complete with the other threads running either" % late
-        self._drop()
+            fault, why = self._describe_fault(), "%s, and did not complete with the other threads running either" % late
+        self._drop_call()
         return CallOutcome(None, _elapsed_ms(began), "%s in the call" % fault if fault is not None else why, finished=False)
 
-    def _fault(self) -> Optional[str]:
+    def _describe_fault(self) -> Optional[str]:
         """The fault that stopped the selected thread."""
         text = try_gdb("info program") or ""
         return next((name for name in OWN_FAULTS if name in text), None)
 
-    def _drop(self) -> None:
+    def _drop_call(self) -> None:
         """Take the call off the stack and set the registers back; the signal that ended it is not handed on.
 
         gdb's `return` does that, but not where the innermost frame is an inlined function's. So the thread is first put where it
@@ -466,11 +466,11 @@ class GdbControl(GdbFrames):
         self._set_back(lwp, kept)
         return wrong
 
-    def _guard(self, bound_s: float) -> CallWatchdog:
+    def _make_watchdog(self, bound_s: float) -> CallWatchdog:
         try_gdb("handle SIGINT stop print nopass")
         return CallWatchdog(self.pid, bound_s)
 
-    def _swallow(self, guard: CallWatchdog) -> None:
+    def _swallow_sigint(self, guard: CallWatchdog) -> None:
         """The watchdog's SIGINT may have come too late for the call: it must not reach the program."""
         if guard.fired and self.signal_masks()["ShdPnd"] & 2:
             try_gdb("handle SIGINT stop print nopass")
@@ -487,8 +487,8 @@ class GdbControl(GdbFrames):
         """Call by general registers alone, from a thread in a system call; vector registers keep what the function leaves."""
         self.switch(lwp)
         machine, red_zone = self.machine, self.target.arch.red_zone_bytes
-        saved, kept = gdb_inferior.read_registers(machine.general), self._kept(lwp)
-        low, place = self._put(saved[machine.sp], text)
+        saved, kept = gdb_inferior.read_registers(machine.general), self._read_kept_registers(lwp)
+        low, place = self._put_text(saved[machine.sp], text)
         stack = ((low if place is not None else saved[machine.sp] - red_zone - ROOM) & -machine.stack_align) - machine.return_bytes
         end = self.entry or saved[machine.pc]
         if machine.return_bytes:
@@ -537,7 +537,7 @@ class GdbControl(GdbFrames):
     def _run_on(self, lwp: int, bound_s: float) -> ProcessRun:
         """Let the process run for so long at most; a SIGINT that is not the watchdog's is owed to it."""
         self.spare()
-        heard, guard, error = gdb_inferior.StopSignals(), self._guard(bound_s), None
+        heard, guard, error = gdb_inferior.StopSignals(), self._make_watchdog(bound_s), None
         heard.listen()
         try:
             gdb_inferior.continue_process()
@@ -547,7 +547,7 @@ class GdbControl(GdbFrames):
             heard.close()
             guard.cancel()
         self._check_there()
-        self._swallow(guard)
+        self._swallow_sigint(guard)
         self._owed_sigint = self._owed_sigint or "SIGINT" in heard.names and not guard.fired
         self.switch(lwp)
         return ProcessRun(heard.names, guard.fired, error)
@@ -562,7 +562,7 @@ class GdbControl(GdbFrames):
             )
         self.spare()
         points = [gdb_inferior.set_hardware_breakpoint(point) for point in addresses]
-        guard, began = self._guard(bound_s), time.monotonic()
+        guard, began = self._make_watchdog(bound_s), time.monotonic()
         try:
             with GdbSettings({"scheduler-locking": "off"}):
                 gdb_inferior.continue_process()
@@ -573,7 +573,7 @@ class GdbControl(GdbFrames):
             guard.cancel()
             for point in points:
                 point.delete()
-            self._swallow(guard)
+            self._swallow_sigint(guard)
         self.limit()
         self.target.gdb_holds(True)
         lwp = gdb_inferior.find_selected_lwp()

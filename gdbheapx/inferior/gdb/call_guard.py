@@ -43,15 +43,15 @@ class SignalMask:
         mask = 0xFFFFFFFFFFFFFFFF
         for number in NEVER_BLOCKED:
             mask &= ~(1 << number - 1)
-        self._put(mask)
+        self._set_mask(mask)
 
-    def _put(self, mask: int) -> None:
+    def _set_mask(self, mask: int) -> None:
         value = (ctypes.c_uint64 * 1)(mask)
         if self._ptrace is not None:
             self._ptrace(SET_MASK, self._lwp, 8, ctypes.addressof(value))
 
     def __exit__(self, *error: object) -> None:
-        self._put(self._before[0])
+        self._set_mask(self._before[0])
 
 
 class DeferredSignals:

@@ -29,17 +29,17 @@ class GdbError(HeapxError):
 def raise_gdb_errors(function: Function) -> Function:
     """The function with gdb's errors as GdbError."""
 
-    def inner(*arguments: Any) -> Any:
+    def call_raising(*arguments: Any) -> Any:
         try:
             return function(*arguments)
         except gdb.error as error:  # gdb.MemoryError is one
             raise GdbError(" ".join(str(error).split()))
 
-    inner.__doc__ = function.__doc__
-    return inner  # type: ignore[return-value]
+    call_raising.__doc__ = function.__doc__
+    return call_raising  # type: ignore[return-value]
 
 
-class ThreadStack(NamedTuple):
+class GdbThreadStack(NamedTuple):
     """A thread's key registers and frames."""
 
     pc: int
@@ -63,23 +63,23 @@ class CallInProgress(NamedTuple):
 
 
 @raise_gdb_errors
-def read_stacks(in_time: Callable[[], None], asking: Optional[str]) -> List[Tuple[int, Optional[str], ThreadStack]]:
+def read_stacks(in_time: Callable[[], None], asking: Optional[str]) -> List[Tuple[int, Optional[str], GdbThreadStack]]:
     """(lwp, gdb's name for it, stack) of every thread. `in_time` raises where there is no time for a further one. `asking`: the register
     with the number of a system call."""
 
-    def look(thread: Any) -> Tuple[int, Optional[str], ThreadStack]:
+    def read_thread_stack(thread: Any) -> Tuple[int, Optional[str], GdbThreadStack]:
         in_time()
         return thread.ptid[1], thread.name, read_stack(asking)
 
     past_main = gdb.parameter("backtrace past-main")
     try_gdb("set backtrace past-main on")
     try:
-        return call_in_every_thread(look)
+        return call_in_every_thread(read_thread_stack)
     finally:
         try_gdb("set backtrace past-main %s" % ("on" if past_main else "off"))
 
 
-def read_stack(asking: Optional[str]) -> ThreadStack:
+def read_stack(asking: Optional[str]) -> GdbThreadStack:
     """The selected thread's."""
     frame = gdb.newest_frame()
     pc, sp = unsigned_register(frame.read_register("pc")), unsigned_register(frame.read_register("sp"))
@@ -87,7 +87,7 @@ def read_stack(asking: Optional[str]) -> ThreadStack:
         asked = unsigned_register(frame.read_register(asking)) if asking is not None else None
     except (ValueError, gdb.error):
         asked = None
-    return ThreadStack(pc, sp, asked, *unwind_frames(frame))
+    return GdbThreadStack(pc, sp, asked, *unwind_frames(frame))
 
 
 def unwind_frames(frame: Any) -> Tuple[List[Frame], bool]:
@@ -206,7 +206,7 @@ def flush_registers() -> None:
 
 
 @raise_gdb_errors
-def write_memory(address: int, data: bytes) -> None:
+def write_inferior_memory(address: int, data: bytes) -> None:
     """Write memory of the process."""
     gdb.selected_inferior().write_memory(address, data)
 
@@ -234,13 +234,13 @@ class StopSignals:
 
     def listen(self) -> None:
         """Start to record."""
-        gdb.events.stop.connect(self._stopped)
+        gdb.events.stop.connect(self._record_stop)
 
     def close(self) -> None:
         """No longer."""
-        gdb.events.stop.disconnect(self._stopped)
+        gdb.events.stop.disconnect(self._record_stop)
 
-    def _stopped(self, event: Any) -> None:
+    def _record_stop(self, event: Any) -> None:
         self.names.append(getattr(event, "stop_signal", ""))
 
 

@@ -24,9 +24,9 @@ class GdbRaw(RawType):
         self._type = kind
         self.name = getattr(kind, "tag", None) or alias
         self.size_bytes = int(kind.sizeof) if kind.code != api.TYPE_CODE_VOID else 0
-        self.code = self._code(kind)
+        self.code = self._classify_type(kind)
 
-    def _code(self, kind: Any) -> str:
+    def _classify_type(self, kind: Any) -> str:
         api = self._api
         if kind.code in (api.TYPE_CODE_STRUCT, api.TYPE_CODE_UNION):
             return "struct"
@@ -130,7 +130,7 @@ class RemoteSource(TargetSource):
         self._execute = execute
         self._read = read
         self.sysroot = sysroot
-        self._auxv = parse_auxv_text(self._try("info auxv"))
+        self._auxv = parse_auxv_text(self._run_command("info auxv"))
         header = find_first_header(self._auxv.get(AT_PHDR, 0), read)
         if header is None:
             raise HeapxError(
@@ -139,10 +139,10 @@ class RemoteSource(TargetSource):
                 code=GDB_FAILED,
             )
         TargetSource.__init__(self, header)
-        match = re.search(r"^exe = '(.*)'$", self._try("info proc exe"), re.MULTILINE)
+        match = re.search(r"^exe = '(.*)'$", self._run_command("info proc exe"), re.MULTILINE)
         self.executable = match.group(1) if match else None
 
-    def _try(self, command: str) -> str:
+    def _run_command(self, command: str) -> str:
         try:
             return self._execute(command)
         except HeapxError:
@@ -155,7 +155,7 @@ class RemoteSource(TargetSource):
         return self._read(address, size_bytes) if address >= 0 else b""
 
     def mappings(self) -> List[Mapping]:
-        return parse_mappings_text(self._try("info proc mappings"))
+        return parse_mappings_text(self._run_command("info proc mappings"))
 
     def auxv(self) -> Dict[int, int]:
         return self._auxv

@@ -17,7 +17,7 @@ from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.source import CoreSource, Openable, TargetSource
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Diagnostic
-from gdbheapx.units import plural
+from gdbheapx.units import count_noun
 from gdbheapx.work import TooMuchWork
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
@@ -289,7 +289,7 @@ class GdbTarget(ElfTarget):
         names = {thread.lwp: thread.name for thread in self.source.threads()}
         register = self.arch.gdb_thread_pointer
 
-        def look(thread: Any) -> Thread:
+        def make_thread(thread: Any) -> Thread:
             pointer, stack, pc = None, None, None
             try:
                 frame = gdb.newest_frame()
@@ -299,7 +299,7 @@ class GdbTarget(ElfTarget):
                 pass
             return Thread(thread.ptid[1], names.get(thread.ptid[1]) or thread.name, pointer, stack, pc)
 
-        return sorted(call_in_every_thread(look), key=lambda thread: thread.lwp)  # gdb 16 numbers those of a process newest first
+        return sorted(call_in_every_thread(make_thread), key=lambda thread: thread.lwp)  # gdb 16 numbers those of a process newest first
 
     def _by_handle(self, thread: Any) -> Optional[int]:
         """The thread's pthread_t, which is its thread pointer where static blocks lie below; None without libthread_db."""
@@ -327,24 +327,24 @@ class GdbTarget(ElfTarget):
         if symbol is None:
             return None
 
-        def look(thread: Any) -> Tuple[int, Optional[int]]:
+        def read_thread_pointer(thread: Any) -> Tuple[int, Optional[int]]:
             try:
                 return thread.ptid[1], int(symbol.value().address)
             except (gdb.error, TypeError):
                 return thread.ptid[1], None
 
-        addresses = dict(call_in_every_thread(look))
+        addresses = dict(call_in_every_thread(read_thread_pointer))
         unknown = {lwp: "libthread_db does not show where its variables are" for lwp, address in addresses.items() if address is None}
         return ThreadLocal(addresses, "libthread_db", unknown) if any(addresses.values()) else None
 
     def bulk_source(self) -> BulkSource:
         if self._bulk is None:
             self._bulk = self.source.bulk_source()
-            if self.held_by_gdb and not isinstance(self._bulk, CallSource) and not self._agrees():
+            if self.held_by_gdb and not isinstance(self._bulk, CallSource) and not self._is_same_memory():
                 self._bulk = CallSource(read_memory)
         return self._bulk
 
-    def _agrees(self) -> bool:
+    def _is_same_memory(self) -> bool:
         """gdb reads the same bytes as the fast way: in a container with its own pids, for example, the fast way may see another process."""
         from gdbheapx.inferior.elf.link_map import AT_PHDR
 
@@ -359,12 +359,12 @@ class GdbTarget(ElfTarget):
     def _in_danger(self) -> List[Diagnostic]:
         """Threads that the user's own stop endangers: what this tool stops, it also spares."""
         shown = self.arch.in_system_call
-        if not (shown is not None and self.held_by_gdb and self.kind == "live" and self.pid and procfs.entry(self.pid)):
+        if not (shown is not None and self.held_by_gdb and self.kind == "live" and self.pid and procfs.proc_entry_number(self.pid)):
             return []
-        lwps = [lwp for lwp in procfs.threads(self.pid) if tracer.is_in_danger(lwp)]
+        lwps = [lwp for lwp in procfs.list_thread_ids(self.pid) if tracer.is_in_danger(lwp)]
         if not lwps:
             return []
-        who = "thread %d" % lwps[0] if len(lwps) == 1 else "%s, thread %d first," % (plural(len(lwps), "thread"), lwps[0])
+        who = "thread %d" % lwps[0] if len(lwps) == 1 else "%s, thread %d first," % (count_noun(len(lwps), "thread"), lwps[0])
         what = (
             "gdb stopped %s in a sleep, and its seccomp filter lacks restart_syscall, or cannot be read: it may kill as that runs on" % who
         )

@@ -23,12 +23,12 @@ class Counters:
         self._folder = -1
         self._page = os.sysconf("SC_PAGESIZE")
         self._pid = pid
-        self._folder = self._open()
+        self._folder = self._open_folder()
         self._peak_path = _peak_path(pid)
         self._pressure: Optional[Pressure] = None
 
-    def _open(self) -> int:
-        return os.open("/proc/%d" % procfs.entry(self._pid), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    def _open_folder(self) -> int:
+        return os.open("/proc/%d" % procfs.proc_entry_number(self._pid), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def _goes_on(self) -> bool:
         """The main thread, whose folder this is, has ended, and others run: theirs is opened instead."""
@@ -40,7 +40,7 @@ class Counters:
             return False
         before = self._folder
         try:
-            self._folder = self._open()
+            self._folder = self._open_folder()
         except OSError:
             return False
         os.close(before)
@@ -52,12 +52,12 @@ class Counters:
 
     def name(self) -> Optional[str]:
         """The program's name (comm); whatever bytes it holds."""
-        data = self._slurp("comm")
+        data = self._slurp_file("comm")
         return None if data is None else data[:-1].decode("utf-8", "replace") if data.endswith(b"\n") else data.decode("utf-8", "replace")
 
     def container(self) -> InContainer:
         """By its control groups as they are now."""
-        return group.container_of((self._slurp("cgroup") or b"").decode("utf-8", "surrogateescape"))
+        return group.container_of((self._slurp_file("cgroup") or b"").decode("utf-8", "surrogateescape"))
 
     def pressure(self, percent: float) -> Optional[str]:
         """What was felt of a lack of memory since it was asked last; the first time it begins to count."""
@@ -75,41 +75,41 @@ class Counters:
 
     def read(self) -> Optional[ProcessCounters]:
         """Its counters now; None if it has ended, or only waits to be reaped. Takes no lock of the process."""
-        sizes, status = (self._slurp("statm") or b"").split(), self._slurp("status")
-        fields = _fields(status or b"", KEYS)
+        sizes, status = (self._slurp_file("statm") or b"").split(), self._slurp_file("status")
+        fields = _parse_fields(status or b"", KEYS)
         if len(sizes) < 3 or fields.get(b"State", b"X")[:1] in (b"Z", b"X"):
             return self.read() if self._goes_on() else None
         resident, of_files = int(sizes[1]) * self._page, int(sizes[2]) * self._page
         threads = fields.get(b"Threads", b"")
-        anonymous = _bytes(fields.get(b"RssAnon"))  # Linux 4.5; before it what is no file's
+        anonymous = _parse_kb(fields.get(b"RssAnon"))  # Linux 4.5; before it what is no file's
         return ProcessCounters(
             resident,
             resident - of_files if anonymous is None else anonymous,
-            _bytes(fields.get(b"VmSwap")),
+            _parse_kb(fields.get(b"VmSwap")),
             int(threads) if threads.isdigit() else None,
             int(sizes[0]) * self._page,
-            _bytes(fields.get(b"VmHWM")),
+            _parse_kb(fields.get(b"VmHWM")),
             self._group_peak(),
         )
 
     def pages(self) -> Optional[ProcessPages]:
         """Counted page by page (smaps_rollup, Linux 4.14), under a lock that the process needs for mmap and page faults: to be asked
         rarely."""
-        fields = _fields(self._slurp("smaps_rollup") or b"", (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages"))
-        values = [_bytes(fields.get(key)) for key in (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages")]
+        fields = _parse_fields(self._slurp_file("smaps_rollup") or b"", (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages"))
+        values = [_parse_kb(fields.get(key)) for key in (b"Rss", b"Pss", b"Anonymous", b"AnonHugePages")]
         return None if values[0] is None else ProcessPages(*values)
 
     def memory_use(self) -> Optional[MemoryUse]:
         """Counted by mapping, as pages() are: to be asked rarely."""
         from gdbheapx.inferior.live import smaps
 
-        return smaps.usage(smaps.texts(self._pid))
+        return smaps.make_smaps_usage(smaps.read_smaps_texts(self._pid))
 
     def _group_peak(self) -> Optional[int]:
         """None where it has no group of its own with such a counter."""
-        return headroom.Files().number(self._peak_path) if self._peak_path is not None else None
+        return headroom.HeadroomFiles().number(self._peak_path) if self._peak_path is not None else None
 
-    def _slurp(self, name: str) -> Optional[bytes]:
+    def _slurp_file(self, name: str) -> Optional[bytes]:
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
         except OSError:
@@ -125,7 +125,7 @@ class Counters:
 def _peak_path(pid: int) -> Optional[str]:
     """Of its own group; the uppermost one has no such file in version 2, and is the whole machine in version 1."""
     try:
-        found = next(headroom.groups(pid, headroom.Files()), None)
+        found = next(headroom.iterate_memory_cgroups(pid, headroom.HeadroomFiles()), None)
     except headroom.Hidden:
         return None
     if found is None or found[1] == "/":
@@ -134,7 +134,7 @@ def _peak_path(pid: int) -> Optional[str]:
     return path if os.access(path, os.R_OK) else None
 
 
-def _fields(data: bytes, keys: "tuple[bytes, ...]") -> Dict[bytes, bytes]:
+def _parse_fields(data: bytes, keys: "tuple[bytes, ...]") -> Dict[bytes, bytes]:
     """`KEY: value` lines. The kernel writes a newline in a name as backslash and n, so no line of it can be another's."""
     values: Dict[bytes, bytes] = {}
     for line in data.split(b"\n"):
@@ -144,7 +144,7 @@ def _fields(data: bytes, keys: "tuple[bytes, ...]") -> Dict[bytes, bytes]:
     return values
 
 
-def _bytes(text: Optional[bytes]) -> Optional[int]:
+def _parse_kb(text: Optional[bytes]) -> Optional[int]:
     """The bytes of `12 kB`."""
     digits = text.split()[:1] if text else []
     return int(digits[0]) * 1024 if digits and digits[0].isdigit() else None

@@ -51,9 +51,9 @@ class Crashed(NamedTuple):
 
     def fill(self, words: Sequence[str], signal: int, unix_s: float) -> List[str]:
         """The words of a command as the kernel would fill them in. The name of the host is this one's, not that of a container."""
-        fields = procfs.status(self.pid)
-        comm = os.fsdecode(procfs.slurp("/proc/%d/comm" % self.pid) or b"")[:-1]
-        exe = procfs.executable(self.pid) or "%s (path unknown)" % comm
+        fields = procfs.read_process_status(self.pid)
+        comm = os.fsdecode(procfs.slurp_file("/proc/%d/comm" % self.pid) or b"")[:-1]
+        exe = procfs.read_executable_path(self.pid) or "%s (path unknown)" % comm
         limit = core_limit(self.pid)
         os.set_inheritable(self.descriptor, True)
         values: Dict[str, object] = {"%": "%", "P": self.pid, "u": self.uid, "g": self.gid, "d": self.dumpable}
@@ -76,21 +76,21 @@ def not_filled(words: Sequence[str]) -> List[str]:
 
 def core_limit(pid: int) -> str:
     """RLIMIT_CORE of a process, in bytes; empty if it cannot be read."""
-    found = re.search(rb"^Max core file size +(\w+)", procfs.slurp("/proc/%d/limits" % pid) or b"", re.MULTILINE)
+    found = re.search(rb"^Max core file size +(\w+)", procfs.slurp_file("/proc/%d/limits" % pid) or b"", re.MULTILINE)
     return found[1].decode() if found is not None else ""
 
 
-def accept(connection: socket.socket, until: float) -> Crashed:
+def accept_crash_connection(connection: socket.socket, until: float) -> Crashed:
     """Who crashed, when the kernel has been told to write the core: that is what comes next. HeapxError where it is not the kernel that
     connects, or nothing comes `until` this moment of the monotonic clock."""
-    crashed = _peer(connection)
+    crashed = _read_peer(connection)
     if core_limit(crashed.pid) == OWN_LIMIT:
         what = "process %d was started for another core (RLIMIT_CORE is 1): its own would start one more" % crashed.pid
         raise HeapxError(what, "see why that program crashes", code=NOT_A_CORE)
     connection.settimeout(max(until - time.monotonic(), 0.001))
     try:
         if connection.recv(len(MAGIC), socket.MSG_PEEK) != MAGIC:
-            _answer(connection)
+            _send_answer(connection)
     except (OSError, struct.error) as error:
         what = "the kernel did not write a core of process %d: %s" % (crashed.pid, error)
         raise HeapxError(what, GONE, code=PROCESS_ENDED)
@@ -98,7 +98,7 @@ def accept(connection: socket.socket, until: float) -> Crashed:
     return crashed
 
 
-def _peer(connection: socket.socket) -> Crashed:
+def _read_peer(connection: socket.socket) -> Crashed:
     info = bytearray(INFO.size)
     struct.pack_into("=Q", info, 0, INFO_PID | INFO_CREDS | INFO_COREDUMP)
     try:
@@ -114,15 +114,15 @@ def _peer(connection: socket.socket) -> Crashed:
     return Crashed(pid, uid, gid, 1 if state & COREDUMP_USER else 2, descriptor)
 
 
-def _answer(connection: socket.socket) -> None:
+def _send_answer(connection: socket.socket) -> None:
     """The kernel shall write the core, and wait until the connection ends."""
-    size_bytes, _, _ = MESSAGE.unpack(_exactly(connection, MESSAGE.size))
-    _exactly(connection, min(max(size_bytes - MESSAGE.size, 0), MOST_REQUEST_BYTES))
+    size_bytes, _, _ = MESSAGE.unpack(_receive_exactly(connection, MESSAGE.size))
+    _receive_exactly(connection, min(max(size_bytes - MESSAGE.size, 0), MOST_REQUEST_BYTES))
     connection.sendall(MESSAGE.pack(MESSAGE.size, 0, WRITE | WAIT))
-    (mark,) = MARKED.unpack(_exactly(connection, MARKED.size))
+    (mark,) = MARKED.unpack(_receive_exactly(connection, MARKED.size))
     if mark:
         raise OSError("it did not take the answer (%d)" % mark)
 
 
-def _exactly(connection: socket.socket, size_bytes: int) -> bytes:
+def _receive_exactly(connection: socket.socket, size_bytes: int) -> bytes:
     return connection.recv(size_bytes, socket.MSG_WAITALL) if size_bytes else b""

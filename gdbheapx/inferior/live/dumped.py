@@ -32,7 +32,7 @@ from gdbheapx.inferior.live import page_table, procfs
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.source import CoreSource
 from gdbheapx.problems import NO_PROCESS, NOT_A_CORE, PROCESS_ENDED, Diagnostic
-from gdbheapx.ranges import union
+from gdbheapx.ranges import unite_ranges
 
 HEADER_BYTES = 64
 NOT_DUMPING = "the kernel starts this command for a process that crashes: see gdbheapx capture --show-pattern"
@@ -62,38 +62,38 @@ def read_head(pid: int, pipe: int, until: float) -> Head:
     data = bytearray()
     descriptor, why, signal = -1, None, 0
     try:
-        header, count = _take(pipe, data, until)
-        signal = _signal(header, data)
+        header, count = _take_headers(pipe, data, until)
+        signal = _read_crash_signal(header, data)
         descriptor = _in_memory(header, count, data)
     except HeapxError as error:
         why = error
     except (MemoryError, OSError, OverflowError, ValueError) as error:
         why = HeapxError("cannot keep the notes of the core: %s" % error, "read the core itself", code=NOT_A_CORE)
-    fields = procfs.status(pid)
+    fields = procfs.read_process_status(pid)
     sizes = [fields.get(name, "").partition(" ")[0] for name in ("VmRSS", "VmSwap")]
     memory_bytes = sum(int(size) << 10 for size in sizes) if all(size.isdigit() for size in sizes) else None
     threads = int(fields["Threads"]) if fields.get("Threads", "").isdigit() else None
     return Head(data, descriptor, why, fields.get("Name"), threads, memory_bytes, signal)
 
 
-def _take(pipe: int, data: bytearray, until: float) -> Tuple[ElfHeader, int]:
+def _take_headers(pipe: int, data: bytearray, until: float) -> Tuple[ElfHeader, int]:
     """The header, and how many program headers there are."""
-    _fill(pipe, data, HEADER_BYTES, until)
+    _fill_data(pipe, data, HEADER_BYTES, until)
     header = parse_header(bytes(data))
     if header is None or header.type != ET_CORE or header.phentsize != program_header_bytes(header.word_bytes):
         raise HeapxError("what comes through standard input is not an ELF core", NOT_DUMPING, code=NOT_A_CORE)
-    _fill(pipe, data, header.phoff + header.phentsize, until)
-    notes, count = _entries(header, data, 1)[0], header.phnum
+    _fill_data(pipe, data, header.phoff + header.phentsize, until)
+    notes, count = _parse_entries(header, data, 1)[0], header.phnum
     if count == PN_XNUM:  # the true number stands behind the memory, but notes follow the last program header (fs/binfmt_elf.c)
         count = (notes.offset - header.phoff) // header.phentsize
     if notes.type != PT_NOTE or not 0 < count <= MOST_HEADERS or notes.filesz > MAX_NOTES:
         raise HeapxError("the core does not begin with its notes: no Linux kernel wrote it", NOT_DUMPING, code=NOT_A_CORE)
-    _fill(pipe, data, max(header.phoff + count * header.phentsize, notes.offset + notes.filesz), until)
+    _fill_data(pipe, data, max(header.phoff + count * header.phentsize, notes.offset + notes.filesz), until)
     return header, count
 
 
 def _in_memory(header: ElfHeader, count: int, data: bytearray) -> int:
-    end = max(entry.offset + entry.filesz for entry in _entries(header, data, count))
+    end = max(entry.offset + entry.filesz for entry in _parse_entries(header, data, count))
     descriptor = os.memfd_create("gdbheapx", os.MFD_CLOEXEC)
     with open(descriptor, "wb", closefd=False) as file:
         file.write(data)
@@ -105,16 +105,16 @@ def _in_memory(header: ElfHeader, count: int, data: bytearray) -> int:
     return descriptor
 
 
-def _signal(header: ElfHeader, data: bytearray) -> int:
+def _read_crash_signal(header: ElfHeader, data: bytearray) -> int:
     """si_signo of the first elf_prstatus, which is that of the thread that crashed."""
-    notes = _entries(header, data, 1)[0]
+    notes = _parse_entries(header, data, 1)[0]
     for name, kind, desc in parse_notes(header.order, bytes(memoryview(data)[notes.offset : notes.offset + notes.filesz]), notes.align):
         if name == b"CORE" and kind == NT_PRSTATUS and len(desc) >= 4:
             return int(struct.unpack_from(header.order + "i", desc)[0])
     return 0
 
 
-def _fill(pipe: int, data: bytearray, size_bytes: int, until: float) -> None:
+def _fill_data(pipe: int, data: bytearray, size_bytes: int, until: float) -> None:
     """Read until there are so many bytes, and not one more: what is not taken has the kernel wait."""
     if size_bytes > MOST_HEAD_BYTES:
         raise HeapxError("headers and notes of the core are %d bytes long" % size_bytes, "read the core itself", code=NOT_A_CORE)
@@ -133,12 +133,12 @@ def _fill(pipe: int, data: bytearray, size_bytes: int, until: float) -> None:
             raise HeapxError(what, "there is nothing left to read of it", code=PROCESS_ENDED)
 
 
-def _entries(header: ElfHeader, data: bytearray, count: int) -> List[ProgramHeader]:
+def _parse_entries(header: ElfHeader, data: bytearray, count: int) -> List[ProgramHeader]:
     table = bytes(data[header.phoff : header.phoff + count * header.phentsize])
     return parse_program_headers(header.order, header.word_bytes, table)
 
 
-class _Memory(CoreFile):
+class _DumpedMemory(CoreFile):
     """The map of the core; its bytes are those of the process."""
 
     def __init__(self, path: str, live: LiveSource) -> None:
@@ -163,7 +163,7 @@ class DumpedSource(CoreSource):
 
     def __init__(self, pid: int, descriptor: int) -> None:
         """`descriptor`: that of Head. HeapxError where the kernel writes no core of this process, or that of another one into the pipe."""
-        fields = procfs.status(pid)
+        fields = procfs.read_process_status(pid)
         if not fields:
             raise HeapxError("no such process: %d" % pid, NOT_DUMPING, code=NO_PROCESS)
         if fields.get("CoreDumping") != "1":
@@ -178,7 +178,7 @@ class DumpedSource(CoreSource):
         self._files[self.executable or ""] = None  # what is mapped is read from memory: what lies at its path by now does not matter
 
     def open_core(self, path: str, name: Optional[str]) -> CoreFile:
-        return _Memory(path, self.live)
+        return _DumpedMemory(path, self.live)
 
     def bulk_source(self) -> BulkSource:
         return self.live.bulk_source()
@@ -195,7 +195,7 @@ class DumpedSource(CoreSource):
     def file_in_memory(self, name: str) -> Optional[str]:
         return self.live.file_in_memory(name)
 
-    def _clean(self, address: int, size_bytes: int) -> bytes:
+    def _read_clean_pages(self, address: int, size_bytes: int) -> bytes:
         """Of what is not dumped only mapped files that cannot have been written to, as from a core; but the very pages."""
         load = self.core.find(address)
         if load is None or load.flags & 2 or load.start not in self._names:
@@ -206,13 +206,13 @@ class DumpedSource(CoreSource):
         return self.data_ranges([(start, end)])
 
     def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Sequence[Tuple[int, int]]:
-        dumped = (part for start, end in ranges for part in self._dumped(start, end))
-        return union(part for low, high in dumped for part in page_table.touched(self.pid or 0, low, high))
+        dumped = (part for start, end in ranges for part in self._list_dumped(start, end))
+        return unite_ranges(part for low, high in dumped for part in page_table.list_touched_ranges(self.pid or 0, low, high))
 
     def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        return self._dumped(start, end)
+        return self._list_dumped(start, end)
 
-    def _dumped(self, start: int, end: int) -> List[Tuple[int, int]]:
+    def _list_dumped(self, start: int, end: int) -> List[Tuple[int, int]]:
         """What of this range would be in the core."""
         loads = self.core.loads
         first = max(bisect_right(loads, (start, end)) - 1, 0)

@@ -5,7 +5,7 @@ from typing import Dict, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live import procfs
-from gdbheapx.ranges import Ranges
+from gdbheapx.ranges import RangeIndex
 
 IN_MEMORY = frozenset(("tmpfs", "ramfs", "shmem", "devtmpfs", "hugetlbfs"))
 """Types whose pages are RAM or swap: no server has them."""
@@ -25,7 +25,7 @@ class FileSystems:
         self._entry = entry
         """Its number in /proc here."""
         self._types: Optional[Dict[str, str]] = None
-        self._of: Tuple[Optional[Sequence[Mapping]], Ranges] = (None, Ranges(()))
+        self._of: Tuple[Optional[Sequence[Mapping]], RangeIndex] = (None, RangeIndex(()))
 
     def kind(self, mapping: Mapping) -> Optional[str]:
         """The type, such as `ext4`; None where no mount has it, as on a disk whose mounts are elsewhere."""
@@ -34,14 +34,14 @@ class FileSystems:
         if self._types is None:
             from gdbheapx.inferior.live import smaps
 
-            texts = [procfs.slurp("/proc/%s/mountinfo" % pid) or b"" for pid in ("self", self._entry)]
-            self._types = {**smaps.mounts(texts[0]), **smaps.mounts(texts[1]), _device_of_shared_memory(): "shmem"}
+            texts = [procfs.slurp_file("/proc/%s/mountinfo" % pid) or b"" for pid in ("self", self._entry)]
+            self._types = {**smaps.map_device_types(texts[0]), **smaps.map_device_types(texts[1]), _device_of_shared_memory(): "shmem"}
         return self._types.get(mapping.device)
 
-    def unanswered(self, mappings: Sequence[Mapping]) -> Ranges:
+    def unanswered(self, mappings: Sequence[Mapping]) -> RangeIndex:
         """Ranges of mappings whose files may never be answered for."""
         if self._of[0] is not mappings:
-            self._of = (mappings, Ranges((row.start, row.end) for row in mappings if is_fuse(self.kind(row))))
+            self._of = (mappings, RangeIndex((row.start, row.end) for row in mappings if is_fuse(self.kind(row))))
         return self._of[1]
 
     def is_memory(self, mapping: Mapping) -> bool:

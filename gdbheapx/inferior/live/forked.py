@@ -38,11 +38,11 @@ class _Process:
     """Open files of one."""
 
     def __init__(self, pid: int) -> None:
-        self._folder = "/proc/%d/" % procfs.entry(pid)
-        self.memory, self.page_table = self._open("mem"), self._open("pagemap")
-        self.auxv = procfs.slurp(self._folder + "auxv")
+        self._folder = "/proc/%d/" % procfs.proc_entry_number(pid)
+        self.memory, self.page_table = self._open_file("mem"), self._open_file("pagemap")
+        self.auxv = procfs.slurp_file(self._folder + "auxv")
 
-    def _open(self, name: str) -> Optional[int]:
+    def _open_file(self, name: str) -> Optional[int]:
         try:
             return os.open(self._folder + name, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -55,45 +55,45 @@ class _Process:
 
     def read(self, address: int, size_bytes: int) -> bytes:
         """A part of a page; empty if it is not in memory, so that nothing is brought in, or cannot be read."""
-        return _pread(self.memory, address, size_bytes) if self.entry(address) & PRESENT else b""
+        return _pread_once(self.memory, address, size_bytes) if self.entry(address) & PRESENT else b""
 
     def entry(self, address: int) -> int:
         """Of pagemap; 0 where there is none."""
-        data = _pread(self.page_table, address // PAGE_BYTES * ENTRY_BYTES, ENTRY_BYTES)
+        data = _pread_once(self.page_table, address // PAGE_BYTES * ENTRY_BYTES, ENTRY_BYTES)
         return int(struct.unpack("=Q", data)[0]) if len(data) == ENTRY_BYTES else 0
 
 
-def _pread(descriptor: Optional[int], place: int, size_bytes: int) -> bytes:
+def _pread_once(descriptor: Optional[int], place: int, size_bytes: int) -> bytes:
     try:
         return os.pread(descriptor, size_bytes, place) if descriptor is not None else b""
     except (OSError, OverflowError):
         return b""
 
 
-def compare(pid: int, uses: Sequence[MappingUse], auxv: Dict[int, int]) -> Optional[ParentPages]:
+def compare_with_parent(pid: int, uses: Sequence[MappingUse], auxv: Dict[int, int]) -> Optional[ParentPages]:
     """Return the comparison; None where the process was not forked from its parent without exec, has little memory for itself alone, or one
     of the two cannot be read. `auxv`: its auxiliary vector."""
     own = [use for use in uses if _is_private(use)]
     if _private_bytes(own) < max(LEAST_BYTES, LEAST_SHARE * sum(use.resident_bytes for use in uses)):
         return None
-    parent, place = _parent(pid), auxv.get(AT_RANDOM, 0)
+    parent, place = _find_parent_pid(pid), auxv.get(AT_RANDOM, 0)
     with ExitStack() as stack:
         child, other = (stack.enter_context(closing(_Process(number))) for number in (pid, parent))
         if not parent or not place or child.auxv is None or child.auxv != other.auxv:
             return None
         drawn = child.read(place, RANDOM_BYTES)  # for each exec; its address alone may be the same without ASLR
-        return _compare(parent, own, child, other) if drawn and drawn == other.read(place, RANDOM_BYTES) else None
+        return _compare_pages(parent, own, child, other) if drawn and drawn == other.read(place, RANDOM_BYTES) else None
 
 
 def read_parent(pid: int, address: int, size_bytes: int) -> bytes:
     """Bytes of the parent; empty where they cannot be read."""
-    with closing(_Process(_parent(pid))) as parent:
+    with closing(_Process(_find_parent_pid(pid))) as parent:
         return parent.read(address, size_bytes)
 
 
-def _parent(pid: int) -> int:
+def _find_parent_pid(pid: int) -> int:
     """Its process id; 0 where that is of another namespace."""
-    return int(procfs.status(pid).get("PPid", "0"))
+    return int(procfs.read_process_status(pid).get("PPid", "0"))
 
 
 def _is_private(use: MappingUse) -> bool:
@@ -105,10 +105,10 @@ def _private_bytes(uses: Sequence[MappingUse]) -> int:
     return sum(use.private_dirty_bytes or 0 for use in uses)
 
 
-def _compare(pid: int, own: Sequence[MappingUse], child: _Process, parent: _Process) -> Optional[ParentPages]:
+def _compare_pages(pid: int, own: Sequence[MappingUse], child: _Process, parent: _Process) -> Optional[ParentPages]:
     """The counts of the sample."""
     compared = same = near = counting = 0
-    for address in _sample(own, child):
+    for address in _sample_pages(own, child):
         mine = child.read(address, PAGE_BYTES)
         theirs = parent.read(address, PAGE_BYTES) if not parent.entry(address) & OF_FILE else b""
         compared += 1
@@ -118,8 +118,8 @@ def _compare(pid: int, own: Sequence[MappingUse], child: _Process, parent: _Proc
             same += 1
             continue
         mixed = (int.from_bytes(mine, "little") ^ int.from_bytes(theirs, "little")).to_bytes(PAGE_BYTES, "little")
-        differing = _count(mixed)
-        if FEW * differing <= _count(mine):
+        differing = _count_nonzero_words(mixed)
+        if FEW * differing <= _count_nonzero_words(mine):
             near += 1
             counting += 2 * sum(map(bool, array("I", mixed)[UPPER::2])) <= differing
     if compared < FEWEST_PAGES:
@@ -128,13 +128,13 @@ def _compare(pid: int, own: Sequence[MappingUse], child: _Process, parent: _Proc
     return ParentPages(pid, private, private * (same + near) // compared, compared, same, near, counting)
 
 
-def _count(data: bytes) -> int:
+def _count_nonzero_words(data: bytes) -> int:
     """Words that are not 0."""
     words = array("Q", data)
     return len(words) - words.count(0)
 
 
-def _sample(own: Sequence[MappingUse], child: _Process) -> Iterator[int]:
+def _sample_pages(own: Sequence[MappingUse], child: _Process) -> Iterator[int]:
     """Addresses of pages that the process has for itself alone, spread evenly: each mapping as often as is its part of them."""
     ends = list(accumulate(use.private_dirty_bytes or 0 for use in own))
     for number in range(MOST_PAGES):

@@ -9,9 +9,20 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import GroupBelow, GroupMemory, GroupProcess, InContainer
 from gdbheapx.inferior.live import procfs, smaps
-from gdbheapx.inferior.live.headroom import KILLS, NO_LIMIT_BYTES, V1, V2, Files, Hidden, Mount, groups, is_uppermost, mounts
+from gdbheapx.inferior.live.headroom import (
+    KILLS,
+    NO_LIMIT_BYTES,
+    V1,
+    V2,
+    HeadroomFiles,
+    Hidden,
+    Mount,
+    is_uppermost,
+    iterate_cgroup_mounts,
+    iterate_memory_cgroups,
+)
 from gdbheapx.problems import NO_GROUP, NO_PROCESS
-from gdbheapx.units import named
+from gdbheapx.units import list_names
 
 MOST_GROUPS, MOST_PROCESSES, MOST_TOLD, MOST_DESCRIPTORS = 100_000, 20_000, 10, 4096
 """Bounds: of folders that are searched, of processes that are read, of names in an error, of descriptors of one process."""
@@ -46,7 +57,7 @@ GPU_CLIENT = re.compile(r"drm-(?:client-id|pdev):\s*(\S+)")
 """Documentation/gpu/drm-usage-stats.rst; `memory` is what drivers before Linux 6.7 call it."""
 
 
-class Place(NamedTuple):
+class CgroupPlace(NamedTuple):
     """A memory cgroup in its file system."""
 
     mount: Mount
@@ -59,39 +70,39 @@ class Place(NamedTuple):
         return os.path.normpath(os.path.join(self.mount.root, inner))
 
 
-def find(which: str, files: Optional[Files] = None) -> "LiveGroup":
+def find_memory_group(which: str, files: Optional[HeadroomFiles] = None) -> "LiveGroup":
     """The group of this path, of this pod or container, or of the process with this number; HeapxError where there is none, or several."""
-    files = files or Files()
-    places = [*mounts(files, V1), *mounts(files, V2)]
+    files = files or HeadroomFiles()
+    places = [*iterate_cgroup_mounts(files, V1), *iterate_cgroup_mounts(files, V2)]
     tops = [mount for mount in places if files.text(os.path.join(mount.folder, "memory.stat")) is not None]
-    tops += [mount for mount in places if mount not in tops and mount.kind == V2 and "memory" in _controllers(mount, files)]
+    tops += [mount for mount in places if mount not in tops and mount.kind == V2 and "memory" in _read_controllers(mount, files)]
     if not tops:
         raise HeapxError("no file system of memory cgroups is mounted here", "run it on the host, or mount /sys/fs/cgroup", code=NO_GROUP)
     if which.isascii() and which.isdigit():
         return LiveGroup(_of_process(int(which), tops, files), files)
     if which.startswith("/"):
-        return LiveGroup(_at(which, tops), files)
-    return LiveGroup(_called(which, tops), files)
+        return LiveGroup(_find_group_at(which, tops), files)
+    return LiveGroup(_find_named_group(which, tops), files)
 
 
-def _controllers(mount: Mount, files: Files) -> Sequence[str]:
+def _read_controllers(mount: Mount, files: HeadroomFiles) -> Sequence[str]:
     return (files.text(os.path.join(mount.folder, "cgroup.controllers")) or "").split()
 
 
-def _of_process(pid: int, tops: Sequence[Mount], files: Files) -> Place:
+def _of_process(pid: int, tops: Sequence[Mount], files: HeadroomFiles) -> CgroupPlace:
     if files.text("%s/%d/cgroup" % (files.proc, pid)) is None:
         raise HeapxError("no such process: %d" % pid, "list processes with: ps -e", code=NO_PROCESS)
     try:
-        found = next(iter(groups(pid, files)), None)
+        found = next(iter(iterate_memory_cgroups(pid, files)), None)
     except Hidden as hidden:
         raise HeapxError(str(hidden), "run it on the host, with the pid seen there", code=NO_GROUP)
     if found is None:
         raise HeapxError("process %d is in no memory cgroup" % pid, "give the path of a group", code=NO_GROUP)
     mount = next((top for top in tops if found[0] == top.folder or found[0].startswith(top.folder + "/")), None)
-    return Place(mount or Mount(found[2], found[0], found[1]), found[0])
+    return CgroupPlace(mount or Mount(found[2], found[0], found[1]), found[0])
 
 
-def _at(path: str, tops: Sequence[Mount]) -> Place:
+def _find_group_at(path: str, tops: Sequence[Mount]) -> CgroupPlace:
     """`path`: as /proc/PID/cgroup has it, or in the file system."""
     path = os.path.normpath(path)
     for top in tops:
@@ -102,12 +113,12 @@ def _at(path: str, tops: Sequence[Mount]) -> Place:
                 break
         folder = os.path.join(top.folder, inner.strip("/")).rstrip("/")
         if os.path.isdir(folder):
-            return Place(top, folder)
-    known = [place.path for place in _every(tops)]
-    raise HeapxError("no memory cgroup has the path %s" % path, _meant(path, known), code=NO_GROUP)
+            return CgroupPlace(top, folder)
+    known = [place.path for place in _iterate_groups(tops)]
+    raise HeapxError("no memory cgroup has the path %s" % path, _resolve_word(path, known), code=NO_GROUP)
 
 
-def _meant(word: str, known: Sequence[str]) -> str:
+def _resolve_word(word: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(word, known[:MOST_GROUPS], 1)
     return "did you mean %s?" % near[0] if near else "list groups with: systemd-cgls, or find /sys/fs/cgroup -type d"
 
@@ -133,9 +144,9 @@ def container_of(groups: str) -> InContainer:
     return InContainer(container.group(1) if container is not None else None, uid)
 
 
-def _called(which: str, tops: Sequence[Mount]) -> Place:
+def _find_named_group(which: str, tops: Sequence[Mount]) -> CgroupPlace:
     """By a name, or by the beginning of an id or a name that one group alone has."""
-    places = list(_every(tops))
+    places = list(_iterate_groups(tops))
     names = [(place, names_of(place.folder)) for place in places]
     exact = [place for place, known in names if which in known]
     found = exact or [place for place, known in names if any(name.startswith(which) for name in known)]
@@ -143,49 +154,49 @@ def _called(which: str, tops: Sequence[Mount]) -> Place:
         return found[0]
     if not found:
         known = sorted({name for _, some in names for name in some})
-        raise HeapxError("no memory cgroup, pod or container is called %s" % which, _meant(which, known), code=NO_GROUP)
-    what = "%d memory cgroups are called %s: %s" % (len(found), which, named("group", [place.path for place in found], MOST_TOLD))
+        raise HeapxError("no memory cgroup, pod or container is called %s" % which, _resolve_word(which, known), code=NO_GROUP)
+    what = "%d memory cgroups are called %s: %s" % (len(found), which, list_names("group", [place.path for place in found], MOST_TOLD))
     raise HeapxError(what, "give more of the id, or the path", code=NO_GROUP)
 
 
-def _every(tops: Sequence[Mount]) -> Iterator[Place]:
+def _iterate_groups(tops: Sequence[Mount]) -> Iterator[CgroupPlace]:
     count = 0
     for top in tops:
         for folder, _, _ in os.walk(top.folder):
             count += 1
             if count > MOST_GROUPS:
                 return
-            yield Place(top, folder)
+            yield CgroupPlace(top, folder)
 
 
 class LiveGroup:
     """One memory cgroup: see base.Group."""
 
-    def __init__(self, place: Place, files: Files) -> None:
+    def __init__(self, place: CgroupPlace, files: HeadroomFiles) -> None:
         self._place, self._files, self._kind = place, files, place.mount.kind
 
-    def _number(self, folder: str, name: str) -> Optional[int]:
+    def _read_number(self, folder: str, name: str) -> Optional[int]:
         return self._files.number(os.path.join(folder, name))
 
     def memory(self) -> GroupMemory:
         """Its counters now; HeapxError where the group has none, or is gone."""
         folder, files = self._place.folder, self._files
-        used = self._number(folder, USED[self._kind])
+        used = self._read_number(folder, USED[self._kind])
         if folder == self._place.mount.folder and is_uppermost(self._place.mount, files):
             what = "the uppermost memory cgroup is the whole machine: the kernel counts no sum for it"
             raise HeapxError(what, "give a group below it, a pod, a container or a process", code=NO_GROUP)
         if used is None:
             what = "memory cgroup %s has no %s" % (self._place.path, USED[self._kind])
             raise HeapxError(what, "it is gone, or the group above it does not pass the memory controller on", code=NO_GROUP)
-        stat = self._stat(folder)
-        above = list(self._above())
-        limits = [(value, place.path) for place in above for value in [self._number(place.folder, LIMIT[self._kind])] if value is not None]
+        stat = self._read_stat(folder)
+        above = list(self._iterate_ancestors())
+        limits = [(value, place.path) for place in above for value in [self._read_number(place.folder, LIMIT[self._kind])] if value is not None]
         limit = min(limits, default=(NO_LIMIT_BYTES, ""), key=lambda pair: pair[0])
-        highs = [self._number(place.folder, "memory.high") for place in above] if self._kind == V2 else []
+        highs = [self._read_number(place.folder, "memory.high") for place in above] if self._kind == V2 else []
         high = min((value for value in highs if value is not None), default=NO_LIMIT_BYTES)
-        swap_max = self._number(folder, "memory.swap.max") if self._kind == V2 else None
+        swap_max = self._read_number(folder, "memory.swap.max") if self._kind == V2 else None
         machine = files.fields("%s/meminfo" % files.proc)
-        swapped = self._number(folder, "memory.swap.current") if self._kind == V2 else stat.pop("swap", None)
+        swapped = self._read_number(folder, "memory.swap.current") if self._kind == V2 else stat.pop("swap", None)
         return GroupMemory(
             self._place.path,
             1 if self._kind == V1 else 2,
@@ -197,7 +208,7 @@ class LiveGroup:
             swapped,
             None if swap_max is None or swap_max >= NO_LIMIT_BYTES else swap_max,
             machine.get("SwapFree", 0),
-            self._events(folder),
+            self._read_events(folder),
             not is_uppermost(self._place.mount, files),
             self._thread_stack_bytes(machine.get("KernelStack")),
             2 * BATCH_PAGES * (os.cpu_count() or 1) * os.sysconf("SC_PAGESIZE"),
@@ -209,49 +220,49 @@ class LiveGroup:
         threads = int(found.group(1)) if found is not None else 0
         return 1 << round(math.log2(all_bytes / threads)) if all_bytes and threads else None
 
-    def _above(self) -> Iterator[Place]:
+    def _iterate_ancestors(self) -> Iterator[CgroupPlace]:
         """The group, and those above it that can be seen."""
         top, folder = self._place.mount.folder, self._place.folder
         while True:
-            yield Place(self._place.mount, folder)
+            yield CgroupPlace(self._place.mount, folder)
             if folder == top or not folder.startswith(top):
                 return
             folder = os.path.dirname(folder)
 
-    def _stat(self, folder: str) -> Dict[str, int]:
+    def _read_stat(self, folder: str) -> Dict[str, int]:
         told = self._files.fields(os.path.join(folder, "memory.stat"))
         if self._kind == V2:
             return told
         stat = {key: told[old] for key, old in OF_V1.items() if old in told}
-        kernel = self._number(folder, "memory.kmem.usage_in_bytes")
+        kernel = self._read_number(folder, "memory.kmem.usage_in_bytes")
         if kernel is not None:
             stat["kernel"] = kernel
         if "total_swap" in told:
             stat["swap"] = told["total_swap"]
         return stat
 
-    def _events(self, folder: str) -> Dict[str, int]:
+    def _read_events(self, folder: str) -> Dict[str, int]:
         if self._kind == V2:
             return self._files.fields(os.path.join(folder, "memory.events"))
         told = self._files.fields(os.path.join(folder, "memory.oom_control"))
-        failed = self._number(folder, "memory.failcnt")
+        failed = self._read_number(folder, "memory.failcnt")
         return {**{key: told[key] for key in (KILLS,) if key in told}, **({"max": failed} if failed is not None else {})}
 
     def below(self) -> Sequence[GroupBelow]:
         """Those right below it, largest first."""
         found = []
         for name in sorted(next(os.walk(self._place.folder), ("", [], []))[1])[:MOST_GROUPS]:
-            place = Place(self._place.mount, os.path.join(self._place.folder, name))
-            used, limit = self._number(place.folder, USED[self._kind]), self._number(place.folder, LIMIT[self._kind])
+            place = CgroupPlace(self._place.mount, os.path.join(self._place.folder, name))
+            used, limit = self._read_number(place.folder, USED[self._kind]), self._read_number(place.folder, LIMIT[self._kind])
             if used is not None:
                 known = None if limit is None or limit >= NO_LIMIT_BYTES else limit
-                found.append(GroupBelow(place.path, used, known, self._events(place.folder).get(KILLS)))
+                found.append(GroupBelow(place.path, used, known, self._read_events(place.folder).get(KILLS)))
         return sorted(found, key=lambda group: -group.current_bytes)
 
     def processes(self) -> Tuple[Sequence[GroupProcess], int]:
         """Those in it and below it; how many could not be read at all, or ended meanwhile."""
         found, lost = [], 0
-        for pid in self._pids():
+        for pid in self._list_pids():
             process = read_process(pid, self._files)
             if process is None:
                 lost += 1
@@ -259,7 +270,7 @@ class LiveGroup:
                 found.append(process)
         return found, lost
 
-    def _pids(self) -> List[int]:
+    def _list_pids(self) -> List[int]:
         pids: Dict[int, None] = {}
         for number, (folder, _, _) in enumerate(os.walk(self._place.folder)):
             for word in (self._files.text(os.path.join(folder, "cgroup.procs")) or "").split():
@@ -269,16 +280,16 @@ class LiveGroup:
         return list(pids)
 
 
-def read_process(pid: int, files: Files) -> Optional[GroupProcess]:
+def read_process(pid: int, files: HeadroomFiles) -> Optional[GroupProcess]:
     """One process as it runs; None where it has ended, or is of another pid namespace. Takes its mmap lock for as long as smaps does."""
     fields = files.fields("%s/%d/status" % (files.proc, pid)) if pid else {}
     if "VmSize" not in fields:  # a zombie has none
         return None
-    told = smaps.texts(pid) if files.proc == "/proc" else smaps.Texts(procfs.slurp("%s/%d/smaps" % (files.proc, pid)) or b"", b"", {})
-    use = smaps.usage(told)
+    told = smaps.read_smaps_texts(pid) if files.proc == "/proc" else smaps.Texts(procfs.slurp_file("%s/%d/smaps" % (files.proc, pid)) or b"", b"", {})
+    use = smaps.make_smaps_usage(told)
     if use is None and "VmSize" not in files.fields("%s/%d/status" % (files.proc, pid)):
         return None
-    name = (procfs.slurp("%s/%d/comm" % (files.proc, pid)) or b"?").decode("utf-8", "replace").rstrip("\n")
+    name = (procfs.slurp_file("%s/%d/comm" % (files.proc, pid)) or b"?").decode("utf-8", "replace").rstrip("\n")
     return GroupProcess(
         pid,
         name,
@@ -293,7 +304,7 @@ def read_process(pid: int, files: Files) -> Optional[GroupProcess]:
     )
 
 
-def gpu_memory(pid: int, files: Files) -> Dict[str, int]:
+def gpu_memory(pid: int, files: HeadroomFiles) -> Dict[str, int]:
     """By region what the drivers of its GPUs count for it: each client once, however many descriptors it has."""
     folder = "%s/%d/fd" % (files.proc, pid)
     clients: Dict[Tuple[str, ...], Dict[str, int]] = {}

@@ -24,7 +24,7 @@ from gdbheapx import problems
 from gdbheapx.inferior.base import SwapRoom
 from gdbheapx.inferior.live import procfs
 from gdbheapx.problems import IN_SWAP, Diagnostic
-from gdbheapx.units import Said, Size, say
+from gdbheapx.units import Sentence, SentenceSize, make_sentence
 
 NO_LIMIT_BYTES = 1 << 60
 """What version 1 shows where there is none is close to 2^63."""
@@ -56,7 +56,7 @@ class Headroom(NamedTuple):
 
     left_bytes: int
     """0 where that is unknown."""
-    by: Said
+    by: Sentence
     """Which limit is the nearest, as the end of a sentence: `its memory cgroup /a/b has room for 2 MiB`."""
     is_known: bool = True
     limit: Optional[str] = None
@@ -92,7 +92,7 @@ BOUNDS = {
 """Of version 1 the sum with swap as well: a page that comes in is counted twice for a moment."""
 
 
-class Files:
+class HeadroomFiles:
     """Where the kernel's files are; tests have trees of their own."""
 
     def __init__(self, proc: str = "/proc") -> None:
@@ -100,7 +100,7 @@ class Files:
 
     def text(self, path: str) -> Optional[str]:
         """A file's text; None if it cannot be read."""
-        data = procfs.slurp(path)
+        data = procfs.slurp_file(path)
         return None if data is None else data.decode("utf-8", "surrogateescape")
 
     def number(self, path: str) -> Optional[int]:
@@ -118,15 +118,15 @@ class Files:
         return values
 
 
-def swapped_bytes(pid: int, files: Optional[Files] = None) -> int:
+def swapped_bytes(pid: int, files: Optional[HeadroomFiles] = None) -> int:
     """VmSwap: what the process has in swap, shared memory left out; 0 where there is none, or no such process."""
-    files = files or Files()
+    files = files or HeadroomFiles()
     return files.fields("%s/%d/status" % (files.proc, pid)).get("VmSwap", 0)
 
 
-def shared_swapped_bytes(pid: int, files: Optional[Files] = None) -> int:
+def shared_swapped_bytes(pid: int, files: Optional[HeadroomFiles] = None) -> int:
     """The same of shared memory alone, as smaps tells it; where that cannot be read, what the machine has in swap."""
-    files = files or Files()
+    files = files or HeadroomFiles()
     machine = files.fields("%s/meminfo" % files.proc)
     in_use = machine.get("SwapTotal", 0) - machine.get("SwapFree", 0)
     if not in_use:
@@ -134,28 +134,28 @@ def shared_swapped_bytes(pid: int, files: Optional[Files] = None) -> int:
     return max(files.fields("%s/%d/smaps_rollup" % (files.proc, pid)).get("Swap", in_use) - swapped_bytes(pid, files), 0)
 
 
-def machine_swap_bytes(files: Optional[Files] = None) -> int:
+def machine_swap_bytes(files: Optional[HeadroomFiles] = None) -> int:
     """How much swap this machine has."""
-    files = files or Files()
+    files = files or HeadroomFiles()
     return files.fields("%s/meminfo" % files.proc).get("SwapTotal", 0)
 
 
-def find(pid: int, files: Optional[Files] = None) -> Headroom:
+def find_headroom(pid: int, files: Optional[HeadroomFiles] = None) -> Headroom:
     """What the process may still get."""
-    files = files or Files()
+    files = files or HeadroomFiles()
     free = files.fields("%s/meminfo" % files.proc).get("MemAvailable")
     if free is None:
-        return Headroom(0, say("this machine does not tell how much memory is free"), False)
-    bounds = [Headroom(free, say("this machine has %s of memory left", Size(free)))]
+        return Headroom(0, make_sentence("this machine does not tell how much memory is free"), False)
+    bounds = [Headroom(free, make_sentence("this machine has %s of memory left", SentenceSize(free)))]
     try:
-        for group, shown, kind in groups(pid, files):
+        for group, shown, kind in iterate_memory_cgroups(pid, files):
             bounds += of_group(group, shown, kind, files)
     except Hidden as hidden:
-        return Headroom(0, say("%s", str(hidden)), False)
+        return Headroom(0, make_sentence("%s", str(hidden)), False)
     return min(bounds, key=lambda bound: bound.left_bytes)
 
 
-def of_group(folder: str, shown: str, kind: str, files: Files) -> Iterator[Headroom]:
+def of_group(folder: str, shown: str, kind: str, files: HeadroomFiles) -> Iterator[Headroom]:
     """By each limit of one group."""
     for bound in BOUNDS[kind]:
         limit, used = files.number(os.path.join(folder, bound.limit)), files.number(os.path.join(folder, bound.used))
@@ -168,7 +168,7 @@ def of_group(folder: str, shown: str, kind: str, files: Files) -> Iterator[Headr
             stat = files.fields(os.path.join(folder, "memory.stat"))
             clean, dirty = (sum(stat.get(key, 0) for key in keys) for keys in DROPPABLE[kind])
             left = min(limit, left + max(clean - dirty, 0))
-        by = say("memory cgroup %s has %s left of %s (%s)", shown, Size(left), Size(limit), bound.limit)
+        by = make_sentence("memory cgroup %s has %s left of %s (%s)", shown, SentenceSize(left), SentenceSize(limit), bound.limit)
         yield Headroom(left, by, True, os.path.join(folder, bound.limit), limit)
 
 
@@ -176,7 +176,7 @@ class Hidden(Exception):
     """A group whose limits count is not to be seen from here; the message says which."""
 
 
-def groups(pid: int, files: Files) -> Iterator[Tuple[str, str, str]]:
+def iterate_memory_cgroups(pid: int, files: HeadroomFiles) -> Iterator[Tuple[str, str, str]]:
     """(folder, name, version) of the process's memory cgroup and every one above it. Hidden where not all of them can be seen."""
     text = files.text("%s/%d/cgroup" % (files.proc, pid))
     if not text:
@@ -191,7 +191,7 @@ def groups(pid: int, files: Files) -> Iterator[Tuple[str, str, str]]:
     kind = V1 if V1 in own else V2  # a controller belongs to one hierarchy
     if kind not in own:
         return
-    mount = _mount(files, kind, own[kind])
+    mount = _find_mount(files, kind, own[kind])
     if mount is None:
         raise Hidden("its memory cgroup %s cannot be seen from here: its limits are unknown" % own[kind])
     inner = own[kind][len(mount.root.rstrip("/")) :].strip("/")
@@ -205,24 +205,24 @@ def groups(pid: int, files: Files) -> Iterator[Tuple[str, str, str]]:
         raise Hidden("the limits of the cgroups above %s cannot be seen from here, in a container" % mount.root)
 
 
-def _mount(files: Files, kind: str, path: str) -> Optional[Mount]:
+def _find_mount(files: HeadroomFiles, kind: str, path: str) -> Optional[Mount]:
     """The mount of this version that has the group of this path."""
     found = []
-    for mount in mounts(files, kind):
+    for mount in iterate_cgroup_mounts(files, kind):
         top = mount.root.rstrip("/")
         if (path == top or path.startswith(top + "/")) and "/../" not in path[len(top) :] + "/":
             found.append(mount)
     return min(found, key=lambda candidate: len(candidate.root), default=None)
 
 
-def mounts(files: Files, kind: str) -> Iterator[Mount]:
+def iterate_cgroup_mounts(files: HeadroomFiles, kind: str) -> Iterator[Mount]:
     """Cgroup file systems of this version; of version 1 those with the memory controller."""
-    for mount in table.read("%s/self/mountinfo" % files.proc):
+    for mount in table.read_mounts("%s/self/mountinfo" % files.proc):
         if os.fsdecode(mount.kind) == kind and (kind != V1 or "memory" in mount.options.split(",")):
             yield Mount(kind, mount.point, mount.root)
 
 
-def is_uppermost(mount: Mount, files: Files) -> bool:
+def is_uppermost(mount: Mount, files: HeadroomFiles) -> bool:
     """No group is above the mount's."""
     if mount.kind == V2:
         return files.text(os.path.join(mount.folder, IS_NO_ROOT)) is None
@@ -234,22 +234,22 @@ def is_uppermost(mount: Mount, files: Files) -> bool:
 
 def stat_fields(pid: int) -> List[str]:
     """Of /proc/PID/stat, from the state on; empty where there is no such process."""
-    return (procfs.slurp("/proc/%d/stat" % pid) or b"").rpartition(b")")[2].decode("ascii", "replace").split()
+    return (procfs.slurp_file("/proc/%d/stat" % pid) or b"").rpartition(b")")[2].decode("ascii", "replace").split()
 
 
 class Deaths:
     """Of one process, from before it is read."""
 
-    def __init__(self, pid: int, files: Optional[Files] = None) -> None:
-        self._pid, self._files = pid, files or Files()
+    def __init__(self, pid: int, files: Optional[HeadroomFiles] = None) -> None:
+        self._pid, self._files = pid, files or HeadroomFiles()
         self._started = self._start_time()
         self._counters: List[Tuple[str, str]] = []
         try:
-            for folder, shown, kind in groups(pid, self._files):
+            for folder, shown, kind in iterate_memory_cgroups(pid, self._files):
                 self._counters.append((os.path.join(folder, COUNTERS[kind]), shown))
         except Hidden:  # those that can be seen count
             pass
-        self._kills = self._count()
+        self._kills = self._count_kills()
         self.status: Optional[int] = None
         """What waitpid gave its tracer; None: nothing yet."""
 
@@ -257,7 +257,7 @@ class Deaths:
         fields = stat_fields(self._pid)
         return fields[START_TIME] if len(fields) > START_TIME and fields[0] not in ("Z", "X") else None
 
-    def _count(self) -> Dict[str, int]:
+    def _count_kills(self) -> Dict[str, int]:
         """Kills for memory so far, by group."""
         return {shown: self._files.fields(path).get(KILLS, 0) for path, shown in self._counters}
 
@@ -270,7 +270,7 @@ class Deaths:
     def cause(self) -> Diagnostic:
         """How it ended, as far as that can be known, and what to do."""
         who, status = "process %d" % self._pid, self._ended_with()
-        killed = next((shown for shown, count in self._count().items() if count > self._kills.get(shown, 0)), None)
+        killed = next((shown for shown, count in self._count_kills().items() if count > self._kills.get(shown, 0)), None)
         by_signal = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
         if killed is not None and by_signal in (None, signal.SIGKILL):
             what = "%s was killed by the kernel while it was read: memory cgroup %s had no memory left" % (who, killed)
@@ -336,7 +336,7 @@ class LiveSwapRoom(SwapRoom):
             self.cells[0] = ALL if self.is_without_swap else self.cells[0] if self._headroom is not None else FEW_BYTES
             return
         self._swapped_bytes = swapped
-        headroom = find(self._pid)
+        headroom = find_headroom(self._pid)
         if now - self._granted_s > NEW_GRANT_S:
             self._granted_s = now
             self._reserved_bytes = min(headroom.left_bytes // 2, MOST_RESERVED_BYTES)
@@ -359,15 +359,15 @@ class LiveSwapRoom(SwapRoom):
         if swapped <= FEW_BYTES:
             return None
         self.renew()
-        return self._what() if swapped > self.cells[0] else None
+        return self._describe_swap() if swapped > self.cells[0] else None
 
-    def _what(self) -> str:
-        by = say("its limits are unknown") if self._headroom is None else self._headroom.by
-        return say("%s of the process is in swap, and %s", Size(self._swapped_bytes), by)
+    def _describe_swap(self) -> str:
+        by = make_sentence("its limits are unknown") if self._headroom is None else self._headroom.by
+        return make_sentence("%s of the process is in swap, and %s", SentenceSize(self._swapped_bytes), by)
 
     def problems(self) -> List[Diagnostic]:
         """That pages were not read, if so."""
         if not self.refused:
             return []
-        what = say("%s: pages in swap were not read, because reading would bring them into RAM", self._what())
+        what = make_sentence("%s: pages in swap were not read, because reading would bring them into RAM", self._describe_swap())
         return [Diagnostic(IN_SWAP, None, what, HINT)]

@@ -54,14 +54,14 @@ class Priority:
 _hurried: Optional[Priority] = None
 
 
-def hurry() -> None:
+def raise_priority_early() -> None:
     """Ask for that priority before any stop: until the next one is over."""
     global _hurried
     _hurried = Priority()
     _hurried.ask()
 
 
-def priority() -> Priority:
+def make_stop_priority() -> Priority:
     """What a stop asks for, and gives back."""
     return _hurried or Priority()
 
@@ -79,8 +79,8 @@ class Keeper:
     def ask(self, *request: Any) -> Any:
         """Its answer. What comes in between, Ctrl-C for example, ends it: it lets go of what it holds."""
         try:
-            send(self._requests, list(request))
-            return receive(self._answers)
+            send_values(self._requests, list(request))
+            return receive_values(self._answers)
         except BaseException as error:
             self.close()
             if isinstance(error, (OSError, EOFError, ValueError)):
@@ -129,24 +129,24 @@ def the_keeper() -> Keeper:
             for descriptor in map(int, told.split(",")):
                 os.set_inheritable(descriptor, False)
     if _keeper is None or _keeper.is_closed:
-        _keeper = start()
+        _keeper = fork_keeper()
     return _keeper
 
 
-def prepare() -> Keeper:
+def prepare_keeper() -> Keeper:
     """Start it early, while this process is small, for what this process does later: memory that is written later is not copied then."""
     global _keeper
-    _keeper = start()
+    _keeper = fork_keeper()
     return _keeper
 
 
-def end() -> None:
+def end_current_keeper() -> None:
     """End the one of this process, if it has one."""
     if _keeper is not None:
         _keeper.end()
 
 
-def start() -> Keeper:
+def fork_keeper() -> Keeper:
     """Fork it. OSError if there can be none."""
     import warnings
 
@@ -157,8 +157,8 @@ def start() -> Keeper:
         child = os.fork()
     if not child:
         try:
-            apart(his_requests, his_answers)
-            serve(his_requests, his_answers)
+            detach_keeper(his_requests, his_answers)
+            serve_keeper_requests(his_requests, his_answers)
         finally:
             os._exit(0)
     os.close(his_requests)
@@ -166,7 +166,7 @@ def start() -> Keeper:
     return Keeper(requests, answers, child)
 
 
-def apart(*kept: int) -> None:
+def detach_keeper(*kept: int) -> None:
     """Leave everything behind that is not needed: the terminal and its signals, every descriptor but `kept`, the queue for a processor."""
     import signal
 
@@ -185,14 +185,14 @@ def apart(*kept: int) -> None:
     at_once()
 
 
-def serve(requests: int, answers: int) -> None:
+def serve_keeper_requests(requests: int, answers: int) -> None:
     """Until nobody holds the other end."""
-    from gdbheapx.arch import native
+    from gdbheapx.arch import native_architecture
     from gdbheapx.errors import HeapxError
     from gdbheapx.inferior.live import seccomp
     from gdbheapx.inferior.live.tracer import Tracer
 
-    native()  # its module is imported now, and not in the first stop
+    native_architecture()  # its module is imported now, and not in the first stop
     held: Optional[Tracer] = None
     listening = select.poll()
     listening.register(requests, select.POLLIN)
@@ -205,7 +205,7 @@ def serve(requests: int, answers: int) -> None:
         if not listening.poll(None if left_s is None else max(left_s * 1000, 0.01)):
             continue
         try:
-            request = receive(requests)
+            request = receive_values(requests)
         except (OSError, EOFError, ValueError):
             break
         reply: List[Any]
@@ -220,7 +220,7 @@ def serve(requests: int, answers: int) -> None:
             reply = [held.register_sets(request[1])] if held is not None and held.stopped_ms is None else [{}]
         elif request[0] == FILTERS:
             try:
-                reply = seccomp.fetch(request[1])
+                reply = seccomp.fetch_seccomp_filters(request[1])
             except HeapxError as error:
                 reply = [error.message]
         else:
@@ -230,14 +230,14 @@ def serve(requests: int, answers: int) -> None:
             reply = [held.stopped_ms if held is not None else None, is_over, held.ended if held is not None else None]
             held = None
         try:
-            send(answers, reply)
+            send_values(answers, reply)
         except OSError:
             break
     if held is not None:
         held.let_go()
 
 
-def send(descriptor: int, values: List[Any]) -> None:
+def send_values(descriptor: int, values: List[Any]) -> None:
     """Write values of one kind or another, with their length before them."""
     data = marshal.dumps(values, FORM)
     left = memoryview(len(data).to_bytes(8, "little") + data)
@@ -245,12 +245,12 @@ def send(descriptor: int, values: List[Any]) -> None:
         left = left[os.write(descriptor, left) :]
 
 
-def receive(descriptor: int) -> Any:
+def receive_values(descriptor: int) -> Any:
     """What send() wrote. EOFError where nobody writes any more."""
-    return marshal.loads(_exactly(descriptor, int.from_bytes(_exactly(descriptor, 8), "little")))
+    return marshal.loads(_receive_exactly(descriptor, int.from_bytes(_receive_exactly(descriptor, 8), "little")))
 
 
-def _exactly(descriptor: int, count: int) -> bytes:
+def _receive_exactly(descriptor: int, count: int) -> bytes:
     parts: List[bytes] = []
     while count:
         part = os.read(descriptor, min(count, 1 << 20))

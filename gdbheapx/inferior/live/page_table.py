@@ -10,7 +10,7 @@ from typing import Callable, List, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Mapping, PageTable
 from gdbheapx.inferior.live import procfs
-from gdbheapx.ranges import union
+from gdbheapx.ranges import unite_ranges
 
 SWITCH = "GDBHEAPX_PAGEMAP_SCAN"
 """Set to 0 it has everything done without PAGEMAP_SCAN, as on older kernels: for tests."""
@@ -40,26 +40,26 @@ class Finder:
     def find(self, mappings: Sequence[Mapping]) -> Optional[PageTable]:
         """The page table of the process; None if its pagemap cannot be read."""
         if self._known is None:
-            self._known = self._ask()
+            self._known = self._probe_page_table()
         if self._known is None:
             return None
         return self._known._replace(outside_rss=tuple((mapping.start, mapping.end) for mapping in mappings if mapping.is_hugetlb))
 
-    def _ask(self) -> Optional[PageTable]:
+    def _probe_page_table(self) -> Optional[PageTable]:
         try:
-            descriptor = os.open("/proc/%d/pagemap" % procfs.entry(self._pid), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open("/proc/%d/pagemap" % procfs.proc_entry_number(self._pid), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
         try:
-            scans, knows_huge_zero = _scans(descriptor), kernel_release() >= KNOWS_HUGE_ZERO
+            scans, knows_huge_zero = _has_pagemap_scan(descriptor), kernel_release() >= KNOWS_HUGE_ZERO
         finally:
             os.close(descriptor)
         if not (scans and knows_huge_zero):
             self._flags = _open_flags()
-        return PageTable(procfs.entry(self._pid), scans, knows_huge_zero, self._flags, ())
+        return PageTable(procfs.proc_entry_number(self._pid), scans, knows_huge_zero, self._flags, ())
 
 
-def _scans(descriptor: int) -> bool:
+def _has_pagemap_scan(descriptor: int) -> bool:
     """PAGEMAP_SCAN is there: over no page at all it succeeds."""
     if os.environ.get(SWITCH) == "0":
         return False
@@ -92,19 +92,19 @@ def is_mark(entry: int) -> bool:
     return bool(entry & PROTECTED) and entry & TYPE == MARK
 
 
-def touched(pid: int, start: int, end: int) -> List[Tuple[int, int]]:
+def list_touched_ranges(pid: int, start: int, end: int) -> List[Tuple[int, int]]:
     """As `present`, for a range of any length, with what is in swap."""
     step = MOST_PAGES * os.sysconf("SC_PAGESIZE")
-    return [part for at in range(start, end, step) for part in present(pid, at, min(at + step, end), PRESENT | SWAPPED)]
+    return [part for at in range(start, end, step) for part in list_present_ranges(pid, at, min(at + step, end), PRESENT | SWAPPED)]
 
 
-def present(pid: int, start: int, end: int, bits: int = PRESENT) -> List[Tuple[int, int]]:
+def list_present_ranges(pid: int, start: int, end: int, bits: int = PRESENT) -> List[Tuple[int, int]]:
     """The pages of this range that are in a process's memory now, joined; empty where pagemap cannot be read. `bits`: of which an
     entry of pagemap must have one."""
     page_bytes = os.sysconf("SC_PAGESIZE")
     first, last = start // page_bytes, min(-(-end // page_bytes), start // page_bytes + MOST_PAGES)
     try:
-        with open("/proc/%d/pagemap" % procfs.entry(pid), "rb", buffering=0) as file:
+        with open("/proc/%d/pagemap" % procfs.proc_entry_number(pid), "rb", buffering=0) as file:
             data = os.pread(file.fileno(), ENTRY_BYTES * (last - first), ENTRY_BYTES * first)
     except (OSError, OverflowError):
         return []
@@ -112,4 +112,4 @@ def present(pid: int, start: int, end: int, bits: int = PRESENT) -> List[Tuple[i
     entries = enumerate(array("Q", data[ENTRY_BYTES * empty : len(data) & -ENTRY_BYTES]), first + empty)
     wanted = (number for number, entry in entries if entry & bits and not entry & GUARD and (entry & PRESENT or not is_mark(entry)))
     pages = (number * page_bytes for number in wanted)
-    return [(max(low, start), min(high, end)) for low, high in union((page, page + page_bytes) for page in pages)]
+    return [(max(low, start), min(high, end)) for low, high in unite_ranges((page, page + page_bytes) for page in pages)]

@@ -8,8 +8,8 @@ import re
 import time
 from typing import Dict, List, Optional, Tuple
 
-from gdbheapx.inferior.live.headroom import V1, V2, Files, Headroom, Hidden, groups, of_group
-from gdbheapx.units import Size, say
+from gdbheapx.inferior.live.headroom import V1, V2, Headroom, HeadroomFiles, Hidden, iterate_memory_cgroups, of_group
+from gdbheapx.units import SentenceSize, make_sentence
 
 EVENTS = ("high", "max", "oom")
 """Counters of memory.events that rise where a limit is felt."""
@@ -24,14 +24,14 @@ SOON_S = 5.0
 class Pressure:
     """Of one process's memory cgroups, or of the machine where it is in none that can be seen."""
 
-    def __init__(self, pid: int, files: Optional[Files] = None) -> None:
-        self._files = files or Files()
-        self._groups = seen(pid, self._files)
-        self._events = self._count()
+    def __init__(self, pid: int, files: Optional[HeadroomFiles] = None) -> None:
+        self._files = files or HeadroomFiles()
+        self._groups = list_visible_groups(pid, self._files)
+        self._events = self._count_events()
         self._left: Dict[str, Tuple[float, int]] = {}
         """By limit when it was looked at last, and what was left."""
 
-    def _count(self) -> Dict[str, int]:
+    def _count_events(self) -> Dict[str, int]:
         counted: Dict[str, int] = {}
         for folder, _, kind in self._groups:
             if kind == V1:
@@ -45,29 +45,29 @@ class Pressure:
 
     def felt(self, percent: float, now_s: Optional[float] = None) -> Optional[str]:
         """What was felt since it was asked last, in words; None: nothing. `percent`: of the last ten seconds in which tasks waited."""
-        before, self._events = self._events, self._count()
-        close = self._close(time.monotonic() if now_s is None else now_s)
+        before, self._events = self._events, self._count_events()
+        close = self._describe_close_limit(time.monotonic() if now_s is None else now_s)
         for key, count in self._events.items():
             if count > before.get(key, count):
                 return "%s rose by %d" % (key, count - before[key])
-        return close or self._waited(percent)
+        return close or self._describe_waiting(percent)
 
-    def _close(self, now_s: float) -> Optional[str]:
+    def _describe_close_limit(self, now_s: float) -> Optional[str]:
         """That a limit is close, or will be met soon."""
         told: Optional[str] = None
-        for bound in limits(self._groups, self._files):
+        for bound in list_group_limits(self._groups, self._files):
             key, left, limit = bound.limit or "", bound.left_bytes, bound.limit_bytes or 0
             before_s, before = self._left.get(key, (now_s, left))
             self._left[key] = now_s, left
             passed_s = now_s - before_s
             soon_s = left * passed_s / (before - left) if before > left else float("inf")
             if left * LITTLE <= limit:
-                told = told or say("%s", bound.by)
+                told = told or make_sentence("%s", bound.by)
             elif left * 4 <= limit * 3 and soon_s <= max(SOON_S, 2 * passed_s):
-                told = told or say("%s, which last for %.1f s as it grows now", bound.by, soon_s)
+                told = told or make_sentence("%s, which last for %.1f s as it grows now", bound.by, soon_s)
         return told
 
-    def _waited(self, percent: float) -> Optional[str]:
+    def _describe_waiting(self, percent: float) -> Optional[str]:
         own = [os.path.join(folder, "memory.pressure") for folder, _, kind in self._groups[:1] if kind == V2]
         for path in (*own, os.path.join(self._files.proc, "pressure", "memory")):
             found = PSI.match(self._files.text(path) or "")
@@ -77,18 +77,18 @@ class Pressure:
         return None
 
 
-def seen(pid: int, files: Files) -> List[Tuple[str, str, str]]:
+def list_visible_groups(pid: int, files: HeadroomFiles) -> List[Tuple[str, str, str]]:
     """See headroom.groups: those that can be seen."""
     found: List[Tuple[str, str, str]] = []
     try:
-        for group in groups(pid, files):
+        for group in iterate_memory_cgroups(pid, files):
             found.append(group)
     except Hidden:
         pass
     return found
 
 
-def limits(of: List[Tuple[str, str, str]], files: Files) -> List[Headroom]:
+def list_group_limits(of: List[Tuple[str, str, str]], files: HeadroomFiles) -> List[Headroom]:
     """Of these groups; those that cannot be read are left out."""
     found: List[Headroom] = []
     for folder, shown, kind in of:
@@ -99,12 +99,12 @@ def limits(of: List[Tuple[str, str, str]], files: Files) -> List[Headroom]:
     return found
 
 
-def lacking_here(pid: int, needed_bytes: int, files: Optional[Files] = None) -> Optional[str]:
+def lacking_here(pid: int, needed_bytes: int, files: Optional[HeadroomFiles] = None) -> Optional[str]:
     """Why so much memory must not be taken by this program: a limit that holds for the process and for it has less left. None: it may."""
-    files = files or Files()
-    own = {folder for folder, _, _ in seen(os.getpid(), files)}
-    common = limits([group for group in seen(pid, files) if group[0] in own], files)
+    files = files or HeadroomFiles()
+    own = {folder for folder, _, _ in list_visible_groups(os.getpid(), files)}
+    common = list_group_limits([group for group in list_visible_groups(pid, files) if group[0] in own], files)
     nearest = min(common, key=lambda bound: bound.left_bytes, default=None)
     if nearest is None or nearest.left_bytes >= needed_bytes:
         return None
-    return say("it may take %s, and %s, which is that of the watch as well: start the watch outside of it", Size(needed_bytes), nearest.by)
+    return make_sentence("it may take %s, and %s, which is that of the watch as well: start the watch outside of it", SentenceSize(needed_bytes), nearest.by)

@@ -6,13 +6,13 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import RegularFile, TargetPath
-from gdbheapx.hints import about
+from gdbheapx.hints import hint_about
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.elf.file import ElfHeader, parse_auxv, parse_header
 from gdbheapx.problems import ALREADY_TRACED, NO_PROCESS, NOT_PERMITTED, PROC_UNUSABLE, PROCESS_ENDED
 
 
-def slurp(path: str, bytes_at_once: int = 1 << 16) -> Optional[bytes]:
+def slurp_file(path: str, bytes_at_once: int = 1 << 16) -> Optional[bytes]:
     """The contents of a small file; None if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # half the time of open(), and some are read while a process stands
@@ -31,12 +31,12 @@ def slurp(path: str, bytes_at_once: int = 1 << 16) -> Optional[bytes]:
         os.close(descriptor)
 
 
-def entry(pid: int) -> int:
+def proc_entry_number(pid: int) -> int:
     """The number below /proc that shows the memory of this process: its own, or another thread's where the main thread has ended and others
     run. /proc/PID is empty then, and stays so."""
     if not is_over(pid, pid):
         return pid
-    return next((lwp for lwp in threads(pid) if not is_over(pid, lwp)), pid)
+    return next((lwp for lwp in list_thread_ids(pid) if not is_over(pid, lwp)), pid)
 
 
 def parse_maps_line(line: str) -> Optional[Mapping]:
@@ -46,7 +46,7 @@ def parse_maps_line(line: str) -> Optional[Mapping]:
         return None
     start, _, end = fields[0].partition("-")
     rights = fields[1]
-    name = unescape(fields[5]) if len(fields) > 5 else ""
+    name = unescape_newline(fields[5]) if len(fields) > 5 else ""
     place = int(fields[2], 16), fields[3], int(fields[4])
     return Mapping(int(start, 16), int(end, 16), rights[0] == "r", rights[1] == "w", rights[2] == "x", rights[3] == "s", name, None, *place)
 
@@ -56,26 +56,26 @@ def parse_maps(text: str) -> List[Mapping]:
     return [mapping for mapping in map(parse_maps_line, text.split("\n")) if mapping is not None]
 
 
-def unescape(name: str) -> str:
+def unescape_newline(name: str) -> str:
     """The kernel writes a newline in a file name as \\012."""
     return name.replace("\\012", "\n") if "\\012" in name else name
 
 
-def maps(pid: int) -> List[Mapping]:
+def read_process_maps(pid: int) -> List[Mapping]:
     """The mappings of a process, sorted by address."""
-    data = slurp("/proc/%d/maps" % entry(pid))
+    data = slurp_file("/proc/%d/maps" % proc_entry_number(pid))
     return parse_maps(os.fsdecode(data)) if data else []
 
 
-def auxv(pid: int, header: ElfHeader) -> Dict[int, int]:
+def read_process_auxv(pid: int, header: ElfHeader) -> Dict[int, int]:
     """The auxiliary vector."""
-    return parse_auxv(header, slurp("/proc/%d/auxv" % entry(pid)) or b"")
+    return parse_auxv(header, slurp_file("/proc/%d/auxv" % proc_entry_number(pid)) or b"")
 
 
-def executable(pid: int) -> Optional[str]:
+def read_executable_path(pid: int) -> Optional[str]:
     """The path of its program as the process itself sees it."""
     try:
-        return os.readlink("/proc/%d/exe" % entry(pid))
+        return os.readlink("/proc/%d/exe" % proc_entry_number(pid))
     except OSError:
         return None
 
@@ -83,23 +83,23 @@ def executable(pid: int) -> Optional[str]:
 def executable_header(pid: int) -> Optional[ElfHeader]:
     """The ELF header of its program."""
     try:
-        return parse_header(RegularFile(TargetPath("/proc/%d/exe" % entry(pid), None)).pread(64, 0))
+        return parse_header(RegularFile(TargetPath("/proc/%d/exe" % proc_entry_number(pid), None)).pread(64, 0))
     except OSError:
         return None
 
 
-def status(pid: int) -> Dict[str, str]:
+def read_process_status(pid: int) -> Dict[str, str]:
     """The fields of /proc/PID/status; empty if there is no such process."""
-    text = (slurp("/proc/%d/status" % entry(pid)) or b"").decode("utf-8", "replace")
+    text = (slurp_file("/proc/%d/status" % proc_entry_number(pid)) or b"").decode("utf-8", "replace")
     return {key: value.strip() for key, _, value in (line.partition(":") for line in text.split("\n")) if key}
 
 
-def capabilities(pid: Optional[int] = None) -> int:
+def read_capabilities(pid: Optional[int] = None) -> int:
     """The effective capabilities of a process, of this one by default (capabilities(7)), as bits."""
-    return int(status(os.getpid() if pid is None else pid).get("CapEff", "0"), 16)
+    return int(read_process_status(os.getpid() if pid is None else pid).get("CapEff", "0"), 16)
 
 
-def threads(pid: int) -> List[int]:
+def list_thread_ids(pid: int) -> List[int]:
     """Kernel ids of its threads, sorted; without a main thread that has ended."""
     try:
         lwps = sorted(int(name) for name in os.listdir("/proc/%d/task" % pid))
@@ -110,37 +110,37 @@ def threads(pid: int) -> List[int]:
 
 def thread_name(pid: int, lwp: int) -> Optional[str]:
     """comm of one thread."""
-    data = slurp("/proc/%d/task/%d/comm" % (pid, lwp))
+    data = slurp_file("/proc/%d/task/%d/comm" % (pid, lwp))
     return None if data is None else data.decode("utf-8", "replace").rstrip("\n")
 
 
 def is_over(pid: int, lwp: int) -> bool:
     """The thread has ended: a zombie, as a main thread stays until all others have ended too."""
-    return (slurp("/proc/%d/task/%d/stat" % (pid, lwp)) or b") X").rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
+    return (slurp_file("/proc/%d/task/%d/stat" % (pid, lwp)) or b") X").rpartition(b")")[2].split()[:1] in ([b"Z"], [b"X"])
 
 
 def root_prefix(pid: int) -> str:
     """What to put before a path of the process so that this process opens the same file; empty if both see the same tree."""
     try:
-        same = os.stat("/proc/%d/ns/mnt" % entry(pid)).st_ino == os.stat("/proc/self/ns/mnt").st_ino and os.readlink(
-            "/proc/%d/root" % entry(pid)
+        same = os.stat("/proc/%d/ns/mnt" % proc_entry_number(pid)).st_ino == os.stat("/proc/self/ns/mnt").st_ino and os.readlink(
+            "/proc/%d/root" % proc_entry_number(pid)
         ) == os.readlink("/proc/self/root")
     except OSError:
         return ""
-    return "" if same else "/proc/%d/root" % entry(pid)
+    return "" if same else "/proc/%d/root" % proc_entry_number(pid)
 
 
-class Tracer(NamedTuple):
+class ExistingTracer(NamedTuple):
     """Who traces a process already."""
 
     pid: int
     name: str
 
 
-def tracer(pid: int) -> Optional[Tracer]:
+def find_process_tracer(pid: int) -> Optional[ExistingTracer]:
     """The debugger that holds the process; None if nobody does."""
-    tracer_pid = int(status(pid).get("TracerPid", "0") or 0)
-    return Tracer(tracer_pid, thread_name(tracer_pid, tracer_pid) or "?") if tracer_pid else None
+    tracer_pid = int(read_process_status(pid).get("TracerPid", "0") or 0)
+    return ExistingTracer(tracer_pid, thread_name(tracer_pid, tracer_pid) or "?") if tracer_pid else None
 
 
 def check_numbers() -> None:
@@ -175,7 +175,7 @@ def is_hidden(pid: int) -> bool:
 def check_alive(pid: int) -> None:
     """Raise with the reason and the next step if there is no such process to look at."""
     check_numbers()
-    fields = status(pid)
+    fields = read_process_status(pid)
     if not fields and is_hidden(pid):
         raise HeapxError(
             "process %d belongs to another user, and /proc hides it (hidepid)" % pid, "run the same command with sudo", code=NOT_PERMITTED
@@ -199,8 +199,8 @@ def check_alive(pid: int) -> None:
         )
     if int(fields.get("Tgid", pid)) != pid:
         whole = fields["Tgid"]
-        raise HeapxError("%d is a thread of process %s" % (pid, whole), "use " + about("process", whole, "report"), code=NO_PROCESS)
-    holder = tracer(pid)
+        raise HeapxError("%d is a thread of process %s" % (pid, whole), "use " + hint_about("process", whole, "report"), code=NO_PROCESS)
+    holder = find_process_tracer(pid)
     if holder and holder.pid != os.getpid():
         raise HeapxError(
             "process %d is already traced by %s (pid %d)" % (pid, holder.name, holder.pid),
@@ -218,10 +218,10 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
     These are the mode of its files in /proc, which belong to its user; its user, group and capabilities (ptrace(2), "Ptrace access mode
     checking"); and Yama.
     """
-    fields, mine = status(pid), status(os.getpid())
-    user, capable = os.geteuid(), capabilities()
+    fields, mine = read_process_status(pid), read_process_status(os.getpid())
+    user, capable = os.geteuid(), read_capabilities()
     what = "not permitted to %s process %d (%s)" % ("write the memory of" if writing else "read", pid, fields.get("Name", "?"))
-    scope = (slurp("/proc/sys/kernel/yama/ptrace_scope") or b"").strip().decode()
+    scope = (slurp_file("/proc/sys/kernel/yama/ptrace_scope") or b"").strip().decode()
     if scope == "3":
         return HeapxError(
             what + ": /proc/sys/kernel/yama/ptrace_scope is 3, which forbids attaching to any process",
@@ -229,7 +229,7 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
             code=NOT_PERMITTED,
         )
     users, groups = fields.get("Uid", "").split()[:3], fields.get("Gid", "").split()[:3]
-    owner = _owner(pid)
+    owner = _find_owner(pid)
     is_other = any(int(uid) != user for uid in users) or any(int(gid) != os.getegid() for gid in groups)
     is_hidden = bool(users) and owner == 0 != int(users[1])
     has_more = bool(int(fields.get("CapPrm", "0"), 16) & ~int(mine.get("CapPrm", "0"), 16))
@@ -242,7 +242,7 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
     if trace and not lacking and scope in ("1", "2"):
         return HeapxError(
             "%s: /proc/sys/kernel/yama/ptrace_scope is %s and CAP_SYS_PTRACE is missing" % (what, scope),
-            _granted(["SYS_PTRACE"]) + ", or: sysctl kernel.yama.ptrace_scope=0",
+            _hint_capabilities(["SYS_PTRACE"]) + ", or: sysctl kernel.yama.ptrace_scope=0",
             code=NOT_PERMITTED,
         )
     if not lacking:
@@ -256,25 +256,25 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
     if is_hidden or has_more and not is_other:
         return HeapxError(
             "%s: it is set-uid, not dumpable or has more privileges than you, and %s %s" % (what, missing, verb),
-            _granted(lacking),
+            _hint_capabilities(lacking),
             code=NOT_PERMITTED,
         )
     theirs = "uid %s" % users[1] if users and int(users[1]) != user else "gid %s" % groups[1] if groups else "another user"
     ours = "uid %d" % user if theirs.startswith("uid") else "gid %d" % os.getegid()
     as_user = ", or run it as that user: --user %s:%s" % (users[1], groups[1]) if users and groups and not has_more else ""
     cause = "%s: it runs as %s, you are %s, and %s %s" % (what, theirs, ours, missing, verb)
-    return HeapxError(cause, _granted(lacking) + as_user, code=NOT_PERMITTED)
+    return HeapxError(cause, _hint_capabilities(lacking) + as_user, code=NOT_PERMITTED)
 
 
-def _owner(pid: int) -> Optional[int]:
+def _find_owner(pid: int) -> Optional[int]:
     """Whose its files in /proc are: root's, if it is not dumpable."""
     try:
-        return os.stat("/proc/%d/mem" % entry(pid)).st_uid
+        return os.stat("/proc/%d/mem" % proc_entry_number(pid)).st_uid
     except OSError:
         return None
 
 
-def _granted(lacking: List[str]) -> str:
+def _hint_capabilities(lacking: List[str]) -> str:
     """How to get these capabilities."""
     added = " ".join("--cap-add=" + capability for capability in lacking)
     if os.geteuid():
@@ -284,13 +284,13 @@ def _granted(lacking: List[str]) -> str:
 
 def maps_text(pid: int) -> str:
     """/proc/PID/maps as it is."""
-    return (slurp("/proc/%d/maps" % entry(pid)) or b"").decode("utf-8", "surrogateescape")
+    return (slurp_file("/proc/%d/maps" % proc_entry_number(pid)) or b"").decode("utf-8", "surrogateescape")
 
 
 def monotonic_ns(pid: int) -> Optional[int]:
     """CLOCK_MONOTONIC in the process's time namespace; None if that is another one than ours."""
     try:
-        if os.readlink("/proc/%d/ns/time" % entry(pid)) != os.readlink("/proc/self/ns/time"):
+        if os.readlink("/proc/%d/ns/time" % proc_entry_number(pid)) != os.readlink("/proc/self/ns/time"):
             return None
     except FileNotFoundError:
         pass  # Linux before 5.6 has one time for all
@@ -304,27 +304,27 @@ def environment_range(pid: int) -> Optional[Tuple[int, int]]:
 
     What /proc/PID/environ would give, which brings pages in from swap without a word (fields env_start and env_end: proc_pid_stat(5)).
     """
-    return _range(_stat(pid), 47)
+    return _find_range(_read_stat(pid), 47)
 
 
 def argument_range(pid: int) -> Optional[Tuple[int, int]]:
     """The same of its command line (arg_start, arg_end)."""
-    return _range(_stat(pid), 45)
+    return _find_range(_read_stat(pid), 45)
 
 
 def uptime_s(pid: int) -> Optional[int]:
     """For how many seconds it has run (starttime)."""
-    fields = _stat(pid)
+    fields = _read_stat(pid)
     if len(fields) <= 19:
         return None
     return max(0, int(time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")))
 
 
-def _stat(pid: int) -> List[bytes]:
+def _read_stat(pid: int) -> List[bytes]:
     """The fields of /proc/PID/stat behind the name: the first is the third of proc_pid_stat(5)."""
-    return (slurp("/proc/%d/stat" % entry(pid)) or b"").rpartition(b")")[2].split()
+    return (slurp_file("/proc/%d/stat" % proc_entry_number(pid)) or b"").rpartition(b")")[2].split()
 
 
-def _range(fields: List[bytes], place: int) -> Optional[Tuple[int, int]]:
+def _find_range(fields: List[bytes], place: int) -> Optional[Tuple[int, int]]:
     start, end = (int(fields[place]), int(fields[place + 1])) if len(fields) > place + 1 else (0, 0)
     return (start, end) if start < end else None

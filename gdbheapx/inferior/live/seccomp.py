@@ -9,7 +9,7 @@ import os
 import struct
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.arch import SystemCalls, native
+from gdbheapx.arch import SystemCalls, native_architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs
 from gdbheapx.problems import SECCOMP
@@ -40,7 +40,7 @@ RESTART = "restart_syscall"
 """By which the kernel goes on with a sleep or a wait with a time limit that a stop has interrupted; the filter is asked for it."""
 
 
-class Rules(NamedTuple):
+class SeccompRules(NamedTuple):
     """What /proc tells of one thread."""
 
     mode: int
@@ -50,25 +50,25 @@ class Rules(NamedTuple):
 
 def system_calls() -> SystemCalls:
     """Those of this computer's programs; HeapxError where they are not known."""
-    calls = native().system_calls
+    calls = native_architecture().system_calls
     if calls is None:
         raise HeapxError("the system calls of this machine are not known here", code=SECCOMP)
     return calls
 
 
-def rules(lwp: int) -> Rules:
+def read_seccomp_rules(lwp: int) -> SeccompRules:
     """Under which rules this thread stands."""
-    fields = procfs.status(lwp)
+    fields = procfs.read_process_status(lwp)
     mode, count = fields.get("Seccomp", "0"), fields.get("Seccomp_filters")
-    return Rules(int(mode) if mode.isdigit() else DISABLED, int(count) if count is not None and count.isdigit() else None)
+    return SeccompRules(int(mode) if mode.isdigit() else DISABLED, int(count) if count is not None and count.isdigit() else None)
 
 
 def may_fetch() -> bool:
     """This process may ask the kernel for the filters of another one."""
-    return bool(procfs.capabilities() >> SYS_ADMIN & 1) and rules(os.getpid()).mode == DISABLED
+    return bool(procfs.read_capabilities() >> SYS_ADMIN & 1) and read_seccomp_rules(os.getpid()).mode == DISABLED
 
 
-def fetch(lwp: int) -> List[bytes]:
+def fetch_seccomp_filters(lwp: int) -> List[bytes]:
     """The filters of a thread that this process traces and that stands still, the newest first. HeapxError says why not."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
@@ -91,25 +91,25 @@ def same_container(pid: int) -> bool:
     """This process was started where that one was, by all that /proc tells: the same namespaces, and the same control group."""
     try:
         for name in ("pid", "mnt", "user"):
-            if os.readlink("/proc/%d/ns/%s" % (procfs.entry(pid), name)) != os.readlink("/proc/self/ns/%s" % name):
+            if os.readlink("/proc/%d/ns/%s" % (procfs.proc_entry_number(pid), name)) != os.readlink("/proc/self/ns/%s" % name):
                 return False
     except OSError:
         return False
-    group = procfs.slurp("/proc/%d/cgroup" % pid)
-    return group is not None and group == procfs.slurp("/proc/self/cgroup")
+    group = procfs.slurp_file("/proc/%d/cgroup" % pid)
+    return group is not None and group == procfs.slurp_file("/proc/self/cgroup")
 
 
-def answers(filters: Sequence[bytes], number: int, arguments: Sequence[Optional[int]]) -> FrozenSet[int]:
+def compute_filter_answers(filters: Sequence[bytes], number: int, arguments: Sequence[Optional[int]]) -> FrozenSet[int]:
     """All that these filters together may answer; the kernel takes the strictest, and of equal ones the newest. `arguments`: None and those
     that are left out are not known. HeapxError where a program is not understood."""
     together: Set[int] = {ALLOW}
     for program in filters:
-        results = run(program, number, arguments)
-        together = {ours if _rank(ours) <= _rank(theirs) else theirs for ours in together for theirs in results}
+        results = run_seccomp_program(program, number, arguments)
+        together = {ours if _rank_answer(ours) <= _rank_answer(theirs) else theirs for ours in together for theirs in results}
     return frozenset(together)
 
 
-def _rank(answer: int) -> int:
+def _rank_answer(answer: int) -> int:
     """The lower, the stricter: the action as a signed number. What is no action kills."""
     action = answer & 0xFFFF0000
     return action - (1 << 32) if action >> 31 or action not in ACTIONS else action
@@ -129,10 +129,10 @@ State = Tuple[int, Optional[int], Optional[int], Tuple[Optional[int], ...]]
 """Next instruction, A, X, M[]; None is not known."""
 
 
-def run(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[int]:
+def run_seccomp_program(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[int]:
     """Everything that one filter may answer."""
     code = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program) - 7, 8)]
-    data = _data(number, arguments)
+    data = _make_seccomp_data(number, arguments)
     results: Set[int] = set()
     seen: Set[State] = set()
     waiting: List[State] = [(0, 0, 0, (0,) * WORDS)]
@@ -152,13 +152,13 @@ def run(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[
                 results.add(value)
                 break
             if kind == LD:
-                a = _loaded(what, k, data, memory)
+                a = _load_value(what, k, data, memory)
             elif kind == LDX:
-                x = _loaded(what, k, data, memory)
+                x = _load_value(what, k, data, memory)
             elif kind in (ST, STX):
                 memory = memory[: k % WORDS] + (a if kind == ST else x,) + memory[k % WORDS + 1 :]
             elif kind == ALU:
-                a = _computed(what & 0xF0, a, x if what & X_SOURCE else k)
+                a = _compute_value(what & 0xF0, a, x if what & X_SOURCE else k)
             elif what in (MISC, MISC | TXA):
                 a, x = (x, x) if what == MISC | TXA else (a, a)
             elif what == JMP | JA:
@@ -166,7 +166,7 @@ def run(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[
             elif kind != JMP:
                 raise HeapxError("a filter has an instruction that is not known here", code=SECCOMP)
             else:
-                taken = _jumps(what & 0xF0, a, x if what & X_SOURCE else k)
+                taken = _is_jump_taken(what & 0xF0, a, x if what & X_SOURCE else k)
                 if taken is None:
                     state = (at + no, a, x, memory)
                     if state not in seen:
@@ -178,7 +178,7 @@ def run(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[
     return results
 
 
-def _data(number: int, arguments: Sequence[Optional[int]]) -> Dict[int, Optional[int]]:
+def _make_seccomp_data(number: int, arguments: Sequence[Optional[int]]) -> Dict[int, Optional[int]]:
     """struct seccomp_data, word by word; its instruction pointer is not known."""
     data: Dict[int, Optional[int]] = {0: number, 4: system_calls().audit, 8: None, 12: None}
     for place in range(6):
@@ -188,7 +188,7 @@ def _data(number: int, arguments: Sequence[Optional[int]]) -> Dict[int, Optional
     return data
 
 
-def _loaded(what: int, k: int, data: Dict[int, Optional[int]], memory: Sequence[Optional[int]]) -> Optional[int]:
+def _load_value(what: int, k: int, data: Dict[int, Optional[int]], memory: Sequence[Optional[int]]) -> Optional[int]:
     mode = what & 0xE0
     if mode == IMM:
         return k
@@ -201,7 +201,7 @@ def _loaded(what: int, k: int, data: Dict[int, Optional[int]], memory: Sequence[
     raise HeapxError("a filter has an instruction that is not known here", code=SECCOMP)
 
 
-def _computed(operation: int, a: Optional[int], b: Optional[int]) -> Optional[int]:
+def _compute_value(operation: int, a: Optional[int], b: Optional[int]) -> Optional[int]:
     if operation == 0x80:  # BPF_NEG
         return None if a is None else -a & MASK
     if a is None or b is None:
@@ -218,7 +218,7 @@ def _computed(operation: int, a: Optional[int], b: Optional[int]) -> Optional[in
     return simple[operation] & MASK
 
 
-def _jumps(test: int, a: Optional[int], b: Optional[int]) -> Optional[bool]:
+def _is_jump_taken(test: int, a: Optional[int], b: Optional[int]) -> Optional[bool]:
     """Whether it jumps; None if that is not known."""
     if a is None or b is None:
         return False if test == JSET and 0 in (a, b) else None

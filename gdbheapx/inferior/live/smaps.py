@@ -43,7 +43,7 @@ HUGE_BYTES = 2 << 20
 SETTING = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 
-def parse(data: bytes, filesystems: Optional[Dict[str, str]] = None) -> List[MappingUse]:
+def parse_smaps(data: bytes, filesystems: Optional[Dict[str, str]] = None) -> List[MappingUse]:
     """The text of a whole smaps file. `filesystems`: type of the file system by device, as `mounts` gives it.
 
     A mapping whose lines are cut off, because the process went away meanwhile, is left out.
@@ -52,7 +52,7 @@ def parse(data: bytes, filesystems: Optional[Dict[str, str]] = None) -> List[Map
     if lines and not lines[-1]:
         lines.pop()
     table = _by_stride(lines) or _by_line(lines)
-    return _records(table, filesystems or {})
+    return _make_records(table, filesystems or {})
 
 
 BYTES_AT_ONCE = 2048
@@ -68,10 +68,10 @@ class Texts(NamedTuple):
     status: Dict[str, str]
 
 
-def texts(pid: int) -> Texts:
+def read_smaps_texts(pid: int) -> Texts:
     """Of a process of this machine."""
-    mounted = procfs.slurp("/proc/%d/mountinfo" % procfs.entry(pid)) or b""
-    return Texts(procfs.slurp("/proc/%d/smaps" % procfs.entry(pid), BYTES_AT_ONCE) or b"", mounted, procfs.status(pid))
+    mounted = procfs.slurp_file("/proc/%d/mountinfo" % procfs.proc_entry_number(pid)) or b""
+    return Texts(procfs.slurp_file("/proc/%d/smaps" % procfs.proc_entry_number(pid), BYTES_AT_ONCE) or b"", mounted, procfs.read_process_status(pid))
 
 
 def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: Touched) -> List[MappingUse]:
@@ -95,16 +95,16 @@ def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: To
     return made
 
 
-def usage(told: Texts) -> Optional[MemoryUse]:
+def make_smaps_usage(told: Texts) -> Optional[MemoryUse]:
     """What they say of every mapping; None where smaps cannot be read."""
     if not told.smaps:
         return None
     words = (told.status.get(name, "").split() for name in ("VmSwap", "VmSize", "VmPeak", "VmHWM"))
     swapped, virtual, most, peak = (int(field[0]) * 1024 if field else None for field in words)
-    return MemoryUse("resident", parse(told.smaps, mounts(told.mounts)), swapped, True, virtual, most, peak)
+    return MemoryUse("resident", parse_smaps(told.smaps, map_device_types(told.mounts)), swapped, True, virtual, most, peak)
 
 
-class Table:
+class SmapsTable:
     """The lines that matter, by column."""
 
     def __init__(self, heads: Sequence[bytes], columns: Dict[bytes, Column], flags: Sequence[Optional[bytes]]) -> None:
@@ -113,7 +113,7 @@ class Table:
         self.flags = flags
 
 
-def _by_stride(lines: List[bytes]) -> Optional[Table]:
+def _by_stride(lines: List[bytes]) -> Optional[SmapsTable]:
     """The usual case: one kernel prints the same keys for every mapping, so each key is every n-th line. None if it is not so."""
     width = next((place for place, line in enumerate(lines[1:], 1) if line and line[0] in HEX), len(lines))
     if not lines or len(lines) % width:
@@ -126,7 +126,7 @@ def _by_stride(lines: List[bytes]) -> Optional[Table]:
     for place in range(1, width):
         key = lines[place].partition(b":")[0]
         if key in NEEDED:
-            values = _numbers(key, lines[place::width])
+            values = _parse_numbers(key, lines[place::width])
             if values is None:
                 return None
             columns[key] = values
@@ -134,13 +134,13 @@ def _by_stride(lines: List[bytes]) -> Optional[Table]:
             flags = [line[len(FLAGS) + 1 :] for line in lines[place::width]]
             if not all(map(bytes.startswith, lines[place::width], repeat(FLAGS))):
                 return None
-    return Table(heads, columns, flags) if b"Rss" in columns else None
+    return SmapsTable(heads, columns, flags) if b"Rss" in columns else None
 
 
-def _numbers(key: bytes, lines: List[bytes]) -> Optional[List[Optional[int]]]:
+def _parse_numbers(key: bytes, lines: List[bytes]) -> Optional[List[Optional[int]]]:
     """`KEY:   12 kB` of every mapping, in kB, without a step of Python's for each; None if a line is another key's."""
     if lines.count(lines[0]) == len(lines):  # mostly zeros: swap, hugetlb, huge pages of files
-        return [_number(lines[0].partition(b":")[2])] * len(lines)
+        return [_parse_number(lines[0].partition(b":")[2])] * len(lines)
     words = b"".join(lines).replace(key + b":", b" ").split(b"kB")
     try:
         values: List[Optional[int]] = list(map(int, words[:-1]))
@@ -149,7 +149,7 @@ def _numbers(key: bytes, lines: List[bytes]) -> Optional[List[Optional[int]]]:
     return values if len(values) == len(lines) else None
 
 
-def _by_line(lines: List[bytes]) -> Table:
+def _by_line(lines: List[bytes]) -> SmapsTable:
     """Any order of keys, and keys that only some mappings have (Nonlinear of Linux 3.x)."""
     heads: List[bytes] = []
     values: List[Dict[bytes, bytes]] = []
@@ -162,20 +162,20 @@ def _by_line(lines: List[bytes]) -> Table:
             if colon and (key in NEEDED or key == FLAGS):
                 values[-1][key] = rest
     kept = [(head, fields) for head, fields in zip(heads, values) if b"Rss" in fields]
-    columns: Dict[bytes, Column] = {key: [_number(fields.get(key)) for _, fields in kept] for key in NEEDED}
-    return Table([head for head, _ in kept], columns, [fields.get(FLAGS) for _, fields in kept])
+    columns: Dict[bytes, Column] = {key: [_parse_number(fields.get(key)) for _, fields in kept] for key in NEEDED}
+    return SmapsTable([head for head, _ in kept], columns, [fields.get(FLAGS) for _, fields in kept])
 
 
-def _number(text: Optional[bytes]) -> Optional[int]:
+def _parse_number(text: Optional[bytes]) -> Optional[int]:
     """The 12 of `   12 kB`."""
     digits = text.split()[:1] if text is not None else []
     return int(digits[0]) if digits and digits[0].isdigit() else None
 
 
-def _records(table: Table, filesystems: Dict[str, str]) -> List[MappingUse]:
+def _make_records(table: SmapsTable, filesystems: Dict[str, str]) -> List[MappingUse]:
     parsed = [procfs.parse_maps_line(head) for head in os.fsdecode(b"\n".join(table.heads)).split("\n")]
     mappings = [mapping or NO_MAPPING for mapping in parsed]
-    sums = [_sum([table.columns[key] for key in keys if key in table.columns], len(table.heads)) for _, keys in SUMS]
+    sums = [_sum_columns([table.columns[key] for key in keys if key in table.columns], len(table.heads)) for _, keys in SUMS]
     known = {text: None if text is None else frozenset(os.fsdecode(text).split()) for text in set(table.flags)}  # a handful of combinations
     types = [filesystems.get(mapping.device) if mapping.inode else None for mapping in mappings]
     made = map(MappingUse._make, zip(mappings, *sums, [known[text] for text in table.flags], types))
@@ -184,7 +184,7 @@ def _records(table: Table, filesystems: Dict[str, str]) -> List[MappingUse]:
     return [use for use, mapping in zip(made, parsed) if mapping is not None and use.resident_bytes is not None]
 
 
-def _sum(columns: Sequence[Column], count: int) -> Column:
+def _sum_columns(columns: Sequence[Column], count: int) -> Column:
     """The keys' sum in bytes; None for a mapping that has none of the keys."""
     if not columns:
         return [None] * count
@@ -197,22 +197,22 @@ def _sum(columns: Sequence[Column], count: int) -> Column:
     return list(map((1024).__mul__, total))
 
 
-def mounts(text: bytes) -> Dict[str, str]:
+def map_device_types(text: bytes) -> Dict[str, str]:
     """Device, as /proc/PID/maps writes it (`fd:01`), -> type of the file system mounted from it where the process sees it, by the process's
     mountinfo."""
-    return {"%02x:%02x" % tuple(map(int, mount.device.split(":"))): os.fsdecode(mount.kind) for mount in table.parse(text)}
+    return {"%02x:%02x" % tuple(map(int, mount.device.split(":"))): os.fsdecode(mount.kind) for mount in table.parse_mounts(text)}
 
 
 def machine_setting() -> Optional[str]:
     """The word in brackets of transparent_hugepage/enabled."""
-    text = (procfs.slurp(SETTING) or b"").decode("ascii", "replace")
+    text = (procfs.slurp_file(SETTING) or b"").decode("ascii", "replace")
     match = re.search(r"\[(\w+)\]", text)
     return match.group(1) if match else None
 
 
 def find_huge_pages(pid: int, setting: Optional[str]) -> HugePages:
     """Of one process."""
-    fields = procfs.status(pid)
+    fields = procfs.read_process_status(pid)
     locked = fields.get("VmLck", "").split()
     allowed = fields.get("THP_enabled")
     return HugePages(setting, None if allowed is None else allowed.strip() == "1", int(locked[0]) * 1024 if locked else None)

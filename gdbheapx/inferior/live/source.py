@@ -45,8 +45,8 @@ from gdbheapx.inferior.live.headroom import Deaths, LiveSwapRoom
 from gdbheapx.inferior.live.page_table import GUARD, OF_FILE, PRESENT, SWAPPED
 from gdbheapx.inferior.source import TargetSource
 from gdbheapx.problems import MAPPED_FILE_UNREAD, PROCESS_ENDED, USERFAULTFD_UNREAD, Diagnostic
-from gdbheapx.ranges import Ranges, subtract, union
-from gdbheapx.units import Size, plural, say
+from gdbheapx.ranges import RangeIndex, subtract_ranges, unite_ranges
+from gdbheapx.units import SentenceSize, count_noun, make_sentence
 
 MOST_AT_ONCE = 1 << 30
 """Bytes of one read call."""
@@ -82,7 +82,7 @@ class LiveMemory:
         host_path: Callable[[str], str],
         still: Optional[Still] = None,
         swap: Optional[SwapRoom] = None,
-        faulting: Callable[[bool], Ranges] = lambda asks: Ranges(()),
+        faulting: Callable[[bool], RangeIndex] = lambda asks: RangeIndex(()),
     ) -> None:
         self._faulting = faulting
         """As LiveSource.faulting."""
@@ -137,7 +137,7 @@ class LiveMemory:
         if size_bytes <= 0:
             return b""
         self._still.check()
-        data = self._read_small(address, size_bytes) if self._keeps and size_bytes < SMALL_BYTES else self._read(address, size_bytes)
+        data = self._read_small(address, size_bytes) if self._keeps and size_bytes < SMALL_BYTES else self._read_memory(address, size_bytes)
         self._still.check()
         return data
 
@@ -148,15 +148,15 @@ class LiveMemory:
         if data is None:
             if len(kept) >= MOST_KEPT:
                 kept.clear()
-            data = kept[start] = self._read(start, KEPT_BYTES)
+            data = kept[start] = self._read_memory(start, KEPT_BYTES)
         part = data[address - start : address - start + size_bytes]
         if len(part) == size_bytes:
             return part
         if len(data) == KEPT_BYTES:
             return part + self._read_small(start + KEPT_BYTES, size_bytes - len(part))
-        return part or self._read(address, size_bytes)  # a page may begin in a hole
+        return part or self._read_memory(address, size_bytes)  # a page may begin in a hole
 
-    def _read(self, address: int, size_bytes: int) -> bytes:
+    def _read_memory(self, address: int, size_bytes: int) -> bytes:
         if self.copy is None:
             return self._read_living(address, size_bytes)
         parts: List[bytes] = []
@@ -165,7 +165,7 @@ class LiveMemory:
             if piece is None:
                 mapping = self._mapping_at(address)
                 here = min(here, mapping.end - address) if mapping is not None else here
-                is_known = mapping is not None and mapping.readable and (mapping.is_untouched_zero or self._file(mapping)[0] is not None)
+                is_known = mapping is not None and mapping.readable and (mapping.is_untouched_zero or self._find_file(mapping)[0] is not None)
                 piece = self._by_mapping(address, here, 0) if is_known else self._read_living(address, here)
             parts.append(piece)
             if len(piece) < here:
@@ -178,7 +178,7 @@ class LiveMemory:
             return self._by_mapping(address, size_bytes, PRESENT | OF_FILE) if self._swap.has_room_for_all() else b""
         parts: List[bytes] = []
         while size_bytes > 0:
-            for here, kind in self._runs(address, size_bytes):
+            for here, kind in self._iterate_runs(address, size_bytes):
                 piece = self._by_mapping(address, here, kind) if kind is not None else b""
                 parts.append(piece)
                 if len(piece) < here:
@@ -186,13 +186,13 @@ class LiveMemory:
                 address, size_bytes = address + here, size_bytes - here
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _runs(self, address: int, size_bytes: int) -> Iterator[Tuple[int, Optional[int]]]:
+    def _iterate_runs(self, address: int, size_bytes: int) -> Iterator[Tuple[int, Optional[int]]]:
         """How many bytes from `address` on lie in pages of one kind, the KINDS of these, and so on: as far as one look at the page table
         tells. None: they are in swap, and there is no room for them."""
         page = self.page_bytes
         first = address // page
         count = min((address + size_bytes - 1) // page - first + 1, ENTRIES_AT_ONCE)
-        entries = self._entries(first, count)
+        entries = self._read_entries(first, count)
         if not entries:  # beyond what a process can map, or the process is gone: the read tells
             yield size_bytes, PRESENT | OF_FILE
         end, start = address + size_bytes, 0
@@ -218,14 +218,14 @@ class LiveMemory:
         self.swapped_in_bytes += self.page_bytes * given
         return (start + given, SWAPPED) if given else (place, None)
 
-    def _entries(self, first: int, count: int) -> Any:
+    def _read_entries(self, first: int, count: int) -> Any:
         try:
             data = os.pread(self._pagemap, 8 * count, 8 * first)
         except (OSError, OverflowError):
             return array("Q")
         return array("Q", data[: len(data) & ~7])
 
-    def _plain(self, address: int, size_bytes: int) -> bytes:
+    def _read_plain(self, address: int, size_bytes: int) -> bytes:
         parts = []
         while size_bytes > 0:
             try:
@@ -242,7 +242,7 @@ class LiveMemory:
         """Pages of these KINDS, of one mapping or more: a prefix, shorter where memory or a file ends."""
         is_touched, unanswered = bool(kind & ~OF_FILE), self.file_systems.unanswered(self._mappings())
         if is_touched and not (kind & OF_FILE and unanswered.meets(address, address + size_bytes)):
-            return self._plain(address, size_bytes)
+            return self._read_plain(address, size_bytes)
         parts: List[bytes] = []
         while size_bytes > 0:
             mapping = self._mapping_at(address)
@@ -250,7 +250,7 @@ class LiveMemory:
                 break
             here = min(size_bytes, mapping.end - address)
             if is_touched and not unanswered.meets(address, address + here):
-                piece = self._plain(address, here)
+                piece = self._read_plain(address, here)
             elif not mapping.is_untouched_zero:
                 piece = self._from_file(mapping, address, here)
             else:
@@ -271,18 +271,18 @@ class LiveMemory:
     def _from_file(self, mapping: Mapping, address: int, size_bytes: int) -> bytes:
         """A page of a file that the process has not touched is as it is in the file. Where the file cannot be had, only memory without a
         server is read from the process after all."""
-        file, is_swappable = self._file(mapping)
+        file, is_swappable = self._find_file(mapping)
         if is_swappable:
             size_bytes = self._swap.take_shared(size_bytes, self.page_bytes)
         if not size_bytes:
             return b""
         if file is None and mapping.inode:
             if self.file_systems.is_memory(mapping) and not self._faulting(True).meets(address, address + size_bytes):
-                return self._plain(address, size_bytes)
+                return self._read_plain(address, size_bytes)
             self.unread_files.setdefault(mapping.name, address)
             return b""
         if file is None:  # the kernel's own pages ([vdso])
-            return self._plain(address, size_bytes)
+            return self._read_plain(address, size_bytes)
         try:
             return file.pread(size_bytes, mapping.offset + address - mapping.start)
         except OSError:
@@ -291,7 +291,7 @@ class LiveMemory:
     def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
         """As Target.swappable_ranges."""
         mapping = self._mapping_at(start)
-        file = self._file(mapping)[0] if mapping is not None else None
+        file = self._find_file(mapping)[0] if mapping is not None else None
         if mapping is None or file is None:
             return None
         try:
@@ -314,7 +314,7 @@ class LiveMemory:
                 ranges.append((base + low, base + min(place, last)))
         return ranges
 
-    def _file(self, mapping: Mapping) -> Tuple[Optional[RegularFile], bool]:
+    def _find_file(self, mapping: Mapping) -> Tuple[Optional[RegularFile], bool]:
         """The mapped file, and whether pages of it may be in swap; of one that cannot be had they may."""
         key = (mapping.device, mapping.inode)
         if key not in self._files:
@@ -362,7 +362,7 @@ class LiveSource(TargetSource):
         try:
             self.swap = LiveSwapRoom(pid)
             self._deaths = Deaths(pid)
-            self._memory = LiveMemory(procfs.entry(pid), self.mappings, self.host_path, self.still, self.swap, self.faulting)
+            self._memory = LiveMemory(procfs.proc_entry_number(pid), self.mappings, self.host_path, self.still, self.swap, self.faulting)
         except FileNotFoundError:
             raise HeapxError("process %d crashed or exited" % pid, "give the pid of a running process", code=PROCESS_ENDED)
         except OSError:
@@ -370,7 +370,7 @@ class LiveSource(TargetSource):
         if header is None:
             raise procfs.why_not_permitted(pid)
         TargetSource.__init__(self, header)
-        self.executable = procfs.executable(pid)
+        self.executable = procfs.read_executable_path(pid)
         self.sysroot = sysroot or procfs.root_prefix(pid)
         self._huge_setting: Optional[Tuple[Optional[str]]] = None
         self._identity: Optional[Identity] = None
@@ -400,15 +400,15 @@ class LiveSource(TargetSource):
         self._ignored_bits: Optional[int] = None
         self._kept: Dict[str, Any] = {}
         self._memory.copy = None
-        self._memory.file_systems = FileSystems(procfs.entry(self._pid))
-        self._fault_ranges: Tuple[Optional[MemoryUse], Ranges] = (None, Ranges(()))
+        self._memory.file_systems = FileSystems(procfs.proc_entry_number(self._pid))
+        self._fault_ranges: Tuple[Optional[MemoryUse], RangeIndex] = (None, RangeIndex(()))
         self._is_foreseen = False
         """What is kept of smaps is of a moment before."""
 
     @property
     def ignored_bits(self) -> int:
         if self._ignored_bits is None:
-            told = procfs.status(self._pid).get("untag_mask")  # since Linux 6.4, the first that has processes which ask for it
+            told = procfs.read_process_status(self._pid).get("untag_mask")  # since Linux 6.4, the first that has processes which ask for it
             every = (1 << 8 * self.word_bytes) - 1
             self._ignored_bits = (self.arch.ignored_bits | (~int(told, 16) if told else 0)) & every
         return self._ignored_bits
@@ -443,19 +443,19 @@ class LiveSource(TargetSource):
             from gdbheapx.inferior.live import smaps
 
             told = self._as_it_was("_usage_texts", self._usage_texts)
-            self._use = smaps.usage(told)
+            self._use = smaps.make_smaps_usage(told)
             if self._use is not None and self._is_foreseen and self._memory.copy is not None:
                 uses = smaps.in_copy(self._use.mappings, self.mappings(), self._copied_bytes)
                 self._use = self._use._replace(mappings=uses)
         return self._use
 
-    def faulting(self, asks: bool) -> Ranges:
+    def faulting(self, asks: bool) -> RangeIndex:
         """Ranges of which another program may answer for pages that are not there (userfaultfd); none where smaps was not read. `asks`: it
         is read for that."""
         use = self.memory_use() if asks else self._use
         if self._fault_ranges[0] is not use:
             rows = [] if use is None else [row for row in use.mappings if row.flags is not None and not HANDLED.isdisjoint(row.flags)]
-            self._fault_ranges = (use, Ranges((row.mapping.start, row.mapping.end) for row in rows))
+            self._fault_ranges = (use, RangeIndex((row.mapping.start, row.mapping.end) for row in rows))
         return self._fault_ranges[1]
 
     def _copied_bytes(self, start: int, end: int, swapped: bool) -> Optional[int]:
@@ -465,7 +465,7 @@ class LiveSource(TargetSource):
     def _usage_texts(self) -> Any:
         from gdbheapx.inferior.live import smaps
 
-        return smaps.texts(self._pid)
+        return smaps.read_smaps_texts(self._pid)
 
     def huge_pages(self) -> HugePages:
         from gdbheapx.inferior.live import smaps
@@ -482,7 +482,7 @@ class LiveSource(TargetSource):
             return None
         from gdbheapx.inferior.live import forked
 
-        return forked.compare(self._pid, use.mappings, self.auxv())
+        return forked.compare_with_parent(self._pid, use.mappings, self.auxv())
 
     def read_parent(self, address: int, size_bytes: int) -> bytes:
         from gdbheapx.inferior.live import forked
@@ -521,11 +521,11 @@ class LiveSource(TargetSource):
 
     def mappings(self) -> List[Mapping]:
         if self._maps is None:
-            self._maps = procfs.maps(self._pid)
+            self._maps = procfs.read_process_maps(self._pid)
         return self._maps
 
     def auxv(self) -> Dict[int, int]:
-        vector: Dict[int, int] = self._as_it_was("auxv", lambda: procfs.auxv(self._pid, self.header))
+        vector: Dict[int, int] = self._as_it_was("auxv", lambda: procfs.read_process_auxv(self._pid, self.header))
         return vector
 
     def threads(self) -> List[Thread]:
@@ -533,7 +533,7 @@ class LiveSource(TargetSource):
         return threads
 
     def _threads_now(self) -> List[Thread]:
-        return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in procfs.threads(self._pid)]
+        return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in procfs.list_thread_ids(self._pid)]
 
     def environment_variable(self, name: str) -> Optional[str]:
         place, prefix = procfs.environment_range(self._pid), name.encode() + b"="
@@ -545,22 +545,22 @@ class LiveSource(TargetSource):
     def bulk_source(self) -> BulkSource:
         mappings, is_accepted = self.mappings(), self.swap.is_accepted
         faulting = self.faulting(is_accepted)
-        zeros = subtract(union((row.start, row.end) for row in mappings if row.is_untouched_zero), list(faulting))
+        zeros = subtract_ranges(unite_ranges((row.start, row.end) for row in mappings if row.is_untouched_zero), list(faulting))
         shared = ((row.start, row.end) for row in mappings if is_accepted and self._memory.file_systems.is_memory(row))
-        guards = (tuple(subtract(shared, list(faulting))), tuple(self._memory.file_systems.unanswered(mappings)))
+        guards = (tuple(subtract_ranges(shared, list(faulting))), tuple(self._memory.file_systems.unanswered(mappings)))
         table = self.page_table()
         scans, copy = table is not None and table.scans, self._memory.copy
-        return ProcessSource(procfs.entry(self._pid), tuple(zeros), self.still, self.swap, scans, copy, *guards)
+        return ProcessSource(procfs.proc_entry_number(self._pid), tuple(zeros), self.still, self.swap, scans, copy, *guards)
 
     def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         copy, most_bytes = self._memory.copy, page_table.MOST_PAGES * self._memory.page_bytes
         known = copy.touched(start, min(end, start + most_bytes), False) if copy is not None else None
-        return page_table.present(self._pid, start, end) if known is None else known
+        return page_table.list_present_ranges(self._pid, start, end) if known is None else known
 
     def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         copy = self._memory.copy
         known = copy.touched(start, end, True) if copy is not None else None
-        return page_table.touched(self._pid, start, end) if known is None else known
+        return page_table.list_touched_ranges(self._pid, start, end) if known is None else known
 
     def maps_text(self) -> str:
         text: str = self._as_it_was("maps_text", lambda: procfs.maps_text(self._pid))
@@ -577,23 +577,23 @@ class LiveSource(TargetSource):
     def problems(self) -> List[Diagnostic]:
         told, unread = self.swap.problems(), self._memory.unread_files
         if unread:
-            name, others = next(iter(unread)), say(" and %s", plural(len(unread) - 1, "other file")) if len(unread) > 1 else ""
-            what = say("pages of %s%s that the process has not touched, or that FUSE serves, were not read", name, others)
+            name, others = next(iter(unread)), make_sentence(" and %s", count_noun(len(unread) - 1, "other file")) if len(unread) > 1 else ""
+            what = make_sentence("pages of %s%s that the process has not touched, or that FUSE serves, were not read", name, others)
             told.append(Diagnostic(MAPPED_FILE_UNREAD, unread[name], what, UNREAD_HINT))
         rows = [row for row in self._use.mappings if self.faulting(False).meets(row.mapping.start, row.mapping.end)] if self._use else []
         missing = [(row.mapping.start, row.mapping.size_bytes - row.resident_bytes - (row.swapped_bytes or 0)) for row in rows]
         missing = [(start, size) for start, size in missing if size > 0]
         if missing:
-            what = say("%s for which a userfaultfd of another program may answer were not read", Size(sum(size for _, size in missing)))
+            what = make_sentence("%s for which a userfaultfd of another program may answer were not read", SentenceSize(sum(size for _, size in missing)))
             told.append(Diagnostic(USERFAULTFD_UNREAD, missing[0][0], what, "their content is unknown"))
         return told
 
     def file_in_memory(self, name: str) -> Optional[str]:
         """For others' processes it needs CAP_CHECKPOINT_RESTORE, but for the program."""
         if name == self.executable:
-            return TargetPath("/proc/%d/exe" % procfs.entry(self._pid), None)
+            return TargetPath("/proc/%d/exe" % procfs.proc_entry_number(self._pid), None)
         for mapping in self.mappings():
             if mapping.name in (name, name + " (deleted)"):
-                path = TargetPath("/proc/%d/map_files/%x-%x" % (procfs.entry(self._pid), mapping.start, mapping.end), None)
+                path = TargetPath("/proc/%d/map_files/%x-%x" % (procfs.proc_entry_number(self._pid), mapping.start, mapping.end), None)
                 return path if os.path.lexists(path) else None
         return None

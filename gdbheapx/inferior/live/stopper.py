@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf.file import NT_PRSTATUS, ElfHeader, ThreadRegisters, decode_registers, signature_bits
 from gdbheapx.inferior.live import keeper
-from gdbheapx.problems import NO_ANSWER, SECCOMP, Code
+from gdbheapx.problems import NO_ANSWER, SECCOMP, ProblemCode
 
 NO_LIMIT_S = 1e6
 
@@ -28,7 +28,7 @@ class Stopper:
         """What wait(2) told of the process's end, if it ended while it was held."""
         self._keeper = keeper.the_keeper()
         self._sets: Dict[Any, Dict[int, List[bytes]]] = {}
-        self._priority = keeper.priority()
+        self._priority = keeper.make_stop_priority()
 
     def stop(self) -> None:
         """Stop all threads, also those that are being made meanwhile. On failure nothing stays held."""
@@ -44,27 +44,27 @@ class Stopper:
             raise
         if len(told) == 3:
             self._priority.give_back()
-            raise HeapxError(told[0], told[1], code=Code.of(told[2]))
+            raise HeapxError(told[0], told[1], code=ProblemCode.of(told[2]))
         _, self.until_s, self.held, self.late = told
 
     def registers(self, lwp: int, header: ElfHeader) -> ThreadRegisters:
         """The registers of a held thread."""
         layout = header.arch.registers
         other = layout.pointer_set if layout is not None else None
-        sets = self._of(lwp, (NT_PRSTATUS, other) if other else (NT_PRSTATUS,))
+        sets = self._read_register_sets(lwp, (NT_PRSTATUS, other) if other else (NT_PRSTATUS,))
         return decode_registers(header, sets[0] if sets else b"", sets[1] if other and sets else b"")
 
     def register_sets(self, lwp: int, header: ElfHeader) -> List[bytes]:
         """The contents of a held thread's general and vector registers."""
-        return [data for data in self._of(lwp, (NT_PRSTATUS, *header.arch.vector_sets)) if data]
+        return [data for data in self._read_register_sets(lwp, (NT_PRSTATUS, *header.arch.vector_sets)) if data]
 
     def signature_bits(self, lwp: int, header: ElfHeader) -> int:
         """Which bits of pointers to data may be a signature (Architecture.signature_set)."""
         number = header.arch.signature_set
-        sets = self._of(lwp, (number,)) if number is not None else []
+        sets = self._read_register_sets(lwp, (number,)) if number is not None else []
         return signature_bits(header, sets[0]) if sets else 0
 
-    def _of(self, lwp: int, numbers: Sequence[int]) -> List[bytes]:
+    def _read_register_sets(self, lwp: int, numbers: Sequence[int]) -> List[bytes]:
         """Those of all threads are asked for at once."""
         key = tuple(numbers)
         if key not in self._sets:
@@ -97,13 +97,13 @@ class Stopper:
             self.held = ()
 
 
-class Recorded(Stopper):
+class RecordedStop(Stopper):
     """What a stop that is over has recorded. `sets`: of each thread the register sets by their numbers."""
 
     def __init__(self, pid: int, sets: Dict[int, Dict[int, bytes]]) -> None:
         self.pid, self._recorded = pid, sets
 
-    def _of(self, lwp: int, numbers: Sequence[int]) -> List[bytes]:
+    def _read_register_sets(self, lwp: int, numbers: Sequence[int]) -> List[bytes]:
         return [self._recorded[lwp].get(number, b"") for number in numbers] if lwp in self._recorded else []
 
 

@@ -20,7 +20,7 @@ import time
 from functools import cache
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.arch import native
+from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.problems import ALREADY_TRACED, PROCESS_ENDED
@@ -41,10 +41,10 @@ REGISTER_BYTES = 16 << 10
 """More than any register set has, those with matrices among them."""
 
 
-def spare(lwp: int) -> bool:
+def spare_traced_thread(lwp: int) -> bool:
     """Do so for a thread that this process traces and that stands still; whether it was necessary. Never raises."""
     words = _in_danger(lwp)
-    return words is not None and _ask(SETREGSET, lwp, words)
+    return words is not None and _access_registers(SETREGSET, lwp, words)
 
 
 def is_in_danger(lwp: int) -> bool:
@@ -54,18 +54,18 @@ def is_in_danger(lwp: int) -> bool:
 
 def _in_danger(lwp: int) -> "Optional[ctypes.Array[ctypes.c_int64]]":
     """Its registers as they have to be; None if it is not, is gone, or is of another machine's program."""
-    layout, shown = native().registers, native().in_system_call
+    layout, shown = native_architecture().registers, native_architecture().in_system_call
     if layout is None or shown is None:
         return None
     words = (ctypes.c_int64 * len(layout.names))()
     number, result, pc = (layout.names.index(name) for name in (shown.number, shown.result, layout.pc))
-    if not _ask(GETREGSET, lwp, words):
+    if not _access_registers(GETREGSET, lwp, words):
         return None
     if shown.timed is None:
         is_timed = words[result] == RESTART_BLOCK and words[number] >= 0
     else:
         by_name = {name: word & WORD for name, word in zip(layout.names, words)}
-        is_timed = shown.timed(by_name) is not None and _memory(lwp, words[pc], len(shown.instruction)) == shown.instruction
+        is_timed = shown.timed(by_name) is not None and _read_memory(lwp, words[pc], len(shown.instruction)) == shown.instruction
     if not is_timed or _may_restart(lwp):
         return None
     words[result] = EINTR
@@ -74,7 +74,7 @@ def _in_danger(lwp: int) -> "Optional[ctypes.Array[ctypes.c_int64]]":
     return words
 
 
-def _memory(lwp: int, address: int, size: int) -> bytes:
+def _read_memory(lwp: int, address: int, size: int) -> bytes:
     try:
         with open("/proc/%d/mem" % lwp, "rb", buffering=0) as memory:
             return os.pread(memory.fileno(), size, address)
@@ -86,37 +86,37 @@ def register_set(lwp: int, number: int) -> bytes:
     """One set of a thread that this process traces and that stands still; empty where there is none."""
     buffer = ctypes.create_string_buffer(REGISTER_BYTES)
     vector = Vector(ctypes.addressof(buffer), len(buffer))
-    return b"" if _ptrace()(GETREGSET, lwp, number, ctypes.addressof(vector)) else buffer.raw[: vector.length]
+    return b"" if _load_ptrace()(GETREGSET, lwp, number, ctypes.addressof(vector)) else buffer.raw[: vector.length]
 
 
 def set_register_set(lwp: int, number: int, data: bytes) -> bool:
     """The same set as it was; whether that was possible."""
     buffer = ctypes.create_string_buffer(data, len(data))
     vector = Vector(ctypes.addressof(buffer), len(data))
-    return not _ptrace()(SETREGSET, lwp, number, ctypes.addressof(vector))
+    return not _load_ptrace()(SETREGSET, lwp, number, ctypes.addressof(vector))
 
 
-def _ask(request: int, lwp: int, words: "ctypes.Array[ctypes.c_int64]") -> bool:
+def _access_registers(request: int, lwp: int, words: "ctypes.Array[ctypes.c_int64]") -> bool:
     """All general registers of a thread, got or set."""
     vector = Vector(ctypes.addressof(words), ctypes.sizeof(words))
-    return not _ptrace()(request, lwp, NT_PRSTATUS, ctypes.addressof(vector)) and vector.length == ctypes.sizeof(words)
+    return not _load_ptrace()(request, lwp, NT_PRSTATUS, ctypes.addressof(vector)) and vector.length == ctypes.sizeof(words)
 
 
 @cache
-def _ptrace() -> Any:
+def _load_ptrace() -> Any:
     call = ctypes.CDLL(None, use_errno=True).ptrace
     call.argtypes, call.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
     return call
 
 
 def _may_restart(lwp: int) -> bool:
-    rules = seccomp.rules(lwp)
+    rules = seccomp.read_seccomp_rules(lwp)
     if rules.mode != seccomp.FILTER:
         return True
     try:
-        answers = seccomp.answers(seccomp.fetch(lwp), seccomp.system_calls().numbers[seccomp.RESTART], ())
+        answers = seccomp.compute_filter_answers(seccomp.fetch_seccomp_filters(lwp), seccomp.system_calls().numbers[seccomp.RESTART], ())
     except HeapxError:  # they are not given: those of a container, under which this process is as well, allow what a debugger needs
-        mine = seccomp.rules(os.getpid())
+        mine = seccomp.read_seccomp_rules(os.getpid())
         return rules.filters is not None and mine == rules
     return answers <= {seccomp.ALLOW, seccomp.LOG}
 
@@ -146,12 +146,12 @@ class Tracer:
         self.until_s = self.began_s + limit_s
         self._patient_until_s = self.began_s + min(PATIENCE, limit_s / 2)
         self.stopped_ms: Optional[float] = None
-        self._ptrace = _ptrace()
+        self._ptrace = _load_ptrace()
         self._buffer = ctypes.create_string_buffer(REGISTER_BYTES)
         self.ended: Optional[int] = None
         """What waitpid told of the process's end."""
 
-    def _call(self, request: int, lwp: int, address: int = 0, data: int = 0) -> int:
+    def _call_ptrace(self, request: int, lwp: int, address: int = 0, data: int = 0) -> int:
         """0, or the errno."""
         ctypes.set_errno(0)
         return ctypes.get_errno() if self._ptrace(request, lwp, address, data) == -1 else 0
@@ -169,31 +169,31 @@ class Tracer:
         gone: Set[int] = set()
         try:
             while True:
-                fresh = [lwp for lwp in procfs.threads(self.pid) if lwp not in seized and lwp not in gone]
+                fresh = [lwp for lwp in procfs.list_thread_ids(self.pid) if lwp not in seized and lwp not in gone]
                 if not fresh:
                     break
                 for lwp in fresh:
-                    failed = self._call(PTRACE_SEIZE, lwp)
+                    failed = self._call_ptrace(PTRACE_SEIZE, lwp)
                     if failed == errno.ESRCH or (failed == errno.EPERM and procfs.is_over(self.pid, lwp)):
                         gone.add(lwp)
                         continue
                     if failed:
-                        raise self._refused(lwp)
+                        raise self._make_refusal(lwp)
                     seized.add(lwp)
-                    self._call(PTRACE_INTERRUPT, lwp)
+                    self._call_ptrace(PTRACE_INTERRUPT, lwp)
                     self.held[lwp] = Stopped(-1)
                 for lwp in fresh:
                     if lwp in seized:
-                        self._wait(lwp, self._patient_until_s)
+                        self._wait_for_stop(lwp, self._patient_until_s)
         except BaseException:
             self.let_go()
             raise
         if not self.held:
             raise HeapxError("process %d crashed or exited" % self.pid, "give the pid of a running process", code=PROCESS_ENDED)
 
-    def _refused(self, lwp: int) -> HeapxError:
+    def _make_refusal(self, lwp: int) -> HeapxError:
         """Why one of its threads is not given."""
-        holder = procfs.tracer(lwp)
+        holder = procfs.find_process_tracer(lwp)
         if holder and holder.pid == os.getpid():  # by an earlier stop: only a thread that stands can be let go
             what = "thread %d of process %d %s" % (lwp, self.pid, UNSTOPPABLE)
             return HeapxError(what, "retry when that is over", code=ALREADY_TRACED)
@@ -205,7 +205,7 @@ class Tracer:
             )
         return procfs.why_not_permitted(self.pid)
 
-    def _wait(self, lwp: int, deadline: float) -> None:
+    def _wait_for_stop(self, lwp: int, deadline: float) -> None:
         """Until the thread stands still, has ended, or patience runs out."""
         pause = 0.00005
         while True:
@@ -217,7 +217,7 @@ class Tracer:
             if got and os.WIFSTOPPED(state):
                 # an event stop of ours carries no signal for the program; any other stop is one about to be delivered
                 self.held[lwp] = Stopped(0 if state >> 16 == PTRACE_EVENT_STOP else os.WSTOPSIG(state))
-                spare(lwp)  # at once: the kernel lets it go by itself if this process is killed
+                spare_traced_thread(lwp)  # at once: the kernel lets it go by itself if this process is killed
                 return
             if got:
                 self.held.pop(lwp, None)
@@ -226,19 +226,19 @@ class Tracer:
                 if lwp not in self.late:
                     self.late.append(lwp)
                 return
-            self._pause(pause)
+            self._pause_for(pause)
             pause = min(pause * 2, 0.002)
 
-    def _pause(self, seconds: float) -> None:
+    def _pause_for(self, seconds: float) -> None:
         time.sleep(seconds)
 
     def register_sets(self, numbers: Sequence[int]) -> Dict[int, List[bytes]]:
         """Of each held thread the contents of these register sets; empty where there is none."""
-        return {lwp: [self._set(lwp, number) for number in numbers] for lwp in self.held}
+        return {lwp: [self._read_set(lwp, number) for number in numbers] for lwp in self.held}
 
-    def _set(self, lwp: int, number: int) -> bytes:
+    def _read_set(self, lwp: int, number: int) -> bytes:
         vector = Vector(ctypes.addressof(self._buffer), len(self._buffer))
-        if self._call(PTRACE_GETREGSET, lwp, number, ctypes.addressof(vector)):
+        if self._call_ptrace(PTRACE_GETREGSET, lwp, number, ctypes.addressof(vector)):
             return b""
         return self._buffer.raw[: vector.length]
 
@@ -247,19 +247,19 @@ class Tracer:
         dying: Set[int] = set()
         standing = {lwp: state for lwp, state in self.held.items() if state.signal >= 0}
         for lwp, state in standing.items():
-            self._detach(lwp, state, dying)
+            self._detach_thread(lwp, state, dying)
         if self.stopped_ms is None:
             self.stopped_ms = round((time.monotonic() - self.began_s) * 1000, 1)
         deadline = time.monotonic() + PATIENCE
         for lwp in list(self.held):  # not seen standing yet: only a standing thread can be let go
-            self._wait(lwp, deadline)
+            self._wait_for_stop(lwp, deadline)
             if lwp in self.held:
-                self._detach(lwp, self.held[lwp], dying)
+                self._detach_thread(lwp, self.held[lwp], dying)
         self._see_off(dying)
 
-    def _detach(self, lwp: int, state: Stopped, dying: Set[int]) -> None:
+    def _detach_thread(self, lwp: int, state: Stopped, dying: Set[int]) -> None:
         del self.held[lwp]
-        if self._call(PTRACE_DETACH, lwp, 0, max(state.signal, 0)) == errno.ESRCH:
+        if self._call_ptrace(PTRACE_DETACH, lwp, 0, max(state.signal, 0)) == errno.ESRCH:
             dying.add(lwp)
 
     def _see_off(self, dying: Set[int]) -> None:
@@ -272,7 +272,7 @@ class Tracer:
                     got, state = self._wait_for(lwp)
                 except ChildProcessError:
                     got, state = lwp, 0
-                if got and (not os.WIFSTOPPED(state) or not self._call(PTRACE_DETACH, lwp)):
+                if got and (not os.WIFSTOPPED(state) or not self._call_ptrace(PTRACE_DETACH, lwp)):
                     dying.discard(lwp)
             if dying:
                 time.sleep(0.001)

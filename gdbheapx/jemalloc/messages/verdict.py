@@ -7,13 +7,13 @@ from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.measured import NO_HUGE, NO_OBLIVIOUS
-from gdbheapx.allocators.records import Part, Surroundings
-from gdbheapx.columns import add
-from gdbheapx.hints import ask
+from gdbheapx.allocators.records import AllocatorPart, Surroundings
+from gdbheapx.columns import add_values
+from gdbheapx.hints import hint_command
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocFacts, PublicNames
-from gdbheapx.model import Finding, Step
-from gdbheapx.units import Said, Size, join_sentences, say, share
-from gdbheapx.verdict import SMALL_BYTES, UNBOUNDED, Ask, Verdict, is_much, less_sure, of_lines, outcomes
+from gdbheapx.model import Finding, StepSentence
+from gdbheapx.units import Sentence, SentenceSize, format_share, join_sentences, make_sentence
+from gdbheapx.verdict import SMALL_BYTES, UNBOUNDED, Ask, HeapVerdict, is_much, less_sure, of_lines, possible_verdicts
 
 SMALL_HEAP_BYTES = 8 * SMALL_BYTES
 """A jemalloc that was hardly used holds 3 MiB, most of it metadata."""
@@ -39,7 +39,7 @@ PARTS = {
 ALWAYS_SHOWN = 7
 
 
-class Figures(NamedTuple):
+class JemallocVerdictFigures(NamedTuple):
     """What one jemalloc has from the kernel, in parts that add up. Retained address space is a part as far as it is in RAM."""
 
     used_bytes: int
@@ -98,7 +98,7 @@ class Figures(NamedTuple):
     """What of each part is in RAM or swap, or in the core, by the pages of its extents; empty where that cannot be told."""
 
     @property
-    def in_memory(self) -> "Figures":
+    def in_memory(self) -> "JemallocVerdictFigures":
         """The same, in which each part is what of it is in memory; itself, where that cannot be told."""
         if not self.present:
             return self
@@ -146,7 +146,7 @@ class Figures(NamedTuple):
         return sum(getattr(self, name) or 0 for name in PARTS)
 
 
-class Case(NamedTuple):
+class JemallocCase(NamedTuple):
     """The figures where everything is known, weighed by what takes memory."""
 
     held: int
@@ -166,11 +166,11 @@ class Case(NamedTuple):
     huge_dirty: int = 0
 
 
-def figures(facts: JemallocFacts, around: Surroundings) -> Figures:
+def make_jemalloc_figures(facts: JemallocFacts, around: Surroundings) -> JemallocVerdictFigures:
     """The sums over its arenas."""
-    rows, returned = facts.arenas, add(row.retained_resident_bytes for row in facts.arenas)
+    rows, returned = facts.arenas, add_values(row.retained_resident_bytes for row in facts.arenas)
     taken = around.taken_bytes.get(facts.info.id)
-    unparsed = add(row.unparsed_bytes for row in rows)
+    unparsed = add_values(row.unparsed_bytes for row in rows)
     told = [
         (not facts.is_whole or unparsed is None, "extents"),
         (bool(unparsed), "parts of extents"),
@@ -178,7 +178,7 @@ def figures(facts: JemallocFacts, around: Surroundings) -> Figures:
         (any(row.dirty_bytes is None or row.muzzy_bytes is None for row in rows), "dirty pages"),
         (any(row.metadata_bytes is None for row in rows), "metadata"),
     ]
-    found = sums(rows, facts.bins, unparsed or 0)._replace(
+    found = sum_jemalloc_arenas(rows, facts.bins, unparsed or 0)._replace(
         taken_bytes=None if taken is None else max(0, taken - (returned or 0)),
         most_metadata_bytes=_most_metadata(facts, around),
         most_cached_bytes=facts.most_cached_bytes,
@@ -191,14 +191,14 @@ def figures(facts: JemallocFacts, around: Surroundings) -> Figures:
         missing=[what for is_missing, what in told if is_missing],
     )
     if facts.is_whole and not unparsed:
-        found = found._replace(present=_present(found, facts, around))
+        found = found._replace(present=_find_present(found, facts, around))
     is_told = found.present or found.reclaimable_resident_bytes is not None or found.taken_bytes is None or not found.unused_pages_bytes
     if is_told or found.held_bytes - (found.taken_bytes or 0) <= SMALL_BYTES:
         return found
     return found._replace(unused_taken_bytes=around.taken(facts.unused_ranges()))
 
 
-def _present(found: Figures, facts: JemallocFacts, around: Surroundings) -> Mapping[str, int]:
+def _find_present(found: JemallocVerdictFigures, facts: JemallocFacts, around: Surroundings) -> Mapping[str, int]:
     """See Figures.present. A core needs a second walk, where some part is not in it."""
     own, huge = around.taken(facts.bases), around.taken(facts.huge.dirty) if facts.huge.dirty else 0
     absent = facts.absent
@@ -229,64 +229,64 @@ def _most_metadata(facts: JemallocFacts, around: Surroundings) -> int:
     return sum(end - start for start, end in facts.bases) if taken is None else taken
 
 
-def sums(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin], unparsed: int = 0) -> Figures:
+def sum_jemalloc_arenas(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin], unparsed: int = 0) -> JemallocVerdictFigures:
     """What the arenas say. A part of one arena that is not known counts as nothing, but for what may be unknown as a whole."""
-    used, allocated, active = add(row.used_bytes for row in rows), _known(rows, "allocated_bytes"), _known(rows, "active_bytes")
+    used, allocated, active = add_values(row.used_bytes for row in rows), _sum_known(rows, "allocated_bytes"), _sum_known(rows, "active_bytes")
     free = sum(row.bytes for row in bins if row.kind == "small")
-    rounding, sampled = add(row.rounding_bytes for row in rows), _known(rows, "sampled_rounding_bytes")
+    rounding, sampled = add_values(row.rounding_bytes for row in rows), _sum_known(rows, "sampled_rounding_bytes")
     if rounding is None:  # a snapshot of an older release
         rounding = max(0, active - allocated - free - unparsed)
-    return Figures(
+    return JemallocVerdictFigures(
         used_bytes=allocated if used is None else used,
-        cached_bytes=add(row.cached_bytes for row in rows) if used is not None else None,
+        cached_bytes=add_values(row.cached_bytes for row in rows) if used is not None else None,
         free_regions_bytes=free,
         rounding_bytes=rounding - sampled,
         sampled_bytes=sampled,
-        huge_dirty_bytes=_known(rows, "huge_dirty_bytes"),
-        other_bytes=_known(rows, "other_bytes"),
+        huge_dirty_bytes=_sum_known(rows, "huge_dirty_bytes"),
+        other_bytes=_sum_known(rows, "other_bytes"),
         unparsed_bytes=unparsed,
-        dirty_bytes=add(row.dirty_bytes for row in rows),
-        muzzy_bytes=add(row.muzzy_bytes for row in rows),
-        metadata_bytes=add(row.metadata_bytes for row in rows),
-        pinned_bytes=add(row.pinned_bytes for row in rows),
-        retained_bytes=_known(rows, "retained_bytes"),
-        reclaimable_resident_bytes=add(row.reclaimable_resident_bytes for row in rows),
+        dirty_bytes=add_values(row.dirty_bytes for row in rows),
+        muzzy_bytes=add_values(row.muzzy_bytes for row in rows),
+        metadata_bytes=add_values(row.metadata_bytes for row in rows),
+        pinned_bytes=add_values(row.pinned_bytes for row in rows),
+        retained_bytes=_sum_known(rows, "retained_bytes"),
+        reclaimable_resident_bytes=add_values(row.reclaimable_resident_bytes for row in rows),
         is_known=bool(rows),
-        returned_resident_bytes=add(row.retained_resident_bytes for row in rows),
-        returned_huge_bytes=add(row.retained_huge_bytes for row in rows),
+        returned_resident_bytes=add_values(row.retained_resident_bytes for row in rows),
+        returned_huge_bytes=add_values(row.retained_huge_bytes for row in rows),
     )
 
 
-def _known(rows: Sequence[JemallocArena], name: str) -> int:
+def _sum_known(rows: Sequence[JemallocArena], name: str) -> int:
     return sum(getattr(row, name) or 0 for row in rows)
 
 
-def parts(found: Figures) -> List[Part]:
+def list_jemalloc_parts(found: JemallocVerdictFigures) -> List[AllocatorPart]:
     """Largest first, unknown ones last; none where nothing is known."""
     if not found.is_known:
         return []
     here = found.in_memory
     rows = [
-        Part(name, getattr(found, field), getattr(here, field) if found.present else None)
+        AllocatorPart(name, getattr(found, field), getattr(here, field) if found.present else None)
         for place, (field, name) in enumerate(PARTS.items())
         if place < ALWAYS_SHOWN or getattr(found, field)
     ]
     return sorted(rows, key=lambda part: -1 if part.bytes is None else part.bytes, reverse=True)
 
 
-def cases(all_parts: Figures) -> List[Case]:
+def list_jemalloc_cases(all_parts: JemallocVerdictFigures) -> List[JemallocCase]:
     """The corners of what is possible: each unknown as small and as large as it can be."""
     found = all_parts.in_memory
     most = found.used_bytes if found.most_cached_bytes is None else min(found.used_bytes, found.most_cached_bytes)
     rest = UNBOUNDED if found.taken_bytes is None else found.taken_bytes
     ranges = [
-        _ends(found.cached_bytes, most),
-        _ends(found.dirty_bytes, rest),
-        _ends(found.muzzy_bytes, rest),
-        _ends(found.metadata_bytes, rest if found.most_metadata_bytes is None else found.most_metadata_bytes, _least_metadata(found)),
-        *(_ends(None, most) for most in (found.unparsed_bytes, found.beyond_bytes, found.beyond_bytes)),
+        _list_ends(found.cached_bytes, most),
+        _list_ends(found.dirty_bytes, rest),
+        _list_ends(found.muzzy_bytes, rest),
+        _list_ends(found.metadata_bytes, rest if found.most_metadata_bytes is None else found.most_metadata_bytes, _least_metadata(found)),
+        *(_list_ends(None, most) for most in (found.unparsed_bytes, found.beyond_bytes, found.beyond_bytes)),
     ]
-    made: List[Case] = []
+    made: List[JemallocCase] = []
     for cached, dirty, muzzy, own, unparsed, used, unused in product(*ranges):
         one = found._replace(
             used_bytes=found.used_bytes - (cached if found.cached_bytes is None else 0) + unparsed,
@@ -296,17 +296,17 @@ def cases(all_parts: Figures) -> List[Case]:
             muzzy_bytes=muzzy,
             metadata_bytes=own,
         )
-        for case in _weighed(one):
+        for case in _weigh_cases(one):
             more = case._replace(held=case.held + used + unused, used=case.used + used, unused=case.unused + unused)
             made.append(more._replace(gone=all_parts.absent_bytes) if all_parts.present else more)
     return list(dict.fromkeys(made))
 
 
-def _ends(known: Optional[int], most: int, least: int = 0) -> List[int]:
+def _list_ends(known: Optional[int], most: int, least: int = 0) -> List[int]:
     return [known] if known is not None else [least, most] if most > least else [most]
 
 
-def _least_metadata(found: Figures) -> int:
+def _least_metadata(found: JemallocVerdictFigures) -> int:
     """What takes memory and is nothing else, where everything else is known."""
     if found.taken_bytes is None or found.told_unused_bytes is None or found.beyond_bytes:
         return 0
@@ -314,7 +314,7 @@ def _least_metadata(found: Figures) -> int:
     return max(0, found.taken_bytes - (found.held_bytes - (found.returned_resident_bytes or 0) - gone))
 
 
-def _weighed(found: Figures) -> List[Case]:
+def _weigh_cases(found: JemallocVerdictFigures) -> List[JemallocCase]:
     """By what takes memory: one case where the pages tell it, two where a core does not show which unused pages it lacks."""
     unused, metadata, cached = found.unused_pages_bytes, found.metadata_bytes or 0, found.cached_bytes or 0
     whole = found.held_bytes - (found.returned_resident_bytes or 0)
@@ -340,20 +340,20 @@ def _weighed(found: Figures) -> List[Case]:
         more = gone_unused + left, gone_unused, beside, found.huge_dirty_bytes
         least = max(0, found.used_bytes - left)  # of which part it is nothing tells: at worst of none, or of all that is in use
         for used in [least] if left <= SMALL_BYTES else [least, min(found.used_bytes, held)]:
-            made.append(Case(held, used, cached, unused - gone_unused, found.free_regions_bytes, metadata, *more))
+            made.append(JemallocCase(held, used, cached, unused - gone_unused, found.free_regions_bytes, metadata, *more))
     return made
 
 
-def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, returned: Optional[huge_pages.Judged] = None) -> Verdict:
+def judge_jemalloc(found: JemallocVerdictFigures, bins: Sequence[JemallocBin], names: PublicNames, returned: Optional[huge_pages.Judged] = None) -> HeapVerdict:
     """The verdict, then what else stands out; `names` for the calls that help, `returned`: on what it gave back and is in RAM."""
     if not found.is_known:
         what = "cannot read any of jemalloc's arenas"
-        line = verdict.inconclusive(what, "how much memory it holds is unknown", "see the problems below", codes.ALLOCATOR_UNREAD)
+        line = verdict.inconclusive_finding(what, "how much memory it holds is unknown", "see the problems below", codes.ALLOCATOR_UNREAD)
         return of_lines([line])
-    possible = cases(found)
-    told = outcomes(_code, possible)
+    possible = list_jemalloc_cases(found)
+    told = possible_verdicts(_decide_code, possible)
     if len(told) > 1:
-        return _unread(found, possible)
+        return _make_unread_verdict(found, possible)
     (code,), case = told, possible[0]
     missing = list(found.missing)
     if found.taken_bytes is None and found.reclaimable_resident_bytes is None:
@@ -363,45 +363,45 @@ def judge(found: Figures, bins: Sequence[JemallocBin], names: PublicNames, retur
     sure = less_sure(missing)
     if code == codes.SMALL_HEAP:
         is_own = case.metadata > case.held - SMALL_BYTES
-        own = say(", %s of it its own metadata", Size(case.metadata)) if is_own else ""
-        evidence = say("jemalloc holds %s%s%s", Size(case.held), own, _gone(found, case) if len(possible) == 1 else "")
+        own = make_sentence(", %s of it its own metadata", SentenceSize(case.metadata)) if is_own else ""
+        evidence = make_sentence("jemalloc holds %s%s%s", SentenceSize(case.held), own, _say_gone(found, case) if len(possible) == 1 else "")
         return of_lines([Finding("Small", evidence, None, code)], sure)
-    lines = [_main(code, found, possible, bins), *_side_lines(found, case, bins, code, names)]
-    return huge_pages.verdict(returned, found.returned_resident_bytes, case.held, of_lines(lines, sure))
+    lines = [_make_main_finding(code, found, possible, bins), *_side_lines(found, case, bins, code, names)]
+    return huge_pages.add_huge_page_verdict(returned, found.returned_resident_bytes, case.held, of_lines(lines, sure))
 
 
-def _unread(found: Figures, possible: Sequence[Case]) -> Verdict:
+def _make_unread_verdict(found: JemallocVerdictFigures, possible: Sequence[JemallocCase]) -> HeapVerdict:
     """Which parts are lacking, and what is known all the same: no share of something unknown."""
     what = "cannot read jemalloc's %s, and the verdict depends on it" % (", ".join(found.missing) or "pages in RAM")
-    known = Size(min(one.used for one in possible)), Size(min(one.unused for one in possible))
-    evidence = say("at least %s are in use by the program, at least %s are unused pages", *known)
+    known = SentenceSize(min(one.used for one in possible)), SentenceSize(min(one.unused for one in possible))
+    evidence = make_sentence("at least %s are in use by the program, at least %s are unused pages", *known)
     hint = "the problems below say why; where a core was cut, take a whole one"
-    return of_lines([verdict.inconclusive(what, evidence, hint)])
+    return of_lines([verdict.inconclusive_finding(what, evidence, hint)])
 
 
-def _details(code: str, found: Figures, possible: Sequence[Case]) -> Said:
+def _say_details(code: str, found: JemallocVerdictFigures, possible: Sequence[JemallocCase]) -> Sentence:
     """The other figures, with shares where all is known."""
     case = possible[0]
     if len(possible) > 1:
-        known = Size(min(one.used for one in possible)), Size(min(one.unused for one in possible)), ", ".join(found.missing) or "RAM"
-        return say("at least %s are in use by the program, at least %s are unused pages; unknown, and without weight here: %s", *known)
+        known = SentenceSize(min(one.used for one in possible)), SentenceSize(min(one.unused for one in possible)), ", ".join(found.missing) or "RAM"
+        return make_sentence("at least %s are in use by the program, at least %s are unused pages; unknown, and without weight here: %s", *known)
     parts = [
         (code in verdict.HELD_BY_PROGRAM, case.used, "in use by the program"),
         (code == codes.UNUSED_PAGES, case.unused + case.huge_dirty, "unused pages"),
         (code == codes.FREE_REGIONS, case.regions, "free regions in slabs"),
     ]
-    others = [say("%s (%s) are %s", Size(size), share(size, case.held), name) for is_first, size, name in parts if not is_first]
-    return say("%s%s", join_sentences(", ", others), _gone(found, case))
+    others = [make_sentence("%s (%s) are %s", SentenceSize(size), format_share(size, case.held), name) for is_first, size, name in parts if not is_first]
+    return make_sentence("%s%s", join_sentences(", ", others), _say_gone(found, case))
 
 
-def _gone(found: Figures, case: Case) -> Said:
+def _say_gone(found: JemallocVerdictFigures, case: JemallocCase) -> Sentence:
     """What the table of parts has more; empty where both sums read the same."""
     if 100 * case.gone <= case.held and case.gone <= SMALL_BYTES:
-        return say("")
-    return say("; %s more are not in %s", Size(case.gone), "the core" if found.is_core else "RAM")
+        return make_sentence("")
+    return make_sentence("; %s more are not in %s", SentenceSize(case.gone), "the core" if found.is_core else "RAM")
 
 
-def _code(ask: Ask[Case]) -> str:
+def _decide_code(ask: Ask[JemallocCase]) -> str:
     """The decision; each condition is linear in the figures."""
     if ask(lambda one: one.held < SMALL_HEAP_BYTES):
         return codes.SMALL_HEAP
@@ -416,68 +416,68 @@ def _code(ask: Ask[Case]) -> str:
     return codes.PART_HELD
 
 
-def _main(code: str, found: Figures, possible: Sequence[Case], bins: Sequence[JemallocBin]) -> Finding:
+def _make_main_finding(code: str, found: JemallocVerdictFigures, possible: Sequence[JemallocCase], bins: Sequence[JemallocBin]) -> Finding:
     """The verdict in a sentence, with the figures that it rests on."""
-    case, details = possible[0], _details(code, found, possible)
+    case, details = possible[0], _say_details(code, found, possible)
     held = case.held if len(possible) == 1 else None
     unused = min(one.unused + one.huge_dirty for one in possible)
     if code == codes.UNUSED_PAGES:
         is_huge = found.huge_dirty_bytes > found.unused_pages_bytes
         hint = huge_dirty_hint(found.huge_dirty_bytes, found.dirty_mult) if is_huge else purge_hint(found)
         if 2 * (found.muzzy_bytes or 0) > found.unused_pages_bytes:
-            details = say("%s; most of the unused pages are muzzy (MADV_FREE): the kernel takes those when memory is short", details)
-        return verdict.kept(unused, held, hint, code, "jemalloc")._replace(details=details)
+            details = make_sentence("%s; most of the unused pages are muzzy (MADV_FREE): the kernel takes those when memory is short", details)
+        return verdict.kept_finding(unused, held, hint, code, "jemalloc")._replace(details=details)
     if code == codes.FREE_REGIONS:
         regions = min(one.regions for one in possible)
-        evidence = say("%s are free regions in slabs that used regions keep", verdict.part_of(regions, held))
+        evidence = make_sentence("%s are free regions in slabs that used regions keep", verdict.part_of(regions, held))
         return Finding("Fragmented", evidence, _fragmentation_hint(bins), code, details, regions)
     next_hint = verdict.GROWING_HINT if code == codes.IN_USE else purge_hint(found) if found.worth_purging else None
     if code == codes.PART_HELD and 2 * (found.cached_bytes or 0) >= found.held_bytes:
-        details = say("%s; most of the rest is in thread caches", details)
+        details = make_sentence("%s; most of the rest is in thread caches", details)
     return verdict.in_use(min(one.used for one in possible), held, next_hint, code)._replace(details=details)
 
 
-def huge_dirty_hint(dirty_bytes: int, dirty_mult: Optional[int]) -> Said:
+def huge_dirty_hint(dirty_bytes: int, dirty_mult: Optional[int]) -> Sentence:
     """What bounds the dirty pages of the huge page allocator (hpa.c: hpa_ndirty_max)."""
     most = "opt.hpa_dirty_mult bounds them"
     if dirty_mult is not None:
         most = "for each active page %.2f of them may stay (opt.hpa_dirty_mult)" % (dirty_mult / 65536)
         most = most if dirty_mult >= 0 else "any number of them may stay: opt.hpa_dirty_mult is -1"
-    return say("%s are dirty pages in huge pages (opt.hpa): no purge reaches them; %s", Size(dirty_bytes), most)
+    return make_sentence("%s are dirty pages in huge pages (opt.hpa): no purge reaches them; %s", SentenceSize(dirty_bytes), most)
 
 
-def purge_hint(found: Figures) -> Said:
+def purge_hint(found: JemallocVerdictFigures) -> Sentence:
     """What a purge of all arenas would give."""
     here, where = found.unused_here_bytes, "the core" if found.is_core else "RAM now"
-    in_ram = "" if here is None else say(", %s of it in %s", Size(here), where)
-    who = "`%s`" % ask("purge") if found.can_purge else "a purge"
-    return say("%s would return %s to the OS%s", who, Size(found.told_unused_bytes), in_ram)
+    in_ram = "" if here is None else make_sentence(", %s of it in %s", SentenceSize(here), where)
+    who = "`%s`" % hint_command("purge") if found.can_purge else "a purge"
+    return make_sentence("%s would return %s to the OS%s", who, SentenceSize(found.told_unused_bytes), in_ram)
 
 
-def huge_pages_cure(names: PublicNames, thp: Optional[str]) -> Optional[Step]:
+def make_jemalloc_huge_cure(names: PublicNames, thp: Optional[str]) -> Optional[StepSentence]:
     """thp:never has it ask the kernel for small pages (pages.c: pages_set_thp_state); None where it is set, or there is none."""
     if thp in ("never", "not supported"):
         return None
-    return Step(names.setting(NO_HUGE.value), "at the next start disables huge pages for jemalloc's memory")
+    return StepSentence(names.setting(NO_HUGE.value), "at the next start disables huge pages for jemalloc's memory")
 
 
-def _fragmentation_hint(bins: Sequence[JemallocBin]) -> Said:
+def _fragmentation_hint(bins: Sequence[JemallocBin]) -> Sentence:
     sizes = {row.max_size_bytes: 0 for row in bins if row.kind == "small"}
     for row in bins:
         if row.kind == "small":
             sizes[row.max_size_bytes] += row.bytes
     least = sum(sizes.values()) // 10
     worst = sorted((part, size) for size, part in sizes.items() if part and part >= least)[-3:]
-    named = join_sentences(", ", [say("%s in regions of %d bytes", Size(part), size) for part, size in reversed(worst)])
-    return say("%s; no purge reaches these: a slab is returned only when all its regions are free", named or "spread over all sizes")
+    named = join_sentences(", ", [make_sentence("%s in regions of %d bytes", SentenceSize(part), size) for part, size in reversed(worst)])
+    return make_sentence("%s; no purge reaches these: a slab is returned only when all its regions are free", named or "spread over all sizes")
 
 
-def _side_lines(found: Figures, case: Case, bins: Sequence[JemallocBin], main: str, names: PublicNames) -> List[Finding]:
+def _side_lines(found: JemallocVerdictFigures, case: JemallocCase, bins: Sequence[JemallocBin], main: str, names: PublicNames) -> List[Finding]:
     lines: List[Finding] = []
     held, much, here = case.held, 16 * SMALL_BYTES, found.in_memory
 
     def add_line(what: str, size: int, hint: str, code: str, evidence: str = "%s (%s)") -> None:
-        lines.append(Finding(what, say(evidence, Size(size), share(size, held)), hint, code, size_bytes=size))
+        lines.append(Finding(what, make_sentence(evidence, SentenceSize(size), format_share(size, held)), hint, code, size_bytes=size))
 
     if here.sampled_bytes > much and 4 * here.sampled_bytes > held:
         hint = "a larger lg_prof_sample samples fewer blocks; without prof:true there is none of it"

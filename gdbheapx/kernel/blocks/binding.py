@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.records import LETTERS, Blocks, BlockState, BlockStream, ListingEnd
+from gdbheapx.kernel.blocks.records import LETTERS, BlockState, BlockStream, ListingEnd, NativeBlocks
 from gdbheapx.kernel.common import library as c
-from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, at, declared
+from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, address_of_numbers, declare_functions
 
 PROTOTYPES = """
 struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count);
@@ -27,46 +27,46 @@ int64_t heapx_blocks_unlist(const struct source *memory, int little_endian, cons
 ROWS_AT_ONCE = 4096
 
 
-def cells(library: Any, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> "Tuple[array[int], array[int]]":
+def list_pool_cells(library: Any, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> "Tuple[array[int], array[int]]":
     """array('Q') of addresses and of usable bytes of cells side by side. `runs`: (address of the first, bytes of each, how many); `labels`:
     array('I'), of the first ones: cells whose label is 0 or lacking are left out."""
     total = sum(count for _, _, count in runs)
     flat = array("Q", [number for run in runs for number in run])
     addresses, usable = array("Q", bytes(8 * total)), array("Q", bytes(8 * total))
     kept = None if labels is None else labels + array("I", bytes(4 * max(0, total - len(labels))))
-    places = (at(flat), len(runs), None if kept is None else at(kept), at(addresses), at(usable))
-    count = declared(library, PROTOTYPES).heapx_blocks_cells(*places)
+    places = (address_of_numbers(flat), len(runs), None if kept is None else address_of_numbers(kept), address_of_numbers(addresses), address_of_numbers(usable))
+    count = declare_functions(library, PROTOTYPES).heapx_blocks_cells(*places)
     return addresses[:count], usable[:count]
 
 
-def unlisted(
+def label_unlisted_cells(
     library: Any, opened: OpenSource, runs: Sequence[Tuple[int, int, int]], heads: Sequence[int], most: int, budget: Budget
 ) -> "Optional[array[int]]":
     """array('I'), labels as cells() takes them: 0 for cells in lists from `heads` on, each through its first word, of eight little-endian
     bytes; None where one leads to no cell, or to one twice, cannot be read, or `most` are too few. `runs`: sorted, without overlap."""
     flat, starts = array("Q", [number for run in runs for number in run]), array("Q", heads)
     labels, counts = array("I", [1]) * sum(count for _, _, count in runs), []
-    places = (opened.handle, 1, at(flat), len(runs), at(starts), len(starts), most, at(labels))
+    places = (opened.handle, 1, address_of_numbers(flat), len(runs), address_of_numbers(starts), len(starts), most, address_of_numbers(labels))
 
-    def follow(seconds: float) -> int:
-        counts.append(int(declared(library, PROTOTYPES).heapx_blocks_unlist(*places)))
+    def follow_lists(seconds: float) -> int:
+        counts.append(int(declare_functions(library, PROTOTYPES).heapx_blocks_unlist(*places)))
         return NO_MEMORY if counts[-1] == NO_MEMORY else 0
 
-    c.run(follow, opened, budget)
+    c.run_resumable(follow_lists, opened, budget)
     opened.raise_error()
     return labels if counts and counts[-1] >= 0 else None
 
 
-class Listed:
+class NativeListedBlocks:
     """A stream that the C kernel did not make, as one of its own."""
 
-    def __init__(self, library: Any, stream: Iterator[Blocks]) -> None:
-        self._library = declared(library, PROTOTYPES)
+    def __init__(self, library: Any, stream: Iterator[NativeBlocks]) -> None:
+        self._library = declare_functions(library, PROTOTYPES)
         self._columns = [array(letter) for letter in LETTERS]
         for blocks in stream:
             for mine, column in zip(self._columns, blocks):
                 mine.extend(column)
-        self.handle = library.heapx_blocks_listed(*map(at, self._columns), len(self._columns[0]))
+        self.handle = library.heapx_blocks_listed(*map(address_of_numbers, self._columns), len(self._columns[0]))
         if not self.handle:
             raise MemoryError()
 
@@ -78,15 +78,15 @@ class Listed:
 class CBlocks(BlockStream):
     """A struct block_source (stream.h) of the C kernel. `kept`: arrays that live as long as it; `apart`: blocks to be merged in."""
 
-    def __init__(self, library: Any, opened: OpenSource, handle: Optional[int], kept: Any, apart: Optional[Blocks], budget: Budget) -> None:
+    def __init__(self, library: Any, opened: OpenSource, handle: Optional[int], kept: Any, apart: Optional[NativeBlocks], budget: Budget) -> None:
         super().__init__(budget)
-        self._library, self._opened, self._handle = declared(library, PROTOTYPES), opened, handle
+        self._library, self._opened, self._handle = declare_functions(library, PROTOTYPES), opened, handle
         self._kept = (kept, apart)
         self._columns = [array(letter, bytes(array(letter).itemsize * ROWS_AT_ONCE)) for letter in LETTERS]
         if not handle:
             raise MemoryError()
         if apart is not None:
-            self._handle = library.heapx_blocks_merge(handle, *map(at, apart), len(apart.addresses))
+            self._handle = library.heapx_blocks_merge(handle, *map(address_of_numbers, apart), len(apart.addresses))
             if not self._handle:
                 library.heapx_blocks_free(handle)
                 raise MemoryError()
@@ -101,38 +101,38 @@ class CBlocks(BlockStream):
         """The struct block_source."""
         return self._handle
 
-    def _state(self) -> BlockState:
+    def _read_state(self) -> BlockState:
         state = array("Q", bytes(8 * len(BlockState._fields)))
-        self._library.heapx_blocks_state(self._handle, at(state))
+        self._library.heapx_blocks_state(self._handle, address_of_numbers(state))
         return BlockState._make(state)
 
     @property
     def at(self) -> int:
         """See BlockStream."""
-        return self._state().at
+        return self._read_state().at
 
-    def _batch(self) -> Optional[Blocks]:
+    def _next_batch(self) -> Optional[NativeBlocks]:
         self._opened.raise_error()
-        got = self._library.heapx_blocks_next(self._handle, self._budget.slice_s(c.SLICE_SECONDS), *map(at, self._columns), ROWS_AT_ONCE)
+        got = self._library.heapx_blocks_next(self._handle, self._budget.slice_s(c.SLICE_SECONDS), *map(address_of_numbers, self._columns), ROWS_AT_ONCE)
         if got == NO_MEMORY:
             raise MemoryError()
         if not got:  # else what was read before the error comes first
             self._opened.raise_error()
-        ended, stop, place = self._state()
+        ended, stop, place = self._read_state()
         if ended:
             self._end = ListingEnd(stop, place)
-        return Blocks(*(column[:got] for column in self._columns)) if got else None
+        return NativeBlocks(*(column[:got] for column in self._columns)) if got else None
 
 
 @contextmanager
-def joined(library: Any, streams: Sequence[Iterator[Blocks]]) -> Iterator[Any]:
+def join_streams(library: Any, streams: Sequence[Iterator[NativeBlocks]]) -> Iterator[Any]:
     """The handle of all these streams as one, in address order."""
-    sources: Any = [stream if isinstance(stream, CBlocks) else Listed(library, stream) for stream in streams]
+    sources: Any = [stream if isinstance(stream, CBlocks) else NativeListedBlocks(library, stream) for stream in streams]
     if len(sources) == 1:
         yield sources[0].handle
         return
     handles = array("Q", [source.handle for source in sources])
-    handle = declared(library, PROTOTYPES).heapx_blocks_join(at(handles), len(handles))
+    handle = declare_functions(library, PROTOTYPES).heapx_blocks_join(address_of_numbers(handles), len(handles))
     if not handle:
         raise MemoryError()
     try:

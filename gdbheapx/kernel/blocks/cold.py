@@ -4,7 +4,7 @@ from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.graph import Graph
-from gdbheapx.kernel.common.library import at, declared
+from gdbheapx.kernel.common.library import address_of_numbers, declare_functions
 
 PROTOTYPES = """
 void heapx_cold_free(struct cold *cold);
@@ -45,7 +45,7 @@ Span = Tuple[int, int, bytes]
 """Start and end of whole pages, and the bits of each."""
 
 
-def sums(
+def sum_cold(
     library: Any, graph: Graph, owners: "Optional[array[int]]", labels: "Optional[array[int]]", spans: Sequence[Span], page_bytes: int
 ) -> List[ColdSum]:
     """array('I') of a number for each block; None: all have 0. `spans`: ascending, without overlap. Where the graph's budget expires, of
@@ -61,16 +61,16 @@ def sums(
             raise ValueError("the bits of each page of ascending spans")
         bounds.extend((start, end, len(kinds)))
         kinds += some
-    library, places = declared(library, PROTOTYPES), [None if some is None else at(some) for some in (owners, labels)]
+    library, places = declare_functions(library, PROTOTYPES), [None if some is None else address_of_numbers(some) for some in (owners, labels)]
     told = array("B", kinds)
-    work = library.heapx_cold_new(graph.handle, *places, at(bounds), len(spans), at(told), page_bytes)
+    work = library.heapx_cold_new(graph.handle, *places, address_of_numbers(bounds), len(spans), address_of_numbers(told), page_bytes)
     if not work:
         raise MemoryError()
     try:
         graph.run(lambda seconds: library.heapx_cold_slice(work, seconds), lambda: int(library.heapx_cold_done(work)), blocks)
         width, count = len(ColdSum._fields), int(library.heapx_cold_found(work, None, 0))
         out = array("Q", bytes(8 * width * count))
-        library.heapx_cold_found(work, at(out), count)
+        library.heapx_cold_found(work, address_of_numbers(out), count)
         return [ColdSum(*out[first : first + width]) for first in range(0, width * count, width)]
     finally:
         library.heapx_cold_free(work)

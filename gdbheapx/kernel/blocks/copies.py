@@ -4,7 +4,7 @@ from array import array
 from typing import Any, NamedTuple, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.signatures import Signer
-from gdbheapx.kernel.common.library import at, declared, run
+from gdbheapx.kernel.common.library import address_of_numbers, declare_functions, run_resumable
 
 PROTOTYPES = """
 void heapx_copies_free(struct copies *copies);
@@ -43,17 +43,17 @@ class Compared(NamedTuple):
     """(number of the first block, blocks), those with most to spare first."""
 
 
-def compare(signer: Signer, graph: Any, most: int) -> Compared:
+def compare_contents(signer: Signer, graph: Any, most: int) -> Compared:
     """After refer(), of a signer that keeps contents beyond it: memory must be as it was. `most`: so many contents are told one by one."""
-    library = declared(signer.library, PROTOTYPES)
+    library = declare_functions(signer.library, PROTOTYPES)
     work = library.heapx_copies_new(signer.handle, graph.handle, signer.opened.handle)
     if not work:
         raise MemoryError()
     try:
-        run(lambda seconds: library.heapx_copies_slice(work, seconds), signer.opened, signer.budget)
+        run_resumable(lambda seconds: library.heapx_copies_slice(work, seconds), signer.opened, signer.budget)
         sums, labels = array("Q", bytes(56)), array("Q", bytes(32 * (signer.label_count() + 1)))
         largest = array("Q", bytes(16 * most))
-        count = library.heapx_copies_found(work, at(sums), at(labels), at(largest), most)
+        count = library.heapx_copies_found(work, address_of_numbers(sums), address_of_numbers(labels), address_of_numbers(largest), most)
     finally:
         library.heapx_copies_free(work)
     if count < 0:

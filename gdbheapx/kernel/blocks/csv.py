@@ -4,8 +4,8 @@ import ctypes
 from array import array
 from typing import Any, NamedTuple, Optional, Sequence
 
-from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.common.library import at, declared
+from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.kernel.common.library import address_of_numbers, declare_functions
 
 PROTOTYPES = """
 int64_t heapx_csv_rows(const uint64_t *addresses, const uint64_t *usable, const uint8_t *classes, const uint8_t *kinds,
@@ -37,20 +37,20 @@ class CsvRows:
     """Writes the rows of one heap."""
 
     def __init__(self, library: Any, words: CsvWords) -> None:
-        self._library = declared(library, PROTOTYPES)
+        self._library = declare_functions(library, PROTOTYPES)
         cells = [*words.classes, *words.kinds, words.allocator, *words.signatures]
         self._texts = ctypes.create_string_buffer(b"".join(cells))
         self._starts = array("Q", [0])
         for cell in cells:
             self._starts.append(self._starts[-1] + len(cell))
         self._overheads = array("Q", words.overheads)
-        places = (ctypes.addressof(self._texts), at(self._starts) or 0, at(self._overheads) or 0)
+        places = (ctypes.addressof(self._texts), address_of_numbers(self._starts) or 0, address_of_numbers(self._overheads) or 0)
         self._words = array("Q", [*places, len(words.classes), len(words.kinds), len(words.signatures)])
         parts = (words.classes, words.kinds, (words.allocator,), words.signatures)
         self._row_bytes = NUMBERS_BYTES + sum(max(map(len, part), default=0) for part in parts)
         self._out = ctypes.create_string_buffer(0)
 
-    def rows(self, blocks: Blocks, labels: "Optional[array[int]]" = None) -> bytes:
+    def rows(self, blocks: NativeBlocks, labels: "Optional[array[int]]" = None) -> bytes:
         """Their lines. `labels`: array('I') of as many; 0 for none. ValueError for a number that no word belongs to."""
         count = len(blocks.addresses)
         if not count:
@@ -58,8 +58,8 @@ class CsvRows:
         if len(self._out) < count * self._row_bytes:
             self._out = ctypes.create_string_buffer(count * self._row_bytes)
         where = ctypes.addressof(self._out)
-        columns = [at(column) for column in blocks]
-        got = self._library.heapx_csv_rows(*columns, None if labels is None else at(labels), count, at(self._words), where)
+        columns = [address_of_numbers(column) for column in blocks]
+        got = self._library.heapx_csv_rows(*columns, None if labels is None else address_of_numbers(labels), count, address_of_numbers(self._words), where)
         if got < 0:
             raise ValueError("a block of no known class, status or signature")
         return ctypes.string_at(where, got)

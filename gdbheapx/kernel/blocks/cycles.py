@@ -4,8 +4,8 @@ import itertools
 from array import array
 from typing import List, NamedTuple, Sequence, Tuple
 
-from gdbheapx.kernel.blocks.graph import Graph, Sum
-from gdbheapx.kernel.common.library import at, declared
+from gdbheapx.kernel.blocks.graph import Graph, NativeSum
+from gdbheapx.kernel.common.library import address_of_numbers, declare_functions
 
 PROTOTYPES = """
 int heapx_cycles_find(const struct graph *graph, uint32_t first, uint32_t end, const uint32_t *labels, const uint64_t *countings,
@@ -35,19 +35,19 @@ class Cycles:
 
     def __init__(self, graph: Graph, roots: Tuple[int, int], labels: "array[int]", countings: Sequence[Counting]) -> None:
         self._graph, self._labels = graph, labels
-        self._library = declared(graph.library, PROTOTYPES)
+        self._library = declare_functions(graph.library, PROTOTYPES)
         self.state = array("B", bytes(graph.numbers().blocks))
         numbers = array("Q", [number for counting in countings for number in counting])
-        if self._library.heapx_cycles_find(graph.handle, *roots, at(labels), at(numbers), len(countings), at(self.state)):
+        if self._library.heapx_cycles_find(graph.handle, *roots, address_of_numbers(labels), address_of_numbers(numbers), len(countings), address_of_numbers(self.state)):
             raise MemoryError()
 
     def nodes(self) -> List[int]:
         """Their ids."""
         return list(itertools.compress(range(len(self.state)), self.state))
 
-    def behind(self, labels: Sequence[int]) -> Sum:
+    def behind(self, labels: Sequence[int]) -> NativeSum:
         """What of it the objects of these labels lead to, themselves included."""
         out, asked = array("Q", [0, 0]), array("I", labels)
-        if self._library.heapx_cycles_behind(self._graph.handle, at(self.state), at(self._labels), at(asked), len(asked), at(out)):
+        if self._library.heapx_cycles_behind(self._graph.handle, address_of_numbers(self.state), address_of_numbers(self._labels), address_of_numbers(asked), len(asked), address_of_numbers(out)):
             raise MemoryError()
-        return Sum(*out)
+        return NativeSum(*out)

@@ -4,7 +4,7 @@ from array import array
 from typing import Any, Dict, NamedTuple, Sequence
 
 from gdbheapx.kernel.blocks.signatures import ALL, Signer
-from gdbheapx.kernel.common.library import at, declared, run
+from gdbheapx.kernel.common.library import address_of_numbers, declare_functions, run_resumable
 
 PROTOTYPES = """
 void heapx_fill_free(struct fill *fill);
@@ -37,18 +37,18 @@ class FillRule(NamedTuple):
     test_value: int = 0
 
 
-def fill(signer: Signer, graph: Any, rules: Sequence[FillRule], bases: Sequence[int], has_classes: bool) -> Dict[int, int]:
+def measure_fill(signer: Signer, graph: Any, rules: Sequence[FillRule], bases: Sequence[int], has_classes: bool) -> Dict[int, int]:
     """Bytes of content by label. Blocks that do not say how many count as full; a label with more than a few of them is left out. After
     refer(), while memory is as it was. `bases`: where each node behind the blocks begins, 0 where that is not known."""
-    library = declared(signer.library, PROTOTYPES)
+    library = declare_functions(signer.library, PROTOTYPES)
     flat, places = array("Q", [number for rule in sorted(rules) for number in rule]), array("Q", bases)
-    work = library.heapx_fill_new(signer.handle, graph.handle, signer.opened.handle, at(flat), len(rules), at(places), int(has_classes))
+    work = library.heapx_fill_new(signer.handle, graph.handle, signer.opened.handle, address_of_numbers(flat), len(rules), address_of_numbers(places), int(has_classes))
     if not work:
         raise MemoryError()
     try:
-        run(lambda seconds: library.heapx_fill_slice(work, seconds), signer.opened, signer.budget)
+        run_resumable(lambda seconds: library.heapx_fill_slice(work, seconds), signer.opened, signer.budget)
         out = array("Q", bytes(16 * (signer.label_count() + 1)))
-        library.heapx_fill_found(work, at(out))
+        library.heapx_fill_found(work, address_of_numbers(out))
     finally:
         library.heapx_fill_free(work)
     sums = [(label, one.bytes, out[2 * label], out[2 * label + 1]) for label, one in enumerate(signer.found(), 1)]

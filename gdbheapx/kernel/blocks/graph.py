@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from gdbheapx.arch import byte_order
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
-from gdbheapx.kernel.blocks.binding import joined
-from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces, pieces, unpacked
-from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.common.library import OpenSource, asking, at, declared, run, usable_cpus
+from gdbheapx.kernel.blocks.binding import join_streams
+from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces, pack_pieces, unpack_handle
+from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.kernel.common.library import OpenSource, address_of_numbers, declare_functions, make_stop_call, run_resumable, usable_cpus
 from gdbheapx.problems import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class LeakRoot(NamedTuple):
     """In the order of all."""
 
 
-class LeakGroup(NamedTuple):
+class NativeLeakGroup(NamedTuple):
     """Roots of leaks that are alike."""
 
     size_bytes: int
@@ -283,14 +283,14 @@ LEAK_SAMPLES = 5
 """Of a group, at most."""
 
 
-class Sum(NamedTuple):
+class NativeSum(NamedTuple):
     """Some blocks."""
 
     blocks: int
     bytes: int
 
 
-class Class(NamedTuple):
+class NativeClass(NamedTuple):
     """Blocks of one label that one node owns, directly or not."""
 
     top: int
@@ -350,7 +350,7 @@ class Container(NamedTuple):
     """So many more than `users` has."""
 
 
-class ContainerRow(NamedTuple):
+class NativeContainerRow(NamedTuple):
     """What the kernel tells of one."""
 
     elements: int
@@ -376,21 +376,21 @@ NOT_COUNTED = -3
 """There were not enough steps left."""
 
 
-def made(budget: Budget, make: Callable[[Any], Optional[int]]) -> int:
+def run_making(budget: Budget, make: Callable[[Any], Optional[int]]) -> int:
     """What the search for containers makes, which asks the budget as it goes on. HeapxError where its time is up."""
     was_over = budget.expired()
-    handle = make(None if was_over else asking(budget))
+    handle = make(None if was_over else make_stop_call(budget))
     if not handle:
         raise budget.cut("containers were found") if budget.expired() and not was_over else MemoryError()
     return handle
 
 
-class Linked:
+class NativeLinkedBlocks:
     """What is linked in a graph, whatever its roots are."""
 
     def __init__(self, library: Any, graph: "Graph", budget: Budget) -> None:
         self._library, self._blocks, self.handle = library, graph.numbers().blocks, None
-        self.handle = made(budget, lambda is_asked: library.heapx_groups_new(graph.handle, is_asked))
+        self.handle = run_making(budget, lambda is_asked: library.heapx_groups_new(graph.handle, is_asked))
 
     def __del__(self) -> None:
         self._library.heapx_groups_free(self.handle)
@@ -398,18 +398,18 @@ class Linked:
     def of(self) -> "array[int]":
         """array('I') by block: the number + 1 of the group that it is linked with, 0 of none."""
         found = array("I", bytes(4 * self._blocks))
-        self._library.heapx_groups_of(self.handle, at(found))
+        self._library.heapx_groups_of(self.handle, address_of_numbers(found))
         return found
 
 
 class Containers(Sequence[Container]):
     """Those of a graph with the roots that it has, by number; each is made when it is asked for."""
 
-    def __init__(self, library: Any, graph: "Graph", budget: Budget, linked: Linked, locals_from: int, weak_from: int) -> None:
+    def __init__(self, library: Any, graph: "Graph", budget: Budget, linked: NativeLinkedBlocks, locals_from: int, weak_from: int) -> None:
         self._library, self._graph, self.handle = library, graph, None
         self._steps_left = array("Q", [MOST_USER_STEPS])
         roots = linked.handle, locals_from, weak_from
-        self.handle = made(budget, lambda is_asked: library.heapx_containers_new(graph.handle, *roots, is_asked))
+        self.handle = run_making(budget, lambda is_asked: library.heapx_containers_new(graph.handle, *roots, is_asked))
         self._count, self._first = int(library.heapx_containers_count(self.handle)), graph.nodes
 
     def __del__(self) -> None:
@@ -421,12 +421,12 @@ class Containers(Sequence[Container]):
     def __getitem__(self, number: Any) -> Any:
         if not 0 <= number < self._count:
             raise IndexError(number)
-        out = array("Q", bytes(8 * len(ContainerRow._fields)))
-        self._library.heapx_container_row(self._graph.handle, self.handle, number, at(out))
-        row = ContainerRow(*out)
+        out = array("Q", bytes(8 * len(NativeContainerRow._fields)))
+        self._library.heapx_container_row(self._graph.handle, self.handle, number, address_of_numbers(out))
+        row = NativeContainerRow(*out)
         room = min(row.entries, MOST_ENTRIES)
         places = array("Q", bytes(16 * room))
-        self._library.heapx_container_entries(self._graph.handle, self.handle, number, at(places), room)
+        self._library.heapx_container_entries(self._graph.handle, self.handle, number, address_of_numbers(places), room)
         entries = list(zip(places[::2], places[1::2]))
         sizes = (row.elements, row.element_bytes, row.own_bytes)
         return Container(self._first + number, SHAPES[row.shape], *sizes, entries, SURES[row.sure])
@@ -435,8 +435,8 @@ class Containers(Sequence[Container]):
         """As Graph.with_users()."""
         out, sums = array("Q", bytes(16 * MOST_USERS)), array("Q", [0, 0, 0])
         number = one.node - self._first
-        place = self._graph.handle, self.handle, number, one.node, at(owners), at(self._steps_left)
-        count = self._library.heapx_container_users(*place, at(out), MOST_USERS, at(sums))
+        place = self._graph.handle, self.handle, number, one.node, address_of_numbers(owners), address_of_numbers(self._steps_left)
+        count = self._library.heapx_container_users(*place, address_of_numbers(out), MOST_USERS, address_of_numbers(sums))
         if count == NOT_COUNTED:
             return one._replace(used_elements=None, used_bytes=None, other_users=None)
         if count < 0:
@@ -447,13 +447,13 @@ class Containers(Sequence[Container]):
     def of(self) -> "array[int]":
         """Tree.members."""
         found = array("I", bytes(4 * self._graph.numbers().blocks))
-        self._library.heapx_containers_of(self.handle, at(found))
+        self._library.heapx_containers_of(self.handle, address_of_numbers(found))
         return found
 
     def elements(self, number: int, first: int, limit: int) -> List[int]:
         """As Graph.members()."""
         out = array("I", bytes(4 * limit))
-        return list(out[: self._library.heapx_container_members(self.handle, number, first, at(out), limit)])
+        return list(out[: self._library.heapx_container_members(self.handle, number, first, address_of_numbers(out), limit)])
 
 
 class Tree(NamedTuple):
@@ -490,7 +490,7 @@ MOST_PASSES = 8
 """Over all nodes of a tree, before its children are put in lists."""
 
 
-def flat(pairs: Sequence[Tuple[int, int]]) -> "array[int]":
+def flatten_pairs(pairs: Sequence[Tuple[int, int]]) -> "array[int]":
     """Pairs as the kernel takes them."""
     return array("Q", [number for pair in pairs for number in pair])
 
@@ -504,7 +504,7 @@ def check_pointers(count: int) -> None:
         )
 
 
-def packed(words: Sequence[int], shape: GraphShape) -> bytes:
+def pack_target_words(words: Sequence[int], shape: GraphShape) -> bytes:
     """Words as the target has them, less the bits that are no address."""
     size, order = shape.word_bytes, byte_order(shape.little_endian)
     kept = (1 << 8 * size) - 1 & ~shape.ignored_bits
@@ -523,21 +523,21 @@ class Graph:
     """So many words look_again() has met that lead to blocks which nothing else leads to, if the processor ignores their
     `ignorable_bits`."""
     _children: "Optional[Tuple[array[int], array[int]]]" = None
-    _linked: Optional[Linked] = None
+    _linked: Optional[NativeLinkedBlocks] = None
     _containers: Optional[Tuple[Tuple[int, ...], Containers]] = None
 
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget, images: Optional[OpenSource] = None) -> None:
         self._library, self._opened, self._budget, self._shape, self._images_opened = (
-            declared(library, PROTOTYPES),
+            declare_functions(library, PROTOTYPES),
             opened,
             budget,
             shape,
             images,
         )
-        self._heaps, self._mappings, self._images = flat(shape.heaps), flat(shape.mappings), flat(shape.images)
+        self._heaps, self._mappings, self._images = flatten_pairs(shape.heaps), flatten_pairs(shape.mappings), flatten_pairs(shape.images)
         numbers = (shape.word_bytes, int(shape.little_endian), shape.unit_bytes.bit_length() - 1, int(shape.all_slots))
-        ranges = (at(self._heaps), len(shape.heaps), at(self._mappings), len(shape.mappings))
-        vtables = (images.handle if images is not None else None, at(self._images), len(shape.images))
+        ranges = (address_of_numbers(self._heaps), len(shape.heaps), address_of_numbers(self._mappings), len(shape.mappings))
+        vtables = (images.handle if images is not None else None, address_of_numbers(self._images), len(shape.images))
         self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges, *vtables, shape.ignored_bits, usable_cpus())
         self._more = 0
         """Nodes that split() has made."""
@@ -551,35 +551,35 @@ class Graph:
             raise ValueError("numbers of its graph are none")
         found = cls.__new__(cls)
         shape = GraphShape((), kept.mappings, kept.word_bytes, True, kept.unit_bytes, kept.has_slots)
-        found._library, found._opened, found._budget, found._shape = declared(library, PROTOTYPES), opened, budget, shape
+        found._library, found._opened, found._budget, found._shape = declare_functions(library, PROTOTYPES), opened, budget, shape
         found._images_opened = None
-        found._mappings, found._more = flat(kept.mappings), 0
-        found._handle = unpacked(library, kept, found._mappings)
+        found._mappings, found._more = flatten_pairs(kept.mappings), 0
+        found._handle = unpack_handle(library, kept, found._mappings)
         return found
 
     def pack(self, moves: Sequence[Move], slots: bool) -> Pieces:
         """The graph for a file, after resolve(). `moves`: where mappings go, by address; `slots`: where pointers stand in their blocks is
         written, too. ValueError where a block lies in none of the mappings."""
-        yield from pieces(self._library, self._handle, moves, slots)
+        yield from pack_pieces(self._library, self._handle, moves, slots)
 
-    def set_evidence(self, found: Sequence[Tuple[int, int]]) -> Tuple[Sum, ...]:
+    def set_evidence(self, found: Sequence[Tuple[int, int]]) -> Tuple[NativeSum, ...]:
         """After mark(): (node, evidence) of what an earlier look_again() has found. The same sums as mark()."""
         nodes, evidence = array("I", [node for node, _ in found]), array("B", [one for _, one in found])
-        self._library.heapx_marks_set(self._handle, at(nodes), at(evidence), len(found))
-        return self._sums()
+        self._library.heapx_marks_set(self._handle, address_of_numbers(nodes), address_of_numbers(evidence), len(found))
+        return self._read_sums()
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             self._library.heapx_graph_free(self._handle)
             self._handle = None
 
-    def _run(self, work: Any) -> None:
-        run(work, self._opened, self._budget)
+    def _run_work(self, work: Any) -> None:
+        run_resumable(work, self._opened, self._budget)
 
     def run(self, work: Callable[[float], int], done: Callable[[], int], total: int) -> None:
         """Calls work(seconds) until nothing is left or the budget expires. `done`: how much of `total` is."""
         self._budget.progress.measure(done, total)
-        self._run(work)
+        self._run_work(work)
         self._budget.progress.measure(None, 0)
 
     @property
@@ -605,19 +605,19 @@ class Graph:
         """(address, size) of the blocks that are so large, by address. After settle()."""
         count = self._library.heapx_graph_large(self._handle, least_bytes, None, 0)
         out = array("Q", bytes(16 * count))
-        self._library.heapx_graph_large(self._handle, least_bytes, at(out), count)
+        self._library.heapx_graph_large(self._handle, least_bytes, address_of_numbers(out), count)
         return list(zip(out[::2], out[1::2]))
 
-    def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
+    def gather(self, streams: Sequence[Iterator[NativeBlocks]], own: Sequence[int] = ()) -> None:
         """Reads all used blocks of these heaps, but for those that hold one of the addresses `own`."""
         places = array("Q", sorted(own))
-        with joined(self._library, streams) as blocks:
-            job = self._library.heapx_gather_new(blocks, at(places), len(places))
+        with join_streams(self._library, streams) as blocks:
+            job = self._library.heapx_gather_new(blocks, address_of_numbers(places), len(places))
             if not job:
                 raise MemoryError()
             try:
                 self._budget.progress.measure(lambda: int(self._library.heapx_gather_done(job)), 1000)
-                self._run(lambda seconds: self._gather_slice(job, seconds))
+                self._run_work(lambda seconds: self._gather_slice(job, seconds))
             finally:
                 self._budget.progress.measure(None, 0)
                 self._library.heapx_gather_free(job)
@@ -631,13 +631,13 @@ class Graph:
     def scan(self, base: int, start: int, end: int) -> None:
         """Reads a part of the mapping or root that begins at `base`."""
         place = array("Q", [start])
-        self._run(lambda seconds: self._library.heapx_graph_scan(self._handle, base, at(place), end, seconds))
+        self._run_work(lambda seconds: self._library.heapx_graph_scan(self._handle, base, address_of_numbers(place), end, seconds))
 
     def scan_words(self, words: Sequence[int], exact: Sequence[int] = ()) -> None:
         """The same for words at hand: the first is slot 0. `exact`: addresses inside blocks that count as pointers to their starts."""
         for slot, some in ((0, words), (EXACT_SLOT, exact)):
-            kept = array("B", packed(some, self._shape))
-            self._library.heapx_graph_scan_bytes(self._handle, at(kept), len(kept), slot)
+            kept = array("B", pack_target_words(some, self._shape))
+            self._library.heapx_graph_scan_bytes(self._handle, address_of_numbers(kept), len(kept), slot)
 
     def end_node(self) -> None:
         """The mapping or root is read."""
@@ -654,17 +654,17 @@ class Graph:
         """Makes the edges, and gives the program's habits."""
         out = array("Q", bytes(24 * MOST_HABITS))
         self._budget.progress.measure(lambda: int(self._library.heapx_graph_resolve_done(self._handle)), 1000)
-        self._run(lambda seconds: self._library.heapx_graph_resolve(self._handle, seconds))
+        self._run_work(lambda seconds: self._library.heapx_graph_resolve(self._handle, seconds))
         self._budget.progress.measure(None, 0)
         if self._library.heapx_graph_find_unowning(self._handle):
             raise MemoryError()
-        count = self._library.heapx_graph_habits(self._handle, at(out), MOST_HABITS)
+        count = self._library.heapx_graph_habits(self._handle, address_of_numbers(out), MOST_HABITS)
         return [Habit(*out[3 * one : 3 * one + 3]) for one in range(count)]
 
     def numbers(self) -> GraphNumbers:
         """How large it is."""
         out, by_rule = array("Q", bytes(8 * (len(GraphNumbers._fields) - 1))), array("Q", bytes(8 * RULES))
-        self._library.heapx_graph_numbers(self._handle, at(out), at(by_rule))
+        self._library.heapx_graph_numbers(self._handle, address_of_numbers(out), address_of_numbers(by_rule))
         numbers: Any = [*out, tuple(by_rule)]
         return GraphNumbers._make(numbers)
 
@@ -673,17 +673,17 @@ class Graph:
         """How many there are."""
         return self.numbers().nodes + self._more
 
-    def mark(self, roots_from: int) -> Tuple[Sum, ...]:
+    def mark(self, roots_from: int) -> Tuple[NativeSum, ...]:
         """Finds what leads to each node; nodes from `roots_from` on are roots. Blocks and bytes by evidence, RULE_START to LEAKED."""
         if not self._library.heapx_marks_open(self._handle, roots_from):
             raise MemoryError()
-        self._run(lambda seconds: self._library.heapx_marks_slice(self._handle, seconds))
-        return self._sums()
+        self._run_work(lambda seconds: self._library.heapx_marks_slice(self._handle, seconds))
+        return self._read_sums()
 
-    def _sums(self) -> Tuple[Sum, ...]:
+    def _read_sums(self) -> Tuple[NativeSum, ...]:
         out = array("Q", bytes(16 * (LEAKED + 1)))
-        self._library.heapx_marks_sums(self._handle, at(out))
-        return tuple(Sum(*out[place : place + 2]) for place in range(0, len(out), 2))
+        self._library.heapx_marks_sums(self._handle, address_of_numbers(out))
+        return tuple(NativeSum(*out[place : place + 2]) for place in range(0, len(out), 2))
 
     def look_again(
         self,
@@ -691,7 +691,7 @@ class Graph:
         guard: Optional[Tuple[int, int]],
         threads: Optional[int] = None,
         ignorable_bits: int = 0,
-    ) -> Tuple[Sum, ...]:
+    ) -> Tuple[NativeSum, ...]:
         """After mark(), and while the target can still be read: reads all blocks that something leads to, and these ranges, for weaker
         pointers to the starts of blocks that nothing leads to; and those blocks. `guard`: with which the C library mangles pointers, and
         how far it rotates them. `ignorable_bits`: see tagged_words. The same sums as mark()."""
@@ -700,17 +700,17 @@ class Graph:
         if not job:
             raise MemoryError()
         try:
-            self._run(lambda seconds: library.heapx_weak_blocks(job, seconds))
+            self._run_work(lambda seconds: library.heapx_weak_blocks(job, seconds))
             for start, end in ranges:
                 place = array("Q", [start])
-                self._run(lambda seconds, place=place, end=end: library.heapx_weak_scan(job, at(place), end, seconds))
-            self._run(lambda seconds: library.heapx_weak_settle(job, seconds))
+                self._run_work(lambda seconds, place=place, end=end: library.heapx_weak_scan(job, address_of_numbers(place), end, seconds))
+            self._run_work(lambda seconds: library.heapx_weak_settle(job, seconds))
             if library.heapx_weak_settle(job, 0.0):
                 raise MemoryError()
             self.tagged_words = int(library.heapx_weak_tagged(job))
         finally:
             library.heapx_weak_free(job)
-        return self._sums()
+        return self._read_sums()
 
     def evidence(self, node: int) -> int:
         """What leads to a node, after mark()."""
@@ -723,14 +723,14 @@ class Graph:
         while after[0] < end and (limit is None or len(found) < limit):
             room = AT_ONCE if limit is None else min(AT_ONCE, limit - len(found))
             nodes, evidence = array("I", bytes(4 * room)), array("B", bytes(room))
-            count = self._library.heapx_marks_list(self._handle, mask, after[0], end, at(nodes), at(evidence), room, at(after))
+            count = self._library.heapx_marks_list(self._handle, mask, after[0], end, address_of_numbers(nodes), address_of_numbers(evidence), room, address_of_numbers(after))
             found += zip(nodes[:count], evidence[:count])
         return found
 
     def inside_offsets(self) -> List[Tuple[int, int]]:
         """(offset, references) by which blocks are reached that have no better evidence, most frequent first."""
         counts = array("Q", bytes(8 * MOST_OFFSETS))
-        self._library.heapx_marks_offsets(self._handle, at(counts), MOST_OFFSETS)
+        self._library.heapx_marks_offsets(self._handle, address_of_numbers(counts), MOST_OFFSETS)
         found = [(offset, count) for offset, count in enumerate(counts) if count]
         return sorted(found, key=lambda one: -one[1])
 
@@ -739,33 +739,33 @@ class Graph:
         `containers` of which all is leaked begins with its first element, whoever else points to others of it."""
         if not self._library.heapx_leak_roots_open(self._handle, None if containers is None else containers.handle):
             raise MemoryError()
-        self._run(lambda seconds: self._library.heapx_leak_roots_slice(self._handle, seconds))
+        self._run_work(lambda seconds: self._library.heapx_leak_roots_slice(self._handle, seconds))
         return int(self._library.heapx_leak_roots_result(self._handle, None, 0))
 
     def leak_root_ids(self) -> "array[int]":
         """array('I'): those that were found."""
         count = self._library.heapx_leak_root_ids(self._handle, None, 0)
         out = array("I", bytes(4 * count))
-        self._library.heapx_leak_root_ids(self._handle, at(out), count)
+        self._library.heapx_leak_root_ids(self._handle, address_of_numbers(out), count)
         return out
 
-    def leak_groups(self, labels: Optional["array[int]"] = None) -> List[LeakGroup]:
+    def leak_groups(self, labels: Optional["array[int]"] = None) -> List[NativeLeakGroup]:
         """Those that were found, by size and label. `labels`: array('I'), one for each of leak_root_ids()."""
-        known = None if labels is None else at(labels)
+        known = None if labels is None else address_of_numbers(labels)
         count = self._library.heapx_leak_groups(self._handle, known, None, 0)
-        numbers = len(LeakGroup._fields) - 1
+        numbers = len(NativeLeakGroup._fields) - 1
         width = numbers + LEAK_SAMPLES
         out = array("Q", bytes(8 * width * max(count, 0)))
-        if count < 0 or self._library.heapx_leak_groups(self._handle, known, at(out), count) < 0:
+        if count < 0 or self._library.heapx_leak_groups(self._handle, known, address_of_numbers(out), count) < 0:
             raise MemoryError()
         rows = [out[place : place + width] for place in range(0, len(out), width)]
         samples = [tuple(id for id in row[numbers:] if id != NO_NODE) for row in rows]
-        return [LeakGroup(row[0], bool(row[1]), row[2], row[3], row[4], row[5], some) for row, some in zip(rows, samples)]
+        return [NativeLeakGroup(row[0], bool(row[1]), row[2], row[3], row[4], row[5], some) for row, some in zip(rows, samples)]
 
     def leak_kinds(self, ids: Sequence[int]) -> Sequence[int]:
         """What each of these blocks is: NO_ROOT, LEAK_ROOT or LEAK_CYCLE."""
         numbers, out = array("I", ids), array("B", bytes(len(ids)))
-        self._library.heapx_leak_kinds(self._handle, at(numbers), len(ids), at(out))
+        self._library.heapx_leak_kinds(self._handle, address_of_numbers(numbers), len(ids), address_of_numbers(out))
         return out
 
     def leak_roots(self, most: Optional[int] = None) -> List[LeakRoot]:
@@ -773,7 +773,7 @@ class Graph:
         with most bytes first."""
         count, width = self._library.heapx_leak_roots_result(self._handle, None, 0), len(LeakRoot._fields)
         out = array("Q", bytes(8 * width * count))
-        self._library.heapx_leak_roots_result(self._handle, at(out), count)
+        self._library.heapx_leak_roots_result(self._handle, address_of_numbers(out), count)
         places: Iterable[int] = range(0, len(out), width)
         if most is not None and most < count:
             places = heapq.nlargest(most, places, key=lambda place: out[place + 3])
@@ -782,13 +782,13 @@ class Graph:
     def find(self, address: int) -> Optional[Tuple[int, int]]:
         """(node, offset) of the block or mapping that holds the address."""
         offset = array("Q", [0])
-        node = self._library.heapx_graph_find(self._handle, address, at(offset))
+        node = self._library.heapx_graph_find(self._handle, address, address_of_numbers(offset))
         return None if node == NO_NODE else (node, offset[0])
 
     def columns(self, ids: "array[int]") -> Tuple["array[int]", "array[int]"]:
         """array('Q') of addresses and of usable bytes of blocks. `ids`: array('I')."""
         addresses, sizes = array("Q", bytes(8 * len(ids))), array("Q", bytes(8 * len(ids)))
-        self._library.heapx_graph_blocks(self._handle, at(ids), len(ids), at(addresses), at(sizes))
+        self._library.heapx_graph_blocks(self._handle, address_of_numbers(ids), len(ids), address_of_numbers(addresses), address_of_numbers(sizes))
         return addresses, sizes
 
     def edges(self, node: int, limit: Optional[int] = None) -> List[Edge]:
@@ -796,38 +796,38 @@ class Graph:
         count = self._library.heapx_graph_edges(self._handle, node, None, 0)
         count = count if limit is None else min(count, limit)
         out = array("Q", bytes(24 * count))
-        self._library.heapx_graph_edges(self._handle, node, at(out), count)
+        self._library.heapx_graph_edges(self._handle, node, address_of_numbers(out), count)
         return [Edge(*out[place : place + 3]) for place in range(0, len(out), 3)]
 
     def edge_to(self, node: int, target: int) -> Optional[Edge]:
         """The first pointer from one node to another: one that owns, where there is one."""
         out = array("Q", bytes(24))
-        return Edge(*out) if self._library.heapx_graph_edge_to(self._handle, node, target, at(out)) else None
+        return Edge(*out) if self._library.heapx_graph_edge_to(self._handle, node, target, address_of_numbers(out)) else None
 
     def each_edges(self, first: int, end: int) -> Iterator[Sequence[Tuple[int, int]]]:
         """(node, slot) of what each of these nodes points to, in their order: faster than edges() of one after the other."""
         few = 8
         out = array("Q", bytes(24 * few))
-        ask, handle, place = self._library.heapx_graph_edges, self._handle, at(out)
+        ask, handle, place = self._library.heapx_graph_edges, self._handle, address_of_numbers(out)
         for node in range(first, end):
             count = ask(handle, node, place, few)
             if count > few:
                 few = count
                 out = array("Q", bytes(24 * few))
-                place = at(out)
+                place = address_of_numbers(out)
                 ask(handle, node, place, few)
             yield () if not count else list(zip(out[: 3 * count : 3], out[2 : 3 * count : 3]))
 
     def referrers(self, node: int, limit: int) -> List[Referrer]:
         """Who points to it, words that own nothing last."""
         out = array("Q", bytes(24 * limit))
-        count = self._library.heapx_graph_referrers(self._handle, node, at(out), limit)
+        count = self._library.heapx_graph_referrers(self._handle, node, address_of_numbers(out), limit)
         return [Referrer(*out[place : place + 3]) for place in range(0, 3 * count, 3)]
 
     def parents(self, roots_from: int) -> "array[int]":
         """array('I') by node: the node before it on a shortest way from a root; NO_NODE for roots and what nothing leads to."""
         out = array("I", [NO_NODE]) * self.nodes
-        if self._library.heapx_graph_parents(self._handle, roots_from, at(out)):
+        if self._library.heapx_graph_parents(self._handle, roots_from, address_of_numbers(out)):
             raise MemoryError()
         return out
 
@@ -840,7 +840,7 @@ class Graph:
         if len(told.labels) < self.numbers().blocks or not len(begins) == len(ends) == len(masks):
             raise ValueError("a label for each block")
         first = len(starts) if told.first_starts is None else told.first_starts
-        numbers = (at(told.labels), at(masks), at(begins), at(ends), len(masks), at(nothing), len(nothing), at(starts), len(starts), first)
+        numbers = (address_of_numbers(told.labels), address_of_numbers(masks), address_of_numbers(begins), address_of_numbers(ends), len(masks), address_of_numbers(nothing), len(nothing), address_of_numbers(starts), len(starts), first)
         if self._library.heapx_graph_own(self._handle, *numbers):
             raise MemoryError()
 
@@ -861,20 +861,20 @@ class Graph:
     def only_holders(self) -> "array[int]":
         """array('I') by node: the only one from which words lead there, whether they own or not; NO_NODE: none, or several."""
         out = array("I", [NO_NODE]) * self.nodes
-        self._library.heapx_graph_only_holders(self._handle, at(out))
+        self._library.heapx_graph_only_holders(self._handle, address_of_numbers(out))
         return out
 
     def split(self, places: Sequence[Tuple[int, int]]) -> None:
         """A new root begins at each (node, slot), in ascending order: nodes behind it get higher numbers."""
         nodes, slots = array("I", [node for node, _ in places]), array("I", [slot for _, slot in places])
-        if self._library.heapx_graph_split(self._handle, at(nodes), at(slots), len(places)):
+        if self._library.heapx_graph_split(self._handle, address_of_numbers(nodes), address_of_numbers(slots), len(places)):
             raise MemoryError()
         self._more += len(places)
 
-    def linked(self) -> Linked:
+    def linked(self) -> NativeLinkedBlocks:
         """What is linked: found once, and kept until it is told what owns."""
         if self._linked is None:
-            self._linked = Linked(self._library, self, self._budget)
+            self._linked = NativeLinkedBlocks(self._library, self, self._budget)
         return self._linked
 
     def _forget_linked(self) -> None:
@@ -902,7 +902,7 @@ class Graph:
         found = array("I", [NO_NODE]) * nodes, array("Q", bytes(8 * nodes)), array("I", bytes(4 * nodes))
         handle = some.handle if some is not None else None
         numbers = (roots_from, first_local, *weak, handle)
-        if self._library.heapx_graph_dominators(self._handle, *numbers, *map(at, found)):
+        if self._library.heapx_graph_dominators(self._handle, *numbers, *map(address_of_numbers, found)):
             raise MemoryError()
         return Tree(*found, some, some.of()) if some is not None and len(some) else Tree(*found)
 
@@ -910,24 +910,24 @@ class Graph:
         """What else leads to what each of these owners keeps; none is below another. `weak`: as dominators() takes it; after mark()."""
         asked, under, width = array("I", owners), self.under(tree, owners), len(Others._fields)
         out = array("Q", bytes(8 * width * len(owners)))
-        self._library.heapx_tree_others(self._handle, at(under), at(asked), *weak, at(out))
+        self._library.heapx_tree_others(self._handle, address_of_numbers(under), address_of_numbers(asked), *weak, address_of_numbers(out))
         return [Others(*out[width * place : width * (place + 1)]) for place in range(len(owners))]
 
-    def reached(self, node: int, tree: Optional[Tree] = None) -> Sum:
+    def reached(self, node: int, tree: Optional[Tree] = None) -> NativeSum:
         """What can be reached from a node, whatever else leads there. `tree`: after own(), where what a node keeps may hang on words that
         own nothing."""
         sums = array("Q", [0, 0])
-        lists = (None, None, None) if tree is None else (at(tree.owners), *map(at, self._lists(tree)))
-        if self._library.heapx_graph_reached(self._handle, node, *lists, at(sums), sums.buffer_info()[0] + 8):
+        lists = (None, None, None) if tree is None else (address_of_numbers(tree.owners), *map(address_of_numbers, self._list_children(tree)))
+        if self._library.heapx_graph_reached(self._handle, node, *lists, address_of_numbers(sums), sums.buffer_info()[0] + 8):
             raise MemoryError()
-        return Sum(sums[1], sums[0])
+        return NativeSum(sums[1], sums[0])
 
     def joint(self, tree: Tree, roots: Tuple[int, int], most: int) -> List[Joint]:
         """What blocks with many pointers lead to, such as tables of a dict, and such ones of these roots, and nothing else does: of the
         `most` with most pointers, and of as many that lead to most that nobody owns alone, each without the others. Most bytes first. Those
         that would take too long are left out."""
         out = array("Q", bytes(2 * 8 * len(Joint._fields) * most))
-        count = self._library.heapx_graph_joint(self._handle, at(tree.owners), at(tree.retained_bytes), *roots, at(out), most)
+        count = self._library.heapx_graph_joint(self._handle, address_of_numbers(tree.owners), address_of_numbers(tree.retained_bytes), *roots, address_of_numbers(out), most)
         if count < 0:
             raise MemoryError()
         width = len(Joint._fields)
@@ -947,10 +947,10 @@ class Graph:
         those before `until` that no single node owns."""
         nodes = len(tree.owners)
         out, end = array("I", bytes(4 * limit)), nodes if until is None else until
-        first, following = self._index(tree)
+        first, following = self._index_children(tree)
         begin = 0 if first is None else first[nodes if owner == NO_NODE else owner]
-        places = (at(tree.owners), at(tree.retained_bytes), begin, None if following is None else at(following))
-        count = self._library.heapx_tree_children(*places, end, owner, at(out), limit)
+        places = (address_of_numbers(tree.owners), address_of_numbers(tree.retained_bytes), begin, None if following is None else address_of_numbers(following))
+        count = self._library.heapx_tree_children(*places, end, owner, address_of_numbers(out), limit)
         return list(out[: min(count, limit)]), count
 
     def under(self, tree: Tree, tops: Sequence[int]) -> "array[int]":
@@ -958,35 +958,35 @@ class Graph:
         under = array("I", bytes(4 * len(tree.owners)))
         for place, node in enumerate(tops):
             under[node] = place + 1
-        self._library.heapx_tree_under(at(tree.owners), len(tree.owners), at(under))
+        self._library.heapx_tree_under(address_of_numbers(tree.owners), len(tree.owners), address_of_numbers(under))
         return under
 
-    def classes(self, under: "array[int]", tops: int, labels: "array[int]", label_count: int) -> List[Class]:
+    def classes(self, under: "array[int]", tops: int, labels: "array[int]", label_count: int) -> List[NativeClass]:
         """What each of so many `tops` owns, by label. `under`: of under(); `labels`: array('I') of each block, each below `label_count`."""
         if len(labels) < self.numbers().blocks or (len(labels) and max(labels) >= label_count):
             raise ValueError("a label for each block, and all that there are")
-        places = (self._handle, at(under), tops, at(labels), label_count)
+        places = (self._handle, address_of_numbers(under), tops, address_of_numbers(labels), label_count)
         count = self._library.heapx_tree_classes(*places, None, 0)
         out = array("Q", bytes(32 * max(count, 0)))
-        if count < 0 or self._library.heapx_tree_classes(*places, at(out), count) < 0:
+        if count < 0 or self._library.heapx_tree_classes(*places, address_of_numbers(out), count) < 0:
             raise MemoryError()
-        return [Class(out[at_] - 1, *out[at_ + 1 : at_ + 4]) for at_ in range(0, len(out), 4)]
+        return [NativeClass(out[at_] - 1, *out[at_ + 1 : at_ + 4]) for at_ in range(0, len(out), 4)]
 
-    def _index(self, tree: Tree) -> "Tuple[Optional[array[int]], Optional[array[int]]]":
+    def _index_children(self, tree: Tree) -> "Tuple[Optional[array[int]], Optional[array[int]]]":
         """As _lists; nothing while few children were asked for: a pass over all nodes takes less."""
         if self._tree is tree and self._children is not None:
             return self._children
         if self._tree is not tree:
             self._tree, self._asked, self._children = tree, 0, None
         self._asked += 1
-        return (None, None) if self._asked < MOST_PASSES else self._lists(tree)
+        return (None, None) if self._asked < MOST_PASSES else self._list_children(tree)
 
-    def _lists(self, tree: Tree) -> "Tuple[array[int], array[int]]":
+    def _list_children(self, tree: Tree) -> "Tuple[array[int], array[int]]":
         """Where the children of each begin, and which follows."""
         if self._tree is not tree or self._children is None:
             nodes = len(tree.owners)
             first, following = array("I", [NO_NODE]) * (nodes + 1), array("I", bytes(4 * nodes))
-            self._library.heapx_tree_index(at(tree.owners), nodes, at(first), at(following))
+            self._library.heapx_tree_index(address_of_numbers(tree.owners), nodes, address_of_numbers(first), address_of_numbers(following))
             self._tree, self._children = tree, (first, following)
         return self._children
 
@@ -1006,7 +1006,7 @@ class Ways:
     def __init__(self, library: Any, graph: Graph, roots_from: int, is_any: bool, data: int) -> None:
         self._library, self._graph = library, graph
         self._parents = array("I", [NO_NODE]) * graph.nodes
-        self._handle = library.heapx_ways_new(graph.handle, roots_from, data, is_any, at(self._parents))
+        self._handle = library.heapx_ways_new(graph.handle, roots_from, data, is_any, address_of_numbers(self._parents))
         if not self._handle:
             raise MemoryError()
 

@@ -5,10 +5,10 @@ from typing import AbstractSet, Any, Iterator, List, NamedTuple, Optional, Seque
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.blocks.binding import CBlocks, Listed
+from gdbheapx.kernel.blocks.binding import CBlocks, NativeListedBlocks
 from gdbheapx.kernel.blocks.pins import by_kind
-from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, declared, run
+from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.kernel.common.library import OpenPages, OpenSource, address_of_numbers, declare_functions, run_resumable
 
 PROTOTYPES = """
 struct heap_map *heapx_map_new(const struct map_numbers *shape, const uint64_t *overheads, const uint64_t *ranges, uint64_t count,
@@ -71,7 +71,7 @@ class Cell(NamedTuple):
 NUMBERS = len(Cell._fields)
 
 
-class HeapMap:
+class NativeHeapMap:
     """One look at a heap."""
 
     def __init__(
@@ -83,12 +83,12 @@ class HeapMap:
         pages: Optional[PageTable],
         budget: Budget,
     ) -> None:
-        self._library, self._opened, self._budget = declared(library, PROTOTYPES), opened, budget
+        self._library, self._opened, self._budget = declare_functions(library, PROTOTYPES), opened, budget
         self._table, self._count = OpenPages(library, pages), shape.cells(ranges)
         kinds = sum(1 << kind for kind in shape.free_kinds)
         numbers = array("Q", MapNumbers(shape.page_bytes, shape.lead_bytes, shape.cell_bytes, kinds, shape.free_is_pinned))
         overheads, bounds = by_kind(shape.overheads), array("Q", [bound for one in ranges for bound in one])
-        self._handle = library.heapx_map_new(at(numbers), at(overheads), at(bounds), len(ranges), self._table.handle)
+        self._handle = library.heapx_map_new(address_of_numbers(numbers), address_of_numbers(overheads), address_of_numbers(bounds), len(ranges), self._table.handle)
         if not self._handle:
             raise MemoryError()
 
@@ -97,13 +97,13 @@ class HeapMap:
             self._library.heapx_map_free(self._handle)
             self._handle = None
 
-    def stream(self, blocks: Iterator[Blocks]) -> None:
+    def stream(self, blocks: Iterator[NativeBlocks]) -> None:
         """Takes the blocks of the heap, all sorts of them."""
-        source: Any = blocks if isinstance(blocks, CBlocks) else Listed(self._library, blocks)
-        run(lambda seconds: self._library.heapx_map_slice(self._handle, source.handle, seconds), self._opened, self._budget)
+        source: Any = blocks if isinstance(blocks, CBlocks) else NativeListedBlocks(self._library, blocks)
+        run_resumable(lambda seconds: self._library.heapx_map_slice(self._handle, source.handle, seconds), self._opened, self._budget)
 
     def cells(self) -> List[Cell]:
         """What was found; nothing more may be streamed."""
         out = array("Q", bytes(8 * NUMBERS * max(1, self._count)))
-        self._library.heapx_map_cells(self._handle, at(out))
+        self._library.heapx_map_cells(self._handle, address_of_numbers(out))
         return [Cell(*out[place : place + NUMBERS]) for place in range(0, NUMBERS * self._count, NUMBERS)]

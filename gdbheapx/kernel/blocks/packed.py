@@ -4,7 +4,7 @@ import ctypes
 from array import array
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
-from gdbheapx.kernel.common.library import NO_MEMORY, at, declared
+from gdbheapx.kernel.common.library import NO_MEMORY, address_of_numbers, declare_functions
 
 PROTOTYPES = """
 void heapx_packer_free(struct packer *packer);
@@ -69,7 +69,7 @@ class PackedGraph(NamedTuple):
         return slots <= MOST_SLOTS and all(0 <= one <= 65535 for one in self.habits)
 
 
-def numbers(data: bytes) -> "array[int]":
+def unpack_numbers(data: bytes) -> "array[int]":
     """array('Q') of the numbers of a stream. ValueError where the last one is cut, or one has more than 63 bits."""
     found, value, shift = array("Q"), 0, 0
     for one in data:
@@ -85,7 +85,7 @@ def numbers(data: bytes) -> "array[int]":
     return found
 
 
-def packed(values: "Sequence[int]") -> bytes:
+def pack_numbers(values: "Sequence[int]") -> bytes:
     """The numbers as a stream has them."""
     out = bytearray()
     for value in values:
@@ -96,10 +96,10 @@ def packed(values: "Sequence[int]") -> bytes:
     return bytes(out)
 
 
-def pieces(library: Any, graph: Any, moves: Sequence[Move], slots: bool) -> Pieces:
+def pack_pieces(library: Any, graph: Any, moves: Sequence[Move], slots: bool) -> Pieces:
     """Of a struct graph. ValueError where a block lies in none of the mappings."""
     table = array("Q", [number for move in moves for number in move])
-    packer = declared(library, PROTOTYPES).heapx_packer_new(graph, at(table), len(moves), int(slots))
+    packer = declare_functions(library, PROTOTYPES).heapx_packer_new(graph, address_of_numbers(table), len(moves), int(slots))
     if not packer:
         raise MemoryError()
     out = ctypes.create_string_buffer(PIECE_BYTES)
@@ -116,7 +116,7 @@ def pieces(library: Any, graph: Any, moves: Sequence[Move], slots: bool) -> Piec
         library.heapx_packer_free(packer)
 
 
-def unpacked(library: Any, kept: PackedGraph, mappings: "array[int]") -> Any:
+def unpack_handle(library: Any, kept: PackedGraph, mappings: "array[int]") -> Any:
     """A struct graph. `mappings`: of the graph, flat; they must outlive it. ValueError where the streams are none of a graph."""
     data = [kept.streams.get(stream, b"") for stream in range(7)]
     streams = array("Q")
@@ -124,8 +124,8 @@ def unpacked(library: Any, kept: PackedGraph, mappings: "array[int]") -> Any:
         streams.extend((ctypes.cast(ctypes.c_char_p(one), ctypes.c_void_p).value or 0, len(one)))
     habits, why = array("H", kept.habits), array("i", [0])
     shift = kept.unit_bytes.bit_length() - 1
-    numbers = (kept.word_bytes, shift, int(kept.has_slots), at(mappings), len(kept.mappings))
-    found = declared(library, PROTOTYPES).heapx_graph_unpack(*numbers, at(streams), at(habits), len(habits), at(why))
+    numbers = (kept.word_bytes, shift, int(kept.has_slots), address_of_numbers(mappings), len(kept.mappings))
+    found = declare_functions(library, PROTOTYPES).heapx_graph_unpack(*numbers, address_of_numbers(streams), address_of_numbers(habits), len(habits), address_of_numbers(why))
     if not found and why[0] == NO_MEMORY:
         raise MemoryError()
     if not found:

@@ -4,14 +4,14 @@ from array import array
 from typing import TYPE_CHECKING
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.binding import CBlocks, Listed
-from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.kernel.blocks.binding import CBlocks, NativeListedBlocks
+from gdbheapx.kernel.blocks.records import NativeBlocks
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.blocks.graph import Graph, Tree
 from typing import AbstractSet, Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, at, declared, run
+from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, address_of_numbers, declare_functions, run_resumable
 
 PROTOTYPES = """
 void heapx_pins_free(struct pins *pins);
@@ -131,7 +131,7 @@ class Pins:
     """Used blocks that were met, and those before: where the labels of the next heap begin. Known after found()."""
 
     def __init__(self, library: Any, opened: OpenSource, shape: PinShape, labels: PinLabels, first: int, budget: Budget) -> None:
-        self._library, self._opened, self._budget = declared(library, PROTOTYPES), opened, budget
+        self._library, self._opened, self._budget = declare_functions(library, PROTOTYPES), opened, budget
         graph: Any = labels.graph
         rooms, apart = array("Q", [number for room in shape.rooms for number in room]), array("Q", shape.apart)
         own, known, tree = array("Q", labels.own), array("I", labels.labels), labels.tree
@@ -140,14 +140,14 @@ class Pins:
         overheads = by_kind(shape.overheads)
         spans = array("Q", shape.spans)
         self._kept = (rooms, spans, apart, own, known, graph, tree)
-        arrays = (at(rooms), len(shape.rooms), at(apart), len(apart), at(own), len(own))
-        self._handle = library.heapx_pins_new(at(numbers), at(overheads), *arrays)
+        arrays = (address_of_numbers(rooms), len(shape.rooms), address_of_numbers(apart), len(apart), address_of_numbers(own), len(own))
+        self._handle = library.heapx_pins_new(address_of_numbers(numbers), address_of_numbers(overheads), *arrays)
         if not self._handle:
             raise MemoryError()
-        library.heapx_pins_spans(self._handle, at(spans), len(spans) // 3)
-        library.heapx_pins_label(self._handle, None if graph is None else graph.handle, at(known), len(known), first)
+        library.heapx_pins_spans(self._handle, address_of_numbers(spans), len(spans) // 3)
+        library.heapx_pins_label(self._handle, None if graph is None else graph.handle, address_of_numbers(known), len(known), first)
         if tree is not None and not library.heapx_pins_own(
-            self._handle, at(tree.owners), at(tree.retained_bytes), len(tree.owners), labels.least_retained_bytes
+            self._handle, address_of_numbers(tree.owners), address_of_numbers(tree.retained_bytes), len(tree.owners), labels.least_retained_bytes
         ):
             raise MemoryError()
 
@@ -156,18 +156,18 @@ class Pins:
             self._library.heapx_pins_free(self._handle)
             self._handle = None
 
-    def stream(self, blocks: Iterator[Blocks]) -> None:
+    def stream(self, blocks: Iterator[NativeBlocks]) -> None:
         """Takes the blocks of a heap, all sorts of them."""
-        source: Any = blocks if isinstance(blocks, CBlocks) else Listed(self._library, blocks)
-        run(lambda seconds: self._library.heapx_pins_slice(self._handle, source.handle, seconds), self._opened, self._budget)
+        source: Any = blocks if isinstance(blocks, CBlocks) else NativeListedBlocks(self._library, blocks)
+        run_resumable(lambda seconds: self._library.heapx_pins_slice(self._handle, source.handle, seconds), self._opened, self._budget)
 
     def found(self) -> List[PinGroup]:
         """The groups; nothing more may be streamed."""
         returned, used = array("Q", [0]), array("Q", [0])
-        count = self._library.heapx_pins_end(self._handle, at(returned), at(used))
+        count = self._library.heapx_pins_end(self._handle, address_of_numbers(returned), address_of_numbers(used))
         if count == NO_MEMORY:
             raise MemoryError()
         self.returned_bytes, self.used_blocks = returned[0], used[0]
         out = array("Q", bytes(8 * NUMBERS * count))
-        self._library.heapx_pins_groups(self._handle, at(out))
+        self._library.heapx_pins_groups(self._handle, address_of_numbers(out))
         return [PinGroup(*out[place : place + NUMBERS]) for place in range(0, len(out), NUMBERS)]

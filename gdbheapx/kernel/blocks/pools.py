@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import BlockStream
-from gdbheapx.kernel.common.library import OpenSource, at, declared, run
+from gdbheapx.kernel.common.library import OpenSource, address_of_numbers, declare_functions, run_resumable
 
 PROTOTYPES = """
 struct block_source *heapx_pool_blocks(const struct source *memory, int little_endian, uint64_t bytes, const uint64_t *runs,
@@ -46,21 +46,21 @@ class Pools:
     """One look at pools."""
 
     def __init__(self, library: Any, opened: OpenSource, shape: PoolShape, budget: Budget) -> None:
-        self._library, self._opened, self._shape, self._budget = declared(library, PROTOTYPES), opened, shape, budget
+        self._library, self._opened, self._shape, self._budget = declare_functions(library, PROTOTYPES), opened, shape, budget
         self._runs = array("Q", [bound for run in shape.runs for bound in run])
 
-    def _blocks(self) -> CBlocks:
-        shape = (int(self._shape.little_endian), self._shape.pool_bytes, at(self._runs), len(self._shape.runs))
+    def _make_blocks(self) -> CBlocks:
+        shape = (int(self._shape.little_endian), self._shape.pool_bytes, address_of_numbers(self._runs), len(self._shape.runs))
         return CBlocks(
             self._library, self._opened, self._library.heapx_pool_blocks(self._opened.handle, *shape), self._runs, None, self._budget
         )
 
     def sums(self) -> PoolSums:
         """By the headers alone."""
-        walk, out = self._blocks(), array("Q", PoolSums())
-        run(lambda seconds: self._library.heapx_pool_sums(walk.handle, at(out), seconds), self._opened, self._budget)
+        walk, out = self._make_blocks(), array("Q", PoolSums())
+        run_resumable(lambda seconds: self._library.heapx_pool_sums(walk.handle, address_of_numbers(out), seconds), self._opened, self._budget)
         return PoolSums(*out)
 
     def blocks(self) -> BlockStream:
         """The used cells, all of CLASS_USED. Where a pool's list of free cells is broken, what comes after the break counts as used."""
-        return self._blocks()
+        return self._make_blocks()

@@ -24,7 +24,7 @@ NO_ARENA = 0xFFFFFFFF
 """The arena of a block that belongs to none."""
 
 
-class Blocks(NamedTuple):
+class NativeBlocks(NamedTuple):
     """Some blocks as columns of equal length, in ascending address order."""
 
     addresses: "array[int]"
@@ -38,9 +38,9 @@ class Blocks(NamedTuple):
     arenas: "array[int]"
     """array('I'): index, or NO_ARENA."""
 
-    def part(self, low: int, high: Optional[int] = None) -> "Blocks":
+    def part(self, low: int, high: Optional[int] = None) -> "NativeBlocks":
         """Those at [low, high)."""
-        return Blocks(*(column[low:high] for column in self))
+        return NativeBlocks(*(column[low:high] for column in self))
 
 
 LETTERS = "QQBBI"
@@ -135,15 +135,15 @@ class BlockStream(ABC):
         self._budget = budget
         self._end: Optional[ListingEnd] = None
 
-    def __iter__(self) -> Iterator[Blocks]:
+    def __iter__(self) -> Iterator[NativeBlocks]:
         return self
 
-    def __next__(self) -> Blocks:
+    def __next__(self) -> NativeBlocks:
         while self._end is None:
             try:
                 if self._budget.expired():
                     break
-                batch = self._batch()
+                batch = self._next_batch()
             except KeyboardInterrupt:
                 self._budget.interrupt()
                 break
@@ -153,7 +153,7 @@ class BlockStream(ABC):
         raise StopIteration
 
     @abstractmethod
-    def _batch(self) -> Optional[Blocks]:
+    def _next_batch(self) -> Optional[NativeBlocks]:
         """The next one, maybe none yet; sets `_end` when the walk ends."""
 
     @property
@@ -162,7 +162,7 @@ class BlockStream(ABC):
         """Where reading goes on, in the allocator's own memory: `Wanted.start` of a stream that gives what this one did not come to."""
 
 
-def apart_from(apart: Optional[Blocks], wanted: BlockFilter) -> Optional[Blocks]:
+def apart_from(apart: Optional[NativeBlocks], wanted: BlockFilter) -> Optional[NativeBlocks]:
     """Blocks that lie apart, from Wanted.start on; None for none."""
     if apart is None:
         return None
@@ -170,7 +170,7 @@ def apart_from(apart: Optional[Blocks], wanted: BlockFilter) -> Optional[Blocks]
     return rest if len(rest.addresses) else None
 
 
-def make_blocks(rows: "Sequence[Tuple[int, int, int, int, int]]", in_order: bool = True) -> Blocks:
+def make_blocks(rows: "Sequence[Tuple[int, int, int, int, int]]", in_order: bool = True) -> NativeBlocks:
     """Blocks of rows; `in_order`: sorted by address."""
     columns: Any = zip(*(sorted(rows) if in_order else rows)) if rows else [()] * len(LETTERS)
-    return Blocks(*(array(letter, column) for letter, column in zip(LETTERS, columns)))
+    return NativeBlocks(*(array(letter, column) for letter, column in zip(LETTERS, columns)))

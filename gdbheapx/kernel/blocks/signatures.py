@@ -5,9 +5,9 @@ from array import array
 from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.binding import CBlocks, Listed
-from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.common.library import OpenSource, at, declared, run
+from gdbheapx.kernel.blocks.binding import CBlocks, NativeListedBlocks
+from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.kernel.common.library import OpenSource, address_of_numbers, declare_functions, run_resumable
 
 PROTOTYPES = """
 void heapx_referrals_free(struct referrals *work);
@@ -85,7 +85,7 @@ class RowNumbers(NamedTuple):
     weak: bool
 
 
-def sized(key: int) -> Tuple[int, int]:
+def split_sized_key(key: int) -> Tuple[int, int]:
     """(number, usable bytes in whole steps of 8) of the key of a row that is `sized`; bytes beyond MOST_SIZED are told as MOST_SIZED."""
     return key & ((1 << SIZED_BITS) - 1), 8 * (key >> SIZED_BITS)
 
@@ -183,11 +183,11 @@ class Signer:
     def __init__(
         self, library: Any, opened: OpenSource, shape: Any, rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget
     ) -> None:
-        self.library, self.opened, self.budget = declared(library, PROTOTYPES), opened, budget
+        self.library, self.opened, self.budget = declare_functions(library, PROTOTYPES), opened, budget
         word_bytes, little_endian = shape
         self._kept = (*flat_rows(rows), *flat_sets(sets))
         conditions, flat, places, numbers = self._kept
-        tables = (at(conditions), at(flat), len(rows), at(places), len(sets), at(numbers))
+        tables = (address_of_numbers(conditions), address_of_numbers(flat), len(rows), address_of_numbers(places), len(sets), address_of_numbers(numbers))
         self.handle = library.heapx_signer_new(word_bytes, int(little_endian), 1, *tables)
         if not self.handle:
             raise MemoryError()
@@ -197,18 +197,18 @@ class Signer:
             self.library.heapx_signer_free(self.handle)
             self.handle = None
 
-    def stream(self, blocks: Iterator[Blocks]) -> None:
+    def stream(self, blocks: Iterator[NativeBlocks]) -> None:
         """Signs the used blocks of a stream; one that a graph gathers needs this not."""
-        source: Any = blocks if isinstance(blocks, CBlocks) else Listed(self.library, blocks)
+        source: Any = blocks if isinstance(blocks, CBlocks) else NativeListedBlocks(self.library, blocks)
         buffer = array("B", bytes(READ_BYTES))
-        work = (self.handle, self.opened.handle, source.handle, at(buffer))
-        run(lambda seconds: self.library.heapx_signer_slice(*work, seconds), self.opened, self.budget)
+        work = (self.handle, self.opened.handle, source.handle, address_of_numbers(buffer))
+        run_resumable(lambda seconds: self.library.heapx_signer_slice(*work, seconds), self.opened, self.budget)
 
     def look_for_rust(self, constants: Sequence[Tuple[int, int]], foreign: Sequence[bool]) -> None:
         """The program is Rust, and its vtables may lie in these ranges (sorted, without overlap): called before a graph is gathered.
         `foreign`: of each row, whether its blocks are another language's: no vector of Rust stands in these."""
         bounds, rows = array("Q", [bound for pair in constants for bound in pair]), array("B", foreign)
-        if not self.library.heapx_signer_rust(self.handle, at(bounds), len(constants), at(rows)):
+        if not self.library.heapx_signer_rust(self.handle, address_of_numbers(bounds), len(constants), address_of_numbers(rows)):
             raise MemoryError()
 
     def vtables(self) -> List[int]:
@@ -217,7 +217,7 @@ class Signer:
         if count == ALL:
             raise MemoryError()
         out = array("Q", bytes(8 * count))
-        self.library.heapx_signer_vtables(self.handle, at(out), count)
+        self.library.heapx_signer_vtables(self.handle, address_of_numbers(out), count)
         return list(out)
 
     def refer(self, graph: Any, known: Sequence[int], asked: Referring, linked: Any = None) -> None:
@@ -227,24 +227,24 @@ class Signer:
         library, kept = self.library, array("B", known)
         layouts = array("Q", [number for one in asked.layouts for number in one])
         numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers)
-        places = (at(layouts), len(asked.layouts), asked.least_same_bytes, linked.handle if linked is not None else None)
-        job = library.heapx_referrals_new(graph.handle, self.handle, at(kept), len(kept), *numbers, *places)
+        places = (address_of_numbers(layouts), len(asked.layouts), asked.least_same_bytes, linked.handle if linked is not None else None)
+        job = library.heapx_referrals_new(graph.handle, self.handle, address_of_numbers(kept), len(kept), *numbers, *places)
         if not job:
             raise MemoryError()
         try:
-            run(lambda seconds: library.heapx_referrals_slice(job, seconds), self.opened, self.budget)
+            run_resumable(lambda seconds: library.heapx_referrals_slice(job, seconds), self.opened, self.budget)
         finally:
             library.heapx_referrals_free(job)
 
     def found(self, labels: Optional[Sequence[int]] = None) -> List[Signed]:
         """By label, the first being 1; or those of these labels."""
-        out = self._numbers()
+        out = self._read_numbers()
         return [Signed(*out[7 * label - 7 : 7 * label]) for label in (range(1, len(out) // 7 + 1) if labels is None else labels)]
 
     def rest(self) -> Signed:
         """What got no label when it was signed, all together; row and key mean nothing."""
         out = array("Q", bytes(56))
-        self.library.heapx_signer_rest(self.handle, at(out))
+        self.library.heapx_signer_rest(self.handle, address_of_numbers(out))
         return Signed(*out)
 
     def keep_contents(self, beyond: bool = False) -> None:
@@ -255,7 +255,7 @@ class Signer:
     def copied(self) -> Copied:
         """After refer(), if contents were kept."""
         out = array("Q", bytes(32 + 16 * MOST_SAME))
-        count = self.library.heapx_signer_copied(self.handle, at(out), MOST_SAME)
+        count = self.library.heapx_signer_copied(self.handle, address_of_numbers(out), MOST_SAME)
         same = sorted(zip(out[4 : 4 + 2 * count : 2], out[5 : 5 + 2 * count : 2]))
         return Copied(out[0], out[1], out[2], out[3], same)
 
@@ -265,15 +265,15 @@ class Signer:
 
     def frequent(self, least_blocks: Sequence[int]) -> List[int]:
         """Labels of at least so many blocks as stand at their row's number; of rows beyond the list all."""
-        out, rows = self._numbers(), len(least_blocks)
+        out, rows = self._read_numbers(), len(least_blocks)
         pairs = enumerate(zip(out[0::7], out[2::7]), 1)
         return [label for label, (row, blocks) in pairs if row >= rows or blocks >= least_blocks[row]]
 
-    def _numbers(self) -> "array[int]":
+    def _read_numbers(self) -> "array[int]":
         """Seven of each label."""
         count = self.label_count()
         out = array("Q", bytes(56 * count))
-        self.library.heapx_signer_found(self.handle, at(out), count)
+        self.library.heapx_signer_found(self.handle, address_of_numbers(out), count)
         return out
 
     def within(self, graph: Any, ranges: Sequence[Tuple[int, int]]) -> List[int]:
@@ -281,13 +281,13 @@ class Signer:
         that was signed, when it is settled."""
         bounds = array("Q", [bound for pair in ranges for bound in pair])
         out = array("Q", bytes(8 * self.library.heapx_signer_found(self.handle, None, 0)))
-        self.library.heapx_signer_within(self.handle, graph.handle, at(bounds), len(ranges), at(out))
+        self.library.heapx_signer_within(self.handle, graph.handle, address_of_numbers(bounds), len(ranges), address_of_numbers(out))
         return list(out)
 
     def labels(self) -> "array[int]":
         """array('I'): the label of each block, by its id in the graph; UNSIGNED where no row knew it."""
         count = array("Q", [0])
-        address = self.library.heapx_signer_labels(self.handle, at(count))
+        address = self.library.heapx_signer_labels(self.handle, address_of_numbers(count))
         kept = array("I")
         if count[0]:
             kept.frombytes(ctypes.string_at(address, 4 * count[0]))

@@ -6,7 +6,7 @@ from typing import Any, Optional, Sequence
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel.blocks.binding import CBlocks
-from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockStream, NativeBlocks, apart_from
 from gdbheapx.kernel.blocks.slots import (
     MOST_SLOT_PROBLEMS,
     NO_FREES,
@@ -18,7 +18,7 @@ from gdbheapx.kernel.blocks.slots import (
     SlotTallies,
     SlotTally,
 )
-from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, run
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of_numbers, declare_functions, run_resumable
 
 PROTOTYPES = """
 struct block_source *heapx_slot_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
@@ -51,33 +51,33 @@ class SlotWalker:
         self.kernel, self.source, self.runs, self.labels, self.budget = kernel, source or BytesSource(()), runs, labels, budget
         self.classes, self.frees, self.reader = array("B", classes), frees, reader
         self.count = len(runs) // len(SlotRun._fields)
-        if not self._fit() or len(frees.addresses) != len(frees.kinds):
+        if not self._fits_kernel() or len(frees.addresses) != len(frees.kinds):
             raise ValueError("no runs of slots")
 
-    def _fit(self) -> bool:
-        return bool(declared(self.kernel.library, PROTOTYPES).heapx_slots_fit(at(self.runs), self.count, self.labels))
+    def _fits_kernel(self) -> bool:
+        return bool(declare_functions(self.kernel.library, PROTOTYPES).heapx_slots_fit(address_of_numbers(self.runs), self.count, self.labels))
 
-    def blocks(self, wanted: BlockFilter = EVERYTHING, apart: Optional[Blocks] = None) -> BlockStream:
+    def blocks(self, wanted: BlockFilter = EVERYTHING, apart: Optional[NativeBlocks] = None) -> BlockStream:
         """All blocks by address: used ones as the reader tells them, free slots whole. `apart`: further ones, to be merged in."""
         apart = apart_from(apart, wanted)
-        library, opened = self._declared(), self.kernel.open(self.source)
+        library, opened = self._declare_functions(), self.kernel.open(self.source)
         kept = (self.runs, self.frees, self.classes, wanted.numbers())
         make = getattr(library, self.reader.blocks if self.reader else "heapx_slot_blocks")
-        lists = (at(self.frees.addresses), at(self.frees.kinds), len(self.frees.addresses))
-        handle = make(opened.handle, at(self.runs), self.count, *lists, at(self.classes), at(kept[3]))
+        lists = (address_of_numbers(self.frees.addresses), address_of_numbers(self.frees.kinds), len(self.frees.addresses))
+        handle = make(opened.handle, address_of_numbers(self.runs), self.count, *lists, address_of_numbers(self.classes), address_of_numbers(kept[3]))
         return CBlocks(library, opened, handle, kept, apart, self.budget)
 
     def tally(self) -> SlotTallies:
         """All slots, counted by label, and what is wrong with them."""
-        library, opened, listed = self._declared(), self.kernel.open(self.source), self.frees.addresses
+        library, opened, listed = self._declare_functions(), self.kernel.open(self.source), self.frees.addresses
         make = getattr(library, self.reader.tally if self.reader else "heapx_slot_tally_new")
-        job = make(opened.handle, at(self.runs), self.count, at(listed), len(listed), self.labels)
+        job = make(opened.handle, address_of_numbers(self.runs), self.count, address_of_numbers(listed), len(listed), self.labels)
         if not job:
             raise MemoryError()
         try:
-            run(lambda seconds: library.heapx_slot_tally_slice(job, seconds), opened, self.budget)
-            rows = [Rows(SlotTally, self.labels), Rows(SlotProblem, MOST_SLOT_PROBLEMS), Rows(SlotSums, 1)]
-            library.heapx_slot_tally_result(job, *(at(row.numbers) for row in rows))
+            run_resumable(lambda seconds: library.heapx_slot_tally_slice(job, seconds), opened, self.budget)
+            rows = [NativeRows(SlotTally, self.labels), NativeRows(SlotProblem, MOST_SLOT_PROBLEMS), NativeRows(SlotSums, 1)]
+            library.heapx_slot_tally_result(job, *(address_of_numbers(row.numbers) for row in rows))
         finally:
             library.heapx_slot_tally_free(job)
         (sums,) = rows[2].records(1)
@@ -90,6 +90,6 @@ class SlotWalker:
             strays=sums.strays,
         )
 
-    def _declared(self) -> Any:
-        library = declared(self.kernel.library, PROTOTYPES)
-        return declared(library, self.reader.prototypes) if self.reader else library
+    def _declare_functions(self) -> Any:
+        library = declare_functions(self.kernel.library, PROTOTYPES)
+        return declare_functions(library, self.reader.prototypes) if self.reader else library

@@ -4,10 +4,10 @@ from array import array
 from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.binding import joined
-from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, NO_NODE, GraphShape, Referrer, Sum, flat, packed
-from gdbheapx.kernel.blocks.records import Blocks
-from gdbheapx.kernel.common.library import OpenSource, at, declared, run
+from gdbheapx.kernel.blocks.binding import join_streams
+from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, NO_NODE, GraphShape, NativeSum, Referrer, flatten_pairs, pack_target_words
+from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.kernel.common.library import OpenSource, address_of_numbers, declare_functions, run_resumable
 
 PROTOTYPES = """
 void heapx_sweep_free(struct sweep *sweep);
@@ -26,7 +26,7 @@ uint64_t heapx_sweep_referrers(const struct sweep *sweep, struct referrer *out, 
 """
 
 
-class Part(NamedTuple):
+class NativeSweepPart(NamedTuple):
     """A part of a mapping or root, which begins at `base`."""
 
     node: int
@@ -50,10 +50,10 @@ class Sweep:
     """Nodes are numbered as in Graph. In this order: gather(), mark() or referrers(). Offsets of habit count as inside."""
 
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget) -> None:
-        self._library, self._opened, self._budget, self._shape = declared(library, PROTOTYPES), opened, budget, shape
-        self._heaps, self._mappings, self._parts = flat(shape.heaps), flat(shape.mappings), array("Q")
+        self._library, self._opened, self._budget, self._shape = declare_functions(library, PROTOTYPES), opened, budget, shape
+        self._heaps, self._mappings, self._parts = flatten_pairs(shape.heaps), flatten_pairs(shape.mappings), array("Q")
         numbers = (shape.word_bytes, int(shape.little_endian), shape.unit_bytes.bit_length() - 1)
-        ranges = (at(self._heaps), len(shape.heaps), at(self._mappings), len(shape.mappings))
+        ranges = (address_of_numbers(self._heaps), len(shape.heaps), address_of_numbers(self._mappings), len(shape.mappings))
         self._handle = library.heapx_sweep_new(opened.handle, *numbers, *ranges, shape.ignored_bits)
         if not self._handle:
             raise MemoryError()
@@ -63,53 +63,53 @@ class Sweep:
             self._library.heapx_sweep_free(self._handle)
             self._handle = None
 
-    def gather(self, streams: Sequence[Iterator[Blocks]], own: Sequence[int] = ()) -> None:
+    def gather(self, streams: Sequence[Iterator[NativeBlocks]], own: Sequence[int] = ()) -> None:
         """Finds all used blocks; reads no more of them than that takes."""
         library, places = self._library, array("Q", sorted(own))
-        with joined(library, streams) as blocks:
-            work = (self._handle, blocks, at(places), len(places))
-            run(lambda seconds: library.heapx_sweep_fill(*work, seconds), self._opened, self._budget)
+        with join_streams(library, streams) as blocks:
+            work = (self._handle, blocks, address_of_numbers(places), len(places))
+            run_resumable(lambda seconds: library.heapx_sweep_fill(*work, seconds), self._opened, self._budget)
         if library.heapx_sweep_settle(self._handle) != 1:
             raise MemoryError()
 
-    def _open(self, outside: Sequence[Sequence[Tuple[int, int, int]]], roots: int, wanted: int, room: int) -> None:
+    def _open_pass(self, outside: Sequence[Sequence[Tuple[int, int, int]]], roots: int, wanted: int, room: int) -> None:
         first = self.numbers().blocks
-        parts = [Part(first + place, *part) for place, ranges in enumerate(outside) for part in ranges or [(0, 0, 0)]]
+        parts = [NativeSweepPart(first + place, *part) for place, ranges in enumerate(outside) for part in ranges or [(0, 0, 0)]]
         self._parts = array("Q", [number for part in parts for number in part])
         nodes = (first + len(self._shape.mappings), first + len(self._shape.mappings) + roots)
-        if not self._library.heapx_sweep_open(self._handle, *nodes, at(self._parts), len(parts), wanted, room):
+        if not self._library.heapx_sweep_open(self._handle, *nodes, address_of_numbers(self._parts), len(parts), wanted, room):
             raise MemoryError()
 
-    def _finish(self, words: Sequence[Tuple[int, Sequence[int]]], exact: Sequence[Tuple[int, Sequence[int]]] = ()) -> None:
+    def _finish_pass(self, words: Sequence[Tuple[int, Sequence[int]]], exact: Sequence[Tuple[int, Sequence[int]]] = ()) -> None:
         first = self.numbers().blocks + len(self._shape.mappings)
         for slot, some in ((0, words), (EXACT_SLOT, exact)):
             for root, numbers in some:
-                data = array("B", packed(numbers, self._shape))
-                self._library.heapx_sweep_bytes(self._handle, first + root, at(data), len(data), slot)
-        run(lambda seconds: self._library.heapx_sweep_slice(self._handle, seconds), self._opened, self._budget)
+                data = array("B", pack_target_words(numbers, self._shape))
+                self._library.heapx_sweep_bytes(self._handle, first + root, address_of_numbers(data), len(data), slot)
+        run_resumable(lambda seconds: self._library.heapx_sweep_slice(self._handle, seconds), self._opened, self._budget)
 
     def mark(
         self,
         outside: Sequence[Sequence[Tuple[int, int, int]]],
         words: Sequence[Tuple[int, Sequence[int]]] = (),
         exact: Sequence[Tuple[int, Sequence[int]]] = (),
-    ) -> Tuple[Sum, ...]:
+    ) -> Tuple[NativeSum, ...]:
         """Finds what leads to each node, as Graph.mark(). `outside`: of each mapping, then of each root, (base, start, end) of what is to
         be read; `words`: (number of the root, its words) of registers; `exact`: as for Graph.scan_words()."""
-        self._open(outside, len(outside) - len(self._shape.mappings), NO_NODE, 0)
-        self._finish(words, exact)
+        self._open_pass(outside, len(outside) - len(self._shape.mappings), NO_NODE, 0)
+        self._finish_pass(words, exact)
         out = array("Q", bytes(16 * (LEAKED + 1)))
-        self._library.heapx_sweep_sums(self._handle, at(out))
-        return tuple(Sum(*out[place : place + 2]) for place in range(0, len(out), 2))
+        self._library.heapx_sweep_sums(self._handle, address_of_numbers(out))
+        return tuple(NativeSum(*out[place : place + 2]) for place in range(0, len(out), 2))
 
     def referrers(
         self, node: int, outside: Sequence[Sequence[Tuple[int, int, int]]], words: Sequence[Tuple[int, Sequence[int]]], limit: int
     ) -> List[Referrer]:
         """Who points to a block, by one pass over everything; what mark() has found is forgotten."""
-        self._open(outside, len(outside) - len(self._shape.mappings), node, limit)
-        self._finish(words)
+        self._open_pass(outside, len(outside) - len(self._shape.mappings), node, limit)
+        self._finish_pass(words)
         out = array("Q", bytes(24 * limit))
-        count = min(limit, self._library.heapx_sweep_referrers(self._handle, at(out), limit))
+        count = min(limit, self._library.heapx_sweep_referrers(self._handle, address_of_numbers(out), limit))
         return [Referrer(*out[place : place + 3]) for place in range(0, 3 * count, 3)]
 
     def evidence(self, node: int) -> int:
@@ -119,5 +119,5 @@ class Sweep:
     def numbers(self) -> SweepNumbers:
         """What it took."""
         out = array("Q", bytes(8 * len(SweepNumbers._fields)))
-        self._library.heapx_sweep_numbers(self._handle, at(out))
+        self._library.heapx_sweep_numbers(self._handle, address_of_numbers(out))
         return SweepNumbers(*out)

@@ -7,9 +7,9 @@ from array import array
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.common.library import OpenPages, OpenSource, at, declared, usable_cpus
+from gdbheapx.kernel.common.library import OpenPages, OpenSource, address_of_numbers, declare_functions, usable_cpus
 from gdbheapx.kernel.common.records import ADDRESS_MASK
-from gdbheapx.ranges import subtract, union
+from gdbheapx.ranges import subtract_ranges, unite_ranges
 
 PROTOTYPES = """
 struct copy *heapx_copy_new(const struct page_table *table, int memory_fd);
@@ -58,7 +58,7 @@ class Copy:
     handle, _memory = 0, -1
 
     def __init__(self, library: Any, table: PageTable) -> None:
-        self._library = declared(library, PROTOTYPES)
+        self._library = declare_functions(library, PROTOTYPES)
         self._memory = os.open("/proc/%d/mem" % table.pid, os.O_RDONLY | os.O_CLOEXEC)
         self._pages = OpenPages(library, table)
         self._rooms: List[Range] = []
@@ -81,7 +81,7 @@ class Copy:
     def prepare(self, ranges: Sequence[CopiedRange]) -> int:
         """Makes memory present for all that was touched by now: its bytes."""
         self.set(ranges)
-        return self._counted(lambda out: self._library.heapx_copy_prepare(self.handle, self._threads, out))
+        return self._run_counted(lambda out: self._library.heapx_copy_prepare(self.handle, self._threads, out))
 
     def take(self, ranges: Sequence[CopiedRange], source: OpenSource, until: Any, first: int = 0) -> Optional[int]:
         """Copies a process that stands still: every range that begins at the address `first` or behind it. `source`: its own, which knows
@@ -89,7 +89,7 @@ class Copy:
         time; None: there is none."""
         self.set(ranges)
         out = array("Q", bytes(8 * len(CopyTaken._fields)))
-        left = self._library.heapx_copy_take(self.handle, self._threads, source.handle, at(until), first, at(out))
+        left = self._library.heapx_copy_take(self.handle, self._threads, source.handle, address_of_numbers(until), first, address_of_numbers(out))
         self.taken = CopyTaken(*out)
         return None if left == ADDRESS_MASK else left
 
@@ -98,39 +98,39 @@ class Copy:
         `is_marked`: by the kernel's marks, without rounds."""
         self.set(ranges)
         work = self._library.heapx_copy_run_along
-        return self._counted(lambda out: work(self.handle, self._threads, source.handle, is_marked, out))
+        return self._run_counted(lambda out: work(self.handle, self._threads, source.handle, is_marked, out))
 
     def round(self, source: OpenSource, looks: bool) -> int:
         """Copies what was written to there since the last round, or since it was protected: bytes. `looks`: also whether pages are shared
         by now, which takes most of the time."""
-        return self._counted(lambda out: self._library.heapx_copy_round(self.handle, self._threads, source.handle, looks, out))
+        return self._run_counted(lambda out: self._library.heapx_copy_round(self.handle, self._threads, source.handle, looks, out))
 
     def last(self, ranges: Sequence[CopiedRange], source: OpenSource, until: Any) -> Optional[int]:
         """As take(), after rounds: of what is followed that alone which was written to since."""
         self.set(ranges)
         out = array("Q", bytes(8 * len(CopyTaken._fields)))
-        left = self._library.heapx_copy_last(self.handle, self._threads, source.handle, at(until), at(out))
+        left = self._library.heapx_copy_last(self.handle, self._threads, source.handle, address_of_numbers(until), address_of_numbers(out))
         self.taken = CopyTaken(*out)
         return None if left == ADDRESS_MASK else left
 
-    def _counted(self, work: Callable[[Any], None]) -> int:
+    def _run_counted(self, work: Callable[[Any], None]) -> int:
         out = array("Q", bytes(8 * len(CopyTaken._fields)))
-        work(at(out))
+        work(address_of_numbers(out))
         return CopyTaken(*out).copied_bytes
 
     def set(self, ranges: Sequence[CopiedRange]) -> None:
         """Say what is copied from now on: sorted ranges."""
         made = lacking_rooms(self._rooms, [(start, end) for start, end, _ in ranges])
         self._rooms = sorted([*self._rooms, *made])
-        pieces = array("Q", [number for piece in split(ranges, self._rooms) for number in piece])
+        pieces = array("Q", [number for piece in split_by_rooms(ranges, self._rooms) for number in piece])
         rooms = array("Q", [bound for room in made for bound in room])
-        if not self._library.heapx_copy_ranges(self.handle, at(pieces), len(pieces) // 3, at(rooms), len(made)):
+        if not self._library.heapx_copy_ranges(self.handle, address_of_numbers(pieces), len(pieces) // 3, address_of_numbers(rooms), len(made)):
             raise MemoryError()
 
     def run(self, address: int, size_bytes: int) -> Tuple[int, Optional[bytes]]:
         """See CopiedMemory."""
         run = array("Q", [size_bytes, 0])
-        what = self._library.heapx_copy_run(self.handle, address, at(run))
+        what = self._library.heapx_copy_run(self.handle, address, address_of_numbers(run))
         piece = ctypes.string_at(run[1], run[0]) if what == COPIED_HERE else b"" if what == COPIED_UNREAD else None
         return run[0], piece
 
@@ -159,11 +159,11 @@ class Copy:
 
 def lacking_rooms(rooms: Sequence[Range], ranges: Sequence[Range]) -> List[Range]:
     """Where room is to be made so that all ranges have some: with a little around them, and nowhere twice."""
-    wanted = union((max(start - ROOM_BYTES, 0) & -HUGE_BYTES, -(-(end + ROOM_BYTES) // HUGE_BYTES) * HUGE_BYTES) for start, end in ranges)
-    return subtract(wanted, rooms)
+    wanted = unite_ranges((max(start - ROOM_BYTES, 0) & -HUGE_BYTES, -(-(end + ROOM_BYTES) // HUGE_BYTES) * HUGE_BYTES) for start, end in ranges)
+    return subtract_ranges(wanted, rooms)
 
 
-def split(ranges: Sequence[CopiedRange], rooms: Sequence[Range]) -> List[CopiedRange]:
+def split_by_rooms(ranges: Sequence[CopiedRange], rooms: Sequence[Range]) -> List[CopiedRange]:
     """The ranges, cut where one room ends and another begins; both sorted."""
     pieces, place = [], 0
     for start, end, takes in ranges:

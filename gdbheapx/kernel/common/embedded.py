@@ -15,12 +15,12 @@ C_FILES, SOURCE_ID = "C files", "source id"
 """The first is a JSON object of texts by path."""
 
 
-def packed(data: bytes) -> str:
+def pack_bytes(data: bytes) -> str:
     """Bytes as PACKED has them."""
     return base64.b85encode(zlib.compress(data, 9)).decode("ascii")
 
 
-def unpacked(name: str) -> bytes:
+def unpack_bytes(name: str) -> bytes:
     """The bytes of that name; Unusable if there are none."""
     if name not in PACKED:
         raise Unusable("this single file has no native library for %s" % name)
@@ -30,37 +30,37 @@ def unpacked(name: str) -> bytes:
 def open_included(load: Callable[[str], Any]) -> Any:
     """The library of this machine, or one that is made of the C files, which `load` loads from a path; Unusable says what is in the way."""
     reasons: List[str] = []
-    makers: Sequence[Callable[[], bytes]] = (included, compiled)
+    makers: Sequence[Callable[[], bytes]] = (unpack_own_library, compile_own_library)
     for make in makers:
         try:
-            return _load(make(), load)
+            return _load_from_memory(make(), load)
         except Unusable as reason:
             reasons.append(str(reason))
     raise Unusable("; ".join(reasons))
 
 
-def included() -> bytes:
+def unpack_own_library() -> bytes:
     """The library of this machine."""
-    return unpacked(os.uname().machine)
+    return unpack_bytes(os.uname().machine)
 
 
-def compiled() -> bytes:
+def compile_own_library() -> bytes:
     """A library made of the C files, with whatever compiler there is."""
     import json
     import tempfile
 
-    words = build.compiler()
+    words = build.find_compiler()
     if words is None:
         raise Unusable("no C compiler found here (looked for $CC, cc, gcc, clang)")
     with tempfile.TemporaryDirectory(prefix="gdbheapx") as folder:
         target = os.path.join(folder, build.LIBRARY)
-        if build.compile_into(target, words, json.loads(unpacked(C_FILES)), int(PACKED[SOURCE_ID])).returncode != 0:
+        if build.compile_into(target, words, json.loads(unpack_bytes(C_FILES)), int(PACKED[SOURCE_ID])).returncode != 0:
             raise Unusable("%s cannot compile it" % words[0])
         with open(target, "rb") as library:
             return library.read()
 
 
-def _load(data: bytes, load: Callable[[str], Any]) -> Any:
+def _load_from_memory(data: bytes, load: Callable[[str], Any]) -> Any:
     """From memory; where that cannot be executed, from a file that nobody else can open and that is gone at once."""
     reasons = []
     for place in (_in_memory, _in_private_file):

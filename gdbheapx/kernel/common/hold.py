@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence
 
 from gdbheapx.inferior.base import EndedStop
 from gdbheapx.kernel.common.copy import CopiedRange, Copy, CopyTaken
-from gdbheapx.kernel.common.library import OpenSource, at, declared, flat
+from gdbheapx.kernel.common.library import OpenSource, address_of_numbers, declare_functions, flatten_record
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 
 PROTOTYPES = """
@@ -63,10 +63,10 @@ class Hold:
     """For one stop; MemoryError where there is no room."""
 
     def __init__(self, library: Any, order: HoldOrder, sets: Sequence[int]) -> None:
-        self._library = declared(library, PROTOTYPES)
+        self._library = declare_functions(library, PROTOTYPES)
         self._out = array("Q", bytes(8 * len(HoldTaken._fields)))
-        numbers, wanted = flat(order), array("Q", sets)
-        self._handle = self._library.heapx_hold_new(at(numbers), at(wanted), len(wanted))
+        numbers, wanted = flatten_record(order), array("Q", sets)
+        self._handle = self._library.heapx_hold_new(address_of_numbers(numbers), address_of_numbers(wanted), len(wanted))
         if not self._handle:
             raise MemoryError()
 
@@ -80,22 +80,22 @@ class Hold:
         possible, and the process runs on."""
         copy.set(ranges)
         told = ctypes.create_string_buffer(maps, len(maps))
-        state = self._library.heapx_hold_begin(self._handle, copy.handle, source.handle, told, len(maps), at(self._out))
+        state = self._library.heapx_hold_begin(self._handle, copy.handle, source.handle, told, len(maps), address_of_numbers(self._out))
         if state == HELD_ASKS:
-            copy.set(find(self._bytes(6)))
-            state = self._library.heapx_hold_go_on(self._handle, at(self._out))
+            copy.set(find(self._read_result(6)))
+            state = self._library.heapx_hold_go_on(self._handle, address_of_numbers(self._out))
         if state != HELD_DONE:
             return None
         taken = HoldTaken(*self._out)
         copy.taken = CopyTaken(taken.copied_bytes, taken.unread_bytes)
         left, ended = None if taken.unread_from == ADDRESS_MASK else taken.unread_from, taken.ended - 1 if taken.ended else None
-        return EndedStop(left, taken.began_ns, taken.stopped_ns / 1e6, ended, self._bytes(6), registers(self._bytes(8)))
+        return EndedStop(left, taken.began_ns, taken.stopped_ns / 1e6, ended, self._read_result(6), parse_registers(self._read_result(8)))
 
-    def _bytes(self, place: int) -> bytes:
+    def _read_result(self, place: int) -> bytes:
         return ctypes.string_at(self._out[place], self._out[place + 1])
 
 
-def registers(data: bytes) -> Dict[int, Dict[int, bytes]]:
+def parse_registers(data: bytes) -> Dict[int, Dict[int, bytes]]:
     """As take_registers in C has written them."""
     sets: Dict[int, Dict[int, bytes]] = {}
     place = 0

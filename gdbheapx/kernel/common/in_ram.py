@@ -6,7 +6,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, MappingUse, PageTable, Target
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import Residency
-from gdbheapx.ranges import union
+from gdbheapx.ranges import unite_ranges
 
 Range = Tuple[int, int]
 MOST_READ_BYTES = 256 << 20
@@ -54,7 +54,7 @@ class Ram:
         if not self._target.can_read_on or self.pages is None or not self.pages.scans:
             return None
         page = self._target.page_bytes
-        pieces = [piece for span in union(spans) for piece in self._huge_pieces(span, page)]
+        pieces = [piece for span in unite_ranges(spans) for piece in self._huge_pieces(span, page)]
         total = sum(end - start for start, end in pieces)
         if total > MOST_READ_BYTES:
             return None
@@ -82,8 +82,8 @@ class Ram:
             return InRam(counted.resident_bytes, counted.exclusive_bytes, counted.huge_bytes)
         if not counted.resident_bytes and not counted.unsure_bytes:
             return NOTHING
-        uses = self._within(ranges)
-        extra = self._unsure(counted, uses)
+        uses = self._uses_within(ranges)
+        extra = self._unsure_in_rss(counted, uses)
         if extra is None:
             self.left_open = True
             return InRam(None, counted.exclusive_bytes if self.pages.scans else None, None)
@@ -91,7 +91,7 @@ class Ram:
         exclusive = None if huge is None else counted.exclusive_bytes
         return InRam(counted.resident_bytes + extra, exclusive, huge)
 
-    def _unsure(self, counted: Residency, uses: Sequence[MappingUse]) -> Optional[int]:
+    def _unsure_in_rss(self, counted: Residency, uses: Sequence[MappingUse]) -> Optional[int]:
         """How much of the unsure pages is in RSS: the kernel's Rss of each mapping leaves the zero page out."""
         if not counted.unsure_bytes:
             return 0
@@ -108,7 +108,7 @@ class Ram:
                 return None
         return None if shared == zero else counted.unsure_bytes if shared else 0
 
-    def _within(self, ranges: Sequence[Range]) -> List[MappingUse]:
+    def _uses_within(self, ranges: Sequence[Range]) -> List[MappingUse]:
         """What the kernel says of the mappings that hold these ranges."""
         if self._uses is None:
             all_uses = self._target.memory_use()

@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 from gdbheapx.kernel.common.records import ADDRESS_MASK, Residency, Written
-from gdbheapx.ranges import subtract
+from gdbheapx.ranges import subtract_ranges
 
 PROTOTYPES = """
 struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
@@ -42,7 +42,7 @@ HEAPX_ABI = 33
 """Raised when the meaning of what crosses changes: a library without its C files beside it is known by it."""
 STALE = "stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build"
 
-LIBRARY = os.path.join(build.folder(), build.LIBRARY)
+LIBRARY = os.path.join(build.native_folder(), build.LIBRARY)
 
 FIRST_SLICE_SECONDS = 0.02
 SLICE_SECONDS = 0.1
@@ -82,37 +82,37 @@ def open_library(path: str) -> Any:
     """The library at `path`; Unusable if it is missing, does not load, or is not the one that belongs to these files."""
     if not os.path.exists(path):
         raise Unusable(why_missing())
-    library = load(path)
+    library = load_library_at(path)
     _refuse_stale(library)
     return library
 
 
-def load(path: str) -> Any:
+def load_library_at(path: str) -> Any:
     """The library at `path` with the types of its functions; Unusable if it does not load or is another one."""
     try:
         library: Any = ctypes.CDLL(path)
         library.declared = set()
-        if declared(library, PROTOTYPES).heapx_abi() == HEAPX_ABI:
+        if declare_functions(library, PROTOTYPES).heapx_abi() == HEAPX_ABI:
             return library
     except (OSError, AttributeError) as error:
         raise Unusable("cannot load it: %s" % error) from None
     raise Unusable(STALE)
 
 
-def declared(library: Any, prototypes: str) -> Any:
+def declare_functions(library: Any, prototypes: str) -> Any:
     """The library, which knows the types of these functions from now on."""
     if prototypes not in library.declared:
         for prototype in filter(None, map(str.strip, prototypes.split(";"))):
             result, _, rest = prototype.partition("heapx_")
             name, _, arguments = rest.rstrip(")").partition("(")
             function = getattr(library, "heapx_" + name)
-            function.restype = _type(result)
-            function.argtypes = [_type(argument) for argument in arguments.split(",") if argument != "void"]
+            function.restype = _parse_type(result)
+            function.argtypes = [_parse_type(argument) for argument in arguments.split(",") if argument != "void"]
         library.declared.add(prototypes)
     return library
 
 
-def _type(text: str) -> Any:
+def _parse_type(text: str) -> Any:
     return ctypes.c_void_p if "*" in text else _TYPES[text.split()[0]]
 
 
@@ -120,7 +120,7 @@ def why_missing() -> str:
     """Why there is no library: nobody is blamed who was not looked for."""
     if build.source_id() is None:
         return "not built at install time, and its C files are not here; run: pip install --force-reinstall --no-binary gdbheapx gdbheapx"
-    words = build.compiler()
+    words = build.find_compiler()
     if words is None:
         lacking = "not built, and no C compiler found here (looked for $CC, cc, gcc, clang)"
         return lacking + "; install one, then run: python3 -m gdbheapx.kernel.build"
@@ -138,7 +138,7 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) or 1
 
 
-def at(numbers: Any) -> Optional[int]:
+def address_of_numbers(numbers: Any) -> Optional[int]:
     """Where an array's numbers are; None for an empty one."""
     return numbers.buffer_info()[0] if len(numbers) else None
 
@@ -148,20 +148,20 @@ def as_array(numbers: Sequence[int]) -> Any:
     return numbers if isinstance(numbers, array) and numbers.typecode == "Q" else array("Q", numbers)
 
 
-def flat(record: Any) -> "array[int]":
+def flatten_record(record: Any) -> "array[int]":
     """The numbers of a record, or of many, as C has them."""
-    return array("Q", _numbers(record))
+    return array("Q", _iterate_numbers(record))
 
 
-def _numbers(record: Any) -> Iterator[int]:
+def _iterate_numbers(record: Any) -> Iterator[int]:
     for member in record:
         if isinstance(member, int):
             yield member
         else:
-            yield from _numbers(member)
+            yield from _iterate_numbers(member)
 
 
-class Rows:
+class NativeRows:
     """Room for so many records of a kind whose members are numbers, or such records."""
 
     def __init__(self, kind: Any, count: int) -> None:
@@ -171,9 +171,9 @@ class Rows:
 
     def records(self, count: int) -> List[Any]:
         """The first ones."""
-        return [self._record(self.numbers[place : place + self._width]) for place in range(0, self._width * count, self._width)]
+        return [self._make_record(self.numbers[place : place + self._width]) for place in range(0, self._width * count, self._width)]
 
-    def _record(self, numbers: "array[int]") -> Any:
+    def _make_record(self, numbers: "array[int]") -> Any:
         if not any(self._inner):
             return self._kind._make(numbers)
         rest = iter(numbers)
@@ -211,12 +211,12 @@ class OpenSource:
                 self._open_pagemap(source.pid)
             is_copied = source.copy is not None  # also once the process is gone
             if is_copied or (self._fd >= 0 and (self._pagemap >= 0 or source.swap is None or source.swap.has_room_for_all())):
-                spans = [(0, MOST_OFFSET)] if self._pagemap >= 0 or is_copied else subtract([(0, MOST_OFFSET)], source.unanswered)
+                spans = [(0, MOST_OFFSET)] if self._pagemap >= 0 or is_copied else subtract_ranges([(0, MOST_OFFSET)], source.unanswered)
                 for start, end in spans:  # without a page table nothing tells whose a page is
                     segments.extend((start, end - start, start))
         elif isinstance(source, CallSource):
             kind = 1
-            self._call = _READ(self._read)
+            self._call = _READ(self._read_for_c)
             call = ctypes.cast(self._call, ctypes.c_void_p)
         elif isinstance(source, BytesSource):
             kind = 2
@@ -224,11 +224,11 @@ class OpenSource:
                 segments.extend((address, len(data), ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0))
         else:
             raise TypeError("no bulk source: %r" % (source,))
-        self.handle = library.heapx_source_new(kind, self._fd, call, at(segments), len(segments) // 3)
+        self.handle = library.heapx_source_new(kind, self._fd, call, address_of_numbers(segments), len(segments) // 3)
         if not self.handle:
             raise MemoryError()
         if isinstance(source, ProcessSource) and source.still is not None:
-            library.heapx_source_until(self.handle, at(source.still.until))
+            library.heapx_source_until(self.handle, address_of_numbers(source.still.until))
         self.swap = source.swap if isinstance(source, ProcessSource) else None
         if isinstance(source, ProcessSource) and (self._pagemap >= 0 or source.copy is not None):
             self._leave_untouched(source)
@@ -244,15 +244,15 @@ class OpenSource:
     def _leave_untouched(self, source: ProcessSource) -> None:
         """Pages that the process has not touched are not read, nor those in swap for which there is no room."""
         self._ranges = array("Q", [bound for pair in source.untouched_zero for bound in pair])
-        room = None if source.swap is None else at(source.swap.cells)
-        ranges = (at(self._ranges), len(source.untouched_zero))
-        found = (self.handle, self._pagemap, int(source.scans), *ranges, at(self._swapped_in), room)
+        room = None if source.swap is None else address_of_numbers(source.swap.cells)
+        ranges = (address_of_numbers(self._ranges), len(source.untouched_zero))
+        found = (self.handle, self._pagemap, int(source.scans), *ranges, address_of_numbers(self._swapped_in), room)
         self._library.heapx_source_leave_untouched(*found)
         self._guards = [array("Q", [bound for pair in pairs for bound in pair]) for pairs in (source.brought_in, source.unanswered)]
-        guards = [word for bounds in self._guards for word in (at(bounds), len(bounds) // 2)]
+        guards = [word for bounds in self._guards for word in (address_of_numbers(bounds), len(bounds) // 2)]
         self._library.heapx_source_guard(self.handle, *guards)
 
-    def _read(self, address: int, to: int, size_bytes: int) -> int:
+    def _read_for_c(self, address: int, to: int, size_bytes: int) -> int:
         """What C calls for a CallSource. An exception cannot cross C: it waits in `error`."""
         try:
             data = self.source.read(address, size_bytes)  # type: ignore[union-attr]
@@ -294,7 +294,7 @@ class OpenPages:
             if table.copy is None:
                 return
         self._outside = array("Q", [bound for pair in table.outside_rss for bound in pair])
-        numbers = (self._fd, table.flags_fd, int(table.scans), int(table.knows_huge_zero), at(self._outside), len(table.outside_rss))
+        numbers = (self._fd, table.flags_fd, int(table.scans), int(table.knows_huge_zero), address_of_numbers(self._outside), len(table.outside_rss))
         self.handle = library.heapx_pages_new(*numbers)
         if not self.handle:
             raise MemoryError()
@@ -310,7 +310,7 @@ class OpenPages:
             self._fd = -1
 
 
-def run(work: Any, opened: OpenSource, budget: Budget) -> None:
+def run_resumable(work: Any, opened: OpenSource, budget: Budget) -> None:
     """Calls `work(seconds)` until nothing is left, the budget expires or Ctrl-C is pressed. Work is resumable, so that is safe anywhere."""
     seconds = FIRST_SLICE_SECONDS
     try:
@@ -329,7 +329,7 @@ def run(work: Any, opened: OpenSource, budget: Budget) -> None:
         budget.interrupt()
 
 
-def asking(budget: Budget) -> Any:
+def make_stop_call(budget: Budget) -> Any:
     """A stop_call for work in one call, which asks the budget, and hears Ctrl-C. Whoever hands it over keeps it until the call returns."""
 
     def is_over() -> int:
@@ -374,7 +374,7 @@ class Kernel:
 
     def in_order(self, numbers: "array[int]") -> "array[int]":
         """array('Q') sorted in place."""
-        if not self.library.heapx_sort(at(numbers), len(numbers)):
+        if not self.library.heapx_sort(address_of_numbers(numbers), len(numbers)):
             raise MemoryError()
         return numbers
 
@@ -394,7 +394,7 @@ class Kernel:
 
     def _places_into(self, words: "array[int]", bounds: "array[int]", mask: int) -> "array[int]":
         places = array("Q", bytes(8 * len(words)))
-        return places[: self.library.heapx_words_into(at(words), len(words), at(bounds), len(bounds) // 2, mask, at(places))]
+        return places[: self.library.heapx_words_into(address_of_numbers(words), len(words), address_of_numbers(bounds), len(bounds) // 2, mask, address_of_numbers(places))]
 
     def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
         """Which pages of the sorted ranges, without overlap, hold anything but zeros; so counts what cannot be read. Pages begin at
@@ -402,13 +402,13 @@ class Kernel:
         """
         library, opened = self.library, self.open(source)
         flat, until = array("Q", [bound for pair in ranges for bound in pair]), array("Q", [0])
-        job = library.heapx_written_new(opened.handle, at(flat), len(ranges), page_bytes)
+        job = library.heapx_written_new(opened.handle, address_of_numbers(flat), len(ranges), page_bytes)
         if not job:
             raise MemoryError()
         try:
-            run(lambda seconds: library.heapx_written_slice(job, seconds), opened, budget)
-            out = array("Q", bytes(16 * library.heapx_written_result(job, 0, None, at(until))))
-            library.heapx_written_result(job, len(out) // 2, at(out), at(until))
+            run_resumable(lambda seconds: library.heapx_written_slice(job, seconds), opened, budget)
+            out = array("Q", bytes(16 * library.heapx_written_result(job, 0, None, address_of_numbers(until))))
+            library.heapx_written_result(job, len(out) // 2, address_of_numbers(out), address_of_numbers(until))
         finally:
             library.heapx_written_free(job)
         return Written(out, None if until[0] == ADDRESS_MASK else until[0])
@@ -420,7 +420,7 @@ class Kernel:
         if table.handle is None:
             return None
         flat, out = array("Q", [number for pair in ranges for number in pair]), array("Q", bytes(8 * len(Residency._fields)))
-        self.library.heapx_residency(table.handle, at(flat), len(ranges), with_exclusive, at(out))
+        self.library.heapx_residency(table.handle, address_of_numbers(flat), len(ranges), with_exclusive, address_of_numbers(out))
         return Residency(*out)
 
     def page_kinds(self, pages: PageTable, start: int, end: int) -> Optional[bytes]:
@@ -431,4 +431,4 @@ class Kernel:
         page = os.sysconf("SC_PAGESIZE")
         count = (end - start) // page
         entries, kinds = array("Q", bytes(8 * count)), array("B", bytes(count))
-        return kinds[: self.library.heapx_pages_look(table.handle, start // page, count, at(entries), at(kinds))].tobytes()
+        return kinds[: self.library.heapx_pages_look(table.handle, start // page, count, address_of_numbers(entries), address_of_numbers(kinds))].tobytes()

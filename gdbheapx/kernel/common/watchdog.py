@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, Optional
 
 from gdbheapx.budget import LEAST_S, NAMES
 from gdbheapx.errors import HeapxError, Interrupted
-from gdbheapx.kernel.common.library import at, declared
+from gdbheapx.kernel.common.library import address_of_numbers, declare_functions
 from gdbheapx.problems import CUT
 
 PROTOTYPES = """
@@ -35,7 +35,7 @@ _library: Optional[Any] = None
 """What the thread reads, and the library that has the thread; with it both are the library's, which never frees them."""
 
 
-def start(
+def start_watching(
     library: Optional[Any],
     max_seconds: Optional[float],
     document: Callable[[HeapxError], str],
@@ -61,7 +61,7 @@ def start(
     import ctypes
 
     numbers = array("B", b"\0".join(texts) + b"\0")
-    place = declared(library, PROTOTYPES).heapx_watchdog_start(at(numbers), len(numbers), until, wake, out, told)
+    place = declare_functions(library, PROTOTYPES).heapx_watchdog_start(address_of_numbers(numbers), len(numbers), until, wake, out, told)
     if place:
         _library, _cells = library, (ctypes.c_uint64 * WATCH_CELLS).from_address(place)
         _paths = (ctypes.c_ubyte * (WATCH_PATHS * WATCH_PATH_BYTES)).from_address(place + ctypes.sizeof(_cells))
@@ -69,15 +69,15 @@ def start(
 
 def hold_off() -> None:
     """From now on a process is being changed: this one is not ended."""
-    _set(WATCH_HELD)
+    _set_state(WATCH_HELD)
 
 
-def go_on() -> None:
+def end_hold_off() -> None:
     """Nothing is being changed any more. Harmless when called twice."""
-    _set(WATCH_ON)
+    _set_state(WATCH_ON)
 
 
-def _set(state: int) -> None:
+def _set_state(state: int) -> None:
     if _library is None:
         _cells[WATCH_STATE] = state
     else:
@@ -93,15 +93,15 @@ def held_off() -> Iterator[None]:
     try:
         yield
     finally:
-        go_on()
+        end_hold_off()
 
 
-def begun() -> None:
+def mark_begun() -> None:
     """A part of the answer is written: no document follows it."""
     _cells[WATCH_BEGUN] = 1
 
 
-def answered() -> None:
+def mark_answered() -> None:
     """Everything is read: how long the reader of the answer takes is not for --max-seconds."""
     _cells[WATCH_ANSWERED] = 1
 
@@ -117,7 +117,7 @@ def remove_at_end(path: str) -> int:
     return -1
 
 
-def keep(number: int) -> None:
+def forget_written_file(number: int) -> None:
     """The file of that number is whole, or gone."""
     if number >= 0:
         _paths[number] = 0

@@ -4,7 +4,7 @@ from array import array
 from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.common.library import OpenSource, as_array, at, declared, run
+from gdbheapx.kernel.common.library import OpenSource, address_of_numbers, as_array, declare_functions, run_resumable
 from gdbheapx.kernel.glibc.records import Region
 
 BROKEN_PREV_SIZE = 0
@@ -75,7 +75,7 @@ class MemberList(NamedTuple):
     """A large bin."""
 
 
-class Broken(NamedTuple):
+class NativeContradiction(NamedTuple):
     """A contradiction."""
 
     rule: int
@@ -93,7 +93,7 @@ class Broken(NamedTuple):
 class BrokenChunks(NamedTuple):
     """Contradictions that a pass over chunks found."""
 
-    rows: Tuple[Broken, ...]
+    rows: Tuple[NativeContradiction, ...]
     """In the order met, at most MOST_ROWS of a rule."""
     counts: Tuple[int, ...]
     """How many by rule."""
@@ -102,7 +102,7 @@ class BrokenChunks(NamedTuple):
 class BrokenMembers(NamedTuple):
     """Contradictions that a pass over lists found."""
 
-    rows: Tuple[Broken, ...]
+    rows: Tuple[NativeContradiction, ...]
     """In the order met, at most MOST_ROWS of a rule."""
     counts: Tuple[int, ...]
     """How many by rule."""
@@ -135,10 +135,10 @@ int64_t heapx_members_slice(struct members *members, double seconds);
 uint64_t heapx_members_result(const struct members *members, uint64_t room, uint64_t *counts, struct broken *rows);
 """
 
-ROW_NUMBERS = len(Broken._fields)
+ROW_NUMBERS = len(NativeContradiction._fields)
 
 
-def check(
+def check_chunks_in_c(
     library: Any,
     opened: OpenSource,
     geometry: Optional[int],
@@ -148,37 +148,37 @@ def check(
 ) -> BrokenChunks:
     """See ChunkWalker; `listed`: cached chunks, members of bins."""
     flat, cached_chunks, members = flat_regions(regions), as_array(listed[0]), as_array(listed[1])
-    places = (at(flat), len(regions), at(cached_chunks), len(cached_chunks), at(members), len(members))
-    job = declared(library, PROTOTYPES).heapx_check_new(opened.handle, geometry, *places)
+    places = (address_of_numbers(flat), len(regions), address_of_numbers(cached_chunks), len(cached_chunks), address_of_numbers(members), len(members))
+    job = declare_functions(library, PROTOTYPES).heapx_check_new(opened.handle, geometry, *places)
     if not job:
         raise MemoryError()
     try:
-        run(lambda seconds: library.heapx_check_slice(job, seconds), opened, budget)
-        return BrokenChunks(*_taken(library.heapx_check_result, job, BROKEN_RULES))
+        run_resumable(lambda seconds: library.heapx_check_slice(job, seconds), opened, budget)
+        return BrokenChunks(*_take_broken(library.heapx_check_result, job, BROKEN_RULES))
     finally:
         library.heapx_check_free(job)
 
 
-def check_members(
+def check_members_in_c(
     library: Any, opened: OpenSource, geometry: Optional[int], lists: Sequence[MemberList], mangled: bool, budget: Budget
 ) -> BrokenMembers:
     """See ChunkWalker."""
     flat = flat_lists(lists)
-    job = declared(library, PROTOTYPES).heapx_members_new(opened.handle, geometry, at(flat), len(lists), int(mangled))
+    job = declare_functions(library, PROTOTYPES).heapx_members_new(opened.handle, geometry, address_of_numbers(flat), len(lists), int(mangled))
     if not job:
         raise MemoryError()
     try:
-        run(lambda seconds: library.heapx_members_slice(job, seconds), opened, budget)
-        rows, counts = _taken(library.heapx_members_result, job, MEMBER_RULES + 2)
+        run_resumable(lambda seconds: library.heapx_members_slice(job, seconds), opened, budget)
+        rows, counts = _take_broken(library.heapx_members_result, job, MEMBER_RULES + 2)
         return BrokenMembers(rows, counts[:MEMBER_RULES], *counts[MEMBER_RULES:])
     finally:
         library.heapx_members_free(job)
 
 
-def _taken(result: Any, job: int, numbers: int) -> Tuple[Tuple[Broken, ...], Tuple[int, ...]]:
+def _take_broken(result: Any, job: int, numbers: int) -> Tuple[Tuple[NativeContradiction, ...], Tuple[int, ...]]:
     counts = array("Q", bytes(8 * numbers))
-    count = result(job, 0, at(counts), None)
+    count = result(job, 0, address_of_numbers(counts), None)
     out = array("Q", bytes(8 * ROW_NUMBERS * count))
-    result(job, count, at(counts), at(out))
-    rows = tuple(Broken._make(out[place : place + ROW_NUMBERS]) for place in range(0, len(out), ROW_NUMBERS))
+    result(job, count, address_of_numbers(counts), address_of_numbers(out))
+    rows = tuple(NativeContradiction._make(out[place : place + ROW_NUMBERS]) for place in range(0, len(out), ROW_NUMBERS))
     return rows, tuple(counts)

@@ -4,7 +4,7 @@ import ctypes
 from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.kernel.common.library import at
+from gdbheapx.kernel.common.library import address_of_numbers
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 
 TCACHE = 0
@@ -35,7 +35,7 @@ PROBLEMS = (
 """The problems in words, by number."""
 
 
-class Lists:
+class NativeFreeLists:
     """Lists to follow."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Lists:
         self.limits.extend(array("Q", [limit]) * len(heads))
 
 
-class Rules(NamedTuple):
+class NativeListRules(NamedTuple):
     """Rules that all lists of one call share."""
 
     mangled: bool
@@ -68,7 +68,7 @@ class Rules(NamedTuple):
     """All lists together have no more: as many chunks as memory can hold. What comes beyond is on several lists, and its list too long."""
 
 
-class Followed(NamedTuple):
+class NativeFollowedList(NamedTuple):
     """Lists that were followed: a column for each figure, in the order in which the lists were given."""
 
     counts: Sequence[int]
@@ -99,7 +99,7 @@ class Followed(NamedTuple):
         return CUT in self.problems
 
 
-def wrong(found: Followed, index: int) -> Optional[str]:
+def describe_damage(found: NativeFollowedList, index: int) -> Optional[str]:
     """Return the damage of a list in words, or None if there is none or time ran out."""
     problem, at = found.problems[index], found.ats[index]
     if not problem or problem == CUT:
@@ -125,13 +125,13 @@ uint64_t heapx_lists_numbers(const struct lists *lists, int which, const uint64_
 COLUMNS = 8
 
 
-def read_followed(library: Any, job: int, count: int) -> Followed:
+def read_followed(library: Any, job: int, count: int) -> NativeFollowedList:
     """Return what a job found for so many lists."""
     out = array("Q", bytes(8 * COLUMNS * count))
-    library.heapx_lists_result(job, at(out))
+    library.heapx_lists_result(job, address_of_numbers(out))
     columns: List[Any] = [out[column * count : (column + 1) * count] for column in range(COLUMNS)]
     members, twice, mapped = (_read_numbers(library, job, which) for which in (LISTS_MEMBERS, LISTS_TWICE, LISTS_MAPPED))
-    return Followed._make([*columns, members, twice, array("Q", sorted(set(mapped)))])
+    return NativeFollowedList._make([*columns, members, twice, array("Q", sorted(set(mapped)))])
 
 
 def _read_numbers(library: Any, job: int, which: int) -> "array[int]":

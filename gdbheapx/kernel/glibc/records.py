@@ -64,7 +64,7 @@ class Region(NamedTuple):
     such fenceposts."""
 
 
-class Listed(NamedTuple):
+class NativeListedChunks(NamedTuple):
     """A region whose chunks are listed."""
 
     region: Region

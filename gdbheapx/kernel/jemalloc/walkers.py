@@ -6,12 +6,21 @@ from typing import Any, Iterator, List, Optional, Sequence
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks
-from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, Blocks, BlockStream, apart_from
-from gdbheapx.kernel.common.library import Kernel, OpenPages, Rows, as_array, at, declared, flat, run
+from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockStream, NativeBlocks, apart_from
+from gdbheapx.kernel.common.library import (
+    Kernel,
+    NativeRows,
+    OpenPages,
+    address_of_numbers,
+    as_array,
+    declare_functions,
+    flatten_record,
+    run_resumable,
+)
 from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TIME
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.layouts import check_layout
-from gdbheapx.kernel.jemalloc.records import Linked, LinkedList
+from gdbheapx.kernel.jemalloc.records import LinkedList, NativeLinkedExtents
 
 PROTOTYPES = """
 struct block_source *heapx_extent_blocks(const struct source *memory, const struct layout_numbers *numbers, const struct bin_layout *bins,
@@ -41,8 +50,8 @@ class ExtentWalker:
 
     def __init__(self, kernel: Kernel, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> None:
         check_layout(heap)
-        self._library, self._opened, self._heap, self._budget = declared(kernel.library, PROTOTYPES), kernel.open(source), heap, budget
-        self._numbers, self._bins = flat(layout_numbers(heap)), flat(heap.bins)
+        self._library, self._opened, self._heap, self._budget = declare_functions(kernel.library, PROTOTYPES), kernel.open(source), heap, budget
+        self._numbers, self._bins = flatten_record(layout_numbers(heap)), flatten_record(heap.bins)
 
     def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None, runs: Optional[Sequence[int]] = None) -> api.ExtentsResult:
         """Every extent that the rtree names, counted by arena; one pass in address order.
@@ -52,20 +61,20 @@ class ExtentWalker:
         `runs`: begin and end of each run of pages that a core has, sorted: for `absent`, which `pages` is for in a process.
         """
         library, listed, table = self._library, as_array(cached), OpenPages(self._library, pages)
-        kept = [self._numbers, self._bins, as_array(self._heap.size_classes), flat(self._heap.sizes), listed]
+        kept = [self._numbers, self._bins, as_array(self._heap.size_classes), flatten_record(self._heap.sizes), listed]
         present = as_array((0, 0) if runs is None else (*runs, 0, 0))  # not empty: its address says that there is one
-        known = (table.handle, at(present) if runs is not None else None, len(present) // 2 - 1)
-        job = library.heapx_extents_new(self._opened.handle, *map(at, kept), len(listed), *known)
+        known = (table.handle, address_of_numbers(present) if runs is not None else None, len(present) // 2 - 1)
+        job = library.heapx_extents_new(self._opened.handle, *map(address_of_numbers, kept), len(listed), *known)
         if not job:
             raise MemoryError()
         try:
-            run(lambda seconds: library.heapx_extents_slice(job, seconds), self._opened, self._budget)
-            return _result(library, job, self._heap, table.handle is not None, runs is not None)
+            run_resumable(lambda seconds: library.heapx_extents_slice(job, seconds), self._opened, self._budget)
+            return _make_result(library, job, self._heap, table.handle is not None, runs is not None)
         finally:
             library.heapx_extents_free(job)
 
     def blocks(
-        self, cached: Sequence[int], wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None, apart: Optional[Blocks] = None
+        self, cached: Sequence[int], wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None, apart: Optional[NativeBlocks] = None
     ) -> BlockStream:
         """The blocks of the extents that `walk` counts; kinds are BLOCK_ numbers, sizes are usable bytes.
 
@@ -74,21 +83,21 @@ class ExtentWalker:
         `apart`: further blocks, by address, to be merged in as they are.
         """
         sizes, listed = self._heap.sizes, as_array(cached)
-        kept = [self._numbers, self._bins, as_array(self._heap.size_classes), listed, wanted.numbers(), flat(sizes)]
-        places = (*map(at, kept[:4]), len(listed), at(kept[4]), ADDRESS_MASK if arena is None else arena, at(kept[5]))
+        kept = [self._numbers, self._bins, as_array(self._heap.size_classes), listed, wanted.numbers(), flatten_record(sizes)]
+        places = (*map(address_of_numbers, kept[:4]), len(listed), address_of_numbers(kept[4]), ADDRESS_MASK if arena is None else arena, address_of_numbers(kept[5]))
         handle = self._library.heapx_extent_blocks(self._opened.handle, *places)
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
-    def follow(self, lists: Sequence[LinkedList]) -> List[Linked]:
+    def follow(self, lists: Sequence[LinkedList]) -> List[NativeLinkedExtents]:
         """What is along heaps and rings of extents, up to the first contradiction of each. When the budget expires, of those before."""
-        library, asked = self._library, flat(lists)
-        job = library.heapx_linked_new(self._opened.handle, at(self._numbers), at(self._bins), at(asked), len(lists))
+        library, asked = self._library, flatten_record(lists)
+        job = library.heapx_linked_new(self._opened.handle, address_of_numbers(self._numbers), address_of_numbers(self._bins), address_of_numbers(asked), len(lists))
         if not job:
             raise MemoryError()
         try:
-            run(lambda seconds: library.heapx_linked_slice(job, seconds), self._opened, self._budget)
-            out = Rows(Linked, len(lists))
-            return out.records(library.heapx_linked_result(job, at(out.numbers)))
+            run_resumable(lambda seconds: library.heapx_linked_slice(job, seconds), self._opened, self._budget)
+            out = NativeRows(NativeLinkedExtents, len(lists))
+            return out.records(library.heapx_linked_result(job, address_of_numbers(out.numbers)))
         finally:
             library.heapx_linked_free(job)
 
@@ -116,20 +125,20 @@ def layout_numbers(heap: api.HeapLayout) -> api.LayoutNumbers:
     )
 
 
-def _result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, has_runs: bool) -> api.ExtentsResult:
-    summaries = Rows(api.ExtentsSummary, 1)
-    library.heapx_extents_summary(job, at(summaries.numbers))
+def _make_result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, has_runs: bool) -> api.ExtentsResult:
+    summaries = NativeRows(api.ExtentsSummary, 1)
+    library.heapx_extents_summary(job, address_of_numbers(summaries.numbers))
     (summary,) = summaries.records(1)
     counts = [array("Q", bytes(8 * count)) for count in (api.EXTENT_CODES, api.EXTENT_CODES, api.CACHED_REASONS)]
-    rows = [Rows(kind, api.MOST_PROBLEMS) for kind in (api.ExtentProblem, api.ExtentProblem, api.CachedProblem)]
-    library.heapx_extents_problems(job, *map(at, counts), *(at(row.numbers) for row in rows))
+    rows = [NativeRows(kind, api.MOST_PROBLEMS) for kind in (api.ExtentProblem, api.ExtentProblem, api.CachedProblem)]
+    library.heapx_extents_problems(job, *map(address_of_numbers, counts), *(address_of_numbers(row.numbers) for row in rows))
     count = library.heapx_extents_ranges(job, 0, None)
     ranges = array("Q", bytes(16 * count))
-    library.heapx_extents_ranges(job, count, at(ranges))
+    library.heapx_extents_ranges(job, count, address_of_numbers(ranges))
     return api.ExtentsResult(
         stop=STOP_END if summary.done else STOP_TIME,
         at=summary.at,
-        arenas=tuple(_arenas(library, job, heap, has_pages, has_runs)),
+        arenas=tuple(_iterate_arenas(library, job, heap, has_pages, has_runs)),
         ranges=tuple(zip(ranges[::2], ranges[1::2])),
         nodes=summary.nodes,
         leaf_nodes=summary.leaf_nodes,
@@ -146,16 +155,16 @@ def _result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, has_r
     )
 
 
-def _arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, has_runs: bool) -> Iterator[api.ArenaExtents]:
+def _iterate_arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, has_runs: bool) -> Iterator[api.ArenaExtents]:
     states, bins, larges = (
-        Rows(api.StateTotals, api.STATES),
-        Rows(api.BinTotals, len(heap.bins)),
-        Rows(api.LargeTotals, len(heap.size_classes)),
+        NativeRows(api.StateTotals, api.STATES),
+        NativeRows(api.BinTotals, len(heap.bins)),
+        NativeRows(api.LargeTotals, len(heap.size_classes)),
     )
     numbers = 1 + api.UNUSED_NUMBERS
     classes, counts = array("Q", bytes(8 * numbers * api.EXTENT_CLASSES)), array("Q", bytes(8 * 3))
-    absent = Rows(api.AbsentTotals, 1)
-    places = (at(states.numbers), at(bins.numbers), at(larges.numbers), at(classes), at(counts), at(absent.numbers))
+    absent = NativeRows(api.AbsentTotals, 1)
+    places = (address_of_numbers(states.numbers), address_of_numbers(bins.numbers), address_of_numbers(larges.numbers), address_of_numbers(classes), address_of_numbers(counts), address_of_numbers(absent.numbers))
     for index in range(heap.narenas):
         if library.heapx_extents_arena(job, index, *places):
             totals: Any = [one if has_pages else one._replace(residency=None) for one in states.records(api.STATES)]

@@ -14,10 +14,10 @@ from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.layouts import BinInfo, JemallocGeometry
 from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.jemalloc.traces import ObjectTexts
-from gdbheapx.kernel import load
+from gdbheapx.kernel import load_native_library
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.layout import pack
-from gdbheapx.problems import Code, Diagnostic
+from gdbheapx.problems import Diagnostic, ProblemCode
 
 LIBRARY = Module("/lib/libjemalloc.so.2", 0x7F0000000000, False, "ab" * 20, False)
 NBINS, NSIZES, NHBINS = 36, 232, 41
@@ -98,7 +98,7 @@ def types_of(version: layouts.Version) -> TypeSet:
     """The types of a release."""
     if version < (5, 2, 0):
         return old_types(version)
-    return next(one.types for one in pack.shipped() if (one.version_text or "").startswith("%d.%d.%d-" % version))
+    return next(one.types for one in pack.shipped_packs() if (one.version_text or "").startswith("%d.%d.%d-" % version))
 
 
 # ---------------------------------------------------------------------------------------------------- the process
@@ -226,7 +226,7 @@ class World:
         self.geometry = self._geometry(arenas)
         self.states = {name: value for value, name in layouts.read_tsd_states(self.types, version).items()}
         jemalloc: Any = FakeJemalloc("jemalloc", LIBRARY, version, self.types, self.symbols, self.geometry)
-        kernel = load()
+        kernel = load_native_library()
         self.context = JemallocContext(self.memory, jemalloc, kernel, self.memory.bulk_source(), Budget(), self.report, Ram(self.memory, kernel))
         self.arenas = [ArenaHandle(index, self.struct("arena_s"), "auto", self.context) for index in range(arenas)]
         self.variable("nhbins", NHBINS, 4)
@@ -247,7 +247,7 @@ class World:
         shape = detection_geometry.RtreeShape(48, (18, 18), True)
         return JemallocGeometry(8, True, 12, sizes, sizes[28:], bins, "extent_s", fields, states, 0, shape, 1, True, arenas, arenas, None, 4096, False)
 
-    def report(self, code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
+    def report(self, code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:
         """What readers find wrong."""
         self.problems.append(Diagnostic(code, address, what, hint))
 

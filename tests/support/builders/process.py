@@ -7,7 +7,7 @@ from gdbheapx.glibc import layouts
 from gdbheapx.glibc.layouts import bin_index, make_geometry, min_large_size
 from gdbheapx.inferior.base import BulkSource, BytesSource, Mapping, Module, StructType, Symbol, Target, Thread, ThreadLocal
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED, Geometry
-from gdbheapx.layout.view import Shape, Struct, place
+from gdbheapx.layout.view import Shape, Struct, lay_out_struct
 from tests.support.builders.heap import Built, build, put
 
 LIBC = Module("/lib/libc.so.6", 0, False, "ab" * 20, False)
@@ -97,7 +97,7 @@ class World(NamedTuple):
 
     def size_of(self, struct: Struct) -> int:
         """sizeof by the tables."""
-        return place(struct, self.version, Shape(self.word_bytes, self.alignment_bytes)).size_bytes
+        return lay_out_struct(struct, self.version, Shape(self.word_bytes, self.alignment_bytes)).size_bytes
 
     @property
     def heap_max(self) -> int:
@@ -135,7 +135,7 @@ class _Maker:
         self.heaps = 0x7E0000000000 if high else 0x40000000
 
     def layout(self, struct: Struct) -> StructType:
-        return place(struct, self.world.version, self.shape)
+        return lay_out_struct(struct, self.world.version, self.shape)
 
     def make(self, threads: int, chunks: int) -> Fake:
         state = self.layout(layouts.MALLOC_STATE)

@@ -2,8 +2,8 @@
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.split import Split, split
-from gdbheapx.arch import named
+from gdbheapx.analysis.split import Split, split_memory
+from gdbheapx.arch import architecture_named
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Module, PageTable, Thread
 from gdbheapx.inferior.live import smaps
 from gdbheapx.kernel.common.records import Residency
@@ -20,7 +20,7 @@ class Recorded:
     kind = "live"
     pid = 100
     page_bytes = PAGE
-    arch = named("i386:x86-64")
+    arch = architecture_named("i386:x86-64")
     little_endian = True
 
     def __init__(
@@ -100,7 +100,7 @@ def overlap(low: int, high: int, start: int, end: int) -> int:
 
 def recorded(name: str, filesystems: Optional[Dict[str, str]] = None, **target: Any) -> Recorded:
     """The process of a recorded text."""
-    return Recorded(smaps.parse((RECORDED / name).read_bytes(), filesystems), **target)
+    return Recorded(smaps.parse_smaps((RECORDED / name).read_bytes(), filesystems), **target)
 
 
 def use(start: int, end: int, rights: str = "rw-p", name: str = "", resident: int = 0, **more: Any) -> MappingUse:
@@ -114,7 +114,7 @@ def use(start: int, end: int, rights: str = "rw-p", name: str = "", resident: in
 def divide(target: Recorded, claims: Optional[Dict[str, List[Tuple[int, int]]]] = None) -> Split:
     """The split of it."""
     made = {name: [Claim(start, end, "") for start, end in ranges] for name, ranges in (claims or {}).items()}
-    parts = split(target, FirstPages(target), made)  # type: ignore[arg-type]
+    parts = split_memory(target, FirstPages(target), made)  # type: ignore[arg-type]
     assert parts is not None
     return parts
 

@@ -4,12 +4,12 @@ from typing import Any, List, Optional, Sequence
 
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import ThreadStacks
-from gdbheapx.analysis.pins import Kept, PinRow
-from gdbheapx.analysis.split import Memory, Split
+from gdbheapx.analysis.pins import PinRow, PinsAnswer
+from gdbheapx.analysis.split import Split, SplitMemory
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocConditions, PublicNames, TickerArena, TickerReport, TickerThread
-from gdbheapx.model import Address, MemoryPart, UnclaimedMapping
+from gdbheapx.model import MemoryPart, TargetAddress, UnclaimedMapping
 
 MB = 1 << 20
 UNPREFIXED = PublicNames("", "MALLOC_CONF")
@@ -30,20 +30,20 @@ def split(
 ) -> Split:
     """A split with these lines, and sums."""
     total = sum(one.resident_bytes or 0 for one in parts)
-    mappings = [UnclaimedMapping(Address(0x7F0000000000), Address(0x7F0000100000), MB, None, 0)] if unclaimed else []
-    memory = Memory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, 0, 0, 0, 0, [], mappings, None, thread_stacks)
+    mappings = [UnclaimedMapping(TargetAddress(0x7F0000000000), TargetAddress(0x7F0000100000), MB, None, 0)] if unclaimed else []
+    memory = SplitMemory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, 0, 0, 0, 0, [], mappings, None, thread_stacks)
     return Split(list(parts), memory._replace(**sums))
 
 
 def glibc_arena(index: int = 0, **fields: Any) -> ArenaTotals:
     """An arena of glibc."""
-    row = ArenaTotals(*([0] * len(ArenaTotals._fields)))._replace(allocator="glibc", index=index, address=Address(0x1000), kind="thread" if index else "main")
+    row = ArenaTotals(*([0] * len(ArenaTotals._fields)))._replace(allocator="glibc", index=index, address=TargetAddress(0x1000), kind="thread" if index else "main")
     return row._replace(locked=False)._replace(**fields)
 
 
 def jemalloc_arena(index: int = 0, **fields: Any) -> JemallocArena:
     """An arena of jemalloc."""
-    row = JemallocArena("jemalloc", index, Address(0x1000 * index), "auto", *([0] * (len(JemallocArena._fields) - 4)))
+    row = JemallocArena("jemalloc", index, TargetAddress(0x1000 * index), "auto", *([0] * (len(JemallocArena._fields) - 4)))
     return row._replace(dirty_decay_ms=10000)._replace(**fields)
 
 
@@ -54,10 +54,10 @@ def pin_group(kept: int, blocks: int = 0, size: int = 0, **fields: Any) -> PinRo
     return row._replace(size_bytes=size or None, status="used" if blocks else None)._replace(**fields)
 
 
-def pins_kept(*groups: PinRow) -> Kept:
+def pins_kept(*groups: PinRow) -> PinsAnswer:
     """All that is kept."""
     whole = sum(one.kept_bytes for one in groups)
-    return Kept(whole, groups, [], has_owners=True, held_bytes=2 * whole, is_cut=False, may_be_stale=False)
+    return PinsAnswer(whole, groups, [], has_owners=True, held_bytes=2 * whole, is_cut=False, may_be_stale=False)
 
 
 def slabs(size: int, free: int, kind: str = "small") -> JemallocBin:

@@ -31,16 +31,16 @@ def words(path: Path, known: Dict[int, int], count: int) -> str:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> aging.Files:
+def files(tmp_path: Path) -> aging.AgingFiles:
     """A machine of 2,048 pages without marks, and without DAMON."""
     bitmap, flags = words(tmp_path / "bitmap", {}, 32), words(tmp_path / "flags", FLAGS, 2048)
-    return aging.Files(bitmap, flags, str(tmp_path / "damon" / "*"), str(tmp_path / "modules" / "*"), *(str(tmp_path / name) for name in ("generations", "events")))
+    return aging.AgingFiles(bitmap, flags, str(tmp_path / "damon" / "*"), str(tmp_path / "modules" / "*"), *(str(tmp_path / name) for name in ("generations", "events")))
 
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Of a process with FRAMES at page 16."""
-    monkeypatch.setattr(aging, "frames", lambda pagemap, start, end: array("Q", FRAMES))
+    monkeypatch.setattr(aging, "read_page_frames", lambda pagemap, start, end: array("Q", FRAMES))
     return SimpleNamespace(target=SimpleNamespace(pid=os.getpid()), budget=SimpleNamespace(reason=None))
 
 
@@ -49,7 +49,7 @@ def options(**more: Any) -> argparse.Namespace:
     return argparse.Namespace(**{"for_s": 1.0, "accept_mark_loss": False, "accept_thp_split": False, "reads": False, "yes": True, "age": None, **more})
 
 
-def touch(files: aging.Files, *numbers: int) -> aging.Wait:
+def touch(files: aging.AgingFiles, *numbers: int) -> aging.Wait:
     """What happens meanwhile: the kernel takes these marks away."""
 
     def wait(session: Any, seconds: float, pagemap: int, check: aging.Check) -> None:
@@ -61,36 +61,36 @@ def touch(files: aging.Files, *numbers: int) -> aging.Wait:
     return wait
 
 
-def test_a_huge_page_has_one_age(session: Any, files: aging.Files) -> None:
+def test_a_huge_page_has_one_age(session: Any, files: aging.AgingFiles) -> None:
     """The mark of its first page counts for all of it."""
-    found = aging.idle(session, RANGES, files, options(), touch(files, 1024))
+    found = aging.watch_idle_pages(session, RANGES, files, options(), touch(files, 1024))
     assert list(found.ranges[0][2])[-4:] == [KNOWN | STALE, *[KNOWN] * 3]
 
 
-def test_only_its_own_pages_are_marked(session: Any, files: aging.Files) -> None:
+def test_only_its_own_pages_are_marked(session: Any, files: aging.AgingFiles) -> None:
     """And of a huge page the first."""
-    aging.idle(session, RANGES, files, options(), touch(files))
+    aging.watch_idle_pages(session, RANGES, files, options(), touch(files))
     marks = array("Q", Path(files.bitmap).read_bytes())
     assert [number for number in range(2048) if marks[number // 64] >> number % 64 & 1] == sorted(set(HEADS.values()))
 
 
-def test_marks_of_others_are_not_taken(session: Any, files: aging.Files) -> None:
+def test_marks_of_others_are_not_taken(session: Any, files: aging.AgingFiles) -> None:
     """Unless that is accepted."""
-    aging.idle(session, RANGES, files, options(), touch(files))
+    aging.watch_idle_pages(session, RANGES, files, options(), touch(files))
     with pytest.raises(HeapxError):
-        aging.idle(session, RANGES, files, options(), touch(files))
-    assert aging.idle(session, RANGES, files, options(accept_mark_loss=True), touch(files, 640)).ranges[0][2][0] == KNOWN
+        aging.watch_idle_pages(session, RANGES, files, options(), touch(files))
+    assert aging.watch_idle_pages(session, RANGES, files, options(accept_mark_loss=True), touch(files, 640)).ranges[0][2][0] == KNOWN
 
 
 def test_the_tail_of_a_huge_page_whose_head_is_elsewhere_is_not_known(tmp_path: Path) -> None:
     """Its age would be that of a page that is not the process's."""
     with open(words(tmp_path / "flags", {**FLAGS, 1023: aging.LRU}, 2048), "rb") as flags:
-        assert aging.tracked(flags.fileno(), [1025, 1026]) == {}
-        assert aging.tracked(flags.fileno(), [1023, 1026]) == {1023: 1023}
-        assert aging.tracked(flags.fileno(), sorted(number for number in FRAMES if number)) == HEADS
+        assert aging.map_tracked_frames(flags.fileno(), [1025, 1026]) == {}
+        assert aging.map_tracked_frames(flags.fileno(), [1023, 1026]) == {1023: 1023}
+        assert aging.map_tracked_frames(flags.fileno(), sorted(number for number in FRAMES if number)) == HEADS
 
 
-def test_damon_is_not_disturbed(tmp_path: Path, files: aging.Files) -> None:
+def test_damon_is_not_disturbed(tmp_path: Path, files: aging.AgingFiles) -> None:
     """Where it samples, idle page tracking is refused; where it is off, not."""
     (tmp_path / "damon").mkdir()
     for state, is_on in ((b"off\n", False), (b"on\n", True)):
@@ -105,7 +105,7 @@ def test_damon_is_not_disturbed(tmp_path: Path, files: aging.Files) -> None:
     assert aging.damon_is_on(files)
 
 
-def test_a_kernel_without_the_bitmap_is_told(tmp_path: Path, files: aging.Files) -> None:
+def test_a_kernel_without_the_bitmap_is_told(tmp_path: Path, files: aging.AgingFiles) -> None:
     """And by default the other means is used there."""
     lacking = files._replace(bitmap=str(tmp_path / "none"))
     assert (aging.means_here(files), aging.means_here(lacking)) == ("idle", "written")
@@ -113,24 +113,24 @@ def test_a_kernel_without_the_bitmap_is_told(tmp_path: Path, files: aging.Files)
         aging.check_idle(None, lacking, options())  # type: ignore[arg-type]
 
 
-def test_a_page_that_moves_meanwhile_is_not_known(monkeypatch: pytest.MonkeyPatch, session: Any, files: aging.Files) -> None:
+def test_a_page_that_moves_meanwhile_is_not_known(monkeypatch: pytest.MonkeyPatch, session: Any, files: aging.AgingFiles) -> None:
     """What is looked at then may be another's."""
     answers = iter([FRAMES, FRAMES, FRAMES, [*FRAMES[:1], 642, *FRAMES[2:]]])
-    monkeypatch.setattr(aging, "frames", lambda pagemap, start, end: array("Q", next(answers)))
-    assert list(aging.idle(session, RANGES, files, options(), touch(files)).ranges[0][2][:2]) == [KNOWN | STALE, 0]
+    monkeypatch.setattr(aging, "read_page_frames", lambda pagemap, start, end: array("Q", next(answers)))
+    assert list(aging.watch_idle_pages(session, RANGES, files, options(), touch(files)).ranges[0][2][:2]) == [KNOWN | STALE, 0]
 
 
-def test_generations_make_the_other_means_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: aging.Files) -> None:
+def test_generations_make_the_other_means_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: aging.AgingFiles) -> None:
     """Any reclaim would end the watch in an error; unless the kernel has no other."""
     monkeypatch.setattr(aging.short_stop, "is_by_marks", lambda: False)
     for lacking, enabled, means in ((None, b"0x0007\n", "written"), ("none", b"0x0007\n", "idle"), (None, b"0x0000\n", "idle"), (None, b"\n", "idle")):
-        monkeypatch.setattr(injected, "lacking", lambda lacking=lacking: lacking)
+        monkeypatch.setattr(injected, "find_lacking_injection", lambda lacking=lacking: lacking)
         (tmp_path / "generations").write_bytes(enabled)
         assert aging.means_here(files) == means
 
 
 @pytest.mark.parametrize("enabled, is_refused", [(b"0x0000\n", False), (b"0x0007\n", True)])
-def test_reclaim_by_generations_is_told(tmp_path: Path, session: Any, files: aging.Files, enabled: bytes, is_refused: bool) -> None:
+def test_reclaim_by_generations_is_told(tmp_path: Path, session: Any, files: aging.AgingFiles, enabled: bytes, is_refused: bool) -> None:
     """It takes accesses away, so that pages in use look idle. That of a memory cgroup is counted by sort of page alone."""
     (tmp_path / "generations").write_bytes(enabled)
     (tmp_path / "events").write_bytes(b"pgscan_kswapd 5\npgscan_direct 7\npgscan_anon 9\npgscan_file 3\n")
@@ -140,9 +140,9 @@ def test_reclaim_by_generations_is_told(tmp_path: Path, session: Any, files: agi
 
     if is_refused:
         with pytest.raises(HeapxError):
-            aging.idle(session, RANGES, files, options(), wait)
+            aging.watch_idle_pages(session, RANGES, files, options(), wait)
     else:
-        assert aging.idle(session, RANGES, files, options(), wait).ranges
+        assert aging.watch_idle_pages(session, RANGES, files, options(), wait).ranges
 
 
 def test_the_end_of_the_process_ends_the_wait() -> None:
@@ -152,28 +152,28 @@ def test_the_end_of_the_process_ends_the_wait() -> None:
         child = subprocess.Popen(["sh", "-c", "read line; " + then], stdin=subprocess.PIPE)
         try:
             with aging.pagemap_of(child.pid) as pagemap:
-                aging.waited(session, 0.0, pagemap)
+                aging.wait_for_accesses(session, 0.0, pagemap)
                 assert child.stdin is not None
                 child.stdin.write(b"\n")
                 child.stdin.close()
                 with pytest.raises(HeapxError) as raised:
-                    aging.waited(session, 20.0, pagemap)
+                    aging.wait_for_accesses(session, 20.0, pagemap)
                 assert raised.value.code == NO_PROCESS
         finally:
             child.kill()
             child.wait()
 
 
-def test_a_watch_in_vain_ends_at_once(tmp_path: Path, files: aging.Files) -> None:
+def test_a_watch_in_vain_ends_at_once(tmp_path: Path, files: aging.AgingFiles) -> None:
     """Where something was reclaimed by generations, and not after its time."""
     (tmp_path / "generations").write_bytes(b"0x0007\n")
     (tmp_path / "events").write_bytes(b"pgscan_anon 9\n")
     check, session = aging.reclaim_check(files), SimpleNamespace(target=SimpleNamespace(pid=os.getpid()), budget=SimpleNamespace(reason=None))
     with aging.pagemap_of(os.getpid()) as pagemap:
-        aging.waited(session, 0.0, pagemap, check)  # type: ignore[arg-type]
+        aging.wait_for_accesses(session, 0.0, pagemap, check)  # type: ignore[arg-type]
         (tmp_path / "events").write_bytes(b"pgscan_anon 10\n")
         with pytest.raises(HeapxError):
-            aging.waited(session, 600.0, pagemap, check)  # type: ignore[arg-type]
+            aging.wait_for_accesses(session, 600.0, pagemap, check)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -204,18 +204,18 @@ def test_reads_of_a_mapping_that_has_grown() -> None:
 
 def test_accesses_are_those_of_smaps() -> None:
     """This process's own: each mapping of it once."""
-    found = aging.referenced(os.getpid())
+    found = aging.read_referenced(os.getpid())
     assert len(found) > 10 and found == sorted(found) and any(touched for _, _, touched in found)
 
 
 def test_pages_without_a_mark_of_a_write_are_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     """On kernels that have such marks. What moved has lost its own, so that it is not known."""
     after = array("Q", [PRESENT | 5, PRESENT | 6 | marks.MARKED, PRESENT | 8, 0, PRESENT | 9, PRESENT | 11 | marks.MARKED])
-    monkeypatch.setattr(aging, "frames", lambda pagemap, start, end: array("Q", [5, 6, 7, 0, 0, 10]))
-    monkeypatch.setattr(aging, "entries", lambda pagemap, start, end: after)
+    monkeypatch.setattr(aging, "read_page_frames", lambda pagemap, start, end: array("Q", [5, 6, 7, 0, 0, 10]))
+    monkeypatch.setattr(aging, "read_page_entries", lambda pagemap, start, end: after)
     cleared: List[int] = []
-    monkeypatch.setattr(marks, "clear", cleared.append)
+    monkeypatch.setattr(marks, "clear_marks", cleared.append)
     monkeypatch.setattr(aging.short_stop, "is_by_marks", lambda: True)
     session: Any = SimpleNamespace(target=SimpleNamespace(pid=os.getpid()))
-    found = aging.written(session, [(0, 6 * PAGE)], aging.Files(), options(), lambda *told: None)
+    found = aging.watch_written_pages(session, [(0, 6 * PAGE)], aging.AgingFiles(), options(), lambda *told: None)
     assert list(found.ranges[0][2]) == [KNOWN | STALE, KNOWN, 0, 0, 0, KNOWN] and cleared == [os.getpid()] and found.read_bytes is None

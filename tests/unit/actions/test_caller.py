@@ -8,9 +8,9 @@ from typing import Any, List, Optional, Sequence
 import pytest
 
 from gdbheapx.actions import caller
-from gdbheapx.actions.inside import Inside
+from gdbheapx.actions.inside import ThreadsInside
 from gdbheapx.allocators.plan import Held, Span
-from gdbheapx.arch import named
+from gdbheapx.arch import architecture_named
 from gdbheapx.inferior.base import Mapping, Member, StructType, TypeSet
 from gdbheapx.inferior.standing import Frame, StoppedThread
 from gdbheapx.jemalloc import plan
@@ -26,7 +26,7 @@ PID, LWP = 100, 101
 class Memory:
     """A target with a stack of given words."""
 
-    arch = named("i386:x86-64")
+    arch = architecture_named("i386:x86-64")
 
     def __init__(self, words: Sequence[int] = (), code: bytes = b"\0\0\xe8\0\0\0\0") -> None:
         self.data = b"".join(word.to_bytes(8, "little") for word in words)
@@ -39,10 +39,10 @@ class Memory:
         return self.data if address >= STACK.start else self.code
 
 
-def inside(target: Optional[Memory] = None) -> Inside:
+def inside(target: Optional[Memory] = None) -> ThreadsInside:
     """Knows one span of malloc."""
     found: Any = target or Memory()
-    return Inside(found, [MALLOC])
+    return ThreadsInside(found, [MALLOC])
 
 
 def thread(pcs: Sequence[int], system_call: Optional[int] = 35, whole: bool = True, signal: Optional[int] = None, sp: int = 0x7700000) -> StoppedThread:
@@ -53,7 +53,7 @@ def thread(pcs: Sequence[int], system_call: Optional[int] = 35, whole: bool = Tr
 
 def choose(one: StoppedThread, pointer: Optional[int] = 0x77F0000, only: bool = False) -> caller.Choice:
     """The choice among one thread."""
-    return caller.choose([one], inside(), MAPPINGS, [(LWP, pointer)], PID, lambda _: None, only)
+    return caller.choose_caller([one], inside(), MAPPINGS, [(LWP, pointer)], PID, lambda _: None, only)
 
 
 def test_a_thread_in_a_system_call_is_chosen() -> None:

@@ -10,7 +10,7 @@ from typing import Any, List
 import pytest
 
 from gdbheapx.actions import call, every, preflight
-from gdbheapx.errors import Busy, HeapxError, Refusal, Unreadable
+from gdbheapx.errors import Busy, HeapxError, Refusal, UnreadableMemory
 
 OPTIONS = SimpleNamespace(every=0.0, above=1, times=2, pad=0)
 DONE = SimpleNamespace(
@@ -33,13 +33,13 @@ def rows_of(monkeypatch: pytest.MonkeyPatch, outcomes: List[Any], rows: List[Any
 
     session: Any = SimpleNamespace(target=SimpleNamespace(pid=os.getpid()), budget=SimpleNamespace(expired=lambda: False))
     monkeypatch.setattr(preflight, "require_gdb", lambda *_: None)
-    monkeypatch.setattr(call, "run", run)
+    monkeypatch.setattr(call, "return_heap_memory", run)
     options = SimpleNamespace(**{**vars(OPTIONS), "above": above})
-    for row in every.rounds(session, options, lambda: session):
+    for row in every.run_rounds(session, options, lambda: session):
         rows.append(row["message"])
 
 
-@pytest.mark.parametrize("last", [Busy("a thread is inside malloc"), Unreadable(0x1000)])
+@pytest.mark.parametrize("last", [Busy("a thread is inside malloc"), UnreadableMemory(0x1000)])
 def test_refused_last(monkeypatch: pytest.MonkeyPatch, last: HeapxError) -> None:
     """Exit code 1 and the one line of the refusal, behind all rows."""
     rows: List[str] = []

@@ -106,7 +106,7 @@ def test_the_lowest_that_is_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """gdb is the last to be taken while it calls, as far as that is permitted, and as before then."""
     file, written = tmp_path / "oom_score_adj", []  # type: Path, List[int]
     file.write_text("%d\n" % before)
-    monkeypatch.setattr(finisher, "_written", allowed_from(least, written))
+    monkeypatch.setattr(finisher, "_try_write", allowed_from(least, written))
     with kept_alive(str(file)):
         assert (written or [before])[-1] == reached and len(written) <= 11
     assert written[-1] == before

@@ -34,9 +34,9 @@ BOTH = heap("je", True, "purge"), heap("tc", False, "purge")
 def test_only_what_serves_is_asked() -> None:
     """A way that serves the owner of malloc alone is none beside another owner; where nothing is left, the owner is named."""
     own = heap("own", False, "trim", is_owners=True)
-    assert [command for _, command in release.ways(Asked(*BOTH, own))] == ["purge", "purge"]  # type: ignore[arg-type]
+    assert [command for _, command in release.find_return_ways(Asked(*BOTH, own))] == ["purge", "purge"]  # type: ignore[arg-type]
     with pytest.raises(Refusal, match="never owns malloc here"):
-        release.ways(Asked(heap("never", True, None), own))  # type: ignore[arg-type]
+        release.find_return_ways(Asked(heap("never", True, None), own))  # type: ignore[arg-type]
 
 
 def test_one_refusal_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_one_refusal_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(release.call, "run", call)
     session = Asked(*BOTH)
-    assert [part.data for part in release.run(session, ["je"])] == [{"allocator": "tc", "command": "purge", "returned": 0}]  # type: ignore[arg-type]
+    assert [part.data for part in release.release_memory(session, ["je"])] == [{"allocator": "tc", "command": "purge", "returned": 0}]  # type: ignore[arg-type]
     assert [told[2] for told in session.problems] == ["locked"]
     with pytest.raises(Refusal, match="locked"):
-        release.run(Asked(*BOTH), ["je", "tc"])  # type: ignore[arg-type]
+        release.release_memory(Asked(*BOTH), ["je", "tc"])  # type: ignore[arg-type]

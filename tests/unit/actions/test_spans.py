@@ -97,7 +97,7 @@ def test_waiting_ends_with_the_users_patience() -> None:
     budget.interrupt()
     wanted: Any = control
     with pytest.raises(OutOfTime, match="stopped by Ctrl-C before everything was checked") as caught:
-        waiting.attempt(wanted, 20, budget, never, never)
+        waiting.attempt_action(wanted, 20, budget, never, never)
     assert control.holds == 1 and caught.value.hint is None
 
 
@@ -112,10 +112,10 @@ def test_a_stop_has_its_limit(ends: BaseException) -> None:
         raise ends
 
     with pytest.raises(OutOfTime, match="process 77 was let go after --max-stop 0.3, .*: nothing was changed") as caught:
-        waiting.attempt(wanted, 20, Budget(), act, never)
+        waiting.attempt_action(wanted, 20, Budget(), act, never)
     assert control.holds == 1 and caught.value.code == STOP_LIMIT and caught.value.hint == "allow more with --max-stop 1"
     with pytest.raises(OutOfTime):
-        waiting.begin(wanted)
+        waiting.begin_action(wanted)
 
 
 def test_time_that_is_up_is_no_damage() -> None:

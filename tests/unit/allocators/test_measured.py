@@ -41,8 +41,8 @@ def test_what_saves_most_is_first_and_of_those_alike_what_harms_least(monkeypatc
         (MXFAST, findings.FASTBINS, 5),
     ]
     monkeypatch.setattr(measured, "CASES", [Case(setting.text, cause, 100, after) for setting, cause, after in tried])
-    assert measured.helping([tops], SETTINGS) == [TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_ONE]
-    assert measured.helping([findings.FASTBINS, tops], [ARENA_ONE, MXFAST]) == [MXFAST, ARENA_ONE]
+    assert measured.find_helping_settings([tops], SETTINGS) == [TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_ONE]
+    assert measured.find_helping_settings([findings.FASTBINS, tops], [ARENA_ONE, MXFAST]) == [MXFAST, ARENA_ONE]
 
 
 def test_the_table_and_the_product_have_the_same_cases() -> None:

@@ -98,6 +98,6 @@ CASES = {
 def test_the_reason_is_told(name: str) -> None:
     """With what to do; only a wrong --allocator is wrong usage."""
     session, asked, kind, what, hint = CASES[name]
-    error = discovery.why(session, asked)  # type: ignore[arg-type]
+    error = discovery.explain_no_allocator(session, asked)  # type: ignore[arg-type]
     assert type(error) is kind and what in str(error) and hint in (error.hint or "")
     assert "None" not in str(error)

@@ -10,7 +10,7 @@ import pytest
 
 from gdbheapx.allocators import discovery
 from gdbheapx.allocators.records import Instances
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 
 
 def process(mapped: Optional[str]) -> Any:
@@ -32,10 +32,10 @@ def test_others(name: Optional[str]) -> None:
     assert discovery.find_owner(process(name), ()) is None
 
 
-TRIM = "for glibc use `%s`" % ask("trim")
+TRIM = "for glibc use `%s`" % hint_command("trim")
 
 
-@pytest.mark.parametrize("owns, hint", [(True, TRIM), (None, TRIM), (False, "see " + ask("doctor"))], ids=["owner", "unknown", "other"])
+@pytest.mark.parametrize("owns, hint", [(True, TRIM), (None, TRIM), (False, "see " + hint_command("doctor"))], ids=["owner", "unknown", "other"])
 def test_a_command_that_would_be_refused_is_not_advised(owns: Optional[bool], hint: str) -> None:
     """Another heap's way to return memory is named where it could do something: it owns malloc, or nobody knows who does."""
     heaps: Any = discovery.Heaps.__new__(discovery.Heaps)

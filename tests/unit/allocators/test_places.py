@@ -13,9 +13,9 @@ ROWS = [(0x1010, 24, 0, 0, 3), (0x1030, 40, 0, 1, 3), (0x1060, 24, 0, 0, 3), (0x
 """Chunks of 32, 48 and 32 bytes from 0x1000 on, and one at 0x2000."""
 
 
-def ask(rows: Any, shape: BlockShape, address: int, batch: int) -> places.Place:
+def ask(rows: Any, shape: BlockShape, address: int, batch: int) -> places.AllocatorPlace:
     batches = [make_blocks(rows[at : at + batch]) for at in range(0, len(rows), batch)]
-    return places.place(places.neighbours(batches, shape, address), shape, "fake", address)
+    return places.make_heap_place(places.find_neighbours(batches, shape, address), shape, "fake", address)
 
 
 def brief(one: Optional[places.Neighbour]) -> Optional[Tuple[int, int, str]]:

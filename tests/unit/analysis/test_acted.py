@@ -8,7 +8,7 @@ from typing import Any
 
 from gdbheapx.allocators.returning import Predicted
 from gdbheapx.analysis import acted
-from gdbheapx.columns import add
+from gdbheapx.columns import add_values
 from gdbheapx.glibc.messages import pages as glibc_arenas
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.jemalloc import text as jemalloc_arenas
@@ -39,7 +39,7 @@ def test_tickers_of_several_jemallocs() -> None:
 def test_sums_with_an_unknown_part_are_unknown() -> None:
     """The largest free chunk is the largest of all arenas; mapped chunks stand beside."""
     rows = [glibc_arena(0, used_bytes=5, largest_free_bytes=7), glibc_arena(1, used_bytes=6, largest_free_bytes=9, tcache_bytes=None)]
-    found = glibc_arenas.totals(rows, MmappedTotals(2, 8192))
+    found = glibc_arenas.sum_glibc_arenas(rows, MmappedTotals(2, 8192))
     assert (found["used_bytes"], found["tcache_bytes"], found["largest_free_bytes"], found["arenas"], found["mmapped_bytes"]) == (11, None, 9, 2, 8192)
     assert jemalloc_arenas.sum_arena_rows([])["used_bytes"] is None and jemalloc_arenas.sum_arena_rows([jemalloc_arena(0, used_bytes=3)])["used_bytes"] == 3
-    assert add([1, None]) is None and add([2, 3]) == 5
+    assert add_values([1, None]) is None and add_values([2, 3]) == 5

@@ -7,20 +7,20 @@ from typing import Any, Iterator, List, Optional, Sequence
 
 import pytest
 
-from gdbheapx.allocators.rules import LOCKED, BrokenRule, Suspect
+from gdbheapx.allocators.rules import LOCKED, BrokenRule, RuleSuspect
 from gdbheapx.analysis import broken
-from gdbheapx.model import Address
-from gdbheapx.problems import Code, Severity
+from gdbheapx.model import TargetAddress
+from gdbheapx.problems import ProblemCode, Severity
 
-CODE = Code("made-up-damage", Severity.DAMAGE)
+CODE = ProblemCode("made-up-damage", Severity.DAMAGE)
 
 
-def rule(name: str, address: int, evidence: Optional[str] = None, suspect: Optional[Suspect] = None) -> BrokenRule:
+def rule(name: str, address: int, evidence: Optional[str] = None, suspect: Optional[RuleSuspect] = None) -> BrokenRule:
     return BrokenRule(
         allocator="fake",
         arena=1,
         code=CODE,
-        address=Address(address),
+        address=TargetAddress(address),
         rule=name,
         abort="it is wrong",
         suspect=suspect,
@@ -45,7 +45,7 @@ class Told:
     def __init__(self) -> None:
         self.codes: List[str] = []
 
-    def __call__(self, code: Code, where: Any, what: str, hint: Any = None, partial: bool = True) -> None:
+    def __call__(self, code: ProblemCode, where: Any, what: str, hint: Any = None, partial: bool = True) -> None:
         self.codes.append(code)
 
 

@@ -6,7 +6,7 @@ Files: analysis/census/world.py.
 from typing import Any, Dict, Optional, Tuple, cast
 
 from gdbheapx.analysis.census.cplusplus import Arrays, CppClass, CppClasses, CppObjects
-from gdbheapx.analysis.census.vtables import without_overlap
+from gdbheapx.analysis.census.vtables import drop_range_overlaps
 from gdbheapx.analysis.census.world import EXACT, SHAPE, Signature, World
 from gdbheapx.kernel.blocks.signatures import OTHERS, SIZED_BITS, Signed
 
@@ -98,4 +98,4 @@ def test_arrays_are_full_of_objects() -> None:
 
 def test_data_is_searched_once() -> None:
     """Segments that overlap, as damaged headers have them, give each byte once."""
-    assert list(without_overlap(iter([(40, 50), (10, 30), (20, 35), (12, 15)]))) == [(10, 30), (30, 35), (40, 50)]
+    assert list(drop_range_overlaps(iter([(40, 50), (10, 30), (20, 35), (12, 15)]))) == [(10, 30), (30, 35), (40, 50)]

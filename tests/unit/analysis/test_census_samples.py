@@ -12,7 +12,7 @@ import pytest
 
 from gdbheapx.analysis.census import by_text, find
 from gdbheapx.analysis.census.world import CONTENT, Signature
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 pytestmark = pytest.mark.once  # pure functions
 HERE = 0x5000
@@ -47,12 +47,12 @@ def test_a_typical_block() -> None:
     blocks = [(0x1000, 32), *((0x2000 + 0x100 * number, 0x100) for number in range(8)), (0x9000, 48), (0xA000, 48)]
     graph = SimpleNamespace(blocks=lambda ids: [blocks[number] for number in ids])
     told: Any = SimpleNamespace(labels=array("I", [1] * 9 + [2, 3]), names=[name, None, even], reach=SimpleNamespace(graph=graph))
-    row = find.CensusRow("text", "", CONTENT, None, 9, 2080, 97.7, Address(0x1000))
-    sized = find.CensusRow(None, "", "", 48, 1, 48, 2.2, Address(0x9000))
-    same = find.CensusRow("user", "", CONTENT, 48, 1, 48, 2.2, Address(0xA000))
+    row = find.CensusRow("text", "", CONTENT, None, 9, 2080, 97.7, TargetAddress(0x1000))
+    sized = find.CensusRow(None, "", "", 48, 1, 48, 2.2, TargetAddress(0x9000))
+    same = find.CensusRow("user", "", CONTENT, 48, 1, 48, 2.2, TargetAddress(0xA000))
     census = find.Census([row, sized, same], 11, 2176, 0, 0, [], False)
-    assert [tuple(one) for one in by_text.of_census(census, 3, told)] == [(0x2000, "text", 0x100), (0x9000, None, 48), (0xA000, "user", 48)]
-    assert by_text.of_census(census, 2)[0].address == 0x1000
+    assert [tuple(one) for one in by_text.list_census_examples(census, 3, told)] == [(0x2000, "text", 0x100), (0x9000, None, 48), (0xA000, "user", 48)]
+    assert by_text.list_census_examples(census, 2)[0].address == 0x1000
 
 
 def test_texts_that_it_points_to() -> None:

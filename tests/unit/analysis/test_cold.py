@@ -23,23 +23,23 @@ FOUND = ColdSum(1, 1, 2, 5100, 1, 100, 900, 5000, 5100, 0, 0, 0)
 def test_ages_are_laid_over_what_is_in_ram() -> None:
     """Where they reach; ranges that were watched may begin and end elsewhere than mappings do now."""
     ages = cold.Ages(cold.IDLE, 60.0, PAGE, [(0, 3 * PAGE, bytes([KNOWN, KNOWN | STALE, KNOWN])), (5 * PAGE, 7 * PAGE, bytes([KNOWN | STALE, 0]))])
-    found = cold.aged(PAGE, 6 * PAGE, bytes([IN_RAM] * 5), ages)
+    found = cold.apply_ages(PAGE, 6 * PAGE, bytes([IN_RAM] * 5), ages)
     assert list(found) == [IN_RAM | KNOWN | STALE, IN_RAM | KNOWN, IN_RAM, IN_RAM, IN_RAM | KNOWN | STALE]
-    assert cold.aged(8 * PAGE, 9 * PAGE, b"\1", ages) == b"\1"
+    assert cold.apply_ages(8 * PAGE, 9 * PAGE, b"\1", ages) == b"\1"
 
 
 def test_a_row_says_what_is_known() -> None:
     """Cold in whole and in part, and what is neither warm nor cold."""
-    row = cold.row(FOUND, "Session", "shop._cache")
+    row = cold.make_cold_row(FOUND, "Session", "shop._cache")
     assert (row.cold_bytes, row.cold_blocks, row.partly_cold_bytes, row.unknown_bytes) == (100, 1, 900, 100)
     assert (row.blocks, row.bytes, row.resident_bytes, row.swapped_bytes) == (2, 5100, 5100, 0)
 
 
 def test_what_was_not_seen_is_none() -> None:
     """Never 0."""
-    row = cold.row(FOUND._replace(known_bytes=0, unseen_bytes=8), None, None)
+    row = cold.make_cold_row(FOUND._replace(known_bytes=0, unseen_bytes=8), None, None)
     assert {row.cold_bytes, row.cold_blocks, row.partly_cold_bytes, row.swapped_bytes, row.resident_bytes, row.locked_bytes} == {None}
-    assert cold.row(FOUND._replace(unseen_bytes=8), None, None).cold_bytes == 100
+    assert cold.make_cold_row(FOUND._replace(unseen_bytes=8), None, None).cold_bytes == 100
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def test_what_was_not_seen_is_none() -> None:
 def test_rows_are_what_a_snapshot_keeps_added_up(by: str, rows: List[Tuple[Optional[str], Optional[str], int]]) -> None:
     """By class, by owner or by both; nothing is read anew, and the sum is that of all."""
     some = [("Session", "shop._cache", FOUND), ("str", "shop._cache", FOUND), (None, None, FOUND._replace(cold_bytes=50))]
-    parts = [cold.Part(*one) for one in some]
-    told = file.decode_value(List[cold.Part], json.loads(json.dumps(file.encode_value(parts))))
+    parts = [cold.ColdPart(*one) for one in some]
+    told = file.decode_value(List[cold.ColdPart], json.loads(json.dumps(file.encode_value(parts))))
     session: Any = SimpleNamespace(constants={}, kept=lambda name, kind, make: told)
-    found = cold.find(session, by)
+    found = cold.find_cold(session, by)
     assert [(row.signature, row.owner, row.cold_bytes) for row in found.rows] == rows
     assert (found.totals.cold_bytes, found.totals.bytes, found.means, found.by) == (250, 3 * FOUND.bytes, None, by)
 
@@ -74,7 +74,7 @@ def test_a_snapshot_keeps_pages_where_something_is_in_swap(monkeypatch: pytest.M
     def standing(*uses: Any) -> Any:
         use = SimpleNamespace(mappings=uses) if uses else None
         session: Any = SimpleNamespace(target=SimpleNamespace(memory_use=lambda: use, page_bytes=PAGE))
-        return cold.standing(session)
+        return cold.find_stopped_spans(session)
 
     kept = standing(mapping(0, PAGE, PAGE), mapping(4 * PAGE, 0, 0))
     assert kept == [(0, 2 * PAGE, bytes([COLD_SEEN | COLD_SWAPPED, COLD_SEEN | COLD_RESIDENT]))]

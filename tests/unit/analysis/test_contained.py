@@ -14,8 +14,8 @@ from gdbheapx.analysis.reachability import dominance, heap_graph, refs
 from gdbheapx.analysis.reachability.dominance import ContainerElement, OwnerTally, RootPart
 from gdbheapx.analysis.reachability.heap_graph import GraphRoot
 from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, OwnedMemory, add_owner_types
-from gdbheapx.command import Style
-from gdbheapx.kernel.blocks.graph import CERTAIN, HASH_TABLE, LIKELY, LIST, NO_NODE, NO_SLOT, Container, Edge, Referrer, Sum, Tree
+from gdbheapx.command import TextStyle
+from gdbheapx.kernel.blocks.graph import CERTAIN, HASH_TABLE, LIKELY, LIST, NO_NODE, NO_SLOT, Container, Edge, NativeSum, Referrer, Tree
 from gdbheapx.report import reach_text
 
 BLOCKS, ROOTS = 40, 3
@@ -23,7 +23,7 @@ QUEUE, STACK, WORK = BLOCKS, BLOCKS + 1, BLOCKS + 2
 """Nodes of two variables, and between them a thread's stack."""
 FIRST = BLOCKS + ROOTS
 """The first container."""
-PLAIN = Style(plain_bytes=False, color=False)
+PLAIN = TextStyle(plain_bytes=False, color=False)
 
 
 class FakeGraph:
@@ -61,9 +61,9 @@ class FakeGraph:
     def parents(self, roots_from: int) -> List[int]:
         return [NO_NODE] * FIRST
 
-    def reached(self, node: int, tree: Optional[Tree] = None) -> Sum:
+    def reached(self, node: int, tree: Optional[Tree] = None) -> NativeSum:
         assert node < FIRST or tree is not None, "a container is no node of the graph"
-        return Sum(0, 0)
+        return NativeSum(0, 0)
 
 
 class FakeNames:
@@ -102,7 +102,7 @@ def tallied(owners: Dict[int, int], sizes: Sequence[int], containers: Sequence[C
     regions_ = type("R", (), {"nodes": (), "roots": [part.root for part in made.parts]})()
     made.reach = type("Reach", (), {"roots_from": BLOCKS, "word_bytes": 8, "numbers": numbers, "mapping": lambda self, node: None, "regions": regions_, "kept": None})()
     made.has_starts, made._named, made.weak, made.strong = False, frozenset(), (STACK, STACK + 1), (BLOCKS, STACK)
-    made.used, made.leaked = Sum(BLOCKS, sum(sizes)), Sum(0, 0)
+    made.used, made.leaked = NativeSum(BLOCKS, sum(sizes)), NativeSum(0, 0)
     result: OwnerTally = made
     return result
 

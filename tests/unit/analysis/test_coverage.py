@@ -9,15 +9,15 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import MappingPiece
 from gdbheapx.analysis.memory_verdict import SMALL_BYTES, Coverage, hide_unread_zero
 from gdbheapx.analysis.reachability.leaks import Leaks
-from gdbheapx.command import Style
+from gdbheapx.command import TextStyle
 from gdbheapx.inferior.base import MappingUse
-from gdbheapx.kernel.blocks.graph import Sum
-from gdbheapx.model import Address
+from gdbheapx.kernel.blocks.graph import NativeSum
+from gdbheapx.model import TargetAddress
 from gdbheapx.problems import MEMORY_UNREAD
 from gdbheapx.report import pages, reach_text
 
 MIB = 1 << 20
-PLAIN = Style(False, False)
+PLAIN = TextStyle(False, False)
 
 
 class FakeUse:
@@ -31,14 +31,14 @@ def covered(*rows: Tuple[str, int]) -> Coverage:
     """Of pieces of these kinds."""
     pieces = [MappingPiece(place, kinds.MemoryOwner(kind, "anything"), size_bytes, None) for place, (kind, size_bytes) in enumerate(rows)]
     uses: List[MappingUse] = [FakeUse(place) for place in range(len(rows))]  # type: ignore[misc]
-    return memory_verdict._sum(pieces, uses)
+    return memory_verdict._sum_coverage(pieces, uses)
 
 
 def test_kinds() -> None:
     """Allocators and runtimes are readers; stacks, bss, code, files and shared memory are in neither sum."""
     aside = [(kind, 100 * MIB) for kind in (kinds.STACK, kinds.BSS, kinds.JIT, kinds.CACHE, kinds.COPIED, kinds.SHARED, kinds.HUGETLB)]
     found = covered((kinds.ALLOCATOR, 3), (kinds.RUNTIME, 4), (kinds.ANONYMOUS, 5), (kinds.NAMED, 6), (kinds.BRK, 1), *aside)
-    assert found == (19, 7, Address(0x4000))
+    assert found == (19, 7, TargetAddress(0x4000))
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_from_where_on_it_is_low(read_bytes: int, unread_bytes: int, is_low: boo
 def test_zero_is_unknown() -> None:
     """Of what was found there is that much at least; of nothing nobody knows how much there is."""
     low, whole = Coverage(100 * MIB, 0), Coverage(100 * MIB, 95 * MIB)
-    assert [hide_unread_zero(Sum(0, 0), one) for one in (low, whole, None)] == [None, (0, 0), (0, 0)]
-    assert hide_unread_zero(Sum(2, 64), low) == (2, 64)
+    assert [hide_unread_zero(NativeSum(0, 0), one) for one in (low, whole, None)] == [None, (0, 0), (0, 0)]
+    assert hide_unread_zero(NativeSum(2, 64), low) == (2, 64)
 
 
 class FakeSession:
@@ -88,7 +88,7 @@ def test_what_an_answer_says(read_bytes: int, percent: float, codes: List[str]) 
 
 def test_leaks_in_words() -> None:
     """Nothing is not said of what was not looked at."""
-    none, some, nothing = (Leaks(Sum(1, 8), Sum(0, 0), {}, leaked, 0) for leaked in (None, Sum(1, 8), Sum(0, 0)))
+    none, some, nothing = (Leaks(NativeSum(1, 8), NativeSum(0, 0), {}, leaked, 0) for leaked in (None, NativeSum(1, 8), NativeSum(0, 0)))
     seen = Coverage(200 * MIB, 8192)
     assert next(iter(reach_text.make_leaks_page(none, None, coverage=seen))) == "Leaked: unknown (looked at 8.0 KiB of 200.0 MiB (0 %))"
     assert str(next(iter(reach_text.make_leaks_page(some, None, coverage=seen)))).startswith("Leaked: at least 8 bytes in 1 block")

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from gdbheapx import findings as codes
 from gdbheapx import units, verdict
 from gdbheapx.allocators import huge_pages
-from gdbheapx.allocators.records import Judged, Surroundings
+from gdbheapx.allocators.records import AllocatorJudgement, Surroundings
 from gdbheapx.analysis import memory_verdict, overview
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.glibc.messages import pages as glibc_pages
@@ -27,7 +27,7 @@ from gdbheapx.inferior.base import HugePages
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import JemallocFacts
 from gdbheapx.model import SURENESS, AllocatorInfo, Claim, HistogramRow
-from gdbheapx.units import Size, say
+from gdbheapx.units import SentenceSize, make_sentence
 from tests.support.builders.records import MB, UNPREFIXED, conditions, glibc_arena, jemalloc_arena, part, slabs, split, tickers
 from tests.support.searches import search
 
@@ -116,14 +116,14 @@ def glibc_facts(heap: Heap, missing: Sequence[str] = ()) -> Tuple[List[GlibcFact
     def told(ranges: Sequence[Tuple[int, int]]) -> int:
         return sum(where[start] for start, _ in ranges)
 
-    one = GlibcFacts(INFO, rows, glibc_pages.totals(rows, mapped), [], [], tops=tops, are_all_arenas=is_whole, most_cached_bytes=MB)
+    one = GlibcFacts(INFO, rows, glibc_pages.sum_glibc_arenas(rows, mapped), [], [], tops=tops, are_all_arenas=is_whole, most_cached_bytes=MB)
     around = Surroundings(1, [], None, taken_bytes={"glibc": max(0, known_taken)}, taken=told, beyond_bytes=held)
     return [one], around
 
 
-def on_glibc(heap: Heap, missing: Sequence[str] = ()) -> verdict.Verdict:
+def on_glibc(heap: Heap, missing: Sequence[str] = ()) -> verdict.HeapVerdict:
     facts, around = glibc_facts(heap, missing)
-    return glibc_verdict.judge(facts, around)[0].verdict
+    return glibc_verdict.judge_glibc(facts, around)[0].verdict
 
 
 @pytest.mark.parametrize("size_bytes, is_large", [(1 << 20, True), (6 << 20, True), (58 << 20, False)])
@@ -131,8 +131,8 @@ def test_a_chunk_merged_of_many_says_nothing_of_large_blocks(size_bytes: int, is
     """With a mmap_threshold of 512 KiB no block in an arena was larger, and the free memory of a thousand small ones looks the same."""
     rows = [glibc_arena(0, used_bytes=MB, free_bytes=size_bytes)]
     sizes = [HistogramRow(size_bytes, size_bytes, 0, 0, 1, size_bytes, 0)]
-    facts = GlibcFacts(INFO, rows, glibc_pages.totals(rows, MmappedTotals(0, 0)), sizes, [], trim_threshold_bytes=1 << 20)
-    assert glibc_verdict.figures([facts], rows, Surroundings(1, [], None)).large_free_bytes == size_bytes * is_large
+    facts = GlibcFacts(INFO, rows, glibc_pages.sum_glibc_arenas(rows, MmappedTotals(0, 0)), sizes, [], trim_threshold_bytes=1 << 20)
+    assert glibc_verdict.make_glibc_figures([facts], rows, Surroundings(1, [], None)).large_free_bytes == size_bytes * is_large
 
 
 def subsets(names: Sequence[str]) -> List[Tuple[str, ...]]:
@@ -140,7 +140,7 @@ def subsets(names: Sequence[str]) -> List[Tuple[str, ...]]:
     return [chosen for count in range(len(names) + 1) for chosen in combinations(names, count)]
 
 
-def check(whole: verdict.Verdict, partial: Callable[[Sequence[str]], verdict.Verdict], names: Sequence[str]) -> None:
+def check(whole: verdict.HeapVerdict, partial: Callable[[Sequence[str]], verdict.HeapVerdict], names: Sequence[str]) -> None:
     """The same verdict, less sure; or none, with what is missing."""
     for missing in subsets(names)[1:]:
         found = partial(missing)
@@ -185,9 +185,9 @@ def test_zeros_that_nobody_counted_are_not_none(heap: Heap, huge: int, zeros: Op
     rows = [facts[0].arenas[0]._replace(blockless_huge_bytes=huge), *facts[0].arenas[1:]]
     counted = min(huge, zeros) if zeros is not None else None
 
-    def judged(zero_bytes: Optional[int]) -> verdict.Verdict:
+    def judged(zero_bytes: Optional[int]) -> verdict.HeapVerdict:
         told = facts[0]._replace(arenas=rows, totals={**facts[0].totals, "blockless_huge_bytes": huge}, zero_huge_bytes=lambda: zero_bytes)
-        return glibc_verdict.judge([told], around._replace(rss_bytes=400 * MB))[0].verdict
+        return glibc_verdict.judge_glibc([told], around._replace(rss_bytes=400 * MB))[0].verdict
 
     found = judged(counted)
     kinds = {judged(one).kind_1_0 for one in ((0, huge) if counted is None else (counted,))}
@@ -196,7 +196,7 @@ def test_zeros_that_nobody_counted_are_not_none(heap: Heap, huge: int, zeros: Op
 
 ENDS = ("left_untold_bytes", "unparsed_bytes", "maybe_free_bytes", "beyond_bytes")
 figures = st.builds(
-    lambda used, free, share, left, unmerged: glibc_verdict.Figures(
+    lambda used, free, share, left, unmerged: glibc_verdict.GlibcVerdictFigures(
         used + free, used, 0, free, 0, 0, 0, None, None, 0, 0, 2, 2, None, between_bytes=free * share // 4,
         left_bytes=free * (4 - share) // 4 * left // 4, unmerged_bytes=free * (4 - share) // 4 * unmerged // 4,
     ),
@@ -205,7 +205,7 @@ figures = st.builds(
 )
 
 
-def resolved(sums: glibc_verdict.Figures, name: str, most: int, part: float) -> Iterator[verdict.Verdict]:
+def resolved(sums: glibc_verdict.GlibcVerdictFigures, name: str, most: int, part: float) -> Iterator[verdict.HeapVerdict]:
     """Verdicts where it is known how much of it is in use, and which causes the free rest has."""
     used = int(most * part)
     plain = sums._replace(reclaimable_bytes=0)
@@ -224,7 +224,7 @@ def resolved(sums: glibc_verdict.Figures, name: str, most: int, part: float) -> 
 
 @given(figures, st.sampled_from(ENDS), st.integers(0, 40))
 @search(150)
-def test_what_is_one_verdict_outside_is_never_open(sums: glibc_verdict.Figures, name: str, most: int) -> None:
+def test_what_is_one_verdict_outside_is_never_open(sums: glibc_verdict.GlibcVerdictFigures, name: str, most: int) -> None:
     """However the unknown turns out: a verdict that is given holds, and where all are the same kind one is given, whatever the causes."""
     size = min(most * MB, sums.used_bytes) if name == "maybe_free_bytes" else most * MB
     given_bytes = sums.system_bytes + size if name == "unparsed_bytes" else sums.system_bytes
@@ -255,14 +255,14 @@ parts_of_4 = st.integers(0, 4)
 def test_no_missing_part_changes_the_usual_verdict(used: int, free: int, used_here: int, free_here: int, lost: int, is_used: bool) -> None:
     """Of an allocator without words of its own: which blocks are in RAM, and what a core lacks; of address space alone it is less sure."""
     here = used * used_here // 4, free * free_here // 4
-    whole = verdict.usual(sum(here) + lost, here[0] + lost * is_used, sum(here) + lost)
+    whole = verdict.usual_verdict(sum(here) + lost, here[0] + lost * is_used, sum(here) + lost)
     for beyond in sorted({lost, 2 * lost}):
-        found = verdict.usual(used + free, used, sum(here), beyond)
+        found = verdict.usual_verdict(used + free, used, sum(here), beyond)
         if found.kind == verdict.INCONCLUSIVE:
             assert (found.code, found.sure) == (codes.EVIDENCE_MISSING, "guess") and "%" not in str(found.evidence)
         else:
             assert (found.kind, found.code) == (whole.kind, whole.code) and (found.sure == "certain") == (not beyond)
-        assert verdict.usual(used + free, used, None, beyond).sure != "certain"
+        assert verdict.usual_verdict(used + free, used, None, beyond).sure != "certain"
 
 
 @given(sizes, sizes, sizes)
@@ -270,9 +270,9 @@ def test_no_missing_part_changes_the_usual_verdict(used: int, free: int, used_he
 def test_only_what_is_free_is_called_free(used: int, free: int, overhead: int) -> None:
     """Headers and tables are neither in use nor free: the figure is that of the free parts in the table below."""
     held = used + free + overhead
-    found = verdict.usual(held, used, held, 0, overhead)
+    found = verdict.usual_verdict(held, used, held, 0, overhead)
     if found.kind != verdict.SMALL:
-        told = say("%s of %s (%s) are free", Size(free), Size(held), units.share(free, held)), say("%s (%s) are free", Size(free), units.share(free, held))
+        told = make_sentence("%s of %s (%s) are free", SentenceSize(free), SentenceSize(held), units.format_share(free, held)), make_sentence("%s (%s) are free", SentenceSize(free), units.format_share(free, held))
         assert any(one in "%s; %s" % (found.evidence, found.lines[0].details) for one in told)
 
 
@@ -281,7 +281,7 @@ def test_only_what_is_free_is_called_free(used: int, free: int, overhead: int) -
 GIVEN_BACK_MISSING = ("huge pages", "the machine's setting", "page table")
 
 
-def with_given_back(missing: Sequence[str], allocator: str, used: int, resident: int, huge: int, facts: Optional[HugePages]) -> verdict.Verdict:
+def with_given_back(missing: Sequence[str], allocator: str, used: int, resident: int, huge: int, facts: Optional[HugePages]) -> verdict.HeapVerdict:
     """A heap in use, with what it gave back and is in RAM."""
     told = None if "page table" in missing else resident
     of_it = None if {"page table", "huge pages"} & set(missing) else huge
@@ -291,14 +291,14 @@ def with_given_back(missing: Sequence[str], allocator: str, used: int, resident:
         if "page table" in missing:
             row = row._replace(reclaimable_resident_bytes=None)
         claims = [Claim(1 << 40, (1 << 40) + used + resident, "heap")]
-        one = GlibcFacts(INFO, [row], glibc_pages.totals([row], MmappedTotals(0, 0)), [], claims)
-        return glibc_verdict.judge([one], around)[0].verdict
+        one = GlibcFacts(INFO, [row], glibc_pages.sum_glibc_arenas([row], MmappedTotals(0, 0)), [], claims)
+        return glibc_verdict.judge_glibc([one], around)[0].verdict
     rows = jemalloc_arena(allocated_bytes=used, used_bytes=used)._replace(active_bytes=used, retained_bytes=resident, retained_resident_bytes=told, retained_huge_bytes=of_it)
     info = INFO._replace(id="jemalloc", name="jemalloc")
     other = JemallocFacts(info, [rows], {}, [], [], [], conditions(), tickers([], []), True, [], 0)
-    found = jemalloc_verdict.figures(other, around)
+    found = jemalloc_verdict.make_jemalloc_figures(other, around)
     kept = huge_pages.Returned("jemalloc", None, told, of_it, "retained", None)
-    return jemalloc_verdict.judge(found, [], UNPREFIXED, huge_pages.judge(kept, around.huge_pages))
+    return jemalloc_verdict.judge_jemalloc(found, [], UNPREFIXED, huge_pages.judge_huge_pages(kept, around.huge_pages))
 
 
 @pytest.mark.parametrize("allocator", ["glibc", "jemalloc"])
@@ -306,7 +306,7 @@ def with_given_back(missing: Sequence[str], allocator: str, used: int, resident:
 @search(100)
 def test_no_missing_part_makes_what_was_given_back_surer(allocator: str, used: int, resident: int, share: int, facts: Optional[HugePages]) -> None:
     """What is in RAM as part of huge pages: where that is not known, no verdict is certain that hangs on it."""
-    def judged(missing: Sequence[str]) -> verdict.Verdict:
+    def judged(missing: Sequence[str]) -> verdict.HeapVerdict:
         return with_given_back(missing, allocator, used, resident, resident * share // 4, facts)
 
     whole = judged(())
@@ -360,9 +360,9 @@ def jemalloc_facts(heap: Extents, missing: Sequence[str] = ()) -> Tuple[Jemalloc
     return facts, Surroundings(1, [], None, taken_bytes={"jemalloc": taken}, taken=lambda ranges: metadata if ranges[0][0] else here, beyond_bytes=used)
 
 
-def on_jemalloc(heap: Extents, missing: Sequence[str] = ()) -> verdict.Verdict:
+def on_jemalloc(heap: Extents, missing: Sequence[str] = ()) -> verdict.HeapVerdict:
     facts, around = jemalloc_facts(heap, missing)
-    return jemalloc_verdict.judge(jemalloc_verdict.figures(facts, around), facts.bins, UNPREFIXED)
+    return jemalloc_verdict.judge_jemalloc(jemalloc_verdict.make_jemalloc_figures(facts, around), facts.bins, UNPREFIXED)
 
 
 @given(st.builds(Extents, sizes, st.sampled_from((0, MB)), sizes, sizes, st.sampled_from((MB, 3 * MB, 30 * MB)), st.integers(0, 4)))
@@ -418,7 +418,7 @@ def test_an_open_allocator_may_have_what_nobody_else_has(sizes: List[int], share
 OWNERS = (None, SimpleNamespace(allocator="other", is_anywhere=False), SimpleNamespace(allocator="other", is_anywhere=True))
 
 
-def whose(parts: Sequence[int], owner: Any, is_hidden: bool, own: verdict.Verdict) -> verdict.Verdict:
+def whose(parts: Sequence[int], owner: Any, is_hidden: bool, own: verdict.HeapVerdict) -> verdict.HeapVerdict:
     """The verdict on a process of an allocator that is read, other memory and stacks."""
     made = [part(kind, size) for kind, size in zip((kinds.ALLOCATOR, kinds.ANONYMOUS, kinds.STACK), parts) if size]
     if owner is not None:
@@ -426,8 +426,8 @@ def whose(parts: Sequence[int], owner: Any, is_hidden: bool, own: verdict.Verdic
     discovery = SimpleNamespace(may_be_hidden=lambda: is_hidden, foreign_owner=lambda: owner, unread=list, inner=list)
     target = SimpleNamespace(lost_bytes=lambda: 0, kind="live", link_map=None)
     session: Any = SimpleNamespace(target=target, discovery=discovery, heaps=SimpleNamespace(all=list))
-    judged = [Judged("glibc", ["glibc"], parts[0], own, [], [])]
-    return overview._verdict(session, split(made), judged, judged)[0]
+    judged = [AllocatorJudgement("glibc", ["glibc"], parts[0], own, [], [])]
+    return overview._make_verdict(session, split(made), judged, judged)[0]
 
 
 def test_an_owner_that_is_not_known_makes_no_verdict_certain(monkeypatch: pytest.MonkeyPatch) -> None:

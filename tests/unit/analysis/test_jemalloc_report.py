@@ -25,7 +25,7 @@ from gdbheapx.jemalloc.records import (
     TickerReport,
     TickerThread,
 )
-from gdbheapx.model import Address, Finding
+from gdbheapx.model import Finding, TargetAddress
 
 MB = 1 << 20
 UNPREFIXED = PublicNames("", "MALLOC_CONF")
@@ -33,7 +33,7 @@ UNPREFIXED = PublicNames("", "MALLOC_CONF")
 
 def arena(index: int = 0, **fields: Any) -> JemallocArena:
     """A row with nothing in it but `fields`."""
-    row = JemallocArena("jemalloc", index, Address(0x1000 * index), "auto", *([0] * (len(JemallocArena._fields) - 4)))
+    row = JemallocArena("jemalloc", index, TargetAddress(0x1000 * index), "auto", *([0] * (len(JemallocArena._fields) - 4)))
     return row._replace(dirty_decay_ms=10000)._replace(**fields)
 
 
@@ -59,8 +59,8 @@ def tickers(threads: List[TickerThread], arenas: List[TickerArena], affected: bo
     return TickerReport(affected, threads, arenas, [])
 
 
-def figures(**fields: Any) -> jemalloc_verdict.Figures:
-    return jemalloc_verdict.Figures(0, 0, 0, 0, 0, 0, 0, 0, None)._replace(**fields)
+def figures(**fields: Any) -> jemalloc_verdict.JemallocVerdictFigures:
+    return jemalloc_verdict.JemallocVerdictFigures(0, 0, 0, 0, 0, 0, 0, 0, None)._replace(**fields)
 
 
 def told(report: TickerReport, conditions: Optional[JemallocConditions] = None, **fields: Any) -> List[str]:
@@ -75,28 +75,28 @@ def told(report: TickerReport, conditions: Optional[JemallocConditions] = None, 
 def test_figures_add_up_to_active_unused_and_metadata() -> None:
     """Every byte of active pages has a part, by its own count."""
     rows = [arena(0, allocated_bytes=70, used_bytes=60, cached_bytes=10, active_bytes=100, rounding_bytes=10, sampled_rounding_bytes=4, dirty_bytes=30, muzzy_bytes=5, metadata_bytes=7, retained_bytes=1000)]
-    found = jemalloc_verdict.sums(rows, [slabs(10, 20), slabs(4096, 500, "dirty")])
+    found = jemalloc_verdict.sum_jemalloc_arenas(rows, [slabs(10, 20), slabs(4096, 500, "dirty")])
     assert (found.used_bytes, found.cached_bytes, found.free_regions_bytes, found.rounding_bytes, found.sampled_bytes) == (60, 10, 20, 6, 4)
     assert found.held_bytes == 100 + 35 + 7, "retained address space is no memory"
-    assert sum(part.bytes or 0 for part in jemalloc_verdict.parts(found)) == found.held_bytes
+    assert sum(part.bytes or 0 for part in jemalloc_verdict.list_jemalloc_parts(found)) == found.held_bytes
 
 
 def test_unknown_dirty_pages_stay_unknown() -> None:
     """Of one arena they are not known: nothing is said to be unused, nor what a purge would return."""
     rows = [arena(0, active_bytes=64 * MB, allocated_bytes=20 * MB, used_bytes=20 * MB, dirty_bytes=None, reclaimable_resident_bytes=None, muzzy_bytes=5), arena(1, dirty_bytes=30, muzzy_bytes=0)]
-    found = jemalloc_verdict.sums(rows, [])
+    found = jemalloc_verdict.sum_jemalloc_arenas(rows, [])
     assert (found.dirty_bytes, found.muzzy_bytes, found.told_unused_bytes) == (None, 5, None)
-    assert ("dirty pages", None) in [(part.name, part.bytes) for part in jemalloc_verdict.parts(found)]
-    judged = jemalloc_verdict.judge(found, [], UNPREFIXED)
+    assert ("dirty pages", None) in [(part.name, part.bytes) for part in jemalloc_verdict.list_jemalloc_parts(found)]
+    judged = jemalloc_verdict.judge_jemalloc(found, [], UNPREFIXED)
     assert (judged.kind, judged.code) == ("inconclusive", "evidence-missing") and "%" not in str(judged.evidence), "no share of something unknown"
 
 
 def test_unknown_caches_and_metadata_stay_unknown() -> None:
     """What is allocated counts as used then, and the parts show question marks, last."""
     rows = [arena(0, allocated_bytes=70, used_bytes=None, cached_bytes=None, active_bytes=100, metadata_bytes=None)]
-    found = jemalloc_verdict.sums(rows, [])
+    found = jemalloc_verdict.sum_jemalloc_arenas(rows, [])
     assert found.used_bytes == 70 and found.cached_bytes is None and found.metadata_bytes is None
-    assert [part.bytes for part in jemalloc_verdict.parts(found)][-2:] == [None, None]
+    assert [part.bytes for part in jemalloc_verdict.list_jemalloc_parts(found)][-2:] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_unknown_caches_and_metadata_stay_unknown() -> None:
 )
 def test_the_verdict_follows_from_the_largest_part(parts: Any, kind: str) -> None:
     """Each kind by its shares of what is held."""
-    judged = jemalloc_verdict.judge(figures(**parts), [slabs(224, parts.get("free_regions_bytes", 0))], UNPREFIXED)
+    judged = jemalloc_verdict.judge_jemalloc(figures(**parts), [slabs(224, parts.get("free_regions_bytes", 0))], UNPREFIXED)
     assert judged.kind == kind
     assert ("thread caches" in " ".join(line.what for line in judged.lines)) == ("cached_bytes" in parts)
 
@@ -145,9 +145,9 @@ def test_arenas_that_no_thread_was_ever_bound_to() -> None:
 
 def test_without_an_arena_there_is_no_verdict() -> None:
     """Zeros that nobody read are no small heap."""
-    found = jemalloc_verdict.sums([], [])
-    judged = jemalloc_verdict.judge(found, [], UNPREFIXED)
-    assert judged.kind == "inconclusive" and judged.lines[0].what == "Inconclusive" and jemalloc_verdict.parts(found) == []
+    found = jemalloc_verdict.sum_jemalloc_arenas([], [])
+    judged = jemalloc_verdict.judge_jemalloc(found, [], UNPREFIXED)
+    assert judged.kind == "inconclusive" and judged.lines[0].what == "Inconclusive" and jemalloc_verdict.list_jemalloc_parts(found) == []
 
 
 # ---------------------------------------------------------------------------------------------------- next steps
@@ -208,14 +208,14 @@ class Looked:
 def test_memory_outside_is_not_called_foreign_while_a_jemalloc_is_unread() -> None:
     """A Rust program's jemalloc owns no malloc; what lies outside glibc may all be its: no verdict, and how to get one."""
     outside = Finding("most of the memory is not malloc's", "9 of 10 lie outside malloc", None)
-    finding, steps = overview._unread(Looked(None), outside)  # type: ignore[arg-type]
+    finding, steps = overview._find_unread(Looked(None), outside)  # type: ignore[arg-type]
     assert finding is not None and finding.what == "Inconclusive" and finding.details == outside.evidence
     assert steps == ["make a pack"]
-    assert overview._unread(Looked(None), None) == (None, []), "where most is glibc's, that is judged"  # type: ignore[arg-type]
+    assert overview._find_unread(Looked(None), None) == (None, []), "where most is glibc's, that is judged"  # type: ignore[arg-type]
 
 
 def test_the_unread_owner_of_malloc_is_named_with_its_hint() -> None:
     """Whatever lies where: nothing can be said of a process whose malloc is not read."""
     owner = Owner(Module("/srv/service", 0x1000, True, None, None), "jemalloc")
-    finding, steps = overview._unread(Looked(owner), None)  # type: ignore[arg-type]
+    finding, steps = overview._find_unread(Looked(owner), None)  # type: ignore[arg-type]
     assert finding is not None and "jemalloc owns malloc" in finding.evidence and steps == ["make a pack"]

@@ -12,15 +12,15 @@ import pytest
 
 from gdbheapx import findings as codes
 from gdbheapx import hints, problems, verdict
-from gdbheapx.allocators.records import Judged
+from gdbheapx.allocators.records import AllocatorJudgement
 from gdbheapx.analysis import inside, memory_verdict, next_steps, runtime_tables
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.overview import _verdict, _with_leaked
+from gdbheapx.analysis.overview import _make_verdict, _with_leaked
 from gdbheapx.analysis.runtime_tables import RuntimeRow, RuntimeTable
-from gdbheapx.analysis.split import Memory, Split
+from gdbheapx.analysis.split import Split, SplitMemory
 from gdbheapx.inferior.base import Module
-from gdbheapx.kernel.blocks.graph import Sum
-from gdbheapx.model import Address, Finding, MemoryPart, Step, UnclaimedMapping
+from gdbheapx.kernel.blocks.graph import NativeSum
+from gdbheapx.model import Finding, MemoryPart, StepSentence, TargetAddress, UnclaimedMapping
 
 MB = 1 << 20
 ROOT = Path(__file__).parents[3]
@@ -46,8 +46,8 @@ def part(kind: str, resident: int, **more: Any) -> MemoryPart:
 
 def memory(parts: List[MemoryPart], pss: Optional[int] = None) -> Split:
     total = sum(one.resident_bytes or 0 for one in parts)
-    unclaimed = [UnclaimedMapping(Address(0x7F0000000000), Address(0x7F0000100000), MB, None, 0)]
-    sums = Memory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, 0, 0, 0, 0, [], unclaimed)
+    unclaimed = [UnclaimedMapping(TargetAddress(0x7F0000000000), TargetAddress(0x7F0000100000), MB, None, 0)]
+    sums = SplitMemory("resident", total, 0, 0, {}, 0, 0, 0, 0, 0, total if pss is None else pss, 0, 0, 0, 0, [], unclaimed)
     return Split(parts, sums)
 
 
@@ -117,7 +117,7 @@ def test_objects_of_a_runtime_are_in_use() -> None:
     parts = [part(kinds.ALLOCATOR, 5 * MB), part(kinds.RUNTIME, 45 * MB, program="CPython")]
     found = memory_verdict.judge_memory(memory(parts))
     assert found is not None and str(found.verdict.evidence).endswith("are Python objects (CPython's allocator)") and found.verdict.kind == verdict.RUNTIME
-    assert hints.ask("owners") in (found.verdict.lines[0].hint or "")
+    assert hints.hint_command("owners") in (found.verdict.lines[0].hint or "")
     rows = [RuntimeRow(runtime_tables.USED, "", 40 * MB), RuntimeRow(runtime_tables.FREE, "", 3 * MB)]
     tables = [RuntimeTable("CPython", rows, 0, 0)]
     assert memory_verdict.find_largest_program(memory(parts)) == "CPython"
@@ -128,15 +128,15 @@ def test_objects_of_a_runtime_are_in_use() -> None:
 
 def test_no_step_opens_a_port_or_may_end_the_process() -> None:
     """SIGUSR1 opens node's inspector; SIGUSR2 ends a node that was not started for it."""
-    steps = [*next_steps.steps(Live(), "mostly-runtime", "V8"), *next_steps.in_malloc(Live(), ["V8"])]  # type: ignore[arg-type]
-    assert steps and not [step for step in steps if isinstance(step, Step) and step.command.startswith("kill")]
+    steps = [*next_steps.make_memory_steps(Live(), "mostly-runtime", "V8"), *next_steps.in_malloc(Live(), ["V8"])]  # type: ignore[arg-type]
+    assert steps and not [step for step in steps if isinstance(step, StepSentence) and step.command.startswith("kill")]
 
 
 @pytest.mark.parametrize("code, first", [(codes.FREED_AND_HELD, "trim"), (codes.FREE_BETWEEN, "trim"), (codes.IN_USE, "owners")])
 def test_what_explains_the_verdict_comes_first(code: str, first: str) -> None:
     """Of a node whose memory is free in malloc the trim, before what node says of its Buffers; of one in use owners and census."""
     target: Any = Live()
-    judged = Judged("glibc", ["glibc"], 90 * MB, verdict.of_lines([Finding("", "", None, code)]), [], [Step("trim --dry-run", "")])
+    judged = AllocatorJudgement("glibc", ["glibc"], 90 * MB, verdict.of_lines([Finding("", "", None, code)]), [], [StepSentence("trim --dry-run", "")])
     session: Any = SimpleNamespace(
         target=SimpleNamespace(kind="live", pid=77, modules=target.modules, lost_bytes=lambda: 0),
         discovery=SimpleNamespace(may_be_hidden=lambda: False, foreign_owner=lambda: None, unread=list),
@@ -144,7 +144,7 @@ def test_what_explains_the_verdict_comes_first(code: str, first: str) -> None:
     )
     split = memory([part(kinds.ALLOCATOR, 90 * MB)])
     with_v8 = split._replace(attribution=SimpleNamespace(here=[SimpleNamespace(name="V8")]))  # type: ignore[arg-type]
-    commands = [hints.bare(step.command).split()[0] for step in _verdict(session, with_v8, [judged], [judged])[1] if isinstance(step, Step)]
+    commands = [hints.strip_targets(step.command).split()[0] for step in _make_verdict(session, with_v8, [judged], [judged])[1] if isinstance(step, StepSentence)]
     order = [command for command in commands if command in (first, "process.memoryUsage()")]
     assert order == [first, "process.memoryUsage()"], commands
 
@@ -155,21 +155,21 @@ STANDING: Any = SimpleNamespace(stands_still=lambda reads: "", problems=[])
 @pytest.mark.parametrize("code", [codes.IN_USE, codes.PART_HELD])
 def test_no_verdict_says_more_than_was_looked_at(code: str) -> None:
     """Where the look at all blocks would make it `leaked`, or might, the first line says what is lacking, and Next begins with what decides."""
-    usual = verdict.usual(100 * MB, (90 if code == codes.IN_USE else 65) * MB, 100 * MB)
-    used, much, little = Sum(9, 90 * MB), Sum(3, 28 * MB), Sum(3, MB // 2)
-    open_ = [None, inside.Inside(used, None, None, ()), inside.Inside(used, much, None, (), leaked_is_upper_bound=True)]
-    open_ += [inside.Inside(used, lost, None, (), may_be_garbage=True) for lost in (much, little)]
-    settled = [inside.Inside(used, little, None, ()), inside.Inside(used, little, None, (), leaked_is_upper_bound=True), inside.Inside(used, much, None, ())]
+    usual = verdict.usual_verdict(100 * MB, (90 if code == codes.IN_USE else 65) * MB, 100 * MB)
+    used, much, little = NativeSum(9, 90 * MB), NativeSum(3, 28 * MB), NativeSum(3, MB // 2)
+    open_ = [None, inside.InsideAnswer(used, None, None, ()), inside.InsideAnswer(used, much, None, (), leaked_is_upper_bound=True)]
+    open_ += [inside.InsideAnswer(used, lost, None, (), may_be_garbage=True) for lost in (much, little)]
+    settled = [inside.InsideAnswer(used, little, None, ()), inside.InsideAnswer(used, little, None, (), leaked_is_upper_bound=True), inside.InsideAnswer(used, much, None, ())]
     for found in [*open_, *settled]:
-        two = [Judged(name, [name], 90 * MB, usual, [], []) for name in ("jemalloc", "glibc")]
-        main, judged, steps = _with_leaked(STANDING, usual, two, [Step("owners", "")], found)
+        two = [AllocatorJudgement(name, [name], 90 * MB, usual, [], []) for name in ("jemalloc", "glibc")]
+        main, judged, steps = _with_leaked(STANDING, usual, two, [StepSentence("owners", "")], found)
         assert judged[0].verdict == main  # the verdict of the whole is its
         is_leaked = main.kind == verdict.LEAKED
         assert (main.kind, is_leaked) == (usual.kind if found is not settled[2] else verdict.LEAKED, found is settled[2])
         assert ("leaked" in str(main.lines[0].hint) or "garbage" in str(main.lines[0].hint) or "not read" in str(main.lines[0].hint)) == (found in open_), found
         assert ("normal unless" in str(main.lines[0].hint)) == (code == codes.IN_USE and not is_leaked), found
         assert (main.kind_1_0, main.code_1_0) == (("leaked", "leaked") if is_leaked else (usual.kind_1_0, usual.code_1_0))
-        assert hints.bare(steps[0].command) == ("leaks" if found in open_ or is_leaked else "owners")  # type: ignore[attr-defined]
+        assert hints.strip_targets(steps[0].command) == ("leaks" if found in open_ or is_leaked else "owners")  # type: ignore[attr-defined]
     lacking: Any = SimpleNamespace(stands_still=lambda reads: "", problems=[SimpleNamespace(code=problems.FILES_NOT_DUMPED)])
     assert "coredump_filter" in _with_leaked(lacking, usual, [], [], open_[2])[2][1].command  # type: ignore[attr-defined]
 
@@ -178,9 +178,9 @@ def test_leaks_comes_first_where_much_is_leaked() -> None:
     """Also where most of the memory is a runtime's."""
     main = verdict.of_lines([Finding("Runtime", "", None, codes.MOSTLY_RUNTIME)])
     for leaked, first, kind in ((92, "leaks", "leaked"), (15, "leaks", "runtime"), (3, "owners", "runtime")):
-        found = inside.Inside(Sum(9, 100 * MB), Sum(3, leaked * MB), None, ())
-        judged, _, steps = _with_leaked(STANDING, main, [], [Step("owners", ""), Step("leaks", "")], found, 900 * MB)
-        assert judged.kind == kind and isinstance(steps[0], Step) and hints.bare(steps[0].command) == first
+        found = inside.InsideAnswer(NativeSum(9, 100 * MB), NativeSum(3, leaked * MB), None, ())
+        judged, _, steps = _with_leaked(STANDING, main, [], [StepSentence("owners", ""), StepSentence("leaks", "")], found, 900 * MB)
+        assert judged.kind == kind and isinstance(steps[0], StepSentence) and hints.strip_targets(steps[0].command) == first
 
 
 def test_every_verdict_and_finding_has_a_code() -> None:
@@ -206,16 +206,16 @@ class Core:
 def test_nothing_is_asked_of_a_core_that_only_a_process_can_answer() -> None:
     """What a core can be asked is to be typed as it stands, the rest is said of the live process; no step has a process's number."""
     for program, advice in next_steps._BY_PROGRAM.items():
-        steps = next_steps.steps(Core(), "mostly-runtime", program, has_heap=True, has_much=True)  # type: ignore[arg-type]
-        typed = [hints.bare(step.command) for step in steps if isinstance(step, Step)]
+        steps = next_steps.make_memory_steps(Core(), "mostly-runtime", program, has_heap=True, has_much=True)  # type: ignore[arg-type]
+        typed = [hints.strip_targets(step.command) for step in steps if isinstance(step, StepSentence)]
         assert not [command for command in typed if "PID" in command or "77" in command], program
         assert typed[:2] == ["owners", "census"] if advice.is_seen else ("owners" in typed) == advice.has_c_beside
         assert [step for step in steps if "live process" in step] or typed
-    (jhsdb,) = [step for step in next_steps.steps(Core(), "mostly-runtime", "JVM") if isinstance(step, Step)]  # type: ignore[arg-type]
+    (jhsdb,) = [step for step in next_steps.make_memory_steps(Core(), "mostly-runtime", "JVM") if isinstance(step, StepSentence)]  # type: ignore[arg-type]
     assert jhsdb.command == "jhsdb jmap --histo --exe '/opt/a b/java' --core /tmp/the.core"
     crashed = Core()
     crashed.core_path = "/proc/7/mem"
-    (jhsdb,) = [step for step in next_steps.steps(crashed, "mostly-runtime", "JVM") if isinstance(step, Step)]  # type: ignore[arg-type]
+    (jhsdb,) = [step for step in next_steps.make_memory_steps(crashed, "mostly-runtime", "JVM") if isinstance(step, StepSentence)]  # type: ignore[arg-type]
     assert jhsdb.command.endswith("--core CORE"), "the process is gone"
 
 
@@ -227,10 +227,10 @@ def test_a_core_without_its_program_says_what_the_file_would_give() -> None:
 
 def test_own_commands_only_where_there_are_blocks() -> None:
     """A runtime without an allocator that was read has none to go through, and beside a large heap of Go's what C has may be next to nothing."""
-    beside = [next_steps.steps(Live(), "mostly-runtime", "Go", True, has_much=much)[2:] for much in (True, False)]  # type: ignore[arg-type]
-    assert [hints.bare(step.command) for step in beside[0] if isinstance(step, Step)] == ["owners", "leaks"] and not beside[1]
-    with_blocks, without = (next_steps.steps(Live(), "mostly-runtime", "CPython", has_heap) for has_heap in (True, False))  # type: ignore[arg-type]
-    assert [hints.bare(str(step)).split()[0] for step in with_blocks] == ["owners", "census", "tracemalloc"] and str(without[0]).startswith(
+    beside = [next_steps.make_memory_steps(Live(), "mostly-runtime", "Go", True, has_much=much)[2:] for much in (True, False)]  # type: ignore[arg-type]
+    assert [hints.strip_targets(step.command) for step in beside[0] if isinstance(step, StepSentence)] == ["owners", "leaks"] and not beside[1]
+    with_blocks, without = (next_steps.make_memory_steps(Live(), "mostly-runtime", "CPython", has_heap) for has_heap in (True, False))  # type: ignore[arg-type]
+    assert [hints.strip_targets(str(step)).split()[0] for step in with_blocks] == ["owners", "census", "tracemalloc"] and str(without[0]).startswith(
         "tracemalloc"
     )
     assert not any("PYTHONMALLOC" in step for step in with_blocks)

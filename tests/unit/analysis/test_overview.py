@@ -5,9 +5,9 @@ Files: report/overview_text.py.
 
 from typing import Any, List, Optional
 
-from gdbheapx.analysis.overview import Overview, overview
+from gdbheapx.analysis.overview import Overview, make_overview
 from gdbheapx.budget import Budget
-from gdbheapx.command import Style
+from gdbheapx.command import TextStyle
 from gdbheapx.report import overview_text
 from gdbheapx.report.text import format_page
 from tests.support.builders.recorded import FirstPages, Recorded, recorded, use
@@ -48,11 +48,11 @@ class Looked:
 
 
 def seen(target: Recorded) -> Overview:
-    return overview(Looked(target))[0]  # type: ignore[arg-type]
+    return make_overview(Looked(target))[0]  # type: ignore[arg-type]
 
 
 def text(found: Overview, plain: bool = False) -> str:
-    style = Style(plain, False)
+    style = TextStyle(plain, False)
     return "\n".join(line for page in (overview_text.format_overview(found), overview_text.format_last_lines(style, found, 99)) for line in format_page(style, page))
 
 

@@ -10,7 +10,7 @@ from gdbheapx.analysis.census.world import EXACT, PLACE, Recogniser, RuntimeLabe
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.analysis.runtime_tables import Watch
-from gdbheapx.analysis.split import Memory, Split
+from gdbheapx.analysis.split import Split, SplitMemory
 from gdbheapx.model import MemoryPart
 
 OBJECT, BODY, TAG = Signature("dict", "python"), Signature("dict+0x8", "python", PLACE), Signature("NMT GC", "jvm", EXACT)
@@ -40,11 +40,11 @@ def table(module: str, outside: Dict[Optional[Signature], int], held: Dict[Memor
         part(kinds.ANONYMOUS, "other", 30),
         part(kinds.RUNTIME, "JVM: tables", 20, "JVM", "guess"),
     ]
-    split = Split(parts, Memory("resident", 1650, 0, 1000, {}, 0, 100, 550, 0, 0, 1650, 0, 0, 0, 0, [], []))
+    split = Split(parts, SplitMemory("resident", 1650, 0, 1000, {}, 0, 100, 550, 0, 0, 1650, 0, 0, 0, 0, [], []))
     managed = [Managed("python", "block of a pool", 600, 300, 250, 50)] if held else []
     watch = Watch(split, 4096)
     watch.pools, watch.absent_bytes = {"python": held}, absent
-    made = runtime_tables.tables([Known(module)], split, CensusLook(Census([], 0, 0, 0, 0, managed, False), outside), watch)[0]
+    made = runtime_tables.make_runtime_tables([Known(module)], split, CensusLook(Census([], 0, 0, 0, 0, managed, False), outside), watch)[0]
     assert made.sum_bytes == 1650 == sum(row.bytes for row in made.rows)
     found: Dict[str, int] = {}
     for row in made.rows:

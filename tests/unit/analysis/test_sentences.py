@@ -24,7 +24,7 @@ from gdbheapx.inferior.base import HugePages, ParentPages
 from gdbheapx.jemalloc import text as jemalloc_findings
 from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import PublicNames, RefusedOption
-from gdbheapx.kernel.blocks.graph import Sum
+from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.model import AllocatorInfo, Finding
 from tests.support.builders.records import (
     MB,
@@ -51,9 +51,9 @@ MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdi
 # ---------------------------------------------------------------------------------------------------- glibc
 
 
-def glibc(**fields: Any) -> glibc_verdict.Figures:
+def glibc(**fields: Any) -> glibc_verdict.GlibcVerdictFigures:
     """100 MiB, half of them free; 9 MiB of it can be given back."""
-    made = glibc_verdict.Figures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 40 * MB, None, 0, 0, 2, 2, None)._replace(**fields)
+    made = glibc_verdict.GlibcVerdictFigures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 40 * MB, None, 0, 0, 2, 2, None)._replace(**fields)
     ends = made.top_bytes + made.left_bytes + made.unmerged_bytes + made.hugetlb_bytes
     between = None if made.reclaimable_bytes is None else max(0, made.free_bytes - made.reclaimable_bytes - ends)
     return made if "between_bytes" in fields else made._replace(between_bytes=between)
@@ -141,26 +141,26 @@ GLIBC = {
         ["41.0 MiB in 13 tops, 82 % of all free memory", "(128.0 KiB)"],
     ),
     "many arenas": Case(on_glibc(arenas=14, threads=20), [codes.FREED_AND_HELD, codes.MANY_ARENAS], ["14 arenas for 20 threads", "MALLOC_ARENA_MAX=2"]),
-    "inside malloc": Case(lambda: glibc_verdict.findings([glibc_arena(3, locked=True), glibc_arena(5, locked=True)]), [codes.INSIDE_MALLOC], ["arena 3, 5"]),
-    "damaged": Case(lambda: glibc_verdict.findings([glibc_arena(2, unparsed_bytes=64)]), [codes.DAMAGED], ["arena 2"]),
-    "aborted, small": Case(lambda: glibc_verdict.with_abort(verdict.usual(1 << 18, 0, 1 << 18)).lines, [codes.ABORTED_IN_MALLOC], ["the heap is damaged", "256.0 KiB"]),
+    "inside malloc": Case(lambda: glibc_verdict.list_arena_findings([glibc_arena(3, locked=True), glibc_arena(5, locked=True)]), [codes.INSIDE_MALLOC], ["arena 3, 5"]),
+    "damaged": Case(lambda: glibc_verdict.list_arena_findings([glibc_arena(2, unparsed_bytes=64)]), [codes.DAMAGED], ["arena 2"]),
+    "aborted, small": Case(lambda: glibc_verdict.with_abort(verdict.usual_verdict(1 << 18, 0, 1 << 18)).lines, [codes.ABORTED_IN_MALLOC], ["the heap is damaged", "256.0 KiB"]),
     "aborted, large": Case(
-        lambda: glibc_verdict.with_abort(verdict.usual(90 * MB, 90 * MB, 90 * MB)).lines, [codes.IN_USE, codes.ABORTED_IN_MALLOC], ["gdbheapx check shows"]
+        lambda: glibc_verdict.with_abort(verdict.usual_verdict(90 * MB, 90 * MB, 90 * MB)).lines, [codes.IN_USE, codes.ABORTED_IN_MALLOC], ["gdbheapx check shows"]
     ),
-    "steps, aborted": Case(lambda: glibc_verdict.next_steps(codes.ABORTED_IN_MALLOC), ["check"]),
-    "steps, leak": Case(lambda: glibc_verdict.next_steps(codes.IN_USE), ["chunks --histogram", "chunks --status used --status mmapped --sort size"]),
-    "steps, hoarding": Case(lambda: glibc_verdict.next_steps(codes.FREED_AND_HELD), ["trim --dry-run", "tunables"]),
-    "steps, mixed": Case(lambda: glibc_verdict.next_steps(codes.PART_HELD), ["chunks --histogram", "trim --dry-run"]),
-    "steps, small": Case(lambda: glibc_verdict.next_steps(codes.SMALL_HEAP), []),
-    "steps, arenas left behind": Case(lambda: glibc_verdict.next_steps(codes.ARENAS_LEFT), ["arenas", "tunables"]),
-    "steps, fastbins": Case(lambda: glibc_verdict.next_steps(codes.UNMERGED), ["bins", "arenas"]),
+    "steps, aborted": Case(lambda: glibc_verdict.list_glibc_steps(codes.ABORTED_IN_MALLOC), ["check"]),
+    "steps, leak": Case(lambda: glibc_verdict.list_glibc_steps(codes.IN_USE), ["chunks --histogram", "chunks --status used --status mmapped --sort size"]),
+    "steps, hoarding": Case(lambda: glibc_verdict.list_glibc_steps(codes.FREED_AND_HELD), ["trim --dry-run", "tunables"]),
+    "steps, mixed": Case(lambda: glibc_verdict.list_glibc_steps(codes.PART_HELD), ["chunks --histogram", "trim --dry-run"]),
+    "steps, small": Case(lambda: glibc_verdict.list_glibc_steps(codes.SMALL_HEAP), []),
+    "steps, arenas left behind": Case(lambda: glibc_verdict.list_glibc_steps(codes.ARENAS_LEFT), ["arenas", "tunables"]),
+    "steps, fastbins": Case(lambda: glibc_verdict.list_glibc_steps(codes.UNMERGED), ["bins", "arenas"]),
 }
 
 # ---------------------------------------------------------------------------------------------------- any allocator
 
 
 def on_any(held: int, used: int, taken: Optional[int] = None, beyond: int = 0) -> Callable[[], Iterable[Finding]]:
-    return lambda: verdict.usual(held, used, taken, beyond).lines
+    return lambda: verdict.usual_verdict(held, used, taken, beyond).lines
 
 
 ANY = {
@@ -182,13 +182,13 @@ def given_back(**fields: Any) -> huge_pages.Returned:
 
 def sentence(found: huge_pages.Returned, facts: Any) -> List[Any]:
     """The finding, then its steps."""
-    judged = huge_pages.judge(found, facts)
+    judged = huge_pages.judge_huge_pages(found, facts)
     return [judged.finding, *judged.steps] if judged else []
 
 
-def with_huge_pages(otherwise: verdict.Verdict, resident: int) -> List[Finding]:
-    judged = huge_pages.judge(given_back(huge_bytes=60 * MB), None)
-    return list(huge_pages.verdict(judged, resident, 100 * MB, otherwise).lines)
+def with_huge_pages(otherwise: verdict.HeapVerdict, resident: int) -> List[Finding]:
+    judged = huge_pages.judge_huge_pages(given_back(huge_bytes=60 * MB), None)
+    return list(huge_pages.add_huge_page_verdict(judged, resident, 100 * MB, otherwise).lines)
 
 
 def blockless(setting: str = "madvise", zero_bytes: Optional[int] = 20 * MB, huge_bytes: Optional[int] = 22 * MB, **more: Any) -> Callable[[], Iterable[Any]]:
@@ -207,10 +207,10 @@ def judged_glibc(setting: str = "madvise", **known: Any) -> Callable[[], Iterabl
 
     def lines() -> Iterable[Any]:
         row = glibc_arena(system_bytes=26 * MB, used_bytes=4 * MB, free_bytes=22 * MB, top_bytes=0, blockless_huge_bytes=22 * MB)
-        sums = glibc_pages.totals([row], MmappedTotals(0, 0))
+        sums = glibc_pages.sum_glibc_arenas([row], MmappedTotals(0, 0))
         info = AllocatorInfo("glibc", "glibc", "2.43", "libc.so.6", None, "table", "symbol", True)
         facts = GlibcFacts(info, [row], sums, [], [], zero_huge_bytes=lambda: 20 * MB, **known)
-        (told,) = glibc_verdict.judge([facts], Surroundings(1, [], HugePages(setting, True, 0), rss_bytes=30 * MB))
+        (told,) = glibc_verdict.judge_glibc([facts], Surroundings(1, [], HugePages(setting, True, 0), rss_bytes=30 * MB))
         return [*told.verdict.lines[:1], *told.next_steps[: 3 if setting == "always" else 2]]
 
     return lines
@@ -228,10 +228,10 @@ GIVEN_BACK = {
         lambda: sentence(given_back(address_space_bytes=None), HugePages("always", True, 0)), [codes.GIVEN_BACK_IN_RAM, PRCTL, MACHINE, LOOK], ["60.0 MiB retained"]
     ),
     "huge pages of jemalloc": Case(
-        lambda: sentence(given_back(cure=jemalloc_verdict.huge_pages_cure(UNPREFIXED, "default")), None), [codes.GIVEN_BACK_IN_RAM, "MALLOC_CONF=thp:never", PRCTL, LOOK]
+        lambda: sentence(given_back(cure=jemalloc_verdict.make_jemalloc_huge_cure(UNPREFIXED, "default")), None), [codes.GIVEN_BACK_IN_RAM, "MALLOC_CONF=thp:never", PRCTL, LOOK]
     ),
     "huge pages of glibc": Case(
-        lambda: sentence(given_back(name="glibc", cure=glibc_verdict.huge_pages_cure(True)), None),
+        lambda: sentence(given_back(name="glibc", cure=glibc_verdict.make_glibc_huge_cure(True)), None),
         [codes.GIVEN_BACK_IN_RAM, "GLIBC_TUNABLES=glibc.malloc.hugetlb=0", PRCTL, LOOK],
         ["glibc returned, or never used"],
     ),
@@ -270,12 +270,12 @@ GIVEN_BACK = {
 # ---------------------------------------------------------------------------------------------------- jemalloc
 
 
-def jemalloc(**fields: Any) -> jemalloc_verdict.Figures:
-    return jemalloc_verdict.Figures(0, 0, 0, 0, 0, 0, 0, 0, None)._replace(**fields)
+def jemalloc(**fields: Any) -> jemalloc_verdict.JemallocVerdictFigures:
+    return jemalloc_verdict.JemallocVerdictFigures(0, 0, 0, 0, 0, 0, 0, 0, None)._replace(**fields)
 
 
 def on_jemalloc(bins: Sequence[Any] = (), names: PublicNames = UNPREFIXED, **fields: Any) -> Callable[[], Iterable[Finding]]:
-    return lambda: jemalloc_verdict.judge(jemalloc(**fields), bins, names).lines
+    return lambda: jemalloc_verdict.judge_jemalloc(jemalloc(**fields), bins, names).lines
 
 
 def told(threads: Sequence[str], arenas: Sequence[Any], state: Any = None, rows: Sequence[Any] = (), **fields: Any) -> Callable[[], Iterable[Finding]]:
@@ -489,9 +489,9 @@ def lost(lost_bytes: Any, is_open: bool = False, *parts: Any) -> Callable[[], It
 IN_USE = verdict.of_lines([verdict.in_use(90 * MB, 100 * MB)])
 
 
-def leaked(judged: verdict.Verdict = IN_USE, **fields: Any) -> Callable[[], Iterable[Finding]]:
+def leaked(judged: verdict.HeapVerdict = IN_USE, **fields: Any) -> Callable[[], Iterable[Finding]]:
     """What is said of 90 MiB in use, 28 of them leaked."""
-    found = inside.Inside(Sum(9, 90 * MB), Sum(3, 28 * MB), None, ())._replace(**fields)
+    found = inside.InsideAnswer(NativeSum(9, 90 * MB), NativeSum(3, 28 * MB), None, ())._replace(**fields)
     return lambda: inside.with_leaked(judged, found).lines
 
 
@@ -507,8 +507,8 @@ MEMORY = {
     "not looked at": Case(lambda: inside.with_leaked(IN_USE, None).lines, [codes.IN_USE], ["gdbheapx leaks shows whether some are leaked"]),
     "garbage in cycles": Case(leaked(leaked=None, garbage=SimpleNamespace(bytes=20 * MB, runtime="CPython")), [codes.IN_USE, codes.COLLECTOR_CYCLES], ["20.0 MiB of 90.0 MiB in use (22 %) are CPython objects in cycles"]),
     "garbage": Case(leaked(may_be_garbage=True), [codes.IN_USE], ["part of that may be garbage"]),
-    "little is leaked": Case(leaked(leaked=Sum(3, 4 * MB)), [codes.IN_USE], ["normal unless it keeps growing"]),
-    "leaked, and much is free": Case(leaked(verdict.usual(200 * MB, 90 * MB, 200 * MB)), [codes.LEAKED, codes.FREED_AND_HELD]),
+    "little is leaked": Case(leaked(leaked=NativeSum(3, 4 * MB)), [codes.IN_USE], ["normal unless it keeps growing"]),
+    "leaked, and much is free": Case(leaked(verdict.usual_verdict(200 * MB, 90 * MB, 200 * MB)), [codes.LEAKED, codes.FREED_AND_HELD]),
     "a core that is cut": Case(lost(80 * MB), [codes.EVIDENCE_MISSING], ["the core is truncated; 80.0 MiB (57 %) are missing", "60.0 MiB were read"]),
     "a core that lacks nobody knows how much": Case(lost(None), [codes.EVIDENCE_MISSING], ["it is unknown how much is missing"]),
     "a core that lacks little": Case(lost(8 * MB), []),
@@ -571,16 +571,16 @@ MEMORY = {
         large(kinds.ANONYMOUS, droppable_bytes=60 * MB), [codes.MOSTLY + kinds.ANONYMOUS], ["60.0 MiB of it freed with MADV_FREE; malloc"]
     ),
     "libraries that are gone": Case(
-        lambda: memory_verdict.find_unloaded_findings(SimpleNamespace(kept=lambda *_: 40), Sum(90000, 130 * MB), Sum(80040, 124 * MB)),  # type: ignore[arg-type]
+        lambda: memory_verdict.find_unloaded_findings(SimpleNamespace(kept=lambda *_: 40), NativeSum(90000, 130 * MB), NativeSum(80040, 124 * MB)),  # type: ignore[arg-type]
         [codes.UNLOADED],
         ["40 libraries were loaded and unloaded", "124.0 MiB in 80,040 blocks"],
     ),
     "copies of the parent's pages": Case(
-        lambda: copied_pages.findings(SimpleNamespace(), split([part(kinds.ANONYMOUS, 60 * MB)], parent_pages=ParentPages(4711, 40 * MB, 30 * MB, 128, 90, 6, 4))),  # type: ignore[arg-type]
+        lambda: copied_pages.find_copied_pages(SimpleNamespace(), split([part(kinds.ANONYMOUS, 60 * MB)], parent_pages=ParentPages(4711, 40 * MB, 30 * MB, 128, 90, 6, 4))),  # type: ignore[arg-type]
         [codes.COPIED_ON_WRITE],
         ["process 4711", "about 30.0 MiB of 40.0 MiB", "90 of 128 compared pages equal the parent's, 6 differ in few words", "whichever of the two"],
     ),
-    "too few libraries": Case(lambda: memory_verdict.find_unloaded_findings(SimpleNamespace(kept=lambda *_: 1), Sum(9, 130 * MB), Sum(8, 124 * MB)), []),  # type: ignore[arg-type]
+    "too few libraries": Case(lambda: memory_verdict.find_unloaded_findings(SimpleNamespace(kept=lambda *_: 1), NativeSum(9, 130 * MB), NativeSum(8, 124 * MB)), []),  # type: ignore[arg-type]
     "shared pages": Case(
         lambda: memory_verdict.find_memory_findings(split([part(kinds.SHARED, 100 * MB, shared_bytes=90 * MB)], pss=30 * MB)),
         [codes.SHARED_PAGES],

@@ -11,8 +11,8 @@ import pytest
 
 from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.reachability.leaks import LeakGroup, Leaks
-from gdbheapx.kernel.blocks.graph import Sum
-from gdbheapx.model import Address
+from gdbheapx.kernel.blocks.graph import NativeSum
+from gdbheapx.model import TargetAddress
 from gdbheapx.report import reach_text
 
 pytestmark = pytest.mark.once  # pure functions
@@ -53,8 +53,8 @@ def test_what_is_not_known() -> None:
 @pytest.mark.parametrize("blocks, gone, named", [((40, 80, 7), 40, 2), ((7, 41), 40, 0), ((2,), 2, 0), ((40,), None, 0), ((40,), 0, 0)])
 def test_leaks_name_what_agrees(blocks: Sequence[int], gone: Optional[int], named: int) -> None:
     """The sizes of which as many are lost as libraries are gone; of few libraries nothing, for chance has it too."""
-    groups = [LeakGroup(None, "root", 1 << 20 + place, count, count << 20 + place, 0, 0, [Address(0x1000)]) for place, count in enumerate(blocks)]
-    answer = Leaks(Sum(0, 0), Sum(0, 0), {}, Sum(100, 100 << 20), sum(blocks), groups, unloaded_libraries=gone)
+    groups = [LeakGroup(None, "root", 1 << 20 + place, count, count << 20 + place, 0, 0, [TargetAddress(0x1000)]) for place, count in enumerate(blocks)]
+    answer = Leaks(NativeSum(0, 0), NativeSum(0, 0), {}, NativeSum(100, 100 << 20), sum(blocks), groups, unloaded_libraries=gone)
     said = [str(line) for line in reach_text.make_leaks_page(answer, None) if "unloaded" in str(line)]
     assert [line.count("MiB") for line in said] == [named][: named > 0]
     assert reach_text.make_leaks_data(answer, None, None)["unloaded_libraries"] == gone

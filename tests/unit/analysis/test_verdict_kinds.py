@@ -15,7 +15,7 @@ from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.analysis import inside
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.kernel.blocks.graph import Sum
+from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.model import Finding
 from tests.support.builders.records import MB
 
@@ -43,7 +43,7 @@ MOSTLY = [codes.MOSTLY + value for name, value in vars(kinds).items() if name.is
 sizes = st.integers(0, 400 * MB)
 
 
-def of(code: str) -> verdict.Verdict:
+def of(code: str) -> verdict.HeapVerdict:
     return verdict.of_lines([Finding("", "", None, code)])
 
 
@@ -59,7 +59,7 @@ def test_each_code_has_a_kind_and_its_old_one() -> None:
     assert {of(code).kind for code in MOSTLY if code != codes.MOSTLY_RUNTIME} == {verdict.IN_USE} and of(codes.MOSTLY_RUNTIME).kind == verdict.RUNTIME
 
 
-def texts(judged: verdict.Verdict) -> Iterator[str]:
+def texts(judged: verdict.HeapVerdict) -> Iterator[str]:
     for line in judged.lines:
         yield from (str(text) for text in (line.what, line.evidence, line.details, line.hint) if text is not None)
 
@@ -67,8 +67,8 @@ def texts(judged: verdict.Verdict) -> Iterator[str]:
 @given(sizes, sizes, st.one_of(st.none(), sizes), sizes, st.booleans(), st.booleans())
 def test_a_proven_leak_is_the_verdict(used: int, free: int, taken: Optional[int], leaked: int, is_bound: bool, may_be_garbage: bool) -> None:
     """From 5 % of the memory in use or 16 MiB on, whatever the kind would be; and what was looked at is not called open."""
-    judged = verdict.usual(used + free, used, taken)
-    found = inside.Inside(Sum(9, used), Sum(3, min(leaked, used)), None, (), leaked_is_upper_bound=is_bound, may_be_garbage=may_be_garbage)
+    judged = verdict.usual_verdict(used + free, used, taken)
+    found = inside.InsideAnswer(NativeSum(9, used), NativeSum(3, min(leaked, used)), None, (), leaked_is_upper_bound=is_bound, may_be_garbage=may_be_garbage)
     lost = min(leaked, used)
     is_much = lost >= MB and (lost >= 16 * MB or 100 * lost >= 5 * used)
     made = inside.with_leaked(judged, found)
@@ -84,5 +84,5 @@ def test_a_proven_leak_is_the_verdict(used: int, free: int, taken: Optional[int]
 def test_causes_are_the_findings_of_the_answer(code: str) -> None:
     """Each once, with its bytes and its cure; what is no cause is none."""
     line: Any = Finding("", "", "do that", code, size_bytes=7)
-    made = verdict.complete(of(codes.IN_USE), [Finding("", "", None, codes.IN_USE), line, line])
-    assert made.causes == [verdict.Cause(code, 7, "do that")] and made.confidence == made.sure
+    made = verdict.with_causes(of(codes.IN_USE), [Finding("", "", None, codes.IN_USE), line, line])
+    assert made.causes == [verdict.VerdictCause(code, 7, "do that")] and made.confidence == made.sure

@@ -8,7 +8,7 @@ from typing import List, NamedTuple, Sequence, Tuple
 from gdbheapx.analysis.memory.attribute import drop_untouched
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, Mapping, MappingUse, MemoryUse
-from gdbheapx.kernel import load
+from gdbheapx.kernel import load_native_library
 
 PAGE = 4096
 BASE = 0x7F0000000000
@@ -40,7 +40,7 @@ for _page in (1, 13, 15):
 
 def test_a_core_by_gdb() -> None:
     """Only pages that hold something count; addresses that gdb calls readable, and that hold nothing, are reserved."""
-    told = drop_untouched(Core(bytes(MEMORY)), load(), MemoryUse("dumped", MAPPINGS, None, False), Budget())  # type: ignore[arg-type]
+    told = drop_untouched(Core(bytes(MEMORY)), load_native_library(), MemoryUse("dumped", MAPPINGS, None, False), Budget())  # type: ignore[arg-type]
     assert [one.resident_bytes // PAGE for one in told.use.mappings] == [1, 0, 1, 1]
     assert [one.mapping.readable for one in told.use.mappings] == [True, False, True, True]
     assert told.zero_bytes == 13 * PAGE and told.until is None
@@ -49,7 +49,7 @@ def test_a_core_by_gdb() -> None:
 
 def test_a_core_by_the_kernel() -> None:
     """Its holes tell of private memory, whatever the pages hold; of shared memory they do not."""
-    told = drop_untouched(Core(bytes(MEMORY)), load(), MemoryUse("dumped", MAPPINGS, None, True), Budget())  # type: ignore[arg-type]
+    told = drop_untouched(Core(bytes(MEMORY)), load_native_library(), MemoryUse("dumped", MAPPINGS, None, True), Budget())  # type: ignore[arg-type]
     assert [one.resident_bytes // PAGE for one in told.use.mappings] == [4, 8, 2, 1] and told.zero_bytes == PAGE
     assert [one.mapping.readable for one in told.use.mappings] == [True] * 4
 
@@ -57,4 +57,4 @@ def test_a_core_by_the_kernel() -> None:
 def test_a_process_is_left_as_it_is() -> None:
     """Its page table tells."""
     live = MemoryUse("resident", MAPPINGS, 0)
-    assert drop_untouched(Core(b""), load(), live, Budget()) == (live, None, None, None)  # type: ignore[arg-type]
+    assert drop_untouched(Core(b""), load_native_library(), live, Budget()) == (live, None, None, None)  # type: ignore[arg-type]

@@ -5,9 +5,9 @@ from typing import Any, Dict, Optional
 
 import pytest
 
-from gdbheapx.arch import TimedCall, named
+from gdbheapx.arch import TimedCall, architecture_named
 
-MACHINE: Any = named("aarch64")
+MACHINE: Any = architecture_named("aarch64")
 SSVE, ZA, GCS = 0x40B, 0x40C, 0x410
 
 
@@ -91,4 +91,4 @@ def test_the_instruction_is_in_front_or_at_the_program_counter() -> None:
 
     assert MACHINE.in_system_call.shows(0x1000, read) and MACHINE.in_system_call.shows(0x1004, read)
     assert not MACHINE.in_system_call.shows(0x1008, read)
-    assert not named("i386:x86-64").in_system_call._replace(instruction=memory[0x1000]).shows(0x1000, read)  # type: ignore[union-attr]
+    assert not architecture_named("i386:x86-64").in_system_call._replace(instruction=memory[0x1000]).shows(0x1000, read)  # type: ignore[union-attr]

@@ -14,15 +14,15 @@ from gdbheapx import arch
 from gdbheapx.errors import Refusal
 
 NAMES = sorted(arch.REGISTRY)
-X86_64: Any = arch.named("i386:x86-64")
-AARCH64: Any = arch.named("aarch64")
+X86_64: Any = arch.architecture_named("i386:x86-64")
+AARCH64: Any = arch.architecture_named("aarch64")
 UNISTD = {"x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "aarch64": "/usr/include/asm-generic/unistd.h"}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_names_are_names_of_registers(name: str) -> None:
     """What a record says of a register is said of one that it has."""
-    one = arch.named(name)
+    one = arch.architecture_named(name)
     general = one.registers.names if one.registers is not None else ()
     assert one.name == name and len(set(general)) == len(general)
     if one.registers is not None:
@@ -43,7 +43,7 @@ def test_names_are_names_of_registers(name: str) -> None:
 def test_by_elf_header(name: str) -> None:
     """gdb's name and an ELF header lead to the same record."""
     machine, word_bytes, _ = arch.REGISTRY[name]
-    assert arch.of_elf(machine, word_bytes) is arch.named(name)
+    assert arch.of_elf(machine, word_bytes) is arch.architecture_named(name)
 
 
 def test_an_unknown_machine() -> None:
@@ -57,19 +57,19 @@ def test_an_unknown_machine() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_calls_are_made_where_they_were_tested(name: str) -> None:
     """The machines that the refusal names."""
-    assert (arch.named(name).calling is not None) == (name.split(":")[-1] in arch.CALLS_TESTED_ON.split(" and "))
+    assert (arch.architecture_named(name).calling is not None) == (name.split(":")[-1] in arch.CALLS_TESTED_ON.split(" and "))
 
 
 def test_this_computer() -> None:
     """It is known by uname(2)."""
-    assert arch.native().name in arch.REGISTRY or os.uname().machine not in [module for _, _, module in arch.REGISTRY.values()]
+    assert arch.native_architecture().name in arch.REGISTRY or os.uname().machine not in [module for _, _, module in arch.REGISTRY.values()]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if arch.named(name).system_calls is not None])
+@pytest.mark.parametrize("name", [name for name in NAMES if arch.architecture_named(name).system_calls is not None])
 def test_numbers_are_the_kernels(name: str) -> None:
     """Numbers of system calls are those of the kernel's header, AUDIT_ARCH_... is e_machine, 64 bits, little-endian."""
     machine, _, module = arch.REGISTRY[name]
-    calls: Any = arch.named(name).system_calls
+    calls: Any = arch.architecture_named(name).system_calls
     assert calls.audit == machine | 0x80000000 | 0x40000000
     header = Path(UNISTD[module])
     if not header.exists():

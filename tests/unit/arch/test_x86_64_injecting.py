@@ -66,8 +66,8 @@ def offsets(tmp_path_factory: pytest.TempPathFactory) -> Dict[str, int]:
 
 def made(registers: List[int], data: bytes) -> "tuple[int, bytes]":
     """Where the frames begin, and they."""
-    base = injecting.base(registers, data)
-    return base, injecting.frames(registers, data, MASK, base, CODE, BACK, CLOSE, DESCRIPTOR)
+    base = injecting.x86_64_frames_base(registers, data)
+    return base, injecting.make_x86_64_frames(registers, data, MASK, base, CODE, BACK, CLOSE, DESCRIPTOR)
 
 
 def word(frames: bytes, at: int) -> int:
@@ -100,8 +100,8 @@ def test_the_first_call_finds_the_first_frame() -> None:
     before, data = words(), state()
     base, frames = made(before, data)
     for registers, at in (
-        (injecting.first(before, base, CODE, BACK, 323, 1), base),
-        (injecting.second(before, base, CODE, BACK, CLOSE, DESCRIPTOR), base + injecting.FRAME_BYTES),
+        (injecting.first_x86_64_call(before, base, CODE, BACK, 323, 1), base),
+        (injecting.second_x86_64_call(before, base, CODE, BACK, CLOSE, DESCRIPTOR), base + injecting.FRAME_BYTES),
     ):
         assert registers[ORDER.index("rsp")] == at and word(frames, at - base) == BACK and registers[ORDER.index("rip")] == CODE
         assert registers[ORDER.index("orig_rax")] == (1 << 64) - 1, "no call that the kernel would make again"
@@ -136,7 +136,7 @@ def test_tiles_are_left_out() -> None:
 def test_interrupted_calls(offsets: Dict[str, int], call: int, result: int, rank: int, again: bool) -> None:
     """What the kernel would make again the thread does again; anything else is as it was."""
     registers = words(orig_rax=call % (1 << 64), rax=result % (1 << 64))
-    assert injecting.rank(registers) == rank
+    assert injecting.rank_x86_64_thread(registers) == rank
     resumed = registers_of(made(registers, state())[1][injecting.FRAME_BYTES :], offsets)
     assert resumed["rip"] == 0x401234 - 2 * again and resumed["rax"] == (call if again else result % (1 << 64))
 
@@ -147,5 +147,5 @@ def test_interrupted_calls(offsets: Dict[str, int], call: int, result: int, rank
 )
 def test_against(given: Dict[str, int], data: bytes, why: Optional[str]) -> None:
     """Threads that are left alone."""
-    said = injecting.against(words(**given), data, lambda number: b"")
+    said = injecting.reason_against_injecting(words(**given), data, lambda number: b"")
     assert said is None if why is None else why in (said or "")

@@ -21,7 +21,7 @@ command.load_commands()
 
 def options(name: str, *words: str) -> argparse.Namespace:
     """What the command gets for these words."""
-    declared = command.find(name)
+    declared = command.find_command(name)
     assert declared is not None
     parser = argparse.ArgumentParser(prog=name)
     for one in declared.arguments:
@@ -32,7 +32,7 @@ def options(name: str, *words: str) -> argparse.Namespace:
 @pytest.mark.parametrize("file", sorted(FILES))
 def test_a_file_declares_the_command_of_its_name(file: str) -> None:
     """malloc_info.py declares malloc-info, with help whose first line is a sentence of its own."""
-    declared = command.find(file.replace("_", "-"))
+    declared = command.find_command(file.replace("_", "-"))
     assert declared is not None and declared.run.__module__.endswith("." + file)
     first = declared.help.splitlines()[0]
     assert re.fullmatch(r"[A-Zj`].*\.", first) and declared.help.splitlines()[1:2] in ([], [""])
@@ -41,7 +41,7 @@ def test_a_file_declares_the_command_of_its_name(file: str) -> None:
 @pytest.mark.parametrize("file", sorted(FILES))
 def test_every_option_says_what_it_does(file: str) -> None:
     """In a line without a full stop, beginning small or with a name."""
-    declared = command.find(file.replace("_", "-"))
+    declared = command.find_command(file.replace("_", "-"))
     assert declared is not None
     for one in declared.arguments:
         if one.options["help"] == command.OLDER:
@@ -60,18 +60,18 @@ def test_a_command_imports_little_before_it_runs(file: str) -> None:
 
 def test_few_commands_act() -> None:
     """And only with options that say so: a dry run and a look never do."""
-    acting = {name for name in command.names() if getattr(command.find(name), "acts", None) is not None}
+    acting = {name for name in command.command_names() if getattr(command.find_command(name), "acts", None) is not None}
     assert acting == {"purge", "release", "tickers", "trim"}
     cases = {"trim": (("--yes",), ("--dry-run",)), "purge": (("--yes",), ("--dry-run",)), "release": (("--yes",), ("--dry-run",)), "tickers": (("--cure",), ())}
     for name, (does, does_not) in cases.items():
-        declared = command.find(name)
+        declared = command.find_command(name)
         assert declared is not None and declared.acts is not None
         assert declared.acts(options(name, *does)) and not declared.acts(options(name, *does_not))
 
 
 def test_some_commands_need_no_target() -> None:
     """doctor tells what is missing, query lists tables, the others read files."""
-    found = {name for name in command.names() if not getattr(command.find(name), "needs_target", True)}
+    found = {name for name in command.command_names() if not getattr(command.find_command(name), "needs_target", True)}
     assert found == {"bill", "capture", "diff", "doctor", "explore", "fleet", "mcp", "query", "serve", "snapshot", "watch"}
 
 
@@ -95,7 +95,7 @@ class NoTarget:
 )
 def test_wrong_usage_is_told_before_anything_is_read(words: List[str], told: str) -> None:
     """With a next step."""
-    declared = command.find(words[0])
+    declared = command.find_command(words[0])
     assert declared is not None
     with pytest.raises(UsageError) as refused:
         declared.run(NoTarget(), options(*words))  # type: ignore[arg-type]

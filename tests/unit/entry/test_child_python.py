@@ -106,7 +106,7 @@ def test_a_package_in_a_zip_file(hostile: Path) -> None:
 def test_the_single_file_is_run_by_its_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Isolated, so that its own folder is not searched."""
     monkeypatch.setattr(child_python, "SINGLE", "/tmp/gdbheapx-single.py")
-    assert child_python._program()[1:] == ["-I", "/tmp/gdbheapx-single.py"]
+    assert child_python._program_words()[1:] == ["-I", "/tmp/gdbheapx-single.py"]
 
 
 def test_programs_of_absolute_folders_alone(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,15 +119,15 @@ def test_programs_of_absolute_folders_alone(hostile: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sys, "executable", "/usr/bin/gdb")
     monkeypatch.setenv("PATH", ":.:bin")
     assert child_python.find_program("python3") is None and child_python.find_program("./python3") == "./python3"
-    assert "no python3" in asked(child_python._python)
+    assert "no python3" in asked(child_python._find_python)
     monkeypatch.setenv("PATH", ".:%s/bin" % hostile)
-    assert child_python._python() == str(hostile / "bin" / "python3") and child_python.find_program("none") is None
+    assert child_python._find_python() == str(hostile / "bin" / "python3") and child_python.find_program("none") is None
 
 
 def test_what_a_child_gets_of_the_environment(hostile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing for another Python, and no target of ours."""
     for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "GDBHEAPX_GLOBALS", "HOME"):
         monkeypatch.setenv(name, str(hostile))
-    environment = child_python._environment()
+    environment = child_python._child_environment()
     assert environment["HOME"] == str(hostile) and not [name for name in environment if name.startswith("PYTHON")]
     assert "GDBHEAPX_GLOBALS" not in environment

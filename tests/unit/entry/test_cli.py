@@ -56,7 +56,7 @@ WRONG: Dict[str, str] = {"--sysroot": "folder", "--exe": "executable"}
 @pytest.mark.parametrize("option", sorted(WRONG))
 def test_what_is_not_there_is_named(tmp_path: Path, option: str) -> None:
     """Before the core is opened."""
-    asked, _ = invocation.split(["--core", "/nowhere.core", option, str(tmp_path / "nothing")])
+    asked, _ = invocation.split_words(["--core", "/nowhere.core", option, str(tmp_path / "nothing")])
     with pytest.raises(HeapxError) as refused:
         direct.open_source(asked)
     assert str(tmp_path / "nothing") in refused.value.message and WRONG[option] in refused.value.message
@@ -67,9 +67,9 @@ def test_an_unpacked_core_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.M
     path = tmp_path / "unpacked"
     path.write_bytes(b"no core")
     descriptor = os.open(path, os.O_RDONLY)
-    monkeypatch.setenv(invocation.UNPACKED, invocation.pack([str(descriptor), ""]))
+    monkeypatch.setenv(invocation.UNPACKED, invocation.pack_words([str(descriptor), ""]))
     with pytest.raises(HeapxError) as refused:
-        direct.open_source(invocation.split(["--core", "mine.zst"])[0])
+        direct.open_source(invocation.split_words(["--core", "mine.zst"])[0])
     os.close(descriptor)
     assert refused.value.message.startswith("mine.zst is not") and invocation.UNPACKED not in os.environ
 
@@ -83,15 +83,15 @@ def test_a_process_by_its_name(tmp_path: Path) -> None:
         time.sleep(0.01)
     try:
         with pytest.raises(invocation.Wrong, match="%s matches 2 processes" % program.name) as several:
-            invocation.split(["-p", program.name, "report"])
+            invocation.split_words(["-p", program.name, "report"])
         assert [line.split() for line in several.value.choices] == [[str(one.pid), str(program), "60"] for one in sorted(running, key=lambda one: one.pid)]
         assert invocation.processes_called(str(running[0].pid) + ".py") == []
         running[1].kill()
         running[1].wait()
-        asked, rest = invocation.split(["-p", program.name, "report"])
+        asked, rest = invocation.split_words(["-p", program.name, "report"])
         assert (asked.pid, rest) == (running[0].pid, ["report"])
-        assert invocation.split(["--pid=%s" % program.name])[0].pid == running[0].pid
-        assert invocation.with_target(invocation.split([])[0], [program.name])[0].pid == running[0].pid
+        assert invocation.split_words(["--pid=%s" % program.name])[0].pid == running[0].pid
+        assert invocation.with_target(invocation.split_words([])[0], [program.name])[0].pid == running[0].pid
         nearly = invocation.nothing_called(program.name[:-1])
         assert nearly.hint == "did you mean the process %s (-p %d)?" % (program.name, running[0].pid)
     finally:
@@ -100,7 +100,7 @@ def test_a_process_by_its_name(tmp_path: Path) -> None:
             one.wait()
     for name in (program.name, "", "-x", "0"):
         with pytest.raises(invocation.Wrong, match="no process is called|requires a process id"):
-            invocation.split(["-p", name, "report"])
+            invocation.split_words(["-p", name, "report"])
 
 
 @pytest.mark.parametrize("words, meant", [("leeks", "leaks"), ("owners --limt 3", "--limit"), ("census --lik x", "--like"), ("zzz", "the commands are"), ("owners --zzzzz", "owners --help")])
@@ -108,7 +108,7 @@ def test_what_may_be_meant(words: str, meant: str) -> None:
     """A word that is nearly one has it as the next step; others have the list, or the help."""
     command.load_commands()
     with pytest.raises(UsageError) as refused:
-        command.parse(words.split(), "gdbheapx")
+        command.parse_command(words.split(), "gdbheapx")
     assert meant in (refused.value.hint or "")
 
 
@@ -120,13 +120,13 @@ def test_a_word_that_is_nothing(capfd: pytest.CaptureFixture[str]) -> None:
         (["help", "leeks"], "no such command: leeks; did you mean leaks?"),
         (["--pid", str(os.getppid()), "leeks"], "no such command: leeks; did you mean leaks?"),
     ):
-        assert cli.dispatch(words) == 2
+        assert cli.dispatch_words(words) == 2
         assert capfd.readouterr().err == "gdbheapx: %s\n" % line
 
 
 def test_the_first_word_may_be_the_target(tmp_path: Path) -> None:
     """A process id, the name of one process, a core or a snapshot stands for itself; a command is a command, and what is none of these no target."""
-    asked = invocation.split([])[0]
+    asked = invocation.split_words([])[0]
 
     def named(*words: str) -> Any:
         found, rest = invocation.with_target(asked, list(words))

@@ -14,9 +14,9 @@ KNOWN = {"--allocator": ["glibc", "jemalloc", "jemalloc#2"], "--arena": ["0", "1
 def complete(line: str) -> completion.Completion:
     """What the last word of a line may become."""
     name, _, text = line.partition(" ")
-    declared = command.find(name)
+    declared = command.find_command(name)
     assert declared is not None
-    return completion.complete(declared, text, KNOWN.__getitem__)
+    return completion.complete_word(declared, text, KNOWN.__getitem__)
 
 
 @pytest.mark.parametrize(

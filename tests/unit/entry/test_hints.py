@@ -10,8 +10,8 @@ from tests.support.paths import ROOT
 
 def test_names_are_quoted() -> None:
     """A shell reads them as they are, and no line ends early."""
-    assert hints.bare(hints.ask("owners --of %s", "a b")) == "owners --of 'a b'" and hints.quoted("a\nb") == "$'a\\x0ab'"
-    assert hints.words_of(hints.ask("owners")) == "owners" and hints.words_of("jcmd 7 GC.heap_info") is None
+    assert hints.strip_targets(hints.hint_command("owners --of %s", "a b")) == "owners --of 'a b'" and hints.quote_word("a\nb") == "$'a\\x0ab'"
+    assert hints.words_of(hints.hint_command("owners")) == "owners" and hints.words_of("jcmd 7 GC.heap_info") is None
 
 
 def written() -> Iterator[Tuple[str, bool]]:
@@ -34,5 +34,5 @@ def test_each_command_is_understood() -> None:
     for words, is_alone in sorted(set(written()) - {("x --dry-run", False), ("bill PID", True), ("bill PID", False)}):
         typed = shlex.split(words)
         command.load_commands(command.name_in(typed))
-        assert command.parse(typed, "gdbheapx").help is None, words
+        assert command.parse_command(typed, "gdbheapx").help is None, words
         assert is_alone or command.COMMANDS[command.name_in(typed)] is not None, words

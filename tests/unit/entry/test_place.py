@@ -4,17 +4,17 @@ import pytest
 
 from gdbheapx import command, hints, place
 from gdbheapx.errors import HeapxError
-from gdbheapx.model import Advice, Finding
+from gdbheapx.model import Finding, StepAdvice
 from gdbheapx.report import encodings
 from gdbheapx.report.text import format_on_screen
-from gdbheapx.units import Size, say
+from gdbheapx.units import SentenceSize, make_sentence
 
 PLACES = {
     "shell": (place.of_options(["-p", "4711"]), "gdbheapx -p 4711 owners"),
     "core": (place.of_options(["--core", "my core", "--exe", "prog"]), "gdbheapx --core 'my core' --exe prog owners"),
     "snapshot": (place.of_target({"kind": "snapshot", "snapshot": "now.snap"}), "gdbheapx --snapshot now.snap owners"),
     "gdb": (place.of_target({"kind": "live", "pid": 7}, door="heapx"), "heapx owners"),
-    "nothing": (place.Place(), "gdbheapx owners"),
+    "nothing": (place.HintPlace(), "gdbheapx owners"),
 }
 
 
@@ -22,17 +22,17 @@ PLACES = {
 def test_a_command_is_whole_where_it_is_read(name: str) -> None:
     """In sentences, errors, records and JSON, on screens and with sizes beside it."""
     where, line = PLACES[name]
-    sentence = say("%s are held: %s", Size(2048), hints.ask("owners"))
-    assert hints.whole(sentence, where.line) == "2.0 KiB are held: " + line
-    assert format_on_screen(command.Style(True, False, command_line=where.line), sentence.plain) == "2048 bytes are held: %s\n" % line
-    error = HeapxError("nothing", "see " + hints.ask("owners"))
+    sentence = make_sentence("%s are held: %s", SentenceSize(2048), hints.hint_command("owners"))
+    assert hints.write_commands(sentence, where.line) == "2.0 KiB are held: " + line
+    assert format_on_screen(command.TextStyle(True, False, command_line=where.line), sentence.plain) == "2048 bytes are held: %s\n" % line
+    error = HeapxError("nothing", "see " + hints.hint_command("owners"))
     assert error.line() == "nothing; see gdbheapx owners"
     error.write(where.line)
     assert error.hint == "see " + line and error.document()["hint"] == "see " + line
     finding = Finding(sentence, "", None)
     assert hints.in_records([finding], where.line)[0].what == "2.0 KiB are held: " + line
     assert hints.in_records((1, None), where.line) == (1, None)
-    assert encodings.encode_json(Advice(hints.ask("owners"), "why"), where.line).startswith('{"command": "%s"' % line)
+    assert encodings.encode_json(StepAdvice(hints.hint_command("owners"), "why"), where.line).startswith('{"command": "%s"' % line)
 
 
 def test_what_a_shell_or_another_target_answers_is_written_for_it() -> None:
@@ -41,28 +41,28 @@ def test_what_a_shell_or_another_target_answers_is_written_for_it() -> None:
     assert in_gdb.line("watch") == "gdbheapx -p 7 watch" and in_gdb.line("report --html a.html") == "gdbheapx -p 7 report --html a.html"
     assert snapshot.line("chunks") == "gdbheapx -p 7 chunks" and snapshot.line("owners") == "gdbheapx --snapshot a.snap owners"
     for where, _ in PLACES.values():
-        assert hints.whole(hints.about("core", "the core", "report"), where.line) == "gdbheapx --core 'the core' report"
-    assert hints.whole(hints.run("owners --help"), in_gdb.line) == "heapx owners --help"
+        assert hints.write_commands(hints.hint_about("core", "the core", "report"), where.line) == "gdbheapx --core 'the core' report"
+    assert hints.write_commands(hints.hint_run("owners --help"), in_gdb.line) == "heapx owners --help"
 
 
 def test_the_command_that_is_answered_is_written_once_more() -> None:
     """With what it was asked for and a longer table; what a snapshot has no answer for is asked of what it was taken of."""
     command.load_commands("leaks")
-    declared = command.parse(["leaks", "--list", "--limit", "2", "--weak"], "gdbheapx")
+    declared = command.parse_command(["leaks", "--list", "--limit", "2", "--weak"], "gdbheapx")
 
     def asked(more: str) -> str:
-        return place.typed(declared.command, declared.options, more)
+        return place.type_words(declared.command, declared.options, more)
 
-    longer, elsewhere = hints.again("--limit %d", 467), hints.again()
+    longer, elsewhere = hints.hint_again("--limit %d", 467), hints.hint_again()
     snapshot = place.of_target({"kind": "snapshot", "snapshot": "a.snap", "pid": 7, "taken_of": "live"})._replace(asked=asked)
-    assert hints.whole(longer, PLACES["shell"][0]._replace(asked=asked).line) == "gdbheapx -p 4711 leaks --list --weak --limit 467"
-    assert hints.whole(longer, PLACES["gdb"][0]._replace(asked=asked).line) == "heapx leaks --list --weak --limit 467"
-    assert hints.whole(elsewhere, snapshot.line) == "gdbheapx -p 7 leaks --list --limit 2 --weak"
+    assert hints.write_commands(longer, PLACES["shell"][0]._replace(asked=asked).line) == "gdbheapx -p 4711 leaks --list --weak --limit 467"
+    assert hints.write_commands(longer, PLACES["gdb"][0]._replace(asked=asked).line) == "heapx leaks --list --weak --limit 467"
+    assert hints.write_commands(elsewhere, snapshot.line) == "gdbheapx -p 7 leaks --list --limit 2 --weak"
     command.load_commands("chunks")
-    declared = command.parse(["chunks", "--status", "used", "--status", "mmapped", "--min-size", "1M"], "gdbheapx")
+    declared = command.parse_command(["chunks", "--status", "used", "--status", "mmapped", "--min-size", "1M"], "gdbheapx")
     chunks = "gdbheapx -p 4711 chunks --status used --status mmapped --min-size 1048576 --limit 467"
-    assert hints.whole(longer, PLACES["shell"][0]._replace(asked=asked).line) == chunks
-    assert hints.whole(longer) == "--limit 467" and hints.whole(elsewhere, PLACES["snapshot"][0].line) == "--pid N or --core FILE"
+    assert hints.write_commands(longer, PLACES["shell"][0]._replace(asked=asked).line) == chunks
+    assert hints.write_commands(longer) == "--limit 467" and hints.write_commands(elsewhere, PLACES["snapshot"][0].line) == "--pid N or --core FILE"
 
 
 def test_what_would_be_refused_is_known() -> None:

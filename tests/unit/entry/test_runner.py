@@ -9,12 +9,12 @@ from typing import Any, Iterator, List, Tuple
 import pytest
 
 from gdbheapx import budget, command, invocation, output, runner
-from gdbheapx.command import Answer, JsonLines
-from gdbheapx.errors import Busy, HeapxError, Unreadable, UsageError
-from gdbheapx.model import Address, Problem
+from gdbheapx.command import CommandAnswer, JsonLines
+from gdbheapx.errors import Busy, HeapxError, UnreadableMemory, UsageError
+from gdbheapx.model import Problem, TargetAddress
 from gdbheapx.problems import BUSY, CUT, MEMORY_UNREADABLE, WORK_LIMIT
 from gdbheapx.report import text
-from gdbheapx.work import WORK, TooMuchWork, Work
+from gdbheapx.work import WORK, TooMuchWork, WorkCounter
 
 
 @pytest.fixture
@@ -23,13 +23,13 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def make(run: Any, **how: Any) -> None:
         monkeypatch.setattr(command, "COMMANDS", {})
-        number = command.argument("--number", type=int, default=0, help="a number")
-        command.command("probe", [number], needs_target=False, help="A probe.", **how)(run)
+        number = command.declare_argument("--number", type=int, default=0, help="a number")
+        command.declare_command("probe", [number], needs_target=False, help="A probe.", **how)(run)
 
     return make
 
 
-def ask(*words: str, refuse: Any = None) -> Tuple[runner.Ended, str]:
+def ask(*words: str, refuse: Any = None) -> Tuple[runner.CommandEnd, str]:
     """Run a command line with a host of lists."""
     out: List[str] = []
 
@@ -37,18 +37,18 @@ def ask(*words: str, refuse: Any = None) -> Tuple[runner.Ended, str]:
         if refuse is not None:
             raise refuse
 
-    ended = runner.run(words, runner.Host("heapx", out.append, out.append, opened, runner.Settings()))
+    ended = runner.run_command_line(words, runner.Host("heapx", out.append, out.append, opened, runner.Settings()))
     return ended, "".join(out)
 
 
 def test_text_and_json(declare: Any) -> None:
     """The same answer comes as lines of text, or as one envelope; records become objects, addresses hex strings, unknown null."""
     declare(
-        lambda session, options: Answer(
-            lambda: {"number": options.number, "at": Address(255), "row": Problem(CUT, None, "w", None)}, lambda style: ["one", "two"]
+        lambda session, options: CommandAnswer(
+            lambda: {"number": options.number, "at": TargetAddress(255), "row": Problem(CUT, None, "w", None)}, lambda style: ["one", "two"]
         )
     )
-    assert ask("probe") == (runner.Ended(0), "one\ntwo\n")
+    assert ask("probe") == (runner.CommandEnd(0), "one\ntwo\n")
     ended, text_ = ask("probe", "--number", "7", "--json")
     envelope = json.loads(text_)
     assert ended.code == 0 and envelope["data"] == {"number": 7, "at": "0xff", "row": {"code": "stopped-early", "where": None, "what": "w", "hint": None}}
@@ -63,17 +63,17 @@ def test_an_answer_does_not_stand_behind_its_progress(declare: Any, monkeypatch:
     monkeypatch.setattr(budget, "FIRST_SECONDS", 0)
     monkeypatch.setattr(budget, "REDRAW_S", 0)
 
-    def run(session: Any, options: Any) -> Answer:
+    def run(session: Any, options: Any) -> CommandAnswer:
         def rows() -> Iterator[str]:
             for number in range(3):
                 session.budget.progress.stage = "reading"
                 session.budget.progress.tick()
                 yield "%d" % number
 
-        return Answer(lambda: {"rows": JsonLines(rows())}, lambda style: rows())
+        return CommandAnswer(lambda: {"rows": JsonLines(rows())}, lambda style: rows())
 
     declare(run)
-    assert runner.run(words, runner.Host("heapx", out.append, out.append, lambda: None, runner.Settings())).code == 0
+    assert runner.run_command_line(words, runner.Host("heapx", out.append, out.append, lambda: None, runner.Settings())).code == 0
     told = [place for place, text in enumerate(out) if text.startswith("reading, ")]
     assert told and all(out[place + 1] == "" or out[place + 1].startswith("reading, ") for place in told)
 
@@ -82,15 +82,15 @@ def test_an_answer_does_not_stand_behind_its_progress(declare: Any, monkeypatch:
 def test_whose_lines_a_terminal_breaks(declare: Any, how: Any, count: int) -> None:
     """Those of people: not what another program would write, reads, or gets line by line."""
     out: List[str] = []
-    declare(lambda session, options: Answer(lambda: 0, lambda style: ["seven " * 20], **how))
+    declare(lambda session, options: CommandAnswer(lambda: 0, lambda style: ["seven " * 20], **how))
     host = runner.Host("heapx", out.append, out.append, lambda: None, runner.Settings(), screen=output.Screen(50, True, wraps=True))
-    assert runner.run(["probe"], host).code == 0 and len("".join(out).splitlines()) == count
+    assert runner.run_command_line(["probe"], host).code == 0 and len("".join(out).splitlines()) == count
 
 
 def test_a_refusal_is_one_line(declare: Any) -> None:
     """An error is one line with exit code 1; with --json the envelope has data null."""
 
-    def run(session: Any, options: Any) -> Answer:
+    def run(session: Any, options: Any) -> CommandAnswer:
         raise HeapxError("it is broken.", "mend it", code=BUSY)
 
     declare(run)
@@ -104,7 +104,7 @@ def test_a_refusal_is_one_line(declare: Any) -> None:
 def failing(error: BaseException) -> Any:
     """A command that ends so."""
 
-    def run(session: Any, options: Any) -> Answer:
+    def run(session: Any, options: Any) -> CommandAnswer:
         raise error
 
     return run
@@ -118,7 +118,7 @@ def failing(error: BaseException) -> Any:
         (KeyboardInterrupt(), "interrupted"),
         (UsageError("wrong", "right"), "usage"),
         (Busy("busy"), "busy"),
-        (Unreadable(16), "memory-unreadable"),
+        (UnreadableMemory(16), "memory-unreadable"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
@@ -134,7 +134,7 @@ def test_every_failure_has_a_code(declare: Any, tmp_path: Path, error: BaseExcep
 
 def test_a_file_that_cannot_be_written(declare: Any, tmp_path: Path) -> None:
     """Before or while it is written: the envelope goes to standard output instead."""
-    declare(lambda session, options: Answer(lambda: ["x" * 10] * 10_000, lambda style: []))
+    declare(lambda session, options: CommandAnswer(lambda: ["x" * 10] * 10_000, lambda style: []))
     for path in (str(tmp_path / "no" / "folder"), "/dev/full"):
         ended, text_ = ask("probe", "--json", "-o", path)
         assert ended.code == 1 and json.loads(text_)["error"]["code"] == "cannot-write", path
@@ -163,7 +163,7 @@ def test_an_internal_error_is_one_line(declare: Any) -> None:
 )
 def test_wrong_usage(declare: Any, words: Tuple[str, ...]) -> None:
     """Wrong usage is exit code 2 and one line with the next step; nothing is opened. Options are not abbreviated."""
-    declare(lambda session, options: Answer(lambda: 0, lambda style: []))
+    declare(lambda session, options: CommandAnswer(lambda: 0, lambda style: []))
     ended, shown = ask(*words, refuse=HeapxError("opened"))
     assert ended.code == 2 and ended.line and "\n" not in ended.line and not shown
 
@@ -171,13 +171,13 @@ def test_wrong_usage(declare: Any, words: Tuple[str, ...]) -> None:
 def test_partial_and_finding(declare: Any) -> None:
     """A problem makes 4 and is told after the text; a finding is 3 and wins."""
 
-    def run(session: Any, options: Any) -> Answer:
+    def run(session: Any, options: Any) -> CommandAnswer:
         session.problem(MEMORY_UNREADABLE, "0x10", "a bad size", "look there")
         session.problem(CUT, "0x10", "a bad size", "look there")  # what is told already
-        return Answer(lambda: 0, lambda style: ["body"], finding=bool(options.number))
+        return CommandAnswer(lambda: 0, lambda style: ["body"], finding=bool(options.number))
 
     declare(run)
-    assert ask("probe") == (runner.Ended(4), "body\n\nPartial answer, because:\n  0x10: a bad size; look there\n")
+    assert ask("probe") == (runner.CommandEnd(4), "body\n\nPartial answer, because:\n  0x10: a bad size; look there\n")
     assert ask("probe", "--number", "1")[0].code == 3
     assert json.loads(ask("probe", "--json")[1])["problems"] == [{"code": "memory-unreadable", "where": "0x10", "what": "a bad size", "hint": "look there"}]
 
@@ -185,17 +185,17 @@ def test_partial_and_finding(declare: Any) -> None:
 def test_a_file_that_costs_too_much_is_one_line(declare: Any) -> None:
     """The answer is there and partial, with the file's name; the time of the command ends parsing, and the next command begins anew."""
 
-    def run(session: Any, options: Any) -> Answer:
+    def run(session: Any, options: Any) -> CommandAnswer:
         assert not WORK.exceeded and WORK.steps == 0
         for name in ("bad.so", "good.so"):
             try:
-                Work(name, 10).spend(11 if name == "bad.so" else 10)
+                WorkCounter(name, 10).spend(11 if name == "bad.so" else 10)
             except TooMuchWork:
                 pass
         session.budget.interrupt()
         assert WORK.is_over()
         session.budget.heed()
-        return Answer(lambda: 0, lambda style: ["body"])
+        return CommandAnswer(lambda: 0, lambda style: ["body"])
 
     declare(run)
     ended, shown = ask("probe", "--json")
@@ -214,7 +214,7 @@ def test_a_stream_that_breaks_off_is_valid_json(declare: Any) -> None:
             yield "2"
             raise error
 
-        declare(lambda session, options, entries=entries: Answer(lambda: {"chunks": JsonLines(entries()), "count": lambda: 2}, lambda style: []))
+        declare(lambda session, options, entries=entries: CommandAnswer(lambda: {"chunks": JsonLines(entries()), "count": lambda: 2}, lambda style: []))
         ended, shown = ask("probe", "--json")
         envelope = json.loads(shown)
         assert ended.code == 4 and envelope["data"] == {"chunks": [1, 2], "count": 2} and envelope["partial"] is True
@@ -222,21 +222,21 @@ def test_a_stream_that_breaks_off_is_valid_json(declare: Any) -> None:
 
 def test_a_closed_pipe_ends_quietly(declare: Any) -> None:
     """A reader that goes away is no error."""
-    declare(lambda session, options: Answer(lambda: 0, lambda style: ["x"] * 10))
+    declare(lambda session, options: CommandAnswer(lambda: 0, lambda style: ["x"] * 10))
 
     def write(text_: str) -> None:
         raise BrokenPipeError
 
-    assert runner.run(["probe"], runner.Host("heapx", write, write, lambda: None, runner.Settings())) == runner.Ended(0)
+    assert runner.run_command_line(["probe"], runner.Host("heapx", write, write, lambda: None, runner.Settings())) == runner.CommandEnd(0)
 
 
 def test_output_file_is_private(declare: Any, tmp_path: Path) -> None:
     """-o gives a file of mode 0600, also where a more open one was before; nothing is printed."""
-    declare(lambda session, options: Answer(lambda: 0, lambda style: ["x"]))
+    declare(lambda session, options: CommandAnswer(lambda: 0, lambda style: ["x"]))
     path = tmp_path / "o"
     path.write_text("something longer from before")
     path.chmod(0o644)
-    assert ask("probe", "-o", str(path)) == (runner.Ended(0), "")
+    assert ask("probe", "-o", str(path)) == (runner.CommandEnd(0), "")
     assert path.read_text() == "x\n" and stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -267,9 +267,9 @@ def test_spool_keeps_order_beyond_memory() -> None:
 def test_global_options_stand_anywhere() -> None:
     """Global options are found before and behind the command, with `=` or without."""
     for words in (["--core", "c", "arenas", "--json"], ["arenas", "--core=c", "--json"], ["arenas", "--json", "--core", "c"]):
-        found, rest = invocation.split(words)
+        found, rest = invocation.split_words(words)
         assert found.core == "c" and rest == ["arenas", "--json"]
-    found = invocation.split(["--debug-dir", "a", "--debug-dir=b", "--no-debug-info", "--pid", "5"])[0]
+    found = invocation.split_words(["--debug-dir", "a", "--debug-dir=b", "--no-debug-info", "--pid", "5"])[0]
     assert (found.debug_dirs, found.no_debug_info, found.pid) == (["a", "b"], True, 5)
     assert invocation.GlobalOptions.from_words(found.words()) == found
 
@@ -281,9 +281,9 @@ def test_options_of_every_command_stand_before_it_too(option: Tuple[str, ...]) -
     for flag in option:
         value = [] if declared_.get("action") else ["5"]
         given = ["--pid", "1", flag, *value, "leaks", "--json"]
-        assert invocation.split(given)[1] == ["leaks", flag, *value, "--json"]
+        assert invocation.split_words(given)[1] == ["leaks", flag, *value, "--json"]
         if value and flag.startswith("--"):
-            assert invocation.split([flag + "=5", "leaks"])[1] == ["leaks", flag + "=5"]
+            assert invocation.split_words([flag + "=5", "leaks"])[1] == ["leaks", flag + "=5"]
     assert invocation.command_first([*option[:1], *(["5"] if not declared_.get("action") else [])])[0] == option[0]  # of report
 
 
@@ -291,22 +291,22 @@ def test_another_option_before_its_command_is_told_where_it_belongs() -> None:
     """Not that `leaks` were a word that report does not know."""
     command.load_commands()
     with pytest.raises(UsageError, match="options of leaks stand behind its name"):
-        command.parse(invocation.command_first(["--json", "--weak", "leaks"]), "gdbheapx")
+        command.parse_command(invocation.command_first(["--json", "--weak", "leaks"]), "gdbheapx")
     with pytest.raises(UsageError, match="^report: unrecognized arguments: --no-such$"):
-        command.parse(["--no-such"], "gdbheapx")
+        command.parse_command(["--no-such"], "gdbheapx")
 
 
 @pytest.mark.parametrize("words", [["--pid"], ["--pid", "0"], ["--pid", "-3"], ["--pid", "1", "--core", "c"]], ids=" ".join)
 def test_wrong_global_options(words: List[str]) -> None:
     """A global option without a sensible value is wrong usage."""
     with pytest.raises(invocation.Wrong):
-        invocation.split(words)
+        invocation.split_words(words)
 
 
 def test_words_survive_the_environment() -> None:
     """Whatever a word contains comes through the environment unchanged."""
     words = ["", "a,b", "-o", "x\ny", "\udcff", "$(no)"]
-    assert invocation.unpack(invocation.pack(words)) == words
+    assert invocation.unpack_words(invocation.pack_words(words)) == words
 
 
 def test_lines_are_escaped_whole() -> None:

@@ -54,7 +54,7 @@ def test_the_sum_is_unknown_where_a_part_is(part: InRam, expected: Any) -> None:
 
 def test_pages_of_zeros_in_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written is left out, and no page is read that is not in RAM."""
-    table = page_table.Finder(os.getpid()).find(procfs.maps(os.getpid()))
+    table = page_table.Finder(os.getpid()).find(procfs.read_process_maps(os.getpid()))
     if PAGE != mmap.PAGESIZE or table is None or not table.scans:
         pytest.skip("this kernel does not tell which pages are huge")
     memory = mmap.mmap(-1, 5 * HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -62,7 +62,7 @@ def test_pages_of_zeros_in_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(4 * HUGE), MADV_HUGEPAGE) == 0
     for place in (0, HUGE + 5 * PAGE, HUGE + 6 * PAGE):
         ctypes.memset(start + place, 1, 1)
-    native = kernel.load()
+    native = kernel.load_native_library()
 
     def of(ranges: List[Tuple[int, int]], with_exclusive: bool = True) -> InRam:
         found = native.residency(table, ranges, with_exclusive)

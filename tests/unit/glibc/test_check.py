@@ -8,7 +8,7 @@ from gdbheapx.allocators.rules import LOCKED, BrokenRule
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.check.findings import RULE_NAMES, abort_of, code_of
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_TCACHE, STATUS_USED
-from gdbheapx.layout.view import Shape, place
+from gdbheapx.layout.view import Shape, lay_out_struct
 from gdbheapx.session import Session
 from tests.support.builders.process import WORLDS, Fake, World, make
 
@@ -32,7 +32,7 @@ def test_a_whole_process_breaks_no_rule(world: World, seed: int) -> None:
 
 def state(fake: Fake, world: World, field: str) -> int:
     """Address of a field of main_arena."""
-    return fake.target.symbols["main_arena"] + place(layouts.MALLOC_STATE, world.version, Shape(world.word_bytes, world.alignment_bytes)).members[field].offset
+    return fake.target.symbols["main_arena"] + lay_out_struct(layouts.MALLOC_STATE, world.version, Shape(world.word_bytes, world.alignment_bytes)).members[field].offset
 
 
 def chunk(fake: Fake, arena: int, status: int, number: int = 3) -> int:

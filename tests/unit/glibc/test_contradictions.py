@@ -12,7 +12,7 @@ from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import ArenaReports, Context, tell_unless_changing
 from gdbheapx.inferior import standing
 from gdbheapx.inferior.base import Thread
-from gdbheapx.problems import Code, Diagnostic
+from gdbheapx.problems import Diagnostic, ProblemCode
 
 CODE, WAITING = 0x1000, 0x2000
 """Where the object's code lies, and what stands behind a system call there."""
@@ -31,9 +31,9 @@ class FakeTarget:
     """A process of which each thread stands at one of these places, in a system call or not."""
 
     def __init__(self, kind: str, pcs: Sequence[int], system_call: int = GETPID) -> None:
-        from gdbheapx.arch import named
+        from gdbheapx.arch import architecture_named
 
-        self.kind, self._pcs, self.arch, self._call = kind, pcs, named("i386:x86-64"), system_call
+        self.kind, self._pcs, self.arch, self._call = kind, pcs, architecture_named("i386:x86-64"), system_call
 
     def threads(self) -> List[Thread]:
         return [Thread(lwp, None, None, None, pc) for lwp, pc in enumerate(self._pcs, 1)]
@@ -49,13 +49,13 @@ class FakeTarget:
         return [self._call if name == "orig_rax" else 0 for name in names]
 
 
-def context_of(target: Any, told: List[Code]) -> Any:
+def context_of(target: Any, told: List[ProblemCode]) -> Any:
     """A context that collects codes."""
 
     class Glibc(NamedTuple):
         module: Any = None
 
-    def report(code: Code, address: Optional[int], what: str, hint: Optional[str]) -> None:
+    def report(code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:
         told.append(code)
 
     return Context(target, Glibc(), None, None, None, report, None, tuple)  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def test_who_runs_in_an_object(pcs: Sequence[int], system_call: int, running: Se
 )
 def test_an_arena_in_the_middle_of_a_change(kind: str, mutex: int, pcs: Sequence[int], is_changing: bool) -> None:
     """Its mutex is held, or the only thread, which takes none, stands in malloc's object. A core tells what does not add up."""
-    told: List[Code] = []
+    told: List[ProblemCode] = []
     reports = ArenaReports(context_of(FakeTarget(kind, pcs), told))
     arena: Any = FakeArena(0x5000, {"mutex": mutex})
     reports.collect_for(arena)(codes.CHUNK_SMALL, 0x5010, "too small", None)
@@ -92,18 +92,18 @@ def test_an_arena_in_the_middle_of_a_change(kind: str, mutex: int, pcs: Sequence
 
 
 @pytest.mark.parametrize("kind, pcs, code", [("live", [CODE, WAITING], codes.MAPPED_CHANGING), ("live", [WAITING], codes.MAPPED_MISSING), ("core", [CODE], codes.MAPPED_MISSING)])
-def test_what_no_mutex_guards(kind: str, pcs: Sequence[int], code: Code) -> None:
+def test_what_no_mutex_guards(kind: str, pcs: Sequence[int], code: ProblemCode) -> None:
     """It may be changed by each thread that stands in malloc's object."""
-    told: List[Code] = []
+    told: List[ProblemCode] = []
     complaint = Diagnostic(codes.MAPPED_MISSING, None, "one is missing", None)
     tell_unless_changing(context_of(FakeTarget(kind, pcs), told), [complaint], codes.MAPPED_CHANGING, "being made or freed")
     assert told == [code]
 
 
 @pytest.mark.parametrize("pcs, code", [([CODE], codes.ARENA_CHANGING), ([WAITING], codes.CHUNK_SMALL)])
-def test_allocators_without_a_lock_for_each_arena(pcs: Sequence[int], code: Code) -> None:
+def test_allocators_without_a_lock_for_each_arena(pcs: Sequence[int], code: ProblemCode) -> None:
     """Damage is called a change while a thread stands in their object; what cannot be read stays what it is."""
-    told: List[Code] = []
+    told: List[ProblemCode] = []
     target: Any = FakeTarget("live", pcs)
     report = rules.call_changing(target, None, codes.ARENA_CHANGING, context_of(target, told).report)  # type: ignore[arg-type]
     report(codes.CHUNK_SMALL, 1, "too small", None)

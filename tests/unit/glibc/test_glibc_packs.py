@@ -21,7 +21,7 @@ NAMES = ("main_arena", "mp_", "__curbrk")
 def stripped(world: World, monkeypatch: pytest.MonkeyPatch, **moved: int) -> Tuple[Fake, Glibc]:
     """(a process without symbols whose libc has a bundled pack, that libc as its symbols tell). `moved`: bytes by which a symbol is off."""
     fake = make(world)
-    (known,) = detect.find(fake.target)
+    (known,) = detect.find_glibc_copies(fake.target)
     places = {name: (fake.target.symbols[name] + moved.get(name, 0), 8) for name in NAMES}
     made = pack.Pack(
         allocator="glibc",
@@ -47,7 +47,7 @@ def stripped(world: World, monkeypatch: pytest.MonkeyPatch, **moved: int) -> Tup
 def test_by_its_pack(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Addresses, layouts and release are those that symbols and tables tell."""
     fake, known = stripped(world, monkeypatch)
-    (found,) = detect.find(fake.target)
+    (found,) = detect.find_glibc_copies(fake.target)
     assert (found.layout_source, found.main_arena.source, found.version) == ("pack", "pack", known.version)
     assert (found.main_arena.address, found.mp.address) == (known.main_arena.address, known.mp.address)
     assert {name: found.types.structs[name] for name in known.types.structs} == known.types.structs
@@ -60,7 +60,7 @@ def test_wrong_addresses(world: World, moved: Any, monkeypatch: pytest.MonkeyPat
     """A pack whose addresses are off is refused with the reason."""
     fake, _ = stripped(world, monkeypatch, **moved)
     with pytest.raises(HeapxError) as caught:
-        detect.find(fake.target)
+        detect.find_glibc_copies(fake.target)
     assert "its memory does not match its layout" in caught.value.message
 
 
@@ -71,4 +71,4 @@ def test_a_damaged_heap(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     place = known.malloc_state.members["bins"]
     for number in (2, 9, 40):
         fake.target.put_word(known.main_arena.address + place.offset + number * place.size_bytes, 0x1234560)
-    assert [one.layout_source for one in detect.find(fake.target)] == ["pack"]
+    assert [one.layout_source for one in detect.find_glibc_copies(fake.target)] == ["pack"]

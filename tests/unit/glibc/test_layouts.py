@@ -14,7 +14,7 @@ from gdbheapx.glibc import detect, layouts
 from gdbheapx.glibc.layouts import align_chunk, bin_index, bin_range, make_geometry, min_large_size
 from gdbheapx.inferior.base import Symbol, TypeSet
 from gdbheapx.kernel.glibc.records import Geometry
-from gdbheapx.layout.view import Needed, Shape, Version, place, take
+from gdbheapx.layout.view import NeededStruct, Shape, Version, lay_out_struct, take_struct
 
 LP64, I386 = Shape(8, 16), Shape(4, 16)
 GEOMETRIES = [make_geometry(8, 16, 4096, True), make_geometry(4, 16, 4096, True), make_geometry(4, 8, 4096, True)]
@@ -32,22 +32,22 @@ STRUCTS = (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.HEAP_INFO, layouts.
 @pytest.mark.parametrize("version", SIZES)
 def test_sizes_of_real_builds(version: Version) -> None:
     """sizeof of the four structs as debug information of Debian's builds tells it."""
-    assert tuple(place(struct, version, LP64).size_bytes for struct in STRUCTS) == SIZES[version]
+    assert tuple(lay_out_struct(struct, version, LP64).size_bytes for struct in STRUCTS) == SIZES[version]
 
 
 def test_offsets_on_i386() -> None:
     """On i386 2.36 bins lie at 64, there are 11 fastbins, mp_ has 76 bytes, heap_info 24."""
-    state = place(layouts.MALLOC_STATE, (2, 36), I386)
+    state = lay_out_struct(layouts.MALLOC_STATE, (2, 36), I386)
     assert state.members["bins"].offset == 64 and state.members["fastbinsY"].count == 11 and state.size_bytes == 1116
-    assert place(layouts.MALLOC_PAR, (2, 36), I386).size_bytes == 76
-    assert place(layouts.HEAP_INFO, (2, 36), I386).size_bytes == 24
+    assert lay_out_struct(layouts.MALLOC_PAR, (2, 36), I386).size_bytes == 76
+    assert lay_out_struct(layouts.HEAP_INFO, (2, 36), I386).size_bytes == 24
 
 
 def test_heap_info_keeps_chunks_aligned() -> None:
     """sizeof(heap_info) plus two words is a multiple of the alignment, in every release and geometry (arena.c)."""
     for version in ((2, 23), (2, 31), (2, 35), (2, 43)):
         for shape in (LP64, I386, Shape(4, 8)):
-            assert (place(layouts.HEAP_INFO, version, shape).size_bytes + 2 * shape.word_bytes) % shape.alignment_bytes == 0
+            assert (lay_out_struct(layouts.HEAP_INFO, version, shape).size_bytes + 2 * shape.word_bytes) % shape.alignment_bytes == 0
 
 
 def test_known_bins() -> None:
@@ -73,33 +73,33 @@ def test_chunk_alignment(geometry: Geometry, address: int) -> None:
 
 def test_traits_change_where_the_sources_do() -> None:
     """Safe-linking from 2.32, top in malloc_info from 2.31, the trailer of mapped chunks from 2.43."""
-    assert [layouts.traits(version).safe_linking for version in ((2, 31), (2, 32))] == [False, True]
-    assert [layouts.traits(version).info_counts_top for version in ((2, 30), (2, 31))] == [False, True]
-    assert [layouts.traits(version).mmapped_trailer for version in ((2, 42), (2, 43))] == [False, True]
-    assert [layouts.traits(version).heap_max_follows_hugepages for version in ((2, 34), (2, 35), (2, 41), (2, 42))] == [False, True, True, False]
+    assert [layouts.find_release_traits(version).safe_linking for version in ((2, 31), (2, 32))] == [False, True]
+    assert [layouts.find_release_traits(version).info_counts_top for version in ((2, 30), (2, 31))] == [False, True]
+    assert [layouts.find_release_traits(version).mmapped_trailer for version in ((2, 42), (2, 43))] == [False, True]
+    assert [layouts.find_release_traits(version).heap_max_follows_hugepages for version in ((2, 34), (2, 35), (2, 41), (2, 42))] == [False, True, True, False]
 
 
 @pytest.mark.parametrize("needed", [*detect.NEEDED, detect.CACHE], ids=lambda one: one.struct.name)
 @pytest.mark.parametrize("row", layouts.ROWS)
-def test_what_debug_information_says_is_not_there_comes_from_no_table(needed: Needed, row: Version) -> None:
+def test_what_debug_information_says_is_not_there_comes_from_no_table(needed: NeededStruct, row: Version) -> None:
     """Whatever member of a struct it lacks beside one that is needed: none but that is taken all the same."""
-    whole = place(needed.struct, row, LP64)
+    whole = lay_out_struct(needed.struct, row, LP64)
     for name in whole.members:
         own = whole._replace(members={other: at for other, at in whole.members.items() if other not in (name, needed.members[-1])})
         types = TypeSet()
-        if own.members and take(types, needed, TypeSet({needed.struct.name: own}), row, LP64) is not None:
+        if own.members and take_struct(types, needed, TypeSet({needed.struct.name: own}), row, LP64) is not None:
             assert set(types.structs[needed.struct.name].members) <= {*own.members, *needed.members}
 
 
 def test_a_release_that_is_newer_than_the_tables_has_the_members_of_its_debug_information() -> None:
     """Though its symbols come from a table of them alone. mp_ of 2.44 ends at tcache_count: behind it lies something else."""
-    structs = {struct.name: place(struct, layouts.NEWEST_KNOWN, LP64) for struct in STRUCTS}
+    structs = {struct.name: lay_out_struct(struct, layouts.NEWEST_KNOWN, LP64) for struct in STRUCTS}
     del structs["malloc_par"].members["tcache_unsorted_limit"]
     module: Any = SimpleNamespace(name="libc.so.6", build_id=None)
     near = Symbol("malloc", 1, module, "debug-info")
     target: Any = SimpleNamespace(function=lambda module, name: near, types=lambda symbol, *names, **options: TypeSet(structs) if symbol is near else None)
     arena = Symbol("main_arena", 0, module, "symbol")
-    types, all_own = detect._layouts(target, arena, None, (2, 44), LP64)
+    types, all_own = detect._choose_layouts(target, arena, None, (2, 44), LP64)
     assert all_own and "tcache_unsorted_limit" not in types.structs["malloc_par"].members
-    types, all_own = detect._layouts(target, arena, None, (2, 43), LP64)
+    types, all_own = detect._choose_layouts(target, arena, None, (2, 43), LP64)
     assert not all_own and "tcache_unsorted_limit" in types.structs["malloc_par"].members

@@ -12,7 +12,7 @@ import pytest
 from gdbheapx.glibc import detect, layouts
 from gdbheapx.glibc import structure_search as structure
 from gdbheapx.inferior.base import Module, Thread, ThreadLocal
-from gdbheapx.layout.view import Shape, place
+from gdbheapx.layout.view import Shape, lay_out_struct
 from tests.support.builders.process import WORLDS, Fake, FakeTarget, World, make
 
 OLD = [
@@ -79,11 +79,11 @@ def test_every_release(world: World) -> None:
     assert (found.main_arena, found.mp, found.bins, found.arenas) == (known["main_arena"], known["mp_"], 127, 4)
     shape = Shape(world.word_bytes, world.alignment_bytes)
     for struct in (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.HEAP_INFO):
-        mine, theirs = found.types.structs[struct.name], place(struct, world.version, shape)
+        mine, theirs = found.types.structs[struct.name], lay_out_struct(struct, world.version, shape)
         assert {name: (one.offset, one.size_bytes) for name, one in mine.members.items() if name in theirs.members} == {
             name: (one.offset, one.size_bytes) for name, one in theirs.members.items() if name in mine.members
         }
-    (glibc,) = detect.find(target)
+    (glibc,) = detect.find_glibc_copies(target)
     assert (glibc.layout_source, glibc.main_arena.source, glibc.version_text) == ("table", "probe", None)
     assert (glibc.tcache is None) == (world.version < (2, 26))
     for name in ("thread_arena", "tcache")[: 1 if glibc.tcache is None else 2]:
@@ -103,7 +103,7 @@ LP64 = [world for world in EVERY if world.machine == "i386:x86-64"]
 def field(target: FakeTarget, fake: Fake, world: World, struct: layouts.Struct, name: str) -> int:
     """Where a member of main_arena or mp_ lies."""
     base = fake.target.symbols["main_arena" if struct is layouts.MALLOC_STATE else "mp_"]
-    return base + place(struct, world.version, Shape(world.word_bytes, world.alignment_bytes)).members[name].offset
+    return base + lay_out_struct(struct, world.version, Shape(world.word_bytes, world.alignment_bytes)).members[name].offset
 
 
 @pytest.mark.once  # bytes alone
@@ -134,7 +134,7 @@ def test_malloc_was_never_used(world: World) -> None:
     fake = make(world, threads=0, chunks=60)
     target = Stripped(fake)
     main = fake.target.symbols["main_arena"]
-    state = place(layouts.MALLOC_STATE, world.version, Shape(world.word_bytes, world.alignment_bytes))
+    state = lay_out_struct(layouts.MALLOC_STATE, world.version, Shape(world.word_bytes, world.alignment_bytes))
     start, data = target._piece(main)
     data[main - start : main - start + state.size_bytes] = bytes(state.size_bytes)
     target.put_word(main + state.members["next"].offset, main)
@@ -148,7 +148,7 @@ def test_a_broken_last_bin(world: World) -> None:
     """The last bin is what the search begins with; where it is damaged, the others lead there."""
     fake = make(world, threads=2, chunks=60)
     target = Stripped(fake)
-    bins = place(layouts.MALLOC_STATE, world.version, Shape(world.word_bytes, world.alignment_bytes)).members["bins"]
+    bins = lay_out_struct(layouts.MALLOC_STATE, world.version, Shape(world.word_bytes, world.alignment_bytes)).members["bins"]
     target.put_word(fake.target.symbols["main_arena"] + bins.offset + 8 * (bins.count - 1), 0x4141414141414141)
     (found,) = structure.find_arena_places(target, set())
     assert (found.main_arena, found.bins) == (fake.target.symbols["main_arena"], 126)

@@ -7,7 +7,7 @@ from typing import Any, Dict, NamedTuple, Optional
 
 import pytest
 
-from gdbheapx.errors import Unreadable
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import layouts, trim, tunables
 
 TOP, BREAK = 0x100000, 0x110000
@@ -47,7 +47,7 @@ class Glibc(NamedTuple):
 
     def read_mp(self, target: Any) -> Dict[str, int]:
         if self.mp is None:
-            raise Unreadable(0x2000)
+            raise UnreadableMemory(0x2000)
         return self.mp
 
 
@@ -100,6 +100,6 @@ def test_a_name_that_depends_on_an_unknown_release_is_null() -> None:
     others = layouts.other_names(layouts.MALLOC_PAR, [(2, 42), (2, 41)])
     assert others == dict.fromkeys(("tcache_bins", "tcache_small_bins"), ("tcache_small_bins", "tcache_bins"))
     assert not layouts.other_names(layouts.MALLOC_PAR, [(2, 41)])
-    (row, last) = tunables.read(Record({"tcache_small_bins": 64, "tcache_count": 7}), others)  # type: ignore[arg-type]
+    (row, last) = tunables.read_glibc_tunables(Record({"tcache_small_bins": 64, "tcache_count": 7}), others)  # type: ignore[arg-type]
     assert (row.name, row.value, last.name) == (None, 64, "tcache_count")
     assert row.meaning.endswith("called tcache_small_bins or tcache_bins, by the release")

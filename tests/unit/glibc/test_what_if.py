@@ -20,9 +20,9 @@ CODES = ("arenas", "trim-threshold", "mmap-threshold", "thread-caches")
 
 
 def told(mp: Dict[str, int], *arenas: Any, variables: Any = ()) -> Dict[str, Any]:
-    sums = what_if.free_bytes(arenas), what_if.beside_largest_bytes(arenas), what_if.kept_apart_bytes(arenas)
-    has = what_if.Figures(len(arenas), *sums, 0, 0, 2 << 20, 0, 3)
-    return {one.code: one for one in what_if.effects(mp, has, 4096, variables)}  # type: ignore[arg-type]
+    sums = what_if.sum_glibc_free(arenas), what_if.beside_largest_bytes(arenas), what_if.kept_apart_bytes(arenas)
+    has = what_if.GlibcSettingFigures(len(arenas), *sums, 0, 0, 2 << 20, 0, 3)
+    return {one.code: one for one in what_if.list_glibc_effects(mp, has, 4096, variables)}  # type: ignore[arg-type]
 
 
 def test_no_setting_saves_more_than_is_free() -> None:
@@ -44,8 +44,8 @@ def test_a_heap_tells_more_where_its_thresholds_stayed() -> None:
 
 def test_what_keeps_the_memory_is_what_a_setting_acts_on() -> None:
     """Of 8 MiB free in thread arenas fastbins keep 3 and raised thresholds 4: fewer arenas act on the last."""
-    has = what_if.Figures(9, 9 << 20, 8 << 20, 0, 8 << 20, 0, 0, 0, 0, large_free_bytes=4 << 20, unmerged_bytes=3 << 20, fast_bytes=1, no_fastbins="F=0")
-    found = {one.code: (one.acts_on_bytes or 0) >> 20 for one in what_if.effects(MP, has, 4096, ())}  # type: ignore[arg-type]
+    has = what_if.GlibcSettingFigures(9, 9 << 20, 8 << 20, 0, 8 << 20, 0, 0, 0, 0, large_free_bytes=4 << 20, unmerged_bytes=3 << 20, fast_bytes=1, no_fastbins="F=0")
+    found = {one.code: (one.acts_on_bytes or 0) >> 20 for one in what_if.list_glibc_effects(MP, has, 4096, ())}  # type: ignore[arg-type]
     assert [found[code] for code in ("mmap-threshold", "fastbins", "arenas")] == [4, 3, 1]
 
 
@@ -73,7 +73,7 @@ def test_blocks_of_another_allocator() -> None:
     """A chunk of 32 bytes is a request of 9 to 24; of a class of chunks the sum of all requests is known to 24 bytes a block."""
     assert [four_to_a_doubling(size) for size in (1, 8, 9, 24, 128, 129, 160, 161, 4097)] == [8, 8, 16, 32, 128, 160, 160, 192, 5120]
     rows = [HistogramRow(32, 32, 10, 320, 0, 0, 0), HistogramRow(1040, 1280, 2, 2400, 0, 0, 0)]
-    assert what_if.requests(rows, 8, 4096) == [(10, 320, 80, 9, 24), (2, 2400, 2352, 1017, 1272)]
+    assert what_if.make_glibc_requests(rows, 8, 4096) == [(10, 320, 80, 9, 24), (2, 2400, 2352, 1017, 1272)]
 
 
 def test_a_release_without_thread_caches_has_no_setting_for_them() -> None:

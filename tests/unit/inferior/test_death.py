@@ -43,7 +43,7 @@ def exited(code: int) -> int:
         (33, problems.PROCESS_KILLED, "killed by signal 33 (unknown)"),
     ],
 )
-def test_what_its_tracer_was_told(child: "subprocess.Popen[bytes]", status: int, code: problems.Code, said: str) -> None:
+def test_what_its_tracer_was_told(child: "subprocess.Popen[bytes]", status: int, code: problems.ProblemCode, said: str) -> None:
     """An exit and a signal are two things; a core that was written (0x80) changes nothing."""
     deaths = Deaths(child.pid)
     deaths.status = status

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from gdbheapx.inferior.live.dumped import _Memory
+from gdbheapx.inferior.live.dumped import _DumpedMemory
 
 PAGE = 4096
 
@@ -11,7 +11,7 @@ PAGE = 4096
 def memory(segments: int, hole: int = -1) -> Any:
     """So many segments of a page side by side, of which the dump leaves one out."""
     loads = [SimpleNamespace(start=place * PAGE, dumped_bytes=0 if place == hole else PAGE) for place in range(segments)]
-    made = _Memory.__new__(_Memory)
+    made = _DumpedMemory.__new__(_DumpedMemory)
     made._live = SimpleNamespace(read_prefix=lambda address, size: b"%c" % (address // PAGE % 251) * size)  # type: ignore[assignment]
     made.find = lambda address: loads[address // PAGE] if address // PAGE < segments else None  # type: ignore[method-assign,assignment,return-value]
     return made

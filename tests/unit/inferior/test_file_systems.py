@@ -18,7 +18,7 @@ from gdbheapx.inferior.live.source import LiveMemory
 from gdbheapx.kernel.common.records import STOP_UNREADABLE
 from gdbheapx.kernel.glibc.records import Geometry, Region
 from gdbheapx.kernel.glibc.walkers import chunk_walker
-from gdbheapx.ranges import Ranges
+from gdbheapx.ranges import RangeIndex
 
 PAGE = mmap.PAGESIZE
 TOUCHED, OWN, MISSING = range(3)
@@ -32,7 +32,7 @@ class Mapped:
         path.write_bytes(b"".join(bytes([letter]) * PAGE for letter in letters))
         with open(path, "r+b") as file:
             self.map = mmap.mmap(file.fileno(), 3 * PAGE, access=mmap.ACCESS_COPY)
-        rows = procfs.maps(os.getpid())
+        rows = procfs.read_process_maps(os.getpid())
         self.row = next(row for row in rows if row.name == str(path))
         with open("/proc/self/mem", "rb", buffering=0) as memory:
             os.pread(memory.fileno(), 1, self.row.start)
@@ -48,7 +48,7 @@ class Mapped:
     def memory(self, row: Mapping, unanswered: bool = False, faulting: Tuple[Tuple[int, int], ...] = ()) -> LiveMemory:
         """What reads it."""
         rows = [row]
-        memory = LiveMemory(os.getpid(), lambda: rows, lambda name: name, faulting=lambda asks: Ranges(faulting))
+        memory = LiveMemory(os.getpid(), lambda: rows, lambda name: name, faulting=lambda asks: RangeIndex(faulting))
         if unanswered:
             memory.file_systems.kind = lambda mapping: "fuse.test"  # type: ignore[method-assign]
         return memory
@@ -98,17 +98,17 @@ def test_without_a_page_table_a_users_file_system_is_left_alone(mapped: Mapped) 
 def test_anonymous_memory_that_a_userfaultfd_fills_in_is_no_zeros() -> None:
     """What it would hold is unknown."""
     with mmap.mmap(-1, PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as blank:
-        address = next(row.end for row in procfs.maps(os.getpid()) if row.is_untouched_zero and row.writable and not row.name) - PAGE
-        rows = [row for row in procfs.maps(os.getpid()) if row.start <= address < row.end]
+        address = next(row.end for row in procfs.read_process_maps(os.getpid()) if row.is_untouched_zero and row.writable and not row.name) - PAGE
+        rows = [row for row in procfs.read_process_maps(os.getpid()) if row.start <= address < row.end]
         for faulting, expected in (((), PAGE), (((address, address + PAGE),), 0)):
-            memory = LiveMemory(os.getpid(), lambda: rows, str, faulting=lambda asks, faulting=faulting: Ranges(faulting))  # type: ignore[misc]
+            memory = LiveMemory(os.getpid(), lambda: rows, str, faulting=lambda asks, faulting=faulting: RangeIndex(faulting))  # type: ignore[misc]
             assert len(memory._by_mapping(address, PAGE, 0)) == expected
         assert len(blank) == PAGE
 
 
 def was_read(source: ProcessSource, address: int) -> bool:
     """The native library can read a page: a walk over it ends for another reason."""
-    walker = chunk_walker(kernel.load(), source, Geometry(8, 16, 32, 48, 4096, True), Budget())
+    walker = chunk_walker(kernel.load_native_library(), source, Geometry(8, 16, 32, 48, 4096, True), Budget())
     return walker.walk([Region(address, address + PAGE, 0)], array("Q"))[0].stop != STOP_UNREADABLE
 
 
@@ -131,7 +131,7 @@ def test_bulk_reads_do_the_same(mapped: Mapped, guard: str, expected: List[bool]
 @pytest.mark.parametrize("guard, expected", list(zip(GUARDS, ([False, True, True], [True, True, True], [False, True, False]))))
 def test_so_does_the_search_for_zeros(tmp_path: Path, guard: str, expected: List[bool]) -> None:
     """Of pages of zeros it tells which may be none, as those may be that it cannot read."""
-    mapped, loaded = Mapped(tmp_path / "file", bytes(3)), kernel.load()
+    mapped, loaded = Mapped(tmp_path / "file", bytes(3)), kernel.load_native_library()
     ranges = [(mapped.row.start + place * PAGE, mapped.row.start + (place + 1) * PAGE) for place in range(3)]
     assert [bool(loaded.written(source(mapped, guard), [one], PAGE, Budget()).bounds) for one in ranges] == expected
     assert bool(mapped.entry(MISSING) >> 62) is (guard == "brought_in")
@@ -151,6 +151,6 @@ def test_shared_memory_has_no_server() -> None:
     descriptor = os.memfd_create("test")
     os.ftruncate(descriptor, PAGE)
     with mmap.mmap(descriptor, PAGE) as shared:
-        row = next(row for row in procfs.maps(os.getpid()) if row.name.startswith("/memfd:test"))
+        row = next(row for row in procfs.read_process_maps(os.getpid()) if row.name.startswith("/memfd:test"))
         assert FileSystems(os.getpid()).is_memory(row) and len(shared) == PAGE
     os.close(descriptor)

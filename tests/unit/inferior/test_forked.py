@@ -35,9 +35,9 @@ def compare(text: str, *words: str) -> Optional[ParentPages]:
     with subprocess.Popen([sys.executable, "-c", PARENT % text, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         child, found = int(parent.stdout.readline()), None
-        use, header = smaps.usage(smaps.texts(child)), procfs.executable_header(child)
+        use, header = smaps.make_smaps_usage(smaps.read_smaps_texts(child)), procfs.executable_header(child)
         assert use is not None and header is not None
-        found = forked.compare(child, use.mappings, procfs.auxv(child, header))
+        found = forked.compare_with_parent(child, use.mappings, procfs.read_process_auxv(child, header))
         assert found is None or found.parent == parent.pid
         assert forked.read_parent(child, use.mappings[0].mapping.start, 4) == b"\x7fELF"
         return found

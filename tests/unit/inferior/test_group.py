@@ -63,15 +63,15 @@ def test_which_group_it_is(machine: Machine, which: str, path: "str | None") -> 
     """By pid, by id or its beginning, by the name of a service, by path; digits alone are a pid."""
     if path is None:
         with pytest.raises(HeapxError) as raised:
-            group.find(which, machine.files)
+            group.find_memory_group(which, machine.files)
         assert raised.value.hint
     else:
-        assert group.find(which, machine.files).memory().path == path
+        assert group.find_memory_group(which, machine.files).memory().path == path
 
 
 def test_a_path_of_the_file_system(machine: Machine) -> None:
     """As a shell completes it."""
-    assert group.find(str(machine.top / "system.slice" / "redis.service"), machine.files).memory().path == "/system.slice/redis.service"
+    assert group.find_memory_group(str(machine.top / "system.slice" / "redis.service"), machine.files).memory().path == "/system.slice/redis.service"
 
 
 @pytest.mark.parametrize(
@@ -89,25 +89,25 @@ def test_a_path_of_the_file_system(machine: Machine) -> None:
 def test_what_is_no_group(machine: Machine, which: str, code: str, told: str) -> None:
     """Refused in one line with a next step: several, none with one that is near, none at all, the whole machine."""
     with pytest.raises(HeapxError) as raised:
-        group.find(which, machine.files).memory()
+        group.find_memory_group(which, machine.files).memory()
     assert raised.value.code == code and told in (raised.value.hint or ""), raised.value.line()
 
 
 def test_counters_of_version_2(machine: Machine) -> None:
     """The nearest limit is the pod's, which stands above the container; swap and events are the container's own."""
-    memory = group.find(BOX, machine.files).memory()
+    memory = group.find_memory_group(BOX, machine.files).memory()
     assert (memory.cgroup_version, memory.current_bytes, memory.stat["anon"]) == (2, 100 * MIB, 60 * MIB)
     assert (memory.limit_bytes, memory.limit_of, memory.high_bytes) == (200 * MIB, POD, 180 * MIB)
     assert (memory.swapped_bytes, memory.swap_max_bytes, memory.events["oom_kill"]) == (8 * MIB, 16 * MIB, 2)
-    own = group.find(OTHER, machine.files).memory()
+    own = group.find_memory_group(OTHER, machine.files).memory()
     assert (own.limit_bytes, own.limit_of, own.swapped_bytes) == (50 * MIB, "%s/cri-containerd-%s.scope" % (POD, OTHER), None)
 
 
 def test_groups_below(machine: Machine) -> None:
     """The containers of a pod, largest first; a container has none."""
-    pod = group.find(UID.replace("_", "-"), machine.files).below()
+    pod = group.find_memory_group(UID.replace("_", "-"), machine.files).below()
     assert [(below.current_bytes, below.limit_bytes, below.kills) for below in pod] == [(100 * MIB, None, 2), (40 * MIB, 50 * MIB, None)]
-    assert pod[0].path == "%s/cri-containerd-%s.scope" % (POD, BOX) and group.find(BOX, machine.files).below() == []
+    assert pod[0].path == "%s/cri-containerd-%s.scope" % (POD, BOX) and group.find_memory_group(BOX, machine.files).below() == []
 
 
 def test_counters_of_version_1(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_counters_of_version_1(tmp_path: Path) -> None:
     stat = {"rss": 1, "total_rss": 50 * MIB, "total_cache": 30 * MIB, "total_mapped_file": 3 * MIB, "total_swap": MIB}
     machine.group("/a", {"memory.limit_in_bytes": 100 * MIB}, stat)
     machine.group("/a/b", {**files, "memory.oom_control": "oom_kill_disable 0\noom_kill 6"}, stat)
-    memory = group.find(str(PID), machine.files).memory()
+    memory = group.find_memory_group(str(PID), machine.files).memory()
     assert (memory.cgroup_version, memory.path, memory.limit_of, memory.limit_bytes) == (1, "/a/b", "/a", 100 * MIB)
     assert memory.stat == {"anon": 50 * MIB, "file": 30 * MIB, "file_mapped": 3 * MIB, "kernel": 4 * MIB} and memory.swapped_bytes == MIB
     assert memory.events == {"oom_kill": 6, "max": 5} and not memory.is_cut_above
@@ -130,7 +130,7 @@ def test_no_group_at_all(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.process("0::/\n")
     with pytest.raises(HeapxError, match="no file system of memory cgroups"):
-        group.find("x", machine.files)
+        group.find_memory_group("x", machine.files)
 
 
 SMAPS = "00400000-00500000 rw-p 00000000 00:00 0 \nSize: 1024 kB\nRss: 512 kB\nPss: 512 kB\nAnonymous: 512 kB\n"
@@ -150,7 +150,7 @@ def test_processes(machine: Machine) -> None:
     add(machine, 22, status="Name:\tz\nState:\tZ\n")
     machine.group(POD, {"cgroup.procs": "20\n21"})
     machine.group(POD + "/cri-containerd-%s.scope" % BOX, {"cgroup.procs": "20\n22\n0\n23"})
-    found, lost = group.find("0123abcd-1111", machine.files).processes()
+    found, lost = group.find_memory_group("0123abcd-1111", machine.files).processes()
     assert lost == 3 and [(process.pid, process.name) for process in found] == [(20, "a"), (21, "b")]
     first, second = found
     assert (first.threads, first.page_tables_bytes, first.locked_bytes, first.pinned_bytes) == (3, 8 << 10, 4 << 10, 2 << 10)

@@ -9,7 +9,7 @@ from typing import Dict, Optional
 import pytest
 
 from gdbheapx.inferior.live import headroom
-from gdbheapx.inferior.live.headroom import find
+from gdbheapx.inferior.live.headroom import find_headroom
 from tests.support.cgroup_files import PID, V1_MOUNT, V2_MOUNT, Machine, v2
 
 MIB = 1 << 20
@@ -48,7 +48,7 @@ def test_of_version_2(machine: Machine, above: Dict[str, object], own: Dict[str,
     machine.group("/", {"cgroup.controllers": "memory"})
     machine.group("/kube", above)
     machine.group("/kube/pod/box", own)
-    found = find(PID, machine.files)
+    found = find_headroom(PID, machine.files)
     assert found.is_known and found.left_bytes == (16 << 30 if left is None else left * MIB)
 
 
@@ -56,9 +56,9 @@ def test_clean_pages_of_files_are_no_use(machine: Machine) -> None:
     """The kernel drops clean pages of files that nobody uses at once; those that must be written first it cannot."""
     machine.process("0::/box\n", V2_MOUNT % ("/", machine.top))
     machine.group("/box", v2(100 * MIB, 100 * MIB), {"inactive_file": 50 * MIB, "file_dirty": 20 * MIB, "file_writeback": 5 * MIB})
-    assert find(PID, machine.files).left_bytes == 25 * MIB
+    assert find_headroom(PID, machine.files).left_bytes == 25 * MIB
     machine.group("/box", {}, {"inactive_file": 5 * MIB, "file_dirty": 20 * MIB})
-    assert find(PID, machine.files).left_bytes == 0
+    assert find_headroom(PID, machine.files).left_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_of_version_1(machine: Machine, own: Dict[str, object], left: Optional[i
     machine.group("/memory", {"cgroup.sane_behavior": 0, **v1(NEVER, 5)})
     machine.group("/memory/job", v1(NEVER, 5))
     machine.group("/memory/job/box", own)
-    found = find(PID, machine.files)
+    found = find_headroom(PID, machine.files)
     assert found.is_known and found.left_bytes == (16 << 30 if left is None else left * MIB)
 
 
@@ -86,7 +86,7 @@ def test_the_machine_counts(machine: Machine) -> None:
     machine.write(machine.proc / "meminfo", "MemAvailable: 1024 kB\n")
     machine.process("0::/box\n", V2_MOUNT % ("/", machine.top))
     machine.group("/box", v2(100 * MIB, 60 * MIB))
-    assert find(PID, machine.files).left_bytes == MIB
+    assert find_headroom(PID, machine.files).left_bytes == MIB
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_what_a_container_does_not_show_is_unknown(machine: Machine, lines: str,
     """Groups that cannot be seen from here may have any limit: nothing is left, and it is said to be unknown."""
     machine.process(lines, *[one % machine.top for one in mounts])
     machine.group("/", {**v2(100 * MIB, 60 * MIB), **v1(100 * MIB, 60 * MIB)}, {"hierarchical_memory_limit": 100 * MIB})
-    found = find(PID, machine.files)
+    found = find_headroom(PID, machine.files)
     assert not found.is_known and not found.left_bytes
 
 
@@ -113,7 +113,7 @@ def test_a_limit_without_its_use_is_unknown(machine: Machine) -> None:
     """A limit whose use cannot be read is none that has room."""
     machine.process("0::/box\n", V2_MOUNT % ("/", machine.top))
     machine.group("/box", {"memory.max": 100 * MIB, "cgroup.events": ""})
-    assert not find(PID, machine.files).is_known
+    assert not find_headroom(PID, machine.files).is_known
 
 
 def test_blanks_in_a_mount(machine: Machine) -> None:
@@ -121,12 +121,12 @@ def test_blanks_in_a_mount(machine: Machine) -> None:
     top = machine.top / "a b"
     machine.process("0::/box\n", V2_MOUNT % ("/", str(top).replace(" ", "\\040")))
     machine.group("/a b/box", v2(100 * MIB, 60 * MIB))
-    assert find(PID, machine.files).left_bytes == 40 * MIB
+    assert find_headroom(PID, machine.files).left_bytes == 40 * MIB
 
 
 def test_no_groups_at_all(machine: Machine) -> None:
     """A kernel without cgroups has the machine's memory as the only bound."""
-    assert find(PID, machine.files) == headroom.Headroom(16 << 30, find(PID, machine.files).by)
+    assert find_headroom(PID, machine.files) == headroom.Headroom(16 << 30, find_headroom(PID, machine.files).by)
 
 
 # ------------------------------------------------------------------------------------------------ what of it may be taken
@@ -138,8 +138,8 @@ def room(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> headroom.LiveSwap
     machine.process("0::/box\n", V2_MOUNT % ("/", machine.top))
     machine.group("/box", v2(100 * MIB, 60 * MIB))
     machine.swapped(200 * MIB)
-    found, swapped = headroom.find, headroom.swapped_bytes
-    monkeypatch.setattr(headroom, "find", lambda pid: found(pid, machine.files))
+    found, swapped = headroom.find_headroom, headroom.swapped_bytes
+    monkeypatch.setattr(headroom, "find_headroom", lambda pid: found(pid, machine.files))
     monkeypatch.setattr(headroom, "swapped_bytes", lambda pid: swapped(pid, machine.files))
     monkeypatch.setattr(headroom, "machine_swap_bytes", lambda: MIB)
     monkeypatch.setattr(headroom, "FRESH_S", 0.0)
@@ -167,7 +167,7 @@ def test_what_others_take_is_gone(room: headroom.LiveSwapRoom, machine: Machine)
 def test_nothing_in_swap_costs_nothing(room: headroom.LiveSwapRoom, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """With VmSwap 0 no limit is looked up; a few pages that go to swap meanwhile may be read."""
     machine.swapped(0)
-    monkeypatch.setattr(headroom, "find", lambda pid: pytest.fail("limits were looked up"))
+    monkeypatch.setattr(headroom, "find_headroom", lambda pid: pytest.fail("limits were looked up"))
     assert room.lacking() is None and room.has_room_for_all() and room.take(4096, 4096) == 4096
     assert room.take(MIB, 4096) < MIB and room.refused and not room.is_without_swap
 

@@ -10,7 +10,7 @@ from typing import Any, Dict, Optional
 import pytest
 
 from gdbheapx import command
-from gdbheapx.arch import named
+from gdbheapx.arch import architecture_named
 from gdbheapx.inferior.live import procfs, stopper
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.builders.core_file import Piece, build, note
@@ -25,14 +25,14 @@ ALL = (1 << 64) - 1
 )
 def test_machines(machine: str, ignored: int, ignorable: int) -> None:
     """aarch64 ignores the top byte in every process, x86-64 bits 57 to 62 where one asks for it; others none that is known."""
-    assert (named(machine).ignored_bits, named(machine).ignorable_bits) == (ignored, ignorable)
+    assert (architecture_named(machine).ignored_bits, architecture_named(machine).ignorable_bits) == (ignored, ignorable)
 
 
 @pytest.mark.parametrize("mask,bits", [(ALL & ~LAM, LAM), (ALL, 0), (ALL >> 8, TOP_BYTE), (None, 0)])
 def test_a_living_process(live: Any, monkeypatch: pytest.MonkeyPatch, mask: Optional[int], bits: int) -> None:
     """The kernel's untag_mask; before Linux 6.4, which has none, what the machine ignores in every process. Memory is read as the processor would."""
-    told, status = {} if mask is None else {"untag_mask": "0x%x" % mask}, procfs.status
-    monkeypatch.setattr(procfs, "status", lambda pid: {**{key: value for key, value in status(pid).items() if key != "untag_mask"}, **told})
+    told, status = {} if mask is None else {"untag_mask": "0x%x" % mask}, procfs.read_process_status
+    monkeypatch.setattr(procfs, "read_process_status", lambda pid: {**{key: value for key, value in status(pid).items() if key != "untag_mask"}, **told})
     target = open_elf_target(pid=live.popen.pid)
     assert target.ignored_bits == bits | target.arch.ignored_bits
     place = target.modules()[0].base
@@ -42,7 +42,7 @@ def test_a_living_process(live: Any, monkeypatch: pytest.MonkeyPatch, mask: Opti
 
 def test_a_living_process_says_it_itself(live: Any) -> None:
     """The kernel here has the line where it is 6.4 or later, and no program of ours asks for masks."""
-    told = procfs.status(live.popen.pid).get("untag_mask")
+    told = procfs.read_process_status(live.popen.pid).get("untag_mask")
     assert told is None or ~int(told, 16) & ALL == open_elf_target(pid=live.popen.pid).ignored_bits
 
 
@@ -65,7 +65,7 @@ def test_a_core(tmp_path: Path, order: str, machine: int, noted: bool, bits: int
 def test_a_thread_that_stands_tells_of_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first word of the register set; nothing where the kernel has none, or the machine knows no signatures."""
     sets: Dict[int, Dict[int, bytes]] = {1: {NT_ARM_PAC_MASK: struct.pack("<QQ", SIGNATURE, 0)}, 2: {NT_ARM_PAC_MASK: b""}}
-    recorded, header = stopper.Recorded(1, sets), Header("aarch64")
+    recorded, header = stopper.RecordedStop(1, sets), Header("aarch64")
     assert [recorded.signature_bits(lwp, header) for lwp in (1, 2, 3)] == [SIGNATURE, 0, 0]  # type: ignore[arg-type]
     assert recorded.signature_bits(1, Header("i386:x86-64")) == 0  # type: ignore[arg-type]
     assert NT_ARM_PAC_MASK in stopper.wanted_sets(header)  # type: ignore[arg-type]
@@ -77,7 +77,7 @@ class Header:
     word_bytes, byte_order = 8, "little"
 
     def __init__(self, machine: str) -> None:
-        self.arch = named(machine)
+        self.arch = architecture_named(machine)
 
 
 def test_addresses_that_users_give() -> None:
@@ -90,6 +90,6 @@ def test_addresses_that_users_give() -> None:
         (["owners", "--of", "held"], "of", "held"),
         (["owners"], "of", None),
     ):
-        parsed = command.parse(words, "gdbheapx")
+        parsed = command.parse_command(words, "gdbheapx")
         command.drop_tags(parsed.command, parsed.options, TOP_BYTE)
         assert getattr(parsed.options, name) == wanted

@@ -22,7 +22,7 @@ from gdbheapx.problems import ALREADY_TRACED
 
 def state(pid: int) -> str:
     """The letter in /proc/PID/status."""
-    return procfs.status(pid)["State"][0]
+    return procfs.read_process_status(pid)["State"][0]
 
 
 def becomes(pid: int, letter: str) -> bool:
@@ -44,7 +44,7 @@ def test_every_thread_stands_and_runs_on(live: Any) -> None:
     assert state(live.popen.pid) == "t"
     stopper.let_go()
     stopper.let_go()
-    assert becomes(live.popen.pid, "S") and procfs.tracer(live.popen.pid) is None
+    assert becomes(live.popen.pid, "S") and procfs.find_process_tracer(live.popen.pid) is None
 
 
 def test_it_runs_on_in_time_on_a_busy_machine(live: Any) -> None:
@@ -105,7 +105,7 @@ def test_threads_that_only_proc_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     asked = iter(range(100))
-    monkeypatch.setattr(procfs, "threads", lambda pid: [gone.pid] if next(asked) < 99 else [])
+    monkeypatch.setattr(procfs, "list_thread_ids", lambda pid: [gone.pid] if next(asked) < 99 else [])
     with pytest.raises(HeapxError, match="crashed or exited"):
         Stopper(gone.pid).stop()
     assert next(asked) < 5
@@ -124,7 +124,7 @@ def test_it_runs_on_when_its_time_is_up(live: Any) -> None:
     began = time.monotonic()  # the limit counts from the first thread that stands, not from the return of stop()
     stopper.stop()
     sorted(str(number) for number in range(600_000))  # one long call that no other thread of Python interrupts
-    assert becomes(live.popen.pid, "S") and procfs.tracer(live.popen.pid) is None
+    assert becomes(live.popen.pid, "S") and procfs.find_process_tracer(live.popen.pid) is None
     assert time.monotonic() - began > 0.1
     stopper.let_go()
     assert stopper.is_over and stopper.stopped_ms is not None and 100 <= stopper.stopped_ms < 150
@@ -151,24 +151,24 @@ def test_the_keeper_ends_with_who_it_serves(live: Any) -> None:
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout and reader.stdout.readline() == "held\n"
-        holder = procfs.tracer(live.popen.pid)
+        holder = procfs.find_process_tracer(live.popen.pid)
         assert holder is not None and holder.pid != reader.pid
         reader.kill()
         assert becomes(live.popen.pid, "S")
-    assert procfs.status(holder.pid).get("State", "Z")[0] in "ZX" or becomes_gone(holder.pid)
+    assert procfs.read_process_status(holder.pid).get("State", "Z")[0] in "ZX" or becomes_gone(holder.pid)
 
 
 def becomes_gone(pid: int) -> bool:
     """The process ends within a second."""
     deadline = time.monotonic() + 1
-    while procfs.status(pid).get("State", "Z")[0] not in "ZX" and time.monotonic() < deadline:
+    while procfs.read_process_status(pid).get("State", "Z")[0] not in "ZX" and time.monotonic() < deadline:
         time.sleep(0.005)
-    return procfs.status(pid).get("State", "Z")[0] in "ZX"
+    return procfs.read_process_status(pid).get("State", "Z")[0] in "ZX"
 
 
 def may_be_first() -> bool:
     """CAP_SYS_NICE, which root lacks in a usual container."""
-    return bool(int(procfs.status(os.getpid())["CapEff"], 16) & 1 << 23)
+    return bool(int(procfs.read_process_status(os.getpid())["CapEff"], 16) & 1 << 23)
 
 
 def test_priority_comes_back(live: Any) -> None:
@@ -186,7 +186,7 @@ def test_priority_comes_back_where_nothing_is_stopped(live: Any) -> None:
     """The stop is refused: another one holds the process."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     first, second = Stopper(live.popen.pid), Stopper(live.popen.pid)
-    second._keeper = keeper.start()
+    second._keeper = keeper.fork_keeper()
     first.stop()
     try:
         first._priority.give_back()
@@ -209,14 +209,14 @@ def test_it_runs_on_and_priority_comes_back_though_its_threads_cannot_be_read(li
     monkeypatch.setattr(target, "threads", fails)
     with pytest.raises(StopOver):
         target.let_go()
-    assert procfs.tracer(live.popen.pid) is None and not target.stands_still and target.stops == 1
+    assert procfs.find_process_tracer(live.popen.pid) is None and not target.stands_still and target.stops == 1
     assert os.getpriority(os.PRIO_PROCESS, 0) == before
 
 
 def test_a_thread_that_an_earlier_stop_could_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever holds it already is this process, and no security module: the thread waits in vfork or on a device."""
-    monkeypatch.setattr(procfs, "tracer", lambda lwp: procfs.Tracer(os.getpid(), "gdbheapx"))
+    monkeypatch.setattr(procfs, "find_process_tracer", lambda lwp: procfs.ExistingTracer(os.getpid(), "gdbheapx"))
     refused = Tracer(os.getpid(), 1.0)._refused(7)
     assert refused.code == ALREADY_TRACED and "thread 7" in refused.message and "vfork" in refused.message
-    monkeypatch.setattr(procfs, "tracer", lambda lwp: procfs.Tracer(1, "gdb"))
+    monkeypatch.setattr(procfs, "find_process_tracer", lambda lwp: procfs.ExistingTracer(1, "gdb"))
     assert "gdb (pid 1)" in Tracer(os.getpid(), 1.0)._refused(7).message

@@ -11,7 +11,7 @@ from gdbheapx.inferior.core.file import Extents
 from gdbheapx.inferior.elf.file import ElfFile, find_substrings
 from gdbheapx.inferior.gdb.readers import parse_auxv_text, parse_mappings_text
 from gdbheapx.inferior.live.procfs import parse_maps
-from gdbheapx.work import Work
+from gdbheapx.work import WorkCounter
 
 GDB13 = """process 4949
 Mapped address spaces:
@@ -66,7 +66,7 @@ def test_maps_text() -> None:
 
 def test_names_share_their_tails() -> None:
     """A symbol whose name is the tail of another's is found: linkers merge them in the string table."""
-    assert list(find_substrings(b"\0other_mp_\0mp_\0", b"mp_\0", Work("a table"))) == [7, 11]
+    assert list(find_substrings(b"\0other_mp_\0mp_\0", b"mp_\0", WorkCounter("a table"))) == [7, 11]
 
 
 def test_symbols_of_a_file(programs: Path) -> None:

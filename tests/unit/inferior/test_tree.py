@@ -51,7 +51,7 @@ def walked(path: files.TargetPath) -> int:
     """A handle found without openat2."""
     top = os.open(path.root or "", files.HANDLE)
     try:
-        return files.walk(top, path.inside)
+        return files.walk_path(top, path.inside)
     finally:
         os.close(top)
 

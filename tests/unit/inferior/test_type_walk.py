@@ -14,13 +14,13 @@ class Raw(RawType):
 
     def __init__(self, code: str, size_bytes: int = 8, name: str = "", members: Any = (), element: Any = None, enumerators: Any = None) -> None:
         self.code, self.size_bytes, self.name = code, size_bytes, name
-        self._members, self._element, self._enumerators = list(members), element, enumerators or {}
+        self._members, self._move_to_element, self._enumerators = list(members), element, enumerators or {}
 
     def members(self) -> List[RawMember]:
         return self._members
 
     def element(self) -> Tuple[RawType, int]:
-        return self._element  # type: ignore[no-any-return]
+        return self._move_to_element  # type: ignore[no-any-return]
 
     def enumerators(self) -> Dict[str, int]:
         return self._enumerators  # type: ignore[no-any-return]

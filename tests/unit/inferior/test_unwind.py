@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
-from gdbheapx.arch import named
+from gdbheapx.arch import architecture_named
 from gdbheapx.arch.x86_64 import ARCHITECTURE
 from gdbheapx.inferior.base import StackCopy
 from gdbheapx.inferior.elf import unwind
@@ -109,7 +109,7 @@ def of_aarch64(program: bytes) -> unwind.UnwindRow:
 
 def test_a_signed_return_address_is_one() -> None:
     """On aarch64 the return address is a register, saved or not; what signs it is no part of the address; nobody is called twice by it."""
-    arch: Any = named("aarch64")
+    arch: Any = architecture_named("aarch64")
     signed_frame = of_aarch64(bytes((0x2D, 0x0E, 32, 0x9D, 4, 0x9E, 3)))  # negate_ra_state, def_cfa_offset 32, x29 at -32, x30 at -24
     rows = {0x5FFF: signed_frame, 0x6FFF: of_aarch64(bytes((0x0E, 16)))}
     stack = b"".join(word.to_bytes(8, "little") for word in (0x1100, 0x7000 | SIGNATURE, 0, 0, 0, 0))
@@ -125,7 +125,7 @@ def test_rows_of_a_library_of_aarch64() -> None:
     file = FOREIGN / "lib" / "aarch64-linux-gnu" / "libc.so.6"
     if not file.exists():
         pytest.skip("no libc of arm64: tools/foreign_libc.sh")
-    frames, numbers = unwind.CallFrames(ElfFile(str(file))), named("aarch64").unwinding
+    frames, numbers = unwind.CallFrames(ElfFile(str(file))), architecture_named("aarch64").unwinding
     rows = [frames.row(start + 32) for start, _ in frames._table[::20]]
     known = [row for row in rows if row is not None]
     assert numbers is not None and len(known) > 0.9 * len(rows) > 100

@@ -26,7 +26,7 @@ def test_without_symbols(path: Path) -> None:
     """The type_infos alone give the same as with symbols: what the symbols add is nothing, but where a class has no function at all."""
     file = ElfFile(os.path.realpath(path))
     image = images.ElfImage(file)
-    with_symbols = images.find_vtables(file)
+    with_symbols = images.find_raw_vtables(file)
     kinds = images._find_kinds(image, list(images._find_vtable_symbols([file])))
     alone = dict(images._with_type_info(image, images._find_type_infos(image, kinds), []))
     assert set(alone) <= set(with_symbols) and all(with_symbols[at] == one for at, one in alone.items())
@@ -48,7 +48,7 @@ def test_damaged_files(path: Path, tmp_path: Path) -> None:
         damaged.write_bytes(changed if source.random() > 0.1 else changed[: source.randrange(len(changed))])
         before = time.process_time()
         try:
-            found = images.find_vtables(ElfFile(str(damaged)))
+            found = images.find_raw_vtables(ElfFile(str(damaged)))
         except ValueError as error:
             assert "is not an ELF file" in str(error)
             continue

@@ -32,7 +32,7 @@ def told(options: Dict[str, Tuple[int, int]], monkeypatch: pytest.MonkeyPatch, *
     world = World((5, 3, 0))
     for name, (value, size) in options.items():
         world.variable(name, value, size)
-    monkeypatch.setattr(extents, "make_walker", lambda context: Walking(result(*codes)))
+    monkeypatch.setattr(extents, "make_extent_walker", lambda context: Walking(result(*codes)))
     walked = extents.walk_extents(world.context, ())
     return world.problems, walked
 

@@ -30,7 +30,7 @@ def test_shapes_of_the_radix_tree(elements: int, word_bytes: int, shape: RtreeSh
 @pytest.mark.parametrize("name", [name for name, (_, word_bytes, _) in arch.REGISTRY.items() if word_bytes == 4])
 def test_addresses_of_32_bits_are_not_extended(name: str) -> None:
     """The upper half of such an address space is no negative address."""
-    assert not arch.named(name).sign_extends
+    assert not arch.architecture_named(name).sign_extends
 
 
 @pytest.mark.parametrize("word_bytes, order", [(8, "little"), (8, "big"), (4, "little"), (4, "big")])

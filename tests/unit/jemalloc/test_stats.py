@@ -118,7 +118,7 @@ TAKEN = ("muzzy_decay_ms:0x7", "narenas:default", "bin_shards:1-160:4", "experim
 def test_options_that_are_not_in_force(monkeypatch):
     """What no release takes and what jemalloc holds otherwise; of several settings the last counts, and what nothing tells is not accused."""
     known = {"tcache": True, "muzzy_decay_ms": 7, "background_thread": True}
-    monkeypatch.setattr(options, "read_option", lambda context, option: (True, known.get(option.name)))
+    monkeypatch.setattr(options, "read_jemalloc_option", lambda context, option: (True, known.get(option.name)))
 
     class Context:
         class symbols:

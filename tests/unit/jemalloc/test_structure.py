@@ -126,7 +126,7 @@ def test_every_release_is_there() -> None:
 
 def test_tables_are_those_of_the_packs() -> None:
     """Debian's builds have the structs of the table of their release, and its sizes and pages."""
-    for one in pack.shipped():
+    for one in pack.shipped_packs():
         if one.allocator != "jemalloc":
             continue
         release = layouts.parse_jemalloc_release(one.version_text)

@@ -19,7 +19,7 @@ def c_library(tmp_path_factory: pytest.TempPathFactory) -> str:
     with contextlib.suppress(binding.Unusable):
         binding.open_kernel()
         return library.LIBRARY
-    path = build.build(str(tmp_path_factory.mktemp("kernel")))
+    path = build.build_library(str(tmp_path_factory.mktemp("kernel")))
     if not path:
         pytest.skip("no C compiler here")
     return path
@@ -34,7 +34,7 @@ def c_kernel(c_library: str) -> CKernel:
 @pytest.fixture
 def the_c_kernel(c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the one that is loaded: it alone makes copies."""
-    monkeypatch.setattr("gdbheapx.kernel.load", lambda: c_kernel)
+    monkeypatch.setattr("gdbheapx.kernel.load_native_library", lambda: c_kernel)
 
 
 @pytest.fixture(scope="session")

@@ -142,12 +142,12 @@ def test_functions(room: str) -> None:
 
 def test_each_c_file_stands_by_itself() -> None:
     """Editors, clangd and `gcc -fsyntax-only` read each C file with one -I."""
-    check_syntax(path for root in build.roots() for path in build.files(root) if path.endswith(".c"))
+    check_syntax(path for root in build.source_roots() for path in build.list_sources(root) if path.endswith(".c"))
 
 
 def check_syntax(paths: Iterable[str]) -> None:
     """Compile files without output; a warning fails."""
-    words = build.compiler()
+    words = build.find_compiler()
     if not words:
         pytest.skip("no compiler here")
     command = [*words, "-std=c99", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I", str(KERNEL), *paths]
@@ -158,7 +158,7 @@ def check_syntax(paths: Iterable[str]) -> None:
 @pytest.mark.parametrize("result", ["double", "int"])
 def test_a_function_that_is_declared_otherwise_is_not_compiled(tmp_path: Path, result: str) -> None:
     """A function that is not declared at all is not compiled, either."""
-    words = build.compiler()
+    words = build.find_compiler()
     if not words:
         pytest.skip("no compiler here")
     function = "%s heapx_tiny_share(void)\n{\n    return 1;\n}\n" % result
@@ -170,11 +170,11 @@ def test_a_function_that_is_declared_otherwise_is_not_compiled(tmp_path: Path, r
 
 def test_types_of_functions(c_library: str) -> None:
     """A function has the types of its prototype once a module has declared it."""
-    loaded = library.load(c_library)
+    loaded = library.load_library_at(c_library)
     assert (loaded.heapx_source_new.restype, loaded.heapx_source_free.restype) == (ctypes.c_void_p, None)
     assert loaded.heapx_source_new.argtypes == [ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
     assert loaded.heapx_abi.argtypes == [] and loaded.heapx_marks_open.argtypes is None
-    library.declared(loaded, "int heapx_marks_open(struct graph *graph, uint32_t roots_from);")
+    library.declare_functions(loaded, "int heapx_marks_open(struct graph *graph, uint32_t roots_from);")
     assert loaded.heapx_marks_open.argtypes == [ctypes.c_void_p, ctypes.c_uint32]
 
 

@@ -15,7 +15,7 @@ from tests.support.hardened import undefined
 
 def test_the_library_is_hardened() -> None:
     """That of this installation, as far as its file tells."""
-    library = Path(build.folder()) / build.LIBRARY
+    library = Path(build.native_folder()) / build.LIBRARY
     if not library.exists():
         pytest.skip("no C kernel here")
     with open(library, "rb") as file:

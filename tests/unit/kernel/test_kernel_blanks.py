@@ -54,7 +54,7 @@ class Made:
 
     def sources(self) -> List[BulkSource]:
         """Every way that this machine has."""
-        table = page_table.Finder(os.getpid()).find(procfs.maps(os.getpid()))
+        table = page_table.Finder(os.getpid()).find(procfs.read_process_maps(os.getpid()))
         scans = [False, True] if table is not None and table.scans else [False]
         return [ProcessSource(os.getpid(), self.zeros, scans=one) for one in scans]
 

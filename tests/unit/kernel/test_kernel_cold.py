@@ -68,7 +68,7 @@ def test_sums_are_those_of_a_plain_count(c_kernel: CKernel, seed: int) -> None:
     spans, none = spans_of(chance, blocks), [0] * len(blocks)
     for some, others in ((owners, labels), (owners, none), (none, labels), (none, none)):
         arrays = [None if one is none else array("I", one) for one in (some, others)]
-        found = cold.sums(c_kernel.library, graph, arrays[0], arrays[1], spans, PAGE)
+        found = cold.sum_cold(c_kernel.library, graph, arrays[0], arrays[1], spans, PAGE)
         assert {(one.owner, one.label): one for one in found} == plain(blocks, some, others, spans)
 
 
@@ -80,7 +80,7 @@ def test_an_expired_budget_ends_it(c_kernel: CKernel, monkeypatch: pytest.Monkey
     monkeypatch.setattr(graph._budget, "slice_s", lambda seconds: 0.0)
     for looks in range(3):
         left[:] = [True, *[False] * looks]
-        found = cold.sums(c_kernel.library, graph, None, None, [], PAGE)
+        found = cold.sum_cold(c_kernel.library, graph, None, None, [], PAGE)
         assert sum(one.blocks for one in found) == min(looks * AT_ONCE, graph.numbers().blocks)
 
 
@@ -89,6 +89,6 @@ def test_what_does_not_fit_is_refused(c_kernel: CKernel) -> None:
     graph = graph_of(c_kernel, 1)
     for owners, spans in ((array("I", [0]), []), (None, [(0, 2 * PAGE, b"\0")]), (None, [(PAGE, 2 * PAGE, b"\0"), (0, PAGE, b"\0")])):
         with pytest.raises(ValueError):
-            cold.sums(c_kernel.library, graph, owners, None, spans, PAGE)
+            cold.sum_cold(c_kernel.library, graph, owners, None, spans, PAGE)
     with pytest.raises(ValueError):
-        cold.sums(c_kernel.library, graph, None, None, [], 3 * PAGE)
+        cold.sum_cold(c_kernel.library, graph, None, None, [], 3 * PAGE)

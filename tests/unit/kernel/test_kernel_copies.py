@@ -10,7 +10,7 @@ from typing import Dict, List, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.copies import Compared, compare
+from gdbheapx.kernel.blocks.copies import Compared, compare_contents
 from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, make_blocks
 from gdbheapx.kernel.blocks.signatures import EQUAL, KNOWN, UNKNOWN, Condition, Referring, SignatureRow
 from tests.support.worlds import make, roots_from
@@ -49,7 +49,7 @@ def compared(kernel: CKernel, made: List[bytes], later: Dict[int, bytes], most: 
     known = [KNOWN if one.row == 0 else UNKNOWN for one in signer.found()]
     signer.refer(graph, known, Referring(2, roots_from(graph, blank._replace(shape=shape, roots=[])), False, 0, least_same_bytes=1 << 40))
     signer.opened = kernel.open(source([later.get(number, part) for number, part in enumerate(made)]))
-    return compare(signer, graph, most), places
+    return compare_contents(signer, graph, most), places
 
 
 def groups(made: List[bytes]) -> List[Tuple[int, bytes, int]]:

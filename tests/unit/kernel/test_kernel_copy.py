@@ -21,7 +21,7 @@ from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.kernel.common import copy, follow
 from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN
-from gdbheapx.kernel.common.library import at, declared
+from gdbheapx.kernel.common.library import address_of_numbers, declare_functions
 from tests.support import at_rest
 
 PAGE = mmap.PAGESIZE
@@ -64,7 +64,7 @@ def process(tmp_path: object) -> Iterator["subprocess.Popen[bytes]"]:
 def made(pid: int, until_s: float = NEVER) -> Tuple[LiveSource, List[Mapping], "copy.Copy", object]:
     """Everything of it, copied and kept."""
     source = LiveSource(pid)
-    compiled = kernel.load()
+    compiled = kernel.load_native_library()
     table = source.page_table()
     assert table is not None
     held = compiled.copy(table)
@@ -92,7 +92,7 @@ def test_it_is_as_it_was(process: "subprocess.Popen[bytes]") -> None:
     mappings = [mapping for mapping in plain.mappings() if mapping.writable]
     before = contents(plain, mappings)
     pages = [plain.touched_ranges(mapping.start, mapping.end) for mapping in mappings]
-    residency = kernel.load().residency(plain.page_table(), [(mapping.start, mapping.end) for mapping in mappings])  # type: ignore[arg-type]
+    residency = kernel.load_native_library().residency(plain.page_table(), [(mapping.start, mapping.end) for mapping in mappings])  # type: ignore[arg-type]
     source, _, held, left = made(process.pid)
     assert left is None and held.taken.unread_bytes == 0
     process.stdin.write(b"\n")
@@ -105,9 +105,9 @@ def test_it_is_as_it_was(process: "subprocess.Popen[bytes]") -> None:
             process.wait()
         assert contents(source, mappings) == before
         assert [source.touched_ranges(mapping.start, mapping.end) for mapping in mappings] == pages
-        assert kernel.load().residency(source.page_table(), [(mapping.start, mapping.end) for mapping in mappings]) == residency  # type: ignore[arg-type]
+        assert kernel.load_native_library().residency(source.page_table(), [(mapping.start, mapping.end) for mapping in mappings]) == residency  # type: ignore[arg-type]
         bounds = (
-            kernel.load()
+            kernel.load_native_library()
             .written(source.bulk_source(), [(one.start, one.end) for one in mappings if one.is_untouched_zero], PAGE, Budget())
             .bounds
         )
@@ -121,7 +121,7 @@ def test_what_files_have_is_no_zeros(process: "subprocess.Popen[bytes]") -> None
     code = [(one.start, one.end) for one in mappings if one.executable and one.is_file]
 
     def written(of: LiveSource) -> Any:
-        return kernel.load().written(of.bulk_source()._replace(untouched_zero=tuple(code)), code, PAGE, Budget()).bounds  # type: ignore[union-attr]
+        return kernel.load_native_library().written(of.bulk_source()._replace(untouched_zero=tuple(code)), code, PAGE, Budget()).bounds  # type: ignore[union-attr]
 
     assert len(written(plain)) >= 2 and list(written(source)) == list(written(plain))
 
@@ -131,7 +131,7 @@ def test_what_there_was_no_time_for(process: "subprocess.Popen[bytes]") -> None:
     source, mappings, held, left = made(process.pid, time.monotonic() - 1)
     first = next(mapping for mapping in mappings if mapping.readable and mapping.is_untouched_zero)
     assert left is not None and source.read_prefix(first.start, 16) == b""
-    compiled = kernel.load()
+    compiled = kernel.load_native_library()
     opened = compiled.open_apart(LiveSource(process.pid).bulk_source())
     assert held.take(copied_ranges(mappings, set(), set()), opened, array("d", [NEVER]), left) is None  # type: ignore[call-overload]
     assert len(source.read_prefix(first.start, PAGE)) == PAGE
@@ -146,7 +146,7 @@ def test_a_process_that_is_gone(monkeypatch: pytest.MonkeyPatch, process: "subpr
     process.kill()
     process.wait()
     with pytest.raises(FileNotFoundError):
-        kernel.load().copy(table)
+        kernel.load_native_library().copy(table)
     assert not told
 
 
@@ -191,8 +191,8 @@ def test_marks_of_what_was_written(tmp_path: Path) -> None:
         (0, entry(109), True),
         (0, entry(110, marked), True),
     ]
-    library = kernel.load().library
-    declared(library, copy.PROTOTYPES)
+    library = kernel.load_native_library().library
+    declare_functions(library, copy.PROTOTYPES)
     with open(tmp_path / "pagemap", "w+b", buffering=0) as pagemap, open(tmp_path / "mem", "w+b", buffering=0) as memory:
 
         def write(which: int, value: int) -> None:
@@ -207,24 +207,24 @@ def test_marks_of_what_was_written(tmp_path: Path) -> None:
         table = library.heapx_pages_new(pagemap.fileno(), -1, 0, 0, None, 0)
         made = library.heapx_copy_new(table, memory.fileno())
         ranges, rooms = array("Q", [first * PAGE, (first + count) * PAGE, TAKES_ALL]), array("Q", [0, 64 * PAGE])
-        assert library.heapx_copy_ranges(made, at(ranges), 1, at(rooms), 1)
+        assert library.heapx_copy_ranges(made, address_of_numbers(ranges), 1, address_of_numbers(rooms), 1)
         out = array("Q", bytes(8 * len(copy.CopyTaken._fields)))
-        library.heapx_copy_prepare(made, 1, at(out))
-        library.heapx_copy_run_along(made, 1, None, 1, at(out))
+        library.heapx_copy_prepare(made, 1, address_of_numbers(out))
+        library.heapx_copy_run_along(made, 1, None, 1, address_of_numbers(out))
         write(1, 2)
-        library.heapx_copy_last(made, 1, None, None, at(out))
+        library.heapx_copy_last(made, 1, None, None, address_of_numbers(out))
         assert out[0] == PAGE * sum(case[2] for case in cases)
         for number, (_, _, is_anew) in enumerate(cases):
             run = array("Q", [8, 0])
-            assert library.heapx_copy_run(made, (first + number) * PAGE, at(run)) == copy.COPIED_HERE
+            assert library.heapx_copy_run(made, (first + number) * PAGE, address_of_numbers(run)) == copy.COPIED_HERE
             assert ctypes.string_at(run[1], 1)[0] == 1 + is_anew, number
         for number in (count - 2, count - 1):  # dropped
-            assert library.heapx_copy_run(made, (first + number) * PAGE, at(array("Q", [8, 0]))) == copy.COPIED_NOT
+            assert library.heapx_copy_run(made, (first + number) * PAGE, address_of_numbers(array("Q", [8, 0]))) == copy.COPIED_NOT
         bounds = array("Q", [(first + 1) * PAGE, (first + 3) * PAGE])
-        declared(library, follow.PROTOTYPES)
+        declare_functions(library, follow.PROTOTYPES)
         write(1, 2)
-        assert library.heapx_pages_unmarked(table, at(bounds), 1) == copy.ADDRESS_MASK
+        assert library.heapx_pages_unmarked(table, address_of_numbers(bounds), 1) == copy.ADDRESS_MASK
         write(0, 2)
-        assert library.heapx_pages_unmarked(table, at(bounds), 1) == (first + 1) * PAGE
+        assert library.heapx_pages_unmarked(table, address_of_numbers(bounds), 1) == (first + 1) * PAGE
         library.heapx_copy_free(made)
         library.heapx_pages_free(table)

@@ -97,7 +97,7 @@ def test_one_library_for_every_libc(compiled: Path, tmp_path: Path, compiler: st
 def single(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the single file: this machine's library is in it."""
     data = (compiled / platform.machine()).read_bytes()
-    monkeypatch.setattr(embedded, "PACKED", {os.uname().machine: embedded.packed(data), embedded.SOURCE_ID: str(build.source_id())})
+    monkeypatch.setattr(embedded, "PACKED", {os.uname().machine: embedded.pack_bytes(data), embedded.SOURCE_ID: str(build.source_id())})
 
 
 def no_memfd(*words: Any) -> int:
@@ -112,7 +112,7 @@ def test_else_from_a_private_file(single: None, monkeypatch: pytest.MonkeyPatch)
 
     def load(path: str) -> Any:
         seen.append((path, stat.S_IMODE(os.stat(path).st_mode), stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)))
-        return library.load(path)
+        return library.load_library_at(path)
 
     assert embedded.open_included(load).heapx_abi() == library.HEAPX_ABI
     ((path, file, folder),) = seen
@@ -122,8 +122,8 @@ def test_else_from_a_private_file(single: None, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 def test_else_it_is_compiled(single: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine for which there is no library; without a compiler one line says what was looked for."""
-    monkeypatch.setenv("CC", *compilers.with_last(build.compiler() or (), tmp_path, "-O0"))  # optimising is what pip did here
-    packed = embedded.packed(json.dumps(build.all_sources()).encode())
+    monkeypatch.setenv("CC", *compilers.with_last(build.find_compiler() or (), tmp_path, "-O0"))  # optimising is what pip did here
+    packed = embedded.pack_bytes(json.dumps(build.all_sources()).encode())
     monkeypatch.setattr(embedded, "PACKED", {embedded.C_FILES: packed, embedded.SOURCE_ID: str(build.source_id())})
     assert binding.open_kernel("/nowhere").library.heapx_abi() == library.HEAPX_ABI
     monkeypatch.setenv("CC", "/nowhere/cc")
@@ -137,6 +137,6 @@ def test_else_it_says_why(single: None, monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(library.Unusable, match="another gdbheapx"):
         binding.open_kernel("/nowhere")
     monkeypatch.setattr(os, "memfd_create", no_memfd)
-    monkeypatch.setitem(embedded.PACKED, os.uname().machine, embedded.packed(b"no library"))
+    monkeypatch.setitem(embedded.PACKED, os.uname().machine, embedded.pack_bytes(b"no library"))
     with pytest.raises(library.Unusable, match="forbidden.*cannot load it"):
         binding.open_kernel("/nowhere")

@@ -21,7 +21,7 @@ from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.common.follow import Follower
+from gdbheapx.kernel.common.follow import NativeFollower
 
 PIDFD_OPEN, PIDFD_GETFD = 434, 438
 LOOKS = 10
@@ -130,14 +130,14 @@ def followed(mappings: List[Mapping]) -> List[Mapping]:
 
 def test_it_is_as_it_was_in_the_last_stop(writer: "subprocess.Popen[bytes]", c_kernel: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Byte for byte, and page for page, by whichever call it was protected; afterwards nothing is."""
-    monkeypatch.setattr(kernel, "load", lambda: c_kernel)
+    monkeypatch.setattr(kernel, "load_native_library", lambda: c_kernel)
     assert writer.stdout is not None
     number, pid, library = int(writer.stdout.readline()), writer.pid, c_kernel.library
     descriptor = lent(pid, number)
     if descriptor < 0:
         pytest.skip("no userfaultfd here")
     try:
-        follower = Follower(library, descriptor)
+        follower = NativeFollower(library, descriptor)
     except OSError:
         pytest.skip("this kernel tells nobody what is written")
     for look in range(int(os.environ.get("LOOKS", LOOKS))):
@@ -240,7 +240,7 @@ def test_protected_pages_that_do_not_exist_are_in_no_swap(tmp_path: object, c_ke
         program.stdin.flush()
         for _ in range(2):
             failed, start = map(int, program.stdout.readline().split())
-            if failed or not procfs.capabilities() >> 21 & 1:
+            if failed or not procfs.read_capabilities() >> 21 & 1:
                 program.kill()
                 pytest.skip("no userfaultfd here, or no right to know in which swap a page is")
             source, end = LiveSource(program.pid), start + (16 << 20)
@@ -259,5 +259,5 @@ def test_protected_pages_that_do_not_exist_are_in_no_swap(tmp_path: object, c_ke
 
 def resident(pid: int) -> str:
     """VmRSS, and what its page tables take."""
-    fields = procfs.status(pid)
+    fields = procfs.read_process_status(pid)
     return fields["VmRSS"] + fields["VmPTE"]

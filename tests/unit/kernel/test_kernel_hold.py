@@ -50,7 +50,7 @@ def process() -> Iterator["subprocess.Popen[bytes]"]:
 
 def ready(pid: int, limit_s: float = 5.0) -> Tuple[LiveSource, Copy, Any, Hold]:
     """All that a stop needs."""
-    source, compiled = LiveSource(pid), kernel.load()
+    source, compiled = LiveSource(pid), kernel.load_native_library()
     table = source.page_table()
     assert table is not None
     copy = compiled.copy(table)
@@ -65,7 +65,7 @@ def ready(pid: int, limit_s: float = 5.0) -> Tuple[LiveSource, Copy, Any, Hold]:
 
 def maps(pid: int) -> bytes:
     """Its mappings."""
-    return procfs.slurp("/proc/%d/maps" % pid) or b""
+    return procfs.slurp_file("/proc/%d/maps" % pid) or b""
 
 
 def ranges(text: bytes) -> List[CopiedRange]:
@@ -78,7 +78,7 @@ def goes_on(process: "subprocess.Popen[bytes]") -> bool:
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(b"\n")
     process.stdin.flush()
-    return bool(process.stdout.readline()) and procfs.tracer(process.pid) is None
+    return bool(process.stdout.readline()) and procfs.find_process_tracer(process.pid) is None
 
 
 def test_it_tells_what_a_stop_of_the_keeper_tells(process: "subprocess.Popen[bytes]") -> None:
@@ -106,7 +106,7 @@ def test_it_asks_where_mappings_are_others(process: "subprocess.Popen[bytes]") -
 
     def find(text: bytes) -> Sequence[CopiedRange]:
         asked.append(text)
-        assert procfs.status(process.pid)["State"].startswith("t")
+        assert procfs.read_process_status(process.pid)["State"].startswith("t")
         return ranges(text)
 
     held = hold.take(copy, bulk, b"of another time", [], find)
@@ -147,9 +147,9 @@ def test_the_process_goes_on_without_who_asked(process: "subprocess.Popen[bytes]
     os.waitpid(child, os.WUNTRACED)
     assert goes_on(process)
     deadline = time.monotonic() + 10
-    while procfs.tracer(process.pid) is not None and time.monotonic() < deadline:
+    while procfs.find_process_tracer(process.pid) is not None and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert procfs.tracer(process.pid) is None
+    assert procfs.find_process_tracer(process.pid) is None
     if number == signal.SIGSTOP:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

@@ -9,7 +9,7 @@ from array import array
 import pytest
 
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.labelled import labelled, renumbered
+from gdbheapx.kernel.blocks.labelled import find_labelled, renumber_labels
 
 
 @pytest.mark.parametrize("most", [0, 3, 1000])
@@ -17,7 +17,7 @@ def test_blocks_of_some_labels(c_kernel: CKernel, most: int) -> None:
     """In their order, no more than so many."""
     labels = array("I", random.Random(most).choices(range(9), k=500))
     expected = [block for block, label in enumerate(labels) if label in (2, 5)]
-    assert list(labelled(c_kernel.library, labels, (2, 5), 7, most)) == expected[:most]
+    assert list(find_labelled(c_kernel.library, labels, (2, 5), 7, most)) == expected[:most]
 
 
 @pytest.mark.parametrize("letter", "BHI")
@@ -26,8 +26,8 @@ def test_labels_by_other_numbers(c_kernel: CKernel, letter: str) -> None:
     width, labels = array(letter).itemsize, array("I", random.Random(letter).choices(range(9), k=500))
     numbers = [(label * 0x01234567) & ((1 << 8 * width) - 1) for label in range(9)]
     expected = b"".join(numbers[label].to_bytes(width, "little") for label in labels[:400])
-    assert renumbered(c_kernel.library, labels, 400, numbers, width) == expected
+    assert renumber_labels(c_kernel.library, labels, 400, numbers, width) == expected
     with pytest.raises(ValueError, match="a number for each label"):
-        renumbered(c_kernel.library, labels, 400, numbers[:3], width)
+        renumber_labels(c_kernel.library, labels, 400, numbers[:3], width)
     with pytest.raises(ValueError, match="a number for each label"):
-        renumbered(c_kernel.library, labels, 501, numbers, width)
+        renumber_labels(c_kernel.library, labels, 501, numbers, width)

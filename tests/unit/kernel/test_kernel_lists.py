@@ -18,10 +18,10 @@ from gdbheapx.kernel.glibc.lists import (
     FAST,
     TCACHE,
     TCACHE_SIZED,
-    Followed,
-    Lists,
-    Rules,
-    wrong,
+    NativeFollowedList,
+    NativeFreeLists,
+    NativeListRules,
+    describe_damage,
 )
 from gdbheapx.kernel.glibc.records import SPECIAL_FAST, SPECIAL_TCACHE, Geometry
 from gdbheapx.kernel.glibc.walkers import chunk_walker
@@ -48,9 +48,9 @@ def linked(geometry: Geometry, entries: List[int], offset: int, mangled: bool, l
     return words
 
 
-def asked(kind: int, heads: Sequence[int], limit: int) -> Lists:
+def asked(kind: int, heads: Sequence[int], limit: int) -> NativeFreeLists:
     """Lists of one kind."""
-    lists = Lists()
+    lists = NativeFreeLists()
     lists.add(kind, heads, limit)
     return lists
 
@@ -64,7 +64,7 @@ class One(NamedTuple):
     last: int
 
 
-def ones(found: Followed) -> List[One]:
+def ones(found: NativeFollowedList) -> List[One]:
     """The lists one by one."""
     return [One(*row) for row in zip(found.counts, found.problems, found.ats, found.lasts)]
 
@@ -75,7 +75,7 @@ def chunks_of(geometry: Geometry, kind: int, entries: Sequence[int]) -> List[int
     return sorted(entry | SPECIAL_FAST if kind == FAST else entry - header | SPECIAL_TCACHE for entry in entries)
 
 
-PLAIN = Rules(mangled=False, collect=True)
+PLAIN = NativeListRules(mangled=False, collect=True)
 
 
 @FAST_RUNS
@@ -92,7 +92,7 @@ def test_a_list_is_followed_to_its_null_link(kernel: Kernel, geometry: Geometry,
     entries = [BASE + 64 * slot - offset for slot in slots]
     source = memory(geometry, linked(geometry, entries, offset, mangled))
     head = entries[0] if entries else 0
-    rules = Rules(mangled, True)
+    rules = NativeListRules(mangled, True)
     found = chunk_walker(kernel, source, geometry, Budget()).follow(asked(kind, [head], 1000), rules)
     assert ones(found) == [(len(entries), 0, 0, entries[-1] if entries else 0)]
     assert list(found.members) == chunks_of(geometry, kind, entries) and not len(found.twice) and not len(found.mapped)
@@ -122,7 +122,7 @@ def test_no_read_for_each_member(c_kernel: Kernel, order: str) -> None:
     size = 32 * 200004
     entries = [BASE + 32 * place for place in shuffled(200000, order)]
     source, reads = counted(memory(heap.LP64, linked(heap.LP64, entries, 0, True), size=size))
-    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), Rules(True, True))
+    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), NativeListRules(True, True))
     assert found.counts[0] == 200000
     assert len(reads) < 4000 and sum(reads) < 2 * size + 4096 * 1000
 
@@ -184,13 +184,13 @@ def test_garbage_is_followed_as_defined(
         words[mem] = (target if value < PLACES + 2 else 0) ^ (mem >> 12 if mangled and place % 5 else 0)
         words[mem + step - word] = shapes[place % 8] if place % 7 else BASE + value * step
     source = memory(geometry, words, size=size)
-    lists = Lists()
+    lists = NativeFreeLists()
     single = [kind if kind != BIN else FAST for kind in kinds]
     every = kinds if sum(kinds[: len(heads)]) % 2 else single
     for head, kind in zip(heads, every):
         lists.add(kind, [BASE + head * step - (header if kind in (FAST, BIN) else 0)], limit)
     collect = BIN not in lists.kinds
-    rules = Rules(mangled, collect)
+    rules = NativeListRules(mangled, collect)
     found = chunk_walker(c_kernel, source, geometry, Budget()).follow(lists, rules)
     assert found == reference_walk.follow(source, geometry, lists, rules)
 
@@ -227,8 +227,8 @@ def test_long_lists_with_stale_links_and_damage(c_kernel: Kernel, seed: int, kin
         victim = chunks[data.randrange(count)]
         words[victim + data.choice((8, 16, 16, 24))] = data.choice((0, 0x1234, 8, chunks[0], chunks[data.randrange(len(chunks))], 1 << 47))
     source = memory(heap.LP64, words, size=64 * (2 * count + 4))
-    wanted = reference_walk.follow(source, heap.LP64, asked(kind, heads, 1 << 14), Rules(True, True))
-    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), Rules(True, True))
+    wanted = reference_walk.follow(source, heap.LP64, asked(kind, heads, 1 << 14), NativeListRules(True, True))
+    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), NativeListRules(True, True))
     assert found == wanted
 
 
@@ -237,4 +237,4 @@ def test_time_that_is_up_is_told_as_such(kernel: Kernel) -> None:
     entries = [BASE + 32 * place for place in shuffled(2000, "random")]
     source = memory(heap.LP64, linked(heap.LP64, entries, 0, False))
     found = chunk_walker(kernel, source, heap.LP64, Budget(0.0)).follow(asked(TCACHE, entries[:1], 1 << 20), PLAIN)
-    assert found.cut and wrong(found, 0) is None and not len(found.members)
+    assert found.cut and describe_damage(found, 0) is None and not len(found.members)

@@ -137,7 +137,7 @@ def damaged(file: PackedGraph, chance: random.Random) -> PackedGraph:
         elif how == 2:
             data[at:at] = bytes(chance.choice((0, 1, 127, 128, 255)) for _ in range(chance.randint(1, 12)))
         else:
-            data[at:at] = packed.packed([chance.randrange(1 << chance.randint(1, 62))])
+            data[at:at] = packed.pack_numbers([chance.randrange(1 << chance.randint(1, 62))])
     made = file._replace(streams={stream: bytes(data) for stream, data in found.items()})
     if chance.random() < 0.1:
         odd: Sequence[Any] = [
@@ -173,10 +173,10 @@ def test_damaged_streams(c_kernel: CKernel, seed: int) -> None:
 
 def test_addresses_far_apart(c_kernel: CKernel) -> None:
     """A small file asks for no memory of the size that its addresses tell."""
-    every = packed.packed([(1 << 27) // 16] * 20_000), packed.packed([4] * 20_000)
-    far = packed.packed([1, (1 << 49) // 16]), packed.packed([(1 << 48) // 4, 4])
+    every = packed.pack_numbers([(1 << 27) // 16] * 20_000), packed.pack_numbers([4] * 20_000)
+    far = packed.pack_numbers([1, (1 << 49) // 16]), packed.pack_numbers([(1 << 48) // 4, 4])
     for addresses, sizes in (every, far):
-        count = len(packed.numbers(addresses))
+        count = len(packed.unpack_numbers(addresses))
         file = PackedGraph(8, 16, False, [], [], {0: addresses, 1: sizes, 2: bytes(count)})
         with pytest.raises(ValueError):
             c_kernel.unpacked(file, Budget())

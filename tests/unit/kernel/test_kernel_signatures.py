@@ -16,7 +16,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import NOWHERE, BytesSource, FileSource, Segment
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import RULE_END, RULE_INSIDE
-from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, NO_ARENA, Blocks, make_blocks
+from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, NO_ARENA, NativeBlocks, make_blocks
 from gdbheapx.kernel.blocks.signatures import (
     ADDRESS,
     ALL,
@@ -60,7 +60,7 @@ from gdbheapx.kernel.blocks.signatures import (
     Referring,
     SignatureRow,
     Signed,
-    sized,
+    split_sized_key,
 )
 from tests.support.plain_graph import PlainGraph
 from tests.support.plain_signer import PlainSigner
@@ -79,10 +79,10 @@ ROWS = [
 SETS = [NumberSet([7, 9, 0x7000, 1 << 63]), NumberSet(ranges=[(0x8000, 0x9000), (0xA000, 0xA008)])]
 
 
-def column(blocks: List[Tuple[int, int, int]]) -> Blocks:
+def column(blocks: List[Tuple[int, int, int]]) -> NativeBlocks:
     """As a stream has them."""
     count = len(blocks)
-    return Blocks(
+    return NativeBlocks(
         array("Q", [one[0] for one in blocks]),
         array("Q", [one[1] for one in blocks]),
         array("B", [one[2] for one in blocks]),
@@ -292,7 +292,7 @@ def test_rows_mean_what_they_say(c_kernel: CKernel) -> None:
             expected = 5
         elif size >= 16 and word[1] in SETS[0].numbers:
             expected = 7
-            assert sized(found["found"][label - 1].key) == (word[1] % (1 << 48), size)  # type: ignore[index]
+            assert split_sized_key(found["found"][label - 1].key) == (word[1] % (1 << 48), size)  # type: ignore[index]
         else:
             expected = 0
         assert rows[label] == expected

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gdbheapx.kernel import build
-from gdbheapx.kernel.common.library import at
+from gdbheapx.kernel.common.library import address_of_numbers
 
 LONGEST_ROW = """
 #include "tally.h"
@@ -48,7 +48,7 @@ def unmixed(place: int) -> int:
 @pytest.mark.parametrize("step", (1 << 24, 1))
 def test_chosen_keys_stand_in_no_long_row(tmp_path: Path, step: int) -> None:
     """Keys whose lower bits are all alike when they are mixed in a way that is known, and keys that follow each other."""
-    words, texts = build.compiler(), build.all_sources()
+    words, texts = build.find_compiler(), build.all_sources()
     if words is None:
         pytest.skip("no C compiler here")
     texts = {path: text for path, text in texts.items() if path.endswith(".h") or path.startswith("common")}
@@ -58,4 +58,4 @@ def test_chosen_keys_stand_in_no_long_row(tmp_path: Path, step: int) -> None:
     function = ctypes.CDLL(str(tmp_path / "row.so")).longest_row
     function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_uint32), ctypes.c_uint32
     keys = array("Q", (unmixed(number * step) if step > 1 else number << 16 for number in range(1, 20001)))
-    assert function(at(keys), len(keys)) < 1000
+    assert function(address_of_numbers(keys), len(keys)) < 1000

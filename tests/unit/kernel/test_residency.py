@@ -73,7 +73,7 @@ def shows_frames() -> bool:
 def table(request: pytest.FixtureRequest) -> Iterator[PageTable]:
     """Every way to know that this machine has, one at a time."""
     scans, frames = WAYS[request.param]
-    best = page_table.Finder(os.getpid()).find(procfs.maps(os.getpid()))
+    best = page_table.Finder(os.getpid()).find(procfs.read_process_maps(os.getpid()))
     assert best is not None
     if scans and not best.scans:
         pytest.skip("this kernel has no PAGEMAP_SCAN")

@@ -33,5 +33,5 @@ def test_what_is_written_is_read_again() -> None:
 def test_a_pack_is_found_by_build_id_and_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Upper-case build-ids are found, too; another allocator's pack is none."""
     monkeypatch.setattr(packs, "EMBEDDED", {BUILD_ID + ".json": make_packs.dump(a_pack())})
-    assert pack.find(BUILD_ID.upper(), "jemalloc") is not None
-    assert pack.find(BUILD_ID, "glibc") is None and pack.find("11" * 8, "jemalloc") is None
+    assert pack.find_pack(BUILD_ID.upper(), "jemalloc") is not None
+    assert pack.find_pack(BUILD_ID, "glibc") is None and pack.find_pack("11" * 8, "jemalloc") is None

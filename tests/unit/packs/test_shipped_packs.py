@@ -14,7 +14,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.layouts import default_alignment
 from gdbheapx.layout import pack
-from gdbheapx.layout.view import Shape, place
+from gdbheapx.layout.view import Shape, lay_out_struct
 from tests.support.paths import ROOT
 from tools import make_packs
 
@@ -37,8 +37,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[List[pack.Pack]]:
 
 def test_each_pack_has_its_data() -> None:
     """There is debug information for each shipped pack, and a pack for each of these files."""
-    assert sorted(one.build_id for one in pack.shipped() if one.allocator == "jemalloc") == BUILD_IDS
-    assert sorted(one.build_id for one in pack.shipped() if one.allocator == "glibc") == GLIBC_BUILD_IDS
+    assert sorted(one.build_id for one in pack.shipped_packs() if one.allocator == "jemalloc") == BUILD_IDS
+    assert sorted(one.build_id for one in pack.shipped_packs() if one.allocator == "glibc") == GLIBC_BUILD_IDS
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_a_pack_of_glibc_has_the_layout_of_its_release(made: List[pack.Pack], bu
     assert version is not None and "Debian GLIBC %d.%d-" % version in one.exactness
     shape = Shape(one.word_bytes, default_alignment(one.word_bytes, one.machine, version))
     for table in (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.HEAP_INFO, layouts.TCACHE):
-        mine, theirs = one.types.structs[table.name], place(table, version, shape)
+        mine, theirs = one.types.structs[table.name], lay_out_struct(table, version, shape)
         assert theirs is not None and mine.size_bytes == theirs.size_bytes, table.name
         places = {name: (member.offset, member.size_bytes, member.count) for name, member in mine.members.items()}
         assert places == {name: (member.offset, member.size_bytes, member.count) for name, member in theirs.members.items()}, table.name

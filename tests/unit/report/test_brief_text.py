@@ -9,17 +9,17 @@ from typing import Any, Dict, List
 import pytest
 
 from gdbheapx.analysis.brief import Brief, may_have_suspect
-from gdbheapx.analysis.reachability.owners import Accumulation, Suspect
-from gdbheapx.analysis.split import Memory
-from gdbheapx.command import Style
-from gdbheapx.hints import ask
-from gdbheapx.model import Advice, AllocatorInfo, Finding, MemoryPart
+from gdbheapx.analysis.reachability.owners import Accumulation, LeakSuspect
+from gdbheapx.analysis.split import SplitMemory
+from gdbheapx.command import TextStyle
+from gdbheapx.hints import hint_command
+from gdbheapx.model import AllocatorInfo, Finding, MemoryPart, StepAdvice
 from gdbheapx.report import overview_text
 from gdbheapx.report.text import format_on_screen, format_sentence
-from gdbheapx.verdict import Verdict
+from gdbheapx.verdict import HeapVerdict
 
 MB = 1 << 20
-TERMINAL, PIPE = Style(False, False, 80, True, wraps=True), Style(False, False)
+TERMINAL, PIPE = TextStyle(False, False, 80, True, wraps=True), TextStyle(False, False)
 LABELS = ("Process", "Allocator", "Verdict", "Next")
 
 
@@ -44,28 +44,28 @@ def part(name: str, size: int) -> MemoryPart:
     return MemoryPart("anonymous", name, size, None, None, None, None, None, None, None, 1, None, None, "certain")
 
 
-def memory(measure: str = "resident") -> Memory:
+def memory(measure: str = "resident") -> SplitMemory:
     known = {"measure": measure, "total_bytes": 100 * MB, "swapped_bytes": 7 * MB}
-    return Memory(**{name: known.get(name) for name in Memory._fields})  # type: ignore[arg-type]
+    return SplitMemory(**{name: known.get(name) for name in SplitMemory._fields})  # type: ignore[arg-type]
 
 
 def brief(letters: int = 1, looked: bool = True, suspect: bool = True) -> Brief:
     """With texts so many times as long."""
     info = AllocatorInfo("glibc", "glibc", "2.36", "libc.so.6", None, None, None, True)
     point = Accumulation(*(None for _ in Accumulation._fields))  # type: ignore[arg-type]
-    owner = Suspect("shop._cache" * letters, "global", 60 * MB, 60.2, point, "dict of 60,000 entries " * letters)
+    owner = LeakSuspect("shop._cache" * letters, "global", 60 * MB, 60.2, point, "dict of 60,000 entries " * letters)
     return Brief(
         allocators=[info] * letters,
         memory=memory(),
         largest=[part("malloc (arenas)" + " and such" * letters, 60 * MB)] * 3,
-        verdict=Verdict("in-use", [Finding("in use " * letters, "60.0 MiB of 61.0 MiB " * letters, None)], "in-use"),
+        verdict=HeapVerdict("in-use", [Finding("in use " * letters, "60.0 MiB of 61.0 MiB " * letters, None)], "in-use"),
         was_looked=looked,
         suspect=owner if suspect else None,
-        next=Advice(ask("owners"), "shows who"),
+        next=StepAdvice(hint_command("owners"), "shows who"),
     )
 
 
-def shown(made: Brief, about: Dict[str, Any], where: str = "-p 4711", style: Style = TERMINAL) -> List[str]:
+def shown(made: Brief, about: Dict[str, Any], where: str = "-p 4711", style: TextStyle = TERMINAL) -> List[str]:
     style = style._replace(command_line=lambda words: "gdbheapx %s %s" % (where, words))
     lines = (format_sentence(style, line) for line in overview_text.format_brief(style, made, about))
     return "".join(format_on_screen(style, line) for line in lines).splitlines()

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gdbheapx
-from gdbheapx.columns import COUNT, NEVER, TEXT, Column, Table, columns_of
-from gdbheapx.command import COMMANDS, Style, load_commands
-from gdbheapx.help_pages import everything, of_command
-from gdbheapx.output import Screen, screen
+from gdbheapx.columns import COUNT, NEVER, TEXT, Column, ColumnsTable, columns_of
+from gdbheapx.command import COMMANDS, TextStyle, load_commands
+from gdbheapx.help_pages import of_command, render_everything
+from gdbheapx.output import Screen, screen_of
 from gdbheapx.report import text as report_text
 from gdbheapx.report.text import format_described, format_fitted, format_on_screen, paint_line
-from gdbheapx.units import DAMAGE, mark
+from gdbheapx.units import DAMAGE, mark_sentence
 
 WIDTHS = 80, 120, 200
-WIDE = Style(False, False)
+WIDE = TextStyle(False, False)
 
 
 @cache
@@ -63,11 +63,11 @@ def test_no_line_is_longer_than_the_terminal(width: int, data: Any) -> None:
         {column.field: data.draw(TEXTS if column.unit == TEXT else NUMBERS) for column in columns}
         for _ in range(data.draw(st.integers(1, 3)))
     ]
-    first = Table(columns, rows).shown()[:1]
-    lines = format_described(Style(False, False, width, shortens=True), Table(columns, rows))
+    first = ColumnsTable(columns, rows).shown()[:1]
+    lines = format_described(TextStyle(False, False, width, shortens=True), ColumnsTable(columns, rows))
     assert max(map(len, lines)) <= width, lines
     assert all(lines[0].lstrip().startswith(column.heading) for column in first)
-    head = next(iter(format_described(WIDE, Table(columns, rows))))
+    head = next(iter(format_described(WIDE, ColumnsTable(columns, rows))))
     said = " ".join(" ".join(line.split()) for line in lines[2 + len(rows) :])
     assert len(lines[0].split()) == len(head.split()) or said.startswith("Hidden: ")
     assert bool(said) == said.endswith(("; --wide shows them", "; --wide shows all"))
@@ -93,19 +93,19 @@ def test_every_help_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """In 80 columns no line of the help of any command is longer, but for what cannot be broken."""
     monkeypatch.setenv("COLUMNS", "80")
     load_commands()
-    texts = [everything("gdbheapx"), *(of_command(one, "gdbheapx", True) for one in COMMANDS.values())]
+    texts = [render_everything("gdbheapx"), *(of_command(one, "gdbheapx", True) for one in COMMANDS.values())]
     longer = [line for text in texts for line in report_text.reflow_help(text, 80).split("\n") if len(line) > 80 and len(line.split()) > 2]
     assert [line for line in longer if "`" not in line] == []
 
 
 def test_only_a_terminal_wraps() -> None:
     """A pipe has each sentence in one line, whatever COLUMNS says; --wide, too; the colour is that of each line."""
-    line = mark("twelve " * 20, DAMAGE)
-    narrow = Style(False, True, 80, True)
+    line = mark_sentence("twelve " * 20, DAMAGE)
+    narrow = TextStyle(False, True, 80, True)
     assert format_on_screen(narrow, line) == paint_line(line, DAMAGE) + "\n" == format_on_screen(narrow._replace(width=None, wraps=True), line)
     lines = format_on_screen(narrow._replace(wraps=True), line).splitlines()
     assert len(lines) == 2 and all(one.startswith("\x1b[31m") and one.endswith("\x1b[0m") and len(one) <= 89 for one in lines)
-    assert not screen(-1, {"COLUMNS": "80"}).wraps
+    assert not screen_of(-1, {"COLUMNS": "80"}).wraps
 
 
 COLUMNS = (
@@ -130,7 +130,7 @@ def test_order_is_the_declared_one() -> None:
 
 def test_long_texts_drive_nothing_away() -> None:
     """A text counts as 40 characters; without a terminal it stays whole."""
-    name, cut = "n" * 300, Style(False, False, 80, shortens=True)
+    name, cut = "n" * 300, TextStyle(False, False, 80, shortens=True)
     assert headings(80, name) == ["name", "first to go", "second", "last"]
     assert "n" * 20 + "..." in format_fitted(cut, COLUMNS, [[name, "1", "2", "3"]])[2]
     assert name in format_fitted(cut._replace(shortens=False), COLUMNS, [[name, "1", "2", "3"]])[2]
@@ -156,7 +156,7 @@ def test_an_address_stays_whole_as_long_as_it_can(text: str, longest: int, shown
 @pytest.mark.parametrize("given_columns", ["", "0", "wide", "-3", "\u0663"])
 def test_screen_without_a_terminal(given_columns: str) -> None:
     """120 characters, and texts whole."""
-    assert screen(-1, {"COLUMNS": given_columns}) == Screen(120, False)
+    assert screen_of(-1, {"COLUMNS": given_columns}) == Screen(120, False)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_colors_of_a_terminal(environment: Dict[str, str], has_colors: bool) -> 
     """NO_COLOR and TERM=dumb have none; a file never has."""
     ours, theirs = os.openpty()
     try:
-        shown = screen(theirs, environment)
-        assert shown.has_colors is has_colors and not shown.of_file().has_colors and not screen(-1, environment).has_colors
+        shown = screen_of(theirs, environment)
+        assert shown.has_colors is has_colors and not shown.of_file().has_colors and not screen_of(-1, environment).has_colors
     finally:
         os.close(ours)
         os.close(theirs)

@@ -7,14 +7,14 @@ import json as standard
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional
 
 from gdbheapx.command import JsonLines
-from gdbheapx.model import Address, Step
+from gdbheapx.model import StepSentence, TargetAddress
 from gdbheapx.report import encodings
 
 
 class Row(NamedTuple):
     """A record."""
 
-    at: Optional[Address]
+    at: Optional[TargetAddress]
     sizes: Any
 
 
@@ -33,7 +33,7 @@ def written(value: Any, guard: Callable[[Callable[[], None]], bool] = always) ->
 
 def test_records_are_objects_and_addresses_hex() -> None:
     """Unknown is null; tuples, sets and generators are arrays; keys are strings."""
-    value = {1: Row(Address(0x7F00), (1, 2)), "more": [Row(None, {3})], "made": (one for one in "ab"), "step": Step("trim", "gives")}
+    value = {1: Row(TargetAddress(0x7F00), (1, 2)), "more": [Row(None, {3})], "made": (one for one in "ab"), "step": StepSentence("trim", "gives")}
     assert encodings.make_jsonable(value) == {"1": {"at": "0x7f00", "sizes": [1, 2]}, "more": [{"at": None, "sizes": [3]}], "made": ["a", "b"], "step": "trim gives"}
 
 

@@ -9,8 +9,8 @@ from typing import Any, Iterator, List, NamedTuple, Tuple
 import pytest
 
 from gdbheapx import hints
-from gdbheapx.command import JsonLines, Style
-from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_USED, NO_ARENA, Blocks, BlockShape, make_blocks
+from gdbheapx.command import JsonLines, TextStyle
+from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_USED, NO_ARENA, BlockShape, NativeBlocks, make_blocks
 from gdbheapx.report import pages
 
 EVERYTHING = pages.ChunkSelection(None, None, 0, None, None, None)
@@ -30,7 +30,7 @@ class Glibc(NamedTuple):
     info: Info = Info("glibc")
     shape: BlockShape = BlockShape(("used", "free", "mmapped"), (8, 8, 16), 16)
 
-    def listing(self, *selected: Any) -> Iterator[Blocks]:
+    def listing(self, *selected: Any) -> Iterator[NativeBlocks]:
         yield make_blocks([(0x1010, 24, CLASS_USED, 0, 0), (0x1030, 56, CLASS_FREE, 1, 0), (0x1070, 4088, CLASS_USED, 0, 0)])
         yield make_blocks([(0x7010, 135152, CLASS_USED, 2, NO_ARENA)])
 
@@ -42,7 +42,7 @@ class Jemalloc(NamedTuple):
     info: Info = Info("jemalloc")
     shape: BlockShape = BlockShape(("used", "cached"), (0, 0), None)
 
-    def listing(self, *selected: Any) -> Iterator[Blocks]:
+    def listing(self, *selected: Any) -> Iterator[NativeBlocks]:
         yield make_blocks([(0x9000, 16, CLASS_USED, 0, 1), (0xA000, 64, CLASS_CACHED, 1, 2)])
 
 
@@ -77,19 +77,19 @@ def test_the_largest_first() -> None:
 def test_rows_fit_the_terminal() -> None:
     """Columns go by their number, and the line below the rows says which; 80 columns show all."""
     answer = pages.answer_chunks([Glibc(), Jemalloc()], EVERYTHING)
-    whole = list(answer.text(Style(True, False)))
-    assert list(answer.text(Style(True, False, 80, True, wraps=True))) == whole
-    lines = list(answer.text(Style(True, False, 50, True, wraps=True)))
+    whole = list(answer.text(TextStyle(True, False)))
+    assert list(answer.text(TextStyle(True, False, 80, True, wraps=True))) == whole
+    lines = list(answer.text(TextStyle(True, False, 50, True, wraps=True)))
     assert lines[0].split() == ["address", "size", "status", "arena"]
     assert max(map(len, lines)) <= 50 and lines[-1].startswith("Hidden: chunk, usable") and len(lines) == len(whole) + 1
-    assert list(answer.text(Style(True, False, 50, True))) == whole
+    assert list(answer.text(TextStyle(True, False, 50, True))) == whole
 
 
 def test_text_says_how_many_more_there_are() -> None:
     """One line a chunk below the heads; a dash where there is no header or no arena."""
-    style = Style(True, False)
+    style = TextStyle(True, False)
     lines = list(pages.answer_chunks([Glibc(), Jemalloc()], EVERYTHING._replace(limit=2)).text(style))
     assert len(lines) == 4 and lines[0].split() == ["address", "chunk", "size", "usable", "status", "arena"]
-    assert lines[1].split() == ["0x0000000000001010", "0x0000000000001000", "32", "24", "used", "0"] and hints.bare(lines[3]) == "... 4 more chunks: --limit 6"
+    assert lines[1].split() == ["0x0000000000001010", "0x0000000000001000", "32", "24", "used", "0"] and hints.strip_targets(lines[3]) == "... 4 more chunks: --limit 6"
     whole = list(pages.answer_chunks([Glibc(), Jemalloc()], EVERYTHING).text(style))
     assert len(whole) == 7 and whole[4].split()[-1] == "-" and whole[5].split()[1] == "-"

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from gdbheapx.allocators.records import HeapArenas
 from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
 from gdbheapx.analysis.overview import Overview
-from gdbheapx.analysis.pins import Kept
+from gdbheapx.analysis.pins import PinsAnswer
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import Owners
-from gdbheapx.model import Address, AllocatorInfo
+from gdbheapx.model import AllocatorInfo, TargetAddress
 from gdbheapx.snapshot import file
 from gdbheapx.snapshot.record import RecordedOutcome, SnapshotHead
-from gdbheapx.units import Size, say
+from gdbheapx.units import SentenceSize, make_sentence
 from tests.support.builders.records import glibc_arena, jemalloc_arena
 from tests.support.searches import search
 
@@ -24,7 +24,7 @@ from tests.support.searches import search
 class Leaf(NamedTuple):
     """Every sort of member."""
 
-    address: Address
+    address: TargetAddress
     name: Optional[str]
     share: float
     is_old: bool
@@ -41,7 +41,7 @@ class Tree(NamedTuple):
 
 leaves = st.builds(
     Leaf,
-    st.integers(0, 2**64 - 1).map(Address),
+    st.integers(0, 2**64 - 1).map(TargetAddress),
     st.none() | st.text(),
     st.floats(allow_nan=False, allow_infinity=False),
     st.booleans(),
@@ -56,7 +56,7 @@ trees = st.recursive(st.builds(Tree, st.lists(leaves), st.just([])), lambda inne
 def test_a_record_comes_back_as_it_was(tree: Tree) -> None:
     """By JSON; addresses are addresses again."""
     found = file.decode_value(Tree, json.loads(json.dumps(file.encode_value(tree))))
-    assert found == tree and all(isinstance(one.address, Address) for one in found.leaves)
+    assert found == tree and all(isinstance(one.address, TargetAddress) for one in found.leaves)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_what_is_something_else_is_refused(kind: Any, value: Any) -> None:
 def test_versions_may_differ() -> None:
     """A later member is left out, one that is lacking has its default."""
     found = file.decode_value(Leaf, {"address": 5, "name": None, "share": 1, "is_old": False, "later": [1]})
-    assert found == Leaf(Address(5), None, 1.0, False)
+    assert found == Leaf(TargetAddress(5), None, 1.0, False)
 
 
-@pytest.mark.parametrize("kind", [Census, Copies, Managed, CensusRow, Same, Kept, Leaks, Owners, SnapshotHead, RecordedOutcome, Overview, HeapArenas])
+@pytest.mark.parametrize("kind", [Census, Copies, Managed, CensusRow, Same, PinsAnswer, Leaks, Owners, SnapshotHead, RecordedOutcome, Overview, HeapArenas])
 def test_types_of_models_are_kept(kind: Any) -> None:
     """Every member of what a snapshot keeps has a type that can be read back: what is no record fails by value, not by type."""
     with pytest.raises(file.WrongValue, match="where something else belongs"):
@@ -104,13 +104,13 @@ def test_an_allocators_own_record_comes_back(row: Any) -> None:
     """Which of them it is follows from its members; a record of none is refused."""
     made = HeapArenas(AllocatorInfo("a", "a", None, "a.so", None, None, None, True), [row], {"used_bytes": 5})
     found = file.decode_value(HeapArenas, json.loads(json.dumps(file.encode_value(made))))
-    assert found == made and type(found.rows[0]) is type(row) and isinstance(found.rows[0].address, Address)
+    assert found == made and type(found.rows[0]) is type(row) and isinstance(found.rows[0].address, TargetAddress)
     with pytest.raises(file.WrongValue):
         file.decode_value(HeapArenas, {**file.encode_value(made), "rows": [{"index": 1}]})
 
 
 def test_what_has_no_type_keeps_its_sentences() -> None:
     """Of a value of any type both forms of a sentence come back; all else is as json has it."""
-    sentence = say("%s of it", Size(5 << 20))
+    sentence = make_sentence("%s of it", SentenceSize(5 << 20))
     found = file.decode_value(Any, json.loads(json.dumps(file.encode_value({"a": [sentence, 1, None], "b": {"text": 1}}))))
     assert found == {"a": [sentence, 1, None], "b": {"text": 1}} and found["a"][0].plain == sentence.plain

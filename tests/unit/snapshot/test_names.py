@@ -12,12 +12,12 @@ from gdbheapx.analysis.census.books import Books, MemoryContext, QueueRow
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.inferior.base import Mapping
-from gdbheapx.model import Address, AllocatorInfo
+from gdbheapx.model import AllocatorInfo, TargetAddress
 from gdbheapx.report.text import make_printable
 from gdbheapx.snapshot import file, names
 from gdbheapx.snapshot.names import FIRST, MovedAddresses
 from gdbheapx.snapshot.record import RecordedMapping, RecordedOutcome, RecordedProblem, SnapshotHead, SnapshotRecord
-from gdbheapx.units import say
+from gdbheapx.units import make_sentence
 
 pytestmark = pytest.mark.once  # pure functions
 
@@ -41,12 +41,12 @@ def record_with(name: str) -> SnapshotRecord:
         [],
         [RecordedMapping(FIRST, FIRST + 4096, "/opt/%s/lib.so" % name)],
     )
-    census = Census([CensusRow(name, "libsecret.so.1", "exact", None, 3, 72, 100.0, Address(0x5000))], 3, 72, 72, 0, [], False)
-    context = MemoryContext(Address(0x6000), name, 5, None, None, 0, None, 0, 1, 0)
+    census = Census([CensusRow(name, "libsecret.so.1", "exact", None, 3, 72, 100.0, TargetAddress(0x5000))], 3, 72, 72, 0, [], False)
+    context = MemoryContext(TargetAddress(0x6000), name, 5, None, None, 0, None, 0, 1, 0)
     books = file.encode_value(Books("BIND", [context], [QueueRow("task", name, 1, 0)], 5, 72))
     data = {"books": books, "threads": [{"thread": name, "module": "libsecret.so.1"}], "classes": [{"signature": name}]}
     lines = ["  12 %s of libsecret.so.1" % name, "  13 %s" % make_printable(name), "Suspect: %s keeps 5 bytes" % name]
-    problem = RecordedProblem("cut", None, say("%s could not be read", name), None)
+    problem = RecordedProblem("cut", None, make_sentence("%s could not be read", name), None)
     return SnapshotRecord(head, {"report": RecordedOutcome(problems=[problem])}, {"census": file.encode_value(census), "report": {**data, "lines": lines}})
 
 

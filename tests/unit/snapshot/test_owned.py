@@ -11,8 +11,8 @@ import pytest
 from gdbheapx.analysis.census.by_owner import OwnerRows
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.reachability.owners import LinkedContainer, OwnedMemory, Owners
-from gdbheapx.command import Style
-from gdbheapx.kernel.blocks.graph import Sum
+from gdbheapx.command import TextStyle
+from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.report import diff_text
 from gdbheapx.snapshot import file
 from gdbheapx.snapshot.diff import OTHERS, DiffChange, OwnedGraph, describe_content_change, diff_snapshots
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.once  # pure functions
 def looked(rows: Sequence[OwnedMemory] = (), taken: str = "now") -> SnapshotRecord:
     """A snapshot with these owners."""
     head = SnapshotHead("1", taken, "live", 5, "/bin/x", None, None, None, True, [], [], [])
-    return SnapshotRecord(head, {}, {"owners": file.encode_value(Owners([], list(rows), Sum(1, 10), Sum(0, 0), 0))})
+    return SnapshotRecord(head, {}, {"owners": file.encode_value(Owners([], list(rows), NativeSum(1, 10), NativeSum(0, 0), 0))})
 
 
 def owner(name: str, size: int, kind: str = "global", what: Optional[str] = None, path: Optional[str] = None) -> OwnedMemory:
@@ -95,7 +95,7 @@ def test_classes_of_owners() -> None:
     assert found.held is not None and found.owners is not None
     assert [(one.what, one.whose, one.diff_bytes) for one in found.held] == [("str", "c", 200), ("list", "d", 50), ("str", OTHERS, -8)]
     assert [(one.what, one.diff_bytes, one.old_bytes) for one in found.owners] == [("c", 200, 100), ("d", 30, 20)]
-    text = "\n".join(diff_text.format_diff(Style(plain_bytes=True, color=False), found, None))
+    text = "\n".join(diff_text.format_diff(TextStyle(plain_bytes=True, color=False), found, None))
     assert "c, dict of 10 -> 30 entries" in text and "str of c" in text
     lacking = diff_snapshots(looked(), looked(), ("a", "b"), graphs=(OwnedGraph(before, None), OwnedGraph(None, "no room")))
     assert lacking.held is None and [(one.side, one.why) for one in lacking.missing if one.what == "held"] == [("new", "no room")]
@@ -107,7 +107,7 @@ def test_time_between() -> None:
     unknown = [looked(), looked()]
     for records, between, said in ((at, 7800, "2 h 10 min later"), (at[::-1], -7800, "2 h 10 min EARLIER"), (unknown, None, None)):
         found = diff_snapshots(records[0], records[1], ("a", "b"))
-        text = "\n".join(diff_text.format_diff(Style(plain_bytes=True, color=False), found, None))
+        text = "\n".join(diff_text.format_diff(TextStyle(plain_bytes=True, color=False), found, None))
         assert found.between_s == between and (said in text if said else "later" not in text)
 
 

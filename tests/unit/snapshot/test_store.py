@@ -15,7 +15,7 @@ import pytest
 from gdbheapx import invocation
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.core import unpacking
-from gdbheapx.problems import CANNOT_UNPACK, CANNOT_WRITE, FILE_NOT_FOUND, FILE_UNREADABLE, MISSING_PACKAGE, SNAPSHOT_DAMAGED, Code
+from gdbheapx.problems import CANNOT_UNPACK, CANNOT_WRITE, FILE_NOT_FOUND, FILE_UNREADABLE, MISSING_PACKAGE, SNAPSHOT_DAMAGED, ProblemCode
 from gdbheapx.snapshot import file, take
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -114,7 +114,7 @@ def test_a_core_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cont
     """To a file without a name; what is a snapshot is told by its first bytes."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     fsspec.filesystem("memory").pipe("/core", content)
-    name, descriptor = invocation.fetch("memory://core")
+    name, descriptor = invocation.fetch_core("memory://core")
     assert name == "memory://core" and descriptor is not None
     with open(descriptor, "rb") as file:
         assert file.read() == content and os.listdir(tmp_path) == []
@@ -136,7 +136,7 @@ def test_a_core_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused("memory://core") == FILE_UNREADABLE and len(os.listdir("/proc/self/fd")) == before
 
 
-def refused(url: str) -> Code:
+def refused(url: str) -> ProblemCode:
     """Why this core cannot be read."""
     error = invocation.prepare_core(url)
     assert error is not None and error.code is not None and "\n" not in error.line()

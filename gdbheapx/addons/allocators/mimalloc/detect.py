@@ -28,12 +28,12 @@ from gdbheapx.addons.allocators.mimalloc.layouts import (
 )
 from gdbheapx.addons.allocators.mimalloc.records import MI_METADATA, MI_RETURNED, MI_SPAN
 from gdbheapx.allocators.records import Instances, NotRead, Page
-from gdbheapx.columns import TEXT, Column, Table
+from gdbheapx.columns import TEXT, Column, ColumnsTable
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import Code
-from gdbheapx.ranges import Range, subtract, union
-from gdbheapx.units import Size, plural, say
+from gdbheapx.problems import ProblemCode
+from gdbheapx.ranges import Range, subtract_ranges, unite_ranges
+from gdbheapx.units import SentenceSize, count_noun, make_sentence
 
 OPTION_STRUCT = struct.Struct("<qIIQQ")
 """value, init, option (its own index), name, legacy_name."""
@@ -80,7 +80,7 @@ def find_options(target: Target, words: "Iterable[Tuple[int, array[int]]]") -> O
     return None
 
 
-def read_options(target: Target, place: Optional[int]) -> Optional[List[MimallocOption]]:
+def read_mimalloc_options(target: Target, place: Optional[int]) -> Optional[List[MimallocOption]]:
     """Return the options of the array at `place`; none without one, or where a name cannot be read."""
     data, found = target.read_prefix(place, MOST * OPTION_STRUCT.size) if place is not None else b"", []
     for index in range(len(data) // OPTION_STRUCT.size):
@@ -109,7 +109,7 @@ def make_options_page(found: MimallocTunables) -> Page:
         return
     yield "MIMALLOC_NAME=VALUE in the environment sets one at the next start; delays are in ms"
     rows = [{**option._asdict(), "set": "set" if option.is_set else ""} for option in found.tunables]
-    yield Table(_OPTION_COLUMNS, rows)
+    yield ColumnsTable(_OPTION_COLUMNS, rows)
 
 
 CHUNK_BITS = 512
@@ -185,7 +185,7 @@ class MimallocSegment(NamedTuple):
 class BrokenPlace(NamedTuple):
     """Something that cannot be so."""
 
-    code: Code
+    code: ProblemCode
     address: int
     what: str
     thread: Optional[int] = None
@@ -255,7 +255,7 @@ class PageCollector:
         self.broken: List[BrokenPlace] = []
         self.reserved: List[Tuple[int, int]] = []
 
-    def tell(self, code: Code, address: int, what: str, thread: Optional[int] = None) -> None:
+    def tell(self, code: ProblemCode, address: int, what: str, thread: Optional[int] = None) -> None:
         self.broken.append(BrokenPlace(code, address, what, thread))
 
     def page(self, data: bytes, at: int, address: int, memory: int, end: int, thread: int, segment: int) -> Optional[MimallocPage]:
@@ -274,13 +274,13 @@ class PageCollector:
         thread_free, has_aligned = xthread_free & ~self.form.tag_mask, flags & 2 != 0
         numbers = (start, block, capacity, reserved, used, free, local_free, thread_free)
         page = MimallocPage(address, memory, end, *numbers, heap, thread, has_aligned, keys, segment)
-        wrong = find_contradiction(page) or self._unowned(page, xthread_free)
+        wrong = find_contradiction(page) or self._check_unowned(page, xthread_free)
         if wrong is not None:
             self.tell(codes.PAGE_WRONG, address, "a page %s" % wrong, thread)
             return None
         return page
 
-    def _unowned(self, page: MimallocPage, thread_free: int) -> Optional[str]:
+    def _check_unowned(self, page: MimallocPage, thread_free: int) -> Optional[str]:
         """Release 3 marks the list of remote frees of an unowned page in its lowest bit."""
         return "is a thread's, but its list is marked as unowned" if self.form.line == 3 and page.thread and not thread_free & 1 else None
 
@@ -311,12 +311,12 @@ def find_contradiction(page: MimallocPage) -> Optional[str]:
         return "has blocks of %d bytes at 0x%x" % (block, page.start)
     if not page.used <= page.capacity <= page.reserved:
         return "counts %s in use, %s handed out, and room for %s" % tuple(
-            plural(count, "block") for count in (page.used, page.capacity, page.reserved)
+            count_noun(count, "block") for count in (page.used, page.capacity, page.reserved)
         )
     if not page.memory <= page.start or page.start + page.reserved * block > page.end:
         return "has blocks outside its memory"
     if page.reserved > 1 and page.reserved not in _count_rooms(page):
-        return "has room for %s, and counts %s" % (plural((page.end - page.start) // block, "block"), plural(page.reserved, "block"))
+        return "has room for %s, and counts %s" % (count_noun((page.end - page.start) // block, "block"), count_noun(page.reserved, "block"))
     for head in (page.free, page.local_free, page.thread_free):
         if head and not page.keys[0] and ((head - page.start) % block or not 0 <= (head - page.start) // block < page.capacity):
             return "has a list that begins outside its blocks"
@@ -341,15 +341,15 @@ def read_segments(target: Target, form: MimallocForm, key: int, addresses: Itera
         elif address < end:
             made.tell(codes.SEGMENT_WRONG, address, "a segment begins inside another")
         else:
-            end = (_sliced if places.page_shift is None else _of_one_kind)(made, places, address, head)
+            end = (_add_sliced_segment if places.page_shift is None else _of_one_kind)(made, places, address, head)
     for address in spoilt:
         made.tell(codes.SEGMENT_WRONG, address, "what looks like a segment has another cookie")
-    _stale(made, places, stale)
-    _reserve(made, places, [(address, address + SEGMENT_BYTES[form.line]) for address in spoilt])
+    _add_stale_segments(made, places, stale)
+    _reserve_arenas(made, places, [(address, address + SEGMENT_BYTES[form.line]) for address in spoilt])
     return made.found()
 
 
-def _reserve(made: PageCollector, places: SegmentPlaces, spoilt: Sequence[Range]) -> None:
+def _reserve_arenas(made: PageCollector, places: SegmentPlaces, spoilt: Sequence[Range]) -> None:
     """The arenas that segments lie in, as whole mappings where mimalloc has chosen the address: nobody else's memory is next to it. What no
     segment has of them was returned, or never used."""
     starts: Set[int] = set()
@@ -359,14 +359,14 @@ def _reserve(made: PageCollector, places: SegmentPlaces, spoilt: Sequence[Range]
         if read_member(head, FieldPlace(memid.kind, HALF)) == memid.in_arena:
             start = segment.address - read_word(head, memid.block_index) * SEGMENT_BYTES[2]
             starts.update([start] if CHOSEN_ADDRESSES[0] <= start < CHOSEN_ADDRESSES[1] else [])
-    taken = union([*made.reserved, *spoilt])
+    taken = unite_ranges([*made.reserved, *spoilt])
     for mapping in made.target.mappings() if starts else ():
         arenas = [(start, mapping.end) for start in sorted(starts) if mapping.start <= start < mapping.end]
         made.reserved += arenas
-        made.pieces += [MimallocPiece(low, high, MI_RETURNED, None) for low, high in subtract(union(arenas), taken)]
+        made.pieces += [MimallocPiece(low, high, MI_RETURNED, None) for low, high in subtract_ranges(unite_ranges(arenas), taken)]
 
 
-def _stale(made: PageCollector, places: SegmentPlaces, stale: "Sequence[Tuple[int, bytes]]") -> None:
+def _add_stale_segments(made: PageCollector, places: SegmentPlaces, stale: "Sequence[Tuple[int, bytes]]") -> None:
     """Segments without a page, which were given up and are kept for the next that is needed: what lies below one that is in use."""
     starts, end = sorted(segment.address for segment in made.segments), 0
     for address, head in stale:
@@ -384,7 +384,7 @@ def _is_inside(made: PageCollector, address: int) -> bool:
     return any(segment.address <= address < segment.end for segment in made.segments)
 
 
-def _sliced(made: PageCollector, places: SegmentPlaces, address: int, head: bytes) -> int:
+def _add_sliced_segment(made: PageCollector, places: SegmentPlaces, address: int, head: bytes) -> int:
     """A segment of release 2; where it ends."""
     form, thread = made.form, read_word(head, places.thread_id)
     slices, info, entries = (read_word(head, offset) for offset in (places.size, places.info, places.entries))
@@ -399,7 +399,7 @@ def _sliced(made: PageCollector, places: SegmentPlaces, address: int, head: byte
     data = made.target.read_prefix(address + places.pages, entries * size)
     made.reserved.append((address, end))
     made.pieces.append(MimallocPiece(address, address + info * SLICE_BYTES, MI_METADATA, thread))
-    masks = _masks(places, head)
+    masks = _read_masks(places, head)
     place, pages = info, 0
     while place < entries:
         at = place * size
@@ -420,13 +420,13 @@ def _sliced(made: PageCollector, places: SegmentPlaces, address: int, head: byte
             else:
                 made.pieces.append(MimallocPiece(memory, last, MI_METADATA, thread))
         else:
-            _spans(made, masks, address, place, count, thread)
+            _add_free_spans(made, masks, address, place, count, thread)
         place += entries if is_huge and block else count
     made.segments.append(MimallocSegment(address, end, thread, read_word(head, places.used), read_word(head, places.abandoned), pages))
     return end
 
 
-def _masks(places: SegmentPlaces, head: bytes) -> int:
+def _read_masks(places: SegmentPlaces, head: bytes) -> int:
     """Bit by slice: it is the process's, and waits to be returned."""
     assert places.commit_mask is not None and places.purge_mask is not None
     committed = read_bits(head, places.commit_mask, places.slices)
@@ -435,7 +435,7 @@ def _masks(places: SegmentPlaces, head: bytes) -> int:
     return committed & read_bits(head, places.purge_mask, places.slices) if head[places.allow_purge] else committed
 
 
-def _spans(made: PageCollector, mask: int, address: int, place: int, count: int, thread: Optional[int]) -> None:
+def _add_free_spans(made: PageCollector, mask: int, address: int, place: int, count: int, thread: Optional[int]) -> None:
     """Free slices, as pieces that are alike."""
     while count:
         is_kept = mask >> place & 1
@@ -454,7 +454,7 @@ def _of_one_kind(made: PageCollector, places: SegmentPlaces, address: int, head:
     size, info, count, shift = (read_word(head, offset) for offset in (places.size, places.info, places.entries, places.page_shift))
     end = address + size
     if not 0 < info < size or size % 4096 or end >= 1 << 47 or not 0 < count <= 64 or (count > 1 and count << shift > SEGMENT_BYTES[1]):
-        made.tell(codes.SEGMENT_WRONG, address, "a segment of %d bytes has %s" % (size, plural(count, "page")), thread)
+        made.tell(codes.SEGMENT_WRONG, address, "a segment of %d bytes has %s" % (size, count_noun(count, "page")), thread)
         return address + SLICE_BYTES
     data = made.target.read_prefix(address + places.pages, count * form.page.bytes)
     made.reserved.append((address, end))
@@ -549,7 +549,7 @@ def read_page_map(target: Target, form: MimallocForm, page_map: int, never_purge
     made.reserved.append((page_map, page_map + size))
     read = read_page_structs(target, [address for address in addresses if address % 8 == 0 and address < 1 << 47], form.page.bytes)
     if form.arena is not None and form.arena.pages is not None:
-        read = _standing(made, read)
+        read = _drop_freed_pages(made, read)
         addresses = set(read)
     for address in addresses - read.keys():
         made.tell(codes.PAGE_UNREADABLE, address, "a page of the page map cannot be read")
@@ -560,7 +560,7 @@ def read_page_map(target: Target, form: MimallocForm, page_map: int, never_purge
     return made.found()
 
 
-def _standing(made: PageCollector, read: Dict[int, bytes]) -> Dict[int, bytes]:
+def _drop_freed_pages(made: PageCollector, read: Dict[int, bytes]) -> Dict[int, bytes]:
     """Drop pages that were freed: release 3.0.1 leaves their words in the page map. Inside arenas a bitmap decides; outside of them the
     memory of a page that does not look like one was returned.
     """
@@ -744,7 +744,7 @@ class Mimalloc(NamedTuple):
     def read(self, target: Target) -> MimallocPages:
         """Read its pages as they are now."""
         if self.form.line == 3:
-            delay = map_options(read_options(target, self.options)).get("purge_delay", 0)
+            delay = map_options(read_mimalloc_options(target, self.options)).get("purge_delay", 0)
             return read_page_map(target, self.form, self.key, never_purges=delay < 0)
         heads = _SegmentHeads(target)
         return read_segments(target, self.form, self.key, heads.with_key(self.form, self.key), heads.spoilt(self))
@@ -760,10 +760,10 @@ class _SegmentHeads:
     def of_line(self, line: int) -> Dict[int, bytes]:
         """Return the bytes at each possible begin of a segment of one line of releases."""
         if line not in self._read:
-            self._read[line] = dict(self._heads(SEGMENT_BYTES[line]))
+            self._read[line] = dict(self._read_heads(SEGMENT_BYTES[line]))
         return self._read[line]
 
-    def _heads(self, step: int) -> Iterator[Tuple[int, bytes]]:
+    def _read_heads(self, step: int) -> Iterator[Tuple[int, bytes]]:
         left = MOST_CANDIDATES
         for mapping in self._target.mappings():
             if not mapping.writable or (mapping.is_file and not mapping.shared):
@@ -829,9 +829,9 @@ def find_mimallocs(target: Target, modules: Sequence[Module]) -> Instances:
     likely = _likely_bytes(target) if unused and not located and not unread else 0
     if likely >= LEAST_LIKELY_BYTES:
         module = unused.pop().module
-        size = say("%s of ", Size(likely)) if target.kind == "live" else ""  # a core may have pages of zeros that were never in RAM
+        size = make_sentence("%s of ", SentenceSize(likely)) if target.kind == "live" else ""  # a core may have pages of zeros that were never in RAM
         what = "mimalloc in %s is of a release that is not read: %sanonymous memory in this process is probably its"
-        unread.append(NotRead(module, say(what, module.file_name, size), MI_HINT))
+        unread.append(NotRead(module, make_sentence(what, module.file_name, size), MI_HINT))
     keys = [copy.key for copy in located]
     copies = [copy._replace(other_keys=tuple(key for key in keys if key != copy.key)) for copy in located]
     return Instances(copies, unread, unused=unused)

@@ -4,8 +4,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
 from gdbheapx.addons.allocators.gates import GATES
-from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, NeverReturns, Page, Surroundings
+from gdbheapx.allocators.heap import Allocator, AllocatorInstance
+from gdbheapx.allocators.records import AllocatorJudgement, ArenaRow, HeapContext, Instances, NeverReturns, Page, Surroundings
 from gdbheapx.inferior.base import Target
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class MimallocEntry(Allocator["Mimalloc", "MimallocFacts"]):
 
         return find_mimallocs(target, modules)
 
-    def open(self, located: "Mimalloc", around: HeapContext) -> Heap:
+    def open(self, located: "Mimalloc", around: HeapContext) -> AllocatorInstance:
         """Open one of them."""
         from gdbheapx.addons.allocators.mimalloc.heap import MimallocHeap
 
@@ -65,9 +65,9 @@ class MimallocEntry(Allocator["Mimalloc", "MimallocFacts"]):
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """Return the page `arenas`."""
-        from gdbheapx.addons.allocators.mimalloc.text import make_arenas_page
+        from gdbheapx.addons.allocators.mimalloc.text import make_mimalloc_arenas_page
 
-        return make_arenas_page(rows, totals)
+        return make_mimalloc_arenas_page(rows, totals)
 
     def page(self, name: str, answer: Any) -> Page:
         """Options as they are in force."""
@@ -75,7 +75,7 @@ class MimallocEntry(Allocator["Mimalloc", "MimallocFacts"]):
 
         return make_options_page(answer) if name == "tunables" else super().page(name, answer)
 
-    def judge(self, facts: "Sequence[MimallocFacts]", around: Surroundings) -> "Sequence[Judged]":
+    def judge(self, facts: "Sequence[MimallocFacts]", around: Surroundings) -> "Sequence[AllocatorJudgement]":
         """Judge each heap."""
         from gdbheapx.addons.allocators.mimalloc.text import judge_mimallocs
 

@@ -16,7 +16,7 @@ from gdbheapx.addons.allocators.mimalloc.detect import (
     MimallocSegment,
     MimallocTunables,
     map_options,
-    read_options,
+    read_mimalloc_options,
     read_word,
 )
 from gdbheapx.addons.allocators.mimalloc.entry import NEVER_RETURNS
@@ -48,27 +48,27 @@ from gdbheapx.addons.allocators.mimalloc.records import (
     PurgeDelay,
     follow_free_lists,
 )
-from gdbheapx.allocators.heap import Heap, once
+from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
 from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.metering import Figure, Reading
 from gdbheapx.allocators.records import HeapContext, NeverReturns
-from gdbheapx.allocators.rules import INSIDE, MOST_BROKEN, BrokenRule, Suspect
+from gdbheapx.allocators.rules import INSIDE, MOST_BROKEN, BrokenRule, RuleSuspect
 from gdbheapx.inferior.base import Target, Thread
 from gdbheapx.kernel.blocks.pins import PinShape
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockShape, BlockStream
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import Frees, SlotRun
-from gdbheapx.model import Address, AllocatorInfo, Check, Claim, HistogramRow
+from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, TargetAddress
 from gdbheapx.problems import Severity
-from gdbheapx.ranges import Range, union
-from gdbheapx.units import number, plural
+from gdbheapx.ranges import Range, unite_ranges
+from gdbheapx.units import count_noun, format_number
 
 if TYPE_CHECKING:
     from gdbheapx.addons.allocators.mimalloc.records import MimallocFacts
     from gdbheapx.allocators.effects import Effect
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
-    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.places import AllocatorPlace
     from gdbheapx.allocators.rules import BrokenRule
 
 LIST_CODES = {LIST_STRAY: codes.LIST_STRAY, LIST_LONG: codes.LIST_RING}
@@ -201,7 +201,7 @@ def _read_delayed(target: Target, pages_: Sequence[MimallocPage], form: Mimalloc
             continue
         count = read_word(data, places.page_count)
         if count != len(its):
-            what = "the heap of a thread counts %s, and %s point to it" % (plural(count, "page"), number(len(its)))
+            what = "the heap of a thread counts %s, and %s point to it" % (count_noun(count, "page"), format_number(len(its)))
             broken.append(BrokenPlace(codes.HEAP_PAGES, heap, what, its[0].thread))
         if places.thread_delayed_free is not None:
             keys = [read_word(data, places.keys + more) for more in (0, 8)]
@@ -283,11 +283,11 @@ def _count_page(
             broken.append(BrokenPlace(code, end.at, what, page.thread))
             is_good = False
     if page.start in twice:
-        what = "%s of a page on two of its lists" % plural(twice[page.start], "block")
+        what = "%s of a page on two of its lists" % count_noun(twice[page.start], "block")
         broken.append(BrokenPlace(codes.LIST_TWICE, page.address, what, page.thread))
         is_good = False
     if is_good and (page.used + free != page.capacity or remote > page.used):
-        what = "a page counts %s in use, and %s of its %s are free" % (plural(page.used, "block"), number(free), number(page.capacity))
+        what = "a page counts %s in use, and %s of its %s are free" % (count_noun(page.used, "block"), format_number(free), format_number(page.capacity))
         broken.append(BrokenPlace(codes.USED_WRONG, page.address, what, page.thread))
         is_good = free + remote <= page.capacity
     return CountedPage(page, arena, free, remote, is_good)
@@ -306,7 +306,7 @@ def _check_segments(form: MimallocForm, found: MimallocPages) -> Iterator[Broken
     for segment in found.segments:
         is_told = any(segment.address <= address < segment.end for address in told)
         if not is_told and (segment.used != segment.pages or segment.abandoned > segment.used):
-            what = "a segment counts %s in use and has %s" % (plural(segment.used, "page"), number(segment.pages))
+            what = "a segment counts %s in use and has %s" % (count_noun(segment.used, "page"), format_number(segment.pages))
             yield BrokenPlace(codes.SEGMENT_PAGES, segment.address, what, segment.thread)
 
 
@@ -399,16 +399,16 @@ def _make_arena(
     held = everything + own + span
     unused = [[counted for counted in good if not counted.used and bool(counted.remote) == is_remote] for is_remote in (True, False)]
     whole, empty = (sum(counted.page.end - counted.page.memory for counted in some) for some in unused)
-    ranges = union([*((counted.page.memory, counted.page.end) for counted in pages), *pieces])
+    ranges = unite_ranges([*((counted.page.memory, counted.page.end) for counted in pages), *pieces])
     os_page = around.target.page_bytes
-    in_ram = around.ram.of(union([(start & -os_page, -(-end // os_page) * os_page) for start, end in ranges]), False)
+    in_ram = around.ram.of(unite_ranges([(start & -os_page, -(-end // os_page) * os_page) for start, end in ranges]), False)
     mine = [piece for piece, whose in survey.pieces if whose == index]
     spans = [(piece.start, piece.end) for piece in mine if piece.kind == MI_SPAN and not piece.is_pinned]
     emptied = [(counted.page.memory, counted.page.end) for some in unused for counted in some] if owner.kind != SHARED else []
-    collected = union([*spans, *emptied]) if (owner.kind, mimalloc.form.line) not in UNCOLLECTED else []
+    collected = unite_ranges([*spans, *emptied]) if (owner.kind, mimalloc.form.line) not in UNCOLLECTED else []
     worth = sum(end - start for start, end in collected), _count_resident(around, collected)
     own_worth, unowned_worth = (worth, NO_BLOCKS) if owner.kind == THREAD else (NO_BLOCKS, worth)
-    given = union([(-(-piece.start // os_page) * os_page, piece.end & -os_page) for piece in mine if piece.kind == MI_RETURNED])
+    given = unite_ranges([(-(-piece.start // os_page) * os_page, piece.end & -os_page) for piece in mine if piece.kind == MI_RETURNED])
     given_in_ram = around.ram.of(given, False)
     return MimallocArena(
         allocator=mimalloc.id,
@@ -521,7 +521,7 @@ def find_mimalloc_damage(heap: "MimallocHeap") -> Iterator[BrokenRule]:
                 allocator=mimalloc.id,
                 arena=arenas.get(one.thread) if one.thread is not None else None,
                 code=one.code,
-                address=Address(one.address),
+                address=TargetAddress(one.address),
                 rule=str(one.code),
                 abort=ABORTS.get(one.code) if mimalloc.form.is_encoded else None,
                 suspect=_find_suspect(heap, found, one),
@@ -530,14 +530,14 @@ def find_mimalloc_damage(heap: "MimallocHeap") -> Iterator[BrokenRule]:
             )
 
 
-def _find_suspect(heap: "MimallocHeap", found: MimallocSurvey, one: BrokenPlace) -> Optional[Suspect]:
+def _find_suspect(heap: "MimallocHeap", found: MimallocSurvey, one: BrokenPlace) -> Optional[RuleSuspect]:
     """A list is damaged in a free block: the block before that one is the likeliest to have been written past."""
     counted = find_page(found, one.address) if one.code in LIST_DAMAGE else None
     if counted is None:
         return None
     page = counted.page
     place = (one.address - page.start) // page.block_bytes - 1
-    return Suspect(Address(page.start + place * page.block_bytes), page.block_bytes, MI_WORDS[0]) if place >= 0 else None
+    return RuleSuspect(TargetAddress(page.start + place * page.block_bytes), page.block_bytes, MI_WORDS[0]) if place >= 0 else None
 
 
 MIMALLOC_FIGURES = (
@@ -587,7 +587,7 @@ def _make_reading(pages: int, used: int, free: int, reserve: int, span: int, hel
     )
 
 
-def make_exact_reading(rows: Sequence[MimallocArena]) -> Reading:
+def make_mimalloc_exact_reading(rows: Sequence[MimallocArena]) -> Reading:
     """Return the meter's figures from a walk of a stopped process."""
     used = sum(row.used_bytes + row.remote_free_bytes for row in rows)
     free, reserve, span = (sum(getattr(row, name) for row in rows) for name in ("free_bytes", "reserve_bytes", "span_bytes"))
@@ -602,7 +602,7 @@ PADDED_SHAPE = MIMALLOC_SHAPE._replace(overheads=PADDING)
 CHECK_HINT = "run check for each rule that is broken"
 
 
-class MimallocHeap(Heap):
+class MimallocHeap(AllocatorInstance):
     """Everything one mimalloc can be asked for."""
 
     def __init__(self, mimalloc: Mimalloc, around: HeapContext) -> None:
@@ -633,33 +633,33 @@ class MimallocHeap(Heap):
         """Return the meter's figures from a walk of a stopped process."""
         # E-merge
 
-        return make_exact_reading(self.arenas())
+        return make_mimalloc_exact_reading(self.arenas())
 
-    @once
+    @cache_answer
     def survey(self) -> MimallocSurvey:
         """The look at all pages and lists, told what is wrong with them."""
-        return self._look(True)
+        return self._survey_pages(True)
 
-    @once
+    @cache_answer
     def counted(self) -> MimallocSurvey:
         """Return a survey for totals. Of a live process no lists are followed, for that takes long: each page's own count is believed,
         which a thread changes in one step.
         """
-        return self._look(False) if self.target.kind == "live" else self.survey()
+        return self._survey_pages(False) if self.target.kind == "live" else self.survey()
 
-    def _look(self, follows: bool) -> MimallocSurvey:
+    def _survey_pages(self, follows: bool) -> MimallocSurvey:
         found, report = survey_mimalloc(self.mimalloc, self.around, follows), self.around.report
         if not found.frees.is_whole:
             report(codes.PAGES_CUT, None, "not every free list of %s was followed" % self.mimalloc.id, "give --max-seconds more")
         for one in found.broken[: codes.MOST_TOLD]:
             report(one.code, one.address, one.what, CHECK_HINT)
         if len(found.broken) > codes.MOST_TOLD:
-            report(codes.PAGE_WRONG, None, plural(len(found.broken) - codes.MOST_TOLD, "more contradiction"), CHECK_HINT)
+            report(codes.PAGE_WRONG, None, count_noun(len(found.broken) - codes.MOST_TOLD, "more contradiction"), CHECK_HINT)
         return found
 
     def claims(self) -> List[Claim]:
         """Segments or arenas as a whole, pages of their own, and the page map."""
-        return [Claim(start, end, "segments" if self.mimalloc.form.line < 3 else "arenas") for start, end in union(self.counted().reserved)]
+        return [Claim(start, end, "segments" if self.mimalloc.form.line < 3 else "arenas") for start, end in unite_ranges(self.counted().reserved)]
 
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in use and free, what was never handed out, spans and metadata, by address. Damage is reported beforehand."""
@@ -667,7 +667,7 @@ class MimallocHeap(Heap):
         around = self.around
         return SlotWalker(around.kernel, self.target.bulk_source(), slots, MI_CLASS_OF, 1, around.budget, frees).blocks(block_filter)
 
-    def block_at(self, address: int) -> "Optional[Place]":
+    def block_at(self, address: int) -> "Optional[AllocatorPlace]":
         """The block and page that hold the address."""
         from gdbheapx.allocators import places
 
@@ -680,24 +680,24 @@ class MimallocHeap(Heap):
             page = counted.page
             text = "%d-byte blocks, %d of %d in use" % (page.block_bytes, counted.used, page.reserved)
             text += "; aligned ones may begin inside theirs" if page.has_aligned else ""
-            parts.append(places.Part("page", text, Address(page.memory), Address(page.end)))
+            parts.append(places.AddressPart("page", text, TargetAddress(page.memory), TargetAddress(page.end)))
         segment = next((one for one in found.segments if one.address <= address < one.end), None)
         if segment is not None:
             kind = "segment" if self.mimalloc.form.line < 3 else "arena"
-            parts.append(places.Part(kind, "", Address(segment.address), Address(segment.end)))
-        parts = parts or [places.Part("memory", claim.what, Address(claim.start), Address(claim.end))]
+            parts.append(places.AddressPart(kind, "", TargetAddress(segment.address), TargetAddress(segment.end)))
+        parts = parts or [places.AddressPart("memory", claim.what, TargetAddress(claim.start), TargetAddress(claim.end))]
         begin = counted.page.memory - 1 if counted is not None else 0
-        near = places.neighbours(self.blocks(EVERYTHING._replace(start=max(0, begin))), self.shape, address)
-        return places.place(near, self.shape, self.info.id, address, parts)
+        near = places.find_neighbours(self.blocks(EVERYTHING._replace(start=max(0, begin))), self.shape, address)
+        return places.make_heap_place(near, self.shape, self.info.id, address, parts)
 
-    @once
+    @cache_answer
     def arenas(self) -> Sequence[MimallocArena]:
         """Return a row for each thread that owns pages, for abandoned pages and for shared memory."""
         # E-merge
 
         return make_mimalloc_arenas(self.mimalloc, self.around, self.counted())
 
-    @once
+    @cache_answer
     def bins(self) -> List[MimallocBin]:
         """The block sizes that have pages."""
         # E-merge
@@ -721,15 +721,15 @@ class MimallocHeap(Heap):
             *known,
             is_whole=survey.is_whole,
             has_ended=self.mimalloc.form.line < 3,
-            returned=union([(piece.start, piece.end) for piece, _ in survey.pieces if piece.kind == MI_RETURNED]),
+            returned=unite_ranges([(piece.start, piece.end) for piece, _ in survey.pieces if piece.kind == MI_RETURNED]),
             delay=next((PurgeDelay(name, values[name]) for name in DELAYS if name in values), None),
             is_reset=resets[0] == 0 if resets else None,
         )
 
-    @once
+    @cache_answer
     def tunables(self) -> "MimallocTunables":
         """Its options, by the array that it reads them from."""
-        return MimallocTunables(read_options(self.target, self.mimalloc.options))
+        return MimallocTunables(read_mimalloc_options(self.target, self.mimalloc.options))
 
     @property
     def never_returns(self) -> NeverReturns:
@@ -742,7 +742,7 @@ class MimallocHeap(Heap):
     def what_if(self) -> "Sequence[Effect]":
         """Return the effects of its variables."""
         from gdbheapx import findings as codes
-        from gdbheapx.allocators.effects import by_variable, restart
+        from gdbheapx.allocators.effects import by_variable, effect_of_restart
         from gdbheapx.allocators.measured import DECOMMIT_DELAY, PURGE_DELAY
 
         places = self.mimalloc.form.segment
@@ -755,7 +755,7 @@ class MimallocHeap(Heap):
             "why": "pages without a block in use, and free slices, returned as they become free",
             "cost": "a system call for each, and page faults",
         }
-        return [by_variable(by, value, whole, free, **words), restart(free)]
+        return [by_variable(by, value, whole, free, **words), effect_of_restart(free)]
 
     def kept(self) -> "Keeping":
         """A page goes back when its last block is freed, and collected."""

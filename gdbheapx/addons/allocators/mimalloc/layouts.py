@@ -357,17 +357,17 @@ def encode_form(form: MimallocForm, is_padded: bool = True) -> MimallocForm:
         later = {name: getattr(heap, name) + WORD for name in ("page_count", "thread_delayed_free", "cookie", "keys")}
         heap = heap._replace(**later)
 
-    def moved(value: Optional[int]) -> Optional[int]:
+    def shift_offset(value: Optional[int]) -> Optional[int]:
         return value + ENCODED_BYTES if value is not None and value >= keys else value
 
     places = page._replace(
         bytes=page.bytes + ENCODED_BYTES,
-        local_free=moved(page.local_free) or 0,
-        used=page.used._replace(offset=moved(page.used.offset) or 0),
-        block_bytes=page.block_bytes._replace(offset=moved(page.block_bytes.offset) or 0),
-        xthread_free=moved(page.xthread_free) or 0,
-        heap=moved(page.heap) or 0,
-        memid=moved(page.memid),
+        local_free=shift_offset(page.local_free) or 0,
+        used=page.used._replace(offset=shift_offset(page.used.offset) or 0),
+        block_bytes=page.block_bytes._replace(offset=shift_offset(page.block_bytes.offset) or 0),
+        xthread_free=shift_offset(page.xthread_free) or 0,
+        heap=shift_offset(page.heap) or 0,
+        memid=shift_offset(page.memid),
     )
     return form._replace(page=places, heap=heap, is_encoded=True, is_padded=is_padded)
 

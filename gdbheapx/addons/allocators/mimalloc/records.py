@@ -4,10 +4,10 @@ from array import array
 from typing import Annotated, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx.budget import Budget
-from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, TEXT, Column, hidden
+from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, TEXT, Column, hidden_column
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_RETURNED, CLASS_USED
-from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, run
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of_numbers, declare_functions, run_resumable
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
 from gdbheapx.ranges import Range
 
@@ -96,22 +96,22 @@ def follow_free_lists(
     kernel: Kernel, source: BulkSource, lists: Sequence[MiFreeList], pages: Sequence[MiListPage], budget: Budget
 ) -> FreeBlocks:
     """Every member of these lists, told apart from what damage leads to."""
-    library, opened = declared(kernel.library, PROTOTYPES), kernel.open(source)
+    library, opened = declare_functions(kernel.library, PROTOTYPES), kernel.open(source)
     rows = array("Q", [number for row in lists for number in row])
     blocks = array("Q", [number for row in pages for number in row])
-    job = library.heapx_mimalloc_lists_new(opened.handle, at(rows), len(lists), at(blocks), len(pages))
+    job = library.heapx_mimalloc_lists_new(opened.handle, address_of_numbers(rows), len(lists), address_of_numbers(blocks), len(pages))
     if not job:
         raise MemoryError()
     try:
-        run(lambda seconds: library.heapx_mimalloc_lists_slice(job, seconds), opened, budget)
+        run_resumable(lambda seconds: library.heapx_mimalloc_lists_slice(job, seconds), opened, budget)
         followed = array("Q", [0])
-        found = array("Q", bytes(8 * library.heapx_mimalloc_lists_count(job, at(followed))))
-        ends, shared = Rows(MiListEnd, followed[0]), array("Q", bytes(8 * len(pages)))
-        library.heapx_mimalloc_lists_result(job, at(found), at(ends.numbers), at(shared))
+        found = array("Q", bytes(8 * library.heapx_mimalloc_lists_count(job, address_of_numbers(followed))))
+        ends, shared = NativeRows(MiListEnd, followed[0]), array("Q", bytes(8 * len(pages)))
+        library.heapx_mimalloc_lists_result(job, address_of_numbers(found), address_of_numbers(ends.numbers), address_of_numbers(shared))
     finally:
         library.heapx_mimalloc_lists_free(job)
     ordered, kinds = kernel.in_order(found), array("B", bytes(len(found)))
-    twice = library.heapx_mimalloc_lists_split(at(ordered), len(ordered), at(kinds))
+    twice = library.heapx_mimalloc_lists_split(address_of_numbers(ordered), len(ordered), address_of_numbers(kinds))
     return FreeBlocks(followed[0] == len(lists), ordered, kinds, ends.records(followed[0]), shared, twice)
 
 
@@ -135,9 +135,9 @@ class MimallocArena(NamedTuple):
     used_blocks: Annotated[int, Column("blocks", sums=ADD, goes=3)]
     used_bytes: Annotated[int, Column("used", BYTES, ADD)]
     """Blocks as large as they are, not as was asked for."""
-    free_blocks: Annotated[int, hidden(ADD)]
+    free_blocks: Annotated[int, hidden_column(ADD)]
     free_bytes: Annotated[int, Column("free", BYTES, ADD)]
-    remote_free_blocks: Annotated[int, hidden(ADD)]
+    remote_free_blocks: Annotated[int, hidden_column(ADD)]
     remote_free_bytes: Annotated[int, Column("freed by others", BYTES, ADD)]
     """Freed by other threads, and not collected by the owner: neither it nor the OS gets it before."""
     reserve_bytes: Annotated[int, Column("never used", BYTES, ADD, goes=1)]
@@ -148,28 +148,28 @@ class MimallocArena(NamedTuple):
     """Headers of segments and arenas, and what blocks leave of their pages."""
     unparsed_bytes: Annotated[int, Column("unparsed", BYTES, ADD, IF_ANY)]
     """Pages that are damaged; 0 unless there are some."""
-    uncollected_pages: Annotated[int, hidden(ADD)]
+    uncollected_pages: Annotated[int, hidden_column(ADD)]
     """Pages whose blocks are all free, some of them by other threads: they stay until the owner collects."""
     uncollected_bytes: Annotated[int, Column("whole pages of these", BYTES, ADD, IF_ANY, goes=6)]
     """Bytes of these pages."""
-    empty_bytes: Annotated[int, hidden(ADD)]
+    empty_bytes: Annotated[int, hidden_column(ADD)]
     """Pages without a block in use that the owner keeps for the next allocations of their size."""
-    collectable_bytes: Annotated[int, hidden(ADD)]
+    collectable_bytes: Annotated[int, hidden_column(ADD)]
     """What mi_collect(true) would return to the OS if this thread called it: the pages of the last two figures, and
     free spans. 0 where no thread owns it."""
-    collectable_resident_bytes: Annotated[Optional[int], hidden(ADD)]
+    collectable_resident_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """What of it is in RAM; None on a core."""
-    unowned_collectable_bytes: Annotated[int, hidden(ADD)]
+    unowned_collectable_bytes: Annotated[int, hidden_column(ADD)]
     """What one call by any thread would return beside that: in release 3 free spans of arenas, in release 2 free spans and pages without a
     block in use of threads that have ended. 0 in rows of threads, and in release 1."""
-    unowned_collectable_resident_bytes: Annotated[Optional[int], hidden(ADD)]
+    unowned_collectable_resident_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """What of it is in RAM; None on a core."""
-    returned_bytes: Annotated[int, hidden(ADD)]
+    returned_bytes: Annotated[int, hidden_column(ADD)]
     """Slices that were returned to the OS or never used; no part of held."""
     returned_resident_bytes: Annotated[Optional[int], Column("returned, resident", BYTES, ADD, IF_ANY)]
     """What of them is in RAM: given to MADV_FREE, so that the kernel takes it when it needs memory, or parts of huge pages; None on a
     core."""
-    returned_huge_bytes: Annotated[Optional[int], hidden(ADD)]
+    returned_huge_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """Parts of huge pages among them; None on a core, and where the kernel does not tell."""
     resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Of held; None on a core."""

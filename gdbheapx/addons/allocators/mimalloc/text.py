@@ -5,25 +5,25 @@ from typing import Any, Iterator, List, Mapping, Optional, Sequence
 from gdbheapx import findings, verdict
 from gdbheapx.addons.allocators.mimalloc.records import ABANDONED, MimallocArena, MimallocFacts
 from gdbheapx.allocators import huge_pages
-from gdbheapx.allocators.records import Judged, Page, Surroundings
-from gdbheapx.columns import Table, add, columns_of
-from gdbheapx.hints import ask
-from gdbheapx.model import Finding, Step
-from gdbheapx.units import Said, Size, cells, join_sentences, plural, say, share
+from gdbheapx.allocators.records import AllocatorJudgement, Page, Surroundings
+from gdbheapx.columns import ColumnsTable, add_values, columns_of
+from gdbheapx.hints import hint_command
+from gdbheapx.model import Finding, StepSentence
+from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_cells, make_sentence
 
 
-def make_arenas_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
+def make_mimalloc_arenas_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
     """Yield a table with a row for each owner and the sums, then sentences on what the table leaves out."""
-    yield Table(columns_of(MimallocArena), rows, {**totals, "index": "total"})
+    yield ColumnsTable(columns_of(MimallocArena), rows, {**totals, "index": "total"})
     if totals.get("remote_free_bytes"):
         what = "freed by others: %s wait for their owners, which collect them only when they allocate; %s of it are whole pages"
-        yield cells(what, Size(totals["remote_free_bytes"]), Size(totals["uncollected_bytes"]))
+        yield make_cells(what, SentenceSize(totals["remote_free_bytes"]), SentenceSize(totals["uncollected_bytes"]))
     yield from describe_collections(totals)
     in_ram = totals.get("returned_resident_bytes") or 0
     if in_ram:
-        yield cells("plus %s returned to the OS or never used, but in RAM (not part of held)", Size(in_ram))
+        yield make_cells("plus %s returned to the OS or never used, but in RAM (not part of held)", SentenceSize(in_ram))
     if (totals.get("returned_bytes") or 0) > in_ram:
-        yield cells("plus %s of address space: returned to the OS, or never used", Size((totals["returned_bytes"] or 0) - in_ram))
+        yield make_cells("plus %s of address space: returned to the OS, or never used", SentenceSize((totals["returned_bytes"] or 0) - in_ram))
 
 
 COLLECT_CALLS = (
@@ -32,16 +32,16 @@ COLLECT_CALLS = (
 )
 
 
-def describe_collections(totals: Mapping[str, Optional[int]]) -> Iterator[Said]:
+def describe_collections(totals: Mapping[str, Optional[int]]) -> Iterator[Sentence]:
     """Yield sentences on what mi_collect(true) would return, by its caller."""
     for name, what in COLLECT_CALLS:
         resident = totals.get(name + "_resident_bytes")
         if not totals.get(name + "_bytes"):
             continue
         if resident is None:
-            yield cells(what + "%s (how much is in RAM is unknown)", Size(totals[name + "_bytes"]))
+            yield make_cells(what + "%s (how much is in RAM is unknown)", SentenceSize(totals[name + "_bytes"]))
         elif resident:
-            yield cells(what + "%s in RAM", Size(resident))
+            yield make_cells(what + "%s in RAM", SentenceSize(resident))
 
 
 WORTH_BYTES = 4 << 20
@@ -55,12 +55,12 @@ DELAY_SETTINGS = {"purge_delay": "MIMALLOC_PURGE_DELAY=0", "decommit_delay": "MI
 LAZY_STEP = "MIMALLOC_PURGE_DECOMMITS=1", "at the next start lets RSS fall at once, where MADV_FREE waits until memory is short"
 
 
-def judge_mimallocs(facts: Sequence[MimallocFacts], around: Surroundings) -> List[Judged]:
+def judge_mimallocs(facts: Sequence[MimallocFacts], around: Surroundings) -> List[AllocatorJudgement]:
     """Judge each heap. Blocks never handed out and free spans count only as far as they are resident."""
     return [_judge_heap(one, around) for one in facts]
 
 
-def _judge_heap(facts: MimallocFacts, around: Surroundings) -> Judged:
+def _judge_heap(facts: MimallocFacts, around: Surroundings) -> AllocatorJudgement:
     name, rows = facts.info.id, facts.arenas
     used, held = sum(row.used_bytes for row in rows), sum(row.held_bytes for row in rows)
     given, taken = (around.taken(facts.returned) or 0) if facts.returned else 0, around.taken_bytes.get(name)
@@ -68,15 +68,15 @@ def _judge_heap(facts: MimallocFacts, around: Surroundings) -> Judged:
     gone = max(0, held - taken) if taken is not None else 0
     weighed = held - min(gone, sum(row.reserve_bytes + row.span_bytes for row in rows))
     overhead = sum(row.overhead_bytes + row.unparsed_bytes for row in rows)
-    verdict_ = verdict.usual(weighed, used, taken, around.beyond_bytes if around.is_cut or not facts.is_whole else 0, overhead)
+    verdict_ = verdict.usual_verdict(weighed, used, taken, around.beyond_bytes if around.is_cut or not facts.is_whole else 0, overhead)
     lazy = given if facts.is_reset else min(given, around.droppable_bytes.get(name, 0))
     huge, reserved = [row.returned_huge_bytes for row in rows], sum(row.returned_bytes for row in rows)
-    kept = huge_pages.Returned(name, reserved, given, add(huge), "given back, or never used", None, lazy)
-    returned = huge_pages.judge(kept, around.huge_pages)
-    judged = huge_pages.verdict(returned, given, weighed + given, verdict_)
-    steps = [Step(*LAZY_STEP)] if facts.is_reset and returned is not None and judged.code == findings.GIVEN_BACK_IN_RAM else []
-    steps += [*huge_pages.against(judged, returned), *_list_ways(facts, weighed), *verdict.what_is_in_use(verdict_.code)]
-    return Judged(
+    kept = huge_pages.Returned(name, reserved, given, add_values(huge), "given back, or never used", None, lazy)
+    returned = huge_pages.judge_huge_pages(kept, around.huge_pages)
+    judged = huge_pages.add_huge_page_verdict(returned, given, weighed + given, verdict_)
+    steps = [StepSentence(*LAZY_STEP)] if facts.is_reset and returned is not None and judged.code == findings.GIVEN_BACK_IN_RAM else []
+    steps += [*huge_pages.huge_page_steps(judged, returned), *_list_ways(facts, weighed), *verdict.what_is_in_use(verdict_.code)]
+    return AllocatorJudgement(
         name, (name,), weighed + given, judged, make_mimalloc_findings(facts, weighed), steps if judged.kind != verdict.SMALL else []
     )
 
@@ -85,27 +85,27 @@ def _is_worth(size: int, held: int) -> bool:
     return size >= WORTH_BYTES and size * WORTH_SHARE >= held
 
 
-def _list_ways(facts: MimallocFacts, held: int) -> Iterator[Step]:
+def _list_ways(facts: MimallocFacts, held: int) -> Iterator[StepSentence]:
     """Yield the steps that return free memory, the most effective first."""
     rows = facts.arenas
-    in_ram = add(row.unowned_collectable_resident_bytes for row in rows), add(row.collectable_resident_bytes for row in rows)
+    in_ram = add_values(row.unowned_collectable_resident_bytes for row in rows), add_values(row.collectable_resident_bytes for row in rows)
     unowned = sum(row.unowned_collectable_bytes for row in rows) if in_ram[0] is None else in_ram[0]
     own = sum(row.collectable_bytes for row in rows) if in_ram[1] is None else in_ram[1]
     most = ["at most " if part is None else "" for part in in_ram]  # a core does not tell which of them it has
     calls = [
-        (unowned, say("by any one thread returns %s%s that no thread owns", most[0], Size(unowned))),
-        (own, say("by each thread that owns pages returns %s%s", most[1], Size(own))),
+        (unowned, make_sentence("by any one thread returns %s%s that no thread owns", most[0], SentenceSize(unowned))),
+        (own, make_sentence("by each thread that owns pages returns %s%s", most[1], SentenceSize(own))),
     ]
     worth = [how for size, how in sorted(calls, key=lambda call: -call[0]) if _is_worth(size, held)]
     if worth:
         gained = None if None in in_ram else sum(size for size, _ in calls if _is_worth(size, held))
-        why = join_sentences(", ", [say("called in the program %s to the OS", worth[0]), *worth[1:]])
-        yield Step("mi_collect(true)", why, gained)
+        why = join_sentences(", ", [make_sentence("called in the program %s to the OS", worth[0]), *worth[1:]])
+        yield StepSentence("mi_collect(true)", why, gained)
     setting = DELAY_SETTINGS.get(facts.delay.name) if facts.delay is not None and facts.delay.ms != 0 else None
     if setting is not None and _is_worth(unowned + own, held):
-        yield Step(setting, "at the next start returns free pages as soon as no block of them is in use")
+        yield StepSentence(setting, "at the next start returns free pages as soon as no block of them is in use")
     if _is_worth(sum(row.free_bytes + row.remote_free_bytes for row in rows if row.used_blocks), held):
-        yield Step(ask("pins"), "shows which blocks keep the pages of freed ones")
+        yield StepSentence(hint_command("pins"), "shows which blocks keep the pages of freed ones")
 
 
 def make_mimalloc_findings(facts: MimallocFacts, held: int) -> List[Finding]:
@@ -117,9 +117,9 @@ def make_mimalloc_findings(facts: MimallocFacts, held: int) -> List[Finding]:
         found.append(_make_uncollected(owned, waiting, held))
     kept = sum(row.free_bytes + row.remote_free_bytes for row in facts.arenas if row.owner == ABANDONED)
     if _is_worth(kept, held):
-        what = say("%s of free blocks are in pages that no thread owns: %s", Size(kept), LEFT_BY[facts.has_ended])
+        what = make_sentence("%s of free blocks are in pages that no thread owns: %s", SentenceSize(kept), LEFT_BY[facts.has_ended])
         hint = "mimalloc reuses them when a thread allocates such sizes; no call returns a page while one of its blocks is in use"
-        found.append(Finding(what, say("%s of memory held", share(kept, held)), hint, findings.ABANDONED_PAGES, size_bytes=kept))
+        found.append(Finding(what, make_sentence("%s of memory held", format_share(kept, held)), hint, findings.ABANDONED_PAGES, size_bytes=kept))
     return found
 
 
@@ -129,11 +129,11 @@ LEFT_BY = {True: "their threads have ended", False: "they were full, or their th
 def _make_uncollected(rows: Sequence[MimallocArena], waiting: int, held: int) -> Finding:
     most = max(rows, key=lambda row: row.remote_free_bytes)
     whole = sum(row.uncollected_bytes for row in rows)
-    what = say("%s were freed by other threads and wait for the threads that own their pages", Size(waiting))
+    what = make_sentence("%s were freed by other threads and wait for the threads that own their pages", SentenceSize(waiting))
     thread = "thread %d" % most.lwp if most.lwp is not None else "arena %d" % most.index
-    parts = (share(waiting, held), Size(whole), Size(most.remote_free_bytes), thread)
-    evidence = say("%s of memory held, %s of it whole pages; %s of it belong to %s", *parts)
+    parts = (format_share(waiting, held), SentenceSize(whole), SentenceSize(most.remote_free_bytes), thread)
+    evidence = make_sentence("%s of memory held, %s of it whole pages; %s of it belong to %s", *parts)
     count = sum(row.remote_free_bytes > 0 for row in rows)
-    whose = "it" if count == 1 else "each of %s" % plural(count, "thread")
+    whose = "it" if count == 1 else "each of %s" % count_noun(count, "thread")
     hint = "an owner collects when it allocates blocks of these sizes; a thread that sleeps never does: have %s call mi_collect(true)"
     return Finding(what, evidence, hint % whose, findings.UNCOLLECTED, size_bytes=waiting)

@@ -8,7 +8,7 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.allocators.gates import GATES, MUSL_LIBRARY, MUSL_STATIC, REPLACING
 from gdbheapx.addons.allocators.musl.records import AREA_BYTES, MUSL_CLASSES, MuslLayout
-from gdbheapx.allocators.fingerprints import find
+from gdbheapx.allocators.fingerprints import match_fingerprints
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.arch import ByteOrder
 from gdbheapx.inferior.base import Module, Target
@@ -126,7 +126,7 @@ def find_musls(target: Target) -> Instances:
         if found is not None:
             ident = "musl" if not located else "musl#%d" % (len(located) + 1)
             version = None if _is_static(target) else read_musl_release(target, module)
-            located.append(Musl(ident, module, *found, version, _owns(target, module)))
+            located.append(Musl(ident, module, *found, version, _owns_malloc(target, module)))
             continue
         _explain_missing(target, module, unread, unused)
     return Instances(located, unread, unused=unused)
@@ -142,7 +142,7 @@ def _list_objects(target: Target) -> Sequence[Module]:
     return [module for module in target.modules() if GATES["gdbheapx.addons.allocators.musl.entry"].files.match(module.file_name)]
 
 
-def _owns(target: Target, module: Module) -> Optional[bool]:
+def _owns_malloc(target: Target, module: Module) -> Optional[bool]:
     owner = target.dynamic_symbol("malloc")
     if owner is None:
         return True if module.is_executable and target.knows_objects() else None
@@ -151,7 +151,7 @@ def _owns(target: Target, module: Module) -> Optional[bool]:
 
 def read_musl_release(target: Target, module: Module) -> Optional[str]:
     """The release of a shared libc, by its text."""
-    match = next(iter(find(target, module, (MUSL_LIBRARY,))), None)
+    match = next(iter(match_fingerprints(target, module, (MUSL_LIBRARY,))), None)
     return match.version if match is not None else None
 
 
@@ -164,8 +164,8 @@ def _explain_missing(target: Target, module: Module, unread: List[NotRead], unus
             unread.append(NotRead(module, what, BUMP_HINT))
         elif target.module_symbol(module, CONTEXT) is not None:
             unused.append(NotRead(module, "musl's malloc in %s was never used" % name, "look again once the program has allocated memory"))
-        elif find(target, module, (MUSL_STATIC,)):
-            for other in find(target, module, REPLACING)[:1]:
+        elif match_fingerprints(target, module, (MUSL_STATIC,)):
+            for other in match_fingerprints(target, module, REPLACING)[:1]:
                 what = "musl in %s has its malloc replaced by %s's, and its own was never used" % (name, other.known.name)
                 unused.append(NotRead(module, what, "%s has the program's blocks" % other.known.name))
                 return

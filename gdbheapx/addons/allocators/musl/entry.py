@@ -4,9 +4,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Sequence
 
 from gdbheapx.addons.allocators.gates import GATES
-from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import HeapContext, Instances, Judged, NeverReturns, Page, Surroundings
-from gdbheapx.hints import ask
+from gdbheapx.allocators.heap import Allocator, AllocatorInstance
+from gdbheapx.allocators.records import AllocatorJudgement, HeapContext, Instances, NeverReturns, Page, Surroundings
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Target
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GATE = GATES[__name__]
 NEVER_RETURNS = NeverReturns(
     "musl's malloc returns nothing when it is asked: it unmaps a group of slots as soon as the last block in it is freed",
-    "`%s` shows which blocks keep free slots; free these, or allocate what lives long before what lives short" % ask("pins"),
+    "`%s` shows which blocks keep free slots; free these, or allocate what lives long before what lives short" % hint_command("pins"),
 )
 
 
@@ -40,7 +40,7 @@ class MuslEntry(Allocator["Musl", "MuslFacts"]):
 
         return find_musls(target)
 
-    def open(self, located: "Musl", around: HeapContext) -> Heap:
+    def open(self, located: "Musl", around: HeapContext) -> AllocatorInstance:
         """Open one of them."""
         from gdbheapx.addons.allocators.musl.heap import MuslMalloc
 
@@ -50,7 +50,7 @@ class MuslEntry(Allocator["Musl", "MuslFacts"]):
         """Call it malloc where it is the only heap."""
         return "%s (groups and metas)" % ("malloc" if is_alone else allocator_id)
 
-    def judge(self, facts: "Sequence[MuslFacts]", around: Surroundings) -> List[Judged]:
+    def judge(self, facts: "Sequence[MuslFacts]", around: Surroundings) -> List[AllocatorJudgement]:
         """Judge each heap."""
         from gdbheapx.addons.allocators.musl.text import judge_musl
 

@@ -46,33 +46,33 @@ from gdbheapx.addons.allocators.musl.records import (
     make_musl_slot_walker,
     read_groups,
 )
-from gdbheapx.allocators.heap import Heap, once
+from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
 from gdbheapx.allocators.keeping import GROUP, ArenaKeeps, Keeping, Term
-from gdbheapx.allocators.metering import Figure, Reading, nothing
-from gdbheapx.allocators.places import neighbours
+from gdbheapx.allocators.metering import Figure, Reading, make_empty_reading
+from gdbheapx.allocators.places import find_neighbours
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, Suspect, call_changing
-from gdbheapx.hints import ask
+from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, RuleSuspect, call_changing
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.pins import ROOM, PinShape
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE, SlotTallies
-from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
-from gdbheapx.problems import Code, Diagnostic, Report, Severity
-from gdbheapx.ranges import union
-from gdbheapx.units import number
+from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
+from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
+from gdbheapx.ranges import unite_ranges
+from gdbheapx.units import format_number
 
 if TYPE_CHECKING:
     from gdbheapx.addons.allocators.musl.records import MuslFacts
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
-    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.places import AllocatorPlace
     from gdbheapx.allocators.rules import BrokenRule
 
 MOST_TOLD = 20
 SIGSEGV = 11
-OF_GROUPS: Dict[int, Tuple[Code, str]] = {
+OF_GROUPS: Dict[int, Tuple[ProblemCode, str]] = {
     GROUP_AREA_UNREADABLE: (codes.AREA_UNREADABLE, "cannot read an area of metas: the groups of it and of those behind it are unknown"),
     GROUP_AREA_CHECK: (codes.AREA_BROKEN, "an area of metas does not begin with musl's secret: the groups behind it are unknown"),
     GROUP_AREA_AGAIN: (codes.AREA_BROKEN, "the list of areas returns to an earlier area"),
@@ -84,7 +84,7 @@ OF_GROUPS: Dict[int, Tuple[Code, str]] = {
     GROUP_UNMAPPED: (codes.GROUP_UNMAPPED, "a group reaches beyond its mapping"),
     GROUP_OUTSIDE: (codes.GROUP_OUTSIDE, "a group that was cut out of a slot lies in no slot"),
 }
-OF_SLOTS: Dict[int, Tuple[Code, str]] = {
+OF_SLOTS: Dict[int, Tuple[ProblemCode, str]] = {
     SLOT_UNREADABLE: (codes.HEADER_UNREADABLE, "cannot read the header of a group, or of a block in use, which counts as its whole slot"),
     HEAD_BACK: (codes.GROUP_BACK, "a group does not point back to its meta"),
     HEAD_MARK: (codes.GROUP_OVERLAP, "a group lies in a slot that is not marked as its"),
@@ -97,7 +97,7 @@ OF_SLOTS: Dict[int, Tuple[Code, str]] = {
     HEADER_STALE: (codes.SLOT_CHANGING, "a thread is handing a block out, or freeing it, or making a group"),
 }
 CUT_REPORT = (codes.GROUPS_CUT, None, "not all groups and slots were read", "allow more time: --max-seconds, --max-stop")
-CHECK_HINT = "something wrote where it should not: `%s` names the block before" % ask("check")
+CHECK_HINT = "something wrote where it should not: `%s` names the block before" % hint_command("check")
 
 
 def has_stopped(target: Target, module: Module) -> bool:
@@ -113,7 +113,7 @@ def has_stopped(target: Target, module: Module) -> bool:
 class DamagedPlace(NamedTuple):
     """An address, its code and a sentence."""
 
-    code: Code
+    code: ProblemCode
     address: int
     what: str
 
@@ -144,15 +144,15 @@ def count_at_work(target: Target, module: Module, tallies: SlotTallies) -> int:
     return len(pcs) - len(waiting) - len(stopped)
 
 
-def report_musl_damage(target: Target, rows: List[DamagedPlace], count: int, report: Report) -> None:
+def report_musl_damage(target: Target, rows: List[DamagedPlace], count: int, report: PartialSink) -> None:
     """Report the first places, and how many of `count` remain."""
     for row in rows[:MOST_TOLD]:
         hint = CHECK_HINT if row.code.nature == Severity.DAMAGE else None
         report(row.code, row.address, row.what, hint)
     more = count - min(len(rows), MOST_TOLD)
     if more > 0:
-        what = "%s more groups or slots are damaged, or cannot be read" % number(more)
-        report(codes.MORE_BROKEN, None, what, "`%s` lists them" % ask("check"))
+        what = "%s more groups or slots are damaged, or cannot be read" % format_number(more)
+        report(codes.MORE_BROKEN, None, what, "`%s` lists them" % hint_command("check"))
 
 
 def make_musl_arena(musl: Musl, around: HeapContext, groups: MuslGroups) -> MuslArena:
@@ -165,7 +165,7 @@ def make_musl_arena(musl: Musl, around: HeapContext, groups: MuslGroups) -> Musl
     return MuslArena(
         allocator=musl.id,
         index=0,
-        address=Address(musl.context),
+        address=TargetAddress(musl.context),
         groups=held.groups,
         system_bytes=system if groups.is_whole else None,
         used_blocks=sum(row.used_slots for row in classes),
@@ -197,7 +197,7 @@ def _count_mapped(target: Target, start: int, size: int) -> int:
 def _count_resident(around: HeapContext, groups: MuslGroups) -> Optional[int]:
     page = around.target.page_bytes
     areas = [(area, area + AREA_BYTES) for area in groups.areas]
-    joined = union((start // page * page, -(-end // page) * page) for start, end in union([*groups.ranges("held"), *areas]))
+    joined = unite_ranges((start // page * page, -(-end // page) * page) for start, end in unite_ranges([*groups.ranges("held"), *areas]))
     known = around.ram.of(joined, with_exclusive=False)
     return known.resident_bytes if known is not None else None
 
@@ -285,12 +285,12 @@ def find_musl_damage(heap: "MuslMalloc") -> Iterator[BrokenRule]:
             yield _make_broken(heap, code, address, what, known <= MOST_SUSPECTS)
 
 
-def _make_broken(heap: "MuslMalloc", code: Code, address: int, what: str, is_sought: bool) -> BrokenRule:
+def _make_broken(heap: "MuslMalloc", code: ProblemCode, address: int, what: str, is_sought: bool) -> BrokenRule:
     return BrokenRule(
         allocator=heap.info.id,
         arena=0,
         code=code,
-        address=Address(address),
+        address=TargetAddress(address),
         rule=str(code),
         abort=ABORT if code in (codes.HEADER_BROKEN, codes.BLOCK_OVERRUN, codes.GROUP_BACK) else None,
         suspect=_find_suspect(heap, code, address) if is_sought else None,
@@ -298,16 +298,16 @@ def _make_broken(heap: "MuslMalloc", code: Code, address: int, what: str, is_sou
     )
 
 
-def _find_suspect(heap: "MuslMalloc", code: Code, address: int) -> Optional[Suspect]:
+def _find_suspect(heap: "MuslMalloc", code: ProblemCode, address: int) -> Optional[RuleSuspect]:
     """The block in use that ends before what is damaged; or, where a slot's own block was written past, that: it may begin further on."""
     kinds = frozenset((MUSL_USED,))
     row: Optional[Tuple[int, ...]] = None
     if code in BLOCK_DAMAGE:
         row = next((row for batch in heap.blocks(BlockFilter(kinds, start=address)) for row in zip(*batch)), None)
     else:
-        near = neighbours(heap.blocks(BlockFilter(kinds, start=max(0, address - FARTHEST_BYTES))), heap.shape, address - 1)
+        near = find_neighbours(heap.blocks(BlockFilter(kinds, start=max(0, address - FARTHEST_BYTES))), heap.shape, address - 1)
         row = near.here or near.previous
-    return Suspect(Address(row[0]), row[1], MUSL_WORDS[row[3]]) if row is not None else None
+    return RuleSuspect(TargetAddress(row[0]), row[1], MUSL_WORDS[row[3]]) if row is not None else None
 
 
 MUSL_FIGURES = (
@@ -354,20 +354,20 @@ class MuslMeter:
         """The metas now. There is nothing to be estimated."""
         area, seen, rows = read_first_area(self._target, self._musl.context, self._musl.offsets), set(), []  # type: ignore[var-annotated]
         if not area:
-            return nothing(MUSL_FIGURES)
+            return make_empty_reading(MUSL_FIGURES)
         while area and area not in seen and len(seen) < MOST_AREAS:
             seen.add(area)
             data = self._target.read_prefix(area, AREA_BYTES)
             if len(data) < AREA_BYTES or self._head.unpack_from(data)[0] != self._musl.secret:
-                return nothing(MUSL_FIGURES)
+                return make_empty_reading(MUSL_FIGURES)
             known = self._known.get(area)
             if known is None or known[0] != data:
-                known = self._known[area] = (data, self._sums(data))
+                known = self._known[area] = (data, self._sum_metas(data))
             rows.append(known[1])
             area = self._head.unpack_from(data)[1]
         return _make_reading(MetaSums._make(map(sum, zip(*rows))), AREA_BYTES * len(rows))
 
-    def _sums(self, data: bytes) -> MetaSums:
+    def _sum_metas(self, data: bytes) -> MetaSums:
         groups = held = used = free = large = 0
         end = self._first + self._count * self._metas.size
         for _, _, group, available, freed, packed in self._metas.iter_unpack(data[self._first : end]):
@@ -406,7 +406,7 @@ def _make_reading(sums: MetaSums, areas_bytes: int) -> Reading:
     )
 
 
-def make_exact_reading(row: MuslArena) -> Reading:
+def make_musl_exact_reading(row: MuslArena) -> Reading:
     """Return the meter's figures from a walk of a stopped process."""
     used: Optional[int] = None if row.used_bytes is None else row.used_bytes + TRAILER_BYTES * (row.used_blocks or 0)
     free: Optional[int] = None if row.free_bytes is None else row.free_bytes + TRAILER_BYTES * (row.free_slots or 0)
@@ -444,7 +444,7 @@ class MuslSurvey(NamedTuple):
         return self.counted.is_whole and self.tallies.is_whole and not self.tallies.problem_count
 
 
-class MuslMalloc(Heap):
+class MuslMalloc(AllocatorInstance):
     """Everything one musl malloc can be asked for."""
 
     def __init__(self, musl: Musl, around: HeapContext) -> None:
@@ -476,36 +476,36 @@ class MuslMalloc(Heap):
         """Return the meter's figures from a walk of a stopped process."""
         # E-merge
 
-        return make_exact_reading(self.arenas()[0])
+        return make_musl_exact_reading(self.arenas()[0])
 
-    @once
+    @cache_answer
     def groups(self) -> MuslGroups:
         """Read all groups with their slots, by their metas."""
-        return self._groups(with_rows=True)
+        return self._read_groups(with_rows=True)
 
-    def _groups(self, with_rows: bool) -> MuslGroups:
+    def _read_groups(self, with_rows: bool) -> MuslGroups:
         around, layout = self.around, self.musl.layout(self.target)
-        memory = union([(mapping.start, mapping.end) for mapping in self.target.mappings()])
+        memory = unite_ranges([(mapping.start, mapping.end) for mapping in self.target.mappings()])
         ranges = array("Q", [end for both in memory for end in both])
         return read_groups(around.kernel, self.target.bulk_source(), layout, ranges, with_rows, around.budget)
 
-    @once
+    @cache_answer
     def counted(self) -> CountedGroups:
         """Read the metas and report what is wrong with them; no page of the heap is read."""
-        groups = self._groups(with_rows=False)
+        groups = self._read_groups(with_rows=False)
         if groups.problem_count:
             groups = self.groups()
-        found = CountedGroups(groups, self._usage(groups))
+        found = CountedGroups(groups, self._find_wrong_usage(groups))
         report_musl_damage(self.target, check_groups(self.musl.context, found), groups.problem_count + len(found.usage), self.around.report)
         if not groups.is_whole:
             self.around.report(*CUT_REPORT)
         return found
 
-    @once
+    @cache_answer
     def survey(self) -> MuslSurvey:
         """The walk over all slots, too, told what is wrong with them."""
         counted, groups = self.counted(), self.groups()
-        tallies = self._walker(groups).tally()
+        tallies = self._make_walker(groups).tally()
         at_work = count_at_work(self.target, self.musl.module, tallies)
         report_musl_damage(self.target, check_slots(tallies, at_work), tallies.problem_count, self.around.report)
         if groups.is_whole and not tallies.is_whole:
@@ -516,11 +516,11 @@ class MuslMalloc(Heap):
         """True if the sums rest on undamaged data. Of a core the slots are checked too, which reveals wrong masks."""
         return self.survey().is_whole if self.target.kind == "core" else self.counted().is_whole
 
-    def _walker(self, groups: MuslGroups) -> SlotWalker:
+    def _make_walker(self, groups: MuslGroups) -> SlotWalker:
         layout = self.musl.layout(self.target)
         return make_musl_slot_walker(self.around.kernel, self.target.bulk_source(), layout, groups.runs, self.around.budget)
 
-    def _usage(self, groups: MuslGroups) -> List[Tuple[int, int, int]]:
+    def _find_wrong_usage(self, groups: MuslGroups) -> List[Tuple[int, int, int]]:
         """usage_by_class: slots of all groups of the class, but for donated ones. Empty where a group is damaged, or not all were read."""
         where = self.musl.context + self.musl.offsets.usage
         told = self.target.words_in(self.target.read_prefix(where, MUSL_CLASSES * self.target.word_bytes))
@@ -533,22 +533,22 @@ class MuslMalloc(Heap):
         """Its mappings, its areas of metas, and what it was given of the ends of objects' data."""
         groups = self.counted().groups
         claims = [Claim(start, end, "groups") for start, end in groups.ranges("held")]
-        areas = union([(area, area + AREA_BYTES) for area in groups.areas])
+        areas = unite_ranges([(area, area + AREA_BYTES) for area in groups.areas])
         return sorted([*claims, *(Claim(start, end, "metas") for start, end in areas)])
 
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in use, free slots, and what is musl's own, by address. Damage is reported beforehand."""
         self.survey()
-        return self._stream(self.groups(), block_filter, arena)
+        return self._stream_blocks(self.groups(), block_filter, arena)
 
-    def _stream(self, groups: MuslGroups, block_filter: BlockFilter, arena: Optional[int]) -> BlockStream:
+    def _stream_blocks(self, groups: MuslGroups, block_filter: BlockFilter, arena: Optional[int]) -> BlockStream:
         if arena not in (None, 0):
             block_filter = block_filter._replace(kinds=frozenset())
         areas = groups.areas if block_filter.has(MUSL_METADATA, AREA_BYTES) else ()
         rows = [(area, AREA_BYTES, CLASS_OVERHEAD, MUSL_METADATA, 0) for area in areas]
-        return self._walker(groups).blocks(block_filter, make_blocks(rows))
+        return self._make_walker(groups).blocks(block_filter, make_blocks(rows))
 
-    def block_at(self, address: int) -> "Optional[Place]":
+    def block_at(self, address: int) -> "Optional[AllocatorPlace]":
         """Read only the slots of the groups that hold the address."""
         from gdbheapx.allocators import places
 
@@ -560,19 +560,19 @@ class MuslMalloc(Heap):
         if not around and area is None:
             return None
         what = "%d slots of %d bytes, class %d"
-        parts = [places.Part("group", what % (row[3], row[2], row[4]), Address(row[0]), Address(row[0] + row[1])) for row in around]
+        parts = [places.AddressPart("group", what % (row[3], row[2], row[4]), TargetAddress(row[0]), TargetAddress(row[0] + row[1])) for row in around]
         if area is not None:
-            parts.append(places.Part("metas", "records of groups", Address(area), Address(area + AREA_BYTES)))
+            parts.append(places.AddressPart("metas", "records of groups", TargetAddress(area), TargetAddress(area + AREA_BYTES)))
         start = max((row[0] for row in around), default=area or 0)
-        stream = self._stream(groups, BlockFilter(start=start), None)
-        return places.place(places.neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts[::-1])
+        stream = self._stream_blocks(groups, BlockFilter(start=start), None)
+        return places.make_heap_place(places.find_neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts[::-1])
 
     def own_data(self) -> List[Tuple[int, int]]:
         """Its context, and its areas of metas, which lead to groups."""
         areas = [(area, area + AREA_BYTES) for area in self.counted().groups.areas]
         return [(self.musl.context, self.musl.offsets.usage + self.musl.context), *areas]
 
-    @once
+    @cache_answer
     def arenas(self) -> Sequence[MuslArena]:
         """Return the single row."""
         # E-merge
@@ -580,7 +580,7 @@ class MuslMalloc(Heap):
         self.is_whole()
         return [make_musl_arena(self.musl, self.around, self.counted().groups)]
 
-    @once
+    @cache_answer
     def bins(self) -> List[MuslBin]:
         """The size classes that have groups, with what was asked for in each."""
         # E-merge
@@ -610,10 +610,10 @@ class MuslMalloc(Heap):
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of mallocng's."""
         # E-merge
-        from gdbheapx.allocators.rules import collector
+        from gdbheapx.allocators.rules import make_collector
 
         told: List[Diagnostic] = []
-        own = MuslMalloc(self.musl, self.around._replace(report=collector(told)))
+        own = MuslMalloc(self.musl, self.around._replace(report=make_collector(told)))
         yield from find_musl_damage(own)
         for diagnostic in told:
             if diagnostic.code.nature != Severity.DAMAGE:

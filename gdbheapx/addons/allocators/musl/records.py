@@ -4,13 +4,13 @@ from array import array
 from typing import Annotated, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, TEXT, Column, hidden
+from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, TEXT, Column, hidden_column
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import SlotReader, SlotRun
-from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, flat, run
-from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of_numbers, declare_functions, flatten_record, run_resumable
+from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 
 UNIT_BYTES = 16
 TRAILER_BYTES = 4
@@ -251,26 +251,26 @@ def read_groups(
     """Walk areas, metas and groups; `with_rows`: return their slots as runs, too. Damage is listed and left out. `memory`: array('Q') of
     begin and end of each range of the process, sorted.
     """
-    library, opened, numbers, counts = declared(kernel.library, PROTOTYPES), kernel.open(source), flat(layout), Rows(MuslSums, 1)
-    job = library.heapx_musl_groups_new(opened.handle, at(numbers), at(memory), len(memory) // 2, with_rows)
+    library, opened, numbers, counts = declare_functions(kernel.library, PROTOTYPES), kernel.open(source), flatten_record(layout), NativeRows(MuslSums, 1)
+    job = library.heapx_musl_groups_new(opened.handle, address_of_numbers(numbers), address_of_numbers(memory), len(memory) // 2, with_rows)
     if not job:
         raise MemoryError()
     try:
-        run(lambda seconds: library.heapx_musl_groups_slice(job, seconds), opened, budget)
-        library.heapx_musl_groups_sums(job, at(counts.numbers))
+        run_resumable(lambda seconds: library.heapx_musl_groups_slice(job, seconds), opened, budget)
+        library.heapx_musl_groups_sums(job, address_of_numbers(counts.numbers))
         (known,) = counts.records(1)
-        areas, held, alone = (_room(count) for count in (known.areas, 2 * known.held, 2 * known.alone))
-        classes, sums, problems = Rows(MuslClass, HEAD_LABEL), Rows(MuslHeld, 1), Rows(MuslProblem, MOST_MUSL_PROBLEMS)
-        library.heapx_musl_groups_result(job, *map(at, (areas, held, alone, classes.numbers, sums.numbers, problems.numbers)))
-        rows = _room(len(MuslGroup._fields) * known.groups), _room(len(SlotRun._fields) * known.runs)
-        library.heapx_musl_groups_rows(job, *map(at, rows))
+        areas, held, alone = (_make_array(count) for count in (known.areas, 2 * known.held, 2 * known.alone))
+        classes, sums, problems = NativeRows(MuslClass, HEAD_LABEL), NativeRows(MuslHeld, 1), NativeRows(MuslProblem, MOST_MUSL_PROBLEMS)
+        library.heapx_musl_groups_result(job, *map(address_of_numbers, (areas, held, alone, classes.numbers, sums.numbers, problems.numbers)))
+        rows = _make_array(len(MuslGroup._fields) * known.groups), _make_array(len(SlotRun._fields) * known.runs)
+        library.heapx_musl_groups_rows(job, *map(address_of_numbers, rows))
     finally:
         library.heapx_musl_groups_free(job)
     told = problems.records(known.told)
     return MuslGroups(bool(known.ended), areas, held, alone, classes.records(HEAD_LABEL), sums.records(1)[0], told, known.problems, *rows)
 
 
-def _room(count: int) -> "array[int]":
+def _make_array(count: int) -> "array[int]":
     return array("Q", (0,)) * count
 
 
@@ -289,7 +289,7 @@ class MuslArena(NamedTuple):
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """Always 0."""
-    address: Address
+    address: TargetAddress
     """Of __malloc_context."""
     groups: Annotated[int, Column("groups", sums=ADD, goes=3)]
     """Of slots; those in slots of others included."""
@@ -300,19 +300,19 @@ class MuslArena(NamedTuple):
     used_bytes: Annotated[Optional[int], Column("used", BYTES, ADD)]
     """What blocks in use may be as large as: their slots, but for 4 bytes of each. What was asked for stands in each block's header:
     MuslBin and the listing of blocks have it."""
-    free_slots: Annotated[Optional[int], hidden(ADD)]
+    free_slots: Annotated[Optional[int], hidden_column(ADD)]
     free_bytes: Annotated[Optional[int], Column("free", BYTES, ADD)]
     overhead_bytes: Annotated[Optional[int], Column("overhead", BYTES, ADD)]
     """Metas, 4 bytes of each slot, heads of groups, and what groups do not fill of their mappings."""
     unparsed_bytes: Annotated[Optional[int], Column("unparsed", BYTES, ADD, IF_ANY)]
     """Groups that are damaged; 0 unless there are some."""
-    donated_bytes: Annotated[Optional[int], hidden(ADD)]
+    donated_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """In the unused ends of objects' data; part of system."""
     free_percent: Annotated[Optional[float], Column("free %", PERCENT, goes=1)]
     """100 x free / system, one decimal."""
     resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Of system; None on a core."""
-    reclaimable_bytes: Annotated[int, hidden(ADD)] = 0
+    reclaimable_bytes: Annotated[int, hidden_column(ADD)] = 0
     """Nothing makes musl return memory."""
 
     @property

@@ -4,40 +4,40 @@ from typing import List, Optional
 
 from gdbheapx import findings, verdict
 from gdbheapx.addons.allocators.musl.records import MuslArena, MuslFacts
-from gdbheapx.allocators.records import Judged, Surroundings
-from gdbheapx.hints import ask
-from gdbheapx.model import Finding, Step
-from gdbheapx.units import Size, say, share
-from gdbheapx.verdict import SMALL_BYTES, Verdict, of_lines
+from gdbheapx.allocators.records import AllocatorJudgement, Surroundings
+from gdbheapx.hints import hint_command
+from gdbheapx.model import Finding, StepSentence
+from gdbheapx.units import SentenceSize, format_share, make_sentence
+from gdbheapx.verdict import SMALL_BYTES, HeapVerdict, of_lines
 
 NO_CALL = "musl has no malloc_trim and no setting: it unmaps a group of slots as soon as the last block in it is freed"
 STOPPED = "musl stopped the process: the heap is damaged, or a stack guard was overwritten"
 STOPPED_HOW = "it stands on the instruction by which musl's checks raise SIGSEGV"
-STOPPED_HINT = "`%s` shows damage; where there is none, a pointer was freed twice, or was never malloc's" % ask("check")
+STOPPED_HINT = "`%s` shows damage; where there is none, a pointer was freed twice, or was never malloc's" % hint_command("check")
 MUCH_OVERHEAD = 4
 """It is told from this part (1/MUCH_OVERHEAD) of what is held on."""
 
 
-def judge_musl(facts: MuslFacts, around: Surroundings) -> Judged:
+def judge_musl(facts: MuslFacts, around: Surroundings) -> AllocatorJudgement:
     """Make the verdict and findings on one heap."""
     row, name = facts.arenas[0], facts.info.id
     taken = around.taken_bytes.get(name)
     held, untouched = row.held_bytes, _count_untouched(facts, around, taken)
     free = row.free_bytes or 0
     beyond = around.beyond_bytes if around.is_cut or not facts.is_whole else 0
-    judged = verdict.usual(held - untouched, held - untouched - free, taken, beyond)
+    judged = verdict.usual_verdict(held - untouched, held - untouched - free, taken, beyond)
     steps = verdict.what_is_in_use(judged.code)
     if judged.code in (findings.FREED_AND_HELD, findings.PART_HELD):
-        steps.append(Step(ask("pins"), "shows which blocks keep free slots"))
+        steps.append(StepSentence(hint_command("pins"), "shows which blocks keep free slots"))
     if judged.kind != verdict.INCONCLUSIVE:
-        judged = _describe(judged, row, held - untouched)
+        judged = _describe_verdict(judged, row, held - untouched)
     if facts.has_stopped:
-        judged, steps = _add_stop(judged), [Step(ask("check"), "shows which rules of malloc are broken, and where"), *steps]
+        judged, steps = _add_stop(judged), [StepSentence(hint_command("check"), "shows which rules of malloc are broken, and where"), *steps]
     told = held if taken is None else min(held, taken)
-    return Judged(name, (name,), told, judged, _make_findings(row, told), steps)
+    return AllocatorJudgement(name, (name,), told, judged, _make_findings(row, told), steps)
 
 
-def _add_stop(judged: Verdict) -> Verdict:
+def _add_stop(judged: HeapVerdict) -> HeapVerdict:
     """Add the line on a process that musl ended; it is the verdict of a small heap."""
     line = Finding(STOPPED, STOPPED_HOW, STOPPED_HINT, findings.ABORTED_IN_MALLOC)
     if judged.kind == verdict.SMALL:
@@ -45,22 +45,22 @@ def _add_stop(judged: Verdict) -> Verdict:
     return judged._replace(lines=[*judged.lines, line])
 
 
-def _describe(judged: Verdict, row: MuslArena, held_bytes: int) -> Verdict:
+def _describe_verdict(judged: HeapVerdict, row: MuslArena, held_bytes: int) -> HeapVerdict:
     """Rewrite the verdict with the figures of groups: musl cannot return free slots beside blocks in use."""
     whole, used, free = row.held_bytes, row.used_bytes or 0, row.free_bytes or 0
     if judged.code == findings.SMALL_HEAP:
-        return of_lines([judged.lines[0]._replace(evidence=say("%s requested from the kernel", Size(whole)))], judged.sure)
-    details = say("%s (%s) are free slots", Size(free), share(free, whole))
+        return of_lines([judged.lines[0]._replace(evidence=make_sentence("%s requested from the kernel", SentenceSize(whole)))], judged.sure)
+    details = make_sentence("%s (%s) are free slots", SentenceSize(free), format_share(free, whole))
     if judged.code == findings.FREED_AND_HELD:
-        evidence = say("%s (%s) are free slots in groups that also have blocks in use", Size(free), share(free, whole))
-        details = say("%s (%s) are in use by the program", Size(used), share(used, whole))
+        evidence = make_sentence("%s (%s) are free slots in groups that also have blocks in use", SentenceSize(free), format_share(free, whole))
+        details = make_sentence("%s (%s) are in use by the program", SentenceSize(used), format_share(used, whole))
         line = Finding("Fragmented", evidence, NO_CALL, findings.FREE_REGIONS, size_bytes=free)
     else:
         is_held = judged.code == findings.IN_USE
         line = verdict.in_use(used, whole, verdict.GROWING_HINT if is_held else NO_CALL, judged.code or findings.IN_USE)
     untouched = whole - held_bytes
-    more = say("; %s in large blocks were never written to", Size(untouched)) if untouched > SMALL_BYTES else ""
-    return of_lines([line._replace(details=say("%s%s", details, more))], judged.sure)
+    more = make_sentence("; %s in large blocks were never written to", SentenceSize(untouched)) if untouched > SMALL_BYTES else ""
+    return of_lines([line._replace(details=make_sentence("%s%s", details, more))], judged.sure)
 
 
 def _count_untouched(facts: MuslFacts, around: Surroundings, taken: Optional[int]) -> int:
@@ -77,13 +77,13 @@ def _make_findings(row: MuslArena, told_bytes: int) -> List[Finding]:
     overhead = row.overhead_bytes or 0
     if row.held_bytes - told_bytes > SMALL_BYTES or overhead * MUCH_OVERHEAD < row.held_bytes or overhead < 16 * SMALL_BYTES:
         return []
-    known = say("%s of %s; what requests are rounded up by is more", Size(overhead), Size(row.held_bytes))
+    known = make_sentence("%s of %s; what requests are rounded up by is more", SentenceSize(overhead), SentenceSize(row.held_bytes))
     what = "much of the memory is metas, headers, and what groups leave of their pages"
     return [
         Finding(
             what,
             known,
-            "fewer, larger blocks have less of it; `%s` shows slack by size class" % ask("bins"),
+            "fewer, larger blocks have less of it; `%s` shows slack by size class" % hint_command("bins"),
             findings.METADATA,
             size_bytes=overhead,
         )

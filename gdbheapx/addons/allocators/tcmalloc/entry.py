@@ -6,9 +6,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple, cast
 
 from gdbheapx.addons.allocators.gates import GATES, OF_GOOGLE, TC_FILES, TC_FUNCTION
-from gdbheapx.allocators.fingerprints import find
-from gdbheapx.allocators.heap import Allocator, Heap
-from gdbheapx.allocators.records import ArenaRow, HeapContext, Instances, Judged, Page, Part, Returning, Surroundings
+from gdbheapx.allocators.fingerprints import match_fingerprints
+from gdbheapx.allocators.heap import Allocator, AllocatorInstance
+from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, ArenaRow, HeapContext, Instances, Page, Returning, Surroundings
 from gdbheapx.inferior.base import Module, Target
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class TcmallocEntry(Allocator["Tcmalloc", "TcFacts"]):
 
         return find_tcmallocs(target, objects)
 
-    def open(self, located: "Tcmalloc", around: HeapContext) -> Heap:
+    def open(self, located: "Tcmalloc", around: HeapContext) -> AllocatorInstance:
         """Open one of them."""
         from gdbheapx.addons.allocators.tcmalloc.heap import TcmallocHeap
 
@@ -99,9 +99,9 @@ class TcmallocEntry(Allocator["Tcmalloc", "TcFacts"]):
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """Return the page `arenas`."""
-        from gdbheapx.addons.allocators.tcmalloc.text import make_arenas_page
+        from gdbheapx.addons.allocators.tcmalloc.text import make_tcmalloc_arenas_page
 
-        return make_arenas_page(cast("Sequence[TcArena]", rows), totals)
+        return make_tcmalloc_arenas_page(cast("Sequence[TcArena]", rows), totals)
 
     def page(self, name: str, answer: Any) -> Page:
         """Return a table of size classes, or of settings."""
@@ -110,13 +110,13 @@ class TcmallocEntry(Allocator["Tcmalloc", "TcFacts"]):
 
         return make_bins_page(answer) if name == "bins" else make_tunables_page(answer)
 
-    def parts_page(self, allocator_id: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
+    def parts_page(self, allocator_id: str, parts: Sequence[AllocatorPart], totals: Mapping[str, Optional[int]]) -> Page:
         """Return the sums of its parts."""
         from gdbheapx.addons.allocators.tcmalloc.text import make_parts_page
 
         return make_parts_page(allocator_id, parts, totals)
 
-    def judge(self, facts: "Sequence[TcFacts]", around: Surroundings) -> List[Judged]:
+    def judge(self, facts: "Sequence[TcFacts]", around: Surroundings) -> List[AllocatorJudgement]:
         """Judge each heap."""
         from gdbheapx.addons.allocators.tcmalloc.text import judge_tcmallocs
 
@@ -132,7 +132,7 @@ def find_suspect_objects(target: Target) -> List[Module]:
             known.append(exported.module)
     alone = modules[0] if len(modules) == 1 else None
     program = owner.module if owner is not None else alone
-    if program is not None and program.is_executable and program not in known and find(target, program, GATE.texts):
+    if program is not None and program.is_executable and program not in known and match_fingerprints(target, program, GATE.texts):
         known.append(program)
     return known
 

@@ -36,30 +36,30 @@ from gdbheapx.addons.allocators.tcmalloc.survey import (
     make_tcmalloc_bins,
     make_tcmalloc_caches,
     make_tcmalloc_histogram,
-    make_walker,
+    make_tcmalloc_walker,
     measure_tcmalloc_kept,
     read_stats,
     survey_tcmalloc,
 )
-from gdbheapx.allocators.heap import Heap, once
-from gdbheapx.allocators.metering import Figure, Reading, nothing
+from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
+from gdbheapx.allocators.metering import Figure, Reading, make_empty_reading
 from gdbheapx.allocators.plan import FUTEX, Held, Plan, SystemCall
 from gdbheapx.allocators.records import HeapContext, Page
 from gdbheapx.allocators.returning import DryRun, Portion, Predicted
-from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, Suspect, call_changing, collector, sorted_out
-from gdbheapx.columns import BYTES, TEXT, Column, Table, add
+from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, RuleSuspect, call_changing, make_collector, sorted_out
+from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
 from gdbheapx.errors import HeapxError, Refusal
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
-from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow, ThreadCache
-from gdbheapx.problems import NOT_PROFILED, Code, Diagnostic, Report
+from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress, ThreadCache
+from gdbheapx.problems import NOT_PROFILED, Diagnostic, PartialSink, ProblemCode
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.effects import Effect
     from gdbheapx.allocators.keeping import Keeping
     from gdbheapx.allocators.metering import Reading
-    from gdbheapx.allocators.places import Place
+    from gdbheapx.allocators.places import AllocatorPlace
     from gdbheapx.allocators.returning import DryRun, Portion
     from gdbheapx.allocators.rules import BrokenRule
 
@@ -137,7 +137,7 @@ _TUNABLE_COLUMNS = (Column("name", TEXT, field="name"), Column("value", TEXT, fi
 def make_tunables_page(found: TcTunables) -> Page:
     """Yield a table with a row for each setting."""
     yield "values in force; -: not set, or not to be seen in this build"
-    yield Table(
+    yield ColumnsTable(
         _TUNABLE_COLUMNS, [{**row._asdict(), "value": "-" if row.value is None else str(row.value).lower()} for row in found.tunables]
     )
 
@@ -188,7 +188,7 @@ class TcProfile(NamedTuple):
             yield from maps.rstrip("\n").split("\n")  # names may hold what splitlines() takes for the end of a line
 
 
-def read_tcmalloc_profile(target: Target, module: Module, counts: TcmallocCounts, report: Report) -> TcProfile:
+def read_tcmalloc_profile(target: Target, module: Module, counts: TcmallocCounts, report: PartialSink) -> TcProfile:
     """Return the profile of all sampled spans; HeapxError where nothing was sampled."""
     rows = zip(*(counts.spans.column(name) for name in ("is_sampled", "size_class", "location", "list", "start", "bytes")))
     sites: Dict[Tuple[int, ...], SampledSite] = {}
@@ -231,25 +231,25 @@ _PURGE_COLUMNS = (
 )
 
 
-def predict_purge(rows: Sequence[TcArena], page_bytes: int) -> Predicted:
+def predict_tcmalloc_purge(rows: Sequence[TcArena], page_bytes: int) -> Predicted:
     """Every span that is free, also in tcmalloc's own pages; what caches hold is not flushed."""
-    size, resident, exclusive = (add(getattr(row, name) for row in rows) for name in PURGE_KEYS[2:])
+    size, resident, exclusive = (add_values(getattr(row, name) for row in rows) for name in PURGE_KEYS[2:])
     return Predicted(size, resident, exclusive, {"free_pages": None if size is None else size // page_bytes})
 
 
 def make_dry_run(rows: Sequence[TcArena], page_bytes: int, is_live: bool) -> DryRun:
     """Return the prediction of a purge."""
     arenas = [{key: getattr(row, key) for key in PURGE_KEYS} for row in rows]
-    return DryRun(RELEASE_COMMAND, predict_purge(rows, page_bytes), arenas, Table(_PURGE_COLUMNS, rows), is_live)
+    return DryRun(RELEASE_COMMAND, predict_tcmalloc_purge(rows, page_bytes), arenas, ColumnsTable(_PURGE_COLUMNS, rows), is_live)
 
 
 class TcmallocPurge(Plan):
     """The call, which takes the page heap's lock alone and asks the system for one range at a time."""
 
     system_calls = (SystemCall("madvise", (None, None, 4)), *FUTEX, *map(SystemCall, ("sched_yield", "nanosleep", "clock_nanosleep")))
-    damaged = ("tcmalloc's heap", "a call could crash the process", "see " + ask("check"))
+    damaged = ("tcmalloc's heap", "a call could crash the process", "see " + hint_command("check"))
 
-    def __init__(self, around: HeapContext, anew: Callable[[Report], Any], portion: Portion, tcmalloc: Tcmalloc) -> None:
+    def __init__(self, around: HeapContext, anew: Callable[[PartialSink], Any], portion: Portion, tcmalloc: Tcmalloc) -> None:
         super().__init__(around, anew, portion, tcmalloc.module, RELEASE_FUNCTION)
         self._tcmalloc = tcmalloc
 
@@ -260,7 +260,7 @@ class TcmallocPurge(Plan):
 
     def locks(self) -> List[Held]:
         target, known = self.target, self._tcmalloc.structure
-        rows = read_central_lists(target, known, _ignore)
+        rows = read_central_lists(target, known, _ignore_problem)
         held = [Held("the central list of class %d" % row.size_class, None) for row in rows if row.lock]
         symbol = target.module_symbol(self.module, PAGE_HEAP_LOCK)
         version = split_version(self._tcmalloc.version) or (0,)
@@ -272,17 +272,17 @@ class TcmallocPurge(Plan):
         return held
 
     def look(self, heap: Any) -> Predicted:
-        return predict_purge(heap.arenas(), self._tcmalloc.structure.page_map.page_bytes)
+        return predict_tcmalloc_purge(heap.arenas(), self._tcmalloc.structure.page_map.page_bytes)
 
     def kept(self) -> Optional[Mapping[str, Optional[int]]]:
-        return self.look(self.anew(_ignore)).kept
+        return self.look(self.anew(_ignore_problem)).kept
 
 
-def _ignore(*complaint: Any, **more: Any) -> None:
+def _ignore_problem(*complaint: Any, **more: Any) -> None:
     """predict() hears it."""
 
 
-RULE_CODES = {code for code in vars(codes).values() if isinstance(code, Code)}
+RULE_CODES = {code for code in vars(codes).values() if isinstance(code, ProblemCode)}
 OBJECT_CODES = (codes.FREE_LIST_BROKEN, codes.FREED_TWICE, codes.FREE_LIST_UNREADABLE)
 """Something wrote into a free object: the block before it may have been overrun."""
 MOST_SUSPECTS = 20
@@ -291,11 +291,11 @@ MOST_SUSPECTS = 20
 def find_tcmalloc_damage(heap: "TcmallocHeap") -> List[BrokenRule]:
     """Return every broken rule. A change in progress is reported as a moment and breaks no rule."""
     told: List[Diagnostic] = []
-    own = heap.anew(collector(told))
+    own = heap.anew(make_collector(told))
     own.survey()
     broken: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
 
-    def add(diagnostic: Diagnostic) -> None:
+    def add_broken_rule(diagnostic: Diagnostic) -> None:
         code, address = diagnostic.code, diagnostic.address
         if (str(code), address) in broken or len(broken) >= MOST_BROKEN:
             return
@@ -303,23 +303,23 @@ def find_tcmalloc_damage(heap: "TcmallocHeap") -> List[BrokenRule]:
             allocator=heap.info.id,
             arena=0,
             code=code,
-            address=Address(address) if address is not None else None,
+            address=TargetAddress(address) if address is not None else None,
             rule=str(code),
             abort=None,
             suspect=_find_suspect(own, address) if code in OBJECT_CODES and len(broken) < MOST_SUSPECTS else None,
             what=diagnostic.what,
         )
 
-    sorted_out(told, RULE_CODES, heap.around.report, add)
+    sorted_out(told, RULE_CODES, heap.around.report, add_broken_rule)
     return list(broken.values())
 
 
-def _find_suspect(heap: "TcmallocHeap", address: Optional[int]) -> Optional[Suspect]:
+def _find_suspect(heap: "TcmallocHeap", address: Optional[int]) -> Optional[RuleSuspect]:
     place = heap.block_at(address) if address is not None else None
     before = place.previous if place is not None else None
     if before is None or before.status != "used":
         return None
-    return Suspect(before.address, before.size_bytes, before.status)
+    return RuleSuspect(before.address, before.size_bytes, before.status)
 
 
 TCMALLOC_FIGURES = (
@@ -358,16 +358,16 @@ class TcmallocMeter:
 
     def read(self, walk_seconds: float) -> Reading:
         """The counters now. There is nothing to be estimated."""
-        own, central = read_stats(self._target, self._tcmalloc), self._central()
+        own, central = read_stats(self._target, self._tcmalloc), self._read_central()
         if len(own) < 3:
-            return nothing(TCMALLOC_FIGURES)
+            return make_empty_reading(TCMALLOC_FIGURES)
         system, free, returned = own
         if free + returned > system:  # read at different moments
-            return nothing(TCMALLOC_FIGURES)
+            return make_empty_reading(TCMALLOC_FIGURES)
         in_spans, in_transfer = (None, None) if central is None else central
-        return _make_reading(CountedBytes(system, free, returned, in_spans, in_transfer, self._cached()))
+        return _make_reading(CountedBytes(system, free, returned, in_spans, in_transfer, self._read_cached()))
 
-    def _central(self) -> Optional[Tuple[int, int]]:
+    def _read_central(self) -> Optional[Tuple[int, int]]:
         """Bytes in spans and in transfer caches."""
         known = self._tcmalloc.structure
         sizes, count = known.sizes, known.sizes.classes
@@ -384,7 +384,7 @@ class TcmallocMeter:
             in_spans, in_transfer = in_spans + counter * size, in_transfer + used * sizes.batch[number] * size
         return in_spans, in_transfer
 
-    def _cached(self) -> Optional[int]:
+    def _read_cached(self) -> Optional[int]:
         """Bytes in thread caches; None where a thread begins or ends meanwhile."""
         threads, target = self._tcmalloc.structure.threads, self._target
         if threads is None:
@@ -413,7 +413,7 @@ def _make_reading(counted: CountedBytes, used: Optional[int] = None) -> Reading:
     return Reading(tuple(counted), held, used, None if used is None else held - used, counted.free)
 
 
-def make_exact_reading(row: TcArena) -> Reading:
+def make_tcmalloc_exact_reading(row: TcArena) -> Reading:
     """Return the meter's figures from a walk of a stopped process; ends of spans count as kept."""
     cached = row.central_bytes, row.transfer_bytes, row.cached_bytes
     return _make_reading(CountedBytes(row.system_bytes, row.free_bytes, row.returned_bytes, *cached), row.used_bytes)
@@ -432,7 +432,7 @@ TCMALLOC_SHAPE = BlockShape(
 RATE_VARIABLE = "TCMALLOC_RELEASE_RATE"
 
 
-class TcmallocHeap(Heap):
+class TcmallocHeap(AllocatorInstance):
     """Everything one tcmalloc can be asked for."""
 
     returning = RELEASE_COMMAND
@@ -472,9 +472,9 @@ class TcmallocHeap(Heap):
         """Return the meter's figures from a walk of a stopped process."""
         # E-merge
 
-        return make_exact_reading(self.arenas()[0])
+        return make_tcmalloc_exact_reading(self.arenas()[0])
 
-    def anew(self, report: Report) -> "TcmallocHeap":
+    def anew(self, report: PartialSink) -> "TcmallocHeap":
         """Open the heap again, with nothing cached."""
         return TcmallocHeap(self.tcmalloc, self.around.anew(report))
 
@@ -490,17 +490,17 @@ class TcmallocHeap(Heap):
 
         return TcmallocPurge(self.around, self.anew, portion, self.tcmalloc)
 
-    @once
+    @cache_answer
     def counts(self) -> TcmallocCounts:
         """The walk over all spans, and all counters: sums are made of these alone."""
         return count_tcmalloc(self.tcmalloc, self.around, self.around.report)
 
-    @once
+    @cache_answer
     def survey(self) -> TcmallocSurvey:
         """The walk over all lists of free objects, for what tells one block from another."""
         return survey_tcmalloc(self.tcmalloc, self.around, self.counts(), self.around.report)
 
-    @once
+    @cache_answer
     def metadata(self) -> List[Tuple[int, int]]:
         """Return the ranges of tcmalloc's own structures."""
         return find_metadata(self.tcmalloc, self.counts(), self.target)
@@ -526,9 +526,9 @@ class TcmallocHeap(Heap):
             for start, end in self.metadata():
                 if block_filter.has(TC_METADATA, end - start):
                     rows.append((start, end - start, CLASS_OVERHEAD, TC_METADATA, 0))
-        return make_walker(self.counts(), self.survey(), self.around).blocks(block_filter, make_blocks(rows))
+        return make_tcmalloc_walker(self.counts(), self.survey(), self.around).blocks(block_filter, make_blocks(rows))
 
-    def block_at(self, address: int) -> "Optional[Place]":
+    def block_at(self, address: int) -> "Optional[AllocatorPlace]":
         """The object, and the span that holds it."""
         from gdbheapx.allocators import places
 
@@ -537,21 +537,21 @@ class TcmallocHeap(Heap):
             return None
         spans = self.counts().spans
         at = bisect_right(spans.column("start"), address) - 1
-        parts, start = [places.Part(claim.what, claim.what, Address(claim.start), Address(claim.end))], claim.start
+        parts, start = [places.AddressPart(claim.what, claim.what, TargetAddress(claim.start), TargetAddress(claim.end))], claim.start
         if claim.what == "spans" and at >= 0:
             span = TcSpan._make(spans.spans[len(TcSpan._fields) * at : len(TcSpan._fields) * (at + 1)])
             start = spans.column("start")[max(0, at - 1)]
-            parts.insert(0, places.Part("span", _name_span(span), Address(span.start), Address(span.start + span.bytes)))
+            parts.insert(0, places.AddressPart("span", _name_span(span), TargetAddress(span.start), TargetAddress(span.start + span.bytes)))
         stream = self.blocks(BlockFilter(start=start))
-        return places.place(places.neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts)
+        return places.make_heap_place(places.find_neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts)
 
-    @once
+    @cache_answer
     def arenas(self) -> Sequence[TcArena]:
         """Return the single row."""
         metadata_bytes = sum(end - start for start, end in self.metadata())
         return [make_tcmalloc_arena(self.tcmalloc, self.around, self.counts(), metadata_bytes)]
 
-    @once
+    @cache_answer
     def bins(self) -> List[TcBin]:
         """The size classes that have spans."""
         return make_tcmalloc_bins(self.tcmalloc, self.counts())
@@ -581,12 +581,12 @@ class TcmallocHeap(Heap):
     def what_if(self) -> "Sequence[Effect]":
         """Return the effects of its variables. The release rate has no row: `make advice` measured no effect on idle threads."""
         from gdbheapx import findings as codes
-        from gdbheapx.allocators.effects import by_variable, restart
+        from gdbheapx.allocators.effects import by_variable, effect_of_restart
         from gdbheapx.allocators.measured import AGGRESSIVE_DECOMMIT as DECOMMIT
         from gdbheapx.allocators.measured import CACHE_BYTES
 
         row, value = self.arenas()[0], self.target.environment_variable
-        free, cached = row.held_bytes - (row.used_bytes or 0), add((row.cached_bytes, row.transfer_bytes))
+        free, cached = row.held_bytes - (row.used_bytes or 0), add_values((row.cached_bytes, row.transfer_bytes))
         spans = {
             "code": "decommit",
             "cause": codes.UNUSED_PAGES,
@@ -602,7 +602,7 @@ class TcmallocHeap(Heap):
         return [
             by_variable(DECOMMIT, value(DECOMMIT.variable), row.free_resident_bytes, free, **spans),
             by_variable(CACHE_BYTES, value(CACHE_BYTES.variable), cached, free, **caches),
-            restart(free),
+            effect_of_restart(free),
         ]
 
     def kept(self) -> "Keeping":

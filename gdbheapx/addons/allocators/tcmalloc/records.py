@@ -4,13 +4,13 @@ from array import array
 from typing import Annotated, Any, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx.budget import Budget
-from gdbheapx.columns import ADD, BYTES, IF_KNOWN, TEXT, Column, hidden
+from gdbheapx.columns import ADD, BYTES, IF_KNOWN, TEXT, Column, hidden_column
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RETURNED, CLASS_USED
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import Frees, SlotRun
-from gdbheapx.kernel.common.library import Kernel, Rows, at, declared, flat, run
-from gdbheapx.model import Address, AllocatorInfo, Claim, HistogramRow
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of_numbers, declare_functions, flatten_record, run_resumable
+from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 
 SIZE_CLASSES = 128
 """kClassSizesMax: room for so many, 0 being that of large blocks."""
@@ -219,18 +219,18 @@ def read_spans(
     """Walk the spans of these leaves and return their objects as runs of slots. `sizes`: object bytes of each of SIZE_CLASSES, 0 for
     none.
     """
-    library, opened, sums = declared(kernel.library, PROTOTYPES), kernel.open(source), Rows(SpanSums, 1)
-    numbers, places, classes = flat(layout), flat(leaves), array("Q", sizes)
-    job = library.heapx_tc_spans_new(opened.handle, at(numbers), at(places), len(leaves), at(classes))
+    library, opened, sums = declare_functions(kernel.library, PROTOTYPES), kernel.open(source), NativeRows(SpanSums, 1)
+    numbers, places, classes = flatten_record(layout), flatten_record(leaves), array("Q", sizes)
+    job = library.heapx_tc_spans_new(opened.handle, address_of_numbers(numbers), address_of_numbers(places), len(leaves), address_of_numbers(classes))
     if not job:
         raise MemoryError()
     try:
-        run(lambda seconds: library.heapx_tc_spans_slice(job, seconds), opened, budget)
-        library.heapx_tc_spans_sums(job, at(sums.numbers))
+        run_resumable(lambda seconds: library.heapx_tc_spans_slice(job, seconds), opened, budget)
+        library.heapx_tc_spans_sums(job, address_of_numbers(sums.numbers))
         (known,) = sums.records(1)
-        found, runs = _room(TcSpan, known.spans), _room(SlotRun, known.runs)
-        problems, tallies, held = Rows(SpanProblem, known.told), Rows(SpanTally, TC_LABELS), Rows(SpanRange, known.held)
-        library.heapx_tc_spans_result(job, at(found), at(runs), at(problems.numbers), at(tallies.numbers), at(held.numbers))
+        found, runs = _make_array(TcSpan, known.spans), _make_array(SlotRun, known.runs)
+        problems, tallies, held = NativeRows(SpanProblem, known.told), NativeRows(SpanTally, TC_LABELS), NativeRows(SpanRange, known.held)
+        library.heapx_tc_spans_result(job, address_of_numbers(found), address_of_numbers(runs), address_of_numbers(problems.numbers), address_of_numbers(tallies.numbers), address_of_numbers(held.numbers))
     finally:
         library.heapx_tc_spans_free(job)
     told = problems.records(known.told), known.problems
@@ -241,18 +241,18 @@ def follow_objects(
     kernel: Kernel, source: BulkSource, little_endian: bool, lists: "array[int]", most: int, budget: Budget
 ) -> FollowedLists:
     """Follow lists of free objects. `lists`: TcFreeList, row by row; `most`: the number of objects that may exist."""
-    library, opened, sums = declared(kernel.library, PROTOTYPES), kernel.open(source), Rows(ListSums, 1)
+    library, opened, sums = declare_functions(kernel.library, PROTOTYPES), kernel.open(source), NativeRows(ListSums, 1)
     count = len(lists) // len(TcFreeList._fields)
-    ends = _room(TcListEnd, count)
-    job = library.heapx_tc_lists_new(opened.handle, int(little_endian), at(lists), count, most, at(ends))
+    ends = _make_array(TcListEnd, count)
+    job = library.heapx_tc_lists_new(opened.handle, int(little_endian), address_of_numbers(lists), count, most, address_of_numbers(ends))
     if not job:
         raise MemoryError()
     try:
-        run(lambda seconds: library.heapx_tc_lists_slice(job, seconds), opened, budget)
-        library.heapx_tc_lists_sums(job, at(sums.numbers))
+        run_resumable(lambda seconds: library.heapx_tc_lists_slice(job, seconds), opened, budget)
+        library.heapx_tc_lists_sums(job, address_of_numbers(sums.numbers))
         (known,) = sums.records(1)
         objects = array("Q", bytes(8 * known.objects))
-        library.heapx_tc_lists_result(job, at(objects))
+        library.heapx_tc_lists_result(job, address_of_numbers(objects))
     finally:
         library.heapx_tc_lists_free(job)
     return FollowedLists(bool(known.ended), ends, kernel.in_order(objects))
@@ -262,11 +262,11 @@ def collect_frees(kernel: Kernel, listed: FollowedLists) -> Frees:
     """Return objects on lists for the walker over slots; `listed.objects` is consumed."""
     objects = listed.objects
     kinds = array("B", bytes(-(-len(objects) // 8) * 8))
-    declared(kernel.library, PROTOTYPES).heapx_tc_lists_split(at(objects), len(objects), at(kinds))
+    declare_functions(kernel.library, PROTOTYPES).heapx_tc_lists_split(address_of_numbers(objects), len(objects), address_of_numbers(kinds))
     return Frees(objects, kinds[: len(objects)])
 
 
-def _room(kind: Any, count: int) -> "array[int]":
+def _make_array(kind: Any, count: int) -> "array[int]":
     return array("Q", (0,)) * (len(kind._fields) * count)
 
 
@@ -283,7 +283,7 @@ class TcArena(NamedTuple):
     allocator: str
     index: Annotated[int, Column("arena", TEXT)]  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
     """Always 0."""
-    address: Address
+    address: TargetAddress
     """Of the page map's root."""
     spans: Annotated[int, Column("spans", sums=ADD, goes=6)]
     system_bytes: Annotated[int, Column("system", BYTES, ADD)]
@@ -302,7 +302,7 @@ class TcArena(NamedTuple):
     free_bytes: Annotated[int, Column("free spans", BYTES, ADD)]
     """Unused pages that the OS has not got back."""
     free_resident_bytes: Annotated[Optional[int], Column("free, resident", BYTES, ADD, IF_KNOWN)]
-    free_exclusive_bytes: Annotated[Optional[int], hidden(ADD)]
+    free_exclusive_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """The part of it that the machine gets back: not shared with a forked process, and no part of a huge page in use."""
     returned_bytes: Annotated[int, Column("returned", BYTES, ADD, goes=2)]
     """Address space that is kept without memory."""

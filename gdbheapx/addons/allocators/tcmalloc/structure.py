@@ -10,12 +10,12 @@ from typing import Container, Dict, Iterator, List, NamedTuple, Optional, Sequen
 from gdbheapx.addons.allocators.gates import GOOGLE, GOOGLE_HINT, OF_GOOGLE
 from gdbheapx.addons.allocators.tcmalloc import codes
 from gdbheapx.addons.allocators.tcmalloc.records import SIZE_CLASSES, SPAN_BYTES
-from gdbheapx.allocators.fingerprints import TextFingerprint, find
+from gdbheapx.allocators.fingerprints import TextFingerprint, match_fingerprints
 from gdbheapx.allocators.records import Instances, NotRead
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import Report
-from gdbheapx.ranges import union
+from gdbheapx.problems import PartialSink
+from gdbheapx.ranges import unite_ranges
 
 WORD = 8
 VersionNumbers = Optional[Tuple[int, ...]]
@@ -145,7 +145,7 @@ class DataImage:
         self.target = target
         self.pieces: List[Tuple[int, bytes]] = []
         left = MOST_DATA_BYTES
-        self._data = union([(start, end) for start, _, end in target.writable_segments(module)]) if module is not None else []
+        self._data = unite_ranges([(start, end) for start, _, end in target.writable_segments(module)]) if module is not None else []
         for start, end in self._data:
             touched = target.touched_ranges(start, end) if target.kind != "remote" else [(start, end)]
             for first, last in touched:
@@ -153,7 +153,7 @@ class DataImage:
                 left -= len(data)
                 if data:
                     self.pieces.append((first, data))
-        self._memory = union([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable])
+        self._memory = unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable])
         self._starts = [start for start, _ in self._memory]
 
     def is_memory(self, address: int, size: int) -> bool:
@@ -360,7 +360,7 @@ def find_tcmallocs(target: Target, objects: Sequence[Module]) -> Instances:
     unused: List[NotRead] = []
     for module in objects:
         name = module.file_name
-        texts = [match.known for match in find(target, module, (GOOGLE, DEBUG_FILE))]
+        texts = [match.known for match in match_fingerprints(target, module, (GOOGLE, DEBUG_FILE))]
         if target.exported(module, OF_GOOGLE) is not None or GOOGLE in texts:
             what = "google's tcmalloc in %s is not read: it has no releases, and each build has its own layout" % name
             unread.append(NotRead(module, what, GOOGLE_HINT))
@@ -378,13 +378,13 @@ def find_tcmallocs(target: Target, objects: Sequence[Module]) -> Instances:
             unused.append(NotRead(module, "tcmalloc in %s was never used, or is of a build that gdbheapx does not know" % name, USE_HINT))
             continue
         ident = "tcmalloc" if not located else "tcmalloc#%d" % (len(located) + 1)
-        located.append(Tcmalloc(ident, module, found, version, _owns(target, module)))
+        located.append(Tcmalloc(ident, module, found, version, _owns_malloc(target, module)))
     return Instances(located, unread, unused=unused)
 
 
 def read_tc_release(target: Target, module: Module) -> Optional[str]:
     """Return the release by a text; None where constants cannot be read."""
-    match = next(iter(find(target, module, (RELEASE_TEXT,))), None)
+    match = next(iter(match_fingerprints(target, module, (RELEASE_TEXT,))), None)
     return match.version if match is not None else None
 
 
@@ -393,7 +393,7 @@ def split_version(version: Optional[str]) -> Optional[Tuple[int, ...]]:
     return tuple(int(part) for part in version.split(".")[:2]) if version is not None else None
 
 
-def _owns(target: Target, module: Module) -> Optional[bool]:
+def _owns_malloc(target: Target, module: Module) -> Optional[bool]:
     owner = target.dynamic_symbol("malloc")
     if owner is None:
         return True if module.is_executable and target.knows_objects() else None
@@ -456,7 +456,7 @@ class TcThreadCaches(NamedTuple):
     is_whole: bool
 
 
-def read_central_lists(target: Target, known: TcmallocStructure, report: Report) -> List[CentralList]:
+def read_central_lists(target: Target, known: TcmallocStructure, report: PartialSink) -> List[CentralList]:
     """Read the central lists; an impossible one is reported and left out."""
     sizes, found = known.sizes, []
     count = sizes.classes
@@ -481,7 +481,7 @@ def read_central_lists(target: Target, known: TcmallocStructure, report: Report)
     return found
 
 
-def read_thread_caches(target: Target, known: TcmallocStructure, report: Report) -> TcThreadCaches:
+def read_thread_caches(target: Target, known: TcmallocStructure, report: PartialSink) -> TcThreadCaches:
     """Read the thread caches."""
     threads = known.threads
     if threads is None:
@@ -507,7 +507,7 @@ def read_thread_caches(target: Target, known: TcmallocStructure, report: Report)
             last = address
             (address,) = struct.unpack_from("<Q", data, threads.next)
     whose = _find_thread(target, known, [(address, struct.unpack_from("<Q", data, tid)[0]) for address, data in met])
-    unlisted = _unlisted(target, known, seen, set(whose.values())) if is_whole else None
+    unlisted = _find_unlisted_cache(target, known, seen, set(whose.values())) if is_whole else None
     if unlisted is not None:
         what = "this thread cache is not on the list of all"
         report(codes.TC_CACHE_BROKEN, unlisted, what, "objects in it count as used")
@@ -543,13 +543,13 @@ def _find_thread(target: Target, known: TcmallocStructure, caches: Sequence[Tupl
     whose = {address: threads[tid] for address, tid in caches if has_tid and tid in threads}
     left, told = {address for address, _ in caches}.difference(whose), set(whose.values())
     for pointer, lwp in threads.items():
-        own = left.intersection(_near(target, pointer)) if left and lwp not in told else set()
+        own = left.intersection(_read_thread_words(target, pointer)) if left and lwp not in told else set()
         if len(own) == 1:
             whose[own.pop()] = lwp
     return whose
 
 
-def _near(target: Target, thread_pointer: int) -> List[int]:
+def _read_thread_words(target: Target, thread_pointer: int) -> List[int]:
     """Words of a thread's local storage, as far as it was ever touched."""
     words: List[int] = []
     start = thread_pointer // 8 * 8 - THREAD_LOCAL_BYTES
@@ -559,13 +559,13 @@ def _near(target: Target, thread_pointer: int) -> List[int]:
     return words
 
 
-def _unlisted(target: Target, known: TcmallocStructure, caches: Container[int], lwps: Container[int]) -> Optional[int]:
+def _find_unlisted_cache(target: Target, known: TcmallocStructure, caches: Container[int], lwps: Container[int]) -> Optional[int]:
     """A thread cache that a thread without one on the list points to; None: there is none. A wrong link ends the list early."""
-    memory = union([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file])
+    memory = unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file])
     starts, size = [start for start, _ in memory], known.sizes.cache_bytes
     lacking = (thread for thread in target.threads() if thread.thread_pointer and thread.lwp not in lwps)
     for thread in islice(lacking, MOST_LACKING):
-        for word in _near(target, thread.thread_pointer or 0):
+        for word in _read_thread_words(target, thread.thread_pointer or 0):
             place = bisect_right(starts, word) - 1
             if word % 8 or word in caches or place < 0 or word + size > memory[place][1]:
                 continue

@@ -57,15 +57,15 @@ from gdbheapx.kernel.blocks.pins import ROOM, PinShape
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import SLOT_TWICE, Frees, SlotRun, SlotTallies
 from gdbheapx.kernel.common.in_ram import UNKNOWN
-from gdbheapx.model import Address, CacheBin, HistogramRow, ThreadCache
-from gdbheapx.problems import Code, Report
-from gdbheapx.ranges import subtract, union
-from gdbheapx.units import number, plural
+from gdbheapx.model import CacheBin, HistogramRow, TargetAddress, ThreadCache
+from gdbheapx.problems import PartialSink, ProblemCode
+from gdbheapx.ranges import subtract_ranges, unite_ranges
+from gdbheapx.units import count_noun, format_number
 
 if TYPE_CHECKING:
     from gdbheapx.addons.allocators.tcmalloc.structure import TcmallocStructure
 
-Contradiction = Tuple[Code, Optional[int], str]
+Contradiction = Tuple[ProblemCode, Optional[int], str]
 FATAL = (4, 6, 7, 8, 11)
 """Signals of a fault or of abort(): what a thread met inside tcmalloc was wrong before."""
 FRAME_BYTES = 512
@@ -75,7 +75,7 @@ PIECE_BYTES = 8 << 20
 METADATA_PAGE = 4096
 EMPTY_COUNTS = bytes(METADATA_PAGE)
 TRIED_SPANS = 64
-OF_SPANS: Dict[int, Tuple[Code, str]] = {
+OF_SPANS: Dict[int, Tuple[ProblemCode, str]] = {
     SPAN_UNREADABLE: (codes.SPAN_UNREADABLE, "cannot read the span that a page points to"),
     SPAN_WRONG: (codes.SPAN_WRONG, "this span has a length, a location or a size class that cannot be"),
     SPAN_LEAF: (codes.LEAF_UNREADABLE, "cannot read a leaf of the page map to its end"),
@@ -100,7 +100,7 @@ class TcmallocCounts(NamedTuple):
         return max(0, tally.objects - sum(self.objects[kind, size_class] for kind in (TC_CENTRAL, TC_TRANSFER, TC_CACHED)))
 
 
-def count_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, report: Report) -> TcmallocCounts:
+def count_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, report: PartialSink) -> TcmallocCounts:
     """Read spans, lists and caches; `report` hears what keeps figures from being complete."""
     target, known, kernel = around.target, tcmalloc.structure, around.kernel
     page_map, batch = known.page_map, known.sizes.batch
@@ -127,12 +127,12 @@ def count_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, report: Report) -> T
 
 
 def report_contradictions(
-    found: Sequence[Contradiction], tcmalloc: Tcmalloc, target: Target, central: Sequence[CentralList], report: Report
+    found: Sequence[Contradiction], tcmalloc: Tcmalloc, target: Target, central: Sequence[CentralList], report: PartialSink
 ) -> Sequence[Contradiction]:
     """Report contradictions: as one moment, where a thread stands inside."""
     if found and is_changing(target, tcmalloc, central):
         _, address, what = found[0]
-        more = " (and %s more like this)" % number(len(found) - 1) if len(found) > 1 else ""
+        more = " (and %s more like this)" % format_number(len(found) - 1) if len(found) > 1 else ""
         report(codes.LISTS_CHANGING, address, what + more, CHANGING_HINT)
         return found
     for code, address, what in found:
@@ -140,14 +140,14 @@ def report_contradictions(
     return found
 
 
-def read_leaves(target: Target, tcmalloc: Tcmalloc, report: Report) -> List[PageLeaf]:
+def read_leaves(target: Target, tcmalloc: Tcmalloc, report: PartialSink) -> List[PageLeaf]:
     """Return the leaves of the page map's root, each once."""
     page_map = tcmalloc.structure.page_map
     data = target.read_prefix(page_map.root, 8 * page_map.root_words)
     if len(data) < 8 * page_map.root_words:
         what = "cannot read the root of the page map"
         report(codes.ROOT_UNREADABLE, page_map.root + len(data), what, "spans beyond are missing")
-    size, memory = 8 << page_map.leaf_bits, union([(mapping.start, mapping.end) for mapping in target.mappings()])
+    size, memory = 8 << page_map.leaf_bits, unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings()])
     listed = [
         (at // 8 + place, address)
         for at in range(0, len(data), METADATA_PAGE)
@@ -159,7 +159,7 @@ def read_leaves(target: Target, tcmalloc: Tcmalloc, report: Report) -> List[Page
     own = {address: _find_place(target, page_map, address) for address, count in often.items() if count > 1}
     found: List[PageLeaf] = []
     for place, address in listed:
-        if own.get(address, place) != place or address % 8 or subtract([(address, address + size)], memory):
+        if own.get(address, place) != place or address % 8 or subtract_ranges([(address, address + size)], memory):
             what = "the page map points to a leaf that is in no memory, or belongs to another place"
             report(codes.LEAF_BROKEN, page_map.root + 8 * place, what, "spans in it are missing")
         else:
@@ -180,8 +180,8 @@ def _find_place(target: Target, page_map: PageMap, leaf: int) -> Optional[int]:
 
 def _is_mapped(target: Target, spans: TcSpans) -> Tuple[TcSpans, List[int]]:
     """Spans without those that lie in no memory of the process, and where these begin."""
-    memory = union([(mapping.start, mapping.end) for mapping in target.mappings()])
-    outside = subtract(spans.held, memory)
+    memory = unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings()])
+    outside = subtract_ranges(spans.held, memory)
     if not outside:
         return spans, []
     ranges = [(start, start + size) for start, size in zip(spans.column("start"), spans.column("bytes"))]
@@ -209,7 +209,7 @@ def _count_spans(rows: "array[int]") -> Tuple[List[SpanTally], List[SpanRange]]:
         listed = max(0, span.objects - span.refcount) if span.size_class else 0
         own = sums[out_of_use.get(span.location, span.size_class)]
         own[:] = [before + more for before, more in zip(own, (1, span.bytes, span.objects, listed))]
-    held = union((span.start, span.start + span.bytes) for span in spans)
+    held = unite_ranges((span.start, span.start + span.bytes) for span in spans)
     return [SpanTally(*row) for row in sums], [SpanRange(*row) for row in held]
 
 
@@ -230,7 +230,7 @@ def is_changing(target: Target, tcmalloc: Tcmalloc, central: Sequence[CentralLis
     return False
 
 
-def _tell_spans(target: Target, spans: TcSpans, unmapped: Sequence[int], report: Report) -> None:
+def _tell_spans(target: Target, spans: TcSpans, unmapped: Sequence[int], report: PartialSink) -> None:
     for problem in spans.problems:
         code, what = OF_SPANS[problem.code]
         report(code, problem.address, what, "the pages from 0x%x on are missing" % problem.page)
@@ -255,7 +255,7 @@ def find_metadata(tcmalloc: Tcmalloc, counts: TcmallocCounts, target: Target) ->
     ]
     held = counts.spans.held
     pieces: List[Tuple[int, int]] = []
-    known = sorted([*((start, end, True) for start, end in union(own)), *((start, end, False) for start, end in held)])
+    known = sorted([*((start, end, True) for start, end in unite_ranges(own)), *((start, end, False) for start, end in held)])
     last, was_own = 0, False
     for start, end, is_own in known:
         if last < start <= last + PIECE_BYTES and (is_own or was_own):
@@ -263,10 +263,10 @@ def find_metadata(tcmalloc: Tcmalloc, counts: TcmallocCounts, target: Target) ->
         if is_own:
             pieces.append((start, end))
         last, was_own = max(last, end), is_own
-    memory = union([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file])
+    memory = unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable and not mapping.is_file])
     data = [(start, end) for start, _, end in target.writable_segments(tcmalloc.module)]
-    joined = union(pieces)
-    return subtract(joined, union([*held, *subtract(joined, memory), *data]))
+    joined = unite_ranges(pieces)
+    return subtract_ranges(joined, unite_ranges([*held, *subtract_ranges(joined, memory), *data]))
 
 
 def read_stats(target: Target, tcmalloc: Tcmalloc) -> Tuple[int, ...]:
@@ -281,14 +281,14 @@ def check_counts(counts: "TcmallocCounts", stats: Sequence[int], known: "Tcmallo
     for row in counts.central:
         number, tally = row.size_class, tallies[row.size_class]
         if row.counter != tally.listed:
-            what = "class %d has %s in its spans, and counts %d" % (number, plural(tally.listed, "free object"), row.counter)
+            what = "class %d has %s in its spans, and counts %d" % (number, count_noun(tally.listed, "free object"), row.counter)
             yield codes.CENTRAL_COUNT, row.address, what
         if row.spans != tally.spans:
-            yield codes.CENTRAL_SPANS, row.address, "class %d has %s, and counts %d" % (number, plural(tally.spans, "span"), row.spans)
+            yield codes.CENTRAL_SPANS, row.address, "class %d has %s, and counts %d" % (number, count_noun(tally.spans, "span"), row.spans)
         cached = counts.objects[TC_TRANSFER, number] + counts.objects[TC_CACHED, number]
         if cached > tally.objects - tally.listed:
             what = "caches hold %s of class %d, and %d are out of its spans"
-            yield codes.CENTRAL_COUNT, row.address, what % (plural(cached, "object"), number, tally.objects - tally.listed)
+            yield codes.CENTRAL_COUNT, row.address, what % (count_noun(cached, "object"), number, tally.objects - tally.listed)
     for cache in counts.caches.rows:
         listed = sum(own.length * sizes[own.size_class] for own in cache.lists)
         if cache.size_bytes != listed:
@@ -309,14 +309,14 @@ def check_lists(counts: "TcmallocCounts", survey: "TcmallocSurvey") -> Iterator[
         own, size_class = (end.count, listing.expected), listing.size_class
         if listing.kind == TC_CENTRAL:
             what = "the span at 0x%x has %s on its list, and by its refcount %d"
-            yield codes.SPAN_COUNT, structs[listing.place], what % (spans[listing.place], plural(own[0], "free object"), own[1])
+            yield codes.SPAN_COUNT, structs[listing.place], what % (spans[listing.place], count_noun(own[0], "free object"), own[1])
         elif listing.kind == TC_TRANSFER:
             what = "a batch of the transfer cache of class %d has %s instead of %d"
-            yield codes.BATCH_COUNT, end.at or None, what % (size_class, plural(own[0], "object"), own[1])
+            yield codes.BATCH_COUNT, end.at or None, what % (size_class, count_noun(own[0], "object"), own[1])
         else:
             what = "the list of class %d of a thread cache has %s and says %d"
             cache = counts.caches.rows[listing.place].address
-            yield codes.CACHE_COUNT, cache, what % (size_class, plural(own[0], "object"), own[1])
+            yield codes.CACHE_COUNT, cache, what % (size_class, count_noun(own[0], "object"), own[1])
     listed: Counter[int] = Counter()
     for listing, end in zip(survey.listings, survey.ends):
         listed[listing.size_class] += end.count
@@ -324,10 +324,10 @@ def check_lists(counts: "TcmallocCounts", survey: "TcmallocSurvey") -> Iterator[
         inside = survey.tallies.tallies[row.size_class].listed_slots
         if listed[row.size_class] != inside:
             what = "lists of class %d have %s; %s lie in its spans"
-            yield codes.LIST_CLASS, row.address, what % (row.size_class, plural(listed[row.size_class], "object"), number(inside))
+            yield codes.LIST_CLASS, row.address, what % (row.size_class, count_noun(listed[row.size_class], "object"), format_number(inside))
 
 
-LIST_PROBLEMS: Dict[int, Tuple[Code, str]] = {
+LIST_PROBLEMS: Dict[int, Tuple[ProblemCode, str]] = {
     LIST_UNREADABLE: (codes.FREE_LIST_UNREADABLE, "cannot read this free object, or its address is wrong"),
     LIST_LONG: (codes.FREE_LIST_BROKEN, "a list of free objects does not end where it should"),
     LIST_MISALIGNED: (codes.FREE_LIST_BROKEN, "a list of free objects points to something that is not an object"),
@@ -358,7 +358,7 @@ class TcmallocSurvey(NamedTuple):
     tallies: SlotTallies
 
 
-def survey_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCounts, report: Report) -> TcmallocSurvey:
+def survey_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCounts, report: PartialSink) -> TcmallocSurvey:
     """The walk over what was counted, which tells `report` where the lists are something else."""
     target, kernel = around.target, around.kernel
     lists, listings = _make_lists(tcmalloc, counts)
@@ -366,7 +366,7 @@ def survey_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCou
     followed = follow_objects(kernel, target.bulk_source(), True, lists, most, around.budget)
     ends = [followed.end(number) for number in range(len(listings))]
     survey = TcmallocSurvey(listings, ends, collect_frees(kernel, followed), NO_TALLIES)
-    survey = survey._replace(tallies=make_walker(counts, survey, around).tally())
+    survey = survey._replace(tallies=make_tcmalloc_walker(counts, survey, around).tally())
     is_whole = followed.is_whole and survey.tallies.is_whole
     if counts.spans.is_whole and not is_whole:
         report(codes.SPANS_CUT, None, "out of time before all lists were read", "raise --max-seconds or --max-stop")
@@ -376,7 +376,7 @@ def survey_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCou
     return survey
 
 
-def make_walker(counts: TcmallocCounts, survey: TcmallocSurvey, around: HeapContext) -> SlotWalker:
+def make_tcmalloc_walker(counts: TcmallocCounts, survey: TcmallocSurvey, around: HeapContext) -> SlotWalker:
     """Over its objects."""
     return make_tc_slot_walker(around.kernel, around.target.bulk_source(), counts.spans.runs, survey.frees, around.budget)
 
@@ -401,24 +401,24 @@ def _make_lists(tcmalloc: Tcmalloc, counts: TcmallocCounts) -> "Tuple[array[int]
     return array("Q", chain.from_iterable(made for made, _ in rows)), [listing for _, listing in rows]
 
 
-def _report_lists(target: Target, tcmalloc: Tcmalloc, counts: TcmallocCounts, survey: TcmallocSurvey, report: Report) -> bool:
+def _report_lists(target: Target, tcmalloc: Tcmalloc, counts: TcmallocCounts, survey: TcmallocSurvey, report: PartialSink) -> bool:
     """Reports lists that do not end, or hold what is no object; whether there is one."""
     broken = [end for end in survey.ends if end.problem]
     if not broken and not survey.tallies.problems:
         return False
     changing = is_changing(target, tcmalloc, counts.central)
 
-    def told(code: Code, address: int, what: str, hint: str) -> None:
+    def report_list(code: ProblemCode, address: int, what: str, hint: str) -> None:
         report(codes.LISTS_CHANGING if changing else code, address, what, hint)
 
     for end in broken:
         code, what = LIST_PROBLEMS[end.problem]
-        told(code, end.at, what, COUNTED_HINT)
+        report_list(code, end.at, what, COUNTED_HINT)
     for problem in survey.tallies.problems:
         if problem.code == SLOT_TWICE:
-            told(codes.FREED_TWICE, problem.address, "this object is on lists of free objects more than once", "it was freed twice")
+            report_list(codes.FREED_TWICE, problem.address, "this object is on lists of free objects more than once", "it was freed twice")
         else:
-            told(codes.FREE_LIST_BROKEN, problem.address, "a list of free objects holds an address that is no object's", "it is left out")
+            report_list(codes.FREE_LIST_BROKEN, problem.address, "a list of free objects holds an address that is no object's", "it is left out")
     return True
 
 
@@ -446,7 +446,7 @@ def make_tcmalloc_arena(tcmalloc: Tcmalloc, around: HeapContext, counts: Tcmallo
     return TcArena(
         allocator=tcmalloc.id,
         index=0,
-        address=Address(tcmalloc.structure.page_map.root),
+        address=TargetAddress(tcmalloc.structure.page_map.root),
         spans=sum(tally.spans for tally in tallies),
         system_bytes=sum(tally.bytes for tally in tallies),
         used_blocks=sum(used) + large.objects if is_whole else None,
@@ -530,7 +530,7 @@ def make_tcmalloc_caches(tcmalloc: Tcmalloc, around: HeapContext, counts: Tcmall
             lwp=cache.lwp,
             name=names.get(cache.lwp) if cache.lwp is not None else None,
             arena=0,
-            tcache=Address(cache.address),
+            tcache=TargetAddress(cache.address),
             chunks=sum(row.chunks for row in rows),
             bytes=sum(row.bytes or 0 for row in rows),
             bins=rows,

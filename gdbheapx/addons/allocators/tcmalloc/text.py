@@ -7,24 +7,24 @@ from gdbheapx import verdict
 from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcBin, TcFacts
 from gdbheapx.allocators.heap import plain_parts
 from gdbheapx.allocators.measured import AGGRESSIVE_DECOMMIT, CACHE_BYTES
-from gdbheapx.allocators.records import Judged, Page, Part, Surroundings
-from gdbheapx.columns import Table, columns_of
-from gdbheapx.hints import ask
-from gdbheapx.model import Finding, Step
-from gdbheapx.units import Size, say, share
+from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Page, Surroundings
+from gdbheapx.columns import ColumnsTable, columns_of
+from gdbheapx.hints import hint_command
+from gdbheapx.model import Finding, StepSentence
+from gdbheapx.units import SentenceSize, format_share, make_sentence
 
 WORTH_BYTES = 16 << 20
 """Less than this needs no finding."""
 
 
-def make_arenas_page(rows: Sequence[TcArena], totals: Mapping[str, Optional[int]]) -> Page:
+def make_tcmalloc_arenas_page(rows: Sequence[TcArena], totals: Mapping[str, Optional[int]]) -> Page:
     """Yield a table with one row, whose system is the sum of the other columns but for metadata."""
-    yield Table(columns_of(TcArena), rows, {**totals, "index": "total"} if len(rows) > 1 else None)
+    yield ColumnsTable(columns_of(TcArena), rows, {**totals, "index": "total"} if len(rows) > 1 else None)
 
 
 def make_bins_page(rows: Sequence[TcBin]) -> Page:
     """Yield a table with a row for each size class."""
-    yield Table(columns_of(TcBin), [_make_bin(row) for row in rows])
+    yield ColumnsTable(columns_of(TcBin), [_make_bin(row) for row in rows])
     if not rows:
         yield "no spans"
 
@@ -33,19 +33,19 @@ def _make_bin(row: TcBin) -> Dict[str, Any]:
     return {**row._asdict(), **({"size_bytes": "own span"} if row.size_bytes is None else {})}
 
 
-def make_parts_page(name: str, parts: Sequence[Part], totals: Mapping[str, Optional[int]]) -> Page:
+def make_parts_page(name: str, parts: Sequence[AllocatorPart], totals: Mapping[str, Optional[int]]) -> Page:
     """The parts of what one holds, and what it has returned beside them."""
     yield from plain_parts(name, parts)
     if totals.get("returned_bytes"):
-        yield say("plus %s returned to the OS: address space only", Size(totals["returned_bytes"]))
+        yield make_sentence("plus %s returned to the OS: address space only", SentenceSize(totals["returned_bytes"]))
 
 
-def judge_tcmallocs(facts: Sequence[TcFacts], around: Surroundings) -> List[Judged]:
+def judge_tcmallocs(facts: Sequence[TcFacts], around: Surroundings) -> List[AllocatorJudgement]:
     """Judge each heap."""
     return [_judge_heap(heap, around) for heap in facts]
 
 
-def _judge_heap(facts: TcFacts, around: Surroundings) -> Judged:
+def _judge_heap(facts: TcFacts, around: Surroundings) -> AllocatorJudgement:
     name, row = facts.info.id, facts.arenas[0]
     beyond = around.beyond_bytes if around.is_cut or not facts.is_whole else 0
     used = sum(size.used_bytes for size in facts.sizes)
@@ -53,33 +53,33 @@ def _judge_heap(facts: TcFacts, around: Surroundings) -> Judged:
     metadata = row.metadata_bytes if told is None else told  # most of it was never touched
     untouched = row.free_bytes - row.free_resident_bytes if row.free_resident_bytes is not None else 0
     held = row.system_bytes - row.returned_bytes - untouched + metadata
-    judged = verdict.usual(held, used, around.taken_bytes.get(name), beyond, metadata)
+    judged = verdict.usual_verdict(held, used, around.taken_bytes.get(name), beyond, metadata)
     free = held - metadata - used
     if judged.code == codes.FREED_AND_HELD and 2 * ((row.central_bytes or 0) + row.tail_bytes) > free:
-        evidence = say("%s (%s) are free objects in spans with objects in use", Size(free), share(free, held))
+        evidence = make_sentence("%s (%s) are free objects in spans with objects in use", SentenceSize(free), format_share(free, held))
         line = judged.lines[0]._replace(what="Fragmented", evidence=evidence, code=codes.FREE_REGIONS)
         judged = verdict.of_lines([line], judged.sure)
     steps = verdict.what_is_in_use(judged.code)
     if judged.code in (codes.FREED_AND_HELD, codes.PART_HELD) and row.free_bytes >= WORTH_BYTES:
-        steps.append(Step(ask("purge --dry-run"), "shows what a purge would return to the OS", row.free_resident_bytes))
+        steps.append(StepSentence(hint_command("purge --dry-run"), "shows what a purge would return to the OS", row.free_resident_bytes))
         if not facts.is_aggressive:
-            steps.append(Step(AGGRESSIVE_DECOMMIT.text, "at the next start returns each free span at once"))
+            steps.append(StepSentence(AGGRESSIVE_DECOMMIT.text, "at the next start returns each free span at once"))
     elif judged.code == codes.FREE_REGIONS:
-        steps.append(Step(ask("pins"), "shows which blocks keep spans from being returned"))
+        steps.append(StepSentence(hint_command("pins"), "shows which blocks keep spans from being returned"))
     parts = _make_parts(row, metadata)
-    return Judged(name, (name,), held, judged, _make_findings(facts, row, "purge" in around.advisable.get(name, ())), steps, parts)
+    return AllocatorJudgement(name, (name,), held, judged, _make_findings(facts, row, "purge" in around.advisable.get(name, ())), steps, parts)
 
 
-def _make_parts(row: TcArena, metadata_bytes: int) -> List[Part]:
+def _make_parts(row: TcArena, metadata_bytes: int) -> List[AllocatorPart]:
     """Return the parts of what it holds; parts of caches that were not found are unknown."""
     caches = None if row.cached_bytes is None or row.transfer_bytes is None else row.cached_bytes + row.transfer_bytes
     return [
-        Part("in use", row.used_bytes),
-        Part("free spans", row.free_bytes),
-        Part("free objects in spans", row.central_bytes),
-        Part("thread and transfer caches", caches),
-        Part("ends of spans", row.tail_bytes),
-        Part("metadata", metadata_bytes),
+        AllocatorPart("in use", row.used_bytes),
+        AllocatorPart("free spans", row.free_bytes),
+        AllocatorPart("free objects in spans", row.central_bytes),
+        AllocatorPart("thread and transfer caches", caches),
+        AllocatorPart("ends of spans", row.tail_bytes),
+        AllocatorPart("metadata", metadata_bytes),
     ]
 
 
@@ -98,19 +98,19 @@ def _make_free_spans(facts: TcFacts, size: int, can_purge: bool) -> Finding:
     if is_off:
         what = "tcmalloc never returns unused pages: TCMALLOC_RELEASE_RATE is 0"
     aggressive = "; %s at the next start returns each as it is freed" % AGGRESSIVE_DECOMMIT.text
-    hint = ("`%s` returns them now" % ask("purge") if can_purge else "a purge returns them") + ("" if facts.is_aggressive else aggressive)
-    return Finding(what, say("%s of free spans", Size(size)), hint, codes.PURGING_OFF if is_off else codes.UNUSED_PAGES, size_bytes=size)
+    hint = ("`%s` returns them now" % hint_command("purge") if can_purge else "a purge returns them") + ("" if facts.is_aggressive else aggressive)
+    return Finding(what, make_sentence("%s of free spans", SentenceSize(size)), hint, codes.PURGING_OFF if is_off else codes.UNUSED_PAGES, size_bytes=size)
 
 
 def _make_central(row: TcArena) -> Finding:
     what = "free objects share spans with objects in use: a span is returned only when all of it is free"
-    hint = "which blocks keep them: %s" % ask("pins")
+    hint = "which blocks keep them: %s" % hint_command("pins")
     return Finding(
-        what, say("%s of free objects in spans", Size(row.central_bytes)), hint, codes.FREE_REGIONS, size_bytes=row.central_bytes
+        what, make_sentence("%s of free objects in spans", SentenceSize(row.central_bytes)), hint, codes.FREE_REGIONS, size_bytes=row.central_bytes
     )
 
 
 def _make_caches(size: int) -> Finding:
-    hint = "%s limits all of them together; each thread's: %s" % (CACHE_BYTES.variable, ask("tcache"))
+    hint = "%s limits all of them together; each thread's: %s" % (CACHE_BYTES.variable, hint_command("tcache"))
     what = "thread caches and transfer caches hold freed objects"
-    return Finding(what, say("%s in caches", Size(size)), hint, codes.THREAD_CACHES, size_bytes=size)
+    return Finding(what, make_sentence("%s in caches", SentenceSize(size)), hint, codes.THREAD_CACHES, size_bytes=size)

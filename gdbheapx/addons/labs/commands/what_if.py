@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gdbheapx.command import Answer, Options, Style, command
+from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -18,17 +18,17 @@ has no RSS: only the most that a setting would save is shown. docs/how-to/what-i
 """
 
 
-@command("what-if", reads=Reads.BLOCKS, help=HELP, examples=("-p 4711 what-if", "--core core.4711 what-if --json"), snapshot=True)
-def what_if(session: Session, options: Options) -> Answer:
+@declare_command("what-if", reads=Reads.BLOCKS, help=HELP, examples=("-p 4711 what-if", "--core core.4711 what-if --json"), snapshot=True)
+def answer_what_if(session: Session, options: Options) -> CommandAnswer:
     """The command `what-if`."""
     from gdbheapx.addons.labs.what_if import predict
 
     found = predict.what_if(session)
 
-    def text(style: Style) -> Any:
+    def show_settings(style: TextStyle) -> Any:
         from gdbheapx.addons.labs.what_if import text as what_if_text
         from gdbheapx.report.text import format_page
 
         return format_page(style, what_if_text.format_what_if(found))
 
-    return Answer(lambda: found, text, read=True)
+    return CommandAnswer(lambda: found, show_settings, read=True)

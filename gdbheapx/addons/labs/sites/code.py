@@ -3,13 +3,13 @@
 from bisect import bisect_right
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
+from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, FlowFollower, Instruction, Pointers, Value
 from gdbheapx.addons.labs.sites.ways import ALLOCATORS
 from gdbheapx.arch import CodeReader
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module, ObjectCode, Target
 from gdbheapx.problems import MISSING_PACKAGE, OUT_OF_MEMORY
-from gdbheapx.units import Size, say
+from gdbheapx.units import SentenceSize, make_sentence
 
 EACH_BYTES = 24
 """Of memory for each byte of code, at the peak: of gdb with Python, of redis with OpenSSL and dockerd 23, 24 and 8."""
@@ -23,7 +23,7 @@ THROWS = "_ZSt"
 """Begin of the runtime's own: `_ZSt20__throw_length_errorPKc`, `_ZSt9terminatev`."""
 
 
-class Object:
+class CodeObject:
     """One loaded object."""
 
     def __init__(self, module: Module, code: ObjectCode, reader: CodeReader, library: Any, names: Dict[int, str], last: int) -> None:
@@ -76,22 +76,22 @@ class Object:
             self._flows[start] = None  # for one that calls itself
             found = self.function_at(start)
             is_read = found is not None and found[0] == start and found[1] - start <= MOST_FUNCTION_BYTES
-            self._flows[start] = self._follow(*found) if found is not None and is_read else None
+            self._flows[start] = self._follow_function(*found) if found is not None and is_read else None
         return self._flows[start]
 
-    def _follow(self, start: int, end: int) -> Flow:
+    def _follow_function(self, start: int, end: int) -> Flow:
         decode = self._reader.decode
         taken: List[Instruction] = [
             (address, size, decode(address, size, mnemonic, text))
             for address, size, mnemonic, text in self._library.disasm_lite(self.bytes_at(start, end - start), start)
         ]
-        return Follower(self._reader, start, end, self._pointers).follow(taken)
+        return FlowFollower(self._reader, start, end, self._pointers).follow(taken)
 
 
 class OfFile(Pointers):
     """What the dynamic linker will write."""
 
-    def __init__(self, of: Object) -> None:
+    def __init__(self, of: CodeObject) -> None:
         self._of = of
 
     def at(self, address: int) -> Optional[Value]:
@@ -122,12 +122,12 @@ class OfFile(Pointers):
 class Read(NamedTuple):
     """What files tell, whatever memory has."""
 
-    objects: Sequence[Object]
+    objects: Sequence[CodeObject]
     unread: Sequence[Tuple[str, str]]
     """As Scan has it."""
 
 
-def read(target: Target, room_bytes: int) -> Read:
+def read_object_code(target: Target, room_bytes: int) -> Read:
     """The code of all loaded objects; what becomes known of their functions stays here. HeapxError where nothing takes code apart, or that
     would take more than `room_bytes`: the process may be in the same control group, where the kernel ends one of both."""
     found: List[Tuple[Module, ObjectCode, CodeReader]] = []
@@ -142,22 +142,22 @@ def read(target: Target, room_bytes: int) -> Read:
         code_bytes = sum(len(data) for _, one, _ in found for _, data in one.parts)
         if code_bytes * EACH_BYTES > room_bytes:
             what = "reading %s of code or more takes about %s of memory, and this process may use %s"
-            sizes = Size(code_bytes), Size(code_bytes * EACH_BYTES), Size(max(0, room_bytes))
-            raise HeapxError(say(what, *sizes), "omit --sites, or ask of a core where there is more memory", code=OUT_OF_MEMORY)
-    return Read([_object(target, *one) for one in found], unread)
+            sizes = SentenceSize(code_bytes), SentenceSize(code_bytes * EACH_BYTES), SentenceSize(max(0, room_bytes))
+            raise HeapxError(make_sentence(what, *sizes), "omit --sites, or ask of a core where there is more memory", code=OUT_OF_MEMORY)
+    return Read([_make_object(target, *one) for one in found], unread)
 
 
-def _object(target: Target, module: Module, code: ObjectCode, reader: CodeReader) -> Object:
+def _make_object(target: Target, module: Module, code: ObjectCode, reader: CodeReader) -> CodeObject:
     names: Dict[int, str] = {}
     for function in target.functions(module, exported=True):
         address = function.start - module.base
         if function.name in ALLOCATORS or address not in names:
             names[address] = function.name
     last = max((end for _, end, _ in target.writable_segments(module)), default=module.base) - module.base
-    return Object(module, code, reader, _library(reader), names, last)
+    return CodeObject(module, code, reader, _make_disassembler(reader), names, last)
 
 
-def library() -> Any:
+def import_capstone() -> Any:
     """What takes code apart. HeapxError where it is not installed."""
     try:
         import capstone
@@ -167,6 +167,6 @@ def library() -> Any:
     return capstone
 
 
-def _library(reader: CodeReader) -> Any:
-    capstone = library()
+def _make_disassembler(reader: CodeReader) -> Any:
+    capstone = import_capstone()
     return capstone.Cs(*(getattr(capstone, name) for name in reader.library))

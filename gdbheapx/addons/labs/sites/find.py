@@ -2,14 +2,14 @@
 
 from typing import Optional, Sequence
 
-from gdbheapx.addons.labs.sites.code import Read, library, read
-from gdbheapx.addons.labs.sites.join import join
-from gdbheapx.addons.labs.sites.scan import scan
+from gdbheapx.addons.labs.sites.code import Read, import_capstone, read_object_code
+from gdbheapx.addons.labs.sites.join import join_sites
+from gdbheapx.addons.labs.sites.scan import scan_code
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.sites.records import Joined
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import again
+from gdbheapx.hints import hint_again
 from gdbheapx.own_memory import allowed_bytes
 from gdbheapx.problems import NOT_COPIED, NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
@@ -18,8 +18,8 @@ from gdbheapx.session import Session
 def require_code_reader(session: Session) -> None:
     """Before a process is stopped for it: HeapxError where there can be no answer."""
     if not session.target.has_memory:
-        raise HeapxError("a snapshot has no code", "ask the process or its core: %s" % again(), code=NOT_IN_SNAPSHOT)
-    library()
+        raise HeapxError("a snapshot has no code", "ask the process or its core: %s" % hint_again(), code=NOT_IN_SNAPSHOT)
+    import_capstone()
 
 
 def find_sites(session: Session, rows: Sequence[CensusRow], told: Optional[LabelSet], world: World) -> Joined:
@@ -30,8 +30,8 @@ def find_sites(session: Session, rows: Sequence[CensusRow], told: Optional[Label
     if target.kind == "live" and not (target.is_kept or target.held_by_caller or getattr(target, "held_by_gdb", True)):
         what = "there was no room for a copy of the process, and reading its code would pause it for too long"
         raise HeapxError(what, "allow more memory here, or ask of a core of it (gcore PID)", code=NOT_COPIED)
-    return join(rows, told, world, scan(target, session.budget, world.constant(_code)))
+    return join_sites(rows, told, world, scan_code(target, session.budget, world.constant(_read_code_of)))
 
 
-def _code(world: World) -> Read:
-    return read(world.target, allowed_bytes() - world.session.copied_bytes)
+def _read_code_of(world: World) -> Read:
+    return read_object_code(world.target, allowed_bytes() - world.session.copied_bytes)

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections import Counter
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.arch import CodeReader, Operand, Step
+from gdbheapx.arch import CodeReader, CodeStep, Operand
 
 Root = Tuple[str, int]
 """(`argument`, number), (`either`, number), (`stack`, 0), (`result`, address of the call), (`slot` or `data`, address), (`unknown`, number)
@@ -19,7 +19,7 @@ MASK = (1 << 64) - 1
 MOST_MERGED = 256
 MOST_VISITS = 8
 UNKNOWN_BITS = 8
-Instruction = Tuple[int, int, Sequence[Step]]
+Instruction = Tuple[int, int, Sequence[CodeStep]]
 """(address, bytes, what it does)."""
 
 
@@ -35,7 +35,7 @@ LOST = Value(("lost", 0), 1, 0)
 """Two ways know it, and not the same."""
 
 
-class Called(NamedTuple):
+class FlowCall(NamedTuple):
     """One call, or jump to another function."""
 
     address: int
@@ -48,7 +48,7 @@ class Called(NamedTuple):
 class Flow(NamedTuple):
     """What one function does."""
 
-    calls: List[Called]
+    calls: List[FlowCall]
     returned: Set[Value]
     stores: List[Tuple[Value, Value, int, int]]
     """(where, what, at which address of code, bytes), in order."""
@@ -107,11 +107,11 @@ class State:
         for name, one in mine.items() if mine != theirs else ():
             another = theirs.get(name)
             if one is not another and one != another:
-                same = (not self.is_strict and _both(one, another, merged)) or LOST
+                same = (not self.is_strict and _merge_values(one, another, merged)) or LOST
                 changed = changed or same != one
                 mine[name] = same
         for name in theirs.keys() - mine.keys():
-            mine[name] = (not self.is_strict and _both(None, theirs[name], merged)) or LOST
+            mine[name] = (not self.is_strict and _merge_values(None, theirs[name], merged)) or LOST
             changed = True
         if self.memory != other.memory:
             memory = {place: value for place, value in self.memory.items() if other.memory.get(place) == value}
@@ -120,7 +120,7 @@ class State:
         return changed
 
 
-def _both(one: Optional[Value], other: Optional[Value], merged: Merged) -> Optional[Value]:
+def _merge_values(one: Optional[Value], other: Optional[Value], merged: Merged) -> Optional[Value]:
     if one == other:
         return one
     if LOST in (one, other):
@@ -133,16 +133,16 @@ def _both(one: Optional[Value], other: Optional[Value], merged: Merged) -> Optio
     if one is not None and other is not None and one.root[0] == other.root[0] == "result":
         if (one.times, one.plus) != (other.times, other.plus):
             return None
-        place = _place(_calls(one.root[1], merged) | _calls(other.root[1], merged), merged.calls)
+        place = _place_in_merged(_possible_calls(one.root[1], merged) | _possible_calls(other.root[1], merged), merged.calls)
         return one._replace(root=("result", -1 - place)) if place is not None else None
     if one is not None and other is not None:
-        numbers = _numbers(one, merged), _numbers(other, merged)
-        place = _place(numbers[0] | numbers[1], merged.numbers) if all(numbers) else None
+        numbers = _possible_numbers(one, merged), _possible_numbers(other, merged)
+        place = _place_in_merged(numbers[0] | numbers[1], merged.numbers) if all(numbers) else None
         return Value(("either", place), 1, 0) if place is not None else None
     return None
 
 
-def _place(found: FrozenSet[int], known: List[FrozenSet[int]]) -> Optional[int]:
+def _place_in_merged(found: FrozenSet[int], known: List[FrozenSet[int]]) -> Optional[int]:
     if found not in known:
         if len(known) == MOST_MERGED:
             return None
@@ -150,17 +150,17 @@ def _place(found: FrozenSet[int], known: List[FrozenSet[int]]) -> Optional[int]:
     return known.index(found)
 
 
-def _numbers(value: Value, merged: Merged) -> FrozenSet[int]:
+def _possible_numbers(value: Value, merged: Merged) -> FrozenSet[int]:
     if value.root[0] == "either" and (value.times, value.plus) == (1, 0):
         return merged.numbers[value.root[1]]
     return frozenset({value.plus} if value.root == NUMBER else ())
 
 
-def _calls(number: int, merged: Merged) -> FrozenSet[int]:
+def _possible_calls(number: int, merged: Merged) -> FrozenSet[int]:
     return merged.calls[-1 - number] if number < 0 else frozenset({number})
 
 
-class Follower:
+class FlowFollower:
     """Follows one function."""
 
     def __init__(self, reader: CodeReader, start: int, end: int, pointers: "Pointers") -> None:
@@ -182,7 +182,7 @@ class Follower:
 
     def follow(self, instructions: Iterable[Instruction]) -> Flow:
         """All of it."""
-        self._cut(list(instructions))
+        self._cut_into_blocks(list(instructions))
         order = sorted(self._blocks)
         if not order:
             return self.flow
@@ -190,23 +190,23 @@ class Follower:
         waiting, visits = [order[0]], Counter[int]()
         for place, begin in enumerate(order):
             if begin not in self._arriving:  # by a table, or for an exception: only the frame is still where it was
-                self._run(order[place - 1])
+                self._run_block(order[place - 1])
                 self._arriving[begin] = State(self._state.frame(), {})
                 waiting.append(begin)
             while waiting:
                 least = heapq.heappop(waiting)
                 visits[least] += 1
                 self._arriving[least].is_strict = visits[least] >= MOST_VISITS
-                for changed in self._run(least):
+                for changed in self._run_block(least):
                     if changed not in waiting:
                         heapq.heappush(waiting, changed)
         self._is_settled = True
         self.flow = Flow([], set(), [], self.flow.merged, {}, order, {})
         for begin in order:
-            self._run(begin)
+            self._run_block(begin)
         return self.flow
 
-    def _cut(self, listed: List[Instruction]) -> None:
+    def _cut_into_blocks(self, listed: List[Instruction]) -> None:
         """Into blocks: nothing leads into one but to its begin, and nothing out of it but from its end."""
         begins, was_end = {self._start}, True
         for address, _, steps in listed:
@@ -222,7 +222,7 @@ class Follower:
             begin = instruction[0] if instruction[0] in begins else begin
             self._blocks.setdefault(begin, []).append(instruction)
 
-    def _run(self, begin: int) -> List[int]:
+    def _run_block(self, begin: int) -> List[int]:
         """One block; the blocks of which less is known now."""
         self._state, self._changed = self._arriving[begin].copy(), []
         last = 0
@@ -230,29 +230,29 @@ class Follower:
             self._at, self._unknown, last = address, 0, address + size
             for step in steps:
                 if step.kind == "test":
-                    self._tested = self._register(step.first.base), address + size
-                if self._step(address, step):
+                    self._tested = self._read_register(step.first.base), address + size
+                if self._run_step(address, step):
                     return self._changed
-        self._join(Operand("number", number=last), self._state)
+        self._join_block(Operand("number", number=last), self._state)
         return self._changed
 
-    def _new(self) -> Value:
+    def _make_unknown(self) -> Value:
         self._unknown += 1
         return Value(("unknown", self._at << UNKNOWN_BITS | self._unknown), 1, 0)
 
-    def _register(self, name: str) -> Value:
+    def _read_register(self, name: str) -> Value:
         value = self._state.registers.get(name)
         if value is None or value is LOST:
-            value = self._state.registers[name] = self._new()
+            value = self._state.registers[name] = self._make_unknown()
         return value
 
-    def _address(self, operand: Operand) -> Value:
+    def _compute_address(self, operand: Operand) -> Value:
         """Of memory, or the sum that is written like one."""
-        value = self._register(operand.base) if operand.base else Value(NUMBER, 0, 0)
+        value = self._read_register(operand.base) if operand.base else Value(NUMBER, 0, 0)
         if operand.number:
             value = Value(value.root, value.times, value.plus + operand.number)
         if operand.index:
-            index = self._register(operand.index)
+            index = self._read_register(operand.index)
             scaled = Value(index.root, index.times * operand.scale, index.plus * operand.scale)
             if value.root == NUMBER:
                 return scaled._replace(plus=scaled.plus + value.plus)
@@ -260,38 +260,38 @@ class Follower:
                 return value._replace(plus=value.plus + scaled.plus)
             if value.root == scaled.root:
                 return Value(value.root, value.times + scaled.times, value.plus + scaled.plus)
-            made = self._new()
+            made = self._make_unknown()
             block = next((part for part in (value, scaled) if part.root[0] == "result" and part.times == 1), None)
             if block is not None:
                 self.flow.inside[made.root] = block.root
             return made
         return value
 
-    def _value(self, operand: Operand) -> Value:
+    def _read_operand(self, operand: Operand) -> Value:
         if operand.kind == "number":
             return Value(NUMBER, 0, operand.number & MASK)
         if operand.kind == "register":
-            return self._register(operand.base)
+            return self._read_register(operand.base)
         if operand.kind != "memory" or operand.size_bytes not in (8, 16):
-            return self._new()
-        place = self._address(operand)
-        known = self._fixed(place)
+            return self._make_unknown()
+        place = self._compute_address(operand)
+        known = self._find_fixed_address(place)
         if known is not None:
             return self._pointers.at(known) or Value(("data", known), 1, 0)
         stored = self._state.memory.get((place.root, place.plus))
         if stored is None:
-            stored = self._new()
+            stored = self._make_unknown()
             self.flow.loaded[stored.root] = place
         return stored
 
-    def _fixed(self, place: Value) -> Optional[int]:
+    def _find_fixed_address(self, place: Value) -> Optional[int]:
         """The address in this file, if it is always the same."""
         if place.root == NUMBER:
             return place.plus
         begin = self._pointers.own(place.root[1]) if place.root[0] == "slot" and place.times == 1 else None
         return begin + place.plus if begin is not None else None
 
-    def _store(self, address: int, place: Value, value: Value, size_bytes: int) -> None:
+    def _record_store(self, address: int, place: Value, value: Value, size_bytes: int) -> None:
         self.flow.stores.append((place, value, address, size_bytes))
         if place.root[0] in ("stack", "result", "argument"):
             if size_bytes >= 8:
@@ -299,62 +299,62 @@ class Follower:
             else:
                 self._state.memory.pop((place.root, place.plus), None)
 
-    def _step(self, address: int, step: Step) -> bool:
+    def _run_step(self, address: int, step: CodeStep) -> bool:
         """True: what follows is reached from elsewhere alone."""
         registers = self._state.registers
         sp = self._reader.sp
         if step.kind == "copy":
-            registers[step.to] = self._value(step.first)
+            registers[step.to] = self._read_operand(step.first)
         elif step.kind == "address":
-            registers[step.to] = self._address(step.first)
+            registers[step.to] = self._compute_address(step.first)
         elif step.kind == "times":
-            value, factor = self._value(step.first), step.second.number
+            value, factor = self._read_operand(step.first), step.second.number
             registers[step.to] = Value(value.root, value.times * factor, value.plus * factor)
         elif step.kind == "choose":
-            met = _both(self._register(step.to), self._value(step.first), self.flow.merged)
-            registers[step.to] = met if met is not None else self._new()
+            met = _merge_values(self._read_register(step.to), self._read_operand(step.first), self.flow.merged)
+            registers[step.to] = met if met is not None else self._make_unknown()
         elif step.kind == "lose":
-            registers[step.to] = self._new()
+            registers[step.to] = self._make_unknown()
         elif step.kind == "store":
-            self._store(address, self._address(step.first), self._value(step.second), step.first.size_bytes)
+            self._record_store(address, self._compute_address(step.first), self._read_operand(step.second), step.first.size_bytes)
         elif step.kind == "push":
-            value, top = self._value(step.first), self._register(sp)
+            value, top = self._read_operand(step.first), self._read_register(sp)
             registers[sp] = top._replace(plus=top.plus - 8)
             self._state.memory[top.root, top.plus - 8] = value
         elif step.kind == "pop":
-            top = self._register(sp)
-            registers[step.to] = self._state.memory.get((top.root, top.plus)) or self._new()
+            top = self._read_register(sp)
+            registers[step.to] = self._state.memory.get((top.root, top.plus)) or self._make_unknown()
             if step.to != sp:
                 registers[sp] = top._replace(plus=top.plus + 8)
         elif step.kind == "return":
-            self.flow.returned.add(self._register(self._reader.result))
+            self.flow.returned.add(self._read_register(self._reader.result))
             return True
         elif step.kind == "branch":
-            self._branch(address, step)
+            self._follow_branch(address, step)
         elif step.kind == "jump":
             if step.first.kind == "number" and self._start <= step.first.number < self._end:
-                self._join(step.first, self._state)
+                self._join_block(step.first, self._state)
             elif step.first.kind in ("number", "memory") or self._is_known(step.first):
-                self._call(address, step.first, True)
-                self.flow.returned.add(self._register(self._reader.result))
+                self._record_call(address, step.first, True)
+                self.flow.returned.add(self._read_register(self._reader.result))
             return True
         elif step.kind == "call":
-            return self._call(address, step.first, False)
+            return self._record_call(address, step.first, False)
         return False
 
     def _is_known(self, operand: Operand) -> bool:
         """A register that has a function's address, not one of a table of this function."""
-        return operand.kind == "register" and self._register(operand.base).root[0] in ("data", "slot")
+        return operand.kind == "register" and self._read_register(operand.base).root[0] in ("data", "slot")
 
-    def _branch(self, address: int, step: Step) -> None:
+    def _follow_branch(self, address: int, step: CodeStep) -> None:
         """Where malloc gave none the way leads elsewhere: there is no block on it."""
         tested, at = self._tested or (None, 0)
         none = self._state.without(tested) if tested is not None and at == address and tested.root[0] == "result" else None
-        self._join(step.first, none if step.to == "zero" and none is not None else self._state)
+        self._join_block(step.first, none if step.to == "zero" and none is not None else self._state)
         if step.to == "other" and none is not None:
             self._state = none
 
-    def _join(self, target: Operand, state: State) -> None:
+    def _join_block(self, target: Operand, state: State) -> None:
         begin = target.number
         if self._is_settled or target.kind != "number" or begin not in self._blocks:
             return
@@ -364,17 +364,17 @@ class Follower:
         if arriving is None or arriving.meet(state, self.flow.merged):
             self._changed.append(begin)
 
-    def _call(self, address: int, first: Operand, is_jump: bool) -> bool:
-        slot = self._fixed(self._address(first)) if first.kind == "memory" else None
+    def _record_call(self, address: int, first: Operand, is_jump: bool) -> bool:
+        slot = self._find_fixed_address(self._compute_address(first)) if first.kind == "memory" else None
         target = first.number if first.kind == "number" else None
         if first.kind == "register":
-            through = self._register(first.base)
+            through = self._read_register(first.base)
             if through.root[0] in ("data", "slot") and (through.times, through.plus) == (1, 0):
                 slot = through.root[1]
             elif through.root == NUMBER:
                 target = through.plus
-        arguments = tuple(self._register(name) for name in self._reader.arguments)
-        self.flow.calls.append(Called(address, target, slot, arguments, is_jump))
+        arguments = tuple(self._read_register(name) for name in self._reader.arguments)
+        self.flow.calls.append(FlowCall(address, target, slot, arguments, is_jump))
         for name in self._lost.intersection(self._state.registers):
             del self._state.registers[name]
         given = self._pointers.gives(target, slot)

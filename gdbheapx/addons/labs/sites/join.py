@@ -23,14 +23,14 @@ from gdbheapx.analysis.sites.records import (
     NODES,
     PUSHED,
     STRING_BYTES,
-    Candidate,
     Joined,
     RowSites,
     Scan,
     Site,
+    SiteCandidate,
 )
 from gdbheapx.inferior.base import Module
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 STORES, SIZE = "stores the address that they have at +0x%x", "asks for this size"
 INNER = "lets +0x%x point into the block itself, as theirs does"
@@ -57,13 +57,13 @@ Key = Tuple[Optional[str], str]
 """(signature, module) of a row."""
 
 
-def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan: Scan) -> Joined:
+def join_sites(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan: Scan) -> Joined:
     """By what code stores into new blocks and blocks of the row have."""
     by_address: Dict[int, List[Site]] = {}
     for site in scan.sites:
         for value in {word.value for word in site.words if word.kind == ADDRESS}.union(site.loose):
             by_address.setdefault(value, []).append(site)
-    blocks = _blocks(told) if told is not None else {}
+    blocks = _sample_blocks(told) if told is not None else {}
     in_classes = any(heap.shape.in_size_classes for heap in world.session.heaps.all())
     made: List[RowSites] = []
     typed = few = 0
@@ -74,7 +74,7 @@ def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan
             for address, usable in own[:: len(own) // MOST_SAMPLES + 1]
         ]
         sizes = Counter(usable for _, usable in own if usable)
-        found = candidates(row, by_address, scan.sites, sizes, samples, in_classes, _belongs(row, told))
+        found = find_row_candidates(row, by_address, scan.sites, sizes, samples, in_classes, _make_row_test(row, told))
         if row.sure == EXACT and registry.has_typed_objects(row.module):
             more = [one for one in _by_type(world, samples, bool(found.sites)) if one.address not in {site.address for site in found.sites}]
             found = found._replace(sites=[*found.sites, *more])
@@ -85,7 +85,7 @@ def join(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan
     return Joined(made, len(scan.sites), scan.unread, typed, few)
 
 
-def _belongs(row: CensusRow, told: Optional[LabelSet]) -> IsOne:
+def _make_row_test(row: CensusRow, told: Optional[LabelSet]) -> IsOne:
     """Asked of single blocks: there may be more than are looked at."""
 
     @cache
@@ -98,20 +98,20 @@ def _belongs(row: CensusRow, told: Optional[LabelSet]) -> IsOne:
     return is_one
 
 
-def few_bytes(row: CensusRow, sites: Sequence[Candidate], sizes: Mapping[int, int], in_classes: bool) -> int:
+def few_bytes(row: CensusRow, sites: Sequence[SiteCandidate], sizes: Mapping[int, int], in_classes: bool) -> int:
     """Of a row, what has one to FEW candidates."""
     total = sum(size * blocks for size, blocks in sizes.items())
     counted = sum(size * blocks for size, blocks in sizes.items() if 0 < len(at_size(row, sites, size, in_classes)) <= FEW)
     return row.bytes * counted // total if total else 0
 
 
-def at_size(row: CensusRow, sites: Sequence[Candidate], usable: int, in_classes: bool) -> Sequence[Candidate]:
+def at_size(row: CensusRow, sites: Sequence[SiteCandidate], usable: int, in_classes: bool) -> Sequence[SiteCandidate]:
     """Those of a row's candidates that are some for its blocks of this size."""
     surplus = NODE_BYTES if row.signature in NODES else SLACK_BYTES
-    return [site for site in sites if site.is_open or any(asked in asked_for(usable, in_classes, surplus) for asked in site.sizes)]
+    return [site for site in sites if site.is_open or any(asked in possible_request_sizes(usable, in_classes, surplus) for asked in site.sizes)]
 
 
-def candidates(
+def find_row_candidates(
     row: CensusRow,
     by_address: Dict[int, List[Site]],
     sites: Sequence[Site],
@@ -123,11 +123,11 @@ def candidates(
     """Of one row; `sizes`: usable bytes of its blocks -> how many; `samples`: of some what they begin with; `is_one`: of its blocks."""
     is_node = row.signature in NODES
     often = [size for size, blocks in sizes.items() if is_node or blocks >= LEAST_SHARE * sum(sizes.values())]
-    ranges = [asked_for(usable, in_classes, NODE_BYTES if is_node else SLACK_BYTES) for usable in often]
+    ranges = [possible_request_sizes(usable, in_classes, NODE_BYTES if is_node else SLACK_BYTES) for usable in often]
     is_array = row.signature is not None and (row.signature.endswith(ARRAY) or row.signature.startswith(SLAB))
 
     @cache
-    def fits(size: Optional[int]) -> bool:
+    def fits_size(size: Optional[int]) -> bool:
         return any(size in one for one in ranges)
 
     words = {word for _, data in samples for (word,) in struct.iter_unpack("<Q", data[: min(len(data), SAMPLE_BYTES) // 8 * 8])}
@@ -137,36 +137,36 @@ def candidates(
     stored: Dict[int, List[int]] = {}
     for site in pointed:
         # one that asks for a size that no such block has is not it: a larger class begins with this one's constructor
-        if site.size_bytes is None or site.floats or not often or fits(site.size_bytes):
-            offsets = _shared(site, samples, heads)
+        if site.size_bytes is None or site.floats or not often or fits_size(site.size_bytes):
+            offsets = _find_shared_offsets(site, samples, heads)
             if offsets:
                 stored[id(site)] = offsets
     chosen = [site for site in pointed if id(site) in stored]
     link = NODES.get(row.signature or "")
     if link is not None:
-        chosen = [site for site in sites if site.link == link and fits(site.size_bytes)]
+        chosen = [site for site in sites if site.link == link and fits_size(site.size_bytes)]
 
     inner: Dict[int, List[str]] = {}
     if row.module and row.sure in (EXACT, SHAPE) and not is_array and (not chosen or is_typed):
         for site in sites:
-            if site.words and id(site) not in stored and (site.size_bytes is None or site.floats or fits(site.size_bytes)):
-                inner[id(site)] = _pointing(site, samples, None if is_typed else is_one)  # its collector links them as well
+            if site.words and id(site) not in stored and (site.size_bytes is None or site.floats or fits_size(site.size_bytes)):
+                inner[id(site)] = _find_self_references(site, samples, None if is_typed else is_one)  # its collector links them as well
         tied = [site for site in sites if inner.get(id(site))]
         if len(sizes) == 1 and any(site.size_bytes is not None for site in tied):
             # many sites put blocks before others: one whose size differs from call to call made none of those that all have one
             tied = [site for site in tied if site.size_bytes is not None or not {ITSELF, BEGIN}.isdisjoint(w.kind for w in site.words)]
         chosen += tied
 
-    def why(site: Site) -> List[str]:
+    def list_reasons(site: Site) -> List[str]:
         reasons = [STORES % offset for offset in stored.get(id(site), ())] + inner.get(id(site), [])
         reasons += [LINKS] if link is not None else []
-        return reasons + ([SIZE] if not site.floats and fits(site.size_bytes) else [])
+        return reasons + ([SIZE] if not site.floats and fits_size(site.size_bytes) else [])
 
-    of_size = {site.start for site in sites if site.size_bytes is not None and fits(site.size_bytes)}
-    return RowSites(row.signature, row.module, row.bytes, _functions(chosen, why), len(of_size))
+    of_size = {site.start for site in sites if site.size_bytes is not None and fits_size(site.size_bytes)}
+    return RowSites(row.signature, row.module, row.bytes, _group_by_function(chosen, list_reasons), len(of_size))
 
 
-def _shared(site: Site, samples: Sequence[Sample], only: Optional[Sequence[int]]) -> List[int]:
+def _find_shared_offsets(site: Site, samples: Sequence[Sample], only: Optional[Sequence[int]]) -> List[int]:
     """Offsets at which nearly all samples have the address that the site stores there; `only`: those that tell a type."""
     if site.floats and only is None:
         return []
@@ -177,11 +177,11 @@ def _shared(site: Site, samples: Sequence[Sample], only: Optional[Sequence[int]]
         offset
         for offset, value in stored
         if (only is None or offset in only)
-        and sum(_word(data[offset : offset + 8]) == value & MASK for _, data in samples) >= MOST_SHARE * len(samples)
+        and sum(_word_from_bytes(data[offset : offset + 8]) == value & MASK for _, data in samples) >= MOST_SHARE * len(samples)
     )
 
 
-def _pointing(site: Site, samples: Sequence[Sample], is_one: Optional[IsOne]) -> List[str]:
+def _find_self_references(site: Site, samples: Sequence[Sample], is_one: Optional[IsOne]) -> List[str]:
     """What the site stores into its block that refers to the block, or to another before it, and nearly all samples have as well."""
     found = []
     for word, head in [(word, head) for word in site.words for head in (registry.object_heads() if site.floats else (0,))]:
@@ -189,17 +189,17 @@ def _pointing(site: Site, samples: Sequence[Sample], is_one: Optional[IsOne]) ->
         if word.kind == ITSELF and word.value != word.offset + STRING_BYTES:
             if (
                 len(samples) >= LEAST_LINKED - 2 * (site.size_bytes is not None)
-                and sum(_word(data[at]) == address + head + word.value for address, data in samples) >= nearly
+                and sum(_word_from_bytes(data[at]) == address + head + word.value for address, data in samples) >= nearly
             ):
                 found.append(INNER % (word.offset + head))
         elif word.kind == PUSHED and not head and is_one is not None:
-            others = [other for other in (_word(data[at]) for _, data in samples) if other]
+            others = [other for other in (_word_from_bytes(data[at]) for _, data in samples) if other]
             if len(others) >= LEAST_LINKED and sum(is_one(other - word.value) for other in others) >= MOST_SHARE * len(others):
                 found.append(PUSHES % word.offset)
-    return found + _beginning(site, samples)
+    return found + _find_begin_pointers(site, samples)
 
 
-def _beginning(site: Site, samples: Sequence[Sample]) -> List[str]:
+def _find_begin_pointers(site: Site, samples: Sequence[Sample]) -> List[str]:
     """Where nearly all samples have a pointer to their own begin, and beside it what the site stores there."""
     begins = [word for word in site.words if word.kind == BEGIN]
     beside = [word for word in site.words if word.kind == BEYOND]
@@ -211,53 +211,53 @@ def _beginning(site: Site, samples: Sequence[Sample]) -> List[str]:
         at = data.find(begin)
         while at >= 0:
             start = at - begins[0].offset
-            if all(_word(data[start + word.offset : start + word.offset + 8]) == address + start + word.value for word in beside):
+            if all(_word_from_bytes(data[start + word.offset : start + word.offset + 8]) == address + start + word.value for word in beside):
                 places[at] += 1
             at = data.find(begin, at + 1)
     return [BEGINS % place for place, count in places.items() if count >= MOST_SHARE * len(samples)]
 
 
-def _word(data: bytes) -> int:
+def _word_from_bytes(data: bytes) -> int:
     return int.from_bytes(data, "little")
 
 
-def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[Candidate]:
+def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[SiteCandidate]:
     """The function by which the objects' type allocates its objects. A type that a file has is mostly allocated by functions of its own:
     then it counts only `beside` such, which were found."""
-    named, allocate = world.once(_named), registry.allocator_in_type()
+    named, allocate = world.once(_name_functions), registry.allocator_in_type()
     for head in registry.object_heads():
-        types = Counter(_word(data[8 + head : 16 + head]) for _, data in samples)
+        types = Counter(_word_from_bytes(data[8 + head : 16 + head]) for _, data in samples)
         for of_type, count in types.most_common(1):
             words = world.words(of_type + allocate, 1) if count >= MOST_SHARE * len(samples) else None
             if words is not None and words[0] in named:
                 if not beside and any(start <= of_type < end for start, end, _ in world.target.image_ranges()):
                     return []
                 module, name = named[words[0]]
-                return [Candidate(module.shown_name, name, Address(words[0]), words[0] - module.base, 1, (), True, [ALLOC])]
+                return [SiteCandidate(module.shown_name, name, TargetAddress(words[0]), words[0] - module.base, 1, (), True, [ALLOC])]
     return []
 
 
-def _named(world: World) -> Dict[int, Tuple[Module, str]]:
+def _name_functions(world: World) -> Dict[int, Tuple[Module, str]]:
     """(module, name) of functions, by where they begin."""
     return {one.start: (module, one.name) for module in world.modules() for one in world.target.functions(module, exported=True)}
 
 
-def asked_for(usable: int, in_classes: bool, surplus: int = SLACK_BYTES) -> range:
+def possible_request_sizes(usable: int, in_classes: bool, surplus: int = SLACK_BYTES) -> range:
     """The sizes for which malloc may have given such a block. `surplus`: NODE_BYTES leaves those out that got what was left of a chunk."""
     slack = usable // CLASS_SHARE if in_classes else PAGE_BYTES + surplus if usable >= MAPPED_BYTES else 0
     return range(max(1, usable - max(surplus, slack) + 1), usable + 1)
 
 
-def _functions(sites: Iterable[Site], why: Why) -> List[Candidate]:
+def _group_by_function(sites: Iterable[Site], why: Why) -> List[SiteCandidate]:
     """Each once."""
     calls: Dict[int, List[Site]] = {}
     for site in sites:
         calls.setdefault(site.start, []).append(site)
     return [
-        Candidate(
+        SiteCandidate(
             module=some[0].module.shown_name,
             function=some[0].function,
-            address=Address(start),
+            address=TargetAddress(start),
             offset=start - some[0].module.base,
             calls=len({site.address for site in some}),
             sizes=sorted({site.size_bytes for site in some if site.size_bytes is not None}),
@@ -268,7 +268,7 @@ def _functions(sites: Iterable[Site], why: Why) -> List[Candidate]:
     ]
 
 
-def _blocks(told: LabelSet) -> Dict[Key, List[Tuple[int, int]]]:
+def _sample_blocks(told: LabelSet) -> Dict[Key, List[Tuple[int, int]]]:
     """By row (address, usable bytes) of its blocks, of a part of them where there are very many."""
     count = told.reach.numbers.blocks
     ids = range(0, count, max(1, count // MOST_SAMPLED))

@@ -6,9 +6,9 @@ Only functions whose bytes may have such a call are taken apart, and the constru
 from bisect import bisect_left
 from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
-from gdbheapx.addons.labs.sites.code import Object, Read
+from gdbheapx.addons.labs.sites.code import CodeObject, Read
 from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, Value
-from gdbheapx.addons.labs.sites.flow import Called as FlowCall
+from gdbheapx.addons.labs.sites.flow import FlowCall as FlowCall
 from gdbheapx.addons.labs.sites.ways import ALLOCATORS, LINKS, TYPED, Way
 from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, ITSELF, PUSHED, STRING_BYTES, Scan, Site, Word
 from gdbheapx.budget import Budget
@@ -31,7 +31,7 @@ Stores = Dict[int, Tuple[int, int, Value]]
 """By offset: (at which address of code, bytes, what)."""
 
 
-class Called(NamedTuple):
+class AllocationCall(NamedTuple):
     """A call of a way to malloc in a function, with its size."""
 
     at: int
@@ -51,11 +51,11 @@ class Scanner:
         """By name."""
         self._own_ways: Dict[Tuple[int, int], Way] = {}
         """By (object, address): functions without a name, too."""
-        self._tried: Dict[Tuple[int, int], List[Called]] = {}
+        self._tried: Dict[Tuple[int, int], List[AllocationCall]] = {}
         """By (object, address): the calls of a function that hands nothing on, as they were known then."""
-        self._into: Dict[Tuple[Object, Optional[int], int, int], Stores] = {}
+        self._into: Dict[Tuple[CodeObject, Optional[int], int, int], Stores] = {}
         """By (object, function, number, depth): what it stores into what its argument points to."""
-        self._exporters: Dict[str, Tuple[Object, int]] = {}
+        self._exporters: Dict[str, Tuple[CodeObject, int]] = {}
         self._pointed: Dict[int, Dict[int, Tuple[str, Way]]] = {}
         """By object and address: variables that hold the address of a way now (malloc hooks, tables of functions)."""
 
@@ -72,7 +72,7 @@ class Scanner:
                 self._find_wrappers(number, object_)
             if len(self._ways) + len(self._own_ways) == before:
                 break
-        sites = [site for number, object_ in enumerate(self._objects) for site in self._sites(number, object_)]
+        sites = [site for number, object_ in enumerate(self._objects) for site in self._find_object_sites(number, object_)]
         wrappers = {self._objects[of].module.base + start for (of, start), way in self._own_ways.items() if way.size is not None}
         return Scan(sites, wrappers | self._named_ways(), self._unread)
 
@@ -90,7 +90,7 @@ class Scanner:
             if name in ALLOCATORS and ALLOCATORS[name].size is not None
         }
 
-    def _way(self, number: int, target: Optional[int], slot: Optional[int]) -> Optional[Tuple[str, Way]]:
+    def _find_way(self, number: int, target: Optional[int], slot: Optional[int]) -> Optional[Tuple[str, Way]]:
         """How what is called is asked for memory."""
         object_ = self._objects[number]
         name = object_.name_of(target, slot)
@@ -117,7 +117,7 @@ class Scanner:
                     if word in ways and begin + 8 * place - base not in object_.code.slots:
                         found[begin + 8 * place - base] = ways[word]
 
-    def _callers(self, number: int) -> List[int]:
+    def _find_callers(self, number: int) -> List[int]:
         """Begins of the functions that may call one of the ways."""
         object_ = self._objects[number]
         wanted = {address for address, name in object_.stubs.items() if name in self._ways}
@@ -142,11 +142,11 @@ class Scanner:
                     begins.add(found[0])
         return sorted(begins)
 
-    def _calls(self, number: int, flow: Flow) -> List[Called]:
+    def _find_way_calls(self, number: int, flow: Flow) -> List[AllocationCall]:
         """The calls of ways, with their sizes."""
         made = []
         for place, call in enumerate(flow.calls):
-            way = self._way(number, call.target, call.slot)
+            way = self._find_way(number, call.target, call.slot)
             if way is None or (call.is_jump and call.address in self._objects[number].stubs):
                 continue
             name, how = way
@@ -159,14 +159,14 @@ class Scanner:
                     size = Value(count.root, count.times * size.plus, count.plus * size.plus)
                 else:
                     size = Value(("unknown", -1 - place), 1, 0)
-            made.append(Called(call.address, name, size._replace(plus=size.plus + how.plus), how, call.arguments))
+            made.append(AllocationCall(call.address, name, size._replace(plus=size.plus + how.plus), how, call.arguments))
         return made
 
-    def _find_wrappers(self, number: int, object_: Object) -> None:
-        for start in self._callers(number):
+    def _find_wrappers(self, number: int, object_: CodeObject) -> None:
+        for start in self._find_callers(number):
             self._check_time()
             flow = object_.flow(start) if (number, start) not in self._own_ways else None
-            calls = self._calls(number, flow) if flow is not None else []
+            calls = self._find_way_calls(number, flow) if flow is not None else []
             if flow is None or self._tried.get((number, start)) == calls:
                 continue
             self._tried[number, start] = calls
@@ -178,7 +178,7 @@ class Scanner:
                 if name is not None and exporter == (object_, start):
                     self._ways.setdefault(name, way)
 
-    def _handed_on(self, number: int, flow: Flow, calls: List[Called]) -> Optional[Way]:
+    def _handed_on(self, number: int, flow: Flow, calls: List[AllocationCall]) -> Optional[Way]:
         """How the function itself is asked, if it gives back what it gets from malloc, and gives its argument to it or stores it there."""
         for call in calls:
             roots = flow.alike(call.at)
@@ -187,9 +187,9 @@ class Scanner:
                 continue
             behind = given[0].plus
             argument = call.size.root[1] if call.size.root[0] == "argument" and call.size.times == 1 else None
-            stored, _ = self._stores(self._objects[number], flow, call, MOST_CONSTRUCTORS)
+            stored, _ = self._collect_stores(self._objects[number], flow, call, MOST_CONSTRUCTORS)
             if any(
-                size == 8 and (self._address(self._objects[number], value) is not None or self._is_inner(roots, offset, value))
+                size == 8 and (self._resolve_address(self._objects[number], value) is not None or self._is_inner(roots, offset, value))
                 for offset, (_, size, value) in stored.items()
             ):
                 return None  # it makes one class's objects, whatever their size: it is a site
@@ -203,18 +203,18 @@ class Scanner:
                 return Way(argument, None, plus, call.way.shift + behind, call.way.floats, words[:MOST_WORDS])
         return None
 
-    def _sites(self, number: int, object_: Object) -> List[Site]:
+    def _find_object_sites(self, number: int, object_: CodeObject) -> List[Site]:
         made = []
-        for start in self._callers(number):
+        for start in self._find_callers(number):
             self._check_time()
             flow = object_.flow(start)
             own = self._own_ways.get((number, start))
             if flow is None or (own is not None and own.size is not None) or object_.names.get(start) in ALLOCATORS:
                 continue
             given = self._given_types(object_, start, flow)
-            for call in self._calls(number, flow):
-                words = self._words(object_, flow, call)
-                loose = self._types(object_, flow) - {word.value for word in words}
+            for call in self._find_way_calls(number, flow):
+                words = self._find_stored_words(object_, flow, call)
+                loose = self._find_stored_types(object_, flow) - {word.value for word in words}
                 is_known = call.size.root == NUMBER and 0 < call.size.plus < MOST_SIZE_BYTES
                 base = object_.module.base
                 made.append(
@@ -224,20 +224,20 @@ class Scanner:
                         function=self._target.source_name(object_.names.get(start)),
                         address=base + call.at,
                         size_bytes=call.size.plus if is_known else None,
-                        link=self._link(object_, flow, call),
+                        link=self._find_container_kind(object_, flow, call),
                         floats=call.way.floats,
                         words=words,
-                        loose=sorted(loose | self._chosen(object_, flow, call) | given),
+                        loose=sorted(loose | self._find_chosen_types(object_, flow, call) | given),
                     )
                 )
         return made
 
-    def _types(self, object_: Object, flow: Flow) -> Set[int]:
+    def _find_stored_types(self, object_: CodeObject, flow: Flow) -> Set[int]:
         """Addresses that are stored where an object of Python has its type, into what may be a block or not."""
-        found = {self._address(object_, value) for place, value, _, size in flow.stores if size == 8 and place.plus == TYPE_OFFSET}
+        found = {self._resolve_address(object_, value) for place, value, _, size in flow.stores if size == 8 and place.plus == TYPE_OFFSET}
         return {address for address in found if address is not None}
 
-    def _given_types(self, object_: Object, start: int, flow: Flow) -> Set[int]:
+    def _given_types(self, object_: CodeObject, start: int, flow: Flow) -> Set[int]:
         """Addresses that other functions of a file with objects of Python give it, and that it stores where an object has its type."""
         makes = not TYPED.isdisjoint(object_.code.slots.values()) or not TYPED.isdisjoint(object_.names.values())
         places = {
@@ -251,16 +251,16 @@ class Scanner:
             calls = object_.flow(caller[0]) if caller is not None else None
             for call in calls.calls if calls is not None else ():
                 if call.target == start:
-                    found.update(self._address(object_, call.arguments[place]) or 0 for place in places)
+                    found.update(self._resolve_address(object_, call.arguments[place]) or 0 for place in places)
         return found - {0}
 
-    def _chosen(self, object_: Object, flow: Flow, call: Called) -> Set[int]:
+    def _find_chosen_types(self, object_: CodeObject, flow: Flow, call: AllocationCall) -> Set[int]:
         """The types of which one is asked for: which, depends."""
         given = [call.arguments[argument] for _, _, argument in call.way.words if call.way.floats]
         numbers = {number for value in given if value.root[0] == "either" for number in flow.merged.numbers[value.root[1]]}
         return {object_.module.base + number for number in numbers if object_.has(number)}
 
-    def _link(self, object_: Object, flow: Flow, call: Called) -> Optional[str]:
+    def _find_container_kind(self, object_: CodeObject, flow: Flow, call: AllocationCall) -> Optional[str]:
         """What the block becomes a node of."""
         blocks = {Value(root, 1, 0) for root in flow.alike(call.at)}
         for later in flow.calls:
@@ -282,7 +282,7 @@ class Scanner:
         return value.root in roots and value.times == 1 and value.plus != offset + STRING_BYTES
 
     @staticmethod
-    def _links(flow: Flow, roots: Set[Tuple[str, int]], shift: int) -> List[Word]:
+    def _find_link_words(flow: Flow, roots: Set[Tuple[str, int]], shift: int) -> List[Word]:
         """Of a block that becomes the first of a list where its link to the next is; of one that points to its own begin from a place that
         is not known, that place and what stands beside it."""
         made = []
@@ -302,26 +302,26 @@ class Scanner:
                     made.append(Word(place.plus, BEYOND, value.plus))
         return made
 
-    def _words(self, object_: Object, flow: Flow, call: Called) -> List[Word]:
+    def _find_stored_words(self, object_: CodeObject, flow: Flow, call: AllocationCall) -> List[Word]:
         """What the function, or another for it, stores into the block."""
         roots = flow.alike(call.at)
-        made = self._links(flow, roots, call.way.shift)
-        stored, others = self._stores(object_, flow, call, MOST_CONSTRUCTORS)
+        made = self._find_link_words(flow, roots, call.way.shift)
+        stored, others = self._collect_stores(object_, flow, call, MOST_CONSTRUCTORS)
         for offset, value in others:
-            address = self._address(object_, value)
+            address = self._resolve_address(object_, value)
             if address is not None and 0 <= offset + call.way.shift < MOST_OFFSET_BYTES:
                 made.append(Word(offset + call.way.shift, ADDRESS, address))
         for offset, (_, size, value) in sorted(stored.items()):
             if not 0 <= offset + call.way.shift < MOST_OFFSET_BYTES:
                 continue
-            address = self._address(object_, value) if size == 8 else None
+            address = self._resolve_address(object_, value) if size == 8 else None
             if value.root in roots and value.times == 1 and size == 8:
                 made.append(Word(offset + call.way.shift, ITSELF, value.plus + call.way.shift))
             elif address is not None:
                 made.append(Word(offset + call.way.shift, ADDRESS, address))
         return made
 
-    def _stores(self, object_: Object, flow: Flow, call: Called, depth: int) -> Tuple[Stores, List[Tuple[int, Value]]]:
+    def _collect_stores(self, object_: CodeObject, flow: Flow, call: AllocationCall, depth: int) -> Tuple[Stores, List[Tuple[int, Value]]]:
         """Of one call, in values of the function that has it; and what else may have been stored last."""
         others: List[Tuple[int, Value]] = []
         found: Stores = {offset: (call.at, size, call.arguments[given]) for offset, size, given in call.way.words}
@@ -329,7 +329,7 @@ class Scanner:
         return found, others
 
     def _follow_stores(
-        self, object_: Object, flow: Flow, roots: Set[Tuple[str, int]], depth: int, found: Stores, others: List[Tuple[int, Value]]
+        self, object_: CodeObject, flow: Flow, roots: Set[Tuple[str, int]], depth: int, found: Stores, others: List[Tuple[int, Value]]
     ) -> None:
         """By offset what was stored there last into what one of the roots points to: a constructor writes what bases have first. `others`:
         what was stored there before, if other code may have stored the last: that which takes the object apart again."""
@@ -342,12 +342,12 @@ class Scanner:
         for call in flow.calls if depth > 0 else ():
             for number, given in enumerate(call.arguments[:MOST_GIVEN]):
                 if given.root in roots and given.times == 1:
-                    for offset, (size, value) in self._constructed(object_, call, number, depth - 1).items():
+                    for offset, (size, value) in self._find_constructor_stores(object_, call, number, depth - 1).items():
                         behind = given.plus + offset
                         if behind not in found or found[behind][0] <= call.address:
                             found[behind] = (call.address, size, value)
 
-    def _constructed(self, object_: Object, call: FlowCall, number: int, depth: int) -> Dict[int, Tuple[int, Value]]:
+    def _find_constructor_stores(self, object_: CodeObject, call: FlowCall, number: int, depth: int) -> Dict[int, Tuple[int, Value]]:
         """What a function stores into what its argument points to, in values of its caller; of another file only what was given to it."""
         name = object_.name_of(call.target, call.slot)
         own = object_.own(call.target, call.slot)
@@ -366,13 +366,13 @@ class Scanner:
             elif value.root == NUMBER and of is object_:
                 made[offset] = (size, value)
             elif value.root[0] in ("slot", "number"):
-                address = self._address(of, value)
+                address = self._resolve_address(of, value)
                 made[offset] = (size, UNKNOWN if address is None else Value(NUMBER, 0, address - object_.module.base))
             else:
                 made[offset] = (size, UNKNOWN)
         return made
 
-    def _address(self, object_: Object, value: Value) -> Optional[int]:
+    def _resolve_address(self, object_: CodeObject, value: Value) -> Optional[int]:
         """In memory, of a constant that may be an address."""
         if value.root == NUMBER and object_.has(value.plus):
             return object_.module.base + value.plus
@@ -382,6 +382,6 @@ class Scanner:
         return None
 
 
-def scan(target: Target, budget: Budget, known: Read) -> Scan:
+def scan_code(target: Target, budget: Budget, known: Read) -> Scan:
     """Of a process or core. `known`: what its files tell."""
     return Scanner(target, budget, known).scan()

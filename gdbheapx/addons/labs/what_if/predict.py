@@ -5,17 +5,17 @@ from typing import Annotated, Any, Collection, List, NamedTuple, Optional, Seque
 
 from gdbheapx import allocators
 from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, of_classes
-from gdbheapx.allocators.heap import Allocator, Heap
+from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.measured import saved_percent
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.allocators.returning import ALL
-from gdbheapx.columns import BYTES, TEXT, Column, hidden
-from gdbheapx.hints import ask, words_of
+from gdbheapx.columns import BYTES, TEXT, Column, hidden_column
+from gdbheapx.hints import hint_command, words_of
 from gdbheapx.inferior.base import MappingUse
-from gdbheapx.model import Step
-from gdbheapx.ranges import union
+from gdbheapx.model import StepSentence
+from gdbheapx.ranges import unite_ranges
 from gdbheapx.session import Session
-from gdbheapx.units import Said, Size, say, size
+from gdbheapx.units import Sentence, SentenceSize, format_size, make_sentence
 
 EVEN_BYTES, EVEN_SHARE = 256 << 10, 64
 """By so much, and by this part (1/EVEN_SHARE) of RSS, two runs of one program differ without any setting: pages of files that the kernel
@@ -43,24 +43,24 @@ class Outcome(NamedTuple):
     code: str
     allocator: Annotated[Optional[str], Column("allocator", TEXT, goes=2)]
     """Whose setting it is; None: it is for all memory."""
-    kind: Annotated[str, hidden()]
+    kind: Annotated[str, hidden_column()]
     """`exact`: it follows from the heap as it is; `bounded`: it depends on time and order."""
-    saves_least_bytes: Annotated[Optional[int], hidden()]
+    saves_least_bytes: Annotated[Optional[int], hidden_column()]
     """RSS falls by so much at least; below 0: it may rise. None: not known."""
     saves_most_bytes: Annotated[Optional[int], Column("saves at most", BYTES)]
     then_least_bytes: Annotated[Optional[int], Column("RSS then, least", BYTES)]
     """With what two runs differ by. None: not known."""
     then_most_bytes: Annotated[Optional[int], Column("most", BYTES)]
-    is_in_force: Annotated[bool, hidden()]
+    is_in_force: Annotated[bool, hidden_column()]
     """The process has it already, or it would change nothing."""
     why: Annotated[str, Column("rests on", TEXT, goes=1)]
     cost: Annotated[str, Column("cost", TEXT, goes=4)]
     acts_on_bytes: Annotated[Optional[int], Column("acts on", BYTES)]
     """What it is made for: the part of the free memory that it bears on, which is no bound. None: not known."""
-    measured_percent: Annotated[Optional[int], hidden()] = None
+    measured_percent: Annotated[Optional[int], hidden_column()] = None
     """What it saved of RSS where it was measured against what keeps memory here (docs/reference/advice.md). None: no program says that it
     helps here, so it is not advised."""
-    harm: Annotated[int, hidden()] = 0
+    harm: Annotated[int, hidden_column()] = 0
     """Of settings that save alike the lower one comes first: what a call returns, system calls and page faults, locks."""
 
     @property
@@ -102,21 +102,21 @@ def _what_if(session: Session) -> WhatIf:
     found: List[Tuple[Optional[str], Effect]] = []
     for heap in session.heaps.all():
         if heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()).held_bytes:
-            resident = _resident(session, heap)
-            returned = _returned(session, heap)
-            own = [_anew(effect, returned) for effect in heap.what_if()]
+            resident = _count_resident_bytes(session, heap)
+            returned = _predict_returned(session, heap)
+            own = [_with_returned_by_call(effect, returned) for effect in heap.what_if()]
             is_small = rss is not None and resident is not None and resident * LEAST_PART < rss
-            others = () if is_small else _others(session, heap, own, peak, resident)
-            found += [(heap.info.id, one) for one in (*(_within(effect, resident) for effect in (*returned, *own)), *others)]
-    found += [(None, effect) for effect in (*_huge_pages(session, uses), *_pages(session, uses))]
+            others = () if is_small else _predict_other_allocators(session, heap, own, peak, resident)
+            found += [(heap.info.id, one) for one in (*(_limit_effect(effect, resident) for effect in (*returned, *own)), *others)]
+    found += [(None, effect) for effect in (*_huge_pages(session, uses), *_predict_page_sizes(session, uses))]
     ignores = session.target.ignores_environment()
     even = _even_bytes(rss, session.target.page_bytes if any(one.huge_bytes for one in uses) else 0) if rss is not None else None
     heeded = [(allocator, effect) for allocator, effect in found if not ignores or effect.code in WITHOUT_VARIABLE]
-    settings = [outcome(allocator, effect, rss, peak, even) for allocator, effect in heeded]
-    return WhatIf(rss, peak, sorted(settings, key=rank), even, ignores)
+    settings = [make_outcome(allocator, effect, rss, peak, even) for allocator, effect in heeded]
+    return WhatIf(rss, peak, sorted(settings, key=rank_outcome), even, ignores)
 
 
-def rank(one: Outcome) -> Tuple[bool, bool, int, int, int]:
+def rank_outcome(one: Outcome) -> Tuple[bool, bool, int, int, int]:
     """What is advised, and saves most of what it acts on; of those alike the least harm. What this process has shown counts a quarter more
     than what a setting saved in others."""
     about = (one.acts_on_bytes or 0) * (one.measured_percent or SHOWN_PERCENT)
@@ -128,25 +128,25 @@ def _even_bytes(rss: int, page_bytes: int) -> int:
     return EVEN_BYTES + rss // EVEN_SHARE + page_bytes * page_bytes // 8
 
 
-def _anew(effect: Effect, returned: Sequence[Effect]) -> Effect:
+def _with_returned_by_call(effect: Effect, returned: Sequence[Effect]) -> Effect:
     """A restart returns what a call can return, too."""
     return effect._replace(least_bytes=returned[0].least_bytes) if effect.code == "restart" and returned else effect
 
 
-def _resident(session: Session, heap: Heap) -> Optional[int]:
+def _count_resident_bytes(session: Session, heap: AllocatorInstance) -> Optional[int]:
     """What of its memory is in RAM."""
     page = session.target.page_bytes
-    spans = union((claim.start & -page, -(-claim.end // page) * page) for claim in heap.claims())
+    spans = unite_ranges((claim.start & -page, -(-claim.end // page) * page) for claim in heap.claims())
     found = session.ram.of(spans, False)
     return found.resident_bytes if found is not None else None
 
 
-def _within(effect: Effect, most: Optional[int]) -> Effect:
+def _limit_effect(effect: Effect, most: Optional[int]) -> Effect:
     """No setting of a heap saves more than it has in RAM."""
     return effect if most is None or effect.most_bytes is None else effect._replace(most_bytes=min(most, effect.most_bytes))
 
 
-def outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], peak: Optional[int], even: Optional[int]) -> Outcome:
+def make_outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], peak: Optional[int], even: Optional[int]) -> Outcome:
     """The memory that a process would have with a setting."""
     least, most = effect.least_bytes, effect.most_bytes
     if effect.may_peak and least is not None:
@@ -168,40 +168,40 @@ def outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], peak: 
         why=effect.why,
         cost=effect.cost,
         acts_on_bytes=effect.acts_on_bytes,
-        measured_percent=_measured(effect, rss),
+        measured_percent=_find_measured_percent(effect, rss),
         harm=effect.by.harm + 1 if effect.by is not None else 0,
     )
 
 
-def _measured(effect: Effect, rss: Optional[int]) -> Optional[int]:
+def _find_measured_percent(effect: Effect, rss: Optional[int]) -> Optional[int]:
     """What the setting saved where the same kept the memory, if it keeps enough here."""
     if effect.by is None or effect.is_in_force or (effect.acts_on_bytes or 0) * LEAST_PART < (rss or 1 << 20):
         return None
     return saved_percent(effect.by, effect.causes) or None
 
 
-def best(found: WhatIf, refused: Collection[str] = ()) -> Optional[Step]:
+def best(found: WhatIf, refused: Collection[str] = ()) -> Optional[StepSentence]:
     """The two that help most, with their cost. None: nothing is worth it. `refused`: words of what would not be done."""
     rss = found.rss_bytes
     if rss is None:
         return None
     worth = [one for one in found.settings if one.is_advised and one.code not in refused and (one.acts_on_bytes or 0) * LEAST_PART > rss]
-    named = sorted(worth, key=rank)[:2]
+    named = sorted(worth, key=rank_outcome)[:2]
     if not named:
         return None
-    said, saved = [_said(one, rss) for one in named], [one.saves_least_bytes for one in named if one.measured_percent is None]
-    return Step(ask("what-if"), say("shows what a setting saves: " + "; ".join(["%s"] * len(said)), *said), saved[0] if saved else None)
+    said, saved = [_describe_outcome(one, rss) for one in named], [one.saves_least_bytes for one in named if one.measured_percent is None]
+    return StepSentence(hint_command("what-if"), make_sentence("shows what a setting saves: " + "; ".join(["%s"] * len(said)), *said), saved[0] if saved else None)
 
 
-def _said(one: Outcome, rss: int) -> Said:
+def _describe_outcome(one: Outcome, rss: int) -> Sentence:
     if one.measured_percent is None:
         setting = "`%s`" % one.setting if words_of(one.setting) is not None else one.setting
-        return say("%s saves %s of %s (cost: %s)", setting, Size(one.saves_least_bytes), Size(rss), one.cost)
+        return make_sentence("%s saves %s of %s (cost: %s)", setting, SentenceSize(one.saves_least_bytes), SentenceSize(rss), one.cost)
     text = "%s acts on %s of %s, and saved up to %s %% where it was measured (cost: %s)"
-    return say(text, one.setting, Size(one.acts_on_bytes), Size(rss), str(one.measured_percent), one.cost)
+    return make_sentence(text, one.setting, SentenceSize(one.acts_on_bytes), SentenceSize(rss), str(one.measured_percent), one.cost)
 
 
-def _returned(session: Session, heap: Heap) -> List[Effect]:
+def _predict_returned(session: Session, heap: AllocatorInstance) -> List[Effect]:
     """What the heap gives back when it is asked to, unless the call would be refused."""
     way = heap.returning
     if way is None or not session.heaps.dry_run(heap):
@@ -211,10 +211,10 @@ def _returned(session: Session, heap: Heap) -> List[Effect]:
     if resident is None:
         why += ": which are is not known here"
     cost = "a page fault for each page that is used again"
-    return [Effect(way.command, ask(way.command), EXACT, resident, resident, why, cost, acts_on_bytes=resident)]
+    return [Effect(way.command, hint_command(way.command), EXACT, resident, resident, why, cost, acts_on_bytes=resident)]
 
 
-def _others(session: Session, heap: Heap, own: Sequence[Effect], peak: Optional[int], resident: Optional[int]) -> List[Effect]:
+def _predict_other_allocators(session: Session, heap: AllocatorInstance, own: Sequence[Effect], peak: Optional[int], resident: Optional[int]) -> List[Effect]:
     """Its blocks in use in another allocator's sizes, where what was asked for is known. None of a malloc that the program has in itself:
     no library takes its place."""
     target, known = session.target, allocators.by_name()[heap.info.name]
@@ -229,13 +229,13 @@ def _others(session: Session, heap: Heap, own: Sequence[Effect], peak: Optional[
     threads = max(len(target.threads()), len(heap.arenas()))
     beyond = None if peak is None else peak // OTHER_SHARE + OTHER_BYTES + THREAD_BYTES * threads + unwritten
     has = target.environment_variable(PRELOAD)
-    for other in allocators.every() if asked else ():
+    for other in allocators.all_allocators() if asked else ():
         if other.preload and other.name != heap.info.name:
             least = sum(max(one.asked_bytes, one.blocks * _in_ram(other, one)) for one in asked)
             most = sum(one.blocks * other.preload_bytes(one.most_bytes) for one in asked)
             why = "blocks in use take %s now, %s to %s in its size classes; at most as far beyond the peak as was ever measured"
             setting = "%s=%s" % (PRELOAD, other.preload) + (" (instead of its present value, or in front of it)" if has else "")
-            told = size(now), size(least), size(most)
+            told = format_size(now), format_size(least), format_size(most)
             saves = None if free is None else free + now - least
             if saves is not None and resident is not None:
                 saves = min(resident, max(saves, resident - least)) + library
@@ -265,7 +265,7 @@ def _huge_pages(session: Session, uses: Sequence[MappingUse]) -> List[Effect]:
     return [Effect("huge-pages", "prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", BOUNDED, 0, zeros, why, cost)]
 
 
-def _pages(session: Session, uses: Sequence[MappingUse]) -> List[Effect]:
+def _predict_page_sizes(session: Session, uses: Sequence[MappingUse]) -> List[Effect]:
     """Larger pages come whole, too: of private memory, where it lies now."""
     page, made = session.target.page_bytes, []
     own = [one for one in uses if one.resident_bytes and not one.mapping.is_file and not one.mapping.shared]
@@ -277,7 +277,7 @@ def _pages(session: Session, uses: Sequence[MappingUse]) -> List[Effect]:
             continue
         more = 0
         for one, ranges in present:
-            wider = union([(max(one.mapping.start, start & -wide), min(one.mapping.end, -(-end // wide) * wide)) for start, end in ranges])
+            wider = unite_ranges([(max(one.mapping.start, start & -wide), min(one.mapping.end, -(-end // wide) * wide)) for start, end in ranges])
             more += sum(end - start for start, end in wider) - sum(end - start for start, end in ranges)
         why = "private memory where it lies now, in whole pages of that size; files are left out"
         made.append(Effect("page-size", "a kernel with pages of %d KiB" % (wide >> 10), EXACT, -more, -more, why, "fewer page faults"))

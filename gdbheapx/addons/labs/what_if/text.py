@@ -5,8 +5,8 @@ from typing import Optional
 from gdbheapx.addons.labs.what_if.predict import Outcome, WhatIf
 from gdbheapx.allocators.effects import EXACT
 from gdbheapx.allocators.records import Page
-from gdbheapx.columns import Table, columns_of
-from gdbheapx.units import Size, cells
+from gdbheapx.columns import ColumnsTable, columns_of
+from gdbheapx.units import SentenceSize, make_cells
 
 NO_SETTING = "page-size"
 """A kernel with other pages: nobody sets that for one process; --json has it."""
@@ -15,14 +15,14 @@ NO_SETTING = "page-size"
 def format_what_if(found: WhatIf) -> Page:
     """The memory now, and with each setting."""
     if found.rss_bytes is not None:
-        yield cells("RSS now: %s, peak: %s", Size(found.rss_bytes), Size(found.peak_bytes))
+        yield make_cells("RSS now: %s, peak: %s", SentenceSize(found.rss_bytes), SentenceSize(found.peak_bytes))
     if found.ignores_environment:
-        yield cells("The process runs with other rights than its caller (AT_SECURE) and ignores environment variables: none is shown.")
+        yield make_cells("The process runs with other rights than its caller (AT_SECURE) and ignores environment variables: none is shown.")
     settings = [row for row in found.settings if row.code != NO_SETTING]
     shown = [row for row in settings if not row.is_in_force and _is_worth(row, found.rss_bytes)]
     shown.sort(key=lambda row: row.kind != EXACT)
     rows = [{**row._asdict(), "allocator": row.allocator or "all", "why": row.why + _format_measured(row)} for row in shown]
-    yield Table(columns_of(Outcome), rows) if rows else "No setting was measured to help against this kind of memory."
+    yield ColumnsTable(columns_of(Outcome), rows) if rows else "No setting was measured to help against this kind of memory."
     in_force = [row.setting for row in settings if row.is_in_force]
     if in_force:
         yield "In force, or without effect: %s" % "; ".join(in_force)

@@ -24,21 +24,21 @@ from gdbheapx.addons.monitor.capture.decision import (
     REFUSED,
     TAKEN,
     TOO_SLOW,
-    Decision,
+    CaptureDecision,
     begin_decision,
-    finish,
-    log,
+    finish_decision,
+    log_line,
     read_status,
-    release,
-    tell,
+    release_core,
+    report_decision,
 )
-from gdbheapx.addons.monitor.capture.folder import SHARE, Folder
+from gdbheapx.addons.monitor.capture.folder import SHARE, CaptureFolder
 from gdbheapx.child_python import find_program
-from gdbheapx.errors import HeapxError, Interrupted, UsageError, said
-from gdbheapx.hints import run
-from gdbheapx.invocation import DUMPED, Dumps, Invocation, Shell, understand
+from gdbheapx.errors import HeapxError, Interrupted, UsageError, error_of_document
+from gdbheapx.hints import hint_run
+from gdbheapx.invocation import DUMPED, Dumps, Invocation, Shell, understand_words
 from gdbheapx.own_memory import goes_first
-from gdbheapx.problems import NO_ANSWER, PROCESS_ENDED, Code, Severity
+from gdbheapx.problems import NO_ANSWER, PROCESS_ENDED, ProblemCode, Severity
 
 PATTERN = "/proc/sys/kernel/core_pattern"
 MOST_PATTERN = 127
@@ -64,17 +64,17 @@ def make(invocation: Invocation, shell: Shell) -> int:
         if options.show_pattern:
             return shell.say(pattern_text(options))
         if options.listen is not None:
-            return listen(invocation, shell, dumps)
+            return listen_for_crashes(invocation, shell, dumps)
         if options.pid is None:
-            raise UsageError("capture requires the process id that the kernel gives (%P)", "see " + run("capture --show-pattern"))
+            raise UsageError("capture requires the process id that the kernel gives (%P)", "see " + hint_run("capture --show-pattern"))
         if os.isatty(0):
-            raise UsageError("capture reads the core that the kernel writes to standard input", "see " + run("capture --show-pattern"))
-        return handle(invocation, shell, dumps)
+            raise UsageError("capture reads the core that the kernel writes to standard input", "see " + hint_run("capture --show-pattern"))
+        return handle_crash(invocation, shell, dumps)
     except HeapxError as error:
         return shell.failed(error, False)
 
 
-def listen(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
+def listen_for_crashes(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
     """Handle what comes through the socket, until this process is told to end."""
     from gdbheapx.addons.monitor.capture import listener
 
@@ -82,28 +82,28 @@ def listen(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
     if options.pid is not None:
         raise UsageError("capture: a process id and --listen cannot be combined", "the kernel says by the socket which process it is")
 
-    def one(connection: socket.socket) -> None:
+    def handle_connection(connection: socket.socket) -> None:
         unix_s = time.time()
         try:
             crashed = dumps.accept(connection, time.monotonic() + options.max_seconds)
         except HeapxError as error:
             pid = struct.unpack("=3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             outcome = FAILED if error.code == PROCESS_ENDED else REFUSED
-            tell(Decision(unix_s, pid, None, None, None, outcome, error.line()), options.log)
+            report_decision(CaptureDecision(unix_s, pid, None, None, None, outcome, error.line()), options.log)
             return
         os.dup2(connection.fileno(), 0)
         connection.close()
-        handle(invocation.asking(pid=crashed.pid), shell, dumps, crashed)
+        handle_crash(invocation.asking(pid=crashed.pid), shell, dumps, crashed)
 
-    def failed(error: HeapxError) -> None:
-        log(json.dumps({"kind": "capture-error", "why": error.line()}), options.log)
+    def log_failure(error: HeapxError) -> None:
+        log_line(json.dumps({"kind": "capture-error", "why": error.line()}), options.log)
 
     begun = "listening at %s; for the line for core_pattern add --show-pattern\n" % options.listen
-    listener.serve(options.listen, one, failed, lambda: shell.say(begun))
+    listener.serve_crashes(options.listen, handle_connection, log_failure, lambda: shell.say(begun))
     return runner.WHOLE
 
 
-def handle(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: Any = None) -> int:
+def handle_crash(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: Any = None) -> int:
     """One crash, whose core comes through standard input. `crashed`: what the kernel says of it where no line of core_pattern does."""
     options, began, turn = invocation.options, time.monotonic(), turns.held
     status = read_status(options.pid)
@@ -112,14 +112,14 @@ def handle(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: Any = No
     try:
         if turn is None:
             turns.limit_memory()
-            turn = turns.take(options.to, status, options.max_seconds)
+            turn = turns.take_turn(options.to, status, options.max_seconds)
         began = turn.began_s
         head = dumps.read_head(options.pid, 0, turn.until_s)
         first, signal_number = head.data, head.signal
         decision = decision._replace(program=head.name, threads=head.threads, memory_bytes=head.memory_bytes)
         if head.error is not None:
             raise head.error
-        decision = take(invocation, shell, head, decision, turn)
+        decision = take_crash_snapshot(invocation, shell, head, decision, turn)
     except turns.NoTurn as error:
         decision = decision._replace(outcome=BUSY, why=error.line())
     except HeapxError as error:
@@ -128,7 +128,7 @@ def handle(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: Any = No
     except KeyboardInterrupt as error:  # the machine shuts down, say
         decision = decision._replace(why=Interrupted(error.args[0] if error.args else "Ctrl-C").line())
     except Exception as error:
-        decision = decision._replace(why=runner.internal(error, "gdbheapx capture").line())
+        decision = decision._replace(why=runner.make_internal_error(error, "gdbheapx capture").line())
     finally:
         if turn is not None:
             turn.free()
@@ -139,19 +139,19 @@ def handle(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: Any = No
             head = dumps.read_head(options.pid, 0, time.monotonic() + options.max_seconds)
             first, signal_number = head.data, head.signal
         words = crashed.fill(words, signal_number, decision.unix_s)
-    return finish(decision, words, first, options.log)
+    return finish_decision(decision, words, first, options.log)
 
 
-def take(invocation: Invocation, shell: Shell, head: Any, decision: Decision, turn: turns.Turn) -> Decision:
+def take_crash_snapshot(invocation: Invocation, shell: Shell, head: Any, decision: CaptureDecision, turn: turns.Turn) -> CaptureDecision:
     """The snapshot, if there is time and room for it."""
-    options, folder = invocation.options, Folder(turn.path, turn.folder)
+    options, folder = invocation.options, CaptureFolder(turn.path, turn.folder)
     name = folder.name(decision.pid, turn.uid, decision.program, decision.unix_s)
     removed = folder.prune(options.keep, options.keep_bytes, name)
     room_bytes, needed_bytes = folder.room_bytes(), (head.memory_bytes or 0) // SHARE
     if room_bytes <= needed_bytes:
         why = "the folder has room for %d bytes; as many as %d may be needed" % (room_bytes, needed_bytes)
         return decision._replace(outcome=NO_ROOM, why=why, removed=removed)
-    decision = look(invocation, shell, head, decision, Limits(turn.until_s, options.max_memory, room_bytes), folder, name)
+    decision = run_snapshot_child(invocation, shell, head, decision, Limits(turn.until_s, options.max_memory, room_bytes), folder, name)
     return decision._replace(removed=[*removed, *folder.prune(options.keep, options.keep_bytes)])
 
 
@@ -174,9 +174,9 @@ class Limits(NamedTuple):
         goes_first()
 
 
-def look(
-    invocation: Invocation, shell: Shell, head: Any, decision: Decision, limits: Limits, folder: Folder, name: str
-) -> Decision:
+def run_snapshot_child(
+    invocation: Invocation, shell: Shell, head: Any, decision: CaptureDecision, limits: Limits, folder: CaptureFolder, name: str
+) -> CaptureDecision:
     """Return the decision after a child took the snapshot. One that does not end, as a read may hang, is left alone: it holds nothing that
     others wait for."""
     left_s = limits.until - time.monotonic()
@@ -184,15 +184,15 @@ def look(
     words += ["--no-names"] * invocation.options.no_names + ["--read-swap"] * invocation.options.read_swap
     asked = invocation.asked._replace(pid=decision.pid, core=None, snapshot=None)
 
-    def limited(snapshot: Invocation) -> int:
-        release()  # or the kernel goes on writing into it, and keeps the process
+    def run_limited(snapshot: Invocation) -> int:
+        release_core()  # or the kernel goes on writing into it, and keeps the process
         limits.set()
         os.fchdir(folder.descriptor)  # what lies at the path by now does not matter
         os.environ[DUMPED] = str(head.descriptor)
         return shell.look(snapshot)
 
     try:
-        code, text = worker.look(understand(asked, words), limited, limits.until + GRACE_S)
+        code, text = worker.answer_in_child(understand_words(asked, words), run_limited, limits.until + GRACE_S)
     except Interrupted as error:
         if time.monotonic() < limits.until:
             return decision._replace(why=error.line())
@@ -202,16 +202,16 @@ def look(
     except (ValueError, RecursionError):
         document = {}
     if code not in (runner.WHOLE, runner.PARTIAL):
-        failure = said(document) or HeapxError("the snapshot ended with %d" % code, code=NO_ANSWER)
+        failure = error_of_document(document) or HeapxError("the snapshot ended with %d" % code, code=NO_ANSWER)
         return decision._replace(why=failure.line())
     size_bytes = (document.get("data") or {}).get("file_bytes")
     decision = decision._replace(outcome=TAKEN, path=os.path.join(folder.path, name), size_bytes=size_bytes)
-    return decision._replace(outcome=PARTIAL, why=lacking(document)) if code == runner.PARTIAL else decision
+    return decision._replace(outcome=PARTIAL, why=explain_partial(document)) if code == runner.PARTIAL else decision
 
 
-def lacking(document: Any) -> str:
+def explain_partial(document: Any) -> str:
     """Why a snapshot is partial: first of all that there was no time; what only belongs to the answer, where nothing else is said."""
-    natures = [(Code.of(one["code"]).nature, one["what"]) for one in document.get("problems") or ()]
+    natures = [(ProblemCode.of(one["code"]).nature, one["what"]) for one in document.get("problems") or ()]
     natures.sort(key=lambda one: (one[0] == Severity.NOTE, one[0] != Severity.TIME))
     return natures[0][1] if natures else "the snapshot does not say why"
 

@@ -18,7 +18,7 @@ PIECE_BYTES = 1 << 20
 PIPE_BYTES = 1 << 20
 
 
-class Decision(NamedTuple):
+class CaptureDecision(NamedTuple):
     """The outcome of one crash, and why."""
 
     unix_s: float
@@ -48,18 +48,18 @@ def read_status(pid: int) -> Dict[str, str]:
         return {}
 
 
-def begin_decision(pid: int, status: Dict[str, str]) -> Decision:
+def begin_decision(pid: int, status: Dict[str, str]) -> CaptureDecision:
     """Return the decision about a crash of which no more is known than its process."""
     threads = status.get("Threads", "")
-    return Decision(time.time(), pid, status.get("Name"), int(threads) if threads.isdigit() else None, None, FAILED)
+    return CaptureDecision(time.time(), pid, status.get("Name"), int(threads) if threads.isdigit() else None, None, FAILED)
 
 
-def finish(decision: Decision, words: Sequence[str], first: Union[bytes, bytearray], log_path: Optional[str]) -> int:
+def finish_decision(decision: CaptureDecision, words: Sequence[str], first: Union[bytes, bytearray], log_path: Optional[str]) -> int:
     """Hand the core on to the program of these words, if there are any, let the process go, and log the decision; the exit code."""
     if words:
         decision = decision._replace(passed_to=words[0], passed_code=pass_on(words, first))
-    release()
-    tell(decision, log_path)
+    release_core()
+    report_decision(decision, log_path)
     return EXIT_CODES.get(decision.outcome, 1)
 
 
@@ -81,7 +81,7 @@ def pass_on(words: Sequence[str], first: Union[bytes, bytearray]) -> Optional[in
         return None
     assert program.stdin is not None
     pipe = program.stdin.fileno()
-    widen(pipe)
+    widen_pipe(pipe)
     try:
         piece = first or os.read(0, PIECE_BYTES)
         while piece:
@@ -98,7 +98,7 @@ def pass_on(words: Sequence[str], first: Union[bytes, bytearray]) -> Optional[in
     return program.wait()
 
 
-def widen(pipe: int) -> None:
+def widen_pipe(pipe: int) -> None:
     """A pipe of 1 MiB takes fewer turns. Only ours: pages of the one that the kernel writes to are charged to the cgroup of the process."""
     import fcntl
 
@@ -108,24 +108,24 @@ def widen(pipe: int) -> None:
         pass
 
 
-def release() -> None:
+def release_core() -> None:
     """Close the core, and so let the process go: before its line is logged, as it may be the one that takes lines."""
     nowhere = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     os.dup2(nowhere, 0)
     os.close(nowhere)
 
 
-def tell(decision: Decision, log_path: Optional[str]) -> None:
+def report_decision(decision: CaptureDecision, log_path: Optional[str]) -> None:
     """Log a decision, and write it to standard output."""
     line = json.dumps({"kind": "capture", **decision._asdict()})
-    log(line, log_path)
+    log_line(line, log_path)
     try:
         os.write(1, line.encode("ascii") + b"\n")
     except OSError:  # the kernel opens none for a handler
         pass
 
 
-def log(line: str, path: Optional[str]) -> None:
+def log_line(line: str, path: Optional[str]) -> None:
     """Send one line of JSON, which is ASCII, to syslog, or append it to a file that only we may read."""
     if path is None:
         import syslog
@@ -140,5 +140,5 @@ def log(line: str, path: Optional[str]) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        log(json.dumps({"kind": "capture-log", "path": path, "why": error.strerror}), None)
-        log(line, None)
+        log_line(json.dumps({"kind": "capture-log", "path": path, "why": error.strerror}), None)
+        log_line(line, None)

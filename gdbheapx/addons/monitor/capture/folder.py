@@ -18,7 +18,7 @@ SHARE = 32
 """A snapshot has some 2 bytes for a block: no more than one of so many bytes of the process."""
 
 
-class Kept(NamedTuple):
+class KeptCapture(NamedTuple):
     """One snapshot that is there."""
 
     modified_ns: int
@@ -29,7 +29,7 @@ class Kept(NamedTuple):
     program: str
 
 
-class Folder:
+class CaptureFolder:
     """Where snapshots go: the folder of this descriptor, called `path`. Whoever has the turn is alone in it."""
 
     def __init__(self, path: str, descriptor: int) -> None:
@@ -52,7 +52,7 @@ class Folder:
         Who has most loses first: of the user with most of them the program with most of them, and of that the oldest. Where the newest
         alone is larger than all that any other user has, nobody loses anything for its bytes.
         """
-        kept, gone = self._list()
+        kept, gone = self._list_files()
         added = [] if coming is None else [read_name(coming, 0, 0)]
         while len(kept) > 1:
             are_many = len(kept) + len(added) > most
@@ -73,9 +73,9 @@ class Folder:
             os.unlink(name, dir_fd=self.descriptor)
         return [os.path.join(self.path, name) for name in gone]
 
-    def _list(self) -> Tuple[List[Kept], List[str]]:
+    def _list_files(self) -> Tuple[List[KeptCapture], List[str]]:
         """Snapshots, the newest last, and the names of what was being written when its writer was killed."""
-        kept: List[Kept] = []
+        kept: List[KeptCapture] = []
         parts: List[str] = []
         for name in filter(OURS.fullmatch, os.listdir(self.descriptor)):
             status = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
@@ -88,8 +88,8 @@ class Folder:
         return sorted(kept), parts
 
 
-def read_name(name: str, modified_ns: int, size_bytes: int) -> Kept:
+def read_name(name: str, modified_ns: int, size_bytes: int) -> KeptCapture:
     """Return the record of a snapshot with a name that Folder.name has made."""
     match = OURS.fullmatch(name)
     assert match is not None
-    return Kept(modified_ns, name, size_bytes, match["uid"], match["program"])
+    return KeptCapture(modified_ns, name, size_bytes, match["uid"], match["program"])

@@ -31,7 +31,7 @@ Handle = Callable[[socket.socket], None]
 Failed = Callable[[HeapxError], None]
 
 
-class Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
+class CaptureServer(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
     """Listens from the moment it is made; the socket is there for as long as it is, or is systemd's."""
 
     max_children = PLACES
@@ -39,7 +39,7 @@ class Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
 
     def __init__(self, path: str, handle: Handle, failed: Failed) -> None:
         """HeapxError where it cannot listen there."""
-        check(path)
+        check_socket_path(path)
         super().__init__(path, socketserver.BaseRequestHandler, bind_and_activate=False)
         self._handle, self._failed = handle, failed
         passed = passed_socket(path)
@@ -53,7 +53,7 @@ class Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
             self.server_activate()
         except OSError as error:
             self.socket.close()
-            raise cannot(path, error.strerror or str(error))
+            raise make_listen_error(path, error.strerror or str(error))
 
     def server_bind(self) -> None:
         """A socket that only we, and the kernel, may connect to; in the place of one that nobody listens at any more."""
@@ -85,10 +85,10 @@ class Server(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
         """One line."""
         error = sys.exc_info()[1]
         if error is not None:
-            self._failed(runner.internal(error, "gdbheapx capture"))
+            self._failed(runner.make_internal_error(error, "gdbheapx capture"))
 
 
-def serve(path: str, handle: Handle, failed: Failed, begun: Callable[[], object]) -> None:
+def serve_crashes(path: str, handle: Handle, failed: Failed, begun: Callable[[], object]) -> None:
     """Until it is told to end: `handle` gets each connection, in a child."""
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     try:
@@ -96,7 +96,7 @@ def serve(path: str, handle: Handle, failed: Failed, begun: Callable[[], object]
     except (OSError, ValueError) as error:
         hint = "start it without a limit on core files (LimitCORE=)"
         raise HeapxError("cannot set RLIMIT_CORE to 1: %s" % error, hint, code=CANNOT_LISTEN)
-    with Server(path, handle, failed) as server:
+    with CaptureServer(path, handle, failed) as server:
         begun()
         try:
             server.serve_forever(REAP_S)
@@ -104,18 +104,18 @@ def serve(path: str, handle: Handle, failed: Failed, begun: Callable[[], object]
             pass
 
 
-def check(path: str) -> None:
+def check_socket_path(path: str) -> None:
     """HeapxError where core_pattern could not name this path, or others could put their socket there."""
     folder, name = os.path.split(path)
     if not name or os.path.realpath(folder) != folder or " " in path or len(os.fsencode(path)) > MOST_PATH_BYTES:
-        raise cannot(path, "core_pattern takes an absolute path of %d bytes without links, spaces and `..`" % MOST_PATH_BYTES)
+        raise make_listen_error(path, "core_pattern takes an absolute path of %d bytes without links, spaces and `..`" % MOST_PATH_BYTES)
     try:
         os.close(open_folder(folder, ANOTHER))
     except OSError as error:
-        raise cannot(path, error.strerror or str(error))
+        raise make_listen_error(path, error.strerror or str(error))
 
 
-def cannot(path: str, why: str) -> HeapxError:
+def make_listen_error(path: str, why: str) -> HeapxError:
     """The error."""
     return HeapxError("cannot listen at %s: %s" % (path, why), ANOTHER, code=CANNOT_LISTEN)
 
@@ -143,7 +143,7 @@ def passed_socket(path: str) -> Optional[socket.socket]:
     try:
         passed = socket.socket(fileno=PASSED)
     except OSError as error:
-        raise cannot(path, "descriptor %d of systemd: %s" % (PASSED, error.strerror))
+        raise make_listen_error(path, "descriptor %d of systemd: %s" % (PASSED, error.strerror))
     if passed.getsockname() != path:
-        raise cannot(path, "systemd listens at %s" % (passed.getsockname(),))
+        raise make_listen_error(path, "systemd listens at %s" % (passed.getsockname(),))
     return passed

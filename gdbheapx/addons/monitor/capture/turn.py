@@ -14,7 +14,7 @@ from typing import Dict, Optional, Sequence
 from gdbheapx.addons.monitor.capture import decision as decisions
 from gdbheapx.descriptors import open_standard
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import run
+from gdbheapx.hints import hint_run
 from gdbheapx.problems import BUSY, CANNOT_WRITE, NO_PROCESS, UNSAFE_PATH
 
 DEFAULT_FOLDER = "/var/lib/gdbheapx"
@@ -82,7 +82,7 @@ class Turn:
             self.folder = open_folder(path, "choose one that root owns, with mode 0700: --to DIR", makes=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._file = os.open(TURNS, flags, 0o600, dir_fd=self.folder)
-            self._take(seconds)
+            self._wait_for_locks(seconds)
         except OSError as error:
             self.free()
             raise HeapxError("cannot use the folder %s: %s" % (path, error.strerror), "choose another with --to DIR", code=CANNOT_WRITE)
@@ -90,7 +90,7 @@ class Turn:
             self.free()
             raise
 
-    def _take(self, seconds: float) -> None:
+    def _wait_for_locks(self, seconds: float) -> None:
         if not self._lock_one(1 + PLACES + self.uid * PLACES_OF_USER, PLACES_OF_USER):
             raise NoTurn("%d crashes of user %d are being handled" % (PLACES_OF_USER, self.uid))
         if not self._lock_one(1, PLACES):
@@ -118,11 +118,11 @@ class Turn:
         self.folder = self._file = -1
 
 
-def take(path: str, status: Dict[str, str], seconds: float) -> Turn:
+def take_turn(path: str, status: Dict[str, str], seconds: float) -> Turn:
     """Wait for a turn for the process with this /proc/PID/status, at its user's expense. HeapxError where there is none."""
     uid = status.get("Uid", "").split()[:1]
     if not uid:
-        raise HeapxError("there is no process that crashes", "see " + run("capture --show-pattern"), code=NO_PROCESS)
+        raise HeapxError("there is no process that crashes", "see " + hint_run("capture --show-pattern"), code=NO_PROCESS)
     return Turn(path, int(uid[0]), seconds)
 
 
@@ -136,7 +136,7 @@ def begin(words: Sequence[str]) -> Optional[int]:
     global held
     own = words[: words.index(PASS_TO)] if PASS_TO in words else words
     try:
-        pid, seconds = int(words[1]), float(read_option(own, "--max-seconds") or DEFAULT_SECONDS)
+        pid, seconds = int(words[1]), float(read_last_option(own, "--max-seconds") or DEFAULT_SECONDS)
     except ValueError:  # the command says so
         return None
     open_standard()
@@ -146,7 +146,7 @@ def begin(words: Sequence[str]) -> Optional[int]:
     began_s, status = time.monotonic(), decisions.read_status(pid)
     decision = decisions.begin_decision(pid, status)
     try:
-        held = take(read_option(own, "--to") or DEFAULT_FOLDER, status, seconds)
+        held = take_turn(read_last_option(own, "--to") or DEFAULT_FOLDER, status, seconds)
         return None
     except NoTurn as error:
         decision = decision._replace(outcome=decisions.BUSY, why=error.line())
@@ -155,10 +155,10 @@ def begin(words: Sequence[str]) -> Optional[int]:
     except KeyboardInterrupt:
         decision = decision._replace(why="interrupted while another capture was at work")
     decision = decision._replace(took_ms=round(1000 * (time.monotonic() - began_s), 1))
-    return decisions.finish(decision, words[len(own) + 1 :], b"", read_option(own, "--log"))
+    return decisions.finish_decision(decision, words[len(own) + 1 :], b"", read_last_option(own, "--log"))
 
 
-def read_option(words: Sequence[str], name: str) -> Optional[str]:
+def read_last_option(words: Sequence[str], name: str) -> Optional[str]:
     """Return the last value of an option, as `NAME VALUE` or `NAME=VALUE`."""
     values = [word[len(name) + 1 :] for word in words if word.startswith(name + "=")]
     values += [value for word, value in zip(words, words[1:]) if word == name]

@@ -1,8 +1,8 @@
 """gdbheapx bill"""
 
-from gdbheapx.command import Answer, Options, argument, command, count
+from gdbheapx.command import CommandAnswer, Options, declare_argument, declare_command, parse_count
 from gdbheapx.errors import UsageError
-from gdbheapx.hints import run
+from gdbheapx.hints import hint_run
 from gdbheapx.session import Session
 
 HELP = """What a container or service uses of its memory limit.
@@ -21,12 +21,12 @@ unknown memory in use.
 """
 
 
-@command(
+@declare_command(
     "bill",
     arguments=[
-        argument("which", metavar="WHICH", help="pid, path of a memory cgroup, or id of a pod or container"),
-        argument(
-            "--top", type=count, metavar="N", help="look into the N largest processes, and show N (default: as many as 1.7 s allow; 10)"
+        declare_argument("which", metavar="WHICH", help="pid, path of a memory cgroup, or id of a pod or container"),
+        declare_argument(
+            "--top", type=parse_count, metavar="N", help="look into the N largest processes, and show N (default: as many as 1.7 s allow; 10)"
         ),
     ],
     needs_target=False,
@@ -34,14 +34,14 @@ unknown memory in use.
     examples=("bill 4711", "bill /system.slice/redis.service"),
     in_shell=True,
 )
-def bill(session: Session, options: Options) -> Answer:
+def answer_bill(session: Session, options: Options) -> CommandAnswer:
     """The command `bill`."""
     if session.has_target:
-        raise UsageError("bill is about a memory cgroup, not about one process", "try: " + run("bill PID"))
+        raise UsageError("bill is about a memory cgroup, not about one process", "try: " + hint_run("bill PID"))
     from gdbheapx.addons.monitor import bill_text
-    from gdbheapx.addons.monitor.bill import bill as made
+    from gdbheapx.addons.monitor.bill import make_bill as made
     from gdbheapx.report.text import format_page
 
     found = made(session, options.which, options.top)
     top = bill_text.MOST_ROWS if options.top is None else options.top
-    return Answer(lambda: found, lambda style: format_page(style, bill_text.lines(found, top)), read=True)
+    return CommandAnswer(lambda: found, lambda style: format_page(style, bill_text.bill_page(found, top)), read=True)

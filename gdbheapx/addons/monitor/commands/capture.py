@@ -2,9 +2,9 @@
 
 import argparse
 
-from gdbheapx.command import CAPTURE, Answer, Options, argument, command, count, size, some_seconds
+from gdbheapx.command import CAPTURE, CommandAnswer, Options, declare_argument, declare_command, parse_count, parse_size, some_seconds
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import run
+from gdbheapx.hints import hint_run
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 
@@ -20,20 +20,20 @@ the snapshot is partial; 1: there is none.
 """
 
 
-@command(
+@declare_command(
     "capture",
     arguments=[
-        argument("pid", metavar="PID", nargs="?", type=count, help="the crashed process: %%P in core_pattern"),
-        argument("--listen", metavar="SOCKET", help="serve the socket that core_pattern names as @@SOCKET instead (Linux 6.17)"),
-        argument("--to", metavar="DIR", default="/var/lib/gdbheapx", help="where snapshots go (default: /var/lib/gdbheapx)"),
-        argument("--max-seconds", type=some_seconds, default=20.0, metavar="N", help="let the dump wait for N seconds (default: 20)"),
-        argument("--max-memory", type=size, default=2 << 30, metavar="SIZE", help="use at most SIZE of memory (default: 2G)"),
-        argument("--keep", type=count, default=10, metavar="N", help="keep N snapshots: who has most loses the oldest (default: 10)"),
-        argument("--keep-bytes", type=size, default=1 << 30, metavar="SIZE", help="keep at most SIZE of them (default: 1G)"),
-        argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
-        argument("--log", metavar="FILE", help="append each decision to FILE instead of sending it to syslog"),
-        argument("--show-pattern", action="store_true", help="print the line for core_pattern with these options, and set nothing"),
-        argument(
+        declare_argument("pid", metavar="PID", nargs="?", type=parse_count, help="the crashed process: %%P in core_pattern"),
+        declare_argument("--listen", metavar="SOCKET", help="serve the socket that core_pattern names as @@SOCKET instead (Linux 6.17)"),
+        declare_argument("--to", metavar="DIR", default="/var/lib/gdbheapx", help="where snapshots go (default: /var/lib/gdbheapx)"),
+        declare_argument("--max-seconds", type=some_seconds, default=20.0, metavar="N", help="let the dump wait for N seconds (default: 20)"),
+        declare_argument("--max-memory", type=parse_size, default=2 << 30, metavar="SIZE", help="use at most SIZE of memory (default: 2G)"),
+        declare_argument("--keep", type=parse_count, default=10, metavar="N", help="keep N snapshots: who has most loses the oldest (default: 10)"),
+        declare_argument("--keep-bytes", type=parse_size, default=1 << 30, metavar="SIZE", help="keep at most SIZE of them (default: 1G)"),
+        declare_argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
+        declare_argument("--log", metavar="FILE", help="append each decision to FILE instead of sending it to syslog"),
+        declare_argument("--show-pattern", action="store_true", help="print the line for core_pattern with these options, and set nothing"),
+        declare_argument(
             "--pass-to",
             metavar="PROGRAM",
             nargs=argparse.REMAINDER,
@@ -46,6 +46,6 @@ the snapshot is partial; 1: there is none.
     examples=("capture --show-pattern",),
     in_shell=True,
 )
-def capture(session: Session, options: Options) -> Answer:
+def answer_capture(session: Session, options: Options) -> CommandAnswer:
     """The command `capture`: the shell's process handles the crash."""
-    raise HeapxError("capture is started by the kernel, not inside gdb", "see: " + run("capture --show-pattern"), code=SHELL_ONLY)
+    raise HeapxError("capture is started by the kernel, not inside gdb", "see: " + hint_run("capture --show-pattern"), code=SHELL_ONLY)

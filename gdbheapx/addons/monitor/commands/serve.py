@@ -3,9 +3,9 @@
 from argparse import ArgumentTypeError
 from typing import TYPE_CHECKING, Iterator, Optional, Tuple, Union
 
-from gdbheapx.command import Answer, Options, Style, argument, command, count, some_seconds
+from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_argument, declare_command, parse_count, some_seconds
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.hints import run
+from gdbheapx.hints import hint_run
 from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 
@@ -38,7 +38,7 @@ ENDS = {
 """By why it is over."""
 
 
-def listen(text: str) -> Tuple[str, int]:
+def parse_listen_address(text: str) -> Tuple[str, int]:
     """An address and a port."""
     host, colon, port = text.rpartition(":")
     bare = host[1:-1] if host[:1] == "[" and host[-1:] == "]" else host
@@ -47,21 +47,21 @@ def listen(text: str) -> Tuple[str, int]:
     return bare, int(port)
 
 
-def whose(of: "Union[Sampler, Machine]", which: Optional[str]) -> str:
+def describe_served(of: "Union[Sampler, Machine]", which: Optional[str]) -> str:
     """Whose memory is served."""
     if which is None:
         return "%s (pid %d)" % (getattr(of, "name", "?"), getattr(of, "pid", 0))
     return "all processes" if which == "ALL" else "the processes %s %s" % ("of" if which.startswith("/") else "called", which)
 
 
-@command(
+@declare_command(
     "serve",
     arguments=[
-        argument("--listen", type=listen, default=LISTEN, metavar="ADDRESS:PORT", help="where to listen (default: %s)" % LISTEN),
-        argument("--every", type=some_seconds, default=15.0, metavar="SECONDS", help="a sample every SECONDS (default: 15)"),
-        argument("--times", type=count, metavar="N", help="end after N samples (default: at a signal, or when the process exits)"),
-        argument("--pids", metavar="WHICH", help="many processes: ALL, the name of a program, or the path of a control group"),
-        argument("--most", type=count, default=1000, metavar="N", help="of --pids the N with the highest RSS (default: 1000)"),
+        declare_argument("--listen", type=parse_listen_address, default=LISTEN, metavar="ADDRESS:PORT", help="where to listen (default: %s)" % LISTEN),
+        declare_argument("--every", type=some_seconds, default=15.0, metavar="SECONDS", help="a sample every SECONDS (default: 15)"),
+        declare_argument("--times", type=parse_count, metavar="N", help="end after N samples (default: at a signal, or when the process exits)"),
+        declare_argument("--pids", metavar="WHICH", help="many processes: ALL, the name of a program, or the path of a control group"),
+        declare_argument("--most", type=parse_count, default=1000, metavar="N", help="of --pids the N with the highest RSS (default: 1000)"),
     ],
     needs_target=False,
     help=HELP,
@@ -69,10 +69,10 @@ def whose(of: "Union[Sampler, Machine]", which: Optional[str]) -> str:
     in_shell=True,
     repeats=True,
 )
-def serve(session: Session, options: Options) -> Answer:
+def answer_serve(session: Session, options: Options) -> CommandAnswer:
     """The command `serve`."""
     if session.has_target == (options.pids is not None):
-        raise UsageError("serve requires one process or --pids, not both", "try: %s, or gdbheapx -p PID serve" % run("serve --pids ALL"))
+        raise UsageError("serve requires one process or --pids, not both", "try: %s, or gdbheapx -p PID serve" % hint_run("serve --pids ALL"))
     if session.has_target and session.target.kind != "live":
         raise HeapxError("serve needs a process that runs on this machine", "name it: gdbheapx -p PID serve", code=NOT_LIVE)
     if options.times == 0:
@@ -81,41 +81,41 @@ def serve(session: Session, options: Options) -> Answer:
     from gdbheapx.addons.monitor.watch.samples import Sampler
 
     of = Sampler(session, False) if session.has_target else Machine(options.pids, session.counting, is_judged=False)
-    return Answer(lambda: None, lambda style: lines(session, options, of, style), live=True, read=True, document=True)
+    return CommandAnswer(lambda: None, lambda style: serve_lines(session, options, of, style), live=True, read=True, document=True)
 
 
-def lines(session: Session, options: Options, of: "Union[Sampler, Machine]", style: Style) -> Iterator[str]:
+def serve_lines(session: Session, options: Options, of: "Union[Sampler, Machine]", style: TextStyle) -> Iterator[str]:
     """Where it listens, and why it ended; meanwhile whatever asks is answered."""
     from gdbheapx.addons.monitor.watch import endpoint, machine, openmetrics, summary
     from gdbheapx.addons.monitor.watch.samples import Sample
     from gdbheapx.report.encodings import encode_json
     from gdbheapx.report.text import make_printable
-    from gdbheapx.units import plural
+    from gdbheapx.units import count_noun
 
-    served = endpoint.Endpoint(endpoint.Address(*options.listen))
+    served = endpoint.Endpoint(endpoint.ListenAddress(*options.listen))
     why, taken = summary.STOPPED, 0
     try:
         url = "http://%s%s" % (served.at, endpoint.PATH)
         if options.json:
             yield encode_json({"kind": "start", "url": url, "every_s": options.every, "is_private": served.is_private})
         else:
-            yield "serving %s at %s, a sample every %g s; Ctrl-C ends" % (make_printable(whose(of, options.pids)), url, options.every)
+            yield "serving %s at %s, a sample every %g s; Ctrl-C ends" % (make_printable(describe_served(of, options.pids)), url, options.every)
             if not served.is_private:
                 yield "note: whoever reaches this address sees names, pids and sizes of processes; there is no password"
         if isinstance(of, machine.Machine):
-            for moment in machine.events(of, options.every, options.times, session.budget):
+            for moment in machine.sample_machine(of, options.every, options.times, session.budget):
                 if moment.kind != "end":
                     taken = moment.samples
                     metrics = openmetrics.of_machine(of, moment, options.most)
                     served.publish(metrics, taken, int(moment.elapsed_s / options.every) + 1 - taken)
             why = summary.TIMES if taken == options.times else why
         else:
-            for event in summary.events(of, summary.History(of.watched), options.every, options.times, session.budget):
+            for event in summary.watch_events(of, summary.History(of.watched), options.every, options.times, session.budget):
                 if isinstance(event, summary.Over):
                     why = event.why
                 elif isinstance(event, Sample):
                     taken += 1
-                    served.publish(openmetrics.of_process(of, event), taken, int(event.elapsed_s / options.every) + 1 - taken)
+                    served.publish(openmetrics.metrics_of_process(of, event), taken, int(event.elapsed_s / options.every) + 1 - taken)
     finally:
         served.close()
-    yield encode_json({"kind": "end", "why": why, "samples": taken}) if options.json else ENDS[why] % plural(taken, "sample")
+    yield encode_json({"kind": "end", "why": why, "samples": taken}) if options.json else ENDS[why] % count_noun(taken, "sample")

@@ -3,9 +3,9 @@
 import os
 from typing import TYPE_CHECKING, Any, Iterator, Optional
 
-from gdbheapx.command import Answer, Options, Style, argument, command, count, seconds, some_seconds
+from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_argument, declare_command, parse_count, parse_seconds, some_seconds
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.hints import run
+from gdbheapx.hints import hint_run
 from gdbheapx.problems import NOT_LIVE
 from gdbheapx.session import Session
 
@@ -39,37 +39,37 @@ that runs as another user read it, make it beforehand: install -m 0640 -g GROUP 
 """
 
 
-def duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     """Seconds: a number, perhaps with s, m, h or d behind it."""
     unit_s = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:].lower())
     return some_seconds(text if unit_s is None else text[:-1]) * (unit_s or 1)
 
 
-def rule(text: str) -> Any:
+def parse_rule_option(text: str) -> Any:
     """A rule of --snapshot-when."""
     from gdbheapx.addons.monitor.watch import capture
 
-    return capture.rule(text)
+    return capture.parse_capture_rule(text)
 
 
-@command(
+@declare_command(
     "watch",
     arguments=[
-        argument("--every", type=seconds, default=5.0, metavar="SECONDS", help="a sample every SECONDS (default: 5)"),
-        argument("--times", type=count, metavar="N", help="end after N samples (default: when the process exits)"),
-        argument("--for", dest="for_s", type=duration, metavar="TIME", help="end after TIME, like 90s, 15m, 8h (default unit: seconds)"),
-        argument("--exact", action="store_true", help="stop the process for each sample and walk its heap: no estimates"),
-        argument("--csv", metavar="FILE", help="append each sample to FILE as a row of CSV"),
-        argument("--jsonl", metavar="FILE", help="append each sample and the summary to FILE as lines of JSON"),
-        argument("--openmetrics", metavar="FILE", help="keep the last sample in FILE, as OpenMetrics text"),
-        argument("--html", metavar="FILE", help="write a page with curves to FILE when the watch ends"),
-        argument("--snapshot-when", type=rule, action="append", metavar="RULE", help="take a snapshot when RULE holds; may be repeated"),
-        argument("--snapshots", type=count, default=2, metavar="N", help="at most N after the first (default: 2)"),
-        argument("--snapshot-gap", type=seconds, default=600.0, metavar="SECONDS", help="at least so long between two (default: 600)"),
-        argument("--snapshot-to", default=".", metavar="FOLDER|URL", help="where they go (default: here)"),
-        argument("--snapshot-short-stop", action="store_true", help="take them with `--short-stop --yes`"),
-        argument("--pids", metavar="WHICH", help="many processes: ALL, the name of a program, or the path of a control group"),
-        argument("--from", dest="source", metavar="FILE", help="instead of a process: the last watch that FILE has, written by --jsonl"),
+        declare_argument("--every", type=parse_seconds, default=5.0, metavar="SECONDS", help="a sample every SECONDS (default: 5)"),
+        declare_argument("--times", type=parse_count, metavar="N", help="end after N samples (default: when the process exits)"),
+        declare_argument("--for", dest="for_s", type=parse_duration, metavar="TIME", help="end after TIME, like 90s, 15m, 8h (default unit: seconds)"),
+        declare_argument("--exact", action="store_true", help="stop the process for each sample and walk its heap: no estimates"),
+        declare_argument("--csv", metavar="FILE", help="append each sample to FILE as a row of CSV"),
+        declare_argument("--jsonl", metavar="FILE", help="append each sample and the summary to FILE as lines of JSON"),
+        declare_argument("--openmetrics", metavar="FILE", help="keep the last sample in FILE, as OpenMetrics text"),
+        declare_argument("--html", metavar="FILE", help="write a page with curves to FILE when the watch ends"),
+        declare_argument("--snapshot-when", type=parse_rule_option, action="append", metavar="RULE", help="take a snapshot when RULE holds; may be repeated"),
+        declare_argument("--snapshots", type=parse_count, default=2, metavar="N", help="at most N after the first (default: 2)"),
+        declare_argument("--snapshot-gap", type=parse_seconds, default=600.0, metavar="SECONDS", help="at least so long between two (default: 600)"),
+        declare_argument("--snapshot-to", default=".", metavar="FOLDER|URL", help="where they go (default: here)"),
+        declare_argument("--snapshot-short-stop", action="store_true", help="take them with `--short-stop --yes`"),
+        declare_argument("--pids", metavar="WHICH", help="many processes: ALL, the name of a program, or the path of a control group"),
+        declare_argument("--from", dest="source", metavar="FILE", help="instead of a process: the last watch that FILE has, written by --jsonl"),
     ],
     needs_target=False,
     help=HELP,
@@ -77,21 +77,21 @@ def rule(text: str) -> Any:
     in_shell=True,
     repeats=True,
 )
-def watch(session: Session, options: Options) -> Answer:
+def answer_watch(session: Session, options: Options) -> CommandAnswer:
     """The command `watch`."""
     if options.source is not None:
         given = [name for name in ("times", "for_s", "exact", "csv", "jsonl", "openmetrics", "snapshot_when") if getattr(options, name)]
         if session.has_target or given:
             what = "--%s" % given[0].replace("for_s", "for").replace("_", "-") if given else "a process"
-            how = "try: " + run("watch --from %s", options.source)
+            how = "try: " + hint_run("watch --from %s", options.source)
             raise UsageError("watch: --from reads a file, and %s does not go with it" % what, how)
-        return Answer(lambda: None, lambda style: again(options, style), live=True, read=True, document=True)
+        return CommandAnswer(lambda: None, lambda style: replay_lines(options, style), live=True, read=True, document=True)
     if options.pids is not None:
         given = [name for name in ("exact", "csv", "openmetrics", "html", "snapshot_when") if getattr(options, name)]
         if session.has_target or given or not options.every:
             what = "--" + given[0].replace("_", "-") if given else "a process" if session.has_target else "--every 0"
-            raise UsageError("watch: --pids and %s do not go together" % what, "try: " + run("watch --pids ALL --every 60 --for 1h"))
-        return Answer(lambda: None, lambda style: machine_lines(session, options, style), live=True, read=True, document=True)
+            raise UsageError("watch: --pids and %s do not go together" % what, "try: " + hint_run("watch --pids ALL --every 60 --for 1h"))
+        return CommandAnswer(lambda: None, lambda style: machine_lines(session, options, style), live=True, read=True, document=True)
     if not session.has_target:
         hint = "name it: gdbheapx -p PID watch, or read what `watch --jsonl FILE` has written: gdbheapx watch --from FILE"
         raise UsageError("watch requires a process", hint)
@@ -108,19 +108,19 @@ def watch(session: Session, options: Options) -> Answer:
     from gdbheapx.addons.monitor.watch.samples import Sampler
 
     sampler = Sampler(session, bool(options.exact), find_meter(session))
-    return Answer(lambda: None, lambda style: lines(session, options, sampler, style), live=True, read=True, document=True)
+    return CommandAnswer(lambda: None, lambda style: watch_lines(session, options, sampler, style), live=True, read=True, document=True)
 
 
-def lines(session: Session, options: Options, sampler: "Sampler", style: Style) -> Iterator[str]:
+def watch_lines(session: Session, options: Options, sampler: "Sampler", style: TextStyle) -> Iterator[str]:
     """What goes to the terminal, or with --json one JSON object a line; the files are written beside it."""
     from gdbheapx.addons.monitor.watch import openmetrics, table, text
-    from gdbheapx.addons.monitor.watch.returned import Step
+    from gdbheapx.addons.monitor.watch.returned import ReturnedStep
     from gdbheapx.addons.monitor.watch.samples import Sample
-    from gdbheapx.addons.monitor.watch.summary import History, Over, events
+    from gdbheapx.addons.monitor.watch.summary import History, Over, watch_events
 
-    history, told, encoded = History(sampler.watched), text.Text(sampler, style), table.Lines(sampler)
+    history, told, encoded = History(sampler.watched), text.Text(sampler, style), table.WatchTableLines(sampler)
     of_csv = table.Csv(options.csv, sampler) if options.csv else None
-    of_json = table.JsonLines(options.jsonl, encoded, options.every) if options.jsonl else None
+    of_json = table.WatchJsonLines(options.jsonl, encoded, options.every) if options.jsonl else None
     metrics = openmetrics.OpenMetrics(options.openmetrics, sampler) if options.openmetrics else None
     page: Any = None
     if options.html:
@@ -138,7 +138,7 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
         captures = Captures(sampler.pid, *rules, words, counting)
     yield from [encoded.start(options.every)] if options.json else told.start(options.every)
     try:
-        for event in events(sampler, history, options.every, times(options), session.budget):
+        for event in watch_events(sampler, history, options.every, count_planned_samples(options), session.budget):
             shown: Any
             if isinstance(event, Sample):
                 for writer in (of_csv, of_json, metrics, page):
@@ -150,7 +150,7 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
                     if of_json is not None:
                         of_json.decided(decision)
                     yield from [encoded.decided(decision)] if options.json else told.decided(decision)
-            elif isinstance(event, Step):
+            elif isinstance(event, ReturnedStep):
                 if of_json is not None:
                     of_json.returned(event)
                 shown = [encoded.returned(event)] if options.json else told.returned(event)
@@ -161,7 +161,7 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
                 shown = [encoded.end(event)] if options.json else told.end(event, history)
                 made = page.end(event, history) if page is not None else []
                 pair = captures.pair() if captures is not None else ()
-                shown = [*shown, *([run("diff %s %s", *pair)] if pair and not options.json else [])]
+                shown = [*shown, *([hint_run("diff %s %s", *pair)] if pair and not options.json else [])]
                 shown = [*shown, *(made if not options.json else [])]
             yield from shown
     finally:
@@ -171,7 +171,7 @@ def lines(session: Session, options: Options, sampler: "Sampler", style: Style) 
             metrics.end()
 
 
-def machine_lines(session: Session, options: Options, style: Style) -> Iterator[str]:
+def machine_lines(session: Session, options: Options, style: TextStyle) -> Iterator[str]:
     """Many processes: a line for each sample, and a table at the end."""
     from gdbheapx.addons.monitor.watch import machine
     from gdbheapx.addons.monitor.watch.table import Appended
@@ -179,26 +179,26 @@ def machine_lines(session: Session, options: Options, style: Style) -> Iterator[
     from gdbheapx.report.text import format_page
 
     file = Appended(options.jsonl, None) if options.jsonl else None
-    for moment in machine.events(machine.Machine(options.pids, session.counting), options.every, times(options), session.budget):
+    for moment in machine.sample_machine(machine.Machine(options.pids, session.counting), options.every, count_planned_samples(options), session.budget):
         if file is not None:
-            file.line(machine.line(moment))
-        shown = [machine.line(moment)] if options.json else format_page(style, machine.page(moment))
+            file.line(machine.machine_json_line(moment))
+        shown = [machine.machine_json_line(moment)] if options.json else format_page(style, machine.machine_page(moment))
         for line in shown:
             yield from text.wrap_sentence(line, style.width if style.wraps and not options.json else None)
 
 
-def times(options: Options) -> Optional[int]:
+def count_planned_samples(options: Options) -> Optional[int]:
     """How many samples it has; None: until the process ends."""
     of_time = None if options.for_s is None else 1 + int(options.for_s / options.every)
     return min((number for number in (options.times, of_time) if number is not None), default=None)
 
 
-def again(options: Options, style: Style) -> Iterator[str]:
+def replay_lines(options: Options, style: TextStyle) -> Iterator[str]:
     """The summary of a watch that is over, or was, when its file was read; and its page."""
     from gdbheapx.addons.monitor.watch import recorded, table, text
     from gdbheapx.addons.monitor.watch.summary import History
 
-    kept = recorded.Recorded(options.source)
+    kept = recorded.RecordedWatch(options.source)
     history, page = History(kept.source.watched), None
     if options.html:
         from gdbheapx.addons.monitor.watch.view import Page
@@ -210,7 +210,7 @@ def again(options: Options, style: Style) -> Iterator[str]:
             page.sample(sample)
     replayed = kept.ended(history)
     if options.json:
-        yield table.Lines(kept.source).end(replayed.over)
+        yield table.WatchTableLines(kept.source).end(replayed.over)
     else:
         yield from text.Text(kept.source, style).end(replayed.over, history)
     if page is not None:

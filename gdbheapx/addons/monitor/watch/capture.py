@@ -11,11 +11,11 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.monitor.watch.samples import Sample
 from gdbheapx.addons.monitor.watch.series import Series
-from gdbheapx.command import size, some_seconds
+from gdbheapx.command import parse_size, some_seconds
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import CounterReader
 from gdbheapx.snapshot import take
-from gdbheapx.units import Size, say
+from gdbheapx.units import SentenceSize, make_sentence
 
 GROWTH, ABOVE, PRESSURE, BEFORE = "growth", "above", "pressure", "before"
 TAKEN, TOO_SOON, ENOUGH, FAILED = "taken", "too-soon", "enough", "failed"
@@ -38,7 +38,7 @@ class Rule(NamedTuple):
     """Of GROWTH: it is judged over at least so long."""
 
 
-class Decision(NamedTuple):
+class TriggerDecision(NamedTuple):
     """What was decided at a sample, and why."""
 
     unix_s: float
@@ -50,14 +50,14 @@ class Decision(NamedTuple):
     stopped_ms: Optional[float] = None
 
 
-def rule(text: str) -> Rule:
+def parse_capture_rule(text: str) -> Rule:
     """`growth=SIZE` (an hour) or `growth=SIZE/SECONDS`, `above=SIZE`, `pressure` or `pressure=PERCENT`. ValueError for anything else."""
     kind, equals, value = text.partition("=")
     if kind == GROWTH and value:
         rate, _, span = value.partition("/")
-        return Rule(kind, size(rate), span_s=some_seconds(span) if "/" in value else GROWTH_S)
+        return Rule(kind, parse_size(rate), span_s=some_seconds(span) if "/" in value else GROWTH_S)
     if kind == ABOVE and value:
-        return Rule(kind, size(value))
+        return Rule(kind, parse_size(value))
     if kind == PRESSURE and (not equals or 0 < float(value) <= 100):
         return Rule(kind, percent=float(value) if equals else PRESSURE_PERCENT)
     raise ValueError(text)
@@ -88,17 +88,17 @@ class Captures:
         self._said: Dict[str, str] = {}
         """By rule what was decided last: the same is not told again."""
 
-    def add(self, sample: Sample) -> Iterator[Decision]:
+    def add(self, sample: Sample) -> Iterator[TriggerDecision]:
         """What is decided at this sample; taking one lasts as long as `snapshot` does."""
         if not self._paths and self._last_s is None:
-            yield self._take(sample, BEFORE, "the watch begins")
+            yield self._take_snapshot(sample, BEFORE, "the watch begins")
         self._rss.add(sample.elapsed_s, sample.counters.resident_bytes)
         for one in self._rules:
-            why = self._holds(one, sample)
+            why = self._explain_rule(one, sample)
             if why is None:
                 self._said.pop(one.kind, None)
                 continue
-            decision = self._decide(one, sample, why)
+            decision = self._decide_on_rule(one, sample, why)
             if decision.outcome in (TAKEN, FAILED) or self._said.get(one.kind) != decision.outcome:
                 yield decision
             self._said[one.kind] = decision.outcome
@@ -107,38 +107,38 @@ class Captures:
         """The first and the last that were taken, for `diff`; empty where there are no two."""
         return (self._paths[0], self._paths[-1]) if len(self._paths) > 1 else ()
 
-    def _holds(self, one: Rule, sample: Sample) -> Optional[str]:
+    def _explain_rule(self, one: Rule, sample: Sample) -> Optional[str]:
         rss = sample.counters.resident_bytes
         if one.kind == ABOVE:
-            return str(say("RSS is %s, above %s", Size(rss), Size(one.bytes))) if rss > one.bytes else None
+            return str(make_sentence("RSS is %s, above %s", SentenceSize(rss), SentenceSize(one.bytes))) if rss > one.bytes else None
         if one.kind == PRESSURE:
             return self._counting.pressure(one.percent) if self._counting is not None else None
         change = self._rss.change()
         sure = change.sure_bytes_per_hour if change is not None and change.span_s >= one.span_s else None
         if change is None or sure is None or sure < one.bytes:
             return None
-        return str(say("RSS grows by at least %s an hour (%s in %d s)", Size(sure), Size(change.lasting), round(change.span_s)))
+        return str(make_sentence("RSS grows by at least %s an hour (%s in %d s)", SentenceSize(sure), SentenceSize(change.lasting), round(change.span_s)))
 
-    def _decide(self, one: Rule, sample: Sample, why: str) -> Decision:
+    def _decide_on_rule(self, one: Rule, sample: Sample, why: str) -> TriggerDecision:
         if len(self._paths) - 1 >= self._most:
-            return Decision(sample.unix_s, one.kind, ENOUGH, "%s; %d were taken" % (why, self._most))
+            return TriggerDecision(sample.unix_s, one.kind, ENOUGH, "%s; %d were taken" % (why, self._most))
         if self._last_s is not None and sample.elapsed_s - self._last_s < self._gap_s:
-            return Decision(sample.unix_s, one.kind, TOO_SOON, "%s; the last one is less than %g s old" % (why, self._gap_s))
-        return self._take(sample, one.kind, why)
+            return TriggerDecision(sample.unix_s, one.kind, TOO_SOON, "%s; the last one is less than %g s old" % (why, self._gap_s))
+        return self._take_snapshot(sample, one.kind, why)
 
-    def _take(self, sample: Sample, kind: str, why: str) -> Decision:
+    def _take_snapshot(self, sample: Sample, kind: str, why: str) -> TriggerDecision:
         self._last_s = sample.elapsed_s
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(sample.unix_s))
         path = os.path.join(self._folder, "gdbheapx-%d-%s-%s.snap" % (self._pid, moment, kind))
         rss = sample.counters.resident_bytes
         lacking = self._counting.lacking_here(TIMES_RSS * rss + BESIDE_BYTES) if self._counting is not None else None
         if lacking is not None:
-            return Decision(sample.unix_s, kind, FAILED, "%s; no snapshot of %d: %s" % (why, self._pid, lacking))
+            return TriggerDecision(sample.unix_s, kind, FAILED, "%s; no snapshot of %d: %s" % (why, self._pid, lacking))
         try:
             told = self._standby.take(path, self._words)
         except HeapxError as error:
-            return Decision(sample.unix_s, kind, FAILED, "%s; %s" % (why, error.line()))
+            return TriggerDecision(sample.unix_s, kind, FAILED, "%s; %s" % (why, error.line()))
         self._paths.append(path)
         self._rss = Series()
         data, target = told.get("data") or {}, told.get("target") or {}
-        return Decision(sample.unix_s, kind, TAKEN, why, path, data.get("file_bytes"), target.get("stopped_ms"))
+        return TriggerDecision(sample.unix_s, kind, TAKEN, why, path, data.get("file_bytes"), target.get("stopped_ms"))

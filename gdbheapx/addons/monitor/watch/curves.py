@@ -16,7 +16,7 @@ class Curve(NamedTuple):
     """The value at the upper edge."""
 
 
-def curve(samples: Sequence[Tuple[float, Optional[float]]], width: float, height: float, top: Optional[float] = None) -> Curve:
+def draw_curve(samples: Sequence[Tuple[float, Optional[float]]], width: float, height: float, top: Optional[float] = None) -> Curve:
     """A line through (time, value), by time; where a value is not known the line has a gap. `top`: the value at the upper edge."""
     known = [value for _, value in samples if value is not None]
     most = max([*known, 0.0]) if top is None else top
@@ -35,7 +35,7 @@ def curve(samples: Sequence[Tuple[float, Optional[float]]], width: float, height
     return Curve(paths, [run[0] for run in runs if len(run) == 1], most)
 
 
-def band(samples: Sequence[Tuple[float, Optional[Tuple[float, float]]]], width: float, height: float, top: float) -> List[DrawnPath]:
+def draw_band(samples: Sequence[Tuple[float, Optional[Tuple[float, float]]]], width: float, height: float, top: float) -> List[DrawnPath]:
     """An area through (time, (lowest, highest)), on the scale of curve(); with a gap where it has one."""
     first, last = (samples[0][0], samples[-1][0]) if samples else (0.0, 0.0)
     runs: List[List[Tuple[float, float, float]]] = [[]]
@@ -54,7 +54,7 @@ def band(samples: Sequence[Tuple[float, Optional[Tuple[float, float]]]], width: 
     return paths
 
 
-def ticks(most: int, is_size: bool) -> List[int]:
+def choose_ticks(most: int, is_size: bool) -> List[int]:
     """Values for the lines of a scale, from 0 to the first that is not below `most`: two to six, round: sizes in binary."""
     step = 1
     while step * 5 < most:

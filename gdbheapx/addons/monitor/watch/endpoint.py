@@ -27,7 +27,7 @@ PATIENCE_S = 10.0
 """A connection ends after so long, whatever it has sent and taken."""
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where to listen."""
 
     host: str
@@ -48,9 +48,9 @@ class Form(NamedTuple):
 class Endpoint:
     """Listens from the moment it is made, and serves whatever was published last."""
 
-    def __init__(self, at: Address) -> None:
+    def __init__(self, at: ListenAddress) -> None:
         """HeapxError where it cannot listen there, or the library is not here."""
-        self._client = _library()
+        self._client = _import_client()
         self._metrics: List[Metric] = []
         self._ready: Dict[Form, Tuple[str, bytes]] = {}
         """The last sample as (content type, bytes), in the forms that were ever asked for: four at most, whatever scrapers accept."""
@@ -60,12 +60,12 @@ class Endpoint:
         self._client.ProcessCollector(registry=self._registry)  # what this program itself costs
         self.scrapes = self.sent_bytes = self.samples = self.missed = 0
         try:
-            self._server = Server(at, self)
+            self._server = MetricsServer(at, self)
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or str(error)
             hint = "choose another with --listen ADDRESS:PORT"
             raise HeapxError("cannot listen at %s: %s" % (at, why), hint, code=CANNOT_LISTEN) from None
-        self.at = Address(*self._server.socket.getsockname()[:2])
+        self.at = ListenAddress(*self._server.socket.getsockname()[:2])
         threading.Thread(target=self._server.serve_forever, name="endpoint", daemon=True).start()
 
     @property
@@ -77,10 +77,10 @@ class Endpoint:
         """From now on this is served, and is ready before anybody asks; `samples` were taken so far, and `missed` were not in time."""
         with self._making:
             self.samples, self.missed = samples, max(self.missed, missed)
-            self._metrics = [*metrics, *self._own()]
-            self._ready = {form: self._make(form) for form in self._ready}
+            self._metrics = [*metrics, *self._make_own_metrics()]
+            self._ready = {form: self._encode_form(form) for form in self._ready}
 
-    def _own(self) -> List[Metric]:
+    def _make_own_metrics(self) -> List[Metric]:
         of = {"version": __version__, "python": platform.python_version()}
         return [
             Metric("build_info", "the gdbheapx that serves this", [(of, 1)]),
@@ -107,12 +107,12 @@ class Endpoint:
         found = self._ready.get(form)
         if found is None:
             with self._making:
-                found = self._ready[form] = self._ready.get(form) or self._make(form)
+                found = self._ready[form] = self._ready.get(form) or self._encode_form(form)
         with self._counting:
             self.scrapes, self.sent_bytes = self.scrapes + 1, self.sent_bytes + len(found[1])
         return found
 
-    def _make(self, form: "Form") -> Tuple[str, bytes]:
+    def _encode_form(self, form: "Form") -> Tuple[str, bytes]:
         encode, content = self._client.exposition.choose_encoder(OPEN_METRICS + "; version=1.0.0" if form.is_open else "")
         found = encode(self._registry)
         return content, gzip.compress(found, 5) if form.is_compressed else found
@@ -123,13 +123,13 @@ class Endpoint:
         self._server.server_close()
 
 
-class Server(socketserver.ThreadingMixIn, HTTPServer):
+class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
     """A thread for each of a few connections. Shutting one down ends its thread, whether it reads or writes."""
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, at: Address, endpoint: Endpoint) -> None:
+    def __init__(self, at: ListenAddress, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._begun: Dict[socket.socket, float] = {}
         """When each connection came, oldest first."""
@@ -145,7 +145,7 @@ class Server(socketserver.ThreadingMixIn, HTTPServer):
         """Take one more connection, in place of the oldest where there are too many."""
         with self._lock:
             while len(self._begun) >= MOST_SCRAPERS:
-                self._drop(next(iter(self._begun)))
+                self._drop_connection(next(iter(self._begun)))
             self._begun[request] = time.monotonic()
         super().process_request(request, client_address)
 
@@ -153,9 +153,9 @@ class Server(socketserver.ThreadingMixIn, HTTPServer):
         """End the connections whose time is over; called twice a second, and after each that comes."""
         with self._lock:
             for request in [one for one, begun in self._begun.items() if time.monotonic() - begun > PATIENCE_S]:
-                self._drop(request)
+                self._drop_connection(request)
 
-    def _drop(self, request: socket.socket) -> None:
+    def _drop_connection(self, request: socket.socket) -> None:
         del self._begun[request]
         try:
             request.shutdown(socket.SHUT_RDWR)
@@ -175,7 +175,7 @@ class Server(socketserver.ThreadingMixIn, HTTPServer):
 class Scrape(BaseHTTPRequestHandler):
     """One request."""
 
-    server: Server
+    server: MetricsServer
     server_version, sys_version = "gdbheapx", ""
 
     def do_GET(self) -> None:
@@ -183,15 +183,15 @@ class Scrape(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path == PATH:
             is_compressed = "gzip" in self.headers.get("Accept-Encoding", "")
-            self._send(200, *self.server.endpoint.document(self.headers.get("Accept", ""), is_compressed), is_compressed)
+            self._send_response(200, *self.server.endpoint.document(self.headers.get("Accept", ""), is_compressed), is_compressed)
         elif path == "/":
-            self._send(200, "text/plain; charset=utf-8", b"gdbheapx: see %s\n" % PATH.encode())
+            self._send_response(200, "text/plain; charset=utf-8", b"gdbheapx: see %s\n" % PATH.encode())
         else:
-            self._send(404, "text/plain; charset=utf-8", b"not found: see %s\n" % PATH.encode())
+            self._send_response(404, "text/plain; charset=utf-8", b"not found: see %s\n" % PATH.encode())
 
     do_HEAD = do_GET
 
-    def _send(self, code: int, content: str, body: bytes, is_compressed: bool = False) -> None:
+    def _send_response(self, code: int, content: str, body: bytes, is_compressed: bool = False) -> None:
         self.send_response(code)
         self.send_header("Content-Type", content)
         self.send_header("Content-Length", str(len(body)))
@@ -205,7 +205,7 @@ class Scrape(BaseHTTPRequestHandler):
         """Nothing: a scrape is no news."""
 
 
-def _library() -> Any:
+def _import_client() -> Any:
     """prometheus_client. HeapxError where it is not installed."""
     try:
         import prometheus_client

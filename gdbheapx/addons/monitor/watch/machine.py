@@ -6,13 +6,13 @@ import time
 from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.addons.monitor.watch.series import Series
-from gdbheapx.addons.monitor.watch.table import when
+from gdbheapx.addons.monitor.watch.table import format_utc_time
 from gdbheapx.budget import Budget
-from gdbheapx.columns import ADD, BYTES, IF_ANY, PLAIN, TEXT, Column, Table, columns_of
+from gdbheapx.columns import ADD, BYTES, IF_ANY, PLAIN, TEXT, Column, ColumnsTable, columns_of
 from gdbheapx.inferior.base import CounterReader, InContainer, ProcessCounters
 from gdbheapx.report.encodings import encode_json
 from gdbheapx.report.text import make_printable
-from gdbheapx.units import Size, say
+from gdbheapx.units import SentenceSize, make_sentence
 
 ALL = "ALL"
 MOST_ROWS = 20
@@ -42,7 +42,7 @@ class Grower(NamedTuple):
     """`ended` where it is no more."""
 
 
-class Moment(NamedTuple):
+class MachineMoment(NamedTuple):
     """All of them at one sample, or at the end."""
 
     kind: str
@@ -61,7 +61,7 @@ class Moment(NamedTuple):
         return sum(row.anonymous_bytes for row in self.rows if not row.ended)
 
 
-class Followed:
+class FollowedProcess:
     """One process that is followed."""
 
     def __init__(self, pid: int, counting: CounterReader, elapsed_s: float, is_judged: bool = True) -> None:
@@ -116,8 +116,8 @@ class Machine:
 
     def __init__(self, which: str, counting: Callable[[int], CounterReader], proc: str = "/proc", is_judged: bool = True) -> None:
         self._which, self._counting, self._proc, self._is_judged = which, counting, proc, is_judged
-        self._running: Dict[int, Followed] = {}
-        self._ended: List[Followed] = []
+        self._running: Dict[int, FollowedProcess] = {}
+        self._ended: List[FollowedProcess] = []
         self.unreadable = 0
         """At the last sample: there, and not to be read by this user."""
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -135,31 +135,31 @@ class Machine:
         for entry in os.listdir(self._proc):
             if entry.isdigit() and int(entry) not in self._running and int(entry) != os.getpid() and self._is_wanted(entry):
                 try:
-                    one = Followed(int(entry), self._counting(int(entry)), elapsed_s, self._is_judged)
+                    one = FollowedProcess(int(entry), self._counting(int(entry)), elapsed_s, self._is_judged)
                 except OSError:
                     self.unreadable += os.path.exists(os.path.join(self._proc, entry))
                     continue
                 if one.sample(elapsed_s):
                     self._running[one.pid] = one
         if len(self._ended) > 2 * MOST_ENDED:
-            self._ended = sorted(self._ended, key=_grown, reverse=True)[:MOST_ENDED]
+            self._ended = sorted(self._ended, key=_grown_bytes, reverse=True)[:MOST_ENDED]
 
     def _is_wanted(self, entry: str) -> bool:
         """Threads of the kernel have no memory of their own. Names come from comm and exe: to read a command line is to read a process."""
         if self._which.startswith("/"):
-            groups = [line.split(":", 2)[-1] for line in self._text(entry, "cgroup").splitlines()]
+            groups = [line.split(":", 2)[-1] for line in self._read_proc_file(entry, "cgroup").splitlines()]
             return any(group == self._which or group.startswith(self._which.rstrip("/") + "/") for group in groups)
         if self._which != ALL:
-            return self._which in (self._text(entry, "comm").rstrip("\n"), self._program(entry))
-        return self._text(entry, "statm").split(" ")[0] not in ("", "0")
+            return self._which in (self._read_proc_file(entry, "comm").rstrip("\n"), self._read_program(entry))
+        return self._read_proc_file(entry, "statm").split(" ")[0] not in ("", "0")
 
-    def _program(self, entry: str) -> str:
+    def _read_program(self, entry: str) -> str:
         try:
             return os.path.basename(os.readlink(os.path.join(self._proc, entry, "exe")))
         except OSError:
             return ""
 
-    def _text(self, entry: str, name: str) -> str:
+    def _read_proc_file(self, entry: str, name: str) -> str:
         try:
             with open(os.path.join(self._proc, entry, name), encoding="utf-8", errors="surrogateescape") as file:
                 return file.read()
@@ -183,12 +183,12 @@ class Machine:
         return len(self._running)
 
 
-def _grown(one: Followed) -> int:
+def _grown_bytes(one: FollowedProcess) -> int:
     row = one.row()
     return row.grown_bytes if row is not None else 0
 
 
-def events(machine: Machine, every_s: float, times: Optional[int], budget: Budget, clock: Any = time) -> Iterator[Moment]:
+def sample_machine(machine: Machine, every_s: float, times: Optional[int], budget: Budget, clock: Any = time) -> Iterator[MachineMoment]:
     """A moment for each sample, and once more the last one, as the end. A sample that is late is not made up for."""
     began, taken, turn = clock.monotonic(), 0, 0
     while times is None or taken < times:
@@ -197,41 +197,41 @@ def events(machine: Machine, every_s: float, times: Optional[int], budget: Budge
         now_s = round(clock.monotonic() - began, 3)
         machine.sample(now_s)
         taken += 1
-        yield Moment("machine", clock.time(), now_s, taken, machine.running, machine.unreadable, machine.rows())
+        yield MachineMoment("machine", clock.time(), now_s, taken, machine.running, machine.unreadable, machine.rows())
         turn = max(turn, int((clock.monotonic() - began) / every_s)) + 1
         until = began + turn * every_s
         while (times is None or taken < times) and not budget.expired() and clock.monotonic() < until:
             clock.sleep(min(NAP_S, max(0.0, until - clock.monotonic())))
     budget.heed()
-    yield Moment("end", clock.time(), round(clock.monotonic() - began, 3), taken, machine.running, machine.unreadable, machine.rows())
+    yield MachineMoment("end", clock.time(), round(clock.monotonic() - began, 3), taken, machine.running, machine.unreadable, machine.rows())
 
 
-def line(moment: Moment) -> str:
+def machine_json_line(moment: MachineMoment) -> str:
     """As JSON: of a sample the rows that grow fastest, of the end all."""
     rows = moment.rows if moment.kind == "end" else moment.rows[:MOST_ROWS]
-    told = {"kind": moment.kind, "time": when(moment.unix_s), **moment._asdict(), "anonymous_bytes": moment.anonymous_bytes, "rows": rows}
+    told = {"kind": moment.kind, "time": format_utc_time(moment.unix_s), **moment._asdict(), "anonymous_bytes": moment.anonymous_bytes, "rows": rows}
     del told["unix_s"]
     return encode_json(told)
 
 
-def page(moment: Moment) -> Iterator[Any]:
+def machine_page(moment: MachineMoment) -> Iterator[Any]:
     """For people: a line for a sample; at the end a table."""
     if moment.kind != "end":
         first = next((row for row in moment.rows if row.sure_bytes_per_hour and not row.ended), None)
-        told = when(moment.unix_s), _processes(moment.processes), Size(moment.anonymous_bytes)
+        told = format_utc_time(moment.unix_s), _count_processes(moment.processes), SentenceSize(moment.anonymous_bytes)
         if first is None:
-            yield say("%s  %s, %s of anonymous memory", *told)
+            yield make_sentence("%s  %s, %s of anonymous memory", *told)
         else:
-            fastest = make_printable(first.name), first.pid, Size(first.sure_bytes_per_hour or 0)
-            yield say("%s  %s, %s of anonymous memory; fastest: %s (%d), %s an hour", *told, *fastest)
+            fastest = make_printable(first.name), first.pid, SentenceSize(first.sure_bytes_per_hour or 0)
+            yield make_sentence("%s  %s, %s of anonymous memory; fastest: %s (%d), %s an hour", *told, *fastest)
         return
     yield ""
-    yield Table(columns_of(Grower), [row._replace(name=make_printable(row.name)) for row in moment.rows[:MOST_ROWS]])
+    yield ColumnsTable(columns_of(Grower), [row._replace(name=make_printable(row.name)) for row in moment.rows[:MOST_ROWS]])
     if len(moment.rows) > MOST_ROWS:
-        yield "and %s: --json" % _processes(len(moment.rows) - MOST_ROWS)
+        yield "and %s: --json" % _count_processes(len(moment.rows) - MOST_ROWS)
     if moment.unreadable:
-        yield "%s could not be read: run as root" % _processes(moment.unreadable)
+        yield "%s could not be read: run as root" % _count_processes(moment.unreadable)
 
 
-def _processes(count: int) -> str:
+def _count_processes(count: int) -> str:
     return "1 process" if count == 1 else "%d processes" % count

@@ -37,7 +37,7 @@ class Metric(NamedTuple):
         return next((unit for unit in ("bytes", "seconds") if self.name.endswith("_" + unit)), "")
 
 
-def escape(value: str) -> str:
+def escape_label(value: str) -> str:
     """A label's value, by the format's own rules."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
@@ -47,57 +47,57 @@ def escape_help(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-def labels(pid: int, name: str, container: InContainer) -> Dict[str, str]:
+def make_labels(pid: int, name: str, container: InContainer) -> Dict[str, str]:
     """Of one process. What drives a terminal is made visible; a label that is not known is left out, as Prometheus takes an empty one."""
     told = {"pid": str(pid), "name": make_printable(name), **container._asdict()}
     return {key: value for key, value in told.items() if value}
 
 
-def of_process(sampler: Sampler, sample: Optional[Sample]) -> List[Metric]:
+def metrics_of_process(sampler: Sampler, sample: Optional[Sample]) -> List[Metric]:
     """All figures of one process; with no sample, that it is not watched."""
-    own = labels(sampler.pid, sampler.name, sampler.container())
+    own = make_labels(sampler.pid, sampler.name, sampler.container())
     metrics = [Metric("up", "1 while the process is watched, 0 when it ended or the watch did", [(own, 1 if sample else 0)])]
     if sample is None:
         return metrics
     metrics.append(Metric("sample_timestamp_seconds", "when this was sampled", [(own, round(sample.unix_s, 3))]))
-    metrics += _counters([(own, sample.counters)])
+    metrics += _make_counter_metrics([(own, sample.counters)])
     by_name: Dict[str, Metric] = {}
     for place, watched in enumerate(sampler.watched):
         texts = {**{figure.key: figure.meaning for figure in watched.figures}, **SUMS}
-        guessed = table.estimates(watched, sampler.is_exact)
+        guessed = table.list_estimates(watched, sampler.is_exact)
         for key, value in table.allocator_figures(watched, sample, place).items():
             told = texts[key] + (" (estimated)" if key in guessed and key in SUMS else "")
             metric = by_name.setdefault(key, Metric("allocator_" + key, told, []))
-            metric.samples.extend(_known({**own, "allocator": make_printable(watched.info.id)}, value))
+            metric.samples.extend(_list_known({**own, "allocator": make_printable(watched.info.id)}, value))
     return metrics + list(by_name.values())
 
 
-def of_machine(followed: machine.Machine, moment: machine.Moment, most: int) -> List[Metric]:
+def of_machine(followed: machine.Machine, moment: machine.MachineMoment, most: int) -> List[Metric]:
     """The counters of the `most` largest processes, and how many there are: what one scrape costs, and Prometheus keeps, is bounded."""
     running = sorted(followed.running_now(), key=lambda one: -one.counters.resident_bytes)
-    told = [(labels(one.pid, one.name, one.container), one.counters) for one in running[:most]]
+    told = [(make_labels(one.pid, one.name, one.container), one.counters) for one in running[:most]]
     return [
         Metric("sample_timestamp_seconds", "when this was sampled", [({}, round(moment.unix_s, 3))]),
         Metric("processes", "processes that are followed", [({}, len(running))]),
         Metric("processes_left_out", "those of them that are too small to be among the series", [({}, max(0, len(running) - most))]),
         Metric("processes_unreadable", "processes that this user may not read", [({}, moment.unreadable)]),
-        *_counters(told),
+        *_make_counter_metrics(told),
     ]
 
 
-def _counters(of: Sequence[Tuple[Dict[str, str], ProcessCounters]]) -> List[Metric]:
+def _make_counter_metrics(of: Sequence[Tuple[Dict[str, str], ProcessCounters]]) -> List[Metric]:
     """What the kernel says of each."""
     return [
-        Metric(key, told, [one for own, counters in of for one in _known(own, getattr(counters, field))])
+        Metric(key, told, [one for own, counters in of for one in _list_known(own, getattr(counters, field))])
         for key, (field, told) in PROCESS.items()
     ]
 
 
-def _known(own: Dict[str, str], value: Optional[int]) -> List[Tuple[Dict[str, str], float]]:
+def _list_known(own: Dict[str, str], value: Optional[int]) -> List[Tuple[Dict[str, str], float]]:
     return [] if value is None else [(own, value)]
 
 
-def text(metrics: List[Metric]) -> str:
+def openmetrics_text(metrics: List[Metric]) -> str:
     """As OpenMetrics text; a family without a series is left out."""
     lines: List[str] = []
     for metric in metrics:
@@ -106,7 +106,7 @@ def text(metrics: List[Metric]) -> str:
             lines += ["# TYPE %s %s" % (name, metric.kind), *(["# UNIT %s %s" % (name, metric.unit)] if metric.unit else [])]
             lines += ["# HELP %s %s" % (name, escape_help(metric.help))]
         for own, value in metric.samples:
-            lines.append("%s{%s} %s" % (name, ",".join('%s="%s"' % (key, escape(told)) for key, told in own.items()), value))
+            lines.append("%s{%s} %s" % (name, ",".join('%s="%s"' % (key, escape_label(told)) for key, told in own.items()), value))
     return "\n".join([*lines, "# EOF", ""])
 
 
@@ -119,8 +119,8 @@ class OpenMetrics:
 
     def sample(self, sample: Sample) -> None:
         """This sample is the last one."""
-        table.replace(self._path, text(of_process(self._sampler, sample)))
+        table.replace_whole_file(self._path, openmetrics_text(metrics_of_process(self._sampler, sample)))
 
     def end(self) -> None:
         """Nothing is watched any more: figures that stay would be taken for new ones."""
-        table.replace(self._path, text(of_process(self._sampler, None)))
+        table.replace_whole_file(self._path, openmetrics_text(metrics_of_process(self._sampler, None)))

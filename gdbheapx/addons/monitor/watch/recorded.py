@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, Iterator, List, Mapping, NamedTuple, Optional,
 
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import ENDED, EXECUTED, OPEN, STOPPED, TIMES, History, Over
-from gdbheapx.addons.monitor.watch.table import heading
+from gdbheapx.addons.monitor.watch.table import heading_of_figure
 from gdbheapx.allocators.metering import Figure, Reading
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
@@ -81,14 +81,14 @@ class _End(NamedTuple):
     missed: int = 0
 
 
-class Recorded:
+class RecordedWatch:
     """The last watch in a file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         try:
             self._file: BinaryIO = open(open_regular(path), "rb")
-            self.source = self._started(*self._last_start())
+            self.source = self._read_start(*self._last_start())
         except OSError as error:
             raise HeapxError("cannot read %s: %s" % (path, error.strerror or error), HINT, code=FILE_UNREADABLE)
 
@@ -107,12 +107,12 @@ class Recorded:
         self._file.seek(start[1])
         return start[0], count
 
-    def _started(self, line: bytes, count: int) -> Source:
+    def _read_start(self, line: bytes, count: int) -> Source:
         try:
             start: _Start = file.decode_value(_Start, json.loads(line))
             if len(start.allocators) > MOST_ALLOCATORS:
                 raise file.WrongValue("too many allocators")
-            watched = [_watched(allocator) for allocator in start.allocators]
+            watched = [_read_watched(allocator) for allocator in start.allocators]
         except (ValueError, RecursionError):
             raise HeapxError("%s is damaged: its last watch has no start" % self._path, HINT, code=WRONG_FILE)
         return Source(start.name, start.pid, start.stops_the_process, watched, start.every_s, count - 1)
@@ -128,7 +128,7 @@ class Recorded:
                 event = json.loads(line)
                 kind = event.get("kind") if isinstance(event, dict) else None
                 if kind == "sample":
-                    sample = self._sample(file.decode_value(_Sample, event))
+                    sample = self._make_sample(file.decode_value(_Sample, event))
                     if sample.elapsed_s < last:
                         raise file.WrongValue("earlier than the one before")
                     last = sample.elapsed_s
@@ -145,38 +145,38 @@ class Recorded:
         """The summary of what was added to `history`."""
         return Replayed(Over(self._end.why, history.summary(self._end.why, max(0, self._end.missed))), self.left_out)
 
-    def _sample(self, line: _Sample) -> Sample:
+    def _make_sample(self, line: _Sample) -> Sample:
         if not (math.isfinite(line.elapsed_s) and 0 <= line.elapsed_s < MOST):
             raise file.WrongValue("no time")
-        counters = [_figure(number) for number in (line.rss_bytes, line.anonymous_bytes)]
+        counters = [_checked_figure(number) for number in (line.rss_bytes, line.anonymous_bytes)]
         if counters[0] is None or counters[1] is None:
             raise file.WrongValue("no counters")
-        readings = [_reading(watched, line.allocators.get(watched.info.id, {})) for watched in self.source.watched]
+        readings = [_read_reading(watched, line.allocators.get(watched.info.id, {})) for watched in self.source.watched]
         others = line.swapped_bytes, line.threads, line.virtual_bytes, line.peak_bytes, line.group_peak_bytes
-        made = ProcessCounters(counters[0], counters[1], *map(_figure, others))
-        pools = None if line.pools is None else {name: size for name, size in line.pools.items() if _figure(size) is not None}
-        return Sample(unix_s(line.time), line.elapsed_s, made, None, readings, line.stopped_ms, pools)
+        made = ProcessCounters(counters[0], counters[1], *map(_checked_figure, others))
+        pools = None if line.pools is None else {name: size for name, size in line.pools.items() if _checked_figure(size) is not None}
+        return Sample(parse_utc_time(line.time), line.elapsed_s, made, None, readings, line.stopped_ms, pools)
 
 
-def _watched(allocator: Mapping[str, Any]) -> Watched:
+def _read_watched(allocator: Mapping[str, Any]) -> Watched:
     more: _Figures = file.decode_value(_Figures, allocator)
     if len(more.figures) > MOST_FIGURES:
         raise file.WrongValue("too many figures")
-    figures = [Figure(key, heading(key), "", key in more.estimates) for key in more.figures]
+    figures = [Figure(key, heading_of_figure(key), "", key in more.estimates) for key in more.figures]
     return Watched(file.decode_value(AllocatorInfo, allocator), figures, more.returns_by)
 
 
-def _reading(watched: Watched, values: Mapping[str, Optional[int]]) -> Reading:
-    own: List[Optional[int]] = [_figure(values.get(figure.key)) for figure in watched.figures]
-    held, used, kept, returnable = (_figure(values.get(key + "_bytes")) for key in ("held", "used", "kept", "returnable"))
+def _read_reading(watched: Watched, values: Mapping[str, Optional[int]]) -> Reading:
+    own: List[Optional[int]] = [_checked_figure(values.get(figure.key)) for figure in watched.figures]
+    held, used, kept, returnable = (_checked_figure(values.get(key + "_bytes")) for key in ("held", "used", "kept", "returnable"))
     return Reading(own, held, used, kept, returnable)
 
 
-def _figure(value: Optional[int]) -> Optional[int]:
+def _checked_figure(value: Optional[int]) -> Optional[int]:
     return value if value is not None and 0 <= value < MOST else None
 
 
-def unix_s(text: str) -> float:
+def parse_utc_time(text: str) -> float:
     """The reverse of table.when(). ValueError where it is none."""
     whole, _, part = text.rstrip("Z").partition(".")
     if len(part) != 3 or not part.isdigit():

@@ -19,7 +19,7 @@ LEAST_OBSERVED_S = 30.0
 """After a step, before anything is said about it."""
 
 
-class Step:
+class ReturnedStep:
     """Memory that was returned, and what became of it."""
 
     def __init__(self, before: Sample, after: Sample, bytes_: int) -> None:
@@ -77,12 +77,12 @@ class Steps:
     """All steps of one watch."""
 
     def __init__(self) -> None:
-        self.kept: Deque[Step] = deque(maxlen=MOST_KEPT)
+        self.kept: Deque[ReturnedStep] = deque(maxlen=MOST_KEPT)
         self.count = 0
         self._before: Optional[Sample] = None
         self._used_bytes: Optional[int] = None
         """In use as it was last known."""
-        self._open: Optional[Step] = None
+        self._open: Optional[ReturnedStep] = None
         """A step of which it is not known yet whether the program itself freed what is gone: what is in use was not known then."""
         self._open_used_bytes = 0
         """What may have been in use before it."""
@@ -92,7 +92,7 @@ class Steps:
         """Held just after the open step."""
         self._kept_bytes: Optional[int] = None
         """Kept by allocators as it was last known, with what was freed since; else all that they held."""
-        self._falling: Optional[Step] = None
+        self._falling: Optional[ReturnedStep] = None
         """The step that the last sample was part of."""
         self._undecided_bytes = 0
 
@@ -101,13 +101,13 @@ class Steps:
         """What went away, and it is not known whether the program freed it."""
         return self._undecided_bytes + (self._open.returned_bytes if self._open is not None else 0)
 
-    def add(self, sample: Sample) -> Optional[Step]:
+    def add(self, sample: Sample) -> Optional[ReturnedStep]:
         """One more sample. Gives a step once it is known to be one."""
         before, self._before = self._before, sample
-        settled = self._settle(sample)
-        fell = _fell(before, sample) if before is not None else 0
+        settled = self._settle_open_step(sample)
+        fell = _count_fallen(before, sample) if before is not None else 0
         if fell and before is not None:
-            settled = self._fall(before, sample, fell) or settled
+            settled = self._classify_fall(before, sample, fell) or settled
         else:
             self._falling = None
             for step in (self._open, self.kept[-1] if self.kept else None):
@@ -119,33 +119,33 @@ class Steps:
         self._kept_bytes = known if known is not None else self._kept_bytes
         return settled
 
-    def _settle(self, sample: Sample) -> Optional[Step]:
+    def _settle_open_step(self, sample: Sample) -> Optional[ReturnedStep]:
         """Decides the open step, now that it is known what is in use."""
         step = self._open
         if step is None or sample.used_bytes is None:
             return None
         self._open = None
-        used = max(0, sample.used_bytes - _rise(self._open_held_bytes, sample.held_bytes))  # the program may have taken more since
+        used = max(0, sample.used_bytes - _count_rise(self._open_held_bytes, sample.held_bytes))  # the program may have taken more since
         if 2 * (self._open_used_bytes - used) >= step.returned_bytes:
             return None
         step.used_bytes = sample.used_bytes
-        return self._keep(step)
+        return self._keep_step(step)
 
-    def _fall(self, before: Sample, sample: Sample, fell: int) -> Optional[Step]:
+    def _classify_fall(self, before: Sample, sample: Sample, fell: int) -> Optional[ReturnedStep]:
         """Memory went away: as a step that goes on, a new one, or one that stays open."""
         used, now = self._used_bytes, sample.used_bytes
         if used is not None:
-            used += _rise(self._held_bytes, before.held_bytes)
+            used += _count_rise(self._held_bytes, before.held_bytes)
         if used is not None and now is not None and 2 * (used - now) >= fell:
             self._falling = None  # the program itself freed it
             return None
-        if 2 * _unmapped(before, sample) >= fell or not self._was_kept(fell, used, now):
+        if 2 * _count_unmapped(before, sample) >= fell or not self._was_kept(fell, used, now):
             self._falling = None  # it was no allocator's
             return None
         if self._falling is not None:
             self._falling.grow(sample, fell)
             return None
-        step = self._falling = Step(before, sample, fell)
+        step = self._falling = ReturnedStep(before, sample, fell)
         if used is not None and now is None:
             if self._open is not None:  # what was in use between the two is not known either
                 self._undecided_bytes += self._open.returned_bytes
@@ -155,14 +155,14 @@ class Steps:
             self._undecided_bytes += fell
             self._falling = None
             return None
-        return self._keep(step)
+        return self._keep_step(step)
 
     def _was_kept(self, fell: int, used: Optional[int], now: Optional[int]) -> bool:
         """At least half of it may have been kept by allocators before: what they were last known to keep, and what was freed since."""
         freed = max(0, used - now) if used is not None and now is not None else 0
         return self._kept_bytes is None or 2 * (self._kept_bytes + freed) >= fell
 
-    def _keep(self, step: Step) -> Step:
+    def _keep_step(self, step: ReturnedStep) -> ReturnedStep:
         self.kept.append(step)
         self.count += 1
         return step
@@ -171,7 +171,7 @@ class Steps:
         """What to think of a timer; None where nothing was returned."""
         if not self.kept:
             return None
-        known: List[Step] = [step for step in self.kept if step.observed_s >= LEAST_OBSERVED_S or step.most_s is not None]
+        known: List[ReturnedStep] = [step for step in self.kept if step.observed_s >= LEAST_OBSERVED_S or step.most_s is not None]
         returned = sum(step.returned_bytes for step in known or self.kept)
         stayed = sum(step.returned_bytes - step.back_bytes for step in known or self.kept)
         halves = sorted(step.half_s for step in known if step.half_s is not None)
@@ -182,19 +182,19 @@ class Steps:
         return Worth(code if known else "too-early", len(known or self.kept), returned, stayed, half, observed)
 
 
-def _rise(before_bytes: Optional[int], after_bytes: Optional[int]) -> int:
+def _count_rise(before_bytes: Optional[int], after_bytes: Optional[int]) -> int:
     """How much more it is; 0 where that is not known."""
     return max(0, after_bytes - before_bytes) if before_bytes is not None and after_bytes is not None else 0
 
 
-def _fell(before: Sample, after: Sample) -> int:
+def _count_fallen(before: Sample, after: Sample) -> int:
     """Bytes of anonymous memory that went away between the two, and not to swap; 0 where that is too little."""
     swapped = (after.counters.swapped_bytes or 0) - (before.counters.swapped_bytes or 0)
     fell = before.counters.anonymous_bytes - after.counters.anonymous_bytes - max(0, swapped)
     return fell if fell >= least_step(before.counters.anonymous_bytes) else 0
 
 
-def _unmapped(before: Sample, after: Sample) -> int:
+def _count_unmapped(before: Sample, after: Sample) -> int:
     """Address space that went, beyond what allocators gave up; 0 where that is not known."""
     was, now = before.counters.virtual_bytes, after.counters.virtual_bytes
     if was is None or now is None:

@@ -4,10 +4,10 @@ import gc
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
 
-from gdbheapx.allocators.metering import Figure, Meter, Reading, nothing
+from gdbheapx.allocators.metering import Figure, Meter, Reading, make_empty_reading
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, StopOver
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import InContainer, ProcessCounters, ProcessPages
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NO_COUNTERS, NOT_LIVE
@@ -59,22 +59,22 @@ class Sample(NamedTuple):
     @property
     def used_bytes(self) -> Optional[int]:
         """In use in all allocators."""
-        return total([reading.used_bytes for reading in self.readings])
+        return sum_if_known([reading.used_bytes for reading in self.readings])
 
     @property
     def kept_bytes(self) -> Optional[int]:
         """Freed and kept by all allocators."""
-        return total([reading.kept_bytes for reading in self.readings])
+        return sum_if_known([reading.kept_bytes for reading in self.readings])
 
     @property
     def held_bytes(self) -> Optional[int]:
         """Both together, also where it is not known which is which."""
-        return total([reading.held_bytes for reading in self.readings])
+        return sum_if_known([reading.held_bytes for reading in self.readings])
 
     @property
     def returnable_bytes(self) -> Optional[int]:
         """What falls when memory is returned."""
-        return total([reading.returnable_bytes for reading in self.readings])
+        return sum_if_known([reading.returnable_bytes for reading in self.readings])
 
 
 class Watching(Protocol):
@@ -97,7 +97,7 @@ class Watching(Protocol):
         """Its allocators, in the order of each sample's readings."""
 
 
-def total(parts: Sequence[Optional[int]]) -> Optional[int]:
+def sum_if_known(parts: Sequence[Optional[int]]) -> Optional[int]:
     """Their sum; None if there is none, or one is unknown."""
     return None if None in parts or not parts else sum(part or 0 for part in parts)
 
@@ -120,7 +120,7 @@ class Sampler:
             if heap not in heaps:
                 what = "%s has no counters that can be read while the process runs: its memory is in none of these figures"
                 session.problem(
-                    NO_COUNTERS, None, what % heap.info.id, "at one moment: " + ask("arenas"), heap.info.owns_malloc is not False
+                    NO_COUNTERS, None, what % heap.info.id, "at one moment: " + hint_command("arenas"), heap.info.owns_malloc is not False
                 )
         self._meters: List[Meter] = [heap.capabilities["meter"]() for heap in heaps]
         self.watched = [Watched(meter.info, meter.figures, session.heaps.dry_run(heap)) for meter, heap in zip(self._meters, heaps)]
@@ -133,7 +133,7 @@ class Sampler:
         self._has_stopped = False
         """It could be stopped once: that it cannot be now will pass."""
         if is_exact:
-            self._warm()
+            self._warm_up()
 
     def container(self) -> InContainer:
         """Where the process runs now."""
@@ -151,12 +151,12 @@ class Sampler:
         if now - self._pages_at >= PAGES_EVERY_S:
             pages, self._pages_at = self._counting.pages(), now
         if self.is_exact:
-            readings = self._stopped()
+            readings = self._read_stopped()
             stopped_ms = self.session.target.stopped_ms
         else:
-            readings = self._running(now, is_step(self._anonymous, counters))
+            readings = self._read_running(now, is_step(self._anonymous, counters))
         self._anonymous = counters.anonymous_bytes
-        pools = self._pools()
+        pools = self._read_pool_sizes()
         after = self._counting.read()
         if self.session.target.has_ended() or after is None:
             return None
@@ -169,7 +169,7 @@ class Sampler:
         """There is such a process, but not the memory that was looked at: it called execve."""
         return self._counting.read() is not None and self.session.target.has_ended()
 
-    def _pools(self) -> Optional[Mapping[str, int]]:
+    def _read_pool_sizes(self) -> Optional[Mapping[str, int]]:
         """Counted by the kernel mapping by mapping, so as rarely as walks are made."""
         now = time.monotonic()
         if self._pool_meter is None or now - self._pools_at < self._pools_cost_s * REST:
@@ -182,16 +182,16 @@ class Sampler:
         finally:
             self._pools_cost_s = time.monotonic() - now
 
-    def _running(self, now: float, is_hurried: bool) -> List[Reading]:
+    def _read_running(self, now: float, is_hurried: bool) -> List[Reading]:
         """From counters, while it runs."""
         walks = now - self._walk_at >= self._cost_s * (SHORT_REST if is_hurried else REST)
         began = time.monotonic()
-        readings = [_read(meter, WALK_SECONDS if walks else 0.0) for meter in self._meters]
+        readings = [_read_meter(meter, WALK_SECONDS if walks else 0.0) for meter in self._meters]
         if walks:
             self._walk_at, self._cost_s = now, time.monotonic() - began
         return readings
 
-    def _stopped(self) -> List[Reading]:
+    def _read_stopped(self) -> List[Reading]:
         """From walks, while it stands still; all unknown where a thread was in the middle of a change each time."""
         target = self.session.target
         target.stopped_ms = None
@@ -208,10 +208,10 @@ class Sampler:
             session.heaps.may_be_none = True
             readings = self._one_stop(session)
             if readings is not None and not session.partial:
-                return [readings.get(watched.info.id, nothing(watched.figures)) for watched in self.watched]
+                return [readings.get(watched.info.id, make_empty_reading(watched.figures)) for watched in self.watched]
             if target.has_ended() or (readings is not None and session.budget.is_stop_over):
                 break
-        return [nothing(watched.figures) for watched in self.watched]
+        return [make_empty_reading(watched.figures) for watched in self.watched]
 
     def _one_stop(self, session: Session) -> Optional[Dict[str, Reading]]:
         """By allocator; None if it loaded or unloaded an object before it stood still."""
@@ -238,7 +238,7 @@ class Sampler:
             if collects:
                 gc.enable()
 
-    def _warm(self) -> None:
+    def _warm_up(self) -> None:
         """Import and look up what a stop needs before the first one."""
         session = self.session.walking(0.0)
         session.heaps.may_be_none = True
@@ -259,9 +259,9 @@ def least_step(anonymous_bytes: int) -> int:
     return max(LEAST_STEP_BYTES, anonymous_bytes * LEAST_STEP_PERCENT // 100)
 
 
-def _read(meter: Meter, walk_seconds: float) -> Reading:
+def _read_meter(meter: Meter, walk_seconds: float) -> Reading:
     """What the meter says; nothing where memory went away under it."""
     try:
         return meter.read(walk_seconds)
     except (HeapxError, KeyError, ValueError, IndexError):
-        return nothing(meter.figures)
+        return make_empty_reading(meter.figures)

@@ -14,7 +14,7 @@ PART = 5
 """The first and the last of so many parts of the time are compared: a single sample does not decide."""
 
 
-class Change(NamedTuple):
+class SeriesChange(NamedTuple):
     """How a figure went."""
 
     first: int
@@ -79,9 +79,9 @@ class Series:
         time, sum_, number = self._open
         self._open = (time + elapsed_s, sum_ + value, number + 1)
         if self._open[2] >= self._each:
-            self._close()
+            self._close_point()
 
-    def _close(self) -> None:
+    def _close_point(self) -> None:
         time, sum_, number = self._open
         self._points.append((time / number, sum_ / number))
         self._open = (0.0, 0.0, 0)
@@ -95,7 +95,7 @@ class Series:
         time, sum_, number = self._open
         return [*self._points, (time / number, sum_ / number)] if number else list(self._points)
 
-    def change(self) -> Optional[Change]:
+    def change(self) -> Optional[SeriesChange]:
         """How it went; None for too few samples or too short a time."""
         points = self.points()
         if self.count < LEAST_SAMPLES or self.lowest is None or self.highest is None:
@@ -106,24 +106,24 @@ class Series:
         part = span / PART
         first = [value for time, value in points if time <= points[0][0] + part]
         last = [value for time, value in points if time >= points[-1][0] - part]
-        slope = _slope(points)
-        drift = _mean(last) - _mean(first)
+        slope = _fit_slope(points)
+        drift = _round_mean(last) - _round_mean(first)
         ends = self._first, self._last, drift, self.lowest, self.highest
-        return Change(*ends, round(slope * HOUR_S), span, _lasting(drift, first, last))
+        return SeriesChange(*ends, round(slope * HOUR_S), span, _count_lasting(drift, first, last))
 
 
-def _lasting(drift: int, first: Sequence[float], last: Sequence[float]) -> int:
+def _count_lasting(drift: int, first: Sequence[float], last: Sequence[float]) -> int:
     """Growth that stays shows at the low points, a fall that stays at the high ones."""
     if drift > 0:
         return min(drift, max(0, round(min(last) - min(first))))
     return max(drift, min(0, round(max(last) - max(first))))
 
 
-def _mean(values: Sequence[float]) -> int:
+def _round_mean(values: Sequence[float]) -> int:
     return round(sum(values) / len(values))
 
 
-def _slope(points: Sequence[Tuple[float, float]]) -> float:
+def _fit_slope(points: Sequence[Tuple[float, float]]) -> float:
     """Least squares."""
     count = len(points)
     mean_time, mean_value = sum(time for time, _ in points) / count, sum(value for _, value in points) / count
@@ -167,13 +167,13 @@ class Curves:
     def add(self, elapsed_s: float, values: Sequence[Optional[int]]) -> None:
         """One more sample: as many values each time."""
         point = Point(elapsed_s, 1, [None if value is None else Spread(value, 1, value, value) for value in values])
-        self._open = point if self._open is None else _both(self._open, point)
+        self._open = point if self._open is None else _merge_points(self._open, point)
         if self._open.samples < self._each:
             return
         self._points.append(self._open)
         self._open = None
         if len(self._points) >= MOST_POINTS:
-            self._points = [_both(before, other) for before, other in zip(self._points[::2], self._points[1::2])]
+            self._points = [_merge_points(before, other) for before, other in zip(self._points[::2], self._points[1::2])]
             self._each *= 2
 
     def points(self) -> Sequence[Point]:
@@ -181,11 +181,11 @@ class Curves:
         return [*self._points, self._open] if self._open is not None else list(self._points)
 
 
-def _both(point: Point, other: Point) -> Point:
-    return Point(point.elapsed_s, point.samples + other.samples, [_joined(*pair) for pair in zip(point.figures, other.figures)])
+def _merge_points(point: Point, other: Point) -> Point:
+    return Point(point.elapsed_s, point.samples + other.samples, [_merge_spreads(*pair) for pair in zip(point.figures, other.figures)])
 
 
-def _joined(spread: Optional[Spread], other: Optional[Spread]) -> Optional[Spread]:
+def _merge_spreads(spread: Optional[Spread], other: Optional[Spread]) -> Optional[Spread]:
     if spread is None or other is None:
         return spread or other
     return Spread(

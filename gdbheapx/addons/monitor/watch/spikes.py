@@ -74,8 +74,8 @@ class SpikeFinder:
         low = self._low.counters.resident_bytes
         if self._top is None and rss <= low:
             self._low = sample
-        elif self._top is None and rss - low >= _least(low):
-            self._settle()
+        elif self._top is None and rss - low >= _least_height(low):
+            self._settle_last_spike()
             self._top = sample
         elif self._top is not None and rss > self._top.counters.resident_bytes:
             self._top = sample
@@ -84,13 +84,13 @@ class SpikeFinder:
             self.count += 1
             self._low, self._top = sample, None
 
-    def _settle(self) -> None:
+    def _settle_last_spike(self) -> None:
         """The last spike: the low point after it is known."""
         if self._over is not None:
-            self._kept.append(self._spike(*self._over))
+            self._kept.append(self._make_spike(*self._over))
             self._over = None
 
-    def _spike(self, low: Sample, top: Sample, end_s: float) -> Spike:
+    def _make_spike(self, low: Sample, top: Sample, end_s: float) -> Spike:
         after = self._low or low
         base = after if low is self._first or after.counters.resident_bytes > low.counters.resident_bytes else low
         height = top.counters.resident_bytes - base.counters.resident_bytes
@@ -98,7 +98,7 @@ class SpikeFinder:
 
     def kept(self) -> List[Spike]:
         """The last ones, in their order."""
-        return [*self._kept, self._spike(*self._over)] if self._over is not None else list(self._kept)
+        return [*self._kept, self._make_spike(*self._over)] if self._over is not None else list(self._kept)
 
     def spikes(self) -> Optional[Spikes]:
         """What to say of them; None where there were none."""
@@ -109,9 +109,9 @@ class SpikeFinder:
         whose = [spike.whose for spike in kept if spike.whose is not None]
         most = max(sorted(set(whose)), key=whose.count) if whose else None
         agreed = most if most is not None and 4 * whose.count(most) >= 3 * len(whose) else MIXED if whose else None
-        return Spikes(self.count, sizes[len(sizes) // 2], sizes[-1], self._period([spike.at_s for spike in kept]), agreed)
+        return Spikes(self.count, sizes[len(sizes) // 2], sizes[-1], self._find_period([spike.at_s for spike in kept]), agreed)
 
-    def _period(self, times: List[float]) -> Optional[float]:
+    def _find_period(self, times: List[float]) -> Optional[float]:
         """What lies between two of them, where that is nearly always the same and long enough for samples to see every one."""
         between = sorted(after - before for before, after in zip(times, times[1:]))
         if len(between) < LEAST_FOR_PERIOD - 1:
@@ -124,28 +124,28 @@ class SpikeFinder:
         return round(mean, 1) if is_regular and middle >= LEAST_PERIOD_SAMPLES * space and abs(mean - middle) <= slack else None
 
 
-def _least(low_bytes: int) -> int:
+def _least_height(low_bytes: int) -> int:
     return max(LEAST_SWING_BYTES, low_bytes * LEAST_HEIGHT_PERCENT // 100)
 
 
 def _whose_of(low: Sample, top: Sample, after: Sample, height: int) -> Optional[str]:
     """By either side of it: a counter may have risen again already when the sample after it was taken."""
-    sides = [_whose(base, top, height) for base in (low, after)]
+    sides = [_find_owner(base, top, height) for base in (low, after)]
     return next((whose for whose in (ALLOCATORS, MAPPINGS) if whose in sides), sides[0])
 
 
-def _whose(base: Sample, top: Sample, height: int) -> Optional[str]:
+def _find_owner(base: Sample, top: Sample, height: int) -> Optional[str]:
     """By which of the counters at least half of it shows."""
     if 2 * (top.counters.anonymous_bytes - base.counters.anonymous_bytes) < height:
         return FILES
-    held = _more(base.held_bytes, top.held_bytes)
-    if 2 * max(held or 0, _more(base.used_bytes, top.used_bytes) or 0) >= height:
+    held = _count_more(base.held_bytes, top.held_bytes)
+    if 2 * max(held or 0, _count_more(base.used_bytes, top.used_bytes) or 0) >= height:
         return ALLOCATORS
-    mapped = _more(base.counters.virtual_bytes, top.counters.virtual_bytes)
+    mapped = _count_more(base.counters.virtual_bytes, top.counters.virtual_bytes)
     if held is None or mapped is None:
         return None
     return MAPPINGS if 2 * (mapped - max(0, held)) >= height else TOUCHED
 
 
-def _more(before: Optional[int], after: Optional[int]) -> Optional[int]:
+def _count_more(before: Optional[int], after: Optional[int]) -> Optional[int]:
     return after - before if before is not None and after is not None else None

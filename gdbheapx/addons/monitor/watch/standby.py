@@ -8,7 +8,7 @@ from typing import Callable, List
 
 from gdbheapx import runner, worker
 from gdbheapx.errors import Interrupted
-from gdbheapx.invocation import GlobalOptions, Invocation, understand
+from gdbheapx.invocation import GlobalOptions, Invocation, understand_words
 
 MOST_BYTES = 1 << 18
 """Of names of modules."""
@@ -28,10 +28,10 @@ class Noted:
 def stand_by(asked: GlobalOptions, answer_it: Callable[[Invocation], int]) -> int:
     """Answer commands, each a line of JSON with its words on standard input, by a line of exit code and text, until there are no more."""
     worker.serve_parent()
-    names = worker.temporary()
+    names = worker.open_temporary()
 
-    def noting(invocation: Invocation) -> int:
-        worker.hurry()
+    def answer_and_note_imports(invocation: Invocation) -> int:
+        worker.raise_priority()
         sys.meta_path.insert(0, Noted(names))
         return answer_it(invocation)
 
@@ -39,15 +39,15 @@ def stand_by(asked: GlobalOptions, answer_it: Callable[[Invocation], int]) -> in
         for line in lines:
             words = json.loads(line)
             try:
-                code, text = worker.look(understand(asked, words), noting)
+                code, text = worker.answer_in_child(understand_words(asked, words), answer_and_note_imports)
             except Interrupted as error:
-                code, text = worker.NO_ANSWER, runner.failure(words, error).encode()
+                code, text = worker.NO_ANSWER, runner.envelope_of_words(words, error).encode()
             os.write(1, json.dumps([code, text.decode("utf-8", "replace")]).encode() + b"\n")
-            _import(os.pread(names, MOST_BYTES, 0).decode().split())
+            _import_modules(os.pread(names, MOST_BYTES, 0).decode().split())
     return 0
 
 
-def _import(names: List[str]) -> None:
+def _import_modules(names: List[str]) -> None:
     """What is not there was not there for the look either."""
     for name in names:
         try:

@@ -4,9 +4,9 @@ import time
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from gdbheapx import verdict
-from gdbheapx.addons.monitor.watch.returned import Step, Steps, Worth
+from gdbheapx.addons.monitor.watch.returned import ReturnedStep, Steps, Worth
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched
-from gdbheapx.addons.monitor.watch.series import Change, Series
+from gdbheapx.addons.monitor.watch.series import Series, SeriesChange
 from gdbheapx.addons.monitor.watch.spikes import SpikeFinder, Spikes
 from gdbheapx.allocators.metering import Reading
 from gdbheapx.budget import Budget
@@ -70,10 +70,10 @@ class Summary(NamedTuple):
     """Samples that were not taken in time."""
     first: Sample
     last: Sample
-    rss: Optional[Change]
-    used: Optional[Change]
-    kept: Optional[Change]
-    held: Optional[Change]
+    rss: Optional[SeriesChange]
+    used: Optional[SeriesChange]
+    kept: Optional[SeriesChange]
+    held: Optional[SeriesChange]
     code: str
     kept_resident_bytes: Optional[int]
     """At most so much of what is kept is in RAM: no more than there is anonymous memory. What is in use need not be in RAM."""
@@ -82,7 +82,7 @@ class Summary(NamedTuple):
     returns_by: Sequence[str]
     """The command that says what would be returned of the allocator that keeps most; empty where it has none."""
     steps: int
-    last_steps: Sequence[Step]
+    last_steps: Sequence[ReturnedStep]
     worth: Optional[Worth]
     undecided_bytes: int = 0
     """What went out of RAM, and it is not known whether the program freed it."""
@@ -115,7 +115,7 @@ class History:
         self._first_pools: Optional[Sample] = None
         self._last_pools: Optional[Sample] = None
 
-    def add(self, sample: Sample) -> Optional[Step]:
+    def add(self, sample: Sample) -> Optional[ReturnedStep]:
         """One more. Gives the step that begins with it, if memory was returned."""
         self._count += 1
         self._first, self._last = self._first or sample, sample
@@ -146,7 +146,7 @@ class History:
             used=used,
             kept=kept,
             held=held,
-            code=judge(rss, used, kept, held, sum(step.back_bytes for step in self.steps.kept), _untouched(self._first), pool),
+            code=judge_growth(rss, used, kept, held, sum(step.back_bytes for step in self.steps.kept), _count_untouched(self._first), pool),
             kept_resident_bytes=min(known.kept_bytes, known.counters.anonymous_bytes) if known and known.kept_bytes is not None else None,
             is_mostly_kept=known is not None and _mostly_kept(known),
             returns_by=_returns_by(self._watched, known.readings if known is not None else ()),
@@ -161,11 +161,11 @@ class History:
         )
 
 
-def judge(
-    rss: Optional[Change],
-    used: Optional[Change],
-    kept: Optional[Change],
-    held: Optional[Change],
+def judge_growth(
+    rss: Optional[SeriesChange],
+    used: Optional[SeriesChange],
+    kept: Optional[SeriesChange],
+    held: Optional[SeriesChange],
     back_bytes: int,
     untouched_bytes: int = 0,
     pool: Optional[PoolGrowth] = None,
@@ -197,7 +197,7 @@ def judge(
     return TOUCHED if untouched_bytes >= half else ELSEWHERE
 
 
-def _untouched(first: Sample) -> int:
+def _count_untouched(first: Sample) -> int:
     """At least so much of what allocators hold is not in RAM: all anonymous memory may be theirs."""
     return max(0, (first.held_bytes or 0) - first.counters.anonymous_bytes)
 
@@ -227,10 +227,10 @@ class Over(NamedTuple):
     summary: Optional[Summary]
 
 
-Event = Union[Sample, Step, Over]
+Event = Union[Sample, ReturnedStep, Over]
 
 
-def events(
+def watch_events(
     sampler: Sampler, history: History, every_s: float, times: Optional[int], budget: Budget, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Event]:
     """Samples as they are taken, steps at which memory was returned, and one Over. A sample that is late is not made up for."""

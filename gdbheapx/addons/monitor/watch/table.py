@@ -5,8 +5,8 @@ import stat
 import time
 from typing import Any, Dict, List, Optional
 
-from gdbheapx.addons.monitor.watch.capture import Decision
-from gdbheapx.addons.monitor.watch.returned import Step
+from gdbheapx.addons.monitor.watch.capture import TriggerDecision
+from gdbheapx.addons.monitor.watch.returned import ReturnedStep
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched, Watching
 from gdbheapx.addons.monitor.watch.summary import VERDICT_KINDS, Over
 from gdbheapx.errors import HeapxError
@@ -20,7 +20,7 @@ PROCESS = ("rss_bytes", "anonymous_bytes", "swapped_bytes", "threads", "pss_byte
 """Keys of process_figures."""
 
 
-def cannot(path: str, error: OSError) -> HeapxError:
+def make_write_error(path: str, error: OSError) -> HeapxError:
     """What to say of it."""
     return HeapxError("cannot write to %s: %s" % (path, error.strerror or error), "choose another file", code=CANNOT_WRITE)
 
@@ -41,7 +41,7 @@ class Appended:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
             descriptor = os.open(path, flags, FILE_MODE)
         except OSError as error:
-            raise cannot(path, error)
+            raise make_write_error(path, error)
         self._file: Any = open(descriptor, "wb", buffering=0)
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
@@ -64,10 +64,10 @@ class Appended:
             while left:
                 left = left[self._file.write(left) :]
         except OSError as error:
-            raise cannot(self._path, error)
+            raise make_write_error(self._path, error)
 
 
-def replace(path: str, text: str) -> None:
+def replace_whole_file(path: str, text: str) -> None:
     """The whole file anew, so that no reader ever sees a part. One that is there already passes on its mode and group: who lets a collector
     of another user read it does so once, beforehand."""
     folder, name = os.path.split(path)
@@ -87,7 +87,7 @@ def replace(path: str, text: str) -> None:
             os.unlink(apart)
             raise
     except OSError as error:
-        raise cannot(path, error)
+        raise make_write_error(path, error)
 
 
 def _pass_on(path: str, descriptor: int) -> None:
@@ -106,18 +106,18 @@ def _pass_on(path: str, descriptor: int) -> None:
         pass
 
 
-def when(unix_s: float) -> str:
+def format_utc_time(unix_s: float) -> str:
     """UTC, with milliseconds."""
     whole, part = divmod(round(unix_s * 1000), 1000)
     return "%s.%03dZ" % (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole)), part)
 
 
-def heading(key: str) -> str:
+def heading_of_figure(key: str) -> str:
     """A figure's name, from its key."""
     return (key[: -len("_bytes")] if key.endswith("_bytes") else key).replace("_", " ")
 
 
-def estimates(watched: Watched, is_exact: bool) -> List[str]:
+def list_estimates(watched: Watched, is_exact: bool) -> List[str]:
     """Which of the figures are estimates while the process runs; what follows from one is one, too."""
     keys = [figure.key for figure in watched.figures if figure.is_estimate]
     return [*keys, "used_bytes", "kept_bytes"] if keys and not is_exact else []
@@ -156,14 +156,14 @@ class Csv:
 
     def sample(self, sample: Sample) -> None:
         """One row."""
-        cells: List[Any] = [when(sample.unix_s), "%.3f" % sample.elapsed_s, self._sampler.pid, self._name, sample.stopped_ms]
+        cells: List[Any] = [format_utc_time(sample.unix_s), "%.3f" % sample.elapsed_s, self._sampler.pid, self._name, sample.stopped_ms]
         cells += process_figures(sample).values()
         for place, watched in enumerate(self._sampler.watched):
             cells += allocator_figures(watched, sample, place).values()
         self._file.line(format_csv_line(cells))
 
 
-class Lines:
+class WatchTableLines:
     """JSON, one object a line: `start`, then `sample` and `returned`, at the end `end`. recorded.py reads them."""
 
     def __init__(self, sampler: Watching) -> None:
@@ -176,13 +176,13 @@ class Lines:
             {
                 **watched.info._asdict(),
                 "figures": [figure.key for figure in watched.figures],
-                "estimates": estimates(watched, sampler.is_exact),
+                "estimates": list_estimates(watched, sampler.is_exact),
                 "returns_by": watched.returns_by,
             }
             for watched in sampler.watched
         ]
         told = {"pid": sampler.pid, "name": sampler.name, "every_s": every_s, "stops_the_process": sampler.is_exact}
-        return encode_json({"kind": "start", "time": when(time.time()), **told, "allocators": allocators})
+        return encode_json({"kind": "start", "time": format_utc_time(time.time()), **told, "allocators": allocators})
 
     def sample(self, sample: Sample) -> str:
         """One sample."""
@@ -190,25 +190,25 @@ class Lines:
             watched.info.id: {**allocator_figures(watched, sample, place), "returnable_bytes": sample.readings[place].returnable_bytes}
             for place, watched in enumerate(self._sampler.watched)
         }
-        told = {"kind": "sample", "time": when(sample.unix_s), "elapsed_s": sample.elapsed_s, "stopped_ms": sample.stopped_ms}
+        told = {"kind": "sample", "time": format_utc_time(sample.unix_s), "elapsed_s": sample.elapsed_s, "stopped_ms": sample.stopped_ms}
         figures = process_figures(sample)
         figures.update({key: getattr(sample.counters, key) for key in ("virtual_bytes", "peak_bytes", "group_peak_bytes")})
         return encode_json({**told, **figures, "allocators": own, "pools": sample.pools})
 
-    def returned(self, step: Step) -> str:
+    def returned(self, step: ReturnedStep) -> str:
         """A step at which memory was returned."""
         return encode_json({"kind": "returned", **step_figures(step)})
 
-    def decided(self, decision: Decision) -> str:
+    def decided(self, decision: TriggerDecision) -> str:
         """Whether a snapshot was taken, and why."""
         return encode_json(
-            {"kind": "snapshot", "time": when(decision.unix_s), **{k: v for k, v in decision._asdict().items() if k != "unix_s"}}
+            {"kind": "snapshot", "time": format_utc_time(decision.unix_s), **{k: v for k, v in decision._asdict().items() if k != "unix_s"}}
         )
 
     def end(self, over: Over) -> str:
         """The summary."""
         summary = over.summary
-        told: Dict[str, Any] = {"kind": "end", "time": when(time.time()), "why": over.why, "samples": 0}
+        told: Dict[str, Any] = {"kind": "end", "time": format_utc_time(time.time()), "why": over.why, "samples": 0}
         if summary is not None:
             growth = {key: getattr(summary, key) for key in ("rss", "used", "kept", "held")}
             told.update(
@@ -226,18 +226,18 @@ class Lines:
         return encode_json(told)
 
 
-def step_figures(step: Step) -> Dict[str, Any]:
+def step_figures(step: ReturnedStep) -> Dict[str, Any]:
     """One step."""
-    figures: Dict[str, Any] = {"time": when(step.unix_s), "elapsed_s": step.at_s}
+    figures: Dict[str, Any] = {"time": format_utc_time(step.unix_s), "elapsed_s": step.at_s}
     keys = ("rss_before_bytes", "rss_after_bytes", "returned_bytes", "back_bytes", "back_used_bytes", "half_s", "most_s", "observed_s")
     figures.update({key: getattr(step, key) for key in keys})
     return figures
 
 
-class JsonLines:
+class WatchJsonLines:
     """The same lines in a file."""
 
-    def __init__(self, path: str, lines: Lines, every_s: float) -> None:
+    def __init__(self, path: str, lines: WatchTableLines, every_s: float) -> None:
         self._lines, self._file = lines, Appended(path, None)
         self._file.line(lines.start(every_s))
 
@@ -245,11 +245,11 @@ class JsonLines:
         """One line."""
         self._file.line(self._lines.sample(sample))
 
-    def returned(self, step: Step) -> None:
+    def returned(self, step: ReturnedStep) -> None:
         """One line."""
         self._file.line(self._lines.returned(step))
 
-    def decided(self, decision: Decision) -> None:
+    def decided(self, decision: TriggerDecision) -> None:
         """One line."""
         self._file.line(self._lines.decided(decision))
 

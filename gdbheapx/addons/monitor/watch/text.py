@@ -7,20 +7,20 @@ from typing import Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Tup
 
 from gdbheapx.addons.monitor.watch import spikes
 from gdbheapx.addons.monitor.watch import summary as codes
-from gdbheapx.addons.monitor.watch.capture import Decision
-from gdbheapx.addons.monitor.watch.returned import Step, Worth
+from gdbheapx.addons.monitor.watch.capture import TriggerDecision
+from gdbheapx.addons.monitor.watch.returned import ReturnedStep, Worth
 from gdbheapx.addons.monitor.watch.samples import Sample, Watching
-from gdbheapx.addons.monitor.watch.series import LEAST_SWING_BYTES, Change
+from gdbheapx.addons.monitor.watch.series import LEAST_SWING_BYTES, SeriesChange
 from gdbheapx.addons.monitor.watch.spikes import LEAST_HEIGHT_PERCENT, Spikes
 from gdbheapx.addons.monitor.watch.summary import History, Over, Summary
-from gdbheapx.addons.monitor.watch.table import estimates
+from gdbheapx.addons.monitor.watch.table import list_estimates
 from gdbheapx.analysis.next_steps import has_objects, is_seen
 from gdbheapx.columns import BYTES, TEXT, Column
-from gdbheapx.command import Style
-from gdbheapx.hints import about
+from gdbheapx.command import TextStyle
+from gdbheapx.hints import hint_about
 from gdbheapx.report import text
 from gdbheapx.report.text import format_sentence, make_printable
-from gdbheapx.units import UNKNOWN, Said, Size, duration, plural, say, size
+from gdbheapx.units import UNKNOWN, Sentence, SentenceSize, count_noun, format_duration, format_size, make_sentence
 
 BLOCKS, PLAIN = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588", "_.-~=+*#"
 SHOWN, WHOLE = 20, 60
@@ -39,7 +39,7 @@ def has_blocks(environment: Mapping[str, str]) -> bool:
     return "utf" in next((value for name in ("LC_ALL", "LC_CTYPE", "LANG") if (value := environment.get(name))), "").lower()
 
 
-def sparkline(values: Sequence[float], levels: str) -> str:
+def draw_sparkline(values: Sequence[float], levels: str) -> str:
     """One character a value, from the lowest to the highest; what differs by less than 5 % is not blown up to the whole height."""
     if not values:
         return ""
@@ -50,14 +50,14 @@ def sparkline(values: Sequence[float], levels: str) -> str:
     return "".join(levels[round((value - low) / step)] if step else levels[0] for value in values)
 
 
-def thinned(points: Sequence[Tuple[float, float]], most: int) -> List[float]:
+def thin_points(points: Sequence[Tuple[float, float]], most: int) -> List[float]:
     """At most so many values, each the mean of its neighbours."""
     each = -(-len(points) // most) if points else 1
     groups = [points[at : at + each] for at in range(0, len(points), each)]
     return [sum(value for _, value in group) / len(group) for group in groups]
 
 
-def clock(unix_s: float) -> str:
+def format_local_time(unix_s: float) -> str:
     """Local time."""
     return time.strftime("%H:%M:%S", time.localtime(unix_s))
 
@@ -65,7 +65,7 @@ def clock(unix_s: float) -> str:
 class Text:
     """Makes the lines."""
 
-    def __init__(self, sampler: Watching, style: Style, environment: Optional[Mapping[str, str]] = None) -> None:
+    def __init__(self, sampler: Watching, style: TextStyle, environment: Optional[Mapping[str, str]] = None) -> None:
         self._sampler, self._style = sampler, style
         self._levels = BLOCKS if has_blocks(os.environ if environment is None else environment) else PLAIN
         self._last: Deque[float] = deque(maxlen=SHOWN)
@@ -83,17 +83,17 @@ class Text:
     def start(self, every_s: float) -> Iterator[str]:
         """What is watched, and how."""
         how = "each sample stops it for as long as a walk takes (--exact)" if self._sampler.is_exact else "without stopping it"
-        yield from self._wrapped("watching %s every %g s, %s; Ctrl-C ends with a summary" % (self._name, every_s, how))
+        yield from self._wrap_sentence("watching %s every %g s, %s; Ctrl-C ends with a summary" % (self._name, every_s, how))
         for watched in self._sampler.watched:
             version = " %s" % watched.info.version if watched.info.version else ""
-            guessed = estimates(watched, self._sampler.is_exact)
+            guessed = list_estimates(watched, self._sampler.is_exact)
             note = "; ~ estimated, thread caches count as used; (..) carried over from an earlier sample" * bool(guessed)
-            yield from self._wrapped("%s%s in %s%s" % (watched.info.id, version, make_printable(watched.info.object or "?"), note))
+            yield from self._wrap_sentence("%s%s in %s%s" % (watched.info.id, version, make_printable(watched.info.object or "?"), note))
         if not self._sampler.watched:
-            why = about("process", str(self._sampler.pid), "doctor")
-            yield from self._wrapped("no allocator can be read here: RSS and threads alone are watched; the reason: %s" % why)
+            why = hint_about("process", str(self._sampler.pid), "doctor")
+            yield from self._wrap_sentence("no allocator can be read here: RSS and threads alone are watched; the reason: %s" % why)
 
-    def _wrapped(self, sentence: str) -> List[str]:
+    def _wrap_sentence(self, sentence: str) -> List[str]:
         return text.wrap_sentence(format_sentence(self._style, sentence), self._width)
 
     def sample(self, sample: Sample) -> Iterator[str]:
@@ -102,46 +102,46 @@ class Text:
             self._places = shown_places(sample)
         if not self._columns:
             self._columns = self._made_columns()
-            self._staying = text.choose_staying(self._columns, self._widths(), self._width)
+            self._staying = text.choose_staying(self._columns, self._column_widths(), self._width)
             hidden = [column.heading for place, column in enumerate(self._columns) if place not in self._staying]
             yield from text.note_hidden(hidden, False, self._width)
         if self._rows % HEADING_EVERY == 0:
-            yield self._row([column.heading for column in self._columns])
+            yield self._format_row([column.heading for column in self._columns])
         self._rows += 1
         self._last.append(sample.counters.resident_bytes)
         cells = [
-            clock(sample.unix_s),
-            *(self._size(size_bytes) for size_bytes in (sample.counters.resident_bytes, sample.counters.anonymous_bytes)),
+            format_local_time(sample.unix_s),
+            *(self._format_size(size_bytes) for size_bytes in (sample.counters.resident_bytes, sample.counters.anonymous_bytes)),
         ]
         cells.append("?" if sample.counters.threads is None else str(sample.counters.threads))
         for place in self._places:
             watched, reading = self._sampler.watched[place], sample.readings[place]
             cells.append("|")
-            guessed = estimates(watched, self._sampler.is_exact)
+            guessed = list_estimates(watched, self._sampler.is_exact)
             values = {figure.key: value for figure, value in zip(watched.figures, reading.values) if figure.is_shown}
             for key, value in {**values, "used_bytes": reading.used_bytes}.items():
-                cells.append(self._estimate((place, key), value) if key in guessed else self._size(value))
+                cells.append(self._format_estimate((place, key), value) if key in guessed else self._format_size(value))
         if self._sampler.is_exact:
             cells.append("?" if sample.stopped_ms is None else "%.1f ms" % sample.stopped_ms)
-        yield self._row([*cells, sparkline(self._last, self._levels)])
+        yield self._format_row([*cells, draw_sparkline(self._last, self._levels)])
 
-    def _row(self, cells: Sequence[str]) -> str:
+    def _format_row(self, cells: Sequence[str]) -> str:
         """Those that stay; the curve has what room is left."""
-        widths = self._widths()
+        widths = self._column_widths()
         shown = [cells[place].rjust(widths[place]) for place in self._staying if 0 < place < len(cells) - 1]
         row = "  ".join([cells[0].ljust(widths[0]), *shown])
         if len(cells) - 1 not in self._staying:
             return row
         return "%s  %s" % (row, cells[-1] if self._width is None else cells[-1][-max(1, self._width - len(row) - text.GAP) :])
 
-    def decided(self, decision: Decision) -> Iterator[str]:
+    def decided(self, decision: TriggerDecision) -> Iterator[str]:
         """Whether a snapshot was taken, and why."""
-        told = "%s  snapshot %s (%s: %s)" % (clock(decision.unix_s), decision.outcome, decision.rule, decision.why)
+        told = "%s  snapshot %s (%s: %s)" % (format_local_time(decision.unix_s), decision.outcome, decision.rule, decision.why)
         if decision.path is not None:
-            size_ = size(decision.size_bytes, self._style.plain_bytes)
+            size_ = format_size(decision.size_bytes, self._style.plain_bytes)
             stopped = "" if decision.stopped_ms is None else ", paused the process for %.0f ms" % decision.stopped_ms
             told += ": %s, %s%s" % (make_printable(decision.path), size_, stopped)
-        yield from self._wrapped(told)
+        yield from self._wrap_sentence(told)
 
     def _made_columns(self) -> List[Column]:
         columns = [Column("time", TEXT), Column("RSS", BYTES), Column("anonymous", BYTES, goes=4), Column("threads", goes=5)]
@@ -152,66 +152,66 @@ class Text:
                 if figure.is_shown:
                     heading = figure.heading.rstrip("~") if self._sampler.is_exact else figure.heading
                     columns.append(Column(heading, BYTES, goes=figure.goes))
-            columns.append(Column("used~" if estimates(watched, self._sampler.is_exact) else "used", BYTES))
+            columns.append(Column("used~" if list_estimates(watched, self._sampler.is_exact) else "used", BYTES))
         if self._sampler.is_exact:
             columns.append(Column("stopped", TEXT, goes=2))
         return [*columns, Column("RSS so far", TEXT, goes=1)]
 
-    def _widths(self) -> List[int]:
+    def _column_widths(self) -> List[int]:
         of_size = 14 if self._style.plain_bytes else 11
         return [of_size if column.unit == BYTES else max(8 * (column.unit == TEXT), len(column.heading)) for column in self._columns]
 
-    def _size(self, value: Optional[int]) -> str:
-        return size(value, self._style.plain_bytes)
+    def _format_size(self, value: Optional[int]) -> str:
+        return format_size(value, self._style.plain_bytes)
 
-    def _estimate(self, key: Tuple[int, str], value: Optional[int]) -> str:
+    def _format_estimate(self, key: Tuple[int, str], value: Optional[int]) -> str:
         """One that was not made for this sample is shown as it was last, in parentheses."""
         if value is not None:
             self._known[key] = value
-            return self._size(value)
-        return "(%s)" % size(self._known[key], self._style.plain_bytes) if key in self._known else UNKNOWN
+            return self._format_size(value)
+        return "(%s)" % format_size(self._known[key], self._style.plain_bytes) if key in self._known else UNKNOWN
 
-    def returned(self, step: Step) -> Iterator[str]:
+    def returned(self, step: ReturnedStep) -> Iterator[str]:
         """Memory was returned to the OS."""
-        line = say("%s  %s were returned to the OS since the sample before", clock(step.unix_s), Size(step.returned_bytes))
-        yield from self._wrapped(line)
+        line = make_sentence("%s  %s were returned to the OS since the sample before", format_local_time(step.unix_s), SentenceSize(step.returned_bytes))
+        yield from self._wrap_sentence(line)
 
     def end(self, over: Over, history: History) -> Iterator[str]:
         """The summary."""
         summary = over.summary
         yield ""
         if summary is None:
-            yield from self._wrapped("%s %s before the first sample" % (self._name, ENDS[over.why]))
+            yield from self._wrap_sentence("%s %s before the first sample" % (self._name, ENDS[over.why]))
             return
         span = summary.last.elapsed_s - summary.first.elapsed_s
         if self._places is None:
             self._places = shown_places(summary.last)
-        missed = "; %s late and left out" % plural(summary.missed, "sample") if summary.missed else ""
-        samples = plural(summary.samples, "sample")
+        missed = "; %s late and left out" % count_noun(summary.missed, "sample") if summary.missed else ""
+        samples = count_noun(summary.samples, "sample")
         why = "" if over.why in (codes.TIMES, codes.STOPPED) else " %s;" % ENDS[over.why]
-        yield from self._wrapped("%s%s watched for %s (%s)%s" % (self._name, why, duration(span), samples, missed))
-        yield "%s  RSS from start to end" % sparkline(thinned(history.rss.points(), WHOLE), self._levels)
-        for line in self._lines(summary):
-            yield from self._wrapped(line)
+        yield from self._wrap_sentence("%s%s watched for %s (%s)%s" % (self._name, why, format_duration(span), samples, missed))
+        yield "%s  RSS from start to end" % draw_sparkline(thin_points(history.rss.points(), WHOLE), self._levels)
+        for line in self._summary_lines(summary):
+            yield from self._wrap_sentence(line)
 
-    def _lines(self, summary: Summary) -> Iterator[str]:
-        guessed = any(estimates(self._sampler.watched[place], self._sampler.is_exact) for place in self._places or ())
+    def _summary_lines(self, summary: Summary) -> Iterator[str]:
+        guessed = any(list_estimates(self._sampler.watched[place], self._sampler.is_exact) for place in self._places or ())
         note = " (estimated)" * guessed
         for name, change in (("RSS", summary.rss), ("in use" + note, summary.used), ("free" + note, summary.kept)):
             if change is not None:
-                yield growth(name, change, has_rate=not summary.steps)
-        yield from peaks(summary)
-        yield verdict(summary)
+                yield format_growth(name, change, has_rate=not summary.steps)
+        yield from format_peaks(summary)
+        yield format_verdict(summary)
         if summary.spikes is not None:
             yield of_spikes(summary.spikes)
-        yield from standing(summary)
+        yield from format_end_state(summary)
         for step in summary.last_steps:
             yield of_step(step)
         if summary.undecided_bytes:
             yield of_undecided(summary.undecided_bytes)
         if summary.worth is not None:
             yield of_worth(summary.worth, summary.steps)
-        yield from next_steps(summary, self._sampler.pid)
+        yield from next_step_lines(summary, self._sampler.pid)
 
 
 ENDS = {
@@ -245,29 +245,29 @@ def shown_places(sample: Sample) -> List[int]:
     return [place for place, size_bytes in enumerate(held) if size_bytes * LEAST_SHARE >= max(held)]
 
 
-def growth(name: str, change: Change, has_rate: bool = True) -> Said:
+def format_growth(name: str, change: SeriesChange, has_rate: bool = True) -> Sentence:
     """From, to, how fast: a rate says nothing where memory was returned meanwhile."""
     grown = change.last - change.first
     hourly = change.bytes_per_hour
-    rate = say("; %s%s an hour", "+" if hourly >= 0 else "-", Size(abs(hourly))) if has_rate and has_trend(change) else ""
-    short = " (from %s only)" % duration(change.span_s) if rate and change.span_s < SHORT_S else ""
-    ends = (Size(change.first), Size(change.last), "+" if grown >= 0 else "-", Size(abs(grown)))
-    return say("%s: %s -> %s, %s%s%s%s; lowest %s, highest %s", name, *ends, rate, short, Size(change.lowest), Size(change.highest))
+    rate = make_sentence("; %s%s an hour", "+" if hourly >= 0 else "-", SentenceSize(abs(hourly))) if has_rate and has_trend(change) else ""
+    short = " (from %s only)" % format_duration(change.span_s) if rate and change.span_s < SHORT_S else ""
+    ends = (SentenceSize(change.first), SentenceSize(change.last), "+" if grown >= 0 else "-", SentenceSize(abs(grown)))
+    return make_sentence("%s: %s -> %s, %s%s%s%s; lowest %s, highest %s", name, *ends, rate, short, SentenceSize(change.lowest), SentenceSize(change.highest))
 
 
-def has_trend(change: Change) -> bool:
+def has_trend(change: SeriesChange) -> bool:
     """A rate says something."""
     return not change.is_noise and change.is_lasting and (change.drift > 0) == (change.bytes_per_hour > 0)
 
 
-def peaks(summary: Summary) -> Iterator[Said]:
+def format_peaks(summary: Summary) -> Iterator[Sentence]:
     """The highest RSS that the kernel saw, and what its cgroup used at most."""
     peak, group = summary.peak_bytes, summary.last.counters.group_peak_bytes
     if peak is not None:
         is_hidden = peak - summary.seen_peak_bytes >= max(LEAST_SWING_BYTES, peak * LEAST_HEIGHT_PERCENT // 100)
-        yield say("peak RSS since it started: %s (VmHWM)%s", Size(peak), ", which no sample has seen" * is_hidden)
+        yield make_sentence("peak RSS since it started: %s (VmHWM)%s", SentenceSize(peak), ", which no sample has seen" * is_hidden)
     if group is not None:
-        yield say("cgroup peak: %s (includes page cache and other processes)", Size(group))
+        yield make_sentence("cgroup peak: %s (includes page cache and other processes)", SentenceSize(group))
 
 
 WHOSE = {
@@ -280,81 +280,81 @@ WHOSE = {
 }
 
 
-def of_spikes(found: Spikes) -> Said:
+def of_spikes(found: Spikes) -> Sentence:
     """`5 spikes of +300 MiB, one every 4 s: memory of the allocators`."""
     often = ", one every %g s" % found.period_s if found.period_s is not None else ""
-    most = say(" (the largest +%s)", Size(found.largest_bytes)) if found.largest_bytes > found.bytes * 1.1 else ""
-    return say("%s of +%s%s%s: %s", plural(found.number, "spike"), Size(found.bytes), most, often, WHOSE[found.whose])
+    most = make_sentence(" (the largest +%s)", SentenceSize(found.largest_bytes)) if found.largest_bytes > found.bytes * 1.1 else ""
+    return make_sentence("%s of +%s%s%s: %s", count_noun(found.number, "spike"), SentenceSize(found.bytes), most, often, WHOSE[found.whose])
 
 
-def verdict(summary: Summary) -> Said:
+def format_verdict(summary: Summary) -> Sentence:
     """What became of RSS."""
     if summary.code == codes.POOLS and summary.pool is not None:
         program = summary.pool.program
         what, is_slow = "objects" if has_objects(program) else "own memory", not is_seen(program)
-        figures = program, what, Size(summary.pool.bytes), summary.pool.name, ", or its collector lets it grow" * is_slow
-        return say("Growing: %s's %s, +%s in %s: a leak, or a cache that still fills%s", *figures)
+        figures = program, what, SentenceSize(summary.pool.bytes), summary.pool.name, ", or its collector lets it grow" * is_slow
+        return make_sentence("Growing: %s's %s, +%s in %s: a leak, or a cache that still fills%s", *figures)
     is_all = summary.code == codes.KEPT and summary.used is not None and (summary.used.is_noise or summary.used.drift < 0)
-    return say("%s%s", VERDICTS[summary.code], "; memory in use did not grow" * is_all)
+    return make_sentence("%s%s", VERDICTS[summary.code], "; memory in use did not grow" * is_all)
 
 
-def standing(summary: Summary) -> Iterator[Said]:
+def format_end_state(summary: Summary) -> Iterator[Sentence]:
     """How much of what is held is in use at the end."""
     last = summary.last
     if last.held_bytes and last.used_bytes is not None and last.kept_bytes is not None:
-        ram = say("")
+        ram = make_sentence("")
         if summary.kept_resident_bytes is not None and summary.kept_resident_bytes < last.kept_bytes:
-            ram = say(" (at most %s of it resident)", Size(summary.kept_resident_bytes))
-        yield say("allocators hold %s: %s in use, %s free%s", Size(last.held_bytes), Size(last.used_bytes), Size(last.kept_bytes), ram)
+            ram = make_sentence(" (at most %s of it resident)", SentenceSize(summary.kept_resident_bytes))
+        yield make_sentence("allocators hold %s: %s in use, %s free%s", SentenceSize(last.held_bytes), SentenceSize(last.used_bytes), SentenceSize(last.kept_bytes), ram)
         if summary.is_mostly_kept:
-            yield say("Most of the resident memory may be free, not in use")
+            yield make_sentence("Most of the resident memory may be free, not in use")
 
 
-def of_step(step: Step) -> Said:
+def of_step(step: ReturnedStep) -> Sentence:
     """What came back after one return, and when."""
-    start = say(
+    start = make_sentence(
         "%s: %s were returned to the OS (RSS %s -> %s)",
-        clock(step.unix_s),
-        Size(step.returned_bytes),
-        Size(step.rss_before_bytes),
-        Size(step.rss_after_bytes),
+        format_local_time(step.unix_s),
+        SentenceSize(step.returned_bytes),
+        SentenceSize(step.rss_before_bytes),
+        SentenceSize(step.rss_after_bytes),
     )
-    after = duration(step.observed_s)
+    after = format_duration(step.observed_s)
     if step.most_s is not None:
-        back = say("; nearly all of it was back in RAM after %s", duration(step.most_s))
+        back = make_sentence("; nearly all of it was back in RAM after %s", format_duration(step.most_s))
     elif step.half_s is not None:
-        back = say("; half of it was back in RAM after %s, %s after %s", duration(step.half_s), Size(step.back_bytes), after)
+        back = make_sentence("; half of it was back in RAM after %s, %s after %s", format_duration(step.half_s), SentenceSize(step.back_bytes), after)
     elif step.back_bytes * 20 < step.returned_bytes:
-        back = say("; next to nothing of it came back in %s", after)
+        back = make_sentence("; next to nothing of it came back in %s", after)
     else:
-        back = say("; %s of it came back in %s", Size(step.back_bytes), after)
-    used = say(", %s of it still in use", Size(step.back_used_bytes)) if step.back_used_bytes and step.back_bytes else ""
-    return say("%s%s%s", start, back, used)
+        back = make_sentence("; %s of it came back in %s", SentenceSize(step.back_bytes), after)
+    used = make_sentence(", %s of it still in use", SentenceSize(step.back_used_bytes)) if step.back_used_bytes and step.back_bytes else ""
+    return make_sentence("%s%s%s", start, back, used)
 
 
-def of_undecided(undecided_bytes: int) -> Said:
+def of_undecided(undecided_bytes: int) -> Sentence:
     """What no sentence on steps covers."""
-    return say("Another %s left RAM; whether the program freed it is unknown: try --exact", Size(undecided_bytes))
+    return make_sentence("Another %s left RAM; whether the program freed it is unknown: try --exact", SentenceSize(undecided_bytes))
 
 
-def of_worth(worth: Worth, steps: int) -> Said:
+def of_worth(worth: Worth, steps: int) -> Sentence:
     """Whether a timer pays."""
-    sizes = (Size(worth.returned_bytes), plural(worth.steps, "step"), Size(worth.stayed_bytes))
-    what = say("of %s that %s returned, %s stayed returned", *sizes)
-    half = ": half of the returned memory is back after %s" % duration(worth.half_s) if worth.half_s is not None else ""
+    sizes = (SentenceSize(worth.returned_bytes), count_noun(worth.steps, "step"), SentenceSize(worth.stayed_bytes))
+    what = make_sentence("of %s that %s returned, %s stayed returned", *sizes)
+    half = ": half of the returned memory is back after %s" % format_duration(worth.half_s) if worth.half_s is not None else ""
     if worth.code == "too-early":
-        return say("There is no verdict on a periodic trim or purge until 30 s after one: watch for longer")
+        return make_sentence("There is no verdict on a periodic trim or purge until 30 s after one: watch for longer")
     if worth.code == "pays":
-        return say("a periodic trim or purge pays here: %s", what)
+        return make_sentence("a periodic trim or purge pays here: %s", what)
     if worth.code == "does-not-pay":
-        return say("a periodic trim or purge does not pay here%s; %s", half, what)
-    return say("a periodic trim or purge pays in part here%s; %s", half, what)
+        return make_sentence("a periodic trim or purge does not pay here%s; %s", half, what)
+    return make_sentence("a periodic trim or purge pays in part here%s; %s", half, what)
 
 
-def next_steps(summary: Summary, pid: int) -> Iterator[Said]:
+def next_step_lines(summary: Summary, pid: int) -> Iterator[Sentence]:
     """What to type next."""
     for command in next_commands(summary):
-        yield say("next: %s", about("process", str(pid), command))
+        yield make_sentence("next: %s", hint_about("process", str(pid), command))
 
 
 def next_commands(summary: Summary) -> List[str]:

@@ -9,17 +9,17 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import __version__, addon_loader
 from gdbheapx.addons.monitor.watch import text
-from gdbheapx.addons.monitor.watch.curves import band, curve, ticks
-from gdbheapx.addons.monitor.watch.returned import Step
+from gdbheapx.addons.monitor.watch.curves import choose_ticks, draw_band, draw_curve
+from gdbheapx.addons.monitor.watch.returned import ReturnedStep
 from gdbheapx.addons.monitor.watch.samples import Sample, Watching
-from gdbheapx.addons.monitor.watch.series import Change, Curves, Point, Spread
+from gdbheapx.addons.monitor.watch.series import Curves, Point, SeriesChange, Spread
 from gdbheapx.addons.monitor.watch.summary import STOPPED, History, Over, Summary
-from gdbheapx.addons.monitor.watch.table import estimates, heading
-from gdbheapx.hints import about, whole
+from gdbheapx.addons.monitor.watch.table import heading_of_figure, list_estimates
+from gdbheapx.hints import hint_about, write_commands
 from gdbheapx.output import OutputFile
 from gdbheapx.report.pages import DrawnPath, UncutText
 from gdbheapx.report.text import make_printable
-from gdbheapx.units import Said, duration, number, plural
+from gdbheapx.units import Sentence, count_noun, format_duration, format_number
 
 LOOKS = 6
 """Kinds of lines in style.css."""
@@ -59,7 +59,7 @@ class FinishedWatch(NamedTuple):
     every_s: float
     why: str
     summary: Summary
-    steps: Sequence[Step]
+    steps: Sequence[ReturnedStep]
     points: Sequence[Point]
     """Their figures are values()."""
 
@@ -74,7 +74,7 @@ class Name(NamedTuple):
     is_estimate: bool
 
 
-class Line(NamedTuple):
+class WatchLine(NamedTuple):
     """One figure over time."""
 
     look: int
@@ -90,7 +90,7 @@ class Chart(NamedTuple):
     """Figures on one scale."""
 
     title: str
-    lines: Sequence[Line]
+    lines: Sequence[WatchLine]
     ticks: Sequence[Tuple[float, int]]
     """(place from above, value)."""
     is_size: bool
@@ -107,7 +107,7 @@ class Mark(NamedTuple):
     y: float
 
 
-def values(sample: Sample) -> List[Optional[int]]:
+def list_figures(sample: Sample) -> List[Optional[int]]:
     """Every figure of a sample, in the order of names()."""
     counters = sample.counters
     figures: List[Optional[int]] = [counters.resident_bytes, counters.anonymous_bytes, counters.swapped_bytes, counters.threads]
@@ -117,50 +117,50 @@ def values(sample: Sample) -> List[Optional[int]]:
     return figures
 
 
-def names(watching: Watching) -> List[Name]:
+def list_figure_names(watching: Watching) -> List[Name]:
     """Of each of those values."""
     all_names = [Name(None, name, name != "threads", False) for name in PROCESS]
-    guessed = any(estimates(watched, watching.is_exact) for watched in watching.watched)
+    guessed = any(list_estimates(watched, watching.is_exact) for watched in watching.watched)
     all_names += [Name("", name, True, guessed and name != "held") for name in SUMS]
     for watched in watching.watched:
-        own = estimates(watched, watching.is_exact)
+        own = list_estimates(watched, watching.is_exact)
         all_names += [Name(watched.info.id, name, True, bool(own) and name != "held") for name in SUMS]
         all_names += [
-            Name(watched.info.id, heading(figure.key), figure.key.endswith("_bytes"), figure.key in own) for figure in watched.figures
+            Name(watched.info.id, heading_of_figure(figure.key), figure.key.endswith("_bytes"), figure.key in own) for figure in watched.figures
         ]
     return all_names
 
 
-def view(seen: FinishedWatch, made: str, version: str, file: Optional[str], left_out: int) -> Dict[str, Any]:
+def watch_page_values(seen: FinishedWatch, made: str, version: str, file: Optional[str], left_out: int) -> Dict[str, Any]:
     """What the template is filled with. `file`: where the samples were read from, if not from the process; `left_out`: its lines that are
     none."""
     watching, summary = seen.watching, seen.summary
     span = summary.last.elapsed_s - summary.first.elapsed_s
-    all_names = names(watching)
-    table = _table(seen, all_names)
+    all_names = list_figure_names(watching)
+    table = _make_table(seen, all_names)
     return {
         "title": "%s, process %d, over time" % (watching.name, watching.pid),
         "made": made,
         "version": version,
-        "facts": _facts(seen, file, left_out, span),
+        "facts": _list_facts(seen, file, left_out, span),
         "ended": ENDS[seen.why],
-        "verdict": text.verdict(summary),
+        "verdict": text.format_verdict(summary),
         "lines": [
             *_first_lines(summary),
-            *text.standing(summary),
+            *text.format_end_state(summary),
             *([text.of_undecided(summary.undecided_bytes)] if summary.undecided_bytes else []),
         ],
         "has_returned": summary.steps > 0,
-        "growth": _growth(summary, any(name.is_estimate for name in all_names)),
-        "short": _short(summary),
+        "growth": _list_growth(summary, any(name.is_estimate for name in all_names)),
+        "short": _short_duration(summary),
         "worth": text.of_worth(summary.worth, summary.steps) if summary.worth is not None else None,
-        "steps": [(step, clock(step.unix_s, span), *_times(step)) for step in seen.steps],
+        "steps": [(step, format_utc_clock(step.unix_s, span), *_format_times(step)) for step in seen.steps],
         "more_steps": summary.steps - len(seen.steps),
-        "charts": _charts(seen, all_names),
-        "marks": _marks(seen.steps, summary.first.elapsed_s, span),
-        "times": [clock(summary.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
+        "charts": _make_charts(seen, all_names),
+        "marks": _make_marks(seen.steps, summary.first.elapsed_s, span),
+        "times": [format_utc_clock(summary.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
         "asked": [
-            (UncutText(whole(about("process", str(watching.pid), command))), why(command)) for command in text.next_commands(summary)
+            (UncutText(write_commands(hint_about("process", str(watching.pid), command))), explain_command(command)) for command in text.next_commands(summary)
         ],
         "each": max((point.samples for point in seen.points), default=1),
         "headings": table[0],
@@ -171,28 +171,28 @@ def view(seen: FinishedWatch, made: str, version: str, file: Optional[str], left
     }
 
 
-def _first_lines(summary: Summary) -> List[Said]:
-    return [*text.peaks(summary), *([text.of_spikes(summary.spikes)] if summary.spikes is not None else [])]
+def _first_lines(summary: Summary) -> List[Sentence]:
+    return [*text.format_peaks(summary), *([text.of_spikes(summary.spikes)] if summary.spikes is not None else [])]
 
 
-def why(command: str) -> str:
+def explain_command(command: str) -> str:
     """What is asked next, and what for; where nothing else is said, it is a dry run."""
     return WHY.get(command, "how much a %s would return to the OS" % command.split()[0])
 
 
-def clock(unix_s: float, span_s: float) -> str:
+def format_utc_clock(unix_s: float, span_s: float) -> str:
     """A time in UTC, with the day where the watch took longer than one."""
     return time.strftime("%m-%d %H:%M" if span_s > DAY_S else "%H:%M:%S", time.gmtime(unix_s))
 
 
-def _facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: float) -> List[Tuple[str, str]]:
+def _list_facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: float) -> List[Tuple[str, str]]:
     watching, summary = seen.watching, seen.summary
     day = "%Y-%m-%d %H:%M:%S"
     times = tuple(time.strftime(day, time.gmtime(sample.unix_s)) for sample in (summary.first, summary.last))
     how = "it was paused for each sample (--exact)" if watching.is_exact else "it was never stopped"
-    missed = "; %s late and left out" % plural(summary.missed, "sample") if summary.missed else ""
-    told = [("Process", "%s, %d" % (watching.name, watching.pid)), ("Watched", "%s to %s UTC (%s)" % (*times, duration(span)))]
-    told += [("Samples", "%s, one every %g s%s; %s" % (number(summary.samples), seen.every_s, missed, how)), ("End", ENDS[seen.why])]
+    missed = "; %s late and left out" % count_noun(summary.missed, "sample") if summary.missed else ""
+    told = [("Process", "%s, %d" % (watching.name, watching.pid)), ("Watched", "%s to %s UTC (%s)" % (*times, format_duration(span)))]
+    told += [("Samples", "%s, one every %g s%s; %s" % (format_number(summary.samples), seen.every_s, missed, how)), ("End", ENDS[seen.why])]
     for watched in watching.watched:
         told.append(
             ("Allocator", "%s %s in %s" % (watched.info.id, watched.info.version or "(version not known)", watched.info.object or "?"))
@@ -203,42 +203,42 @@ def _facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: float)
     if earlier:
         told.append(("Before it", "%d earlier in the same file, which this page leaves out" % earlier))
     if left_out:
-        told.append(("Left out", "%s of the file" % plural(left_out, "damaged line")))
+        told.append(("Left out", "%s of the file" % count_noun(left_out, "damaged line")))
     return told
 
 
-def _short(summary: Summary) -> Optional[str]:
+def _short_duration(summary: Summary) -> Optional[str]:
     """How long it was watched, where a rate for an hour says little; None: long enough."""
     spans = [change.span_s for change in (summary.rss, summary.used, summary.kept, summary.held) if change is not None]
-    return duration(max(spans)) if spans and max(spans) < text.SHORT_S and not summary.steps else None
+    return format_duration(max(spans)) if spans and max(spans) < text.SHORT_S and not summary.steps else None
 
 
-def _growth(summary: Summary, guessed: bool) -> List[Tuple[str, Change, bool]]:
+def _list_growth(summary: Summary, guessed: bool) -> List[Tuple[str, SeriesChange, bool]]:
     """(what, how it went, whether a rate says anything)."""
     note = " ~" if guessed else ""
     rows = (("RSS", summary.rss), ("held by allocators", summary.held), ("in use" + note, summary.used), ("free" + note, summary.kept))
     return [(name, change, not summary.steps and text.has_trend(change)) for name, change in rows if change is not None]
 
 
-def _times(step: Step) -> List[str]:
+def _format_times(step: ReturnedStep) -> List[str]:
     """After which half and nearly all of it was back, and for how long it was followed."""
     known = (step.half_s, step.most_s)
-    return [*(duration(seconds) if seconds is not None else "never" for seconds in known), duration(step.observed_s)]
+    return [*(format_duration(seconds) if seconds is not None else "never" for seconds in known), format_duration(step.observed_s)]
 
 
-def _charts(seen: FinishedWatch, all_names: Sequence[Name]) -> List[Chart]:
+def _make_charts(seen: FinishedWatch, all_names: Sequence[Name]) -> List[Chart]:
     """The process beside its allocators; then each allocator that holds enough; then threads."""
     chosen = [name for name in all_names if (name.allocator, name.text) in ((None, "RSS"), (None, "swapped"), ("", "held"), ("", "in use"))]
-    charts = [_chart(seen, all_names, "Memory of the process", chosen)]
+    charts = [_make_chart(seen, all_names, "Memory of the process", chosen)]
     for place in text.shown_places(seen.summary.last):
         id_ = seen.watching.watched[place].info.id
         own = [name for name in all_names if name.allocator == id_ and name.is_size and name.text not in ("held", "kept")]
-        charts.append(_chart(seen, all_names, "Memory of %s" % id_, own))
-    charts.append(_chart(seen, all_names, "Threads", [name for name in all_names if name.allocator is None and not name.is_size]))
+        charts.append(_make_chart(seen, all_names, "Memory of %s" % id_, own))
+    charts.append(_make_chart(seen, all_names, "Threads", [name for name in all_names if name.allocator is None and not name.is_size]))
     return [chart for chart in charts if chart.lines]
 
 
-def _chart(seen: FinishedWatch, all_names: Sequence[Name], title: str, chosen: Sequence[Name]) -> Chart:
+def _make_chart(seen: FinishedWatch, all_names: Sequence[Name], title: str, chosen: Sequence[Name]) -> Chart:
     """What is ever known, more than 0, and not the same as another line."""
     known: List[Tuple[Name, List[Optional[Spread]]]] = []
     for place, name in enumerate(all_names):
@@ -251,30 +251,30 @@ def _chart(seen: FinishedWatch, all_names: Sequence[Name], title: str, chosen: S
     left_out = []
     place = tops.index(max(tops)) if tops else 0
     if len(tops) > 2 and known[place][0].text not in OWN_LOOKS and tops[place] > FLATTENS * sorted(tops)[-2]:
-        left_out.append((_said(known.pop(place)[0]), tops.pop(place)))
-    steps = ticks(max(tops, default=0), is_size)
+        left_out.append((_label_of(known.pop(place)[0]), tops.pop(place)))
+    steps = choose_ticks(max(tops, default=0), is_size)
     looks = iter([look for look in range(LOOKS) if look not in {OWN_LOOKS.get(name.text) for name, _ in known}] * len(known))
     times = [point.elapsed_s for point in seen.points]
     lines = []
     for name, figures in known:
         look = OWN_LOOKS[name.text] if name.text in OWN_LOOKS else next(looks)
-        lines.append(_line(name, times, figures, steps[-1], look))
+        lines.append(_make_line(name, times, figures, steps[-1], look))
     return Chart(title, lines, [(HEIGHT * (1 - value / steps[-1]), value) for value in steps], is_size, left_out)
 
 
-def _line(name: Name, times: Sequence[float], figures: Sequence[Optional[Spread]], top: int, look: int) -> Line:
-    drawn = curve([(at, None if figure is None else figure.mean) for at, figure in zip(times, figures)], WIDTH, HEIGHT, top)
+def _make_line(name: Name, times: Sequence[float], figures: Sequence[Optional[Spread]], top: int, look: int) -> WatchLine:
+    drawn = draw_curve([(at, None if figure is None else figure.mean) for at, figure in zip(times, figures)], WIDTH, HEIGHT, top)
     wide = [(at, None if figure is None else (float(figure.lowest), float(figure.highest))) for at, figure in zip(times, figures)]
-    spread = band(wide, WIDTH, HEIGHT, top) if any(figure is not None and figure.lowest != figure.highest for figure in figures) else []
+    spread = draw_band(wide, WIDTH, HEIGHT, top) if any(figure is not None and figure.lowest != figure.highest for figure in figures) else []
     last = next((figure.mean for figure in reversed(figures) if figure is not None), None)
-    return Line(look, _said(name), drawn.paths, drawn.dots, spread, last)
+    return WatchLine(look, _label_of(name), drawn.paths, drawn.dots, spread, last)
 
 
-def _said(name: Name) -> str:
+def _label_of(name: Name) -> str:
     return name.text + (" ~" if name.is_estimate else "")
 
 
-def _marks(steps: Sequence[Step], first_s: float, span: float) -> List[Mark]:
+def _make_marks(steps: Sequence[ReturnedStep], first_s: float, span: float) -> List[Mark]:
     """Memory was returned; half of it, nearly all of it was back."""
     marks = []
     for place, step in enumerate(steps, 1):
@@ -288,7 +288,7 @@ def _marks(steps: Sequence[Step], first_s: float, span: float) -> List[Mark]:
     return marks
 
 
-def _table(
+def _make_table(
     seen: FinishedWatch, all_names: Sequence[Name]
 ) -> Tuple[List[Tuple[str, str]], List[Tuple[str, List[Tuple[Optional[int], bool]]]]]:
     """Headings, and a row for each point. Figures that are never known or always 0 are left out, and sums where there is one allocator."""
@@ -300,13 +300,13 @@ def _table(
     headings = [("time (UTC)", "")]
     for _, name in shown:
         whose = "%s " % name.allocator if name.allocator else "all " if name.allocator == "" else ""
-        headings.append((whose + _said(name), ""))
+        headings.append((whose + _label_of(name), ""))
     first = seen.summary.first
     span = seen.summary.last.elapsed_s - first.elapsed_s
     rows = []
     for point in seen.points:
         cells = [(None if (one := point.figures[place]) is None else one.mean, name.is_size) for place, name in shown]
-        rows.append((clock(first.unix_s + point.elapsed_s - first.elapsed_s, span), cells))
+        rows.append((format_utc_clock(first.unix_s + point.elapsed_s - first.elapsed_s, span), cells))
     return headings, rows
 
 
@@ -325,7 +325,7 @@ class Page:
 
     def sample(self, sample: Sample) -> None:
         """One more."""
-        self._curves.add(sample.elapsed_s, values(sample))
+        self._curves.add(sample.elapsed_s, list_figures(sample))
 
     def end(self, over: Over, history: History) -> List[str]:
         """Write it. Gives the line that says so; none where there was no sample, or it was written before."""
@@ -334,7 +334,7 @@ class Page:
         self._is_done = True
         made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
         seen = FinishedWatch(self._watching, self._every_s, over.why, over.summary, list(history.steps.kept), self._curves.points())
-        told = view(seen, made, __version__, self.file, self.left_out)
+        told = watch_page_values(seen, made, __version__, self.file, self.left_out)
         text = self._pages.render_page("watch.html", told, os.path.dirname(os.path.abspath(__file__)))
         OutputFile(self._path, OPTION).finish(text.encode("utf-8", "backslashreplace"))
         return ["the page is in %s" % make_printable(self._path)]

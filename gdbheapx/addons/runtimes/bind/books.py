@@ -13,7 +13,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 from gdbheapx.addons.runtimes.bind import RECOGNISERS, magic_number
 from gdbheapx.analysis.census.books import Books, MemoryContext, QueueRow, taken_bytes
 from gdbheapx.analysis.census.world import World
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
 
 Offsets = Dict[str, int]
@@ -63,22 +63,22 @@ LINES = ("", " debuglist:w debuglistcnt:w")
 def of_contexts(mutex_bytes: Tuple[int, ...]) -> Sequence[Offsets]:
     """Return the layouts of isc_mem_t in all builds, the usual ones first."""
     texts = [text + lines + " link:l" for text in OF_CONTEXT.values() for lines in LINES]
-    return [_offsets(text, *sizes) for sizes in _sizes(mutex_bytes) for text in texts]
+    return [_compute_offsets(text, *sizes) for sizes in _list_size_pairs(mutex_bytes) for text in texts]
 
 
 @functools.cache
 def of_managers(mutex_bytes: Tuple[int, ...]) -> Sequence[Tuple[Offsets, Offsets]]:
     """(manager, task) of all that builds may have."""
     texts = OF_MANAGER_AND_TASK.values()
-    return [(_offsets(manager, *sizes), _offsets(task, *sizes)) for sizes in _sizes(mutex_bytes) for manager, task in texts]
+    return [(_compute_offsets(manager, *sizes), _compute_offsets(task, *sizes)) for sizes in _list_size_pairs(mutex_bytes) for manager, task in texts]
 
 
-def _sizes(mutex_bytes: Tuple[int, ...]) -> List[Tuple[int, int]]:
+def _list_size_pairs(mutex_bytes: Tuple[int, ...]) -> List[Tuple[int, int]]:
     """(mutex, uint_fast32_t)."""
     return [(mutex, fast) for fast in FAST_BYTES for mutex in mutex_bytes]
 
 
-def _offsets(text: str, mutex_bytes: int, fast_bytes: int) -> Offsets:
+def _compute_offsets(text: str, mutex_bytes: int, fast_bytes: int) -> Offsets:
     offsets, at = {}, 0
     for member in text.split():
         name, code = member.split(":")
@@ -121,12 +121,12 @@ def read_books(world: World, used_bytes: int) -> Optional[Books]:
     anchors = _Anchors(world)
     if world.session.budget.expired():
         return None
-    contexts = _contexts(anchors)
+    contexts = _find_contexts(anchors)
     if contexts is None:
         return None
     ordered = sorted(contexts, key=lambda context: (-taken_bytes(context), context.name, context.address))
     total = sum(map(taken_bytes, contexts))
-    return Books("BIND", ordered, [*_tasks(anchors), *_loops(anchors)], total, used_bytes)
+    return Books("BIND", ordered, [*_find_task_rows(anchors), *_find_loop_rows(anchors)], total, used_bytes)
 
 
 class _Anchors:
@@ -144,7 +144,7 @@ class _Anchors:
                 for start, _, end in world.target.writable_segments(module):
                     first = -(-start // 8) * 8
                     data = world.read(first, min(end - first, MOST_STATIC_BYTES))
-                    words = _words(data)
+                    words = _split_words(data)
                     self.words.append(
                         [word if 4096 <= word < MOST_BYTES and not word % 8 and self._is_anonymous(word) else 0 for word in words]
                     )
@@ -171,15 +171,15 @@ class _Anchors:
                     yield head, tail
 
 
-def _words(data: bytes) -> Sequence[int]:
+def _split_words(data: bytes) -> Sequence[int]:
     return struct.unpack_from("<%dQ" % (len(data) // 8), data)
 
 
-def _word(data: bytes, at: int, size: int = 8) -> int:
+def _read_word(data: bytes, at: int, size: int = 8) -> int:
     return int.from_bytes(data[at : at + size], "little")
 
 
-def _walk(world: World, ends: Tuple[int, int], layout: Offsets, magic: int, most: int) -> Optional[List[Tuple[int, bytes]]]:
+def _walk_list(world: World, ends: Tuple[int, int], layout: Offsets, magic: int, most: int) -> Optional[List[Tuple[int, bytes]]]:
     """(address, bytes) of each element; None where the list does not close. One that is longer than `most` is taken so far."""
     (at, tail), before, size, link = ends, 0, layout["size"], layout["link"]
     seen: Dict[int, bytes] = {}
@@ -197,71 +197,71 @@ def _walk(world: World, ends: Tuple[int, int], layout: Offsets, magic: int, most
     return list(seen.items()) if at or before == tail else None
 
 
-def _name(data: bytes, at: int) -> Optional[str]:
+def _read_name(data: bytes, at: int) -> Optional[str]:
     text = data[at : at + NAME_BYTES]
     return text.split(b"\0")[0].decode("utf-8", "backslashreplace") if 0 in text else None
 
 
-def _contexts(anchors: _Anchors) -> Optional[List[MemoryContext]]:
+def _find_contexts(anchors: _Anchors) -> Optional[List[MemoryContext]]:
     # the list `contexts` of mem.c
     for ends in islice(anchors.lists(CONTEXT), MOST_TRIED):
         for layout in of_contexts(anchors.world.target.arch.mutex_bytes):
-            walked = _walk(anchors.world, ends, layout, CONTEXT, MOST_CONTEXTS) if ends[0] != ends[1] else None
+            walked = _walk_list(anchors.world, ends, layout, CONTEXT, MOST_CONTEXTS) if ends[0] != ends[1] else None
             if walked is None or len(walked) < LEAST_CONTEXTS:
                 continue
-            may_walk = sum(_word(data, layout["poolcnt"], 4) for _, data in walked) <= MOST_POOLS
-            made = [_context(anchors.world, address, data, layout, may_walk) for address, data in walked]
+            may_walk = sum(_read_word(data, layout["poolcnt"], 4) for _, data in walked) <= MOST_POOLS
+            made = [_read_context(anchors.world, address, data, layout, may_walk) for address, data in walked]
             told = [context for context in made if context is not None]
             if len(told) == len(made) and any(context.name for context in told):
                 return told
     return None
 
 
-def _context(world: World, address: int, data: bytes, layout: Offsets, may_walk: bool) -> Optional[MemoryContext]:
-    name, references = _name(data, layout["name"]), _word(data, layout["references"], layout["name"] - layout["references"])
-    inuse, hi_water = _word(data, layout["inuse"]), _word(data, layout["hi_water"])
-    if name is None or not 0 < references < MOST_REFERENCES or inuse >= MOST_BYTES or hi_water < _word(data, layout["lo_water"]):
+def _read_context(world: World, address: int, data: bytes, layout: Offsets, may_walk: bool) -> Optional[MemoryContext]:
+    name, references = _read_name(data, layout["name"]), _read_word(data, layout["references"], layout["name"] - layout["references"])
+    inuse, hi_water = _read_word(data, layout["inuse"]), _read_word(data, layout["hi_water"])
+    if name is None or not 0 < references < MOST_REFERENCES or inuse >= MOST_BYTES or hi_water < _read_word(data, layout["lo_water"]):
         return None
-    malloced = _word(data, layout["malloced"]) if "malloced" in layout else None
-    most = _word(data, layout["maxmalloced"]) if "maxmalloced" in layout else None
+    malloced = _read_word(data, layout["malloced"]) if "malloced" in layout else None
+    most = _read_word(data, layout["maxmalloced"]) if "maxmalloced" in layout else None
     if malloced is not None and malloced >= MOST_BYTES:
         return None
-    blocks, pools = _blocks(world, data, layout, inuse), _word(data, layout["poolcnt"], 4)
+    blocks, pools = _count_blocks(world, data, layout, inuse), _read_word(data, layout["poolcnt"], 4)
     pooled = (
-        _pooled(world, address, _word(data, layout["pools"]), _word(data, layout["pools"] + 8), pools) if may_walk or not pools else None
+        _sum_pools(world, address, _read_word(data, layout["pools"]), _read_word(data, layout["pools"] + 8), pools) if may_walk or not pools else None
     )
-    return MemoryContext(Address(address), name, inuse, malloced, most, hi_water, blocks, pools, references, pooled)
+    return MemoryContext(TargetAddress(address), name, inuse, malloced, most, hi_water, blocks, pools, references, pooled)
 
 
-def _pooled(world: World, context: int, head: int, tail: int, count: int) -> Optional[int]:
+def _sum_pools(world: World, context: int, head: int, tail: int, count: int) -> Optional[int]:
     if not count:
         return 0
     for at in CONTEXT_OF_POOL:
-        pools = _walk(world, (head, tail), {"link": at + 8, "size": at + 52}, POOL, count + 1)
-        if pools is not None and len(pools) == count and all(_word(pool, at) == context for _, pool in pools):
-            pooled = sum(_word(pool, at + 32) * _word(pool, at + 48, 4) for _, pool in pools)
+        pools = _walk_list(world, (head, tail), {"link": at + 8, "size": at + 52}, POOL, count + 1)
+        if pools is not None and len(pools) == count and all(_read_word(pool, at) == context for _, pool in pools):
+            pooled = sum(_read_word(pool, at + 32) * _read_word(pool, at + 48, 4) for _, pool in pools)
             return pooled if pooled < MOST_BYTES else None
     return None
 
 
-def _blocks(world: World, data: bytes, layout: Offsets, inuse_bytes: int) -> Optional[int]:
+def _count_blocks(world: World, data: bytes, layout: Offsets, inuse_bytes: int) -> Optional[int]:
     # each size has its count: 9.18 in the context, 9.16 in a block of its own (struct stats: gets, totalgets, blocks, freefrags)
     if "stats" in layout:
         stats, step = data[layout["stats"] : layout["stats"] + STATS_BUCKETS * 16], 2
     elif "stats_at" in layout and not inuse_bytes:
         return 0
     elif "stats_at" in layout:
-        count, step = _word(data, layout["max_size"]) + 1, 4
-        stats = world.read(_word(data, layout["stats_at"]), count * 32) if count <= MOST_SIZES else b""
+        count, step = _read_word(data, layout["max_size"]) + 1, 4
+        stats = world.read(_read_word(data, layout["stats_at"]), count * 32) if count <= MOST_SIZES else b""
         if len(stats) < count * 32:
             return None
     else:
         return None
-    blocks = sum(_words(stats)[::step])
+    blocks = sum(_split_words(stats)[::step])
     return blocks if blocks < MOST_BYTES else None
 
 
-def _tasks(anchors: _Anchors) -> List[QueueRow]:
+def _find_task_rows(anchors: _Anchors) -> List[QueueRow]:
     for manager in anchors.pointers(TASKS)[:MOST_TRIED]:
         for layout, of_task in of_managers(anchors.world.target.arch.mutex_bytes):
             data = anchors.world.read(manager, layout["size"])
@@ -273,33 +273,33 @@ def _tasks(anchors: _Anchors) -> List[QueueRow]:
 
 def _of_manager(world: World, manager: int, data: bytes, layout: Offsets, of_task: Offsets) -> Optional[List[QueueRow]]:
     """The list has as many tasks as the manager counts, each of which points back."""
-    head, tail, count = _word(data, layout["tasks"]), _word(data, layout["tasks"] + 8), _word(data, layout["tasks_count"])
+    head, tail, count = _read_word(data, layout["tasks"]), _read_word(data, layout["tasks"] + 8), _read_word(data, layout["tasks_count"])
     if not 0 < count < MOST_REFERENCES or head % 8 or not head:
         return None
-    walked = _walk(world, (head, tail), of_task, TASK, MOST_TASKS)
+    walked = _walk_list(world, (head, tail), of_task, TASK, MOST_TASKS)
     if walked is None or (len(walked) < MOST_TASKS and len(walked) != count):
         return None
     sums: Dict[str, List[int]] = {}
     for _, task in walked:
-        if _word(task, of_task["manager"]) != manager:
+        if _read_word(task, of_task["manager"]) != manager:
             return None
-        row = sums.setdefault(_name(task, of_task["name"]) or "", [0, 0])
+        row = sums.setdefault(_read_name(task, of_task["name"]) or "", [0, 0])
         row[0] += 1
-        row[1] += _word(task, of_task["nevents"], 4)
+        row[1] += _read_word(task, of_task["nevents"], 4)
     rows = sorted((QueueRow("task", name, *row) for name, row in sums.items()), key=lambda row: (-row.entries, row.name))
     return rows if count <= len(walked) else [*rows, QueueRow("task", "more, not looked at", count - len(walked), None)]
 
 
-def _loops(anchors: _Anchors) -> List[QueueRow]:
+def _find_loop_rows(anchors: _Anchors) -> List[QueueRow]:
     # 9.20's loop manager has an array of loops, each with the number and a pointer back
     world = anchors.world
     for manager in anchors.pointers(LOOPS)[:MOST_TRIED]:
         data = world.read(manager, LOOPMGR_BYTES)
-        count = _word(data, 16)
+        count = _read_word(data, 16)
         if not 0 < count <= MOST_LOOPS:
             continue
         for at in LOOPS_AT:
-            first = _word(data, at)
+            first = _read_word(data, at)
             rows = _of_loops(world, manager, first, count) if first and anchors.magic(first) == LOOP else None
             if rows is not None:
                 return rows
@@ -309,8 +309,8 @@ def _loops(anchors: _Anchors) -> List[QueueRow]:
 def _of_loops(world: World, manager: int, first: int, count: int) -> Optional[List[QueueRow]]:
     data = world.read(first, 2 * MOST_LOOP_BYTES)
     for step in range(HANDLES + 8, MOST_LOOP_BYTES, 8) if count > 1 else (0,):
-        if _word(data, step, 4) == LOOP and _word(data, step + MANAGER_OF_LOOP) == manager:
+        if _read_word(data, step, 4) == LOOP and _read_word(data, step + MANAGER_OF_LOOP) == manager:
             heads = [world.read(first + place * step, HANDLES + 4) for place in range(count)]
-            if all(_word(head, 0, 4) == LOOP and _word(head, MANAGER_OF_LOOP) == manager for head in heads):
-                return [QueueRow("loop", "loop %d" % place, _word(head, HANDLES, 4), None) for place, head in enumerate(heads)]
+            if all(_read_word(head, 0, 4) == LOOP and _read_word(head, MANAGER_OF_LOOP) == manager for head in heads):
+                return [QueueRow("loop", "loop %d" % place, _read_word(head, HANDLES, 4), None) for place, head in enumerate(heads)]
     return None

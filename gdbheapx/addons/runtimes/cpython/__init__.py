@@ -156,7 +156,7 @@ class PythonRoot:
             self.memory = []
 
 
-def _python(world: World) -> PythonProcess:
+def _make_python_process(world: World) -> PythonProcess:
     """Types and arenas of a process that has a `type`."""
     root = world.once(PythonRoot)
     assert root.root is not None
@@ -165,7 +165,7 @@ def _python(world: World) -> PythonProcess:
     python.types.rename(type_names.separate_names(values))
     if type_names.are_missing(python.types):
         found = interpreter.find_interpreter(values, root.memory)
-        modules = dict(interpreter.list_modules(values, found)) if found is not None else {}
+        modules = dict(interpreter.list_python_modules(values, found)) if found is not None else {}
         python.types.rename(type_names.name_static_types(values, modules))
     return python
 
@@ -188,7 +188,7 @@ class CPython(Recogniser):
 
     def python(self, world: World) -> Optional[PythonProcess]:
         """Types and arenas; None where there is no CPython."""
-        return world.once(_python) if world.once(PythonRoot).root is not None else None
+        return world.once(_make_python_process) if world.once(PythonRoot).root is not None else None
 
     def asks(self, world: World) -> Iterable[Ask]:
         python = self.python(world)

@@ -39,7 +39,7 @@ class Interpreter(NamedTuple):
     """Of sys.modules."""
 
 
-def list_modules(values: PyValues, interpreter: Interpreter) -> Iterator[Tuple[str, int]]:
+def list_python_modules(values: PyValues, interpreter: Interpreter) -> Iterator[Tuple[str, int]]:
     """(name, object) of sys.modules, each object once, `__main__` last: what it has imported is named by where it comes from."""
     seen, last = set(), []
     for number, (key, value) in enumerate(values.entries(interpreter.modules)):
@@ -107,14 +107,14 @@ def find_interpreter(values: PyValues, memory: Sequence[PySegment]) -> Optional[
     pointers = {thread.thread_pointer for thread in values.world.target.threads()} - {None, 0}
     modules: Dict[int, int] = {}
     likely: Optional[Interpreter] = None
-    for state, interpreter in _states(data):
+    for state, interpreter in _find_thread_states(data):
         if interpreter not in modules:
-            modules[interpreter] = _modules(values, data, interpreter)
+            modules[interpreter] = _find_sys_modules(values, data, interpreter)
         if not modules[interpreter]:
             continue
         if not pointers.isdisjoint(data.words(state, THREAD_WORDS) or ()):
-            return Interpreter(interpreter, _threads(data, state, interpreter), modules[interpreter])
-        likely = likely or Interpreter(interpreter, _threads(data, state, interpreter), modules[interpreter])
+            return Interpreter(interpreter, _list_threads(data, state, interpreter), modules[interpreter])
+        likely = likely or Interpreter(interpreter, _list_threads(data, state, interpreter), modules[interpreter])
     return likely
 
 
@@ -134,7 +134,7 @@ def list_frozen(values: PyValues, permanent: int) -> Iterator[int]:
         at = values.word(at)
 
 
-def _states(data: _Data) -> Iterator[Tuple[int, int]]:
+def _find_thread_states(data: _Data) -> Iterator[Tuple[int, int]]:
     """(a thread's state, its interpreter)."""
     for word in data.pointers():
         head = data.words(word, 3)
@@ -159,7 +159,7 @@ def _is_pair(data: _Data, state: int, interpreter: int) -> bool:
     return True
 
 
-def _threads(data: _Data, state: int, interpreter: int) -> List[int]:
+def _list_threads(data: _Data, state: int, interpreter: int) -> List[int]:
     found = [state]
     for link in (1, 0):
         at = state
@@ -172,7 +172,7 @@ def _threads(data: _Data, state: int, interpreter: int) -> List[int]:
     return found
 
 
-def _modules(values: PyValues, data: _Data, interpreter: int) -> int:
+def _find_sys_modules(values: PyValues, data: _Data, interpreter: int) -> int:
     """sys.modules; 0 where none of its words leads there."""
     seen = set()
     for word in data.up_to(interpreter, MOST_INTERPRETER_BYTES):
@@ -212,7 +212,7 @@ def find_collector_in_words(words: Sequence[int], address: int) -> Optional[Coll
     uncollectable}, and long_lived_total; before them whether it is on (struct _gc_runtime_state, pycore_gc.h).
     """
 
-    def half(place: int) -> int:
+    def read_half(place: int) -> int:
         return words[place // WORD] >> 8 * (place % WORD) & LOW_HALF
 
     for place, word in enumerate(words):
@@ -223,27 +223,27 @@ def find_collector_in_words(words: Sequence[int], address: int) -> Optional[Coll
         permanent = first + to_permanent
         if first + to_enabled < HALF or permanent // WORD + to_survivors >= len(words):
             continue
-        nested, enabled = half(first + to_enabled - HALF), half(first + to_enabled)
+        nested, enabled = read_half(first + to_enabled - HALF), read_half(first + to_enabled)
         if nested or enabled > 1:  # nested calls: none here
             continue
         limits = [first + GENERATION_BYTES * number + 2 * WORD for number in range(GENERATIONS)]
-        state = Collector(bool(enabled), [half(at) for at in limits], [half(at + HALF) for at in limits])
+        state = Collector(bool(enabled), [read_half(at) for at in limits], [read_half(at + HALF) for at in limits])
         return CollectorState(state, address + permanent, address + permanent + WORD * FULL_WORDS, words[permanent // WORD + to_survivors])
     return None
 
 
-def of_process(target: Target) -> Optional[CollectorState]:
+def read_collector_state(target: Target) -> Optional[CollectorState]:
     """Return the state of the first interpreter, which lies in _PyRuntime or, up to 3.10, where one of its words leads; None if it is not
     found."""
     runtime = target.dynamic_symbol("_PyRuntime")
     size = target.symbol_bytes(runtime) if runtime is not None else None
     if runtime is None or size is None or size > MOST_RUNTIME_BYTES or target.word_bytes != WORD:
         return None
-    found = (find_collector_in_words(words, address) for words, address in _places(target, runtime.address, size))
+    found = (find_collector_in_words(words, address) for words, address in _find_places(target, runtime.address, size))
     return next((state for state in found if state is not None), None)
 
 
-def _places(target: Target, address: int, size: int) -> Iterator[Tuple[List[int], int]]:
+def _find_places(target: Target, address: int, size: int) -> Iterator[Tuple[List[int], int]]:
     words = list(target.words_in(target.read_prefix(address, size & -WORD)))
     yield words, address
     pointers = dict.fromkeys(word for word in words if LOWEST <= word < HIGHEST and not word % WORD)
@@ -295,7 +295,7 @@ class PyFrames:
     def of_thread(self, state: int) -> Iterator[int]:
         """The innermost first: addresses of frames."""
         seen: Set[int] = set()
-        at = self._first(state)
+        at = self._find_first_frame(state)
         while at and at not in seen and len(seen) < MOST_FRAMES:
             seen.add(at)
             if self._is_function(at):
@@ -320,7 +320,7 @@ class PyFrames:
         """Frames that are objects, with what ended expressions have left behind the end of their stack: their variables have names."""
         yield from self.of_thread(state) if self._is_old else ()
 
-    def _first(self, state: int) -> int:
+    def _find_first_frame(self, state: int) -> int:
         words = self._values.world.words(state, STATE_WORDS) or ()
         for word in words[3:]:
             if not word or word % WORD:

@@ -87,41 +87,41 @@ class Masks:
         if name not in self._made:
             links, owned = 0, 0
             for py_type in self._named[name]:
-                owned |= self._owned(py_type)
-                links |= self._links(py_type)
+                owned |= self._mask_owned(py_type)
+                links |= self._mask_links(py_type)
             self._made[name] = owned & ~links
         return self._made[name]
 
     def offset(self, name: Optional[str]) -> int:
         """Return the offset of the object in its block; 0 if types of that name differ."""
-        offsets = {self._shift(py_type) + py_type.head_bytes for py_type in self._named.get(name or "", ())}
+        offsets = {self._find_shift(py_type) + py_type.head_bytes for py_type in self._named.get(name or "", ())}
         return offsets.pop() if len(offsets) == 1 else 0
 
     def items(self, name: Optional[str]) -> Tuple[int, int]:
         """Return where the items of tuples and numbers begin in a block, and their size; (0, 0) for others, and if types of that name
         differ."""
-        found = {self._items(py_type) for py_type in self._named.get(name or "", ())}
+        found = {self._read_item_layout(py_type) for py_type in self._named.get(name or "", ())}
         return found.pop() if len(found) == 1 else (0, 0)
 
-    def _items(self, py_type: PyType) -> Tuple[int, int]:
+    def _read_item_layout(self, py_type: PyType) -> Tuple[int, int]:
         is_tuple = py_type.flags & TUPLE and py_type.name == "tuple"  # those derived may have more items than they count: os.stat_result
         is_counted = is_tuple or (py_type.flags & INT and self._values.layout.release < 12)
-        if not is_counted or self._shift(py_type) or py_type.head_bytes != GC_HEAD:
+        if not is_counted or self._find_shift(py_type) or py_type.head_bytes != GC_HEAD:
             return 0, 0
         return GC_HEAD + py_type.basic_bytes, self._values.word(py_type.address + ITEM) & 0xFF
 
     def counting(self, name: Optional[str]) -> Counting:
         types = self._named.get(name or "", ())
-        begins = {(self._shift(py_type) + py_type.head_bytes, py_type.flags & HAS_GC) for py_type in types}
+        begins = {(self._find_shift(py_type) + py_type.head_bytes, py_type.flags & HAS_GC) for py_type in types}
         if len(begins) != 1:
             return Counting()
         (begin, is_visited), more, own = begins.pop(), 0, 0
         for py_type in types:
             words = [*([TYPE] if py_type.flags & HEAP_TYPE else []), *(COUNTED_OF_CLASS if py_type.flags & IS_TYPE else ())]
             for offset in words:
-                more |= _bits(begin + offset, begin + offset + WORD)
+                more |= _mask_words(begin + offset, begin + offset + WORD)
             for body in list_bodies(self._values.types, py_type):
-                own |= _bits(body.offset, body.offset + WORD) if body.name in COUNTING_BODIES else 0
+                own |= _mask_words(body.offset, body.offset + WORD) if body.name in COUNTING_BODIES else 0
         return Counting(self.of(name), more, own, begin // WORD + 1, int(bool(is_visited)))
 
     def is_of_program(self, name: Optional[str]) -> bool:
@@ -137,35 +137,35 @@ class Masks:
         layout = self._values.layout
         return self.offset(name) + layout.generator_frame if layout.release >= 11 and name in GENERATORS else None
 
-    def _shift(self, py_type: PyType) -> int:
+    def _find_shift(self, py_type: PyType) -> int:
         if not self._values.types.shifts[0]:
             return 0
         return DEBUG_HEAD * (1 + (py_type.head_bytes + py_type.basic_bytes + DEBUG_BYTES > POOL_BYTES))
 
-    def _links(self, py_type: PyType) -> int:
+    def _mask_links(self, py_type: PyType) -> int:
         """The collector's, and what holds the weak references of objects with a managed dict (3.12 and later)."""
-        first = self._shift(py_type) + py_type.head_bytes - GC_HEAD
-        links = _bits(first, first + GC_HEAD) if py_type.head_bytes else 0
+        first = self._find_shift(py_type) + py_type.head_bytes - GC_HEAD
+        links = _mask_words(first, first + GC_HEAD) if py_type.head_bytes else 0
         return links | (
-            _bits(first - 2 * WORD, first - WORD) if py_type.head_bytes > GC_HEAD and self._values.types.has_tagged_dicts else 0
+            _mask_words(first - 2 * WORD, first - WORD) if py_type.head_bytes > GC_HEAD and self._values.types.has_tagged_dicts else 0
         )
 
-    def _owned(self, py_type: PyType) -> int:
-        begin = self._shift(py_type) + py_type.head_bytes
-        mask = _bits(begin - GC_HEAD - 2 * WORD, begin - GC_HEAD) if py_type.head_bytes > GC_HEAD else 0
+    def _mask_owned(self, py_type: PyType) -> int:
+        begin = self._find_shift(py_type) + py_type.head_bytes
+        mask = _mask_words(begin - GC_HEAD - 2 * WORD, begin - GC_HEAD) if py_type.head_bytes > GC_HEAD else 0
         if py_type.name in ("str", "bytes", "int", "bool", "float", "complex", "bytearray"):
-            return mask if py_type.name != "bytearray" else mask | _bits(begin + 32, begin + 48)
+            return mask if py_type.name != "bytearray" else mask | _mask_words(begin + 32, begin + 48)
         item = self._values.word(py_type.address + 40)
         has_dict_behind = py_type.flags & (INT | BYTES) and self._values.layout.release < 12
         is_long = (item == WORD or py_type.flags & INLINE_VALUES or has_dict_behind) and not py_type.flags & IS_TYPE
         least = begin + (self._values.layout.wide_text if py_type.flags & STR else 2 * WORD)
-        mask |= _bits(least, begin + py_type.basic_bytes)
+        mask |= _mask_words(least, begin + py_type.basic_bytes)
         if is_long:
-            mask |= _bits(begin + py_type.basic_bytes, None)
+            mask |= _mask_words(begin + py_type.basic_bytes, None)
         if py_type.flags & HEAP_TYPE and py_type.address not in self._has_name:
-            mask |= _bits(begin + TYPE, begin + TYPE + WORD)
+            mask |= _mask_words(begin + TYPE, begin + TYPE + WORD)
         for offset in self._not_owned(py_type):
-            mask &= ~_bits(begin + offset, begin + offset + WORD)
+            mask &= ~_mask_words(begin + offset, begin + offset + WORD)
         return mask
 
     def _not_owned(self, py_type: PyType) -> Set[int]:
@@ -209,7 +209,7 @@ def _with_names(values: PyValues, dicts: Iterable[int]) -> Set[int]:
     return found
 
 
-def _bits(start: int, end: Optional[int]) -> int:
+def _mask_words(start: int, end: Optional[int]) -> int:
     """Words from one byte to another, or to the end."""
     first, last = start // WORD, LAST_BIT + 1 if end is None else end // WORD
     if end is not None and last > LAST_BIT:

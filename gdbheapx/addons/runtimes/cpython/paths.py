@@ -47,7 +47,7 @@ from gdbheapx.analysis.naming.namer import (
 from gdbheapx.analysis.reachability.garbage import Collector
 from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.kernel.blocks.cycles import Counting
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 MOST_STARTS = 1 << 17
 SET_USED = 24
@@ -79,7 +79,7 @@ class PyNamer(Namer):
     def __init__(self, values: PyValues, memory: Sequence[PySegment]) -> None:
         self._values, self._memory = values, memory
         self._interpreter = interpreter.find_interpreter(values, memory)
-        self._modules = list(interpreter.list_modules(values, self._interpreter)) if self._interpreter is not None else []
+        self._modules = list(interpreter.list_python_modules(values, self._interpreter)) if self._interpreter is not None else []
         dicts = [values.word(module + MODULE_DICT) for _, module in self._modules]
         self._shared_keys: Dict[int, Sequence[Optional[str]]] = {}
         """What instances of a class call their values, by where its keys are."""
@@ -96,11 +96,11 @@ class PyNamer(Namer):
         for name, module in self._modules:  # last of all: offsets are names only for what has no other
             state = self._values.word(module + self._values.layout.module_state) if self._values.is_named(module, "module") else 0
             if state:
-                yield Start(state, (_module_step(name, module), PathStep(FIELD, OF_STATE, Address(state))))
+                yield Start(state, (_module_step(name, module), PathStep(FIELD, OF_STATE, TargetAddress(state))))
         count = 0
         for state in found.threads:
-            thread = self._thread(state)
-            for start in self._locals(state, thread):
+            thread = self._format_thread(state)
+            for start in self._list_locals(state, thread):
                 yield start
                 count += 1
                 if count >= MOST_STARTS:
@@ -125,10 +125,10 @@ class PyNamer(Namer):
                 at = self._values.word(value + CLASS_DICT) if py_type is not None and not py_type.flags & HEAP_TYPE else 0
                 text = self._values.text(key, MOST_NAME) if at and self._values.has(at, DICT) else None
                 if text is not None and text.isidentifier():
-                    named = PathStep(ATTRIBUTE, "." + text, Address(value))
-                    yield Start(at, (_module_step(name, module), named, PathStep(ATTRIBUTE, OF_CLASS, Address(at))))
+                    named = PathStep(ATTRIBUTE, "." + text, TargetAddress(value))
+                    yield Start(at, (_module_step(name, module), named, PathStep(ATTRIBUTE, OF_CLASS, TargetAddress(at))))
 
-    def _thread(self, state: int) -> str:
+    def _format_thread(self, state: int) -> str:
         """`thread 12 (gunicorn) `, by the C library's address of its thread; empty where no thread has it."""
         words = self._values.world.words(state, interpreter.THREAD_WORDS) or ()
         for thread in self._values.world.target.threads():
@@ -137,7 +137,7 @@ class PyNamer(Namer):
                 return "thread %d%s " % (thread.lwp, name)
         return "thread "
 
-    def _locals(self, state: int, thread: str) -> Iterator[Start]:
+    def _list_locals(self, state: int, thread: str) -> Iterator[Start]:
         for frame in self._frames.of_thread(state):
             first = PathStep(FRAME, "%sframe %s(): " % (thread, self._frames.function(frame)), None)
             for local in self._frames.locals(frame):
@@ -145,7 +145,7 @@ class PyNamer(Namer):
                 if self._values.is_named(value, "cell"):
                     value = self._values.word(value + 16)
                 if self._values.is_object(value):
-                    yield Start(value, (first, PathStep(LOCAL, local.name, Address(value))))
+                    yield Start(value, (first, PathStep(LOCAL, local.name, TargetAddress(value))))
 
     def counting(self, signature: Optional[str]) -> Optional[Counting]:
         """See Namer."""
@@ -223,24 +223,24 @@ class PyNamer(Namer):
     def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
         """See Namer. Of an object with what it has beside itself: its dict of attributes, its values, its items."""
         at, py_type = self._values.object_in(address) or (address, None)
-        own = self._text(at)
+        own = self._read_text(at)
         if own is not None:
             return [own]
         if py_type is not None and py_type.flags & DICT:
-            return self._keys(at)
+            return self._read_keys(at)
         return self._led_to(address, min(size_bytes, TEXT_WORDS * WORD), at, py_type)
 
     def _led_to(self, address: int, size_bytes: int, at: int, py_type: Optional[PyType]) -> Iterator[str]:
         words = self._values.world.words(address, size_bytes // WORD) or ()
         for place, pointer in enumerate(words):
-            text = self._text(pointer)
+            text = self._read_text(pointer)
             if text is not None:
                 yield text
             elif py_type is not None and pointer:
                 move = self._steps.follow(object_position(at), address + place * WORD)
-                yield from self._beside(move.position) if move is not None else ()
+                yield from self._read_body_texts(move.position) if move is not None else ()
 
-    def _beside(self, place: PyPosition) -> Iterator[str]:
+    def _read_body_texts(self, place: PyPosition) -> Iterator[str]:
         values, at, count = self._values, place.address, 0
         if place.kind == ITEMS:
             count = values.word(place.owner + SIZE)
@@ -250,8 +250,8 @@ class PyNamer(Namer):
             keys, at = values.keys(place.owner), values.split_value(at, 0)
             count = keys.entry_count if keys is not None else 0
         elif place.kind == OBJECT and place.view == ATTRIBUTES:
-            yield from filter(None, (self._text(value) for _, value in islice(values.entries(at), TEXT_WORDS)))
-        yield from filter(None, (self._text(values.word(at + number * WORD)) for number in range(min(count, TEXT_WORDS))))
+            yield from filter(None, (self._read_text(value) for _, value in islice(values.entries(at), TEXT_WORDS)))
+        yield from filter(None, (self._read_text(values.word(at + number * WORD)) for number in range(min(count, TEXT_WORDS))))
 
     def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterator[Tuple[str, str]]:
         """See Namer. Of slots, of values without a dict, and of a dict of attributes."""
@@ -261,7 +261,7 @@ class PyNamer(Namer):
             at, py_type = address + number * WORD, values.type_of(pointer) if pointer else None
             if not pointer or found is None or not (py_type.flags & (STR | BYTES | DICT) if py_type is not None else at < found[0]):
                 continue
-            text = self._text(pointer) if py_type is not None else None
+            text = self._read_text(pointer) if py_type is not None else None
             move = self._steps.follow(object_position(found[0]), at)
             step = move.steps[0] if move is not None and move.steps else None
             if text is not None and step is not None and step.kind == ATTRIBUTE:
@@ -270,7 +270,7 @@ class PyNamer(Namer):
                 yield from self._of_split(move.position)
             elif move is not None and move.position.view == ATTRIBUTES:
                 entries = islice(values.entries(move.position.address), TEXT_WORDS)
-                named = ((values.text(key), self._text(value)) for key, value in entries)
+                named = ((values.text(key), self._read_text(value)) for key, value in entries)
                 yield from ((key, value) for key, value in named if key is not None and value is not None)
 
     def _of_split(self, place: PyPosition) -> Iterator[Tuple[str, str]]:
@@ -282,23 +282,23 @@ class PyNamer(Namer):
             self._shared_keys[place.owner] = names
         words = self._values.world.words(self._values.split_value(place.address, 0), len(names)) if names else None
         for name, pointer in zip(names, words or ()):
-            text = self._text(pointer) if name is not None else None
+            text = self._read_text(pointer) if name is not None else None
             if name is not None and text is not None:
                 yield name, text
 
-    def _keys(self, at: int) -> Iterator[str]:
+    def _read_keys(self, at: int) -> Iterator[str]:
         for key, _ in islice(self._values.entries(at), TEXT_WORDS):
-            text = self._text(key)
+            text = self._read_text(key)
             yield (self._values.literal(key) or "") if text is None else text
 
-    def _text(self, address: int) -> Optional[str]:
+    def _read_text(self, address: int) -> Optional[str]:
         if self._values.has(address, BYTES):
             return decode_text(self._values.world.read(address + 32, min(self._values.word(address + SIZE), TEXT_BYTES)))
         return self._values.text(address, TEXT_BYTES)
 
 
 def _module_step(name: str, module: int) -> PathStep:
-    return PathStep(MODULE, name if name.isprintable() else ascii(name), Address(module))
+    return PathStep(MODULE, name if name.isprintable() else ascii(name), TargetAddress(module))
 
 
 OBJECT, TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, ARRAY, PLAIN_BYTES, RAW = (
@@ -314,7 +314,7 @@ function's cells, as one of them, or as what an lru_cache looks its keys up in."
 
 def move_to(kind: str, text: str, place: PyPosition, is_open: bool = False, opening: str = "") -> PathMove:
     """Return the move to a place, with one step, or with none where the text is empty."""
-    return PathMove(place, [PathStep(kind, text, Address(place.address))] if text else (), is_open, opening)
+    return PathMove(place, [PathStep(kind, text, TargetAddress(place.address))] if text else (), is_open, opening)
 
 
 def object_position(address: int, view: str = "", text: str = "") -> PyPosition:
@@ -363,16 +363,16 @@ class PyFields:
     def name(self, py_type: PyType, offset: int) -> Optional[str]:
         """`.items`, of the word at this offset in an object; None where nothing tells."""
         if py_type.address not in self._made:
-            self._made[py_type.address] = self._make(py_type)
+            self._made[py_type.address] = self._make_names(py_type)
         return self._made[py_type.address].get(offset)
 
-    def _make(self, py_type: PyType) -> Dict[int, str]:
+    def _make_names(self, py_type: PyType) -> Dict[int, str]:
         made: Dict[int, str] = {}
         release = self._values.layout.release
         for kin in reversed(list(self._values.types.family(py_type))):
             if kin.flags & BASE_EXCEPTION and not made:
                 made.update(EXCEPTION_3_11 if release >= 11 else EXCEPTION_3_8)
-            made.update(self._members(kin))
+            made.update(self._read_members(kin))
             if not kin.flags & HEAP_TYPE or kin.name.startswith(("functools.", "collections.")):
                 made.update(FRAME_3_11 if kin.name == "frame" and release >= 11 else BY_NAME.get(kin.name, {}))
             if kin.name == "function" and not kin.flags & HEAP_TYPE:
@@ -381,7 +381,7 @@ class PyFields:
             made.update({self.cached_keys_at + NAME: ".__name__", self.cached_keys_at + QUALIFIED_NAME: ".__qualname__"})
         return made
 
-    def _members(self, py_type: PyType) -> Dict[int, str]:
+    def _read_members(self, py_type: PyType) -> Dict[int, str]:
         values, made = self._values, {}
         at = values.word(py_type.address + MEMBERS)
         for _ in range(MOST_MEMBERS):
@@ -499,9 +499,9 @@ class PyBodies:
     def attribute(self, keys: int, index: int, view: str, pointer: int) -> Optional[PathMove]:
         """The value with this number in what has its keys elsewhere."""
         key = self._values.key_of(keys, index) if index >= 0 else 0
-        return self._value(key, view, pointer) if key else None
+        return self._move_to_value(key, view, pointer) if key else None
 
-    def _value(self, key: int, view: str, pointer: int) -> Optional[PathMove]:
+    def _move_to_value(self, key: int, view: str, pointer: int) -> Optional[PathMove]:
         values = self._values
         if not values.is_object(pointer) and view != CACHE:
             return None
@@ -529,12 +529,12 @@ class PyBodies:
 
     def _of_table(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         keys = self._values.keys(place.address)
-        number, offset = self._entry(keys, word_at) if keys else (-1, 0)
+        number, offset = self._find_entry(keys, word_at) if keys else (-1, 0)
         if keys is None or number < 0 or (place.owner and self._values.word(place.owner + KEYS) != place.address):
             return None
         key = self._values.word(keys.entries + number * keys.entry_bytes + keys.key)
         if offset == keys.value and key and place.owner and not self._values.word(place.owner + VALUES):
-            return self._value(key, place.view, pointer)
+            return self._move_to_value(key, place.view, pointer)
         if offset == keys.key and self._values.is_object(pointer):
             literal = self._values.literal(pointer)
             name = self._values.type_of(pointer)
@@ -542,7 +542,7 @@ class PyBodies:
             return move_to(KEY, ".__dict__" * (place.view in (ATTRIBUTES, CLASS)) + text, object_position(pointer))
         return None
 
-    def _entry(self, keys: PyDictKeys, word_at: int) -> Tuple[int, int]:
+    def _find_entry(self, keys: PyDictKeys, word_at: int) -> Tuple[int, int]:
         number, offset = divmod(word_at - keys.entries, keys.entry_bytes)
         return (number, offset) if 0 <= number < keys.entry_count else (-1, 0)
 
@@ -622,7 +622,7 @@ class PyPointers:
         move = known(place, word_at, pointer)
         if move is not None:
             return move
-        return self._field(place, word_at, pointer, place.kind in BODIES or self._is_behind(place, word_at))
+        return self._move_to_unnamed_field(place, word_at, pointer, place.kind in BODIES or self._is_behind(place, word_at))
 
     def end_in(self, block: int) -> Optional[int]:
         """Return the end of the stack of the frame in a block's object; None if it has none."""
@@ -647,7 +647,7 @@ class PyPointers:
             end += WORD * (1 + values.number(place.address + py_type.basic_bytes, 1))
         return offset >= end or -GC_HEAD <= offset < 0 or offset < -py_type.head_bytes
 
-    def _field(self, place: PyPosition, word_at: int, pointer: int, is_stale: bool) -> Optional[PathMove]:
+    def _move_to_unnamed_field(self, place: PyPosition, word_at: int, pointer: int, is_stale: bool) -> Optional[PathMove]:
         """A word that nothing has a name for. What is not aligned is no pointer: a text, or a number."""
         offset = word_at - place.address
         if place.kind == OBJECT and self._values.layout.release >= FRAMES_HAVE_TAGS:
@@ -661,7 +661,7 @@ class PyPointers:
         py_type = values.type_of(place.address)
         if py_type is None:
             return None
-        body = self._body(place, py_type, offset, pointer)
+        body = self._move_to_body(place, py_type, offset, pointer)
         if body is not None:
             return body
         if not values.is_object(pointer & ~TAGS if self._is_generator(place) else pointer):
@@ -672,7 +672,7 @@ class PyPointers:
             return move_to(ATTRIBUTE, ".__class__", object_position(pointer))
         if py_type.flags & TUPLE and offset >= values.layout.items:
             return self._of_tuple(place, (offset - values.layout.items) // WORD, pointer)
-        own = self._own(place, py_type, offset, pointer)
+        own = self._follow_special_field(place, py_type, offset, pointer)
         if own is not None:
             return own
         name = self._fields.name(py_type, offset)
@@ -680,15 +680,15 @@ class PyPointers:
             return move_to(FIELD, ".<annotations>", object_position(pointer))
         return move_to(ATTRIBUTE, name, object_position(pointer)) if name is not None else None
 
-    def _body(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+    def _move_to_body(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """Dicts of attributes, tables, values: what has no name by itself."""
         values, flags = self._values, py_type.flags
         if offset < 0:
-            return self._before(place, py_type, offset, pointer)
+            return self._follow_before_object(place, py_type, offset, pointer)
         if flags & IS_TYPE and offset == CLASS_DICT:
-            return self._attributes(pointer, CLASS)
+            return self._move_to_dict(pointer, CLASS)
         if offset == self._dict_offset(place, py_type):
-            return self._attributes(pointer, ATTRIBUTES)
+            return self._move_to_dict(pointer, ATTRIBUTES)
         if flags & DICT and offset == KEYS:
             return move_to("", "", PyPosition(TABLE, pointer, place.address, place.view))
         if flags & DICT and offset == VALUES:
@@ -726,12 +726,12 @@ class PyPointers:
             return ARRAY
         return {DEQUE_FIRST: DEQUE_LEFT, DEQUE_LAST: DEQUE_RIGHT}.get(offset, "") if "collections.deque" in names else ""
 
-    def _attributes(self, pointer: int, view: str) -> Optional[PathMove]:
+    def _move_to_dict(self, pointer: int, view: str) -> Optional[PathMove]:
         if not self._values.has(pointer, DICT):
             return None
         return move_to(ATTRIBUTE, ".__dict__", object_position(pointer, view), is_open=True)
 
-    def _before(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+    def _follow_before_object(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """A managed dict, or values without one, before the object: in 3.11 a word for each, later one (pycore_object.h)."""
         if py_type.head_bytes <= GC_HEAD:
             return None
@@ -740,7 +740,7 @@ class PyPointers:
             return move_to("", "", PyPosition(SPLIT, pointer, keys, ATTRIBUTES))
         if not is_11 and offset == -3 * WORD and pointer & 1:
             return move_to("", "", PyPosition(SPLIT, pointer + 1, keys, ATTRIBUTES))
-        return self._attributes(pointer, ATTRIBUTES) if offset == -3 * WORD else None
+        return self._move_to_dict(pointer, ATTRIBUTES) if offset == -3 * WORD else None
 
     def _dict_offset(self, place: PyPosition, py_type: PyType) -> int:
         offset = self._values.word(py_type.address + DICT_OFFSET)
@@ -766,7 +766,7 @@ class PyPointers:
     def _is_generator(self, place: PyPosition) -> bool:
         return self._values.is_named(place.address, *GENERATORS)
 
-    def _own(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+    def _follow_special_field(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         values = self._values
         names = {kin.name for kin in values.types.family(py_type)}
         if "function" in names and offset == values.layout.closure and values.has(pointer, TUPLE):

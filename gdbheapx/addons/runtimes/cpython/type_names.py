@@ -55,7 +55,7 @@ def name_static_types(values: PyValues, modules: Mapping[str, int]) -> Dict[int,
             py_type = values.types.all.get(value)
             if py_type is None or py_type.flags & HEAP_TYPE or not py_type.name.startswith(UNNAMED):
                 continue
-            name = _name(values.text(key), names)
+            name = _make_type_name(values.text(key), names)
             if name is not None:
                 found.setdefault(value, name)
     return found
@@ -75,7 +75,7 @@ def separate_names(values: PyValues) -> Dict[int, str]:
     return found
 
 
-def _name(key: Optional[str], names: Optional[Mapping[str, str]]) -> Optional[str]:
+def _make_type_name(key: Optional[str], names: Optional[Mapping[str, str]]) -> Optional[str]:
     if key is None or not key.isidentifier():
         return None
     return key if names is None else names.get(key)

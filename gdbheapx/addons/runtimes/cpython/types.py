@@ -184,7 +184,7 @@ class PyTypes:
         self.all: Dict[int, PyType] = {}
         self.shifts: Sequence[int] = (0,)
         """What PYTHONMALLOC=debug writes where blocks begin: in pools, and in larger ones."""
-        self._search(memory, matches)
+        self._search_types(memory, matches)
         self._name_builtins()
         flags = 0
         for py_type in self.all.values():
@@ -194,7 +194,7 @@ class PyTypes:
         self.has_tagged_dicts = bool(flags & (STATIC_BUILTIN | MANAGED_WEAKREF | INLINE_VALUES))
         """3.12 and later: one word before an instance is its dict or its values."""
 
-    def _search(self, memory: Sequence[PySegment], matches: Sequence[Signed]) -> None:
+    def _search_types(self, memory: Sequence[PySegment], matches: Sequence[Signed]) -> None:
         """Instances of `type`, and of every type of types that is among them, until there are no more."""
         waiting: Dict[int, List[Tuple[int, int]]] = {}
         for match in matches:
@@ -207,17 +207,17 @@ class PyTypes:
             before = set(self.all)
             for start, words in memory:
                 for place in [place for place, word in enumerate(words) if word in fresh]:
-                    self._add(start + (place - 1) * WORD)
+                    self._add_type(start + (place - 1) * WORD)
             for metatype in fresh:
                 for at, row in waiting.get(metatype, ()):
-                    by_row[row] += self._add(at)
+                    by_row[row] += self._add_type(at)
             for address in [py_type.base for py_type in self.all.values() if py_type.base not in self.all]:
-                self._add(address)
+                self._add_type(address)
             fresh = {at for at in set(self.all) - before if self.all[at].flags & IS_TYPE} - {self.root.type}
         if by_row[1] > by_row[0]:
             self.shifts = DEBUG_SHIFTS
 
-    def _add(self, at: int) -> bool:
+    def _add_type(self, at: int) -> bool:
         """If it is a type: tp_mro begins with itself."""
         if at in self.all:
             return False
@@ -230,11 +230,11 @@ class PyTypes:
         first = self._world.words(order + self.root.items * WORD, 1)
         if first != (at,):
             return False
-        name = self._text(words[NAME // WORD])
-        self.all[at] = PyType(at, name or self._place(at), words[FLAGS // WORD], basic, words[BASE // WORD], words[TYPE // WORD])
+        name = self._read_text(words[NAME // WORD])
+        self.all[at] = PyType(at, name or self._format_place(at), words[FLAGS // WORD], basic, words[BASE // WORD], words[TYPE // WORD])
         return True
 
-    def _text(self, at: int) -> str:
+    def _read_text(self, at: int) -> str:
         data = self._world.read(at, 256).split(b"\0")[0] if at >= LOWEST else b""
         try:
             text = data.decode("utf-8")
@@ -242,7 +242,7 @@ class PyTypes:
             return ""
         return text if text.isprintable() and len(data) < 256 else ""
 
-    def _place(self, at: int) -> str:
+    def _format_place(self, at: int) -> str:
         module = find_module_at(self._world.target, at)
         return "%s%s+0x%x" % (UNNAMED, module.file_name, at - module.base) if module else "%s0x%x" % (UNNAMED, at)
 

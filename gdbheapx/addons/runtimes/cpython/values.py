@@ -107,7 +107,7 @@ FRAMES = {
 GENERATOR_FRAMES = {8: 16, 11: 80, 12: 72}
 
 
-def _of(table: Dict[int, PyFrameLayout], release: int) -> PyFrameLayout:
+def _find_frame_layout(table: Dict[int, PyFrameLayout], release: int) -> PyFrameLayout:
     return table[max((key for key in table if key <= release), default=min(table))]
 
 
@@ -137,7 +137,7 @@ def make_python_layout(types: PyTypes, minor_version: Optional[int]) -> PyLayout
         wide_text=texts[1],
         function=FUNCTIONS[max(key for key in FUNCTIONS if key <= release)],
         closure=48 if release < 10 else 72,
-        frame=_of(FRAMES, release),
+        frame=_find_frame_layout(FRAMES, release),
         module_state=24 if release >= 15 else 32,
         generator_frame=GENERATOR_FRAMES[max(key for key in GENERATOR_FRAMES if key <= release)],
     )
@@ -274,9 +274,9 @@ class PyValues:
             return repr(struct.unpack("<d" if self._order == "little" else ">d", data)[0]) if len(data) == 8 else None
         if py_type.name == "NoneType":
             return "None"
-        return self._tuple(address, depth) if py_type.name == "tuple" else None
+        return self._format_tuple(address, depth) if py_type.name == "tuple" else None
 
-    def _tuple(self, address: int, depth: int) -> Optional[str]:
+    def _format_tuple(self, address: int, depth: int) -> Optional[str]:
         count = self.word(address + SIZE)
         if count > MOST_ITEMS or depth > 1:
             return None
@@ -343,11 +343,11 @@ class PyValues:
 def quote_python_text(text: str, is_bytes: bool = False) -> str:
     """Return a text in double quotes, escaped and cut."""
     cut = text[:MOST_CHARACTERS]
-    made = "".join(_escaped(character, is_bytes) for character in cut)
+    made = "".join(_escape_character(character, is_bytes) for character in cut)
     return '"%s%s"' % (made, ELLIPSIS if len(text) > MOST_CHARACTERS else "")
 
 
-def _escaped(character: str, is_bytes: bool) -> str:
+def _escape_character(character: str, is_bytes: bool) -> str:
     if character in '"\\':
         return "\\" + character
     if character.isprintable() and (not is_bytes or character < "\x7f"):

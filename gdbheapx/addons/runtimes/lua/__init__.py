@@ -47,7 +47,7 @@ from gdbheapx.kernel.blocks.signatures import (
     NumberSet,
     SignatureRow,
 )
-from gdbheapx.ranges import union
+from gdbheapx.ranges import unite_ranges
 
 IDENTITY = b"$LuaVersion: Lua 5."
 """lua_ident (lapi.c): every program that contains an interpreter has it among its constants."""
@@ -73,28 +73,28 @@ class Lua(Recogniser):
         layout, target = found[0].layout, world.target
         readable = [(mapping.start, mapping.end) for mapping in target.mappings() if mapping.readable]
         sets = [
-            NumberSet(ranges=union([*readable, *target.file_ranges()])),
+            NumberSet(ranges=unite_ranges([*readable, *target.file_ranges()])),
             NumberSet(ranges=[(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable]),
             NumberSet(ranges=[(mapping.start, mapping.end) for mapping in target.code_mappings()]),
         ]
         text = Condition(10, 1, AT_MOST, 40), Condition(11, 1, AT_MOST, 40), Condition(11, 1, AT_MOST, -TEXT - 1, USABLE)
-        hashed = Condition(12, 4, AT_LEAST, LEAST_HASH), *_pointer(16)
+        hashed = Condition(12, 4, AT_LEAST, LEAST_HASH), *_match_pointer(16)
         long = Condition(10, 1, AT_MOST, 1), Condition(16, 8, AT_LEAST, 41), Condition(16, 8, AT_MOST, -TEXT - 1, USABLE)
         table = Condition(8, 1, EQUAL, TABLE), Condition(11, 1, AT_MOST, 26), Condition(NODE_AT, 8, IN_RANGES, READABLE)
         code = [Condition(at, 8, IN_RANGES, WRITABLE) for at in (layout.code, layout.source)]
         closed = Condition(layout.captured_pointer, 8, EQUAL, layout.captured, ADDRESS)
         counted = [closed, Condition(8, 8, AT_LEAST, 1), Condition(8, 8, AT_MOST, MOST_COUNT)]
-        upvalue = counted if layout.captured_pointer == 0 else [*_object(UPVALUE_OBJECT), closed]
+        upvalue = counted if layout.captured_pointer == 0 else [*_match_object(UPVALUE_OBJECT), closed]
         upvalue_bytes = layout.captured + VALUE_BYTES
         rows: List[Tuple[str, SignatureRow]] = [
-            (STRING_NAME, SignatureRow([*_object(SHORT), *text, *hashed], 24, 96)),
-            (STRING_NAME, SignatureRow([*_object(LONG), *long], 64)),
-            (TABLE_NAME, SignatureRow([*_pointer(0), *table, *_pointer(ARRAY_AT), *_pointer(METATABLE_AT)], 56, 72)),
-            (LUA_NAME, SignatureRow([*_object(LUA_FUNCTION), Condition(PROTO_AT, 8, IN_RANGES, WRITABLE)], 32, 2080)),
-            (C_NAME, SignatureRow([*_object(C_FUNCTION), Condition(PROTO_AT, 8, IN_RANGES, EXECUTABLE)], 48, 4128)),
-            (PROTO_NAME, SignatureRow([*_object(layout.proto), *code], layout.proto_bytes, layout.proto_bytes + 16)),
+            (STRING_NAME, SignatureRow([*_match_object(SHORT), *text, *hashed], 24, 96)),
+            (STRING_NAME, SignatureRow([*_match_object(LONG), *long], 64)),
+            (TABLE_NAME, SignatureRow([*_match_pointer(0), *table, *_match_pointer(ARRAY_AT), *_match_pointer(METATABLE_AT)], 56, 72)),
+            (LUA_NAME, SignatureRow([*_match_object(LUA_FUNCTION), Condition(PROTO_AT, 8, IN_RANGES, WRITABLE)], 32, 2080)),
+            (C_NAME, SignatureRow([*_match_object(C_FUNCTION), Condition(PROTO_AT, 8, IN_RANGES, EXECUTABLE)], 48, 4128)),
+            (PROTO_NAME, SignatureRow([*_match_object(layout.proto), *code], layout.proto_bytes, layout.proto_bytes + 16)),
             (UPVALUE_NAME, SignatureRow(upvalue, upvalue_bytes, upvalue_bytes + 16)),
-            (USERDATA_NAME, SignatureRow([*_object(USERDATA), Condition(layout.user_metatable, 8, IN_RANGES, WRITABLE)], 40)),
+            (USERDATA_NAME, SignatureRow([*_match_object(USERDATA), Condition(layout.user_metatable, 8, IN_RANGES, WRITABLE)], 40)),
         ]
         for state in found:
             own = Condition(EXTRA_BYTES + GLOBAL_AT, 8, EQUAL, state.globals_at)
@@ -116,12 +116,12 @@ class Lua(Recogniser):
         return LuaNamer(LuaValues(world, found[0].layout), [state for state in found if state.layout == found[0].layout]) if found else None
 
 
-def _object(kind: int) -> List[Condition]:
+def _match_object(kind: int) -> List[Condition]:
     """Begins with the object that was made before it, and with its type. The first of all is the registry."""
     return [Condition(0, 8, EQUAL, 0, mask=7), Condition(0, 8, IN_RANGES, WRITABLE), Condition(8, 1, EQUAL, kind)]
 
 
-def _pointer(at: int) -> List[Condition]:
+def _match_pointer(at: int) -> List[Condition]:
     return [Condition(at, 8, EQUAL, 0, mask=7), Condition(at, 8, AT_MOST, MOST_ADDRESS)]
 
 

@@ -38,7 +38,7 @@ from gdbheapx.analysis.naming.namer import (
     ValuePosition,
     quote_text,
 )
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 TABLE_NAME, STRING_NAME, LUA_NAME, C_NAME, PROTO_NAME = "table", "string", "function", "C function", "code of a function"
 UPVALUE_NAME, USERDATA_NAME, COROUTINE_NAME, STATE_NAME = "upvalue", "userdata", "coroutine", "Lua state"
@@ -88,15 +88,15 @@ class LuaNamer(ValueNamer):
     def starts(self) -> Iterable[Start]:
         """Tables that have a name by themselves, and variables."""
         for state in self._states:
-            which = [PathStep(VARIABLE, "Lua state 0x%x: " % state.state, Address(state.state))] if len(self._states) > 1 else []
+            which = [PathStep(VARIABLE, "Lua state 0x%x: " % state.state, TargetAddress(state.state))] if len(self._states) > 1 else []
             loaded = self._values.field(state.registry, b"_LOADED")
             tables = [(state.globals.address, "_G"), (state.registry.address, "debug.getregistry()")]
             for address, name in [*tables, *([(loaded.data, "package.loaded")] if loaded.is_object else [])]:
-                yield Start(address, [*which, PathStep(VARIABLE, name, Address(address))])
+                yield Start(address, [*which, PathStep(VARIABLE, name, TargetAddress(address))])
             for thread in (state.state, *state.coroutines[:MOST_COROUTINES]):
                 where = "frame %s: " if thread == state.state else "coroutine 0x%x frame %%s: " % thread
                 for local in self._values.locals(thread):
-                    frame, end = PathStep(FRAME, where % local.frame, None), Address(local.value.data)
+                    frame, end = PathStep(FRAME, where % local.frame, None), TargetAddress(local.value.data)
                     yield Start(local.value.data, [frame, *which, PathStep(LOCAL, local.name, end)])
 
     def owning_words(self, signature: Optional[str]) -> int:
@@ -126,13 +126,13 @@ class LuaNamer(ValueNamer):
         """See ValueNamer."""
         offset = place - position.address
         if position.kind == TABLE:
-            return self._entry(position, place) if position.is_beside else self._of_table(position, offset)
+            return self._move_to_entry(position, place) if position.is_beside else self._of_table(position, offset)
         if position.kind in (LUA_FUNCTION, C_FUNCTION):
-            return self._captured(position, offset)
+            return self._move_to_captured(position, offset)
         if position.kind == UPVALUE:
             layout, words = self._values.layout, self._values.words(position.address, 3)
             is_closed = words and words[layout.captured_pointer // 8] == position.address + layout.captured
-            return self._to(place, None) if is_closed and offset == layout.captured else None
+            return self._move_to(place, None) if is_closed and offset == layout.captured else None
         if position.kind == USERDATA:
             return self._of_userdata(position, offset)
         if position.kind == CODE:
@@ -140,7 +140,7 @@ class LuaNamer(ValueNamer):
         words = self._values.words(place, 1)
         return (ValuePosition(PART, words[0]), None) if position.kind == PART and words else None
 
-    def _to(self, place: int, step: Optional[Tuple[str, str]]) -> _Moved:
+    def _move_to(self, place: int, step: Optional[Tuple[str, str]]) -> _Moved:
         value = self._values.value(place)
         return (ValuePosition(value.kind, value.data), step) if value.is_object else None
 
@@ -151,17 +151,17 @@ class LuaNamer(ValueNamer):
         is_held = offset in (ARRAY_AT, NODE_AT) and not self._values.has_weak_values(position.address)
         return (position._replace(is_beside=True), None) if is_held else None
 
-    def _entry(self, position: ValuePosition, place: int) -> _Moved:
+    def _move_to_entry(self, position: ValuePosition, place: int) -> _Moved:
         table, layout = self._values.table(position.address), self._values.layout
         if table is None:
             return None
         number, rest = divmod(place - table.array, VALUE_BYTES)
         if 0 <= number < table.length and not rest:
-            return self._to(place, (INDEX, "[%d]" % (number + 1)))
+            return self._move_to(place, (INDEX, "[%d]" % (number + 1)))
         number, rest = divmod(place - table.nodes, layout.node_bytes)
-        return self._to(place, self._key(self._values.key(place))) if 0 <= number < table.places and not rest else None
+        return self._move_to(place, self._format_key(self._values.key(place))) if 0 <= number < table.places and not rest else None
 
-    def _key(self, key: LuaValue) -> Tuple[str, str]:
+    def _format_key(self, key: LuaValue) -> Tuple[str, str]:
         plain = self._values.plain(key)
         if plain is not None or not key.is_object or key.kind not in STRINGS:
             return (INDEX, "[%s]" % plain) if plain is not None else (FIELD, "[?]")
@@ -174,12 +174,12 @@ class LuaNamer(ValueNamer):
             return FIELD, "[?]"
         return (ATTRIBUTE, "." + name) if WORD.match(name) and name not in RESERVED else (KEY, "[%s]" % quote_text(name, ESCAPES))
 
-    def _captured(self, position: ValuePosition, offset: int) -> _Moved:
+    def _move_to_captured(self, position: ValuePosition, offset: int) -> _Moved:
         head, place = self._values.words(position.address, 2), position.address + offset
         number, rest = divmod(offset - CAPTURED_AT, VALUE_BYTES if position.kind == C_FUNCTION else 8)
         is_captured = bool(head) and 0 <= number < head[1] >> 16 & 0xFF and not rest
         if position.kind == C_FUNCTION:
-            return self._to(place, (CLOSURE, ".<upvalue %d>" % (number + 1))) if is_captured else None
+            return self._move_to(place, (CLOSURE, ".<upvalue %d>" % (number + 1))) if is_captured else None
         words = self._values.words(place, 1)
         if not words or not (is_captured or offset == PROTO_AT):
             return None
@@ -199,7 +199,7 @@ class LuaNamer(ValueNamer):
             is_known = (place - position.address) // 8 in layout.owning
             return (position._replace(is_beside=True), None) if is_known else None
         if 0 <= place - constants < VALUE_BYTES * (proto[2] >> 32):
-            return self._to(place, None) if not (place - constants) % VALUE_BYTES else None
+            return self._move_to(place, None) if not (place - constants) % VALUE_BYTES else None
         words = self._values.words(place, 1) if 0 <= place - inner < 8 * (proto[4] & 0xFFFFFFFF) else ()
         return (ValuePosition(CODE, words[0]), None) if words else None
 

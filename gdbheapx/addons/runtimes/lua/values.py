@@ -291,14 +291,14 @@ def find_lua_states(world: World) -> List[LuaState]:
     signed = world.find([STATE_ROW, COROUTINE_ROW], [writable])
     found: List[LuaState] = []
     for block in [one.key for one in signed if one.row == 0][:MOST_STATES]:
-        made = (_state(LuaValues(world, layout), block) for layout in LAYOUTS)
+        made = (_read_state(LuaValues(world, layout), block) for layout in LAYOUTS)
         found += [state for state in made if state is not None][:1]
     threads = [one.sample + EXTRA_BYTES for one in signed if one.row == 1] if found else []
     belong = [(thread, world.words(thread + GLOBAL_AT, 1)) for thread in threads]
     return [state._replace(coroutines=[thread for thread, words in belong if words == (state.globals_at,)]) for state in found]
 
 
-def _state(values: LuaValues, globals_at: int) -> Optional[LuaState]:
+def _read_state(values: LuaValues, globals_at: int) -> Optional[LuaState]:
     registry = values.value(globals_at + REGISTRY_AT)
     table = values.table(registry.data) if registry.type == TABLE | COLLECTED else None
     if table is None or table.length < 2:

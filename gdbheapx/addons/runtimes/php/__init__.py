@@ -22,7 +22,7 @@ from gdbheapx.addons.runtimes.php.values import (
 )
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.naming.namer import Namer
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.signatures import AT_MOST, EQUAL, FIELD, IN_SET, NOT_EQUAL, USABLE, Condition, NumberSet, SignatureRow
 
 CHUNK_BYTES = 2 << 20
@@ -97,14 +97,14 @@ class Php(Recogniser):
             key=(16, 8, (1 << 64) - 1),
         )
         numbers, owning = [NumberSet(sorted(classes))], partial(mask_php_class, values)
-        yield Ask(row, lambda key: _named(classes.get(key), self.module), numbers, order=40, owning=owning)
+        yield Ask(row, lambda key: _name_block(classes.get(key), self.module), numbers, order=40, owning=owning)
 
     def _say_release(self, world: World) -> None:
         found = world.once(read_php_release)
         if found is not None:
             which = found.version or "with interface %d" % found.interface
             what = "PHP %s: its values have no types here; gdbheapx knows those of PHP %s" % (which, RELEASES)
-            world.session.problem(problems.RUNTIME_UNREAD, None, what, "all of PHP's memory as one: %s" % ask("report"), partial=False)
+            world.session.problem(problems.RUNTIME_UNREAD, None, what, "all of PHP's memory as one: %s" % hint_command("report"), partial=False)
 
     def lengths(self, world: World) -> Iterable[Length]:
         return (Length(STRING_NAME, 16, TEXT + 1),)
@@ -128,7 +128,7 @@ class Php(Recogniser):
         return PhpNamer(values, found) if found is not None and values is not None and world.once(find_zend_manager) is not None else None
 
 
-def _named(name: Optional[str], module: str) -> Optional[Signature]:
+def _name_block(name: Optional[str], module: str) -> Optional[Signature]:
     return Signature(name, module) if name is not None else None
 
 
@@ -164,7 +164,7 @@ def find_zend_manager(world: World) -> Optional[ZendManager]:
 def _of_heap(world: World, heap: int) -> Optional[ZendManager]:
     """Its chunks and huge blocks; None where they are not what it has counted."""
     main, words = heap - HEAP_OFFSET, world.words(heap, HEAP_WORDS)
-    chunks = _ring(world, main, heap)
+    chunks = _walk_chunk_ring(world, main, heap)
     if words is None or chunks is None:
         return None
     taken = [(chunk, chunk + CHUNK_BYTES) for chunk in chunks]
@@ -172,18 +172,18 @@ def _of_heap(world: World, heap: int) -> Optional[ZendManager]:
     place = next((at for at in range(FREE_SLOTS[-1] + BINS + 1, HEAP_WORDS) if words[at] == main), None)
     if place is None:
         return None
-    noted = dict(_list(world, words[place - 1], 3))  # zend_mm_huge_list: {ptr, size, next}
+    noted = dict(_walk_list(world, words[place - 1], 3))  # zend_mm_huge_list: {ptr, size, next}
     huge = [(start, start + size_bytes) for start, size_bytes, _ in noted.values()]
     taken += huge
     if place + 1 < HEAP_WORDS:
-        taken += [(chunk, chunk + CHUNK_BYTES) for chunk in _cached(world, words[place + 1])]
+        taken += [(chunk, chunk + CHUNK_BYTES) for chunk in _list_cached_chunks(world, words[place + 1])]
     whole = sorted(set(taken))
     real = sum(end - start for start, end in whole)
     slots = next((words[at : at + BINS] for at in FREE_SLOTS if words[at + BINS] == real), None)
     return ZendManager(whole, words[SIZE], chunks, huge, list(noted), slots) if slots is not None and words[SIZE] <= real else None
 
 
-def _ring(world: World, main: int, heap: int) -> Optional[List[int]]:
+def _walk_chunk_ring(world: World, main: int, heap: int) -> Optional[List[int]]:
     chunks, at = [main], main
     while len(chunks) < MOST_MEMBERS:
         head = world.words(at, 2)
@@ -196,12 +196,12 @@ def _ring(world: World, main: int, heap: int) -> Optional[List[int]]:
     return None
 
 
-def _cached(world: World, first: int) -> List[int]:
+def _list_cached_chunks(world: World, first: int) -> List[int]:
     """Chunks kept for reuse: a list by their second word."""
-    return [chunk for chunk, _ in _list(world, first, 2) if not chunk % CHUNK_BYTES]
+    return [chunk for chunk, _ in _walk_list(world, first, 2) if not chunk % CHUNK_BYTES]
 
 
-def _list(world: World, first: int, count: int) -> Iterator[Tuple[int, Tuple[int, ...]]]:
+def _walk_list(world: World, first: int, count: int) -> Iterator[Tuple[int, Tuple[int, ...]]]:
     """(address, words) of the members of a list: the last of `count` words is the next one."""
     seen: Set[int] = set()
     while first and first not in seen and len(seen) < MOST_MEMBERS:

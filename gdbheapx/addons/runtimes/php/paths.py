@@ -40,7 +40,7 @@ from gdbheapx.analysis.naming.namer import (
     ValuePosition,
     quote_text,
 )
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 FRAME_BYTES = 80
 """Of zend_execute_data {opline, call, return value, function, This and how it was called, previous, symbol table, ...}; its variables
@@ -88,19 +88,19 @@ def list_php_locals(values: PhpValues, frame: int) -> Iterator[PhpLocal]:
 def _of_frame(values: PhpValues, frame: int, words: Sequence[int]) -> Iterator[PhpLocal]:
     place = values.layout.variables
     code = values.words(words[FUNCTION], place + NAMES + 1)
-    function = _name(values, code, code[place:], words[OPLINE]) if code else None
+    function = _name_function(values, code, code[place:], words[OPLINE]) if code else None
     if function is None:
         return
     how = words[HOW] & HALF
     if how & 0xFF == OBJECT:
         yield PhpLocal(function, "this", PhpValue(OBJECT, words[THIS]))
     table = values.table(words[SYMBOLS]) if how & HAS_SYMBOLS else None
-    found = values.named(table) if table is not None else _compiled(values, frame, code[place:])
+    found = values.named(table) if table is not None else _list_compiled_variables(values, frame, code[place:])
     for name, value in found if table is not None or not how & HAS_SYMBOLS else ():
         yield PhpLocal(function, name, value)
 
 
-def _name(values: PhpValues, code: Sequence[int], further: Sequence[int], operation: int) -> Optional[str]:
+def _name_function(values: PhpValues, code: Sequence[int], further: Sequence[int], operation: int) -> Optional[str]:
     """`further`: of zend_op_array, from last_var on. Of a function that is written in PHP, and stands in its own code: else the layout is
     another release's."""
     done = operation - further[OPERATIONS]
@@ -110,7 +110,7 @@ def _name(values: PhpValues, code: Sequence[int], further: Sequence[int], operat
     return None if not name or class_ is None else "%s::%s" % (class_, name) if class_ else name
 
 
-def _compiled(values: PhpValues, frame: int, further: Sequence[int]) -> Iterator[Tuple[str, PhpValue]]:
+def _list_compiled_variables(values: PhpValues, frame: int, further: Sequence[int]) -> Iterator[Tuple[str, PhpValue]]:
     count = further[0] >> 32
     names = values.words(further[NAMES], count) if count <= MOST_VARIABLES else ()
     slots = values.words(frame + FRAME_BYTES, VALUE_BYTES // 8 * count) if names else ()
@@ -147,27 +147,27 @@ class PhpNamer(ValueNamer):
     def starts(self) -> Iterable[Start]:
         """Values that are blocks of their own."""
         for name, value in self._values.named(self._globals.symbols):
-            yield from self._start(value, [], VARIABLE, "$" + _word(name))
+            yield from self._make_starts(value, [], VARIABLE, "$" + _format_name(name))
         for _, value in self._values.named(self._globals.classes):
             name_ = self._values.class_name(value.data) if value.type == POINTER else None
             if name_ is not None:
-                yield from self._of_class(value.data, PathStep(TYPE, name_, Address(value.data)))
+                yield from self._of_class(value.data, PathStep(TYPE, name_, TargetAddress(value.data)))
         for name, value in self._values.named(self._globals.constants):
             if value.type == POINTER:
-                yield from self._start(self._values.value(value.data), [], VARIABLE, name)
+                yield from self._make_starts(self._values.value(value.data), [], VARIABLE, name)
         for local in list_php_locals(self._values, find_current_frame(self._globals.behind)):
-            yield from self._start(local.value, [PathStep(FRAME, "frame %s(): " % local.function, None)], LOCAL, "$" + _word(local.name))
+            yield from self._make_starts(local.value, [PathStep(FRAME, "frame %s(): " % local.function, None)], LOCAL, "$" + _format_name(local.name))
 
     def _of_class(self, class_: int, first: PathStep) -> Iterator[Start]:
         for name, value in self._values.statics(class_):
-            yield from self._start(value, [first], ATTRIBUTE, "::$" + name)
+            yield from self._make_starts(value, [first], ATTRIBUTE, "::$" + name)
         for name, value in self._values.class_constants(class_):
-            yield from self._start(value, [first], ATTRIBUTE, "::" + name)
+            yield from self._make_starts(value, [first], ATTRIBUTE, "::" + name)
 
-    def _start(self, value: PhpValue, before: List[PathStep], kind: str, name: str) -> Iterator[Start]:
+    def _make_starts(self, value: PhpValue, before: List[PathStep], kind: str, name: str) -> Iterator[Start]:
         inner = self._values.referred(value)
         if inner.type in COUNTED:
-            yield Start(inner.data, [*before, PathStep(kind, name, Address(inner.data))])
+            yield Start(inner.data, [*before, PathStep(kind, name, TargetAddress(inner.data))])
 
     def owning_words(self, signature: Optional[str]) -> int:
         """A string leads nowhere, an array to its data. Other names are those of classes."""
@@ -190,20 +190,20 @@ class PhpNamer(ValueNamer):
         if position.kind == OBJECT and place == position.address + PROPERTIES:
             return ValuePosition(ARRAY, below, True), None
         if position.kind == OBJECT and place >= position.address + PROPERTY_TABLE:
-            return self._property(position, place, below)
+            return self._move_to_property(position, place, below)
         table = self._values.table(position.address) if position.kind == ARRAY else None
         if table is None or place == position.address + 16:
             return None if table is None else (position, None)
-        return self._entry(table, place, position.is_beside)
+        return self._move_to_entry(table, place, position.is_beside)
 
-    def _property(self, position: ValuePosition, place: int, below: int) -> _Moved:
+    def _move_to_property(self, position: ValuePosition, place: int, below: int) -> _Moved:
         class_, value = self._values.words(position.address + 16, 1), self._values.value(place)
         name = self._values.property_names(class_[0]).get(place - position.address) if class_ else None
         if name is not None:
             return (ValuePosition(value.type, value.data), (ATTRIBUTE, "->" + name)) if value.type in COUNTED else None
         return ValuePosition(self.read_kind(below), below), (FIELD, "->?")  # of a class that is written in C
 
-    def _entry(self, table: PhpTable, place: int, is_properties: bool) -> _Moved:
+    def _move_to_entry(self, table: PhpTable, place: int, is_properties: bool) -> _Moved:
         number, rest = divmod(place - table.data, table.step)
         if not 0 <= number < table.used or rest:  # a key
             return None
@@ -216,7 +216,7 @@ class PhpNamer(ValueNamer):
             return None
         key = "%d" % (entry.number - (entry.number >> 63 << 64)) if text is None else quote_text(text, ESCAPES)
         if is_properties and text is not None:
-            return ValuePosition(value.type, value.data), (ATTRIBUTE, "->" + _word(text.rpartition("\0")[2]))
+            return ValuePosition(value.type, value.data), (ATTRIBUTE, "->" + _format_name(text.rpartition("\0")[2]))
         return ValuePosition(value.type, value.data), (INDEX if text is None else KEY, "[%s]" % key)
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
@@ -249,6 +249,6 @@ class PhpNamer(ValueNamer):
         return (text for text in map(self._values.begin, pointers) if text is not None)
 
 
-def _word(name: str) -> str:
+def _format_name(name: str) -> str:
     """A variable or a property: any text may be one's name."""
     return name if WORD.match(name) else "{%s}" % quote_text(name, ESCAPES)

@@ -7,7 +7,7 @@ from struct import unpack
 from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.world import World
-from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.kernel.blocks.records import NativeBlocks
 
 PAGE_BYTES, PAGES = 4096, 512
 HEAD_BYTES = 4096
@@ -28,7 +28,7 @@ MOST_FREE = 1 << 20
 class ZendPieces(NamedTuple):
     """Pieces that the memory manager has handed out."""
 
-    blocks: Blocks
+    blocks: NativeBlocks
     """Those of chunks, and those that have a mapping of their own."""
     bytes: int
     notes_bytes: int
@@ -41,20 +41,20 @@ def find_zend_pieces(
     """`free_slots`: the first free element of each bin; `notes`: the manager's own blocks. None where a map or a list is damaged."""
     runs = [(start, end - start, 1) for start, end in huge]
     for chunk in chunks:
-        pages = _map(world, chunk)
+        pages = _read_page_map(world, chunk)
         if pages is None:
             return None
-        runs += _runs(chunk, pages)
+        runs += _list_runs(chunk, pages)
     runs.sort()
     labels = world.unlisted(runs, free_slots, MOST_FREE)
     if labels is None:
         return None
-    notes_bytes = _leave(runs, labels, notes)
+    notes_bytes = _unlabel_own_blocks(runs, labels, notes)
     blocks = world.cells(runs, labels)
     return ZendPieces(blocks, sum(blocks.usable_bytes), notes_bytes)
 
 
-def _leave(runs: Sequence[Tuple[int, int, int]], labels: "array[int]", notes: Sequence[int]) -> int:
+def _unlabel_own_blocks(runs: Sequence[Tuple[int, int, int]], labels: "array[int]", notes: Sequence[int]) -> int:
     """The manager's own blocks are not in use: how many bytes they have."""
     starts, firsts, left = [start for start, _, _ in runs], [0, *accumulate(count for _, _, count in runs)], 0
     for address in notes if runs else ():
@@ -67,14 +67,14 @@ def _leave(runs: Sequence[Tuple[int, int, int]], labels: "array[int]", notes: Se
     return left
 
 
-def _map(world: World, chunk: int) -> Optional[Sequence[int]]:
+def _read_page_map(world: World, chunk: int) -> Optional[Sequence[int]]:
     head = world.read(chunk, HEAD_BYTES)
     words = unpack("<%dI" % (HEAD_BYTES // 4), head) if len(head) == HEAD_BYTES else ()
     place = next((at for at in range(16, len(words) - PAGES + 1) if words[at] == FIRST), None)
     return None if place is None else words[place : place + PAGES]
 
 
-def _runs(chunk: int, pages: Sequence[int]) -> Iterator[Tuple[int, int, int]]:
+def _list_runs(chunk: int, pages: Sequence[int]) -> Iterator[Tuple[int, int, int]]:
     """(start, bytes of an element, elements) of each run but the chunk's head."""
     page = 1
     while page < PAGES:

@@ -38,7 +38,7 @@ BEHIND_WORDS = 64
 """Of executor_globals behind symbol_table: function_table, class_table and zend_constants are among them."""
 
 
-def data(world: World) -> Iterator[Tuple[bytes, int]]:
+def read_interpreter_data(world: World) -> Iterator[Tuple[bytes, int]]:
     """The interpreter's data, in words, and where they begin."""
     for module in world.modules():
         if "php" in module.file_name:
@@ -143,7 +143,7 @@ class PhpValues:
     def table(self, address: int) -> Optional[PhpTable]:
         """A zend_array there, whose numbers fit each other."""
         words = self.words(address, 5)
-        return _table(address, words) if words else None
+        return _make_table(address, words) if words else None
 
     def entries(self, table: PhpTable) -> Iterator[PhpEntry]:
         words = self.words(table.data, table.used * table.step // 8)
@@ -180,24 +180,24 @@ class PhpValues:
 
     def count(self, class_: int) -> Optional[int]:
         """Values that instances have behind PROPERTY_TABLE, where the class is written in PHP and nobody else makes them; else None."""
-        type_, flags = (self._number(class_ + at) for at in (0, CLASS_FLAGS))
-        count, create = self._number(class_ + self.layout.properties), self.words(class_ + self.layout.create, 1)
+        type_, flags = (self._read_number(class_ + at) for at in (0, CLASS_FLAGS))
+        count, create = self._read_number(class_ + self.layout.properties), self.words(class_ + self.layout.create, 1)
         if type_ is None or flags is None or count is None or type_ & 0xFF != USER_CLASS or count > MOST_PROPERTIES or create != (0,):
             return None
         return count + bool(flags & self.layout.guards)
 
-    def _number(self, address: int) -> Optional[int]:
+    def _read_number(self, address: int) -> Optional[int]:
         words = self.words(address & -8, 1)
         return words[0] >> address % 8 * 8 & HALF if words else None
 
     def property_names(self, class_: int) -> Dict[int, str]:
         if class_ not in self._offsets:
             table = self.table(class_ + self.layout.statics + PROPERTIES_INFO)
-            found = self._properties(table) if table is not None else ()
+            found = self._list_properties(table) if table is not None else ()
             self._offsets[class_] = {offset: name for name, offset, is_static in found if not is_static}
         return self._offsets[class_]
 
-    def _properties(self, table: PhpTable) -> Iterator[Tuple[str, int, bool]]:
+    def _list_properties(self, table: PhpTable) -> Iterator[Tuple[str, int, bool]]:
         for name, value in self.named(table):
             words = self.words(value.data, 1) if value.type == POINTER else ()
             if words:
@@ -211,7 +211,7 @@ class PhpValues:
         place = places[1]
         if place & 1:  # an offset from map_ptr_base (zend_map_ptr.h)
             place = next(iter(self.words(self._map + place, 1)), 0) if self._map else 0
-        for name, number, is_static in self._properties(info) if place else ():
+        for name, number, is_static in self._list_properties(info) if place else ():
             if is_static:
                 yield name, self.value_in(self.words(place + VALUE_BYTES * number, 2) or (0, 0), 0)
 
@@ -224,19 +224,19 @@ class PhpValues:
 
     def globals(self) -> Optional[PhpGlobals]:
         """executor_globals, by a table in the interpreter's data that has `_GET`, and those behind it."""
-        for content, start in data(self.world):
+        for content, start in read_interpreter_data(self.world):
             words = unpack("<%dQ" % (len(content) // 8), content)
             # a table's size and mask, before anything is read: nTableMask is minus twice nTableSize, or of a packed one -2
             for at in [at - 1 for at, word in enumerate(words) if word >> 63 and 1 <= at <= len(words) - 7]:
                 size = words[at + 4] & HALF
                 if not size or size & (size - 1) or words[at + 1] >> 32 != (1 << 32) - 2 * size:
                     continue
-                symbols = _table(start + 8 * at, words[at : at + 5])
+                symbols = _make_table(start + 8 * at, words[at : at + 5])
                 if symbols is not None and "_GET" in (name for name, _ in self.named(symbols)):
-                    return self._globals(symbols, words[at + 7 : at + 7 + BEHIND_WORDS], [*self._weak(words)])
+                    return self._make_globals(symbols, words[at + 7 : at + 7 + BEHIND_WORDS], [*self._find_weak_places(words)])
         return None
 
-    def _weak(self, words: Sequence[int]) -> Iterator[int]:
+    def _find_weak_places(self, words: Sequence[int]) -> Iterator[int]:
         for first, second, third, fourth in zip(words, words[1:], words[2:], words[3:]):
             if not first or first % 8 or first >> 47:
                 continue
@@ -252,13 +252,13 @@ class PhpValues:
         numbers = [(number, self.words(place, 2)) for number, place in places if not place & 1]
         return bool(numbers) and all(words and words[0] >> 32 & 0xF == OBJECT and words[1] & HALF == number for number, words in numbers)
 
-    def _globals(self, symbols: PhpTable, words: Sequence[int], weak: Sequence[int]) -> Optional[PhpGlobals]:
+    def _make_globals(self, symbols: PhpTable, words: Sequence[int], weak: Sequence[int]) -> Optional[PhpGlobals]:
         tables = [table for table in map(self.table, words) if table is not None]
-        classes = self._with(tables, "stdclass")
-        constants = self._with(tables, "E_ALL")
+        classes = self._find_table_with(tables, "stdclass")
+        constants = self._find_table_with(tables, "E_ALL")
         return PhpGlobals(symbols, classes, constants, weak, words) if classes is not None and constants is not None else None
 
-    def _with(self, tables: List[PhpTable], name: str) -> Optional[PhpTable]:
+    def _find_table_with(self, tables: List[PhpTable], name: str) -> Optional[PhpTable]:
         return next((table for table in tables if any(key == name for key, _ in self.named(table))), None)
 
     def _map_base(self) -> int:
@@ -275,7 +275,7 @@ def _are_roots(first_unused: int, threshold: int, size: int, number: int) -> boo
     return LEAST_THRESHOLD <= threshold <= size and not size % LEAST_ROOTS and number < first_unused <= size
 
 
-def _table(address: int, words: Sequence[int]) -> Optional[PhpTable]:
+def _make_table(address: int, words: Sequence[int]) -> Optional[PhpTable]:
     """{counts, flags and mask, data, used and length, size}."""
     used, length, size = words[3] & 0xFFFFFFFF, words[3] >> 32, words[4] & 0xFFFFFFFF
     if words[0] >> 32 & 0xF != ARRAY or not length <= used <= size or size & (size - 1) or not words[2] or words[2] % 8:
@@ -312,7 +312,7 @@ RELEASES = "8.2, 8.4, 8.5 and 8.6"
 
 def read_php_release(world: World) -> Optional[PhpRelease]:
     """Return the release by the built-in modules, which all have the number of its interface; None if there are none."""
-    entries = [entry for content, _ in data(world) for entry in _modules(content)]
+    entries = [entry for content, _ in read_interpreter_data(world) for entry in _find_module_entries(content)]
     numbers = Counter(entry[0] >> 32 for entry in entries).most_common(1)
     if not numbers or numbers[0][1] < LEAST_MODULES:
         return None
@@ -326,7 +326,7 @@ def find_php_layout(world: World) -> Optional[PhpLayout]:
     return LAYOUTS.get(known.interface) if known is not None else None
 
 
-def _modules(content: bytes) -> Iterator[Sequence[int]]:
+def _find_module_entries(content: bytes) -> Iterator[Sequence[int]]:
     begin = MODULE_BYTES.to_bytes(4, "little")
     at = content.find(begin)
     while 0 <= at <= len(content) - 8 * MODULE_WORDS:

@@ -46,10 +46,10 @@ from gdbheapx.analysis.census.world import (
     used_blocks,
 )
 from gdbheapx.analysis.naming.namer import Namer
-from gdbheapx.hints import ask
-from gdbheapx.kernel.blocks.records import Blocks
+from gdbheapx.hints import hint_command
+from gdbheapx.kernel.blocks.records import NativeBlocks
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
-from gdbheapx.ranges import union
+from gdbheapx.ranges import unite_ranges
 
 SLOT_BYTES = (40, 80, 160, 320, 640)
 UNIT_BYTES = 8
@@ -73,7 +73,7 @@ TEXT_ROW = SignatureRow(
 class Slots(NamedTuple):
     """Slots that hold an object."""
 
-    used: Sequence[Blocks]
+    used: Sequence[NativeBlocks]
     classes: Sequence[int]
 
 
@@ -97,7 +97,7 @@ class Ruby(Recogniser):
             self._say_release(world)
         if not heap_pages or known is None:
             return
-        ranges = NumberSet(ranges=union((page.address, page.address + ruby_page_bytes(world)) for page in heap_pages))
+        ranges = NumberSet(ranges=unite_ranges((page.address, page.address + ruby_page_bytes(world)) for page in heap_pages))
         classes = NumberSet(world.once(read_ruby_slots).classes)
         # a block with two pointers to classes begins like a slot, but for the number of a shape
         is_flags = Condition(0, 8, AT_MOST, known.most_flags())
@@ -114,26 +114,26 @@ class Ruby(Recogniser):
             for kind, mask, number in by_flags(known.layout):
                 flags = [is_flags, Condition(0, 8, EQUAL, kind, mask=mask), Condition(8, 8, IN_SET, 0)]
                 row = SignatureRow(flags, size, size, key=(0, 8, TYPE_MASK | number))
-                yield Ask(row, self._name, [classes], order=29, owning=partial(mask_ruby_flags, known.layout))
+                yield Ask(row, self._name_object, [classes], order=29, owning=partial(mask_ruby_flags, known.layout))
             row = SignatureRow([*is_object, Condition(8, 8, IN_SET, 0)], size, size, key=key)
-            yield Ask(row, self._name, [classes], order=30)
+            yield Ask(row, self._name_object, [classes], order=30)
             row = SignatureRow(others, size, size, key=(0, 8, TYPE_MASK | IMEMO_KINDS))
-            yield Ask(row, self._name, [ranges], order=30, owning=partial(mask_ruby_flags, known.layout))
+            yield Ask(row, self._name_object, [ranges], order=30, owning=partial(mask_ruby_flags, known.layout))
             code = Condition(0, 8, EQUAL, IMEMO | SEQUENCE << 12, mask=TYPE_MASK | IMEMO_KINDS)
             row = SignatureRow([is_flags, code, Condition(8, 8, EQUAL, 0)], size, size, key=(0, 8, TYPE_MASK | IMEMO_KINDS))
-            yield Ask(row, self._name, order=30, owning=partial(mask_ruby_flags, known.layout))
+            yield Ask(row, self._name_object, order=30, owning=partial(mask_ruby_flags, known.layout))
         yield Ask(TEXT_ROW, lambda key: Signature(TEXT, self.module, CONTENT), order=WEAK_ORDER)
 
     def _say_release(self, world: World) -> None:
         found = read_ruby_release(world)
         if found is not None:
             what = "Ruby %d.%d: its objects have no types here; gdbheapx knows those of Ruby %s" % (*found, RELEASES)
-            world.session.problem(problems.RUNTIME_UNREAD, None, what, "all of Ruby's memory as one: %s" % ask("report"), partial=False)
+            world.session.problem(problems.RUNTIME_UNREAD, None, what, "all of Ruby's memory as one: %s" % hint_command("report"), partial=False)
 
     def _of_class(self, found: RubyObjects, kind: int, class_: int) -> Signature:
         return Signature(found.class_path(found.real_class((0, class_))) or TYPES[kind], self.module, EXACT)
 
-    def _name(self, key: int) -> Optional[Signature]:
+    def _name_object(self, key: int) -> Optional[Signature]:
         key &= TYPE_MASK
         return Signature(TYPES[key], self.module, SHAPE) if key in TYPES else None
 
@@ -166,9 +166,9 @@ class Ruby(Recogniser):
         taken = [(page.address, page.address + ruby_page_bytes(world)) for page in heap_pages]
         overhead = len(heap_pages) * ruby_page_bytes(world) - total
         slots_ = Inner(iter(used), self.module, "object in a slot", taken, free, overhead, UNIT_BYTES, is_collected=True)
-        return [slots_, *self._transient(world)]
+        return [slots_, *self._find_transient_heap(world)]
 
-    def _transient(self, world: World) -> Iterator[Inner]:
+    def _find_transient_heap(self, world: World) -> Iterator[Inner]:
         found = world.once(read_transient_heap)
         if found is not None:
             used = sum(size for _, size in found.pieces)
@@ -246,7 +246,7 @@ def find_instances(world: World, classes: Sequence[int]) -> List[int]:
 
 def read_ruby_slots(world: World) -> Slots:
     """Read all slots in one pass."""
-    used: List[Blocks] = []
+    used: List[NativeBlocks] = []
     classes: List[int] = []
     for some in batch_ruby_pages(world.once(find_ruby_pages)):
         runs = [(page.first_slot, page.slot_bytes, page.slots) for page in some]

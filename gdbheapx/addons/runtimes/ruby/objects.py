@@ -463,9 +463,9 @@ def global_variables(objects: RubyObjects) -> List[Tuple[str, int]]:
             if word % 8 or word in tried or objects.is_slot(word):
                 continue
             tried.add(word)
-            found = list(_variables(objects, word))
+            found = list(_read_global_variables(objects, word))
             if found and all(found):
-                return _values(objects, [variable for variable in found if variable is not None])
+                return _list_global_values(objects, [variable for variable in found if variable is not None])
     return []
 
 
@@ -475,7 +475,7 @@ class _Variable(NamedTuple):
     getter: int
 
 
-def _variables(objects: RubyObjects, address: int) -> Iterator[Optional[_Variable]]:
+def _read_global_variables(objects: RubyObjects, address: int) -> Iterator[Optional[_Variable]]:
     """struct rb_global_entry {variable, id}, struct rb_global_variable {counter, data, getter, ...}; None: something else."""
     for serial, entry in objects.id_table(address):
         words, name = objects.words(entry, 2), objects.name(serial)
@@ -486,7 +486,7 @@ def _variables(objects: RubyObjects, address: int) -> Iterator[Optional[_Variabl
         yield _Variable(name, variable[1], variable[2])
 
 
-def _values(objects: RubyObjects, variables: Sequence[_Variable]) -> List[Tuple[str, int]]:
+def _list_global_values(objects: RubyObjects, variables: Sequence[_Variable]) -> List[Tuple[str, int]]:
     getter = next((variable.getter for variable in variables if variable.name == "$stdout"), 0)
     values = []
     for name, data, how in variables:
@@ -597,14 +597,14 @@ def find_transient_heap(objects: RubyObjects) -> Optional[TransientHeap]:
             using, marked, free, _, total, promoted, _, arena, index = words[at : at + HEAP_WORDS]
             if not arena or arena % BLOCK_BYTES or not 0 < index & 0xFFFFFFFF <= MOST_BLOCKS:
                 continue
-            lists = [_blocks(objects, first, arena) for first in (using, marked, free)]
+            lists = [_list_transient_blocks(objects, first, arena) for first in (using, marked, free)]
             lengths = [len(blocks) for blocks in lists if blocks is not None]
             if len(lengths) == 3 and sum(lengths) == index & 0xFFFFFFFF and lengths[0] + lengths[1] == total & 0xFFFFFFFF:
-                return _pieces(objects, sorted([*(lists[0] or ()), *(lists[1] or ())]), sorted(lists[2] or ()), promoted)
+                return _cut_transient_heap(objects, sorted([*(lists[0] or ()), *(lists[1] or ())]), sorted(lists[2] or ()), promoted)
     return None
 
 
-def _blocks(objects: RubyObjects, first: int, arena: int) -> Optional[List[int]]:
+def _list_transient_blocks(objects: RubyObjects, first: int, arena: int) -> Optional[List[int]]:
     blocks: List[int] = []
     while first:
         words = objects.words(first, 2)
@@ -615,7 +615,7 @@ def _blocks(objects: RubyObjects, first: int, arena: int) -> Optional[List[int]]
     return blocks
 
 
-def _pieces(objects: RubyObjects, used: Sequence[int], unused: Sequence[int], promoted: int) -> TransientHeap:
+def _cut_transient_heap(objects: RubyObjects, used: Sequence[int], unused: Sequence[int], promoted: int) -> TransientHeap:
     pieces: List[Tuple[int, int]] = []
     free_bytes = len(unused) * (BLOCK_BYTES - HEAD_BYTES)
     for block in used:
@@ -681,9 +681,9 @@ def mask_ruby_flags(layout: RubyLayout, key: int) -> Optional[int]:
     if kind == IMEMO and (key & IMEMO_KINDS) >> 12 in (SEQUENCE, CALL_CACHE):
         return 0
     if kind == ARRAY:
-        return _run(VALUES, key >> EMBEDDED_LENGTH)
+        return _make_run(VALUES, key >> EMBEDDED_LENGTH)
     if kind == HASH and layout.pairs is not None:
-        return 0b100 | _run(layout.pairs, 2 * (key >> BOUND))
+        return 0b100 | _make_run(layout.pairs, 2 * (key >> BOUND))
     return 0 if kind == STRING else None
 
 
@@ -694,12 +694,12 @@ def mask_ruby_class(objects: RubyObjects, kind: int, class_: int) -> Optional[in
         return owning_words(objects.layout)["Data"]
     if kind == OBJECT and objects.layout.most_variables is not None:
         most = objects.most_variables(real)
-        return _run(VALUES, max(most, 1)) if most is not None else None
+        return _make_run(VALUES, max(most, 1)) if most is not None else None
     members = len(objects.members_of(real)) if kind == STRUCT else 0
-    return _run(VALUES, max(members, VALUES)) if members else None
+    return _make_run(VALUES, max(members, VALUES)) if members else None
 
 
-def _run(first: int, count: int) -> int:
+def _make_run(first: int, count: int) -> int:
     """So many words from this one on."""
     words = ((1 << min(count, LAST_BIT)) - 1) << first
     return words & ALL_WORDS

@@ -47,7 +47,7 @@ from gdbheapx.analysis.naming.namer import (
     decode_text,
     quote_text,
 )
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 TYPES = dict(enumerate(("Object", "Class", "Module", "Float", "String", "Regexp", "Array", "Hash", "Struct", "Integer (large)"), 1))
 TYPES.update(enumerate(("File", "Data", "MatchData", "Complex", "Rational"), 11))
@@ -121,20 +121,20 @@ class RubyNamer(Namer):
             yield from self._of_class(class_, path, walk)
         for name, value in global_variables(self._objects):
             if self._objects.is_slot(value):
-                yield _start(value, VARIABLE, name)
-        main = self._main()
+                yield _make_start(value, VARIABLE, name)
+        main = self._find_main_object()
         if main is not None:
-            yield _start(main, VARIABLE, "main")
+            yield _make_start(main, VARIABLE, "main")
             for name, value in self._variables_of(main):
                 if self._objects.is_slot(value):
-                    yield _start(value, VARIABLE, name)
-        for context in self._contexts():
+                    yield _make_start(value, VARIABLE, name)
+        for context in self._find_contexts():
             for local in list_ruby_locals(self._objects, context):
                 first = PathStep(FRAME, "frame %s: " % local.frame, None)
-                yield Start(local.value, [first, PathStep(LOCAL, local.name, Address(local.value))])
-        for address in self._threads():
+                yield Start(local.value, [first, PathStep(LOCAL, local.name, TargetAddress(local.value))])
+        for address in self._find_threads():
             yield from self._of_thread(address, [address, self._objects.data(address, self._objects.slot(address))])
-        for context in self._contexts():
+        for context in self._find_contexts():
             yield from self._of_thread(context.thread, [context.address])
 
     def _of_thread(self, address: int, places: Sequence[int]) -> Iterator[Start]:
@@ -143,7 +143,7 @@ class RubyNamer(Namer):
         name = (self._objects.class_path(self._objects.real_class(slot)) if slot else None) or TYPES[DATA]
         for place in filter(None, places):
             self._of_threads.add(place)
-            yield Start(place, [PathStep(FRAME, "%s 0x%x" % (name, address), Address(address))])
+            yield Start(place, [PathStep(FRAME, "%s 0x%x" % (name, address), TargetAddress(address))])
 
     def _of_class(self, class_: int, path: str, walk: List[Tuple[int, str]]) -> Iterator[Start]:
         """Its constants, and its own variables. Modules among them are put to the end of the walk."""
@@ -153,19 +153,19 @@ class RubyNamer(Namer):
             kind = slot[0] & TYPE_MASK if slot else 0
             if not kind or (kind == DATA and slot[0] & SHAREABLE):
                 continue
-            yield _start(value, TYPE if kind in (CLASS, MODULE) else VARIABLE, prefix + name)
+            yield _make_start(value, TYPE if kind in (CLASS, MODULE) else VARIABLE, prefix + name)
             if kind in (CLASS, MODULE) and value not in self._classes and len(walk) < MOST_CLASSES:
                 self._classes[value] = prefix + name
                 walk.append((value, prefix + name))
         for name, value in objects.class_variables(class_):
             if name.startswith("@") and objects.type_of(value):
-                first = PathStep(TYPE, path or "Object", Address(class_))
-                yield Start(value, [first, PathStep(ATTRIBUTE, "." + name, Address(value))])
+                first = PathStep(TYPE, path or "Object", TargetAddress(class_))
+                yield Start(value, [first, PathStep(ATTRIBUTE, "." + name, TargetAddress(value))])
 
-    def _main(self) -> Optional[int]:
+    def _find_main_object(self) -> Optional[int]:
         """The object of the top level: of class Object, with methods of its own, and the VM or a frame knows it."""
-        selves = (words[FRAME_SELF] for context in self._contexts() for words in frames_of(self._objects, context) if words)
-        for word in chain(self._vm(), selves):
+        selves = (words[FRAME_SELF] for context in self._find_contexts() for words in frames_of(self._objects, context) if words)
+        for word in chain(self._read_vm_words(), selves):
             slot = self._objects.slot(word)
             if not slot or slot[0] & TYPE_MASK != OBJECT:
                 continue
@@ -193,20 +193,20 @@ class RubyNamer(Namer):
         """Stacks of threads and fibers: what was in a frame stays there when it is gone. The same of the stack of the collector. The names
         of a class's variables, to which each of its objects points; the table of all strings that are the same; what a MatchData and a
         Regexp have in memory that nobody cleared; and who locked a Mutex."""
-        yield from self._strings()
+        yield from self._list_frozen_strings()
         yield from self._mark_stack()
         yield from self._lists
-        yield from self._matches()
-        yield from self._mutexes()
+        yield from self._list_match_blocks()
+        yield from self._list_mutexes()
         yield from self._objects.places_of_variables(self._classes)
-        yield from (context.stack for context in self._contexts())
+        yield from (context.stack for context in self._find_contexts())
 
-    def _contexts(self) -> Sequence[RubyContext]:
+    def _find_contexts(self) -> Sequence[RubyContext]:
         if self._known_contexts is None:
-            self._known_contexts = list(find_ruby_contexts(self._objects, self._threads()))
+            self._known_contexts = list(find_ruby_contexts(self._objects, self._find_threads()))
         return self._known_contexts
 
-    def _threads(self) -> Sequence[int]:
+    def _find_threads(self) -> Sequence[int]:
         """Objects that are Threads or Fibers."""
         if self._known_threads is None:
             classes = dict(self._objects.constants(self._top))
@@ -214,15 +214,15 @@ class RubyNamer(Namer):
             self._known_threads = [address for address in found if self._objects.type_of(address) == DATA]
         return self._known_threads
 
-    def _strings(self) -> Iterator[int]:
+    def _list_frozen_strings(self) -> Iterator[int]:
         """rb_vm_t's frozen_strings: a table with each String as its own key. They go when nobody has them."""
-        for word in self._vm():
+        for word in self._read_vm_words():
             table = self._objects.st_table(word)
             first = list(islice(self._objects.entries(table), 2)) if table is not None else []
             if table is not None and first and all(key == value and self._objects.type_of(key) == STRING for key, value in first):
                 yield table.address
 
-    def _matches(self) -> Iterator[int]:
+    def _list_match_blocks(self) -> Iterator[int]:
         """struct rmatch {counts, begins, ends, offsets of characters, ...}, which a MatchData leads to, and re_pattern_buffer, to which a
         Regexp does and half of which is a table of characters that need not be there."""
         classes = dict(self._objects.constants(self._top))
@@ -235,7 +235,7 @@ class RubyNamer(Namer):
             elif kind == REGEXP:
                 yield slot[2]
 
-    def _mutexes(self) -> Iterator[int]:
+    def _list_mutexes(self) -> Iterator[int]:
         """rb_mutex_t {fiber, thread, ...}: the last one stays there."""
         thread = dict(self._objects.constants(self._top)).get("Thread", 0)
         mutex = dict(self._objects.constants(thread)).get("Mutex")
@@ -246,13 +246,13 @@ class RubyNamer(Namer):
 
     def _mark_stack(self) -> Iterator[int]:
         """mark_stack_t {chunk, cache, index, limit, ...} of the collector, which the VM knows: each chunk is {objects, next}."""
-        for word in self._vm():
+        for word in self._read_vm_words():
             words = self._objects.words(word, COLLECTOR_WORDS) if word % 8 == 0 else ()
             for at in range(len(words) - 2):
                 if words[at + 2] >> 32 == CHUNK_OBJECTS >= words[at + 2] & 0xFFFFFFFF:
-                    yield from chain(*(self._chunks(first) for first in words[at : at + 2]))
+                    yield from chain(*(self._list_stack_chunks(first) for first in words[at : at + 2]))
 
-    def _chunks(self, address: int) -> Iterator[int]:
+    def _list_stack_chunks(self, address: int) -> Iterator[int]:
         for _ in range(MOST_CHUNKS):
             following = self._objects.words(address + 8 * CHUNK_OBJECTS, 1)
             if not following:
@@ -260,9 +260,9 @@ class RubyNamer(Namer):
             yield address
             address = following[0]
 
-    def _vm(self) -> Sequence[int]:
+    def _read_vm_words(self) -> Sequence[int]:
         """The first words of rb_vm_t, by a Thread: it knows its object, and the VM."""
-        for address in self._threads():
+        for address in self._find_threads():
             slot = self._objects.slot(address)
             words = self._objects.words(self._objects.data(address, slot), THREAD_WORDS) if slot else ()
             if words and words[THREAD_SELF] == address and self._objects.words(words[0], 1):  # a Fiber is in no list
@@ -281,7 +281,7 @@ class RubyNamer(Namer):
         place = SlotWord(owner, hop.address + offset)
         if not self._objects.is_slot(below.address):
             return PathMove(owner) if self._leads_on(place, hop.address) else None
-        step = self._step(place, below.address)
+        step = self._make_step(place, below.address)
         return PathMove(owner, [step]) if step is not None else None
 
     def _leads_on(self, place: SlotWord, block: int) -> bool:
@@ -298,27 +298,27 @@ class RubyNamer(Namer):
             return offset == 8 * layout.variables
         return offset == BESIDE[kind] if kind in BESIDE else True
 
-    def _step(self, place: SlotWord, value: int) -> Optional[PathStep]:
+    def _make_step(self, place: SlotWord, value: int) -> Optional[PathStep]:
         slot = self._objects.slot(place.owner)
         kind = slot[0] & TYPE_MASK if slot else DATA if place.owner in self._of_threads else 0
         step: Optional[Tuple[str, str]] = None
         if kind == OBJECT:
-            step = self._variable(place, slot)
+            step = self._name_variable(place, slot)
         elif kind == ARRAY:
-            number = _place(place.address, *self._objects.array(place.owner, slot))
+            number = _find_index(place.address, *self._objects.array(place.owner, slot))
             step = (INDEX, "[%d]" % number) if number is not None else None
         elif kind == STRUCT:
-            step = self._member(place, slot)
+            step = self._name_member(place, slot)
         elif kind == HASH:
-            step = self._entry(place, slot)
+            step = self._name_entry(place, slot)
         elif kind in (DATA, IMEMO):  # written in C: how far in what it has beside its slot is not worth a word
-            step = self._captured(place, slot) if kind == DATA and slot else None
+            step = self._name_captured_local(place, slot) if kind == DATA and slot else None
             step = step or (FIELD, ".<%s>" % TYPES[kind])
         if step is None:
             return None
-        return PathStep(step[0], step[1], Address(value))
+        return PathStep(step[0], step[1], TargetAddress(value))
 
-    def _variable(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+    def _name_variable(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         table = self._objects.variable_table(slot)
         if table is not None:
             entry = _entry_of(table, place.address)
@@ -326,24 +326,24 @@ class RubyNamer(Namer):
             key = self._objects.words(place.address - 8, 1) if is_value else ()
             name = self._objects.id_name(key[0]) if key else None
             return (ATTRIBUTE, "." + name) if name is not None else None
-        number = _place(place.address, *self._objects.variables(place.owner, slot))
+        number = _find_index(place.address, *self._objects.variables(place.owner, slot))
         name = self._objects.variable_names(place.owner, slot).get(number) if number is not None else None
         return (ATTRIBUTE, "." + name) if name is not None else None
 
-    def _captured(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+    def _name_captured_local(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         """A local variable that a Proc or a Binding keeps."""
         path = self._objects.class_path(self._objects.real_class(slot))
         name = name_captured(self._objects, self._objects.data(place.owner, slot), place.address) if path in BINDINGS else None
         return (CLOSURE, "%s.local_variable_get(:%s)" % (BINDINGS[path or ""], name)) if name is not None else None
 
-    def _member(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
-        number = _place(place.address, *self._objects.members(place.owner, slot))
+    def _name_member(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        number = _find_index(place.address, *self._objects.members(place.owner, slot))
         if number is None:
             return None
         names = self._objects.member_names(slot)
         return (ATTRIBUTE, "." + names[number]) if number < len(names) and names[number] else (INDEX, "[%d]" % number)
 
-    def _entry(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+    def _name_entry(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         if place.address == place.owner + 24:
             return (ATTRIBUTE, ".default_proc" if slot[0] & USER[2] else ".default")
         table = self._objects.table(place.owner, slot)
@@ -354,7 +354,7 @@ class RubyNamer(Namer):
         if self._objects.is_deleted(table, number):
             return None
         key = self._objects.words(place.address - 8, 1) if not is_key and self._compares_contents(table.type) else ()
-        text = self._key(key[0]) if key else None
+        text = self._format_key(key[0]) if key else None
         if text is not None:
             return KEY, "[%s]" % text
         position = self._objects.position(table, number)
@@ -364,7 +364,7 @@ class RubyNamer(Namer):
         """A table of up to eight entries does, and any other type of table than that of hashes by identity."""
         return not type_ or (bool(self._objects.identity_type) and type_ != self._objects.identity_type)
 
-    def _key(self, key: int) -> Optional[str]:
+    def _format_key(self, key: int) -> Optional[str]:
         if key & 1:
             return "%d" % ((key >> 1) - (key >> 63 << 63))
         name = self._objects.symbol(key)
@@ -388,7 +388,7 @@ class RubyNamer(Namer):
 
     def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
         """See Namer. Of an object with its variables, of an Array with its elements."""
-        own = self._begin(address)
+        own = self._read_text_start(address)
         if own is not None:
             return [own]
         slot = self._objects.slot(address)
@@ -402,7 +402,7 @@ class RubyNamer(Namer):
             within = {ARRAY: self._objects.array, STRUCT: self._objects.members, OBJECT: self._objects.variables}.get(kind)
             run = within(address, slot) if within is not None else RubyRun(address, size_bytes // 8)
             values = self._objects.words(run.address, min(run.length, TEXT_WORDS))
-        return (text for text in map(self._begin, values) if text is not None)
+        return (text for text in map(self._read_text_start, values) if text is not None)
 
     def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
         """See Namer. Of instance variables, and of a Struct's members."""
@@ -415,10 +415,10 @@ class RubyNamer(Namer):
             told = zip(self._objects.member_names(slot), self._objects.words(run.address, min(run.length, TEXT_WORDS)))
         else:
             return ()
-        texts = ((name, self._begin(value)) for name, value in told)
+        texts = ((name, self._read_text_start(value)) for name, value in told)
         return [(name, text) for name, text in texts if text is not None]
 
-    def _begin(self, value: int) -> Optional[str]:
+    def _read_text_start(self, value: int) -> Optional[str]:
         """The first characters of a String, or a Symbol's name; None of other values."""
         slot = self._objects.slot(value)
         if not slot or slot[0] & TYPE_MASK != STRING:
@@ -427,7 +427,7 @@ class RubyNamer(Namer):
         return decode_text(self._objects.world.read(place, min(size, TEXT_BYTES)))
 
 
-def _place(address: int, first: int, count: int) -> Optional[int]:
+def _find_index(address: int, first: int, count: int) -> Optional[int]:
     number, rest = divmod(address - first, 8)
     return number if not rest and 0 <= number < count else None
 
@@ -437,8 +437,8 @@ def _entry_of(table: RubyTable, address: int) -> Optional[Tuple[int, bool]]:
     return (number, rest == table.key_offset) if 0 <= number < table.bound and 0 <= rest - table.key_offset <= 8 else None
 
 
-def _start(value: int, kind: str, name: str) -> Start:
-    return Start(value, [PathStep(kind, name, Address(value))])
+def _make_start(value: int, kind: str, name: str) -> Start:
+    return Start(value, [PathStep(kind, name, TargetAddress(value))])
 
 
 CONTEXT_WORDS, MOST_STACK_WORDS = 48, 1 << 24
@@ -466,13 +466,13 @@ def find_ruby_contexts(objects: RubyObjects, threads: Iterable[int]) -> Iterator
     seen = set()
     for address in threads:
         slot = objects.slot(address)
-        for context in _of(objects, address, objects.data(address, slot)) if slot and slot[0] & TYPE_MASK == DATA else ():
+        for context in _read_contexts(objects, address, objects.data(address, slot)) if slot and slot[0] & TYPE_MASK == DATA else ():
             if context.stack not in seen:
                 seen.add(context.stack)
                 yield context
 
 
-def _of(objects: RubyObjects, thread: int, address: int) -> Iterator[RubyContext]:
+def _read_contexts(objects: RubyObjects, thread: int, address: int) -> Iterator[RubyContext]:
     # rb_execution_context_t begins {vm_stack, vm_stack_size, cfp}. A fiber's is in it, a
     # thread points to its own
     words = objects.words(address, CONTEXT_WORDS)
@@ -499,7 +499,7 @@ def list_ruby_locals(objects: RubyObjects, context: RubyContext) -> Iterator[Rub
 
 
 def _of_frame(objects: RubyObjects, body: int, self: int, environment: int) -> Iterator[RubyLocal]:
-    label, (table, size) = objects.words(body + LABEL, 1), _table(objects, body)
+    label, (table, size) = objects.words(body + LABEL, 1), _find_local_table(objects, body)
     name = objects.text(label[0]) if label else None
     values = objects.words(environment - 8 * (size + ENVIRONMENT_WORDS), size) if name is not None else ()
     for number, value in zip(objects.words(table, size) if values else (), values):
@@ -522,19 +522,19 @@ def name_captured(objects: RubyObjects, block: int, place: int) -> Optional[str]
             return None
         number, rest = divmod(place - environment[3], 8)
         if not rest and 0 <= number < environment[4] & 0xFFFFFFFF:
-            return _name(objects, environment[1], number)
+            return _read_local_name(objects, environment[1], number)
         at = around[0] & -4
     return None
 
 
-def _name(objects: RubyObjects, sequence: int, number: int) -> Optional[str]:
+def _read_local_name(objects: RubyObjects, sequence: int, number: int) -> Optional[str]:
     slot = objects.slot(sequence)
-    table, size = _table(objects, slot[BODY]) if slot and slot[0] & TYPE_MASK == IMEMO else (0, 0)
+    table, size = _find_local_table(objects, slot[BODY]) if slot and slot[0] & TYPE_MASK == IMEMO else (0, 0)
     words = objects.words(table + 8 * number, 1) if number < size else ()
     return objects.id_name(words[0]) if words else None
 
 
-def _table(objects: RubyObjects, body: int) -> Tuple[int, int]:
+def _find_local_table(objects: RubyObjects, body: int) -> Tuple[int, int]:
     """(address, length) of the names of local variables."""
     table, size = objects.words(body + objects.layout.local_table, 1), objects.words(body + objects.layout.local_table_size, 1)
     length = size[0] & 0xFFFFFFFF if size else 0

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from gdbheapx import api, command, hints, runner
 from gdbheapx.addons.views.fleet import child, documents
-from gdbheapx.errors import HeapxError, UsageError, said
+from gdbheapx.errors import HeapxError, UsageError, error_of_document
 from gdbheapx.invocation import GlobalOptions
 from gdbheapx.problems import CUT, FILE_NOT_FOUND, NO_TARGET
 from gdbheapx.report.encodings import make_jsonable
@@ -103,16 +103,16 @@ class Answers:
         self._lock = threading.Lock()
         fixed = asked.core or asked.snapshot or asked.pid
         self.fixed, self.older = None if fixed is None else str(fixed), older
-        if older is not None and self._check(older) == take.PROCESS:
-            raise UsageError("--older %s is a process" % older, "take a snapshot: %s" % hints.about("process", older, "snapshot old.snap"))
+        if older is not None and self._check_target(older) == take.PROCESS:
+            raise UsageError("--older %s is a process" % older, "take a snapshot: %s" % hints.hint_about("process", older, "snapshot old.snap"))
 
     def ask(self, tool: str, arguments: Mapping[str, Any], *words: str, limit: int = LIMIT, target: Optional[str] = None) -> Dict[str, Any]:
         """The answer of a command with these words. HeapxError where there is none."""
-        return self._answer(tool, arguments, limit, target, lambda named: self._looked(named, lambda heap: heap.ask(tool, *words)))
+        return self._make_answer(tool, arguments, limit, target, lambda named: self._ask_in_process(named, lambda heap: heap.ask(tool, *words)))
 
     def query(self, sql: str, limit: int, target: Optional[str]) -> Dict[str, Any]:
         """The rows of one SELECT."""
-        return self._answer("query", {"sql": sql}, limit, target, lambda named: self._queried(named, sql, limit))
+        return self._make_answer("query", {"sql": sql}, limit, target, lambda named: self._ask_sql(named, sql, limit))
 
     def diff(self, old: Optional[str], limit: int, target: Optional[str]) -> Dict[str, Any]:
         """What grew since an older one, which is a snapshot, a core or a process; the one of --older where there is one, or a fixed
@@ -124,24 +124,24 @@ class Answers:
         older = self.older or old
         if older is None:
             raise UsageError("no older look is given", "give the path of a snapshot or core, or a process id, as `old`", code=NO_TARGET)
-        self._check(older)
+        self._check_target(older)
 
-        def compare(named: str) -> Any:
+        def compare_with_older(named: str) -> Any:
             words = ["--limit", str(limit + 1)]
             if take.detect_source(named) == take.SNAPSHOT:  # two files: nothing is looked at
                 with self._lock:
-                    return api.Heap(lambda: None).ask("diff", older, named, *words, *self._limits()).document()
-            return self._looked(named, lambda heap: heap.ask("diff", older, *words))
+                    return api.Heap(lambda: None).ask("diff", older, named, *words, *self._limit_options()).document()
+            return self._ask_in_process(named, lambda heap: heap.ask("diff", older, *words))
 
-        return self._answer("diff", {"old": old}, limit, target, compare)
+        return self._make_answer("diff", {"old": old}, limit, target, compare_with_older)
 
-    def _answer(
+    def _make_answer(
         self, tool: str, arguments: Mapping[str, Any], limit: int, target: Optional[str], ask: Callable[[str], Dict[str, Any]]
     ) -> Dict[str, Any]:
         """`ask` gives the document of what is called so."""
         if not 1 <= limit <= MOST_ROWS:
             raise UsageError("limit is from 1 to %d, not %d" % (MOST_ROWS, limit), "ask for less: --like, of, or a WHERE in SQL")
-        document = ask(self._named(target))
+        document = ask(self._choose_target(target))
         if not self._with_names:
             document["data"] = without_paths(document["data"])
         given = {**{name: value for name, value in arguments.items() if value is not None}, **({"target": target} if target else {})}
@@ -154,72 +154,72 @@ class Answers:
             "is_partial": document["partial"],
             "untrusted": UNTRUSTED,
         }
-        return fitted(rest, {"problems": document["problems"], "data": document["data"], **steps}, limit)
+        return fit_answer(rest, {"problems": document["problems"], "data": document["data"], **steps}, limit)
 
     @property
     def _max_seconds(self) -> float:
         limit: Optional[float] = self._options.max_seconds
         return MOST_SECONDS if limit is None else limit
 
-    def _limits(self) -> List[str]:
+    def _limit_options(self) -> List[str]:
         """As options of a command."""
         stop = self._options.max_stop
         return ["--max-seconds", str(self._max_seconds), *([] if stop is None else ["--max-stop", str(stop)])]
 
-    def _named(self, target: Optional[str]) -> str:
+    def _choose_target(self, target: Optional[str]) -> str:
         """What is to be read: there is such a file, or it is a process id."""
         named = self.fixed if target is None else target
         if named is None:
             raise UsageError("no target is given", "give a process id, or the path of a core or snapshot, as `target`", code=NO_TARGET)
         if self.fixed is not None and named != self.fixed:
             raise UsageError("only %s is read here" % self.fixed, "omit `target`, or start gdbheapx mcp without a target", code=NO_TARGET)
-        self._check(named)
+        self._check_target(named)
         return named
 
-    def _looked(self, named: str, ask: Callable[[api.Heap], Any]) -> Dict[str, Any]:
+    def _ask_in_process(self, named: str, ask: Callable[[api.Heap], Any]) -> Dict[str, Any]:
         """The document of an answer that is found in this process."""
-        with self._lock, self._opened(named) as heap:
+        with self._lock, self._open_heap(named) as heap:
             document: Dict[str, Any] = ask(heap).document()
             return document
 
-    def _queried(self, named: str, sql: str, limit: int) -> Dict[str, Any]:
+    def _ask_sql(self, named: str, sql: str, limit: int) -> Dict[str, Any]:
         """That of a SELECT, which a child answers: no statement of a stranger outlives its time, or takes this process's memory."""
         options, form = self._options, take.detect_source(named)
         words = [*self._asked._replace(pid=None, core=None, snapshot=None).words(), hints.TARGETS[form]]
-        asks = ["query", "--json", "--limit", str(limit + 1), *self._limits()]
+        asks = ["query", "--json", "--limit", str(limit + 1), *self._limit_options()]
         asks += [] if options.allocator is None else ["--allocator", options.allocator]
         asks += ["--no-names"] * (not self._with_names) + ["--read-swap"] * options.read_swap + ["--", sql]
         with self._lock if form == take.PROCESS else nullcontext():
-            ended = self._ended(words, named, asks)
+            ended = self._run_child(words, named, asks)
         try:
             document: Any = json.loads(ended.content)
         except (ValueError, RecursionError):
             bounds = self._max_seconds, documents.MOST_BYTES >> 20
             raise HeapxError("the SQL was not answered within %g s and %d MiB" % bounds, "ask for less", code=CUT)
-        error = said(document)
+        error = error_of_document(document)
         if error is not None:
             raise error
         data = document["data"]
         return {**document, "data": {"types": {column["name"]: column["type"] for column in data["columns"]}, "rows": data["rows"]}}
 
-    def _ended(self, words: Sequence[str], named: str, asks: Sequence[str]) -> child.Ended:
+    def _run_child(self, words: Sequence[str], named: str, asks: Sequence[str]) -> child.ChildExit:
         """What the child leaves by the end of its time, or before it has written too much."""
         try:
-            look = child.begin(words, named, asks)
+            look = child.start_child(words, named, asks)
         except (OSError, ValueError) as error:  # more than a command line takes, a null byte, no UTF-8
             raise UsageError("query: cannot pass on the SQL (%s)" % error, "ask a shorter SELECT, in UTF-8")
         try:
-            while not child.has_ended(look, self._max_seconds + GRACE_SECONDS):
+            while not child.has_child_ended(look, self._max_seconds + GRACE_SECONDS):
                 if os.fstat(look.out.fileno()).st_size > documents.MOST_BYTES:
                     break
                 time.sleep(child.POLL_SECONDS)
-            return child.taken(look)
+            return child.collect_child(look)
         finally:
             if not look.out.closed:
-                child.end(look)
+                child.end_child(look)
 
     @contextmanager
-    def _opened(self, named: str) -> Iterator[api.Heap]:
+    def _open_heap(self, named: str) -> Iterator[api.Heap]:
         asked, options, form = self._asked, self._options, take.detect_source(named)
         how: Dict[str, Any] = {} if form == take.SNAPSHOT else {
             "exe": asked.exe,
@@ -233,25 +233,25 @@ class Answers:
         with api.open(**{kind: where}, names=self._with_names, read_swap=options.read_swap, **how, **kept) as heap:
             yield heap
 
-    def _check(self, named: str) -> str:
+    def _check_target(self, named: str) -> str:
         form = take.detect_source(named)
         if form != take.PROCESS and (named.startswith("-") or not os.path.exists(named)):
             raise HeapxError("there is no file %s" % named, "give a process id, or the path of a core or snapshot", code=FILE_NOT_FOUND)
         return form
 
 
-def number(address: str) -> str:
+def normalize_address(address: str) -> str:
     """The address as the command line has it: no option hides behind it. UsageError where it is none."""
     try:
-        return "0x%x" % command.address(address)
+        return "0x%x" % command.parse_address(address)
     except argparse.ArgumentTypeError as error:
         raise UsageError(str(error), "take one from an answer")
 
 
-def failed(tool: str, error: BaseException) -> Dict[str, Any]:
+def make_error_answer(tool: str, error: BaseException) -> Dict[str, Any]:
     """What is told where there is no answer."""
-    known = error if isinstance(error, HeapxError) else runner.internal(error, "gdbheapx %s --traceback" % tool)
-    return {"question": tool, "error": {name: shown(value) for name, value in known.document().items()}, "untrusted": UNTRUSTED}
+    known = error if isinstance(error, HeapxError) else runner.make_internal_error(error, "gdbheapx %s --traceback" % tool)
+    return {"question": tool, "error": {name: shorten_text(value) for name, value in known.document().items()}, "untrusted": UNTRUSTED}
 
 
 def without_paths(value: Any) -> Any:
@@ -261,7 +261,7 @@ def without_paths(value: Any) -> Any:
     return [without_paths(member) for member in value] if isinstance(value, list) else value
 
 
-def shown(value: Any) -> Any:
+def shorten_text(value: Any) -> Any:
     """A text without what drives a terminal or hides, and not too long."""
     if not isinstance(value, str):
         return value
@@ -269,11 +269,11 @@ def shown(value: Any) -> Any:
     return text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + "..."
 
 
-def fitted(rest: Dict[str, Any], parts: Dict[str, Any], limit: int) -> Dict[str, Any]:
+def fit_answer(rest: Dict[str, Any], parts: Dict[str, Any], limit: int) -> Dict[str, Any]:
     """The answer with as many rows as there is room for; `cut` says where rows are left out, and at least how many."""
     while True:
         cut: Dict[str, int] = {}
-        made = {**rest, **{name: bounded(make_jsonable(part), limit, name, cut) for name, part in parts.items()}}
+        made = {**rest, **{name: limit_lists(make_jsonable(part), limit, name, cut) for name, part in parts.items()}}
         made["cut"] = [{"where": where, "left_out_at_least": count} for where, count in cut.items()]
         if len(json.dumps(made)) <= MOST_BYTES:
             return made
@@ -282,15 +282,15 @@ def fitted(rest: Dict[str, Any], parts: Dict[str, Any], limit: int) -> Dict[str,
         limit //= 2
 
 
-def bounded(value: Any, limit: int, where: str, cut: Dict[str, int]) -> Any:
+def limit_lists(value: Any, limit: int, where: str, cut: Dict[str, int]) -> Any:
     """The value with at most so many entries in each list."""
     if isinstance(value, dict):
-        return {shown(name): bounded(member, limit, "%s.%s" % (where, shown(name)), cut) for name, member in value.items()}
+        return {shorten_text(name): limit_lists(member, limit, "%s.%s" % (where, shorten_text(name)), cut) for name, member in value.items()}
     if not isinstance(value, list):
-        return shown(value)
+        return shorten_text(value)
     if len(value) > limit:
         cut[where] = max(cut.get(where, 0), len(value) - limit)
-    return [bounded(member, limit, where + "[]", cut) for member in value[:limit]]
+    return [limit_lists(member, limit, where + "[]", cut) for member in value[:limit]]
 
 
 def next_calls(tool: str, data: Any, given: Mapping[str, Any], about: str) -> Dict[str, List[Dict[str, Any]]]:
@@ -298,13 +298,13 @@ def next_calls(tool: str, data: Any, given: Mapping[str, Any], about: str) -> Di
     same = {"target": given["target"]} if "target" in given else {}
     calls, people = [], []
     for step in (data.get("next") or []) if tool == "report" and isinstance(data, dict) else []:
-        call = called(step["command"])
+        call = parse_next_call(step["command"])
         if call is None:
-            people.append({"command": typed(step["command"], about), "why": step["why"]})
+            people.append({"command": complete_command(step["command"], about), "why": step["why"]})
         else:
             calls.append({"tool": call[0], "arguments": {**call[1], **same}, "why": step["why"]})
     for follow in FOLLOWING.get(tool, ()):
-        value = at(data, follow.place)
+        value = find_in_answer(data, follow.place)
         arguments = {follow.argument: value, **follow.more, **same}
         if value is not None and (follow.tool, arguments) != (tool, given):
             calls.append({"tool": follow.tool, "arguments": arguments, "why": follow.why})
@@ -313,14 +313,14 @@ def next_calls(tool: str, data: Any, given: Mapping[str, Any], about: str) -> Di
     return {"next": calls, "for_people": people}
 
 
-def typed(line: Optional[str], about: str) -> Optional[str]:
+def complete_command(line: Optional[str], about: str) -> Optional[str]:
     """A step as a shell takes it: of a command of this tool the whole line."""
     if line is None or not command.is_command(line.split(" ")[0]):
         return line
-    return hints.whole(hints.about(take.detect_source(about), about, line))
+    return hints.write_commands(hints.hint_about(take.detect_source(about), about, line))
 
 
-def called(line: Optional[str]) -> Optional[Tuple[str, Dict[str, Any]]]:
+def parse_next_call(line: Optional[str]) -> Optional[Tuple[str, Dict[str, Any]]]:
     """The call that a next step's command is; None where there is none for it."""
     try:
         words = shlex.split(line or "")
@@ -339,7 +339,7 @@ def called(line: Optional[str]) -> Optional[Tuple[str, Dict[str, Any]]]:
     return words[0], arguments
 
 
-def at(data: Any, place: Sequence[Any]) -> Any:
+def find_in_answer(data: Any, place: Sequence[Any]) -> Any:
     """What is there in the answer; None where there is nothing."""
     for step in place:
         try:

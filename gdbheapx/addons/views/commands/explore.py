@@ -1,8 +1,8 @@
 """heapx explore"""
 
-from gdbheapx.command import EXPLORE, Answer, Options, argument, command
+from gdbheapx.command import EXPLORE, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import ask, run
+from gdbheapx.hints import hint_command, hint_run
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 
@@ -16,11 +16,11 @@ back; / filters, s sorts, e exports the table as CSV, w writes the page of `repo
 """
 
 
-@command(
+@declare_command(
     "explore",
     arguments=[
-        argument("file", metavar="FILE", nargs="?", help="core or snapshot; omitted: that of --core or --snapshot"),
-        argument("--against", metavar="OLD", help="an older snapshot or core, to see what grew"),
+        declare_argument("file", metavar="FILE", nargs="?", help="core or snapshot; omitted: that of --core or --snapshot"),
+        declare_argument("--against", metavar="OLD", help="an older snapshot or core, to see what grew"),
     ],
     needs_target=False,
     renders=lambda options: EXPLORE,
@@ -28,7 +28,7 @@ back; / filters, s sorts, e exports the table as CSV, w writes the page of `repo
     examples=("explore core.4711", "explore now.snap --against before.snap"),
     in_shell=True,
 )
-def explore(session: Session, options: Options) -> Answer:
+def answer_explore(session: Session, options: Options) -> CommandAnswer:
     """The command `explore`: the shell's process shows it."""
-    how = "take a snapshot, and explore that: %s, then %s" % (ask("snapshot now.snap"), run("explore now.snap"))
+    how = "take a snapshot, and explore that: %s, then %s" % (hint_command("snapshot now.snap"), hint_run("explore now.snap"))
     raise HeapxError("explore runs from a shell, not inside gdb", how, code=SHELL_ONLY)

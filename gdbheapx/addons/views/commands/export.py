@@ -2,9 +2,9 @@
 
 from typing import Any, List, Optional
 
-from gdbheapx.command import SQL, Answer, Options, argument, command
+from gdbheapx.command import SQL, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.problems import NOT_IN_SNAPSHOT, PROFILE_PART, SHELL_ONLY, USAGE
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -23,39 +23,39 @@ those with the same owners are one.
 """
 
 
-def what(options: Options) -> Reads:
+def choose_export_reads(options: Options) -> Reads:
     """What is read of a process that stands still."""
     if options.of == "profile":
         return Reads.STATE
     return Reads.BLOCKS if options.format in ("csv", "parquet") and options.of != "census" else Reads.CENSUS
 
 
-def ready(session: Session, options: Options) -> None:
+def check_export_options(session: Session, options: Options) -> None:
     """Before a process is stopped for it."""
     if options.format is None and options.of != "profile":
         raise UsageError("export: --format is required", "try: export --format folded -o heap.folded")
 
 
-@command(
+@declare_command(
     "export",
     arguments=[
-        argument(
+        declare_argument(
             "--format",
             choices=("folded", "pprof", "csv", "parquet", "perfetto", "jeprof"),
             help="what to write; of the profile: jeprof (default), pprof",
         ),
-        argument(
+        declare_argument(
             "--of",
             choices=("owners", "census", "profile", "blocks"),
             help="of what: owners (default), census, profile (of an allocator that samples); csv: blocks, census",
         ),
     ],
-    reads=what,
+    reads=choose_export_reads,
     renders=lambda options: SQL if options.format == "parquet" else None,
     help=HELP,
     examples=("-p 4711 export --format folded -o heap.folded", "--core core.4711 export --format csv -o blocks.csv"),
     snapshot=True,
-    before=ready,
+    before=check_export_options,
     needs=(
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.owned",
@@ -68,21 +68,21 @@ def ready(session: Session, options: Options) -> None:
         "gdbheapx.addons.views.export.pprof",
     ),
 )
-def export(session: Session, options: Options) -> Answer:
+def answer_export(session: Session, options: Options) -> CommandAnswer:
     """The command `export`."""
     from gdbheapx.addons.views.export import pprof
     from gdbheapx.analysis.census import find, owned
     from gdbheapx.report import encodings
 
     if options.format in (None, "jeprof"):
-        return _jeprof(session, options)
+        return _answer_jeprof(session, options)
     if options.format == "parquet":
         what = "parquet files are written from a shell, not inside gdb"
-        raise HeapxError(what, "run: " + ask("export --format parquet -o heap.parquet"), code=SHELL_ONLY)
+        raise HeapxError(what, "run: " + hint_command("export --format parquet -o heap.parquet"), code=SHELL_ONLY)
     if options.format == "csv":
-        return _csv(session, options)
+        return _answer_csv(session, options)
     if options.format == "perfetto":
-        return _perfetto(session, options)
+        return _answer_perfetto(session, options)
     if options.of == "blocks":
         raise UsageError("%s has no single blocks" % options.format, "use --format csv, parquet or perfetto, or --of owners")
     of = options.of or "owners"
@@ -93,7 +93,7 @@ def export(session: Session, options: Options) -> Answer:
         raise UsageError("calls have no names yet: pprof finds them", "use --format pprof")
     images: List[owned.CodeImage] = owned.list_images(session.target) if session.target.has_memory else []
     if of == "census":
-        stacks = owned.of_census(session.kept("census", find.Census, lambda: find.find_census(session)))
+        stacks = owned.list_census_stacks(session.kept("census", find.Census, lambda: find.find_census(session)))
     elif of == "owners":
         stacks = owned.find_stacks(session, by_page=options.format == "pprof")
     else:
@@ -101,15 +101,15 @@ def export(session: Session, options: Options) -> Answer:
         stacks, period = owned.of_calls(sampled.stacks()), sampled.sample_bytes
     if options.format == "folded":
         lines = list(encodings.format_folded(stacks))
-        return Answer(lambda: {"stacks": stacks}, lambda style: lines, read=True, document=True)
+        return CommandAnswer(lambda: {"stacks": stacks}, lambda style: lines, read=True, document=True)
 
-    def file() -> List[str]:
-        return [pprof.encoded(stacks, images, period).decode("utf-8", "surrogateescape")]
+    def make_profile_text() -> List[str]:
+        return [pprof.encode_stacks(stacks, images, period).decode("utf-8", "surrogateescape")]
 
-    return Answer(lambda: {"stacks": stacks}, lambda style: file(), read=True, document=True, pieces=True)
+    return CommandAnswer(lambda: {"stacks": stacks}, lambda style: make_profile_text(), read=True, document=True, pieces=True)
 
 
-def _jeprof(session: Session, options: Options) -> Answer:
+def _answer_jeprof(session: Session, options: Options) -> CommandAnswer:
     """The live heap profile as the allocator's own dump would be."""
     if options.of != "profile":
         raise UsageError("jeprof reads what an allocator has sampled", "use --of profile, or --format pprof")
@@ -119,37 +119,37 @@ def _jeprof(session: Session, options: Options) -> Answer:
         what, why = sampled.shortfall
         session.problem(PROFILE_PART, None, what, why, partial=False)
 
-    def data() -> Any:
+    def make_jeprof_document() -> Any:
         text = "\n".join(sampled.lines(maps)) + "\n"
         return {"allocator": heap.info.id, **sampled.data(), "profile": text}
 
-    return Answer(data, lambda style: sampled.lines(maps), document=True, read=True)
+    return CommandAnswer(make_jeprof_document, lambda style: sampled.lines(maps), document=True, read=True)
 
 
-def _perfetto(session: Session, options: Options) -> Answer:
+def _answer_perfetto(session: Session, options: Options) -> CommandAnswer:
     """Objects are written after the process was let go, while the graph is gone through."""
     from gdbheapx.addons.views.export import perfetto
 
     if options.json:
-        raise HeapxError("--json cannot be used with perfetto", "`%s` says what holds what" % ask("owners --json"), code=USAGE)
+        raise HeapxError("--json cannot be used with perfetto", "`%s` says what holds what" % hint_command("owners --json"), code=USAGE)
     if options.of not in (None, "blocks", "owners"):
         raise UsageError("perfetto has blocks, or their owners, and no %s" % options.of, "omit --of, or use --format pprof")
     if not options.output:
         raise UsageError("a trace is not text", "name the file with -o FILE")
     objects = perfetto.find_objects(session, options.of == "owners")
     command = session.target.executable or "?"
-    packets = (piece.decode("utf-8", "surrogateescape") for piece in perfetto.pieces(objects, session.target.pid or 1, command))
-    return Answer(dict, lambda style: packets, read=True, document=True, pieces=True)
+    packets = (piece.decode("utf-8", "surrogateescape") for piece in perfetto.trace_pieces(objects, session.target.pid or 1, command))
+    return CommandAnswer(dict, lambda style: packets, read=True, document=True, pieces=True)
 
 
-def _csv(session: Session, options: Options) -> Answer:
+def _answer_csv(session: Session, options: Options) -> CommandAnswer:
     """Blocks are handed on while they are read; what they are is known only when all were."""
     from gdbheapx.analysis.census import find
     from gdbheapx.analysis.reachability import heap_graph
     from gdbheapx.report import encodings
 
     if options.json:
-        raise HeapxError("--json cannot be used with csv", "`%s` lists all blocks as JSON" % ask("chunks --json"), code=USAGE)
+        raise HeapxError("--json cannot be used with csv", "`%s` lists all blocks as JSON" % hint_command("chunks --json"), code=USAGE)
     if options.of not in (None, "blocks", "census"):
         raise UsageError("csv has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
     if not session.target.has_memory:
@@ -158,12 +158,12 @@ def _csv(session: Session, options: Options) -> Answer:
                 "snapshots contain only used blocks, if any", "use --of census; or ask the process or its core", code=NOT_IN_SNAPSHOT
             )
         kept = find.label_blocks(session, lambda graph: None)
-        return Answer(dict, lambda style: encodings.format_kept_csv(kept), read=True, document=True, pieces=True)
+        return CommandAnswer(dict, lambda style: encodings.format_kept_csv(kept), read=True, document=True, pieces=True)
     heaps = session.heaps.all()
     if options.of != "census":
-        return Answer(dict, lambda style: encodings.format_csv(session.kernel, heaps), document=True, pieces=True)
+        return CommandAnswer(dict, lambda style: encodings.format_csv(session.kernel, heaps), document=True, pieces=True)
     heap_graph.check_owners_fit(session)
     used: List[encodings.UsedBlocks] = []
     told = find.label_blocks(session, lambda graph: used.extend(encodings.read_used_blocks(heaps)), contents=True)
-    signed = encodings.find_signatures(told)
-    return Answer(dict, lambda style: encodings.format_signed_csv(session.kernel, used, signed), read=True, document=True, pieces=True)
+    signed = encodings.read_block_signatures(told)
+    return CommandAnswer(dict, lambda style: encodings.format_signed_csv(session.kernel, used, signed), read=True, document=True, pieces=True)

@@ -4,7 +4,7 @@ import argparse
 from typing import Any, Tuple
 
 from gdbheapx import hints
-from gdbheapx.command import Answer, Options, argument, column_of, command, count
+from gdbheapx.command import CommandAnswer, Options, column_of, declare_argument, declare_command, parse_count
 from gdbheapx.session import Session
 
 HELP = """Reports of many cores and snapshots, and one table.
@@ -25,48 +25,48 @@ documents come back to DIR here. Only on a trusted network or with tls://: who c
 """
 
 
-def record() -> Any:
+def document_record() -> Any:
     """The record of a row."""
     from gdbheapx.addons.views.fleet.documents import Document
 
     return Document
 
 
-def share(given: str) -> Tuple[int, int]:
+def parse_share(given: str) -> Tuple[int, int]:
     """I/N as numbers."""
     index, _, of = given.partition("/")
-    numbers = count(index), count(of)
+    numbers = parse_count(index), parse_count(of)
     if numbers[0] >= numbers[1]:
         raise argparse.ArgumentTypeError("%s is no share: the first of four is 0/4, the last 3/4" % given)
     return numbers
 
 
-@command(
+@declare_command(
     "fleet",
     arguments=[
-        argument("cores", metavar="CORE", nargs="+", help="core, also compressed, snapshot, or URL, also a pattern: 's3://BUCKET/*.snap'"),
-        argument("-o", "--directory", metavar="DIR", help="folder for the documents, made with mode 0700; required without --table"),
-        argument("--table", action="store_true", help="only the table, of documents of report --json, or a folder of them"),
-        argument("--sort", type=column_of(record), metavar="COLUMN", help="with --table: order by this column; the largest number first"),
-        argument("--by", choices=("executable", "verdict", "version"), help="with --table: one row for each of these, with sums"),
-        argument("--csv", action="store_true", help="with --table: CSV; a cell that a spreadsheet would run as a formula begins with '"),
-        argument("--workers", type=count, metavar="N", help="how many processes at once (default: one for each CPU)"),
-        argument("--dask", metavar="ADDRESS", help="let the Dask cluster of this scheduler look, for example tls://HOST:8786; see below"),
-        argument("--share", type=share, metavar="I/N", help="only share I of N, from 0/N on: a core's share depends on its path alone"),
+        declare_argument("cores", metavar="CORE", nargs="+", help="core, also compressed, snapshot, or URL, also a pattern: 's3://BUCKET/*.snap'"),
+        declare_argument("-o", "--directory", metavar="DIR", help="folder for the documents, made with mode 0700; required without --table"),
+        declare_argument("--table", action="store_true", help="only the table, of documents of report --json, or a folder of them"),
+        declare_argument("--sort", type=column_of(document_record), metavar="COLUMN", help="with --table: order by this column; the largest number first"),
+        declare_argument("--by", choices=("executable", "verdict", "version"), help="with --table: one row for each of these, with sums"),
+        declare_argument("--csv", action="store_true", help="with --table: CSV; a cell that a spreadsheet would run as a formula begins with '"),
+        declare_argument("--workers", type=parse_count, metavar="N", help="how many processes at once (default: one for each CPU)"),
+        declare_argument("--dask", metavar="ADDRESS", help="let the Dask cluster of this scheduler look, for example tls://HOST:8786; see below"),
+        declare_argument("--share", type=parse_share, metavar="I/N", help="only share I of N, from 0/N on: a core's share depends on its path alone"),
     ],
     needs_target=False,
     help=HELP,
     examples=("fleet cores/*.core -o reports", "fleet --table reports --sort memory"),
     in_shell=True,
 )
-def fleet(session: Session, options: Options) -> Answer:
+def answer_fleet(session: Session, options: Options) -> CommandAnswer:
     """The command `fleet`."""
     from gdbheapx import problems
     from gdbheapx.addons.views.fleet import documents, run
     from gdbheapx.errors import HeapxError, UsageError
 
     if options.table:
-        return table(options)
+        return answer_fleet_table(options)
     if options.directory is None:
         raise UsageError("fleet: -o DIR is required", "try: fleet cores/*.core -o reports")
     if options.workers == 0:
@@ -74,32 +74,32 @@ def fleet(session: Session, options: Options) -> Answer:
     if options.dask is not None and options.workers is not None:
         raise UsageError("fleet: --workers and --dask cannot be combined", "a cluster has as many workers as were started for it")
     where = run.Where(options.workers, options.dask, None if options.share is None else run.Share(*options.share))
-    done = run.run(options.cores, options.directory, where, options.max_seconds, session.budget)
+    done = run.run_fleet(options.cores, options.directory, where, options.max_seconds, session.budget)
     failed = sum(row.failed for row in done.rows)
     if failed == len(done.rows) and (where.share is None or done.missing):
         first = done.rows[0].error if done.rows else "stopped before there was one"
         raise HeapxError(
             "none of the cores has an answer: %s" % first,
-            "the reason of each: " + hints.run("fleet --table %s", options.directory),
+            "the reason of each: " + hints.hint_run("fleet --table %s", options.directory),
             code=problems.NO_ANSWER,
         )
     partial = sum(row.partial for row in done.rows)
     for number, what in ((failed, "no answer"), (partial, "a partial answer"), (done.missing, "interrupted before this core was read")):
         if number:
             session.problem(problems.NO_ANSWER, None, "%d of %d cores: %s" % (number, len(done.rows) + done.missing, what))
-    return Answer(lambda: documents.table_data(done.rows, None), lambda style: documents.table_lines(style, done.rows), read=True)
+    return CommandAnswer(lambda: documents.table_data(done.rows, None), lambda style: documents.document_table_lines(style, done.rows), read=True)
 
 
-def table(options: Options) -> Answer:
+def answer_fleet_table(options: Options) -> CommandAnswer:
     """--table"""
     from gdbheapx.addons.views.fleet import documents
 
-    rows = documents.ordered([documents.row(path) for path in documents.paths(options.cores)], options.sort)
-    groups = documents.grouped(rows, options.by) if options.by else None
+    rows = documents.order_documents([documents.read_document_row(path) for path in documents.list_document_paths(options.cores)], options.sort)
+    groups = documents.group_documents(rows, options.by) if options.by else None
     shown = rows if groups is None else groups
-    return Answer(
+    return CommandAnswer(
         lambda: documents.table_data(rows, groups),
-        lambda style: documents.csv_lines(shown) if options.csv else documents.table_lines(style, shown),
+        lambda style: documents.document_csv_lines(shown) if options.csv else documents.document_table_lines(style, shown),
         document=options.csv,
         read=True,
     )

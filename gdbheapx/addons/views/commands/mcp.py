@@ -1,8 +1,8 @@
 """heapx mcp"""
 
-from gdbheapx.command import MCP, Answer, Options, argument, command
+from gdbheapx.command import MCP, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import run
+from gdbheapx.hints import hint_run
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 
@@ -16,11 +16,11 @@ later (pip install 'gdbheapx[mcp]').
 """
 
 
-@command(
+@declare_command(
     "mcp",
     arguments=[
-        argument("--names", action="store_true", help="also tell paths: names and keys of the program's own objects"),
-        argument("--older", metavar="FILE", help="an older snapshot or core, the only one that `diff` compares with"),
+        declare_argument("--names", action="store_true", help="also tell paths: names and keys of the program's own objects"),
+        declare_argument("--older", metavar="FILE", help="an older snapshot or core, the only one that `diff` compares with"),
     ],
     needs_target=False,
     renders=lambda options: MCP,
@@ -28,6 +28,6 @@ later (pip install 'gdbheapx[mcp]').
     examples=("-p 4711 mcp",),
     in_shell=True,
 )
-def mcp(session: Session, options: Options) -> Answer:
+def answer_mcp(session: Session, options: Options) -> CommandAnswer:
     """The command `mcp`: the shell's process serves."""
-    raise HeapxError("mcp runs from a shell, not inside gdb", "run: " + run("mcp"), code=SHELL_ONLY)
+    raise HeapxError("mcp runs from a shell, not inside gdb", "run: " + hint_run("mcp"), code=SHELL_ONLY)

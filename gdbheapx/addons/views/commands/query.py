@@ -1,9 +1,9 @@
 """heapx query"""
 
 from gdbheapx import addon_loader
-from gdbheapx.command import NAMES, SHORT_STOP, SQL, Answer, Options, argument, command, count
+from gdbheapx.command import NAMES, SHORT_STOP, SQL, CommandAnswer, Options, declare_argument, declare_command, parse_count
 from gdbheapx.errors import HeapxError
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.problems import SHELL_ONLY
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -20,22 +20,22 @@ A snapshot has arenas, classes, threads, leaks, owners, and blocks in use.
 """
 
 
-def ready(session: Session, options: Options) -> None:
+def check_query_options(session: Session, options: Options) -> None:
     """Before a process is stopped for it."""
     from gdbheapx.addons.views.query import table_rows, tables
 
-    asked = table_rows.wanted()
+    asked = table_rows.read_request()
     if asked is not None and tables.SITES in asked.tables:
         addon_loader.load_sites("the table sites").require_code_reader(session)
 
 
-@command(
+@declare_command(
     "query",
     arguments=[
-        argument("sql", metavar="SQL", nargs="?", help="one SELECT in DuckDB's SQL"),
-        argument("--tables", action="store_true", help="list tables and columns"),
-        argument("--csv", action="store_true", help="CSV; a cell that a spreadsheet would run as a formula begins with '"),
-        argument("--limit", type=count, metavar="N", help="at most N rows (default: 100 in text; in JSON and CSV all)"),
+        declare_argument("sql", metavar="SQL", nargs="?", help="one SELECT in DuckDB's SQL"),
+        declare_argument("--tables", action="store_true", help="list tables and columns"),
+        declare_argument("--csv", action="store_true", help="CSV; a cell that a spreadsheet would run as a formula begins with '"),
+        declare_argument("--limit", type=parse_count, metavar="N", help="at most N rows (default: 100 in text; in JSON and CSV all)"),
         *NAMES,
         *SHORT_STOP,
     ],
@@ -46,7 +46,7 @@ def ready(session: Session, options: Options) -> None:
     examples=('-p 4711 query "SELECT status, count(*) FROM blocks GROUP BY ALL"', "query --tables"),
     in_shell=True,
     snapshot=True,
-    before=ready,
+    before=check_query_options,
     needs=(
         "gdbheapx.analysis.census.by_owner",
         "gdbheapx.analysis.census.find",
@@ -57,14 +57,14 @@ def ready(session: Session, options: Options) -> None:
         "gdbheapx.snapshot.record",
     ),
 )
-def query(session: Session, options: Options) -> Answer:
+def answer_query(session: Session, options: Options) -> CommandAnswer:
     """The command `query`: the look that the shell's process has asked for. SQL is answered there."""
     from gdbheapx.addons.views.query import table_rows
 
-    asked = table_rows.wanted()
+    asked = table_rows.read_request()
     if asked is None:
-        how = ask("query %s", options.sql or "SELECT count(*) FROM blocks")
+        how = hint_command("query %s", options.sql or "SELECT count(*) FROM blocks")
         raise HeapxError("query runs from a shell, not inside gdb", "run: " + how, code=SHELL_ONLY)
     session.without_names = options.no_names
-    tables = table_rows.find(session, asked)
-    return Answer(lambda: {"tables": tables}, lambda style: [], read=True)
+    tables = table_rows.find_table_rows(session, asked)
+    return CommandAnswer(lambda: {"tables": tables}, lambda style: [], read=True)

@@ -13,12 +13,12 @@ from textual.events import Resize
 from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane, Tree
 
-from gdbheapx.addons.views.explore.view import Class, Node, Shown, View
+from gdbheapx.addons.views.explore.view import ExplorerClass, ExplorerView, Node, Shown
 from gdbheapx.errors import HeapxError
 from gdbheapx.output import OutputFile
 from gdbheapx.report import text
 from gdbheapx.report.text import escape_line
-from gdbheapx.units import figure, plural, size
+from gdbheapx.units import count_noun, format_figure, format_size
 
 SORTS = ("bytes", "blocks", "size", "name")
 TABS = ("overview", "arenas", "owners", "census", "search", "sql", "diff")
@@ -47,12 +47,12 @@ KEYS = (
 )
 
 
-def plain(text: object) -> str:
+def escape_target_name(text: object) -> str:
     """Names of the target as a terminal may have them."""
     return escape_line(str(text))
 
 
-class Table(DataTable[str]):
+class ExplorerTable(DataTable[str]):
     """A table of a Shown; Enter opens what stands behind a row."""
 
     def __init__(self, name: str) -> None:
@@ -64,26 +64,26 @@ class Table(DataTable[str]):
         self.shown = shown
         self.clear(columns=True)
         for name in shown.columns:
-            self.add_column(plain(name))
+            self.add_column(escape_target_name(name))
         for row in shown.rows:
-            self.add_row(*(cell(name, value) for name, value in zip(shown.columns, row)))
+            self.add_row(*(format_shown_cell(name, value) for name, value in zip(shown.columns, row)))
 
 
-def fitted(lines: Iterable[str], width: int) -> Iterator[str]:
+def wrap_sentences(lines: Iterable[str], width: int) -> Iterator[str]:
     """Sentences in as many lines as they need; rows of tables, which have gaps, as they are."""
     for line in lines:
         yield from [line] if "  " in line.strip() else text.wrap_sentence(line, width)
 
 
-def cell(name: str, value: Any) -> str:
+def format_shown_cell(name: str, value: Any) -> str:
     """Bytes as people read them."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int):
-        return plain(value)
+        return escape_target_name(value)
     if name == "address":
         return "0x%x" % value
-    return size(value, False) if "bytes" in name or name == "usable" else figure(name, value)
+    return format_size(value, False) if "bytes" in name or name == "usable" else format_figure(name, value)
 
 
 class Below(Screen[None]):
@@ -96,22 +96,22 @@ class Below(Screen[None]):
         self.told, self.tables, self.lines = title, tables, lines
 
     def compose(self) -> ComposeResult:
-        yield Static(plain(self.told), markup=False, classes="title")
+        yield Static(escape_target_name(self.told), markup=False, classes="title")
         for place, _ in enumerate(self.tables):
-            yield Table("below-%d" % place)
+            yield ExplorerTable("below-%d" % place)
         if self.lines:
-            yield ScrollableContainer(Static("\n".join(fitted(map(plain, self.lines), self.app.size.width - 2)), markup=False))
+            yield ScrollableContainer(Static("\n".join(wrap_sentences(map(escape_target_name, self.lines), self.app.size.width - 2)), markup=False))
         yield Footer()
 
     def on_mount(self) -> None:
         """Fill them."""
         for place, shown in enumerate(self.tables):
-            self.query_one("#below-%d" % place, Table).show(shown)
+            self.query_one("#below-%d" % place, ExplorerTable).show(shown)
 
     def action_export(self) -> None:
         """The first table, or the text."""
         lines = Shown(("line",), [(line,) for line in self.lines])
-        explorer(self.app).export(self.tables[0] if self.tables else lines, "explore-below.csv")
+        as_explorer(self.app).export(self.tables[0] if self.tables else lines, "explore-below.csv")
 
 
 class FileName(ModalScreen[str]):
@@ -160,7 +160,7 @@ class Explorer(App[None]):
 
     def __init__(
         self,
-        view: View,
+        view: ExplorerView,
         about: str,
         sql: Callable[[str], Shown],
         difference: Optional[Callable[[], Shown]] = None,
@@ -172,7 +172,7 @@ class Explorer(App[None]):
         self.report: List[str] = []
 
     def compose(self) -> ComposeResult:
-        yield Static(plain(self.about), markup=False, classes="title")
+        yield Static(escape_target_name(self.about), markup=False, classes="title")
         with TabbedContent(initial="overview"):
             with TabPane("1 overview", id="overview"):
                 yield ScrollableContainer(Static("", id="report", markup=False), id="report-scroll")
@@ -183,17 +183,17 @@ class Explorer(App[None]):
                 yield Tree("who keeps the memory, most first", id="tree")
             with TabPane("4 census", id="census"):
                 yield Input(placeholder="class", id="like")
-                yield Table("classes")
+                yield ExplorerTable("classes")
             with TabPane("5 search", id="search"):
                 yield Input(placeholder="address, or a part of a name", id="wanted")
-                yield Table("found")
+                yield ExplorerTable("found")
             with TabPane("6 sql", id="sql"):
                 yield Input(placeholder="SELECT class, count(*), sum(usable_bytes) FROM blocks GROUP BY ALL", id="statement")
                 yield Static("", id="sql-said", markup=False)
-                yield Table("rows")
+                yield ExplorerTable("rows")
             with TabPane("7 diff", id="diff"):
                 yield Static("", id="diff-said", markup=False)
-                yield Table("changes")
+                yield ExplorerTable("changes")
         yield Footer()
 
     def on_mount(self) -> None:
@@ -201,9 +201,9 @@ class Explorer(App[None]):
         self._show_report(self.size.width)
         tree = self.query_one("#tree", Tree)
         for node in self.view.tops():
-            self._add(tree.root, node)
+            self._add_node(tree.root, node)
         tree.root.expand()
-        self.query_one("#suspects", Static).update("\n".join(map(plain, self.view.suspicions())))
+        self.query_one("#suspects", Static).update("\n".join(map(escape_target_name, self.view.suspicions())))
         self._show_classes()
         self.query_one("#report-scroll").focus()
 
@@ -214,23 +214,23 @@ class Explorer(App[None]):
     def _show_report(self, width: int) -> None:
         notes = self.view.notes()
         told = ["", "Notes:", *("  " + note for note in notes)] if notes else []
-        self.report = list(map(plain, [*self.view.text("report", "--no-deep", width=width - 2).split("\n"), *told]))
-        self.query_one("#report", Static).update("\n".join(fitted(self.report, width - 2)))
+        self.report = list(map(escape_target_name, [*self.view.text("report", "--no-deep", width=width - 2).split("\n"), *told]))
+        self.query_one("#report", Static).update("\n".join(wrap_sentences(self.report, width - 2)))
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
         """What takes a moment is made when it is looked at."""
         if event.pane.id == "arenas":
-            self.query_one("#arena-text", Static).update("\n".join(map(plain, self.view.text("arenas").split("\n"))))
+            self.query_one("#arena-text", Static).update("\n".join(map(escape_target_name, self.view.text("arenas").split("\n"))))
         elif event.pane.id == "diff":
             self._ask_difference()
 
-    def _add(self, above: Any, node: Node) -> None:
+    def _add_node(self, above: Any, node: Node) -> None:
         owned = node.owned
         label = "%10s  %5.1f%%  %s%s" % (
-            size(owned.retained_bytes, False),
+            format_size(owned.retained_bytes, False),
             owned.share_percent,
-            plain(owned.owner),
-            "  (%s)" % plain(owned.signature) if owned.signature else "",
+            escape_target_name(owned.owner),
+            "  (%s)" % escape_target_name(owned.signature) if owned.signature else "",
         )
         from rich.text import Text
 
@@ -243,18 +243,18 @@ class Explorer(App[None]):
             from rich.text import Text
 
             for row in self.view.classes_below(node.data.owned.owner) if node.parent is node.tree.root else ():
-                label = "%10s  %s, %s" % (size(row.bytes, False), plain(row.signature or "not named"), plural(row.blocks, "block"))
-                node.add_leaf(Text("%s  by class" % label), data=Class(row.signature, row.size_bytes))
+                label = "%10s  %s, %s" % (format_size(row.bytes, False), escape_target_name(row.signature or "not named"), count_noun(row.blocks, "block"))
+                node.add_leaf(Text("%s  by class" % label), data=ExplorerClass(row.signature, row.size_bytes))
             below, more_bytes = self.view.below(node.data.number)
             for one in below:
-                self._add(node, one)
+                self._add_node(node, one)
             if more_bytes:
-                node.add_leaf("%10s  more, none of it larger: the census has it by class" % size(more_bytes, False))
+                node.add_leaf("%10s  more, none of it larger: the census has it by class" % format_size(more_bytes, False))
 
     def on_tree_node_selected(self, event: "Tree.NodeSelected[Any]") -> None:
         """A leaf leads to its paths, a class to its owners and blocks."""
         node = event.node.data
-        if isinstance(node, Class):
+        if isinstance(node, ExplorerClass):
             self.open_class(node)
         elif node is not None and not node.can_open and node.owned.address is not None:
             self.open_block(node.owned.address)
@@ -263,7 +263,7 @@ class Explorer(App[None]):
         rows = self.view.classes(self.like, SORTS[self.sort_by])
         columns = ("bytes", "%", "blocks", "size", "type", "module")
         cells = [(row.bytes, "%.1f" % row.share_percent, row.blocks, row.size_bytes, row.signature, row.module) for row in rows]
-        self.query_one("#classes", Table).show(Shown(columns, cells, [Class(row.signature, row.size_bytes) for row in rows]))
+        self.query_one("#classes", ExplorerTable).show(Shown(columns, cells, [ExplorerClass(row.signature, row.size_bytes) for row in rows]))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """The filter works while it is typed."""
@@ -274,13 +274,13 @@ class Explorer(App[None]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Search, or ask SQL."""
         if event.input.id == "wanted":
-            self.query_one("#found", Table).show(self.view.search(event.value.strip()))
-            self.query_one("#found", Table).focus()
+            self.query_one("#found", ExplorerTable).show(self.view.search(event.value.strip()))
+            self.query_one("#found", ExplorerTable).focus()
         elif event.input.id == "statement":
             self.query_one("#sql-said", Static).update("asking ...")
-            self._ask(event.value)
+            self._ask_sql(event.value)
         elif event.input.id == "like":
-            self.query_one("#classes", Table).focus()
+            self.query_one("#classes", ExplorerTable).focus()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Go on to what stands behind it."""
@@ -289,16 +289,16 @@ class Explorer(App[None]):
     def open_row(self, event: DataTable.RowSelected) -> None:
         """A class leads to its owners and blocks, an address to its paths, an owner to its place in the tree."""
         table = event.data_table
-        keys = table.shown.keys if isinstance(table, Table) else ()
+        keys = table.shown.keys if isinstance(table, ExplorerTable) else ()
         key = keys[event.cursor_row] if event.cursor_row < len(keys) else None
         if isinstance(key, int):
             self.open_block(key)
         elif isinstance(key, str):
             self.open_owner(key)
-        elif isinstance(key, Class):
+        elif isinstance(key, ExplorerClass):
             self.open_class(key)
 
-    def open_class(self, key: Class) -> None:
+    def open_class(self, key: ExplorerClass) -> None:
         """Who owns its blocks, and the first of them."""
         owners, blocks = self.view.owners_of(key), self.view.blocks_of(key)
         about = "%s: who owns them, and the first of them" % key.signature
@@ -316,7 +316,7 @@ class Explorer(App[None]):
         tree = self.query_one("#tree", Tree)
         found = next((node for node in tree.root.children if node.data is not None and node.data.owned.owner == name), None)
         if found is None:
-            self.notify("%s has no row of its own in the tree" % plain(name), markup=False)
+            self.notify("%s has no row of its own in the tree" % escape_target_name(name), markup=False)
             return
         if isinstance(self.screen, Below):
             self.pop_screen()
@@ -333,12 +333,12 @@ class Explorer(App[None]):
         self.push_screen(Below("0x%x" % address, lines=lines))
 
     @work(thread=True, exclusive=True, group="sql")
-    def _ask(self, sql: str) -> None:
+    def _ask_sql(self, sql: str) -> None:
         try:
             shown, told = self._sql(sql), ""
         except HeapxError as error:
             shown, told = Shown((), ()), error.line()
-        self.call_from_thread(self._told, "#sql-said", "#rows", told, shown)
+        self.call_from_thread(self._show_result, "#sql-said", "#rows", told, shown)
 
     @work(thread=True, exclusive=True, group="diff")
     def _ask_difference(self) -> None:
@@ -348,11 +348,11 @@ class Explorer(App[None]):
                 told, shown = "", self._difference()
             except HeapxError as error:
                 told = error.line()
-        self.call_from_thread(self._told, "#diff-said", "#changes", told, shown)
+        self.call_from_thread(self._show_result, "#diff-said", "#changes", told, shown)
 
-    def _told(self, said: str, table: str, told: str, shown: Shown) -> None:
-        self.query_one(said, Static).update(plain(told))
-        self.query_one(table, Table).show(shown)
+    def _show_result(self, said: str, table: str, told: str, shown: Shown) -> None:
+        self.query_one(said, Static).update(escape_target_name(told))
+        self.query_one(table, ExplorerTable).show(shown)
 
     def action_show(self, name: str) -> None:
         """One of the tabs."""
@@ -370,7 +370,7 @@ class Explorer(App[None]):
             self.notify("p shows the paths of a block, in tab 3; a class opens with Enter")
             return
         if node.data.owned.address is None or not node.data.is_block:
-            self.notify("%s is where paths end" % plain(node.data.owned.owner), markup=False)
+            self.notify("%s is where paths end" % escape_target_name(node.data.owned.owner), markup=False)
         else:
             self.open_block(node.data.owned.address)
 
@@ -404,13 +404,13 @@ class Explorer(App[None]):
             rows = [(node.owned.owner, node.owned.retained_bytes, node.owned.share_percent) for node in self.view.tops()]
             self.export(Shown(("owner", "retained_bytes", "share_percent"), rows), "explore-owners.csv")
         else:
-            self.export(self.query_one(name, Table).shown, "explore-%s.csv" % active)
+            self.export(self.query_one(name, ExplorerTable).shown, "explore-%s.csv" % active)
 
     def export(self, shown: Shown, proposed: str) -> None:
         """Ask for a file, and write a table to it."""
-        self.push_screen(FileName(proposed), lambda path: self._write(shown, path) if path is not None else None)
+        self.push_screen(FileName(proposed), lambda path: self._write_csv(shown, path) if path is not None else None)
 
-    def _write(self, shown: Shown, path: str) -> None:
+    def _write_csv(self, shown: Shown, path: str) -> None:
         """A cell that a spreadsheet would run begins with a quote."""
         from gdbheapx.report.encodings import CELL_FORMULA
 
@@ -428,11 +428,11 @@ class Explorer(App[None]):
     def action_page(self) -> None:
         """The page of `report --html` of the same."""
 
-        def write(path: Optional[str]) -> None:
+        def write_if_named(path: Optional[str]) -> None:
             if path is not None:
                 self._write_page(path)
 
-        self.push_screen(FileName("explore.html"), write)
+        self.push_screen(FileName("explore.html"), write_if_named)
 
     @work(thread=True, exclusive=True, group="page")
     def _write_page(self, path: str) -> None:
@@ -440,7 +440,7 @@ class Explorer(App[None]):
         self.call_from_thread(self.notify, told)
 
 
-def explorer(app: App[Any]) -> Explorer:
+def as_explorer(app: App[Any]) -> Explorer:
     """The app as what it is."""
     assert isinstance(app, Explorer)
     return app

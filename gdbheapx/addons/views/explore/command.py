@@ -4,10 +4,10 @@ import os
 from typing import Any, Callable, List, Optional
 
 from gdbheapx import api, child_python, runner
-from gdbheapx.addons.views.explore.view import Shown, View
-from gdbheapx.command import Answer, Options
+from gdbheapx.addons.views.explore.view import ExplorerView, Shown
+from gdbheapx.command import CommandAnswer, Options
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.hints import ask, run
+from gdbheapx.hints import hint_command, hint_run
 from gdbheapx.invocation import Invocation, Shell
 from gdbheapx.problems import MISSING_PACKAGE, NO_TARGET, SHELL_ONLY
 from gdbheapx.session import Session
@@ -20,41 +20,41 @@ INSTALL = "pip install 'gdbheapx[explore]', or textual"
 def make(invocation: Invocation, shell: Shell) -> int:
     """Explore; the exit code."""
     try:
-        return _explore(invocation, shell)
+        return _run_explorer(invocation, shell)
     except HeapxError as error:
         return shell.failed(error, False)
     except MemoryError:
         return shell.failed(runner.out_of_memory(), False)
 
 
-def _explore(invocation: Invocation, shell: Shell) -> int:
+def _run_explorer(invocation: Invocation, shell: Shell) -> int:
     asked, options = invocation.asked, invocation.options
     if asked.pid is not None:
-        hint = "take a snapshot, and explore that: %s, then %s" % (ask("snapshot now.snap"), run("explore now.snap"))
+        hint = "take a snapshot, and explore that: %s, then %s" % (hint_command("snapshot now.snap"), hint_run("explore now.snap"))
         raise UsageError("explore reads files only: it would pause a process for too long", hint)
     path = options.file or asked.core or asked.snapshot
     if path is None:
         raise UsageError("explore requires a core or a snapshot", "name one: gdbheapx explore FILE", code=NO_TARGET)
     if not (os.isatty(0) and os.isatty(1)):
-        raise HeapxError("explore requires a terminal", "in scripts: %s" % ask("report --json"), code=SHELL_ONLY)
+        raise HeapxError("explore requires a terminal", "in scripts: %s" % hint_command("report --json"), code=SHELL_ONLY)
     try:
         from gdbheapx.addons.views.explore.app import Explorer
     except ImportError as error:
         why = " ".join(str(error).split())
         raise HeapxError("explore requires Textual, which cannot be imported (%s)" % why, INSTALL, code=MISSING_PACKAGE)
-    with opened(path, asked) as heap:
-        view = loaded(heap)
+    with open_heap_file(path, asked) as heap:
+        view = load_view(heap)
         older = options.against
         difference: Optional[Callable[[], Shown]] = None
         if older is not None:
-            opened(older, asked).close()  # what is no file of ours is told now
-            difference = lambda: changes(older, heap, asked)  # noqa: E731
+            open_heap_file(older, asked).close()  # what is no file of ours is told now
+            difference = lambda: compare_with(older, heap, asked)  # noqa: E731
         about = "%s   1-7 tabs, Enter opens, Escape goes back, ? keys, q ends" % path
-        Explorer(view, about, lambda sql: rows(heap, sql), difference, lambda page: written(path, page)).run()
+        Explorer(view, about, lambda sql: query_rows(heap, sql), difference, lambda page: write_report_page(path, page)).run()
     return runner.WHOLE
 
 
-def opened(path: str, asked: Any) -> api.Heap:
+def open_heap_file(path: str, asked: Any) -> api.Heap:
     """A snapshot or a core."""
     if take.detect_source(path) == take.SNAPSHOT:
         return api.open(snapshot=path)
@@ -62,26 +62,26 @@ def opened(path: str, asked: Any) -> api.Heap:
     return api.open(core=path, debug_info=not asked.no_debug_info, **names)
 
 
-def loaded(heap: api.Heap) -> View:
+def load_view(heap: api.Heap) -> ExplorerView:
     """The look that everything is made of. HeapxError where there is no room for it."""
 
-    def run(session: Session, options: Options) -> Answer:
-        view = View(session)
-        return Answer(lambda: view, lambda style: [], read=True)
+    def make_view_answer(session: Session, options: Options) -> CommandAnswer:
+        view = ExplorerView(session)
+        return CommandAnswer(lambda: view, lambda style: [], read=True)
 
-    view: View = heap.look("explore", Reads.CENSUS, run).data
+    view: ExplorerView = heap.look("explore", Reads.CENSUS, make_view_answer).data
     return view
 
 
-def rows(heap: api.Heap, sql: str) -> Shown:
+def query_rows(heap: api.Heap, sql: str) -> Shown:
     """What SQL gives."""
     found = heap.query(sql).data
     return Shown(list(found.types), [list(row.values()) for row in found.rows])
 
 
-def changes(older: str, heap: api.Heap, asked: Any) -> Shown:
+def compare_with(older: str, heap: api.Heap, asked: Any) -> Shown:
     """What grew since an older one: parts, classes, owners."""
-    with opened(older, asked) as before:
+    with open_heap_file(older, asked) as before:
         found = before.diff(heap).data
     shown: List[List[Any]] = []
     for kind in ("states", "classes", "owners", "held", "leaks"):
@@ -91,9 +91,9 @@ def changes(older: str, heap: api.Heap, asked: Any) -> Shown:
     return Shown(("grown bytes", "old bytes", "new bytes", "kind", "what"), shown)
 
 
-def written(path: str, page: str) -> str:
+def write_report_page(path: str, page: str) -> str:
     """The page of `report --html`, by a process of its own; what became of it."""
     target = "--snapshot" if take.detect_source(path) == take.SNAPSHOT else "--core"
-    done = child_python.run([target, path, "report", "--html=" + page], capture_output=True, text=True)
+    done = child_python.run_gdbheapx([target, path, "report", "--html=" + page], capture_output=True, text=True)
     told: str = done.stdout if done.returncode == 0 else done.stderr
     return told.strip()[-300:]

@@ -7,10 +7,10 @@ from gdbheapx import command
 from gdbheapx.analysis.census import block, by_owner, find
 from gdbheapx.analysis.reachability import dominance, heap_graph, owners, refs
 from gdbheapx.analysis.reachability.names import NodeNames
-from gdbheapx.command import Answer, Style
+from gdbheapx.command import CommandAnswer, TextStyle
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.graph import NO_NODE
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 from gdbheapx.problems import NOT_IN_SNAPSHOT
 from gdbheapx.report import reach_text
 from gdbheapx.session import Session
@@ -23,7 +23,7 @@ MOST_CLASSES = 12
 """Of an owner, before what it owns directly."""
 MOST_CHAINS, MOST_STEPS = 8, 40
 AT_ONCE, MOST_SOUGHT = 1 << 16, 8
-PLAIN = Style(False, False)
+PLAIN = TextStyle(False, False)
 
 
 class Node(NamedTuple):
@@ -37,14 +37,14 @@ class Node(NamedTuple):
     """It is no variable, thread or mapping, at which paths end."""
 
 
-class Class(NamedTuple):
+class ExplorerClass(NamedTuple):
     """A row of the census."""
 
     signature: Optional[str]
     """None: only their size is known."""
     size_bytes: Optional[int]
 
-    def is_of(self, other: "Class") -> bool:
+    def is_of(self, other: "ExplorerClass") -> bool:
         """It is the same class."""
         return self == other if other.signature is None else self.signature == other.signature
 
@@ -58,7 +58,7 @@ class Shown(NamedTuple):
     """What stands behind each row: a class, an address."""
 
 
-def places(values: "array[int]", wanted: AbstractSet[int]) -> List[int]:
+def find_positions(values: "array[int]", wanted: AbstractSet[int]) -> List[int]:
     """Where these numbers stand in an array; of a few the first MOST_ROWS of each, by its bytes, since a heap has many millions."""
     if len(wanted) > MOST_SOUGHT:
         return [place for place, value in enumerate(values) if value in wanted] if not wanted.isdisjoint(values) else []
@@ -75,7 +75,7 @@ def places(values: "array[int]", wanted: AbstractSet[int]) -> List[int]:
     return sorted(found)
 
 
-class View:
+class ExplorerView:
     """One look at a core or snapshot."""
 
     def __init__(self, session: Session) -> None:
@@ -86,22 +86,22 @@ class View:
             raise HeapxError("this snapshot does not have the single blocks", hint, code=NOT_IN_SNAPSHOT)
         heap_graph.check_owners_fit(session)
         self._session = session
-        self._answers: Dict[str, Answer] = {}
+        self._answers: Dict[str, CommandAnswer] = {}
         self.told = find.label_blocks(session, lambda graph: None, is_cut=True, contents=True)
         self.tallied = dominance.tally_owners(session, self.told.reach, self.told.called, self.told.paths)
-        self.census: find.Census = self._record("census")
+        self.census: find.Census = self._run_command("census")
         reach = self.tallied.reach_of_parts
         self._reach, self._called = reach, NodeNames(session.target, reach)
         self._marks = refs.RefsMarks(reach, self.told.paths, self.tallied)
         self._held = list(by_owner.by_owner(session).rows)
-        self.owners: owners.Owners = self._record("owners")
+        self.owners: owners.Owners = self._run_command("owners")
         self._signatures = {row.owner: row.signature for row in self.owners.owners}
         self.text("report", "--no-deep")
 
-    def _record(self, *words: str) -> Any:
+    def _run_command(self, *words: str) -> Any:
         """What a command finds in this look."""
         command.load_commands(words[0])
-        parsed = command.parse(words, "gdbheapx")
+        parsed = command.parse_command(words, "gdbheapx")
         return parsed.command.run(self._session, parsed.options).found()
 
     def text(self, *words: str, width: Optional[int] = None) -> str:
@@ -110,9 +110,9 @@ class View:
         try:
             if asked not in self._answers:
                 command.load_commands(words[0])
-                parsed = command.parse(words, "gdbheapx")
+                parsed = command.parse_command(words, "gdbheapx")
                 self._answers[asked] = parsed.command.run(self._session, parsed.options)
-            return "\n".join(self._answers[asked].text(Style(False, False, width, width is not None)))
+            return "\n".join(self._answers[asked].text(TextStyle(False, False, width, width is not None)))
         except HeapxError as error:
             return error.line()
 
@@ -127,7 +127,7 @@ class View:
 
     def tops(self) -> List[Node]:
         """What nobody owns, most first."""
-        return self._nodes(self.tallied.tops(MOST_ROWS))
+        return self._make_nodes(self.tallied.tops(MOST_ROWS))
 
     def classes_below(self, owner: str) -> List[find.CensusRow]:
         """What an owner that nobody owns has by class, most first."""
@@ -137,13 +137,13 @@ class View:
     def below(self, number: int) -> Tuple[List[Node], int]:
         """What this node owns, most first; bytes of what comes after these, 0 where there is no more."""
         alike, found = self.tallied.parts_of(number, MOST_ROWS + 1)
-        nodes = [Node(NO_NODE, row, False, True) for row in alike] + self._nodes([(node, None) for node in found[:MOST_ROWS]])
+        nodes = [Node(NO_NODE, row, False, True) for row in alike] + self._make_nodes([(node, None) for node in found[:MOST_ROWS]])
         if alike or len(found) <= MOST_ROWS:
             return nodes, 0
         kept = self.tallied.tree.retained_bytes
         return nodes, kept[number] - self._own_bytes(number) - sum(kept[node] for node in found[:MOST_ROWS])
 
-    def _nodes(self, nodes: Iterable[Tuple[int, Optional[str]]]) -> List[Node]:
+    def _make_nodes(self, nodes: Iterable[Tuple[int, Optional[str]]]) -> List[Node]:
         tallied, made = self.tallied, []
         for number, kind in nodes:
             row = tallied.owned(number, kind)
@@ -169,28 +169,28 @@ class View:
         }
         return sorted(rows, key=order[by])
 
-    def owners_of(self, wanted: Class) -> List[find.CensusRow]:
+    def owners_of(self, wanted: ExplorerClass) -> List[find.CensusRow]:
         """Who owns blocks of a class, most first; of one of which only the size is known all such blocks, of any size."""
         return sorted((row for row in self._held if row.signature == wanted.signature), key=lambda row: -row.bytes)
 
-    def blocks_of(self, wanted: Class) -> List[Tuple[Address, int]]:
+    def blocks_of(self, wanted: ExplorerClass) -> List[Tuple[TargetAddress, int]]:
         """The first blocks of a class, with usable bytes."""
         numbered = enumerate((None, *self.told.names))
         labels = {label for label, name in numbered if (name.name if name is not None else None) == wanted.signature}
-        found: List[Tuple[Address, int]] = []
+        found: List[Tuple[TargetAddress, int]] = []
         blocks = self.told.reach.numbers.blocks
         size_bytes = wanted.size_bytes if wanted.signature is None else None
-        counted = sum(row.blocks for row in self.census.rows if Class(row.signature, row.size_bytes).is_of(wanted))
+        counted = sum(row.blocks for row in self.census.rows if ExplorerClass(row.signature, row.size_bytes).is_of(wanted))
         most = min(MOST_ROWS, counted or MOST_ROWS)  # what is rare may be among the first blocks
         for first in range(0, blocks, AT_ONCE):
             some = self.told.labels[first : min(first + AT_ONCE, blocks)]
-            nodes = [first + place for place in places(some, labels)]
+            nodes = [first + place for place in find_positions(some, labels)]
             if size_bytes is not None and nodes:
                 sizes = self.told.reach.graph.columns(array("I", range(first, first + len(some))))[1]
                 alike = [place for place, size in enumerate(sizes) if size == size_bytes] if size_bytes in sizes else []
                 nodes = [first + place for place in alike if some[place] in labels]
             rows = zip(*self.told.reach.graph.columns(array("I", nodes[: MOST_ROWS - len(found)])))
-            found += [(Address(address), size) for address, size in rows]
+            found += [(TargetAddress(address), size) for address, size in rows]
             if len(found) >= most:
                 break
         return sorted(found, key=lambda row: -row[1])
@@ -219,7 +219,7 @@ class View:
             if place is not None and place[0] < self.tallied.reach.numbers.blocks:
                 start, size = self.tallied.graph.blocks([place[0]])[0]
                 rows.append((size, "block", "0x%x%s" % (start, "+%d" % place[1] if place[1] else "")))
-                keys.append(Address(start))
+                keys.append(TargetAddress(start))
         wanted = text.lower()
         tops = [(node.owned, node.owned.retained_bytes, "owner") for node in self.tops()]
         leads = [(row, row.reached_bytes, REACHES) for row in self.owners.together]
@@ -229,5 +229,5 @@ class View:
                 keys.append(owned.address if what == REACHES else owned.owner)
         for of_class in self.classes(text) if wanted else ():
             rows.append((of_class.bytes, "class", of_class.signature or ""))
-            keys.append(Class(of_class.signature, of_class.size_bytes))
+            keys.append(ExplorerClass(of_class.signature, of_class.size_bytes))
         return Shown(("bytes", "what", "name"), rows[:MOST_ROWS], keys[:MOST_ROWS])

@@ -12,15 +12,15 @@ from array import array
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.addons.views.export.pprof import MASK, Message, varint
+from gdbheapx.addons.views.export.pprof import MASK, Message, encode_varint
 from gdbheapx.analysis.census import find, owned
 from gdbheapx.analysis.census.owned import OwnerFrame, OwnerStack
 from gdbheapx.analysis.reachability import dominance, heap_graph
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, NO_SLOT
 from gdbheapx.report.encodings import clean_name
 from gdbheapx.session import Session
-from gdbheapx.units import number, plural
+from gdbheapx.units import count_noun, format_number
 
 MOST_OBJECTS = 2_000_000
 """A viewer keeps all of them in memory, and in tables."""
@@ -52,7 +52,7 @@ class Type(NamedTuple):
     module: str
 
 
-class Object(NamedTuple):
+class PerfettoObject(NamedTuple):
     """A node of the graph."""
 
     id: int
@@ -65,7 +65,7 @@ class Object(NamedTuple):
     """Of a root: DATA, THREAD_LOCAL, STACK or REGISTERS of reach/regions.py, or VARIABLE for what is gathered below one."""
 
 
-def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
+def find_objects(session: Session, is_gathered: bool) -> Iterator[PerfettoObject]:
     """All of them, one by one. The process runs on when this has begun. `is_gathered`: by owners, whatever their number."""
     if not is_gathered:
         heap_graph.check_owners_fit(session)
@@ -74,14 +74,14 @@ def find_objects(session: Session, is_gathered: bool) -> Iterator[Object]:
         tallied = dominance.tally_owners(session, told.reach, told.called, told.paths)
         count = tallied.graph.nodes
         if count <= MOST_OBJECTS:
-            return single(session, told, tallied)
-        what = "%s objects are more than a viewer shows (%s): those with the same owners are one" % (number(count), number(MOST_OBJECTS))
-        session.problem(problems.OBJECTS_GATHERED, None, what, "a part of them: %s" % ask("owners --of ADDR"), partial=False)
-        return gathered(owned.stacks_of(session, told, tallied))
-    return gathered(owned.find_stacks(session))
+            return each_block_object(session, told, tallied)
+        what = "%s objects are more than a viewer shows (%s): those with the same owners are one" % (format_number(count), format_number(MOST_OBJECTS))
+        session.problem(problems.OBJECTS_GATHERED, None, what, "a part of them: %s" % hint_command("owners --of ADDR"), partial=False)
+        return each_gathered_object(owned.stacks_of(session, told, tallied))
+    return each_gathered_object(owned.find_stacks(session))
 
 
-def single(session: Session, told: find.LabelSet, tallied: dominance.OwnerTally) -> Iterator[Object]:
+def each_block_object(session: Session, told: find.LabelSet, tallied: dominance.OwnerTally) -> Iterator[PerfettoObject]:
     """Every node of the graph: blocks, mappings, and roots by variable."""
     reach, graph, word = told.reach, tallied.graph, told.reach.word_bytes
     blocks = reach.numbers.blocks
@@ -97,7 +97,7 @@ def single(session: Session, told: find.LabelSet, tallied: dominance.OwnerTally)
         taken.add(others[-1])
     fields: Dict[int, str] = {}
 
-    def field(slot: int) -> str:
+    def name_field(slot: int) -> str:
         return fields.setdefault(slot, "+0x%x" % (slot * word) if slot != NO_SLOT else "?")
 
     session.budget.progress.stage = "writing objects"
@@ -113,14 +113,14 @@ def single(session: Session, told: find.LabelSet, tallied: dominance.OwnerTally)
             if type_ is None:
                 type_ = by_size[size] = Type("%d bytes" % size, "")
         references = [
-            (fields.get(slot) or field(slot), ids[target] if target < blocks else others[target - blocks]) for target, slot in edges
+            (fields.get(slot) or name_field(slot), ids[target] if target < blocks else others[target - blocks]) for target, slot in edges
         ]
-        yield Object(addresses[node], type_, sizes[node], references)
+        yield PerfettoObject(addresses[node], type_, sizes[node], references)
     for node in range(blocks, graph.nodes):
-        yield _outside(tallied, node, ids, others, blocks, word)
+        yield _make_outside_object(tallied, node, ids, others, blocks, word)
 
 
-def _outside(tallied: dominance.OwnerTally, node: int, ids: Sequence[int], others: Sequence[int], blocks: int, word: int) -> Object:
+def _make_outside_object(tallied: dominance.OwnerTally, node: int, ids: Sequence[int], others: Sequence[int], blocks: int, word: int) -> PerfettoObject:
     """A mapping, or a root."""
     reach = tallied.reach
     kind, module, first = None, "", 0
@@ -139,10 +139,10 @@ def _outside(tallied: dominance.OwnerTally, node: int, ids: Sequence[int], other
         is_known = edge.slot < EXACT_SLOT
         name = "+0x%x" % (edge.slot * word - first) if is_known else "stack pointer" if edge.slot < NO_SLOT else "?"
         references.append((name, ids[edge.node] if edge.node < blocks else others[edge.node - blocks]))
-    return Object(others[node - blocks], Type(tallied.name(node), module), 0, references, kind)
+    return PerfettoObject(others[node - blocks], Type(tallied.name(node), module), 0, references, kind)
 
 
-def gathered(stacks: Sequence[OwnerStack]) -> Iterator[Object]:
+def each_gathered_object(stacks: Sequence[OwnerStack]) -> Iterator[PerfettoObject]:
     """An object for each frame below its own owners: what it has, and what it owns."""
     below: Dict[Tuple[OwnerFrame, ...], List[Tuple[OwnerFrame, ...]]] = {}
     own: Dict[Tuple[OwnerFrame, ...], OwnerStack] = {}
@@ -159,19 +159,19 @@ def gathered(stacks: Sequence[OwnerStack]) -> Iterator[Object]:
     nothing: Any = OwnerStack((), 0, 0)
     for frames, children in below.items():
         mine = own.get(frames, nothing)
-        name = frames[-1].name if mine.blocks < 2 else "%s (%s)" % (frames[-1].name, plural(mine.blocks, "block"))
+        name = frames[-1].name if mine.blocks < 2 else "%s (%s)" % (frames[-1].name, count_noun(mine.blocks, "block"))
         references = [("owns", numbers[child]) for child in children]
-        yield Object(numbers[frames], Type(name, frames[-1].module), mine.bytes, references, VARIABLE if len(frames) == 1 else None)
+        yield PerfettoObject(numbers[frames], Type(name, frames[-1].module), mine.bytes, references, VARIABLE if len(frames) == 1 else None)
 
 
 def long_varint(number: int) -> bytes:
     """The same as varint(), faster for an address."""
     if number < 1 << 42:
-        return varint(number)
-    return FOURTEEN[number & 0x3FFF] + FOURTEEN[number >> 14 & 0x3FFF] + FOURTEEN[number >> 28 & 0x3FFF] + varint(number >> 42)
+        return encode_varint(number)
+    return FOURTEEN[number & 0x3FFF] + FOURTEEN[number >> 14 & 0x3FFF] + FOURTEEN[number >> 28 & 0x3FFF] + encode_varint(number >> 42)
 
 
-class Writer:
+class PerfettoWriter:
     """Packets as they come together."""
 
     def __init__(self, pid: int) -> None:
@@ -183,74 +183,74 @@ class Writer:
         self._graph = Message()
         self._open = bytearray()
 
-    def _string(self, number: int, text: str) -> Message:
+    def _make_string(self, number: int, text: str) -> Message:
         return Message().number(1, number).data(2, clean_name(text).encode("utf-8"))
 
-    def _field(self, name: str) -> bytes:
+    def _number_field(self, name: str) -> bytes:
         data = self._field_bytes.get(name)
         if data is None:
             number = len(self._field_bytes) + 1
-            data = self._field_bytes[name] = varint(number)
-            self._graph.message(4, self._string(number, name))
+            data = self._field_bytes[name] = encode_varint(number)
+            self._graph.message(4, self._make_string(number, name))
         return data
 
-    def _type(self, type_: Type) -> bytes:
+    def _number_type(self, type_: Type) -> bytes:
         data = self._types.get(type_)
         if data is None:
             number = len(self._types) + 1
-            data = self._types[type_] = varint(number)
+            data = self._types[type_] = encode_varint(number)
             made = Message().number(1, number)
             if type_.module:
                 place = self._places.get(type_.module)
                 if place is None:
                     place = self._places[type_.module] = len(self._places) + 1
-                    self._graph.message(8, self._string(place, type_.module))
+                    self._graph.message(8, self._make_string(place, type_.module))
                 made.number(2, place)
             self._graph.message(9, made.data(3, clean_name(type_.name or "?").encode("utf-8")).number(7, KIND_NORMAL))
         return data
 
-    def add(self, object_: Object) -> Optional[bytes]:
+    def add(self, object_: PerfettoObject) -> Optional[bytes]:
         """Take in an object; a packet, where one is full."""
         away = object_.id - self._last_id & MASK
-        known = b"\x08" + long_varint(object_.id) if object_.id < self._last_id or not self._last_id else b"\x38" + varint(away)
+        known = b"\x08" + long_varint(object_.id) if object_.id < self._last_id or not self._last_id else b"\x38" + encode_varint(away)
         self._last_id = object_.id
-        parts = [known, b"\x10", self._type(object_.type)]
+        parts = [known, b"\x10", self._number_type(object_.type)]
         if object_.size_bytes:
-            parts += (b"\x18", varint(object_.size_bytes))
+            parts += (b"\x18", encode_varint(object_.size_bytes))
         if object_.references:
-            fields = b"".join([self._field(name) for name, _ in object_.references])
+            fields = b"".join([self._number_field(name) for name, _ in object_.references])
             targets = b"".join([long_varint(target) for _, target in object_.references])
-            parts += (b"\x22", varint(len(fields)), fields, b"\x2a", varint(len(targets)), targets)
+            parts += (b"\x22", encode_varint(len(fields)), fields, b"\x2a", encode_varint(len(targets)), targets)
         made = b"".join(parts)
-        self._open += b"\x12" + varint(len(made)) + made
+        self._open += b"\x12" + encode_varint(len(made)) + made
         if object_.root is not None:
             self._roots.setdefault(ROOTS[object_.root], []).append(object_.id)
-        return self._packet(True) if len(self._open) > PACKET_BYTES else None
+        return self._end_packet(True) if len(self._open) > PACKET_BYTES else None
 
     def end(self) -> bytes:
         """The last packet, with the roots."""
         for kind, ids in sorted(self._roots.items()):
             self._graph.message(7, Message().numbers(1, ids).number(2, kind))
-        return self._packet(False)
+        return self._end_packet(False)
 
-    def _packet(self, goes_on: bool) -> bytes:
+    def _end_packet(self, goes_on: bool) -> bytes:
         graph = Message().number(1, self._pid).number(5, int(goes_on)).number(6, self._index).encoded()
         graph += self._graph.encoded() + bytes(self._open)
         self._index, self._last_id = self._index + 1, 0
         self._graph, self._open = Message(), bytearray()
-        return packet(Message().data(56, graph))
+        return make_packet(Message().data(56, graph))
 
 
-def packet(content: Message) -> bytes:
+def make_packet(content: Message) -> bytes:
     """As it stands in a trace."""
     return Message().message(1, content.number(8, MOMENT).number(10, SEQUENCE)).encoded()
 
 
-def pieces(objects: Iterable[Object], pid: int, command: str) -> Iterator[bytes]:
+def trace_pieces(objects: Iterable[PerfettoObject], pid: int, command: str) -> Iterator[bytes]:
     """The trace: the process's name, then the graph."""
     process = Message().number(1, pid).data(3, clean_name(command).encode("utf-8"))
-    yield packet(Message().message(2, Message().message(1, process)))
-    writer = Writer(pid)
+    yield make_packet(Message().message(2, Message().message(1, process)))
+    writer = PerfettoWriter(pid)
     for object_ in objects:
         full = writer.add(object_)
         if full is not None:

@@ -30,7 +30,7 @@ NOWHERE = "[unknown]"
 """The mapping of code that is in no mapped file, and of what is no module's: each location has one."""
 
 
-def varint(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
     """Seven bits a byte, the lowest first; a negative one as 64 bits."""
     number &= MASK
     out = bytearray()
@@ -50,16 +50,16 @@ class Message:
     def number(self, field: int, value: int) -> "Message":
         """int64, uint64, bool."""
         if value:
-            self._out += varint(field << 3 | VARINT) + varint(value)
+            self._out += encode_varint(field << 3 | VARINT) + encode_varint(value)
         return self
 
     def numbers(self, field: int, values: Iterable[int]) -> "Message":
         """A repeated one, packed."""
-        return self.data(field, b"".join(map(varint, values)))
+        return self.data(field, b"".join(map(encode_varint, values)))
 
     def data(self, field: int, value: bytes) -> "Message":
         """bytes, or a string in UTF-8; also an empty one."""
-        self._out += varint(field << 3 | LENGTH) + varint(len(value)) + value
+        self._out += encode_varint(field << 3 | LENGTH) + encode_varint(len(value)) + value
         return self
 
     def message(self, field: int, value: "Message") -> "Message":
@@ -87,7 +87,7 @@ def place_of(image: CodeImage) -> ProfileMapping:
     return ProfileMapping(image.name, image.start, image.end, image.offset, image.build_id or "", False)
 
 
-class Writer:
+class PprofWriter:
     """A profile as it comes together."""
 
     def __init__(self, images: Sequence[CodeImage], stacks: Sequence[OwnerStack] = ()) -> None:
@@ -107,7 +107,7 @@ class Writer:
         """Its place in the table of strings."""
         return self._strings.setdefault(clean_name(text), len(self._strings))
 
-    def _add(self, field: int, made: Message) -> None:
+    def _add_message(self, field: int, made: Message) -> None:
         self._parts.setdefault(field, []).append(made)
 
     def mapping(self, place: ProfileMapping) -> int:
@@ -117,10 +117,10 @@ class Writer:
             number = self._mappings[place] = len(self._mappings) + 1
             made = Message().number(1, number).number(2, place.start).number(3, place.end).number(4, place.offset)
             made.number(5, self.text(place.name)).number(6, self.text(place.build_id)).number(7, int(place.has_functions))
-            self._add(3, made)
+            self._add_message(3, made)
         return number
 
-    def _place(self, frame: OwnerFrame) -> ProfileMapping:
+    def _mapping_of_frame(self, frame: OwnerFrame) -> ProfileMapping:
         if frame.address is None:
             return ProfileMapping(frame.module or NOWHERE, 0, 0, 0, self._build_ids.get(frame.module, ""), True)
         number = bisect_right(self._starts, frame.address) - 1
@@ -133,22 +133,22 @@ class Writer:
         number = self._locations.get(frame)
         if number is None:
             number = self._locations[frame] = len(self._locations) + 1
-            made = Message().number(1, number).number(2, self.mapping(self._place(frame))).number(3, frame.address or 0)
+            made = Message().number(1, number).number(2, self.mapping(self._mapping_of_frame(frame))).number(3, frame.address or 0)
             if frame.name:
-                made.message(4, Message().number(1, self._function(frame)))
-            self._add(4, made)
+                made.message(4, Message().number(1, self._number_function(frame)))
+            self._add_message(4, made)
         return number
 
-    def _function(self, frame: OwnerFrame) -> int:
+    def _number_function(self, frame: OwnerFrame) -> int:
         number = self._functions[frame] = len(self._functions) + 1
         name = self.text(frame.name)
-        self._add(5, Message().number(1, number).number(2, name).number(3, name).number(4, self.text(frame.module)))
+        self._add_message(5, Message().number(1, number).number(2, name).number(3, name).number(4, self.text(frame.module)))
         return number
 
     def sample(self, stack: OwnerStack) -> None:
         """One stack: pprof has the innermost frame first."""
         values = [getattr(stack, field) or 0 for _, _, field in self._kinds]
-        self._add(2, Message().numbers(1, map(self.location, reversed(stack.frames))).numbers(2, values))
+        self._add_message(2, Message().numbers(1, map(self.location, reversed(stack.frames))).numbers(2, values))
 
     def encoded(self, period: int) -> bytes:
         """The profile."""
@@ -166,9 +166,9 @@ class Writer:
         return whole.encoded()
 
 
-def encoded(stacks: Sequence[OwnerStack], images: Sequence[CodeImage], period: Optional[int] = None) -> bytes:
+def encode_stacks(stacks: Sequence[OwnerStack], images: Sequence[CodeImage], period: Optional[int] = None) -> bytes:
     """The file. `images`: what is mapped; `period`: bytes between two samples, None where every block was counted."""
-    writer = Writer(images, stacks)
+    writer = PprofWriter(images, stacks)
     if images and any(frame.address is not None for stack in stacks for frame in stack.frames):
         writer.mapping(place_of(images[0]))  # the first one is the program to pprof
     for stack in stacks:

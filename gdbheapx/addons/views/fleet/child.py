@@ -28,7 +28,7 @@ class Child(NamedTuple):
     began: float
 
 
-class Ended(NamedTuple):
+class ChildExit(NamedTuple):
     """What it left."""
 
     code: int
@@ -37,7 +37,7 @@ class Ended(NamedTuple):
     """The last line on standard error."""
 
 
-def state(path: str) -> State:
+def read_core_state(path: str) -> State:
     """The core as it is now."""
     if file.is_url(path):
         return file.read_url_state(path)
@@ -48,48 +48,48 @@ def state(path: str) -> State:
     return status.st_size, status.st_mtime_ns
 
 
-def command(max_seconds: Optional[float]) -> List[str]:
+def report_words(max_seconds: Optional[float]) -> List[str]:
     """The command of a look."""
     return ["report", "--json", "--no-deep", *(["--max-seconds", "%g" % max_seconds] if max_seconds is not None else [])]
 
 
-def limit(max_seconds: Optional[float]) -> Optional[float]:
+def compute_time_limit(max_seconds: Optional[float]) -> Optional[float]:
     """When a look is ended, in seconds."""
     return None if max_seconds is None else 2 * max_seconds + GRACE_SECONDS
 
 
-def begin(words: Sequence[str], core: str, asks: Sequence[str]) -> Child:
+def start_child(words: Sequence[str], core: str, asks: Sequence[str]) -> Child:
     """Start the look; `words` are options of the program, `asks` the command. The program itself tells a snapshot from a core."""
     out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
-    process = child_python.start([*words, core, *asks], stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+    process = child_python.start_gdbheapx([*words, core, *asks], stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
     return Child(process, out, err, time.monotonic())
 
 
-def has_ended(child: Child, seconds: Optional[float]) -> bool:
+def has_child_ended(child: Child, seconds: Optional[float]) -> bool:
     """Whether it is over; beyond its limit it is ended."""
     if child.process.poll() is None and seconds is not None and time.monotonic() - child.began > seconds:
-        _kill(child)
+        _kill_group(child)
     return child.process.poll() is not None
 
 
-def taken(child: Child) -> Ended:
+def collect_child(child: Child) -> ChildExit:
     """What a look that is over has left; its files are closed."""
     child.out.seek(0)
     content = child.out.read(documents.MOST_BYTES + 1)
     child.err.seek(max(0, os.fstat(child.err.fileno()).st_size - MOST_ERROR))
     said = child.err.read().decode("utf-8", "replace").strip().split("\n")[-1].replace("gdbheapx: ", "", 1)
-    end(child)
-    return Ended(child.process.returncode, content, said)
+    end_child(child)
+    return ChildExit(child.process.returncode, content, said)
 
 
-def end(child: Child) -> None:
+def end_child(child: Child) -> None:
     """End it, whether it is over or not."""
-    _kill(child)
+    _kill_group(child)
     child.out.close()
     child.err.close()
 
 
-def _kill(child: Child) -> None:
+def _kill_group(child: Child) -> None:
     """With the gdb that it may have started."""
     try:
         os.killpg(child.process.pid, signal.SIGKILL)

@@ -36,16 +36,16 @@ CANCELLED = (asyncio.CancelledError, concurrent.futures.CancelledError)
 ENCRYPTED = ("tls", "wss")
 
 
-def looks(
+def run_on_cluster(
     address: str, cores: Mapping[str, Tuple[str, child.State]], asked: GlobalOptions, max_seconds: Optional[float], budget: Budget
-) -> Iterator[Tuple[str, child.Ended]]:
+) -> Iterator[Tuple[str, child.ChildExit]]:
     """Look at the cores, by name; (name, what the look left) as they end. Ctrl-C cancels the others."""
-    distributed = _library()
+    distributed = _import_distributed()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of other releases on workers: what follows from that is a row
-        client = _client(distributed, address)
+        client = _connect_client(distributed, address)
         try:
-            yield from _looks(distributed, client, address, cores, asked, max_seconds, budget)
+            yield from _run_tasks(distributed, client, address, cores, asked, max_seconds, budget)
         finally:
             try:
                 client.close(timeout=CONNECT_SECONDS)  # lets go of its tasks: the scheduler cancels them
@@ -53,7 +53,7 @@ def looks(
                 pass
 
 
-def _looks(
+def _run_tasks(
     distributed: Any,
     client: Any,
     address: str,
@@ -61,15 +61,15 @@ def _looks(
     asked: GlobalOptions,
     max_seconds: Optional[float],
     budget: Budget,
-) -> Iterator[Tuple[str, child.Ended]]:
-    words, asks = seen_from_anywhere(asked), child.command(max_seconds)
+) -> Iterator[Tuple[str, child.ChildExit]]:
+    words, asks = seen_from_anywhere(asked), child.report_words(max_seconds)
     run = uuid.uuid4().hex[:8]
     ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
     waiting: Dict[str, str] = {}
     futures: Dict[str, Any] = {}
     for name, (path, state) in cores.items():
-        given = (__version__, path, state, words, asks, child.limit(max_seconds))
-        future = client.submit(task, *given, key="gdbheapx-%s-%s" % (run, name), pure=False, retries=RETRIES)
+        given = (__version__, path, state, words, asks, child.compute_time_limit(max_seconds))
+        future = client.submit(run_task, *given, key="gdbheapx-%s-%s" % (run, name), pure=False, retries=RETRIES)
         waiting[future.key], futures[future.key] = name, future
         future.add_done_callback(ended.put)
     alone_since, said = time.monotonic(), False
@@ -77,7 +77,7 @@ def _looks(
     try:
         while waiting and not budget.interrupted:
             if client.status != RUNNING:
-                raise _lost(address)
+                raise _make_lost_error(address)
             if client.scheduler_info()["workers"]:
                 alone_since, said = time.monotonic(), False
             elif not said and time.monotonic() - alone_since > WORKER_SECONDS:
@@ -95,12 +95,12 @@ def _looks(
                 continue
             except CANCELLED:
                 if client.status != RUNNING:
-                    raise _lost(address)
-                worker, left = "", failed("somebody cancelled its task; run the same line again")
+                    raise _make_lost_error(address)
+                worker, left = "", make_failed_look("somebody cancelled its task; run the same line again")
             except Exception as error:
                 if client.status != RUNNING:
-                    raise _lost(address)
-                worker, left = "", failed(reason(error))
+                    raise _make_lost_error(address)
+                worker, left = "", make_failed_look(explain_task_failure(error))
             if worker and left.said.startswith(OTHER) and worker not in told:
                 told.add(worker)
                 to_standard_error(left.said)
@@ -118,9 +118,9 @@ def _looks(
 OTHER = "another gdbheapx on worker "
 
 
-def task(
+def run_task(
     version: str, path: str, state: child.State, words: Sequence[str], asks: Sequence[str], seconds: Optional[float]
-) -> Tuple[str, child.Ended]:
+) -> Tuple[str, child.ChildExit]:
     """Run on a worker: (its address, what the look left)."""
     import distributed
 
@@ -128,22 +128,22 @@ def task(
     where, key = str(worker.address), str(worker.get_current_task())
     if __version__ != version:
         same = "%s%s: %s, here %s; install the same there, then run the same line again"
-        return where, failed(same % (OTHER, where, __version__, version))
-    seen = state if file.is_url(path) else child.state(path)  # a look at a URL says itself what is wrong
+        return where, make_failed_look(same % (OTHER, where, __version__, version))
+    seen = state if file.is_url(path) else child.read_core_state(path)  # a look at a URL says itself what is wrong
     if state is not None and seen is None:
-        return where, failed("worker %s does not see this path; mount the same folder there, then run the same line again" % where)
+        return where, make_failed_look("worker %s does not see this path; mount the same folder there, then run the same line again" % where)
     if state is not None and seen != state:
-        return where, failed("worker %s sees another file at this path; mount the same folder there, then run the same line again" % where)
-    look = child.begin(words, path, asks)
+        return where, make_failed_look("worker %s sees another file at this path; mount the same folder there, then run the same line again" % where)
+    look = child.start_child(words, path, asks)
     try:
-        while not child.has_ended(look, seconds):
+        while not child.has_child_ended(look, seconds):
             if _is_cancelled(worker, key):
-                return where, failed("it was cancelled")
+                return where, make_failed_look("it was cancelled")
             time.sleep(TASK_POLL_SECONDS)
-        return where, child.taken(look)
+        return where, child.collect_child(look)
     finally:
         if not look.out.closed:
-            child.end(look)
+            child.end_child(look)
 
 
 def _is_cancelled(worker: Any, key: str) -> bool:
@@ -155,12 +155,12 @@ def _is_cancelled(worker: Any, key: str) -> bool:
     return known is None or getattr(known, "state", None) == "cancelled"
 
 
-def failed(why: str) -> child.Ended:
+def make_failed_look(why: str) -> child.ChildExit:
     """A look without an answer."""
-    return child.Ended(1, b"", why)
+    return child.ChildExit(1, b"", why)
 
 
-def reason(error: BaseException) -> str:
+def explain_task_failure(error: BaseException) -> str:
     """Why a task has no result, in one line."""
     kind = type(error).__name__
     what = " ".join(str(error).split())[:300]
@@ -181,7 +181,7 @@ def seen_from_anywhere(asked: GlobalOptions) -> List[str]:
     ).words()
 
 
-def is_open(address: str) -> bool:
+def is_unencrypted_network(address: str) -> bool:
     """Anybody on the network between could read and change what goes to it: not encrypted, and beyond this machine."""
     scheme, _, rest = address.rpartition("://")
     if scheme in ENCRYPTED or scheme == "inproc":
@@ -193,7 +193,7 @@ def is_open(address: str) -> bool:
         return host != "localhost"
 
 
-def _library() -> Any:
+def _import_distributed() -> Any:
     try:
         import distributed
     except ImportError:
@@ -206,10 +206,10 @@ def _library() -> Any:
     return distributed
 
 
-def _client(distributed: Any, address: str) -> Any:
+def _connect_client(distributed: Any, address: str) -> Any:
     if ":" not in address.rpartition("://")[2]:
         raise UsageError("fleet: %s is not the address of a scheduler" % address, "give one like tcp://HOST:8786 or tls://HOST:8786")
-    if is_open(address):
+    if is_unencrypted_network(address):
         to_standard_error("%s is not encrypted: use it on a trusted network only, or a scheduler at tls://" % address)
     try:
         return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
@@ -220,7 +220,7 @@ def _client(distributed: Any, address: str) -> Any:
         raise HeapxError("no scheduler answers at %s: %s" % (address, what), hint, code=NO_SCHEDULER) from None
 
 
-def _lost(address: str) -> HeapxError:
+def _make_lost_error(address: str) -> HeapxError:
     return HeapxError(
         "lost the scheduler at %s" % address, "documents so far are kept; start it, then run the same line again", code=NO_SCHEDULER
     )

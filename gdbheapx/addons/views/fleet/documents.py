@@ -8,8 +8,8 @@ import os
 from typing import Annotated, Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from gdbheapx import files
-from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, TEXT, Column, Table, columns_of
-from gdbheapx.command import Style
+from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, TEXT, Column, ColumnsTable, columns_of
+from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError
 from gdbheapx.findings import EVIDENCE_MISSING
 from gdbheapx.model import HeapSum
@@ -64,30 +64,30 @@ class Group(NamedTuple):
     memory_bytes: Annotated[int, Column("memory", BYTES)]
 
 
-class Damaged(Exception):
+class BadDocument(Exception):
     """It is no document, in one line."""
 
 
-def loaded(path: str) -> Dict[str, Any]:
+def load_document(path: str) -> Dict[str, Any]:
     """The document. Damaged says why there is none."""
     try:
         descriptor = files.open_regular(path)
         with open(descriptor, "rb") as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise Damaged(error.strerror or str(error))
+        raise BadDocument(error.strerror or str(error))
     if len(content) > MOST_BYTES:
-        raise Damaged("it is too large for a document of report --json")
+        raise BadDocument("it is too large for a document of report --json")
     try:
         document = json.loads(content)
     except (ValueError, RecursionError):
-        raise Damaged("it is not JSON, or it is cut")
+        raise BadDocument("it is not JSON, or it is cut")
     if not isinstance(document, dict) or document.get("schema") != SCHEMA or document.get("command") != "report":
-        raise Damaged("it is not a document of report --json")
+        raise BadDocument("it is not a document of report --json")
     return document
 
 
-def paths(given: Sequence[str]) -> Iterator[str]:
+def list_document_paths(given: Sequence[str]) -> Iterator[str]:
     """The files, those of a folder in order of their names; each once."""
     seen = set()
     for file in given:
@@ -107,52 +107,52 @@ def paths(given: Sequence[str]) -> Iterator[str]:
                 yield path
 
 
-def row(path: str) -> Document:
+def read_document_row(path: str) -> Document:
     """One file as a row, whatever it is."""
     try:
-        return row_of(loaded(path), path)
-    except Damaged as error:
+        return make_document_row(load_document(path), path)
+    except BadDocument as error:
         return Document(core=path, error=str(error), failed=True, document=path)
 
 
-def row_of(document: Mapping[str, Any], path: str) -> Document:
+def make_document_row(document: Mapping[str, Any], path: str) -> Document:
     """The row of a document."""
-    data, target, source = (_dict(document.get(name)) for name in ("data", "target", SOURCE))
-    infos = [_dict(allocator) for allocator in _list(document.get("allocators"))]
+    data, target, source = (_dict_or_empty(document.get(name)) for name in ("data", "target", SOURCE))
+    infos = [_dict_or_empty(allocator) for allocator in _list_or_empty(document.get("allocators"))]
     info = next((allocator for allocator in infos if allocator.get("owns_malloc") is True), infos[0] if infos else {})
-    heaps = _heaps(data)
-    name, version = _text(info.get("name")), _text(info.get("version"))
-    inside = _dict(data.get("inside"))
+    heaps = _sum_heaps(data)
+    name, version = _text_or_none(info.get("name")), _text_or_none(info.get("version"))
+    inside = _dict_or_empty(data.get("inside"))
     # a class tells more than a size
-    classes, sizes = ([_dict(row) for row in _list(rows)] for rows in (inside.get("classes"), data.get("sizes")))
-    largest = next((class_ for class_ in classes if _text(class_.get("signature"))), {})
+    classes, sizes = ([_dict_or_empty(row) for row in _list_or_empty(rows)] for rows in (inside.get("classes"), data.get("sizes")))
+    largest = next((class_ for class_ in classes if _text_or_none(class_.get("signature"))), {})
     size = sizes[0] if sizes else {}
-    label = _text(largest.get("signature")) or ("%d bytes" % size["size_bytes"] if _number(size.get("size_bytes")) is not None else None)
-    verdict = _dict(data.get("verdict"))
+    label = _text_or_none(largest.get("signature")) or ("%d bytes" % size["size_bytes"] if _number_or_none(size.get("size_bytes")) is not None else None)
+    verdict = _dict_or_empty(data.get("verdict"))
     is_lacking = verdict.get("code") == EVIDENCE_MISSING  # what was read is no figure of the whole
-    partial, failed = document.get("partial") is True, _text(source.get("error")) or (None if data else "it has no data")
-    problems = [_text(_dict(problem).get("what")) for problem in _list(document.get("problems"))]
+    partial, failed = document.get("partial") is True, _text_or_none(source.get("error")) or (None if data else "it has no data")
+    problems = [_text_or_none(_dict_or_empty(problem).get("what")) for problem in _list_or_empty(document.get("problems"))]
     return Document(
-        core=_text(source.get("core")) or _text(target.get("core")) or path,
-        executable=_text(target.get("executable")),
+        core=_text_or_none(source.get("core")) or _text_or_none(target.get("core")) or path,
+        executable=_text_or_none(target.get("executable")),
         version=" ".join(part for part in (name, version) if part) or None,
-        build_id=_text(info.get("build_id")),
-        verdict=_text(verdict.get("kind")),
+        build_id=_text_or_none(info.get("build_id")),
+        verdict=_text_or_none(verdict.get("kind")),
         used_bytes=sum(heap.used_bytes for heap in heaps) if heaps and not is_lacking else None,
         kept_bytes=sum(heap.kept_bytes for heap in heaps) if heaps and not is_lacking else None,
-        memory_bytes=_number(_dict(data.get("memory")).get("total_bytes")),
+        memory_bytes=_number_or_none(_dict_or_empty(data.get("memory")).get("total_bytes")),
         largest=label,
-        largest_bytes=_number(largest.get("bytes")) if largest else _number(size.get("used_bytes")),
-        suspect=_text(_dict(inside.get("suspect")).get("owner")),
+        largest_bytes=_number_or_none(largest.get("bytes")) if largest else _number_or_none(size.get("used_bytes")),
+        suspect=_text_or_none(_dict_or_empty(inside.get("suspect")).get("owner")),
         partial=partial,
         error=failed or (next((problem for problem in problems if problem), "it does not say why") if partial else None),
         failed=failed is not None,
         document=path,
-        error_code=_text(_dict(document.get("error")).get("code")),
+        error_code=_text_or_none(_dict_or_empty(document.get("error")).get("code")),
     )
 
 
-def ordered(rows: Sequence[Document], field: Optional[str]) -> List[Document]:
+def order_documents(rows: Sequence[Document], field: Optional[str]) -> List[Document]:
     """By a column: the largest number first, texts by the alphabet, the unknown last."""
     if field is None:
         return list(rows)
@@ -162,7 +162,7 @@ def ordered(rows: Sequence[Document], field: Optional[str]) -> List[Document]:
     ]
 
 
-def grouped(rows: Sequence[Document], field: str) -> List[Group]:
+def group_documents(rows: Sequence[Document], field: str) -> List[Group]:
     """One row for each value, the one that uses most first."""
     by_value: Dict[str, List[Document]] = {}
     for row in rows:
@@ -181,26 +181,26 @@ def grouped(rows: Sequence[Document], field: str) -> List[Group]:
     return sorted(groups, key=lambda group: (-group.used_bytes, group.value))
 
 
-def _dict(value: Any) -> Mapping[str, Any]:
+def _dict_or_empty(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _list(value: Any) -> Sequence[Any]:
+def _list_or_empty(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()
 
 
-def _text(value: Any) -> Optional[str]:
+def _text_or_none(value: Any) -> Optional[str]:
     return value[:MOST_TEXT] if isinstance(value, str) and value else None
 
 
-def _number(value: Any) -> Optional[int]:
+def _number_or_none(value: Any) -> Optional[int]:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_NUMBER else None
 
 
-def _heaps(data: Mapping[str, Any]) -> List[HeapSum]:
+def _sum_heaps(data: Mapping[str, Any]) -> List[HeapSum]:
     """Those that say what they hold; a document of another release may not."""
-    rows = [_dict(heap) for heap in _list(data.get("heaps"))]
-    sums = [(_number(row.get("held_bytes")), _number(row.get("used_bytes"))) for row in rows]
+    rows = [_dict_or_empty(heap) for heap in _list_or_empty(data.get("heaps"))]
+    sums = [(_number_or_none(row.get("held_bytes")), _number_or_none(row.get("used_bytes"))) for row in rows]
     return [HeapSum("", held, used) for held, used in sums if held is not None and used is not None]
 
 
@@ -209,24 +209,24 @@ def table_data(rows: Sequence[Document], groups: Optional[Sequence[Group]]) -> D
     return {"rows": list(rows), "groups": None if groups is None else list(groups)}
 
 
-def table_lines(style: Style, rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
+def document_table_lines(style: TextStyle, rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
     """A table, or nothing."""
     record: Any = type(rows[0]) if rows else Document
     columns = columns_of(record)
     known = {column.field for column in columns if any(getattr(row, column.field) is not None for row in rows)}
     absent = {column.field: "" for column in columns if column.unit == TEXT and column.field in known}
     shown: List[Any] = [
-        {name: absent.get(name) if value is None else _cell(value) for name, value in row._asdict().items()} for row in rows
+        {name: absent.get(name) if value is None else _format_cell(value) for name, value in row._asdict().items()} for row in rows
     ]
-    yield from text.format_page(style, [Table(columns, shown)])
+    yield from text.format_page(style, [ColumnsTable(columns, shown)])
 
 
-def csv_lines(rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
+def document_csv_lines(rows: Union[Sequence[Document], Sequence[Group]]) -> Iterator[str]:
     """CSV with a heading."""
     yield text.format_csv_line((type(rows[0]) if rows else Document)._fields)
     for row in rows:
         yield text.format_csv_line(text.safe_cell(value) if isinstance(value, str) else value for value in row)
 
 
-def _cell(value: Any) -> Any:
+def _format_cell(value: Any) -> Any:
     return "yes" if value is True else "" if value is False else value

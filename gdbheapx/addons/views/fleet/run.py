@@ -15,8 +15,8 @@ from typing import Any, Dict, Generator, Iterator, List, NamedTuple, Optional, S
 
 from gdbheapx.addons.views.fleet import child, documents
 from gdbheapx.budget import Budget
-from gdbheapx.errors import HeapxError, said
-from gdbheapx.invocation import GLOBALS, GlobalOptions, unpack
+from gdbheapx.errors import HeapxError, error_of_document
+from gdbheapx.invocation import GLOBALS, GlobalOptions, unpack_words
 from gdbheapx.problems import CANNOT_WRITE, SHELL_ONLY, UNSAFE_PATH
 from gdbheapx.snapshot import file
 
@@ -58,7 +58,7 @@ NAME = re.compile(r"[^A-Za-z0-9._-]")
 MOST_NAME = 100
 
 
-def replace(path: str, text: str) -> None:
+def replace_private_file(path: str, text: str) -> None:
     """Put a file in the place of another in one step, readable only by its owner."""
     descriptor, made = tempfile.mkstemp(prefix=".gdbheapx-", dir=os.path.dirname(path) or ".")  # mode 0600
     try:
@@ -79,7 +79,7 @@ class Core(NamedTuple):
     """Why nothing could be listed by this pattern."""
 
 
-class Work(NamedTuple):
+class FleetWork(NamedTuple):
     """A look that runs here."""
 
     core: Core
@@ -87,7 +87,7 @@ class Work(NamedTuple):
     child: child.Child
 
 
-Looks = Generator[Tuple[Core, child.State, child.Ended], None, None]
+Looks = Generator[Tuple[Core, child.State, child.ChildExit], None, None]
 """Looks that are over, with the core's state before them."""
 
 
@@ -122,84 +122,84 @@ class Done(NamedTuple):
     """Cores that were not looked at: somebody interrupted."""
 
 
-def run(cores: Sequence[str], directory: str, where: Where, max_seconds: Optional[float], budget: Budget) -> Done:
+def run_fleet(cores: Sequence[str], directory: str, where: Where, max_seconds: Optional[float], budget: Budget) -> Done:
     """Make what documents are lacking, then read all of them."""
-    asked = _asked()
-    folder(directory)
-    by_document = {core_.document: core_ for given in cores for core_ in found(given, directory)}
+    asked = _read_global_options()
+    prepare_folder(directory)
+    by_document = {core_.document: core_ for given in cores for core_ in find_cores(given, directory)}
     mine = [core_ for core_ in by_document.values() if where.share is None or where.share.has(core_)]
-    replace(os.path.join(directory, VIEWS), SQL)
+    replace_private_file(os.path.join(directory, VIEWS), SQL)
     for core_ in mine:
         if core_.error is not None:
-            _finish(core_, None, child.Ended(1, b"", core_.error))
+            _write_document(core_, None, child.ChildExit(1, b"", core_.error))
     queue = [core_ for core_ in mine if core_.error is None and not is_whole(core_)]
     kept, made = sum(core_.error is None for core_ in mine) - len(queue), 0
     if where.dask is None:
-        looks = _here(queue, asked, where.workers, max_seconds, budget)
+        looks = _look_locally(queue, asked, where.workers, max_seconds, budget)
     else:
-        looks = _there(queue, asked, where.dask, max_seconds, budget)
+        looks = _look_on_cluster(queue, asked, where.dask, max_seconds, budget)
     budget.progress.stage = "%d of %d cores" % (kept, len(mine))
     budget.progress.measure(lambda: made, len(queue))
     with contextlib.closing(looks):
         for core_, state, ended in looks:
-            _finish(core_, state, ended)
+            _write_document(core_, state, ended)
             made += 1
             budget.progress.name("%d of %d cores" % (kept + made, len(mine)))
             budget.progress.tick()
     there = [core_ for core_ in mine if os.path.exists(core_.document)]
-    rows = [documents.row(core_.document) for core_ in there if not budget.interrupted or is_whole(core_)]
+    rows = [documents.read_document_row(core_.document) for core_ in there if not budget.interrupted or is_whole(core_)]
     return Done(rows, made, kept, len(queue) - made)
 
 
-def _here(queue: Sequence[Core], asked: GlobalOptions, workers: Optional[int], max_seconds: Optional[float], budget: Budget) -> Looks:
+def _look_locally(queue: Sequence[Core], asked: GlobalOptions, workers: Optional[int], max_seconds: Optional[float], budget: Budget) -> Looks:
     """Looks by processes of this machine, as they end."""
-    words, asks = asked.words(), child.command(max_seconds)
-    left, limit = list(queue), child.limit(max_seconds)
-    running: List[Work] = []
+    words, asks = asked.words(), child.report_words(max_seconds)
+    left, limit = list(queue), child.compute_time_limit(max_seconds)
+    running: List[FleetWork] = []
     at_once = max(1, workers or len(os.sched_getaffinity(0)))
     try:
         while (left or running) and not budget.interrupted:
             while left and len(running) < at_once:
                 core_ = left.pop(0)
-                running.append(Work(core_, child.state(core_.path), child.begin(words, core_.path, asks)))
+                running.append(FleetWork(core_, child.read_core_state(core_.path), child.start_child(words, core_.path, asks)))
             time.sleep(child.POLL_SECONDS)
-            for work in [each for each in running if child.has_ended(each.child, limit)]:
+            for work in [each for each in running if child.has_child_ended(each.child, limit)]:
                 running.remove(work)
-                yield work.core, work.state, child.taken(work.child)
+                yield work.core, work.state, child.collect_child(work.child)
             budget.progress.tick()
     finally:
         for work in running:
-            child.end(work.child)
+            child.end_child(work.child)
 
 
-def _there(queue: Sequence[Core], asked: GlobalOptions, address: str, max_seconds: Optional[float], budget: Budget) -> Looks:
+def _look_on_cluster(queue: Sequence[Core], asked: GlobalOptions, address: str, max_seconds: Optional[float], budget: Budget) -> Looks:
     """Looks by a cluster, as they end."""
     from gdbheapx.addons.views.fleet import cluster
 
     by_name = {os.path.basename(core_.document)[: -len(".json")]: core_ for core_ in queue}
-    states = {name: child.state(core_.path) for name, core_ in by_name.items()}
+    states = {name: child.read_core_state(core_.path) for name, core_ in by_name.items()}
     given = {name: (core_.path, states[name]) for name, core_ in by_name.items()}
-    for name, ended in cluster.looks(address, given, asked, max_seconds, budget):
+    for name, ended in cluster.run_on_cluster(address, given, asked, max_seconds, budget):
         yield by_name[name], states[name], ended
 
 
-def found(given: str, directory: str) -> Iterator[Core]:
+def find_cores(given: str, directory: str) -> Iterator[Core]:
     """What a word stands for; where a pattern of a URL finds nothing, one with the reason."""
     try:
         for path in file.list_urls(given) if file.is_url(given) else (given,):
-            yield core(path, directory)
+            yield make_core(path, directory)
     except HeapxError as error:
-        yield core(given, directory)._replace(error=error.line())
+        yield make_core(given, directory)._replace(error=error.line())
 
 
-def core(path: str, directory: str) -> Core:
+def make_core(path: str, directory: str) -> Core:
     """The core, and where its document lies: by its name, told apart by its real path or URL."""
     whole, name = (path, path.partition("::")[0]) if file.is_url(path) else (os.path.realpath(path),) * 2
     mark = hashlib.sha256(os.fsencode(file.hide_secrets(whole))).hexdigest()[:12]
     return Core(whole, os.path.join(directory, "%s-%s.json" % (NAME.sub("_", os.path.basename(name)[:MOST_NAME]) or "core", mark)))
 
 
-def folder(directory: str) -> None:
+def prepare_folder(directory: str) -> None:
     """The folder for the documents, readable only by its owner where it is made here. One in which others may put or replace files is not
     taken: their documents would be believed."""
     try:
@@ -231,16 +231,16 @@ def check_owner(directory: str) -> None:
 def is_whole(core_: Core) -> bool:
     """An earlier run has made its document, and the core is as it was then. One that failed is looked at again."""
     try:
-        source = documents.loaded(core_.document).get(documents.SOURCE)
-    except documents.Damaged:
+        source = documents.load_document(core_.document).get(documents.SOURCE)
+    except documents.BadDocument:
         return False
     if not isinstance(source, dict) or source.get("exit_code") != WHOLE:
         return False
-    state = child.state(core_.path)
+    state = child.read_core_state(core_.path)
     return state is not None and state[1] is not None and (source.get("size_bytes"), source.get("modified_ns")) == state
 
 
-def _asked() -> GlobalOptions:
+def _read_global_options() -> GlobalOptions:
     """The options that stood before the command."""
     if GLOBALS not in os.environ:
         raise HeapxError(
@@ -248,12 +248,12 @@ def _asked() -> GlobalOptions:
             "run it in a shell: gdbheapx fleet CORE... -o DIR",
             code=SHELL_ONLY,
         )
-    return GlobalOptions.from_words(unpack(os.environ[GLOBALS]))
+    return GlobalOptions.from_words(unpack_words(os.environ[GLOBALS]))
 
 
-def _finish(core_: Core, state: child.State, ended: child.Ended) -> None:
+def _write_document(core_: Core, state: child.State, ended: child.ChildExit) -> None:
     """Its document, whatever became of it."""
-    code, written = ended.code, _json(ended.content)
+    code, written = ended.code, _json_or_none(ended.content)
     document = None
     if code in (WHOLE, PARTIAL):
         is_document = isinstance(written, dict) and isinstance(written.get("data"), dict)
@@ -262,13 +262,13 @@ def _finish(core_: Core, state: child.State, ended: child.Ended) -> None:
     error = None if document is not None else ended.said or ("a signal ended it: %d" % -code if code < 0 else "it ended with %d" % code)
     source = {"core": file.hide_secrets(core_.path), "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
     empty: Dict[str, Any] = {"schema": documents.SCHEMA, "command": "report", "data": None, "partial": False, "problems": []}
-    told = said(written) if document is None else None
+    told = error_of_document(written) if document is None else None
     if told is not None:
         empty["error"] = told.document()
-    replace(core_.document, json.dumps({**(empty if document is None else document), documents.SOURCE: source}) + "\n")
+    replace_private_file(core_.document, json.dumps({**(empty if document is None else document), documents.SOURCE: source}) + "\n")
 
 
-def _json(content: bytes) -> Any:
+def _json_or_none(content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError):

@@ -39,14 +39,14 @@ def make(invocation: Invocation, shell: Shell) -> int:
 
         render.require_jinja()
         page = OutputFile(options.html, OPTION)  # before a process is stopped for it
-        code, text = worker.look(look_of(invocation), shell.look)
+        code, text = worker.answer_in_child(look_of(invocation), shell.look)
         if options.json:
             has_document = True
             _hand_on(text, options.output, shell.say)
         if code not in ANSWERED:
             page.drop()
             return code
-        page.finish(_page(name, text, invocation).encode("utf-8", "backslashreplace"))
+        page.finish(_make_page(name, text, invocation).encode("utf-8", "backslashreplace"))
         page = None
         return code if options.json else shell.say("the page is in %s\n" % escape_line(options.html)) or code
     except HeapxError as error:
@@ -55,7 +55,7 @@ def make(invocation: Invocation, shell: Shell) -> int:
         return shell.failed(runner.out_of_memory(), has_document)
     except Exception as error:
         how = "gdbheapx %s --json%s" % (name, " --page" if hasattr(options, "page") else "")
-        return shell.failed(runner.internal(error, how), has_document)
+        return shell.failed(runner.make_internal_error(error, how), has_document)
     finally:
         if page is not None:
             page.drop()
@@ -68,12 +68,12 @@ def _hand_on(text: bytes, output: Optional[str], say: Callable[[str], int]) -> N
     OutputFile(output, takes_any=True).finish(text)
 
 
-def _page(command: str, text: bytes, invocation: Invocation) -> str:
+def _make_page(command: str, text: bytes, invocation: Invocation) -> str:
     from gdbheapx.addons.views.html import diff_view, render, report_view
     from gdbheapx.snapshot import file
 
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-    view = {"report": report_view.view, "diff": diff_view.view}[command]
+    view = {"report": report_view.report_page_values, "diff": diff_view.diff_page_values}[command]
     try:
         document = json.loads(text.decode("utf-8", "replace"))
         about = place.of_target(document["target"], invocation.asked.of_target())

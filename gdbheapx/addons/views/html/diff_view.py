@@ -2,9 +2,9 @@
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.views.html.memory_view import Part
-from gdbheapx.addons.views.html.render import Envelope, step
-from gdbheapx.hints import Write, alone, quoted
+from gdbheapx.addons.views.html.memory_view import PagePart
+from gdbheapx.addons.views.html.render import Envelope, make_step
+from gdbheapx.hints import Write, quote_word, write_alone
 from gdbheapx.report.pages import UncutText
 from gdbheapx.snapshot import file
 from gdbheapx.snapshot.diff import KEPT, Diff, DiffSide
@@ -54,19 +54,19 @@ class Changes(NamedTuple):
     """Where it cannot be compared: which side lacks it, and why."""
 
 
-def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = alone) -> Dict[str, Any]:
+def diff_page_values(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = write_alone) -> Dict[str, Any]:
     """What the template is filled with. `made`: when, as text."""
     diff: Diff = file.decode_value(Diff, data)
     sides = {"Old": diff.old, "New": diff.new}
-    bars = [_bar(diff, figure) for figure in ("old_bytes", "new_bytes")]
+    bars = [_make_bar(diff, figure) for figure in ("old_bytes", "new_bytes")]
     programs = diff.old.executable, diff.new.executable
     lists = [member for member in LISTS if member[0] not in LATER or getattr(diff, member[0]) is not None]
-    names = " ".join(quoted(side.what) for side in sides.values())
+    names = " ".join(quote_word(side.what) for side in sides.values())
     return {
         "title": "What grew: %s" % (programs[1] or programs[0] or "two readings").rsplit("/", 1)[-1],
         "made": made,
         "version": envelope.tool.version,
-        "sides": [(heading, _facts(side)) for heading, side in sides.items()],
+        "sides": [(heading, _list_facts(side)) for heading, side in sides.items()],
         "two_programs": None not in programs and programs[0] != programs[1],
         "partial": envelope.partial,
         "problems": [problem[1:] for problem in envelope.problems],
@@ -75,22 +75,22 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = a
         "growth": diff.growth_bytes,
         "bars": list(zip(sides, bars)),
         "bars_scale": max(sum(part.bytes or 0 for part in bar) for bar in bars),
-        "bar_key": [Part(look, name, None) for look, name in STATES],
-        "change_key": [Part("other", "grew", None), Part("free", "fell", None)],
-        "states": _changes(diff, diff.states, *STATE),
+        "bar_key": [PagePart(look, name, None) for look, name in STATES],
+        "change_key": [PagePart("other", "grew", None), PagePart("free", "fell", None)],
+        "states": _make_changes(diff, diff.states, *STATE),
         "lists": [
-            *(_changes(diff, getattr(diff, member[0]), *member) for member in lists if member[0] in FIRST),
-            _changes(diff, diff.growth.parts, *PARTS),
-            *(_changes(diff, getattr(diff, member[0]), *member) for member in lists if member[0] not in FIRST),
+            *(_make_changes(diff, getattr(diff, member[0]), *member) for member in lists if member[0] in FIRST),
+            _make_changes(diff, diff.growth.parts, *PARTS),
+            *(_make_changes(diff, getattr(diff, member[0]), *member) for member in lists if member[0] not in FIRST),
         ],
-        "steps": [step(advice) for advice in diff.next_steps],
+        "steps": [make_step(advice) for advice in diff.next_steps],
         "again": UncutText("gdbheapx diff %s --limit %d" % (names, 10 * MOST_ROWS)),
         "open_rows": OPEN_ROWS,
         "open_lists": OPEN_LISTS,
     }
 
 
-def _facts(side: DiffSide) -> List[Tuple[str, str]]:
+def _list_facts(side: DiffSide) -> List[Tuple[str, str]]:
     """About one side, as names and texts."""
     of, when = ("core", "Core written") if side.kind == "core" else ("running process", "Looked at")
     kind = "snapshot of a %s" % of if side.form == "snapshot" else FORMS.get(side.form, side.form)
@@ -99,13 +99,13 @@ def _facts(side: DiffSide) -> List[Tuple[str, str]]:
     return [(name, text) for name, text in facts if text is not None]
 
 
-def _bar(diff: Diff, figure: str) -> List[Part]:
+def _make_bar(diff: Diff, figure: str) -> List[PagePart]:
     """What is held on the side of this figure."""
     known = {state.what: getattr(state, figure) for state in reversed(diff.states) if not state.whose}
-    return [Part(look, name, known.get(name)) for look, name in STATES]
+    return [PagePart(look, name, known.get(name)) for look, name in STATES]
 
 
-def _changes(diff: Diff, rows: Optional[Sequence[Any]], id_: str, title: str, caption: str, what: str) -> Changes:
+def _make_changes(diff: Diff, rows: Optional[Sequence[Any]], id_: str, title: str, caption: str, what: str) -> Changes:
     """`rows`: of Change, or of the parts of `growth`, which are not counted."""
     unknown = [(lacking.side, lacking.why) for lacking in diff.missing if lacking.what == id_] if rows is None else []
     shown = (rows or ())[:MOST_ROWS]

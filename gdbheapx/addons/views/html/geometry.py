@@ -25,23 +25,23 @@ class Level(NamedTuple):
     depth: int
 
 
-class Branch(NamedTuple):
+class ChartBranch(NamedTuple):
     """A figure, and those that are parts of it."""
 
     place: int
     size: int
-    children: Sequence["Branch"] = ()
+    children: Sequence["ChartBranch"] = ()
 
 
-def sizes(figures: Sequence[Optional[int]]) -> List[int]:
+def drawable_sizes(figures: Sequence[Optional[int]]) -> List[int]:
     """What can be drawn: nothing for what is not known, or makes no sense."""
     return [max(0, figure) if figure is not None else 0 for figure in figures]
 
 
-def bar(figures: Sequence[Optional[int]], width: float, height: float, whole: Optional[int] = None) -> List[Box]:
+def draw_bar(figures: Sequence[Optional[int]], width: float, height: float, whole: Optional[int] = None) -> List[Box]:
     """Parts side by side. `whole`: what the full width is; without it the sum of all parts."""
-    known = sizes(figures)
-    total = max(sum(known), sizes([whole])[0])
+    known = drawable_sizes(figures)
+    total = max(sum(known), drawable_sizes([whole])[0])
     boxes, at = [], 0.0
     for place, figure in enumerate(known):
         wide = width * figure / total if total else 0.0
@@ -51,7 +51,7 @@ def bar(figures: Sequence[Optional[int]], width: float, height: float, whole: Op
     return boxes
 
 
-def change(figure: Optional[int], most: int, width: float, height: float) -> Optional[Box]:
+def draw_change(figure: Optional[int], most: int, width: float, height: float) -> Optional[Box]:
     """From the middle: growth (place 0) to the right, a fall (place 1) to the left. `most`: what reaches the edge. None: nothing shows."""
     wide = min(1.0, abs(figure or 0) / most) * width / 2 if most else 0.0
     if wide < SMALLEST:
@@ -59,9 +59,9 @@ def change(figure: Optional[int], most: int, width: float, height: float) -> Opt
     return Box(0, width / 2, 0.0, wide, height) if (figure or 0) > 0 else Box(1, width / 2 - wide, 0.0, wide, height)
 
 
-def columns(figures: Sequence[Sequence[Optional[int]]], width: float, height: float, gap: float = 0.15) -> List[List[Box]]:
+def draw_columns(figures: Sequence[Sequence[Optional[int]]], width: float, height: float, gap: float = 0.15) -> List[List[Box]]:
     """A column for each row of figures, its parts one upon the other, all on one scale. `gap`: of a column's width left empty."""
-    known = [sizes(row) for row in figures]
+    known = [drawable_sizes(row) for row in figures]
     top, wide = max((sum(row) for row in known), default=0), width / max(1, len(known))
     all_boxes = []
     for number, row in enumerate(known):
@@ -75,9 +75,9 @@ def columns(figures: Sequence[Sequence[Optional[int]]], width: float, height: fl
     return all_boxes
 
 
-def treemap(figures: Sequence[Optional[int]], width: float, height: float) -> List[Box]:
+def draw_treemap(figures: Sequence[Optional[int]], width: float, height: float) -> List[Box]:
     """Rectangles whose areas are as the figures, as square as may be: rows along the shorter side (squarified treemaps)."""
-    known = sizes(figures)
+    known = drawable_sizes(figures)
     total = sum(known)
     if not total:
         return []
@@ -89,7 +89,7 @@ def treemap(figures: Sequence[Optional[int]], width: float, height: float) -> Li
     while left and wide > 0 and tall > 0:
         side = min(wide, tall)
         count = 1
-        while count < len(left) and _worst(left[: count + 1], side) <= _worst(left[:count], side):
+        while count < len(left) and _worst_ratio(left[: count + 1], side) <= _worst_ratio(left[:count], side):
             count += 1
         row, left = left[:count], left[count:]
         area = sum(size for size, _ in row)
@@ -106,56 +106,56 @@ def treemap(figures: Sequence[Optional[int]], width: float, height: float) -> Li
     return boxes
 
 
-def nested(branches: Sequence[Branch], width: float, height: float) -> List[Level]:
+def draw_nested_treemap(branches: Sequence[ChartBranch], width: float, height: float) -> List[Level]:
     """A treemap of two levels: the parts of a figure fill its rectangle, with areas as theirs; each rectangle comes before those in it."""
     levels: List[Level] = []
-    for outer in treemap([branch.size for branch in branches], width, height):
+    for outer in draw_treemap([branch.size for branch in branches], width, height):
         branch = branches[outer.place]
         levels.append(Level(outer._replace(place=branch.place), 0))
-        for box in treemap([child.size for child in branch.children], outer.width, outer.height):
+        for box in draw_treemap([child.size for child in branch.children], outer.width, outer.height):
             place = branch.children[box.place].place
             levels.append(Level(Box(place, outer.x + box.x, outer.y + box.y, box.width, box.height), 1))
     return levels
 
 
-def _worst(row: Sequence[Tuple[float, int]], side: float) -> float:
+def _worst_ratio(row: Sequence[Tuple[float, int]], side: float) -> float:
     """The longest shape of a row: long side by short side."""
     area = sum(size for size, _ in row)
     return max(max(side * side * size / (area * area), area * area / (side * side * size)) for size, _ in row)
 
 
-def icicle(branches: Sequence[Branch], width: float, row: float, whole: Optional[int] = None) -> List[Level]:
+def draw_icicle(branches: Sequence[ChartBranch], width: float, row: float, whole: Optional[int] = None) -> List[Level]:
     """Owners above what they own, each as wide as what it keeps."""
-    known = sizes([branch.size for branch in branches])
-    total = max(sum(known), sizes([whole])[0])
+    known = drawable_sizes([branch.size for branch in branches])
+    total = max(sum(known), drawable_sizes([whole])[0])
     levels: List[Level] = []
-    _below(branches, 0.0, width, total, 0, row, levels)
+    _add_icicle_levels(branches, 0.0, width, total, 0, row, levels)
     return levels
 
 
-def _below(branches: Sequence[Branch], x: float, width: float, total: int, depth: int, row: float, levels: List[Level]) -> None:
+def _add_icicle_levels(branches: Sequence[ChartBranch], x: float, width: float, total: int, depth: int, row: float, levels: List[Level]) -> None:
     end = x + width
     for branch in branches:
         wide = min(width * max(0, branch.size) / total if total else 0.0, end - x)
         if wide < SMALLEST:
             continue
         levels.append(Level(Box(branch.place, x, depth * row, wide, row), depth))
-        _below(branch.children, x, wide, branch.size, depth + 1, row, levels)
+        _add_icicle_levels(branch.children, x, wide, branch.size, depth + 1, row, levels)
         x += wide
 
 
-def depth(levels: Sequence[Level]) -> int:
+def count_levels(levels: Sequence[Level]) -> int:
     """How many levels an icicle has."""
     return max((level.depth for level in levels), default=-1) + 1
 
 
-def grid(cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap: float, whole: Optional[int] = None) -> List[DrawnPath]:
+def draw_grid(cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap: float, whole: Optional[int] = None) -> List[DrawnPath]:
     """A path for each kind of figure: cells row by row, each divided among its figures from left to right. `whole`: what a full cell is."""
     kinds = max((len(cell) for cell in cells), default=0)
     paths: List[List[str]] = [[] for _ in range(kinds)]
     for number_, figures in enumerate(cells):
         x, y = (number_ % across) * side, (number_ // across) * side
-        for box in bar(figures, side - gap, side - gap, whole):
+        for box in draw_bar(figures, side - gap, side - gap, whole):
             parts = tuple(map(format_coordinate, (x + box.x, y, box.width, box.height, -box.width)))
             paths[box.place].append("M%s %sh%sv%sh%sz" % parts)
     return [DrawnPath("".join(path)) for path in paths]

@@ -9,7 +9,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 from gdbheapx import units
 from gdbheapx.addons.views.html import geometry
 from gdbheapx.errors import HeapxError
-from gdbheapx.model import Advice, AllocatorInfo
+from gdbheapx.model import AllocatorInfo, StepAdvice
 from gdbheapx.problems import MISSING_PACKAGE
 from gdbheapx.report import reach_text
 from gdbheapx.report.pages import DrawnPath, UncutText, format_coordinate
@@ -57,7 +57,7 @@ class Envelope(NamedTuple):
     allocators: Sequence[AllocatorInfo]
 
 
-class Step(NamedTuple):
+class PageStep(NamedTuple):
     """What to do next."""
 
     line: Optional[str]
@@ -65,12 +65,12 @@ class Step(NamedTuple):
     why: str
 
 
-def step(advice: Advice) -> Step:
+def make_step(advice: StepAdvice) -> PageStep:
     """A step of the document, whose command is whole."""
-    return Step(None if advice.command is None else UncutText(advice.command), advice.why)
+    return PageStep(None if advice.command is None else UncutText(advice.command), advice.why)
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     """Text as it can be read: what is not a letter that shows (control characters, line ends, marks that turn the direction of writing,
     halves of bytes that are no UTF-8) is written out."""
     if len(text) > MOST_LETTERS and not isinstance(text, UncutText):
@@ -86,14 +86,14 @@ def _written_out(letter: str) -> str:
     return "\\x%02x" % (code - 0xDC00) if 0xDC80 <= code <= 0xDCFF else letter.encode("unicode_escape", "backslashreplace").decode("ascii")
 
 
-def size(value: Optional[int]) -> str:
+def format_page_size(value: Optional[int]) -> str:
     """A size for people."""
-    return NOT_KNOWN if value is None else units.size(value)
+    return NOT_KNOWN if value is None else units.format_size(value)
 
 
-def signed(value: Optional[int]) -> str:
+def format_signed_size(value: Optional[int]) -> str:
     """By how much a size changed."""
-    return NOT_KNOWN if value is None else "%s%s" % ("+" if value > 0 else "-" if value < 0 else "", units.size(abs(value)))
+    return NOT_KNOWN if value is None else "%s%s" % ("+" if value > 0 else "-" if value < 0 else "", units.format_size(abs(value)))
 
 
 def signed_number(value: Optional[int]) -> str:
@@ -101,24 +101,24 @@ def signed_number(value: Optional[int]) -> str:
     return NOT_KNOWN if value is None else "%+d" % value if value else "0"
 
 
-def number(value: Optional[int]) -> str:
+def format_page_number(value: Optional[int]) -> str:
     """A number of things."""
-    return NOT_KNOWN if value is None else units.number(value)
+    return NOT_KNOWN if value is None else units.format_number(value)
 
 
-def share(part: Optional[int], whole: Optional[int]) -> str:
+def format_page_share(part: Optional[int], whole: Optional[int]) -> str:
     """Of the whole, in percent."""
     return NOT_KNOWN if part is None or not whole else units.exact_share(part, whole)
 
 
 def require_jinja() -> None:
     """HeapxError where no page can be made here: asked before a process is stopped for one."""
-    _environment()
+    _make_environment()
 
 
 def render_page(template: str, values: Mapping[str, Any], folder: str = HERE) -> str:
     """Return the page of a template in `folder`, which may extend those of this one. HeapxError without Jinja2."""
-    environment = _environment(folder)
+    environment = _make_environment(folder)
     from markupsafe import Markup  # the style is text of this package, which is not to be escaped
 
     with open(os.path.join(HERE, "style.css"), encoding="utf-8") as file:
@@ -128,21 +128,21 @@ def render_page(template: str, values: Mapping[str, Any], folder: str = HERE) ->
     return text
 
 
-def _environment(folder: str = HERE) -> Any:
+def _make_environment(folder: str = HERE) -> Any:
     try:
         import jinja2
         from markupsafe import Markup
     except ImportError as error:
         raise HeapxError("a page requires Jinja2, which this Python cannot import (%s)" % error, HINT, code=MISSING_PACKAGE)
 
-    def finished(value: Any) -> Any:
+    def finish_value(value: Any) -> Any:
         if isinstance(value, (Markup, DrawnPath)):
             return value
-        return visible(value) if isinstance(value, str) else NOT_KNOWN if value is None else value
+        return make_visible(value) if isinstance(value, str) else NOT_KNOWN if value is None else value
 
     loader = jinja2.FileSystemLoader([folder, HERE])
-    made = jinja2.Environment(loader=loader, autoescape=True, finalize=finished, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    made = jinja2.Environment(loader=loader, autoescape=True, finalize=finish_value, undefined=jinja2.StrictUndefined, trim_blocks=True)
     made.lstrip_blocks = True
-    made.filters.update(size=size, number=number, signed=signed, signed_number=signed_number, coordinate=format_coordinate, visible=visible)
-    made.globals.update(geometry=geometry, share=share, suspicion=reach_text.describe_suspicion)
+    made.filters.update(size=format_page_size, number=format_page_number, signed=format_signed_size, signed_number=signed_number, coordinate=format_coordinate, visible=make_visible)
+    made.globals.update(geometry=geometry, share=format_page_share, suspicion=reach_text.describe_suspicion)
     return made

@@ -4,22 +4,22 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from gdbheapx import columns, units
 from gdbheapx.addons.views.html import geometry, memory_view
-from gdbheapx.addons.views.html.geometry import Branch
-from gdbheapx.addons.views.html.memory_view import Counted, Part
-from gdbheapx.addons.views.html.render import Envelope, step
+from gdbheapx.addons.views.html.geometry import ChartBranch
+from gdbheapx.addons.views.html.memory_view import Counted, PagePart
+from gdbheapx.addons.views.html.render import Envelope, make_step
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.analysis.page_parts import PageCensus, PageParts
 from gdbheapx.analysis.reachability import owners as model
-from gdbheapx.hints import Write, alone
+from gdbheapx.hints import Write, write_alone
 from gdbheapx.model import Finding
 from gdbheapx.report.overview_text import format_duration, format_moment
 from gdbheapx.report.pages import UncutText
 from gdbheapx.snapshot import file
-from gdbheapx.stops import lasting
-from gdbheapx.verdict import SMALL, Verdict
+from gdbheapx.stops import format_lasting
+from gdbheapx.verdict import SMALL, HeapVerdict
 
 MOST_TREEMAP, MOST_CENSUS, MOST_SITES = 40, 100, 5
 MOST_OWNERS, MOST_LEVELS = 400, 9
@@ -43,14 +43,14 @@ DECAY = (
 """Members of a row of `decay`, their headings, and whether they are figures."""
 
 
-class Census(NamedTuple):
+class PageCensusView(NamedTuple):
     """What is in use."""
 
     rows: Sequence[Tuple[str, CensusRow]]
     blocks: int
     bytes: int
     more: int
-    drawn: Sequence[Part]
+    drawn: Sequence[PagePart]
     """The largest, and the rest together."""
 
 
@@ -80,7 +80,7 @@ class Sites(NamedTuple):
     """Files whose code was not read."""
 
 
-class Owner(NamedTuple):
+class PageOwner(NamedTuple):
     """A row of owners; `depth` levels below the top."""
 
     name: str
@@ -111,20 +111,20 @@ class Links(NamedTuple):
     """By name its largest frame, else the first owner that is one."""
 
 
-def census(page_census: Optional[PageCensus]) -> Optional[Census]:
+def make_census_table(page_census: Optional[PageCensus]) -> Optional[PageCensusView]:
     """The rows of the census; None where the blocks were not looked at."""
     if page_census is None:
         return None
-    named = [(_name(row), row) for row in page_census.rows]
-    drawn = [Part("", name, row.bytes) for name, row in named[:MOST_TREEMAP] if row.bytes]
+    named = [(_name_of_row(row), row) for row in page_census.rows]
+    drawn = [PagePart("", name, row.bytes) for name, row in named[:MOST_TREEMAP] if row.bytes]
     rest = page_census.bytes - sum(part.bytes or 0 for part in drawn)
     if rest > 0:
-        drawn.append(Part("", "everything else", rest))
+        drawn.append(PagePart("", "everything else", rest))
     more = page_census.more_rows + max(0, len(named) - MOST_CENSUS)
-    return Census(named[:MOST_CENSUS], page_census.blocks, page_census.bytes, more, drawn)
+    return PageCensusView(named[:MOST_CENSUS], page_census.blocks, page_census.bytes, more, drawn)
 
 
-def sites(page_census: Optional[PageCensus]) -> Optional[Sites]:
+def make_sites_table(page_census: Optional[PageCensus]) -> Optional[Sites]:
     """Of the rows that are shown; None where they were not asked for."""
     joined = page_census.sites if page_census is not None else None
     if page_census is None or joined is None:
@@ -134,60 +134,60 @@ def sites(page_census: Optional[PageCensus]) -> Optional[Sites]:
         more += max(0, len(found.sites) - MOST_SITES)
         for one in found.sites[:MOST_SITES]:
             where = one.function or "+0x%x" % one.offset
-            sizes = ", ".join([*map(units.identifier, one.sizes), *(["any"] if one.is_open else [])])
-            lines.append(SiteLine(_name(row), row.signature, row.bytes, where, one.module, sizes, "; ".join(one.why)))
+            sizes = ", ".join([*map(units.format_identifier, one.sizes), *(["any"] if one.is_open else [])])
+            lines.append(SiteLine(_name_of_row(row), row.signature, row.bytes, where, one.module, sizes, "; ".join(one.why)))
     unknown = sum(not found.sites for found in joined.rows)
     return Sites(lines, joined.calls, more, unknown, [name for name, _ in joined.unread])
 
 
-def _name(row: CensusRow) -> str:
+def _name_of_row(row: CensusRow) -> str:
     if row.signature:
         return row.signature
     return "unnamed blocks of %s" % units.sentence_size(row.size_bytes) if row.size_bytes is not None else "unnamed blocks"
 
 
-def owners(rows: Sequence[model.OwnedMemory]) -> Tuple[List[Owner], List[Branch]]:
+def make_owner_rows(rows: Sequence[model.OwnedMemory]) -> Tuple[List[PageOwner], List[ChartBranch]]:
     """By levels, and as a tree of their places."""
-    listed: List[Owner] = []
+    listed: List[PageOwner] = []
 
-    def branches(many: Sequence[model.OwnedMemory], depth: int) -> List[Branch]:
+    def make_owner_branches(many: Sequence[model.OwnedMemory], depth: int) -> List[ChartBranch]:
         made = []
         for row in many:
             if len(listed) >= MOST_OWNERS or depth >= MOST_LEVELS:
                 break
             place, name = len(listed), "%s: %s" % (row.signature, row.owner) if row.signature else row.owner
-            listed.append(Owner(name, row.kind, row.retained_bytes, row.retained_blocks, depth, row.signature, row.owner))
-            made.append(Branch(place, row.retained_bytes, branches(row.children, depth + 1)))
+            listed.append(PageOwner(name, row.kind, row.retained_bytes, row.retained_blocks, depth, row.signature, row.owner))
+            made.append(ChartBranch(place, row.retained_bytes, make_owner_branches(row.children, depth + 1)))
         return made
 
-    tree = branches(rows, 0)
+    tree = make_owner_branches(rows, 0)
     return listed, tree
 
 
-def flame(frames: Optional[Sequence[FlameFrame]]) -> Tuple[List[Owner], List[Branch]]:
+def make_flame_rows(frames: Optional[Sequence[FlameFrame]]) -> Tuple[List[PageOwner], List[ChartBranch]]:
     """The stacks of owners by levels, and as a tree of their places."""
-    listed: List[Owner] = []
+    listed: List[PageOwner] = []
 
-    def branches(many: Sequence[FlameFrame], depth: int) -> List[Branch]:
+    def make_flame_branches(many: Sequence[FlameFrame], depth: int) -> List[ChartBranch]:
         made = []
         for frame in many if depth < MOST_FLAME_LEVELS else ():
             place = len(listed)
             if place >= MOST_FRAMES:
                 break
             name = _frame_name(frame)
-            listed.append(Owner(name, frame.module, frame.bytes, frame.blocks, depth, name, name))
-            made.append(Branch(place, frame.bytes, branches(frame.frames, depth + 1)))
+            listed.append(PageOwner(name, frame.module, frame.bytes, frame.blocks, depth, name, name))
+            made.append(ChartBranch(place, frame.bytes, make_flame_branches(frame.frames, depth + 1)))
         return made
 
-    tree = branches(frames or (), 0)
+    tree = make_flame_branches(frames or (), 0)
     return listed, tree
 
 
 def _frame_name(frame: FlameFrame) -> str:
-    return units.plural(frame.others, "other") if frame.others else frame.owner
+    return units.count_noun(frame.others, "other") if frame.others else frame.owner
 
 
-def inner(page: PageParts, used_bytes: int) -> List[Counted]:
+def split_in_use(page: PageParts, used_bytes: int) -> List[Counted]:
     """What is in use by who keeps it, else by what it is, else as a whole. A frame with most of it is told by those that stand on it."""
     if page.flame:
         half, parts = sum(frame.bytes for frame in page.flame) // 2, []
@@ -201,18 +201,18 @@ def inner(page: PageParts, used_bytes: int) -> List[Counted]:
         return parts
     if page.census is None:
         return [Counted("in use", used_bytes, 1)] if used_bytes > 0 else []
-    rows = [Counted(_name(row), row.bytes, 1) for row in page.census.rows]
+    rows = [Counted(_name_of_row(row), row.bytes, 1) for row in page.census.rows]
     rest = page.census.bytes - sum(row.bytes for row in rows)
     return [*rows, *([Counted("everything else", rest, max(1, page.census.more_rows))] if rest > 0 else [])]
 
 
-def links(
+def make_links(
     overview: Overview,
     decay: Sequence[Any],
-    lines: Sequence[memory_view.Line],
+    lines: Sequence[memory_view.PageLine],
     classes: Sequence[memory_view.Classes],
-    rows: Sequence[Owner],
-    frames: Sequence[Owner],
+    rows: Sequence[PageOwner],
+    frames: Sequence[PageOwner],
     drawn: Mapping[int, str],
 ) -> Links:
     """What shows the same thing twice. `rows`: of owners; `frames`: those of the picture."""
@@ -238,15 +238,15 @@ def links(
 def _decay_cell(name: str, value: Any) -> Optional[str]:
     """One cell as `decay` has it."""
     if name == "late_ms":
-        return columns.cell(columns.Column("", columns.LATE), value, False)
+        return columns.format_cell(columns.Column("", columns.LATE), value, False)
     if value is None or isinstance(value, str):
         return value
     if name == "decay_ms":
-        return units.milliseconds(value)
-    return units.size(value) if name == "bytes" else units.figure(name, value)
+        return units.format_milliseconds(value)
+    return units.format_size(value) if name == "bytes" else units.format_figure(name, value)
 
 
-def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = alone) -> Dict[str, Any]:
+def report_page_values(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = write_alone) -> Dict[str, Any]:
     """What the template is filled with. `made`: when, as text; `line` writes a command about the same target."""
     overview: Overview = file.decode_value(Overview, data)
     books = overview.books
@@ -257,42 +257,42 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = a
     drawn = [(look, name) for look, name in shares if any(part.look == look and part.bytes != 0 for line in arenas for part in line.parts)]
     classes = [one for one in map(memory_view.classes_of, page.histogram) if one.rows]
     whole = page.owners.used.bytes if page.owners is not None and page.owners.used is not None else None
-    owner_rows, flame_rows = owners(page.owners.owners if page.owners is not None else ()), flame(page.flame)
+    owner_rows, flame_rows = make_owner_rows(page.owners.owners if page.owners is not None else ()), make_flame_rows(page.flame)
     id_, (frames, tree) = ("flame", flame_rows) if flame_rows[0] else ("owners-i", owner_rows)
-    frames_drawn = {level.box.place: "%s-%d" % (id_, level.box.place) for level in geometry.icicle(tree, ICICLE_WIDTH, 1, whole)}
+    frames_drawn = {level.box.place: "%s-%d" % (id_, level.box.place) for level in geometry.draw_icicle(tree, ICICLE_WIDTH, 1, whole)}
     return {
-        "title": _title(envelope),
+        "title": _make_title(envelope),
         "made": made,
         "version": envelope.tool.version,
-        "target": _target(envelope),
+        "target": _list_target_facts(envelope),
         "partial": envelope.partial,
         "problems": [problem[1:] for problem in envelope.problems],
         "verdict": overview.verdict,
-        "others": _others(overview),
-        "findings": _findings(overview),
-        "split": memory_view.split(overview.split, overview.memory),
-        "areas": memory_view.areas(overview.split, used_bytes, inner(page, used_bytes)),
-        "tables": [*map(memory_view.runtime, overview.runtimes or ()), *([memory_view.contexts(books)] if books is not None else [])],
+        "others": _list_other_verdicts(overview),
+        "findings": _list_findings(overview),
+        "split": memory_view.make_split(overview.split, overview.memory),
+        "areas": memory_view.make_areas(overview.split, used_bytes, split_in_use(page, used_bytes)),
+        "tables": [*map(memory_view.make_runtime_line, overview.runtimes or ()), *([memory_view.make_contexts_line(books)] if books is not None else [])],
         "held": overview.held,
         "arenas": arenas,
         "arena_headings": [("arena", "name"), ("parts", "left"), *((name, "") for _, name in drawn)],
         "arena_looks": [look for look, _ in drawn],
-        "arena_key": [Part(look, name, None) for look, name in drawn],
+        "arena_key": [PagePart(look, name, None) for look, name in drawn],
         "arena_scale": max((sum(part.bytes or 0 for part in line.parts) for line in arenas), default=0),
         "arenas_line": UncutText(line("arenas")),
         "more_arenas": max(0, len(overview.arenas) - memory_view.MOST_ARENAS),
         "maps": [memory_view.map_of(heap_map) for heap_map in page.map[: memory_view.MOST_MAPS]],
         "classes": classes,
-        "census": census(page.census),
-        "sites": sites(page.census),
+        "census": make_census_table(page.census),
+        "sites": make_sites_table(page.census),
         "owners": page.owners,
         "owner_rows": owner_rows,
         "flame_rows": flame_rows,
-        "links": links(overview, page.decay or (), arenas, classes, owner_rows[0], frames, frames_drawn),
+        "links": make_links(overview, page.decay or (), arenas, classes, owner_rows[0], frames, frames_drawn),
         "icicle_width": ICICLE_WIDTH,
         "decay": None if page.decay is None else [{name: _decay_cell(name, row[name]) for name, _, _ in DECAY} for row in page.decay],
         "more_decay": page.more_decay,
-        "steps": [step(advice) for advice in overview.next_steps],
+        "steps": [make_step(advice) for advice in overview.next_steps],
         "deeper": UncutText(line("report --deep --html FILE")),
         "owners_line": UncutText(line("owners")),
         "census_line": UncutText(line("census")),
@@ -300,18 +300,18 @@ def view(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = a
         "page_line": UncutText(line("report --html FILE")),
         "across": memory_view.ACROSS,
         "map_headings": [("from", ""), *((name, "") for name in memory_view.MAP_NAMES)],
-        "class_parts": [Part("used", "in use", None), Part("free", "free", None)],
+        "class_parts": [PagePart("used", "in use", None), PagePart("free", "free", None)],
         "decay_columns": DECAY,
         "decay_headings": [(heading, "" if is_figure else "left") for _, heading, is_figure in DECAY],
     }
 
 
-def _title(envelope: Envelope) -> str:
+def _make_title(envelope: Envelope) -> str:
     program = envelope.target.program or (envelope.target.executable or "a process").rsplit("/", 1)[-1]
     return program if envelope.target.pid is None else "%s, process %d" % (program, envelope.target.pid)
 
 
-def _target(envelope: Envelope) -> List[Tuple[str, str]]:
+def _list_target_facts(envelope: Envelope) -> List[Tuple[str, str]]:
     """Facts about the target, as names and texts."""
     target, tool = envelope.target, envelope.tool
     facts = [
@@ -327,7 +327,7 @@ def _target(envelope: Envelope) -> List[Tuple[str, str]]:
     if target.taken is not None:
         facts.append(("Taken", "%s, of a %s" % (format_moment(target.taken), "core" if target.taken_of == "core" else "running process")))
     if target.stopped_ms is not None:
-        facts.append(("Longest pause", lasting(target.stopped_ms)))
+        facts.append(("Longest pause", format_lasting(target.stopped_ms)))
     for allocator in envelope.allocators:
         owner = ", owns malloc" if allocator.owns_malloc else ""
         facts.append(
@@ -337,12 +337,12 @@ def _target(envelope: Envelope) -> List[Tuple[str, str]]:
     return [(name, text) for name, text in facts if text is not None]
 
 
-def _findings(overview: Overview) -> List[Finding]:
+def _list_findings(overview: Overview) -> List[Finding]:
     """Those that no verdict says."""
     said = [line for verdict in (overview.verdict, *overview.verdicts.values()) for line in verdict.lines]
     return [finding for finding in overview.findings if finding not in said]
 
 
-def _others(overview: Overview) -> List[Tuple[str, Verdict]]:
+def _list_other_verdicts(overview: Overview) -> List[Tuple[str, HeapVerdict]]:
     """Of further allocators that hold enough to be judged."""
     return [(name, judged) for name, judged in list(overview.verdicts.items())[1:] if name in overview.shown and judged.kind != SMALL]

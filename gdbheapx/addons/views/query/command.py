@@ -9,12 +9,12 @@ from typing import Any, Dict, List, NamedTuple, NoReturn, Optional, Sequence
 from gdbheapx import output, problems, worker
 from gdbheapx.addons.views.query.tables import VARIABLE, Asked
 from gdbheapx.budget import NAMES
-from gdbheapx.command import Style
+from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError, Interrupted, UsageError
-from gdbheapx.hints import ask
-from gdbheapx.invocation import Invocation, Shell, understand
+from gdbheapx.hints import hint_command
+from gdbheapx.invocation import Invocation, Shell, understand_words
 from gdbheapx.output import CannotWrite, OutputFile, Sink
-from gdbheapx.runner import NOBODY, internal, out_of_memory, tail, tool
+from gdbheapx.runner import NOBODY, envelope_tail, make_internal_error, out_of_memory, tool_member
 
 ANSWERED = (0, 3, 4)
 """Exit codes with an answer."""
@@ -26,7 +26,7 @@ def make(invocation: Invocation, shell: Shell) -> int:
     query = Query(invocation, shell)
     failed = shell.failed
     try:
-        return query.run() if hasattr(invocation.options, "sql") else _parquet(invocation, shell)
+        return query.run() if hasattr(invocation.options, "sql") else _write_parquet(invocation, shell)
     except BrokenPipeError:
         return WHOLE  # the reader has seen enough
     except KeyboardInterrupt as error:
@@ -40,10 +40,10 @@ def make(invocation: Invocation, shell: Shell) -> int:
     except Exception as error:
         if invocation.options.traceback:
             raise
-        return failed(internal(error, "gdbheapx %s --traceback" % invocation.command.name), query.has_written)
+        return failed(make_internal_error(error, "gdbheapx %s --traceback" % invocation.command.name), query.has_written)
 
 
-class Look(NamedTuple):
+class QueryReading(NamedTuple):
     """What the child has found."""
 
     code: int
@@ -60,13 +60,13 @@ class Look(NamedTuple):
         return (self.envelope.get("data") or {}).get("tables") or {}
 
 
-def _take_look(asked: Asked, invocation: Invocation, shell: Shell) -> Look:
+def _take_look(asked: Asked, invocation: Invocation, shell: Shell) -> QueryReading:
     """One look at the target."""
     from gdbheapx.addons.views.query import table_rows
 
     options = invocation.options
-    rows = worker.temporary()
-    signed, held = (worker.temporary() if is_asked else None for is_asked in (asked.with_signatures, asked.with_owners))
+    rows = worker.open_temporary()
+    signed, held = (worker.open_temporary() if is_asked else None for is_asked in (asked.with_signatures, asked.with_owners))
     for descriptor in (rows, signed, held):
         if descriptor is not None:
             os.set_inheritable(descriptor, True)
@@ -76,28 +76,28 @@ def _take_look(asked: Asked, invocation: Invocation, shell: Shell) -> Look:
     words += ["--allocator", options.allocator] if options.allocator is not None else []
     words += ["--traceback"] if options.traceback else []
     words += ["--no-names"] if getattr(options, "no_names", False) else []
-    os.environ[VARIABLE] = table_rows.words(table_rows.LookRequest(asked.tables, rows, signed, held, asked.with_paths))
+    os.environ[VARIABLE] = table_rows.encode_request(table_rows.LookRequest(asked.tables, rows, signed, held, asked.with_paths))
     try:
-        code, text = worker.look(understand(invocation.asked, words), shell.look)
+        code, text = worker.answer_in_child(understand_words(invocation.asked, words), shell.look)
     finally:
         del os.environ[VARIABLE]
-    _listen()
+    _heed_signals()
     try:
         envelope = json.loads(text.decode("utf-8", "replace")) if code in ANSWERED else {}
     except ValueError as error:
         raise HeapxError("the result is incomplete (%s)" % error, "run it again, or ask a core of the process", code=problems.NO_ANSWER)
-    return Look(code, envelope, text, rows, signed, held)
+    return QueryReading(code, envelope, text, rows, signed, held)
 
 
-def _listen() -> None:
+def _heed_signals() -> None:
     """From now on what asks this process to end is heard: whatever is private goes away first."""
 
-    def stop(number: int, frame: Optional[FrameType]) -> NoReturn:
+    def raise_on_signal(number: int, frame: Optional[FrameType]) -> NoReturn:
         raise KeyboardInterrupt(NAMES[number])
 
     heard = [number for number in NAMES if signal.getsignal(number) != signal.SIG_IGN]
     for number in heard:
-        signal.signal(number, stop)
+        signal.signal(number, raise_on_signal)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, *heard))
 
 
@@ -116,69 +116,69 @@ class Query:
         options = self._options
         if options.tables:
             document = {"tables": [table._replace(columns=list(table.columns)) for table in tables.TABLES]}
-            return self._write(WHOLE, [self._document(document)] if options.json else text.table_lines(tables.TABLES))
+            return self._write_lines(WHOLE, [self._make_document(document)] if options.json else text.describe_tables(tables.TABLES))
         if not options.sql:
-            example = ask("query %s", "SELECT count(*) FROM blocks")
-            raise UsageError("query: the SQL is missing", "such as: %s; the tables: %s" % (example, ask("query --tables")))
-        until = engine.deadline(options.max_seconds)
-        needed = engine.needed(options.sql, until)
+            example = hint_command("query %s", "SELECT count(*) FROM blocks")
+            raise UsageError("query: the SQL is missing", "such as: %s; the tables: %s" % (example, hint_command("query --tables")))
+        until = engine.compute_deadline(options.max_seconds)
+        needed = engine.bind_statement(options.sql, until)
         if needed.asked.tables and not self._invocation.has_target:
             raise UsageError(
                 "query requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
             )
-        look = Look(WHOLE, {}, b"", -1, None, None)
-        _listen()
+        look = QueryReading(WHOLE, {}, b"", -1, None, None)
+        _heed_signals()
         if needed.asked.tables:
             look = _take_look(needed.asked, self._invocation, self._shell)
             if look.code not in ANSWERED:
                 if options.json:
-                    self._write(look.code, [look.text.decode("utf-8", "replace").rstrip("\n")])
+                    self._write_lines(look.code, [look.text.decode("utf-8", "replace").rstrip("\n")])
                 return look.code
-        with engine.Folder() as folder:
-            path = engine.fill(folder, needed.asked, look.tables, look.rows, look.signed, look.held)
+        with engine.PrivateFolder() as folder:
+            path = engine.fill_database(folder, needed.asked, look.tables, look.rows, look.signed, look.held)
             for descriptor in (look.rows, look.signed, look.held):
                 if descriptor is not None and descriptor >= 0:
                     os.close(descriptor)
             result = engine.Asking(folder, path, until).ask(needed.sql)
-            return self._show(result, look)
+            return self._show_result(result, look)
 
-    def _show(self, result: Any, look: Look) -> int:
+    def _show_result(self, result: Any, look: QueryReading) -> int:
         from gdbheapx.addons.views.query import text
 
-        options, columns, rows, style = self._options, result.columns, result.rows, self._style()
+        options, columns, rows, style = self._options, result.columns, result.rows, self._make_style()
         if options.json:
             return self._show_json(result, look)
-        notes = list(_notes(look.envelope, style._replace(wraps=style.wraps and not options.csv)))
+        notes = list(_list_notes(look.envelope, style._replace(wraps=style.wraps and not options.csv)))
         if options.csv:
-            shown = text.csv_lines(columns, _limited(rows, options.limit))
+            shown = text.query_csv_lines(columns, _limit_rows(rows, options.limit))
         else:
-            shown = text.lines(style, columns, rows, options.limit if options.limit is not None else text.MOST_ROWS)
+            shown = text.query_lines(style, columns, rows, options.limit if options.limit is not None else text.MOST_ROWS)
         if options.csv:
-            code = self._write(look.code, shown)
+            code = self._write_lines(look.code, shown)
             for line in notes:
                 self._shell.fail(line)
             return code
-        return self._write(look.code, _both(shown, notes))
+        return self._write_lines(look.code, _chain_lines(shown, notes))
 
-    def _style(self) -> Style:
-        shown = output.screen(-1 if self._options.output else 1, os.environ)
-        return Style(bool(self._options.bytes), False, None if self._options.wide else shown.width, shown.shortens, shown.wraps)
+    def _make_style(self) -> TextStyle:
+        shown = output.screen_of(-1 if self._options.output else 1, os.environ)
+        return TextStyle(bool(self._options.bytes), False, None if self._options.wide else shown.width, shown.shortens, shown.wraps)
 
-    def _show_json(self, result: Any, look: Look) -> int:
+    def _show_json(self, result: Any, look: QueryReading) -> int:
         """The envelope; rows one a line, while they come."""
         from gdbheapx.addons.views.query import text
         from gdbheapx.report.encodings import encode_json
 
         envelope, code = {**NOBODY, **look.envelope}, look.code
 
-        def pieces() -> Any:
+        def json_pieces() -> Any:
             nonlocal code
             dumps = json.dumps
-            kinds = [{"name": name, "type": kind} for name, (_, kind) in zip(text.names(result.columns), result.columns)]
+            kinds = [{"name": name, "type": kind} for name, (_, kind) in zip(text.unique_column_names(result.columns), result.columns)]
             yield '{"schema": "gdbheapx/1", "command": "query", "data": {"columns": %s, "rows": [' % encode_json(kinds)
-            count, record = 0, text.records(result.columns)
+            count, record = 0, text.make_json_record_maker(result.columns)
             try:
-                for row in _limited(result.rows, self._options.limit):
+                for row in _limit_rows(result.rows, self._options.limit):
                     yield (",\n" if count else "\n") + dumps(record(row), allow_nan=False)
                     count += 1
             except CannotWrite:
@@ -187,20 +187,20 @@ class Query:
                 problem = {"code": error.code, "where": None, "what": error.message, "hint": error.hint}
                 envelope.update(partial=True, problems=[*envelope["problems"], problem])
                 code = PARTIAL
-            yield '], "count": %d}%s' % (count, self._tail(envelope))
+            yield '], "count": %d}%s' % (count, self._make_tail(envelope))
 
-        done = self._write(code, pieces(), "")
+        done = self._write_lines(code, json_pieces(), "")
         return done if done == NO_ANSWER else code
 
-    def _document(self, data: Any) -> str:
+    def _make_document(self, data: Any) -> str:
         from gdbheapx.report.encodings import encode_json
 
-        return '{"schema": "gdbheapx/1", "command": "query", "data": %s%s' % (encode_json(data), self._tail(NOBODY))
+        return '{"schema": "gdbheapx/1", "command": "query", "data": %s%s' % (encode_json(data), self._make_tail(NOBODY))
 
-    def _tail(self, envelope: Dict[str, Any]) -> str:
-        return tail({name: envelope[name] for name in NOBODY}, envelope.get("tool") or tool(None))
+    def _make_tail(self, envelope: Dict[str, Any]) -> str:
+        return envelope_tail({name: envelope[name] for name in NOBODY}, envelope.get("tool") or tool_member(None))
 
-    def _write(self, code: int, lines: Any, end: str = "\n") -> int:
+    def _write_lines(self, code: int, lines: Any, end: str = "\n") -> int:
         out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
         sink = Sink(out.write, out.flush, self._options.output)
         is_answered = False
@@ -216,16 +216,16 @@ class Query:
         return code
 
 
-def _limited(rows: Any, limit: Optional[int]) -> Any:
+def _limit_rows(rows: Any, limit: Optional[int]) -> Any:
     return rows if limit is None else (row for _, row in zip(range(limit), rows))
 
 
-def _both(first: Any, then: Sequence[str]) -> Any:
+def _chain_lines(first: Any, then: Sequence[str]) -> Any:
     yield from first
     yield from then
 
 
-def _notes(envelope: Dict[str, Any], style: Style) -> Sequence[str]:
+def _list_notes(envelope: Dict[str, Any], style: TextStyle) -> Sequence[str]:
     """What was wrong with the look, as every command says it."""
     from gdbheapx.report.text import format_on_screen
 
@@ -238,13 +238,13 @@ def _notes(envelope: Dict[str, Any], style: Style) -> Sequence[str]:
     return lines
 
 
-def _parquet(invocation: Invocation, shell: Shell) -> int:
+def _write_parquet(invocation: Invocation, shell: Shell) -> int:
     """The file: whole or not at all."""
     from gdbheapx.addons.views.query import engine, tables
 
     options = invocation.options
     if options.json:
-        raise HeapxError("--json cannot be used with parquet", "`%s` lists all blocks as JSON" % ask("chunks --json"), code=problems.USAGE)
+        raise HeapxError("--json cannot be used with parquet", "`%s` lists all blocks as JSON" % hint_command("chunks --json"), code=problems.USAGE)
     if options.of not in (None, "blocks", "census"):
         raise UsageError("parquet has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
     if not options.output:
@@ -256,7 +256,7 @@ def _parquet(invocation: Invocation, shell: Shell) -> int:
         raise UsageError(
             "export requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
         )
-    engine.module()
+    engine.import_duckdb()
     of_census = options.of == "census"
     file: Optional[OutputFile] = OutputFile(options.output, is_named=True)
     try:
@@ -264,11 +264,11 @@ def _parquet(invocation: Invocation, shell: Shell) -> int:
         look = _take_look(tables.Asked([tables.BLOCKS], columns), invocation, shell)
         if look.code not in ANSWERED or file is None:
             return look.code
-        with engine.Folder() as folder:
-            engine.parquet(folder, file.beside, of_census, look.rows, look.signed)
+        with engine.PrivateFolder() as folder:
+            engine.write_parquet_file(folder, file.beside, of_census, look.rows, look.signed)
         file.take_place()
         file = None
-        for line in _notes(look.envelope, Style(False, False)):
+        for line in _list_notes(look.envelope, TextStyle(False, False)):
             if line:
                 shell.fail(line)
         return look.code

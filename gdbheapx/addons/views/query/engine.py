@@ -24,10 +24,10 @@ from gdbheapx.addons.views.query.tables import (
     TABLES,
     TEXT,
     Asked,
-    Table,
+    QueryTable,
 )
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.csv import COLUMNS
 from gdbheapx.kernel.blocks.csv import SIGNATURE as SIGNED
 from gdbheapx.problems import CANNOT_WRITE, CUT, MISSING_PACKAGE, QUERY_FAILED
@@ -47,11 +47,11 @@ PLAIN = re.compile(r"(BOOLEAN|U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|
 CLOSED = {"python_enable_replacements": False, "autoinstall_known_extensions": False, "autoload_known_extensions": False}
 """From the start; these are the rest, once the tables are there."""
 LOCKED = {"enable_external_access": False, "lock_configuration": True}
-MORE = "`%s` lists tables and columns" % ask("query --tables")
+MORE = "`%s` lists tables and columns" % hint_command("query --tables")
 INSTALL = "pip install 'gdbheapx[query]', or duckdb"
 
 
-def module() -> Any:
+def import_duckdb() -> Any:
     """DuckDB. HeapxError where it is not installed, or too old."""
     try:
         import duckdb
@@ -62,7 +62,7 @@ def module() -> Any:
     return duckdb
 
 
-class Needed(NamedTuple):
+class NeededTables(NamedTuple):
     """What a statement asks for."""
 
     asked: Asked
@@ -83,41 +83,41 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split("\n\nLINE ")[0].split("\n\nPossible solutions")[0].split())
 
 
-def _refused(error: BaseException) -> UsageError:
+def _make_refusal(error: BaseException) -> UsageError:
     return UsageError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
 
 
-def _create(connection: Any, table: Table, without: Sequence[str] = ()) -> None:
+def _create_table(connection: Any, table: QueryTable, without: Sequence[str] = ()) -> None:
     columns = ", ".join('"%s" %s' % (column.name, column.type) for column in table.columns if column.name not in without)
     connection.execute('CREATE OR REPLACE TABLE "%s" (%s)' % (table.name, columns))
 
 
-def deadline(max_seconds: Optional[float]) -> Optional[float]:
+def compute_deadline(max_seconds: Optional[float]) -> Optional[float]:
     """When --max-seconds that begin now are over, by time.monotonic()."""
     return None if max_seconds is None else time.monotonic() + max_seconds
 
 
-def needed(sql: str, until: Optional[float] = None) -> Needed:
+def bind_statement(sql: str, until: Optional[float] = None) -> NeededTables:
     """What the statement names, by DuckDB's own binder on tables without rows. UsageError for what is no SELECT, or is wrong; HeapxError
     where the binder has not ended by `until`, which a statement of nested WITHs can achieve."""
-    duckdb = module()
+    duckdb = import_duckdb()
     if len(sql.encode("utf-8", "surrogatepass")) > MOST_SQL_BYTES:
         raise UsageError("query: the SQL has more than %d bytes" % MOST_SQL_BYTES, "ask a shorter SELECT: a range in place of a list")
     if not sql.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in sql):
-        raise UsageError("query: the SQL is no UTF-8", "write the bytes as chr(N), or compare with what `%s` shows" % ask("query"))
+        raise UsageError("query: the SQL is no UTF-8", "write the bytes as chr(N), or compare with what `%s` shows" % hint_command("query"))
     connection = duckdb.connect(":memory:", config={**CLOSED})
-    return waited(connection, lambda: _bound(duckdb, connection, sql), until)  # type: ignore[no-any-return]
+    return run_interruptibly(connection, lambda: _bind_in_connection(duckdb, connection, sql), until)  # type: ignore[no-any-return]
 
 
-def _bound(duckdb: Any, connection: Any, sql: str) -> Needed:
+def _bind_in_connection(duckdb: Any, connection: Any, sql: str) -> NeededTables:
     for table in TABLES:
-        _create(connection, table)
+        _create_table(connection, table)
     for name, value in LOCKED.items():
         connection.execute("SET %s = %s" % (name, str(value).lower()))
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
-        raise _refused(error)
+        raise _make_refusal(error)
     if len(statements) != 1:
         raise UsageError("query: this is %d statements, and one is answered" % len(statements), "ask one SELECT")
     kind = statements[0].type.name
@@ -126,20 +126,20 @@ def _bound(duckdb: Any, connection: Any, sql: str) -> Needed:
         raise UsageError("query: only SELECT is answered, not %s: nothing is written or set" % what, MORE)
     try:
         connection.sql(sql)
-        tables = [table.name for table in TABLES if not _binds(duckdb, connection, sql, 'DROP TABLE "%s"' % table.name)]
+        tables = [table.name for table in TABLES if not _binds_after(duckdb, connection, sql, 'DROP TABLE "%s"' % table.name)]
         costly = [(name, column) for name in tables for column in COSTLY.get(name, ())]
-        columns = [pair for pair in costly if not _binds(duckdb, connection, sql, 'ALTER TABLE "%s" DROP COLUMN "%s"' % pair)]
+        columns = [pair for pair in costly if not _binds_after(duckdb, connection, sql, 'ALTER TABLE "%s" DROP COLUMN "%s"' % pair)]
         asked = Asked(tables, columns)
         for name in COSTLY:
-            _create(connection, BY_NAME[name], asked.missing(name))
-        to_run = _plain(connection, sql)
+            _create_table(connection, BY_NAME[name], asked.missing(name))
+        to_run = _cast_to_plain(connection, sql)
     except duckdb.Error as error:
-        raise _refused(error)
+        raise _make_refusal(error)
     connection.close()
-    return Needed(asked, to_run)
+    return NeededTables(asked, to_run)
 
 
-def _plain(connection: Any, sql: str) -> str:
+def _cast_to_plain(connection: Any, sql: str) -> str:
     """The statement with plain types alone."""
     relation = connection.sql(sql)
     kinds = [str(kind) for kind in relation.types] if relation is not None else []
@@ -153,7 +153,7 @@ def _plain(connection: Any, sql: str) -> str:
     return wrapped
 
 
-def _binds(duckdb: Any, connection: Any, sql: str, change: str) -> bool:
+def _binds_after(duckdb: Any, connection: Any, sql: str, change: str) -> bool:
     """The statement is still understood after this change, which is taken back."""
     connection.execute("BEGIN")
     try:
@@ -166,7 +166,7 @@ def _binds(duckdb: Any, connection: Any, sql: str, change: str) -> bool:
         connection.execute("ROLLBACK")
 
 
-class Folder:
+class PrivateFolder:
     """A private folder for as long as the block lasts, mode 0700."""
 
     def __enter__(self) -> str:
@@ -180,7 +180,7 @@ class Folder:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _config(folder: str) -> Dict[str, Any]:
+def _make_config(folder: str) -> Dict[str, Any]:
     room = {"temp_directory": os.path.join(folder, "spill"), "max_temp_directory_size": DISK, "memory_limit": MEMORY}
     return {**CLOSED, **room, "threads": min(THREADS, os.cpu_count() or 1)}
 
@@ -191,20 +191,20 @@ def rows_of(descriptor: int, has_signature: bool) -> str:
 
 
 def _rows_of(descriptor: int, names: Sequence[str]) -> str:
-    read = ", ".join("'%s': '%s'" % (name, "VARCHAR" if _type(name) == ADDRESS else _type(name)) for name in names)
-    shown = ", ".join('"%s"::%s AS "%s"' % (name, _type(name), name) for name in names)
+    read = ", ".join("'%s': '%s'" % (name, "VARCHAR" if _type_of_column(name) == ADDRESS else _type_of_column(name)) for name in names)
+    shown = ", ".join('"%s"::%s AS "%s"' % (name, _type_of_column(name), name) for name in names)
     how = "header = false, auto_detect = false, delim = ',', quote = '\"', escape = '\"', new_line = '\\n', buffer_size = %d" % BUFFER_BYTES
     return "SELECT %s FROM read_csv('/proc/self/fd/%d', %s, columns = {%s})" % (shown, descriptor, how, read)
 
 
-def _type(name: str) -> str:
+def _type_of_column(name: str) -> str:
     return next((column.type for column in BY_NAME[BLOCKS].columns if column.name == name), TEXT)
 
 
 OWNER_SQL = "CASE WHEN class = 'used' AND held.usable_bytes IS NULL THEN '%s' ELSE held.owner END AS owner" % NOT_COUNTED
 
 
-def blocks(asked: Asked, rows: int, signed: Optional[int]) -> str:
+def make_blocks_sql(asked: Asked, rows: int, signed: Optional[int]) -> str:
     """SQL for all blocks, those in use with what is asked for: their signature, and what held_blocks has by then."""
     sql = rows_of(rows, False)
     if signed is not None and asked.with_signatures:
@@ -216,20 +216,20 @@ def blocks(asked: Asked, rows: int, signed: Optional[int]) -> str:
     return sql
 
 
-def fill(
+def fill_database(
     folder: str, asked: Asked, tables: Dict[str, List[List[Any]]], rows: int, signed: Optional[int], held: Optional[int] = None
 ) -> str:
     """The database: its path."""
     path = os.path.join(folder, "look.duckdb")
-    duckdb = module()
+    duckdb = import_duckdb()
     try:
-        waited(None, lambda: _fill(duckdb, path, _config(folder), asked, tables, rows, signed, held))
+        run_interruptibly(None, lambda: _fill_tables(duckdb, path, _make_config(folder), asked, tables, rows, signed, held))
     except duckdb.Error as error:
         raise HeapxError("cannot store the rows: %s" % one_line(error), "set TMPDIR to another folder", code=CANNOT_WRITE)
     return path
 
 
-def _fill(
+def _fill_tables(
     duckdb: Any,
     path: str,
     config: Dict[str, Any],
@@ -244,7 +244,7 @@ def _fill(
     if held is not None:
         files[HELD_BLOCKS] = _rows_of(held, [column.name for column in BY_NAME[HELD_BLOCKS].columns])
     if BLOCKS in asked.tables:
-        files[BLOCKS] = blocks(asked, rows, signed)
+        files[BLOCKS] = make_blocks_sql(asked, rows, signed)
     for name, sql in files.items():
         connection.execute("CREATE TABLE %s AS %s" % (name, sql))
     if HELD_BLOCKS in files and not asked.with_paths:
@@ -252,7 +252,7 @@ def _fill(
     for table in TABLES:
         if table.name in files:
             continue
-        _create(connection, table, asked.missing(table.name))
+        _create_table(connection, table, asked.missing(table.name))
         rows_ = tables.get(table.name, [])
         marks = ", ".join("unnest(?::%s[])" % column.type for column in table.columns)
         for place in range(0, len(rows_), ROWS_AT_ONCE):
@@ -267,43 +267,43 @@ class Asking:
 
     def __init__(self, folder: str, path: str, until: Optional[float] = None) -> None:
         """`until`: when what is asked ends, unless it has just begun."""
-        self._duckdb = module()
+        self._duckdb = import_duckdb()
         self._until = None if until is None else max(until, time.monotonic() + LEAST_S)
-        self._connection = self._duckdb.connect(path, read_only=True, config={**_config(folder), **LOCKED})
+        self._connection = self._duckdb.connect(path, read_only=True, config={**_make_config(folder), **LOCKED})
 
     def ask(self, sql: str) -> Result:
         """The answer. HeapxError with DuckDB's message."""
-        done = self._waited(lambda: self._connection.execute(sql))
+        done = self._wait_for(lambda: self._connection.execute(sql))
         columns = [(str(column[0]), str(column[1])) for column in done.description or ()]
-        return Result(columns, self._rows(done))
+        return Result(columns, self._fetch_rows(done))
 
-    def _rows(self, done: Any) -> Iterator[Tuple[Any, ...]]:
+    def _fetch_rows(self, done: Any) -> Iterator[Tuple[Any, ...]]:
         while True:
-            rows = self._waited(lambda: done.fetchmany(AT_ONCE))
+            rows = self._wait_for(lambda: done.fetchmany(AT_ONCE))
             if not rows:
                 return
             yield from rows
 
-    def _waited(self, work: Callable[[], Any]) -> Any:
+    def _wait_for(self, work: Callable[[], Any]) -> Any:
         try:
-            return waited(self._connection, work, self._until)
+            return run_interruptibly(self._connection, work, self._until)
         except self._duckdb.Error as error:
             raise HeapxError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
 
 
-def waited(connection: Any, work: Callable[[], Any], until: Optional[float] = None) -> Any:
+def run_interruptibly(connection: Any, work: Callable[[], Any], until: Optional[float] = None) -> Any:
     """What it gives, made by another thread: this one hears Ctrl-C meanwhile, and ends the work. HeapxError where it has not ended by
     `until`; a binder that does not heed the interruption is left behind."""
     results: List[Any] = []
     failed: List[BaseException] = []
 
-    def run() -> None:
+    def call_and_store() -> None:
         try:
             results.append(work())
         except BaseException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=call_and_store, daemon=True)
     thread.start()
     try:
         while thread.is_alive():
@@ -320,14 +320,14 @@ def waited(connection: Any, work: Callable[[], Any], until: Optional[float] = No
     return results[0]
 
 
-def parquet(folder: str, path: str, of_census: bool, rows: int, signed: Optional[int]) -> None:
+def write_parquet_file(folder: str, path: str, of_census: bool, rows: int, signed: Optional[int]) -> None:
     """Write blocks to this path, which is there already: its mode stays."""
-    duckdb = module()
-    connection = duckdb.connect(":memory:", config=_config(folder))
+    duckdb = import_duckdb()
+    connection = duckdb.connect(":memory:", config=_make_config(folder))
     source = rows_of(signed, True) if of_census and signed is not None else rows_of(rows, False)
     how = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
     try:
-        waited(connection, lambda: connection.execute("COPY (%s) TO '%s' (%s)" % (source, path.replace("'", "''"), how)))
+        run_interruptibly(connection, lambda: connection.execute("COPY (%s) TO '%s' (%s)" % (source, path.replace("'", "''"), how)))
     except duckdb.Error as error:
         raise HeapxError("cannot write the file: %s" % one_line(error), "choose another with -o", code=CANNOT_WRITE)
     finally:

@@ -16,11 +16,11 @@ from gdbheapx.addons.views.query.tables import (
     TABLES,
     TEXT,
     VARIABLE,
-    Table,
+    QueryTable,
 )
 from gdbheapx.analysis.memory_verdict import tell_coverage
 from gdbheapx.errors import HeapxError
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 from gdbheapx.problems import CANNOT_WRITE, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY
 from gdbheapx.report import encodings
 from gdbheapx.session import Session
@@ -44,13 +44,13 @@ class LookRequest(NamedTuple):
     """They have paths, too."""
 
 
-def words(asked: LookRequest) -> str:
+def encode_request(asked: LookRequest) -> str:
     """As the environment has it."""
     signed, held = ("" if descriptor is None else str(descriptor) for descriptor in (asked.signed, asked.held))
     return "%s;%d;%s;%s;%d" % (",".join(asked.tables), asked.rows, signed, held, asked.with_paths)
 
 
-def wanted() -> Optional[LookRequest]:
+def read_request() -> Optional[LookRequest]:
     """What this process was started for; None: for something else."""
     text = os.environ.get(VARIABLE)
     if not text:
@@ -63,7 +63,7 @@ def wanted() -> Optional[LookRequest]:
 Rows = List[List[Any]]
 
 
-def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
+def find_table_rows(session: Session, asked: LookRequest) -> Dict[str, Rows]:
     """Rows by table."""
     is_snapshot = not session.target.has_memory
     if not is_snapshot:
@@ -76,15 +76,15 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
         if table.name not in asked.tables or table.name in (HELD_BLOCKS, *BY_ONE_LOOK):
             continue
         if table.words:
-            makers[table.name] = _told(session, table)
+            makers[table.name] = _make_command_reader(session, table)
         elif is_snapshot and table.name == BLOCKS:
             _kept_blocks(session, asked)
         elif is_snapshot:
             raise HeapxError("a snapshot does not have the table %s" % table.name, ELSEWHERE, code=NOT_IN_SNAPSHOT)
         elif table.name == BLOCKS:
-            later = _blocks(session, asked)
+            later = _write_blocks(session, asked)
         else:
-            rows = list(_mappings(session))
+            rows = list(_each_mapping_row(session))
             makers[table.name] = lambda rows=rows: rows  # type: ignore[misc]
     looks: List[Tuple[Optional[str], Callable[[], Any]]] = []
     if later is not None and asked.signed is not None:
@@ -92,7 +92,7 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
     if asked.held is not None:
         looks.append((None, lambda: _held_blocks(session, asked)))
     for table in (BY_NAME[name] for name in BY_ONE_LOOK if name in asked.tables):
-        told = _containers if table.name == CONTAINERS else _told
+        told = _make_container_reader if table.name == CONTAINERS else _make_command_reader
         looks.append((table.name, lambda table=table, told=told: told(session, table)))  # type: ignore[misc]
     for place, (name, look) in enumerate(looks):
         if place and session.target.kind == "live" and session.shared("reach") is None:
@@ -104,24 +104,24 @@ def find(session: Session, asked: LookRequest) -> Dict[str, Rows]:
     return {name: rows() for name, rows in makers.items() if rows is not None}
 
 
-def _told(session: Session, table: Table) -> Callable[[], Rows]:
+def _make_command_reader(session: Session, table: QueryTable) -> Callable[[], Rows]:
     """The rows of a command's answer."""
     command.load_commands(table.words[0])
-    declared = command.find(table.words[0])
+    declared = command.find_command(table.words[0])
     assert declared is not None, table
     hides = session.without_names and any("--no-names" in given.flags for given in declared.arguments)  # the command says it anew
-    options = command.parse([*table.words, *["--no-names"] * hides], "gdbheapx").options
+    options = command.parse_command([*table.words, *["--no-names"] * hides], "gdbheapx").options
     session.target.prepare(declared, session, options)
     answer = declared.run(session, options)
 
-    def rows() -> Rows:
-        data = columns.value(answer.data(), table.member)
-        return [cells(table, row) for row in ROWS.get(table.name, iter)(data)]
+    def read_answer_rows() -> Rows:
+        data = columns.field_value(answer.data(), table.member)
+        return [make_table_cells(table, row) for row in ROWS.get(table.name, iter)(data)]
 
-    return rows
+    return read_answer_rows
 
 
-def cells(table: Table, row: Any) -> List[Any]:
+def make_table_cells(table: QueryTable, row: Any) -> List[Any]:
     """A record, or a mapping, as the row of its table; what it does not have is None."""
     row_cells = []
     for column in table.columns:
@@ -130,7 +130,7 @@ def cells(table: Table, row: Any) -> List[Any]:
             value = value[0] if value else None
         if column.type == TEXT and value is not None:
             value = encodings.clean_name(str(value))
-        row_cells.append(int(value) if isinstance(value, Address) else value)
+        row_cells.append(int(value) if isinstance(value, TargetAddress) else value)
     return row_cells
 
 
@@ -141,15 +141,15 @@ def _need_blocks(session: Session) -> None:
         raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE, code=NOT_IN_SNAPSHOT)
 
 
-def _containers(session: Session, table: Table) -> Callable[[], Rows]:
+def _make_container_reader(session: Session, table: QueryTable) -> Callable[[], Rows]:
     from gdbheapx.analysis.census import by_owner
 
     _need_blocks(session)
     found = by_owner.find_kept_containers(session)
-    return lambda: [cells(table, row) for row in found]
+    return lambda: [make_table_cells(table, row) for row in found]
 
 
-def _levels(rows: "Sequence[OwnedMemory]") -> Iterator[Dict[str, Any]]:
+def _each_owner_level(rows: "Sequence[OwnedMemory]") -> Iterator[Dict[str, Any]]:
     """Owners and what they own, one after the other, each with its level and the number of the row above."""
     left: List[Tuple[int, Optional[int], OwnedMemory]] = [(1, None, row) for row in reversed(rows)]
     number = 0
@@ -160,7 +160,7 @@ def _levels(rows: "Sequence[OwnedMemory]") -> Iterator[Dict[str, Any]]:
         left += [(level + 1, number, child) for child in reversed(row.children)]
 
 
-def _candidates(rows: Sequence[Mapping[str, Any]]) -> Iterator[Dict[str, Any]]:
+def _each_candidate(rows: Sequence[Mapping[str, Any]]) -> Iterator[Dict[str, Any]]:
     """Those of each row of the census."""
     for row in rows:
         for site in row["sites"]:
@@ -168,16 +168,16 @@ def _candidates(rows: Sequence[Mapping[str, Any]]) -> Iterator[Dict[str, Any]]:
             yield {**site._asdict(), **whose, "sizes_bytes": site.sizes, "why": "; ".join(site.why)}
 
 
-ROWS: Dict[str, Callable[[Any], Iterator[Any]]] = {"owners": _levels, SITES: _candidates}
+ROWS: Dict[str, Callable[[Any], Iterator[Any]]] = {"owners": _each_owner_level, SITES: _each_candidate}
 """What makes rows of a command's data, where its records are not the rows."""
 
 
-def _mappings(session: Session) -> Iterator[List[Any]]:
+def _each_mapping_row(session: Session) -> Iterator[List[Any]]:
     """Each mapping, once for each of its owners."""
-    from gdbheapx.analysis.split import split
+    from gdbheapx.analysis.split import split_memory
 
     target, heaps = session.target, session.heaps.all()
-    memory = split(target, session.kernel, {heap.info.id: heap.claims() for heap in heaps}, session.budget)
+    memory = split_memory(target, session.kernel, {heap.info.id: heap.claims() for heap in heaps}, session.budget)
     if memory is None or memory.attribution is None:
         raise HeapxError("this target does not tell how much memory its mappings take", ELSEWHERE, code=NO_ANSWER)
     table = BY_NAME["mappings"]
@@ -191,12 +191,12 @@ def _mappings(session: Session) -> Iterator[List[Any]]:
         pieces = memory.pieces.get(place, ())
         for piece in pieces:
             owner = {"kind": piece.owner.kind, "owner": piece.owner.name, "allocator": piece.owner.allocator}
-            yield cells(table, {**row, **owner, "resident_bytes": piece.taken_bytes, "swapped_bytes": piece.swapped_bytes})
+            yield make_table_cells(table, {**row, **owner, "resident_bytes": piece.taken_bytes, "swapped_bytes": piece.swapped_bytes})
         if not pieces:
-            yield cells(table, {**row, "resident_bytes": use.resident_bytes, "swapped_bytes": use.swapped_bytes})
+            yield make_table_cells(table, {**row, "resident_bytes": use.resident_bytes, "swapped_bytes": use.swapped_bytes})
 
 
-def _blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
+def _write_blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
     """Writes the rows of blocks; what is given back writes those with signatures, once all blocks were looked at."""
     from gdbheapx.analysis.census import find as census
     from gdbheapx.analysis.reachability import heap_graph
@@ -205,26 +205,26 @@ def _blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
     if asked.signed is not None or asked.held is not None:
         heap_graph.check_owners_fit(session)
     used = [encodings.UsedBlocks(heap, []) for heap in heaps]
-    begin(session, asked.rows)
+    clear_file(session, asked.rows)
     for heap, batches in used:
         writer = session.kernel.csv(encodings.make_csv_words(heap, for_engines=True))
         for blocks in heap.blocks():
-            put(session, asked.rows, writer.rows(blocks))
+            write_rows(session, asked.rows, writer.rows(blocks))
             if asked.signed is not None:
                 chosen = encodings.select_in_use(blocks)
                 if len(chosen.addresses):
                     batches.append(chosen)  # type: ignore[attr-defined]
 
-    def signatures() -> None:
+    def write_signatures() -> None:
         assert asked.signed is not None
-        signed = encodings.find_signatures(census.label_blocks(session, lambda graph: None, contents=True))
-        begin(session, asked.signed)
+        signed = encodings.read_block_signatures(census.label_blocks(session, lambda graph: None, contents=True))
+        clear_file(session, asked.signed)
         pieces = encodings.format_signed_csv(session.kernel, used, signed, for_engines=True)
         next(pieces)  # the heading
         for piece in pieces:
-            put(session, asked.signed, piece.encode("utf-8"))
+            write_rows(session, asked.signed, piece.encode("utf-8"))
 
-    return signatures
+    return write_signatures
 
 
 def _held_blocks(session: Session, asked: LookRequest) -> None:
@@ -235,10 +235,10 @@ def _held_blocks(session: Session, asked: LookRequest) -> None:
     assert asked.held is not None
     _need_blocks(session)
     found = by_owner.find_owned_blocks(session, HELD_BLOCKS in asked.tables)
-    begin(session, asked.held)
+    clear_file(session, asked.held)
     session.budget.progress.stage = "naming blocks"
     for piece in encodings.format_held_rows(found, MOST_PATHS if asked.with_paths else 0, lambda: heap_graph.check_time(session)):
-        put(session, asked.held, piece.encode("utf-8"))
+        write_rows(session, asked.held, piece.encode("utf-8"))
 
 
 def _kept_blocks(session: Session, asked: LookRequest) -> None:
@@ -250,18 +250,18 @@ def _kept_blocks(session: Session, asked: LookRequest) -> None:
         raise HeapxError("this snapshot does not have the single blocks", ELSEWHERE, code=NOT_IN_SNAPSHOT)
     for descriptor, with_names in ((asked.rows, False), (asked.signed, True)):
         if descriptor is not None:
-            begin(session, descriptor)
+            clear_file(session, descriptor)
             for piece in encodings.format_kept_rows(told, True, with_names):
-                put(session, descriptor, piece.encode("utf-8"))
+                write_rows(session, descriptor, piece.encode("utf-8"))
 
 
-def begin(session: Session, descriptor: int) -> None:
+def clear_file(session: Session, descriptor: int) -> None:
     """Nothing of an earlier look stays."""
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
 
 
-def put(session: Session, descriptor: int, rows: bytes) -> None:
+def write_rows(session: Session, descriptor: int, rows: bytes) -> None:
     """Write them. HeapxError where there is no room."""
     left = memoryview(rows)
     try:

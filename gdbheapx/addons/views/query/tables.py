@@ -8,7 +8,7 @@ from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerRow
 from gdbheapx.analysis.reachability.leaks import LeakGroup
 from gdbheapx.analysis.reachability.owners import OwnedMemory
-from gdbheapx.model import Address, ThreadCache
+from gdbheapx.model import TargetAddress, ThreadCache
 
 ADDRESS, NUMBER, TEXT, SHARE, FLAG, NUMBERS = "UBIGINT", "BIGINT", "VARCHAR", "DOUBLE", "BOOLEAN", "BIGINT[]"
 """Types of columns."""
@@ -23,19 +23,19 @@ NOT_COUNTED = "[of the allocator, or cut up]"
 MOST_PATHS = 50_000
 
 
-class Column(NamedTuple):
+class QueryColumn(NamedTuple):
     """One column."""
 
     name: str
     type: str
 
 
-class Table(NamedTuple):
+class QueryTable(NamedTuple):
     """One table."""
 
     name: str
     what: str
-    columns: Sequence[Column]
+    columns: Sequence[QueryColumn]
     words: Tuple[str, ...] = ()
     """The command whose answer it is; empty: none has it."""
     member: str = ""
@@ -69,123 +69,123 @@ class Asked(NamedTuple):
         return [column for column in COSTLY.get(table, ()) if (table, column) not in self.columns]
 
 
-TYPES = {bool: FLAG, int: NUMBER, str: TEXT, float: SHARE, Address: ADDRESS, Sequence[Address]: ADDRESS}
+TYPES = {bool: FLAG, int: NUMBER, str: TEXT, float: SHARE, TargetAddress: ADDRESS, Sequence[TargetAddress]: ADDRESS}
 """By type of a record's member; of samples the first is shown."""
 
 
-def columns_of(record: Any) -> Tuple[Column, ...]:
+def table_columns_of(record: Any) -> Tuple[QueryColumn, ...]:
     """The members of a record that are one value. Of arenas those of every allocator: what one does not have is NULL."""
     kind = record.kind() if isinstance(record, OfAllocator) else record
-    columns: Dict[str, Column] = {}
+    columns: Dict[str, QueryColumn] = {}
     for choice in get_args(kind) or (kind,):
         for name, declared in get_type_hints(choice).items():
             type_ = get_args(declared)[0] if get_origin(declared) is Union else declared
             if type_ in TYPES:
-                columns.setdefault(name, Column(name, TYPES[type_]))
+                columns.setdefault(name, QueryColumn(name, TYPES[type_]))
     return tuple(columns.values())
 
 
-def _columns(type_: str, names: str) -> Tuple[Column, ...]:
-    return tuple(Column(name, type_) for name in names.split())
+def _make_columns(type_: str, names: str) -> Tuple[QueryColumn, ...]:
+    return tuple(QueryColumn(name, type_) for name in names.split())
 
 
 TABLES = (
-    Table(
+    QueryTable(
         BLOCKS,
         "every block of malloc's; class: used, cached, free, reserve, overhead, returned; signature, owner, container, path: of those in "
         "use, each only if SQL names it: then every block is read, as `owners` does; owner NULL: leaked; path: see held_blocks",
         (
-            Column("address", ADDRESS),
-            *_columns(NUMBER, "size_bytes usable_bytes"),
-            *_columns(TEXT, "class status"),
-            Column("arena", NUMBER),
-            Column("allocator", TEXT),
-            *_columns(TEXT, "%s %s" % (SIGNATURE, OWNER)),
-            Column(CONTAINER, NUMBER),
-            Column(PATH, TEXT),
+            QueryColumn("address", ADDRESS),
+            *_make_columns(NUMBER, "size_bytes usable_bytes"),
+            *_make_columns(TEXT, "class status"),
+            QueryColumn("arena", NUMBER),
+            QueryColumn("allocator", TEXT),
+            *_make_columns(TEXT, "%s %s" % (SIGNATURE, OWNER)),
+            QueryColumn(CONTAINER, NUMBER),
+            QueryColumn(PATH, TEXT),
         ),
     ),
-    Table(
+    QueryTable(
         HELD_BLOCKS,
         "every block in use that `owners` counts, those that runtimes cut themselves too; owner: NULL if leaked, by name the 500 that "
         "retain most; path: of the %s largest blocks, only if SQL names it: NULL where nothing gives a name" % "{:,}".format(MOST_PATHS),
         (
-            Column("address", ADDRESS),
-            Column("usable_bytes", NUMBER),
-            *_columns(TEXT, "signature owner"),
-            Column(CONTAINER, NUMBER),
-            Column(PATH, TEXT),
+            QueryColumn("address", ADDRESS),
+            QueryColumn("usable_bytes", NUMBER),
+            *_make_columns(TEXT, "signature owner"),
+            QueryColumn(CONTAINER, NUMBER),
+            QueryColumn(PATH, TEXT),
         ),
     ),
-    Table(
+    QueryTable(
         CONTAINERS,
         "lists, trees, hash tables and the like, as `owners` has them, the %s that retain most (bytes): owner holds it, by the pointer at "
         "field; id: the column container of blocks and held_blocks" % "{:,}".format(MOST_CONTAINERS),
-        columns_of(ContainerRow),
+        table_columns_of(ContainerRow),
     ),
-    Table(
+    QueryTable(
         "arenas",
         "as `arenas` shows them",
-        columns_of(OfAllocator("arenas")),
+        table_columns_of(OfAllocator("arenas")),
         ("arenas",),
         "arenas",
     ),
-    Table(
+    QueryTable(
         "classes",
         "blocks in use by type, as `census` has it",
-        columns_of(CensusRow),
+        table_columns_of(CensusRow),
         ("census",),
         "rows",
     ),
-    Table(
+    QueryTable(
         "held",
         "which owner holds which class, as `census --by owner` has it",
-        columns_of(CensusRow),
+        table_columns_of(CensusRow),
         ("census", "--by", "owner"),
         "rows",
     ),
-    Table(
+    QueryTable(
         "threads",
         "each thread's cache, as `tcache` has it",
-        columns_of(ThreadCache),
+        table_columns_of(ThreadCache),
         ("tcache",),
         "threads",
     ),
-    Table(
+    QueryTable(
         "mappings",
         "memory of the process, or of its core, by mapping and owner, as `report` splits it",
         (
-            *_columns(ADDRESS, "start end"),
-            *_columns(NUMBER, "bytes resident_bytes swapped_bytes"),
-            *_columns(TEXT, "permissions name kind owner allocator"),
+            *_make_columns(ADDRESS, "start end"),
+            *_make_columns(NUMBER, "bytes resident_bytes swapped_bytes"),
+            *_make_columns(TEXT, "permissions name kind owner allocator"),
         ),
     ),
-    Table(
+    QueryTable(
         "leaks",
         "leaked blocks without a reference from another one, by size and signature, with the blocks reachable from them, as `leaks` has it",
-        columns_of(LeakGroup),
+        table_columns_of(LeakGroup),
         ("leaks",),
         "groups",
     ),
-    Table(
+    QueryTable(
         "owners",
         "who keeps memory alive, down to level 3, the 40 largest of each; parent is the row above, NULL on level 1",
-        (*_columns(NUMBER, "row level parent"), *columns_of(OwnedMemory)),
+        (*_make_columns(NUMBER, "row level parent"), *table_columns_of(OwnedMemory)),
         ("owners", "--depth", "3", "--limit", "40"),
         "owners",
     ),
-    Table(
+    QueryTable(
         SITES,
         "functions that may have allocated the blocks of a row of classes (signature, module), by the program's code: candidates, no "
         "stack, as `census --sites` has them; sizes_bytes: sizes of their calls, is_open: other sizes, too; rows without any are not "
         "here; code is read only if SQL names the table",
         (
-            *_columns(TEXT, "signature module function site_module"),
-            Column("address", ADDRESS),
-            *_columns(NUMBER, "offset calls"),
-            Column("sizes_bytes", NUMBERS),
-            Column("is_open", FLAG),
-            Column("why", TEXT),
+            *_make_columns(TEXT, "signature module function site_module"),
+            QueryColumn("address", ADDRESS),
+            *_make_columns(NUMBER, "offset calls"),
+            QueryColumn("sizes_bytes", NUMBERS),
+            QueryColumn("is_open", FLAG),
+            QueryColumn("why", TEXT),
         ),
         ("census", "--sites"),
         "rows",

@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 from gdbheapx.columns import COUNT, TEXT, Column
-from gdbheapx.command import Style
+from gdbheapx.command import TextStyle
 from gdbheapx.report import text
 from gdbheapx.report.encodings import CELL_FORMULA, clean_name
-from gdbheapx.units import plural
+from gdbheapx.units import count_noun
 
 ADDRESSES = ("UBIGINT", "UBIGINT[]")
 """Types of columns that are shown in hex: nothing else has them."""
@@ -28,7 +28,7 @@ Columns = Sequence[Tuple[str, str]]
 Rows = Iterator[Tuple[Any, ...]]
 
 
-def value(cell: Any, is_address: bool = False) -> Any:
+def json_value(cell: Any, is_address: bool = False) -> Any:
     """As JSON has it: addresses as hex strings; what JSON has no form for as text."""
     if cell is None or isinstance(cell, (bool, str)):
         return cell
@@ -37,20 +37,20 @@ def value(cell: Any, is_address: bool = False) -> Any:
     if isinstance(cell, float):
         return cell if math.isfinite(cell) else None
     if isinstance(cell, Decimal):
-        return value(int(cell) if cell == cell.to_integral_value() else float(cell))
+        return json_value(int(cell) if cell == cell.to_integral_value() else float(cell))
     if isinstance(cell, (list, tuple)):
-        return [value(part, is_address) for part in cell]
+        return [json_value(part, is_address) for part in cell]
     if isinstance(cell, dict):
-        return {str(name): value(part) for name, part in cell.items()}
+        return {str(name): json_value(part) for name, part in cell.items()}
     return cell.hex() if isinstance(cell, (bytes, bytearray)) else str(cell)
 
 
-def values(columns: Columns, row: Sequence[Any]) -> List[Any]:
+def json_values(columns: Columns, row: Sequence[Any]) -> List[Any]:
     """A row."""
-    return [value(cell, type_ in ADDRESSES) for cell, (_, type_) in zip(row, columns)]
+    return [json_value(cell, type_ in ADDRESSES) for cell, (_, type_) in zip(row, columns)]
 
 
-def names(columns: Columns) -> List[str]:
+def unique_column_names(columns: Columns) -> List[str]:
     """Of the columns, each once."""
     unique_names: List[str] = []
     for name, _ in columns:
@@ -62,81 +62,81 @@ def names(columns: Columns) -> List[str]:
     return unique_names
 
 
-def record(columns: Columns, row: Sequence[Any]) -> Dict[str, Any]:
+def make_json_record(columns: Columns, row: Sequence[Any]) -> Dict[str, Any]:
     """A row of JSON."""
-    return records(columns)(row)
+    return make_json_record_maker(columns)(row)
 
 
-def records(columns: Columns) -> Callable[[Sequence[Any]], Dict[str, Any]]:
+def make_json_record_maker(columns: Columns) -> Callable[[Sequence[Any]], Dict[str, Any]]:
     """The same for many."""
-    known = [(name, type_ in ADDRESSES) for name, (_, type_) in zip(names(columns), columns)]
-    return lambda row: {name: value(cell, is_address) for (name, is_address), cell in zip(known, row)}
+    known = [(name, type_ in ADDRESSES) for name, (_, type_) in zip(unique_column_names(columns), columns)]
+    return lambda row: {name: json_value(cell, is_address) for (name, is_address), cell in zip(known, row)}
 
 
-def lines(style: Style, columns: Columns, rows: Rows, limit: int) -> Iterator[str]:
+def query_lines(style: TextStyle, columns: Columns, rows: Rows, limit: int) -> Iterator[str]:
     """A table with the first rows, and how many more there are."""
-    shown = [values(columns, row) for _, row in zip(range(limit), rows)]
+    shown = [json_values(columns, row) for _, row in zip(range(limit), rows)]
     more = sum(1 for _ in rows)
-    cells = [[_shown(cell) for cell in row] for row in shown]
+    cells = [[_shorten_cell(cell) for cell in row] for row in shown]
     heads = [Column(text.make_printable(clean_name(name)), COUNT if type_.split("(")[0] in NUMBERS else TEXT) for name, type_ in columns]
     yield from text.format_fitted(style, heads, cells)
     if more:
-        yield "%s more: --limit N, or all with --csv or --json" % plural(more, "row")
+        yield "%s more: --limit N, or all with --csv or --json" % count_noun(more, "row")
 
 
-def _shown(cell: Any) -> str:
+def _shorten_cell(cell: Any) -> str:
     shown = "" if cell is None else clean_name(str(cell))
     return shown if len(shown) <= WIDEST else shown[: WIDEST - 3] + "..."
 
 
-def csv_lines(columns: Columns, rows: Rows) -> Iterator[str]:
+def query_csv_lines(columns: Columns, rows: Rows) -> Iterator[str]:
     """CSV with a heading; many lines at once."""
-    yield _csv([[_safe(name) for name in names(columns)]])
+    yield _format_csv([[_safe_text(name) for name in unique_column_names(columns)]])
     makers = [_of_type(type_) for _, type_ in columns]
     while True:
         some = [[make(cell) for make, cell in zip(makers, row)] for _, row in zip(range(AT_ONCE), rows)]
         if not some:
             return
-        yield _csv(some)
+        yield _format_csv(some)
 
 
 def _of_type(type_: str) -> Callable[[Any], Any]:
     """What makes a cell of a value."""
     if type_ in ("BIGINT", "HUGEINT", "INTEGER"):
-        return _itself
+        return _keep_cell
     if type_ in ADDRESSES:
-        return _address if type_ == "UBIGINT" else lambda cell: _any(value(cell, True))
-    return _any
+        return _format_address if type_ == "UBIGINT" else lambda cell: _format_any(json_value(cell, True))
+    return _format_any
 
 
-def _itself(cell: Any) -> Any:
+def _keep_cell(cell: Any) -> Any:
     return cell
 
 
-def _address(cell: Any) -> Any:
+def _format_address(cell: Any) -> Any:
     return cell if cell is None else "0x%x" % cell
 
 
-def _any(cell: Any) -> Any:
-    shown = value(cell)
-    return shown if shown is None or (isinstance(shown, (int, float)) and not isinstance(shown, bool)) else _safe(shown)
+def _format_any(cell: Any) -> Any:
+    shown = json_value(cell)
+    return shown if shown is None or (isinstance(shown, (int, float)) and not isinstance(shown, bool)) else _safe_text(shown)
 
 
-def _csv(rows: Sequence[Sequence[Any]]) -> str:
+def _format_csv(rows: Sequence[Sequence[Any]]) -> str:
     """Lines without the last one's end."""
     made = io.StringIO()
     csv.writer(made, lineterminator="\n").writerows(rows)
     return made.getvalue()[:-1]
 
 
-def _safe(cell: Any) -> str:
+def _safe_text(cell: Any) -> str:
     shown = str(cell)
     if not (shown.isascii() and shown.isprintable()):
         shown = clean_name(shown)
     return "'" + shown if shown.startswith(CELL_FORMULA) else shown
 
 
-def table_lines(tables: Sequence[Any]) -> Iterator[str]:
+def describe_tables(tables: Sequence[Any]) -> Iterator[str]:
     """Each table with what it has, and its columns."""
     for table in tables:
         yield "%s: %s" % (table.name, table.what)

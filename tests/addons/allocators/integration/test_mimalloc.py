@@ -88,7 +88,7 @@ def test_totals_need_no_list(stage: Stage, path: Path) -> None:
     """What a process that stands still is not asked for is what its pages count: the same as their lists, page by page, and those of other
     threads' frees are followed all the same."""
     core = DamagedMimalloc(recorder(stage, path).core())
-    around = heap_context(core.target, kernels.load(), Budget(None), lambda *told: None)
+    around = heap_context(core.target, kernels.load_native_library(), Budget(None), lambda *told: None)
     counted = heap.survey_mimalloc(core.mimalloc, around, follows=False)
     assert counted.is_whole and counted.pages == core.found.pages and counted.pieces == core.found.pieces
     assert sum(page.remote for page in counted.pages) > 0 and len(counted.frees.addresses) < len(core.found.frees.addresses) // 2

@@ -33,12 +33,12 @@ class Patient:
         from gdbheapx.addons.allocators.musl.entry import ALLOCATOR
         from gdbheapx.allocators.records import heap_context
         from gdbheapx.budget import Budget
-        from gdbheapx.kernel import load
+        from gdbheapx.kernel import load_native_library
 
         self.core = DamagedCore(process.core())
         self.truth = recorded(process)
         (found,) = ALLOCATOR.find(self.core.target).located
-        malloc: Any = ALLOCATOR.open(found, heap_context(self.core.target, load(), Budget(), lambda *problem, **more: None))
+        malloc: Any = ALLOCATOR.open(found, heap_context(self.core.target, load_native_library(), Budget(), lambda *problem, **more: None))
         groups = malloc.groups()
         self.whole = self.sums()
         rows = [MuslGroup._make(row) for row in zip(*(groups.column(name) for name in MuslGroup._fields))]

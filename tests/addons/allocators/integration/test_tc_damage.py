@@ -9,7 +9,7 @@ import pytest
 from gdbheapx.addons.allocators.tcmalloc.entry import ALLOCATOR
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
-from gdbheapx.kernel import load
+from gdbheapx.kernel import load_native_library
 from tests.support import kernelcore
 from tests.support.damaged import DamagedCore
 from tests.support.processes import Builder, Stage
@@ -29,7 +29,7 @@ class Patient:
     def __init__(self, core: DamagedCore) -> None:
         self.core = core
         (found,) = ALLOCATOR.find(core.target).located
-        heap: Any = ALLOCATOR.open(found, heap_context(core.target, load(), Budget(), lambda *problem, **more: None))
+        heap: Any = ALLOCATOR.open(found, heap_context(core.target, load_native_library(), Budget(), lambda *problem, **more: None))
         survey, counts, known = heap.survey(), heap.counts(), found.structure
         target, page_map = core.target, known.page_map
         root = array("Q", target.read_prefix(page_map.root, 8 * page_map.root_words))

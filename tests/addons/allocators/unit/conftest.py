@@ -2,14 +2,14 @@
 
 import pytest
 
-from gdbheapx.kernel import load
+from gdbheapx.kernel import load_native_library
 from gdbheapx.kernel.binding import CKernel
 
 
 @pytest.fixture(name="kernel")
 def load_kernel() -> CKernel:
     """Load it."""
-    return load()
+    return load_native_library()
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_a_target_without_it_imports_nothing(name: str, monkeypatch: pytest.Monk
     """What is asked of every allocator is answered by the gate; what is asked of one that is there imports it."""
     imported = importlib.import_module
     monkeypatch.setattr(allocators, "sys", SimpleNamespace(modules={}))
-    (behind,) = [one for one in allocators.every() if one.name == GATES[name].name]
+    (behind,) = [one for one in allocators.all_allocators() if one.name == GATES[name].name]
     monkeypatch.setattr(allocators, "importlib", None)
     assert behind.fingerprint == GATES[name].fingerprint and not behind.find(target()).located
     monkeypatch.setattr(allocators, "importlib", SimpleNamespace(import_module=imported))
@@ -40,7 +40,7 @@ def test_a_target_without_it_imports_nothing(name: str, monkeypatch: pytest.Monk
         assert behind.can(capability) == imported(name).ALLOCATOR.can(capability)
     assert behind.statuses == imported(name).ALLOCATOR.statuses and imported(name).ALLOCATOR.name == behind.name
     monkeypatch.setattr(allocators, "sys", SimpleNamespace(modules={name: None}))
-    assert imported(name).ALLOCATOR in allocators.every()
+    assert imported(name).ALLOCATOR in allocators.all_allocators()
 
 
 def test_what_opens_a_gate() -> None:

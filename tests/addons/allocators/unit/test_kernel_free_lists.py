@@ -43,7 +43,7 @@ def written(links: Sequence[Sequence[int]], null: int = 0, key: int = 0, turn: i
 
 def followed(source: Any, rows: List[MiFreeList]) -> FreeBlocks:
     """All of them, to their ends."""
-    told = follow_free_lists(kernels.load(), source, rows, PAGES, Budget(None))
+    told = follow_free_lists(kernels.load_native_library(), source, rows, PAGES, Budget(None))
     assert told.is_whole and sum(end.members for end in told.ends) == len(told.addresses) == len(told.kinds)
     assert list(told.addresses) == sorted(told.addresses)
     return told

@@ -36,12 +36,12 @@ def test_options_are_found_by_their_shape() -> None:
     target: Any = Data({3: 2})
     place = detect.find_options(target, [(BASE, array("Q", target.data))])
     assert place == BASE + 24
-    found = detect.read_options(target, place)
+    found = detect.read_mimalloc_options(target, place)
     assert found is not None and [one.name for one in found] == NAMES and [one.name for one in found if one.is_set] == ["option3"]
     assert detect.map_options(found)["purge_delay"] == -1
     target.texts = bytes(len(target.texts))
     assert detect.find_options(target, [(BASE, array("Q", target.data))]) is None
-    assert detect.read_options(target, None) is None and "cannot be read" in str(list(detect.make_options_page(detect.MimallocTunables(None)))[0])
+    assert detect.read_mimalloc_options(target, None) is None and "cannot be read" in str(list(detect.make_options_page(detect.MimallocTunables(None)))[0])
 
 
 def arena(owner: str, **fields: Any) -> MimallocArena:
@@ -67,7 +67,7 @@ def test_pages_given_to_madv_free_are_a_state(known: Dict[str, Any]) -> None:
     assert (made.verdict.code, made.verdict.kind, made.held_bytes) == (findings.GIVEN_BACK_IN_RAM, verdict.KEPT, 306 * MB)
     assert "the kernel takes these pages" in made.verdict.lines[0].hint and "6.0 MiB (100 %) are free" in str(made.verdict.lines[1].evidence)
     assert [step.command for step in made.next_steps if step.command.startswith("MIMALLOC")] == ["MIMALLOC_PURGE_DECOMMITS=1"] * ("is_reset" in known)
-    page = [str(line) for line in text.make_arenas_page([], {"returned_bytes": 400 * MB, "returned_resident_bytes": 300 * MB})]
+    page = [str(line) for line in text.make_mimalloc_arenas_page([], {"returned_bytes": 400 * MB, "returned_resident_bytes": 300 * MB})]
     assert any("plus 300.0 MiB returned" in line for line in page) and any("plus 100.0 MiB of address space" in line for line in page)
 
 

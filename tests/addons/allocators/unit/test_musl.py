@@ -15,7 +15,7 @@ from gdbheapx.allocators.records import Surroundings, heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import Module, Thread
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.problems import Code
+from gdbheapx.problems import ProblemCode
 from tests.support.builders.musl import CONTEXT, PROGRAM, MuslHeap, MuslTarget, Request
 
 MIB = 1 << 20
@@ -25,12 +25,12 @@ class Opened(NamedTuple):
     """A heap, and the codes that it reports."""
 
     malloc: MuslMalloc
-    codes: List[Code]
+    codes: List[ProblemCode]
 
 
 def opened(target: MuslTarget, kernel: Kernel) -> Opened:
     """By its secret."""
-    told: List[Code] = []
+    told: List[ProblemCode] = []
     (found,) = ALLOCATOR.find(target).located
     around = heap_context(target, kernel, Budget(), lambda code, *rest, **more: told.append(code))
     malloc = ALLOCATOR.open(found, around)
@@ -140,7 +140,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("code", DAMAGE)
-def test_damage_is_told_with_its_place(kernel: Kernel, code: Code) -> None:
+def test_damage_is_told_with_its_place(kernel: Kernel, code: ProblemCode) -> None:
     """Once each; the answer is not whole, and `check` has what is damage, with the block that was written past."""
     target = MuslTarget(made())
     DAMAGE[code](target.heap)
@@ -158,7 +158,7 @@ def test_damage_is_told_with_its_place(kernel: Kernel, code: Code) -> None:
 
 
 @pytest.mark.parametrize("pc, code", [(0x5550_0000, codes.SLOT_CHANGING), (0x5550_0042, codes.HEADER_BROKEN), (None, codes.HEADER_BROKEN)])
-def test_a_half_written_header_is_damage_where_no_thread_writes(kernel: Kernel, pc: Optional[int], code: Code, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_half_written_header_is_damage_where_no_thread_writes(kernel: Kernel, pc: Optional[int], code: ProblemCode, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread in the code of malloc's object may be in the middle of it, but for one that waits in a system call."""
     target = MuslTarget(made())
     target.heap.pieces[0x5550_0000] = bytearray(0x40) + b"\x0f\x05" + bytes(0xFBE)

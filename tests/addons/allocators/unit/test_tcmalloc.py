@@ -11,7 +11,7 @@ from gdbheapx.addons.allocators.tcmalloc.heap import TCMALLOC_SHAPE, TcmallocHea
 from gdbheapx.allocators.records import heap_context
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.problems import Code
+from gdbheapx.problems import ProblemCode
 from tests.support.builders.tcmalloc import CENTRAL, DATA, LEAF, ROOT, STATS, STRIDE, STRUCTS, Span, TcTarget
 
 CLASS_48, CLASS_96 = 4, 7
@@ -21,12 +21,12 @@ class Opened(NamedTuple):
     """A heap, and the codes that it reports."""
 
     heap: TcmallocHeap
-    codes: List[Code]
+    codes: List[ProblemCode]
 
 
 def opened(target: TcTarget, kernel: Kernel) -> Opened:
     """By its structure."""
-    told: List[Code] = []
+    told: List[ProblemCode] = []
     (found,) = ALLOCATOR.find(target).located
     around = heap_context(target, kernel, Budget(), lambda code, *rest, **more: told.append(code))
     heap = ALLOCATOR.open(found, around)

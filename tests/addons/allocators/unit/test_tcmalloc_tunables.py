@@ -10,7 +10,7 @@ from gdbheapx import verdict
 from gdbheapx.addons.allocators.tcmalloc import heap, text
 from gdbheapx.addons.allocators.tcmalloc.records import TcArena, TcFacts
 from gdbheapx.allocators.records import Surroundings
-from gdbheapx.hints import ask
+from gdbheapx.hints import hint_command
 from gdbheapx.model import AllocatorInfo
 
 MB = 1 << 20
@@ -49,8 +49,8 @@ def test_what_is_in_force_is_not_advised(is_aggressive: bool) -> None:
     (judged,) = text.judge_tcmallocs([facts], Surroundings(1, [], None, taken_bytes={"tcmalloc": 100 * MB}))
     said = [*judged.next_steps, *(finding.hint for finding in judged.findings)]
     assert judged.verdict.kind == verdict.KEPT and any("purge" in line for line in said)
-    assert not any(ask("purge") in str(line) for line in said)  # nothing says that it would not be refused: a core is no process
+    assert not any(hint_command("purge") in str(line) for line in said)  # nothing says that it would not be refused: a core is no process
     advisable = {"tcmalloc": frozenset(["purge"])}
     (judged,) = text.judge_tcmallocs([facts], Surroundings(1, [], None, taken_bytes={"tcmalloc": 100 * MB}, advisable=advisable))
-    assert any(ask("purge") in str(finding.hint) for finding in judged.findings)
+    assert any(hint_command("purge") in str(finding.hint) for finding in judged.findings)
     assert any("AGGRESSIVE_DECOMMIT" in line for line in said) != is_aggressive and not any("RELEASE_RATE=10" in line for line in said)

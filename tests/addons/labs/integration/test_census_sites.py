@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 import gdbheapx
 from gdbheapx.addons.labs.sites import code, join
-from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, Follower, Instruction, Pointers, Value
+from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, FlowFollower, Instruction, Pointers, Value
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.world import Signature
 from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, PUSHED, TREE, Site, Word
-from gdbheapx.arch import Operand, named
-from gdbheapx.arch.x86_64_code import READER, decode
+from gdbheapx.arch import Operand, architecture_named
+from gdbheapx.arch.x86_64_code import READER, decode_instruction
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module
 from gdbheapx.inferior.target import open_elf_target
@@ -59,9 +59,9 @@ def flow(*instructions: str, gives: Mapping[int, int] = {}) -> Flow:
     """Of a function whose instructions have four bytes each, from 0x1000 on."""
     end = 0x1000 + 4 * len(instructions)
     listed: Sequence[Instruction] = [
-        (0x1000 + 4 * at, 4, list(decode(0x1000 + 4 * at, 4, *(text.split(" ", 1) + [""])[:2]))) for at, text in enumerate(instructions)
+        (0x1000 + 4 * at, 4, list(decode_instruction(0x1000 + 4 * at, 4, *(text.split(" ", 1) + [""])[:2]))) for at, text in enumerate(instructions)
     ]
-    return Follower(READER, 0x1000, end, Nothing(gives)).follow(listed)
+    return FlowFollower(READER, 0x1000, end, Nothing(gives)).follow(listed)
 
 
 def test_a_size_is_followed_to_its_call() -> None:
@@ -126,12 +126,12 @@ def test_two_pointers_are_stored_by_one_vector() -> None:
 
 def test_memory_of_a_thread_is_no_place_here() -> None:
     """An operand with a segment register is not followed."""
-    assert decode(0, 9, "mov", "rax, qword ptr fs:[0x28]")[0].first == Operand("other", "", 0x28)
+    assert decode_instruction(0, 9, "mov", "rax, qword ptr fs:[0x28]")[0].first == Operand("other", "", 0x28)
 
 
 def test_other_machines_have_no_reader() -> None:
     """Nothing is known of their code."""
-    assert named("i386").to_read_code() is None
+    assert architecture_named("i386").to_read_code() is None
 
 
 def _row(name: str, sure: str, size: int) -> CensusRow:
@@ -143,9 +143,9 @@ def test_size_alone_makes_no_candidate() -> None:
     vtable = (Word(0, ADDRESS, 0x5010),)
     small, large = (Site(MODULE, start, None, start + 8, size, words=vtable) for start, size in ((0x1000, 40), (0x2000, 400)))
     samples = [(0x9000, (0x5010).to_bytes(8, "little") + bytes(32))]
-    found = join.candidates(_row("Item", "exact", 40), {0x5010: [small, large]}, [small, large], {40: 9}, samples, False)
+    found = join.find_row_candidates(_row("Item", "exact", 40), {0x5010: [small, large]}, [small, large], {40: 9}, samples, False)
     assert [(one.address, one.why) for one in found.sites] == [(0x1000, [join.STORES % 0, join.SIZE])]
-    found = join.candidates(_row("string", "shape", 40), {}, [small, large], {40: 9}, samples, False)
+    found = join.find_row_candidates(_row("string", "shape", 40), {}, [small, large], {40: 9}, samples, False)
     assert (found.sites, found.size_functions) == ([], 1)
 
 
@@ -154,9 +154,9 @@ def test_a_pointer_into_the_block_itself_ties_but_not_that_of_a_string() -> None
     own = Site(MODULE, 0x1000, "make", 0x1008, None, words=(Word(8, ITSELF, 19),))
     string = Site(MODULE, 0x2000, "other", 0x2008, None, words=(Word(0, ITSELF, 16),))
     samples = [(at, (at + 16).to_bytes(8, "little") + (at + 19).to_bytes(8, "little")) for at in (0x9000, 0x9100, 0x9200)]
-    found = join.candidates(_row("text", "exact", 40), {}, [own, string], {40: 9}, samples, False)
+    found = join.find_row_candidates(_row("text", "exact", 40), {}, [own, string], {40: 9}, samples, False)
     assert [(one.function, one.why) for one in found.sites] == [("make", [join.INNER % 8])]
-    found = join.candidates(_row("text", "exact", 40), {}, [own, string], {40: 9}, samples[:2], False)
+    found = join.find_row_candidates(_row("text", "exact", 40), {}, [own, string], {40: 9}, samples[:2], False)
     assert not found.sites  # two may be by chance
 
 
@@ -167,12 +167,12 @@ def test_a_block_that_is_put_before_others_is_tied_by_its_link() -> None:
     chain = [0x9000, 0x9100, 0x9200, 0x9300]
     samples = [(at, bytes(8) + (0x7000).to_bytes(8, "little") + after.to_bytes(8, "little")) for at, after in zip(chain, [*chain[1:], 0])]
     is_one = set(chain).__contains__
-    found = join.candidates(_row("entry", "shape", 24), {}, [first, second], {24: 4}, samples, False, is_one)
+    found = join.find_row_candidates(_row("entry", "shape", 24), {}, [first, second], {24: 4}, samples, False, is_one)
     assert [(one.address, one.why) for one in found.sites] == [(0x1000, [join.PUSHES % 16, join.SIZE])]
-    assert not join.candidates(_row("entry", "shape", 24), {}, [first], {24: 4}, samples[-2:], False, is_one).sites  # one link is none
+    assert not join.find_row_candidates(_row("entry", "shape", 24), {}, [first], {24: 4}, samples[-2:], False, is_one).sites  # one link is none
     third = first._replace(start=0x3000, size_bytes=None)
     for sizes, starts in (({24: 4}, [0x1000]), ({24: 4, 40: 1}, [0x1000, 0x3000])):  # it asks for what differs, so not only for 24 bytes
-        found = join.candidates(_row("entry", "shape", 24), {}, [first, third], sizes, samples, False, is_one)
+        found = join.find_row_candidates(_row("entry", "shape", 24), {}, [first, third], sizes, samples, False, is_one)
         assert [one.address for one in found.sites] == starts
 
 
@@ -181,9 +181,9 @@ def test_a_link_leads_to_blocks_that_are_not_among_those_looked_at() -> None:
     graph = SimpleNamespace(find={0x9000: (0, 0), 0x9008: (0, 8), 0x9100: (1, 0), 0x9200: (7, 0)}.get)
     reach, names = SimpleNamespace(graph=graph, numbers=SimpleNamespace(blocks=2)), [Signature("entry", "app", "shape"), None]
     told: Any = SimpleNamespace(reach=reach, labels=[1, 2], names=names)
-    asked = join._belongs(_row("entry", "shape", 24), told)
+    asked = join._make_row_test(_row("entry", "shape", 24), told)
     assert [asked(address) for address in (0x9000, 0x9008, 0x9100, 0x9200, 0x9300, -8, 1 << 70)] == [True] + [False] * 6
-    assert not join._belongs(_row("entry", "shape", 24), None)(0x9000)
+    assert not join._make_row_test(_row("entry", "shape", 24), None)(0x9000)
 
 
 @given(st.sampled_from((ADDRESS, ITSELF, PUSHED, BEGIN, BEYOND)), st.integers(-(1 << 70), 1 << 70), st.integers(-300, 300), st.binary(max_size=48))
@@ -193,15 +193,15 @@ def test_whatever_code_and_memory_have_there_is_an_answer(kind: str, value: int,
     site = Site(MODULE, 0x1000, None, 0x1008, None, words=words, loose=(value,))
     for module in ("app", "python"):
         row = _row("x", "exact", 40)._replace(module=module)
-        join.candidates(row, {value: [site], 0: [site]}, [site], {40: 9}, [(0x9000, data), (0, b"")], False)
+        join.find_row_candidates(row, {value: [site], 0: [site]}, [site], {40: 9}, [(0x9000, data), (0, b"")], False)
 
 
 def test_there_is_room_for_code_or_no_answer(lasting: Lasting, live: str, reads_code: None) -> None:
     """The process that is looked at may be in the same control group: the kernel would end one of both."""
     target = open_elf_target(pid=lasting.of(live, classes).pid)
     with pytest.raises(HeapxError, match="memory") as raised:
-        code.read(target, 1 << 20)
-    assert raised.value.code == "out-of-memory" and code.read(target, 1 << 40).objects
+        code.read_object_code(target, 1 << 20)
+    assert raised.value.code == "out-of-memory" and code.read_object_code(target, 1 << 40).objects
 
 
 def test_a_block_that_names_its_begin_is_tied_wherever_that_stands() -> None:
@@ -210,9 +210,9 @@ def test_a_block_that_names_its_begin_is_tied_wherever_that_stands() -> None:
     page = Site(MODULE, 0x1000, None, 0x1008, None, words=words)
     ties = [(at, bytes(64) + (at + 8).to_bytes(8, "little") + (at + 64 + 56).to_bytes(8, "little")) for at in (0x9000, 0xA000)]
     other = [(at, bytes(64) + (at + 8).to_bytes(8, "little") + (at + 64 + 40).to_bytes(8, "little")) for at in (0x9000, 0xA000)]
-    found = join.candidates(_row("page", "exact", 4096), {}, [page], {4096: 2}, ties, False)
+    found = join.find_row_candidates(_row("page", "exact", 4096), {}, [page], {4096: 2}, ties, False)
     assert [(one.address, one.why) for one in found.sites] == [(0x1000, [join.BEGINS % 64])]
-    assert not join.candidates(_row("page", "exact", 4096), {}, [page], {4096: 2}, other, False).sites
+    assert not join.find_row_candidates(_row("page", "exact", 4096), {}, [page], {4096: 2}, other, False).sites
 
 
 def test_a_type_of_python_may_be_stored_into_what_was_not_followed() -> None:
@@ -220,9 +220,9 @@ def test_a_type_of_python_may_be_stored_into_what_was_not_followed() -> None:
     site = Site(MODULE, 0x1000, "PyThing_New", 0x1008, None, loose=(0x5010,))
     samples = [(0x9000, bytes(24) + (0x5010).to_bytes(8, "little"))]
     row = _row("thing", "exact", 40)
-    found = join.candidates(row._replace(module="python"), {0x5010: [site]}, [site], {40: 9}, samples, False)
+    found = join.find_row_candidates(row._replace(module="python"), {0x5010: [site]}, [site], {40: 9}, samples, False)
     assert [one.function for one in found.sites] == ["PyThing_New"]
-    assert not join.candidates(row, {0x5010: [site]}, [site], {40: 9}, samples, False).sites
+    assert not join.find_row_candidates(row, {0x5010: [site]}, [site], {40: 9}, samples, False).sites
 
 
 def test_nodes_are_told_by_what_links_them_and_by_size() -> None:
@@ -232,7 +232,7 @@ def test_nodes_are_told_by_what_links_them_and_by_size() -> None:
         for start, size, link in ((0x1000, 48, TREE), (0x2000, 80, TREE), (0x3000, 48, CHAIN), (0x4000, 48, None))
     ]
     row = _row("node of a map or set", "shape", 56)
-    found = join.candidates(row, {}, sites, {56: 9, 88: 1}, [], False)
+    found = join.find_row_candidates(row, {}, sites, {56: 9, 88: 1}, [], False)
     assert [one.address for one in found.sites] == [0x1000, 0x2000]
     assert [one.address for one in join.at_size(row, found.sites, 56, False)] == [0x1000]
 

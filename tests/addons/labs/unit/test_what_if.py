@@ -17,19 +17,19 @@ from gdbheapx.addons.labs.what_if.predict import (
     EVEN_SHARE,
     LIBRARY_BYTES,
     WhatIf,
-    _anew,
     _even_bytes,
     _in_ram,
-    _others,
+    _predict_other_allocators,
+    _with_returned_by_call,
     best,
-    outcome,
-    rank,
+    make_outcome,
+    rank_outcome,
 )
 from gdbheapx.allocators import measured
-from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, four_to_a_doubling, in_force, of_classes, restart
+from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, effect_of_restart, four_to_a_doubling, in_force, of_classes
 from gdbheapx.allocators.measured import ARENA_ONE, MXFAST, TCACHE_COUNT, TRIM_THRESHOLD, Case, Setting
 from gdbheapx.analysis import overview
-from gdbheapx.hints import bare
+from gdbheapx.hints import strip_targets
 from gdbheapx.inferior.base import Module
 from gdbheapx.model import AllocatorInfo, HistogramRow
 
@@ -46,26 +46,26 @@ def test_ends_leave_room_for_what_two_runs_differ_by() -> None:
     """RSS less what is saved, either way."""
     even = _even_bytes(64 * MIB, 0)
     assert _even_bytes(64 * MIB, 4096) == even + 2 * MIB == EVEN_BYTES + 64 * MIB // EVEN_SHARE + 2 * MIB
-    told = outcome("x", effect(MIB, 2 * MIB), 64 * MIB, 80 * MIB, even)
+    told = make_outcome("x", effect(MIB, 2 * MIB), 64 * MIB, 80 * MIB, even)
     assert (told.then_least_bytes, told.then_most_bytes) == (62 * MIB - even, 63 * MIB + even)
 
 
 def test_at_worst_the_peak_stays() -> None:
     """What may keep all that was ever in RAM has the peak as its upper end."""
-    told = outcome("x", effect(0, MIB, may_peak=True), 64 * MIB, 80 * MIB, 0)
+    told = make_outcome("x", effect(0, MIB, may_peak=True), 64 * MIB, 80 * MIB, 0)
     assert told.saves_least_bytes == -16 * MIB
-    assert outcome("x", effect(0, MIB, may_peak=True), 64 * MIB, None, 0).then_most_bytes is None
+    assert make_outcome("x", effect(0, MIB, may_peak=True), 64 * MIB, None, 0).then_most_bytes is None
 
 
 def test_unknown_stays_unknown() -> None:
     """A core does not tell RSS; an end that is not known is no figure."""
-    assert outcome("x", effect(0, MIB), None, None, None)[4:8] == (0, MIB, None, None)
-    assert outcome("x", effect(None, MIB), 64 * MIB, None, 0).then_most_bytes is None
+    assert make_outcome("x", effect(0, MIB), None, None, None)[4:8] == (0, MIB, None, None)
+    assert make_outcome("x", effect(None, MIB), 64 * MIB, None, 0).then_most_bytes is None
 
 
 def test_what_is_in_force_changes_nothing() -> None:
     """Both ends are RSS as it is."""
-    told = outcome(None, in_force("arenas", "A=1", "one"), 64 * MIB, None, 0)
+    told = make_outcome(None, in_force("arenas", "A=1", "one"), 64 * MIB, None, 0)
     assert told.is_in_force and (told.kind, told.saves_least_bytes, told.saves_most_bytes) == (EXACT, 0, 0)
 
 
@@ -82,15 +82,15 @@ def test_a_setting_is_advised_where_it_was_measured_against_what_keeps_memory_he
     none = [tried(ARENA_ONE, codes.MAIN_TOP, 20 * MIB), tried(TCACHE_COUNT, codes.THREAD_CACHES, MIB), effect(0, 20 * MIB)]
     sure = Effect("trim", "gdbheapx trim", EXACT, 9 * MIB, 9 * MIB, "", "faults", acts_on_bytes=9 * MIB)
     effects = [*none, in_force("arenas", "B=1", "one"), sure, less, most]
-    found = WhatIf(64 * MIB, 64 * MIB, sorted((outcome("x", one, 64 * MIB, 64 * MIB, 0) for one in effects), key=rank))
+    found = WhatIf(64 * MIB, 64 * MIB, sorted((make_outcome("x", one, 64 * MIB, 64 * MIB, 0) for one in effects), key=rank_outcome))
     assert [one.setting for one in found.settings if one.is_advised] == [most.setting, "gdbheapx trim", less.setting]
     first = "%s acts on 13.0 MiB of 64.0 MiB, and saved up to 90 %% where it was measured (cost: a cost)" % most.setting
     second = "gdbheapx trim saves 9.0 MiB of 64.0 MiB (cost: faults)"
-    assert bare(str(best(found))) == "what-if shows what a setting saves: %s; %s" % (first, second)
+    assert strip_targets(str(best(found))) == "what-if shows what a setting saves: %s; %s" % (first, second)
     assert getattr(best(found), "saves_bytes", None) == 9 * MIB  # of the one that is known here
-    near = [outcome("x", one, 64 * MIB, 64 * MIB, 0) for one in (tried(MXFAST, codes.UNMERGED, 11 * MIB), sure)]
-    assert sorted(near, key=rank)[0].setting == "gdbheapx trim"  # it is known here, the other where it was measured
-    assert bare(str(best(found, ["own"]))) == "what-if shows what a setting saves: %s" % second
+    near = [make_outcome("x", one, 64 * MIB, 64 * MIB, 0) for one in (tried(MXFAST, codes.UNMERGED, 11 * MIB), sure)]
+    assert sorted(near, key=rank_outcome)[0].setting == "gdbheapx trim"  # it is known here, the other where it was measured
+    assert strip_targets(str(best(found, ["own"]))) == "what-if shows what a setting saves: %s" % second
     assert best(found, ["own", "trim"]) is None
     page = list(map(str, what_if_text.format_what_if(found)))
     assert page[-1].count("; ") == 2 and page[-1].startswith("Not shown") and page[-2] == "In force, or without effect: B=1"
@@ -101,7 +101,7 @@ def test_no_library_takes_the_place_of_a_malloc_inside_the_program(holder: str, 
     """Nor of one that the program does not call: LD_PRELOAD would change nothing there."""
     info = AllocatorInfo("glibc", "glibc", "2.36", holder, None, None, None, owns)
     heap: Any = SimpleNamespace(info=info, requests=lambda: [Requests(10, 480, 240, 24, 40)], arenas=list)
-    own = _others(of(Module("/bin/program", 0, True, None, None)), heap, [restart(4096)], 64 * MIB, 400)
+    own = _predict_other_allocators(of(Module("/bin/program", 0, True, None, None)), heap, [effect_of_restart(4096)], 64 * MIB, 400)
     assert len(own) == count and {one.least_bytes for one in own} <= {-(16 + 6 + 3) * MIB - 80} and {one.most_bytes for one in own} <= {400}
 
 
@@ -109,7 +109,7 @@ def test_a_library_that_goes_takes_its_own_memory_along() -> None:
     """All that the heap has in RAM, but for the blocks in the other's sizes. Requests follow from its classes."""
     info = AllocatorInfo("jemalloc", "jemalloc", "5.3.0", "libjemalloc.so.2", None, None, None, True)
     heap: Any = SimpleNamespace(info=info, requests=list, arenas=list, histogram=lambda: [HistogramRow(64, 64, 1000, 64000, 0, 0, 0)])
-    own = _others(of(Module("/bin/program", 0, True, None, None)), heap, [restart(4096)], 64 * MIB, MIB)
+    own = _predict_other_allocators(of(Module("/bin/program", 0, True, None, None)), heap, [effect_of_restart(4096)], 64 * MIB, MIB)
     assert {one.most_bytes for one in own} == {MIB - 1000 * 64 + LIBRARY_BYTES} and len(own) == 2
 
 
@@ -135,7 +135,7 @@ def test_a_block_in_a_class_was_asked_for_as_more_than_the_next_smaller_one() ->
 def test_a_restart_returns_what_a_call_can() -> None:
     """Where no call is known, RSS stays at worst."""
     trim = Effect("trim", "gdbheapx trim", EXACT, 9 * MIB, 9 * MIB, "", "")
-    assert (_anew(restart(12 * MIB), [trim]).least_bytes, _anew(restart(12 * MIB), []).least_bytes) == (9 * MIB, 0)
+    assert (_with_returned_by_call(effect_of_restart(12 * MIB), [trim]).least_bytes, _with_returned_by_call(effect_of_restart(12 * MIB), []).least_bytes) == (9 * MIB, 0)
 
 
 def test_variables_that_are_not_heeded_are_not_advised() -> None:
@@ -149,5 +149,5 @@ def test_a_report_does_not_weigh_settings_of_large_heaps(monkeypatch: pytest.Mon
     monkeypatch.setattr(predict, "what_if", lambda session: pytest.fail("a walk more"))
     row = HistogramRow(32, 32, overview.MOST_BLOCKS, 0, 1, 0, 0)
     session: Any = SimpleNamespace(target=SimpleNamespace(kind="live"), heaps=SimpleNamespace(all=lambda: [SimpleNamespace(histogram=lambda: [row])]))
-    (step,) = overview._settings(session, verdict.usual(100 << 20, 0, 100 << 20), {})
-    assert bare(str(step)) == "what-if shows what a setting would save"
+    (step,) = overview._suggest_settings(session, verdict.usual_verdict(100 << 20, 0, 100 << 20), {})
+    assert strip_targets(str(step)) == "what-if shows what a setting would save"

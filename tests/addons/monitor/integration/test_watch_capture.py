@@ -20,7 +20,7 @@ from gdbheapx.addons.monitor.watch.samples import Sample
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import ProcessCounters
 from gdbheapx.inferior.live import pressure as pressing
-from gdbheapx.inferior.live.headroom import Files
+from gdbheapx.inferior.live.headroom import HeadroomFiles
 from gdbheapx.snapshot import take
 from tests.support.tool import Outcome, heapx
 
@@ -110,7 +110,7 @@ def test_no_more_than_asked_for_and_none_too_soon(growing: "subprocess.Popen[byt
     moments = [Path(one["path"]).name.split("-")[2] for one in made if one["outcome"] == "taken"]
     assert len(set(moments)) == 3
     assert [one for one in map(json.loads, log.read_text().splitlines()) if one["kind"] == "snapshot"] == made
-    kept = recorded.Recorded(str(log))
+    kept = recorded.RecordedWatch(str(log))
     assert len(list(kept.samples())) == 36 and not kept.left_out
 
 
@@ -149,7 +149,7 @@ def test_swings_are_no_growth(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (capture.GROWTH in made) == steady, made
 
 
-def kernel_files(folder: Path, high: int, waited: str, machine: str = "0.00") -> Files:
+def kernel_files(folder: Path, high: int, waited: str, machine: str = "0.00") -> HeadroomFiles:
     """A process in one cgroup of version 2."""
     group = folder / "sys" / "a"
     for path in (folder / "1", folder / "self", folder / "pressure", group):
@@ -161,7 +161,7 @@ def kernel_files(folder: Path, high: int, waited: str, machine: str = "0.00") ->
     if waited:
         (group / "memory.pressure").write_text("some avg10=%s avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n" % waited)
     (folder / "pressure" / "memory").write_text("some avg10=%s avg60=0.00 avg300=0.00 total=1\n" % machine)
-    return Files(str(folder))
+    return HeadroomFiles(str(folder))
 
 
 def test_pressure_is_felt_where_the_kernel_counts_it(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_pressure_is_felt_where_the_kernel_counts_it(tmp_path: Path) -> None:
     assert "40 %" in (pressure.felt(10) or "")
 
 
-def version_one(folder: Path, used_mb: int, failures: int) -> Files:
+def version_one(folder: Path, used_mb: int, failures: int) -> HeadroomFiles:
     """A process in a cgroup of version 1 with a limit of 100 MB."""
     group = folder / "sys" / "a"
     for path in (folder / "1", folder / "self", folder / "pressure", group):
@@ -186,7 +186,7 @@ def version_one(folder: Path, used_mb: int, failures: int) -> Files:
     (folder / "self" / "mountinfo").write_text("30 23 0:26 / %s rw - cgroup cgroup rw,memory\n" % (folder / "sys"))
     for name, value in (("limit_in_bytes", 100 * MB), ("usage_in_bytes", used_mb * MB), ("failcnt", failures)):
         (group / ("memory." + name)).write_text("%d\n" % value)
-    return Files(str(folder))
+    return HeadroomFiles(str(folder))
 
 
 def test_a_limit_that_is_close(tmp_path: Path) -> None:
@@ -237,11 +237,11 @@ def test_one_program_takes_all(resting: "subprocess.Popen[bytes]", tmp_path: Pat
 
 def test_rules(resting: "subprocess.Popen[bytes]", tmp_path: Path) -> None:
     """What a rule may be; anything else is refused in one line before anything is watched."""
-    assert capture.rule("growth=64M/5") == capture.Rule("growth", 64 * MB, span_s=5) and capture.rule("above=2G").bytes == 2 << 30
-    assert capture.rule("pressure").percent == 10 and capture.rule("pressure=2.5").percent == 2.5
+    assert capture.parse_capture_rule("growth=64M/5") == capture.Rule("growth", 64 * MB, span_s=5) and capture.parse_capture_rule("above=2G").bytes == 2 << 30
+    assert capture.parse_capture_rule("pressure").percent == 10 and capture.parse_capture_rule("pressure=2.5").percent == 2.5
     for text in ("growth", "above=", "pressure=0", "pressure=x", "nothing", "pressure=101", "growth=much", "growth=1M/0"):
         with pytest.raises((ValueError, argparse.ArgumentTypeError)):
-            capture.rule(text)
+            capture.parse_capture_rule(text)
     for words in (["--snapshot-when", "nothing"], ["--snapshot-when", "above=1M", "--snapshot-to", str(tmp_path / "nowhere")]):
         outcome = heapx(["--pid", str(resting.pid)], "watch", "--times", "1", *words)
         assert outcome.code == 2 and len(outcome.stderr.splitlines()) == 1, outcome.stderr

@@ -14,7 +14,7 @@ from typing import List, Tuple
 import pytest
 
 from gdbheapx import invocation
-from gdbheapx.command import load_commands, parse
+from gdbheapx.command import load_commands, parse_command
 from tests.support import units
 from tests.support.paths import ROOT
 from tests.support.processes import Stage
@@ -236,8 +236,8 @@ def test_the_command_lines_are_understood(name: str) -> None:
     assert found
     for line in found:
         words = shlex.split(re.sub(r'"\$[({].*?[)}]"', "1", line).replace("%i", "server"))[1:]
-        asked, rest = invocation.split(words)
-        assert asked.pid == 1 and parse(rest, "gdbheapx").command.name == rest[0]
+        asked, rest = invocation.split_words(words)
+        assert asked.pid == 1 and parse_command(rest, "gdbheapx").command.name == rest[0]
 
 
 def test_capture_serves_the_socket_that_systemd_listens_at() -> None:
@@ -245,7 +245,7 @@ def test_capture_serves_the_socket_that_systemd_listens_at() -> None:
     load_commands()
     service, listening = ((EXAMPLES / ("gdbheapx-capture." + kind)).read_text() for kind in ("service", "socket"))
     (line,) = re.findall(r"exec (gdbheapx [^'\n]*)'", service)
-    options = parse(shlex.split(line)[1:], "gdbheapx").options
+    options = parse_command(shlex.split(line)[1:], "gdbheapx").options
     assert units.setting(listening, "ListenStream") == [options.listen] and units.setting(listening, "SocketMode") == ["0600"]
     assert "core_pattern=@@%s\n" % options.listen in (ROOT / "docs" / "how-to" / "last-look.md").read_text()
     assert options.to == "/var/lib/" + units.setting(service, "StateDirectory")[0]

@@ -153,5 +153,5 @@ def test_it_ends_when_it_is_told_to() -> None:
     """A budget that is over ends it with what there was."""
     budget = Budget(0.2)
     began = time.monotonic()
-    *_, end = machine.events(machine.Machine("/nowhere", Told), 60.0, None, budget)  # type: ignore[arg-type]
+    *_, end = machine.sample_machine(machine.Machine("/nowhere", Told), 60.0, None, budget)  # type: ignore[arg-type]
     assert end.kind == "end" and time.monotonic() - began < stretch(10)

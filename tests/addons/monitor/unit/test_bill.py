@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.addons.monitor import bill, bill_text
-from gdbheapx.command import Style
+from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import GroupBelow, GroupMemory, GroupProcess, Mapping, MappingUse
 from gdbheapx.report.text import escape_line, format_page
@@ -89,7 +89,7 @@ class Told(Session):
 def made(*processes: GroupProcess, told: Optional[GroupMemory] = None, later: Optional[GroupMemory] = None) -> Tuple[bill.Bill, Told]:
     """The bill, and what was noted."""
     session = Told(Group(told or memory(), list(processes), later))
-    return bill.bill(session, "x"), session
+    return bill.make_bill(session, "x"), session
 
 
 def sizes(of: bill.Bill) -> Dict[str, int]:
@@ -125,15 +125,15 @@ def test_looks_end_in_time(monkeypatch: pytest.MonkeyPatch, read_s: float, look_
     """Another one begins only where it is over in time if it takes as long as the longest before; one is looked into however long reading took."""
     now = read_s
 
-    def deep(session: Session, process: GroupProcess, seconds: float) -> bill.Look:
+    def deep(session: Session, process: GroupProcess, seconds: float) -> bill.BillReading:
         nonlocal now
         now += look_s
-        return bill.Look([], is_deep=True)
+        return bill.BillReading([], is_deep=True)
 
     monkeypatch.setattr(bill.time, "monotonic", lambda: now)
-    monkeypatch.setattr(bill, "_deep", deep)
+    monkeypatch.setattr(bill, "_read_heaps", deep)
     processes = [process(number, [use("", MIB, MIB)], MIB) for number in range(20, 40)]
-    looks = bill._looks(Told(Group(memory(), processes)), processes, None, bill.UNTIL_S)
+    looks = bill._read_processes(Told(Group(memory(), processes)), processes, None, bill.UNTIL_S)
     assert sum(look.is_deep for look in looks) == looked and (looked == 1 or now <= bill.UNTIL_S)
 
 
@@ -204,7 +204,7 @@ def test_a_group_that_grows_meanwhile() -> None:
 
 def text(found: bill.Bill, top: int = 10) -> str:
     """As it is shown."""
-    return "\n".join(escape_line(line) for line in format_page(Style(False, False), bill_text.lines(found, top)))
+    return "\n".join(escape_line(line) for line in format_page(TextStyle(False, False), bill_text.bill_page(found, top)))
 
 
 def test_many_lines_become_one() -> None:
@@ -264,4 +264,4 @@ class Meter:
 @pytest.mark.parametrize("heap, used", [(Heap(Meter(5)), 5), (Heap(Meter(None)), None), (Heap(), None)])
 def test_a_heap_that_changes_is_told_by_its_counters(heap: Any, used: Optional[int]) -> None:
     """Or it is unknown; never zero."""
-    assert bill._free(heap, False, 1.0) == bill.Free(None, used)
+    assert bill._measure_free(heap, False, 1.0) == bill.Free(None, used)

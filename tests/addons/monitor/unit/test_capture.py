@@ -20,10 +20,10 @@ import pytest
 
 from gdbheapx.addons.monitor.capture import command, decision, listener
 from gdbheapx.addons.monitor.capture import turn as turns
-from gdbheapx.addons.monitor.capture.folder import OURS, Folder
+from gdbheapx.addons.monitor.capture.folder import OURS, CaptureFolder
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import crashed, dumped
-from gdbheapx.invocation import GlobalOptions, split, understand
+from gdbheapx.invocation import GlobalOptions, split_words, understand_words
 from gdbheapx.problems import (
     CANNOT_LISTEN,
     CANNOT_WRITE,
@@ -42,15 +42,15 @@ PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Folder]:
+def folder(tmp_path: Path) -> Iterator[CaptureFolder]:
     """A new one."""
     path = str(tmp_path / "to")
     descriptor = turns.open_folder(path, "", makes=True)
-    yield Folder(path, descriptor)
+    yield CaptureFolder(path, descriptor)
     os.close(descriptor)
 
 
-def test_a_name_is_safe_in_any_shell_and_is_recognised(folder: Folder) -> None:
+def test_a_name_is_safe_in_any_shell_and_is_recognised(folder: CaptureFolder) -> None:
     """The program's name is data."""
     for program in ("java", "../../etc/x", "a b;rm -rf *\n", "\udcff\x1b[2J", "", None, "n" * 400):
         name = folder.name(7, 1000, program, 1e9)
@@ -58,7 +58,7 @@ def test_a_name_is_safe_in_any_shell_and_is_recognised(folder: Folder) -> None:
         assert len(name) < 100 and name.startswith("gdbheapx-7-20010909T014640Z-crash-u1000-")
 
 
-def put(folder: Folder, crashes: Iterable[Tuple[int, str]], size_bytes: int = 100) -> List[str]:
+def put(folder: CaptureFolder, crashes: Iterable[Tuple[int, str]], size_bytes: int = 100) -> List[str]:
     """Paths of a snapshot for each crash of a user's program, one a second."""
     paths = []
     for number, (uid, program) in enumerate(crashes):
@@ -68,7 +68,7 @@ def put(folder: Folder, crashes: Iterable[Tuple[int, str]], size_bytes: int = 10
     return paths
 
 
-def test_the_newest_stay_by_number_and_by_bytes(folder: Folder) -> None:
+def test_the_newest_stay_by_number_and_by_bytes(folder: CaptureFolder) -> None:
     """Files of others, and links, are left alone; what a killed writer left behind goes."""
     paths = put(folder, 5 * [(0, "x")])
     others = [Path(folder.path) / name for name in ("gdbheapx-1-20010909T014640Z-above.snap", "mine.snap", "core")]
@@ -84,7 +84,7 @@ def test_the_newest_stay_by_number_and_by_bytes(folder: Folder) -> None:
     assert all(path.exists() for path in others) and link.is_symlink()
 
 
-def test_who_has_most_loses_first(folder: Folder) -> None:
+def test_who_has_most_loses_first(folder: CaptureFolder) -> None:
     """Crashes of one user, whatever its programs are called, remove nothing of another; those of one program nothing of another one."""
     service, *many = put(folder, [(0, "service"), *((1000, "p%d" % number) for number in range(9))])
     coming = folder.name(10, 1000, "another", 1e9 + 10)
@@ -96,7 +96,7 @@ def test_who_has_most_loses_first(folder: Folder) -> None:
     assert folder.prune(5, 1 << 30) == [own[1]]
 
 
-def test_the_bytes_of_one_user_remove_nothing_of_another(folder: Folder) -> None:
+def test_the_bytes_of_one_user_remove_nothing_of_another(folder: CaptureFolder) -> None:
     """One that is larger than --keep-bytes stays as the newest, until another one comes."""
     paths = put(folder, [(0, "service"), (0, "service")])
     large = Path(folder.path, folder.name(9, 1000, "x", 1e9))
@@ -234,12 +234,12 @@ def test_a_child_that_does_not_end_is_left_alone(tmp_path: Path, monkeypatch: py
         while True:
             signal.pause()
 
-    invocation = understand(GlobalOptions.from_words([]), ["capture", "7", "--max-seconds", "0.2"])
+    invocation = understand_words(GlobalOptions.from_words([]), ["capture", "7", "--max-seconds", "0.2"])
     shell = SimpleNamespace(look=hang)
     limits = command.Limits(turn.until_s, 1 << 30, 1 << 30)
     head = SimpleNamespace(descriptor=-1)
     before = decision.begin_decision(7, {})
-    after = command.look(invocation, shell, head, before, limits, Folder(turn.path, turn.folder), "x.snap")  # type: ignore[arg-type]
+    after = command.run_snapshot_child(invocation, shell, head, before, limits, CaptureFolder(turn.path, turn.folder), "x.snap")  # type: ignore[arg-type]
     monkeypatch.undo()
     until = time.monotonic() + 60
     while not (seen.exists() and seen.read_text()) and time.monotonic() < until:
@@ -287,11 +287,11 @@ def test_a_folder_below_anybody_elses_is_refused(tmp_path: Path) -> None:
     assert refused.value.code == UNSAFE_PATH
 
 
-def test_what_is_removed_is_in_the_folder_that_was_opened(folder: Folder, tmp_path: Path) -> None:
+def test_what_is_removed_is_in_the_folder_that_was_opened(folder: CaptureFolder, tmp_path: Path) -> None:
     """Whatever lies at its path by then."""
     put(folder, 2 * [(0, "x")])
     os.rename(folder.path, tmp_path / "old")
-    other = Folder(folder.path, turns.open_folder(folder.path, "", makes=True))
+    other = CaptureFolder(folder.path, turns.open_folder(folder.path, "", makes=True))
     put(other, 2 * [(0, "x")])
     assert len(folder.prune(1, 1 << 30)) == 1
     os.close(other.descriptor)
@@ -355,21 +355,21 @@ def test_the_log_is_one_line_of_ascii_that_only_we_may_read(tmp_path: Path) -> N
     """A name cannot end the line."""
     path = tmp_path / "log"
     line = json.dumps({"program": "a\nb\x1b\udcff"})
-    decision.log(line, str(path))
-    decision.log(line, str(path))
+    decision.log_line(line, str(path))
+    decision.log_line(line, str(path))
     assert path.read_text() == 2 * (line + "\n") and path.stat().st_mode & 0o777 == 0o600 and line.isascii()
 
 
 def test_why_a_snapshot_is_partial() -> None:
     """That there was no time comes first; a note is a reason where there is no other."""
     note, cut, damage = ({"code": code, "what": code} for code in (FILES_NOT_DUMPED, CUT, CORE_DAMAGED))
-    assert command.lacking({"problems": [note, damage, cut]}) == CUT and command.lacking({"problems": [note, damage]}) == CORE_DAMAGED
-    assert command.lacking({"problems": [note]}) == FILES_NOT_DUMPED and command.lacking({}) == command.lacking({"problems": []}) != ""
+    assert command.explain_partial({"problems": [note, damage, cut]}) == CUT and command.explain_partial({"problems": [note, damage]}) == CORE_DAMAGED
+    assert command.explain_partial({"problems": [note]}) == FILES_NOT_DUMPED and command.explain_partial({}) == command.explain_partial({"problems": []}) != ""
 
 
 def test_what_follows_pass_to_is_not_ours() -> None:
     """A program may have options that are called as ours are."""
-    asked, rest = split(["capture", "7", "--pass-to", "/bin/x", "--pid", "9", "--core", "-h", "--json"])
+    asked, rest = split_words(["capture", "7", "--pass-to", "/bin/x", "--pid", "9", "--core", "-h", "--json"])
     assert asked == GlobalOptions.from_words([]) and rest[-5:] == ["--pid", "9", "--core", "-h", "--json"]
 
 
@@ -440,7 +440,7 @@ def test_who_did_not_crash_is_refused() -> None:
     """Also on a kernel that cannot say who connects."""
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(HeapxError) as refused:
-        crashed.accept(ours, time.monotonic() + 1)
+        crashed.accept_crash_connection(ours, time.monotonic() + 1)
     assert refused.value.code == NO_PROCESS
 
 
@@ -449,14 +449,14 @@ def test_paths_that_core_pattern_could_not_name_are_refused(tmp_path: Path, path
     """Relative ones, with spaces, through links, too long."""
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(HeapxError) as refused:
-        listener.check(path.replace("%s", str(tmp_path)))
+        listener.check_socket_path(path.replace("%s", str(tmp_path)))
     assert refused.value.code == CANNOT_LISTEN
 
 
 def test_a_folder_where_others_could_put_their_socket_is_refused(tmp_path: Path) -> None:
     """They would be given the cores."""
-    listener.check(str(tmp_path / "socket"))
+    listener.check_socket_path(str(tmp_path / "socket"))
     tmp_path.chmod(0o777)
     with pytest.raises(HeapxError) as unsafe:
-        listener.check(str(tmp_path / "socket"))
+        listener.check_socket_path(str(tmp_path / "socket"))
     assert unsafe.value.code == UNSAFE_PATH

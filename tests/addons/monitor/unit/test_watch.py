@@ -12,10 +12,10 @@ from gdbheapx.addons.monitor.watch import text
 from gdbheapx.addons.monitor.watch.returned import Steps
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched
 from gdbheapx.addons.monitor.watch.series import MOST_POINTS, Series
-from gdbheapx.addons.monitor.watch.summary import History, Over, events
+from gdbheapx.addons.monitor.watch.summary import History, Over, watch_events
 from gdbheapx.allocators.metering import Figure, Reading
 from gdbheapx.budget import Budget
-from gdbheapx.errors import Unreadable
+from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import ProcessCounters, ProcessPages
 from gdbheapx.model import AllocatorInfo
 
@@ -114,10 +114,10 @@ def test_growth_in_the_memory_of_a_runtime() -> None:
     """It is said so, with what to ask; where an allocator grew in the same mappings, that is no growth of the runtime."""
     found = in_pools(ARENAS, 4)
     assert (found.code, found.pool.name, found.pool.bytes) == (codes.POOLS, ARENAS, 72 * MB)
-    assert text.verdict(found).startswith("Growing: CPython's objects, +72.0 MiB in %s: " % ARENAS)
+    assert text.format_verdict(found).startswith("Growing: CPython's objects, +72.0 MiB in %s: " % ARENAS)
     assert text.next_commands(found) == ["owners", "census", "report"]
     other = in_pools(HEAP, 4)
-    assert text.verdict(other).startswith("Growing: V8's objects") and text.next_commands(other) == ["report"]
+    assert text.format_verdict(other).startswith("Growing: V8's objects") and text.next_commands(other) == ["report"]
     assert in_pools(ARENAS, 1).code == in_pools(ARENAS, 4, 2).code == codes.ELSEWHERE
     assert in_pools(ARENAS, 0).pool is None
 
@@ -200,8 +200,8 @@ def said(found: History) -> str:
     """The summary as people read it."""
     summary = found.summary(codes.TIMES, 0)
     assert summary is not None
-    lines = [text.verdict(summary), *text.standing(summary)]
-    lines += [text.growth(name, one, has_rate=not summary.steps) for name, one in (("RSS", summary.rss), ("in use", summary.used)) if one is not None]
+    lines = [text.format_verdict(summary), *text.format_end_state(summary)]
+    lines += [text.format_growth(name, one, has_rate=not summary.steps) for name, one in (("RSS", summary.rss), ("in use", summary.used)) if one is not None]
     lines += [text.of_step(one) for one in summary.last_steps]
     lines += [text.of_undecided(summary.undecided_bytes)] if summary.undecided_bytes else []
     return "\n".join([*lines, *([text.of_worth(summary.worth, summary.steps)] if summary.worth is not None else [])])
@@ -320,7 +320,7 @@ class Meter:
         """A reading, or what a vanished process gives."""
         if self.process.ends_in_the_middle and self.process.reads + 1 >= self.process.lives:
             self.process.lives = 0
-            raise Unreadable(0x1000)
+            raise UnreadableMemory(0x1000)
         return Reading((1,), 10, 6, 4, 10)
 
 
@@ -359,7 +359,7 @@ def watched(process: Process, times: Optional[int] = None, budget: Optional[Budg
     """All events, without waiting."""
     session: Any = Session(process)
     sampler = Sampler(session, is_exact=False)
-    return list(events(sampler, History(sampler.watched), 0.001, times, budget or Budget(), sleep=lambda seconds: None))
+    return list(watch_events(sampler, History(sampler.watched), 0.001, times, budget or Budget(), sleep=lambda seconds: None))
 
 
 @pytest.mark.parametrize("in_the_middle", [False, True])
@@ -377,7 +377,7 @@ def test_who_stops_it_gets_a_summary() -> None:
     process = Process(10**9)
     session: Any = Session(process)
     sampler = Sampler(session, is_exact=False)
-    loop = events(sampler, History(sampler.watched), 0.001, None, budget, sleep=lambda seconds: None)
+    loop = watch_events(sampler, History(sampler.watched), 0.001, None, budget, sleep=lambda seconds: None)
     assert isinstance(next(loop), Sample)
     budget.interrupt()
     found = list(loop)

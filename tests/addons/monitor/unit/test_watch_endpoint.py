@@ -28,7 +28,7 @@ DOCUMENT = "application/openmetrics-text; version=1.0.0"
 @pytest.fixture
 def served() -> Iterator[endpoint.Endpoint]:
     """On a port that is free."""
-    made = endpoint.Endpoint(endpoint.Address("127.0.0.1", 0))
+    made = endpoint.Endpoint(endpoint.ListenAddress("127.0.0.1", 0))
     yield made
     made.close()
 
@@ -59,7 +59,7 @@ def ours(body: bytes) -> List[bytes]:
 
 def one(name: str, container: InContainer = InContainer()) -> List[openmetrics.Metric]:  # noqa: B008
     """Metrics of one process."""
-    return [openmetrics.Metric("rss_bytes", "resident memory", [(openmetrics.labels(7, name, container), 20 * MB)])]
+    return [openmetrics.Metric("rss_bytes", "resident memory", [(openmetrics.make_labels(7, name, container), 20 * MB)])]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -77,7 +77,7 @@ def test_the_file_has_the_same_series(served: endpoint.Endpoint) -> None:
     metrics = one('a"\\\nb', InContainer(ID, UID))
     served.publish(metrics, 1, 0)
     told = series(ask(served, Accept=DOCUMENT)[2].decode())
-    assert {key: value for key, value in told.items() if key == "gdbheapx_rss_bytes"} == series(openmetrics.text(metrics))
+    assert {key: value for key, value in told.items() if key == "gdbheapx_rss_bytes"} == series(openmetrics.openmetrics_text(metrics))
     assert told["gdbheapx_rss_bytes"][0].labels["pod_uid"] == UID
 
 
@@ -151,7 +151,7 @@ def test_a_connection_has_one_deadline(served: endpoint.Endpoint, monkeypatch: p
 
 def test_a_port_in_use(served: endpoint.Endpoint) -> None:
     """An error with its code; so is an address of another machine, and a name that nobody has."""
-    for at in (served.at, endpoint.Address("192.0.2.1", 1), endpoint.Address("no.such.host.invalid", 1)):
+    for at in (served.at, endpoint.ListenAddress("192.0.2.1", 1), endpoint.ListenAddress("no.such.host.invalid", 1)):
         with pytest.raises(HeapxError, match="cannot listen at ") as told:
             endpoint.Endpoint(at)
         assert told.value.code == CANNOT_LISTEN
@@ -160,7 +160,7 @@ def test_a_port_in_use(served: endpoint.Endpoint) -> None:
 def test_who_reaches_it() -> None:
     """127.0.0.1 is this machine's own; 0.0.0.0 is not."""
     for host, is_private in (("127.0.0.1", True), ("0.0.0.0", False)):
-        made = endpoint.Endpoint(endpoint.Address(host, 0))
+        made = endpoint.Endpoint(endpoint.ListenAddress(host, 0))
         made.close()
         assert made.is_private is is_private
 
@@ -195,7 +195,7 @@ def test_a_machine_is_bounded(tmp_path: Path, served: endpoint.Endpoint, monkeyp
 
     def told(at: float) -> Dict[str, List[Any]]:
         followed.sample(at)
-        moment = machine.Moment("machine", 1e9, at, 1, followed.running, followed.unreadable, ())
+        moment = machine.MachineMoment("machine", 1e9, at, 1, followed.running, followed.unreadable, ())
         served.publish(openmetrics.of_machine(followed, moment, 2), 1, 0)
         return series(ask(served, Accept=DOCUMENT)[2].decode())
 

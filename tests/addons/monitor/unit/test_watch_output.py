@@ -18,7 +18,7 @@ from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import TIMES, History, Over
 from gdbheapx.addons.monitor.watch.text import BLOCKS, Text
 from gdbheapx.allocators.metering import Figure, Reading
-from gdbheapx.command import Style
+from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import InContainer, ProcessCounters
 from gdbheapx.model import AllocatorInfo
@@ -70,7 +70,7 @@ def test_csv(tmp_path: Path, name: str) -> None:
 def test_json_lines(tmp_path: Path, name: str) -> None:
     """Every line is one object of ASCII; the name is as it was."""
     path = str(tmp_path / "out.jsonl")
-    writer = table.JsonLines(path, table.Lines(sampled(name)), 5.0)
+    writer = table.WatchJsonLines(path, table.WatchTableLines(sampled(name)), 5.0)
     writer.sample(sample())
     writer.end(Over(TIMES, None))
     lines = Path(path).read_text("ascii").split("\n")
@@ -117,7 +117,7 @@ def test_a_file_passes_on_its_mode(tmp_path: Path) -> None:
     os.chmod(path, 0o640)
     before = os.stat(path).st_ino
     reader = path.open()
-    table.replace(str(path), "new\n")
+    table.replace_whole_file(str(path), "new\n")
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o640 and os.stat(path).st_ino != before
     assert reader.read() == "" and path.read_text() == "new\n"
     reader.close()
@@ -128,7 +128,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     other, path = tmp_path / "other", tmp_path / "out.prom"
     other.write_text("theirs")
     path.symlink_to(other)
-    table.replace(str(path), "ours")
+    table.replace_whole_file(str(path), "ours")
     assert other.read_text() == "theirs" and not path.is_symlink() and path.read_text() == "ours"
 
 
@@ -152,12 +152,12 @@ def test_a_full_disk_is_told() -> None:
     with pytest.raises(HeapxError, match="is not a regular file"):
         table.Appended("/dev/full", None)
     with pytest.raises(HeapxError, match="cannot write to /proc/none: "):
-        table.replace("/proc/none", "")
+        table.replace_whole_file("/proc/none", "")
 
 
 def lines(name: str, environment: Dict[str, str], plain: bool = False, width: Optional[int] = None) -> List[str]:
     """A start, two samples and the end."""
-    told = Text(sampled(name), Style(plain, False, width, wraps=width is not None), environment)
+    told = Text(sampled(name), TextStyle(plain, False, width, wraps=width is not None), environment)
     history = History([])
     for one in (sample(0.0), sample(5.0, None)):
         history.add(one)

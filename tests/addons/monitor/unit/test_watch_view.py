@@ -14,7 +14,7 @@ from gdbheapx import addon_loader
 from gdbheapx.addons.monitor.watch import recorded, table, text
 from gdbheapx.addons.monitor.watch.series import MOST_POINTS, Curves
 from gdbheapx.addons.monitor.watch.summary import OPEN, TIMES, History, Over
-from gdbheapx.command import Style
+from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError
 from tests.support import pages
 
@@ -37,9 +37,9 @@ def written(folder: Path, found: List[Any], end: str = "\n") -> str:
     return str(path)
 
 
-def read(path: str, folder: Path) -> Tuple[recorded.Recorded, History, recorded.Replayed, str]:
+def read(path: str, folder: Path) -> Tuple[recorded.RecordedWatch, History, recorded.Replayed, str]:
     """The last watch of a file, and its page."""
-    kept = recorded.Recorded(path)
+    kept = recorded.RecordedWatch(path)
     history = History(kept.source.watched)
     made = Page(str(folder / "page.html"), kept.source, kept.source.every_s, path)
     for sample in kept.samples():
@@ -54,7 +54,7 @@ def read(path: str, folder: Path) -> Tuple[recorded.Recorded, History, recorded.
 def test_a_file_tells_what_its_watch_told(tmp_path: Path) -> None:
     """The summary of the samples is the end that the watch itself wrote, to the byte; so is each step."""
     kept, _, found, _ = read(written(tmp_path, lines()), tmp_path)
-    end = json.loads(table.Lines(kept.source).end(found.over))
+    end = json.loads(table.WatchTableLines(kept.source).end(found.over))
     told = lines()[-1]
     for change in end["growth"].values():
         change.pop("lasting")  # a release that wrote such files did not tell it
@@ -63,7 +63,7 @@ def test_a_file_tells_what_its_watch_told(tmp_path: Path) -> None:
     assert (spikes["number"], others) == (1, [None, None, None])
     assert end.pop("time") and told.pop("time") and end == told and found.left_out == 0
     assert end["steps"] == 1 and end["samples"] == 150 and found.over.why == TIMES
-    shown = "\n".join(text.Text(kept.source, Style(False, False)).end(found.over, History([])))
+    shown = "\n".join(text.Text(kept.source, TextStyle(False, False)).end(found.over, History([])))
     assert "were returned to the OS" in shown and "in use (estimated)" in shown
 
 
@@ -74,7 +74,7 @@ def test_what_runtimes_have_is_kept(tmp_path: Path) -> None:
     told = [{**one, "rss_bytes": (200 + n) * MB, "pools": {"CPython: object arenas (obmalloc)": n * MB, "x": -1}} for n, one in enumerate(shown)]
     kept, _, found, page = read(written(tmp_path, [start, *told]), tmp_path)
     assert found.over.summary is not None and found.over.summary.code == "grew-in-runtime" and found.left_out == 0
-    assert json.loads(table.Lines(kept.source).end(found.over))["pool"]["name"] == "CPython: object arenas (obmalloc)"
+    assert json.loads(table.WatchTableLines(kept.source).end(found.over))["pool"]["name"] == "CPython: object arenas (obmalloc)"
     assert "Growing: CPython" in page
 
 
@@ -104,10 +104,10 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
             pages.check(page)
     for wrong in ([], ["no"], found[1:]):
         with pytest.raises(HeapxError, match="no samples of a watch"):
-            recorded.Recorded(written(tmp_path, wrong))
+            recorded.RecordedWatch(written(tmp_path, wrong))
     for more in ({"allocators": found[0]["allocators"] * 1000}, {"allocators": [{**found[0]["allocators"][0], "figures": ["x"] * 1000}]}):
         with pytest.raises(HeapxError, match="damaged"):
-            recorded.Recorded(written(tmp_path, [{**found[0], **more}]))
+            recorded.RecordedWatch(written(tmp_path, [{**found[0], **more}]))
     huge = [found[0], *({**one, "rss_bytes": 10**400, "elapsed_s": 1e300} for one in found[1:5]), {**found[5], "threads": -1}]
     assert read(written(tmp_path, huge), tmp_path)[2].left_out == 4
 
@@ -173,7 +173,7 @@ def test_without_a_sample_there_is_no_page(tmp_path: Path) -> None:
     """An older one stays."""
     path = tmp_path / "page.html"
     path.write_text("old")
-    kept = recorded.Recorded(written(tmp_path, lines()[:1]))
+    kept = recorded.RecordedWatch(written(tmp_path, lines()[:1]))
     made, history = Page(str(path), kept.source, 1.0), History(kept.source.watched)
     assert made.end(Over(OPEN, history.summary(OPEN, 0)), history) == []
     made.stop(history)

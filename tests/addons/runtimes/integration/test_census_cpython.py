@@ -14,7 +14,7 @@ from gdbheapx.addons.runtimes.cpython import CPython
 from gdbheapx.addons.runtimes.cpython.types import PyBody
 from gdbheapx.analysis.census.world import Inner, World, order_rows
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.kernel.blocks.records import CLASS_USED, Blocks
+from gdbheapx.kernel.blocks.records import CLASS_USED, NativeBlocks
 from gdbheapx.session import Session
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
@@ -84,7 +84,7 @@ def census(options: Sequence[str], **hide: Any) -> Optional[Census]:
     signer = world.signer(asked.rows, asked.sets)
     every, inner_bytes, used = recogniser.inner(world), 0, []
     for stream in [heap.blocks() for heap in session.heaps.all()] + [inner.blocks for inner in every]:
-        batches = [Blocks(*(column[:] for column in batch)) for batch in stream]
+        batches = [NativeBlocks(*(column[:] for column in batch)) for batch in stream]
         rows = [row for batch in batches for row in zip(batch.addresses, batch.usable_bytes, batch.classes)]
         assert [row[0] for row in rows] == sorted({row[0] for row in rows})
         if any(stream is inner.blocks for inner in every):

@@ -9,7 +9,7 @@ import pytest
 
 from gdbheapx.addons.runtimes.bind import books as bind_books
 from gdbheapx.addons.runtimes.bind.books import Books
-from gdbheapx.arch import named
+from gdbheapx.arch import architecture_named
 
 pytestmark = pytest.mark.once  # pure functions
 
@@ -61,7 +61,7 @@ class Memory:
         self.bytes: Dict[int, int] = {}
         self.target = self.session = self.budget = self
         self.is_expired = False
-        self.arch = named("i386:x86-64")
+        self.arch = architecture_named("i386:x86-64")
         self.put(STATIC, 0, 64)
 
     def put(self, address: int, value: int, size: int = 8) -> None:
@@ -181,7 +181,7 @@ def test_contexts_of_each_release(release: str) -> None:
 def test_contexts_elsewhere(machine: str, fast_bytes: int) -> None:
     """The same figures where types of the C library have other sizes."""
     memory = Memory()
-    memory.arch = named(machine)
+    memory.arch = architecture_named(machine)
     contexts(memory, ELSEWHERE[machine, fast_bytes])
     told = books(memory)
     assert told is not None

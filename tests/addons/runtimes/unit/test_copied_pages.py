@@ -75,7 +75,7 @@ def said(
     pages = ParentPages(4711, 40 * MB, 40 * MB * (same + near) // 128, 128, same, near, counting)
     found = split([part(kinds.RUNTIME, total)], parent_pages=pages)
     here = [SimpleNamespace(name=name) for name in (["CPython"] if runtimes is None else runtimes)]
-    return copied_pages.findings(process(own, parents), found._replace(attribution=SimpleNamespace(here=here)))  # type: ignore[arg-type]
+    return copied_pages.find_copied_pages(process(own, parents), found._replace(attribution=SimpleNamespace(here=here)))  # type: ignore[arg-type]
 
 
 FORM = "3.9 to 3.13"

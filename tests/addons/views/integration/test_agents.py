@@ -16,7 +16,7 @@ import pytest
 
 from gdbheapx.addons.views.agents import answers as model
 from gdbheapx.errors import HeapxError
-from gdbheapx.invocation import GlobalOptions, split, understand
+from gdbheapx.invocation import GlobalOptions, split_words, understand_words
 from tests.support.hostile import plant
 from tests.support.paths import ROOT
 from tests.support.tool import heapx, tool_command
@@ -58,11 +58,11 @@ def snapshot(process: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def asked(calls: List[Call], words: str = "mcp") -> List[Any]:
     """What the SDK's client gets for the calls, in memory."""
-    wanted = understand(*split(words.split()))
+    wanted = understand_words(*split_words(words.split()))
 
     async def run() -> List[Any]:
         options = wanted.options
-        server = serving.build(model.Answers(wanted.asked, options, options.names, options.older))
+        server = serving.build_server(model.Answers(wanted.asked, options, options.names, options.older))
         async with mcp.Client(server) as client:
             return [await client.call_tool(name, arguments) for name, arguments in calls]
 
@@ -88,7 +88,7 @@ def test_only_what_reads_is_offered() -> None:
     """Eleven questions, each said to read only; no option of theirs changes a process or writes a file."""
 
     async def run() -> Any:
-        async with mcp.Client(serving.build(model.Answers(ASKED, None, False))) as client:
+        async with mcp.Client(serving.build_server(model.Answers(ASKED, None, False))) as client:
             return (await client.list_tools()).tools, client.instructions
 
     tools, instructions = asyncio.run(run())
@@ -107,7 +107,7 @@ def test_each_question_has_the_answer_of_its_command(process: Any, snapshot: str
     for target, options in targets:
         for name, row in (("arenas", ("arenas", 0, "system_bytes")), ("census", ("rows", 0, "bytes")), ("owners", ("owners", 0, "retained_bytes")), ("pins", ("kept_bytes",))):
             told = answer(name, target=target)
-            assert model.at(told["data"], row) == model.at(heapx(options, name, "--json").envelope["data"], row) is not None, name
+            assert model.find_in_answer(told["data"], row) == model.find_in_answer(heapx(options, name, "--json").envelope["data"], row) is not None, name
             assert told["target"]["kind"] and (told["stopped_ms"] is None) == (target != pid)
     for name in ("report", "leaks", "check"):
         assert answer(name, target=pid)["data"] is not None
@@ -206,7 +206,7 @@ def test_with_a_target_diff_reads_what_older_names(process: Any, snapshot: str) 
 def test_sql_ends(snapshot: str) -> None:
     """A SELECT without end is over at --max-seconds, which is 60 where nobody says otherwise."""
     pytest.importorskip("duckdb")
-    assert model.Answers(ASKED, understand(ASKED, ["mcp"]).options, False)._max_seconds == 60
+    assert model.Answers(ASKED, understand_words(ASKED, ["mcp"]).options, False)._max_seconds == 60
     endless = "SELECT count(*) FROM range(1000000000000) t(i) WHERE hash(i) = 1"
     assert refused("query", "--max-seconds 1 mcp", target=snapshot, sql=endless)["code"] == "stopped-early"
 
@@ -222,7 +222,7 @@ def test_sql_that_writes_too_much(snapshot: str, monkeypatch: pytest.MonkeyPatch
 
 def test_sql_over_a_file_keeps_nobody_waiting(process: Any, snapshot: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another question is answered while it is at work; over a process it is not, which would be stopped twice."""
-    answers, said = model.Answers(ASKED, understand(ASKED, ["mcp"]).options, False), []
+    answers, said = model.Answers(ASKED, understand_words(ASKED, ["mcp"]).options, False), []
     held = {"content": b'{"data": {"columns": [], "rows": []}, "target": {"kind": null, "stopped_ms": null}, "partial": false, "problems": []}', "said": "", "code": 0}
 
     def ended(words: Any, named: str, asks: Any) -> Any:
@@ -269,7 +269,7 @@ def test_in_a_folder_of_anybody(snapshot: str, tmp_path: Path) -> None:
 )
 def test_next_steps_as_calls(line: Optional[str], call: Optional[Call]) -> None:
     """What is a question becomes a call; what changes a process, writes a file or is another program's is for people."""
-    assert model.called(line) == call
+    assert model.parse_next_call(line) == call
 
 
 def test_over_a_real_standard_input(process: Any) -> None:

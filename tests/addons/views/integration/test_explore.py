@@ -25,8 +25,8 @@ from tests.support.tool import heapx, tool_command
 
 textual = pytest.importorskip("textual", reason="textual is not installed")
 from gdbheapx.addons.views.explore import command as exploring  # noqa: E402
-from gdbheapx.addons.views.explore.app import Explorer, Table  # noqa: E402
-from gdbheapx.addons.views.explore.view import Class, View  # noqa: E402
+from gdbheapx.addons.views.explore.app import Explorer, ExplorerTable  # noqa: E402
+from gdbheapx.addons.views.explore.view import ExplorerClass, ExplorerView  # noqa: E402
 
 pytestmark = pytest.mark.once  # the terminal is the same everywhere
 ASKED = invocation.GlobalOptions(None, None, None, None, None, None, [], False, False)
@@ -51,11 +51,11 @@ def snapshots(tmp_path_factory: pytest.TempPathFactory) -> List[str]:
         process.stdout.close()
 
 
-def driven(path: str, drive: Callable[[Explorer, View, Any], Coroutine[Any, Any, None]], older: str = "", width: int = 80) -> None:
+def driven(path: str, drive: Callable[[Explorer, ExplorerView, Any], Coroutine[Any, Any, None]], older: str = "", width: int = 80) -> None:
     """The explorer on that file, with these keys."""
-    with exploring.opened(path, ASKED) as heap:
-        view = exploring.loaded(heap)
-        app = Explorer(view, path, lambda sql: exploring.rows(heap, sql), (lambda: exploring.changes(older, heap, ASKED)) if older else None)
+    with exploring.open_heap_file(path, ASKED) as heap:
+        view = exploring.load_view(heap)
+        app = Explorer(view, path, lambda sql: exploring.query_rows(heap, sql), (lambda: exploring.compare_with(older, heap, ASKED)) if older else None)
 
         async def run() -> None:
             async with app.run_test(size=(width, 24)) as pilot:
@@ -77,7 +77,7 @@ def test_from_the_largest_owner_to_what_it_owns(snapshots: List[str]) -> None:
     """The tree begins with what `owners` says; Enter opens what a node owns, with the bytes that it retains."""
     rows = heapx(["--snapshot", snapshots[1]], "owners", "--depth", "2", "--limit", "5", "--json").data["owners"]
 
-    async def drive(app: Explorer, view: View, pilot: Any) -> None:
+    async def drive(app: Explorer, view: ExplorerView, pilot: Any) -> None:
         await pilot.press("3")
         await pilot.pause()
         await pilot.press("enter")
@@ -85,9 +85,9 @@ def test_from_the_largest_owner_to_what_it_owns(snapshots: List[str]) -> None:
         shown = app.query_one("#tree").root.children  # type: ignore[attr-defined]
         told = [(node.data.owned.owner, node.data.owned.retained_bytes) for node in shown[: len(rows)]]
         assert told == [(row["owner"], row["retained_bytes"]) for row in rows]
-        kinds = [isinstance(node.data, Class) for node in shown[0].children]
+        kinds = [isinstance(node.data, ExplorerClass) for node in shown[0].children]
         assert kinds[0] and kinds == sorted(kinds, reverse=True), "classes stand first"
-        owned = [node.data.owned for node in shown[0].children if node.data is not None and not isinstance(node.data, Class)]
+        owned = [node.data.owned for node in shown[0].children if node.data is not None and not isinstance(node.data, ExplorerClass)]
         below = [(one.owner, one.retained_bytes) for one in owned[:5]]
         assert below == [(row["owner"], row["retained_bytes"]) for row in rows[0]["children"]] and below
 
@@ -99,8 +99,8 @@ def test_elements_that_are_alike_are_one_row(stage: Stage, core: str, tmp_path: 
     path = str(tmp_path / "ten.snap")
     assert heapx(stage.start("ten_containers", "2000", "0").target(core), "snapshot", path).code in (0, 4)
     rows = heapx(["--snapshot", path], "owners", "--depth", "2", "--limit", "200", "--json").data["owners"]
-    with exploring.opened(path, ASKED) as heap:
-        view = exploring.loaded(heap)
+    with exploring.open_heap_file(path, ASKED) as heap:
+        view = exploring.load_view(heap)
         for node, row in zip(view.tops(), rows):
             below, more_bytes = view.below(node.number)
             told = [(one.owned.owner, one.owned.retained_bytes) for one in below]
@@ -114,16 +114,16 @@ def test_from_a_class_to_its_owners_to_a_block_to_its_paths(snapshots: List[str]
     """The filter works while it is typed; Enter leads on, Escape back; each figure is that of the command."""
     rows = heapx(["--snapshot", snapshots[1]], "census", "--like", "dict", "--json").data["rows"]
 
-    async def drive(app: Explorer, view: View, pilot: Any) -> None:
+    async def drive(app: Explorer, view: ExplorerView, pilot: Any) -> None:
         await pilot.press("4", "slash", *"dict", "enter")
         await pilot.pause()
-        table = app.query_one("#classes", Table)
+        table = app.query_one("#classes", ExplorerTable)
         assert [(row[0], row[4]) for row in table.shown.rows] == [(row["bytes"], row["signature"]) for row in rows]
         await pilot.press("enter")
         await pilot.pause()
-        owners, blocks = app.screen.query_one("#below-0", Table).shown, app.screen.query_one("#below-1", Table).shown
+        owners, blocks = app.screen.query_one("#below-0", ExplorerTable).shown, app.screen.query_one("#below-1", ExplorerTable).shown
         assert sum(row[1] for row in owners.rows) == rows[0]["blocks"] and len(blocks.rows) > 1
-        app.screen.query_one("#below-1", Table).focus()
+        app.screen.query_one("#below-1", ExplorerTable).focus()
         await pilot.press("enter")
         await pilot.pause()
         address = blocks.keys[0]
@@ -133,10 +133,10 @@ def test_from_a_class_to_its_owners_to_a_block_to_its_paths(snapshots: List[str]
         assert app.screen.query("#below-1")
         await pilot.press("escape")
         await pilot.pause()
-        sizes = [row[0] for row in app.query_one("#classes", Table).shown.rows]
+        sizes = [row[0] for row in app.query_one("#classes", ExplorerTable).shown.rows]
         await pilot.press("s")
         await pilot.pause()
-        counts = [row[2] for row in app.query_one("#classes", Table).shown.rows]
+        counts = [row[2] for row in app.query_one("#classes", ExplorerTable).shown.rows]
         assert sizes == sorted(sizes, reverse=True) and counts == sorted(counts, reverse=True)
 
     driven(snapshots[1], drive)
@@ -145,10 +145,10 @@ def test_from_a_class_to_its_owners_to_a_block_to_its_paths(snapshots: List[str]
 def test_from_a_class_by_its_owner_to_paths(snapshots: List[str]) -> None:
     """Enter on an owner of a class goes to its place in the tree, p to the paths of what is there; of a root they end where it stands."""
 
-    async def drive(app: Explorer, view: View, pilot: Any) -> None:
+    async def drive(app: Explorer, view: ExplorerView, pilot: Any) -> None:
         await pilot.press("4", "enter")
         await pilot.pause()
-        owners = app.screen.query_one("#below-0", Table)
+        owners = app.screen.query_one("#below-0", ExplorerTable)
         owners.move_cursor(row=next(place for place, row in enumerate(owners.shown.rows) if "__main__.held" in (row[2] or "")))
         await pilot.press("enter")
         await pilot.pause()
@@ -171,7 +171,7 @@ def test_from_a_class_by_its_owner_to_paths(snapshots: List[str]) -> None:
 def test_what_is_not_shown_is_counted(snapshots: List[str]) -> None:
     """Below a node with thousands the last row has the bytes of those that are left out; suspects stand above the tree, as `owners` says them."""
 
-    async def drive(app: Explorer, view: View, pilot: Any) -> None:
+    async def drive(app: Explorer, view: ExplorerView, pilot: Any) -> None:
         text = heapx(["--snapshot", snapshots[1]], "owners").stdout.decode()
         assert view.suspicions() and all(line in text for line in view.suspicions())
         for node in view.tops()[:20]:
@@ -184,14 +184,14 @@ def test_what_is_not_shown_is_counted(snapshots: List[str]) -> None:
 
 def test_every_class_leads_to_its_blocks(snapshots: List[str]) -> None:
     """Those of which only the size is known, too: as many blocks as the census counts, or the first of them, of that size."""
-    with exploring.opened(snapshots[1], ASKED) as heap:
-        view = exploring.loaded(heap)
+    with exploring.open_heap_file(snapshots[1], ASKED) as heap:
+        view = exploring.load_view(heap)
         rows = view.classes()
         assert any(row.signature is None for row in rows)
         for row in rows[:60]:
-            wanted = Class(row.signature, row.size_bytes)
+            wanted = ExplorerClass(row.signature, row.size_bytes)
             blocks = view.blocks_of(wanted)
-            alike = sum(one.blocks for one in rows if Class(one.signature, one.size_bytes).is_of(wanted))
+            alike = sum(one.blocks for one in rows if ExplorerClass(one.signature, one.size_bytes).is_of(wanted))
             assert len(blocks) == min(200, alike), (row, len(blocks))
             assert all(size == row.size_bytes for _, size in blocks) or row.signature is not None
             assert sum(one.blocks for one in view.owners_of(wanted)) == alike or row.signature is None
@@ -202,8 +202,8 @@ def test_search_sql_and_differences(snapshots: List[str], tmp_path: Path, monkey
     pytest.importorskip("duckdb")
     monkeypatch.chdir(tmp_path)
 
-    async def drive(app: Explorer, view: View, pilot: Any) -> None:
-        address = view.blocks_of(Class("dict", None))[0][0]
+    async def drive(app: Explorer, view: ExplorerView, pilot: Any) -> None:
+        address = view.blocks_of(ExplorerClass("dict", None))[0][0]
         for text, kind in ((hex(address + 8), "block"), ("__main__", "owner"), ("dict", "class")):
             app.action_show("search")
             await pilot.pause()
@@ -211,19 +211,19 @@ def test_search_sql_and_differences(snapshots: List[str], tmp_path: Path, monkey
             app.query_one("#wanted").focus()
             await pilot.press("enter")
             await pilot.pause()
-            assert kind in {row[1] for row in app.query_one("#found", Table).shown.rows}, (text, app.query_one("#found", Table).shown)
+            assert kind in {row[1] for row in app.query_one("#found", ExplorerTable).shown.rows}, (text, app.query_one("#found", ExplorerTable).shown)
         app.action_show("sql")
         await pilot.pause()
         for sql, is_right in (("select count(*) as n from blocks", True), ("drop table blocks", False)):
             app.query_one("#statement").value = sql  # type: ignore[attr-defined]
             app.query_one("#statement").focus()
-            app.query_one("#rows", Table).show(type(app.query_one("#rows", Table).shown)((), ()))
+            app.query_one("#rows", ExplorerTable).show(type(app.query_one("#rows", ExplorerTable).shown)((), ()))
             await pilot.press("enter")
             await until(pilot, lambda: "asking" not in str(app.query_one("#sql-said").render()))
-            assert bool(app.query_one("#rows", Table).shown.rows) == is_right
+            assert bool(app.query_one("#rows", ExplorerTable).shown.rows) == is_right
             assert bool(str(app.query_one("#sql-said").render()).strip()) != is_right
         app.action_show("diff")
-        await until(pilot, lambda: bool(app.query_one("#changes", Table).shown.columns))
+        await until(pilot, lambda: bool(app.query_one("#changes", ExplorerTable).shown.columns))
         app.query_one("#changes").focus()
         await pilot.press("e", "escape")
         await pilot.press("w", "escape")
@@ -243,7 +243,7 @@ def test_a_core_with_hostile_names(stage: Stage, tmp_path: Path) -> None:
     """Names of a target are data: none is markup or moves the cursor."""
     process: Process = hostile.start(stage, tmp_path / "record", hostile.HOSTILE[2])
 
-    async def drive(app: Explorer, view: View, pilot: Any) -> None:
+    async def drive(app: Explorer, view: ExplorerView, pilot: Any) -> None:
         for name in ("overview", "arenas", "owners", "census"):
             app.action_show(name)
             await pilot.pause()
@@ -256,8 +256,8 @@ def test_a_snapshot_without_blocks_is_refused(stage: Stage, tmp_path: Path) -> N
     """There was no room for the graph when it was taken: one line says so, and what to do."""
     path = str(tmp_path / "small.snap")
     heapx(stage.start("recorder", "1", "50000", "5").target("live"), "snapshot", path, env={"GDBHEAPX_MEMORY": "1000000"})
-    with exploring.opened(path, ASKED) as heap, pytest.raises(HeapxError, match="does not have the single blocks"):
-        exploring.loaded(heap)
+    with exploring.open_heap_file(path, ASKED) as heap, pytest.raises(HeapxError, match="does not have the single blocks"):
+        exploring.load_view(heap)
 
 
 @pytest.mark.skipif(not shutil.which("tmux"), reason="no tmux")

@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 
 from gdbheapx.addons.views.export import perfetto
-from gdbheapx.addons.views.export.perfetto import UNNAMED, VARIABLE, Object, Type, gathered
+from gdbheapx.addons.views.export.perfetto import UNNAMED, VARIABLE, PerfettoObject, Type, each_gathered_object
 from gdbheapx.analysis.census.owned import OwnerFrame, OwnerStack
 from gdbheapx.analysis.reachability import heap_graph
 from tests.support.profiles import fields
@@ -59,11 +59,11 @@ def objects(trace: bytes) -> Tuple[Dict[int, Any], Dict[int, int]]:
 
 
 SOME = [
-    Object(0x7F0000000010, Type("Node", "app"), 48, [("+0x0", 0x7F0000000040), ("+0x8", UNNAMED + 3)]),
-    Object(0x7F0000000040, Type("=cmd\n\x1b\udcff", "app"), 24, []),
-    Object(0x10, Type("48 bytes", ""), 1 << 40, [("+0x0", 0x10)] * 300),
-    Object(UNNAMED + 3, Type("registers of thread 1", ""), 0, [("?", 0x10)], heap_graph.REGISTERS),
-    Object(0x4000, Type("g_cache", "app"), 0, [("+0x0", 0x10)], heap_graph.DATA),
+    PerfettoObject(0x7F0000000010, Type("Node", "app"), 48, [("+0x0", 0x7F0000000040), ("+0x8", UNNAMED + 3)]),
+    PerfettoObject(0x7F0000000040, Type("=cmd\n\x1b\udcff", "app"), 24, []),
+    PerfettoObject(0x10, Type("48 bytes", ""), 1 << 40, [("+0x0", 0x10)] * 300),
+    PerfettoObject(UNNAMED + 3, Type("registers of thread 1", ""), 0, [("?", 0x10)], heap_graph.REGISTERS),
+    PerfettoObject(0x4000, Type("g_cache", "app"), 0, [("+0x0", 0x10)], heap_graph.DATA),
 ]
 
 
@@ -71,7 +71,7 @@ SOME = [
 def test_objects_come_back(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids, types, sizes, references with their fields, and roots by kind; names in one line of UTF-8."""
     monkeypatch.setattr(perfetto, "PACKET_BYTES", size)
-    trace = b"".join(perfetto.pieces(SOME, 42, "/bin/a\npp"))
+    trace = b"".join(perfetto.trace_pieces(SOME, 42, "/bin/a\npp"))
     found, roots = objects(trace)
     clean = {"=cmd\n\x1b\udcff": "=cmd\\x0a\\x1b\\xff"}
     assert found == {one.id: (clean.get(one.type.name, one.type.name), one.type.module, one.size_bytes, list(one.references)) for one in SOME}
@@ -82,8 +82,8 @@ def test_objects_come_back(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_packets_go_on_until_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of bounded size, numbered, each but the last with `continued`."""
     monkeypatch.setattr(perfetto, "PACKET_BYTES", 1000)
-    many = [Object(0x10000 + 32 * n, Type("Node", ""), 24, [("+0x0", 0x10000)]) for n in range(1000)]
-    made = list(perfetto.pieces(many, 1, "app"))
+    many = [PerfettoObject(0x10000 + 32 * n, Type("Node", ""), 24, [("+0x0", 0x10000)]) for n in range(1000)]
+    made = list(perfetto.trace_pieces(many, 1, "app"))
     found = list(graphs(b"".join(made)))
     assert [one.get(6, [0]) for one in found] == [[number] for number in range(len(found))] and len(found) > 10
     assert [one.get(5, [0]) for one in found] == [[1]] * (len(found) - 1) + [[0]]
@@ -93,7 +93,7 @@ def test_packets_go_on_until_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_owners_are_gathered() -> None:
     """An object for each stack; what they take together is the sum of the stacks, and the first frames are the roots."""
     top, child = OwnerFrame("g_cache", "app"), OwnerFrame("Session", "app")
-    found = list(gathered([OwnerStack((top, child), 3, 300), OwnerStack((top,), 1, 8), OwnerStack((OwnerFrame("[leaked]"), child), 1, 50)]))
+    found = list(each_gathered_object([OwnerStack((top, child), 3, 300), OwnerStack((top,), 1, 8), OwnerStack((OwnerFrame("[leaked]"), child), 1, 50)]))
     assert sum(one.size_bytes for one in found) == 358
     assert [one.type.name for one in found if one.root == VARIABLE] == ["g_cache", "[leaked]"]
     known = {one.id: one for one in found}

@@ -20,7 +20,7 @@ IMAGES = [CodeImage("/usr/bin/prog", 0x5000, 0x6000, 0x1000, "ab12"), CodeImage(
 
 def written(folder: Path, stacks: List[OwnerStack], period: Optional[int] = None) -> Path:
     file = folder / "made.pb.gz"
-    file.write_bytes(pprof.encoded(stacks, IMAGES, period))
+    file.write_bytes(pprof.encode_stacks(stacks, IMAGES, period))
     return file
 
 

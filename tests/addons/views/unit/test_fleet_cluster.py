@@ -31,14 +31,14 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_path_that_the_worker_does_not_see(worker: Any, tmp_path: Path) -> None:
     """Gone there, or another file: a reason that names the worker, and nothing is started."""
     path = tmp_path / "core"
-    assert "tcp://w:1 does not see this path" in cluster.task(__version__, str(path), (1, 2), (), (), None)[1].said
+    assert "tcp://w:1 does not see this path" in cluster.run_task(__version__, str(path), (1, 2), (), (), None)[1].said
     path.write_bytes(b"other")
-    assert "tcp://w:1 sees another file" in cluster.task(__version__, str(path), (1, 2), (), (), None)[1].said
+    assert "tcp://w:1 sees another file" in cluster.run_task(__version__, str(path), (1, 2), (), (), None)[1].said
 
 
 def test_another_version(worker: Any, tmp_path: Path) -> None:
     """Its sentence begins as the caller expects it, which tells the user at once."""
-    where, ended = cluster.task("0", str(tmp_path), None, (), (), None)
+    where, ended = cluster.run_task("0", str(tmp_path), None, (), (), None)
     assert where == "tcp://w:1" and ended.said.startswith(cluster.OTHER) and ended.code == 1
 
 
@@ -46,7 +46,7 @@ def test_a_look_is_the_tool(worker: Any, tmp_path: Path) -> None:
     """The child is gdbheapx from this folder: its exit code and last line come back."""
     path = tmp_path / "core"
     path.write_bytes(b"no core")
-    _, ended = cluster.task(__version__, str(path), child.state(str(path)), ("--gdb", "none"), child.command(None), None)
+    _, ended = cluster.run_task(__version__, str(path), child.read_core_state(str(path)), ("--gdb", "none"), child.report_words(None), None)
     assert ended.code == 1 and "is not an ELF core" in ended.said and b'"data": null' in ended.content
 
 
@@ -54,25 +54,25 @@ def test_a_cancelled_task_ends_its_look(worker: Any, tmp_path: Path, monkeypatch
     """Nobody wants the result: the child is killed, not waited for."""
     worker.state.tasks[KEY].state = "cancelled"
     begun: List[child.Child] = []
-    begin = child.begin
+    begin = child.start_child
 
     def noted(*given: Any) -> child.Child:
         begun.append(begin(*given))
         return begun[0]
 
-    monkeypatch.setattr(child_python, "start", lambda words, **how: subprocess.Popen(["sleep", "600"], **how))
-    monkeypatch.setattr(child, "begin", noted)
-    assert cluster.task(__version__, "/", child.state("/"), (), (), None)[1].said == "it was cancelled"
+    monkeypatch.setattr(child_python, "start_gdbheapx", lambda words, **how: subprocess.Popen(["sleep", "600"], **how))
+    monkeypatch.setattr(child, "start_child", noted)
+    assert cluster.run_task(__version__, "/", child.read_core_state("/"), (), (), None)[1].said == "it was cancelled"
     assert begun[0].process.returncode == -9
 
 
 @pytest.mark.parametrize("address", ["tls://h:1", "tcp://127.0.0.1:1", "localhost:1", "tcp://[::1]:1", "wss://h:1"])
 def test_closed_addresses(address: str) -> None:
     """Encrypted, or on this machine."""
-    assert not cluster.is_open(address)
+    assert not cluster.is_unencrypted_network(address)
 
 
 @pytest.mark.parametrize("address", ["tcp://10.0.0.1:1", "h:1", "tcp://[fe80::1]:1", "ws://h:1", "tcp://localhost.example.com:1"])
 def test_open_addresses(address: str) -> None:
     """Others can read what goes there."""
-    assert cluster.is_open(address)
+    assert cluster.is_unencrypted_network(address)

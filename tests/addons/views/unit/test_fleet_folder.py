@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbheapx.addons.views.fleet.run import folder
+from gdbheapx.addons.views.fleet.run import prepare_folder
 from gdbheapx.errors import HeapxError
 
 NOBODY = 65534
@@ -14,7 +14,7 @@ NOBODY = 65534
 def refused(path: Path) -> str:
     """Why it is not taken."""
     with pytest.raises(HeapxError) as caught:
-        folder(str(path))
+        prepare_folder(str(path))
     assert caught.value.code == "unsafe-path" and "0700" in (caught.value.hint or "")
     return caught.value.message
 
@@ -22,7 +22,7 @@ def refused(path: Path) -> str:
 def test_a_folder_that_is_made(tmp_path: Path) -> None:
     """It is its owner's alone, and taken again."""
     for _ in range(2):
-        folder(str(tmp_path / "made"))
+        prepare_folder(str(tmp_path / "made"))
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o700
 
 
@@ -38,7 +38,7 @@ def test_a_group(tmp_path: Path) -> None:
     """One's own group may write, as with a volume of Kubernetes; another may not."""
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o770)
-    folder(str(tmp_path / "shared"))
+    prepare_folder(str(tmp_path / "shared"))
     if os.geteuid():
         pytest.skip("only root gives a folder to another group")
     os.chown(tmp_path / "shared", -1, NOBODY)
@@ -54,6 +54,6 @@ def test_another_user(tmp_path: Path) -> None:
     assert "another user" in refused(tmp_path / "his")
     (tmp_path / "mine").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "mine")
-    folder(str(tmp_path / "link"))
+    prepare_folder(str(tmp_path / "link"))
     os.lchown(tmp_path / "link", NOBODY, NOBODY)
     assert "another user" in refused(tmp_path / "link")

@@ -21,7 +21,7 @@ command.load_commands()
 
 def view(document: Dict[str, Any]) -> Dict[str, Any]:
     about = of_target(document["target"]).line
-    return report_view.view(file.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC", about)
+    return report_view.report_page_values(file.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC", about)
 
 
 def page(document: Dict[str, Any]) -> str:
@@ -48,8 +48,8 @@ def test_figures_are_those_of_the_document(name: str) -> None:
     document = pages.recorded(name)
     data, read = document["data"], pages.check(page(document))
     part = data["page"]
-    sizes = {one: units.size(one) for one, _ in read.shown} | {}
-    assert read.shown and all(text in (sizes[one], units.number(one)) for one, text in read.shown)
+    sizes = {one: units.format_size(one) for one, _ in read.shown} | {}
+    assert read.shown and all(text in (sizes[one], units.format_number(one)) for one, text in read.shown)
     key = "resident_bytes" if document["target"]["kind"] == "live" else "dumped_bytes"
     split = read.values["split"]
     assert split[0] == data["memory"]["total_bytes"] and {one[key] for one in data["split"]} <= set(split)
@@ -109,7 +109,7 @@ def test_hostile_names(hostile: str) -> None:
     text = page(document)
     read = pages.check(text)
     shown = "".join(read.text)
-    assert render.visible(hostile) in shown and "\x1b" not in text
+    assert render.make_visible(hostile) in shown and "\x1b" not in text
     assert hostile.isprintable() or hostile not in shown
 
 
@@ -124,8 +124,8 @@ def test_the_top_says_which_process_and_when() -> None:
 
 def test_text_that_does_not_show_is_written_out() -> None:
     """Control characters, line ends, marks of direction and bytes that are no UTF-8; letters of any script stay."""
-    assert render.visible("a\x1b\n\u202e\udcffb") == "a\\x1b\\n\\u202e\\xffb" and render.visible("Größe 大小") == "Größe 大小"
-    assert len(render.visible("x" * 10**6)) < 5000 and len(render.visible(UncutText("x" * 5000))) == 5000
+    assert render.make_visible("a\x1b\n\u202e\udcffb") == "a\\x1b\\n\\u202e\\xffb" and render.make_visible("Größe 大小") == "Größe 大小"
+    assert len(render.make_visible("x" * 10**6)) < 5000 and len(render.make_visible(UncutText("x" * 5000))) == 5000
 
 
 def test_a_partial_look_says_so() -> None:
@@ -155,7 +155,7 @@ def test_the_flame_graph() -> None:
     read = pages.check(text)
     assert 'aria-labelledby="flame-t flame-d"' in text and "owners-i" not in text
     shown = "".join(read.text)
-    assert "server: %s, 50.0 %%, 3 blocks" % units.size(whole // 2) in shown and "12 others: " in shown and "1 other: " in shown
+    assert "server: %s, 50.0 %%, 3 blocks" % units.format_size(whole // 2) in shown and "12 others: " in shown and "1 other: " in shown
     assert {whole // 2, whole // 4, whole // 8} <= set(read.values["owners"])
     assert "owners-i" in page(pages.recorded("jemalloc-live")) and "flame-t" not in page(pages.recorded("jemalloc-live"))
 
@@ -184,7 +184,7 @@ def test_hostile_frames(hostile: str) -> None:
         deep = flame(hostile, 1 << 20, deep)
     text = page(with_flame(deep, flame(hostile, 1 << 10), *[flame(hostile, 1)] * 3000))
     read = pages.check(text)
-    assert render.visible(hostile) in "".join(read.text) and "\x1b" not in text and len(text) < 1_500_000
+    assert render.make_visible(hostile) in "".join(read.text) and "\x1b" not in text and len(text) < 1_500_000
 
 
 @pytest.mark.parametrize("hostile", pages.HOSTILE, ids=range(len(pages.HOSTILE)))
@@ -202,7 +202,7 @@ def test_who_may_have_allocated_it(hostile: str) -> None:
     assert [line.sizes for line in found.lines] == ["48, 2000, any"] * 5 and [line.function for line in found.lines][:2] == [hostile or "+0x1234", "+0x1234"]
     assert (found.more, found.unknown, found.calls) == (2, len(census["rows"]) - 1, 77)
     read = pages.check(text)
-    assert render.visible(hostile) in "".join(read.text) and "\x1b" not in text and "no stack" in text
+    assert render.make_visible(hostile) in "".join(read.text) and "\x1b" not in text and "no stack" in text
 
 
 def test_it_stays_small() -> None:

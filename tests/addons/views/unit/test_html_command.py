@@ -14,13 +14,13 @@ import pytest
 from gdbheapx import invocation
 from gdbheapx.addons.views.html import command
 from gdbheapx.errors import HeapxError
-from gdbheapx.invocation import split
+from gdbheapx.invocation import split_words
 from gdbheapx.output import CannotWrite, OutputFile
 
 
 def understood(words: List[str]) -> invocation.Invocation:
     """The command line; it asks for a page where it has the option for one."""
-    return invocation.understand(*split(words))
+    return invocation.understand_words(*split_words(words))
 
 
 @pytest.mark.parametrize(

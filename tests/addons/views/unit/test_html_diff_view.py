@@ -20,7 +20,7 @@ LISTS = ("leaks", "classes", "owners", "states", "arenas")
 
 
 def page(document: Dict[str, Any]) -> str:
-    return render.render_page("diff.html", diff_view.view(file.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC"))
+    return render.render_page("diff.html", diff_view.diff_page_values(file.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC"))
 
 
 def figures(rows: List[Dict[str, Any]]) -> List[int]:
@@ -60,7 +60,7 @@ def test_hostile_names(hostile: str) -> None:
     """As file, program, class or owner a name stays a name, and is there to be read."""
     document = pages.changed(pages.recorded(pages.DIFF), lambda one: hostile if isinstance(one, str) else one)
     text = page(document)
-    assert render.visible(hostile) in "".join(pages.check(text).text) and "\x1b" not in text
+    assert render.make_visible(hostile) in "".join(pages.check(text).text) and "\x1b" not in text
     assert all(line.isprintable() for line in pages.check(text).lines)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from gdbheapx.addons.views.query import engine
 from gdbheapx.addons.views.query.tables import NOT_COUNTED, Asked
-from gdbheapx.command import Style
+from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.kernel.blocks.csv import COLUMNS
 from tests.support.paths import ROOT
@@ -45,7 +45,7 @@ pytest.importorskip("duckdb", reason="duckdb is not installed")
 )
 def test_what_a_statement_names(sql: str, tables: List[str], columns: str) -> None:
     """By DuckDB's binder: neither names in strings nor those that the statement makes itself count."""
-    asked = engine.needed(sql).asked
+    asked = engine.bind_statement(sql).asked
     assert (sorted(asked.tables), " ".join(map(".".join, asked.columns))) == (tables, columns)
     assert asked.with_owners == ("held_blocks" in tables or any(word in columns for word in ("owner", "container", "path")))
     assert asked.with_paths == ("path" in columns)
@@ -90,7 +90,7 @@ def test_anything_else_is_refused(sql: str, tmp_path: Path) -> None:
     """Before a look, in one line; no file appears."""
     found = [1]  # a variable of Python's is no table
     with pytest.raises(UsageError) as raised:
-        engine.needed(sql.replace("%s", str(tmp_path / "made")))
+        engine.bind_statement(sql.replace("%s", str(tmp_path / "made")))
     assert "\n" not in raised.value.line() and "Traceback" not in raised.value.line() and found
     assert not list(tmp_path.iterdir())
 
@@ -100,7 +100,7 @@ def asking(folder: Path, tables: Dict[str, Any], rows: bytes = b"") -> engine.As
     file = os.memfd_create("rows")
     os.write(file, rows)
     asked = Asked([*tables, *(["blocks"] if rows else [])])
-    return engine.Asking(str(folder), engine.fill(str(folder), asked, tables, file, None))
+    return engine.Asking(str(folder), engine.fill_database(str(folder), asked, tables, file, None))
 
 
 @pytest.mark.parametrize("sql", [one for one in REFUSED if one not in ("select $1", "") and not one.startswith("pivot") and "found" not in one])
@@ -139,12 +139,12 @@ def test_blocks_get_their_owners(tmp_path: Path) -> None:
     os.write(files[0], b"0x10,32,24,used,used,0,glibc\n0x40,32,24,used,used,0,glibc\n0x80,64,,free,free,,glibc\n0xc0,32,24,used,used,0,glibc\n")
     os.write(files[1], b'0x10,24,,"a ""b"", c",7,=x\n0x40,24,str,,,\n')
     sql = "select address, owner, path, container, interval 1 day from blocks order by address"
-    needed = engine.needed(sql)
-    asked = engine.Asking(str(tmp_path), engine.fill(str(tmp_path), needed.asked, {}, files[0], None, files[1]))
+    needed = engine.bind_statement(sql)
+    asked = engine.Asking(str(tmp_path), engine.fill_database(str(tmp_path), needed.asked, {}, files[0], None, files[1]))
     found = [row[:4] for row in asked.ask(needed.sql).rows]
     assert found == [(0x10, 'a "b", c', "=x", 7), (0x40, None, None, None), (0x80, None, None, None), (0xC0, NOT_COUNTED, None, None)]
     assert list(asked.ask("select * from held_blocks order by address").rows)[1] == (0x40, 24, "str", None, None, None)
-    assert len(list(asked.ask(engine.needed("select *, interval 1 day from arenas").sql).rows)) == 0
+    assert len(list(asked.ask(engine.bind_statement("select *, interval 1 day from arenas").sql).rows)) == 0
 
 
 def test_every_type_can_be_shown(tmp_path: Path) -> None:
@@ -152,14 +152,14 @@ def test_every_type_can_be_shown(tmp_path: Path) -> None:
     from gdbheapx.addons.views.query import text
 
     asked = asking(tmp_path, {})
-    needed = engine.needed("select *, now() as \"a\"\"b\" from test_all_types() -- all;")
-    assert "AS \"timestamp_tz\"" in needed.sql and engine.needed("select 1").sql == "select 1"
-    for show in (text.csv_lines, lambda columns, rows: text.lines(Style(False, False), columns, rows, 5)):
+    needed = engine.bind_statement("select *, now() as \"a\"\"b\" from test_all_types() -- all;")
+    assert "AS \"timestamp_tz\"" in needed.sql and engine.bind_statement("select 1").sql == "select 1"
+    for show in (text.query_csv_lines, lambda columns, rows: text.query_lines(TextStyle(False, False), columns, rows, 5)):
         result = asked.ask(needed.sql)
         assert len(list(show(result.columns, result.rows))) >= 2
     result = asked.ask(needed.sql)
     for row in result.rows:
-        json.dumps(text.record(result.columns, row), allow_nan=False)
+        json.dumps(text.make_json_record(result.columns, row), allow_nan=False)
 
 
 def test_errors_of_rows_have_one_line(tmp_path: Path) -> None:
@@ -207,25 +207,25 @@ def test_sql_has_little_room(tmp_path: Path) -> None:
     rows = asking(tmp_path, {}).ask("SELECT current_setting('max_temp_directory_size'), current_setting('memory_limit')").rows
     assert [size.split()[1] for size in next(rows)] == ["MiB", "MiB"]
     longest = "SELECT '%s'" % ("x" * (engine.MOST_SQL_BYTES - len("SELECT ''")))
-    assert engine.needed(longest).sql == longest
+    assert engine.bind_statement(longest).sql == longest
     for sql in (longest + " ", "SELECT '%s'" % ("\u20ac" * (engine.MOST_SQL_BYTES // 3))):
         with pytest.raises(UsageError, match="more than 131071 bytes"):
-            engine.needed(sql)
+            engine.bind_statement(sql)
 
 
 def test_without_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line that says what to install; SQL that is no UTF-8 is refused, too."""
     with pytest.raises(UsageError, match="no UTF-8"):
-        engine.needed("select '\udcff'")
+        engine.bind_statement("select '\udcff'")
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(HeapxError, match="require DuckDB") as raised:
-        engine.needed("select 1")
+        engine.bind_statement("select 1")
     assert "gdbheapx[query]" in raised.value.line() and "\n" not in raised.value.line()
 
 
 def test_the_folder_is_private_and_goes() -> None:
     """Mode 0700 while it is there; gone after an error, too."""
-    with pytest.raises(KeyboardInterrupt), engine.Folder() as path:
+    with pytest.raises(KeyboardInterrupt), engine.PrivateFolder() as path:
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
         Path(path, "inside").write_text("x")
         raise KeyboardInterrupt

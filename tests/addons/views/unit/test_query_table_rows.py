@@ -5,14 +5,14 @@ Files: addons/views/query/tables.py.
 
 from gdbheapx.addons.views.query import table_rows
 from gdbheapx.addons.views.query.tables import BY_NAME
-from gdbheapx.model import Address
+from gdbheapx.model import TargetAddress
 
 
 def test_cells_have_the_columns_types() -> None:
     """Addresses are numbers, the first sample stands for all, names are one line of UTF-8, and what a record lacks is None."""
-    row = {"signature": "=a\n\x1b[1m\udcff", "kind": "root", "size_bytes": 24, "blocks": 3, "bytes": 72, "sample": [Address(0x10), Address(0x20)], "more": 1}
-    assert table_rows.cells(BY_NAME["leaks"], row) == ["=a\\x0a\\x1b[1m\\xff", "root", 24, 3, 72, None, None, 16, None]
-    assert table_rows.cells(BY_NAME["leaks"], {"sample": []})[-2] is None
+    row = {"signature": "=a\n\x1b[1m\udcff", "kind": "root", "size_bytes": 24, "blocks": 3, "bytes": 72, "sample": [TargetAddress(0x10), TargetAddress(0x20)], "more": 1}
+    assert table_rows.make_table_cells(BY_NAME["leaks"], row) == ["=a\\x0a\\x1b[1m\\xff", "root", 24, 3, 72, None, None, 16, None]
+    assert table_rows.make_table_cells(BY_NAME["leaks"], {"sample": []})[-2] is None
 
 
 def test_the_look_is_told_by_one_word() -> None:
@@ -22,6 +22,6 @@ def test_the_look_is_told_by_one_word() -> None:
 
     for further in ((None,), (8,), (None, 9, True), (8, 9, False)):
         asked = table_rows.LookRequest(["blocks", "arenas"], 7, *further)
-        with mock.patch.dict(os.environ, {table_rows.VARIABLE: table_rows.words(asked)}):
-            assert table_rows.wanted() == asked
-    assert table_rows.wanted() is None
+        with mock.patch.dict(os.environ, {table_rows.VARIABLE: table_rows.encode_request(asked)}):
+            assert table_rows.read_request() == asked
+    assert table_rows.read_request() is None

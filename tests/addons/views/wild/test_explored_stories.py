@@ -64,9 +64,9 @@ def test_keys_lead_to_it(stage: Stage, tmp_path: Path, name: str) -> None:
     story, path = STORIES[name], str(tmp_path / "story.snap")
     process = story.start(stage)
     assert heapx(["--pid", str(story.pid(process))], "snapshot", path).code in (0, 4)
-    with exploring.opened(path, ASKED) as heap:
-        view = exploring.loaded(heap)
+    with exploring.open_heap_file(path, ASKED) as heap:
+        view = exploring.load_view(heap)
         for way in WAYS[name]:
-            app: Any = Explorer(view, path, lambda sql: exploring.rows(heap, sql))
+            app: Any = Explorer(view, path, lambda sql: exploring.query_rows(heap, sql))
             screen = asyncio.run(pressed(app, way.keys))
             assert len(way.keys) <= MOST_KEYS and not [word for word in way.words if word not in screen], (way.keys, screen)

@@ -36,7 +36,7 @@ def write(folder: Path, name: str, told: Any) -> Path:
     path = folder / (name + ".html")
     if "watch" in name:
         return write_watch(folder, path, told)
-    template, view = ("diff.html", diff_view.view) if "diff" in name else ("report.html", report_view.view)
+    template, view = ("diff.html", diff_view.diff_page_values) if "diff" in name else ("report.html", report_view.report_page_values)
     path.write_text(render.render_page(template, view(file.decode_value(render.Envelope, told), told["data"], "2026-11-23 10:00 UTC")), encoding="utf-8")
     return path
 
