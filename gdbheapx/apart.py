@@ -59,7 +59,7 @@ class Reader:
         return answer[0][4:], answer[1]
 
     def _exchange_once(self, request: bytes) -> Optional[Tuple[bytes, List[int]]]:
-        """None: no answer. One that has ended meanwhile is replaced once."""
+        """Return the answer to a request, or None if there is none. A child that has ended meanwhile is replaced once."""
         for _ in range(2):
             if self._socket is None or self._owner != os.getpid():
                 self._drop_child()

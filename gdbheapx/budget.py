@@ -1,9 +1,7 @@
-"""How long a walk may take: a bound in seconds, how long a process may stand still, and the user's Ctrl-C, asked for between slices of
-work.
-
-What was cut lacks time and is not damaged: `reason` tells the one from the other, and stays None as long as there was time for everything.
-
-Ctrl-C, SIGTERM and SIGHUP while a command runs: the first asks for a partial answer, the second stops."""
+"""Limits of a walk: a bound in seconds, the longest pause of a process, and the user's Ctrl-C, checked between slices of work. A walk
+that was cut short lacks time and is not damaged: `reason` distinguishes the two, and stays None as long as there was time for everything.
+Ctrl-C, SIGTERM and SIGHUP while a command runs: the first asks for a partial answer, the second stops.
+"""
 
 import ctypes
 import os
@@ -36,8 +34,9 @@ NAMES = {int(signal.SIGINT): "Ctrl-C", int(signal.SIGTERM): "SIGTERM", int(signa
 
 
 class Progress:
-    """How far a long answer is: in a log a line after two seconds, then each time twice as much has passed; on a terminal one line that is
-    written anew, and gone at the end."""
+    """Progress display of a long answer: in a log a line after two seconds, then each time twice as much has passed; on a terminal a
+    single line that is rewritten, and erased at the end.
+    """
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class Progress:
 
     @property
     def stage(self) -> Optional[str]:
-        """What is being done; None: nothing is said."""
+        """Return the name of the current stage, or None if nothing is shown."""
         return self._stage
 
     @stage.setter
@@ -67,7 +66,7 @@ class Progress:
         self._stage, self._done, self._stage_began = stage, None, self._clock()
 
     def name(self, stage: str) -> None:
-        """The same stage goes on by this name."""
+        """Rename the current stage without restarting it."""
         self._stage = stage
 
     @property
@@ -76,7 +75,7 @@ class Progress:
         return self._show is not None
 
     def measure(self, done: Optional[Callable[[], int]], total: int) -> None:
-        """What the stage has done of what it has to do is known from now on; None: not any more."""
+        """Set the source and the total of the stage's completed work; None: it is not known any more."""
         self._done, self._total = done, total
 
     def tick(self) -> None:
@@ -103,14 +102,14 @@ class Progress:
         return "%s, %.0f %%, about %.0f s left%s" % (line, 100 * share, left, runs)
 
     def end(self) -> None:
-        """What follows goes to a line that is empty."""
+        """End the display: the next output begins on an empty line."""
         if self._show is not None and self._shown is not None:
             self._shown = None
             self._show("")
 
 
 def terminal_line() -> Optional[Callable[[str], None]]:
-    """What rewrites the last line of the terminal that standard error is; None where it is none."""
+    """Return a function that rewrites the last line of the terminal on standard error, or None if that is no terminal."""
     if os.environ.get("TERM", "dumb") == "dumb" or not os.isatty(2):
         return None
 
@@ -126,7 +125,7 @@ def terminal_line() -> Optional[Callable[[str], None]]:
 
 
 def to_standard_error(line: str) -> None:
-    """One line, at once."""
+    """Write one line to standard error at once."""
     if sys.stderr is None:  # closed before this Python began
         return
     try:
@@ -149,12 +148,12 @@ class Still:
         """How long it may stand still; None: as long as it takes."""
 
     def begin(self, until_s: float, limit_s: float) -> None:
-        """It stands still from now on, for `limit_s` at most."""
+        """Mark the process as stopped from now on, for `limit_s` at most."""
         self.until[0], self.limit_s = until_s, limit_s
         self._walk_until_s = until_s - min(SHARE * limit_s, MOST_S)
 
     def end(self, is_over: bool = False) -> None:
-        """It runs again, `is_over`: because its time was up. Then nothing more is read of it for this look."""
+        """Mark the process as running again. `is_over`: because its time was up; then nothing more is read of it in this reading."""
         self._walk_until_s = NEVER
         if not is_over:
             self.until[0] = NEVER
@@ -170,7 +169,7 @@ class Still:
         return bool(time.monotonic() > self.until[0])
 
     def left_s(self) -> float:
-        """For walks; less than 0 where they have to end."""
+        """Return the seconds left for walks; less than 0 if they have to end."""
         return float(min(self._walk_until_s, self.until[0])) - time.monotonic()
 
 
@@ -201,7 +200,7 @@ class Budget:
         self.reason = None
 
     def go_on(self) -> None:
-        """What is left to do needs no more of the process, which runs on: --max-stop is no limit of it."""
+        """Lift the limit of --max-stop: the rest of the work needs no more of the process, which runs on."""
         self.reason, self.is_stop_over, self._still = None, False, None
 
     def expired(self) -> bool:
@@ -216,12 +215,12 @@ class Budget:
 
     @property
     def code(self) -> ProblemCode:
-        """Of what was cut."""
+        """Return the problem code of a cut."""
         return STOP_LIMIT if self.is_stop_over else CUT
 
     @property
     def next_step(self) -> Optional[str]:
-        """How to get the whole answer; None where somebody interrupted."""
+        """Return the advice for getting the whole answer, or None if the user interrupted."""
         if self.is_stop_over:
             return self._still.next_step if self._still is not None else None
         return None if self.interrupted else "raise --max-seconds"
@@ -236,7 +235,7 @@ class Budget:
         return self.is_stop_over and self._still is not None and self._still.is_over
 
     def slice_s(self, seconds: float) -> float:
-        """How long to work before asking again: so long, or less where the process has to go on by then."""
+        """Return the seconds to work before checking again: the given ones, or less if the process has to run on by then."""
         return seconds if self._still is None else max(0.0, min(seconds, self._still.left_s()))
 
 

@@ -85,7 +85,7 @@ def main(words: Optional[Sequence[str]] = None) -> int:
 
 
 def heed_signals() -> None:
-    """From the first moment what asks this process to end is a KeyboardInterrupt, which names it. What is ignored stays so."""
+    """Turn signals that ask this process to end into a KeyboardInterrupt, which names the signal. Ignored signals stay ignored."""
     import signal
 
     def raise_interrupt(number: int, frame: object) -> NoReturn:
@@ -97,7 +97,7 @@ def heed_signals() -> None:
 
 
 def hear_no_more() -> None:
-    """What comes while an interruption is told changes nothing."""
+    """Ignore further signals while reporting an interruption."""
     import signal
 
     for number in SIGNALS:
@@ -110,7 +110,7 @@ def answer_words(words: List[str]) -> int:
 
 
 def run_interruptible(words: Sequence[str], ask: Callable[[], int]) -> int:
-    """What `ask` does for these words; the exit code, also where it is interrupted."""
+    """Run `ask` for these words and return the exit code, also if it is interrupted."""
     try:
         return ask()
     except KeyboardInterrupt as error:
@@ -223,7 +223,7 @@ def perform_invocation(invocation: "Invocation") -> int:
 
 
 def watch_invocation(invocation: "Invocation") -> None:
-    """From now on a signal or --max-seconds ends this process, also where Python does not hear it."""
+    """Have a signal or --max-seconds end this process from now on, even where Python does not notice it."""
     from gdbheapx import kernel
     from gdbheapx.kernel.common import watchdog
 
@@ -257,7 +257,7 @@ def print_text(text: str) -> int:
 
 
 def say_help(text: str) -> int:
-    """The same, filled anew for a terminal."""
+    """Write help to standard output, reflowed for a terminal; return the exit code."""
     from gdbheapx.output import screen_of
     from gdbheapx.report.text import reflow_help
 
@@ -276,7 +276,7 @@ def write_output(text: str) -> None:
 
 
 def print_error(line: str) -> None:
-    """One line of an error."""
+    """Write one line of an error to standard error."""
     try:
         os.write(2, os.fsencode(line) + b"\n")
     except OSError:
@@ -340,7 +340,7 @@ def run_here(invocation: "Invocation", refused: Optional["HeapxError"] = None) -
 
 
 def end_keeper() -> None:
-    """Nothing is held any more."""
+    """End the keeper process: nothing is held any more."""
     from gdbheapx.inferior.live import keeper
 
     keeper.end_current_keeper()

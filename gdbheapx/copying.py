@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Copying:
-    """Of one process, for all looks at it."""
+    """Copy of one process, for all readings of it."""
 
     def __init__(self, kernel: "CKernel", copy: Copy) -> None:
         self._kernel, self._copy = kernel, copy
@@ -92,9 +92,10 @@ class Copying:
 
 
 def copied_ranges(mappings: Sequence[Mapping], devices: Set[int], closed: Set[int]) -> List[CopiedRange]:
-    """What can change of a process, or be lost: private memory, of mapped files what is no more as in the file, and shared memory that it
-    may write to. `devices`: where mappings of devices begin, and
-    shared ones of files on FUSE; `closed`: those with something in them that the process may not read now."""
+    """Return the ranges of a process that can change, or be lost: private memory, the pages of mapped files that differ from the file,
+    and shared memory that it may write to. `devices`: begins of mappings of devices, and of shared ones of files on FUSE; `closed`:
+    begins of those with content that the process may not read now.
+    """
     ranges: List[CopiedRange] = []
     for mapping in mappings:
         if not (mapping.readable or mapping.start in closed) or mapping.name.startswith(OF_KERNEL) or mapping.start in devices:

@@ -21,7 +21,7 @@ from gdbheapx.problems import FILE_NOT_FOUND, FILE_UNREADABLE, GDB_MISSING, WRON
 
 
 def open_source(asked: GlobalOptions) -> TargetSource:
-    """Where the target's bytes come from; a process is left running."""
+    """Open the source of the target's bytes; a process is left running."""
     sysroot = os.path.abspath(asked.sysroot) if asked.sysroot else ""
     if sysroot and not os.path.isdir(sysroot):
         raise HeapxError(

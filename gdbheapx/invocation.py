@@ -71,7 +71,7 @@ class GlobalOptions(NamedTuple):
     debuginfod: bool
 
     def words(self) -> List[str]:
-        """As they would be typed."""
+        """Return the options as they would be typed."""
         words: List[str] = []
         singles: Tuple[Tuple[str, object], ...] = (("--pid", self.pid), ("--core", self.core), ("--snapshot", self.snapshot))
         singles += (("--exe", self.exe), ("--gdb", self.gdb), ("--sysroot", self.sysroot))
@@ -82,7 +82,7 @@ class GlobalOptions(NamedTuple):
         return words + ["--no-debug-info"] * self.no_debug_info + ["--debuginfod"] * self.debuginfod
 
     def of_target(self) -> List[str]:
-        """Those that name the target, and with which it is opened, as a command that asks the same repeats them."""
+        """Return the options that name and open the target, as a command about the same target repeats them."""
         words = self._replace(gdb=None).words()
         return ["-p" if word == "--pid" else word for word in words[:1]] + words[1:]
 
@@ -145,8 +145,9 @@ def split_words(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
 
 
 def with_target(asked: GlobalOptions, words: List[str]) -> Tuple[GlobalOptions, List[str]]:
-    """The same where the first word is no command and names the target: a process id, a file, or the name of a process. Wrong where several
-    processes have it."""
+    """Return the options and words, with the target filled in if the first word is no command and names one: a process id, a file, or the
+    name of a process. Wrong if several processes have that name.
+    """
     if not words or words[0].startswith("-") or (asked.pid, asked.core, asked.snapshot) != (None, None, None):
         return asked, words
     load_commands(DEFAULT)
@@ -207,7 +208,7 @@ def command_line(pid: int) -> List[str]:
 
 
 def nothing_called(name: str) -> UsageError:
-    """There is no command, process or file of this name; which have one that is near."""
+    """Return the error for a name that no command, process or file has, with suggestions of similar names."""
     from difflib import get_close_matches
 
     def find_near(known: Iterable[str]) -> List[str]:
@@ -294,7 +295,9 @@ def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[Hea
 
 
 def fetch_core(core: str, until: float = float("inf")) -> Tuple[str, Optional[int]]:
-    """What the core is called, and a descriptor of what lies at its URL; None where it is no URL. HeapxError where nothing can be had."""
+    """Return the core's name and a descriptor of the file fetched from its URL, None if it is no URL. HeapxError if nothing can be
+    fetched.
+    """
     from gdbheapx.inferior.core import unpacking
     from gdbheapx.problems import CANNOT_UNPACK
     from gdbheapx.snapshot import file
@@ -309,7 +312,7 @@ def fetch_core(core: str, until: float = float("inf")) -> Tuple[str, Optional[in
 
 
 class Dumps(NamedTuple):
-    """How crashes are read: functions of inferior.live."""
+    """Functions of inferior.live that read crashes."""
 
     read_head: Callable[[int, int, float], Any]
     """dumped.read_head"""
@@ -320,7 +323,7 @@ class Dumps(NamedTuple):
 
 
 class Shell(NamedTuple):
-    """What the shell lends to a renderer."""
+    """Services of the shell for a renderer."""
 
     look: "Callable[[Invocation], int]"
     """Has it answered as it is, without renderers; the exit code."""
@@ -335,7 +338,7 @@ class Shell(NamedTuple):
 
 
 class Invocation(NamedTuple):
-    """One command line. Nothing reads its words again."""
+    """Parsed command line; its words are not read again."""
 
     asked: GlobalOptions
     words: Sequence[str]
@@ -358,7 +361,7 @@ class Invocation(NamedTuple):
         return json.dumps([self.command.name, vars(self.options)])
 
     def asking(self, **options: object) -> "Invocation":
-        """The same with other values of these options."""
+        """Return this invocation with other values of these options."""
         return self._replace(parsed=self.parsed._replace(options=Options(**{**vars(self.options), **options})))
 
     @property
@@ -374,7 +377,7 @@ class Invocation(NamedTuple):
 
     @property
     def changes(self) -> bool:
-        """It is not a look alone: it calls, writes or has a system call made in the process."""
+        """Return True if the command is more than a reading: it calls, writes or has a system call made in the process."""
         return changes_process(self.parsed)
 
     @property

@@ -1,4 +1,4 @@
-"""Where an answer goes: a stream, a private file, or a spool while a process is held."""
+"""Destination of an answer: a stream, a private file, or a spool while a process is held."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ SPOOL_BYTES = 1 << 20
 
 
 class Screen(NamedTuple):
-    """What shows an answer: a terminal, or with the defaults a pipe."""
+    """Properties of the output that shows an answer: a terminal, or with the defaults a pipe."""
 
     width: int = 120
     """Characters in a line of a table."""
@@ -37,12 +37,12 @@ class Screen(NamedTuple):
     """A terminal: sentences take several lines there. In a pipe or a file each stays one line, whatever COLUMNS says."""
 
     def of_file(self) -> "Screen":
-        """What a file has of it."""
+        """Return the properties that a file takes over: the width of COLUMNS, if that is given."""
         return Screen() if self.given is None else Screen(self.given, True, self.given)
 
 
 def screen_of(descriptor: int, environment: Mapping[str, str]) -> Screen:
-    """Of a descriptor: as wide as COLUMNS, or as its terminal says."""
+    """Return the screen of a descriptor: as wide as COLUMNS, or as its terminal says."""
     given = environment.get("COLUMNS", "")[:9]
     try:
         width, is_terminal = os.get_terminal_size(descriptor).columns, True
@@ -96,7 +96,7 @@ class Spool:
         self._file = open(unnamed_file(), "w+", encoding="utf-8", errors="surrogateescape", newline="")
 
     def close(self) -> None:
-        """It is not wanted any more."""
+        """Close the file, which is not needed any more."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -258,7 +258,7 @@ class OutputFile:
 
     @property
     def beside(self) -> str:
-        """Where it is written, for those that write by a path: take_place() then."""
+        """Return the path of the temporary file, for writers that need a path; take_place() comes after."""
         return "/proc/self/fd/%d/%s" % (self._folder, self._beside)
 
     def write(self, content: Union[str, bytes]) -> None:
@@ -285,7 +285,7 @@ class OutputFile:
         self._guard_step(self._take_place)
 
     def take_place(self) -> None:
-        """It is written: put it in its place."""
+        """Put the written file in its place."""
         self.begin()
         self._guard_step(self._take_place)
         self._guard_step(self.file.close)
@@ -311,7 +311,7 @@ class OutputFile:
             raise
 
     def drop(self) -> None:
-        """There is nothing (more) to write: what was there stays, if it did not take its place."""
+        """Drop the new file: the old file stays, unless the new one has taken its place."""
         try:
             if hasattr(self, "file"):
                 self.file.close()

@@ -1,4 +1,4 @@
-"""How much memory this process may use: what its control group, its own limit and the machine leave."""
+"""Memory that this process may use, as its control group, its own limit and the machine leave it."""
 
 import os
 import resource
@@ -17,7 +17,7 @@ FIRST_TO_GO = b"1000"
 
 
 def allowed_bytes() -> int:
-    """What this process may use, or what the variable says."""
+    """Return the bytes that this process may use, or the environment variable's number."""
     named = os.environ.get(VARIABLE, "")
     return int(named) if named.isdigit() else _allowed_bytes()
 
@@ -38,8 +38,9 @@ def _read_number(path: str) -> Optional[int]:
 
 
 def _read_group_usage(folder: str, name: str, prefix: str) -> int:
-    """What a group's processes have by now, without the page cache, which the kernel takes back: the process that is looked at is often in
-    the same group, and is as likely to be ended by the kernel as this one."""
+    """Return the bytes that a group's processes use now, without the page cache, which the kernel takes back: the target process is often
+    in the same group, and is as likely to be ended by the kernel as this one.
+    """
     try:
         with open(folder + "/memory.stat") as file:
             stats = dict(line.split(" ", 1) for line in file if " " in line)
@@ -50,7 +51,7 @@ def _read_group_usage(folder: str, name: str, prefix: str) -> int:
 
 
 def _of_groups() -> Iterator[int]:
-    """What is left of the limits of the groups that it is in, and of those above them (cgroups(7); both versions)."""
+    """Yield the bytes left of the limits of the groups that this process is in, and of those above them (cgroups(7); both versions)."""
     try:
         with open("/proc/self/cgroup") as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
@@ -93,7 +94,7 @@ def limit_look() -> None:
 
 
 def goes_first() -> None:
-    """Where memory is scarce the kernel ends this process and its children, not a service."""
+    """Have the kernel end this process and its children, not a service, when memory is scarce."""
     try:
         with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
             file.write(FIRST_TO_GO)

@@ -55,7 +55,7 @@ class Settings(NamedTuple):
 
 
 class Host(NamedTuple):
-    """What the shell, gdb or a script lends to a command."""
+    """Services that the shell, gdb or a script lends to a command."""
 
     name: str
     """`heapx` or `gdbheapx`, as help and errors name it."""
@@ -94,7 +94,7 @@ class Found(NamedTuple):
 
 
 class CommandEnd(NamedTuple):
-    """How a command ended."""
+    """Outcome of a command."""
 
     code: int
     error: Optional[HeapxError] = None
@@ -130,7 +130,7 @@ def envelope_of_command(name: str, error: HeapxError) -> str:
 
 
 def envelope_tail(parts: Dict[str, Any], made_by: Dict[str, Any], error: Optional[HeapxError] = None, line: hints.Write = hints.write_alone) -> str:
-    """What stands behind the data of an envelope. `line` writes the commands that it names."""
+    """Return the part of an envelope after its data. `line` writes the commands that it names."""
     members = {**({} if error is None else {"error": error.document()}), **parts, "tool": made_by}
     return "".join(',\n"%s": %s' % (name, _encode_json(value, line)) for name, value in members.items()) + "}"
 
@@ -154,7 +154,7 @@ NOBODY: Dict[str, Any] = {
 
 
 def out_of_memory() -> HeapxError:
-    """There is no room for an answer."""
+    """Return the error for an answer that there is no memory for."""
     what = "out of memory: this machine or this process' limit has too little for the answer"
     return HeapxError(what, "free some, or read a core where there is more", code=problems.OUT_OF_MEMORY)
 
@@ -197,7 +197,7 @@ def show_help_text(text: str, host: Host) -> CommandEnd:
 
 
 class CommandRun:
-    """One command on its way."""
+    """Execution of one command."""
 
     def __init__(self, parsed: command.ParsedCommand, host: Host) -> None:
         self.command, self.options = parsed.command, parsed.options
@@ -313,7 +313,7 @@ class CommandRun:
         return CommandEnd(error.exit_code, error)
 
     def _about_target(self, error: HeapxError) -> HeapxError:
-        """With what is wrong with the target as a whole, which may well be why there is no answer."""
+        """Add the problems of the target as a whole to an error, since they may well be why there is no answer."""
         try:
             diagnostics = self.target.problems() if self.target is not None else []
         except HeapxError:
@@ -383,14 +383,14 @@ class CommandRun:
 
     @property
     def place(self) -> place.HintPlace:
-        """Where the answer is read, and of what."""
+        """Return the place where the answer is read, and its target."""
         if self.target is None:
             return place.of_options(self.host.options, self.host.name)
         found = place.of_target(self.target.facts(), self.host.options, self.host.name)
         return found._replace(asked=lambda more: place.type_words(self.command, self.options, more))
 
     def _set_limits(self) -> None:
-        """How long the process may stand still. With --read-swap pages in swap are read whatever there is room for."""
+        """Set the longest pause of the process. With --read-swap pages in swap are read whatever there is room for."""
         if self.target is not None and not self.target.held_by_caller:
             self.target.max_stop_s = self.options.max_stop or (command.ACT_STOP_S if self._changes_process() else stops.READ_STOP_S)
         room = self.target.swap_room() if self.target is not None and self.options.read_swap else None
@@ -405,7 +405,7 @@ class CommandRun:
         return self.command.run(session, self.options)
 
     def _start_budget(self) -> None:
-        """What interrupted the preparation counts."""
+        """Start the budget; an interruption of the preparation counts."""
         limit = self.options.max_seconds if self.options.max_seconds is not None else self.host.settings.max_seconds
         reason, self.budget = self.budget.reason, Budget(limit, getattr(self.target, "still", None))
         if self.host.tell is not None:
@@ -416,7 +416,9 @@ class CommandRun:
         self.budget.reason = reason
 
     def _paused_ms(self) -> Optional[float]:
-        """How long the longest pause of the process was, now that it runs again; None: it has not been paused, or not yet let go."""
+        """Return the longest pause of the process in milliseconds, now that it runs again; None if it has not been paused, or not yet let
+        go.
+        """
         target = self.target
         return None if target is None or target.kind != "live" or target.stands_still or not target.stops else target.stopped_ms
 
@@ -487,7 +489,9 @@ class CommandRun:
         return is_same
 
     def _make_copying(self, session: Session) -> "Optional[Copying]":
-        """What copies the process in its stop; memory for that is there by now. None: it is read in its stop."""
+        """Return the object that copies the process in its stop, with memory for that present, or None if the process is read in its
+        stop.
+        """
         assert self.target is not None
         if session.process is None:  # nothing is known of its size
             return None
@@ -511,8 +515,9 @@ class CommandRun:
         return self.copying
 
     def _short_stop(self, session: Session, copying: "Optional[Copying]") -> "Optional[ShortStop]":
-        """What has copied the process while it runs, where --short-stop asks for that and nothing is in the way; else that is said, and it
-        is copied in its stop."""
+        """Return the object that has copied the process while it runs, if --short-stop asks for that and nothing prevents it; else the
+        reason is reported, None returned and the process copied in its stop.
+        """
         target = self.target
         if not self._wants_short_stop() or target is None or session.process is None:
             return None
@@ -619,14 +624,14 @@ class CommandRun:
         self.host.fail("%s: %s: %s" % (self.host.name, what, IN_SEVERAL if is_copied else "the answer may be partial"))
 
     def _make_ready(self, is_walked: bool) -> None:
-        """What a stop must not wait for: no collection of garbage, and where the process is walked in it a place for long answers."""
+        """Prepare for a stop: turn garbage collection off, and if the process is walked in the stop, make a spool for long answers."""
         if is_walked and self.spool is None:
             self.spool = Spool()
         self.collects_garbage = self.collects_garbage or gc.isenabled()
         gc.disable()
 
     def _choose_reads(self) -> Reads:
-        """What it reads of a process that stands still."""
+        """Return the reads that the command makes of a stopped process."""
         return self.command.reads(self.options) if self.command.reads is not None else Reads.STATE
 
     def _hand_over_records(self, session: Session, answer: CommandAnswer) -> None:
@@ -696,7 +701,7 @@ class CommandRun:
             self.host.fail("%s: %s" % (self.host.name, stops.format_paused(paused_ms, self.target.stops if self.target is not None else None)))
 
     def _text_style(self) -> TextStyle:
-        """How text is shown."""
+        """Return the style in which text is shown."""
         screen = self.host.screen.of_file() if getattr(self.options, "output", None) else self.host.screen
         width = None if self.options.wide else screen.width
         color = self.host.settings.color if self.options.color == "auto" else self.options.color == "always"
@@ -775,7 +780,7 @@ class CommandRun:
         return '{"schema": "gdbheapx/1", "command": %s, "data": ' % _encode_json(self.command.name)
 
     def _envelope_tail(self, error: Optional[HeapxError] = None) -> str:
-        """What stands behind the data: known only after the process was let go."""
+        """Return the envelope's part after the data, known only after the process was let go."""
         session = self.session
         parts: Dict[str, Any] = {
             "partial": bool(session and session.partial),

@@ -1,4 +1,4 @@
-"""One look at one target: what was found in it, what went wrong, how long it may take."""
+"""Single reading of one target: its contents, the problems met, the time allowed."""
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Protocol, Tuple, TypeVar
 
@@ -23,16 +23,16 @@ Made = TypeVar("Made")
 
 
 class Store(Protocol):
-    """Where commands keep what a snapshot has of them, or find it (snapshot/record.py)."""
+    """Store where commands keep their part of a snapshot, or find it (snapshot/record.py)."""
 
     def kept(self, name: str, kind: Any, make: Callable[[], Made]) -> Made:
-        """What make() gives, of this type; or what stands under the name."""
+        """Return the result of make(), of this type, or the one stored under the name."""
 
     def shared(self, name: str) -> Any:
-        """What an earlier command of the same look has made; None: nothing."""
+        """Return the value that an earlier command of the same reading has made, or None."""
 
     def share(self, name: str, value: Any) -> None:
-        """For later commands of the same look."""
+        """Share a value with later commands of the same reading."""
 
 
 COUNTED_BYTES, COUNTING_S, MOST_COUNTING_S = 512 << 20, 0.05, 2.0
@@ -133,7 +133,7 @@ class Session:
 
     @property
     def ram(self) -> "Ram":
-        """What tells what is in RAM."""
+        """Return the reader of residency."""
         if self._ram is None:
             from gdbheapx.kernel.common.in_ram import Ram
 
@@ -142,7 +142,7 @@ class Session:
 
     @property
     def discovery(self) -> "Discovery":
-        """Which allocators are in the target, and who owns malloc."""
+        """Return the discovery of allocators in the target, and of the owner of malloc."""
         if self._discovery is None:
             from gdbheapx.allocators.discovery import Discovery
 
@@ -164,8 +164,9 @@ class Session:
         return HeapContext(self.target, self.kernel, self.budget, self.report, self.ram)
 
     def stop_for(self, reads: Reads) -> Optional[float]:
-        """For how many milliseconds a process that runs on this machine will stand still when this is read of it; None where that is not
-        known, or nothing stands still for it."""
+        """Return the predicted milliseconds that a process running on this machine will be stopped for these reads; None if that is not
+        known, or nothing is stopped for it.
+        """
         process = self.process
         return None if process is None else predict_ms(in_stop(reads, process), process)
 
@@ -215,15 +216,19 @@ class Session:
             self.problems.insert(0 if first else len(self.problems), Problem(code, where, what, hint))
 
     def report(self, code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:
-        """As `problem`, from the models: with the address in the target, and always partial."""
+        """Record a problem from the models, as `problem` does: with the address in the target, and always partial."""
         self.problem(code, None if address is None else "0x%x" % address, what, hint)
 
     def kept(self, name: str, kind: Any, make: Callable[[], Made]) -> Made:
-        """What make() gives: what a snapshot keeps of a command, from which its answer is made without memory. `kind`: its type."""
+        """Return the result of make(), which a snapshot keeps of a command and from which its answer is made without memory. `kind`: its
+        type.
+        """
         return make() if self.store is None else self.store.kept(name, kind, make)
 
     def shared(self, name: str) -> Any:
-        """What an earlier command of a snapshot's look has made of memory; None: nothing, or this is no snapshot."""
+        """Return the value that an earlier command of a snapshot's reading has made of memory; None if there is none, or this is no
+        snapshot.
+        """
         return None if self.store is None else self.store.shared(name)
 
     def share(self, name: str, value: Made) -> Made:
@@ -266,8 +271,9 @@ class Session:
             self.process = StoppedProcess(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, allowed_bytes(), *counted)
 
     def _count_blocks(self, small_bytes: int) -> Tuple[Optional[int], Optional[int]]:
-        """How many small blocks a process that runs has, and how many words of them may point to others; None where there are too many
-        to be counted in so short a time, or they change meanwhile."""
+        """Count the small blocks of a running process, and their words that may point to others; None if there are too many to be counted
+        in so short a time, or they change meanwhile.
+        """
         from gdbheapx.allocators.metering import most_pointers
 
         session = self.walking(min(COUNTING_S * small_bytes / GIB, MOST_COUNTING_S))

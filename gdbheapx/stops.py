@@ -1,4 +1,4 @@
-"""How long a process will stand still while it is read: said before it is stopped, by its size and this machine."""
+"""Predicted pause of a process while it is read, computed before it is stopped from its size and this machine's speed."""
 
 import time
 from enum import Enum
@@ -9,7 +9,7 @@ from gdbheapx.units import count_noun
 
 
 class Reads(Enum):
-    """What a command reads of a process that stands still. The names are those of the table in docs/explanation/is-it-safe.md."""
+    """Reads that a command makes of a stopped process. The names are those of the table in docs/explanation/is-it-safe.md."""
 
     STATE = "the allocator's own structures"
     LISTS = "the lists of free blocks"
@@ -75,7 +75,7 @@ LOOP, LOOP_S, LOOPS = 20_000, 0.00056, 5
 
 
 class StoppedProcess(NamedTuple):
-    """What is known of a process before it is stopped."""
+    """Properties of a process known before it is stopped."""
 
     anonymous_bytes: int
     """Private memory in RAM, and what of it is in swap."""
@@ -95,7 +95,7 @@ class StoppedProcess(NamedTuple):
 
 @cache
 def measure_slowness() -> float:
-    """How many times as long this machine takes as the one where the figures were measured."""
+    """Return the ratio of this machine's time to that of the machine where the figures were measured."""
     return max(0.5, min(_loop_s() for _ in range(LOOPS)) / LOOP_S)
 
 
@@ -117,7 +117,7 @@ def in_stop(reads: Reads, process: StoppedProcess) -> Reads:
 
 
 def copy_bytes(reads: Reads, process: StoppedProcess) -> int:
-    """How much memory a copy of it takes, and what is made of it in tables."""
+    """Return the bytes that a copy of the process takes, and the tables made from it."""
     small = process.anonymous_bytes if process.small_bytes is None else min(process.anonymous_bytes, process.small_bytes)
     tables = int(TABLES.get(reads, LEAST_TABLES) * small)
     if reads in TABLES and process.small_blocks is not None and process.pointers is not None:
@@ -157,7 +157,7 @@ def _two_digits(took_ms: float) -> float:
 
 
 def is_hopeless(reads: Reads, predicted_ms: float, limit_s: float) -> bool:
-    """Whether there would be no answer within the limit: the process is not stopped for that."""
+    """Return True if there would be no answer within the limit: the process is not stopped for that."""
     return reads in NO_HALVES and predicted_ms / 1000 / limit_s > PATIENCE
 
 
@@ -186,7 +186,7 @@ def format_lasting(predicted_ms: float) -> str:
 
 
 def next_step(predicted_ms: Optional[float], limit_s: float) -> str:
-    """What to do where a process may not stand still for as long as its answer takes."""
+    """Return the advice for a process that may not be stopped for as long as its answer takes."""
     enough_s = max(predicted_ms or 0.0, limit_s * 1000) * 1.5 / 1000
     step = "allow more with --max-stop %d" % max(1, round(enough_s + 0.5)) if enough_s < 120 else ""
     return ", or ".join(filter(None, [step, "ask of a core of it (gcore PID)"]))

@@ -1,7 +1,6 @@
-"""Which pages of a process nobody touches for a while: they are marked, the process runs on, and the marks are looked at.
-
-Two ways. `idle`: the kernel's idle page tracking, which tells reads and writes; no call is made in the process and it is not stopped, but
-the marks are one for all who use them. `written`: a userfaultfd of the process's own (injected.py), which tells writes alone.
+"""Find the pages of a process that are not touched for a while: mark them, let the process run on, and read the marks. Two ways. `idle`:
+the kernel's idle page tracking, which notices reads and writes; no call is made in the process and it is not stopped, but the marks are
+shared by all their users. `written`: a userfaultfd of the process's own (injected.py), which notices writes alone.
 """
 
 import contextlib
@@ -57,7 +56,7 @@ Wait = Callable[[Session, float, int, Check], None]
 
 
 class AgingFiles(NamedTuple):
-    """Where the kernel's files are; tests have some of their own."""
+    """Paths of the kernel's files; tests replace them."""
 
     bitmap: str = "/sys/kernel/mm/page_idle/bitmap"
     flags: str = "/proc/kpageflags"
@@ -68,7 +67,7 @@ class AgingFiles(NamedTuple):
 
 
 def make_no_watch_error(what: str, hint: str = WITHOUT) -> HeapxError:
-    """Why no page is watched."""
+    """Return the error that says why no page is watched."""
     return HeapxError(what, hint, code=NO_SHORT_STOP)
 
 
@@ -96,7 +95,7 @@ def by_generations(files: AgingFiles) -> bool:
 
 
 def read_scanned_pages(files: AgingFiles) -> int:
-    """How many pages the kernel has looked at to reclaim memory since its start."""
+    """Return the number of pages that the kernel has scanned to reclaim memory since its start."""
     return sum(int(line.split()[1]) for line in (procfs.slurp_file(files.events) or b"").splitlines() if line.startswith(SCANS))
 
 
@@ -109,7 +108,7 @@ def damon_is_on(files: AgingFiles) -> bool:
 
 
 def means_here(files: AgingFiles) -> str:
-    """What this kernel offers that tells most, and whose watch is not likely to end in an error."""
+    """Return the most informative way to watch pages that this kernel offers and that is not likely to end in an error."""
     has_written = short_stop.is_by_marks() or injected.find_lacking_injection() is None
     return WRITTEN if not os.path.exists(files.bitmap) or (by_generations(files) and has_written) else IDLE
 
@@ -160,7 +159,7 @@ def _hint_other_means(error: HeapxError) -> HeapxError:
 
 @contextlib.contextmanager
 def pagemap_of(pid: int) -> Iterator[int]:
-    """Of the memory that the process has now."""
+    """Open the pagemap of the memory that the process has now."""
     descriptor = os.open("/proc/%d/pagemap" % procfs.proc_entry_number(pid), os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -169,7 +168,7 @@ def pagemap_of(pid: int) -> Iterator[int]:
 
 
 def split_ranges(ranges: Iterable[Range]) -> Iterator[Range]:
-    """The same in parts that are held at once; none cuts a huge page."""
+    """Split the ranges into parts of at most BATCH_PAGES pages, which are held at once; none cuts a huge page."""
     step = BATCH_PAGES * os.sysconf("SC_PAGESIZE")
     for start, end in ranges:
         while start < end:
@@ -179,7 +178,7 @@ def split_ranges(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def read_page_entries(pagemap: int, start: int, end: int) -> "array[int]":
-    """Of each page; 0 where it has none."""
+    """Read the pagemap entry of each page; 0 where it has none."""
     page = os.sysconf("SC_PAGESIZE")
     size = ENTRY_BYTES * (end - start) // page
     data = os.pread(pagemap, size, ENTRY_BYTES * (start // page))
@@ -216,8 +215,9 @@ def group_page_runs(numbers: Sequence[int]) -> Iterator[Range]:
 
 
 def map_tracked_frames(flags: int, numbers: Sequence[int]) -> Dict[int, int]:
-    """By page frame the one whose mark counts for it: itself, or the first of its huge page. Frames that the kernel does not track have
-    none."""
+    """Map each page frame to the frame whose mark counts for it: itself, or the first of its huge page. Frames that the kernel does not
+    track are left out.
+    """
     made: Dict[int, int] = {}
     head, previous = 0, -2
     known = words_at(flags, numbers)
@@ -235,7 +235,7 @@ def map_tracked_frames(flags: int, numbers: Sequence[int]) -> Dict[int, int]:
 
 
 def mark_idle(bitmap: int, numbers: Iterable[int]) -> None:
-    """As idle. A mark of others stays as it is, for 0 bits change nothing."""
+    """Mark page frames as idle. A mark set by others stays as it is, since 0 bits change nothing."""
     words: Dict[int, int] = {}
     for number in numbers:
         place = number // WORD_BITS
@@ -245,14 +245,14 @@ def mark_idle(bitmap: int, numbers: Iterable[int]) -> None:
 
 
 def idle_among(bitmap: int, numbers: Iterable[int]) -> "set[int]":
-    """Those that nobody has touched since they were marked."""
+    """Return the page frames that were not touched since they were marked."""
     wanted = sorted(set(numbers))
     words = words_at(bitmap, sorted({number // WORD_BITS for number in wanted}))
     return {number for number in wanted if words.get(number // WORD_BITS, 0) >> number % WORD_BITS & 1}
 
 
 def reclaim_check(files: AgingFiles) -> Check:
-    """Whether anything is reclaimed from now on in a way that takes accesses away."""
+    """Return a check that raises HeapxError if the kernel has from now on reclaimed memory in a way that clears accessed bits (MGLRU)."""
     before = read_scanned_pages(files)
 
     def check_no_reclaim() -> None:
@@ -264,7 +264,7 @@ def reclaim_check(files: AgingFiles) -> Check:
 
 
 def watch_idle_pages(session: Session, ranges: Sequence[Range], files: AgingFiles, options: Any, wait: Wait = wait_for_accesses) -> Ages:
-    """By idle page tracking."""
+    """Watch pages by idle page tracking."""
     pid, parts = session.target.pid, list(split_ranges(ranges))
     assert pid is not None
     bitmap, flags = os.open(files.bitmap, os.O_RDWR | os.O_CLOEXEC), os.open(files.flags, os.O_RDONLY | os.O_CLOEXEC)
@@ -308,7 +308,7 @@ def _classify_page(owner: Optional[int], untouched: "set[int]") -> int:
 
 
 def watch_written_pages(session: Session, ranges: Sequence[Range], files: AgingFiles, options: Any, wait: Wait = wait_for_accesses) -> Ages:
-    """By a userfaultfd of the process, or on older kernels by their marks of what is written to."""
+    """Watch pages by a userfaultfd of the process, or on older kernels by its soft-dirty bits."""
     pid = session.target.pid
     assert pid is not None
     make = by_marks if short_stop.is_by_marks() else by_userfaultfd
@@ -350,7 +350,9 @@ def by_userfaultfd(session: Session, ranges: Sequence[Range], options: Any) -> I
 
 @contextlib.contextmanager
 def by_marks(session: Session, ranges: Sequence[Range], options: Any) -> Iterator[Unwritten]:
-    """All marks are cleared, and a write sets one. A page that moved meanwhile may have lost its own: it is not known."""
+    """Clear all soft-dirty bits, and yield a reader of them: a write sets one. A page that moved meanwhile may have lost its own: its
+    state is not known.
+    """
     pid = session.target.pid
     assert pid is not None
     with pagemap_of(pid) as pagemap:
@@ -375,14 +377,16 @@ def _judge_unmarked(entry: int, frame: int) -> int:
 
 
 def forget_accesses(pid: int) -> None:
-    """Of all pages of the process; the kernel has only these marks to tell which are in use, until the next access sets them again. Before
-    pages are protected: a processor that remembers a page does not set its mark again, and that makes all of them forget."""
+    """Clear the accessed bits of all pages of the process. The kernel has only these bits to know the pages in use, until the next access
+    sets them again. To be called before pages are protected: a processor that has a page in its TLB does not set its bit again, and the
+    protection flushes them all.
+    """
     with open("/proc/%d/clear_refs" % procfs.proc_entry_number(pid), "wb", buffering=0) as file:
         file.write(b"1")
 
 
 def read_referenced(pid: int) -> List[Tuple[int, int, int]]:
-    """Of each mapping start, end, and how many bytes of it were accessed since."""
+    """Return start, end and bytes accessed since the clearing for each mapping."""
     text = procfs.slurp_file("/proc/%d/smaps" % procfs.proc_entry_number(pid), BYTES_AT_ONCE) or b""
     return [(int(start, 16), int(end, 16), int(kib) << 10) for start, end, kib in REFERENCED.findall(text)]
 
@@ -400,10 +404,11 @@ def join_watched_parts(watched: Iterable[Aged]) -> List[Tuple[int, int, bytearra
 
 
 def without_read(watched: Sequence[Aged], accessed: Sequence[Tuple[int, int, int]]) -> Tuple[List[Aged], int]:
-    """What was not written to, where it may not have been read either, and at most how many bytes of that were read all the same.
-
-    The kernel counts accesses by mapping alone: where all pages that were not written to were read, none is stale; where none was read,
-    all are; between the two it is not known which. Of a mapping that has grown the fresh pages may be those that were read."""
+    """Return the pages that were not written to, where they may not have been read either, and at most how many bytes of those were read
+    all the same. The kernel counts accesses by mapping alone: where all pages that were not written to were read, none is stale; where
+    none was read, all are; between the two it is not known which. In a mapping that has grown the fresh pages may be those that were
+    read.
+    """
     page, read_bytes, made = os.sysconf("SC_PAGESIZE"), 0, join_watched_parts(sorted(watched))
     starts = [start for start, _, _ in made]
     for start, end, touched_bytes in accessed:
@@ -423,7 +428,7 @@ def without_read(watched: Sequence[Aged], accessed: Sequence[Tuple[int, int, int
 
 
 def scan_unwritten(pagemap: int, start: int, end: int) -> bytes:
-    """Of each page STALE and KNOWN, by PAGEMAP_SCAN. What is not protected, or not in RAM, is not known."""
+    """Return the bits STALE and KNOWN of each page, by PAGEMAP_SCAN. A page that is not protected, or not in RAM, is not known."""
     page = os.sysconf("SC_PAGESIZE")
     kinds = bytearray((end - start) // page)
     regions = (ctypes.c_uint64 * (3 * REGIONS))()

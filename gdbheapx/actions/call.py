@@ -1,4 +1,4 @@
-"""Which heap is changed, and whether that may be tried at all; then the call that returns its memory."""
+"""Choose the heap to change, check whether a call may be tried at all, and make the call that returns its memory."""
 
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, TypeVar
 
@@ -27,7 +27,7 @@ Seen = TypeVar("Seen")
 
 
 def find_returning(session: Session, command: str) -> Optional[Returning]:
-    """What this command does, where any allocator does it; None: it is no way to return memory."""
+    """Return this command's capability to return memory, from any allocator that has it; None if the command does not return memory."""
     ways = [one.returning for one in session.discovery.with_capability(command)]
     return next((way for way in ways if way is not None and way.command == command), None)
 
@@ -54,7 +54,9 @@ def return_heap_memory(session: Session, options: Options, command: str, portion
 
 
 def describe_outlook(session: Session, plan: Any, otherwise: str) -> str:
-    """What the call would return, as a dry run predicts it, and the pause; `otherwise` where the heap changes under the walk."""
+    """Describe the memory that the call would return, as a dry run predicts it, and the pause; return `otherwise` if the heap changes
+    under the walk.
+    """
     try:
         predicted: Predicted = plan.predict()
     except HeapxError:
@@ -74,8 +76,9 @@ def begin_change(
     question: Callable[[Any], str],
     outlook: Callable[[Any], str] = lambda change: "",
 ) -> "Tuple[GdbControl, AllocatorInstance, Any, Sandbox]":
-    """All that may forbid a change is asked while the process runs, then the user is; Refusal says why not. `said`: what a process is by
-    it, such as `trimmed`, and what can be done where there is none. `outlook`: what stands behind the question."""
+    """Check everything that may forbid a change while the process runs, then ask the user; a Refusal says why not. `said`: participle for
+    the change, such as `trimmed`, and a hint for a target without a process. `outlook`: text that explains the question.
+    """
     control = require_control(session, *said)
     heap = session.heaps.open(choose_target_heap(session, capability))
     change: Change = plan(heap)
@@ -98,8 +101,10 @@ def require_control(session: Session, done: str, hint: str) -> "GdbControl":
 
 
 def probe_registers(session: Session, look: Callable[[], Seen]) -> Tuple[bool, Seen]:
-    """Whether gdb can write this process's registers and set them back: tried on one bit of a vector register, which is set back at once;
-    and what `look` gives while the process is still held. That it cannot is reported; Refusal where there is nothing to try it on."""
+    """Return whether gdb can write this process's registers and set them back: tried on one bit of a vector register, which is set back
+    at once; also return the result of `look`, called while the process is still held. A failure to write is reported; raises Refusal if
+    no process can be tried.
+    """
     control = require_control(session, "probed", "trim --dry-run predicts what malloc_trim would return")
     preflight.require_permitted(is_call=False)
     preflight.callable_here(control.target)
@@ -148,7 +153,7 @@ def choose_target_heap(session: Session, capability: str) -> FoundInstance:
 
 
 def hint_other_command(names: Sequence[Optional[str]]) -> str:
-    """What there is for these allocators."""
+    """Return a hint that names the commands that release memory for these allocators."""
     known = allocators.by_name()
     there = [known[name] for name in names if name is not None and name in known]
     ways = ["use %s" % allocator.returning.command for allocator in there if allocator.returning is not None]

@@ -1,4 +1,4 @@
-"""Which thread makes the call: one in a system call, outside the allocator, on a stack of its own with room left."""
+"""Choose the thread that makes the call: one in a system call, outside the allocator, on a stack of its own with room left."""
 
 import re
 from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Sequence, Tuple
@@ -78,11 +78,10 @@ def _is_libc(module: Module) -> bool:
 
 
 def against_registers(control: "GdbControl", thread: StoppedThread) -> List[str]:
-    """Why the call may not be made with the general registers alone on this thread; empty if nothing speaks against it.
-
-    Its innermost frame must be a function of the C library that uses no vector register and was entered by an ordinary call: there
-    the ABI lets the callee change all of them, so that the caller keeps nothing there. A system call that a compiler put into the
-    program itself may have values in them.
+    """Return the reason why the call may not be made with the general registers alone on this thread; empty if there is none. Its
+    innermost frame must be a function of the C library that uses no vector register and was entered by an ordinary call: there the ABI
+    lets the callee change all of them, so that the caller keeps nothing there. A system call that a compiler put into the program itself
+    may have values in them.
     """
     who, target = thread.who, control.target
     if len(thread.frames) < 2 or any(frame.is_signal for frame in thread.frames):

@@ -1,4 +1,4 @@
-"""One call into the process, with everything that must hold before it looked at while the process stands still."""
+"""Make one call into the process, after checking all its preconditions while the process is stopped."""
 
 from typing import Dict, List, Optional, Sequence, Tuple
 
@@ -40,7 +40,7 @@ class Call:
         return done._replace(stopped_ms=round(self.control.stopped_ms, 1) if self.control.ours else None)
 
     def now(self, tries: waiting.Tries) -> Acted:
-        """With the process held: look at everything, then call. Busy if it cannot be done at this moment."""
+        """Check everything with the process held, then call. Raises Busy if it cannot be done at this moment."""
         threads = self.look()
         choice = self.choose(threads, system_call_only=False)
         if choice.thread is None:
@@ -77,7 +77,9 @@ class Call:
         return caller.choose_caller(threads, self.inside, self.target.mappings(), pointers, self.control.pid, self._find_objection, system_call_only)
 
     def by_registers(self, threads: Sequence[StoppedThread], broken: str, tries: waiting.Tries) -> Acted:
-        """Where gdb cannot write all registers: with the general ones alone, from a system call that keeps nothing in the others."""
+        """Call with the general registers alone, from a system call that keeps nothing in the others, where gdb cannot write all
+        registers.
+        """
         reasons: List[str] = []
         for thread in threads:
             against = list(self.choose([thread], system_call_only=True).reasons) or caller.against_registers(self.control, thread)
@@ -120,7 +122,7 @@ class Call:
         )
 
     def predict(self) -> Predicted:
-        """What the call will give back; everything that it touches was read, and so is in RAM."""
+        """Predict the memory that the call will give back; everything that it touches was read, and so is in RAM."""
         try:
             return self.plan.predict()
         finally:
@@ -146,13 +148,13 @@ class Call:
             raise Refusal("function calls do not work here: %s" % trouble, "see " + hint_command("doctor"))
 
     def warm(self, thread: StoppedThread, way: str) -> None:
-        """What the function sets up once is there before anything is measured."""
+        """Make the function set up its one-time state before anything is measured."""
         outcome = self.made(thread, way, self.plan.warming, True, BOUND_S)
         if outcome.trouble is not None:
             raise Refusal("a harmless read-only test call failed, so the real call was not made: %s" % self.state(outcome))
 
     def state(self, outcome: CallOutcome) -> str:
-        """In which state a call that went wrong has left the process."""
+        """Describe the state in which a failed call has left the process."""
         text = "the call did not return normally: %s" % outcome.trouble
         if outcome.finished:
             return text + "; it did complete, so the process is in the same state as after a normal call"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Cured(NamedTuple):
-    """What became of one thread."""
+    """Outcome of the cure for one thread."""
 
     lwp: Optional[int]
     name: Optional[str]
@@ -25,7 +25,7 @@ class Cured(NamedTuple):
 
 
 class Cure:
-    """One look at every thread, one byte for each that needs it and stands outside the allocator."""
+    """Cure of all threads in one stop: one look at every thread, one byte written for each that needs it and is outside the allocator."""
 
     def __init__(self, control: "GdbControl", plan: CurePlan, only: Optional[int], sandbox: Sandbox) -> None:
         self.control, self.plan, self.only, self.sandbox = control, plan, only, sandbox
@@ -72,7 +72,7 @@ class Cure:
         return list(self.done.values())
 
     def last(self, tries: waiting.Tries) -> List[Cured]:
-        """What could not be cured in time is told, thread by thread."""
+        """Return the outcome for each thread, also for those that could not be cured in time; Refusal if no thread was cured."""
         self.report = self.plan.read()
         if not self.has_cured:
             raise Refusal("%s (stopped %s)" % (tries.reasons[-1], count_noun(tries.count, "time")), "retry, or wait longer with --wait N")

@@ -19,11 +19,9 @@ NAP_S = 0.2
 def run_rounds(
     session: Session, options: Any, fresh: Callable[[], Session], sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Dict[str, Any]]:
-    """One entry for each period, until --times is reached or the process ends. `fresh` gives a session that knows nothing of the one
-    before.
-
-    Times are milliseconds, sizes bytes. Below --above nothing is attached and nothing is called. It ends as the last round would by itself:
-    where that was refused, with its refusal.
+    """Yield one entry for each period, until --times is reached or the process ends. `fresh` returns a session without any knowledge of
+    the previous one. Times are milliseconds, sizes bytes. Below --above the process is not attached to and not called. It ends as the
+    last round would by itself: if that was refused, with its refusal.
     """
     preflight.require_gdb(session.target, "trimmed")
     pid, left = session.target.pid or 0, options.times
@@ -50,7 +48,7 @@ def run_rounds(
 
 
 def has_process_ended(pid: int) -> bool:
-    """There is no such process, or it only waits to be reaped."""
+    """Return True if there is no such process, or only a zombie that waits to be reaped."""
     return procfs.read_process_status(pid).get("State", "X")[:1] in ("Z", "X")
 
 
@@ -61,7 +59,7 @@ def gave_nothing(done: Acted) -> bool:
 
 
 def one_round(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any], Optional[HeapxError]]:
-    """One period: its entry, and why nothing was done although it was due."""
+    """Run one period: return its entry, and the reason if the action was due and not done."""
     began = time.monotonic()
     now = measure_process(pid)
     done: Optional[Acted] = None

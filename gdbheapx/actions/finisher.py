@@ -165,7 +165,7 @@ class Standby(Tracer):
     # ------------------------------------------------------------------------------------------------ in the helper
 
     def finish(self, is_called: bool) -> None:
-        """As soon as gdb ends: nothing is left of it, and the thread goes on as it was. `is_called`: a call had begun."""
+        """Wait for the end of gdb, then remove its traces and let the thread go on as it was. `is_called`: a call had begun."""
         self._restore_code()
         if not self._is_seized():
             return
@@ -197,7 +197,7 @@ class Standby(Tracer):
             pass  # it has ended
 
     def _is_seized(self) -> bool:
-        """As soon as gdb has given the thread free."""
+        """Seize the thread as soon as gdb has released it; False if that fails."""
         self.until_s = time.monotonic() + FREED_S
         while True:
             failed = self._call_ptrace(PTRACE_SEIZE, self._lwp)
@@ -225,7 +225,9 @@ class Standby(Tracer):
         return [int.from_bytes(words[8 * place : 8 * place + 8], "little") for place in places]
 
     def _let_run(self, number: Optional[int]) -> None:
-        """With its own mask, and this signal. A fault that waited behind the mask is that of a call's end."""
+        """Detach the thread with its own signal mask and this signal. A fault that is pending under the mask is the one of a call's end,
+        and is dropped.
+        """
         waiting = int(procfs.read_process_status(self._lwp).get("SigPnd", "0"), 16)
         self._set_mask(self._before.mask)
         if any(waiting >> fault - 1 & 1 for fault in FAULTS):

@@ -1,4 +1,4 @@
-"""What would be refused: a command that acts is advised only where it is not, and a dry run says why."""
+"""Foresee refusals: a command that acts is advised only where it would not be refused, and a dry run says why it would be."""
 
 from typing import Any, Callable, Dict, FrozenSet, Optional
 
@@ -32,7 +32,7 @@ def find_advisable(session: Session, heap: AllocatorInstance) -> FrozenSet[str]:
 
 
 def find_blind_tickers(session: Session) -> Any:
-    """Which threads never return pages, without advice that would be refused."""
+    """Return the threads that never return pages, without advice that would be refused."""
     report: Any = session.heaps.together("tickers")
     heaps = session.heaps.with_capability("tickers") if report.found else ()  # none of the sort is an answer, and no error
     known = {heap.info.id: find_advisable(session, heap) for heap in heaps}
@@ -60,12 +60,14 @@ def _check_refused(
 
 
 def make_heap_dry_run(session: Session, command: str, portion: Portion, is_accepted: bool) -> Callable[[], DryRun]:
-    """What looks at it, of the heap that the command is for."""
+    """Return the function that makes the dry run, for the heap that the command is for."""
     return would_return(session, session.heaps.returning(command, portion), portion, is_accepted)
 
 
 def would_return(session: Session, heap: AllocatorInstance, portion: Portion, is_accepted: bool) -> Callable[[], DryRun]:
-    """What looks at it. Whether the call would be refused here is found out at once; a note says why. `is_accepted`: --accept-seccomp."""
+    """Return the function that makes the dry run. Whether the call would be refused here is found out at once; a note says why.
+    `is_accepted`: --accept-seccomp.
+    """
     assert heap.returning is not None
     refusal = _find_refusal(session, heap.returning, heap, portion, is_accepted)
     if refusal is not None:

@@ -44,7 +44,7 @@ AS_TODAY = "omit --short-stop, which pauses the process while its memory is copi
 
 
 class Injected(NamedTuple):
-    """What came of it."""
+    """Result of an injection."""
 
     descriptor: int
     """In this process, closed by exec, not blocking; UFFDIO_API was not asked of it yet."""
@@ -67,7 +67,7 @@ def check_injection(target: Target, accepts_split: bool = False) -> None:
 
 
 def take_descriptor(pid: int, accepts_split: bool = False) -> Injected:
-    """The same, and for how long the process stood still."""
+    """Take the descriptor, and measure for how long the process was stopped."""
     prepared = require_injection(pid, accepts_split)
     with watchdog.held_off():
         return _take_in_helper(prepared)
@@ -114,8 +114,9 @@ def _fork_bare() -> int:
 
 
 def _rehearse_take() -> None:
-    """In the helper, all of it on a child of its own: memory that was shared since the fork is copied now, not while a process waits.
-    What goes wrong here is told by what follows."""
+    """Rehearse all of it in the helper on a child of its own: memory that was shared since the fork is copied now, not while a process
+    waits. Errors here are ignored, because the real attempt reports them.
+    """
     reading, writing = os.pipe()
     child = _fork_bare()
     if not child:
@@ -136,7 +137,7 @@ def _rehearse_take() -> None:
 
 
 def _serve_requests(helpers: socket.socket, prepared: Prepared) -> None:
-    """In the helper, which nobody who kills the tool kills with it."""
+    """Serve requests in the helper, which survives if the tool is killed."""
     try:
         descriptor, stopped_ms = inject_calls(prepared)
         told: List[Any] = [stopped_ms]
@@ -166,12 +167,12 @@ def _receive_request(ours: socket.socket) -> Tuple[List[Any], Optional[int]]:
 
 
 def make_no_injection_error(what: str, hint: str = AS_TODAY) -> HeapxError:
-    """Why the process is copied in its stop."""
+    """Return the error that says why the process is copied in its stop."""
     return HeapxError(what, hint, code=NO_SHORT_STOP)
 
 
 def require_injection(pid: int, accepts_split: bool = False) -> Prepared:
-    """All that can be asked while the process runs; what the injection then needs."""
+    """Check everything that can be checked while the process runs, and return the input of the injection."""
     procfs.check_alive(pid)
     machine, header = native_architecture(), procfs.executable_header(pid)
     injecting = machine.to_inject()
@@ -234,8 +235,10 @@ def _ask_memory(pid: int, accepts_split: bool) -> None:
 
 
 def _ask_descriptors(pid: int) -> None:
-    """One more must have room; nobody but the process's own threads may open one meanwhile, or write to its memory. Processes of others,
-    of which that is not told, do not count: who shares a table has seldom become somebody else since."""
+    """Check that one more descriptor has room, and that only the process's own threads may open one meanwhile, or write to its memory.
+    Processes of other users, for which the kernel does not show that, do not count: a process that shares a table has seldom changed its
+    user since.
+    """
     for other in (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != pid):
         shown = procfs.proc_entry_number(other)  # of a main thread that has ended neither is told
         for what, is_same in (("descriptors", same_descriptors), ("memory", same_memory)):
@@ -256,8 +259,9 @@ def _ask_descriptors(pid: int) -> None:
 
 
 def _find_code(pid: int, mappings: List[Mapping], patterns: Any) -> Optional[int]:
-    """Where the first of these codes stands in what the process runs and has mapped for itself; the C library's and the kernel's own
-    objects first."""
+    """Return the address of the first of these codes in the executable mappings that the process does not share; the C library's and the
+    kernel's own objects come first. None if there is none.
+    """
     places = [one for one in mappings if one.executable and one.readable and not one.writable and not one.shared]
     places.sort(key=lambda one: (not one.name.startswith("[vdso"), "libc" not in one.name, one.end - one.start))
     with open("/proc/%d/mem" % pid, "rb", buffering=0) as memory:
@@ -276,12 +280,12 @@ def _find_code(pid: int, mappings: List[Mapping], patterns: Any) -> Optional[int
 
 @cache
 def find_lacking_injection() -> Optional[str]:
-    """What the kernel lacks, or forbids this process."""
+    """Describe the feature that the kernel lacks, or forbids this process; None if it is all there."""
     return in_child(_try_injection, "this process is not allowed to try userfaultfd on itself (seccomp)")
 
 
 def in_child(tried: Callable[[], Optional[str]], killed: str) -> Optional[str]:
-    """What it says in a child, which a seccomp filter may kill for it."""
+    """Return the result of `tried` in a child process, or `killed` if a seccomp filter kills the child for it."""
     reading, writing = os.pipe()
     child = _fork_bare()
     if not child:

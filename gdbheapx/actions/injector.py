@@ -68,7 +68,7 @@ EVENTS = 20
 
 
 class Prepared(NamedTuple):
-    """What is found out while the process runs."""
+    """Facts collected while the process runs."""
 
     pid: int
     code: int
@@ -156,7 +156,7 @@ def inject_calls(prepared: Prepared) -> Tuple[int, float]:
 
 
 class Injector(Tracer):
-    """One attempt."""
+    """Single attempt at an injection."""
 
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
@@ -186,7 +186,7 @@ class Injector(Tracer):
             os.close(descriptor)
 
     def let_go(self) -> None:
-        """As every tracer does; then what was kept back."""
+        """Let the threads go as every tracer does; then deliver the signals that were kept back."""
         super().let_go()
         while self._owed:
             try:
@@ -297,7 +297,7 @@ class Injector(Tracer):
         return None if shown is None else shown.against(dict(zip(self._layout.names, words)), pc, self._read_memory)
 
     def _is_in_rseq(self, lwp: int, pc: int) -> bool:
-        """It is in a restartable sequence (rseq(2)), which the kernel aborts: it would not once the thread has been elsewhere."""
+        """Return True in a restartable sequence (rseq(2)), which the kernel aborts: it would not once the thread has been elsewhere."""
         if self._call_ptrace(GET_RSEQ, lwp, RSEQ_BYTES, ctypes.addressof(self._buffer)):
             return False
         area = int.from_bytes(self._buffer.raw[:8], "little")

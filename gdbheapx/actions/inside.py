@@ -1,4 +1,6 @@
-"""Whether a thread stands inside an allocator or in a fork: by the addresses of its frames, so that stripped objects are judged as well."""
+"""Decide whether a thread is inside an allocator or in a fork: by the addresses of its frames, so that stripped objects are judged as
+well.
+"""
 
 import re
 from typing import List, Optional, Sequence
@@ -19,11 +21,11 @@ class ThreadsInside:
         self.spans = sorted(spans)
 
     def what(self, address: int) -> Optional[str]:
-        """What the code at this address belongs to; None if it is not the allocator's and no fork."""
+        """Describe the owner of the code at this address; None if it is neither the allocator's nor a fork."""
         return next((span.what for span in self.spans if span.start <= address < span.end), None)
 
     def why(self, thread: StoppedThread) -> Optional[str]:
-        """One sentence if the thread is inside, or if that cannot be told; None if it surely is outside."""
+        """Return one sentence if the thread is inside, or if that is not known; None if it surely is outside."""
         for frame in thread.frames:
             for at in (frame.pc, frame.pc - 1):
                 whose = self.what(at)

@@ -30,7 +30,7 @@ OF_KERNEL = "[v"
 
 @cache
 def find_lacking_marks() -> Optional[str]:
-    """What the kernel lacks, or forbids this process; tried in a child."""
+    """Describe the feature that the kernel lacks, or forbids this process; tried in a child. None if it is all there."""
     if kernel_release() < FIRST:
         return "soft-dirty bits are used from Linux %d.%d on" % FIRST
     return in_child(_try_marks, "this process may not clear its own soft-dirty bits")
@@ -87,7 +87,7 @@ def check_marks(target: Target, library: Any, accepts_loss: bool) -> None:
 
 
 def clear_marks(pid: int) -> None:
-    """All marks of the process. Its page faults wait meanwhile."""
+    """Clear all marks of the process. Its page faults wait meanwhile."""
     try:
         with open("/proc/%d/clear_refs" % procfs.proc_entry_number(pid), "wb", buffering=0) as file:
             file.write(CLEAR)

@@ -1,4 +1,4 @@
-"""What must hold before anything in a process is changed (each refusal is one sentence), and what memory a process has before and after."""
+"""Check the preconditions of any change in a process (each refusal is one sentence), and measure its memory before and after."""
 
 import os
 import time
@@ -62,8 +62,9 @@ def require_permitted(is_call: bool) -> None:
 
 
 def check_beforehand(change: Change, is_accepted: bool) -> Sandbox:
-    """What forbids a change at any moment; asked while the process runs, as it reads symbol tables and other files. What it gives is asked
-    again when all threads stand still. `is_accepted`: --accept-seccomp."""
+    """Raise a Refusal if something forbids a change at any moment; called while the process runs, since it reads symbol tables and other
+    files. The returned sandbox is checked again when all threads are stopped. `is_accepted`: --accept-seccomp.
+    """
     if change.target.debugger_version is not None:
         require_permitted(change.is_call)
     if change.is_call:
@@ -101,8 +102,9 @@ def require_writable(pid: int) -> None:
 
 
 def ensure_in_ram(target: Target, look: Callable[[], object]) -> None:
-    """What is to be read, and what a call then touches, may be brought in from swap. `look` reads all of that; where not everything in swap
-    has room it is done now, while the process runs."""
+    """Bring in from swap the memory that will be read, and that a call then touches, if there is room. `look` reads all of that; where
+    not everything in swap has room it is done now, while the process runs.
+    """
     room = target.swap_room()
     if room is None or room.lacking() is None:
         return

@@ -1,4 +1,4 @@
-"""All allocators of a process return their unused memory, each in its own way, or what they would return."""
+"""Make all allocators of a process return their unused memory, each in its own way, or predict that."""
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
@@ -13,7 +13,7 @@ from gdbheapx.session import Session
 
 
 class ReleasePart(NamedTuple):
-    """What one allocator has returned, or would."""
+    """Memory that one allocator has returned, or would."""
 
     allocator: str
     command: str
@@ -24,7 +24,7 @@ class ReleasePart(NamedTuple):
 
     @property
     def data(self) -> Dict[str, Any]:
-        """As `trim` and `purge` have it, and whose it is."""
+        """Return the keys of `trim` and `purge`, and the allocator."""
         told = self.predicted if self.done is None else self.done
         return {"allocator": self.allocator, "command": self.command, **(told.data if told is not None else {})}
 

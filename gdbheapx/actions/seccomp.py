@@ -1,4 +1,6 @@
-"""Whether a thread may make the system calls of a call: by the seccomp filters it is under, or by trying them in a child under the same."""
+"""Decide whether a thread may make the system calls of a call: by its seccomp filters, or by trying them in a child under the same
+filters.
+"""
 
 import ctypes
 import errno
@@ -31,7 +33,7 @@ ACCEPT = "--accept-seccomp"
 
 
 class Objection(NamedTuple):
-    """Why a thread may not be called on."""
+    """Reason why a thread may not be called on."""
 
     reason: str
     hint: str
@@ -50,7 +52,9 @@ class Sandbox:
         """All, if one of them is under seccomp."""
 
     def against(self, lwp: int, who: str) -> Optional[Objection]:
-        """What forbids to call on this thread; None if nothing does. While the process runs, what only its filters tell is not asked."""
+        """Return the objection to a call on this thread; None if there is none. While the process runs, facts that only its filters show
+        are not asked for.
+        """
         rules = seccomp.read_seccomp_rules(lwp)
         if rules.mode == DISABLED:
             return None
@@ -136,7 +140,7 @@ class Sandbox:
 
 
 def describe_filter_errno(number: int) -> str:
-    """What a filter does that answers with this error; `%s` stands for the system call."""
+    """Describe a filter that answers with this error; `%s` is replaced by the system call."""
     return "makes %%s fail (%s)" % os.strerror(number) if number else "leaves %s out as if it had succeeded"
 
 
@@ -150,8 +154,9 @@ def threads_of(pid: int) -> List[Tuple[int, str]]:
 
 
 def try_syscalls(calls: Sequence[SystemCall], seconds: float = TRIAL_S) -> Dict[int, str]:
-    """What became of each call, by its place, in a child of this process: empty if it was made, the error in words, KILLED or HUNG. What
-    comes behind one that killed or hung is not in it."""
+    """Try each call in a child of this process and return its result by its place: empty if it was made, the error in words, KILLED or
+    HUNG. Calls after one that killed or hung are missing.
+    """
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Python 3.12 warns of forks of a process with threads: this child only makes system calls
@@ -185,7 +190,7 @@ def try_syscalls(calls: Sequence[SystemCall], seconds: float = TRIAL_S) -> Dict[
 
 
 def _try_out(calls: Sequence[SystemCall], writing: int) -> None:
-    """In the child: each call on a page of its own; its errno goes into the pipe."""
+    """Make each call in the child on a page of its own; its errno goes into the pipe."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     libc.signal(int(signal.SIGSYS), ctypes.c_void_p(0))
@@ -202,7 +207,7 @@ def _try_out(calls: Sequence[SystemCall], writing: int) -> None:
 
 
 def _choose_arguments(call: SystemCall, address: int) -> Sequence[int]:
-    """What the call does no harm with."""
+    """Return arguments with which the call does no harm."""
     given = [argument or 0 for argument in call.arguments] + [0] * 6
     zeros = address + PAGE // 2
     by_name: Dict[str, Sequence[int]] = {

@@ -28,7 +28,9 @@ ROUNDS, CHEAP_PAGES = 6, 200
 
 
 class ShortStop:
-    """Of one process that `copying` (copying.py) is prepared to copy. HeapxError where that is not possible: it is copied in the stop."""
+    """Short stop of one process that `copying` (copying.py) is prepared to copy. HeapxError if that is not possible: it is copied in the
+    stop.
+    """
 
     def __init__(self, library: Any, target: Any, copying: Any, accepts_split: bool, by_marks: bool = False) -> None:
         assert target.pid is not None
@@ -69,7 +71,7 @@ class ShortStop:
         return None if self._hold is None else self._copying.finish(self._target, self._hold)
 
     def _prepared_hold(self) -> Optional[Hold]:
-        """None where seccomp filters have to be asked about each thread."""
+        """Return the prepared hold; None where seccomp filters have to be asked about each thread."""
         target, header, machine = self._target, self._target.source.header, native_architecture()
         shown, layout = machine.in_system_call, machine.registers
         if self._is_filtered or shown is None or layout is None:
@@ -103,7 +105,7 @@ def check_short_stop(target: Target, copying: Any, library: Any, accepts: Tuple[
 
 
 def is_by_marks() -> bool:
-    """This kernel has no userfaultfd that tells what is written to, but marks."""
+    """Return True if this kernel has no userfaultfd that tracks writes, but soft-dirty bits."""
     return injected.find_lacking_injection() is not None and marks.find_lacking_marks() is None
 
 

@@ -17,7 +17,7 @@ PAUSES_S = (0.003, 0.007, 0.013, 0.023, 0.041)
 
 
 class Tries(NamedTuple):
-    """How it went until it could be done."""
+    """Record of the attempts until it could be done."""
 
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
     reasons: Sequence[str]

@@ -1,6 +1,6 @@
-"""What is in a target: allocators that can be read, those that cannot, the owner of malloc; and the heaps that one command is about.
-
-Whose malloc the process calls: each allocator's fingerprint says so, and those of others that are not read here.
+"""Discover the allocators of a target, those that can be read and those that cannot, the owner of malloc, and the heaps that a command is
+about. The malloc that the process calls is recognized by each allocator's fingerprint, and by those of other allocators that are not read
+here.
 """
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
@@ -199,7 +199,7 @@ class Discovery:
             self._locks.update(copy.allocator.find_locks(self.target, copy.located))
 
     def is_locked(self) -> bool:
-        """Whether a lock is held that prepare() has found: a thread was stopped in the middle of a change of a heap."""
+        """Return True if a lock is held that prepare() has found: a thread was stopped in the middle of a change of a heap."""
         return any(self.target.read_prefix(address, LOCK_BYTES).strip(b"\0") for address in self._locks)
 
 

@@ -1,4 +1,4 @@
-"""What a setting would change, told beforehand: what an allocator says of its own settings, one record for each."""
+"""Predicted effects of settings: an allocator's answer for its own settings, one record for each."""
 
 from typing import Callable, Iterable, List, NamedTuple, Optional, Sequence
 

@@ -1,4 +1,4 @@
-"""What an allocator says of the free memory that it cannot return: by which rule, and how much it is by its own figures."""
+"""Free memory that an allocator cannot return: the rule that keeps it, and its size by the allocator's own figures."""
 
 from typing import Mapping, NamedTuple, Optional, Sequence
 

@@ -1,4 +1,4 @@
-"""What an allocator's own counters say of a process that runs: asked again and again, each time for next to nothing."""
+"""Counters of an allocator in a running process, read again and again at almost no cost each time."""
 
 import sys
 from array import array

@@ -1,4 +1,4 @@
-"""Where an address lies in a heap, as `whatis` shows it; and how a stream of blocks answers that for any allocator."""
+"""Location of an address in a heap, as `whatis` shows it, and its computation from a stream of blocks of any allocator."""
 
 from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 

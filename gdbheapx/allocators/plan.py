@@ -1,4 +1,6 @@
-"""What an allocator plans for a change of a process: which function, whose code, which locks, what it will give back. Plans only read."""
+"""Plan of an allocator for a change of a process: the function, the code, the locks, and the memory that it will give back. Plans only
+read.
+"""
 
 from abc import ABC, abstractmethod
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
@@ -189,7 +191,7 @@ class Troubles:
         self._natures: List[Severity] = []
 
     def report(self, code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:
-        """As problems.Report."""
+        """Collect a problem; the arguments are those of problems.Report."""
         if code.forbids_calls:
             self.found.append(Diagnostic(code, address, what, hint).line())
             self._natures.append(code.nature)

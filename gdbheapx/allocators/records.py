@@ -1,4 +1,4 @@
-"""What allocators and the rest tell each other: records, and protocols of records."""
+"""Types exchanged between allocators and the generic analyses: records, and protocols of records."""
 
 from typing import (
     Annotated,
@@ -117,7 +117,7 @@ class HeapContext(NamedTuple):
 
 
 def heap_context(target: Target, kernel: Kernel, budget: Budget, report: PartialSink) -> HeapContext:
-    """For a look of its own."""
+    """Make a context for a reading of its own."""
     return HeapContext(target, kernel, budget, report, Ram(target, kernel))
 
 
@@ -220,7 +220,7 @@ class Facts(Protocol):
 
     @property
     def claims(self) -> Sequence[Claim]:
-        """All memory that it holds."""
+        """Return all memory that the allocator holds."""
 
 
 def heap_sum(allocator: str, sizes: Iterable[HistogramRow], arenas: Iterable[ArenaRow], totals: Mapping[str, Optional[int]]) -> HeapSum:

@@ -1,4 +1,4 @@
-"""What breaks a rule of an allocator, as `check` shows it, and how complaints of other readers become that: by their codes."""
+"""Broken rules of an allocator, as `check` shows them, and the conversion of complaints of other readers into these, by their codes."""
 
 from typing import Annotated, Callable, Container, Iterable, List, NamedTuple, Optional
 

@@ -1,1 +1,1 @@
-"""What follows from the totals, for any allocator."""
+"""Analyse the totals, for any allocator."""

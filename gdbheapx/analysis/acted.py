@@ -1,4 +1,4 @@
-"""What a command that changed a process has to tell: predicted, measured, how it was done."""
+"""Result of a command that changed a process: predicted and measured memory, and the kind of call."""
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
@@ -6,7 +6,7 @@ from gdbheapx.allocators.returning import Predicted, kept_keys
 
 
 class Measure(NamedTuple):
-    """What the kernel counts for the process (/proc/PID/smaps_rollup); None where it does not tell."""
+    """Memory of the process as the kernel counts it (/proc/PID/smaps_rollup); None where it does not show it."""
 
     anonymous_bytes: Optional[int]
     rss_bytes: Optional[int]
@@ -23,7 +23,7 @@ class Caller(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """One call into a process, and what came of it."""
+    """Result of one call into a process."""
 
     call: str
     """As C: `malloc_trim(0)`."""

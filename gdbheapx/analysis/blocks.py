@@ -127,7 +127,7 @@ def _add_batches(blocks: Blocks, allocator: str, words: Tuple[str, ...], batches
 
 
 def _add_kept(session: Session, blocks: Blocks, status: Optional[str]) -> None:
-    """Those in use, which a snapshot has; whose arena and allocator it does not say."""
+    """Add the blocks in use that a snapshot has; it does not say their arena and allocator."""
     told = session.shared(find.TOLD)
     if told is None or status not in (None, USED):
         hint = "ask the process or its core: %s" % hint_again()
@@ -188,7 +188,7 @@ class UsedBlock(NamedTuple):
 
 
 class Location(NamedTuple):
-    """All that is known of an address."""
+    """Everything that is known of an address."""
 
     address: TargetAddress
     places: Sequence[AllocatorPlace]
@@ -221,12 +221,12 @@ def locate_in_heaps(target: Target, heaps: Sequence[AllocatorInstance], address:
 
 
 def add_runtime_piece(location: Location, piece: Optional[RuntimePiece]) -> Location:
-    """With what a runtime has there: it is no stack then."""
+    """Add the runtime's piece of memory at that place, which is not a stack then."""
     return location if piece is None else location._replace(piece=piece, named=None, thread=None)
 
 
 def locate_in_snapshot(told: LabelSet, address: int) -> Location:
-    """Of a snapshot: blocks in use, and mappings. HeapxError for what lies in neither."""
+    """Locate an address in a snapshot: in a block in use or in a mapping. HeapxError if it lies in neither."""
     place = told.reach.graph.find(address)
     if place is None:
         what = "no block in use has the address 0x%x in this snapshot: without --keep-addresses they move mappings" % address
@@ -281,8 +281,9 @@ def _find_thread(target: Target, mapping: Mapping, address: int) -> Optional[Add
 
 
 def _block_bytes(target: Target, pointer: Optional[int]) -> int:
-    """How far below its thread pointer a thread's static block may reach: in the data of an object, where other variables are next to it,
-    no farther than its variables do."""
+    """Return the number of bytes below its thread pointer that a thread's static block may reach: in the data of an object, where other
+    variables are next to it, no farther than its variables do.
+    """
     if pointer is None or not any(start <= pointer < end for start, end, _ in target.image_ranges()):
         return STATIC_BLOCK_BYTES
     return sum(-(-target.thread_local_size(module) // 16) * 16 for module in target.modules())

@@ -1,4 +1,4 @@
-"""Which rules of the allocators are broken."""
+"""Collect the rules of the allocators that are broken."""
 
 from typing import NamedTuple, Sequence
 
@@ -18,7 +18,7 @@ RETRY = "run it again; on a core this may be an unfinished change"
 
 
 class BrokenReading(NamedTuple):
-    """What one look gives."""
+    """Result of one check of the rules."""
 
     rows: Sequence[BrokenRule]
 
@@ -39,7 +39,7 @@ def check_heaps(heaps: Sequence[AllocatorInstance], note: ProblemSink) -> Broken
 
 
 def with_suspects(session: Session, look: BrokenReading) -> BrokenReading:
-    """The same with what suspects are and, where it costs little, who holds them."""
+    """Add the types of suspect blocks and, where it costs little, their holders."""
     shapes = {heap.info.id: heap.shape for heap in session.heaps.all()}
     suspects = {
         row.suspect.address: row.suspect.size_bytes - shapes[row.allocator].overheads[shapes[row.allocator].words.index(USED)]

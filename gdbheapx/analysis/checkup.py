@@ -1,6 +1,5 @@
-"""What `doctor` looks at: what was found, what is missing, what to do about it. Never raises for a thing that is not well.
-
-Which files of a core's machine are not here, and what each would bring: a core holds what was written to, its files the rest.
+"""Run the checks of `doctor`: the findings, the missing parts, and the remedies. Never raises for a thing that is not well. It lists the
+files of a core's machine that are missing here, and the use of each: a core holds the memory that was written to, its files the rest.
 """
 
 import os
@@ -131,7 +130,7 @@ def _check_target(target: Target) -> List[Check]:
 
 
 def _check_executable(target: Target) -> Check:
-    """Whether the program's file is here, and is the one that ran."""
+    """Check that the program's file is here, and is the one that ran."""
     hint = PROGRAM if target.kind == "core" else None
     name = target.executable
     if name is None:
@@ -144,7 +143,7 @@ def _check_executable(target: Target) -> Check:
 
 
 def _check_calls(target: Target) -> Check:
-    """Whether gdb could call a function in the process (this tool does not): older gdbs break it on CPUs with AMX state."""
+    """Check that gdb could call a function in the process (this tool does not): older gdbs break it on CPUs with AMX state."""
     if target.kind == "core":
         return Check("calls", None, "not applicable to a core", None)
     if target.debugger_version is None:

@@ -1,4 +1,4 @@
-"""Which blocks in use nobody has touched for a while, by what they are and who owns them: pages' ages joined with the blocks there."""
+"""Find the blocks in use that were not touched for a while, by type and owner: the ages of pages joined with their blocks."""
 
 from bisect import bisect_left
 from typing import Annotated, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -28,7 +28,7 @@ BITS = bytes({KIND_RESIDENT: COLD_RESIDENT, KIND_SWAPPED: COLD_SWAPPED}.get(kind
 
 
 class Ages(NamedTuple):
-    """What was watched of a process's pages while it ran."""
+    """Ages of a process's pages, as watched while it ran."""
 
     means: str
     """IDLE or WRITTEN."""
@@ -86,7 +86,7 @@ class Cold(NamedTuple):
 
 
 class _Addresses(Sequence[int]):
-    """Of all blocks, ascending; for bisect."""
+    """Addresses of all blocks, ascending; for bisect."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph, self._count = graph, graph.numbers().blocks
@@ -114,7 +114,7 @@ def apply_ages(start: int, end: int, bits: bytes, ages: Ages) -> bytes:
 
 
 def find_aged_spans(session: Session, ages: Optional[Ages], is_asked: Callable[[int, int], bool]) -> List[kernel.Span]:
-    """Of the mappings that are asked for, as they are now."""
+    """Return the spans of the requested mappings, as they are now."""
     pages, use, page = owned.read_page_states(session), session.target.memory_use(), session.target.page_bytes
     made = []
     for one in () if use is None else use.mappings:
@@ -130,7 +130,7 @@ def find_aged_spans(session: Session, ages: Optional[Ages], is_asked: Callable[[
 
 
 def of_blocks(session: Session, ages: Optional[Ages], graph: Graph) -> List[kernel.Span]:
-    """Of the mappings in which blocks lie."""
+    """Return the spans of the mappings in which blocks lie."""
     addresses = _Addresses(graph)
 
     def has_blocks(start: int, end: int) -> bool:
@@ -142,8 +142,9 @@ def of_blocks(session: Session, ages: Optional[Ages], graph: Graph) -> List[kern
 
 
 def find_stopped_spans(session: Session) -> Optional[List[kernel.Span]]:
-    """Of all mappings of which something is in RAM or in swap, before a snapshot's look lets the process go. None: nothing is in swap, and
-    then pages without a watch have no age."""
+    """Return the spans of all mappings with a part in RAM or in swap, before the snapshot releases the process. None: nothing is in swap,
+    and then pages without a watch have no age.
+    """
     use = session.target.memory_use()
     if use is None or not any(one.swapped_bytes for one in use.mappings):
         return None
@@ -152,7 +153,7 @@ def find_stopped_spans(session: Session) -> Optional[List[kernel.Span]]:
 
 
 def make_cold_row(found: ColdSum, signature: Optional[str], owner: Optional[str]) -> ColdRow:
-    """As it is shown; what could not be known is None."""
+    """Make the row that is shown; a value that could not be known is None."""
     is_seen, has_ages = not found.unseen_bytes, bool(found.known_bytes)
     return ColdRow(
         cold_bytes=found.cold_bytes if is_seen or has_ages else None,
@@ -170,12 +171,12 @@ def make_cold_row(found: ColdSum, signature: Optional[str], owner: Optional[str]
 
 
 def sum_cold_bytes(some: Sequence[ColdSum]) -> ColdSum:
-    """Of all of them."""
+    """Return the sum of all of them."""
     return ColdSum(*map(sum, zip(*some))) if some else ColdSum(*[0] * len(ColdSum._fields))
 
 
 def _find_parts(session: Session, ages: Optional[Ages]) -> List[ColdPart]:
-    """Of one look. HeapxError where there is no room for the graph."""
+    """Find the parts of one snapshot of the heap. HeapxError where there is no room for the graph."""
     seen: List[List[kernel.Span]] = [session.shared(PAGES)] if session.shared(PAGES) is not None else []
     found = by_owner.find_owned_blocks(session, True, lambda graph: None if seen else seen.append(of_blocks(session, ages, graph)))
     told, names = found.told, found.told.names
@@ -191,7 +192,7 @@ def _find_parts(session: Session, ages: Optional[Ages]) -> List[ColdPart]:
 
 
 def find_cold(session: Session, by: str) -> Cold:
-    """Of one look, with the ages that were found before it. HeapxError where there is no room for the graph."""
+    """Find cold memory, with the ages that were found before the process was stopped. HeapxError where there is no room for the graph."""
     ages: Optional[Ages] = session.constants.get(AGES)
     parts: Sequence[ColdPart] = session.kept("cold", List[ColdPart], lambda: _find_parts(session, ages))
     alike: Dict[Tuple[Optional[str], Optional[str]], List[ColdSum]] = {}

@@ -31,7 +31,7 @@ _HINTS = {
 
 
 def find_copied_pages(session: Session, split: Optional[Split]) -> List[Finding]:
-    """Where a tenth of RSS or more is such copies."""
+    """Return a finding if a tenth of RSS or more is copies of the parent's pages."""
     pages = split.memory.parent_pages if split is not None else None
     if split is None or pages is None or pages.copied_bytes < max(LEAST_BYTES, LEAST_SHARE * split.memory.total_bytes):
         return []
@@ -43,8 +43,9 @@ def find_copied_pages(session: Session, split: Optional[Split]) -> List[Finding]
 
 
 def _describe_cause(session: Session, pages: ParentPages) -> str:
-    """What has written to pages of CPython's objects. A count that is up again is as it was, and so is what the collector writes: only the
-    collector's own numbers tell the two apart."""
+    """Return the probable writer of pages with CPython's objects. A reference count that was raised again has its old value, and so have
+    the fields that the collector writes: only the collector's own numbers distinguish the two.
+    """
     if 2 * pages.counting_pages > pages.same_pages + pages.near_pages:
         return COUNTS
     visited = _count_visited(session)

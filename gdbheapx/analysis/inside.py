@@ -1,4 +1,4 @@
-"""What `report` says of the memory in use beyond its sums: who keeps most of it, and what it is."""
+"""Analyse the memory in use beyond its sums for `report`: the owners of most of it, and its types."""
 
 from typing import List, NamedTuple, Optional, Sequence, Union
 
@@ -72,7 +72,7 @@ def _is_much(part: Union[NativeSum, Garbage, None], used_bytes: int) -> bool:
 
 
 def find_much_garbage(code: Optional[str], inside: Optional[InsideAnswer]) -> Optional[Garbage]:
-    """What waits for a collector, if it is much of what such a verdict calls in use."""
+    """Return the garbage that waits for a collector, if it is much of the memory that such a verdict calls in use."""
     if inside is None or code not in (*HELD_BY_PROGRAM, findings.MOSTLY_RUNTIME) or not _is_much(inside.garbage, inside.used.bytes):
         return None
     return inside.garbage
@@ -88,8 +88,9 @@ def is_leak_undecided(code: Optional[str], inside: Optional[InsideAnswer]) -> bo
 
 
 def with_open(judged: HeapVerdict, inside: Optional[InsideAnswer]) -> HeapVerdict:
-    """The same; where it may be `leaked`, with what is lacking for that and the command that decides, and no word that it is no leak; nor
-    where much is garbage."""
+    """Complete the verdict: if it may be `leaked`, add the missing evidence and the command that decides, and drop the words that it is
+    no leak; also where much is garbage.
+    """
     garbage = find_much_garbage(judged.code, inside)
     if garbage is None and not is_leak_undecided(judged.code, inside):
         return judged
@@ -118,7 +119,7 @@ def with_open(judged: HeapVerdict, inside: Optional[InsideAnswer]) -> HeapVerdic
 
 
 def leaks_steps(session: Session, judged: HeapVerdict, inside: Optional[InsideAnswer]) -> List[StepSentence]:
-    """What comes first where much is leaked, or may be; none else."""
+    """Return the steps that come first where much is leaked, or may be; else no step."""
     if judged.kind == verdict.LEAKED or is_much_leaked(inside):
         return [StepSentence(hint_command("leaks"), "lists the memory that nothing references any more" + session.stands_still(Reads.GRAPH))]
     if find_much_garbage(judged.code, inside) is not None:
@@ -135,8 +136,9 @@ def leaks_steps(session: Session, judged: HeapVerdict, inside: Optional[InsideAn
 
 
 def with_leaked(judged: HeapVerdict, inside: Optional[InsideAnswer], whole_bytes: int = 0) -> HeapVerdict:
-    """The same; where the look at all blocks proves that much of the memory in use is leaked, that first. `whole_bytes` as of
-    is_much_leaked()."""
+    """Put the leak first in the verdict where the look at all blocks proves that much of the memory in use is leaked. `whole_bytes` as of
+    is_much_leaked().
+    """
     is_judged = judged.kind not in (verdict.SMALL, verdict.INCONCLUSIVE)
     whole = 0 if judged.code in HELD_BY_PROGRAM else whole_bytes
     if inside is None or inside.leaked is None or not is_judged or not is_much_leaked(inside, whole):
@@ -152,7 +154,7 @@ def with_leaked(judged: HeapVerdict, inside: Optional[InsideAnswer], whole_bytes
 
 
 def with_objects(judged: HeapVerdict, program: Optional[str], tables: Optional[Sequence[RuntimeTable]]) -> HeapVerdict:
-    """The same; where most of the memory is a runtime's whose pools were read, with what of them is in use by objects and what is free."""
+    """Add the bytes used by objects and the free bytes to the verdict, where most of the memory is a runtime's whose pools were read."""
     rows = [row for table in tables or () if table.name == program for row in table.rows]
     used, free = (next((row.bytes for row in rows if row.kind == kind), None) for kind in (runtime_tables.USED, runtime_tables.FREE))
     if judged.code != findings.MOSTLY_RUNTIME or used is None or free is None:
@@ -189,7 +191,7 @@ class Runtimes:
             self._names = [name for name in split.runtimes() if name in registry.names_with_tables()]
 
     def steps(self, code: Optional[str]) -> List[StepSentence]:
-        """What to type where they, or the blocks that such a verdict speaks of, were not looked at."""
+        """Return the command to type where the runtimes, or the blocks that such a verdict speaks of, were not looked at."""
         what = []
         if (
             code in HELD_BY_PROGRAM
@@ -204,7 +206,7 @@ class Runtimes:
 
 
 class InsideReading(NamedTuple):
-    """What was seen of all blocks."""
+    """Results of the look at all blocks."""
 
     inside: Optional[InsideAnswer]
     tables: Optional[Sequence[RuntimeTable]]
@@ -218,8 +220,9 @@ NOTHING = InsideReading(None, None, None)
 
 
 def find_inside(session: Session, judged: HeapVerdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None) -> InsideReading:
-    """What is in use, where the verdict, a runtime, a page or the user asks for it; None where it was not looked for, or not found: the
-    problems say why."""
+    """Analyse the memory in use, where the verdict, a runtime, a page or the user asks for it; a result is None if it was not looked for,
+    or not found: the problems say why.
+    """
     looked = _look_inside(session, judged, deep, runtimes, page)
     return looked if looked.page is not None else looked._replace(page=page)
 
@@ -289,7 +292,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
 
 
 def steps_to_suspect(found: Optional[InsideAnswer]) -> List[StepSentence]:
-    """What to type where several hold a suspect: no row of an owner leads there."""
+    """Return the command to type where several owners hold a suspect: no row of an owner refers to it."""
     suspect = found.suspect if found is not None else None
     if suspect is None or suspect.kind != owners.SHARED or suspect.accumulation.address is None:
         return []

@@ -78,13 +78,13 @@ class PartGroup(NamedTuple):
 
     @property
     def sure(self) -> str:
-        """As sure as most of its bytes are."""
+        """Return the confidence that most of its bytes have."""
         best = {word: sum(judged_bytes(part) for part in self.parts if part.sure == word) for word in SURENESS}
         return max(SURENESS, key=lambda word: best[word])
 
 
 def weigh_part(part: MemoryPart) -> int:
-    """What the part takes of the machine: RAM, swap, huge pages; of a core its bytes in the file."""
+    """Return the memory of the machine that the part takes: RAM, swap, huge pages; in a core its bytes in the file."""
     return (part.resident_bytes or 0) + (part.swapped_bytes or 0) + (part.hugetlb_bytes or 0) + (part.dumped_bytes or 0)
 
 
@@ -94,8 +94,9 @@ def lazily_free_bytes(part: MemoryPart) -> int:
 
 
 def judged_bytes(part: MemoryPart) -> int:
-    """The same for a verdict. Pages of a file as they are on disk are in a core if the process wished so (coredump_filter), in RAM or not:
-    no part of it."""
+    """Return the weight of the part for a verdict. Pages of a file as they are on disk are in a core if the process asked for it
+    (coredump_filter), in RAM or not: they do not count.
+    """
     return 0 if part.kind == kinds.CACHE and part.dumped_bytes is not None else weigh_part(part)
 
 
@@ -115,7 +116,7 @@ def group_parts(parts: Sequence[MemoryPart]) -> List[PartGroup]:
 
 
 def has_much_memory(split: Optional[Split], allocators: Sequence[str]) -> bool:
-    """They hold enough to be judged; so they do where nothing is known of the memory."""
+    """Return True if these allocators hold enough to be judged, or if nothing is known of the memory."""
     total = sum(map(judged_bytes, split.parts)) if split is not None else 0
     if split is None or not total:
         return True
@@ -124,7 +125,7 @@ def has_much_memory(split: Optional[Split], allocators: Sequence[str]) -> bool:
 
 
 def sum_taken(split: Optional[Split], allocators: Sequence[str], kind: Optional[str] = None) -> Dict[str, int]:
-    """What takes memory of all that each of them claims, or of its parts of one kind; nothing where that is not known."""
+    """Return the memory taken by each allocator's claims, or by their parts of one kind; empty if that is not known."""
     if split is None:
         return {}
     parts = [part for part in split.parts if kind in (None, part.kind)]
@@ -132,7 +133,7 @@ def sum_taken(split: Optional[Split], allocators: Sequence[str], kind: Optional[
 
 
 def sum_droppable(split: Optional[Split], allocators: Sequence[str]) -> Dict[str, int]:
-    """What the kernel may take of each without swap; nothing of those where that is not known."""
+    """Return the bytes of each allocator that the kernel may take without swap; allocators for which that is not known are left out."""
     if split is None:
         return {}
     parts = [part for part in split.parts if part.allocator is not None]
@@ -148,7 +149,7 @@ def unread_bytes(split: Optional[Split], lost_bytes: Optional[int]) -> int:
 
 
 def _may_be_mallocs(part: MemoryPart) -> bool:
-    """Of nobody who is known."""
+    """Return True if the part has no known owner."""
     return part.allocator is None and (part.kind in UNCLAIMED or part.sure == GUESS)
 
 
@@ -168,10 +169,10 @@ class LargestMemory(NamedTuple):
 def judge_memory(
     split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool = False, is_malloc_free: bool = False
 ) -> Optional[LargestMemory]:
-    """What is larger than all allocators together; None where they are what is large, and where the whole process is small.
-
-    `lost_bytes`: what a core lacks, which may be anybody's; `is_open`: what nobody is known to have may be an allocator's. No verdict
-    where that decides it. `is_malloc_free`: no allocator was found, so that a small process is its runtime's.
+    """Return the part that is larger than all allocators together; None where the allocators are the largest, and where the whole process
+    is small. `lost_bytes`: bytes missing from a core, which may be of any owner; `is_open`: memory without a known owner may be an
+    allocator's. There is no verdict where that decides it. `is_malloc_free`: no allocator was found, so that a small process is its
+    runtime's.
     """
     if split is None or (not split.parts and not is_open and lost_bytes == 0):
         return None
@@ -191,7 +192,9 @@ def judge_memory(
 
 
 def _is_stable(split: Split, by_size: Sequence[PartGroup], lost: int, is_open: bool) -> bool:
-    """The same group is the largest, whoever has what was lost, and whether allocators have what nobody is known to have."""
+    """Return True if the same group is the largest, no matter who owns the lost bytes, and whether allocators have the memory without a
+    known owner.
+    """
     unclaimed = (
         {group.kind: sum(judged_bytes(part) for part in group.parts if _may_be_mallocs(part)) for group in by_size} if is_open else {}
     )
@@ -212,7 +215,7 @@ def _is_stable(split: Split, by_size: Sequence[PartGroup], lost: int, is_open: b
 
 
 def _make_lacking(split: Split, by_size: Sequence[PartGroup], lost_bytes: Optional[int]) -> Finding:
-    """Why there is no verdict on the memory as a whole."""
+    """Return the reason why there is no verdict on the memory as a whole."""
     total = sum(group.bytes for group in by_size)
     read = make_sentence("%s were read", SentenceSize(total))
     if lost_bytes is not None and _is_stable(split, by_size, lost_bytes, False):
@@ -288,7 +291,7 @@ def find_program_with_cache(split: Optional[Split]) -> Optional[str]:
 
 
 def find_beside(split: Optional[Split]) -> List[Finding]:
-    """What is to be said where allocators are the largest part, and have not nearly all."""
+    """Return the finding for a process in which allocators are the largest part, and have not nearly all."""
     if split is None:
         return []
     by_size = group_parts(split.parts)
@@ -310,7 +313,7 @@ def had_deeper_stacks(memory: Optional[SplitMemory]) -> bool:
 
 
 def find_memory_findings(split: Optional[Split]) -> List[Finding]:
-    """What a reader of RSS must know."""
+    """Return the findings that a reader of RSS must know."""
     memory = split.memory if split is not None else None
     if split is None or memory is None:
         return []
@@ -343,7 +346,9 @@ def _never_joined(memory: SplitMemory) -> Iterator[Finding]:
 
 
 def _huge_stacks(split: Split, memory: SplitMemory) -> Iterator[Finding]:
-    """Of a core the pages of zeros that the kernel took from RAM: a thread that has touched a page has rarely left it so."""
+    """Report stacks in huge pages; in a core these are the pages of zeros that the kernel took from RAM: a thread that has touched a page
+    has rarely left it so.
+    """
     parts = [part for part in split.parts if part.kind == kinds.STACK]
     stacks, told = sum((part.resident_bytes or 0) + (part.dumped_bytes or 0) for part in parts), memory.thread_stacks
     is_core = memory.measure == "dumped"
@@ -358,7 +363,7 @@ def _huge_stacks(split: Split, memory: SplitMemory) -> Iterator[Finding]:
 
 
 def _lazily_free(split: Split, memory: SplitMemory) -> Iterator[Finding]:
-    """In memory of any owner: droppable though it is no page cache."""
+    """Report lazily freed memory of any owner: droppable though it is no page cache."""
     lazy = sum(map(lazily_free_bytes, split.parts))
     if lazy < max(SMALL_BYTES, MATTERS * memory.total_bytes):
         return
@@ -500,7 +505,7 @@ LOST_SHARE = 0.05
 
 
 def count_unloaded(session: Session) -> Optional[int]:
-    """None where the dynamic linker's state could not be read, or it has several namespaces."""
+    """Count the unloaded libraries; None where the dynamic linker's state could not be read, or it has several namespaces."""
     number: Optional[int] = session.kept("unloaded", Optional[int], lambda: _count_loads(session.target))
     return number
 
@@ -530,7 +535,7 @@ def _is_unlocked(words: Sequence[int]) -> bool:
 
 
 def find_unloaded_findings(session: Session, used: Optional[NativeSum], leaked: Optional[NativeSum]) -> Sequence[Finding]:
-    """Where a twentieth of what is in use is leaked."""
+    """Report unloaded libraries where a twentieth of the memory in use is leaked."""
     if used is None or leaked is None or leaked.bytes < LOST_SHARE * used.bytes or not leaked.bytes:
         return []
     gone = count_unloaded(session)

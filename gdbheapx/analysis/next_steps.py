@@ -1,6 +1,5 @@
-"""What to type next, by the program whose memory it is: commands of this tool where it sees inside, else those of the runtime itself.
-
-A core has no process to ask: what only that can answer is said of the live process.
+"""Advise the next command, by the program that owns the memory: commands of this tool where it sees inside, else those of the runtime
+itself. A core has no process to ask: advice that only a process can answer is given for the live process.
 """
 
 import shlex
@@ -14,7 +13,7 @@ from gdbheapx.model import StepSentence
 
 
 class ProgramAdvice(NamedTuple):
-    """Of one program."""
+    """Advice for one program."""
 
     live: Tuple[Union[StepSentence, str], ...] = ()
     """What a process of it can be asked. PID: its number."""
@@ -163,9 +162,10 @@ def make_memory_steps(
     cause: Optional[str] = None,
     has_much: bool = False,
 ) -> List[str]:
-    """What to do where most of the memory is not malloc's: by the program whose it is, else by its kind (`code` of the verdict).
-    `has_heap`: an allocator was read, so that this tool's commands go through the blocks. `cause`: code of the finding behind it.
-    `has_much`: an allocator holds enough to be judged beside that."""
+    """Return the advice where most of the memory is not malloc's: by the program that owns it, else by its kind (`code` of the verdict).
+    `has_heap`: an allocator was read, so that this tool's commands go through the blocks. `cause`: code of the finding that explains it.
+    `has_much`: an allocator holds enough to be judged as well.
+    """
     advice = _BY_PROGRAM.get(program or "", ProgramAdvice())
     if not advice.live:
         names = [module.file_name for module in target.modules()]
@@ -202,7 +202,7 @@ def has_objects(program: Optional[str]) -> bool:
 
 
 def in_malloc(target: Target, programs: Sequence[str]) -> List[str]:
-    """What goes on from malloc's memory in such programs."""
+    """Return the steps that follow for malloc's memory in such programs."""
     files = {module.file_name for module in target.modules()}
     found: List[Union[StepSentence, str]] = [step for file, steps_ in _BY_EXECUTABLE.items() if file in files for step in steps_]
     found += [step for program in programs for step in _BY_PROGRAM.get(program, ProgramAdvice()).in_malloc]

@@ -27,7 +27,7 @@ _KEPT_PAGES = (findings.FREED_AND_HELD, findings.UNUSED_PAGES, findings.ARENAS_L
 
 
 class Overview(NamedTuple):
-    """What `report` shows."""
+    """Content of `report`."""
 
     split: Optional[Sequence[MemoryPart]]
     """The memory by whose it is, largest first; None where the target does not tell (remote)."""
@@ -66,7 +66,7 @@ class Overview(NamedTuple):
     """What to do next, first things first."""
 
     def without(self, is_refused: Callable[[str], bool]) -> "Overview":
-        """The same without steps that would be refused where it is read."""
+        """Return the overview without steps that would be refused where it is read."""
         words = [words_of(step.command) for step in self.next_steps]
         kept = [step for step, asked in zip(self.next_steps, words) if asked is None or not is_refused(asked)]
         return self if len(kept) == len(words) else self._replace(next_steps=kept, next=[step.bare for step in kept])
@@ -152,7 +152,7 @@ def make_overview(
 
 
 def _deduplicate_steps(steps: Sequence[str]) -> List[StepAdvice]:
-    """Each command once, as it is said first: an allocator may name one that the memory as a whole asks for."""
+    """Return each command once, in its first form: an allocator may name one that the memory as a whole asks for."""
     made: Dict[str, StepAdvice] = {}
     for step in steps:
         one = StepAdvice(None, step)
@@ -163,7 +163,7 @@ def _deduplicate_steps(steps: Sequence[str]) -> List[StepAdvice]:
 
 
 def _make_verdict(session: Session, memory: Optional[Split], judged: Sequence[AllocatorJudgement], shown: Sequence[AllocatorJudgement]) -> Tuple[HeapVerdict, Sequence[str]]:
-    """What is large, or the allocator that holds most of it; and what to do next."""
+    """Judge the largest part of the memory, or the allocator that holds most of it; and return the next steps."""
     target = session.target
     is_hidden = session.discovery.may_be_hidden()
     is_open = is_hidden or any(judgement.verdict.code == findings.EVIDENCE_MISSING for judgement in judged)
@@ -240,7 +240,7 @@ def _suggest_settings(session: Session, judged: HeapVerdict, may: Mapping[str, F
 
 
 def _judge_allocators(target: Target, facts: Sequence[Facts], memory: Optional[Split], advisable: Mapping[str, FrozenSet[str]]) -> List[AllocatorJudgement]:
-    """Each allocator by itself, the one that holds most first."""
+    """Judge each allocator by itself, the one that holds most first."""
     if not facts:
         return []
     ids = [fact.info.id for fact in facts]
@@ -286,13 +286,14 @@ def _of_a_core(judged: HeapVerdict) -> HeapVerdict:
 
 
 def _find_beside(judged: HeapVerdict) -> Sequence[Finding]:
-    """What is said of an allocator that holds the smaller part."""
+    """Return the line for an allocator that holds the smaller part."""
     return () if judged.kind == verdict.SMALL else judged.lines[:1]
 
 
 def _find_unread(session: Session, outside: Optional[Finding]) -> Tuple[Optional[Finding], Sequence[str]]:
-    """What is said where an allocator that is not read here owns malloc, or may have what lies outside those that are; and what to do
-    then."""
+    """Return the finding for an allocator that is not read here and owns malloc, or may have the memory outside those that are; and the
+    steps for it.
+    """
     owner, unread = session.discovery.foreign_owner(), session.discovery.unread()
     if owner is None:
         if outside is None or not unread:
@@ -310,7 +311,7 @@ def _find_unread(session: Session, outside: Optional[Finding]) -> Tuple[Optional
 
 
 def _collect_steps(target: Target, judged: Sequence[AllocatorJudgement]) -> List[str]:
-    """Of the allocators that hold enough to be worth it."""
+    """Return the next steps of the allocators that hold enough to be worth it."""
     steps: List[str] = []
     for judgement in judged:
         steps += [step for step in judgement.next_steps if step not in steps]

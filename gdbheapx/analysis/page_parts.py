@@ -1,6 +1,6 @@
-"""What a page shows beyond the overview: a map of each heap, all size classes, how far purging is, what is in use, and who keeps it.
-
-What the pages of each heap are, in at most 2,000 cells: in use, pinned, in caches, the allocator's own, free, returned, and in RAM.
+"""Collect the parts of a page beyond the overview: a map of each heap, all size classes, the progress of purging, the memory in use, and
+its owners. The map shows the pages of each heap in at most 2,000 cells: in use, pinned, in caches, the allocator's own, free, returned,
+and in RAM.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
@@ -25,7 +25,7 @@ MOST_DECAYS = 200
 
 
 class MapCell(NamedTuple):
-    """One cell: bytes of whole pages by what they are."""
+    """Cell of the map: bytes of whole pages by their use."""
 
     address: TargetAddress
     """Of its first page."""
@@ -45,7 +45,7 @@ class MapCell(NamedTuple):
 
 
 class PageHeapMap(NamedTuple):
-    """One heap."""
+    """Map of one heap."""
 
     allocator: str
     page_bytes: int
@@ -91,7 +91,7 @@ def _make_cell(address: int, cell: Cell, knows_ram: bool) -> MapCell:
 
 
 def _list_cell_addresses(ranges: Sequence[Range], cell_bytes: int) -> List[int]:
-    """Of the first page of each cell."""
+    """Return the address of the first page of each cell."""
     addresses, left = [], 0
     for start, end in ranges:
         at = start + left
@@ -110,7 +110,7 @@ class SizeClasses(NamedTuple):
 
 
 class PageCensus(NamedTuple):
-    """What is in use."""
+    """Census of the memory in use."""
 
     blocks: int
     bytes: int
@@ -141,7 +141,7 @@ class PageParts(NamedTuple):
 
 
 def read_page_parts(session: Session, facts: Sequence[Facts]) -> PageParts:
-    """What is asked of the heaps while they stand still."""
+    """Collect the parts that are read from the heaps while the process is stopped."""
     answers = [heap.capabilities["decay"]() for heap in session.heaps.all() if "decay" in heap.capabilities]
     rows: List[Any] = [row for answer in answers for row in answer.rows]
     return PageParts(
@@ -153,6 +153,6 @@ def read_page_parts(session: Session, facts: Sequence[Facts]) -> PageParts:
 
 
 def _make_maps(session: Session, facts: Sequence[Facts]) -> Sequence[PageHeapMap]:
-    """Of every heap that holds anything, in the order of `facts`. Of the look at which these were made."""
+    """Make the map of every heap that holds anything, in the order of `facts`, from the same look as these."""
     made = (_make_heap_map(session, heap, fact) for heap, fact in zip(session.heaps.all(), facts))
     return [heap_map for heap_map in made if heap_map is not None]

@@ -1,4 +1,6 @@
-"""Which used blocks keep free memory from being returned, what they are, and who owns them: each free byte once; and that in a sentence."""
+"""Find the used blocks that keep free memory from being returned, their types and owners: each free byte once; and put that in a
+sentence.
+"""
 
 from array import array
 from typing import Annotated, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -46,7 +48,7 @@ HELD = {SEVERAL: "held by several owners", LEAKED: "leaked"}
 
 
 class PinOwners:
-    """Who owns blocks, in words; each node is named once."""
+    """Owners of blocks, in words; each node is named once."""
 
     def __init__(self, told: census.LabelSet, tallied: OwnerTally) -> None:
         self._told, self._tallied = told, tallied
@@ -54,7 +56,7 @@ class PinOwners:
         self._parents: Sequence[int] = ()
 
     def name(self, node: int) -> str:
-        """What stands at the top."""
+        """Return the name of the topmost owner."""
         if node not in self._names:
             self._names[node] = self._name_shared(node) if node < self._told.reach.numbers.blocks else self._tallied.name(node)
         return self._names[node]
@@ -107,7 +109,7 @@ class PinRow(NamedTuple):
 
 
 class PinsSum(NamedTuple):
-    """One heap: what was found beside the figures of `arenas`."""
+    """Sums of one heap, next to the figures of `arenas`."""
 
     allocator: str
     kept_bytes: int
@@ -140,7 +142,7 @@ class PinsAnswer(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    """What is known of the blocks."""
+    """Labels and owners of the blocks."""
 
     labels: PinLabels
     names: Sequence[Optional[Signature]]
@@ -148,7 +150,7 @@ class Labelled(NamedTuple):
 
 
 class PinsReading(NamedTuple):
-    """One heap, as it was when it stood still."""
+    """State of one heap when the process was stopped."""
 
     heap: AllocatorInstance
     keeping: Optional[Keeping]
@@ -158,7 +160,7 @@ class PinsReading(NamedTuple):
 
 
 def find_pins(session: Session, owners: bool = True) -> PinsAnswer:
-    """All groups, first those that keep most for each byte of their own. `owners`: look for them."""
+    """Find all groups, first those that keep most for each byte of their own. `owners`: look for their owners."""
     heaps: List[PinsReading] = []
     labelled = _label_blocks(session, owners, heaps)
     heaps = session.shared(HEAPS) or heaps
@@ -231,14 +233,14 @@ def kept_by_label(session: Session, heaps: Sequence[PinsReading], labels: PinLab
 
 
 def read_stopped_heaps(session: Session) -> List[PinsReading]:
-    """What is asked of the heaps, before a snapshot's look lets the process go."""
+    """Read the heaps, before the snapshot releases the process."""
     heaps: List[PinsReading] = []
     ask_heaps(session, heaps, session.target.kind != "core")
     return heaps
 
 
 def ask_heaps(session: Session, heaps: List[PinsReading], copy: bool) -> None:
-    """What is asked of the heaps while they stand still. `copy`: their blocks are looked at when they do no longer."""
+    """Read the heaps while the process is stopped. `copy`: their blocks are looked at when the process runs again."""
     if session.shared(HEAPS) is not None:
         return
     for heap in session.heaps.all():
@@ -248,7 +250,9 @@ def ask_heaps(session: Session, heaps: List[PinsReading], copy: bool) -> None:
 
 
 def rank_pin_groups(groups: Sequence[PinRow], whole: int) -> List[PinRow]:
-    """Those that keep a hundredth or more by what they keep for each byte of their own, then the rest by what they keep."""
+    """Sort the groups: those that keep a hundredth or more by the bytes they keep for each byte of their own, then the rest by the bytes
+    they keep.
+    """
 
     def rank_key(group: PinRow) -> Tuple[bool, float, int, int]:
         is_small = group.kept_for_each is None or group.kept_bytes < SMALL_SHARE * whole
@@ -258,7 +262,7 @@ def rank_pin_groups(groups: Sequence[PinRow], whole: int) -> List[PinRow]:
 
 
 def _label_blocks(session: Session, owners: bool, heaps: List[PinsReading]) -> Labelled:
-    """What the blocks are, and with `owners` whose."""
+    """Label the blocks by type, and with `owners` find their owners."""
     lacking = heap_graph.check_fit(session, PINS_BYTES) if owners else None
     if lacking is not None:
         what = make_sentence("who owns the blocks was left out: that takes about %s, and this process may use %s", *map(SentenceSize, lacking))

@@ -21,7 +21,7 @@ UNNAMED = (kinds.ANONYMOUS, kinds.BRK)
 
 
 class RuntimeRow(NamedTuple):
-    """One line."""
+    """Row of a runtime's table."""
 
     kind: str
     """`runtime-used`, `runtime-free`, `runtime-overhead` (what the runtime cut up itself), `malloc-owned` (blocks that its objects are or
@@ -44,7 +44,7 @@ class RuntimeTable(NamedTuple):
 
 
 class Watch:
-    """What can only be asked while the process stands still, with the census: it is called when all is read."""
+    """Reader of data that is only available while the process is stopped, with the census: it is called when all is read."""
 
     def __init__(self, split: Split, page_bytes: int) -> None:
         self._split, self._page = split, page_bytes
@@ -68,7 +68,7 @@ class Watch:
 
 
 def make_runtime_tables(recognisers: Sequence[Recogniser], split: Split, looked: CensusLook, watch: Watch) -> List[RuntimeTable]:
-    """One for each."""
+    """Make one table for each recogniser."""
     return [_make_table(recogniser, split, looked, watch) for recogniser in recognisers]
 
 
@@ -111,7 +111,7 @@ def _has_pieces(part: MemoryPart, held: Dict[MemoryOwner, int]) -> bool:
 
 
 def _make_pool_rows(module: str, words: RuntimeLabels, looked: CensusLook, held_bytes: int, absent: str) -> List[RuntimeRow]:
-    """What it cut up itself."""
+    """Make the rows for the memory that the runtime cut up itself."""
     managed = [memory for memory in looked.census.managed if memory.module == module]
     if not managed:
         return []
@@ -127,7 +127,7 @@ def _make_pool_rows(module: str, words: RuntimeLabels, looked: CensusLook, held_
 def _make_malloc_rows(
     recogniser: Recogniser, words: RuntimeLabels, outside: Dict[Optional[Signature], int], held_bytes: int, absent_bytes: int, absent: str
 ) -> List[RuntimeRow]:
-    """What allocators have: the blocks by whose they are, and the rest by difference."""
+    """Make the rows for the allocators' memory: the blocks by owner, and the rest by difference."""
     own: Dict[str, int] = {}
     libraries = registry.lines_of_libraries()
     for signature, size in outside.items():

@@ -22,7 +22,7 @@ FILE = "file"
 
 
 class SplitSum:
-    """One owner's figures while they grow."""
+    """Figures of one owner while they grow."""
 
     def __init__(self) -> None:
         self.taken_bytes = 0
@@ -30,7 +30,7 @@ class SplitSum:
         self.figures: Dict[str, Optional[int]] = dict.fromkeys(FIELDS, 0)
 
     def add(self, name: str, value: Optional[int]) -> None:
-        """One unknown makes the sum unknown."""
+        """Add a value to a figure; one unknown makes the sum unknown."""
         before = self.figures[name]
         self.figures[name] = None if before is None or value is None else before + value
 
@@ -50,7 +50,7 @@ class Tally:
         self._sums: Dict[MemoryOwner, SplitSum] = {}
 
     def add(self, piece: MappingPiece, use: MappingUse) -> None:
-        """One owner's part of one mapping."""
+        """Add one owner's part of one mapping."""
         total = self._sums.setdefault(piece.owner, SplitSum())
         total.taken_bytes += piece.taken_bytes
         total.mappings += 1
@@ -106,7 +106,9 @@ def _compute_share(value: Optional[int], piece: MappingPiece, use: MappingUse) -
 
 
 def _shared_and_pss(piece: MappingPiece, use: MappingUse) -> Tuple[Optional[int], Optional[int]]:
-    """Of a file's mapping the private copies have the private pages first: they are mapped once, unless the process forked."""
+    """Return the shared bytes and PSS of a part. In a file's mapping the private copies have the private pages first: they are mapped
+    once, unless the process forked.
+    """
     if use.shared_bytes is None or use.pss_bytes is None:
         return _compute_share(use.shared_bytes, piece, use), _compute_share(use.pss_bytes, piece, use)
     own = use.resident_bytes - use.shared_bytes
@@ -119,7 +121,7 @@ def _shared_and_pss(piece: MappingPiece, use: MappingUse) -> Tuple[Optional[int]
 
 
 def _count_droppable(piece: MappingPiece, use: MappingUse) -> Optional[int]:
-    """What the kernel may take without swap. Locked pages stay."""
+    """Return the bytes that the kernel may take without swap. Locked pages stay."""
     if kinds.is_locked(use):
         return 0
     if piece.owner.kind == kinds.CACHE:
@@ -194,7 +196,7 @@ class Split(NamedTuple):
     """By mapping."""
 
     def held(self, ranges: Sequence[Range]) -> Dict[MemoryOwner, int]:
-        """What of some ranges takes memory, by whose it is; while the process still stands."""
+        """Return the memory that some ranges take, by owner; to be called while the process is still stopped."""
         return self.attribution.held(self.pieces, RangeIndex(ranges)) if self.attribution is not None else {}
 
     def runtimes(self) -> List[str]:
@@ -206,11 +208,11 @@ class Split(NamedTuple):
         return self.attribution.written.bounds() if self.attribution is not None and self.attribution.written is not None else None
 
     def in_ram_or_swap(self, ranges: Sequence[Range]) -> Optional[int]:
-        """What of them takes memory, RAM or swap, of a core its pages; None where that cannot be told."""
+        """Return the bytes of the ranges in RAM or swap, in a core its pages; None where that is not known."""
         return self.attribution.in_ram_or_swap(ranges) if self.attribution is not None else None
 
     def in_ram(self, ranges: Sequence[Range]) -> Optional[int]:
-        """What of them takes memory; None where that cannot be told."""
+        """Return the bytes of the ranges that are in RAM; in a core its pages. None where that is not known."""
         return self.attribution.in_ram(ranges) if self.attribution is not None else None
 
 
@@ -244,7 +246,7 @@ def split_memory(
 
 
 def _with_space(target: Target, use: MemoryUse, sums: SplitMemory) -> SplitMemory:
-    """With VSZ and the peaks. A core has none: its segments are what was mapped."""
+    """Add VSZ and the peaks. A core has no peaks: its segments are the mappings."""
     virtual_bytes = use.virtual_bytes
     if use.measure == "dumped" and use.tells_untouched and target.lost_bytes() is not None:  # gdb leaves mappings out
         virtual_bytes = sum(row.mapping.end - row.mapping.start for row in use.mappings)
@@ -252,7 +254,7 @@ def _with_space(target: Target, use: MemoryUse, sums: SplitMemory) -> SplitMemor
 
 
 class Largest:
-    """What is named beside the sums."""
+    """Largest parts, named next to the sums."""
 
     def __init__(self, measure: str) -> None:
         self._live = measure == "resident"
@@ -260,7 +262,7 @@ class Largest:
         self._unclaimed: List[Tuple[int, MappingUse, Optional[int]]] = []
 
     def add(self, piece: MappingPiece, use: MappingUse) -> None:
-        """One owner's part of one mapping."""
+        """Add one owner's part of one mapping."""
         owner, mapping = piece.owner, use.mapping
         if owner.kind == kinds.ALLOCATOR or not (piece.taken_bytes or piece.swapped_bytes):
             return
@@ -290,7 +292,7 @@ class Largest:
 
 
 def count_taken(part: MemoryPart) -> int:
-    """What the part takes, by the measure of its target."""
+    """Return the bytes that the part takes, by the measure of its target."""
     return part.resident_bytes or part.dumped_bytes or 0
 
 

@@ -1,7 +1,6 @@
-"""What is particular to a machine: registers, thread-local storage, relocations, system calls, what a call needs. One more is one file and
-one line here.
-
-A target's `arch` and a file's `header.arch` are one of these records. What one leaves out is not known of its machine, or not read there.
+"""Properties of a machine: registers, thread-local storage, relocations, system calls, requirements of a call. A new machine takes one
+file and one line here. A target's `arch` and a file's `header.arch` are one of these records. A field that a record leaves out is not
+known of its machine, or not read there.
 """
 
 import importlib
@@ -98,7 +97,7 @@ class Unwinding(NamedTuple):
 
 
 class SystemCalls(NamedTuple):
-    """How a thread asks the kernel."""
+    """System call interface of a machine."""
 
     audit: int
     """AUDIT_ARCH_..., by which seccomp filters know the machine (linux/audit.h)."""
@@ -116,7 +115,7 @@ class TimedCall(NamedTuple):
 
 
 class InSystemCall(NamedTuple):
-    """How a stopped thread shows the system call that it is in."""
+    """Marks by which a stopped thread shows the system call that it is in."""
 
     instruction: bytes
     """In front of the program counter."""
@@ -135,8 +134,9 @@ class InSystemCall(NamedTuple):
         return read(pc - size, size) == self.instruction or (self.is_rewound and read(pc, size) == self.instruction)
 
     def against(self, registers: Mapping[str, int], pc: int, read: Callable[[int, int], bytes]) -> Optional[str]:
-        """Why the program counter may not be moved and set back at this moment: a wait would begin anew. In a later stop of the same wait
-        the thread shows that it waits for what is left of it."""
+        """Return the reason against moving the program counter and setting it back now, or None: a wait would begin from its start. In a
+        later stop of the same wait the thread shows that it waits for the rest of the time.
+        """
         timed = None if self.timed is None else self.timed(registers)
         if timed is None or not timed.is_span or read(pc, len(self.instruction)) != self.instruction:
             return None
@@ -149,7 +149,7 @@ class InSystemCall(NamedTuple):
 
 
 class Calling(NamedTuple):
-    """What it takes to call a function in a process."""
+    """Requirements of a function call in a process."""
 
     arguments: Sequence[str]
     """Registers of the first arguments."""
@@ -184,10 +184,9 @@ class Calling(NamedTuple):
 
 
 class Injecting(NamedTuple):
-    """What it takes to have a thread make two system calls and go on by itself, also if nobody holds it any more.
-
-    Frames below its stack, as the kernel makes them for a signal, bring it from one to the next and back. `words`: its general registers,
-    as `registers` orders them.
+    """Requirements for a thread to make two system calls and continue by itself, even if no tracer holds it any more. Frames below its
+    stack, as the kernel makes them for a signal, bring it from one call to the next and back. `words` are its general registers, in the
+    order of `registers`.
     """
 
     call_and_return: bytes
@@ -216,7 +215,7 @@ class Injecting(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """What an instruction reads or writes."""
+    """Operand that an instruction reads or writes."""
 
     kind: str
     """`register`, `number`, `memory` or `other`."""
@@ -230,7 +229,7 @@ class Operand(NamedTuple):
 
 
 class CodeStep(NamedTuple):
-    """One thing that an instruction does."""
+    """Single action of an instruction."""
 
     kind: str
     """`copy` (to a register), `address` (the address of memory, not what is there), `times` (a product), `choose` (copies or not), `lose`
@@ -254,7 +253,7 @@ class CodeBranch(NamedTuple):
 
 
 class CodeReader(NamedTuple):
-    """How functions are read for what they ask of malloc."""
+    """Reader of functions' code for their requests to malloc."""
 
     library: Tuple[str, str]
     """Of the library that takes code apart, the names of its machine and mode."""
@@ -276,7 +275,7 @@ class CodeReader(NamedTuple):
 
 
 class Architecture(NamedTuple):
-    """One machine."""
+    """Machine architecture."""
 
     name: str = ""
     """gdb's name."""
@@ -333,21 +332,21 @@ class Architecture(NamedTuple):
     """An instruction that only the kernel may execute, by which programs end themselves; empty: not known here."""
 
     def to_call(self) -> Calling:
-        """What a call needs; Refusal where calls were never tried."""
+        """Return the requirements of a call; Refusal if calls were never tried on this machine."""
         if self.calling is None:
             what = "calls into %s processes are not supported: they were tested only on %s" % (self.name, CALLS_TESTED_ON)
             raise Refusal(what, "--dry-run works here")
         return self.calling
 
     def to_inject(self) -> Optional[Injecting]:
-        """What system calls of a thread need; None where they were never tried."""
+        """Return the requirements of system calls made by a thread, or None if they were never tried on this machine."""
         if self.injecting is None:
             return None
         injecting: Injecting = importlib.import_module("gdbheapx.arch." + self.injecting).INJECTING
         return injecting
 
     def to_read_code(self) -> Optional[CodeReader]:
-        """How code is read; None where that was never tried."""
+        """Return the reader of code, or None if reading code was never tried on this machine."""
         if self.code is None:
             return None
         reader: CodeReader = importlib.import_module("gdbheapx.arch." + self.code).READER
@@ -355,13 +354,13 @@ class Architecture(NamedTuple):
 
 
 def byte_order(little_endian: bool) -> ByteOrder:
-    """As int.from_bytes takes it."""
+    """Return the byte order as int.from_bytes takes it."""
     return "little" if little_endian else "big"
 
 
 @cache
 def architecture_named(name: str) -> Architecture:
-    """By gdb's name for it; one of which nothing is known where it is not here."""
+    """Return the architecture with gdb's name for it; an unlisted name gives a record without any knowledge."""
     if name not in REGISTRY:
         return Architecture(name)
     architecture: Architecture = importlib.import_module("gdbheapx.arch." + REGISTRY[name][2]).ARCHITECTURE
@@ -370,13 +369,13 @@ def architecture_named(name: str) -> Architecture:
 
 @cache
 def of_elf(machine: int, word_bytes: int) -> Architecture:
-    """By an ELF header's e_machine and class."""
+    """Return the architecture of an ELF header's e_machine and class."""
     names = (name for name, (number, size, _) in REGISTRY.items() if (number, size) == (machine, word_bytes))
     return architecture_named(next(names, "machine %d" % machine))
 
 
 @cache
 def native_architecture() -> Architecture:
-    """This computer's."""
+    """Return the architecture of this computer."""
     here = os.uname().machine
     return architecture_named(next((name for name, (_, _, module) in REGISTRY.items() if module == here), here))

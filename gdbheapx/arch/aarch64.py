@@ -60,7 +60,7 @@ def find_timed_call(registers: Mapping[str, int]) -> Optional[TimedCall]:
 
 
 def reason_against_call(registers: Mapping[str, int], register_set: Callable[[int], bytes]) -> Optional[str]:
-    """What a call would upset."""
+    """Return the reason against a call on this thread, a state that the call would upset, or None."""
     if registers["cpsr"] & BRANCH_TYPE == BRANCH_TYPE:
         return "stands between an indirect branch and its landing pad (BTI)"
     streaming, tiles, shadow = (register_set(number) for number in (NT_ARM_SSVE, NT_ARM_ZA, NT_ARM_GCS))

@@ -30,7 +30,7 @@ SIGSUSPEND, PSELECT, PPOLL, RESTART = 133, 72, 73, 128
 
 
 def upper_bits(state: bytes) -> bool:
-    """Of NT_ARM_SVE: something stands in vector registers above 128 bits, in predicates or in the register of first faults."""
+    """Return True if NT_ARM_SVE has bits set in vector registers above 128 bits, in predicates or in the first-fault register."""
     if len(state) < SET_HEADER.size:
         return False
     size, _, vector_bytes, _, flags, _ = SET_HEADER.unpack_from(state)
@@ -43,9 +43,10 @@ def upper_bits(state: bytes) -> bool:
 
 
 def waits_for_signals(words: Sequence[int]) -> bool:
-    """It may be in a call that a signal ends and that has nothing else to wait for, or lets signals in for its time alone. The kernel
-    prepares to make an interrupted call again before a tracer sees it, and does not tell: a signal that comes while the thread is
-    elsewhere would be over when it is back."""
+    """Return True if the thread may be in a call that a signal ends and that waits for nothing else, or that admits signals only while it
+    lasts. The kernel prepares to make an interrupted call again before a tracer sees it, without a sign of that: a signal that comes
+    while the thread is elsewhere would be over when it is back.
+    """
     number = words[AT["x8"]]
     return (
         number == SIGSUSPEND
@@ -55,7 +56,7 @@ def waits_for_signals(words: Sequence[int]) -> bool:
 
 
 def against_this(words: Sequence[int], state: bytes, register_set: Callable[[int], bytes]) -> Optional[str]:
-    """Why not on this thread."""
+    """Return the reason against using this thread, or None."""
     if len(state) < FPSIMD_BYTES - 8:
         return "does not show its vector registers"
     if upper_bits(register_set(NT_ARM_SVE)):
@@ -66,12 +67,14 @@ def against_this(words: Sequence[int], state: bytes, register_set: Callable[[int
 
 
 def rank_aarch64_thread(words: Sequence[int]) -> int:
-    """One that waits for what is left of a time is left for others: of that sigreturn takes away what the kernel needs."""
+    """Rank a thread, the lowest first. A thread that waits for the rest of a time ranks last, since sigreturn takes away the state that
+    the kernel needs for that.
+    """
     return 2 if words[AT["x8"]] == RESTART else 0
 
 
 def aarch64_frames_base(words: Sequence[int], state: bytes) -> int:
-    """Where the frames begin: nothing below the stack pointer belongs to the program (AAPCS64)."""
+    """Return the address where the frames begin: nothing below the stack pointer belongs to the program (AAPCS64)."""
     return (words[AT["sp"]] - 2 * FRAME_BYTES) & ~15
 
 

@@ -30,7 +30,7 @@ def ends_with_call(code: bytes) -> bool:
 
 
 def read_rip_relative(address: int, code: bytes, word_at: Callable[[int], int]) -> Iterator[int]:
-    """What a function reads relative to itself before it returns."""
+    """Yield the addresses that a function reads relative to itself before it returns."""
     for read in re.finditer(READS, code):
         after = read.end() + 4
         if after > len(code) or RET in code[: read.start()]:

@@ -1,6 +1,5 @@
-"""What instructions of x86-64 do with registers and memory, as far as it tells what is asked of malloc and what is stored in blocks.
-
-psABI for AMD64, 3.2; Intel's manual, volume 2. The library that takes code apart gives each instruction as text, in Intel's syntax.
+"""Effects of x86-64 instructions on registers and memory, as far as they show requests to malloc and values stored in blocks. Sources are
+the psABI for AMD64, 3.2, and Intel's manual, volume 2. The disassembler library gives each instruction as text, in Intel's syntax.
 """
 
 import re
@@ -68,7 +67,7 @@ def _parse_operands(text: str) -> Tuple[Operand, ...]:
 
 
 def _make_absolute(operand: Operand, end: int) -> Operand:
-    """With an absolute address, where the operand is relative to the code."""
+    """Return the operand, with an absolute address if it is relative to the code."""
     return operand._replace(base="", number=operand.number + end) if operand.base == "rip" else operand
 
 
@@ -78,7 +77,7 @@ def _is_wide(text: str) -> bool:
 
 
 def decode_instruction(address: int, size: int, mnemonic: str, text: str) -> Sequence[CodeStep]:
-    """What it does, in order."""
+    """Return the steps of an instruction, in order."""
     if "rip" in text or text.startswith("0x"):
         return _decode_steps(address + size, mnemonic, text)
     return _decode_anywhere(mnemonic, text)
@@ -86,7 +85,7 @@ def decode_instruction(address: int, size: int, mnemonic: str, text: str) -> Seq
 
 @lru_cache(MOST_TABLE)
 def _decode_anywhere(mnemonic: str, text: str) -> Sequence[CodeStep]:
-    """The same wherever it stands."""
+    """Decode an instruction whose steps do not depend on its address."""
     return _decode_steps(0, mnemonic, text)
 
 
@@ -127,7 +126,7 @@ def _decode_steps(end: int, mnemonic: str, text: str) -> List[CodeStep]:
 
 
 def _general_steps(mnemonic: str, text: str, first: Operand, second: Operand, operands: List[Operand]) -> List[CodeStep]:
-    """What writes a general register."""
+    """Decode an instruction that writes a general register."""
     to = first.base
     if mnemonic in ("mov", "movabs", "movsxd") and _is_wide(text):
         return [CodeStep("copy", to, second)]
@@ -219,8 +218,9 @@ def _read_displacement(code: bytes, at: int) -> int:
 
 
 def find_stub_starts(address: int, code: bytes) -> List[int]:
-    """Where an entry of the procedure linkage table begins whose jump through a pointer stands at the address: `code` is what stands
-    before it. A jump of a function's own has no such begin."""
+    """Return the addresses where the entry of the procedure linkage table may begin whose jump through a pointer is at the address.
+    `code` is the code before the jump. A function's own jump has no such begin.
+    """
     before = code[-5:]
     begins = [address]
     if before.endswith(b"\xf2"):

@@ -33,7 +33,7 @@ def _as_signed(word: int) -> int:
 
 
 def reason_against_injecting(words: Sequence[int], state: bytes, register_set: Callable[[int], bytes]) -> Optional[str]:
-    """Why not on this thread."""
+    """Return the reason against using this thread, or None."""
     if words[AT["cs"]] != CODE_64:
         return "runs 32-bit code"
     if len(state) < LEGACY_BYTES:
@@ -44,7 +44,9 @@ def reason_against_injecting(words: Sequence[int], state: bytes, register_set: C
 
 
 def rank_x86_64_thread(words: Sequence[int]) -> int:
-    """In a system call that is made again as it was; in one that has ended; in one whose time would begin anew; in the program's code."""
+    """Rank a thread, the lowest first: in a system call that is made again unchanged, in one that has ended, in one whose time would
+    begin again, in the program's code.
+    """
     if _as_signed(words[AT["orig_rax"]]) < 0:
         return 3
     result = _as_signed(words[AT["rax"]])
@@ -61,7 +63,7 @@ def _make_saved_state(state: bytes) -> bytes:
 
 
 def x86_64_frames_base(words: Sequence[int], state: bytes) -> int:
-    """Where the frames begin."""
+    """Return the address where the frames begin."""
     return (words[AT["rsp"]] - RED_ZONE_BYTES - FRAMES_BYTES - len(state) - 4) & ~63
 
 

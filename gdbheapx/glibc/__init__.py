@@ -1,1 +1,1 @@
-"""What the bytes mean: glibc malloc."""
+"""Interpretation of memory as glibc malloc."""

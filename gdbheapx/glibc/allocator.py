@@ -1,4 +1,4 @@
-"""One copy of glibc malloc as the commands ask for it; walks at most once."""
+"""Commands on one instance of glibc malloc. The heap is walked at most once."""
 
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -290,7 +290,9 @@ class GlibcMalloc(AllocatorInstance):
             return False
 
     def _asks_by_default(self) -> bool:
-        """It does so without a tunable of the environment: what has mp_.thp_mode can (thp_init, DEFAULT_THP_PAGESIZE)."""
+        """Return True if this malloc asks for huge pages although no tunable in the environment sets that: releases with mp_.thp_mode can
+        (thp_init, DEFAULT_THP_PAGESIZE).
+        """
         if not self.asks_for_huge_pages() or self.mp().get("thp_mode") is None:
             return False
         return "glibc.malloc.hugetlb" not in (self.context.target.environment_variable("GLIBC_TUNABLES") or "")

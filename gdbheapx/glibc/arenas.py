@@ -1,7 +1,6 @@
-"""One copy of glibc malloc as detect.py found it, and its arenas.
-
-The ring of arenas: main_arena first, then the newest thread arena to the oldest (malloc_info's order); and the heaps of a thread arena,
-each of which starts on a multiple of HEAP_MAX_SIZE with a heap_info (arena.c).
+"""Record of one glibc malloc, as detect.py fills it, and its arenas. The ring of arenas: main_arena first, then the newest thread arena
+to the oldest (malloc_info's order); and the heaps of a thread arena, each of which starts on a multiple of HEAP_MAX_SIZE with a heap_info
+(arena.c).
 """
 
 from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple

@@ -1,4 +1,4 @@
-"""Where the code of glibc's malloc lies, and which of its locks are held."""
+"""Addresses of the code of glibc's malloc, and the locks of it that are held."""
 
 from typing import List, Optional
 

@@ -55,7 +55,7 @@ class Context(NamedTuple):
         return find_running_threads(self.target, self.glibc.module) if self.target.kind == "live" else set()
 
     def is_changed_without_locks(self) -> bool:
-        """Whether the only thread of a live process, which takes no lock (SINGLE_THREAD_P, 2.27), was stopped in malloc's object."""
+        """Return True if a live process has one thread, which takes no lock (SINGLE_THREAD_P, 2.27), and was stopped in malloc's object."""
         return len(self.target.threads()) == 1 and bool(self.threads_at_work())
 
 
@@ -166,7 +166,9 @@ def anonymous_ranges(target: Target) -> List[Range]:
 
 
 class ArenaReports:
-    """What does not add up in each arena, for one purpose. An arena that a thread was changing is called changing, and not damaged."""
+    """Contradictions in each arena, collected for one purpose. An arena that a thread was changing is reported as changing, not as
+    damaged.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -1,9 +1,6 @@
-"""Which copies of glibc malloc are in the target, and where: main_arena, mp_, the thread caches, layouts and constants.
-
-Whether a layout fits the bytes: every rule that malloc itself keeps must hold where no version can be read, enough of them for a
-pack.
-
-Where the debug files of a distribution's own libc come from.
+"""Detection of glibc mallocs in the target: main_arena, mp_, the thread caches, layouts and constants. A layout is verified against
+memory: where no version can be read, every rule that malloc itself keeps must hold; for a pack, enough of them. Also finds debug files of
+a distribution's own libc.
 """
 
 import re
@@ -109,8 +106,9 @@ def _by_structure_alone(target: Target, known: Set[int]) -> "Sequence[ArenaPlace
 
 
 def _settle_by_structure(target: Target, named: Glibc) -> Optional[Glibc]:
-    """Of a core without the library: the same copy by its structure, which thread caches take part in. Its structs alone fit more
-    than one release."""
+    """Redetect the copy by its structure, thread caches included, where a core lacks the library: its structs alone fit more than one
+    release. Return None where the layout source is not a probe, the target is no core, or its main_arena is not found.
+    """
     if named.layout_source != "probe" or target.kind != "core":
         return None
     from gdbheapx.glibc import structure_search as structure
@@ -128,8 +126,7 @@ def _known_version(module: Module) -> Optional[str]:
 
 
 def _with_locals(target: Target, glibc: Glibc) -> Glibc:
-    """With the variables of each thread by structure, where the object's own relocations do not lead to them: a core without the file has
-    none of these."""
+    """Add thread-local variables found by structure, where the object's relocations do not give them, as in a core without the file."""
     names = ("tcache", "thread_arena") if glibc.tcache is not None else ("thread_arena",)
     is_known = all(glibc.named_local(target, name) is not None for name in names)
     if is_known or not any(thread.thread_pointer for thread in target.threads()):
@@ -141,7 +138,9 @@ def _with_locals(target: Target, glibc: Glibc) -> Glibc:
 
 
 def _complete_offsets(own: "ThreadLocalOffsets", pack: Optional[Pack]) -> "Optional[ThreadLocalOffsets]":
-    """With the one that was not found by its distance from the other, which the pack knows; None where they contradict it."""
+    """Fill in the thread-local variable that was not found, by the distance between the two in the pack. Return None where the offsets
+    contradict the pack.
+    """
     places = pack.thread_locals if pack is not None else {}
     if "tcache" not in places or "thread_arena" not in places:
         return own
@@ -304,8 +303,7 @@ def _find_curbrk(target: Target, module: Module, pack: Optional[Pack]) -> Option
 
 
 def _version_text(target: Target, arena: Symbol) -> Optional[str]:
-    """What the libc calls itself: its own static `__libc_version` (version.c) or `nptl_version`, else that of any libc in the process.
-
+    """Return the version text of libc: its static `__libc_version` (version.c) or `nptl_version`, else that of any libc in the process.
     libc_malloc_debug.so is built with its libc and has no version string of its own.
     """
     for name in ("__libc_version", "nptl_version", "__nptl_version"):
@@ -419,7 +417,7 @@ def _state_fits(target: Target, state: LayoutView) -> bool:
 
 
 def _wrong_bins(target: Target, state: LayoutView) -> int:
-    """How many bins are neither empty nor linked both ways; where the arena was never used, 1 if it has a top."""
+    """Count bins that are neither empty nor linked both ways. If the arena was never used, return 1 if it has a top."""
     from gdbheapx.glibc.structure_search import BINS, wrong_bins
 
     return wrong_bins(target, state, BINS) if any(state.array("bins")) else int(state["top"] != 0)

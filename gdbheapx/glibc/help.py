@@ -1,4 +1,4 @@
-"""What help says of glibc's malloc, by command."""
+"""Help texts about glibc's malloc, by command."""
 
 from gdbheapx.allocators.records import Returning
 

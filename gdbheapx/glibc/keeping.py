@@ -1,4 +1,4 @@
-"""What free memory a malloc_trim(0) leaves, and why (malloc.c: mtrim, systrim; heap_trim for thread arenas)."""
+"""Analysis of the free memory that a malloc_trim(0) leaves, and why (malloc.c: mtrim, systrim; heap_trim for thread arenas)."""
 
 from typing import List
 

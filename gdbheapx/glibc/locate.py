@@ -1,4 +1,4 @@
-"""Which chunk holds an address: only the heap or piece is walked in which it lies."""
+"""Search for the chunk that holds an address. Only the heap or piece that contains the address is walked."""
 
 from bisect import bisect_right
 from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -68,7 +68,9 @@ def _no_block(context: Context, run: ChunkRun) -> AllocatorPlace:
 
 
 def _run_of(context: Context, ring: Sequence[Arena], heap_max: int, address: int) -> Optional[ChunkRun]:
-    """By the address alone: the heap of a thread arena that begins at its multiple of HEAP_MAX_SIZE, or the main arena's run from brk."""
+    """Return the run that holds an address, by the address alone: a malloc_state, the heap of a thread arena that begins at its multiple
+    of HEAP_MAX_SIZE, or the main arena's run from brk. None if there is none.
+    """
     for arena in ring:
         if arena.address <= address < arena.address + arena.state.size_bytes:
             end = TargetAddress(arena.address + arena.state.size_bytes)
@@ -106,7 +108,7 @@ def _in_region(
 
 
 def _in_any(context: Context, shape: BlockShape, lists: ArenaLists, survey: Survey, address: int) -> Optional[AllocatorPlace]:
-    """By all runs that a walk over everything finds: pieces from mmap, what lies behind holes or damage."""
+    """Locate an address in all runs of the complete walk: pieces from mmap, and memory after holes or damage. None if no arena holds it."""
     if not any(claim.start <= address < claim.end for claim in arena_claims(survey)):
         return None
     for walk in survey.walks:

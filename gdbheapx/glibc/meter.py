@@ -92,7 +92,9 @@ class GlibcMeter:
         return Reading((len(arenas), system, top, mapped, free), held, used, kept, system, system - (top or 0), mapped)
 
     def _read_arenas(self) -> List[Arena]:
-        """All arenas as they are now; the ring is followed anew where it has changed, and now and then. Empty if it cannot be read."""
+        """Return all arenas in their present state, empty if they cannot be read. The ring is followed again where it has changed, and
+        periodically.
+        """
         self._age += 1
         arenas = self._reread_known() if self._addresses and self._age % NEW_RING else []
         if not arenas:
@@ -124,7 +126,9 @@ class GlibcMeter:
         return total
 
     def _read_top(self, arena: Arena) -> Optional[int]:
-        """Of one arena: the size that stands behind `top`, if top has not moved meanwhile. Its P bit is always set (malloc.c: set_head)."""
+        """Return the size of an arena's top chunk, if `top` does not move while it is read; else None. Its P bit is always set (malloc.c:
+        set_head).
+        """
         target, word = self.around.target, self.glibc.geometry.word_bytes
         place, top = arena.state.address_of("top"), arena.top
         most = max(arena.state["system_mem"], arena.state["max_system_mem"])
@@ -145,7 +149,7 @@ class GlibcMeter:
             return None
 
     def _sum_free(self, arenas: Sequence[Arena], system: int, walk_seconds: float) -> Optional[int]:
-        """What is in bins and fastbins, if two walks agree on it and both came to their end in time."""
+        """Return the bytes in bins and fastbins, if two walks agree and both ended in time; else None."""
         budget = Budget(walk_seconds)
         first = self._walk_lists(arenas, budget)
         second = self._walk_lists(arenas, budget) if first is not None else None
@@ -155,8 +159,9 @@ class GlibcMeter:
         return second if abs(first - second) <= tolerated and second <= system else None
 
     def _walk_lists(self, arenas: Sequence[Arena], budget: Budget) -> Optional[int]:
-        """The same once. Lists that break, as they do while a thread changes them, are followed again one by one; None if many never
-        hold."""
+        """Sum the bytes in bins and fastbins in one walk. Lists that break, as they do while a thread changes them, are followed again
+        one by one. None if many never hold, or time ran out.
+        """
         lists = self._make_lists(arenas)
         sums = self._follow_lists(lists, budget)
         if sums is None:
@@ -171,7 +176,9 @@ class GlibcMeter:
         return total
 
     def _follow_alone(self, free_list: OneList, budget: Budget) -> Tuple[int, bool]:
-        """One list by itself, which takes microseconds: together with all others it takes as long as these, and changes meanwhile."""
+        """Follow one list separately, and return its bytes, and whether it came to its end. That takes microseconds; with all others, the
+        list would change meanwhile.
+        """
         size = 0
         for _ in range(LIST_TRIES):
             free_list = self._refresh_list(free_list)

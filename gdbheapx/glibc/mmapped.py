@@ -49,8 +49,9 @@ def read_mmapped_counters(context: Context) -> Optional[MmappedTotals]:
 
 
 def _is_consistent(context: Context, chunks: int, bytes_: int) -> bool:
-    """None of both, or some of both, a page each at least. With 2.43 some bytes stay where remapped blocks were: two words for each time
-    (is_ahead)."""
+    """Return True if both counters are 0, or both are positive with at least a page for each chunk. With 2.43 some bytes stay counted
+    after blocks were remapped: two words for each time (is_ahead).
+    """
     if not chunks:
         return not bytes_ or (context.glibc.traits.mmapped_trailer and bytes_ < MOST_LEFT_BYTES)
     return bytes_ >= chunks * context.glibc.geometry.page_bytes
@@ -81,8 +82,9 @@ def find_mmapped_chunks(context: Context, heaps: Sequence[Range], counted: Optio
 
 
 def _is_blind(context: Context) -> bool:
-    """Nothing tells which pages of the process were ever touched: only places where a header likely is are read, because reading others
-    changes it."""
+    """Return True if it is unknown which pages of the process were ever touched. Then only likely places of headers are read, because
+    reading others changes the process.
+    """
     return context.ram.pages is None and context.target.kind != "core"
 
 

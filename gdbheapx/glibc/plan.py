@@ -1,4 +1,4 @@
-"""What a malloc_trim would give back, and the plan of that call."""
+"""Prediction of the memory that a malloc_trim would give back, and the plan of that call."""
 
 from typing import Any, List, Sequence
 

@@ -1,7 +1,4 @@
-"""What glibc malloc answers with: records only. JSON's keys are the fields' names.
-
-One look at glibc's malloc, frozen.
-"""
+"""Records that glibc malloc answers with. Fields are named like the keys of JSON. Includes one reading of glibc's malloc, frozen."""
 
 from typing import Annotated, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 

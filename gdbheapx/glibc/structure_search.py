@@ -188,7 +188,9 @@ def _read_word(area: SearchedArea, target: Target, address: int) -> int:
 
 
 def _find_bin_starts(target: Target, heads: Dict[int, Module], lasts: bool) -> Iterator[Tuple[int, Module]]:
-    """Where bins[] would begin if an empty bin is the last; or, for each run of them, if it is any of 127."""
+    """Yield the addresses where bins[] would begin. `lasts`: an empty bin is the last one. Else, for each run of empty bins, its first
+    may be any of 127.
+    """
     step = 2 * target.word_bytes
     if lasts:
         yield from ((head - (BINS - 1) * step, module) for head, module in sorted(heads.items()) if head + step not in heads)
@@ -353,7 +355,9 @@ def heap_start(target: Target, state: LayoutView) -> Optional[int]:
 
 
 def _places_of_par(target: Target, arena: ArenaCandidate, areas: Sequence[SearchedArea], base: Optional[int]) -> Iterator[int]:
-    """Where to look: whatever holds the start of the heap; where that is not known, every word with a plausible struct around it."""
+    """Yield possible addresses of malloc_par: each word that holds the start of the heap as sbrk_base or, if that start is unknown, each
+    word near main_arena with a plausible struct around it.
+    """
     par, word = arena.row.types.structs[layouts.MALLOC_PAR.name], target.word_bytes
     for area in areas:
         values, start = read_area_words(area, target)
@@ -546,7 +550,9 @@ def _find_common(blocks: Sequence[_SearchedMemory], ring: Set[int]) -> Dict[int,
 
 
 def _find_caches(target: Target, blocks: Sequence[_SearchedMemory], near: Set[int], structs: Sequence[StructType]) -> Dict[int, Tuple[int, int]]:
-    """Those of these distances at which every block has a cache, or a pointer to none: (how many have one, sizeof it)."""
+    """Return the distances in `near` at which every block has a thread cache, or a pointer to none: (number of blocks with a cache, its
+    size in bytes) by distance.
+    """
     known: Dict[int, int] = {}
     seen: Dict[int, List[int]] = {}
     for block in blocks:
@@ -703,7 +709,9 @@ def _wants_caches(fit: Par) -> bool:
 
 
 def _settle_place(target: Target, fit: Par) -> ArenaPlace:
-    """With the variables of each thread, whose caches tell releases apart that have the same malloc_state and malloc_par."""
+    """Return the place of an arena with the thread-local variables. Thread caches distinguish releases that have the same malloc_state
+    and malloc_par.
+    """
     own = fit.arena.row
     same = [layout for layout in candidate_rows(target) if _list_places(layout) == _list_places(own)]  # whatever fields are called
     arena = fit.arena

@@ -164,7 +164,7 @@ def _find_pieces(search: Sequence[Tuple[ArenaWalk, Pieces]]) -> List[Tuple[Arena
 
 
 def _find_next_region(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: bins.CachedChunks) -> Optional[Region]:
-    """What to walk next after a run ended: nothing, the piece behind a hole, or the part behind a place of damage."""
+    """Return the region to walk next after a run ended: None, the piece after a hole, or the part after a place of damage."""
     if result.stop == STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
         if rest and not region.joined:
@@ -207,7 +207,7 @@ def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: Wa
 
 
 def _check_walks(context: Context, walks: Sequence[ArenaWalk], listed: bins.CachedChunks) -> None:
-    """What the walk as a whole must show: every listed chunk met, the bins' links in order, the bytes of each arena accounted for."""
+    """Check the walk as a whole: every listed chunk was met, the bins' links are in order, and the bytes of each arena are accounted for."""
     met = 0
     for walk in walks:
         total = walk.total()

@@ -290,7 +290,7 @@ class _Reader:
         """By lwp: why its cache is not known."""
 
     def read(self, thread: Thread, arena: Optional[int]) -> Cache:
-        """One thread's."""
+        """Read the thread cache of one thread."""
         context, target, place = self._context, self._context.target, self._pointers.addresses.get(thread.lwp)
         if place is None:
             why = self._pointers.unknown.get(thread.lwp)

@@ -1,6 +1,6 @@
-"""What malloc_trim(0) would give back, by its own rules (malloc.c: mtrim and systrim, after malloc_consolidate), and pages without a block.
-
-A huge page comes as a whole when one byte of it is touched: where malloc has no block, nothing else would have brought it into RAM.
+"""Prediction of the memory that malloc_trim(0) would give back, by its own rules (malloc.c: mtrim and systrim, after malloc_consolidate),
+and of pages without a block. A huge page comes as a whole when one byte of it is touched: where malloc has no block, nothing else would
+have brought it into RAM.
 """
 
 from array import array

@@ -66,7 +66,7 @@ def read_glibc_tunables(mp: LayoutView, other_names: Mapping[str, Sequence[str]]
 
 
 def _make_remark(name: str, value: int, mp: LayoutView) -> str:
-    """What the value says here, where it is not the one a process starts with."""
+    """Return a remark on a value that differs from the one a process starts with, else an empty text."""
     if name == "mmap_threshold" and value != _DEFAULT_THRESHOLD and not mp["no_dyn_threshold"]:
         return "; raised by freeing an mmapped chunk of that size"
     if name == "trim_threshold" and value != _DEFAULT_THRESHOLD:

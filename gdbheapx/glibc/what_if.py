@@ -1,4 +1,4 @@
-"""What the settings of glibc's malloc would change: the arenas it may have, its thresholds, its thread caches."""
+"""Effects of the settings of glibc's malloc: the number of arenas, its thresholds, its thread caches."""
 
 from typing import Collection, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -28,7 +28,7 @@ FREE = ("free_bytes", "fast_bytes", "tcache_bytes", "top_bytes")
 
 
 def sum_glibc_free(arenas: Sequence[ArenaTotals]) -> Optional[int]:
-    """All that is free in some arenas, in RAM or not. None where a part of it is not known."""
+    """Return all free bytes in these arenas, in RAM or not. None where a part is unknown."""
     total = 0
     for arena in arenas:
         for name in FREE:
@@ -40,14 +40,15 @@ def sum_glibc_free(arenas: Sequence[ArenaTotals]) -> Optional[int]:
 
 
 def beside_largest_bytes(arenas: Sequence[ArenaTotals]) -> int:
-    """What all arenas but the largest hold."""
+    """Return the bytes that all arenas but the largest hold."""
     held = [arena.held_bytes for arena in arenas]
     return sum(held) - max(held, default=0)
 
 
 def kept_apart_bytes(arenas: Sequence[ArenaTotals]) -> Optional[int]:
-    """What chunks in thread caches take, and what lies free on both sides of them, if that is as much as lies free elsewhere. None: not
-    known, also where the caches of threads that ended filled an arena."""
+    """Return the bytes of chunks in thread caches and of the free memory on both sides of them, if that is as much as elsewhere. None if
+    unknown, also where the caches of threads that ended filled an arena.
+    """
     if not all(arena.attached_threads for arena in arenas):
         return None
     totals = [add_values(getattr(arena, name) for arena in arenas) for name in ("tcache_bytes", "tcache_chunks", "free_bytes", "free_chunks")]
@@ -58,7 +59,7 @@ def kept_apart_bytes(arenas: Sequence[ArenaTotals]) -> Optional[int]:
 
 
 class GlibcSettingFigures(NamedTuple):
-    """What the effects follow from."""
+    """Figures that the effects of settings are computed from."""
 
     arenas: int
     free_bytes: Optional[int]
@@ -85,7 +86,7 @@ class GlibcSettingFigures(NamedTuple):
 
 
 def list_glibc_effects(mp: LayoutView, has: GlibcSettingFigures, page_bytes: int, variables: Optional[Collection[str]]) -> List[Effect]:
-    """Each of them once. `variables`: which of VARIABLES the process was started with; None: not known."""
+    """Return the effect of each setting once. `variables`: the names in VARIABLES that the process was started with; None if unknown."""
     more = " (added to its present value)" if variables is not None and TUNABLES in variables else ""
 
     def by_call(*names: str) -> str:
@@ -200,7 +201,9 @@ def _huge_pages(mp: LayoutView, has: GlibcSettingFigures, more: str) -> List[Eff
 
 
 def make_glibc_requests(sizes: Sequence[HistogramRow], word_bytes: int, page_bytes: int) -> List[Requests]:
-    """Of a chunk the request is known to two words less a byte; a large one may be a mapping, in whole pages."""
+    """Return the possible sizes of the requests for chunks in use. A request is known from its chunk to two words less a byte; a large
+    chunk may be mmapped, in whole pages.
+    """
     return [
         Requests(
             row.used_chunks,

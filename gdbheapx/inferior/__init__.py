@@ -1,1 +1,1 @@
-"""Where bytes come from: a live process, a core or a remote target, behind one seam."""
+"""Contain the readers of a live process, a core or a remote target, and the Target interface that they share."""

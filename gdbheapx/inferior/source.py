@@ -1,9 +1,7 @@
-"""Where bytes come from without gdb's help: what every source answers, and a core file; a process of this machine is live/source.py.
-
-The file tree that the target ran in, as it lies here: paths in it, the release it is of, and where debug files for it come from.
-
-A core that names no file mappings (qemu-user's have no NT_FILE) has those that the dynamic linker made of the files given for it. It has no
-build-id either: a file is taken only if its dynamic section, with all its sizes and addresses, is the one in memory.
+"""Read targets without gdb's help: the interface of every source, and a core file; a process of this machine is live/source.py. The file
+tree that the target ran in, as it lies here: paths in it, the release it is of, and where debug files for it come from. A core that names
+no file mappings (qemu-user's have no NT_FILE) has those that the dynamic linker made of the files given for it. It has no build-id
+either: a file is taken only if its dynamic section, with all its sizes and addresses, is the one in memory.
 """
 
 import os

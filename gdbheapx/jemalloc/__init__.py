@@ -1,1 +1,1 @@
-"""What the bytes mean: jemalloc 5."""
+"""Interpretation of memory as jemalloc 5."""

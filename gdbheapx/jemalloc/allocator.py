@@ -1,4 +1,4 @@
-"""One jemalloc as the commands ask for it; walks at most once."""
+"""Commands on one jemalloc. The heap is walked at most once."""
 
 from array import array
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple

@@ -1,4 +1,4 @@
-"""What help says of jemalloc, by command."""
+"""Help texts about jemalloc, by command."""
 
 from gdbheapx.allocators.records import Returning
 

@@ -1,8 +1,5 @@
-"""What jemalloc answers with: records only. JSON's keys are the fields' names.
-
-One look at a jemalloc, frozen.
-
-How one build is called, and how it prints: what recognising it needs of the records.
+"""Records that jemalloc answers with. Fields are named like the keys of JSON. Includes one reading of a jemalloc, frozen, and the names
+and formats of one build, which its recognition needs.
 """
 
 from typing import Annotated, Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple

@@ -1,4 +1,4 @@
-"""What jemalloc's options would change: decay, background threads, the number of arenas, thread caches."""
+"""Effects of jemalloc's options: decay, background threads, the number of arenas, thread caches."""
 
 from typing import List, Optional, Sequence
 
@@ -14,8 +14,9 @@ from gdbheapx.units import count_noun
 def list_jemalloc_effects(
     arenas: Sequence[JemallocArena], conditions: JemallocConditions, ends_bytes: int, regions_bytes: int, is_set: bool = False
 ) -> List[Effect]:
-    """Each of them once. Where the build's environment variable is not known, that is said in place of it. `ends_bytes`: see ends().
-    `regions_bytes`: free regions of slabs. `is_set`: the variable has something in it."""
+    """Return the effect of each option once. Where the build's environment variable is unknown, the setting says so. `ends_bytes`: see
+    ends(). `regions_bytes`: free regions of slabs. `is_set`: the variable has a value.
+    """
 
     def make_setting(options: str) -> str:
         return conditions.names.setting(options) + (" (added to its present value)" if is_set else "")
@@ -32,7 +33,9 @@ def list_jemalloc_effects(
 
 
 def sum_jemalloc_free(arenas: Sequence[JemallocArena]) -> Optional[int]:
-    """What no program uses in some arenas; of dirty and muzzy pages what is in RAM, where that is known. None where a part is not known."""
+    """Return the bytes in these arenas that the program does not use; of dirty and muzzy pages only those in RAM, where that is known.
+    None where a part is unknown.
+    """
     unused = _unused_bytes(arenas)
     active = add_values(arena.active_bytes for arena in arenas)
     held = None if unused is None or active is None else active + unused
@@ -56,7 +59,7 @@ def sum_unwritten_ends(sizes: Sequence[HistogramRow], page_bytes: int) -> int:
 
 
 def _list_causes(arenas: Sequence[JemallocArena]) -> Sequence[str]:
-    """Why unused pages stay."""
+    """Return the codes of the reasons why unused pages stay."""
     if any(arena.dirty_decay_ms == -1 and arena.dirty_bytes for arena in arenas):
         return (codes.PURGING_OFF,)
     if any(arena.muzzy_decay_ms == -1 and arena.muzzy_bytes for arena in arenas):

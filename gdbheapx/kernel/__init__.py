@@ -42,5 +42,5 @@ def loaded_library() -> Optional[Any]:
 
 
 def swapped_in_bytes() -> int:
-    """What was in swap when it was read, in bytes, since this process began: see Kernel.swapped_in_bytes. Loads nothing."""
+    """Return the bytes that were in swap when they were read, since this process began; see Kernel.swapped_in_bytes. Loads nothing."""
     return sum(kernel.swapped_in_bytes for kernel in _loaded)

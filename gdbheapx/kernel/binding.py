@@ -34,7 +34,9 @@ class CKernel(Kernel):
     """See Kernel; and what follows pointers from block to block, or looks into blocks."""
 
     def copy(self, table: PageTable) -> "Copy":
-        """What will hold the memory of this process, as it is while it stands still. MemoryError, OSError where there can be none."""
+        """Make the object that will hold a copy of this process's memory, taken while it is stopped. MemoryError or OSError if there can
+        be none.
+        """
         from gdbheapx.kernel.common.copy import Copy
 
         return Copy(self.library, table)
@@ -46,7 +48,7 @@ class CKernel(Kernel):
         return Graph(self.library, self.open(source), shape, budget, None if images is None else self.open_apart(images))
 
     def sweep(self, source: BulkSource, shape: "GraphShape", budget: Budget) -> "Sweep":
-        """What tells the same as a graph's marks with some bits a block, in many passes."""
+        """Make a sweep, which finds the same as a graph's marks with a few bits per block, in many passes."""
         from gdbheapx.kernel.blocks.sweep import Sweep
 
         return Sweep(self.library, self.open(source), shape, budget)
@@ -60,7 +62,7 @@ class CKernel(Kernel):
     def signer(
         self, source: BulkSource, shape: Tuple[int, bool], rows: "Sequence[SignatureRow]", sets: "Sequence[NumberSet]", budget: Budget
     ) -> "Signer":
-        """What tells blocks apart by rows of conditions. `shape`: (word_bytes, little_endian)."""
+        """Make a signer, which distinguishes blocks by rows of conditions. `shape`: (word_bytes, little_endian)."""
         from gdbheapx.kernel.blocks.signatures import Signer
 
         return Signer(self.library, self.open(source), shape, rows, sets, budget)
@@ -100,7 +102,7 @@ class CKernel(Kernel):
         return NativeHeapMap(self.library, self.open(source), shape, ranges, pages, budget)
 
     def csv(self, words: "CsvWords") -> "CsvRows":
-        """What writes blocks as rows of comma-separated values."""
+        """Make a writer of blocks as rows of comma-separated values."""
         from gdbheapx.kernel.blocks.csv import CsvRows
 
         return CsvRows(self.library, words)

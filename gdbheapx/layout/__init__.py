@@ -1,1 +1,1 @@
-"""How a struct lies in memory: declared once, resolved per target."""
+"""Layout of structs in memory: declared once, resolved per target."""

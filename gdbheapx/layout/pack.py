@@ -11,7 +11,7 @@ SCHEMA = "gdbheapx-pack/1"
 
 
 class Pack(NamedTuple):
-    """One build."""
+    """Layout of one build of an allocator."""
 
     allocator: str
     version_text: Optional[str]

@@ -24,7 +24,7 @@ class LayoutView:
         self._order = byte_order(little_endian)
 
     def has(self, path: str) -> bool:
-        """This build has the member."""
+        """Return True if this build has the member."""
         return self.types.place(self.struct, path) is not None
 
     def __getitem__(self, path: str) -> int:
@@ -56,7 +56,7 @@ class LayoutView:
         return self.types.size_bytes(self.struct)
 
     def address_of(self, path: str) -> int:
-        """Where the member lies in the target."""
+        """Return the address of the member in the target."""
         return self.address + self._find_member(path).offset
 
     def view(self, path: str, index: int = 0) -> "LayoutView":
@@ -114,7 +114,7 @@ class Picker:
         """Offset of each member that was wanted."""
 
     def columns(self, data: bytes, stride_bytes: int) -> List[Optional[Sequence[int]]]:
-        """Each of the wanted numbers of every struct in an array; empty where there is no struct."""
+        """Return the requested numbers of every struct in an array, a column for each; empty if there is no struct."""
         padded = struct.Struct("%s%dx" % (self._struct.format, stride_bytes - self._struct.size))
         columns: List[Sequence[int]] = list(zip(*padded.iter_unpack(data[: len(data) // stride_bytes * stride_bytes])))
         return [None if place is None else columns[place] if columns else () for place in self._from]
@@ -149,7 +149,7 @@ WORD = CType(0, False)
 
 
 class Shape(NamedTuple):
-    """What the places of members depend on beside the release."""
+    """Properties other than the release that the offsets of members depend on."""
 
     word_bytes: int
     alignment_bytes: int
@@ -160,7 +160,7 @@ Count = Union[int, Callable[[Shape], int]]
 
 
 class Field(NamedTuple):
-    """One member of a struct."""
+    """Member of a struct."""
 
     name: str
     ctype: CType

@@ -1,1 +1,1 @@
-"""How answers are shown."""
+"""Format answers as text, JSON and pages."""

@@ -1,4 +1,4 @@
-"""What `census` shows."""
+"""Format the output of `census`."""
 
 import re
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple

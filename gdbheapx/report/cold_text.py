@@ -1,4 +1,4 @@
-"""What `cold` shows."""
+"""Format the output of `cold`."""
 
 from typing import Any, Dict, Iterator, Optional
 

@@ -1,4 +1,4 @@
-"""What `diff` shows."""
+"""Format the output of `diff`."""
 
 from typing import Any, Dict, Iterator, Optional, Sequence
 

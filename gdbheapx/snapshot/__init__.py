@@ -1,1 +1,3 @@
-"""One look as a file: what commands found in it, as records, and the graph of all blocks. It has no byte of the program's data."""
+"""Store one reading in a file: the results of commands, as records, and the graph of all blocks. The file has no byte of the program's
+data.
+"""

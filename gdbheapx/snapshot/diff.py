@@ -33,7 +33,7 @@ Key = Tuple[str, str, Optional[str]]
 
 
 class GrowthPart(NamedTuple):
-    """One part of the memory, such as an allocator, a runtime's pools, stacks."""
+    """Part of the memory, such as an allocator, a runtime's pools, stacks."""
 
     what: str
     kind: str
@@ -57,7 +57,7 @@ class GrowthPart(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """Of the whole, by part."""
+    """Growth of the whole memory, by part."""
 
     measure: Optional[str]
     """`resident` (two processes) or `dumped` (two cores); None: the two cannot be compared so."""
@@ -73,7 +73,7 @@ class Growth(NamedTuple):
     """Why something is unknown."""
 
     def of(self, what: str) -> Optional[int]:
-        """What a limit is compared with; None where it is not known."""
+        """Return the growth that a limit is compared with, or None if it is not known."""
         return {ALL: self.all_bytes, MALLOC: self.malloc_bytes, RSS: self.rss_bytes}[what]
 
     def at_least(self, what: str) -> int:
@@ -85,7 +85,7 @@ class Growth(NamedTuple):
 
 
 class GrowthSide(NamedTuple):
-    """One side."""
+    """Sizes of one of the two snapshots."""
 
     measure: Optional[str]
     total_bytes: Optional[int]
@@ -97,14 +97,14 @@ class GrowthSide(NamedTuple):
 
 
 class ComparedReport(NamedTuple):
-    """Of what `report` found, what is compared."""
+    """Members of the `report` model that are compared."""
 
     memory: Optional[SplitMemory]
     split: Optional[Sequence[MemoryPart]]
 
 
 def make_growth(old: SnapshotRecord, new: SnapshotRecord) -> Growth:
-    """From the one to the other."""
+    """Compute the growth from the old snapshot to the new one."""
     by_name = old.head.has_names and new.head.has_names
     sides = [_make_side(name, record, by_name) for name, record in (("old", old), ("new", new))]
     before, after = sides
@@ -150,7 +150,7 @@ def _subtract_known(before: Optional[int], after: Optional[int]) -> Optional[int
 
 
 def _make_side(side: str, record: SnapshotRecord, by_name: bool) -> GrowthSide:
-    """What a snapshot has of it: the split of `report`, the sums of the heaps."""
+    """Return the sizes of one snapshot: the split of `report`, the sums of the heaps."""
     lacking = []
     memory, rows = record.model("report", ComparedReport) if "report" in record.models else ComparedReport(None, None)
     parts = _sum_split(rows or (), memory.measure == RESIDENT, by_name) if memory is not None else None
@@ -173,8 +173,9 @@ def _make_side(side: str, record: SnapshotRecord, by_name: bool) -> GrowthSide:
 
 
 def _sum_split(rows: Sequence[MemoryPart], is_live: bool, by_name: bool) -> Optional[Dict[Key, int]]:
-    """By part; None where there is none. Names that were replaced by numbers mean nothing elsewhere: then by kind alone. Memory in swap and
-    in pages of hugetlbfs is not in RSS, and memory all the same."""
+    """Return the bytes by part, or None if there are none. Names that were replaced by numbers mean nothing in another snapshot: then by
+    kind alone. Memory in swap and in pages of hugetlbfs is not in RSS, but counts as memory.
+    """
     sizes: Dict[Key, int] = {}
     for row in rows:
         size = row.resident_bytes if is_live else row.dumped_bytes
@@ -202,7 +203,7 @@ class ListedOwners(NamedTuple):
 
 
 class OwnedGraph(NamedTuple):
-    """What the graph of a snapshot gives."""
+    """Owners computed from the graph of one snapshot."""
 
     held: Optional[OwnerRows]
     why: Optional[str]
@@ -212,7 +213,7 @@ class OwnedGraph(NamedTuple):
 
 
 def make_owned(session: Session, record: SnapshotRecord, name: str) -> OwnedGraph:
-    """Of one snapshot."""
+    """Compute the owners from the graph of one snapshot; without a graph the result has the reason."""
     if GRAPH not in record.models:
         return OwnedGraph(None, "it has no graph of blocks")
     target = Snapshot(name, record)
@@ -239,7 +240,7 @@ def _sum_named(tallied: OwnerTally) -> Dict[str, Tuple[int, int]]:
 
 
 def list_owners(owners: Owners, graph: Optional[OwnerRows]) -> ListedOwners:
-    """By the graph, else by the list of the largest that each snapshot has."""
+    """List the named owners by the graph, else by the list of the largest that each snapshot has."""
     rows, most = (graph.owners, MOST_OWNERS) if graph is not None else (owners.owners, OWNERS_KEPT)
     sums: Sums = {}
     for row in rows:
@@ -324,7 +325,7 @@ class DiffChange(NamedTuple):
 
 
 class DiffSide(NamedTuple):
-    """One of the two."""
+    """Description of one of the two snapshots."""
 
     what: str
     """As it was named."""
@@ -338,7 +339,7 @@ class DiffSide(NamedTuple):
 
 
 class DiffMissing(NamedTuple):
-    """What cannot be compared."""
+    """Part that cannot be compared, because one snapshot lacks it."""
 
     what: str
     """`classes`, `owners`, `leaks`, or `held`."""
@@ -348,7 +349,7 @@ class DiffMissing(NamedTuple):
 
 
 class DiffNext(NamedTuple):
-    """What to ask then."""
+    """Command to run next, for one of the two snapshots."""
 
     side: str
     """Of which of the two."""
@@ -356,12 +357,12 @@ class DiffNext(NamedTuple):
     why: str
 
     def of(self, side: DiffSide) -> StepAdvice:
-        """With the whole command."""
+        """Return the advice with the whole command."""
         return StepAdvice(hint_about(side.form, side.what, self.command), self.why)
 
 
 class DiffVerdict(NamedTuple):
-    """What grew."""
+    """Verdict on the growth."""
 
     code: str
     what: str
@@ -400,13 +401,13 @@ class Diff(NamedTuple):
 
 
 class WithBooks(NamedTuple):
-    """Of what `report` found, a program's own books."""
+    """Member of the `report` model that has the program's own books."""
 
     books: Optional[Books] = None
 
 
 class WithPools(NamedTuple):
-    """Of what `census` found, the pools of runtimes."""
+    """Member of the `census` model that has the pools of runtimes."""
 
     managed: Sequence[Managed] = ()
 
@@ -435,7 +436,9 @@ def diff_snapshots(
     forms: Tuple[str, str] = ("snapshot", "snapshot"),
     graphs: Sequence[OwnedGraph] = (NO_GRAPH, NO_GRAPH),
 ) -> Diff:
-    """From the one to the other. `names`, `forms`: how they were named, and what that is; `graphs`: what owned.made() gives of each."""
+    """Compare the old snapshot with the new one. `names`, `forms`: how they were named, and the kind of each name; `graphs`: the results
+    of make_owned() for each.
+    """
     heads = old.head, new.head
     sides = [DiffSide(name, head.kind, head.pid, head.executable, head.as_of, form) for name, head, form in zip(names, heads, forms)]
     states, grown = _compare_states(old, new), make_growth(old, new)
@@ -470,12 +473,12 @@ def _between_s(old: Optional[str], new: Optional[str]) -> Optional[int]:
 
 
 def parse_taken_s(taken: str) -> int:
-    """Of a time as Head.taken has it. ValueError where it is none."""
+    """Convert a time as in SnapshotHead.taken to seconds since the epoch. ValueError if it is none."""
     return calendar.timegm(time.strptime(taken, "%Y-%m-%dT%H:%M:%SZ"))
 
 
 def _list_missing(side: str, record: SnapshotRecord, graph: OwnedGraph) -> List[DiffMissing]:
-    """What this one does not have."""
+    """List the parts that this snapshot does not have."""
     lacking = []
     for what, model in (("classes", "census"), ("owners", "owners"), ("leaks", "leaks")):
         if model not in record.models:
@@ -501,7 +504,7 @@ def _compare_all(old: Sums, new: Sums) -> List[DiffChange]:
 
 
 def _sort_changes(rows: Iterable[DiffChange]) -> List[DiffChange]:
-    """What has not changed is left out; what one side does not have at all has changed, whatever its size."""
+    """Sort by size of the change, and drop rows that have not changed; a row that one side lacks has changed, whatever its size."""
     changed_rows = (row for row in rows if row.diff_bytes or row.diff_count or row.only)
     return sorted(changed_rows, key=lambda row: (-abs(row.diff_bytes), row.what, row.whose))
 
@@ -520,7 +523,7 @@ def _compare_states(old: SnapshotRecord, new: SnapshotRecord) -> List[DiffChange
 
 
 def drop_unchanged(rows: Sequence[DiffChange]) -> List[DiffChange]:
-    """Those that are no row of zeros."""
+    """Return the rows without those of zeros."""
     return [row for row in rows if row.diff_bytes or row.diff_count]
 
 
@@ -530,7 +533,7 @@ def _sum_states(record: SnapshotRecord) -> Sums:
 
 
 def _sum_pools(record: SnapshotRecord) -> Sums:
-    """What runtimes have handed out of pools of their own and keep there, if their objects were looked at."""
+    """Return the bytes that runtimes have handed out of pools of their own and keep there, if their objects were looked at."""
     sums: Sums = {}
     for managed in record.model("census", WithPools).managed if "census" in record.models else ():
         whose = registry.shown_name(managed.module)
@@ -540,7 +543,7 @@ def _sum_pools(record: SnapshotRecord) -> Sums:
 
 
 def _drop_unknown(old: Unsure, new: Unsure) -> List[DiffChange]:
-    """Of what neither side has as unknown: it is no growth that a core does not tell what is in RAM."""
+    """Compare the keys that both sides know: a core that does not show what is in RAM is no growth."""
     unknown = {key for side in (old, new) for key, value in side.items() if value is None}
     sums = [{key: value for key, value in side.items() if value is not None and key not in unknown} for side in (old, new)]
     return _compare_all(*sums)
@@ -557,13 +560,13 @@ def _sum_arena_parts(record: SnapshotRecord) -> Unsure:
 
 
 def _list_heap_arenas(record: SnapshotRecord) -> List[HeapArenas]:
-    """Those of which the arenas are known."""
+    """Return the heaps with known arenas."""
     heaps: List[HeapArenas] = record.model("arenas", List[HeapArenas]) if "arenas" in record.models else []
     return heaps
 
 
 def _sum_arenas(record: SnapshotRecord) -> Unsure:
-    """What each arena has in use."""
+    """Return the bytes in use in each arena."""
     unsure: Unsure = {}
     for row in (row for heap in _list_heap_arenas(record) for row in heap.rows):
         used, count = getattr(row, "used_bytes", None), getattr(row, "used_chunks", None)
@@ -591,8 +594,9 @@ def _sum_census_classes(census: Census) -> Sums:
 
 
 def _compare_owners(old: SnapshotRecord, new: SnapshotRecord, graphs: Sequence[OwnedGraph]) -> Optional[List[DiffChange]]:
-    """By name. One that only one of them lists may be among the small ones of the other, whose list ends somewhere: that it is new, or
-    gone, is told where the other has all its owners in it; else how much more it has than it can have had."""
+    """Compare owners by name. An owner that only one side lists may be among the small ones of the other, whose list ends somewhere: it
+    is new, or gone, only if the other list is complete; else the row has the least that it changed by.
+    """
     if not all("owners" in record.models for record in (old, new)):
         return None
     have_graphs = all(graph.held is not None for graph in graphs)
@@ -605,7 +609,9 @@ def _compare_owners(old: SnapshotRecord, new: SnapshotRecord, graphs: Sequence[O
 
 
 def _bound_change(row: DiffChange, least_old: int, least_new: int) -> DiffChange:
-    """Of an owner that one side does not list: what it can have there at most, and no change where it has no more on the other."""
+    """Bound the change of an owner that one side does not list by the most that it can have there; no change if it has no more on the
+    other side.
+    """
     if row.only == "new" and least_old:
         before = min(least_old, row.new_bytes)
         return DiffChange(row.what, row.whose, row.new_bytes - before, before, row.new_bytes, at_most="old")
@@ -621,7 +627,7 @@ def _compare_held(graphs: Sequence[OwnedGraph]) -> Optional[List[DiffChange]]:
 
 
 def _compare_contexts(old: SnapshotRecord, new: SnapshotRecord) -> Optional[List[DiffChange]]:
-    """What they have in use, and their blocks where the release counts them."""
+    """Compare the memory contexts: bytes in use, and blocks where the release counts them."""
     if not all("report" in record.models for record in (old, new)):
         return None
     books = [record.model("report", WithBooks).books for record in (old, new)]
@@ -685,18 +691,20 @@ def _say_grew(what: str, change: DiffChange) -> Sentence:
 
 
 def _compare_objects(states: Sequence[DiffChange]) -> List[DiffChange]:
-    """By runtime what its objects have in use in its own pools."""
+    """Return the rows of runtimes' objects in their own pools, by runtime."""
     return [state for state in states if state.what == OBJECTS]
 
 
 def _grown_elsewhere_bytes(states: Sequence[DiffChange], grown: Growth) -> int:
-    """By how much grew what is no allocator's; objects may grow where their pools had room."""
+    """Return the growth outside allocators; objects may grow where their pools had room."""
     parts = sum(part.grown_bytes for part in grown.parts if part.allocator is None)
     return max(parts, sum(state.diff_bytes for state in _compare_objects(states)))
 
 
 def _make_next(code: str, states: Sequence[DiffChange], grown: Growth) -> Sequence[DiffNext]:
-    """What goes on from the verdict: where objects in pools grew by half of what grew outside allocators, who keeps them."""
+    """Return the commands that follow the verdict: if objects in pools account for half of the growth outside allocators, those that show
+    their owners.
+    """
     objects = _compare_objects(states)
     if code != ELSEWHERE_GREW or not objects:
         return NEXT[code]

@@ -51,7 +51,7 @@ HINT = "take it again: gdbheapx -p PID snapshot new.snap, or gdbheapx --core COR
 
 
 def is_snapshot(path: str) -> bool:
-    """It begins as one does."""
+    """Return True if the file begins like a snapshot."""
     if is_url(path):
         return read_beginning(path, len(MAGIC)) == MAGIC
     try:
@@ -71,7 +71,7 @@ class PackedPart(NamedTuple):
     data: bytes
 
     def bytes(self, path: str) -> bytes:
-        """What it unpacks to. HeapxError where that is not what was packed."""
+        """Return the unpacked bytes. HeapxError if they are not those that were packed."""
         worker = zlib.decompressobj()
         try:
             data = worker.decompress(self.data, self.length + 1)
@@ -96,7 +96,7 @@ def pack_part(pieces: Iterable[bytes], level: int = LEVEL, free_bytes: int = FRE
 
 
 def explain_damaged(path: str) -> HeapxError:
-    """What is said of such a file."""
+    """Return the error for a damaged file."""
     return HeapxError("%s is damaged, or was cut" % path, HINT, code=SNAPSHOT_DAMAGED)
 
 
@@ -157,7 +157,7 @@ def _read_parts(file: BinaryIO, size: int, path: str) -> Dict[str, PackedPart]:
 
 
 class _FileReader:
-    """What is left of the file."""
+    """Rest of the file that is not read yet."""
 
     def __init__(self, file: BinaryIO, size: int, path: str) -> None:
         self._file, self.left, self._path = file, size, path
@@ -178,7 +178,7 @@ TEXT, PLAIN = "text", "plain"
 
 
 class WrongValue(ValueError):
-    """What stands there is not what was asked for."""
+    """Error: the value is not of the type that was asked for."""
 
 
 def encode_value(value: Any) -> Any:
@@ -234,7 +234,7 @@ def _make_decoder(kind: Any) -> Callable[[Any], Any]:
 
 
 def _decode_untyped(value: Any) -> Any:
-    """What json has made of it, and sentences."""
+    """Return the values that json made, with sentences restored."""
     if isinstance(value, list):
         return [_decode_untyped(member) for member in value]
     if not isinstance(value, dict):
@@ -317,7 +317,7 @@ def is_url(path: str) -> bool:
 
 
 def hide_secrets(url: str) -> str:
-    """Without a user and password that stand in it."""
+    """Return the URL without its user and password."""
     return SECRET.sub("//...@", url)
 
 
@@ -340,7 +340,7 @@ def put_url(url: str, content: bytes) -> None:
 
 
 def get_url(url: str) -> bytes:
-    """What is there. HeapxError where it cannot be read."""
+    """Return the content at the URL. HeapxError if it cannot be read."""
     try:
         system, path = _open_url(url)
         return bytes(system.cat_file(path))
@@ -360,7 +360,7 @@ def read_beginning(url: str, count: int) -> bytes:
 
 
 def read_url_pieces(url: str) -> Iterator[bytes]:
-    """What is there, piece by piece. HeapxError where that cannot be read."""
+    """Yield the content at the URL, piece by piece. HeapxError if it cannot be read."""
     try:
         system, path = _open_url(url)
         size, at = system.size(path), 0
@@ -377,8 +377,9 @@ def read_url_pieces(url: str) -> Iterator[bytes]:
 
 
 def list_urls(url: str) -> Iterator[str]:
-    """What it stands for, in order: itself, what a pattern finds, or the files of a folder, if it ends with a /. What is a file of this
-    machine is given as its path. HeapxError where nothing can be found."""
+    """Return the URLs that it expands to, in order: itself, the matches of a pattern, or the files of a folder, if it ends with a /. A
+    file of this machine is given as its path. HeapxError if nothing can be found.
+    """
     inner, chained, outer = url.partition("::")
     pattern = inner + "*" if inner.endswith("/") else inner
     is_local = LOCAL.match(url) is not None and not chained
@@ -429,7 +430,7 @@ def _open_url(url: str) -> Tuple[Any, str]:
 
 
 def _raise_url_error(what: str, url: str, error: Exception, hint: str, code: Any) -> NoReturn:
-    """One line, whatever that library says in how many."""
+    """Raise the error in one line, however many lines the library's message has."""
     is_absent = isinstance(error, FileNotFoundError)  # some say the path alone
     why = "it is not there" if is_absent else hide_secrets(" ".join(str(error).split())) or type(error).__name__
     is_missing = isinstance(error, ImportError)

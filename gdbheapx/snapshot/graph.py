@@ -82,7 +82,7 @@ class KeptPlace(NamedTuple):
 
 
 class KeptLabel(NamedTuple):
-    """What some blocks are."""
+    """Type of some blocks."""
 
     signature: str
     module: str
@@ -90,7 +90,7 @@ class KeptLabel(NamedTuple):
 
 
 class KeptPath(NamedTuple):
-    """What the program itself calls a block."""
+    """Name that the program itself has for a block."""
 
     node: int
     path: Optional[str]
@@ -101,7 +101,7 @@ class KeptPath(NamedTuple):
 
 
 class KeptGraph(NamedTuple):
-    """What is not in the streams."""
+    """Part of the graph that is not in the streams."""
 
     word_bytes: int
     unit_bytes: int
@@ -128,8 +128,9 @@ class KeptGraph(NamedTuple):
 
 
 def keep_graph(session: Session, moves: Sequence[Move], has_names: bool) -> Tuple[Optional[KeptGraph], Dict[str, PackedPart]]:
-    """What the commands before have made of memory, for the file; none where there was no room or no time for it. `moves`: of the
-    mappings."""
+    """Return the graph that the commands before have made, for the file; None and no streams if there was no room or no time for it.
+    `moves`: of the mappings.
+    """
     told: Optional[find.LabelSet] = session.shared(find.TOLD)
     if told is None:
         return None, {}
@@ -159,7 +160,7 @@ def _keep_graph(session: Session, told: find.LabelSet, moves: Sequence[Move], ha
 
 
 def _places_of(names: Sequence[Optional[Signature]]) -> List[int]:
-    """By label its number among those that have a name, from 1 on; 0 for others."""
+    """Return for each label its number among those that have a name, from 1 on; 0 for others."""
     numbers_ = itertools.count(1)
     return [0, *(0 if name is None else next(numbers_) for name in names)]
 
@@ -187,7 +188,7 @@ def _make_model(session: Session, told: find.LabelSet, tallied: dominance.OwnerT
 
 
 def _keep_paths(paths: Optional[Paths], tallied: dominance.OwnerTally) -> List[KeptPath]:
-    """Of the largest owners, and of all that other answers have named."""
+    """Return the paths of the largest owners, and of all blocks that other answers have named."""
     if paths is None:
         return []
     for node, kind in tallied.tops(dominance.MOST_OWNERS):

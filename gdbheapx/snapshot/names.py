@@ -60,7 +60,7 @@ OF_BOOKS = frozenset(("inuse_bytes", "waiting"))
 
 
 class MovedAddresses:
-    """Where everything is, and where it seems to be. `is_kept`: where it is."""
+    """Map from the real addresses of all mappings to those in the snapshot. `is_kept`: both are equal."""
 
     def __init__(self, mappings: Sequence[Mapping], is_kept: bool = False) -> None:
         self.is_kept = is_kept
@@ -79,15 +79,17 @@ class MovedAddresses:
             at, end = at + mapping.end - mapping.start, mapping.end
 
     def places(self) -> List[RecordedMapping]:
-        """Of all mappings, as they seem."""
+        """Return all mappings at their addresses in the snapshot."""
         return [RecordedMapping(seems, seems + end - start, name) for start, end, seems, name in self._rows]
 
     def moves(self) -> List[Move]:
-        """Of all memory, by address."""
+        """Return the moves of all memory, by address."""
         return [(0, FIXED, 0), *((start, end, seems) for start, end, seems, _ in self._rows)]
 
     def address(self, value: int) -> int:
-        """As it seems; one that lies in no mapping stays where it is relative to the one before it, if that is near, else it is hidden."""
+        """Return the address in the snapshot; one that lies in no mapping keeps its distance to the mapping before it, if that is near,
+        else it is hidden.
+        """
         if value < FIXED or self.is_kept:
             return value
         place = bisect_right(self._starts, value) - 1
@@ -97,7 +99,7 @@ class MovedAddresses:
         return seems + value - start if value - start <= -(-(end - start) // STEP) * STEP else FIXED
 
     def text(self, text: str) -> str:
-        """With all addresses in it."""
+        """Return the text with all addresses in it moved."""
         return HEX.sub(lambda match: "0x%0*x" % (len(match.group(1)), self.address(int(match.group(1), 16))), text)
 
     def value(self, value: Any) -> Any:
@@ -106,7 +108,7 @@ class MovedAddresses:
 
 
 def replace_names(value: Any, text: Callable[[str], str], address: Callable[[int], int]) -> Any:
-    """The same with every text and every address in it replaced; keys of mappings are members' names, and allocators'."""
+    """Return a copy of the value with every text and every address replaced; keys of mappings are members' names, and allocators'."""
     if isinstance(value, TargetAddress):
         return TargetAddress(address(value))
     if isinstance(value, Sentence):
@@ -156,7 +158,7 @@ class NameNumbers:
                 self.instead(part, "name")
 
     def instead(self, name: str, kind: str) -> str:
-        """What stands for it; a name is replaced by the same everywhere."""
+        """Return the replacement of a name; a name is replaced by the same everywhere."""
         if not name or name in OURS or name.isdigit():
             return name
         if name not in self._numbers:

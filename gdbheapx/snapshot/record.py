@@ -35,7 +35,7 @@ class RecordedProblem(NamedTuple):
 
 
 class RecordedOutcome(NamedTuple):
-    """How a command ended that was run for the snapshot; what it found is among the models."""
+    """Outcome of a command that was run for the snapshot; its results are among the models."""
 
     partial: bool = False
     problems: Sequence[RecordedProblem] = ()
@@ -60,7 +60,7 @@ class RecordedMapping(NamedTuple):
 
 
 class SnapshotHead(NamedTuple):
-    """Of what, when and by whom it was taken."""
+    """Facts about the snapshot: its target, its time, and the version of gdbheapx that took it."""
 
     version: str
     """Of gdbheapx."""
@@ -94,12 +94,12 @@ class SnapshotHead(NamedTuple):
 
     @property
     def as_of(self) -> Optional[str]:
-        """When memory was as it is told here; None: unknown."""
+        """Return the time of the memory that is shown here, or None if unknown."""
         return self.taken if self.kind == "live" else self.core_written
 
 
 class SnapshotRecord(NamedTuple):
-    """All of it."""
+    """Whole content of a snapshot."""
 
     head: SnapshotHead
     outcomes: Dict[str, RecordedOutcome]
@@ -110,7 +110,7 @@ class SnapshotRecord(NamedTuple):
     """The numbers of the graph (graph.py)."""
 
     def parts(self) -> Dict[str, file.PackedPart]:
-        """Of the file."""
+        """Return the parts of the file."""
         secret = hints.new_secret()
         return {
             HEAD: _dump_model(file.encode_value(self.head._replace(secret=secret)), secret),
@@ -120,7 +120,7 @@ class SnapshotRecord(NamedTuple):
         }
 
     def model(self, name: str, kind: Any) -> Any:
-        """What stands under this name, as this type; HeapxError where there is nothing, or something else."""
+        """Return the model of this name, as this type. HeapxError if there is none, or it is something else."""
         if name not in self.models:
             outcome = self.outcomes.get(name, RecordedOutcome())
             if outcome.error is not None:
@@ -173,19 +173,19 @@ class RecordingSession:
         return model
 
     def known(self, name: str) -> Any:
-        """What stands under this name by now; None: nothing."""
+        """Return the model of this name made so far, or None."""
         return self._known.get(name)
 
     def encoded(self, change: Callable[[Any], Any]) -> Dict[str, Any]:
-        """All of them, changed, for the file."""
+        """Return all models, changed, for the file."""
         return {name: file.encode_value(change(model)) for name, model in self._known.items()}
 
     def shared(self, name: str) -> Any:
-        """What another command has made of memory; None: nothing."""
+        """Return the value that another command has made of memory, or None."""
         return self._shared.get(name)
 
     def share(self, name: str, value: Any) -> None:
-        """For commands that come later."""
+        """Store a value for commands that come later."""
         self._shared[name] = value
 
 
@@ -197,7 +197,7 @@ class ReadingSession:
         self._shared: Optional[Dict[str, Any]] = None
 
     def kept(self, name: str, kind: Any, make: Callable[[], T]) -> T:
-        """As it was; what the graph tells better is made of it."""
+        """Return the recorded model; a model that the graph gives more precisely is made from the graph."""
         if name in OF_GRAPH and GRAPH in self._record.models:
             return make()
         model: T = self._record.model(name, kind)
@@ -205,13 +205,13 @@ class ReadingSession:
         return model
 
     def shared(self, name: str) -> Any:
-        """What the graph tells, or an earlier part of this command has made of it; None: nothing."""
+        """Return the value from the graph, or one that an earlier part of this command has made of it, or None."""
         if self._shared is None:
             self._shared = dict(self._unpack()) if GRAPH in self._record.models else {}
         return self._shared.get(name)
 
     def share(self, name: str, value: Any) -> None:
-        """For the rest of this command."""
+        """Store a value for the rest of this command."""
         if self._shared is not None:
             self._shared[name] = value
 
@@ -232,12 +232,12 @@ class RecordedInfos(WithoutMemory):
         self._found = infos
 
     def infos(self) -> Sequence[AllocatorInfo]:
-        """As the envelope shows them."""
+        """Return the allocators as the envelope shows them."""
         return self._found
 
 
 class Snapshot(Usage, Process, WithoutMemory):
-    """What the runner asks of a target, of a file."""
+    """Target for the runner that answers from a snapshot file."""
 
     kind = "snapshot"
     has_memory = False
@@ -257,13 +257,13 @@ class Snapshot(Usage, Process, WithoutMemory):
         self.discovery = RecordedInfos(head.allocators)
 
     def identity(self) -> Identity:
-        """As it was when memory was read."""
+        """Return the identity of the process when memory was read."""
         head = self.record.head
         program = head.program or choose_program_name(None, "", head.executable)
         return Identity(program, head.command_line, head.host, head.as_of, head.uptime_s)
 
     def facts(self) -> Dict[str, Any]:
-        """With when it was taken, and of what."""
+        """Return the facts with the time and kind of the target when the snapshot was taken."""
         return {**Process.facts(self), "taken": self.record.head.taken, "taken_of": self.record.head.kind}
 
     def prepare(self, asked: command.Command, session: Session, options: command.Options) -> None:
@@ -273,7 +273,9 @@ class Snapshot(Usage, Process, WithoutMemory):
         self.record.outcomes.get(asked.name, RecordedOutcome()).tell(session)
 
     def unpacked(self, session: Session) -> Dict[str, Any]:
-        """What commands share that need the graph. What was wrong with the look at all blocks was wrong with it."""
+        """Return the values that commands share that need the graph. The problems of the census when the snapshot was taken are noted
+        again.
+        """
         from gdbheapx.analysis.census import find
         from gdbheapx.analysis.reachability import heap_graph
         from gdbheapx.snapshot import graph

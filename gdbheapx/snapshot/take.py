@@ -111,12 +111,12 @@ def _record_command(session: Session, words: Sequence[str], walked: Sequence[Pro
 
 
 def _sum_heaps(session: Session) -> List[HeapSum]:
-    """Of each heap."""
+    """Return the sums of each heap."""
     return [heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()) for heap in session.heaps.all()]
 
 
 def _rss_bytes(session: Session, report: Optional[Overview]) -> Optional[int]:
-    """As `report` has added it up; None for a core."""
+    """Return the total that `report` has added up, or None for a core."""
     memory = report.memory if report is not None and session.target.kind == "live" else None
     return None if memory is None else memory.total_bytes
 
@@ -156,7 +156,7 @@ def _list_known_names(target: Target) -> List[str]:
 
 
 def detect_source(name: str) -> str:
-    """Which of them this is. A URL is that of a snapshot."""
+    """Return the kind of source that the name is: snapshot, core or process. A URL is that of a snapshot."""
     if file.is_url(name):
         return SNAPSHOT
     if os.path.exists(name):
@@ -186,7 +186,7 @@ def open_snapshot_source(name: str, more: Sequence[str] = ()) -> record.Snapshot
 
 
 def take_current(session: Session) -> Tuple[record.SnapshotRecord, str, str]:
-    """Of what gdbheapx itself looks at: the snapshot, and how it is named. One that is a snapshot already is taken as it is."""
+    """Return the snapshot of the current target, its name and its kind. A target that is a snapshot already is taken as it is."""
     target = session.target
     path = getattr(target, "snapshot", None)
     if path is not None:
@@ -198,7 +198,9 @@ def take_current(session: Session) -> Tuple[record.SnapshotRecord, str, str]:
 
 
 def take_by_child(target: List[str], path: str, more: Sequence[str] = ()) -> Dict[str, Any]:
-    """By a program of its own: what it does to gdb and to memory ends with it. Its document; HeapxError where there is no snapshot."""
+    """Take a snapshot in a child process, whose effects on gdb and on memory end with it; return its document. HeapxError if there is no
+    snapshot.
+    """
     words = [*_make_options(), *target, "snapshot", path, "--json", *more]
     done = child_python.run_gdbheapx(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return _read_answer(done.returncode, done.stdout, target[-1], path)

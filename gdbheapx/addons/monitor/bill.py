@@ -64,7 +64,7 @@ HEAPS = frozenset((kinds.ALLOCATOR,))
 
 
 class BillLine(NamedTuple):
-    """What one owner has of the group's memory."""
+    """Memory of the group that one owner has."""
 
     kind: str
     """One of `report`'s kinds, or `unowned`, `charged-elsewhere`, `sockets`, `swap-cache`, `hugetlb`, `kernel`, `not-explained`."""
@@ -89,7 +89,7 @@ class BillGroup(NamedTuple):
 
 
 class BillProcess(NamedTuple):
-    """One process of the group. Of memory that several processes map it has its part (PSS)."""
+    """Process of the group. Memory that several processes map counts by its share (PSS)."""
 
     pid: Annotated[int, Column("pid", PLAIN)]
     name: Annotated[str, Column("name", TEXT)]
@@ -123,7 +123,7 @@ class BillProcess(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """All of it. The lines add up to group.current_bytes."""
+    """Whole bill of a group. The lines add up to group.current_bytes."""
 
     group: GroupMemory
     below: Sequence[BillGroup]
@@ -152,7 +152,7 @@ class Bill(NamedTuple):
 
 
 class BillPart(NamedTuple):
-    """What one owner has of one process, by parts of shared pages."""
+    """Memory that one owner has in one process, with shared pages counted by PSS."""
 
     owner: MemoryOwner
     bytes: int
@@ -160,7 +160,7 @@ class BillPart(NamedTuple):
 
 
 class BillReading(NamedTuple):
-    """What was found in one process."""
+    """Memory of one process by owner."""
 
     parts: Sequence[BillPart]
     used_bytes: Optional[int] = None
@@ -170,7 +170,7 @@ class BillReading(NamedTuple):
 
 
 def make_bill(session: Session, which: str, top: Optional[int] = None) -> Bill:
-    """Of the group that `which` names. `top`: look into so many processes, however long that takes."""
+    """Return the bill of the group that `which` names. `top`: look into this number of processes, however long that takes."""
     began = time.monotonic()
     group = session.memory_group(which)
     group.memory()  # one that has no counters is refused before its processes are read
@@ -258,7 +258,7 @@ def _read_processes(session: Session, processes: Sequence[GroupProcess], top: Op
 
 
 def _split_by_mappings(process: GroupProcess) -> Iterator[BillPart]:
-    """What the mappings' own lines say."""
+    """Split the memory by the mappings' own lines alone."""
     if process.uses is None:
         yield BillPart(UNREADABLE, process.anonymous_bytes)
     for use in process.uses or ():
@@ -281,7 +281,7 @@ def _lazily_free(owner: MemoryOwner, size_bytes: int) -> BillPart:
 
 
 def _read_heaps(session: Session, process: GroupProcess, seconds: float) -> Optional[BillReading]:
-    """With its allocators and runtimes; None where it has ended or cannot be understood."""
+    """Split the memory by allocators and runtimes; None if the process has ended or cannot be understood."""
     try:
         known_before = session.of_process(process.pid)
         known_before.discovery.infos()  # files are read before the clock of the walks begins
@@ -303,7 +303,7 @@ def _read_heaps(session: Session, process: GroupProcess, seconds: float) -> Opti
 
 
 class Free(NamedTuple):
-    """How one heap's free memory is to be told from what is in use, in RAM."""
+    """Free memory of one heap, resident, by a walk or by counters."""
 
     by_walk: Optional[Tuple[int, int]]
     """(free, of it what a trim or purge returns), each in RAM."""
@@ -312,7 +312,7 @@ class Free(NamedTuple):
 
 
 def _measure_free(heap: AllocatorInstance, is_whole: bool, seconds: float) -> Free:
-    """By a walk of the heap; of one that changes meanwhile by its counters."""
+    """Measure the free memory by a walk of the heap, or by its counters if it changes meanwhile."""
     facts = heap.facts() if is_whole else None
     if facts is not None:
         kept = heap_sum(facts.info.id, facts.sizes, facts.arenas, facts.totals).kept_bytes
@@ -420,7 +420,7 @@ class BillLines:
 
     @property
     def sum_bytes(self) -> int:
-        """Of all."""
+        """Return the sum of all lines."""
         return sum(size for size, _ in self._rows.values())
 
     def rows(self) -> List[BillLine]:

@@ -106,7 +106,7 @@ def _swap_and_events(bill: Bill) -> Iterator[str]:
 
 
 def _format_reclaim(bill: Bill) -> Iterator[str]:
-    """What can be had back, and how."""
+    """Say how much memory can be reclaimed or returned, and by which means."""
     group = bill.group
     if bill.reclaimable_bytes is not None:
         slab = ", slab" if group.cgroup_version == 2 else "; cgroups of version 1 do not count slab"

@@ -66,7 +66,7 @@ def make_pointer_condition(at: int) -> Condition:
 
 
 def make_string_conditions(at: int) -> List[Condition]:
-    """A pointer to one."""
+    """Return the conditions for a pointer to a string."""
     return [make_pointer_condition(at), Condition(at, 1, IN_SET, HEADS_SET, mask=0xF)]
 
 
@@ -76,7 +76,9 @@ class Redis(Recogniser):
     module, objects = "redis", ("redis", "valkey", "keydb")
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """An embedded string begins 19 bytes into its object's block; the others are 16 bytes large."""
+        """Return the rows of objects, dicts and entries. An embedded string begins 19 bytes into its object's block; other objects have
+        16 bytes.
+        """
         writable = [(mapping.start, mapping.end) for mapping in world.target.mappings() if mapping.writable]
         sets = [NumberSet(ranges=writable), HEADS, COUNTS]
         counted = Condition(4, 4, IN_SET, COUNTS_SET)
@@ -123,7 +125,7 @@ class Redis(Recogniser):
         return Ask(row, lambda key: Signature(name, self.module, sure), sets, 35, least_blocks=least)
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
-        """Strings of keys and values, tables of dicts, and what objects consist of."""
+        """Name the strings of keys and values, the tables of dicts, and the bodies of objects."""
         names = {
             (ENTRY, 0): "key (sds)",
             (ENTRY, 8): "value",
@@ -166,7 +168,7 @@ class MemoryContexts(Recogniser):
     )
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """Headers, blocks of each size, and chunks that are too large for a block and have one of their own."""
+        """Return rows for headers, for blocks of each size, and for chunks that are too large for a block and have a block of their own."""
         for header in HEADER_BYTES:
             first = [
                 Condition(header + ASET, 8, EQUAL, 0, ADDRESS),
@@ -225,7 +227,7 @@ class V8(Recogniser):
     )
 
     def is_here(self, world: World) -> bool:
-        """The objects that have V8's heap have it."""
+        """Return True if an object of the process has V8's heap."""
         return world.word_bytes == 8 and world.little_endian and kinds.V8 in attribute.find_present_runtimes(world.target)
 
     def line_in_tables(self, signature: Signature) -> Optional[str]:
@@ -233,7 +235,7 @@ class V8(Recogniser):
         return "malloc: memory of Buffers and ArrayBuffers, strings of C++" if signature == BUFFER else super().line_in_tables(signature)
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """Three numbers that are the same, behind a pointer."""
+        """Return the row of backing stores: a pointer, then three equal numbers."""
         same = [Condition(at, 8, EQUAL, 0, FIELD, other=8) for at in (16, 24)]
         begin = [Condition(0, 8, AT_LEAST, LOWEST), Condition(0, 8, AT_MOST, HIGHEST), Condition(0, 8, EQUAL, 0, mask=7)]
         length = [Condition(8, 8, AT_LEAST, 1), Condition(8, 8, AT_MOST, MOST_LENGTH)]
@@ -261,11 +263,11 @@ class Zlib(Recogniser):
     module, line_of_library = "zlib", "malloc: streams of zlib"
 
     def is_here(self, world: World) -> bool:
-        """Any program may have it inside, and no name shows that: what a state must have proves it."""
+        """Return True for any program of this word size: zlib may be linked in without a name, and the fields of a state prove it."""
         return world.word_bytes == 8 and world.little_endian
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """Both sorts, with and without a word before."""
+        """Return rows for compressors and decompressors, with and without words before the state."""
         for before in BEFORE:
             for window in WINDOWS:
                 row = SignatureRow(_make_compressor_conditions(before, before + window), *COMPRESSOR_BYTES)
@@ -278,7 +280,7 @@ class Zlib(Recogniser):
 
 
 def _make_compressor_conditions(at: int, window: int) -> List[Condition]:
-    """strm, status (42 to 666), pending_buf; method; w_size, w_bits, w_mask and window."""
+    """Return the conditions of a compressor: strm, status (42 to 666), pending_buf; method; w_size, w_bits, w_mask and window."""
     return [
         *(Condition(at, 8, NOT_EQUAL, 0), Condition(at + 8, 4, AT_LEAST, 42), Condition(at + 8, 4, AT_MOST, 666)),
         *(Condition(at + 16, 8, NOT_EQUAL, 0), Condition(at + 72, 1, EQUAL, 8), Condition(window + 16, 8, NOT_EQUAL, 0)),
@@ -288,7 +290,7 @@ def _make_compressor_conditions(at: int, window: int) -> List[Condition]:
 
 
 def _make_decompressor_conditions(at: int) -> List[Condition]:
-    """strm; mode, from HEAD to SYNC; last, wrap; dmax, at most 32 KiB; wbits."""
+    """Return the conditions of a decompressor: strm; mode, from HEAD to SYNC; last, wrap; dmax, at most 32 KiB; wbits."""
     return [
         *(Condition(at, 8, NOT_EQUAL, 0), Condition(at + 8, 4, AT_LEAST, 16180), Condition(at + 8, 4, AT_MOST, 16211)),
         *(Condition(at + 12, 4, AT_MOST, 1), Condition(at + 16, 4, AT_MOST, 7)),
@@ -354,7 +356,7 @@ class NativeMemoryTracking(Recogniser):
         self._tags: Sequence[str] = TAGS
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """Size, tag and canary; the footer's two bytes fit behind."""
+        """Return the row of the header: size, tag and canary. The size leaves room for the footer's two bytes."""
         conditions = [
             Condition(14, 2, EQUAL, 0xE99E),
             Condition(13, 1, EQUAL, 0),
@@ -401,7 +403,7 @@ class Sqlite(Recogniser):
         return is_inside or super().is_here(world)
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """A multiple of 8 that fits the block."""
+        """Return the row of SQLite's blocks: they begin with a size, a multiple of 8 that fits the block."""
         conditions = [Condition(0, 8, EQUAL, 0, mask=7), Condition(0, 8, AT_MOST, -8, USABLE), Condition(0, 8, AT_LEAST, -23, USABLE)]
         yield Ask(SignatureRow(conditions, least_usable=40, key=(0, 8, ALL)), self._name_block, order=45, settle=self._settle_database)
 
@@ -418,7 +420,7 @@ class Sqlite(Recogniser):
 
 
 class OneRow(Recogniser):
-    """Blocks of one name that one row tells, where an object of that name is loaded, or the program offers a function of that one's."""
+    """Blocks of one name that one row recognises, if an object of that name is loaded, or the program exports a function of its library."""
 
     is_wide = False
 
@@ -427,11 +429,13 @@ class OneRow(Recogniser):
         self.table = table
 
     def is_here(self, world: World) -> bool:
-        """A program that loads modules of its own offers its functions to them, whatever it is called."""
+        """Return True if the library is present. A program that loads modules of its own exports its functions to them, whatever its name
+        is.
+        """
         return super().is_here(world) or any(world.target.exported(module, self._function) for module in world.modules()[:1])
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """The row."""
+        """Return the one row."""
         yield Ask(self._row, lambda key: Signature(self._name, self.module, SHAPE), order=40)
 
 

@@ -71,7 +71,7 @@ class SlicePage(NamedTuple):
 
 
 def find_heap_pointers(world: World, name: str) -> Iterator[Tuple[int, int]]:
-    """(place, word) of the data of a library, of those that may point to a heap."""
+    """Yield (place, word) of the words in a library's data that may point to a heap."""
     images = world.once(Images)
     for start, end in images.ranges:
         span = images.span_at(start)
@@ -103,7 +103,7 @@ def find_fundamentals(world: World) -> Fundamentals:
 
 
 def find_gtypes(world: World) -> Dict[int, GType]:
-    """Address of a class -> its type: of all types that have instances."""
+    """Return, by the address of the class, all types that have instances."""
     types: Dict[int, GType] = {}
     seen: Set[int] = set()
     left = MOST_TYPES
@@ -128,7 +128,7 @@ def find_gtypes(world: World) -> Dict[int, GType]:
 
 
 def _read_class(world: World, own: int, node: Sequence[int]) -> Optional[Tuple[int, GType]]:
-    """(class, type) of a node from N_CHILDREN on, if its class was made; its first word leads back."""
+    """Return (class, type) of a node, given its words from N_CHILDREN on, if its class was made; the class's first word leads back."""
     place, quark = node[(N_CHILDREN - DATA) // 8], node[(N_CHILDREN - QNAME) // 8] & 0xFFFFFFFF
     data = world.words(place, SIZES // 8 + 1) if place else None
     if data is None or not data[CLASS // 8] or world.words(data[CLASS // 8], 1) != (own,):
@@ -179,7 +179,7 @@ def slice_page_bytes(chunk_bytes: int) -> int:
 
 
 def find_slice_pages(world: World) -> List[SlicePage]:
-    """GSlice's pages, by address; none where it hands out malloc's blocks."""
+    """Return the pages of GSlice by address; none if it hands out malloc's blocks."""
     images = world.once(Images)
     slabs_: Dict[int, SlicePage] = {}
     for start, end in images.ranges:
@@ -208,7 +208,7 @@ def drop_overlaps(slabs_: Dict[int, SlicePage]) -> List[SlicePage]:
 
 
 def follow_ring(world: World, first: int, chunk_bytes: int, most_slabs: int) -> List[SlicePage]:
-    """The pages of one size; none if their list does not close."""
+    """Return the pages of one size; none if their list does not close."""
     pages: List[SlicePage] = []
     size, at, before = slice_page_bytes(chunk_bytes), first, 0
     while first and len(pages) < most_slabs:
@@ -228,7 +228,7 @@ def follow_ring(world: World, first: int, chunk_bytes: int, most_slabs: int) -> 
 
 
 def _list_free_pieces(world: World, first: int, start: int, end: int) -> Optional[List[int]]:
-    """The pieces on a page's list; None if it leaves the page."""
+    """Return the pieces on a page's list, or None if the list leaves the page."""
     unused: List[int] = []
     while first:
         words = world.words(first, 1) if start <= first < end and len(unused) <= MOST_PAGE // UNIT_BYTES else None
@@ -240,8 +240,10 @@ def _list_free_pieces(world: World, first: int, start: int, end: int) -> Optiona
 
 
 def count_page_shifts(world: World) -> Dict[int, List[int]]:
-    """Address of a page without free pieces -> for each 16 bytes that GSlice may have shifted its pieces by, to spread them over cache
-    lines, the evidence: instances there, and words of all pages that lead to where pieces would begin (list, tree and sequence nodes)."""
+    """Return, by the address of a page without free pieces, evidence for each 16 bytes that GSlice may have shifted its pieces by (it
+    spreads them over cache lines): instances there, and words of all pages that lead to possible begins of pieces (list, tree and
+    sequence nodes).
+    """
     pages = world.once(find_slice_pages)
     known, starts, left = world.once(find_gtypes), [slab.address for slab in pages], MOST_WORDS
     votes = {slab.address: [0] * (read_padding(slab) // UNIT_BYTES) for slab in pages if not slab.free and read_padding(slab) > UNIT_BYTES}
@@ -341,7 +343,7 @@ class Glib(Recogniser):
         return name_instance
 
     def inner(self, world: World) -> Sequence[Inner]:
-        """GSlice's pages."""
+        """Return the pages of GSlice."""
         cut = world.once(find_slice_pieces)
         if cut is None:
             return ()
@@ -351,7 +353,7 @@ class Glib(Recogniser):
 
 
 def predict_usable_bytes(asked_bytes: int) -> int:
-    """The usable bytes of a block or piece that somebody asked for so many, at most: size classes are up to a fifth apart."""
+    """Return the most usable bytes of a block or piece for a request of so many bytes: size classes are up to a fifth apart."""
     return asked_bytes + max(SLACK_BYTES, asked_bytes // 4) + (PAGE_SLACK_BYTES if asked_bytes >= LEAST_MAPPED_BYTES else 0)
 
 

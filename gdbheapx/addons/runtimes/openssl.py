@@ -110,7 +110,7 @@ class ObjectConstants:
                 yield self.start + match.start()
 
     def pairs(self) -> Iterator[Tuple[int, int, int]]:
-        """Yield (address, word, the word behind it)."""
+        """Yield (address, word, next word)."""
         skipped = -self.start % 8
         words = struct.unpack_from("<%dQ" % ((len(self._data) - skipped) // 8), self._data, skipped)
         return zip(range(self.start + skipped, self.start + len(self._data), 8), words, words[1:])
@@ -219,8 +219,9 @@ class OpenSsl(Recogniser):
             yield from self._of_x509(constants)
 
     def _of_ssl(self, constants: OpenSslTables) -> Iterator[Ask]:
-        """SSL begins with the version that it speaks, SSL_CTX with a pointer to a library context, or 0. From 3.2 on an SSL begins with its
-        sort and its context, and then has two methods, its own and the usual one."""
+        """Return rows for SSL, which begins with the version that it speaks, and SSL_CTX, which begins with a pointer to a library
+        context, or 0. From 3.2 on an SSL begins with its sort and its context, followed by two methods, its own and the usual one.
+        """
         sets, method = [NumberSet(sorted(set(constants.methods)))], Condition(8, 8, IN_SET, 0)
         speaks = [Condition(0, 8, AT_LEAST, 0x100), Condition(0, 8, AT_MOST, 0xFFFF)]
         yield Ask(SignatureRow([method, *speaks], LEAST_SSL_BYTES), self._make_fixed_namer("SSL"), sets, 20)
@@ -229,7 +230,7 @@ class OpenSsl(Recogniser):
         yield Ask(SignatureRow([method], LEAST_CONTEXT_BYTES, MOST_CONTEXT_BYTES), self._make_fixed_namer("SSL_CTX"), sets, 21)
 
     def _of_sessions(self, world: World) -> Ask:
-        """A session begins with its version and the length of its key, and has a cipher, which the first one must show."""
+        """Return the row of sessions: version, length of the key, and a cipher, which the first session must show."""
 
         def has_cipher(signed: Signed) -> bool:
             images = world.once(Images)
@@ -242,7 +243,7 @@ class OpenSsl(Recogniser):
         return Ask(row, self._make_fixed_namer("SSL_SESSION"), [NumberSet(VERSIONS)], 22, accepts=has_cipher)
 
     def _of_boring(self, constants: OpenSslTables) -> Iterator[Ask]:
-        """The size before each proves them, too."""
+        """Return rows for BoringSSL's objects, which the size before each confirms."""
         sets = [NumberSet(sorted(set(constants.boring))), NumberSet(sorted(set(constants.boring_x509)))]
         size = [Condition(0, 8, AT_LEAST, 64), Condition(0, 8, AT_MOST, -8, USABLE)]
         context = [Condition(BORING_CONTEXT, 8, IN_SET, 0), Condition(BORING_CONTEXT + 8, 8, IN_SET, 1)]
@@ -254,7 +255,9 @@ class OpenSsl(Recogniser):
             yield Ask(SignatureRow(size + conditions, BORING_SSL + 64), self._make_fixed_namer(name), sets, 20)
 
     def _of_x509(self, constants: OpenSslTables) -> Iterator[Ask]:
-        """A certificate names the algorithm of its signature twice (RFC 5280, 4.1.1.2); the value of an extension is an OCTET STRING."""
+        """Return rows for certificates, which name the algorithm of their signature twice (RFC 5280, 4.1.1.2); the value of an extension
+        is an OCTET STRING.
+        """
         sets = [NumberSet(sorted(set(constants.objects)))]
         twice = [Condition(32, 8, IN_SET, 0), Condition(136, 8, EQUAL, 0, FIELD, other=32), Condition(12, 4, EQUAL, 2, mask=0xFEFF)]
         yield Ask(SignatureRow(twice, LEAST_X509_BYTES, MOST_X509_BYTES), self._make_fixed_namer(X509), sets, 20)

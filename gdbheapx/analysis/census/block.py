@@ -20,7 +20,7 @@ from gdbheapx.session import Session
 
 
 def make_named_graph(session: Session) -> NamedGraph:
-    """The graph of all blocks in use, with those that runtimes have cut of memory of their own: one read."""
+    """Return the graph of all blocks in use, with blocks that runtimes have cut from memory of their own, in one read."""
     told: Optional[find.LabelSet] = session.shared(find.TOLD)
     if told is not None:
         return NamedGraph(told.reach, told.called, told.paths)
@@ -130,7 +130,7 @@ def _by_address(rows: Sequence[Tuple[int, int]], told_labels: "Labels") -> Dict[
 
 
 def with_names(session: Session, tallied: dominance.OwnerTally, answer: owners.Owners) -> owners.Owners:
-    """Owners with what their blocks are, and which containers they have, where that can be told."""
+    """Add to owners the types of their blocks, and the containers that they have, as far as these are known."""
     answer = owners.add_owner_containers(answer, _find_containers(session, tallied, answer))
     if not can_tell(session):
         return answer
@@ -212,6 +212,6 @@ def _merge_labels(label_row: "array[int]", called: Sequence[Optional[Signature]]
 
 
 def describe_signature(signature: Signature) -> str:
-    """`Session of cx (exact)`."""
+    """Return a signature as text: `Session of cx (exact)`."""
     whose = " of %s" % signature.module if signature.module else ""
     return "%s%s (%s)" % (signature.name, whose, signature.sure)

@@ -74,7 +74,7 @@ def taken_bytes(row: Union[MemoryContext, NamedContexts]) -> int:
 
 
 def sum_by_name(contexts: Iterable[MemoryContext]) -> List[NamedContexts]:
-    """The largest name first."""
+    """Return the sums of contexts by name, the largest first."""
     groups: Dict[str, List[MemoryContext]] = {}
     for context in contexts:
         groups.setdefault(context.name, []).append(context)

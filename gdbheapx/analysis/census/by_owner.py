@@ -43,7 +43,7 @@ class OwnedBlocks(NamedTuple):
 def _read_owners(
     session: Session, is_cut: bool, then: Then = lambda graph: None
 ) -> "Tuple[find.LabelSet, dominance.OwnerTally, List[Tuple[int, str]]]":
-    """The blocks, their graph, and the owners that retain most. HeapxError where there is no room for the graph."""
+    """Read the blocks, their graph, and the owners that retain most. HeapxError if there is no room for the graph."""
     heap_graph.check_owners_fit(session)
     told = find.label_blocks(session, then, is_cut=is_cut, contents=True)
     tallied = dominance.tally_owners(session, told.reach, told.called, told.paths)
@@ -107,7 +107,7 @@ def _make_row(found: NativeClass, told: find.LabelSet, owner: str, whole: int) -
 
 
 def by_owner(session: Session) -> Census:
-    """The census with a row for each owner and class, the largest first."""
+    """Return the census with a row for each owner and class, the largest first."""
     every = [row for some in find_owner_rows(session).rows.values() for row in find.merge_rows(some)]
     named, placed = (sum(row.bytes for row in every if row.sure in sure) for sure in ((EXACT, SHAPE), (PLACE,)))
     return Census(
@@ -128,7 +128,7 @@ def _may_be_stale(session: Session) -> bool:
 
 
 def by_class(session: Session, limit: int) -> List[OwnedMemory]:
-    """Owners, below each what it owns by class."""
+    """Return owners, and as their children the memory of each by class."""
     found = find_owner_rows(session)
     return [
         owner._replace(children=[_make_owned(row) for row in find.merge_rows(found.rows.get(place, []))[:limit]])

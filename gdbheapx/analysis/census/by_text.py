@@ -60,7 +60,7 @@ def read_texts(target: Target, address: int, size_bytes: int) -> List[str]:
 
 
 class SampleText(NamedTuple):
-    """A block that stands for others."""
+    """Block that represents others."""
 
     address: TargetAddress
     signature: str
@@ -72,7 +72,9 @@ class SampleText(NamedTuple):
 
 
 def list_census_examples(census: Census, limit: int, told: Optional[LabelSet] = None) -> List[Example]:
-    """The first rows' example blocks, and of contents that several blocks have; `told`: typical ones where a row's sizes differ."""
+    """Return example blocks of the first rows, and of contents that several blocks have. The labels give typical blocks if a row's sizes
+    differ.
+    """
     typical = _find_typical_blocks(told) if told is not None and any(row.size_bytes is None for row in census.rows[:limit]) else {}
     rows = []
     for row in census.rows[:limit]:
@@ -125,7 +127,7 @@ def _sample_text(target: Target, namers: Iterable[Namer], example: Example) -> S
 
 
 def _cut_texts(told: Iterable[str]) -> List[str]:
-    """The first ones, each once."""
+    """Return the first texts, each once."""
     return list(islice(dict.fromkeys(one[:MOST_BYTES] for one in told if one.strip("\0")), MOST_TEXTS))
 
 
@@ -207,8 +209,9 @@ class TextBlock(NamedTuple):
 
 
 def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[World]) -> FoundTexts:
-    """`like`: what the objects are called; `wanted`: a field, a text that one has, or empty: the field whose texts tell most groups.
-    HeapxError where there is no such object, no such text, or memory is not as it was."""
+    """Group objects by text. `like`: the name of the objects; `wanted`: a field, a text that one has, or empty: the field whose texts
+    separate most groups. HeapxError if there is no such object or text, or memory has changed.
+    """
     if world is None:
         what, next_step = "no text can be read: a snapshot has no memory", "ask the process or its core: %s" % hint_again()
         raise HeapxError(what, next_step, code=NO_ANSWER)
@@ -250,8 +253,9 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
 
 
 def _find_block_ids(labels: find.LabelSet, like: str) -> List[int]:
-    """Blocks of the classes that have this in their name: of one that is called so, of that alone; and of classes rather than of places,
-    which are called by what leads there."""
+    """Return blocks of the classes with this text in their name: of exactly that class if there is one; and of classes rather than of
+    places, which have the name of their holder.
+    """
     named = {label: name for label, name in enumerate(labels.names, 1) if name is not None and find.has_in_name(name.name, like)}
     exact = {label for label, name in named.items() if name.name.lower() == like.lower()}
     wanted = exact or {label for label, name in named.items() if name.sure != PLACE} or set(named)
@@ -279,7 +283,7 @@ def _list_fields(sampled: Sequence[Texts]) -> List[FieldRow]:
 
 
 def _find_field(fields: Sequence[FieldRow], sampled: Sequence[Texts], wanted: str) -> Optional[str]:
-    """The field that is meant; None: there is none."""
+    """Return the field that is meant, or None if there is none."""
     names = [row.field for row in fields]
     if not wanted:
         return names[0] if names else None
@@ -334,7 +338,9 @@ class _Objects:
                 after = offset + (len(text.encode()) if is_inline else 0)
 
     def _read_text_at(self, block: TextBlock, offset: int, data: bytes, least: int) -> str:
-        """The text that stands there, or to which the word there leads, a std::string's own characters too; empty: none."""
+        """Return the text at the offset, or the one that the word there leads to, a std::string's own characters too; empty if there is
+        none.
+        """
         word = self._target.word_bytes
         words = () if offset % word else self._target.words_in(data[: min(2 * word, len(data) // word * word)])
         if not words or self._images.mapping_at(words[0]) is None:
@@ -348,7 +354,7 @@ class _Objects:
         return decode_sample(self._target.read_prefix(pointer, MOST_BYTES), 1)
 
     def _is_object(self, pointer: int) -> bool:
-        """Something else than a text begins there: the letters of a magic number are none."""
+        """Return True if something else than a text begins there: the letters of a magic number are no text."""
         place = self._labels.reach.graph.find(pointer)
         if place is None or place[1] or place[0] >= self._labels.reach.numbers.blocks:
             return False

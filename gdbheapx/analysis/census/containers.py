@@ -75,12 +75,12 @@ class ContainerFinder:
         return sorted(self._scan_range(start, end), key=lambda one: (one.elements is None, -(one.elements or one.elements_bytes or 0)))
 
     def around(self, address: int, start: int) -> Optional[HeldContainer]:
-        """The one that has the word at the address, and begins at `start` or behind it."""
+        """Return the container that has the word at the address, and begins at `start` or after it, or None."""
         near = self._scan_range(max(start, address - 8 * (MOST_WORDS - 1)), address + 8 * MOST_WORDS)
         return next((one for one in near if one.address <= address < one.address + one.size_bytes), None)
 
     def at(self, address: int) -> Optional[HeldContainer]:
-        """The one that begins there."""
+        """Return the container that begins at the address, or None."""
         words = self._world.target.words_in(self._world.read(address, 8 * MOST_WORDS))
         found = self._read_container_at(address, words) if self._world.word_bytes == 8 else None
         return None if found is None else _make_container(address, found)
@@ -100,7 +100,7 @@ class ContainerFinder:
         return next((found for found in (way(address, these) for way in self._ways) if found is not None), None)
 
     def size(self, address: int) -> Optional[int]:
-        """Usable bytes of the block that begins there; None where none does."""
+        """Return the usable bytes of the block that begins at the address; None if none does."""
         inside = self.inside(address)
         return inside[1] if inside is not None and inside[0] == address else None
 
@@ -109,7 +109,7 @@ class ContainerFinder:
         return None if place is None or place[0] >= self._blocks else self._graph.blocks([place[0]])[0]
 
     def fits(self, address: int, wanted_bytes: int) -> bool:
-        """A block begins there that was made for so many bytes, as far as its size tells."""
+        """Return True if a block begins at the address whose size fits a request of so many bytes."""
         usable = self.size(address)
         return usable is not None and wanted_bytes <= usable and usable - wanted_bytes < max(SLACK_BYTES, usable // 5 + 16)
 
@@ -118,8 +118,9 @@ class ContainerFinder:
         return None if found is None else found[0]
 
     def _read_unordered_map(self, at: int, these: Sequence[int]) -> Found:
-        """std::unordered_map: table, its length, first node, how many, load factor; in libstdc++ then the size to grow at, and a table of
-        one place."""
+        """Read std::unordered_map: table, its length, first node, number of elements, load factor; in libstdc++ then the size to grow at,
+        and a table of one place.
+        """
         if len(these) < 5 or not 0 < these[3] <= self._blocks or not 0 < these[1] < MOST_COUNT:
             return None
         table, buckets, first, count, load = these[:5]
@@ -132,8 +133,9 @@ class ContainerFinder:
         return ContainerWords("unordered map or set", 7 if is_libstdcxx else 5, count, None, spare_bytes)
 
     def _are_linked(self, first: int, count: int, ring: int = 0) -> bool:
-        """So many blocks of one size, each with a pointer to the next one at its begin. `ring`: behind the last, and before the first, to
-        which each has a pointer back."""
+        """Return True for so many blocks of one size, each beginning with a pointer to the next. `ring`: address after the last and
+        before the first; each then also points back.
+        """
         before, node, usable = ring, first, self.size(first)
         for _ in range(min(count, MOST_STEPS)):
             if usable is None or self.size(node) not in (usable, usable + 16, usable - 16) or (ring and self._read_word(node, 1) != before):
@@ -142,7 +144,7 @@ class ContainerFinder:
         return count > MOST_STEPS or node == ring
 
     def _read_map(self, at: int, these: Sequence[int]) -> Found:
-        """libstdc++'s std::map: colour, root, first, last, how many; a node is colour, parent, left, right."""
+        """Read libstdc++'s std::map: colour, root, first, last, number of elements; a node is colour, parent, left, right."""
         if len(these) < 5 or these[0] & 0xFFFFFFFF or not 0 < these[4] <= self._blocks:
             return None
         _, root, first, last, count = these[:5]
@@ -152,22 +154,25 @@ class ContainerFinder:
         return ContainerWords("map or set", 5, count) if proves else None
 
     def _tree_of_libcxx(self, at: int, these: Sequence[int]) -> Found:
-        """libc++'s std::map: first, root, how many; a node is left, right, parent, and the root's parent the word that leads to it."""
+        """Read libc++'s std::map: first, root, number of elements; a node is left, right, parent, and the root's parent is the word that
+        leads to it.
+        """
         if len(these) < 3 or not 0 < these[2] <= self._blocks or self.size(these[0]) is None or self.size(these[1]) is None:
             return None
         proves = self._read_word(these[1], 2) == at + 8 and self._read_word(these[0], 0) == 0
         return ContainerWords("map or set", 3, these[2]) if proves else None
 
     def _read_list(self, at: int, these: Sequence[int]) -> Found:
-        """std::list: two pointers to nodes that lead back here, and how many there are: libstdc++ has the first of them first, libc++ the
-        last."""
+        """Read std::list: two pointers to nodes that lead back here, and the number of nodes. In libstdc++ the first pointer leads to the
+        first node, in libc++ to the last.
+        """
         if len(these) < 3 or not 0 < these[2] <= self._blocks or (these[2] == 1) != (these[0] == these[1]):
             return None
         proves = self.size(these[1]) is not None and self._read_word(these[1]) == at and self._are_linked(these[0], these[2], at)
         return ContainerWords("list", 3, these[2]) if proves else None
 
     def _read_deque(self, at: int, these: Sequence[int]) -> Found:
-        """libstdc++'s std::deque: a table of buffers, its length, then twice current, first, last and place in the table."""
+        """Read libstdc++'s std::deque: a table of buffers, its length, then twice current, first, last and place in the table."""
         if len(these) < 10 or not 0 < these[1] < MOST_COUNT:
             return None
         table, length, current, first, last, node, end, end_first, end_last, end_node = these[:10]
@@ -181,7 +186,9 @@ class ContainerFinder:
         return ContainerWords("deque", 10, None, used_bytes) if used_bytes > 0 else None
 
     def _read_rust_hash_map(self, at: int, these: Sequence[int]) -> Found:
-        """Rust's HashMap: control bytes, places less one, room to grow, how many; the first two the other way round in older releases."""
+        """Read Rust's HashMap: control bytes, places less one, room to grow, number of elements; the first two are swapped in older
+        releases.
+        """
         if len(these) < 4 or not 0 < these[3] < MOST_COUNT or not any(one >= 3 and not one & (one + 1) for one in these[:2]):
             return None
         control, mask = these[:2] if not these[1] & (these[1] + 1) else (these[1], these[0])
@@ -201,7 +208,9 @@ class ContainerFinder:
         return ContainerWords("HashMap or HashSet", 4, these[3], None, spare_bytes) if proves else None
 
     def _read_rust_btree_map(self, at: int, these: Sequence[int]) -> Found:
-        """Rust's BTreeMap: root, height, how many; the root has no parent, and its children lead back to it, the last of a node's words."""
+        """Read Rust's BTreeMap: root, height, number of elements; the root has no parent, and its children lead back to it, with the last
+        of a node's words.
+        """
         if len(these) < 3 or not 0 < these[1] < MOST_HEIGHT or not BTREE_CAPACITY < these[2] < MOST_COUNT:
             return None
         usable = self.size(these[0])
@@ -212,7 +221,9 @@ class ContainerFinder:
         return ContainerWords("BTreeMap or BTreeSet", 3, these[2]) if node and not node[0] and len(children) >= 2 else None
 
     def _read_vector(self, at: int, these: Sequence[int]) -> Found:
-        """std::vector: begin, end, end of the room; of one with pointers to blocks or strings alone it is known how many there are."""
+        """Read std::vector: begin, end, end of the room. The number of elements is known only for vectors of pointers to blocks or of
+        strings.
+        """
         if len(these) < 3 or not these[0] < these[1] <= these[2] < these[0] + MOST_COUNT or not self.fits(these[0], these[2] - these[0]):
             return None
         if not cplusplus.has_cpp(self._world):
@@ -227,13 +238,13 @@ class ContainerFinder:
         return ContainerWords("vector", 3, None, size_bytes, spare_bytes)
 
     def _is_string(self, at: int, these: Sequence[int]) -> bool:
-        """libstdc++'s std::string: its characters are its own, or a block's."""
+        """Return True for libstdc++'s std::string, with characters of its own, or in a block."""
         if these[0] == at + 16:
             return these[1] < GROUP_BYTES
         return these[1] <= these[2] < MOST_COUNT and self.fits(these[0], these[2] + 1)
 
     def _read_string(self, at: int, these: Sequence[int]) -> Found:
-        """libstdc++'s std::string with a block of its own: that, length, capacity; a zero ends it."""
+        """Read libstdc++'s std::string with a block of its own: block, length, capacity; a zero ends it."""
         if len(these) < 3 or not 0 < these[1] <= these[2] < MOST_COUNT or these[2] < GROUP_BYTES or not self.fits(these[0], these[2] + 1):
             return None
         is_ended = self._world.read(these[0] + these[1], 1) == b"\0"
@@ -241,8 +252,9 @@ class ContainerFinder:
         return ContainerWords("string", 3, None, these[1], spare_bytes_beyond(these[2], these[1])) if is_string else None
 
     def _read_environment_tree(self, at: int, these: Sequence[int]) -> Found:
-        """The C library's tree of the values that setenv() ever made (stdlib/setenv.c: known_values): a node of tsearch(3) is the text, the
-        left node, odd if it is red itself, and the right one; the root is not red."""
+        """Read the C library's tree of all values that setenv() ever made (stdlib/setenv.c: known_values): a node of tsearch(3) is the
+        text, the left node, odd if the node itself is red, and the right one; the root is not red.
+        """
         root = self._read_setting_node(these[0]) if these and self.inside(at) is None else None
         if root is None or root[1] & 1:
             return None
@@ -250,7 +262,7 @@ class ContainerFinder:
         return ContainerWords(ENVIRONMENT, 1, None) if below and all(self._read_setting_node(node) is not None for node in below) else None
 
     def _read_setting_node(self, node: int) -> Optional[Tuple[int, ...]]:
-        """The words of a node whose text is NAME=VALUE; None where it is none."""
+        """Return the words of a node whose text is NAME=VALUE, or None."""
         words_here = self._world.words(node, 3) if node and self.fits(node, 24) else None
         is_one = words_here and self.size(words_here[0]) is not None and IS_SETTING.match(self._world.read(words_here[0], NAME_BYTES))
         return tuple(words_here) if words_here and is_one else None
@@ -261,6 +273,6 @@ def _make_container(address: int, found: ContainerWords) -> HeldContainer:
 
 
 def spare_bytes_beyond(room_bytes: int, needed_bytes: int) -> Optional[int]:
-    """Bytes of the room that its elements do not need, if they are most of it; None where they are not."""
+    """Return the bytes of the room that its elements do not need, if they are most of it, else None."""
     spare_bytes = room_bytes - needed_bytes
     return spare_bytes if spare_bytes >= max(SPARE_BYTES, SPARE_SHARE * room_bytes) else None

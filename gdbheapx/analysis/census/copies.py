@@ -72,7 +72,9 @@ class CopySearch(NamedTuple):
 
 
 def find_copies(session: Session, like: Optional[str], world: Optional[World]) -> Tuple[CopySearch, find.CensusLook]:
-    """`like`: only rows and classes that have this in their name. HeapxError where contents cannot be compared."""
+    """Find blocks with equal contents. `like`: only rows and classes that have this in their name. HeapxError if contents cannot be
+    compared.
+    """
     if world is None:
         what, next_step = "a snapshot has no contents to compare", "ask the process or its core: %s" % hint_again()
         raise HeapxError(what, next_step, code=NOT_IN_SNAPSHOT)

@@ -73,14 +73,14 @@ class CppClasses:
         return self._vtables[module]
 
     def firsts(self) -> List[int]:
-        """The address points to which whole objects lead."""
+        """Return the address points that whole objects point to."""
         points = {at for at, vtable in self._found.items() if not vtable.within} | {
             at for at, vtable in self._named.items() if not vtable.within
         }
         return sorted(points)
 
     def at(self, address: int) -> Optional[CppClass]:
-        """The class of an address point."""
+        """Return the class of an address point, or None."""
         if address not in self._named and address in self._found:
             self._named[address] = self._name_class(address, self._found[address])
         return self._named.get(address)
@@ -96,13 +96,13 @@ class CppClasses:
         return CppClass(name, module.shown_name if module is not None else "", vtable.within)
 
     def known(self, address: int) -> Optional[str]:
-        """The name by the symbols of its file."""
+        """Return the name from the symbols of its file, or None."""
         span = self.images.span_at(address)
         vtable = self._of_build(span[2]).get(address - span[2].base) if span is not None else None
         return vtable.name if vtable is not None else None
 
     def by_place(self, address: int) -> str:
-        """`CLASS@build-id+offset`."""
+        """Return the name of an unnamed class, `CLASS@build-id+offset`."""
         span = self.images.span_at(address)
         if span is None:
             return "CLASS@0x%x" % address
@@ -110,7 +110,7 @@ class CppClasses:
 
 
 def has_cpp(world: World) -> bool:
-    """Return whether the process has C++: its library is loaded, classes were found, or a static program does not tell."""
+    """Return True if the process has C++: its library is loaded, classes were found, or the program is static, which leaves it open."""
     names = [module.file_name for module in world.modules()]
     if any(part in name for name in names for part in ("libstdc++", "libc++")):
         return True
@@ -121,11 +121,13 @@ class CPlusPlus(Recogniser):
     """Objects and arrays of objects with vtables."""
 
     def is_here(self, world: World) -> bool:
-        """Any process may have them: a runtime that was linked in has no name."""
+        """Return True for any process: a runtime that was linked in has no name."""
         return world.word_bytes == 8
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """Objects, arrays that begin with the number of their elements, and what begins with a pointer to another constant."""
+        """Return rows for objects, for arrays that begin with the number of their elements, and for blocks that begin with a pointer to
+        another constant.
+        """
         classes = world.constant(CppClasses)
         firsts = classes.firsts()
         if firsts:
@@ -160,9 +162,10 @@ class CppObjects:
         """Keys of blocks in which further objects begin that may be its members."""
 
     def settle(self, matches: Sequence[Signed]) -> None:
-        """The size that most blocks of a class have. What an allocator leaves in freed memory begins so as well, and may be of any size.
-        Blocks that are larger than the smallest of their class, or large, may hold several objects: the first of each size is looked at,
-        those that take most first."""
+        """Find the size that most blocks of a class have. Leftovers in freed memory begin the same way, and may be of any size. Blocks
+        that are larger than the smallest of their class, or large, may hold several objects: the first of each size is read, the sizes
+        with most bytes first.
+        """
         least: Dict[int, int] = {}
         for number, sizes in by_number(matches).items():
             self._usual[number] = max(sizes, key=lambda size: (sizes[size], -size))
@@ -179,8 +182,9 @@ class CppObjects:
                 self._inspect_block(match.key, match.sample, number, match.bytes // match.blocks)
 
     def _inspect_block(self, key: int, address: int, number: int, usable: int) -> None:
-        """An object has no other of its own class in it: where one begins, there are several. Those of other classes may be members;
-        a large block with many of them is rather a slab."""
+        """Search a block for further objects. An object contains no other of its own class: if one begins there, the block has several.
+        Objects of other classes may be members; a large block with many of them is rather a slab.
+        """
         words = self._read_words(address, min(usable, MOST_ARRAY_BYTES))
         places = [(at, word) for at, word in enumerate(words) if word in self._firsts]
         own = [at for at, word in places if word == number]
@@ -200,13 +204,13 @@ class CppObjects:
         return words
 
     def _name_slab(self, numbers: Sequence[int]) -> str:
-        """`slab of A, B and others`: those of which there are most, by name."""
+        """Return `slab of A, B and others`, with the most frequent classes by name."""
         often = sorted(set(numbers), key=lambda number: (-numbers.count(number), number))
         names_ = [class_.name for class_ in map(self._classes.at, often[:MOST_NAMED]) if class_ is not None]
         return "%s%s%s" % (SLAB, ", ".join(sorted(names_)), " and others" if len(often) > MOST_NAMED else "")
 
     def name(self, key: int) -> Optional[Signature]:
-        """The class; of an unusual size, or where other objects begin in the block, it is less sure."""
+        """Return the class; it is less sure if the size is unusual, or other objects begin in the block."""
         number, size = split_sized_key(key)
         class_ = self._classes.at(number)
         if class_ is None:
@@ -230,13 +234,13 @@ class Arrays:
         self._arrays: Set[int] = set()
 
     def settle(self, matches: Sequence[Signed]) -> None:
-        """Looks at the first block of each class and size: all its elements begin with that vtable."""
+        """Read the first block of each class and size: all its elements begin with that vtable."""
         for match in matches:
             if self._is_array(match.sample, split_sized_key(match.key)[0], match.bytes // match.blocks):
                 self._arrays.add(match.key)
 
     def _is_array(self, address: int, vtable: int, usable: int) -> bool:
-        """So many elements of one size fill the block."""
+        """Return True if so many elements of one size fill the block."""
         words = self._world.words(address, min(usable, MOST_ARRAY_BYTES) // 8) or (0,)
         count, room = words[0], usable - 8
         stride = room // count // 8 * 8 if count else 0
@@ -248,13 +252,13 @@ class Arrays:
         return False
 
     def name(self, key: int) -> Optional[Signature]:
-        """`T[]`; a struct of the same size, with a number before an object, would be told so too."""
+        """Return `T[]`; a struct of the same size, with a number before an object, is named the same way."""
         class_ = self._classes.at(split_sized_key(key)[0]) if key in self._arrays else None
         return Signature(class_.name + "[]", class_.module, SHAPE) if class_ is not None else None
 
 
 class CppConstants:
-    """Blocks that begin with a pointer to something that nobody writes to: a vtable without type_info, a table of functions."""
+    """Blocks that begin with a pointer to read-only data: a vtable without type_info, a table of functions."""
 
     def __init__(self, world: World, classes: CppClasses, has_runtime: bool) -> None:
         self._world, self._classes, self._images, self._has_runtime = world, classes, classes.images, has_runtime
@@ -275,14 +279,14 @@ class CppConstants:
         return self._vtables[address]
 
     def at(self, address: int) -> Optional[CppClass]:
-        """See Known."""
+        """Return the class whose vtable is there, or None."""
         span = self._images.span_at(address)
         if span is None or address not in self:
             return None
         return CppClass(self._classes.known(address) or self._classes.by_place(address), span[2].shown_name, 0)
 
     def settle(self, matches: Sequence[Signed]) -> None:
-        """A table that many blocks of one size begin with is told; one that looks like a vtable is a class from the first block on."""
+        """Name tables that many blocks of one size begin with; a table like a vtable is a class from the first block on."""
         for number, sizes in by_number(matches).items():
             usual = max(sizes.values())
             span = self._images.span_at(number)
@@ -312,7 +316,7 @@ class CppConstants:
 
 
 def by_number(matches: Sequence[Signed]) -> Dict[int, Dict[int, int]]:
-    """Number -> usable bytes -> blocks, of the keys of a row that is `sized`."""
+    """Return, by number and usable bytes, the count of blocks, from the keys of a row that is `sized`."""
     numbers: Dict[int, Dict[int, int]] = {}
     for match in matches:
         number, size = split_sized_key(match.key)

@@ -59,7 +59,7 @@ class CppKeys:
         self.string = functools.lru_cache(1 << 14)(self._read_string)
 
     def _read_string(self, address: int) -> Optional[bytes]:
-        """The std::string there: its characters; None where there is none."""
+        """Return the characters of the std::string at the address, or None."""
         words = self._world.words(address, 4)
         if words is None or words[1] > MOST_STRING:
             return None
@@ -92,7 +92,7 @@ class CppKeys:
         return None
 
     def _keeps_hash(self, node: int, hash_: int) -> bool:
-        """Behind the value, as nodes with strings do."""
+        """Return True if the node has the hash after the value, as nodes with strings do."""
         usable = self._containers.size(node) or 0
         behind = self._world.words(node + HASHED_AT + STRING_BYTES, (min(usable, MOST_STRING) - HASHED_AT - STRING_BYTES) // 8)
         return behind is not None and hash_ in behind
@@ -166,7 +166,7 @@ class CppKeys:
             node = self._find_next(head, node, True)
 
     def _list_top_nodes(self, head: int) -> List[int]:
-        """The first nodes from the root down: of all sizes and ages, where the first ones in order may be of one."""
+        """Return the first nodes from the root down: these have all sizes and ages, while the first ones in order may be all alike."""
         if head not in self._tops:
             nodes = [word for word in (self._read_word(head + 8),) if word]
             for node in nodes:
@@ -176,7 +176,9 @@ class CppKeys:
         return self._tops[head]
 
     def _find_next(self, head: int, node: int, is_next: bool) -> Optional[int]:
-        """The next node in order, or the one before: the last of the other side below it, else above it where that is on the other side."""
+        """Return the next node in order, or the one before: the outermost of the opposite side below it, else the first ancestor on the
+        other side.
+        """
         side, other = (3, 2) if is_next else (2, 3)
         words = self._world.words(node, 4)
         if words is None:
@@ -210,7 +212,7 @@ class CppElements:
         self._places: Dict[int, Dict[int, int]] = {}
 
     def stride(self, first: int, end: int, buffer_bytes: int = 0) -> Optional[int]:
-        """Bytes of each element; `buffer_bytes`: of a deque's buffers, which have as many as fit into 512 bytes."""
+        """Return the bytes of each element. `buffer_bytes`: size of a deque's buffers, which have as many elements as fit into 512 bytes."""
         if (first, end) not in self._known:
             found = self._find_stride(first, end)
             if found is not None and buffer_bytes and buffer_bytes != max(DEQUE_BUFFER // found, 1) * found:
@@ -229,7 +231,9 @@ class CppElements:
         return self._of_strings(first, size) or self._of_containers(first, size) or self._of_marks(first, words, size)
 
     def _of_pointers(self, words: Sequence[int], size: int) -> Optional[int]:
-        """8, or 16 of std::shared_ptr; 0: pointers to different blocks in turn, which may be pairs; None: no pointers."""
+        """Return 8, or 16 for std::shared_ptr; 0 for alternating pointers to different blocks, which may be pairs; None if there are no
+        pointers.
+        """
         if not any(words):
             return None
         blocks = [self._containers.size(word) if word else None for word in words]
@@ -241,7 +245,7 @@ class CppElements:
         return 16 if is_shared and any(words[1::2]) and all(word in (0, block + 16) for word, block in shared) else None
 
     def _is_alternating(self, kinds: Sequence[Tuple[Optional[int], int]], count: int, size: int) -> bool:
-        """Every second, third or fourth leads to other blocks than the rest."""
+        """Return True if every second, third or fourth pointer leads to other blocks than the rest."""
         if size % (8 * count):
             return False
         groups: List[Set[object]] = [set(kinds[start::count]) for start in range(count)]
@@ -274,7 +278,7 @@ class CppElements:
         return None
 
     def _has_elements(self, kind: str, at: int) -> Optional[bool]:
-        """A container of that kind with elements is there; False: an empty one; None: none."""
+        """Return True if a container of that kind with elements is there, False for an empty one, None for none."""
         container = self._containers.at(at + (TREE_AT if kind == "map or set" else 0))
         if container is not None and container.kind.partition(" of ")[0] == kind and _is_whole(kind, container.size_bytes):
             return True
@@ -288,7 +292,7 @@ class CppElements:
         return False if empty.get(kind) else None
 
     def _of_marks(self, first: int, words: Sequence[int], size: int) -> Optional[int]:
-        """Structs and objects: strings and vtables stand at the same place of each."""
+        """Return the stride of structs and objects, which have strings and vtables at equal offsets."""
         marks: Dict[int, int] = {}
         place = 0
         while place < len(words):

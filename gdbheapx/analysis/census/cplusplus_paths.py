@@ -116,7 +116,7 @@ class ContainerNamer(Namer):
         return PathMove(MemberPosition(start.address, start.address, layout=self._layout(start.address)), start.steps)
 
     def follow_pointer(self, position: MemberPosition, hop: Hop, below: Hop) -> Optional[PathMove]:
-        """See Namer. None also where nothing proves that the pointer is no rest of what had the memory before."""
+        """Follow a pointer; None also if nothing proves that it is no leftover of the memory's last use. See Namer."""
         if position.is_table and position.container is not None and _find_container_kind(position.container) == UNORDERED:
             return PathMove(position._replace(is_table=False))
         offset = hop.find_offset()
@@ -132,7 +132,7 @@ class ContainerNamer(Namer):
         return PathMove(reached._replace(step_count=step_count, is_named=is_named), steps, end_address=end_address)
 
     def finish_path(self, position: MemberPosition, steps: List[PathStep], block: int) -> List[PathStep]:
-        """See Namer. Empty where no container is on the way: that is a chain of offsets."""
+        """Return the path; empty without a container on the way, since that is a chain of offsets. See Namer."""
         if len(steps) == 1 and position.form == POINTED and position.layout is not None:
             return [steps[0]._replace(name="*" + steps[0].name, address=TargetAddress(block))]
         if not position.is_named:
@@ -152,7 +152,7 @@ class ContainerNamer(Namer):
         return found if self._count_bytes_left(found.address) >= found.size_bytes else None
 
     def _count_bytes_left(self, address: int) -> int:
-        """Bytes from there to the end of the block; all, of a variable."""
+        """Return the bytes from the address to the end of the block; of a variable, all."""
         inside = self._containers.inside(address)
         return MOST_BYTES if inside is None else inside[0] + inside[1] - address
 
@@ -184,7 +184,9 @@ class ContainerNamer(Namer):
         return (MemberPosition(begin, begin, MEMBER, found, is_table, layout=layout), steps) if word in WAYS[kind] else None
 
     def _is_proven(self, position: MemberPosition, place: int, below: int) -> bool:
-        """The word is no rest: a class's object has it, or a string, nobody else leads there, or other nodes have pointers there."""
+        """Return True if the word is no leftover: an object of a class has it, or a string, no other word leads there, or other nodes
+        have pointers there.
+        """
         left = self._count_bytes_left(place)
         if self._is_end(place, below) or (position.block and self._elements.is_comparison(place)):
             return False
@@ -202,7 +204,7 @@ class ContainerNamer(Namer):
         return 2 * len(pointers) > len(words) and all(not word or word in pointers for (word,) in words)
 
     def _is_end(self, place: int, below: int) -> bool:
-        """The end of a vector without elements, or of its room: where its block ends another one may begin."""
+        """Return True for the end of a vector without elements, or of its room: another block may begin there."""
         words = self._world.words(place - 16, 4) or (0,) * 4
         begin = words[0] if words[0] <= words[1] <= below else words[1] if words[2] == words[3] else 0
         usable = self._containers.size(begin) if begin else None
@@ -242,7 +244,7 @@ class ContainerNamer(Namer):
         return () if _find_container_kind(container) == LIST else self._keys.sample(container.address, _find_container_kind(container) == ORDERED)
 
     def _step_to_entry(self, container: HeldContainer, node: int) -> Tuple[PathStep, Optional[int]]:
-        """The step to a node's element, and where the value begins behind the key; None where that is not known."""
+        """Return the step to a node's element, and the begin of the value after the key, or None if that is not known."""
         if _find_container_kind(container) == LIST:
             place = self._elements.place_in_list(container.address, node)
             return PathStep(INDEX, UNKNOWN if place is None else "[%d]" % place, TargetAddress(node)), None

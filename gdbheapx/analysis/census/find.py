@@ -117,7 +117,7 @@ class PlaceNames:
         }
 
     def name_all(self, matches: Mapping[int, Signed]) -> None:
-        """Appends the names of the labels that have none yet. `matches`: of these, and of those that have one."""
+        """Append the names of the labels that have none yet. `matches`: of these, and of those that have one."""
         self._matches = matches
         for label in range(len(self.names) + 1, max(matches, default=0) + 1):
             kind, match = self._find_label_kind(label), matches[label]
@@ -129,7 +129,7 @@ class PlaceNames:
         return self._matches[label].row - self._rows
 
     def _name_by_referrer(self, above: int, slot: int) -> Optional[Signature]:
-        """A name by the block that alone points there."""
+        """Return a name by the only block that points there."""
         parent = self.names[above - 1]
         if parent is None:
             return None
@@ -173,7 +173,7 @@ class PlaceNames:
         return name.name.replace("element", "elements", 1) if self._is_element(label) else name.name
 
     def _name_member(self, match: Signed) -> Signature:
-        """`element of the list g_queue`: a name by the word that holds the container, or by the table that does."""
+        """Return `element of the list g_queue`: a name by the word that holds the container, or by the table that does."""
         above, slot, shape = match.key >> 32, match.key & signatures.MEMBER_SLOT, (match.key & NO_SLOT) >> signatures.MEMBER_SHAPE
         name, is_table = SHAPES.get(GRAPH_SHAPES[shape], GRAPH_SHAPES[shape]), slot == MEMBER_OF_ARRAY
         parent = self.names[above - 1] if match.row - self._rows == signatures.MEMBERS and above else None
@@ -197,14 +197,14 @@ class PlaceNames:
         return Signature("element of the %s %s" % (name, place), module, PLACE)
 
     def _describe_root_word(self, number: int, slot: int) -> Tuple[str, str]:
-        """A word of a root, and its module."""
+        """Return the name of a word of a root, and its module."""
         root = self._reach.regions.roots[number]
         if root.kind == heap_graph.DATA and root.module is not None:
             return self._roots.at(root.module, root.start + slot * self._reach.word_bytes, is_short=True), root.module.shown_name
         return self._roots.of_root(root, NO_SLOT), root.module.shown_name if root.module is not None else ""
 
     def _name_by_root(self, number: int, slot: int) -> Signature:
-        """A variable, or whose memory it is where variables have no names."""
+        """Return a variable's name, or the owner of the memory if variables have no names."""
         root = self._reach.regions.roots[number]
         if root.kind == heap_graph.DATA and root.module is not None:
             variable = self._roots.variable(root.module, root.start + slot * self._reach.word_bytes)
@@ -425,7 +425,7 @@ def find_census(session: Session, contents: bool = True) -> Census:
 
 
 def listen_to_namers(recognisers: Iterable[Recogniser], world: World) -> Dict[str, Speaker]:
-    """Return the namers of recognisers by runtime; memory is read. Their asks() come first."""
+    """Return the namers of recognisers by runtime; memory is read. Call their make_asks() first."""
     namers = {recogniser.module: recogniser.namer(world) for recogniser in recognisers}
     return {module: listen_to_namer(namer) for module, namer in namers.items() if namer is not None}
 
@@ -669,8 +669,9 @@ def label_blocks(session: Session, then: Then, is_cut: bool = False, contents: b
 
 
 def label_by_rows(session: Session, streams: Iterable[Iterator[NativeBlocks]]) -> Tuple["array[int]", Sequence[Optional[Signature]]]:
-    """(labels, names) of blocks by what stands in them alone, in the order in which they come: one pass. A label is the place of its
-    name + 1; 0: nothing knows the block."""
+    """Return (labels, names) of blocks by their own words alone, in their order, in one pass. A label is the place of its name + 1; 0 if
+    the block is not known.
+    """
     world = World.of(session)
     asked = order_rows(ask for recogniser in registry.find_present(world) for ask in recogniser.asks(world))
     signer = world.signer(asked.rows, asked.sets)
@@ -686,7 +687,7 @@ def label_by_rows(session: Session, streams: Iterable[Iterator[NativeBlocks]]) -
 
 
 def chosen_rows(session: Session, census: Census, by: str, like: Optional[str]) -> List[CensusRow]:
-    """The rows. `like`: a part of what they are called, small and large letters alike."""
+    """Return the rows. `like`: a part of their names, case-insensitive."""
     chosen = [row for row in census.rows if is_like(row, like)]
     if by == MODULE:
         return _by_module(chosen, census.bytes)
@@ -699,7 +700,9 @@ def is_like(row: CensusRow, like: Optional[str]) -> bool:
 
 
 def has_in_name(signature: Optional[str], like: Optional[str]) -> bool:
-    """See is_like. A class without a name is found by what text calls it (`class gwsvc+0x6c98`), too."""
+    """Return True if a signature has a text in its name (see is_like). A class without a name is also found by its name in text (`class
+    gwsvc+0x6c98`).
+    """
     if like is None:
         return True
     shown = UNNAMED_CLASS.fullmatch(like)

@@ -38,7 +38,7 @@ class PageStates:
         kinds: Callable[[int, int], Optional[bytes]],
         resident: Callable[[int, int], Optional[int]],
     ) -> None:
-        """`kinds`: of a mapping a byte for each page, None where they are not known; `resident`: how many bytes of it RSS has."""
+        """Take `kinds`: for a mapping a byte for each page, None if they are not known; `resident`: the bytes of it in RSS."""
         self._page, self._mappings, self._kinds, self._resident = page_bytes, sorted(mappings), kinds, resident
         self._starts = [start for start, _ in self._mappings]
         self._sums: List[Optional[PageSums]] = [None] * len(self._mappings)
@@ -72,7 +72,7 @@ class PageStates:
         return kinds.translate(bytes(KIND_RESIDENT if kind & bits else kind & KIND_SWAPPED for kind in range(256)))
 
     def of(self, address: int, size_bytes: int) -> Tuple[int, int]:
-        """(bytes in RAM, bytes in swap) of a block."""
+        """Return (bytes in RAM, bytes in swap) of a block."""
         number = bisect_right(self._starts, address) - 1
         sums = self._read_page_sums(number) if number >= 0 and address + size_bytes <= self._mappings[number][1] else None
         if sums is None:
@@ -95,7 +95,7 @@ def _make_flags(bits: int) -> bytes:
 
 
 def read_page_states(session: Session) -> Optional[PageStates]:
-    """Return the page states of a live process that stands still or was copied; None for anything else."""
+    """Return the page states of a live process that is stopped or was copied; None for anything else."""
     table, use = session.target.page_table(), session.target.memory_use()
     if table is None or use is None:
         return None
@@ -148,7 +148,7 @@ class OwnerStack(NamedTuple):
 
 
 class FlameFrame(NamedTuple):
-    """A frame with all that stands on it."""
+    """Frame with all frames above it."""
 
     owner: str
     module: str
@@ -171,7 +171,7 @@ class CodeImage(NamedTuple):
 
 
 def list_census_stacks(census: Census) -> List[OwnerStack]:
-    """Module, signature, and the size where all blocks of a row have the same. Their sum is what is in use."""
+    """Return stacks of module, signature, and the size if all blocks of a row have the same. Their sum is the memory in use."""
     return [
         OwnerStack(
             (
@@ -220,7 +220,7 @@ class OwnerPaths:
     """Stacks as they come together: each is a frame below another stack."""
 
     def __init__(self, frames: Sequence[OwnerFrame] = (), made: Optional[OwnerStacks] = None) -> None:
-        """`made`: those that there are already; `frames`: by the numbers that they have there."""
+        """Take `made`: the paths that exist already; `frames`: by their numbers in it."""
         self.above: List[int] = list(made.above) if made is not None else []
         self.frames: List[OwnerFrame] = [frames[number] for number in made.frames] if made is not None else []
         self.depth: List[int] = []
@@ -233,7 +233,7 @@ class OwnerPaths:
         self._known = {pair: path for path, pair in enumerate(zip(self.above, self.frames))}
 
     def below(self, above: int, frame: OwnerFrame) -> int:
-        """The stack with one frame more. Equal ones in a row are one: nodes of a list may own each other."""
+        """Return the stack with one more frame. Equal frames in a row are one: nodes of a list may own each other."""
         if above != NO_PATH and (self.frames[above] == frame or self.depth[above] >= MOST_FRAMES):
             return above
         path = self._known.get((above, frame))
@@ -254,7 +254,7 @@ class OwnerPaths:
         return sums
 
     def flame(self) -> List[FlameFrame]:
-        """The largest as a tree; small neighbours are one frame."""
+        """Return the largest paths as a tree; small neighbours are one frame."""
         sizes, blocks = self._with_all(self.bytes), self._with_all(self.blocks)
         following = sorted((size for size, depth in zip(sizes, self.depth) if depth <= FLAME_LEVELS), reverse=True)[FLAME_FRAMES:]
         least = max(sum(self.bytes) // FLAME_SHARE, *following[:1], 0) + 1

@@ -26,7 +26,7 @@ class RuntimePiece(NamedTuple):
 
 
 def find_runtime_memory(session: Session) -> List[Inner]:
-    """Memory that runtimes manage themselves. Memory is read: the process must be held still."""
+    """Return memory that runtimes manage themselves. Memory is read: the process must be stopped."""
     world = World.of(session)
     memories: List[Inner] = []
     for recogniser in registry.find_cutting(world):

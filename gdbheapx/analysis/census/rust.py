@@ -60,7 +60,7 @@ class Modules:
         return not any(texts) or any(text.endswith(b".rs") for text in texts)  # a core may have no constants
 
     def _count_paths(self, ranges: Sequence[Tuple[int, int]]) -> Dict[Tuple[int, int], int]:
-        """(address, length) of a path -> how many places in it are told."""
+        """Return by (address, length) of a source path the number of places in it."""
         paths: Dict[Tuple[int, int], int] = {}
         for start, end in ranges:
             low, high, _ = self._images.span_at(start) or (0, 0, None)
@@ -74,8 +74,9 @@ class Modules:
 
 
 def has_rust(world: World) -> bool:
-    """An object has places in its sources, as every panic tells one (core::panic::Location): a path and its length, then line and column
-    in one word; several times the same path. Of one at a fixed address they are constants, which no core has."""
+    """Return True if an object has locations in its sources, as every panic has one (core::panic::Location): a path and its length, then
+    line and column in one word; several times the same path. In an object at a fixed address they are constants, which no core has.
+    """
     return bool(world.constant(Modules).found)
 
 
@@ -85,7 +86,7 @@ def find_rust_constants(world: World) -> List[Tuple[int, int]]:
 
 
 def _make_counts_ask(weak: Condition, key: Optional[Tuple[int, int, int]] = None) -> Ask:
-    """Begins with two counts; no name: many a block begins with small numbers."""
+    """Return the row of blocks that begin with two counts; it gives no name, since many blocks begin with small numbers."""
     strong = [Condition(0, 8, AT_LEAST, 1), Condition(0, 8, AT_MOST, MOST_COUNT)]
     return Ask(SignatureRow([*strong, Condition(8, 8, AT_LEAST, 1), weak], least_usable=24, key=key), lambda key: None, order=84)
 
@@ -97,7 +98,7 @@ COUNTS_ROW = _make_counts_ask(Condition(8, 8, AT_MOST, MOST_WEAK))
 
 
 def read_vtable_layout(images: Images, vtable: int) -> Optional[Tuple[int, int]]:
-    """(size, alignment) of the object; None if this is no vtable."""
+    """Return (size, alignment) of the object, or None if this is no vtable."""
     drop, size, alignment = (images.word(vtable + 8 * number) for number in range(3))
     if drop is None or size is None or alignment is None or vtable % 8:
         return None
@@ -119,7 +120,7 @@ class RustObjects:
         self.layouts = [(vtable, *known) for vtable, known in layouts if known is not None]
 
     def _find_type(self, vtable: int) -> Optional[str]:
-        """The type whose vtable it is, by the symbols of its functions: these are looked up for all vtables at once."""
+        """Return the type of a vtable by the symbols of its functions, which are looked up for all vtables at once."""
         if self._types is None:
             self._types = {}
             functions: Dict[Module, Dict[int, List[int]]] = {}
@@ -156,7 +157,7 @@ class RustObjects:
 
 
 def most_often(types: Sequence[Set[str]]) -> Optional[str]:
-    """The type that most functions of a vtable are of; None if there are several: of equal functions the linker may have made one."""
+    """Return the type that most functions of a vtable belong to; None if there are several: the linker may have merged equal functions."""
     counts: Dict[str, int] = {}
     for names in types:
         for name in names:
@@ -169,11 +170,11 @@ class TraitObjects(Recogniser):
     """Structs and vectors that begin with one."""
 
     def is_here(self, world: World) -> bool:
-        """No name tells a stripped program."""
+        """Return True for all programs with this word size: a stripped program has no name that shows it."""
         return world.word_bytes == 8
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """An address, and a pointer to what is not written to any more; twice in an array."""
+        """Return rows for an address and a pointer to read-only data, and for two such pairs in an array."""
         images = world.once(Images)
         ranges = constant_ranges(world, images)
         if ranges:
@@ -194,7 +195,7 @@ class RustHeads:
         self._told: Dict[int, Signature] = {}
 
     def settle(self, matches: Sequence[Signed]) -> None:
-        """Looks at the first block of each vtable."""
+        """Read the first block of each vtable."""
         for match in matches:
             layout, span = self._read_layout(match.key), self._images.span_at(match.key)
             words = self._world.words(match.sample, 2 * self._pairs)
@@ -216,7 +217,7 @@ class RustHeads:
         return mapping is not None and mapping.writable and not address % alignment
 
     def _read_layout(self, vtable: int) -> Optional[Tuple[int, int]]:
-        """(size, alignment) of the object; None if this is no vtable with a method."""
+        """Return (size, alignment) of the object, or None if this is no vtable with a method."""
         method = self._images.word(vtable + 24)
         return read_vtable_layout(self._images, vtable) if method is not None and self._images.is_code(method) else None
 

@@ -76,7 +76,7 @@ class Sampled(NamedTuple):
 
 
 def read_slabs(world: World, large: Sequence[Tuple[int, int]]) -> List[Sampled]:
-    """Read samples of large blocks, given as (address, size), while the process stands still."""
+    """Read samples of large blocks, given as (address, size), while the process is stopped."""
     made = []
     for group in group_blocks(large):
         count, last = min(MOST_SAMPLES, len(group.starts)), len(group.starts) - 1
@@ -97,12 +97,12 @@ def find_slabs(world: World, sampled: Sequence[Sampled], used_bytes: int) -> Opt
 
 
 def _is_cut_up(world: World, some: Sampled, classes: AbstractSet[int]) -> bool:
-    """Most of those that were read."""
+    """Return True if most of the blocks that were read have objects inside."""
     return 2 * sum(_has_objects(world, some.group, start, data, classes) for start, data in some.contents) > len(some.contents)
 
 
 def _has_objects(world: World, group: SlabGroup, start: int, data: bytes, classes: AbstractSet[int]) -> bool:
-    """Objects of several sizes begin inside this block."""
+    """Return True if objects of several sizes begin inside this block."""
     words = world.target.words_in(data[: len(data) // world.word_bytes * world.word_bytes])
     if _are_of_no_stride([at * world.word_bytes for at, word in enumerate(words) if word in classes], len(data)):
         return True

@@ -27,11 +27,13 @@ class Magic(Recogniser):
     """Structures of C programs that begin with four letters (BIND: ISC_MAGIC('T', 'a', 's', 'k'); SQLite, PostgreSQL and others)."""
 
     def is_here(self, world: World) -> bool:
-        """Any C program may have them."""
+        """Return True: any C program may have them."""
         return True
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """Four bytes that are letters, digits or signs, and four that are none: no text goes on."""
+        """Return the row of magic numbers: four bytes that are letters, digits or signs, and four that are none, so that no text
+        continues.
+        """
         letters = [condition for at in range(4) for condition in (Condition(at, 1, AT_LEAST, 0x21), Condition(at, 1, AT_MOST, 0x7E))]
         row = SignatureRow([Condition(4, 4, AT_MOST, 0xFFFF), *letters], least_usable=LEAST_MAGIC_BYTES, key=(0, 4, 0xFFFFFFFF))
         yield Ask(row, self._name_magic, accepts=lambda signed: self._is_accepted(world, signed), order=MAGIC_ORDER, least_blocks=LEAST_MAGIC_BLOCKS)
@@ -60,7 +62,7 @@ OF_MALLOC = ("libc.so", "libc-", "ld-linux", "ld-", "linux-vdso", "[vdso]")
 
 
 def find_constant_ranges(world: World) -> List[Tuple[int, int]]:
-    """Constants of all others."""
+    """Return the ranges of constants of all objects except the C library, the dynamic linker and the vDSO."""
     images = world.once(Images)
     spans = ((part, images.span_at(part[0])) for part in constant_ranges(world, images))
     return [part for part, span in spans if span is not None and not span[2].file_name.startswith(OF_MALLOC)]
@@ -74,7 +76,7 @@ class ConstantSymbols:
         self._known: Dict[int, List[Tuple[int, int, str]]] = {}
 
     def at(self, module: Module, address: int) -> Optional[str]:
-        """`NAME`, or `NAME+0x10`."""
+        """Return `NAME`, or `NAME+0x10`; None if no symbol covers the address."""
         if module.base not in self._known:
             rows = [(value, size, name) for name, value, size, is_local in self._world.target.variables(module) if size and not is_local]
             self._known[module.base] = sorted((module.base + value, size, name) for value, size, name in rows)
@@ -90,7 +92,7 @@ class ConstantTables(Recogniser):
     """Blocks of one size with the same constant at the same place."""
 
     def is_here(self, world: World) -> bool:
-        """Any C program may have them."""
+        """Return True for programs of this word size without C++ and Rust: any C program may have them."""
         return world.word_bytes == 8 and not cplusplus.has_cpp(world) and not rust.has_rust(world)
 
     def asks(self, world: World) -> Iterable[Ask]:
@@ -111,7 +113,7 @@ class ConstantTable:
         self._told: Dict[int, Signature] = {}
 
     def settle(self, matches: Sequence[Signed]) -> None:
-        """A constant that many blocks of one size share, and hardly any of another, is told; a text is none."""
+        """Name constants that many blocks of one size share, and hardly any of another; a text is none."""
         for number, sizes in cplusplus.by_number(matches).items():
             usual, span = max(sizes.values()), self._images.span_at(number)
             if span is None or number % 8 or usual < LEAST_BLOCKS or usual < LEAST_SHARE * sum(sizes.values()) or self._world.text(number):

@@ -84,7 +84,7 @@ class Images:
                     left -= end - start
 
     def mapping_at(self, address: int) -> Optional[Mapping]:
-        """The mapping that holds the address, if it is known."""
+        """Return the mapping that holds the address, if it is known."""
         place = bisect_right(self._mapped, address) - 1
         return self._mappings[place] if place >= 0 and address < self._mappings[place].end else None
 
@@ -96,12 +96,12 @@ class Images:
             place += 1
 
     def span_at(self, address: int) -> Optional[Tuple[int, int, Module]]:
-        """The object whose image holds the address, with its first address and its end."""
+        """Return the object whose image holds the address, with its first address and its end."""
         place = bisect_right(self._starts, address) - 1
         return self._spans[place] if place >= 0 and address < self._spans[place][1] else None
 
     def word(self, address: int) -> Optional[int]:
-        """The word there, if it is an object's data."""
+        """Return the word at the address if it is an object's data, else None."""
         data = self._pages.get(address >> PAGE_BITS)
         if data is None:
             return None
@@ -109,7 +109,7 @@ class Images:
         return data[1][at // self.word_bytes] if 0 <= at < len(data[1]) * self.word_bytes and not at % self.word_bytes else None
 
     def words(self, start: int, end: int) -> "array[int]":
-        """The words of a range, as far as they are one object's data from its start on."""
+        """Return the words of a range, as far as they are one object's data from its start on."""
         data = self._pages.get(start >> PAGE_BITS)
         if data is None or not data[0] <= start:
             return array("Q")
@@ -121,7 +121,7 @@ class Images:
         return value if value is None or not value >> (8 * self.word_bytes - 1) else value - (1 << 8 * self.word_bytes)
 
     def half(self, address: int) -> Optional[int]:
-        """The unsigned int of four bytes there."""
+        """Return the unsigned int of four bytes at the address."""
         first = address - address % self.word_bytes
         word = self.word(first)
         at = (address - first) // 4
@@ -137,7 +137,7 @@ class Images:
         return mapping is None or mapping.executable
 
     def pointers(self) -> Tuple[List[int], List[int]]:
-        """(places, values) of all words that point to data."""
+        """Return (places, values) of all words that point to data."""
         places: List[int] = []
         values: List[int] = []
         pages, size = self._pages, self.word_bytes
@@ -150,7 +150,7 @@ class Images:
 
 
 def drop_range_overlaps(ranges: Iterator[Tuple[int, int]]) -> Iterator[Tuple[int, int]]:
-    """Sorted; what one object has of another's, because damaged headers say so, is given once."""
+    """Yield the ranges sorted and without overlaps, which damaged headers may cause."""
     last = 0
     for start, end in sorted(ranges):
         if end > last:
@@ -159,7 +159,7 @@ def drop_range_overlaps(ranges: Iterator[Tuple[int, int]]) -> Iterator[Tuple[int
 
 
 def find_vtables(images: Images) -> Dict[int, CppVtable]:
-    """Address point -> vtable, of all classes with type_infos; empty where no C++ runtime is."""
+    """Return vtables by address point, for all classes with type_infos; empty if there is no C++ runtime."""
     places, values = images.pointers()
     kinds = find_cpp_runtime(images, places, values)
     if not kinds:
@@ -176,13 +176,15 @@ def find_vtables(images: Images) -> Dict[int, CppVtable]:
 
 
 def has_code(images: Images, place: int) -> bool:
-    """A function is among the first entries: those of an abstract class's destructors are empty."""
+    """Return True if a function is among the first entries: those of an abstract class's destructors are empty."""
     first = next((word for word in (images.word(place + at * images.word_bytes) for at in range(3)) if word != 0), None)
     return first is not None and images.is_code(first & ~1)
 
 
 def find_cpp_runtime(images: Images, places: Sequence[int], values: Sequence[int]) -> Dict[int, int]:
-    """The address points of the vtables of type_infos themselves -> NO_BASE, ONE_BASE or BASES; of every C++ runtime in the process."""
+    """Return by the address points of the vtables of type_infos themselves NO_BASE, ONE_BASE or BASES, for every C++ runtime in the
+    process.
+    """
     word = images.word_bytes
     kinds: Dict[int, int] = {}
     read = images.word
@@ -206,7 +208,7 @@ def find_cpp_runtime(images: Images, places: Sequence[int], values: Sequence[int
 
 
 def type_infos(images: Images, met: Sequence[Tuple[int, int]]) -> Tuple[Dict[int, List[int]], Set[int]]:
-    """(address -> addresses of its bases' type_infos, places inside type_infos where these stand): all that hold together."""
+    """Return all consistent type_infos: address -> addresses of its bases' type_infos, and the places of these inside type_infos."""
     word = images.word_bytes
     bases_of: Dict[int, List[int]] = {}
     inside: Set[int] = set()

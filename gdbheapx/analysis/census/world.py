@@ -97,11 +97,11 @@ class World:
         return known[make]  # type: ignore[no-any-return]
 
     def read(self, address: int, size_bytes: int) -> bytes:
-        """The readable prefix of a few bytes."""
+        """Return the readable prefix of a few bytes."""
         return self.target.read_prefix(address, size_bytes)
 
     def words(self, address: int, count: int) -> Optional[Tuple[int, ...]]:
-        """So many words; None if they cannot all be read."""
+        """Return so many words, or None if they cannot all be read."""
         size = self.word_bytes
         data = self.read(address, count * size)
         if len(data) < count * size:
@@ -109,14 +109,14 @@ class World:
         return tuple(self.target.words_in(data))
 
     def text(self, address: int, limit: int = 256) -> Optional[str]:
-        """The string there, if it is printable."""
+        """Return the string at the address if it is printable, else None."""
         return self.target.text_at(address, limit)
 
     def modules(self) -> Sequence[Module]:
         return self.target.modules()
 
     def data(self, module: Optional[Module] = None) -> Iterator[Tuple[int, bytes]]:
-        """(address, bytes) of the writable segments of one object, or all: small, so that they may be searched here."""
+        """Yield (address, bytes) of the writable segments of one object, or all: they are small enough to be searched in Python."""
         for object_ in self.modules() if module is None else [module]:
             for start, end, _ in self.target.writable_segments(object_):
                 data = self.read(start, end - start)
@@ -124,28 +124,30 @@ class World:
                     yield start, data
 
     def find(self, rows: Sequence[SignatureRow], sets: Sequence[NumberSet] = ()) -> List[Signed]:
-        """A look at the begins of all used blocks, before the census: takes one pass over the heap."""
+        """Return matches of the begins of all used blocks, before the census: takes one pass over the heap."""
         signer = self.signer(rows, sets)
         for heap in self.session.heaps.all():
             signer.stream(heap.blocks())
         return signer.found()
 
     def signer(self, rows: Sequence[SignatureRow], sets: Sequence[NumberSet] = ()) -> Signer:
-        """See Kernel.signer."""
+        """Return a signer of the native library for rows and their sets."""
         shape = (self.word_bytes, self.little_endian)
         return self.session.kernel.signer(heap_graph.open_block_source(self.target), shape, rows, sets, self.session.budget)
 
     def cells(self, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> NativeBlocks:
-        """Cells in use. `runs`: (address of the first, bytes of each, how many); `labels`: of each, 0 where it is not in use."""
+        """Return cells in use. `runs`: (address of the first, bytes of each, number of cells); `labels`: by cell, 0 if it is not in use."""
         return used_blocks(*self.session.kernel.cells(runs, labels))
 
     def unlisted(self, runs: Sequence[Tuple[int, int, int]], heads: Sequence[int], most: int) -> "Optional[array[int]]":
-        """Labels of cells, 0 for those in lists of free ones: see blocks.binding.unlisted."""
+        """Return labels of cells, 0 for those in free lists. None if a list leads to no cell, or to one twice, cannot be read, or is
+        longer than `most`.
+        """
         return self.session.kernel.unlisted(heap_graph.open_block_source(self.target), runs, heads, most, self.session.budget)
 
 
 def used_blocks(addresses: "array[int]", usable_bytes: "array[int]") -> NativeBlocks:
-    """Blocks in use, of no arena."""
+    """Return blocks in use that belong to no arena."""
     count = len(addresses)
     return NativeBlocks(addresses, usable_bytes, array("B", [CLASS_USED]) * count, array("B", [0]) * count, array("I", [NO_ARENA]) * count)
 
@@ -223,24 +225,24 @@ class Recogniser:
     """The line of its blocks in tables of runtimes that use this library."""
 
     def is_here(self, world: World) -> bool:
-        """The process has it: by its modules' names or a few words; cheap, and never by all of memory."""
+        """Return True if the process has it, by its modules' names or a few words: cheap, and never by all of memory."""
         fits = not self.is_wide or (world.word_bytes == 8 and world.little_endian)
         return fits and any(part in module.file_name for module in world.modules() for part in self.objects)
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """The rows."""
+        """Return the rows."""
         return ()
 
     def inner(self, world: World) -> Sequence[Inner]:
-        """Return the memory that it manages itself. Called after asks()."""
+        """Return the memory that it manages itself. Called after make_asks()."""
         return ()
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
-        """(what a block is, offset in it) of a pointer to what the block alone owns -> what that is."""
+        """Return by (type of a block, offset in it) the names of blocks that only this pointer owns."""
         return {}
 
     def lengths(self, world: World) -> Iterable[Length]:
-        """Return rules for the content of its blocks. Called after asks()."""
+        """Return rules for the content of its blocks. Called after make_asks()."""
         return ()
 
     def read_container(self, containers: "ContainerFinder", at: int, these: Sequence[int]) -> "Optional[ContainerWords]":
@@ -256,7 +258,7 @@ class Recogniser:
         return "malloc: %s" % signature.name if signature.sure == EXACT else None
 
     def namer(self, world: World) -> Optional[Namer]:
-        """Return the namer of its objects, or None. Called after asks()."""
+        """Return the namer of its objects, or None. Called after make_asks()."""
         return None
 
 

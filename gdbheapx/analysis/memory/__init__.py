@@ -1,1 +1,1 @@
-"""Whose the memory of a process is: every mapping gets an owner, from what the kernel says and from how it lies."""
+"""Attribute the memory of a process: every mapping gets an owner, by the kernel's data and by its position."""

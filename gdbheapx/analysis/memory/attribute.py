@@ -116,7 +116,7 @@ def fits_shape(shape: MappingShape, places: MappingPlaces, place: int, gaps: Cal
 def find_owner_by_shape(
     here: Sequence[KnownRuntime], places: MappingPlaces, place: int, gaps: Callable[[], Sequence[Range]], read: ReadBytes
 ) -> Optional[MemoryOwner]:
-    """Whose private anonymous memory it is."""
+    """Return the runtime that owns a private anonymous mapping; None if none fits."""
     for runtime in here:
         for shape in runtime.shapes:
             if fits_shape(shape, places, place, gaps, read):
@@ -174,7 +174,7 @@ class WrittenPages:
 
 
 class WrittenUse(NamedTuple):
-    """What a core tells of its memory once pages of zeros that say nothing are left out."""
+    """Memory use of a core without the pages of zeros that carry no information."""
 
     use: MemoryUse
     pages: Optional[WrittenPages]
@@ -204,7 +204,7 @@ def drop_untouched(target: Target, kernel: Kernel, use: MemoryUse, budget: Budge
 
 
 def _find_data(target: Target, uses: Sequence[MappingUse]) -> Sequence[Range]:
-    """What of these mappings is in the file and no hole."""
+    """Return the ranges of these mappings that are in the file and are no holes."""
     return target.data_ranges([(use.mapping.start, use.mapping.end) for use in uses]) or ()
 
 
@@ -224,7 +224,7 @@ def _drop_silent(use: MappingUse, pages: WrittenPages) -> MappingUse:
 
 
 class MappingPiece(NamedTuple):
-    """What one owner has of one mapping."""
+    """Part of one mapping that one owner has."""
 
     place: int
     """Index of the mapping."""
@@ -234,14 +234,14 @@ class MappingPiece(NamedTuple):
 
 
 class HeldMemory(NamedTuple):
-    """What of some ranges takes memory."""
+    """Memory taken by some ranges."""
 
     taken_bytes: int
     swapped_bytes: Optional[int]
 
 
 class PageCounter:
-    """What of some ranges is in RAM, or in the core."""
+    """Counter of the bytes of ranges that are in RAM, or in the core."""
 
     def __init__(self, target: Target, kernel: Kernel, written: Optional[WrittenPages]) -> None:
         self._target, self._kernel, self._written = target, kernel, written
@@ -260,7 +260,7 @@ class PageCounter:
 
 
 class Attribution:
-    """One look at one process or core."""
+    """Attribution of the memory of one process or core to owners, at one moment."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ class Attribution:
 
     @property
     def mappings(self) -> Sequence[MappingUse]:
-        """By Piece.place."""
+        """Return the mappings, indexed by MappingPiece.place."""
         return self._use.mappings
 
     def pieces(self) -> Iterator[MappingPiece]:
@@ -304,8 +304,9 @@ class Attribution:
                 yield from self._split_mapping(place, use)
 
     def held(self, pieces: Mapping[int, Sequence[MappingPiece]], ranges: RangeIndex) -> Dict[MemoryOwner, int]:
-        """What of some ranges takes memory, by whose it is: each has no more than it has of the mapping. `pieces`: by mapping, what
-        pieces() gave."""
+        """Return the memory that some ranges take, by owner: each has no more than it has of the mapping. `pieces`: the result of
+        pieces(), by mapping.
+        """
         sizes: Dict[MemoryOwner, int] = {}
         for place, some in pieces.items():
             use = self._use.mappings[place]
@@ -323,17 +324,17 @@ class Attribution:
         return sizes
 
     def in_ram(self, ranges: Sequence[Range]) -> Optional[int]:
-        """What of them is in RAM, or in the core; None where that cannot be told."""
+        """Return the bytes of the ranges that are in RAM, or in the core; None where that is not known."""
         held = self._pages.held(ranges)
         return None if held is None else held.taken_bytes
 
     def in_ram_or_swap(self, ranges: Sequence[Range]) -> Optional[int]:
-        """The same with what is in swap."""
+        """Return the bytes of the ranges that are in RAM, in the core or in swap; None where that is not known."""
         held = self._pages.held(ranges)
         return None if held is None else held.taken_bytes + (held.swapped_bytes or 0)
 
     def touched(self, place: int, span: Range) -> Optional[int]:
-        """What of a part of one mapping of a process is in RAM or in swap; None where that cannot be told."""
+        """Return the bytes of a part of one mapping of a process that are in RAM or in swap; None where that is not known."""
         use = self._use.mappings[place]
         held = self._measure_held(use, use.resident_bytes, use.swapped_bytes, RangeIndex([span]))
         return None if held is None or held.swapped_bytes is None else held.taken_bytes + held.swapped_bytes
@@ -353,14 +354,14 @@ class Attribution:
             yield from self._split_rest(place, use, taken, swapped)
 
     def _huge_pages(self, use: MappingUse) -> MemoryOwner:
-        """Of an allocator, if it claims most of the mapping: some can take their memory there."""
+        """Return an allocator as owner, if it claims most of the mapping: some can take their memory there."""
         for owner, ranges in self._claimed:
             if 2 * sum(end - start for start, end in ranges.within(use.mapping.start, use.mapping.end)) >= use.mapping.size_bytes:
                 return MemoryOwner(kinds.HUGETLB, "%s in huge pages of hugetlbfs: not in RSS" % owner.name, allocator=owner.allocator)
         return kinds.HUGE_PAGES
 
     def _owned_ranges(self, use: MappingUse) -> List[Tuple[MemoryOwner, RangeIndex]]:
-        """Who owns parts of mappings."""
+        """Return the owners of parts of the mapping with their ranges."""
         if not self._any.meets(use.mapping.start, use.mapping.end):
             return []
         if use.mapping.is_file:
@@ -370,7 +371,7 @@ class Attribution:
         return [*self._claimed, *self._stacks]
 
     def _split_rest(self, place: int, use: MappingUse, taken: int, swapped: Optional[int]) -> Iterator[MappingPiece]:
-        """What is left of a mapping when allocators, stacks and bss have theirs."""
+        """Attribute the rest of a mapping after allocators, stacks and bss have theirs."""
         owner = self._by_line(use)
         if owner is None:
             yield MappingPiece(place, self._find_anonymous_owner(place, use), taken, swapped)
@@ -406,13 +407,15 @@ class Attribution:
         return find_owner_by_shape(self.here, self.places, place, lambda: self._find_gaps(use), self._read_present) or kinds.OTHER
 
     def _find_gaps(self, use: MappingUse) -> Sequence[Range]:
-        """What of the mapping no allocator, no stack and no bss has."""
+        """Return the ranges of the mapping that are not in an allocator, a stack or bss."""
         taken = unite_ranges(part for _, ranges in self._owned_ranges(use) for part in ranges.within(use.mapping.start, use.mapping.end))
         edges = [use.mapping.start, *(edge for part in taken for edge in part), use.mapping.end]
         return [(start, end) for start, end in zip(edges[::2], edges[1::2]) if start < end]
 
     def _measure_held(self, use: MappingUse, taken: int, swapped: Optional[int], ranges: RangeIndex) -> Optional[HeldMemory]:
-        """What of the mapping lies in the ranges; None if they do not meet. `taken`, `swapped`: what nobody has yet."""
+        """Return the memory of the mapping that lies in the ranges; None if they do not meet. `taken`, `swapped`: bytes without an owner
+        yet.
+        """
         inside = ranges.within(use.mapping.start, use.mapping.end)
         length = sum(end - start for start, end in inside)
         if not length:
@@ -448,7 +451,7 @@ Touched = Callable[[int, Range], Optional[int]]
 
 
 class ThreadStack(NamedTuple):
-    """One thread's own stack. None: not known."""
+    """Stack of one thread. None: not known."""
 
     lwp: int
     name: Optional[str]
@@ -467,7 +470,7 @@ class ThreadStack(NamedTuple):
 
 
 class ThreadStacks(NamedTuple):
-    """Those of living threads. Sums are over the measured threads; None where there are none."""
+    """Stacks of the living threads. Sums are over the measured threads; None where there are none."""
 
     threads: int
     measured_threads: int
@@ -540,7 +543,7 @@ class ThreadStart(NamedTuple):
 
 
 class EndedThreads(NamedTuple):
-    """By the C library's lists of stacks."""
+    """Stacks of ended threads, by the C library's lists of stacks."""
 
     unjoined: int
     """Threads that have ended and that nobody has joined, nor detached."""
@@ -556,7 +559,7 @@ class EndedThreads(NamedTuple):
 
 
 def find_ended_threads(target: Target, attribution: Attribution, bytes_of: Dict[str, int]) -> Optional[EndedThreads]:
-    """None where the lists were not found. `bytes_of`: by name of an owner what it has."""
+    """Return the stacks of ended threads; None where the lists were not found. `bytes_of`: bytes of each owner, by name."""
     lists = attribution.stacks.lists
     if lists is None:
         return None

@@ -28,7 +28,7 @@ FILE = frozenset((COPIED, CACHE, LOCKED))
 
 
 class MemoryOwner(NamedTuple):
-    """Whose memory it is: one line of the split."""
+    """Owner of memory: one line of the split."""
 
     kind: str
     """One of the kinds above."""
@@ -78,7 +78,7 @@ def is_hugetlb(use: MappingUse) -> bool:
 
 
 def is_locked(use: MappingUse) -> bool:
-    """By mlock or mlockall: all of its pages stay in RAM (VmFlags, Linux 3.8)."""
+    """Return True if the mapping is locked by mlock or mlockall: all of its pages stay in RAM (VmFlags, Linux 3.8)."""
     return use.flags is not None and "lo" in use.flags
 
 
@@ -137,7 +137,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 class MappingShape(NamedTuple):
-    """What one sort of a runtime's mappings has in common. A mapping fits if every condition holds."""
+    """Common properties of one sort of a runtime's mappings. A mapping fits if every condition holds."""
 
     what: str
     """Behind the runtime's name: `Java heap`."""
@@ -165,7 +165,7 @@ class MappingShape(NamedTuple):
 
 
 class KnownRuntime(NamedTuple):
-    """One program or library."""
+    """Program or library with memory of its own."""
 
     name: str
     objects: Tuple[str, ...]
@@ -309,8 +309,9 @@ class MappingPlaces:
         return self.uses[place - 1].mapping.size_bytes
 
     def may_have_had_guard(self, place: int) -> bool:
-        """In a core by gdb, which leaves out what cannot be read, or writes down that it can be (gcore_create_callback): nothing lies right
-        below, or anonymous memory that cannot be written."""
+        """Return True if a guard may have been below this mapping of a core by gdb, which leaves out unreadable memory, or records it as
+        readable (gcore_create_callback): nothing lies right below, or anonymous memory that cannot be written.
+        """
         mapping = self.uses[place].mapping
         if mapping.dumped_bytes is None or place == 0 or self.uses[place - 1].mapping.end < mapping.start:
             return mapping.dumped_bytes is not None

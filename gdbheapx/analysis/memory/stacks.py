@@ -160,7 +160,7 @@ class ControlBlocks:
 
 
 class LinkedObjects(NamedTuple):
-    """What the dynamic linker has loaded."""
+    """Objects that the dynamic linker has loaded."""
 
     images: RangeIndex
     segments: Sequence[Range]
@@ -257,7 +257,7 @@ OTHERS = MemoryOwner(STACK, "guarded stacks of no living thread (fibers, exited 
 
 
 class Stacks(NamedTuple):
-    """Where the stacks are."""
+    """Positions of the stacks."""
 
     sorts: Dict[int, MemoryOwner]
     """Index of each mapping that is a stack, or begins with one -> which sort."""
@@ -287,15 +287,16 @@ class Stacks(NamedTuple):
         return [(owner, RangeIndex(ranges)) for owner, ranges in spans.items()]
 
     def parts(self, places: MappingPlaces, place: int) -> Sequence[Range]:
-        """What of a mapping that is a stack, or begins with one, is stacks."""
+        """Return the ranges of stacks in a mapping that is a stack, or begins with one."""
         if place in self.apart:
             return unite_ranges(span for _, span in self.apart[place])
         mapping = places.uses[place].mapping
         return ((mapping.start, min(mapping.end, self.ends.get(place, mapping.end))),)
 
     def bounds(self, places: MappingPlaces, place: int, address: int) -> Range:
-        """Of the stack at that address: the kernel joins stacks whose guard pages are no mappings of their own (libc 2.42 on Linux 6.13),
-        and then its control block tells where it lies, or those of other threads where theirs end."""
+        """Return the bounds of the stack at that address: the kernel joins stacks whose guard pages are no mappings of their own (libc
+        2.42 on Linux 6.13), and then its control block gives its bounds, or those of other threads limit them.
+        """
         mapping = places.uses[place].mapping
         for low, high in self.told.values():
             if low <= address < high:
@@ -310,7 +311,7 @@ class Stacks(NamedTuple):
 
 
 def find_thread_stacks(places: MappingPlaces, target: Target, read: Read, unguarded: bool, budget: Optional[Budget] = None) -> Stacks:
-    """All stacks. `read`: bytes that cost the process nothing, else b"". `unguarded`: believe a stack without a guard below."""
+    """Find all stacks. `read`: bytes that cost the process nothing, else b"". `unguarded`: believe a stack without a guard below."""
     storage, threads, main = target.arch.storage, target.threads(), target.pid  # the main thread's control block does not lie on its stack
     owners: Dict[int, MemoryOwner] = {place: LIVING for place, use in enumerate(places.uses) if _is_named(use.mapping.name)}
     ends: Dict[int, int] = {}
@@ -356,7 +357,7 @@ def _find_lists(blocks: ControlBlocks, living: Dict[int, bool], target: Target, 
 
 
 class StackSpans:
-    """Where the stacks lie in their mappings, as far as control blocks tell (stack_lists.ControlBlocks.stack)."""
+    """Positions of the stacks in their mappings, as far as control blocks give them (stack_lists.ControlBlocks.stack)."""
 
     def __init__(self, places: MappingPlaces, blocks: ControlBlocks) -> None:
         self._places, self._blocks = places, blocks
@@ -376,12 +377,12 @@ class StackSpans:
         self._of.setdefault(place, []).append((owner, (max(low - guard, self._places.uses[place].mapping.start), end)))
 
     def apart(self) -> Dict[int, Sequence[Tuple[MemoryOwner, Range]]]:
-        """Of mappings all of whose stacks are told, these with their guards."""
+        """Return the stacks with their guards, for mappings all of whose stacks are known."""
         return {place: spans for place, spans in self._of.items() if place not in self.unknown}
 
 
 def find_stack_top(pointer: int, arch: Architecture) -> int:
-    """Where the stack ends whose control block lies there."""
+    """Return the end of the stack whose control block has this address."""
     return -(-(pointer + arch.pthread_bytes) // TOP_BYTES) * TOP_BYTES
 
 
@@ -447,7 +448,7 @@ def _is_map_stack(flags: Optional[FrozenSet[str]]) -> bool:
 
 
 def _control_block(end: int, read: Read) -> Optional[int]:
-    """Where a struct pthread stands at the upper end of a stack."""
+    """Return the address of the struct pthread at the upper end of a stack; None if there is none."""
     data = read(end - TOP_BYTES, TOP_BYTES)
     words = struct.unpack("<%dQ" % (len(data) // 8), data[: len(data) & -8])
     places = ((end - TOP_BYTES + 8 * step, words[step], words[step + 2]) for step in range(0, len(words) - 2, TCB_ALIGN // 8))

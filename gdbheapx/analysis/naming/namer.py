@@ -96,7 +96,7 @@ class PathState(NamedTuple):
 
 
 class Namer:
-    """Namer of one runtime's objects in a target that stands still, or is a core or a copy."""
+    """Namer of one runtime's objects in a stopped process, a core or a copy."""
 
     is_collected = False
     """Its objects are freed some time after the last pointer to them: what nothing points to may be garbage, and no leak."""
@@ -106,10 +106,9 @@ class Namer:
         return ()
 
     def owning_words(self, signature: Optional[str]) -> int:
-        """Return a mask of the words of such blocks that own what they lead to: bit n is word n, LAST_BIT word 63 and all behind it.
-
-        Links of a collector's lists and weak references own nothing. None as signature: a block that no row knows, such as what objects
-        own beside themselves.
+        """Return a mask of the words of such blocks that own their targets: bit n is word n, LAST_BIT word 63 and all after it. Links of
+        a collector's lists and weak references own nothing. None as signature: a block that no row knows, such as bodies that objects
+        own.
         """
         return ALL_WORDS
 
@@ -118,8 +117,9 @@ class Namer:
         return 0
 
     def owns_nothing(self) -> Iterable[int]:
-        """Addresses in blocks that own nothing of what they point to, whatever their rows say, such as a table of interned strings; and in
-        data of objects: a runtime's own variables keep what has no better owner."""
+        """Return addresses in blocks that own none of their targets, whatever their rows say, such as a table of interned strings; and in
+        data of objects: a runtime's own variables keep only blocks without a better owner.
+        """
         return ()
 
     def counting(self, signature: Optional[str]) -> Optional[Counting]:
@@ -127,7 +127,7 @@ class Namer:
         return None
 
     def is_of_program(self, signature: Optional[str]) -> bool:
-        """A class of the program's or of a library, and none of the runtime's own."""
+        """Return True for a class of the program or a library, False for the runtime's own."""
         return False
 
     def collector(self) -> Collector:
@@ -135,12 +135,13 @@ class Namer:
         return Collector(None)
 
     def frozen(self) -> Iterable[int]:
-        """Addresses of objects that it leaves out."""
+        """Return addresses of objects that the collector leaves out."""
         return ()
 
     def items(self, signature: Optional[str]) -> Tuple[int, int]:
-        """Return the offset of counted items in such a block and their size; (0, 0) if it has none. Behind the last item the block holds
-        nothing."""
+        """Return the offset of counted items in such a block and their size; (0, 0) if it has none. After the last item the block holds
+        nothing.
+        """
         return 0, 0
 
     def live_end(self, signature: Optional[str]) -> Optional[Callable[[int], Optional[int]]]:
@@ -152,14 +153,13 @@ class Namer:
         return PathMove(None, start.steps)
 
     def follow_pointer(self, position: Any, hop: Hop, below: Hop) -> Optional[PathMove]:
-        """Follow the pointer of `hop` that leads into the block `below`.
-
-        None: the word holds nothing any more, such as one behind a list's length, and the way over it is none.
+        """Follow the pointer of `hop` that leads into the block `below`. None: the word holds nothing any more, such as one after a
+        list's length, and no path leads over it.
         """
         raise NotImplementedError
 
     def find_begin(self, place: int, start: int) -> Optional[int]:
-        """Return the begin of the container that has the word at `place` and begins at `start` or behind it; None if there is none."""
+        """Return the begin of the container that has the word at `place` and begins at `start` or after it; None if there is none."""
         return None
 
     def finish_path(self, position: Any, steps: List[PathStep], block: int) -> List[PathStep]:
@@ -167,21 +167,22 @@ class Namer:
         return steps
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
-        """`dict of 230,000 entries`: what a block holds, and how many; None where it is no container."""
+        """Return type and number of a container's elements, `dict of 230,000 entries`; None if it is no container."""
         return None
 
     def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
-        """Texts of the program, for who asked for its data: of a string its characters, of a table its keys, of other blocks the strings
-        that they lead to. Cut where they are long; of any block, also one that is none of the runtime's."""
+        """Return texts of the program, for commands that show its data: the characters of a string, the keys of a table, for other blocks
+        the strings that they lead to. Long ones are cut; any block may be given, also one that is not the runtime's.
+        """
         return ()
 
     def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
-        """(name, text) of the object's attributes that are strings, for who asked for them."""
+        """Return (name, text) of the object's attributes that are strings, for commands that show data."""
         return ()
 
 
 class ValuePosition(NamedTuple):
-    """Object that a path has come to, or what it has beside itself: the entries of a table, the table of an object's properties."""
+    """Object that a path has reached, or a body of it: the entries of a table, the table of an object's properties."""
 
     kind: int
     """Of the object, as its runtime numbers them."""
@@ -190,7 +191,7 @@ class ValuePosition(NamedTuple):
 
 
 class ValueNamer(Namer):
-    """Names objects by the pointers between them, where what an object has beside itself adds no step."""
+    """Namer of objects by the pointers between them, where the bodies of an object add no step."""
 
     def read_kind(self, address: int) -> int:
         """Return the kind of the object there, from which a path begins."""
@@ -224,7 +225,7 @@ def quote_text(text: str, escapes: Mapping[str, str]) -> str:
 
 
 def decode_text(data: bytes) -> str:
-    """The first bytes of a text: UTF-8 that may be cut, or one character a byte."""
+    """Decode the first bytes of a text: UTF-8 that may be cut, or one character a byte."""
     try:
         return utf_8_decode(data, "strict", False)[0]
     except UnicodeDecodeError:

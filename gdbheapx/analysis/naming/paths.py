@@ -57,7 +57,7 @@ def find_garbage(session: Session, reach: Reach, paths: Optional[object]) -> Opt
 
 
 def find_cycles(reach: Reach, paths: Optional[object]) -> Optional[FoundGarbage]:
-    """The garbage of the first runtime that counts references; None where there is none, or less than LEAST_BYTES. Memory is read."""
+    """Return the garbage of the first runtime that counts references; None if there is none, or less than LEAST_BYTES. Memory is read."""
     if not isinstance(paths, BlockPaths) or not paths.can_read or reach.word_bytes != 8:
         return None
     if not paths.garbage:
@@ -96,7 +96,7 @@ class PathSources(NamedTuple):
 
 
 class Speaker(NamedTuple):
-    """A runtime's namer, with what has to be asked while the target stands still."""
+    """Namer of a runtime, with its answers that must be read while the target is stopped."""
 
     namer: Namer
     starts: Sequence[Start]
@@ -142,7 +142,7 @@ class BlockPaths(graph_names.Paths):
             self._end_blocks()
 
     def _comes_later(self, node: int) -> bool:
-        """A variable of a frame, or memory known by an offset: what a module leads to is called by that."""
+        """Return True for a frame's variable, or memory known by an offset: names of modules have precedence."""
         steps = self._starts[node][1].steps
         return steps[0].kind == FRAME or steps[-1].kind == FIELD
 
@@ -153,7 +153,7 @@ class BlockPaths(graph_names.Paths):
         return ALL_WORDS if speaker is None else speaker.namer.owning_words(kind.name)
 
     def _end_blocks(self) -> None:
-        """Behind its end a block owns nothing."""
+        """Mark words after the end of a block's content as owning nothing."""
         speakers = [self._told.speakers.get(kind.runtime) for kind in self._told.kinds]
         known = [None if one is None else one.namer.live_end(kind.name) for one, kind in zip(speakers, self._told.kinds)]
         labels = {label: end for label, end in enumerate(known) if end is not None}
@@ -169,7 +169,7 @@ class BlockPaths(graph_names.Paths):
         return place[0] if place is not None and place[0] < self._reach.numbers.blocks else None
 
     def _find_nodes(self, address: int) -> List[int]:
-        """The block, the mapping or the root there."""
+        """Return the block, the mapping or the root at the address."""
         place, first = self._reach.graph.find(address), self._reach.roots_from
         if place is not None and place[0] < self._reach.numbers.blocks:  # in no root, of which there are many
             return [place[0]]
@@ -183,13 +183,13 @@ class BlockPaths(graph_names.Paths):
         return {node: (self.of(node), self._contents.get(node)) for node in {*self._known, *self._starts}}
 
     def split(self, roots: Sequence[heap_graph.GraphRoot]) -> None:
-        """Roots of the graph are now these."""
+        """Replace the roots of the graph and forget all paths."""
         self._roots, self._ways = roots, None
         self._known.clear()
         self._forget_states()
 
     def strong_roots(self) -> Tuple[int, int]:
-        """First and end of those that are no stacks and registers."""
+        """Return first and end of the roots that are no stacks and registers."""
         strong = sum(root.kind in (heap_graph.DATA, heap_graph.THREAD_LOCAL) for root in self._roots)
         return self._reach.roots_from, self._reach.roots_from + strong
 
@@ -197,7 +197,7 @@ class BlockPaths(graph_names.Paths):
         self._states.clear()
 
     def of(self, node: int) -> Optional[graph_names.Path]:
-        """The path to a block; None where nothing gives it a name."""
+        """Return the path to a block, or None if nothing gives it a name."""
         if node not in self._known:
             self._known[node] = self._find_path(node) if node < self._reach.numbers.blocks and self._told.has_names else None
         return self._known[node]
@@ -209,7 +209,7 @@ class BlockPaths(graph_names.Paths):
         return path.text if path is not None else None
 
     def contents(self, node: int) -> Optional[str]:
-        """`dict of 230,000 entries`; None where no runtime says that the block is a container."""
+        """Return `dict of 230,000 entries`; None if no runtime says that the block is a container."""
         if node not in self._contents and node < self._reach.numbers.blocks:
             kind = self._find_node_kind(node)
             speaker = self._told.speakers.get(kind.runtime) if self._told.can_read else None
@@ -246,9 +246,8 @@ class BlockPaths(graph_names.Paths):
             self._pass_by(namer, state, way, reached)
 
     def _walk_way(self, namer: Namer, start: Start, way: Sequence[int]) -> Tuple[int, Optional[PathState]]:
-        """Follow the pointers of a way.
-
-        Return how many of them hold, and the state behind the last of these; None as state: what is known of a block before gives no name.
+        """Follow the pointers of a way. Return how many of them hold, and the state after the last of these; None as state if a block
+        before it has no name.
         """
         first = next((number for number in range(len(way) - 1, 0, -1) if (namer, way[number]) in self._states), 0)
         state = self._states[namer, way[first]] if first else PathState(namer.begin_path(start), None)
@@ -278,7 +277,7 @@ class BlockPaths(graph_names.Paths):
         return graph_names.Path(format_path(steps), steps, start.steps[0].kind == FRAME) if steps else None
 
     def _pass_by(self, namer: Namer, state: PathState, way: Sequence[int], stale: int) -> None:
-        """No way leads over this word any more, nor over those behind it that hold nothing either: an array's rest has many."""
+        """Exclude this word from all ways, and those after it that hold nothing either: the unused rest of an array has many."""
         node, hop, word = way[stale], self._make_hop(way[stale], way[stale + 1]), self._reach.word_bytes
         first, parents = (hop.find_offset() or 0) // word, self._ways.parents_to(node) if self._ways is not None else None
         self._stale += 1
@@ -323,7 +322,7 @@ class BlockPaths(graph_names.Paths):
         return speaker.namer if speaker is not None else Plain(), begun, way[1:]
 
     def _find_way(self, node: int) -> Optional[List[int]]:
-        """Nodes from a start or a root down to the block; None where there is none."""
+        """Return the nodes from a start or a root down to the block, or None if there are none."""
         if self._ways is None:
             data = sum(root.kind == heap_graph.DATA for root in self._roots)
             self._ways = self._reach.graph.ways(self._reach.roots_from, data=data)
@@ -339,7 +338,7 @@ class BlockPaths(graph_names.Paths):
         return way[::-1]
 
     def _find_variable(self, root: int, below: int) -> Optional[Start]:
-        """A global variable that leads to the block, by its name."""
+        """Return a global variable that leads to the block, by its name."""
         known = self._roots[root - self._reach.roots_from]
         edge = self._reach.graph.edge_to(root, below)
         if known.kind != heap_graph.DATA or known.module is None or edge is None or edge.slot == NO_SLOT:
@@ -350,7 +349,7 @@ class BlockPaths(graph_names.Paths):
         return Start(self._find_node_place(below)[0], [PathStep(VARIABLE, self._names.at(known.module, address), TargetAddress(address))])
 
     def _find_node_place(self, node: int) -> Tuple[int, int]:
-        """Address and size of a block, a mapping or a root."""
+        """Return address and size of a block, a mapping or a root."""
         if node >= self._reach.roots_from:
             root = self._roots[node - self._reach.roots_from]
             return root.start, root.end - root.start
@@ -414,7 +413,7 @@ MOST_REST_BYTES = 1 << 20
 
 
 def listen_to_namer(namer: Namer) -> Speaker:
-    """Asks it. Memory is read."""
+    """Query the namer now, while memory may be read."""
     return Speaker(namer, list(namer.starts()), list(namer.owns_nothing()))
 
 

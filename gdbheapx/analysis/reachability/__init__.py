@@ -1,1 +1,1 @@
-"""What holds the used blocks: roots, the graph, and what is asked of it."""
+"""Find the holders of the used blocks: roots, the graph, and the queries on it."""

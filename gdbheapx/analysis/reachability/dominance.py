@@ -47,7 +47,7 @@ MOST_LOOKED_AT = 64
 
 
 class Kin:
-    """What pointers of the roots lead to, while these are not split."""
+    """Targets of the roots' pointers, before the roots are split into variables."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach, self._graph = reach, reach.graph
@@ -73,7 +73,7 @@ class Kin:
         return slots
 
     def _in_array(self, edges: Sequence[Edge]) -> List[bool]:
-        """By place: whether it goes on with a table."""
+        """Return for each edge, by its index, True if it continues an array."""
         blocks = self._reach.numbers.blocks
         sizes = [self._graph.blocks([edge.node])[0][1] if edge.node < blocks else 0 for edge in edges]
         found, first = [False] * len(sizes), 0
@@ -86,8 +86,9 @@ class Kin:
         return found
 
     def _has_common(self, some: Set[int], others: Set[int]) -> bool:
-        """The same node is in both, or blocks that are linked with each other are. What no block is never is one: links are looked for only
-        if blocks stand side by side."""
+        """Return True if the same node is in both, or blocks that are linked with each other are. A node that is no block is never
+        linked: links are looked for only if blocks are next to each other.
+        """
         blocks = self._reach.numbers.blocks
         if not some or some & others or min(some) >= blocks or min(others) >= blocks:
             return bool(some & others)
@@ -121,7 +122,7 @@ class ContainerColumns(NamedTuple):
 
 
 class ContainerRow(NamedTuple):
-    """One container, as a row of a table."""
+    """Container as a row of a table."""
 
     id: int
     owner: str
@@ -142,7 +143,7 @@ class ContainerRow(NamedTuple):
 
 
 class ContainerElement(NamedTuple):
-    """Of what container a block is an element."""
+    """Container of which a block is an element."""
 
     number: int
     entries: Sequence[Tuple[int, int]]
@@ -167,14 +168,14 @@ class ContainerTree:
         self._held = {owner: node for owner, node in held if retained[owner] == retained[node]}
 
     def of(self, node: int) -> Optional[Container]:
-        """What the node is, or all that a variable keeps."""
+        """Return the container that the node is, or that is all that a variable keeps; else None."""
         container = self._tree.container(node)
         if container is not None or not self._tallied.is_data(node) or node not in self._held:
             return container
         return self._tree.container(self._held[node])
 
     def told(self, node: int) -> ContainerColumns:
-        """What its row has beside."""
+        """Return the columns that describe the container in its row."""
         one = self.of(node)
         if one is None:
             return ContainerColumns()
@@ -186,7 +187,7 @@ class ContainerTree:
         return ContainerColumns(linked, one.sure, users, holders if holders[1:] else ())
 
     def has_names(self, node: int) -> Optional[bool]:
-        """All that hold it are called by what has a name; None where it is no container."""
+        """Return True if all holders of the container get their names from a named node; None if the node is no container."""
         one = self.of(node)
         return None if one is None else all(any(map(self._has_name, self._up_from(holder, one))) for holder, _ in one.entries)
 
@@ -211,7 +212,7 @@ class ContainerTree:
         return "%s and %s" % (", ".join(holders[:-1]), holders[-1]) if holders[1:] else "".join(holders) or "a list without a holder"
 
     def rows(self, most: int) -> List[ContainerRow]:
-        """Those that keep most."""
+        """Return rows of the containers that keep most."""
         bytes_, blocks = self._tree.retained_bytes, self._tree.retained_blocks
         nodes = heapq.nlargest(most, range(self._first, len(bytes_)), key=bytes_.__getitem__)
         found = [self._graph.with_users(self._tree, self._tree.containers[node - self._first]) for node in nodes]
@@ -249,7 +250,7 @@ class ContainerTree:
         return "%s -> +0x%x" % (way, slot * tallied.reach.word_bytes) if slot < EXACT_SLOT else way
 
     def way(self, node: int, up: int = MOST_UP, is_short: bool = False) -> str:
-        """From what has a name by itself down to here: `server+0x40 -> +0x10[0x55d0c0ffee10] -> +0x8`."""
+        """Return the path from a named node down to this one: `server+0x40 -> +0x10[0x55d0c0ffee10] -> +0x8`."""
         tallied, owner, itself = self._tallied, self._tree.owners[node], self._tree.container(node)
         if itself is not None:
             return self.name(itself, up, is_short)
@@ -275,7 +276,7 @@ class ContainerTree:
         return None if place is None or self._name_holders(one, up)[1:] else "%s[%d]" % (self.name(one, up, True), place)
 
     def member(self, node: int) -> Optional[ContainerElement]:
-        """What the block is an element of, if a word is known that holds that."""
+        """Return the container of which the block is an element, if a word is known that holds it; else None."""
         number = self._tree.container_of(node)
         if number is None:
             return None
@@ -286,7 +287,7 @@ class ContainerTree:
         return ContainerElement(number, entries, name) if entries else None
 
     def place(self, node: int) -> Optional[int]:
-        """Of an element in the order of a list."""
+        """Return the index of an element in the order of a list; None if the node is no element of one."""
         number = self._tree.container_of(node)
         one = self._tree.containers[number] if number is not None else None
         if number is None or one is None or one.shape not in (LIST, LRU):
@@ -304,7 +305,7 @@ class ContainerTree:
         return found[0] if found else None
 
     def first(self, one: Container) -> Optional[TargetAddress]:
-        """Where its first element lies."""
+        """Return the address of its first element, or None."""
         found = self._graph.members(self._tree, self._count_elements(one), 0, 1)
         return TargetAddress(self._graph.blocks(found)[0][0]) if found else None
 
@@ -331,7 +332,7 @@ class ContainerTree:
         return [row for row in rows if row.retained_bytes], large
 
     def _group_sizes(self, one: Container, alone: "set[int]") -> Dict[int, List[int]]:
-        """By their size how many elements have it, what they keep, and the first one."""
+        """Group the elements by size: the number of elements, the bytes and blocks that they keep, and the first one."""
         found: Dict[int, List[int]] = {}
         for first in range(0, min(one.elements, MOST_SORTED), AT_ONCE):
             nodes = self._graph.members(self._tree, self._count_elements(one), first, AT_ONCE)
@@ -415,7 +416,7 @@ class OwnerTally:
 
     @property
     def tree(self) -> Tree:
-        """Who owns what; made when it is asked for, since it takes most of the time and room."""
+        """Return the tree of owners; made on first use, since it takes most of the time and room."""
         if self._tree is None:
             self._tree = self.graph.dominators(self.reach.roots_from, self.weak, locals_from=self._locals_from, containers=True)
         return self._tree
@@ -440,7 +441,7 @@ class OwnerTally:
         return self.parts[place] if 0 <= place < len(self.parts) else None
 
     def is_data(self, node: int) -> bool:
-        """It is a global variable."""
+        """Return True for a global variable."""
         part = self.root(node)
         return part is not None and part.root.kind == heap_graph.DATA
 
@@ -490,7 +491,7 @@ class OwnerTally:
         return slots + kin.starts(unnamed)
 
     def kind(self, node: int) -> str:
-        """What sort of owner it is."""
+        """Return the kind of owner."""
         part = self.root(node)
         if part is not None:
             return KINDS[part.root.kind]
@@ -499,20 +500,20 @@ class OwnerTally:
         return MAPPING if self.reach.mapping(node) is not None else BLOCK
 
     def path(self, node: int) -> Optional[Path]:
-        """How the program itself gets there; None where nothing gives it a name."""
+        """Return the path by which the program itself gets to the node; None where nothing gives it a name."""
         return self.paths.of(node) if self.paths is not None and not self.is_container(node) else None
 
     def is_start(self, node: int) -> bool:
-        """It has a name by itself."""
+        """Return True if the node has a name by itself."""
         return node in self._named
 
     def is_variable(self, node: int) -> bool:
-        """It has a name by itself, and is no module, whose variables have such names."""
+        """Return True if the node has a name by itself, and is no module, whose variables have such names."""
         path = self.path(node) if self.is_start(node) else None
         return path is not None and not path.is_module
 
     def name(self, node: int) -> str:
-        """What it is called."""
+        """Return the name of the node."""
         container = self.tree.container(node) if self.is_container(node) else None
         if container is not None:
             return self.contained.name(container)
@@ -520,11 +521,11 @@ class OwnerTally:
         return element if element is not None else self.plain_name(node)
 
     def has_name(self, node: int) -> bool:
-        """It is called by itself, not by what holds it."""
+        """Return True if the node is named by itself, not by its holder."""
         return node >= self.reach.numbers.blocks or self.path(node) is not None
 
     def plain_name(self, node: int) -> str:
-        """The same of what is no container; a block without a name is called by its address."""
+        """Return the name of a node that is no container; a block without a name is called by its address."""
         part = self.root(node)
         if part is not None:
             return self.word_name(node, part.slot, is_whole=True)
@@ -537,7 +538,7 @@ class OwnerTally:
         return "block 0x%x (%d bytes)" % (address, size)
 
     def word_name(self, node: int, slot: int, is_whole: bool = False, is_short: bool = False) -> str:
-        """What a word of a root is called. `is_whole`: the variable, whichever of its words it is; `is_short`: without its module."""
+        """Return the name of a word of a root. `is_whole`: the variable, whichever of its words it is; `is_short`: omit its module."""
         root = self.parts[node - self.reach.roots_from].root
         if root.kind != heap_graph.DATA or root.module is None or slot == NO_SLOT:
             return self.names.of_root(root, NO_SLOT if is_whole else slot)
@@ -546,7 +547,7 @@ class OwnerTally:
         return self.names.at(root.module, variable.start if variable is not None else address, is_short)
 
     def offset(self, node: int, slot: int) -> int:
-        """Of a word in its block or variable; of a stack in all of it."""
+        """Return the offset of a word in its block or variable, in bytes; for a stack the offset in the whole stack."""
         part = self.root(node)
         if part is None or not self.is_data(node) or part.root.module is None:
             return slot * self.reach.word_bytes
@@ -556,7 +557,7 @@ class OwnerTally:
         return max(0, address - start)
 
     def address(self, node: int) -> Optional[TargetAddress]:
-        """Where it is."""
+        """Return the address of the node: of a container its first element; None if it has none."""
         part, container = self.root(node), self.tree.container(node) if self.is_container(node) else None
         if container is not None:
             return self.contained.first(container)
@@ -567,7 +568,7 @@ class OwnerTally:
         return TargetAddress(self.graph.blocks([node])[0][0] if mapping is None else mapping.start)
 
     def owned(self, node: int, kind: Optional[str] = None, reached: bool = False) -> OwnedMemory:
-        """One row."""
+        """Make one row."""
         bound = self.graph.reached(node, self.tree if self.has_starts or self.is_container(node) else None) if reached else None
         retained, path = self.tree.retained_bytes[node], self.path(node)
         return OwnedMemory(
@@ -591,16 +592,18 @@ class OwnerTally:
         return self.has_starts and self.paths is not None and (self.paths.contents(node) is not None or self.path(node) is not None)
 
     def contents(self, node: int) -> Optional[str]:
-        """What a runtime says that the block is."""
+        """Return the contents of the block by a runtime's description; None where there is none."""
         return self.paths.contents(node) if self.paths is not None and not self.is_container(node) else None
 
     def contents_of(self, steps: Optional[Sequence[PathStep]]) -> Optional[str]:
-        """What the object is that a path leads to; None where it is no container."""
+        """Return the contents of the object to which a path leads; None where it is no container."""
         place = self.graph.find(steps[-1].address) if steps and steps[-1].address else None
         return self.paths.contents(place[0]) if self.paths is not None and place is not None else None
 
     def started_bytes(self, tops: Sequence[Tuple[int, str]]) -> int:
-        """What is retained by what has a name by itself, and by those of `tops` that are in a module's dict, which functions hold, too."""
+        """Return the bytes retained by nodes that have a name by themselves, and by those of `tops` that are in a module's dict, which
+        functions hold, too.
+        """
         found = sum(self.tree.retained_bytes[node] for node in self._named)
         for node, kind in tops:
             if kind != SHARED and node < self.reach.roots_from:
@@ -611,21 +614,25 @@ class OwnerTally:
         return found
 
     def share(self, retained: int) -> float:
-        """Of all that is in use."""
+        """Return the percentage of all memory in use."""
         return round(100.0 * retained / self.used.bytes, 1) if self.used.bytes else 0.0
 
     def children(self, node: int, depth: int, limit: int) -> List[OwnedMemory]:
-        """What it owns, `depth` levels down."""
+        """List the nodes that it owns, `depth` levels down."""
         rows, nodes = self.parts_of(node, limit)
         return rows + [self.owned(child)._replace(children=self.children(child, depth - 1, limit) if depth > 1 else ()) for child in nodes]
 
     def parts_of(self, node: int, limit: int) -> Tuple[List[OwnedMemory], List[int]]:
-        """What it owns directly: elements of a container that are alike as one row, then what is told by itself, most first."""
+        """Return the nodes that it owns directly: elements of a container that are alike as one row, then the nodes that are shown by
+        themselves, most first.
+        """
         container = self.contained.of(node)
         return ([], self.below(node, limit)) if container is None else self.contained.below(container, limit)
 
     def below(self, node: int, limit: int) -> List[int]:
-        """What it owns directly, most first. What the program has no name of its own for, such as the keys of a dict, is passed."""
+        """Return the nodes that it owns directly, most first. Nodes for which the program has no name of its own, such as the keys of a
+        dict, are passed.
+        """
         path, waiting = self.path(node), [node]
         found: List[int] = []
         for _ in range(MOST_PASSED):
@@ -638,7 +645,9 @@ class OwnerTally:
         return sorted(found, key=lambda child: -self.tree.retained_bytes[child])[:limit]
 
     def _is_passed(self, node: int, above: Path) -> bool:
-        """It has no name of its own, or what it owns has a shorter one: `shop._cache` lies in `shop.__dict__`."""
+        """Return True if the node has no name of its own, or if a node that it owns has a shorter one: `shop._cache` lies in
+        `shop.__dict__`.
+        """
         path, at = self.path(node), node
         if self.is_container(node):
             return False
@@ -653,8 +662,9 @@ class OwnerTally:
         return False
 
     def tops(self, limit: int) -> List[Tuple[int, str]]:
-        """What nobody owns, with its kind, most first. What a module owns comes in its place, and what its dict does: every function of
-        the module has that, too."""
+        """Return the nodes without an owner, with their kinds, most first. A module is replaced by the nodes that it owns, and so is its
+        dict: every function of the module has that, too.
+        """
         found: List[Tuple[int, str]] = []
         for node in self.graph.children(self.tree, NO_NODE, 2 * limit)[0]:
             is_start, is_small = self.is_start(node), self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes
@@ -702,7 +712,7 @@ class OwnerTally:
         return LeakSuspect(self.name(node), kind, retained[node], self.share(retained[node]), point, what, holders=names, holding=holding)
 
     def _piled_up(self, node: int, is_container_enough: bool = False) -> Tuple[int, int]:
-        """Where what a node keeps divides, and how many steps that is below it."""
+        """Return the node at which the memory kept by a node divides, and its number of steps below that node."""
         at, steps, retained = node, 0, self.tree.retained_bytes
         largest = self.graph.children(self.tree, at, 1)[0]
         while largest and retained[largest[0]] >= DROP_RATIO * retained[at] and not (is_container_enough and self.is_container(at)):
@@ -711,8 +721,9 @@ class OwnerTally:
         return at, steps
 
     def _make_division(self, node: int, container: Optional[Container]) -> Division:
-        """One part of what another keeps: a container is told in place of the block that has little else, and a block without a name is
-        called an element by its address."""
+        """Return one part of the memory kept by another node: a container is shown in place of the block that has little else, and a
+        block without a name is called an element by its address.
+        """
         retained, name = self.tree.retained_bytes[node], self.name(node)
         one = self.tree.container(self._piled_up(node, True)[0])
         linked = None
@@ -723,7 +734,7 @@ class OwnerTally:
         return Division(name, self.address(node), retained, self.share(retained), container=linked)
 
     def _find_holders(self, node: int) -> Dict[int, int]:
-        """Who holds it, most first, each with what has the first of the pointers."""
+        """Return the holders of the node, most first, each with the node that contains the first of its pointers."""
         found: Dict[int, int] = {}
         for referrer in self.graph.referrers(node, MOST_POINTERS):
             at = referrer.node
@@ -748,7 +759,7 @@ def find_owner_blocks(tallied: OwnerTally, owners: Owners) -> List[Tuple[int, in
 
 
 def find_owner_spans(tallied: OwnerTally, owners: Owners) -> Dict[int, Tuple[int, int]]:
-    """By the addresses in the answer where each variable begins and ends, and each block that is none of a runtime's objects."""
+    """Return the start and end of each variable, and of each block that is none of a runtime's objects, by the addresses in the answer."""
     wanted = {suspect.accumulation.address for suspect in owners.suspects}
     wanted.update(row.address for row in walk_owned([*owners.owners, *owners.together]) if row.kind not in (CONTAINER, ELEMENTS))
     found: Dict[int, Tuple[int, int]] = {}
@@ -800,7 +811,7 @@ MOST_REACHED = 20
 
 
 def find_owners(tallied: OwnerTally, depth: int, limit: int) -> Owners:
-    """All owners, and the suspects among them."""
+    """Find all owners, and the suspects among them."""
     reach = tallied.reach
     rows: List[OwnedMemory] = []
     suspects: List[Tuple[int, LeakSuspect]] = []
@@ -888,7 +899,9 @@ def _find_voted_owners(tallied: OwnerTally) -> List[OwnedMemory]:
 
 
 def find_one_owner(tallied: OwnerTally, what: str, address: Optional[int], depth: int, limit: int) -> Optional[OwnedMemory]:
-    """One owner with what it owns: the block or variable that has the address, or what any answer calls so; None where there is none."""
+    """Find one owner with the nodes that it owns: the block or variable that has the address, or the one that any answer calls so; None
+    where there is none.
+    """
     node = _find_node_at(tallied, address) if address is not None else find_named_node(tallied, what)
     if node is None:  # a runtime's heap is told by name alone
         rows = find_owners(tallied, 1, limit).together if address is None else ()
@@ -917,7 +930,7 @@ def find_named_node(tallied: OwnerTally, what: str) -> Optional[int]:
 
 
 def _search_name(tallied: OwnerTally, what: str) -> Optional[int]:
-    """From the largest owners down: what is printed is large, or lies below what its name begins with."""
+    """Search the name from the largest owners down: a printed node is large, or lies below the beginning of its name."""
     block = BLOCK_NAME.match(what)
     modules = [part.root.module for part in tallied.parts if part.root.module is not None and part.root.module.link is not None]
     if modules and what.endswith(" in " + modules[0].file_name):  # the program's file, not the link by which it was started

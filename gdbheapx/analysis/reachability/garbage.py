@@ -8,7 +8,7 @@ OFF, FROZEN, LATE = "off", "frozen", "late"
 
 
 class Collector(NamedTuple):
-    """What frees objects that only refer to each other, as its own variables say."""
+    """Collector of objects that only refer to each other, as described by its own variables."""
 
     is_on: Optional[bool]
     """None: it was not found."""
@@ -18,7 +18,7 @@ class Collector(NamedTuple):
 
 
 class CollectorState(NamedTuple):
-    """What the collector's own variables say."""
+    """Values of the collector's own variables."""
 
     collector: Collector
     permanent: int
@@ -60,7 +60,7 @@ class Garbage(NamedTuple):
 
 
 def explain_garbage(collector: Collector, objects: int, frozen_objects: int) -> Optional[str]:
-    """Why garbage is still there."""
+    """Return the reason why garbage is still there; None if the collector was not found."""
     if collector.is_on is None:
         return None
     if 2 * frozen_objects > objects:

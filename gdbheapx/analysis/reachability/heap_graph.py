@@ -75,7 +75,7 @@ class GraphNode(NamedTuple):
 
 
 class Regions(NamedTuple):
-    """All of them."""
+    """Regions of memory that the graph is made of."""
 
     roots: Sequence[GraphRoot]
     """Data and thread-local storage first, stacks and registers then."""
@@ -91,7 +91,7 @@ def find_regions(target: Target, claims: Iterable[Range]) -> Regions:
 
 
 class RegionFinder:
-    """One look."""
+    """Finder of the regions of one target at one moment."""
 
     def __init__(self, target: Target, claims: RangeIndex) -> None:
         self._target, self._claims = target, claims
@@ -118,7 +118,7 @@ class RegionFinder:
         return self._target.read_prefix(address, size_bytes)
 
     def find(self) -> Regions:
-        """All of it."""
+        """Find all regions."""
         self._add_threads()
         self._add_ended_threads()
         own = RangeIndex((root.start, root.end) for root in self._roots if root.kind != REGISTERS)
@@ -144,7 +144,9 @@ class RegionFinder:
         return mapping.writable or not (mapping.is_file or mapping.shared)
 
     def _is_blank(self, mapping: Mapping) -> bool:
-        """Of a core: what nobody may write to and is not in the file, or the guard of a stack, of which gdb writes that it can be read."""
+        """Return True in a core for memory that is not writable and not in the file, or for the guard of a stack, which gdb records as
+        readable.
+        """
         if mapping.dumped_bytes and mapping.size_bytes <= stacks.MAX_USUAL_GUARD_BYTES:
             return not self._target.read_prefix(mapping.start, mapping.size_bytes).strip(b"\0")
         return mapping.dumped_bytes == 0
@@ -159,7 +161,7 @@ class RegionFinder:
         return sorted(segments, key=lambda segment: segment[:2])
 
     def _add_part(self, use: MappingUse, start: int, end: int, images: Sequence[Tuple[int, int, Module]]) -> None:
-        """One part of a mapping: an object's data is a root, what is left of it a node."""
+        """Add one part of a mapping: an object's data is a root, the rest of it a node."""
         for low, high in self._claims.outside(start, end):
             data = [(max(low, first), min(high, last), module) for first, last, module in images if first < high and last > low]
             for first, last, module in data:
@@ -172,7 +174,7 @@ class RegionFinder:
                 self._nodes.append(GraphNode(first, last, use, self._find_runtime_owner(use, first, last)))
 
     def _find_runtime_owner(self, use: MappingUse, start: int, end: int) -> Optional[str]:
-        """Of a runtime that is here; guesses are none."""
+        """Return the name of the runtime that owns the range; None for guesses and without a runtime."""
         place = self._places.at(start) if self._here and not use.mapping.name and not use.mapping.executable else None
         owner = (
             attribute.find_owner_by_shape(self._here, self._places, place, lambda: [(start, end)], self._read_present)
@@ -194,9 +196,10 @@ class RegionFinder:
             self._thread_local(thread)
 
     def _add_ended_threads(self) -> None:
-        """What ended threads keep whose stacks are still there. The C library frees a dtv, and the blocks of thread-local storage that
-        it leads to, only when a new thread takes the stack or it is unmapped (nptl/allocatestack.c: get_cached_stack, __nptl_free_stacks),
-        and a result stays until somebody joins the thread. Nothing else on such a stack is read again."""
+        """Add as roots the control blocks of ended threads whose stacks are still there. The C library frees a dtv, and the blocks of
+        thread-local storage that it leads to, only when a new thread takes the stack or it is unmapped (nptl/allocatestack.c:
+        get_cached_stack, __nptl_free_stacks), and a result stays until the thread is joined. Nothing else on such a stack is read again.
+        """
         word = self._target.word_bytes
         for pointer in self._stacks.ended:
             data = self._read_present(pointer, stacks.find_stack_top(pointer, self._target.arch) - pointer)
@@ -204,7 +207,9 @@ class RegionFinder:
             self._roots.append(GraphRoot(REGISTERS, 0, 0, words=[*words, *self._find_dtv(pointer)]))
 
     def _find_dtv(self, thread_pointer: Optional[int]) -> List[int]:
-        """What the thread's dtv is inside of: the pointer to it leads behind its first entry (elf/dl-tls.c: INSTALL_DTV)."""
+        """Return the start of the thread's dtv: the pointer to it skips its first entry (elf/dl-tls.c: INSTALL_DTV). Empty if there is
+        none.
+        """
         storage, word = self._target.arch.storage, self._target.word_bytes
         if not thread_pointer or not (storage.is_pthread or storage.tcb_bytes):
             return []
@@ -224,7 +229,7 @@ class RegionFinder:
         return self._claims.meets(address, address + 1)
 
     def _add_stack(self, thread: Thread) -> None:
-        """From the red zone up; all of its own stack where it runs on another."""
+        """Add the stack from the red zone up; also the whole of the thread's own stack where it runs on another."""
         runs, block = self._places.at(thread.stack_pointer), self._places.at(thread.thread_pointer)
         if runs is not None and self._is_stack(runs, thread):
             pointer = thread.stack_pointer or 0
@@ -248,7 +253,9 @@ class RegionFinder:
                 self._roots.append(GraphRoot(kind, low, high, thread=thread))
 
     def _start_argument(self, pointer: int, start: int, end: int) -> int:
-        """Where struct pthread has the argument: behind the start routine (nptl/descr.h); `end` if it has none that leads to a heap."""
+        """Return the address of the argument in struct pthread: right after the start routine (nptl/descr.h); `end` if there is none that
+        leads to a heap.
+        """
         low, word = max(start, pointer - self._below), self._target.word_bytes
         data = self._read_present(low, min(end, low + self._target.arch.pthread_bytes) - low)
         words = struct.unpack("<%d%s" % (len(data) // word, "Q" if word == 8 else "I"), data[: len(data) // word * word])
@@ -261,7 +268,7 @@ class RegionFinder:
         return (pointer - self._static_bytes) & -64
 
     def _thread_local(self, thread: Thread) -> None:
-        """Where the control block lies elsewhere, as that of the main thread does: what is near it."""
+        """Add the memory near a control block that is not on a stack, as that of the main thread."""
         pointer = thread.thread_pointer
         place = self._places.at(pointer)
         if not pointer or place is None or place in self._stacks.sorts or any(root.start <= pointer < root.end for root in self._roots):
@@ -285,7 +292,7 @@ FAR_BYTES = 1 << 30
 
 
 def copy_stacks(target: Target, roots: Sequence[GraphRoot]) -> Dict[int, StackCopy]:
-    """By lwp, of each thread that runs on a stack that is a root."""
+    """Copy the stack of each thread that runs on a stack that is a root, by lwp."""
     copies: Dict[int, StackCopy] = {}
     stacks = [root for root in roots if root.kind == STACK and root.thread is not None]
     most = max(LEAST_BYTES, min(MOST_BYTES, MOST_OF_ALL // max(1, len(stacks))))
@@ -366,7 +373,7 @@ class SymbolSource(Protocol):
 
 
 class TargetSymbols:
-    """Of a process or core; symbol tables are read when they are asked for."""
+    """Symbols of a process or core; symbol tables are read on demand."""
 
     def __init__(self, target: Target, stacks: Dict[int, StackCopy], blocks: Sequence[StaticBlock]) -> None:
         self._target, self._blocks = target, blocks
@@ -440,7 +447,7 @@ def is_small_heap(session: Session, asked: bool = False) -> bool:
 
 
 def check_fit(session: Session, each_bytes: int) -> Optional[Tuple[int, int]]:
-    """None if the graph fits; else what it would take, and what there is."""
+    """Return None if the graph fits; else the bytes that it would take, and the bytes allowed."""
     count, allowed = count_blocks(session), allowed_bytes() - session.copied_bytes
     return (count * each_bytes, allowed) if count * each_bytes > allowed or count > MOST_BLOCKS else None
 
@@ -459,7 +466,7 @@ def _heap_bytes(session: Session) -> int:
 
 
 def _unit_bytes(session: Session) -> int:
-    """Of the finest heap: all are in one index."""
+    """Return the unit of the finest heap: all heaps are in one index."""
     return min((heap.shape.unit_bytes for heap in session.heaps.all()), default=16)
 
 
@@ -485,7 +492,9 @@ HOLDERS_UNREAD = (problems.REGISTERS_UNREAD, problems.STOP_LIMIT, problems.FILES
 
 
 def open_block_source(target: Target) -> BulkSource:
-    """What blocks are read from: such memory has zeros. Allocators' own structures are not read so: what is missing there is missing."""
+    """Return the source from which blocks are read: unwritten memory reads as zeros. Allocators' own structures are not read so: missing
+    bytes are missing there.
+    """
     bulk, ranges = target.bulk_source(), target.unwritten_ranges()
     if not isinstance(bulk, FileSource) or not ranges:
         return bulk
@@ -526,7 +535,9 @@ def find_image_ranges(target: Target) -> List[Range]:
 
 
 def open_image_source(target: Target, parts: Sequence[Range]) -> Optional[BulkSource]:
-    """Of a living process only what is in memory: reading the rest would bring its pages in. Of a core also what only files have."""
+    """Return a source that in a living process reads only pages in memory: reading the rest would bring its pages in. In a core it also
+    reads the parts that only files have.
+    """
     bulk = target.bulk_source()
     if isinstance(bulk, ProcessSource):
         pages: Tuple[Range, ...] = tuple(parts)
@@ -535,7 +546,7 @@ def open_image_source(target: Target, parts: Sequence[Range]) -> Optional[BulkSo
 
 
 class KeptReads(NamedTuple):
-    """What a snapshot has in place of memory."""
+    """Data that a snapshot has in place of memory."""
 
     symbols: SymbolSource
     slots: Sequence[int]
@@ -673,8 +684,9 @@ def find_held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
 
 
 def read_pointer_guard(target: Target) -> Optional[Tuple[int, int]]:
-    """With what this process's C library mangles pointers, and how far it rotates them: the same in all threads (nptl's tls.h:
-    tcbhead_t.pointer_guard), or a variable."""
+    """Return the value with which this process's C library mangles pointers, and the number of bits by which it rotates them; None if it
+    cannot be read. The guard is the same in all threads (nptl's tls.h: tcbhead_t.pointer_guard), or a variable.
+    """
     storage, places = target.arch.storage, []
     if storage.guard_at is not None:
         places = [thread.thread_pointer + storage.guard_at for thread in target.threads() if thread.thread_pointer]
@@ -689,7 +701,7 @@ def read_pointer_guard(target: Target) -> Optional[Tuple[int, int]]:
 
 
 class WorldRead(NamedTuple):
-    """What was read of a target, before it is resolved."""
+    """Data read from a target, before it is resolved."""
 
     graph: Graph
     regions: Regions
@@ -699,7 +711,7 @@ class WorldRead(NamedTuple):
 
 
 class GraphWorld(NamedTuple):
-    """What is to be read of a target."""
+    """Specification of the data to read from a target."""
 
     heaps: Sequence[AllocatorInstance]
     regions: Regions
@@ -736,7 +748,7 @@ def exclude_blocks(stream: Iterator[NativeBlocks], gone: Sequence[int]) -> Itera
 
 
 def exclude_some_blocks(stream: Iterator[NativeBlocks], gone: Sequence[int]) -> Iterator[NativeBlocks]:
-    """The same, where there are some."""
+    """Yield the batches of blocks, and leave out the blocks that are in `gone`."""
     for blocks in stream:
         known = blocks.addresses
         if not len(known) or bisect_left(gone, min(known)) == bisect_right(gone, max(known)):
@@ -749,7 +761,9 @@ def exclude_some_blocks(stream: Iterator[NativeBlocks], gone: Sequence[int]) -> 
 
 
 def find_mapped_ranges(target: Target, claims: RangeIndex) -> List[Tuple[int, int]]:
-    """What of them is memory of the process: damage may lead an allocator anywhere, and the index of blocks spans all of it."""
+    """Return the parts of the claims that are memory of the process: damage may lead an allocator anywhere, and the index of blocks spans
+    all of it.
+    """
     return unite_ranges(part for mapping in target.mappings() for part in claims.within(mapping.start, mapping.end))
 
 
@@ -825,17 +839,19 @@ def is_blank(node: GraphNode) -> bool:
 
 
 def find_readable_parts(target: Target, start: int, end: int, plain: bool) -> Sequence[Tuple[int, int]]:
-    """What of a range may be read; `plain`: pages that were never touched are known to be zeros, and are passed by who reads."""
+    """Return the parts of a range that may be read; `plain`: pages that were never touched are known to be zeros, and the reader skips
+    them.
+    """
     return [(start, end)] if plain and target.kind != "core" else target.touched_ranges(start, end)
 
 
 def find_node_parts(target: Target, node: GraphNode) -> Sequence[Tuple[int, int]]:
-    """What of a node is read."""
+    """Return the parts of a node that are read."""
     return find_shared_data(target, node) or find_readable_parts(target, node.start, node.end, is_plain(node))
 
 
 def find_shared_data(target: Target, node: GraphNode) -> Optional[Sequence[Tuple[int, int]]]:
-    """Of shared memory of which something is in swap all that its file has, where the user wants that read; None elsewhere."""
+    """Return all data of the file of shared memory that is partly in swap, if the user permits reading it; else None."""
     room = target.swap_room()
     if not node.use.mapping.shared or not node.use.swapped_bytes or room is None or not room.is_accepted:
         return None

@@ -25,7 +25,7 @@ MOST_BELOW, MOST_POINTERS = 64, 64
 
 
 class LostContainer(NamedTuple):
-    """One container, or several of one sort."""
+    """Lost container, or several of one sort."""
 
     label: int
     """What its first element is."""
@@ -36,7 +36,7 @@ class LostContainer(NamedTuple):
 
 
 def find_lost_containers(reach: Reach) -> Optional[Containers]:
-    """Of the graph as it is; None where slots of blocks were not kept."""
+    """Find containers in the graph as it is; None where slots of blocks were not kept, or where there are none."""
     if not reach.graph.shape.all_slots:
         return None
     found = heap_graph.find_containers(reach)
@@ -137,7 +137,7 @@ class LostByName(NamedTuple):
 
 
 class LeakedBlock(NamedTuple):
-    """One block of the list."""
+    """Block of the list."""
 
     address: Annotated[TargetAddress, Column("address", TEXT)]
     size_bytes: Annotated[int, Column("size", BYTES)]
@@ -186,7 +186,7 @@ class Leaks(NamedTuple):
 
 
 def judge_leaks(session: Session, leaks: Leaks) -> Leaks:
-    """With how sure it is what is leaked, by what was not read, and with how many libraries were unloaded."""
+    """Add the confidence of the leaks, by the memory that was not read, and the number of unloaded libraries."""
     leaks = leaks._replace(unloaded_libraries=memory_verdict.count_unloaded(session))
     if heap_graph.is_leak_unknown(session):
         return leaks._replace(leaked=None, roots=None, groups=(), mappings=(), is_upper_bound=True)
@@ -196,7 +196,7 @@ def judge_leaks(session: Session, leaks: Leaks) -> Leaks:
 
 
 def add_sums(sums: Sequence[NativeSum]) -> NativeSum:
-    """All of them."""
+    """Return the sum of all of them."""
     return NativeSum(sum(part.blocks for part in sums), sum(part.bytes for part in sums))
 
 
@@ -215,7 +215,7 @@ def find_leaks(reach: Reach, interior_holds: bool, sums: Sequence[NativeSum], na
 
 
 def classify_leaks(sums: Sequence[NativeSum], interior_holds: bool) -> Leaks:
-    """How much is held, may be, or is leaked."""
+    """Sum up the held, possibly leaked and leaked blocks."""
     holding = list_held_rules(interior_holds)
     maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
     return Leaks(held=add_sums([sums[rule] for rule in holding]), maybe=add_sums(list(maybe.values())), maybe_by=maybe, leaked=sums[LEAKED])
@@ -261,7 +261,7 @@ def find_lost_mappings(reach: Reach) -> List[LostMapping]:
 
 
 def group_lost_mappings(reach: Reach, least_bytes: int) -> List[LostByName]:
-    """Those with as much as that, the largest first."""
+    """Group lost mappings by name, and return the groups with at least that many bytes, the largest first."""
     first = reach.numbers.blocks
     sums: Dict[str, List[int]] = {}
     for place, node in enumerate(reach.regions.nodes):
@@ -275,7 +275,7 @@ def group_lost_mappings(reach: Reach, least_bytes: int) -> List[LostByName]:
 
 
 def make_mapping_rows(nodes: Sequence[GraphNode]) -> List[LostMapping]:
-    """One row for each, the largest first."""
+    """Make one row for each mapping, the largest first."""
     mappings = []
     for node in nodes:
         use = node.use

@@ -32,7 +32,7 @@ class NodeNames:
         return self._symbols.variable(module, address)
 
     def place(self, root: GraphRoot, address: int) -> Optional[str]:
-        """Where in a stack or in thread-local storage it is; None where that is not known."""
+        """Describe the position in a stack or in thread-local storage; None where that is not known."""
         if root.thread is None or root.kind not in (heap_graph.THREAD_LOCAL, heap_graph.STACK):
             return None
         if root.kind == heap_graph.STACK and root.end - root.start == self._reach.word_bytes:
@@ -50,7 +50,7 @@ class NodeNames:
         return word if is_short else "%s in %s" % (word, module.shown_name)
 
     def of_root(self, root: GraphRoot, slot: int) -> str:
-        """Where the pointer stands."""
+        """Describe the position of the pointer."""
         address = root.start + slot * self._reach.word_bytes if slot != NO_SLOT else root.start
         if root.kind == heap_graph.DATA and root.module is not None:
             return self.at(root.module, address)
@@ -78,7 +78,7 @@ class NodeNames:
 
 
 class PathStep(NamedTuple):
-    """One step of a path."""
+    """Step of a path."""
 
     kind: Annotated[str, Column("kind", TEXT)]
     name: Annotated[str, Column("name", TEXT)]
@@ -88,7 +88,7 @@ class PathStep(NamedTuple):
 
 
 class Path(NamedTuple):
-    """How the program itself gets to a block."""
+    """Path by which the program itself gets to a block."""
 
     text: str
     """As the language writes it: `shop._cache["u:1234"].items[3]`."""
@@ -98,30 +98,30 @@ class Path(NamedTuple):
 
     @property
     def is_module(self) -> bool:
-        """It is the name of a module, whose variables have names of their own."""
+        """Return True for the name of a module, whose variables have names of their own."""
         return bool(self.steps) and self.steps[-1].kind == MODULE
 
 
 class Paths(Protocol):
-    """What gives them."""
+    """Source of paths to blocks."""
 
     has_garbage: bool
     """What nothing points to may be garbage that waits for its collector, and no leak."""
 
     def starts(self) -> Sequence[int]:
-        """What has a name by itself, such as a module of Python."""
+        """Return the nodes that have a name by themselves, such as a module of Python."""
 
     def of(self, node: int) -> Optional[Path]:
         """The path to a block; None where nothing gives it a name."""
 
     def text(self, node: int) -> Optional[str]:
-        """The same as text, which is not kept: of many blocks."""
+        """Return the path as text, without caching it: for many blocks."""
 
     def contents(self, node: int) -> Optional[str]:
         """`dict of 230,000 entries`; None where no runtime says that the block is a container."""
 
     def told(self) -> Mapping[int, Tuple[Optional[Path], Optional[str]]]:
-        """What was asked for so far, and what has a name by itself: by node its path and its contents."""
+        """Return the path and the contents of each node asked for so far, and of each node that has a name by itself."""
 
     def split(self, roots: Sequence[GraphRoot]) -> None:
         """Roots of the graph are now these."""

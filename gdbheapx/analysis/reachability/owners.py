@@ -18,7 +18,7 @@ OF_ENTRIES = ("map", "set", "dict", "Map", "Set")
 
 
 class HeldContainer(NamedTuple):
-    """One container."""
+    """Container held by a variable or block."""
 
     kind: str
     """`unordered map or set`, `list`, `vector of strings`."""
@@ -74,7 +74,7 @@ class LinkedContainer(NamedTuple):
 
 
 class ContainerUser(NamedTuple):
-    """What points into a container, and takes nothing from its owner."""
+    """Referrer of a container that takes nothing from its owner."""
 
     owner: str
     kind: str
@@ -82,7 +82,7 @@ class ContainerUser(NamedTuple):
 
 
 class OwnedMemory(NamedTuple):
-    """One owner, or something that it owns."""
+    """Owner, or something that it owns."""
 
     owner: Annotated[str, Column("owner", TEXT)]
     kind: Annotated[str, Column("kind", TEXT, goes=2)]
@@ -142,7 +142,7 @@ class HoldingBlock(NamedTuple):
 
 
 class Accumulation(NamedTuple):
-    """Where the memory of a suspect piles up."""
+    """Place at which the memory of a suspect piles up."""
 
     address: Optional[TargetAddress]
     signature: Optional[str]
@@ -167,7 +167,7 @@ class Accumulation(NamedTuple):
 
 
 class LeakSuspect(NamedTuple):
-    """Who keeps a fifth of the heap or more."""
+    """Owner that keeps a fifth of the heap or more."""
 
     owner: str
     kind: str
@@ -213,21 +213,21 @@ def is_block_row(row: OwnedMemory) -> bool:
 
 
 def find_block_addresses(rows: Sequence[OwnedMemory]) -> Iterator[Optional[int]]:
-    """Of each block in these rows and below them; None for what is no block."""
+    """Yield the address of each block in these rows and below them; None for a row that is no block."""
     for row in rows:
         yield row.address if is_block_row(row) else None
         yield from find_block_addresses(row.children)
 
 
 def walk_owned(rows: Sequence[OwnedMemory]) -> Iterator[OwnedMemory]:
-    """These rows and all below them."""
+    """Yield these rows and all below them."""
     for row in rows:
         yield row
         yield from walk_owned(row.children)
 
 
 def add_owner_containers(owners: Owners, held: Mapping[int, Sequence[HeldContainer]]) -> Owners:
-    """With what these variables and blocks have in them, by their addresses in the answer."""
+    """Add the containers in these variables and blocks, by their addresses in the answer."""
     rows = [_add_containers(row, held) for row in owners.owners]
     of_owner = {row.owner: row.containers for row in rows}
     suspects = []
@@ -242,7 +242,7 @@ def _add_containers(row: OwnedMemory, held: Mapping[int, Sequence[HeldContainer]
 
 
 def add_owner_types(owners: Owners, names: Mapping[int, str]) -> Owners:
-    """With what these blocks are, by their addresses."""
+    """Add the types of these blocks, by their addresses."""
     rows = [_add_types(row, names) for row in owners.owners]
     whats = {row.owner: row.signature for row in rows}
     suspects = []

@@ -1,7 +1,4 @@
-"""Who points to a block, back to the roots.
-
-Who holds a few blocks that another answer names.
-"""
+"""Find the pointers to a block, back to the roots. Also finds the holders of a few blocks that another answer names."""
 
 from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -21,7 +18,7 @@ MOST_STEPS = 200
 
 
 class RefsStep(NamedTuple):
-    """One pointer of a chain."""
+    """Pointer of a chain."""
 
     address: Optional[TargetAddress]
     """The block or mapping that it stands in; of a root where it stands; None for a register."""
@@ -42,7 +39,7 @@ class RefsStep(NamedTuple):
 
 
 class RefsChain(NamedTuple):
-    """From a pointer to the block back to a root."""
+    """Chain of pointers from the block back to a root."""
 
     steps: Sequence[RefsStep]
     is_held: bool
@@ -52,7 +49,7 @@ class RefsChain(NamedTuple):
 
     @property
     def length(self) -> int:
-        """In steps, with those that are left out."""
+        """Return the number of steps, including those that are left out."""
         return len(self.steps) + sum(step.left_out for step in self.steps)
 
 
@@ -77,12 +74,12 @@ class Refs(NamedTuple):
 
     @property
     def class_(self) -> str:
-        """As in `leaks`."""
+        """Return the class as in `leaks`."""
         return class_of(self.evidence)
 
 
 class RefsMarks:
-    """What is the same for all blocks of a graph."""
+    """Data shared by all blocks of a graph."""
 
     def __init__(self, reach: Reach, paths: Optional[Paths] = None, tallied: "Optional[OwnerTally]" = None) -> None:
         """`tallied`: of this graph, whose roots are variables; elements are told by their containers then."""
@@ -97,11 +94,11 @@ class RefsMarks:
         self.lost: Dict[int, Optional[Referrer]] = {}
 
     def member(self, node: int) -> Optional[ContainerElement]:
-        """Of which container the node is an element."""
+        """Return the container of which the node is an element; else None."""
         return self.contained.member(node) if self.contained is not None and node not in self.starts else None
 
     def element(self, node: int) -> Optional[str]:
-        """What it is called as such."""
+        """Return the name of the node as an element of its container; else None."""
         member = self.member(node)
         if member is None or self.contained is None:
             return None
@@ -137,14 +134,15 @@ def find_refs(
 
 
 def _is_link(marks: RefsMarks, member: ContainerElement, pointer: Referrer) -> bool:
-    """From an element of the container to another one."""
+    """Return True for a pointer from an element of the container to another one."""
     other = marks.member(pointer.node)
     return other is not None and other.number == member.number
 
 
 def _order_chain(chain: RefsChain) -> Tuple[bool, bool, bool, bool, int]:
-    """Those that hold first, users of an element last; then those whose pointer to the block owns, those all of whose pointers do, short
-    ones."""
+    """Return the sort key of a chain: holding chains first, users of an element last; then chains whose pointer to the block owns, chains
+    all of whose pointers do, short ones.
+    """
     owns = [step.evidence != EVIDENCE[UNOWNING] for step in chain.steps]
     return not chain.is_held, chain.is_user, not owns[0], not all(owns), chain.length
 
@@ -221,7 +219,7 @@ def list_chain_blocks(reach: Reach, refs: Refs) -> List[Tuple[int, int]]:
 
 
 def add_refs_types(refs: Refs, names: Mapping[int, str]) -> Refs:
-    """With what blocks are, by their addresses."""
+    """Add the types of blocks, by their addresses."""
     chains = [
         chain._replace(steps=[step._replace(signature=names.get(step.address or 0, step.signature)) for step in chain.steps])
         for chain in refs.chains
@@ -230,7 +228,7 @@ def add_refs_types(refs: Refs, names: Mapping[int, str]) -> Refs:
 
 
 def list_pointers(refs: Refs, chains: int) -> List[Tuple[int, Optional[int]]]:
-    """Where the pointers of the first so many chains stand, and where their blocks begin; None for a root's."""
+    """List the addresses of the pointers in the first `chains` chains, and the addresses of their blocks; None for a root's."""
     steps = [step for chain in refs.chains[:chains] for step in chain.steps][:MOST_STEPS]
     return [(_stands_at(step), None if step.root else step.address) for step in steps if step.address]
 
@@ -240,7 +238,7 @@ def _stands_at(step: RefsStep) -> int:
 
 
 def add_refs_containers(refs: Refs, containers: Mapping[int, HeldContainer]) -> Refs:
-    """With the containers to which pointers belong, by where these stand."""
+    """Add the containers to which pointers belong, by the addresses of the pointers."""
     chains = [
         chain._replace(steps=[step._replace(container=containers.get(_stands_at(step))) for step in chain.steps]) for chain in refs.chains
     ]
@@ -248,7 +246,7 @@ def add_refs_containers(refs: Refs, containers: Mapping[int, HeldContainer]) -> 
 
 
 class Holder(NamedTuple):
-    """What holds a block, on the shortest way from a root."""
+    """Holder of a block, on the shortest way from a root."""
 
     block: TargetAddress
     evidence: str
@@ -266,7 +264,7 @@ class Holder(NamedTuple):
     """As in Refs."""
 
     def words(self) -> str:
-        """In few words."""
+        """Summarize the holder in few words."""
         class_ = class_of(self.evidence)
         if self.root is None or class_ == "leaked":
             return "leaked" if class_ == "leaked" else "possibly leaked: only %s" % MAYBE.get(self.evidence, WEAK)
@@ -275,7 +273,7 @@ class Holder(NamedTuple):
 
 
 def find_block_holders(graph: NamedGraph, addresses: Sequence[int]) -> Dict[int, Holder]:
-    """By address, for those that lie in a block in use."""
+    """Return the holder of each address that lies in a block in use."""
     holders: Dict[int, Holder] = {}
     marks = RefsMarks(graph.reach, graph.paths)
     for address in addresses:

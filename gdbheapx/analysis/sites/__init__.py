@@ -1,1 +1,1 @@
-"""Which code may have allocated blocks, by the code alone: nothing is recorded."""
+"""Find code that may have allocated blocks, by the code alone: nothing is recorded."""

@@ -1,4 +1,4 @@
-"""What the code of a program tells of its calls of malloc."""
+"""Records of malloc calls found in the code of a program."""
 
 from typing import AbstractSet, NamedTuple, Optional, Sequence, Tuple
 
@@ -16,7 +16,7 @@ FEW = 3
 
 
 class Word(NamedTuple):
-    """What code stores into a new block."""
+    """Word that code stores into a new block."""
 
     offset: int
     kind: str
@@ -27,7 +27,7 @@ class Word(NamedTuple):
 
 
 class Site(NamedTuple):
-    """One call of malloc, operator new, or of a function that hands its own argument on to them."""
+    """Call of malloc, operator new, or of a function that hands its own argument on to them."""
 
     module: Module
     start: int
@@ -49,7 +49,7 @@ class Site(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """All that was found in the code of a process."""
+    """Everything found in the code of a process."""
 
     sites: Sequence[Site]
     wrappers: AbstractSet[int]
@@ -82,7 +82,7 @@ class SiteCandidate(NamedTuple):
 
 
 class RowSites(NamedTuple):
-    """What is known for one row."""
+    """Call sites known for one row."""
 
     signature: Optional[str]
     module: str

@@ -279,7 +279,9 @@ def _of_caches(context: Context, singles: Singles) -> List[Tuple[str, api.Member
 
 
 def _find_tcache_key(context: Context, singles: Singles) -> int:
-    """What stands behind the link of cached chunks: -1 for the cache's own address, 0 for what cannot be told."""
+    """Return the key that most of the sampled cached chunks have in the word after their link: -1 if it is the address of the cache that
+    holds the chunk, 0 if it is unknown.
+    """
     if not context.glibc.traits.tcache_key:
         return 0
     seen: Counter[int] = Counter()

@@ -68,11 +68,10 @@ class Header(NamedTuple):
 
 
 class DamagedHeader:
-    """Which header contradicts mp_.
-
-    mp_ counts chunks and their bytes. One chunk that is lacking must begin or end where a mapping does, or another chunk, and has the
-    bytes that are lacking: two of offset, size and flags agree with that, or it fills a place exactly that nothing else fits. A chunk that
-    has become larger covers others, whose headers lie inside it; one that has become smaller leaves what it lost behind.
+    """Search for the header that contradicts mp_, which counts mmapped chunks and their bytes. One missing chunk must begin or end where
+    a mapping or another chunk does, and has the missing bytes: two of offset, size and flags agree with that, or it exactly fills a place
+    that nothing else fits. A chunk that has become larger covers others, whose headers lie inside it; one that has become smaller leaves
+    a gap after it.
     """
 
     def __init__(self, context: Context, heaps: Sequence[Range], there: mmapped.Mmapped, counted: MmappedTotals) -> None:
@@ -205,8 +204,10 @@ class DamagedHeader:
         return 0
 
     def _find_several(self, findings: Findings) -> int:
-        """From each place where mmapped chunks can begin, headers in a row with one thing wrong: all of them if they are
-        as many as are lacking, with as many bytes; else those right behind another mmapped chunk that have the right flags."""
+        """Report several damaged headers, and return how many. Candidates are consecutive headers with one thing wrong, from each place
+        where mmapped chunks can begin: all of them if their number and bytes are those missing, else those directly after another mmapped
+        chunk that have the right flags.
+        """
         page, ends = self._geometry.page_bytes, {chunk.block_start + chunk.total_bytes for chunk in self._there}
         chains: List[Header] = []
         for start, end in self._free[:MOST_LOOKED_AT]:
@@ -301,7 +302,9 @@ class DamagedHeader:
         return told
 
     def _find_resized(self, findings: Findings) -> int:
-        """All chunks are there, and their bytes are not what mp_ counts: whose change explains that, if it is one's alone."""
+        """Report the chunk whose changed size explains the difference, where all chunks are present but their bytes are not what mp_
+        counts. Return 1, or 0 if no chunk or more than one explains it.
+        """
         page, change = self._geometry.page_bytes, abs(self._lost)
         starts, ends = dict(self._free), {end: start for start, end in self._free}
         filled: List[MmappedChunk] = []

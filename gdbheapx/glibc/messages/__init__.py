@@ -1,1 +1,1 @@
-"""What glibc malloc tells people: verdict, findings, tables."""
+"""Texts about glibc malloc: verdict, findings, tables."""

@@ -1,9 +1,7 @@
-"""In use, or kept by glibc's malloc: one verdict with its evidence. Figures in, sentences out.
-
-Every figure is weighed by what takes memory: address space that was never touched, or was given back, is neither in use nor held.
-What could not be read is an interval; a verdict must hold wherever in it the truth is (docs/reference/verdicts.md).
-
-What a reader must know about glibc's malloc before trusting or acting, and what to type next.
+"""Verdict on glibc's malloc: memory in use, or kept by malloc, with its evidence, computed from figures alone. Every figure is weighed by
+the memory that it takes: address space that was never touched, or was given back, is neither in use nor held. A value that could not be
+read is an interval; a verdict must hold for every value in it (docs/reference/verdicts.md). Also: warnings to read before trusting or
+acting, and the next commands.
 """
 
 from itertools import product
@@ -188,7 +186,9 @@ def judge_glibc(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Alloc
 def _find_blockless(
     facts: Sequence[GlibcFacts], sums: GlibcVerdictFigures, around: Surroundings, returned: Optional[huge_pages.Judged]
 ) -> Optional[huge_pages.Blockless]:
-    """Of huge pages without a block; None where `returned` says it of nearly all of them."""
+    """Return the record of huge pages without a block, or None where `returned` already covers nearly all of them, or they are too few to
+    report.
+    """
     huge, seen = sums.blockless_huge_bytes, sums.returned_huge_bytes or 0
     if (returned is not None and 4 * seen >= 3 * (huge or 0)) or not huge_pages.is_worth_telling(huge, around.rss_bytes):
         return None
@@ -216,7 +216,9 @@ def _is_always(around: Surroundings) -> bool:
 
 
 def _with_last_step(judged: Optional[huge_pages.Judged], asks: bool, around: Surroundings) -> Optional[huge_pages.Judged]:
-    """Where the kernel gives huge pages unasked, `madvise` alone changes nothing for a malloc that asks."""
+    """Add the step that stops malloc from asking for huge pages, where malloc asks and the kernel gives them unasked: then setting the
+    kernel to `madvise` alone changes nothing.
+    """
     if judged is None or not judged.steps or not asks or not _is_always(around):
         return judged
     step = StepSentence(NOT_ASKING, "at the next start, once the machine's setting is madvise: malloc asks for huge pages now")
@@ -284,7 +286,9 @@ def make_glibc_figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals],
 
 
 def _large_free_bytes(facts: Sequence[GlibcFacts]) -> int:
-    """In chunks that one or a few of them may be. What is much larger than any block that was not mapped is merged of many, of any size."""
+    """Return the bytes of large free chunks that may consist of one or a few blocks. A chunk much larger than any block that was not
+    mmapped was merged from many, of any size.
+    """
     sizes = [
         (row, MOST_MERGED * (heap.trim_threshold_bytes or 0) // 2) for heap in facts if not heap.are_thresholds_fixed for row in heap.sizes
     ]
@@ -306,7 +310,7 @@ def _list_missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> T
 
 
 def _sum_taken(facts: Sequence[GlibcFacts], around: Surroundings, returned: Optional[int]) -> Optional[int]:
-    """What of arenas and mmapped chunks takes memory: of all that is claimed without the rest of the heaps."""
+    """Return the memory that arenas and mmapped chunks take: that of all claims, less `returned`, the rest of the heaps. None if unknown."""
     taken = add_values(around.taken_bytes.get(heap.info.id) for heap in facts)
     return None if taken is None else max(0, taken - (returned or 0))
 
@@ -316,7 +320,7 @@ def _count_threads(row: ArenaTotals) -> Optional[int]:
 
 
 def _end_bytes(row: ArenaTotals, facts: GlibcFacts, around: Surroundings, is_unmerged: bool = False) -> int:
-    """What is free at the end of a thread arena, and in memory; `is_unmerged`: below its top alone."""
+    """Return the free bytes at the end of a thread arena that are in memory. `is_unmerged`: only those below its top."""
     spans = [(top.start, top.end) for top in facts.tops if top.arena == row.index and (top.is_unmerged or not is_unmerged)]
     taken = around.taken(spans) if spans else 0
     gone = sum(end - start for start, end in spans) - taken if taken is not None else 0
@@ -353,7 +357,9 @@ def _list_ends(low: int, high: int) -> List[int]:
 
 
 def _add_unread(case: GlibcCase, used: int, free: int, loose: int) -> List[GlibcCase]:
-    """With what was not read at all; what of it is free lies between blocks, at the ends of arenas, or neither. So does `loose`."""
+    """Add memory that was not read to a case. Its free part lies between blocks, at the ends of arenas, or neither: one case for each
+    possibility. So does `loose`.
+    """
     more = case._replace(held=case.held + used + free, used=case.used + used, free=case.free + free)
     if not free and not loose:
         return [more]
@@ -361,7 +367,9 @@ def _add_unread(case: GlibcCase, used: int, free: int, loose: int) -> List[Glibc
 
 
 def _weigh_cases(sums: GlibcVerdictFigures, reclaimable: int, between: int) -> List[GlibcCase]:
-    """By what takes memory: one case where the pages tell it, two where a core does not show which free pages it lacks."""
+    """Return the cases weighed by the memory that they take: one case where the pages are known, two where a core does not show which
+    free pages it lacks.
+    """
     gone = max(0, sums.system_bytes - sums.taken_bytes) if sums.taken_bytes is not None else None
     tops = sums.tops_bytes - sums.tops_taken_bytes if sums.tops_taken_bytes is not None else 0
     if sums.reclaimable_resident_bytes is not None:
@@ -434,7 +442,9 @@ def verdict_on(sums: GlibcVerdictFigures, returned: Optional[huge_pages.Judged] 
 
 
 def _make_unread_verdict(sums: GlibcVerdictFigures, possible: Sequence[GlibcCase]) -> HeapVerdict:
-    """Which parts are lacking, and what is known all the same: no share of something unknown."""
+    """Return the inconclusive verdict: the parts that could not be read, and lower bounds of use and free memory. No percentage of an
+    unknown sum is given.
+    """
     missing = sums.missing or ["which pages are in RAM"]
     what = "cannot read %s, and the verdict depends on it" % _join_names(missing)
     known = min(case.used for case in possible), min(case.free for case in possible)
@@ -596,7 +606,9 @@ def side_lines(sums: GlibcVerdictFigures, kind: str) -> List[Finding]:
 
 
 def _find_hugetlb(sums: GlibcVerdictFigures) -> List[Finding]:
-    """They are reserved for the machine, counted in no RSS, and given back as a whole or not at all (madvise: EINVAL)."""
+    """Return the finding about pages of hugetlbfs. These are reserved for the machine, counted in no RSS, and given back as a whole or
+    not at all (madvise: EINVAL).
+    """
     if sums.hugetlb_bytes < SMALL_BYTES:
         return []
     evidence = make_sentence("%s, which RSS does not include", SentenceSize(sums.hugetlb_bytes))

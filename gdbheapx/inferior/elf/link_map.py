@@ -305,7 +305,7 @@ class Loaded:
 
 
 class LinkMap:
-    """All loaded objects of a process, in the dynamic linker's order."""
+    """List of the loaded objects of a process, in the dynamic linker's order."""
 
     def __init__(self, read: Read, header: ElfHeader, auxv: Dict[int, int]) -> None:
         self.memory = NumberReader(read, header)

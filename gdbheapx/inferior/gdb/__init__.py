@@ -1,1 +1,1 @@
-"""All that knows gdb: the target that it opens, and its hands on a process."""
+"""Contain all code that uses gdb: the target that gdb opens, and control of a stopped process."""

@@ -1,4 +1,4 @@
-"""What keeps a call into a process from going wrong: signals wait meanwhile, and it cannot take forever."""
+"""Protect a call into a process: signals are deferred meanwhile, and a watchdog bounds its time."""
 
 import ctypes
 import os

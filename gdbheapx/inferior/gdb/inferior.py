@@ -1,7 +1,6 @@
-"""What gdb does with a process that it holds: threads, frames, registers, memory, breakpoints, one function for each of them.
-
-hold.py and call.py say in which order, and see nothing of gdb itself: addresses and registers are integers,
-a thread goes by its lwp, and gdb's errors come as GdbError with gdb's text in one line.
+"""Access a process that gdb holds: threads, frames, registers, memory, breakpoints, one function for each of them. hold.py and call.py
+determine the order, and see nothing of gdb itself: addresses and registers are integers, a thread is identified by its lwp, and gdb's
+errors are raised as GdbError with gdb's text in one line.
 """
 
 import signal

@@ -1,4 +1,6 @@
-"""What the kernel counts for one process, sample by sample, without stopping it: files of /proc through one folder that is opened once."""
+"""Read the kernel's counters for one process, sample by sample, without stopping it: files of /proc through one folder that is opened
+once.
+"""
 
 import os
 from typing import TYPE_CHECKING, Dict, Optional
@@ -56,11 +58,11 @@ class Counters:
         return None if data is None else data[:-1].decode("utf-8", "replace") if data.endswith(b"\n") else data.decode("utf-8", "replace")
 
     def container(self) -> InContainer:
-        """By its control groups as they are now."""
+        """Return the container, derived from the current control groups of the process."""
         return group.container_of((self._slurp_file("cgroup") or b"").decode("utf-8", "surrogateescape"))
 
     def pressure(self, percent: float) -> Optional[str]:
-        """What was felt of a lack of memory since it was asked last; the first time it begins to count."""
+        """Return a sign of memory shortage since the last call, or None; the first call only starts to count."""
         if self._pressure is None:
             from gdbheapx.inferior.live.pressure import Pressure
 
@@ -68,7 +70,9 @@ class Counters:
         return self._pressure.felt(percent)
 
     def lacking_here(self, needed_bytes: int) -> Optional[str]:
-        """Why this program must not take so much memory: a limit holds for the process and for it. None: it may."""
+        """Return why this program must not take so much memory (a limit that holds for the process and for it has less left), or None if
+        it may.
+        """
         from gdbheapx.inferior.live import pressure
 
         return pressure.lacking_here(self._pid, needed_bytes)
@@ -106,7 +110,7 @@ class Counters:
         return smaps.make_smaps_usage(smaps.read_smaps_texts(self._pid))
 
     def _group_peak(self) -> Optional[int]:
-        """None where it has no group of its own with such a counter."""
+        """Return the peak of the process's own group, or None if it has no group of its own with such a counter."""
         return headroom.HeadroomFiles().number(self._peak_path) if self._peak_path is not None else None
 
     def _slurp_file(self, name: str) -> Optional[bytes]:
@@ -123,7 +127,9 @@ class Counters:
 
 
 def _peak_path(pid: int) -> Optional[str]:
-    """Of its own group; the uppermost one has no such file in version 2, and is the whole machine in version 1."""
+    """Return the file with the peak of the process's own group, or None. The uppermost group has no such file in version 2, and is the
+    whole machine in version 1.
+    """
     try:
         found = next(headroom.iterate_memory_cgroups(pid, headroom.HeadroomFiles()), None)
     except headroom.Hidden:

@@ -70,7 +70,7 @@ def escape_name(text: str) -> str:
 
 
 def not_filled(words: Sequence[str]) -> List[str]:
-    """What the kernel fills in and fill() does not."""
+    """List the letters in %-specifiers that the kernel fills in and fill_pattern_words() does not."""
     return sorted({found for word in words for found in re.findall("%%([^%s])" % FILLED, word.replace("%%", ""))})
 
 
@@ -81,8 +81,9 @@ def core_limit(pid: int) -> str:
 
 
 def accept_crash_connection(connection: socket.socket, until: float) -> Crashed:
-    """Who crashed, when the kernel has been told to write the core: that is what comes next. HeapxError where it is not the kernel that
-    connects, or nothing comes `until` this moment of the monotonic clock."""
+    """Return the process that crashed, after the request to the kernel to write the core, which comes next on the connection. HeapxError
+    if the peer is not the kernel, or nothing comes before `until`, a moment of the monotonic clock.
+    """
     crashed = _read_peer(connection)
     if core_limit(crashed.pid) == OWN_LIMIT:
         what = "process %d was started for another core (RLIMIT_CORE is 1): its own would start one more" % crashed.pid

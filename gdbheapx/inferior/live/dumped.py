@@ -40,7 +40,7 @@ MOST_AT_ONCE, MOST_HEAD_BYTES = 1 << 20, MAX_NOTES + (64 << 20)
 
 
 class Head(NamedTuple):
-    """What a core begins with."""
+    """Beginning of a core: ELF header, program headers and notes, with facts about the process."""
 
     data: bytearray
     """What was taken from the pipe: whoever takes that over must be given it first."""
@@ -213,7 +213,7 @@ class DumpedSource(CoreSource):
         return self._list_dumped(start, end)
 
     def _list_dumped(self, start: int, end: int) -> List[Tuple[int, int]]:
-        """What of this range would be in the core."""
+        """Return the parts of this range that would be in the core."""
         loads = self.core.loads
         first = max(bisect_right(loads, (start, end)) - 1, 0)
         parts = []
@@ -225,7 +225,7 @@ class DumpedSource(CoreSource):
         return parts
 
     def memory_use(self) -> MemoryUse:
-        """What each mapping would take in the core: the kernel leaves a hole for a page that was never touched."""
+        """Return the bytes that each mapping would take in the core: the kernel leaves a hole for a page that was never touched."""
         if self._use is None:
             use = self.live.memory_use()
             known = {one.mapping.start: one for one in use.mappings} if use is not None else {}

@@ -1,4 +1,4 @@
-"""Whether the file system of a mapped file answers: pages of RAM and disks do, those of a FUSE server may never come."""
+"""Determine whether the file system of a mapped file answers: pages of RAM and disks do, those of a FUSE server may never come."""
 
 import os
 from typing import Dict, Optional, Sequence, Tuple

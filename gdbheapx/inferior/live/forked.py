@@ -58,7 +58,7 @@ class _Process:
         return _pread_once(self.memory, address, size_bytes) if self.entry(address) & PRESENT else b""
 
     def entry(self, address: int) -> int:
-        """Of pagemap; 0 where there is none."""
+        """Return the entry of pagemap for the address, or 0 if there is none."""
         data = _pread_once(self.page_table, address // PAGE_BYTES * ENTRY_BYTES, ENTRY_BYTES)
         return int(struct.unpack("=Q", data)[0]) if len(data) == ENTRY_BYTES else 0
 

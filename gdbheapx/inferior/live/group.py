@@ -65,7 +65,7 @@ class CgroupPlace(NamedTuple):
 
     @property
     def path(self) -> str:
-        """As /proc/PID/cgroup has it."""
+        """Return the path as in /proc/PID/cgroup."""
         inner = os.path.relpath(self.folder, self.mount.folder)
         return os.path.normpath(os.path.join(self.mount.root, inner))
 
@@ -124,7 +124,9 @@ def _resolve_word(word: str, known: Sequence[str]) -> str:
 
 
 def names_of(folder: str) -> List[str]:
-    """By what a group may be called: its folder, the same without the kind of unit, the id of its container, the uid of its pod."""
+    """Return the names that a group may be called: its folder, the folder without the unit's suffix, the id of its container, the uid of
+    its pod.
+    """
     base = os.path.basename(folder)
     unit = UNIT.match(base)
     plain = unit.group(1) if unit is not None else base
@@ -137,7 +139,9 @@ def names_of(folder: str) -> List[str]:
 
 
 def container_of(groups: str) -> InContainer:
-    """By the text of /proc/PID/cgroup. In a container that runs others the outer one is meant: the cluster knows no other."""
+    """Return the container and pod named by the text of /proc/PID/cgroup. If a container runs others, the outer one is returned: the
+    cluster knows no other.
+    """
     pods = list(POD.finditer(groups))
     container = CONTAINER.search(groups, pods[-1].end() if pods else 0)
     uid = pods[-1].group(1).replace("_", "-") if pods else None
@@ -145,7 +149,7 @@ def container_of(groups: str) -> InContainer:
 
 
 def _find_named_group(which: str, tops: Sequence[Mount]) -> CgroupPlace:
-    """By a name, or by the beginning of an id or a name that one group alone has."""
+    """Find the group by a name, or by the beginning of an id or name that only one group has. HeapxError if there is none, or several."""
     places = list(_iterate_groups(tops))
     names = [(place, names_of(place.folder)) for place in places]
     exact = [place for place, known in names if which in known]
@@ -170,7 +174,7 @@ def _iterate_groups(tops: Sequence[Mount]) -> Iterator[CgroupPlace]:
 
 
 class LiveGroup:
-    """One memory cgroup: see base.Group."""
+    """Memory cgroup of this machine: see base.MemoryGroup."""
 
     def __init__(self, place: CgroupPlace, files: HeadroomFiles) -> None:
         self._place, self._files, self._kind = place, files, place.mount.kind
@@ -249,7 +253,7 @@ class LiveGroup:
         return {**{key: told[key] for key in (KILLS,) if key in told}, **({"max": failed} if failed is not None else {})}
 
     def below(self) -> Sequence[GroupBelow]:
-        """Those right below it, largest first."""
+        """Return the groups directly below it, largest first."""
         found = []
         for name in sorted(next(os.walk(self._place.folder), ("", [], []))[1])[:MOST_GROUPS]:
             place = CgroupPlace(self._place.mount, os.path.join(self._place.folder, name))
@@ -260,7 +264,7 @@ class LiveGroup:
         return sorted(found, key=lambda group: -group.current_bytes)
 
     def processes(self) -> Tuple[Sequence[GroupProcess], int]:
-        """Those in it and below it; how many could not be read at all, or ended meanwhile."""
+        """Return the processes in the group and below it, and the number of those that could not be read at all, or ended meanwhile."""
         found, lost = [], 0
         for pid in self._list_pids():
             process = read_process(pid, self._files)
@@ -281,7 +285,9 @@ class LiveGroup:
 
 
 def read_process(pid: int, files: HeadroomFiles) -> Optional[GroupProcess]:
-    """One process as it runs; None where it has ended, or is of another pid namespace. Takes its mmap lock for as long as smaps does."""
+    """Read one process as it runs, or return None if it has ended, or is of another pid namespace. Takes its mmap lock for as long as
+    smaps does.
+    """
     fields = files.fields("%s/%d/status" % (files.proc, pid)) if pid else {}
     if "VmSize" not in fields:  # a zombie has none
         return None
@@ -305,7 +311,7 @@ def read_process(pid: int, files: HeadroomFiles) -> Optional[GroupProcess]:
 
 
 def gpu_memory(pid: int, files: HeadroomFiles) -> Dict[str, int]:
-    """By region what the drivers of its GPUs count for it: each client once, however many descriptors it has."""
+    """Return bytes by region, as the drivers of its GPUs count them for the process: each client once, however many descriptors it has."""
     folder = "%s/%d/fd" % (files.proc, pid)
     clients: Dict[Tuple[str, ...], Dict[str, int]] = {}
     try:

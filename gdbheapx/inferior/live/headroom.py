@@ -1,17 +1,11 @@
-"""How much memory a process may still get: from its memory cgroup, from every one above it, and from the machine.
-
-A page that is read from outside is charged to the process that owns it. In a group that is at its limit that can end the process: the
-kernel kills for memory whoever is large there, not who has read.
-
-How a process ended that was being read: by itself, by a signal, by the kernel for lack of memory, or by running another program.
-
-A tracer is told its status; a zombie has it in /proc/PID/stat. That the kernel killed for memory stands in counters of its memory cgroups,
-which are read before anything else is.
-
-How much of a process may be brought in from swap by reading it: what its memory limits and the machine have room for, less a reserve.
-
-Measured once something is in swap, before the first such page is read, and again while pages come in. What others take meanwhile is
-taken off; it never gets more within one look, or a group whose limit drives pages out would take in one after the other without end.
+"""Determine how much memory a process may still get: from its memory cgroup, from every one above it, and from the machine; how it ended;
+and how much may be brought in from swap. A page that is read from outside is charged to the process that owns it. In a group that is at
+its limit that can end the process: the kernel kills a large process, not the reader. A process that was being read can end by itself, by
+a signal, by the kernel for lack of memory, or by running another program. A tracer gets its status from waitpid; a zombie has it in
+/proc/PID/stat. Kills for memory are counted in its memory cgroups, which are read before anything else is. Reading may bring in from swap
+as much as the memory limits and the machine have room for, less a reserve. That is measured once something is in swap, before the first
+such page is read, and again while pages come in. Memory that others take meanwhile is subtracted; the grant never grows within one
+reading, or a group whose limit drives pages out would take in one after the other without end.
 """
 
 import os
@@ -52,7 +46,7 @@ HINT = "raise that limit, or look when less is in swap; --read-swap reads these 
 
 
 class Headroom(NamedTuple):
-    """What is left, and what bounds it."""
+    """Memory that is left, and the limit that bounds it."""
 
     left_bytes: int
     """0 where that is unknown."""
@@ -74,7 +68,7 @@ class Mount(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """One limit of one group."""
+    """Files of one limit of one group, and of its use."""
 
     limit: str
     used: str
@@ -93,7 +87,7 @@ BOUNDS = {
 
 
 class HeadroomFiles:
-    """Where the kernel's files are; tests have trees of their own."""
+    """Location of the kernel's files; tests have trees of their own."""
 
     def __init__(self, proc: str = "/proc") -> None:
         self.proc = proc
@@ -125,7 +119,7 @@ def swapped_bytes(pid: int, files: Optional[HeadroomFiles] = None) -> int:
 
 
 def shared_swapped_bytes(pid: int, files: Optional[HeadroomFiles] = None) -> int:
-    """The same of shared memory alone, as smaps tells it; where that cannot be read, what the machine has in swap."""
+    """Return the bytes of shared memory in swap, from smaps_rollup; if that cannot be read, the machine's used swap less VmSwap."""
     files = files or HeadroomFiles()
     machine = files.fields("%s/meminfo" % files.proc)
     in_use = machine.get("SwapTotal", 0) - machine.get("SwapFree", 0)
@@ -135,13 +129,13 @@ def shared_swapped_bytes(pid: int, files: Optional[HeadroomFiles] = None) -> int
 
 
 def machine_swap_bytes(files: Optional[HeadroomFiles] = None) -> int:
-    """How much swap this machine has."""
+    """Return the size of this machine's swap."""
     files = files or HeadroomFiles()
     return files.fields("%s/meminfo" % files.proc).get("SwapTotal", 0)
 
 
 def find_headroom(pid: int, files: Optional[HeadroomFiles] = None) -> Headroom:
-    """What the process may still get."""
+    """Return the memory that the process may still get; 0 and not known if the machine or a hidden group does not show it."""
     files = files or HeadroomFiles()
     free = files.fields("%s/meminfo" % files.proc).get("MemAvailable")
     if free is None:
@@ -156,7 +150,7 @@ def find_headroom(pid: int, files: Optional[HeadroomFiles] = None) -> Headroom:
 
 
 def of_group(folder: str, shown: str, kind: str, files: HeadroomFiles) -> Iterator[Headroom]:
-    """By each limit of one group."""
+    """Yield the headroom below each limit of one group. Hidden if the use of a limit cannot be read."""
     for bound in BOUNDS[kind]:
         limit, used = files.number(os.path.join(folder, bound.limit)), files.number(os.path.join(folder, bound.used))
         if limit is None or limit >= NO_LIMIT_BYTES:
@@ -233,12 +227,12 @@ def is_uppermost(mount: Mount, files: HeadroomFiles) -> bool:
 
 
 def stat_fields(pid: int) -> List[str]:
-    """Of /proc/PID/stat, from the state on; empty where there is no such process."""
+    """Return the fields of /proc/PID/stat, from the state on; empty if there is no such process."""
     return (procfs.slurp_file("/proc/%d/stat" % pid) or b"").rpartition(b")")[2].decode("ascii", "replace").split()
 
 
 class Deaths:
-    """Of one process, from before it is read."""
+    """Cause of death of one process, created before the process is read."""
 
     def __init__(self, pid: int, files: Optional[HeadroomFiles] = None) -> None:
         self._pid, self._files = pid, files or HeadroomFiles()
@@ -268,7 +262,7 @@ class Deaths:
         return self.status if self.status is not None else int(told) if told.isdigit() and int(told) else None
 
     def cause(self) -> Diagnostic:
-        """How it ended, as far as that can be known, and what to do."""
+        """Return how the process ended, as far as that can be known, and the next step."""
         who, status = "process %d" % self._pid, self._ended_with()
         killed = next((shown for shown, count in self._count_kills().items() if count > self._kills.get(shown, 0)), None)
         by_signal = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
@@ -290,7 +284,7 @@ class Deaths:
 
 
 class LiveSwapRoom(SwapRoom):
-    """Of one process of this machine."""
+    """Room for swapped pages of one process of this machine."""
 
     def __init__(self, pid: int) -> None:
         SwapRoom.__init__(self, 0)
@@ -352,7 +346,7 @@ class LiveSwapRoom(SwapRoom):
         return False
 
     def lacking(self) -> Optional[str]:
-        """Why not everything that is in swap may be brought in; None where it may."""
+        """Return why not everything that is in swap may be brought in, or None if it may."""
         if self._accepted:
             return None
         swapped = swapped_bytes(self._pid)
@@ -366,7 +360,7 @@ class LiveSwapRoom(SwapRoom):
         return make_sentence("%s of the process is in swap, and %s", SentenceSize(self._swapped_bytes), by)
 
     def problems(self) -> List[Diagnostic]:
-        """That pages were not read, if so."""
+        """Return a diagnostic if pages were not read."""
         if not self.refused:
             return []
         what = make_sentence("%s: pages in swap were not read, because reading would bring them into RAM", self._describe_swap())

@@ -20,8 +20,9 @@ STOP, REGISTERS, GO, FILTERS = 1, 2, 3, 4
 
 
 def at_once() -> None:
-    """From now on this thread gets a processor as soon as it wakes, where that is allowed: by the lowest real-time priority. Niceness
-    counts among the processes of one session alone (CONFIG_SCHED_AUTOGROUP), and who leads its own session shares with every other one."""
+    """Give this thread a processor as soon as it wakes, where that is allowed, by the lowest real-time priority. Niceness counts among
+    the processes of one session alone (CONFIG_SCHED_AUTOGROUP), and the leader of its own session shares with every other one.
+    """
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     except (OSError, AttributeError):  # not allowed, or a C library without it
@@ -29,7 +30,7 @@ def at_once() -> None:
 
 
 class Priority:
-    """Of the thread that asks, raised and given back."""
+    """Niceness of the calling thread, raised and given back."""
 
     def __init__(self) -> None:
         self._before: Optional[int] = None
@@ -45,7 +46,7 @@ class Priority:
             pass
 
     def give_back(self) -> None:
-        """As it was before. Harmless when called twice."""
+        """Restore the niceness. Harmless when called twice."""
         if self._before is not None:
             os.setpriority(os.PRIO_PROCESS, 0, self._before)
             self._before = None
@@ -62,7 +63,7 @@ def raise_priority_early() -> None:
 
 
 def make_stop_priority() -> Priority:
-    """What a stop asks for, and gives back."""
+    """Return the priority that a stop raises and gives back."""
     return _hurried or Priority()
 
 
@@ -94,14 +95,14 @@ class Keeper:
         return {DESCRIPTORS: "%d,%d" % (self._requests, self._answers)}
 
     def close(self) -> None:
-        """It ends, and lets go of what it holds."""
+        """Close the pipes: the keeper ends, and lets go of everything that it holds."""
         for descriptor in (self._requests, self._answers):
             if descriptor >= 0:
                 os.close(descriptor)
         self._requests = self._answers = -1
 
     def end(self) -> None:
-        """It ends, and its end is waited for: nobody else may do so where the first process of a container is no init."""
+        """End the keeper and wait for its end: no other process may do so where the first process of a container is no init."""
         self.close()
         if self._child is not None:
             try:
@@ -246,7 +247,7 @@ def send_values(descriptor: int, values: List[Any]) -> None:
 
 
 def receive_values(descriptor: int) -> Any:
-    """What send() wrote. EOFError where nobody writes any more."""
+    """Read the values that send_values() wrote. EOFError if the other end is closed."""
     return marshal.loads(_receive_exactly(descriptor, int.from_bytes(_receive_exactly(descriptor, 8), "little")))
 
 

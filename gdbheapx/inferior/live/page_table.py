@@ -1,4 +1,4 @@
-"""What this kernel, and our rights, let us know of the pages of a process: see base.PageTable."""
+"""Determine what this kernel, and the rights of this process, reveal of the pages of a process: see base.PageTable."""
 
 import errno
 import fcntl
@@ -87,13 +87,14 @@ def kernel_release() -> Tuple[int, int]:
 
 
 def is_mark(entry: int) -> bool:
-    """What looks swapped is a page that was never touched, which a userfaultfd protects, or did before it was moved (mremap, until Linux
-    6.13)."""
+    """Return True if an entry that looks swapped is a page that was never touched, which a userfaultfd protects, or did before it was
+    moved (mremap, until Linux 6.13).
+    """
     return bool(entry & PROTECTED) and entry & TYPE == MARK
 
 
 def list_touched_ranges(pid: int, start: int, end: int) -> List[Tuple[int, int]]:
-    """As `present`, for a range of any length, with what is in swap."""
+    """Return the pages like list_present_ranges(), for a range of any length, and with those in swap."""
     step = MOST_PAGES * os.sysconf("SC_PAGESIZE")
     return [part for at in range(start, end, step) for part in list_present_ranges(pid, at, min(at + step, end), PRESENT | SWAPPED)]
 

@@ -1,6 +1,5 @@
-"""Whether memory runs out for a process: events and limits of its memory cgroups, and how long tasks waited for memory (PSI).
-
-Version 1 of cgroups has no memory.events. There memory.failcnt counts how often the limit was met.
+"""Detect that memory runs out for a process: events and limits of its memory cgroups, and how long tasks waited for memory (PSI). Version
+1 of cgroups has no memory.events. There memory.failcnt counts how often the limit was met.
 """
 
 import os
@@ -22,7 +21,7 @@ SOON_S = 5.0
 
 
 class Pressure:
-    """Of one process's memory cgroups, or of the machine where it is in none that can be seen."""
+    """State of one process's memory cgroups, or of the machine if it is in none that can be seen."""
 
     def __init__(self, pid: int, files: Optional[HeadroomFiles] = None) -> None:
         self._files = files or HeadroomFiles()
@@ -44,7 +43,9 @@ class Pressure:
         return counted
 
     def felt(self, percent: float, now_s: Optional[float] = None) -> Optional[str]:
-        """What was felt since it was asked last, in words; None: nothing. `percent`: of the last ten seconds in which tasks waited."""
+        """Return the sign of memory shortage since the last call, in words, or None. `percent`: of the last ten seconds in which tasks
+        waited.
+        """
         before, self._events = self._events, self._count_events()
         close = self._describe_close_limit(time.monotonic() if now_s is None else now_s)
         for key, count in self._events.items():
@@ -53,7 +54,7 @@ class Pressure:
         return close or self._describe_waiting(percent)
 
     def _describe_close_limit(self, now_s: float) -> Optional[str]:
-        """That a limit is close, or will be met soon."""
+        """Return the limit that is close, or will be met soon, in words, or None."""
         told: Optional[str] = None
         for bound in list_group_limits(self._groups, self._files):
             key, left, limit = bound.limit or "", bound.left_bytes, bound.limit_bytes or 0
@@ -89,7 +90,7 @@ def list_visible_groups(pid: int, files: HeadroomFiles) -> List[Tuple[str, str, 
 
 
 def list_group_limits(of: List[Tuple[str, str, str]], files: HeadroomFiles) -> List[Headroom]:
-    """Of these groups; those that cannot be read are left out."""
+    """Return the headroom below the limits of these groups; those that cannot be read are left out."""
     found: List[Headroom] = []
     for folder, shown, kind in of:
         try:
@@ -100,7 +101,9 @@ def list_group_limits(of: List[Tuple[str, str, str]], files: HeadroomFiles) -> L
 
 
 def lacking_here(pid: int, needed_bytes: int, files: Optional[HeadroomFiles] = None) -> Optional[str]:
-    """Why so much memory must not be taken by this program: a limit that holds for the process and for it has less left. None: it may."""
+    """Return why this program must not take so much memory (a limit that holds for the process and for it has less left), or None if it
+    may.
+    """
     files = files or HeadroomFiles()
     own = {folder for folder, _, _ in list_visible_groups(os.getpid(), files)}
     common = list_group_limits([group for group in list_visible_groups(pid, files) if group[0] in own], files)

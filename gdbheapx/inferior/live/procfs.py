@@ -1,4 +1,4 @@
-"""What /proc tells about a process of this machine."""
+"""Read /proc for a process of this machine."""
 
 import os
 import time
@@ -120,7 +120,7 @@ def is_over(pid: int, lwp: int) -> bool:
 
 
 def root_prefix(pid: int) -> str:
-    """What to put before a path of the process so that this process opens the same file; empty if both see the same tree."""
+    """Return the prefix for a path of the process so that this process opens the same file; empty if both see the same tree."""
     try:
         same = os.stat("/proc/%d/ns/mnt" % proc_entry_number(pid)).st_ino == os.stat("/proc/self/ns/mnt").st_ino and os.readlink(
             "/proc/%d/root" % proc_entry_number(pid)
@@ -131,7 +131,7 @@ def root_prefix(pid: int) -> str:
 
 
 class ExistingTracer(NamedTuple):
-    """Who traces a process already."""
+    """Process that already traces the process."""
 
     pid: int
     name: str
@@ -162,7 +162,9 @@ def check_numbers() -> None:
 
 
 def is_hidden(pid: int) -> bool:
-    """There is such a process, and /proc does not show it (mount option hidepid=invisible). Signal 0 is sent to nobody."""
+    """Return True if there is such a process, and /proc does not show it (mount option hidepid=invisible). It is probed with signal 0,
+    which is never delivered.
+    """
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -213,10 +215,8 @@ DAC_OVERRIDE, DAC_READ_SEARCH, SYS_PTRACE = 1, 2, 19
 
 
 def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
-    """Which of the kernel's checks forbids reading (writing, stopping) the process, and what to type.
-
-    These are the mode of its files in /proc, which belong to its user; its user, group and capabilities (ptrace(2), "Ptrace access mode
-    checking"); and Yama.
+    """Return the kernel's check that forbids reading (writing, stopping) the process, and the command to type. The checks are the mode of
+    its files in /proc, which belong to its user; its user, group and capabilities (ptrace(2), "Ptrace access mode checking"); and Yama.
     """
     fields, mine = read_process_status(pid), read_process_status(os.getpid())
     user, capable = os.geteuid(), read_capabilities()
@@ -267,7 +267,7 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
 
 
 def _find_owner(pid: int) -> Optional[int]:
-    """Whose its files in /proc are: root's, if it is not dumpable."""
+    """Return the owner of its files in /proc, root if it is not dumpable; None if that cannot be read."""
     try:
         return os.stat("/proc/%d/mem" % proc_entry_number(pid)).st_uid
     except OSError:
@@ -275,7 +275,7 @@ def _find_owner(pid: int) -> Optional[int]:
 
 
 def _hint_capabilities(lacking: List[str]) -> str:
-    """How to get these capabilities."""
+    """Return how to get these capabilities."""
     added = " ".join("--cap-add=" + capability for capability in lacking)
     if os.geteuid():
         return "run the same command with sudo, in a container with --user 0 %s" % added
@@ -300,20 +300,19 @@ def monotonic_ns(pid: int) -> Optional[int]:
 
 
 def environment_range(pid: int) -> Optional[Tuple[int, int]]:
-    """Where in its memory (start, end) the environment lies that the process was started with; None if that may not be known.
-
-    What /proc/PID/environ would give, which brings pages in from swap without a word (fields env_start and env_end: proc_pid_stat(5)).
+    """Return the range (start, end) of its memory with the environment that the process was started with; None if that may not be known.
+    It has the content of /proc/PID/environ, which brings pages in from swap unannounced (fields env_start and env_end: proc_pid_stat(5)).
     """
     return _find_range(_read_stat(pid), 47)
 
 
 def argument_range(pid: int) -> Optional[Tuple[int, int]]:
-    """The same of its command line (arg_start, arg_end)."""
+    """Return the range (start, end) of its memory with its command line (arg_start, arg_end), or None."""
     return _find_range(_read_stat(pid), 45)
 
 
 def uptime_s(pid: int) -> Optional[int]:
-    """For how many seconds it has run (starttime)."""
+    """Return the seconds that it has run (starttime), or None."""
     fields = _read_stat(pid)
     if len(fields) <= 19:
         return None

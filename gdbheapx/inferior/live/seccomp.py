@@ -41,7 +41,7 @@ RESTART = "restart_syscall"
 
 
 class SeccompRules(NamedTuple):
-    """What /proc tells of one thread."""
+    """Seccomp mode of one thread, and its number of filters, from /proc."""
 
     mode: int
     filters: Optional[int]
@@ -49,7 +49,7 @@ class SeccompRules(NamedTuple):
 
 
 def system_calls() -> SystemCalls:
-    """Those of this computer's programs; HeapxError where they are not known."""
+    """Return the system calls of this machine's programs. HeapxError if they are not known."""
     calls = native_architecture().system_calls
     if calls is None:
         raise HeapxError("the system calls of this machine are not known here", code=SECCOMP)
@@ -64,7 +64,7 @@ def read_seccomp_rules(lwp: int) -> SeccompRules:
 
 
 def may_fetch() -> bool:
-    """This process may ask the kernel for the filters of another one."""
+    """Return True if this process may ask the kernel for the filters of another one."""
     return bool(procfs.read_capabilities() >> SYS_ADMIN & 1) and read_seccomp_rules(os.getpid()).mode == DISABLED
 
 
@@ -88,7 +88,7 @@ def fetch_seccomp_filters(lwp: int) -> List[bytes]:
 
 
 def same_container(pid: int) -> bool:
-    """This process was started where that one was, by all that /proc tells: the same namespaces, and the same control group."""
+    """Return True if this process runs in the container of that one, as far as /proc shows: same namespaces, same control group."""
     try:
         for name in ("pid", "mnt", "user"):
             if os.readlink("/proc/%d/ns/%s" % (procfs.proc_entry_number(pid), name)) != os.readlink("/proc/self/ns/%s" % name):
@@ -100,8 +100,9 @@ def same_container(pid: int) -> bool:
 
 
 def compute_filter_answers(filters: Sequence[bytes], number: int, arguments: Sequence[Optional[int]]) -> FrozenSet[int]:
-    """All that these filters together may answer; the kernel takes the strictest, and of equal ones the newest. `arguments`: None and those
-    that are left out are not known. HeapxError where a program is not understood."""
+    """Return every answer that these filters may give together; the kernel takes the strictest, and of equal ones the newest.
+    `arguments`: None and those that are left out are not known. HeapxError if a program is not understood.
+    """
     together: Set[int] = {ALLOW}
     for program in filters:
         results = run_seccomp_program(program, number, arguments)
@@ -219,7 +220,7 @@ def _compute_value(operation: int, a: Optional[int], b: Optional[int]) -> Option
 
 
 def _is_jump_taken(test: int, a: Optional[int], b: Optional[int]) -> Optional[bool]:
-    """Whether it jumps; None if that is not known."""
+    """Return True if it jumps, or None if that is not known."""
     if a is None or b is None:
         return False if test == JSET and 0 in (a, b) else None
     if test == JEQ:

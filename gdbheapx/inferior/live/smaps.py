@@ -61,7 +61,7 @@ BYTES_AT_ONCE = 2048
 
 
 class Texts(NamedTuple):
-    """What the kernel tells of one moment, unread: many thousand mappings take their time."""
+    """Text of smaps, mountinfo and status at one moment, not parsed yet: many thousand mappings take their time."""
 
     smaps: bytes
     mounts: bytes
@@ -69,14 +69,15 @@ class Texts(NamedTuple):
 
 
 def read_smaps_texts(pid: int) -> Texts:
-    """Of a process of this machine."""
+    """Read the texts of a process of this machine."""
     mounted = procfs.slurp_file("/proc/%d/mountinfo" % procfs.proc_entry_number(pid)) or b""
     return Texts(procfs.slurp_file("/proc/%d/smaps" % procfs.proc_entry_number(pid), BYTES_AT_ONCE) or b"", mounted, procfs.read_process_status(pid))
 
 
 def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: Touched) -> List[MappingUse]:
-    """What was told just before a process was copied, of the mappings that it had then. Of one that is another, or of which nothing was in
-    memory, the copy tells."""
+    """Return the uses read just before a process was copied, for the mappings that it had then. For a mapping that is another, or of
+    which nothing was in memory, the copy gives the numbers.
+    """
     known = {use.mapping: use for use in uses}
     made, place = [], 0
     for mapping in mappings:
@@ -96,7 +97,7 @@ def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: To
 
 
 def make_smaps_usage(told: Texts) -> Optional[MemoryUse]:
-    """What they say of every mapping; None where smaps cannot be read."""
+    """Return the use of every mapping, or None if smaps cannot be read."""
     if not told.smaps:
         return None
     words = (told.status.get(name, "").split() for name in ("VmSwap", "VmSize", "VmPeak", "VmHWM"))
@@ -211,7 +212,7 @@ def machine_setting() -> Optional[str]:
 
 
 def find_huge_pages(pid: int, setting: Optional[str]) -> HugePages:
-    """Of one process."""
+    """Return the huge page settings and locked bytes of one process."""
     fields = procfs.read_process_status(pid)
     locked = fields.get("VmLck", "").split()
     allowed = fields.get("THP_enabled")

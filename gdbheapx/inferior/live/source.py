@@ -187,8 +187,9 @@ class LiveMemory:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _iterate_runs(self, address: int, size_bytes: int) -> Iterator[Tuple[int, Optional[int]]]:
-        """How many bytes from `address` on lie in pages of one kind, the KINDS of these, and so on: as far as one look at the page table
-        tells. None: they are in swap, and there is no room for them."""
+        """Yield the bytes from `address` on that lie in pages of one kind, and the KINDS of these, and so on: as far as one look at the
+        page table reaches. None as kind: they are in swap, and there is no room for them.
+        """
         page = self.page_bytes
         first = address // page
         count = min((address + size_bytes - 1) // page - first + 1, ENTRIES_AT_ONCE)
@@ -208,7 +209,9 @@ class LiveMemory:
             address, start = here, place
 
     def _bring_in(self, entries: Any, start: int, end: int) -> Tuple[int, Optional[int]]:
-        """Of entries that look swapped: the end of the first of them that are treated alike, and what _runs() tells of these."""
+        """Return, for entries that look swapped, the end of the first run that is treated alike, and the kind that _iterate_runs() yields
+        for it.
+        """
         looks, place = (bool(entries[start] & GUARD), page_table.is_mark(entries[start])), start + 1
         while place < end and (bool(entries[place] & GUARD), page_table.is_mark(entries[place])) == looks:
             place += 1
@@ -289,7 +292,7 @@ class LiveMemory:
             return b""
 
     def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
-        """As Target.swappable_ranges."""
+        """Return the ranges as Target.swappable_ranges does."""
         mapping = self._mapping_at(start)
         file = self._find_file(mapping)[0] if mapping is not None else None
         if mapping is None or file is None:
@@ -589,7 +592,9 @@ class LiveSource(TargetSource):
         return told
 
     def file_in_memory(self, name: str) -> Optional[str]:
-        """For others' processes it needs CAP_CHECKPOINT_RESTORE, but for the program."""
+        """Return the path in /proc that opens the mapped file, or None. For other users' processes it needs CAP_CHECKPOINT_RESTORE,
+        except for the executable.
+        """
         if name == self.executable:
             return TargetPath("/proc/%d/exe" % procfs.proc_entry_number(self._pid), None)
         for mapping in self.mappings():

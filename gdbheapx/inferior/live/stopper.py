@@ -59,13 +59,13 @@ class Stopper:
         return [data for data in self._read_register_sets(lwp, (NT_PRSTATUS, *header.arch.vector_sets)) if data]
 
     def signature_bits(self, lwp: int, header: ElfHeader) -> int:
-        """Which bits of pointers to data may be a signature (Architecture.signature_set)."""
+        """Return the bits of pointers to data that may be a signature (Architecture.signature_set)."""
         number = header.arch.signature_set
         sets = self._read_register_sets(lwp, (number,)) if number is not None else []
         return signature_bits(header, sets[0]) if sets else 0
 
     def _read_register_sets(self, lwp: int, numbers: Sequence[int]) -> List[bytes]:
-        """Those of all threads are asked for at once."""
+        """Return the register sets of a held thread; the sets of all threads are requested at once."""
         key = tuple(numbers)
         if key not in self._sets:
             try:
@@ -98,7 +98,7 @@ class Stopper:
 
 
 class RecordedStop(Stopper):
-    """What a stop that is over has recorded. `sets`: of each thread the register sets by their numbers."""
+    """Register sets recorded by a stop that is over. `sets`: by thread, the register sets by their numbers."""
 
     def __init__(self, pid: int, sets: Dict[int, Dict[int, bytes]]) -> None:
         self.pid, self._recorded = pid, sets

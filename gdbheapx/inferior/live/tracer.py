@@ -48,7 +48,7 @@ def spare_traced_thread(lwp: int) -> bool:
 
 
 def is_in_danger(lwp: int) -> bool:
-    """The same thread would be killed, or would get an error that it cannot expect, once it is let go. Only reads."""
+    """Return True if the thread would be killed, or would get an error that it cannot expect, once it is let go. Only reads."""
     return _in_danger(lwp) is not None
 
 
@@ -83,21 +83,21 @@ def _read_memory(lwp: int, address: int, size: int) -> bytes:
 
 
 def register_set(lwp: int, number: int) -> bytes:
-    """One set of a thread that this process traces and that stands still; empty where there is none."""
+    """Return one register set of a stopped thread that this process traces; empty if there is none."""
     buffer = ctypes.create_string_buffer(REGISTER_BYTES)
     vector = Vector(ctypes.addressof(buffer), len(buffer))
     return b"" if _load_ptrace()(GETREGSET, lwp, number, ctypes.addressof(vector)) else buffer.raw[: vector.length]
 
 
 def set_register_set(lwp: int, number: int, data: bytes) -> bool:
-    """The same set as it was; whether that was possible."""
+    """Write the register set back; return True if that was possible."""
     buffer = ctypes.create_string_buffer(data, len(data))
     vector = Vector(ctypes.addressof(buffer), len(data))
     return not _load_ptrace()(SETREGSET, lwp, number, ctypes.addressof(vector))
 
 
 def _access_registers(request: int, lwp: int, words: "ctypes.Array[ctypes.c_int64]") -> bool:
-    """All general registers of a thread, got or set."""
+    """Get or set all general registers of a thread; return True on success."""
     vector = Vector(ctypes.addressof(words), ctypes.sizeof(words))
     return not _load_ptrace()(request, lwp, NT_PRSTATUS, ctypes.addressof(vector)) and vector.length == ctypes.sizeof(words)
 
@@ -128,7 +128,7 @@ class Vector(ctypes.Structure):
 
 
 class Stopped(NamedTuple):
-    """One thread that is held."""
+    """Thread that is held."""
 
     signal: int
     """The signal it was about to get; handed on when it is let go."""
@@ -192,7 +192,7 @@ class Tracer:
             raise HeapxError("process %d crashed or exited" % self.pid, "give the pid of a running process", code=PROCESS_ENDED)
 
     def _make_refusal(self, lwp: int) -> HeapxError:
-        """Why one of its threads is not given."""
+        """Return why a thread of the process cannot be traced."""
         holder = procfs.find_process_tracer(lwp)
         if holder and holder.pid == os.getpid():  # by an earlier stop: only a thread that stands can be let go
             what = "thread %d of process %d %s" % (lwp, self.pid, UNSTOPPABLE)
@@ -233,7 +233,7 @@ class Tracer:
         time.sleep(seconds)
 
     def register_sets(self, numbers: Sequence[int]) -> Dict[int, List[bytes]]:
-        """Of each held thread the contents of these register sets; empty where there is none."""
+        """Return the contents of these register sets for each held thread; empty if there is none."""
         return {lwp: [self._read_set(lwp, number) for number in numbers] for lwp in self.held}
 
     def _read_set(self, lwp: int, number: int) -> bytes:

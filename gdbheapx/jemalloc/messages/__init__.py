@@ -1,1 +1,1 @@
-"""What jemalloc tells people: verdict, findings, tables, statistics text."""
+"""Texts about jemalloc: verdict, findings, tables, statistics."""

@@ -1,4 +1,6 @@
-"""Where one jemalloc's memory is, and whether that is a leak or jemalloc holding it. Figures in, sentences out."""
+"""Verdict on one jemalloc: the parts of its memory, and whether that is a leak or memory that jemalloc keeps. Computed from figures
+alone.
+"""
 
 from itertools import product
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
@@ -40,7 +42,7 @@ ALWAYS_SHOWN = 7
 
 
 class JemallocVerdictFigures(NamedTuple):
-    """What one jemalloc has from the kernel, in parts that add up. Retained address space is a part as far as it is in RAM."""
+    """Parts of the memory that one jemalloc has from the kernel, which add up. Retained address space is a part as far as it is in RAM."""
 
     used_bytes: int
     """In use by the program; where thread caches are unknown they are in here."""
@@ -99,7 +101,7 @@ class JemallocVerdictFigures(NamedTuple):
 
     @property
     def in_memory(self) -> "JemallocVerdictFigures":
-        """The same, in which each part is what of it is in memory; itself, where that cannot be told."""
+        """Return the figures with each part reduced to the bytes of it that are in memory, or unchanged where those are unknown."""
         if not self.present:
             return self
         parts: Dict[str, Any] = dict(self.present)
@@ -107,29 +109,29 @@ class JemallocVerdictFigures(NamedTuple):
 
     @property
     def absent_bytes(self) -> int:
-        """What of all parts is not in memory."""
+        """Return the bytes of all parts that are not in memory."""
         return sum(max(0, getattr(self, name) - size) for name, size in self.present.items() if getattr(self, name) is not None)
 
     @property
     def unused_pages_bytes(self) -> int:
-        """What a purge gives back, as far as it is known."""
+        """Return the bytes that a purge gives back; an unknown part counts as 0."""
         return (self.dirty_bytes or 0) + (self.muzzy_bytes or 0)
 
     @property
     def told_unused_bytes(self) -> Optional[int]:
-        """The same for people; None where a part is not known."""
+        """Return the bytes that a purge gives back, as shown to the user; None where a part is unknown."""
         return None if self.dirty_bytes is None or self.muzzy_bytes is None else self.unused_pages_bytes
 
     @property
     def unused_here_bytes(self) -> Optional[int]:
-        """What of dirty and muzzy pages is in RAM, or in the core; None where that is not known."""
+        """Return the dirty and muzzy bytes that are in RAM, or in the core; None where that is unknown."""
         if self.reclaimable_resident_bytes is not None:
             return self.reclaimable_resident_bytes
         return self.in_memory.unused_pages_bytes if self.present else self.unused_taken_bytes
 
     @property
     def purgeable_bytes(self) -> Optional[int]:
-        """Of them what is in RAM, or in the core, where that is known."""
+        """Return the bytes that a purge gives back, limited to those in RAM, or in the core, where that is known."""
         known = self.unused_here_bytes
         return self.told_unused_bytes if known is None or self.told_unused_bytes is None else min(known, self.told_unused_bytes)
 
@@ -142,7 +144,7 @@ class JemallocVerdictFigures(NamedTuple):
 
     @property
     def held_bytes(self) -> int:
-        """All parts, in RAM or not."""
+        """Return the sum of all parts, in RAM or not."""
         return sum(getattr(self, name) or 0 for name in PARTS)
 
 
@@ -224,13 +226,15 @@ def _find_present(found: JemallocVerdictFigures, facts: JemallocFacts, around: S
 
 
 def _most_metadata(facts: JemallocFacts, around: Surroundings) -> int:
-    """What takes memory of the blocks that it lies in: these are mapped 2 MiB at a time, and mostly never touched."""
+    """Return the memory that the base blocks take, in which metadata lies: an upper limit. They are mapped 2 MiB at a time, and mostly
+    never touched.
+    """
     taken = around.taken(facts.bases)
     return sum(end - start for start, end in facts.bases) if taken is None else taken
 
 
 def sum_jemalloc_arenas(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin], unparsed: int = 0) -> JemallocVerdictFigures:
-    """What the arenas say. A part of one arena that is not known counts as nothing, but for what may be unknown as a whole."""
+    """Return the sums over the arenas. An unknown part of one arena counts as 0, unless that part may be unknown as a whole."""
     used, allocated, active = add_values(row.used_bytes for row in rows), _sum_known(rows, "allocated_bytes"), _sum_known(rows, "active_bytes")
     free = sum(row.bytes for row in bins if row.kind == "small")
     rounding, sampled = add_values(row.rounding_bytes for row in rows), _sum_known(rows, "sampled_rounding_bytes")
@@ -307,7 +311,9 @@ def _list_ends(known: Optional[int], most: int, least: int = 0) -> List[int]:
 
 
 def _least_metadata(found: JemallocVerdictFigures) -> int:
-    """What takes memory and is nothing else, where everything else is known."""
+    """Return the memory that is taken and belongs to no other part, a lower limit of metadata. 0 where another part is unknown or was not
+    read.
+    """
     if found.taken_bytes is None or found.told_unused_bytes is None or found.beyond_bytes:
         return 0
     gone = 0 if found.reclaimable_resident_bytes is None else max(0, found.unused_pages_bytes - found.reclaimable_resident_bytes)
@@ -315,7 +321,9 @@ def _least_metadata(found: JemallocVerdictFigures) -> int:
 
 
 def _weigh_cases(found: JemallocVerdictFigures) -> List[JemallocCase]:
-    """By what takes memory: one case where the pages tell it, two where a core does not show which unused pages it lacks."""
+    """Return the cases weighed by the memory that they take: one case where the pages are known, two where a core does not show which
+    unused pages it lacks.
+    """
     unused, metadata, cached = found.unused_pages_bytes, found.metadata_bytes or 0, found.cached_bytes or 0
     whole = found.held_bytes - (found.returned_resident_bytes or 0)
     gone = None if found.taken_bytes is None else max(0, whole - found.taken_bytes)
@@ -371,7 +379,9 @@ def judge_jemalloc(found: JemallocVerdictFigures, bins: Sequence[JemallocBin], n
 
 
 def _make_unread_verdict(found: JemallocVerdictFigures, possible: Sequence[JemallocCase]) -> HeapVerdict:
-    """Which parts are lacking, and what is known all the same: no share of something unknown."""
+    """Return the inconclusive verdict: the parts that could not be read, and lower bounds of use and unused pages. No percentage of an
+    unknown sum is given.
+    """
     what = "cannot read jemalloc's %s, and the verdict depends on it" % (", ".join(found.missing) or "pages in RAM")
     known = SentenceSize(min(one.used for one in possible)), SentenceSize(min(one.unused for one in possible))
     evidence = make_sentence("at least %s are in use by the program, at least %s are unused pages", *known)
@@ -395,7 +405,7 @@ def _say_details(code: str, found: JemallocVerdictFigures, possible: Sequence[Je
 
 
 def _say_gone(found: JemallocVerdictFigures, case: JemallocCase) -> Sentence:
-    """What the table of parts has more; empty where both sums read the same."""
+    """Return the text on bytes of the parts that are not in memory, which the table includes; empty where both sums read the same."""
     if 100 * case.gone <= case.held and case.gone <= SMALL_BYTES:
         return make_sentence("")
     return make_sentence("; %s more are not in %s", SentenceSize(case.gone), "the core" if found.is_core else "RAM")
@@ -438,7 +448,7 @@ def _make_main_finding(code: str, found: JemallocVerdictFigures, possible: Seque
 
 
 def huge_dirty_hint(dirty_bytes: int, dirty_mult: Optional[int]) -> Sentence:
-    """What bounds the dirty pages of the huge page allocator (hpa.c: hpa_ndirty_max)."""
+    """Return the text on dirty pages of the huge page allocator, and the limit on them (hpa.c: hpa_ndirty_max)."""
     most = "opt.hpa_dirty_mult bounds them"
     if dirty_mult is not None:
         most = "for each active page %.2f of them may stay (opt.hpa_dirty_mult)" % (dirty_mult / 65536)
@@ -447,7 +457,7 @@ def huge_dirty_hint(dirty_bytes: int, dirty_mult: Optional[int]) -> Sentence:
 
 
 def purge_hint(found: JemallocVerdictFigures) -> Sentence:
-    """What a purge of all arenas would give."""
+    """Return the text on the memory that a purge of all arenas would return."""
     here, where = found.unused_here_bytes, "the core" if found.is_core else "RAM now"
     in_ram = "" if here is None else make_sentence(", %s of it in %s", SentenceSize(here), where)
     who = "`%s`" % hint_command("purge") if found.can_purge else "a purge"

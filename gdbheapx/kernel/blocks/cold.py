@@ -1,4 +1,4 @@
-"""What of blocks lies on pages of which sort, by owner and class: what is asked of the kernel, and what it tells."""
+"""Pages of each sort under blocks, by owner and class: request to the native library, and its result."""
 
 from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple

@@ -18,7 +18,7 @@ COPIES_BYTES = 36
 
 
 class Tallied(NamedTuple):
-    """Of contents that several blocks have."""
+    """Contents that several blocks have."""
 
     contents: int
     """That differ."""
@@ -29,7 +29,7 @@ class Tallied(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """All contents of LEAST_CONTENT bytes or more."""
+    """Comparison of all contents of LEAST_CONTENT bytes or more."""
 
     all: Tallied
     by_label: Sequence[Tallied]

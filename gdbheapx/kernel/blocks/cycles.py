@@ -16,7 +16,7 @@ int heapx_cycles_behind(const struct graph *graph, const uint8_t *state, const u
 
 
 class Counting(NamedTuple):
-    """How objects of one sort count references, in words of their blocks."""
+    """Words by which objects of one sort count references, in their blocks."""
 
     owned: int = 0
     """Which words own, as Owning.masks has it: they are counted references, as far as they lead to objects."""
@@ -46,7 +46,7 @@ class Cycles:
         return list(itertools.compress(range(len(self.state)), self.state))
 
     def behind(self, labels: Sequence[int]) -> NativeSum:
-        """What of it the objects of these labels lead to, themselves included."""
+        """Return the part of the cycles that objects of these labels lead to, themselves included."""
         out, asked = array("Q", [0, 0]), array("I", labels)
         if self._library.heapx_cycles_behind(self._graph.handle, address_of_numbers(self.state), address_of_numbers(self._labels), address_of_numbers(asked), len(asked), address_of_numbers(out)):
             raise MemoryError()

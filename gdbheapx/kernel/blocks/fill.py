@@ -1,4 +1,4 @@
-"""How much of blocks is content, where a length says so."""
+"""Bytes of content in blocks, where a length in the block gives them."""
 
 from array import array
 from typing import Any, Dict, NamedTuple, Sequence

@@ -169,7 +169,7 @@ LAST_OWNING_BIT = 63
 
 
 class Owning(NamedTuple):
-    """What runtimes tell of their objects."""
+    """Ownership that runtimes report for their objects."""
 
     labels: "array[int]"
     """array('I'), of each block."""
@@ -189,7 +189,7 @@ class Owning(NamedTuple):
 
 
 class GraphShape(NamedTuple):
-    """What a graph is made of."""
+    """Input of a graph."""
 
     heaps: Sequence[Tuple[int, int]]
     """(start, end) of where blocks may be, sorted."""
@@ -208,7 +208,7 @@ class GraphShape(NamedTuple):
 
 
 class GraphNumbers(NamedTuple):
-    """How large it is, and what could not be read."""
+    """Size of a graph, and the parts that could not be read."""
 
     blocks: int
     nodes: int
@@ -232,7 +232,7 @@ class Habit(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """One pointer."""
+    """Pointer from a node to another."""
 
     node: int
     """Where it points to."""
@@ -242,7 +242,7 @@ class Edge(NamedTuple):
 
 
 class Referrer(NamedTuple):
-    """One pointer to a node."""
+    """Pointer to a node."""
 
     node: int
     """Where it stands."""
@@ -284,7 +284,7 @@ LEAK_SAMPLES = 5
 
 
 class NativeSum(NamedTuple):
-    """Some blocks."""
+    """Number and bytes of a set of blocks."""
 
     blocks: int
     bytes: int
@@ -312,7 +312,7 @@ class Others(NamedTuple):
 
 
 class Joint(NamedTuple):
-    """What a block with many pointers leads to, as few others do."""
+    """Block with many pointers, and the blocks that few others than it lead to."""
 
     node: int
     bytes: int
@@ -351,7 +351,7 @@ class Container(NamedTuple):
 
 
 class NativeContainerRow(NamedTuple):
-    """What the kernel tells of one."""
+    """Row that the native library gives for a container."""
 
     elements: int
     element_bytes: int
@@ -377,7 +377,7 @@ NOT_COUNTED = -3
 
 
 def run_making(budget: Budget, make: Callable[[Any], Optional[int]]) -> int:
-    """What the search for containers makes, which asks the budget as it goes on. HeapxError where its time is up."""
+    """Return the handle that the search for containers makes, checking the budget meanwhile. HeapxError if its time is up."""
     was_over = budget.expired()
     handle = make(None if was_over else make_stop_call(budget))
     if not handle:
@@ -386,7 +386,7 @@ def run_making(budget: Budget, make: Callable[[Any], Optional[int]]) -> int:
 
 
 class NativeLinkedBlocks:
-    """What is linked in a graph, whatever its roots are."""
+    """Groups of linked blocks in a graph, independent of its roots."""
 
     def __init__(self, library: Any, graph: "Graph", budget: Budget) -> None:
         self._library, self._blocks, self.handle = library, graph.numbers().blocks, None
@@ -403,7 +403,7 @@ class NativeLinkedBlocks:
 
 
 class Containers(Sequence[Container]):
-    """Those of a graph with the roots that it has, by number; each is made when it is asked for."""
+    """Containers of a graph with its present roots, by number; each is made on demand."""
 
     def __init__(self, library: Any, graph: "Graph", budget: Budget, linked: NativeLinkedBlocks, locals_from: int, weak_from: int) -> None:
         self._library, self._graph, self.handle = library, graph, None
@@ -432,7 +432,7 @@ class Containers(Sequence[Container]):
         return Container(self._first + number, SHAPES[row.shape], *sizes, entries, SURES[row.sure])
 
     def with_users(self, one: Container, owners: "array[int]") -> Container:
-        """As Graph.with_users()."""
+        """Return the container with its users; see Graph.with_users()."""
         out, sums = array("Q", bytes(16 * MOST_USERS)), array("Q", [0, 0, 0])
         number = one.node - self._first
         place = self._graph.handle, self.handle, number, one.node, address_of_numbers(owners), address_of_numbers(self._steps_left)
@@ -451,7 +451,7 @@ class Containers(Sequence[Container]):
         return found
 
     def elements(self, number: int, first: int, limit: int) -> List[int]:
-        """As Graph.members()."""
+        """Return elements of a container; see Graph.members()."""
         out = array("I", bytes(4 * limit))
         return list(out[: self._library.heapx_container_members(self.handle, number, first, address_of_numbers(out), limit)])
 
@@ -473,7 +473,7 @@ class Tree(NamedTuple):
     """array('I') by block: the number + 1 of the container whose element it is, 0 of none; None: there are no containers."""
 
     def container(self, node: int) -> Optional[Container]:
-        """What it is; None of a block, a mapping or a root."""
+        """Return the container that a node is, or None for a block, a mapping or a root."""
         number = node - (len(self.owners) - len(self.containers))
         return self.containers[number] if number >= 0 and node != NO_NODE else None
 
@@ -546,7 +546,7 @@ class Graph:
 
     @classmethod
     def unpacked(cls, library: Any, opened: OpenSource, kept: PackedGraph, budget: Budget) -> "Graph":
-        """That of a file; `opened`: a source that has nothing. ValueError where it is none."""
+        """Make the graph of a file; `opened`: a source that has nothing. ValueError if it is no graph."""
         if not kept.is_possible():
             raise ValueError("numbers of its graph are none")
         found = cls.__new__(cls)
@@ -634,7 +634,9 @@ class Graph:
         self._run_work(lambda seconds: self._library.heapx_graph_scan(self._handle, base, address_of_numbers(place), end, seconds))
 
     def scan_words(self, words: Sequence[int], exact: Sequence[int] = ()) -> None:
-        """The same for words at hand: the first is slot 0. `exact`: addresses inside blocks that count as pointers to their starts."""
+        """Scan words at hand as a part of a mapping or root: the first is slot 0. `exact`: addresses inside blocks that count as pointers
+        to their starts.
+        """
         for slot, some in ((0, words), (EXACT_SLOT, exact)):
             kept = array("B", pack_target_words(some, self._shape))
             self._library.heapx_graph_scan_bytes(self._handle, address_of_numbers(kept), len(kept), slot)
@@ -662,7 +664,7 @@ class Graph:
         return [Habit(*out[3 * one : 3 * one + 3]) for one in range(count)]
 
     def numbers(self) -> GraphNumbers:
-        """How large it is."""
+        """Return the size of the graph, and the parts that could not be read."""
         out, by_rule = array("Q", bytes(8 * (len(GraphNumbers._fields) - 1))), array("Q", bytes(8 * RULES))
         self._library.heapx_graph_numbers(self._handle, address_of_numbers(out), address_of_numbers(by_rule))
         numbers: Any = [*out, tuple(by_rule)]
@@ -670,7 +672,7 @@ class Graph:
 
     @property
     def nodes(self) -> int:
-        """How many there are."""
+        """Return the number of nodes."""
         return self.numbers().nodes + self._more
 
     def mark(self, roots_from: int) -> Tuple[NativeSum, ...]:
@@ -713,7 +715,7 @@ class Graph:
         return self._read_sums()
 
     def evidence(self, node: int) -> int:
-        """What leads to a node, after mark()."""
+        """Return the evidence for a node, RULE_START to LEAKED, after mark()."""
         return int(self._library.heapx_marks_evidence(self._handle, node))
 
     def with_evidence(self, kinds: Sequence[int], start: int, end: int, limit: Optional[int] = None) -> List[Tuple[int, int]]:
@@ -750,7 +752,7 @@ class Graph:
         return out
 
     def leak_groups(self, labels: Optional["array[int]"] = None) -> List[NativeLeakGroup]:
-        """Those that were found, by size and label. `labels`: array('I'), one for each of leak_root_ids()."""
+        """Return the leak roots that were found, grouped by size and label. `labels`: array('I'), one for each of leak_root_ids()."""
         known = None if labels is None else address_of_numbers(labels)
         count = self._library.heapx_leak_groups(self._handle, known, None, 0)
         numbers = len(NativeLeakGroup._fields) - 1
@@ -763,14 +765,15 @@ class Graph:
         return [NativeLeakGroup(row[0], bool(row[1]), row[2], row[3], row[4], row[5], some) for row, some in zip(rows, samples)]
 
     def leak_kinds(self, ids: Sequence[int]) -> Sequence[int]:
-        """What each of these blocks is: NO_ROOT, LEAK_ROOT or LEAK_CYCLE."""
+        """Return the kind of each of these blocks: NO_ROOT, LEAK_ROOT or LEAK_CYCLE."""
         numbers, out = array("I", ids), array("B", bytes(len(ids)))
         self._library.heapx_leak_kinds(self._handle, address_of_numbers(numbers), len(ids), address_of_numbers(out))
         return out
 
     def leak_roots(self, most: Optional[int] = None) -> List[LeakRoot]:
-        """Those that were found, in the order of leak_root_ids(): there may be millions. `most`: only so many, those
-        with most bytes first."""
+        """Return the leak roots that were found, in the order of leak_root_ids(): there may be millions. `most`: only so many, those with
+        most bytes first.
+        """
         count, width = self._library.heapx_leak_roots_result(self._handle, None, 0), len(LeakRoot._fields)
         out = array("Q", bytes(8 * width * count))
         self._library.heapx_leak_roots_result(self._handle, address_of_numbers(out), count)
@@ -792,7 +795,7 @@ class Graph:
         return addresses, sizes
 
     def edges(self, node: int, limit: Optional[int] = None) -> List[Edge]:
-        """What it points to; by its first `limit` pointers."""
+        """Return a node's pointers, the first `limit` of them."""
         count = self._library.heapx_graph_edges(self._handle, node, None, 0)
         count = count if limit is None else min(count, limit)
         out = array("Q", bytes(24 * count))
@@ -819,7 +822,7 @@ class Graph:
             yield () if not count else list(zip(out[: 3 * count : 3], out[2 : 3 * count : 3]))
 
     def referrers(self, node: int, limit: int) -> List[Referrer]:
-        """Who points to it, words that own nothing last."""
+        """Return the pointers to a node, words that own nothing last."""
         out = array("Q", bytes(24 * limit))
         count = self._library.heapx_graph_referrers(self._handle, node, address_of_numbers(out), limit)
         return [Referrer(*out[place : place + 3]) for place in range(0, 3 * count, 3)]
@@ -855,7 +858,7 @@ class Graph:
         return self.ways(roots_from, is_any, data).parents_to(NO_NODE)
 
     def ways(self, roots_from: int, is_any: bool = False, data: int = 0) -> "Ways":
-        """The same for one node after the other: what is near is known long before all ways are."""
+        """Make the search for paths from roots to one node after the other: near paths are known long before all are."""
         return Ways(self._library, self, roots_from, is_any, data)
 
     def only_holders(self) -> "array[int]":
@@ -872,7 +875,7 @@ class Graph:
         self._more += len(places)
 
     def linked(self) -> NativeLinkedBlocks:
-        """What is linked: found once, and kept until it is told what owns."""
+        """Return the groups of linked blocks, found once and kept until ownership is set."""
         if self._linked is None:
             self._linked = NativeLinkedBlocks(self._library, self, self._budget)
         return self._linked
@@ -881,8 +884,9 @@ class Graph:
         self._linked = self._containers = None
 
     def containers(self, locals_from: int, weak_from: int) -> Containers:
-        """Those that there are as long as roots stay as they are: thread-local ones from `locals_from` on, stacks from `weak_from`. Found
-        once for all who ask."""
+        """Return the containers, valid as long as roots stay as they are: thread-local roots begin at `locals_from`, stacks at
+        `weak_from`. Found once for all callers.
+        """
         roots = locals_from, weak_from, self._more
         if self._containers is None or self._containers[0] != roots:
             self._containers = roots, Containers(self._library, self, self._budget, self.linked(), locals_from, weak_from)
@@ -891,10 +895,11 @@ class Graph:
     def dominators(
         self, roots_from: int, weak: Tuple[int, int], locals_from: Optional[int] = None, containers: bool = False
     ) -> Tree:
-        """Who owns what. Roots hold in turns, each takes nothing from those before: variables; thread-local ones, from `locals_from` on;
-        stacks and registers, from weak[0] to weak[1]. Weak pointers, such as those inside blocks where that is no habit of the program, to
-        what many hold, or back to who holds, count only for what no better one reaches. `containers`: each is a node, if all slots are
-        kept."""
+        """Compute the tree of owners. Roots hold in turns, each takes nothing from those before: variables; thread-local ones, from
+        `locals_from` on; stacks and registers, from weak[0] to weak[1]. Weak pointers, such as those inside blocks where that is no habit
+        of the program, to blocks that many hold, or back to a holder, count only for blocks that no better one reaches. `containers`:
+        each is a node, if all slots are kept.
+        """
         first_local = weak[0] if locals_from is None else locals_from
         some = self.containers(first_local, weak[0]) if containers and self._shape.all_slots else None
         self._linked = None  # who asks for owners has split the roots, and needs the room
@@ -907,15 +912,18 @@ class Graph:
         return Tree(*found, some, some.of()) if some is not None and len(some) else Tree(*found)
 
     def others(self, tree: Tree, owners: Sequence[int], weak: Tuple[int, int]) -> List[Others]:
-        """What else leads to what each of these owners keeps; none is below another. `weak`: as dominators() takes it; after mark()."""
+        """Return the other nodes that lead to the blocks that each of these owners keeps; no owner is below another. `weak`: as
+        dominators() takes it; after mark().
+        """
         asked, under, width = array("I", owners), self.under(tree, owners), len(Others._fields)
         out = array("Q", bytes(8 * width * len(owners)))
         self._library.heapx_tree_others(self._handle, address_of_numbers(under), address_of_numbers(asked), *weak, address_of_numbers(out))
         return [Others(*out[width * place : width * (place + 1)]) for place in range(len(owners))]
 
     def reached(self, node: int, tree: Optional[Tree] = None) -> NativeSum:
-        """What can be reached from a node, whatever else leads there. `tree`: after own(), where what a node keeps may hang on words that
-        own nothing."""
+        """Sum the blocks that can be reached from a node, whatever else leads there. `tree`: after own(), where blocks that a node keeps
+        may depend on words that own nothing.
+        """
         sums = array("Q", [0, 0])
         lists = (None, None, None) if tree is None else (address_of_numbers(tree.owners), *map(address_of_numbers, self._list_children(tree)))
         if self._library.heapx_graph_reached(self._handle, node, *lists, address_of_numbers(sums), sums.buffer_info()[0] + 8):
@@ -923,9 +931,10 @@ class Graph:
         return NativeSum(sums[1], sums[0])
 
     def joint(self, tree: Tree, roots: Tuple[int, int], most: int) -> List[Joint]:
-        """What blocks with many pointers lead to, such as tables of a dict, and such ones of these roots, and nothing else does: of the
-        `most` with most pointers, and of as many that lead to most that nobody owns alone, each without the others. Most bytes first. Those
-        that would take too long are left out."""
+        """Return the blocks with many pointers, such as tables of a dict, and such ones of these roots, with the sums of the blocks that
+        nothing else leads to: of the `most` with most pointers, and of as many that lead to most blocks without a sole owner, each
+        without the others. Most bytes first. Those that would take too long are left out.
+        """
         out = array("Q", bytes(2 * 8 * len(Joint._fields) * most))
         count = self._library.heapx_graph_joint(self._handle, address_of_numbers(tree.owners), address_of_numbers(tree.retained_bytes), *roots, address_of_numbers(out), most)
         if count < 0:
@@ -939,7 +948,7 @@ class Graph:
         return tree.containers.elements(number, first, limit) if isinstance(tree.containers, Containers) else []
 
     def with_users(self, tree: Tree, one: Container) -> Container:
-        """With those that point to its elements and are not below its owner, each with all that it owns."""
+        """Return the container with the nodes that point to its elements and are not below its owner, each with all that it owns."""
         return tree.containers.with_users(one, tree.owners) if isinstance(tree.containers, Containers) else one
 
     def children(self, tree: Tree, owner: int, limit: int, until: Optional[int] = None) -> Tuple[List[int], int]:
@@ -962,7 +971,9 @@ class Graph:
         return under
 
     def classes(self, under: "array[int]", tops: int, labels: "array[int]", label_count: int) -> List[NativeClass]:
-        """What each of so many `tops` owns, by label. `under`: of under(); `labels`: array('I') of each block, each below `label_count`."""
+        """Sum the blocks that each of so many `tops` owns, by label. `under`: of under(); `labels`: array('I') of each block, each below
+        `label_count`.
+        """
         if len(labels) < self.numbers().blocks or (len(labels) and max(labels) >= label_count):
             raise ValueError("a label for each block, and all that there are")
         places = (self._handle, address_of_numbers(under), tops, address_of_numbers(labels), label_count)
@@ -973,7 +984,9 @@ class Graph:
         return [NativeClass(out[at_] - 1, *out[at_ + 1 : at_ + 4]) for at_ in range(0, len(out), 4)]
 
     def _index_children(self, tree: Tree) -> "Tuple[Optional[array[int]], Optional[array[int]]]":
-        """As _lists; nothing while few children were asked for: a pass over all nodes takes less."""
+        """Return the lists of children as _lists does, or None for both while few children were asked for: a pass over all nodes takes
+        less then.
+        """
         if self._tree is tree and self._children is not None:
             return self._children
         if self._tree is not tree:
@@ -982,7 +995,7 @@ class Graph:
         return (None, None) if self._asked < MOST_PASSES else self._list_children(tree)
 
     def _list_children(self, tree: Tree) -> "Tuple[array[int], array[int]]":
-        """Where the children of each begin, and which follows."""
+        """Return the first child of each node, and the next sibling of each."""
         if self._tree is not tree or self._children is None:
             nodes = len(tree.owners)
             first, following = array("I", [NO_NODE]) * (nodes + 1), array("I", bytes(4 * nodes))
@@ -992,7 +1005,7 @@ class Graph:
 
     @property
     def shape(self) -> GraphShape:
-        """What it is made of."""
+        """Return the input that the graph is made of."""
         return self._shape
 
     def blocks(self, ids: Sequence[int]) -> List[Tuple[int, int]]:

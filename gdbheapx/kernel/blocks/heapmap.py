@@ -1,4 +1,4 @@
-"""What the pages of a heap are, by cells of equal size: what is asked of the kernel, and what it tells."""
+"""Map of a heap's pages by cells of equal size: request to the native library, and its result."""
 
 from array import array
 from typing import AbstractSet, Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
@@ -30,7 +30,7 @@ class MapNumbers(NamedTuple):
 
 
 class MapShape(NamedTuple):
-    """How pages are told, and how large a cell is."""
+    """Classification of pages, and the size of a cell."""
 
     page_bytes: int
     lead_bytes: int
@@ -47,7 +47,7 @@ class MapShape(NamedTuple):
     """By kind: bytes of the unit beyond the usable ones."""
 
     def cells(self, ranges: Sequence[Tuple[int, int]]) -> int:
-        """How many there are."""
+        """Count the cells of these ranges."""
         return -(-sum(end - start for start, end in ranges) // self.cell_bytes)
 
 
@@ -72,7 +72,7 @@ NUMBERS = len(Cell._fields)
 
 
 class NativeHeapMap:
-    """One look at a heap."""
+    """Single reading of a heap."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class NativeHeapMap:
         run_resumable(lambda seconds: self._library.heapx_map_slice(self._handle, source.handle, seconds), self._opened, self._budget)
 
     def cells(self) -> List[Cell]:
-        """What was found; nothing more may be streamed."""
+        """Return the cells; nothing more may be streamed afterwards."""
         out = array("Q", bytes(8 * NUMBERS * max(1, self._count)))
         self._library.heapx_map_cells(self._handle, address_of_numbers(out))
         return [Cell(*out[place : place + NUMBERS]) for place in range(0, NUMBERS * self._count, NUMBERS)]

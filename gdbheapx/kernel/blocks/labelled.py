@@ -19,7 +19,7 @@ def find_labelled(library: Any, labels: "array[int]", wanted: Container[int], la
 
 
 def renumber_labels(library: Any, labels: "array[int]", blocks: int, numbers: Sequence[int], number_bytes: int) -> bytes:
-    """Of each block the number of its label, little endian. `number_bytes`: 1, 2 or 4."""
+    """Return for each block the number of its label, little endian. `number_bytes`: 1, 2 or 4."""
     kernel, of_label, out = declare_functions(library, PROTOTYPES), array("I", numbers), array("B", bytes(number_bytes * blocks))
     if len(labels) < blocks or kernel.heapx_renumber(address_of_numbers(labels), blocks, address_of_numbers(of_label), len(of_label), number_bytes, address_of_numbers(out)):
         raise ValueError("a number for each label")

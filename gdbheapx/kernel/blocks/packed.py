@@ -40,7 +40,7 @@ Move = Tuple[int, int, int]
 
 
 class PackedGraph(NamedTuple):
-    """What a file has of a graph."""
+    """Graph as a file has it."""
 
     word_bytes: int
     """4 or 8."""
@@ -97,7 +97,7 @@ def pack_numbers(values: "Sequence[int]") -> bytes:
 
 
 def pack_pieces(library: Any, graph: Any, moves: Sequence[Move], slots: bool) -> Pieces:
-    """Of a struct graph. ValueError where a block lies in none of the mappings."""
+    """Pack a struct graph. ValueError if a block lies in none of the mappings."""
     table = array("Q", [number for move in moves for number in move])
     packer = declare_functions(library, PROTOTYPES).heapx_packer_new(graph, address_of_numbers(table), len(moves), int(slots))
     if not packer:

@@ -1,4 +1,4 @@
-"""Which used blocks keep free memory from being returned: what is asked of the kernel, and what it tells."""
+"""Used blocks that keep free memory from being returned: request to the native library, and its result."""
 
 from array import array
 from typing import TYPE_CHECKING
@@ -46,7 +46,7 @@ class PinNumbers(NamedTuple):
 
 
 class PinShape(NamedTuple):
-    """By which rule an allocator returns free memory."""
+    """Rule by which an allocator returns free memory."""
 
     page_bytes: int
     head_bytes: int = 0
@@ -77,7 +77,7 @@ def by_kind(overheads: Sequence[int]) -> "array[int]":
 
 
 class PinLabels(NamedTuple):
-    """What is known of used blocks."""
+    """Labels of used blocks."""
 
     labels: Sequence[int] = array("I")
     """array('I'): what a block is, by its id in the graph; without one by its place among all used blocks of the streams. 0: not known."""
@@ -123,7 +123,7 @@ NUMBERS = len(PinGroup._fields)
 
 
 class Pins:
-    """One look at a heap."""
+    """Single reading of a heap for pins."""
 
     returned_bytes = 0
     """Free bytes that do go back: whole pages inside. Known after found()."""

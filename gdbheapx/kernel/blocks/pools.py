@@ -18,7 +18,7 @@ POOL_HEADER_BYTES = 48
 
 
 class PoolShape(NamedTuple):
-    """Where pools are."""
+    """Location of pools."""
 
     pool_bytes: int
     little_endian: bool
@@ -27,7 +27,7 @@ class PoolShape(NamedTuple):
 
 
 class PoolSums(NamedTuple):
-    """What the headers say, in bytes if not said otherwise."""
+    """Sums of the pool headers, in bytes if not said otherwise."""
 
     pools: int = 0
     """All."""
@@ -43,7 +43,7 @@ class PoolSums(NamedTuple):
 
 
 class Pools:
-    """One look at pools."""
+    """Single reading of pools."""
 
     def __init__(self, library: Any, opened: OpenSource, shape: PoolShape, budget: Budget) -> None:
         self._library, self._opened, self._shape, self._budget = declare_functions(library, PROTOTYPES), opened, shape, budget
@@ -56,7 +56,7 @@ class Pools:
         )
 
     def sums(self) -> PoolSums:
-        """By the headers alone."""
+        """Sum the headers alone, without the cells."""
         walk, out = self._make_blocks(), array("Q", PoolSums())
         run_resumable(lambda seconds: self._library.heapx_pool_sums(walk.handle, address_of_numbers(out), seconds), self._opened, self._budget)
         return PoolSums(*out)

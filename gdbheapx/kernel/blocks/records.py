@@ -25,7 +25,7 @@ NO_ARENA = 0xFFFFFFFF
 
 
 class NativeBlocks(NamedTuple):
-    """Some blocks as columns of equal length, in ascending address order."""
+    """Batch of blocks as columns of equal length, in ascending address order."""
 
     addresses: "array[int]"
     """array('Q'): what malloc returned, or would return."""
@@ -39,7 +39,7 @@ class NativeBlocks(NamedTuple):
     """array('I'): index, or NO_ARENA."""
 
     def part(self, low: int, high: Optional[int] = None) -> "NativeBlocks":
-        """Those at [low, high)."""
+        """Return the blocks at positions [low, high)."""
         return NativeBlocks(*(column[low:high] for column in self))
 
 
@@ -48,7 +48,7 @@ LETTERS = "QQBBI"
 
 
 class BlockShape(NamedTuple):
-    """What an allocator's numbers mean, for who shows blocks."""
+    """Meaning of an allocator's numbers, for code that shows blocks."""
 
     words: Tuple[str, ...]
     """The contract's word for each kind."""
@@ -78,7 +78,7 @@ class BlockWanted(NamedTuple):
 
 
 class BlockState(NamedTuple):
-    """Where a stream of the kernel is."""
+    """Position of a stream of the native library."""
 
     ended: int
     stop: int
@@ -88,7 +88,7 @@ class BlockState(NamedTuple):
 
 
 class BlockFilter(NamedTuple):
-    """Which blocks of a stream."""
+    """Selection of blocks of a stream."""
 
     kinds: Optional[AbstractSet[int]] = None
     """The allocator's own numbers; None for all."""
@@ -100,7 +100,7 @@ class BlockFilter(NamedTuple):
     is read from its begin, since only a chain of sizes tells where a chunk begins."""
 
     def numbers(self) -> "array[int]":
-        """As BlockWanted."""
+        """Return the filter as the numbers of a BlockWanted."""
         mask = ADDRESS_MASK if self.kinds is None else sum(1 << kind for kind in self.kinds)
         return array("Q", BlockWanted(mask, self.min_size, ADDRESS_MASK if self.max_size is None else self.max_size, self.start))
 
@@ -115,7 +115,7 @@ EVERYTHING = BlockFilter()
 
 
 class ListingEnd(NamedTuple):
-    """Where and why a listing ended: a STOP_ number and the address that was next."""
+    """End of a listing: the reason, a STOP_ number, and the address that was next."""
 
     stop: int
     at: int
@@ -159,7 +159,9 @@ class BlockStream(ABC):
     @property
     @abstractmethod
     def at(self) -> int:
-        """Where reading goes on, in the allocator's own memory: `Wanted.start` of a stream that gives what this one did not come to."""
+        """Return the address in the allocator's own memory where reading continues: `Wanted.start` of a stream that gives the blocks that
+        this one did not come to.
+        """
 
 
 def apart_from(apart: Optional[NativeBlocks], wanted: BlockFilter) -> Optional[NativeBlocks]:

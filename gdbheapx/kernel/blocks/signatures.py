@@ -1,4 +1,4 @@
-"""What a block is by what stands in it: conditions on its first bytes, as rows of data that the C kernel reads."""
+"""Classification of blocks by their content: conditions on their first bytes, as rows of data that the native library reads."""
 
 import ctypes
 from array import array
@@ -44,7 +44,7 @@ OTHERS = ALL
 
 
 class Condition(NamedTuple):
-    """One number in a block, compared: (number & mask) OP (base + operand)."""
+    """Comparison of one number in a block: (number & mask) OP (base + operand)."""
 
     offset: int
     width: int
@@ -58,7 +58,7 @@ class Condition(NamedTuple):
 
 
 class SignatureRow(NamedTuple):
-    """What makes a block one of a kind: all conditions hold."""
+    """Signature of one kind of blocks: all conditions hold."""
 
     conditions: Sequence[Condition]
     least_usable: int = 0
@@ -91,7 +91,7 @@ def split_sized_key(key: int) -> Tuple[int, int]:
 
 
 class NumberSet(NamedTuple):
-    """What a number may be: one of these, or inside a range. 0 is in none."""
+    """Set of permitted numbers: one of these, or inside a range. 0 is in no set."""
 
     numbers: Sequence[int] = ()
     ranges: Sequence[Tuple[int, int]] = ()
@@ -141,7 +141,7 @@ class Signed(NamedTuple):
 
 
 class Referring(NamedTuple):
-    """How refer() goes about it."""
+    """Parameters of refer()."""
 
     most_depth: int
     """Steps from a block of a known label; a list of nodes counts as one."""
@@ -212,7 +212,7 @@ class Signer:
             raise MemoryError()
 
     def vtables(self) -> List[int]:
-        """What of these ranges stands beside pointers to heaps, sorted: vtables, and other constants."""
+        """Return the addresses in these ranges that occur next to pointers to heaps, sorted: vtables, and other constants."""
         count = self.library.heapx_signer_vtables(self.handle, None, 0)
         if count == ALL:
             raise MemoryError()
@@ -237,12 +237,12 @@ class Signer:
             library.heapx_referrals_free(job)
 
     def found(self, labels: Optional[Sequence[int]] = None) -> List[Signed]:
-        """By label, the first being 1; or those of these labels."""
+        """Return the signed blocks by label, the first being 1, or those of these labels."""
         out = self._read_numbers()
         return [Signed(*out[7 * label - 7 : 7 * label]) for label in (range(1, len(out) // 7 + 1) if labels is None else labels)]
 
     def rest(self) -> Signed:
-        """What got no label when it was signed, all together; row and key mean nothing."""
+        """Return the sum of the blocks that got no label when they were signed; row and key mean nothing."""
         out = array("Q", bytes(56))
         self.library.heapx_signer_rest(self.handle, address_of_numbers(out))
         return Signed(*out)
@@ -277,8 +277,9 @@ class Signer:
         return out
 
     def within(self, graph: Any, ranges: Sequence[Tuple[int, int]]) -> List[int]:
-        """By label as in found(): bytes of those of its blocks that begin in these ranges (sorted, without overlap). `graph`: the Graph
-        that was signed, when it is settled."""
+        """Return, by label as in found(), the bytes of blocks that begin in these ranges (sorted, without overlap). `graph`: the Graph
+        that was signed, when it is settled.
+        """
         bounds = array("Q", [bound for pair in ranges for bound in pair])
         out = array("Q", bytes(8 * self.library.heapx_signer_found(self.handle, None, 0)))
         self.library.heapx_signer_within(self.handle, graph.handle, address_of_numbers(bounds), len(ranges), address_of_numbers(out))

@@ -58,7 +58,7 @@ class SlotWalker:
         return bool(declare_functions(self.kernel.library, PROTOTYPES).heapx_slots_fit(address_of_numbers(self.runs), self.count, self.labels))
 
     def blocks(self, wanted: BlockFilter = EVERYTHING, apart: Optional[NativeBlocks] = None) -> BlockStream:
-        """All blocks by address: used ones as the reader tells them, free slots whole. `apart`: further ones, to be merged in."""
+        """Return all blocks by address: used ones as the reader gives them, free slots whole. `apart`: further ones, to be merged in."""
         apart = apart_from(apart, wanted)
         library, opened = self._declare_functions(), self.kernel.open(self.source)
         kept = (self.runs, self.frees, self.classes, wanted.numbers())
@@ -68,7 +68,7 @@ class SlotWalker:
         return CBlocks(library, opened, handle, kept, apart, self.budget)
 
     def tally(self) -> SlotTallies:
-        """All slots, counted by label, and what is wrong with them."""
+        """Return all slots, counted by label, and their errors."""
         library, opened, listed = self._declare_functions(), self.kernel.open(self.source), self.frees.addresses
         make = getattr(library, self.reader.tally if self.reader else "heapx_slot_tally_new")
         job = make(opened.handle, address_of_numbers(self.runs), self.count, address_of_numbers(listed), len(listed), self.labels)

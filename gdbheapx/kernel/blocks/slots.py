@@ -82,7 +82,7 @@ class SlotTally(NamedTuple):
 
 
 class SlotProblem(NamedTuple):
-    """One slot, or one address of a list, that cannot be so."""
+    """Contradiction of one slot, or of one address of a list."""
 
     address: int
     base: int
@@ -92,7 +92,7 @@ class SlotProblem(NamedTuple):
 
 
 class SlotSums(NamedTuple):
-    """How a look at all slots ended."""
+    """End of a reading of all slots."""
 
     ended: int
     at: int
@@ -102,7 +102,7 @@ class SlotSums(NamedTuple):
 
 
 class SlotTallies(NamedTuple):
-    """All slots, counted."""
+    """Counts of all slots."""
 
     is_whole: bool
     """False: the budget expired before the slot at `at`."""

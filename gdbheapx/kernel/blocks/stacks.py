@@ -16,7 +16,7 @@ void heapx_stacks_free(struct stacks *stacks);
 
 
 class FrameRule(NamedTuple):
-    """Which frame each node has, by the frames' numbers."""
+    """Frame of each node, by the frames' numbers."""
 
     labels: "array[int]"
     """array('I') by block."""
@@ -32,7 +32,9 @@ class FrameRule(NamedTuple):
 
 
 def encode_begin(frame: int, is_always: bool) -> int:
-    """For FrameRule.begins: `is_always`: in place of all frames above the block; else where nobody owns it."""
+    """Return the entry of FrameRule.begins for a frame. `is_always`: it replaces all frames above the block; otherwise only if the block
+    has no owner.
+    """
     return 2 * frame + 2 + is_always
 
 

@@ -36,7 +36,7 @@ class NativeSweepPart(NamedTuple):
 
 
 class SweepNumbers(NamedTuple):
-    """What the sweeps took."""
+    """Cost of the sweeps."""
 
     blocks: int
     passes: int
@@ -105,7 +105,7 @@ class Sweep:
     def referrers(
         self, node: int, outside: Sequence[Sequence[Tuple[int, int, int]]], words: Sequence[Tuple[int, Sequence[int]]], limit: int
     ) -> List[Referrer]:
-        """Who points to a block, by one pass over everything; what mark() has found is forgotten."""
+        """Return the pointers to a block, found by one pass over everything; the result of mark() is forgotten."""
         self._open_pass(outside, len(outside) - len(self._shape.mappings), node, limit)
         self._finish_pass(words)
         out = array("Q", bytes(24 * limit))
@@ -113,11 +113,11 @@ class Sweep:
         return [Referrer(*out[place : place + 3]) for place in range(0, 3 * count, 3)]
 
     def evidence(self, node: int) -> int:
-        """What leads to a node, after mark()."""
+        """Return the evidence for a node, RULE_START to LEAKED, after mark()."""
         return int(self._library.heapx_sweep_evidence(self._handle, node))
 
     def numbers(self) -> SweepNumbers:
-        """What it took."""
+        """Return the cost of the sweeps."""
         out = array("Q", bytes(8 * len(SweepNumbers._fields)))
         self._library.heapx_sweep_numbers(self._handle, address_of_numbers(out))
         return SweepNumbers(*out)

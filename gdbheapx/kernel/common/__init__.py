@@ -1,1 +1,1 @@
-"""What every walk needs: where bytes come from, windows onto them, page tables, and this library itself."""
+"""Base of every walk: sources of bytes, windows onto them, page tables, and the native library itself."""

@@ -45,7 +45,7 @@ CopiedRange = Tuple[int, int, int]
 
 
 class CopyTaken(NamedTuple):
-    """What one pass over a process has done."""
+    """Result of one pass over a process."""
 
     copied_bytes: int
     unread_bytes: int
@@ -53,7 +53,7 @@ class CopyTaken(NamedTuple):
 
 
 class Copy:
-    """Of one process. MemoryError where there is no room; OSError where it is gone, or may not be read."""
+    """Copy of one process's memory. MemoryError if there is no room; OSError if the process is gone, or may not be read."""
 
     handle, _memory = 0, -1
 
@@ -106,7 +106,7 @@ class Copy:
         return self._run_counted(lambda out: self._library.heapx_copy_round(self.handle, self._threads, source.handle, looks, out))
 
     def last(self, ranges: Sequence[CopiedRange], source: OpenSource, until: Any) -> Optional[int]:
-        """As take(), after rounds: of what is followed that alone which was written to since."""
+        """Copy the rest after rounds, as take() does: of followed ranges only the pages written to since."""
         self.set(ranges)
         out = array("Q", bytes(8 * len(CopyTaken._fields)))
         left = self._library.heapx_copy_last(self.handle, self._threads, source.handle, address_of_numbers(until), address_of_numbers(out))
@@ -158,7 +158,7 @@ class Copy:
 
 
 def lacking_rooms(rooms: Sequence[Range], ranges: Sequence[Range]) -> List[Range]:
-    """Where room is to be made so that all ranges have some: with a little around them, and nowhere twice."""
+    """Return the ranges where room is to be made so that all ranges have some: with a little around them, and none twice."""
     wanted = unite_ranges((max(start - ROOM_BYTES, 0) & -HUGE_BYTES, -(-(end + ROOM_BYTES) // HUGE_BYTES) * HUGE_BYTES) for start, end in ranges)
     return subtract_ranges(wanted, rooms)
 

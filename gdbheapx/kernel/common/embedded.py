@@ -61,7 +61,9 @@ def compile_own_library() -> bytes:
 
 
 def _load_from_memory(data: bytes, load: Callable[[str], Any]) -> Any:
-    """From memory; where that cannot be executed, from a file that nobody else can open and that is gone at once."""
+    """Load the library from memory, or, if that cannot be executed, from a file that no other process can open and that is removed at
+    once.
+    """
     reasons = []
     for place in (_in_memory, _in_private_file):
         try:

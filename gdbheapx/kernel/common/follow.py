@@ -1,4 +1,4 @@
-"""Which pages of a process are written to while it runs: a userfaultfd of its own protects them, and nobody answers its faults."""
+"""Tracking of the pages that a running process writes to: a userfaultfd of its own protects them, without a handler of its faults."""
 
 import os
 from array import array
@@ -17,14 +17,16 @@ void heapx_follow_end(int fd, const uint64_t *ranges, uint64_t count);
 
 
 def is_marked(library: Any, table: PageTable, ranges: Sequence[Tuple[int, int]]) -> bool:
-    """Each page that is in RAM has the kernel's mark of a write (soft-dirty), as all have until somebody clears them."""
+    """Return True if each page that is in RAM has the kernel's mark of a write (soft-dirty), as all have until the marks are cleared."""
     pages, bounds = OpenPages(library, table), array("Q", [bound for pair in ranges for bound in pair])
     first = declare_functions(library, PROTOTYPES).heapx_pages_unmarked(pages.handle, address_of_numbers(bounds), len(ranges)) if pages.handle else 0
     return bool(first == ADDRESS_MASK)
 
 
 class NativeFollower:
-    """Of one process, by a userfaultfd that it has made; the descriptor is closed with this. OSError where this kernel cannot do it."""
+    """Write tracking of one process, by a userfaultfd that it has made; the descriptor is closed with this. OSError if this kernel cannot
+    do it.
+    """
 
     def __init__(self, library: Any, descriptor: int) -> None:
         self._library, self._descriptor = declare_functions(library, PROTOTYPES), descriptor
@@ -35,19 +37,20 @@ class NativeFollower:
             raise OSError(error, os.strerror(error))
 
     def follow(self, ranges: Sequence[Tuple[int, int]], pagemap: int = -1) -> int:
-        """From now on what is written to in these ranges is known: of how many bytes. `pagemap`: a descriptor of the process's, by which it
-        takes half the time; what has no page table yet is not protected, and shows as written."""
+        """Track writes to these ranges from now on, and return the number of bytes tracked. `pagemap`: a descriptor of the process's, by
+        which it takes half the time; ranges without a page table yet are not protected, and show as written.
+        """
         fresh = array("Q", [bound for pair in ranges for bound in pair])
         self._ranges += fresh
         return int(self._library.heapx_follow_ranges(self._descriptor, pagemap, address_of_numbers(fresh), len(ranges)))
 
     def leave(self) -> None:
-        """Nothing is protected any more: piece by piece, as the end of the descriptor has the process wait for all at once."""
+        """Remove all protection, piece by piece, as the end of the descriptor has the process wait for all at once."""
         self._library.heapx_follow_end(self._descriptor, address_of_numbers(self._ranges), len(self._ranges) // 2)
         self._ranges = array("Q")
 
     def end(self, close: Callable[[int], None] = os.close) -> None:
-        """The same for good. Harmless when called twice."""
+        """Remove all protection for good. Harmless when called twice."""
         if self._descriptor >= 0:
             self.leave()
             close(self._descriptor)

@@ -1,4 +1,4 @@
-"""One stop of a process in which the copy of its memory is ended, with no Python in it."""
+"""Single stop of a process in which the copy of its memory is completed, without Python code."""
 
 import ctypes
 import struct
@@ -26,7 +26,7 @@ Find = Callable[[bytes], Sequence[CopiedRange]]
 
 
 class HoldOrder(NamedTuple):
-    """What is to be known of a process before it is stopped."""
+    """Facts required about a process before it is stopped."""
 
     pid: int
     limit_ns: int
@@ -43,7 +43,7 @@ class HoldOrder(NamedTuple):
 
 
 class HoldTaken(NamedTuple):
-    """What came of it."""
+    """Result of a stop."""
 
     began_ns: int
     """By the monotonic clock."""
@@ -60,7 +60,7 @@ class HoldTaken(NamedTuple):
 
 
 class Hold:
-    """For one stop; MemoryError where there is no room."""
+    """Native state of one stop; MemoryError if there is no room."""
 
     def __init__(self, library: Any, order: HoldOrder, sets: Sequence[int]) -> None:
         self._library = declare_functions(library, PROTOTYPES)
@@ -96,7 +96,7 @@ class Hold:
 
 
 def parse_registers(data: bytes) -> Dict[int, Dict[int, bytes]]:
-    """As take_registers in C has written them."""
+    """Parse the register sets that take_registers in C has written, by thread and number of the set."""
     sets: Dict[int, Dict[int, bytes]] = {}
     place = 0
     while place < len(data):

@@ -1,4 +1,4 @@
-"""What of an allocator's memory is in RAM, and what can be said of it where the page table alone does not tell everything."""
+"""Residency of an allocator's memory, and bounds on it where the page table alone does not show everything."""
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
@@ -14,7 +14,7 @@ MOST_READ_BYTES = 256 << 20
 
 
 class InRam(NamedTuple):
-    """How much of something is in RAM. What cannot be told is None."""
+    """Residency of some memory. Unknown values are None."""
 
     resident_bytes: Optional[int]
     """Counted in the process's RSS: what giving it back lowers RSS by."""
@@ -40,8 +40,9 @@ class Ram:
         """Somewhere it could not be told whether pages are shared with a forked process or the zero page."""
 
     def of(self, ranges: Sequence[Range], with_exclusive: bool = True) -> Optional[InRam]:
-        """What of these ascending, page-aligned ranges is in RAM; None without a page table. exclusive_bytes means nothing where it is not
-        wanted."""
+        """Return the residency of these ascending, page-aligned ranges, or None without a page table. exclusive_bytes means nothing if it
+        was not requested.
+        """
         found = self._kernel.residency(self.pages, ranges, with_exclusive) if self.pages is not None else None
         if found is None:
             self.was_missed = self.was_missed or self._target.kind == "live"
@@ -49,8 +50,9 @@ class Ram:
         return self.settle(found, ranges)
 
     def zero_huge_bytes(self, spans: Sequence[Range], source: BulkSource, budget: Budget) -> Optional[int]:
-        """What of these lies in huge pages and holds zeros alone; reading what does not lie there could put it into RAM. None of a process
-        that runs on (a page that it gave back meanwhile would be), and where that is too much to read."""
+        """Return the bytes of these ranges that lie in huge pages and hold zeros alone; reading the rest could put it into RAM. None for
+        a running process (it could have given a page back meanwhile), and if that is too much to read.
+        """
         if not self._target.can_read_on or self.pages is None or not self.pages.scans:
             return None
         page = self._target.page_bytes
@@ -74,7 +76,7 @@ class Ram:
         return [piece for piece in pieces if (self.of([piece], False) or UNKNOWN).huge_bytes == piece[1] - piece[0]]
 
     def settle(self, counted: Optional[Residency], ranges: Sequence[Range]) -> InRam:
-        """What follows from pages that were counted somewhere within `ranges`; None: without a page table."""
+        """Derive the residency from pages that were counted within `ranges`; UNKNOWN for None, that is without a page table."""
         if self.pages is None or counted is None:
             self.was_missed = self.was_missed or self._target.kind == "live"
             return UNKNOWN
@@ -92,7 +94,7 @@ class Ram:
         return InRam(counted.resident_bytes + extra, exclusive, huge)
 
     def _unsure_in_rss(self, counted: Residency, uses: Sequence[MappingUse]) -> Optional[int]:
-        """How much of the unsure pages is in RSS: the kernel's Rss of each mapping leaves the zero page out."""
+        """Return the bytes of the unsure pages that are in RSS: the kernel's Rss of each mapping leaves the zero page out."""
         if not counted.unsure_bytes:
             return 0
         shared = zero = False
@@ -109,7 +111,7 @@ class Ram:
         return None if shared == zero else counted.unsure_bytes if shared else 0
 
     def _uses_within(self, ranges: Sequence[Range]) -> List[MappingUse]:
-        """What the kernel says of the mappings that hold these ranges."""
+        """Return the kernel's figures for the mappings that hold these ranges."""
         if self._uses is None:
             all_uses = self._target.memory_use()
             self._uses = all_uses.mappings if all_uses is not None else ()

@@ -117,7 +117,7 @@ def _parse_type(text: str) -> Any:
 
 
 def why_missing() -> str:
-    """Why there is no library: nobody is blamed who was not looked for."""
+    """Return the reason why there is no library, and the command that gets it; only compilers that were searched for are mentioned."""
     if build.source_id() is None:
         return "not built at install time, and its C files are not here; run: pip install --force-reinstall --no-binary gdbheapx gdbheapx"
     words = build.find_compiler()
@@ -134,12 +134,12 @@ def _refuse_stale(library: Any) -> None:
 
 
 def usable_cpus() -> int:
-    """How many this process may run on."""
+    """Return the number of CPUs that this process may run on."""
     return len(os.sched_getaffinity(0)) or 1
 
 
 def address_of_numbers(numbers: Any) -> Optional[int]:
-    """Where an array's numbers are; None for an empty one."""
+    """Return the address of an array's numbers, or None for an empty one."""
     return numbers.buffer_info()[0] if len(numbers) else None
 
 
@@ -253,7 +253,7 @@ class OpenSource:
         self._library.heapx_source_guard(self.handle, *guards)
 
     def _read_for_c(self, address: int, to: int, size_bytes: int) -> int:
-        """What C calls for a CallSource. An exception cannot cross C: it waits in `error`."""
+        """Read for C, which calls this for a CallSource. An exception cannot cross C: it waits in `error`."""
         try:
             data = self.source.read(address, size_bytes)  # type: ignore[union-attr]
             length = min(len(data), size_bytes)
@@ -397,8 +397,9 @@ class Kernel:
         return places[: self.library.heapx_words_into(address_of_numbers(words), len(words), address_of_numbers(bounds), len(bounds) // 2, mask, address_of_numbers(places))]
 
     def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
-        """Which pages of the sorted ranges, without overlap, hold anything but zeros; so counts what cannot be read. Pages begin at
-        multiples of page_bytes; ranges may begin and end anywhere. When the budget expires, or at Ctrl-C, it says how far it came.
+        """Find the pages of the sorted ranges, without overlap, that hold anything but zeros; unreadable ones count as such. Pages begin
+        at multiples of page_bytes; ranges may begin and end anywhere. When the budget expires, or at Ctrl-C, the result shows how far it
+        came.
         """
         library, opened = self.library, self.open(source)
         flat, until = array("Q", [bound for pair in ranges for bound in pair]), array("Q", [0])
@@ -414,8 +415,9 @@ class Kernel:
         return Written(out, None if until[0] == ADDRESS_MASK else until[0])
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]], with_exclusive: bool = True) -> Optional[Residency]:
-        """What of the page-aligned, ascending ranges is in RAM, all together; None if the process's page table cannot be opened. What no
-        other process has mapped takes four times as long to tell: exclusive_bytes is 0 where it is not wanted."""
+        """Return the residency of the page-aligned, ascending ranges, all together; None if the process's page table cannot be opened.
+        Finding pages that no other process has mapped takes four times as long: exclusive_bytes is 0 if it is not requested.
+        """
         table = self.open_pages(pages)
         if table.handle is None:
             return None

@@ -1,4 +1,4 @@
-"""What all walks share: why they ended, what is in RAM, which pages are written, classes of sizes."""
+"""Records shared by all walks: reasons for their ends, residency, written pages, classes of sizes."""
 
 from typing import NamedTuple, Optional, Sequence, Tuple
 
@@ -26,7 +26,7 @@ STOPS = 9
 
 
 class Residency(NamedTuple):
-    """How much of some page ranges of a live process is in RAM, by its page table. A page is one of this machine's."""
+    """Resident part of some page ranges of a live process, by its page table. A page is one of this machine's."""
 
     resident_bytes: int
     """In RAM and counted in the process's RSS: what giving the pages back lowers RSS by. The zero page, which reading an untouched page

@@ -68,12 +68,12 @@ def start_watching(
 
 
 def hold_off() -> None:
-    """From now on a process is being changed: this one is not ended."""
+    """Keep this process from being ended from now on: a process is being changed."""
     _set_state(WATCH_HELD)
 
 
 def end_hold_off() -> None:
-    """Nothing is being changed any more. Harmless when called twice."""
+    """Allow this process to be ended again: nothing is being changed any more. Harmless when called twice."""
     _set_state(WATCH_ON)
 
 

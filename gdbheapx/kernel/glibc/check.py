@@ -1,4 +1,4 @@
-"""What the checks of single chunks and members take and give, and how the C kernel is asked."""
+"""Input and results of the checks of single chunks and members, and the calls of the native library."""
 
 from array import array
 from typing import Any, NamedTuple, Optional, Sequence, Tuple

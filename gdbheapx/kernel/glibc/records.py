@@ -1,4 +1,4 @@
-"""What walks over glibc's chunks, and searches for mapped ones, take and give; both kernels fill exactly these records."""
+"""Input and results of walks over glibc's chunks, and of searches for mmapped ones; both kernels fill exactly these records."""
 
 from array import array
 from operator import add

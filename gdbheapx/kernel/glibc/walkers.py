@@ -68,12 +68,10 @@ class ChunkWalker:
     def walk(
         self, regions: Sequence[Region], cached_chunks: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
     ) -> List[WalkResult]:
-        """One result per region, in order.
-
-        `cached_chunks`: sorted array('Q') of `chunk | SPECIAL_x` for all regions. `pages`: fill the residency of the
-        interior from that process's page table. `threads`: None for as many as there are processors, up to 8; results do not depend on it.
-        When the budget expires, or at Ctrl-C, unfinished regions end with STOP_TIME.
-        A special whose successor's PREV_INUSE is clear is counted as free. fd and bk that cannot be read count as 0 in the sums.
+        """Walk the regions and return one result per region, in order. `cached_chunks`: sorted array('Q') of `chunk | SPECIAL_x` for all
+        regions. `pages`: fill the residency of the interior from that process's page table. `threads`: None for as many as there are
+        processors, up to 8; results do not depend on it. When the budget expires, or at Ctrl-C, unfinished regions end with STOP_TIME. A
+        special whose successor's PREV_INUSE is clear is counted as free. fd and bk that cannot be read count as 0 in the sums.
         """
         library, listed, table = self._library, as_array(cached_chunks), self._kernel.open_pages(pages)
         count = min(threads or os.cpu_count() or 1, MAX_THREADS)

@@ -1,4 +1,4 @@
-"""Which layouts of jemalloc the C code takes."""
+"""Layouts of jemalloc that the native library takes."""
 
 from typing import Sequence
 

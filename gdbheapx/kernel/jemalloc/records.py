@@ -1,4 +1,4 @@
-"""What the two kernels take and give where they walk jemalloc's rtree and what links extents; both fill exactly these records."""
+"""Input and results of the two kernels' walks of jemalloc's rtree and of the links of extents; both fill exactly these records."""
 
 from typing import NamedTuple, Optional, Tuple
 
@@ -107,14 +107,14 @@ MOST_RANGES = 1 << 17
 
 
 class BitField(NamedTuple):
-    """Where a field lies in e_bits."""
+    """Position of a field in e_bits."""
 
     shift: int
     width: int
 
 
 class RtreeLayout(NamedTuple):
-    """How one build's rtree lies in memory (include/jemalloc/internal/rtree.h)."""
+    """Layout of one build's rtree in memory (include/jemalloc/internal/rtree.h)."""
 
     root: int
     """Address of the array `root`."""
@@ -135,7 +135,7 @@ class RtreeLayout(NamedTuple):
 
 
 class ExtentLayout(NamedTuple):
-    """How one build's extent_t (5.0 to 5.2) or edata_t lies in memory; e_bits is a uint64_t."""
+    """Layout of one build's extent_t (5.0 to 5.2) or edata_t in memory; e_bits is a uint64_t."""
 
     size_bytes: int
     bits_offset: int
@@ -164,7 +164,7 @@ class ExtentLayout(NamedTuple):
 
 
 class BinLayout(NamedTuple):
-    """One small size class (bin_info_t; arena_bin_info_t in 5.0)."""
+    """Small size class (bin_info_t; arena_bin_info_t in 5.0)."""
 
     reg_size_bytes: int
     slab_size_bytes: int
@@ -174,7 +174,7 @@ class BinLayout(NamedTuple):
 
 
 class BlockSizes(NamedTuple):
-    """How the size of a large allocation follows from its extent."""
+    """Rule by which the size of a large allocation follows from its extent."""
 
     from_extent: bool
     """5.3.1 and later with opt.disable_large_size_classes: extent size less large_pad; else the size class."""
@@ -183,7 +183,7 @@ class BlockSizes(NamedTuple):
 
 
 class HeapLayout(NamedTuple):
-    """All that the kernel must know of one jemalloc."""
+    """Layout of one jemalloc, complete for the native library."""
 
     rtree: RtreeLayout
     extent: ExtentLayout
@@ -279,7 +279,7 @@ api.histogram_class of size and page."""
 
 
 class ArenaExtents(NamedTuple):
-    """What the rtree says of one arena."""
+    """Extents of one arena, as the rtree has them."""
 
     arena: int
     active: StateTotals
@@ -300,7 +300,7 @@ class ArenaExtents(NamedTuple):
 
 
 class ExtentProblem(NamedTuple):
-    """One contradiction."""
+    """Contradiction in the rtree or an extent."""
 
     code: int
     """An EXTENT_ number."""
@@ -319,7 +319,7 @@ class CachedProblem(NamedTuple):
 
 
 class ExtentsSummary(NamedTuple):
-    """What the C kernel says of a walk: see ExtentsResult. The last three: how many are listed."""
+    """Summary of a walk by the native library: see ExtentsResult. The last three are the numbers of listed entries."""
 
     done: bool
     at: int
@@ -388,7 +388,7 @@ LINKED_CYCLE = 5
 
 
 class LinkedList(NamedTuple):
-    """One pairing heap (ph.h) or ring (ql.h) of extents."""
+    """Pairing heap (ph.h) or ring (ql.h) of extents."""
 
     head: int
     """The root or first member; 0 if there is none."""
@@ -408,7 +408,7 @@ class LinkedList(NamedTuple):
 
 
 class NativeLinkedExtents(NamedTuple):
-    """What was found along one list, up to the first contradiction."""
+    """Extents found along one list, up to the first contradiction."""
 
     members: int
     bytes: int

@@ -89,7 +89,9 @@ class ExtentWalker:
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
     def follow(self, lists: Sequence[LinkedList]) -> List[NativeLinkedExtents]:
-        """What is along heaps and rings of extents, up to the first contradiction of each. When the budget expires, of those before."""
+        """Return the extents along heaps and rings, up to the first contradiction of each. When the budget expires, only the lists before
+        that are returned.
+        """
         library, asked = self._library, flatten_record(lists)
         job = library.heapx_linked_new(self._opened.handle, address_of_numbers(self._numbers), address_of_numbers(self._bins), address_of_numbers(asked), len(lists))
         if not job:

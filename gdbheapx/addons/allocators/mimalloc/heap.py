@@ -1,4 +1,4 @@
-"""One mimalloc as the commands ask for it: a survey of its pages and lists, their sums, its meter, and the rules that are broken."""
+"""Commands on one mimalloc: a survey of its pages and lists, their sums, its meter, and broken rules."""
 
 from array import array
 from bisect import bisect_right

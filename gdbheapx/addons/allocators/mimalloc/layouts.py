@@ -1,6 +1,5 @@
-"""How mimalloc's structs lie in each line of releases, on 64-bit little-endian machines (include/mimalloc/types.h), as tables.
-
-A release is told by nothing but what fits: no symbol, no text of its version is needed. What a line lacks is None.
+"""Layouts of mimalloc's structs in each line of releases, on 64-bit little-endian machines (include/mimalloc/types.h), as tables. A
+release is recognised by the layout that fits memory alone: no symbol and no version text is needed. A member that a line lacks is None.
 """
 
 from functools import cache

@@ -1,7 +1,6 @@
-"""Which musl mallocs are in the target: the context of mallocng, found by its secret (src/malloc/mallocng/meta.h, struct malloc_context).
-
-Every area of metas begins with the secret that the context begins with, a random word; and the context leads to the first area. Nothing
-else looks so, and no symbol is needed.
+"""Detection of musl mallocs in the target: the context of mallocng, found by its secret (src/malloc/mallocng/meta.h, struct
+malloc_context). Every area of metas begins with the random word that the context begins with, and the context points to the first area.
+Nothing else has this form, so no symbol is needed.
 """
 
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple

@@ -1,4 +1,4 @@
-"""One musl malloc as the commands ask for it: a survey of groups and slots, their sums, damage, its meter, and the broken rules."""
+"""Commands on one musl malloc: a survey of groups and slots, their sums, damage, its meter, and broken rules."""
 
 import struct
 from array import array

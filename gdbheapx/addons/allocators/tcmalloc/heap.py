@@ -1,4 +1,4 @@
-"""One tcmalloc as the commands ask for it: its settings, samples, purge, meter, and the rules that are broken."""
+"""Commands on one tcmalloc: its settings, samples, purge, meter, and broken rules."""
 
 import math
 import struct

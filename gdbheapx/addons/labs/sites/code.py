@@ -24,7 +24,7 @@ THROWS = "_ZSt"
 
 
 class CodeObject:
-    """One loaded object."""
+    """Loaded object: its code, functions, and branches."""
 
     def __init__(self, module: Module, code: ObjectCode, reader: CodeReader, library: Any, names: Dict[int, str], last: int) -> None:
         self._first, self._last = max(LEAST_ADDRESS, min((start for start, _ in code.parts), default=0)), last
@@ -44,24 +44,24 @@ class CodeObject:
         self._pointers = OfFile(self)
 
     def bytes_at(self, address: int, size_bytes: int) -> bytes:
-        """Of the code; shorter where that ends."""
+        """Return the bytes of the code there; fewer where the code ends."""
         for start, data in self.code.parts:
             if start <= address < start + len(data):
                 return data[address - start : address - start + size_bytes]
         return b""
 
     def has(self, address: int) -> bool:
-        """It is one of this object."""
+        """Return True if the address, relative to the load base, lies in this object."""
         return self._first <= address < self._last
 
     def name_of(self, target: Optional[int], slot: Optional[int]) -> Optional[str]:
-        """What a call leads to."""
+        """Return the name of the function that a call leads to; None if it has none."""
         if slot is not None:
             return self.code.slots.get(slot)
         return None if target is None else self.stubs.get(target) or self.names.get(target)
 
     def own(self, target: Optional[int], slot: Optional[int]) -> Optional[int]:
-        """Where in this object it leads to."""
+        """Return the address in this object that a call or pointer leads to; None if it leads elsewhere, or that is unknown."""
         return target if target is not None and target not in self.stubs else self.code.pointers.get(slot) if slot is not None else None
 
     def function_at(self, address: int) -> Optional[Tuple[int, int]]:
@@ -71,7 +71,7 @@ class CodeObject:
         return found if found is not None and found[0] <= address < found[1] else None
 
     def flow(self, start: int) -> Optional[Flow]:
-        """Of the function that begins there; None where it is no function, or too long."""
+        """Return the flow of the function that begins there; None if no function does, or it is too long."""
         if start not in self._flows:
             self._flows[start] = None  # for one that calls itself
             found = self.function_at(start)
@@ -89,7 +89,7 @@ class CodeObject:
 
 
 class OfFile(Pointers):
-    """What the dynamic linker will write."""
+    """Pointers as the dynamic linker will write them."""
 
     def __init__(self, of: CodeObject) -> None:
         self._of = of
@@ -120,7 +120,7 @@ class OfFile(Pointers):
 
 
 class Read(NamedTuple):
-    """What files tell, whatever memory has."""
+    """Facts that files alone give, whatever memory holds."""
 
     objects: Sequence[CodeObject]
     unread: Sequence[Tuple[str, str]]
@@ -158,7 +158,7 @@ def _make_object(target: Target, module: Module, code: ObjectCode, reader: CodeR
 
 
 def import_capstone() -> Any:
-    """What takes code apart. HeapxError where it is not installed."""
+    """Return the module capstone, which disassembles code. HeapxError where it is not installed."""
     try:
         import capstone
     except ImportError:

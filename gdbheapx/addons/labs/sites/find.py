@@ -1,4 +1,4 @@
-"""What commands ask: the functions that may have allocated the blocks of some rows of the census."""
+"""Entry for commands: the functions that may have allocated the blocks of some rows of the census."""
 
 from typing import Optional, Sequence
 
@@ -23,9 +23,10 @@ def require_code_reader(session: Session) -> None:
 
 
 def find_sites(session: Session, rows: Sequence[CensusRow], told: Optional[LabelSet], world: World) -> Joined:
-    """All is read of the copy that was made of a process in its stop: it runs on meanwhile. `told`: the labels of its blocks; None where
-    there was no room for them. HeapxError where there is no copy, for code takes longer to read than it may stand still, or no room for
-    code."""
+    """Return the functions that may have allocated the blocks of these rows. All is read from the copy of the process that was made
+    during its stop, while the process runs on. `told`: the labels of its blocks; None where there was no room for them. HeapxError where
+    there is no copy, since reading code takes longer than the process may be paused, or no room for code.
+    """
     target = session.target
     if target.kind == "live" and not (target.is_kept or target.held_by_caller or getattr(target, "held_by_gdb", True)):
         what = "there was no room for a copy of the process, and reading its code would pause it for too long"

@@ -1,7 +1,6 @@
-"""One function: what its calls get as arguments, and what becomes of what they return.
-
-Its blocks of instructions are followed until nothing changes. Where ways through the code meet, only what all of them agree on stays known,
-or which calls gave a value. Nothing here is sure: where a jump through a table or an exception leads, only the stack is known.
+"""Data flow of one function: the arguments of its calls, and the uses of their results. Basic blocks are followed until nothing changes.
+Where paths meet, only values on which all of them agree stay known, or which calls gave a value. Nothing here is certain: after a jump
+through a table, or in an exception handler, only the stack is known.
 """
 
 import heapq
@@ -36,7 +35,7 @@ LOST = Value(("lost", 0), 1, 0)
 
 
 class FlowCall(NamedTuple):
-    """One call, or jump to another function."""
+    """Call, or jump to another function."""
 
     address: int
     target: Optional[int]
@@ -46,7 +45,7 @@ class FlowCall(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """What one function does."""
+    """Calls, stores and results of one function."""
 
     calls: List[FlowCall]
     returned: Set[Value]
@@ -61,7 +60,7 @@ class Flow(NamedTuple):
     """By what is something known plus something that is not, the former: a place somewhere in a block."""
 
     def is_straight(self, first: int, last: int) -> bool:
-        """From one address of code to the other there is no other way."""
+        """Return True if both addresses of code are in one basic block, so that no other path lies between them."""
         return bisect_right(self.begins, first) == bisect_right(self.begins, last)
 
     def alike(self, address: int) -> Set[Root]:
@@ -70,7 +69,7 @@ class Flow(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """What one value or another is, where ways meet."""
+    """Sets of possible values that were merged where paths meet."""
 
     calls: List[FrozenSet[int]]
     """Which gave it: a pool, or malloc where that is empty. The root (`result`, -1) is the first of them."""
@@ -181,7 +180,7 @@ class FlowFollower:
         """What was compared with 0 last, and the address of the next instruction."""
 
     def follow(self, instructions: Iterable[Instruction]) -> Flow:
-        """All of it."""
+        """Follow the whole function and return its flow."""
         self._cut_into_blocks(list(instructions))
         order = sorted(self._blocks)
         if not order:
@@ -223,7 +222,7 @@ class FlowFollower:
             self._blocks.setdefault(begin, []).append(instruction)
 
     def _run_block(self, begin: int) -> List[int]:
-        """One block; the blocks of which less is known now."""
+        """Run one basic block; return the blocks whose known state shrank by that."""
         self._state, self._changed = self._arriving[begin].copy(), []
         last = 0
         for address, size, steps in self._blocks[begin]:
@@ -247,7 +246,7 @@ class FlowFollower:
         return value
 
     def _compute_address(self, operand: Operand) -> Value:
-        """Of memory, or the sum that is written like one."""
+        """Return the address of a memory operand, or the sum that is written like one (lea)."""
         value = self._read_register(operand.base) if operand.base else Value(NUMBER, 0, 0)
         if operand.number:
             value = Value(value.root, value.times, value.plus + operand.number)
@@ -347,7 +346,7 @@ class FlowFollower:
         return operand.kind == "register" and self._read_register(operand.base).root[0] in ("data", "slot")
 
     def _follow_branch(self, address: int, step: CodeStep) -> None:
-        """Where malloc gave none the way leads elsewhere: there is no block on it."""
+        """Follow a branch; on the side where malloc returned null, the result counts as 0, since there is no block."""
         tested, at = self._tested or (None, 0)
         none = self._state.without(tested) if tested is not None and at == address and tested.root[0] == "result" else None
         self._join_block(step.first, none if step.to == "zero" and none is not None else self._state)
@@ -383,14 +382,14 @@ class FlowFollower:
 
 
 class Pointers:
-    """What a file tells of places in memory."""
+    """Interface to the facts of a file about pointers in memory and called functions."""
 
     def at(self, address: int) -> Optional[Value]:
         """The constant that stands there; None where that is not known."""
         raise NotImplementedError
 
     def own(self, address: int) -> Optional[int]:
-        """Where in this file the pointer there leads to, as far as the file alone tells."""
+        """Return the address in this file that the pointer there leads to, as far as the file alone shows; None otherwise."""
         raise NotImplementedError
 
     def ends(self, target: Optional[int], slot: Optional[int]) -> bool:

@@ -1,8 +1,7 @@
-"""Which functions may have allocated the blocks of a row of the census: candidates, each with what speaks for it. Never a stack.
-
-A row is tied to a site by what the code stores in the new block and nearly all of the row's blocks have there. Size alone ties nothing:
-where a runtime calls malloc through a pointer, functions that ask for just such a size had allocated none of the blocks
-(docs/explanation/call-sites.md).
+"""Candidates for the functions that may have allocated the blocks of a row of the census, with reasons for each; never a stack. A row is
+tied to a site by words that the code stores into the new block and that nearly all blocks of the row have. Size alone ties nothing: where
+a runtime calls malloc through a pointer, functions that ask for just such a size had allocated none of the blocks (docs/explanation/call-
+sites.md).
 """
 
 import struct
@@ -58,7 +57,7 @@ Key = Tuple[Optional[str], str]
 
 
 def join_sites(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan: Scan) -> Joined:
-    """By what code stores into new blocks and blocks of the row have."""
+    """Return the candidates of each row, by words that code stores into new blocks and that blocks of the row have."""
     by_address: Dict[int, List[Site]] = {}
     for site in scan.sites:
         for value in {word.value for word in site.words if word.kind == ADDRESS}.union(site.loose):
@@ -99,14 +98,14 @@ def _make_row_test(row: CensusRow, told: Optional[LabelSet]) -> IsOne:
 
 
 def few_bytes(row: CensusRow, sites: Sequence[SiteCandidate], sizes: Mapping[int, int], in_classes: bool) -> int:
-    """Of a row, what has one to FEW candidates."""
+    """Return the row's bytes in blocks of sizes that have one to FEW candidates, extrapolated from the blocks that were looked at."""
     total = sum(size * blocks for size, blocks in sizes.items())
     counted = sum(size * blocks for size, blocks in sizes.items() if 0 < len(at_size(row, sites, size, in_classes)) <= FEW)
     return row.bytes * counted // total if total else 0
 
 
 def at_size(row: CensusRow, sites: Sequence[SiteCandidate], usable: int, in_classes: bool) -> Sequence[SiteCandidate]:
-    """Those of a row's candidates that are some for its blocks of this size."""
+    """Return the row's candidates that fit blocks of this usable size."""
     surplus = NODE_BYTES if row.signature in NODES else SLACK_BYTES
     return [site for site in sites if site.is_open or any(asked in possible_request_sizes(usable, in_classes, surplus) for asked in site.sizes)]
 
@@ -120,7 +119,9 @@ def find_row_candidates(
     in_classes: bool,
     is_one: IsOne = lambda address: False,
 ) -> RowSites:
-    """Of one row; `sizes`: usable bytes of its blocks -> how many; `samples`: of some what they begin with; `is_one`: of its blocks."""
+    """Return the candidates of one row. `sizes`: usable bytes of its blocks -> count; `samples`: the first bytes of some of them;
+    `is_one`: True for an address at which a block of the row begins.
+    """
     is_node = row.signature in NODES
     often = [size for size, blocks in sizes.items() if is_node or blocks >= LEAST_SHARE * sum(sizes.values())]
     ranges = [possible_request_sizes(usable, in_classes, NODE_BYTES if is_node else SLACK_BYTES) for usable in often]
@@ -182,7 +183,9 @@ def _find_shared_offsets(site: Site, samples: Sequence[Sample], only: Optional[S
 
 
 def _find_self_references(site: Site, samples: Sequence[Sample], is_one: Optional[IsOne]) -> List[str]:
-    """What the site stores into its block that refers to the block, or to another before it, and nearly all samples have as well."""
+    """Return the reasons by words that the site stores into its block, that refer to this block or to an earlier one, and that nearly all
+    samples have as well.
+    """
     found = []
     for word, head in [(word, head) for word in site.words for head in (registry.object_heads() if site.floats else (0,))]:
         at, nearly = slice(word.offset + head, word.offset + head + 8), MOST_SHARE * len(samples)
@@ -200,7 +203,7 @@ def _find_self_references(site: Site, samples: Sequence[Sample], is_one: Optiona
 
 
 def _find_begin_pointers(site: Site, samples: Sequence[Sample]) -> List[str]:
-    """Where nearly all samples have a pointer to their own begin, and beside it what the site stores there."""
+    """Return the places where nearly all samples have a pointer to their own begin, next to words that the site stores there."""
     begins = [word for word in site.words if word.kind == BEGIN]
     beside = [word for word in site.words if word.kind == BEYOND]
     if not begins or not beside or not samples:
@@ -249,7 +252,7 @@ def possible_request_sizes(usable: int, in_classes: bool, surplus: int = SLACK_B
 
 
 def _group_by_function(sites: Iterable[Site], why: Why) -> List[SiteCandidate]:
-    """Each once."""
+    """Return one candidate for each function, with the calls and sizes of its sites."""
     calls: Dict[int, List[Site]] = {}
     for site in sites:
         calls.setdefault(site.start, []).append(site)
@@ -269,7 +272,7 @@ def _group_by_function(sites: Iterable[Site], why: Why) -> List[SiteCandidate]:
 
 
 def _sample_blocks(told: LabelSet) -> Dict[Key, List[Tuple[int, int]]]:
-    """By row (address, usable bytes) of its blocks, of a part of them where there are very many."""
+    """Return (address, usable bytes) of the blocks by row; a sample where there are very many."""
     count = told.reach.numbers.blocks
     ids = range(0, count, max(1, count // MOST_SAMPLED))
     made: Dict[Key, List[Tuple[int, int]]] = {}

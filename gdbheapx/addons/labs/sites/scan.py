@@ -42,7 +42,7 @@ class AllocationCall(NamedTuple):
 
 
 class Scanner:
-    """All objects of one process."""
+    """Search for calls of malloc in all objects of one process."""
 
     def __init__(self, target: Target, budget: Budget, known: Read) -> None:
         self._target, self._budget = target, budget
@@ -82,7 +82,7 @@ class Scanner:
             raise self._budget.cut("all code was read")
 
     def _named_ways(self) -> Set[int]:
-        """Where malloc and its like begin."""
+        """Return the addresses of malloc and similar functions."""
         return {
             object_.module.base + address
             for object_ in self._objects
@@ -91,7 +91,7 @@ class Scanner:
         }
 
     def _find_way(self, number: int, target: Optional[int], slot: Optional[int]) -> Optional[Tuple[str, Way]]:
-        """How what is called is asked for memory."""
+        """Return (name, Way) of the called function if it allocates memory; None otherwise."""
         object_ = self._objects[number]
         name = object_.name_of(target, slot)
         own = self._own_ways.get((number, target)) if target is not None else None
@@ -179,7 +179,9 @@ class Scanner:
                     self._ways.setdefault(name, way)
 
     def _handed_on(self, number: int, flow: Flow, calls: List[AllocationCall]) -> Optional[Way]:
-        """How the function itself is asked, if it gives back what it gets from malloc, and gives its argument to it or stores it there."""
+        """Return the Way of a function that returns memory from malloc, and passes its own argument to malloc or stores it in the block;
+        None otherwise.
+        """
         for call in calls:
             roots = flow.alike(call.at)
             given = [value for value in flow.returned if value.root in roots and value.times == 1]
@@ -261,7 +263,7 @@ class Scanner:
         return {object_.module.base + number for number in numbers if object_.has(number)}
 
     def _find_container_kind(self, object_: CodeObject, flow: Flow, call: AllocationCall) -> Optional[str]:
-        """What the block becomes a node of."""
+        """Return the kind of container that the block becomes a node of; None if it becomes none."""
         blocks = {Value(root, 1, 0) for root in flow.alike(call.at)}
         for later in flow.calls:
             kind, number = LINKS.get(object_.name_of(later.target, later.slot) or "", (None, None))
@@ -283,8 +285,9 @@ class Scanner:
 
     @staticmethod
     def _find_link_words(flow: Flow, roots: Set[Tuple[str, int]], shift: int) -> List[Word]:
-        """Of a block that becomes the first of a list where its link to the next is; of one that points to its own begin from a place that
-        is not known, that place and what stands beside it."""
+        """Return link words: the offset of the link to the next block, of a block that becomes the first of a list; and for a block that
+        points to its own begin from an unknown offset, that word and the ones next to it.
+        """
         made = []
         first = {
             place for place, value, _, size in flow.stores if size == 8 and value.root in roots and (value.times, value.plus) == (1, 0)
@@ -303,7 +306,7 @@ class Scanner:
         return made
 
     def _find_stored_words(self, object_: CodeObject, flow: Flow, call: AllocationCall) -> List[Word]:
-        """What the function, or another for it, stores into the block."""
+        """Return the words that the function, or another on its behalf, stores into the block."""
         roots = flow.alike(call.at)
         made = self._find_link_words(flow, roots, call.way.shift)
         stored, others = self._collect_stores(object_, flow, call, MOST_CONSTRUCTORS)
@@ -322,7 +325,9 @@ class Scanner:
         return made
 
     def _collect_stores(self, object_: CodeObject, flow: Flow, call: AllocationCall, depth: int) -> Tuple[Stores, List[Tuple[int, Value]]]:
-        """Of one call, in values of the function that has it; and what else may have been stored last."""
+        """Return the stores into the block of one call, in values of the calling function, and values that may have been stored last
+        instead.
+        """
         others: List[Tuple[int, Value]] = []
         found: Stores = {offset: (call.at, size, call.arguments[given]) for offset, size, given in call.way.words}
         self._follow_stores(object_, flow, flow.alike(call.at), depth, found, others)
@@ -331,8 +336,9 @@ class Scanner:
     def _follow_stores(
         self, object_: CodeObject, flow: Flow, roots: Set[Tuple[str, int]], depth: int, found: Stores, others: List[Tuple[int, Value]]
     ) -> None:
-        """By offset what was stored there last into what one of the roots points to: a constructor writes what bases have first. `others`:
-        what was stored there before, if other code may have stored the last: that which takes the object apart again."""
+        """Collect by offset the last store into the object that one of the roots points to; a constructor stores the words of bases
+        first. `others` gets the earlier values where other code may have made the last store: code that destroys the object.
+        """
         for place, value, at, size in flow.stores:
             if place.root in roots and place.times == 1 and (place.plus not in found or found[place.plus][0] <= at):
                 before = found.get(place.plus)
@@ -348,7 +354,9 @@ class Scanner:
                             found[behind] = (call.address, size, value)
 
     def _find_constructor_stores(self, object_: CodeObject, call: FlowCall, number: int, depth: int) -> Dict[int, Tuple[int, Value]]:
-        """What a function stores into what its argument points to, in values of its caller; of another file only what was given to it."""
+        """Return the stores of a function into the object of its argument, in values of its caller; of a function in another file only
+        the values that it was given.
+        """
         name = object_.name_of(call.target, call.slot)
         own = object_.own(call.target, call.slot)
         of, start = (object_, own) if own is not None else self._exporters.get(name or "", (object_, None))
@@ -373,7 +381,7 @@ class Scanner:
         return made
 
     def _resolve_address(self, object_: CodeObject, value: Value) -> Optional[int]:
-        """In memory, of a constant that may be an address."""
+        """Return the address in memory of a constant that may be an address; None otherwise."""
         if value.root == NUMBER and object_.has(value.plus):
             return object_.module.base + value.plus
         if value.root[0] == "slot" and value.times == 1:
@@ -383,5 +391,5 @@ class Scanner:
 
 
 def scan_code(target: Target, budget: Budget, known: Read) -> Scan:
-    """Of a process or core. `known`: what its files tell."""
+    """Scan the code of a process or core. `known`: the code as read from its files."""
     return Scanner(target, budget, known).scan()

@@ -6,7 +6,7 @@ from gdbheapx.analysis.sites.records import CHAIN, LIST, TREE
 
 
 class Way(NamedTuple):
-    """How a function is asked for memory."""
+    """Interface of an allocating function: which arguments give the size."""
 
     size: Optional[int]
     """The argument that has the size; None: none has."""

@@ -1,5 +1,6 @@
-"""What a setting would change before anybody restarts: of each allocator its own, and what is the same for all (huge pages, the size of
-pages, a restart)."""
+"""Prediction of the effect of settings before a restart: settings of each allocator, and those that are common to all (huge pages, page
+size, a restart).
+"""
 
 from typing import Annotated, Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -37,7 +38,7 @@ PAGES_BYTES = (16 << 10, 64 << 10)
 
 
 class Outcome(NamedTuple):
-    """One setting, and the memory with it."""
+    """Setting, and the memory of the process with it."""
 
     setting: Annotated[str, Column("setting", TEXT)]
     code: str
@@ -89,7 +90,7 @@ class WhatIf(NamedTuple):
 
 
 def what_if(session: Session) -> WhatIf:
-    """Of all heaps, once a look."""
+    """Return the prediction for all heaps, computed once for each session."""
     return session.kept("what-if", WhatIf, lambda: _what_if(session))
 
 
@@ -117,8 +118,9 @@ def _what_if(session: Session) -> WhatIf:
 
 
 def rank_outcome(one: Outcome) -> Tuple[bool, bool, int, int, int]:
-    """What is advised, and saves most of what it acts on; of those alike the least harm. What this process has shown counts a quarter more
-    than what a setting saved in others."""
+    """Return the sort key of an outcome: advised ones first, then by the savings on the memory they act on, then by the least harm.
+    Savings computed from this process count a quarter more than savings measured in others.
+    """
     about = (one.acts_on_bytes or 0) * (one.measured_percent or SHOWN_PERCENT)
     return not one.is_advised, one.is_in_force, -about, one.harm, -(one.saves_most_bytes or 0)
 
@@ -134,7 +136,7 @@ def _with_returned_by_call(effect: Effect, returned: Sequence[Effect]) -> Effect
 
 
 def _count_resident_bytes(session: Session, heap: AllocatorInstance) -> Optional[int]:
-    """What of its memory is in RAM."""
+    """Return the resident bytes of the heap's memory; None if unknown."""
     page = session.target.page_bytes
     spans = unite_ranges((claim.start & -page, -(-claim.end // page) * page) for claim in heap.claims())
     found = session.ram.of(spans, False)
@@ -174,7 +176,9 @@ def make_outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], p
 
 
 def _find_measured_percent(effect: Effect, rss: Optional[int]) -> Optional[int]:
-    """What the setting saved where the same kept the memory, if it keeps enough here."""
+    """Return the percentage that the setting saved where the same cause kept the memory; None if it was not measured, is in force, or
+    acts on too little here.
+    """
     if effect.by is None or effect.is_in_force or (effect.acts_on_bytes or 0) * LEAST_PART < (rss or 1 << 20):
         return None
     return saved_percent(effect.by, effect.causes) or None
@@ -202,7 +206,7 @@ def _describe_outcome(one: Outcome, rss: int) -> Sentence:
 
 
 def _predict_returned(session: Session, heap: AllocatorInstance) -> List[Effect]:
-    """What the heap gives back when it is asked to, unless the call would be refused."""
+    """Return the memory that the heap gives back on request (trim, purge); nothing if the call would be refused."""
     way = heap.returning
     if way is None or not session.heaps.dry_run(heap):
         return []
@@ -246,12 +250,16 @@ def _predict_other_allocators(session: Session, heap: AllocatorInstance, own: Se
 
 
 def _in_ram(other: Allocator[Any, Any], request: Requests) -> int:
-    """What one block takes of RAM at least, beside what was asked for."""
+    """Return the least resident bytes of one block in the other allocator, by its size class; 0 for a large block, whose last page may
+    never have been written.
+    """
     return other.preload_bytes(request.least_bytes) if request.most_bytes <= PAGE_CLASS_BYTES else 0
 
 
 def _huge_pages(session: Session, uses: Sequence[MappingUse]) -> List[Effect]:
-    """What is in RAM only because huge pages come whole: pages of them that hold zeros. A program may have written zeros itself."""
+    """Return the savings without huge pages: pages of them that hold zeros, and are resident only since huge pages come whole. The
+    program may have written such zeros itself.
+    """
     huge = [one for one in uses if one.huge_bytes and not one.mapping.is_file and not one.mapping.shared]
     if not huge:
         return []

@@ -1,4 +1,4 @@
-"""What settings would save, as text."""
+"""Savings of settings, as text."""
 
 from typing import Optional
 

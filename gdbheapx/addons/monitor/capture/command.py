@@ -104,7 +104,9 @@ def listen_for_crashes(invocation: Invocation, shell: Shell, dumps: Dumps) -> in
 
 
 def handle_crash(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: Any = None) -> int:
-    """One crash, whose core comes through standard input. `crashed`: what the kernel says of it where no line of core_pattern does."""
+    """Handle one crash, whose core comes through standard input; the exit code. `crashed`: the kernel's facts about it where no line of
+    core_pattern has them.
+    """
     options, began, turn = invocation.options, time.monotonic(), turns.held
     status = read_status(options.pid)
     decision = begin_decision(options.pid, status)
@@ -156,14 +158,14 @@ def take_crash_snapshot(invocation: Invocation, shell: Shell, head: Any, decisio
 
 
 class Limits(NamedTuple):
-    """Of the child that takes the snapshot: the kernel keeps them."""
+    """Limits of the child that takes the snapshot, enforced by the kernel."""
 
     until: float
     memory_bytes: int
     file_bytes: int
 
     def set(self) -> None:
-        """For this process, which ends by SIGALRM when its time is up."""
+        """Set the limits for this process, which ends by SIGALRM when its time is up."""
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, max(self.until - time.monotonic(), 0.001))
         values = ((resource.RLIMIT_DATA, self.memory_bytes), (resource.RLIMIT_FSIZE, self.file_bytes), (resource.RLIMIT_CORE, 0))
@@ -210,7 +212,7 @@ def run_snapshot_child(
 
 
 def explain_partial(document: Any) -> str:
-    """Why a snapshot is partial: first of all that there was no time; what only belongs to the answer, where nothing else is said."""
+    """Return why a snapshot is partial: lack of time first; notes on the answer itself only if there is no other reason."""
     natures = [(ProblemCode.of(one["code"]).nature, one["what"]) for one in document.get("problems") or ()]
     natures.sort(key=lambda one: (one[0] == Severity.NOTE, one[0] != Severity.TIME))
     return natures[0][1] if natures else "the snapshot does not say why"

@@ -19,7 +19,7 @@ SHARE = 32
 
 
 class KeptCapture(NamedTuple):
-    """One snapshot that is there."""
+    """Snapshot that is in the folder."""
 
     modified_ns: int
     name: str
@@ -30,7 +30,7 @@ class KeptCapture(NamedTuple):
 
 
 class CaptureFolder:
-    """Where snapshots go: the folder of this descriptor, called `path`. Whoever has the turn is alone in it."""
+    """Folder for snapshots, by its descriptor; `path` is its name. The holder of the turn is alone in it."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path, self.descriptor = path, descriptor
@@ -41,7 +41,7 @@ class CaptureFolder:
         return "gdbheapx-%d-%s-crash-u%d-%s.snap" % (pid, moment, uid, NOT_SAFE.sub("_", (program or "")[:32]))
 
     def room_bytes(self) -> int:
-        """How long a file may become."""
+        """Return how many bytes a file may have."""
         room = os.fstatvfs(self.descriptor)
         return max(room.f_bavail * room.f_frsize - RESERVE_BYTES, 0)
 

@@ -67,7 +67,7 @@ class CaptureServer(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
             os.umask(before)
 
     def server_close(self) -> None:
-        """From now on the kernel drops cores; crashes that are being handled are handled to their end."""
+        """Remove the socket, so that the kernel drops cores from now on; crashes that are being handled are handled to their end."""
         if self._own is not None:
             try:
                 os.unlink(self._own)
@@ -77,12 +77,14 @@ class CaptureServer(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
         super().server_close()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """In the child: without the socket, or the kernel would go on connecting to it when the server has ended."""
+        """Handle a connection in the child, without the listening socket: the kernel would otherwise go on connecting to it after the
+        server has ended.
+        """
         self.socket.close()
         self._handle(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """One line."""
+        """Log the error in one line."""
         error = sys.exc_info()[1]
         if error is not None:
             self._failed(runner.make_internal_error(error, "gdbheapx capture"))

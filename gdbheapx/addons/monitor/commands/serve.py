@@ -48,7 +48,7 @@ def parse_listen_address(text: str) -> Tuple[str, int]:
 
 
 def describe_served(of: "Union[Sampler, Machine]", which: Optional[str]) -> str:
-    """Whose memory is served."""
+    """Return the description of the processes that are served."""
     if which is None:
         return "%s (pid %d)" % (getattr(of, "name", "?"), getattr(of, "pid", 0))
     return "all processes" if which == "ALL" else "the processes %s %s" % ("of" if which.startswith("/") else "called", which)
@@ -85,7 +85,7 @@ def answer_serve(session: Session, options: Options) -> CommandAnswer:
 
 
 def serve_lines(session: Session, options: Options, of: "Union[Sampler, Machine]", style: TextStyle) -> Iterator[str]:
-    """Where it listens, and why it ended; meanwhile whatever asks is answered."""
+    """Serve metrics; yield the address at first, and the reason at the end."""
     from gdbheapx.addons.monitor.watch import endpoint, machine, openmetrics, summary
     from gdbheapx.addons.monitor.watch.samples import Sample
     from gdbheapx.report.encodings import encode_json

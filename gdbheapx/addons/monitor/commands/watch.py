@@ -112,7 +112,7 @@ def answer_watch(session: Session, options: Options) -> CommandAnswer:
 
 
 def watch_lines(session: Session, options: Options, sampler: "Sampler", style: TextStyle) -> Iterator[str]:
-    """What goes to the terminal, or with --json one JSON object a line; the files are written beside it."""
+    """Watch, and yield the lines for the terminal, or with --json one JSON object a line; the files are written meanwhile."""
     from gdbheapx.addons.monitor.watch import openmetrics, table, text
     from gdbheapx.addons.monitor.watch.returned import ReturnedStep
     from gdbheapx.addons.monitor.watch.samples import Sample
@@ -188,7 +188,7 @@ def machine_lines(session: Session, options: Options, style: TextStyle) -> Itera
 
 
 def count_planned_samples(options: Options) -> Optional[int]:
-    """How many samples it has; None: until the process ends."""
+    """Return the number of samples to take; None: until the process ends."""
     of_time = None if options.for_s is None else 1 + int(options.for_s / options.every)
     return min((number for number in (options.times, of_time) if number is not None), default=None)
 

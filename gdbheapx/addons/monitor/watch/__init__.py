@@ -1,1 +1,1 @@
-"""What `watch` writes: lines for people, CSV, JSON lines, OpenMetrics."""
+"""Output of `watch`: lines for people, CSV, JSON lines, OpenMetrics."""

@@ -28,7 +28,7 @@ TIMES_RSS, BESIDE_BYTES = 2, 64 << 20
 
 
 class Rule(NamedTuple):
-    """When to take one."""
+    """Condition for taking a snapshot."""
 
     kind: str
     bytes: int = 0
@@ -39,7 +39,7 @@ class Rule(NamedTuple):
 
 
 class TriggerDecision(NamedTuple):
-    """What was decided at a sample, and why."""
+    """Decision at a sample, and its reason."""
 
     unix_s: float
     rule: str
@@ -64,7 +64,7 @@ def parse_capture_rule(text: str) -> Rule:
 
 
 class Captures:
-    """Of one watch."""
+    """Snapshots taken by one watch."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Captures:
         """By rule what was decided last: the same is not told again."""
 
     def add(self, sample: Sample) -> Iterator[TriggerDecision]:
-        """What is decided at this sample; taking one lasts as long as `snapshot` does."""
+        """Take one more sample and yield the decisions at it; taking a snapshot lasts as long as `snapshot` does."""
         if not self._paths and self._last_s is None:
             yield self._take_snapshot(sample, BEFORE, "the watch begins")
         self._rss.add(sample.elapsed_s, sample.counters.resident_bytes)

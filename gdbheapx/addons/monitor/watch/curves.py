@@ -1,4 +1,4 @@
-"""Where the lines of a picture of samples over time stand, in units of the picture."""
+"""Coordinates of the lines in a picture of samples over time, in units of the picture."""
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 

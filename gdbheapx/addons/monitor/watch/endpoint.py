@@ -28,7 +28,7 @@ PATIENCE_S = 10.0
 
 
 class ListenAddress(NamedTuple):
-    """Where to listen."""
+    """Address to listen at."""
 
     host: str
     port: int
@@ -38,7 +38,7 @@ class ListenAddress(NamedTuple):
 
 
 class Form(NamedTuple):
-    """In which a scrape may want it."""
+    """Format in which a scrape may request the metrics."""
 
     is_open: bool
     """As OpenMetrics; else as the text format that was before it."""
@@ -74,7 +74,7 @@ class Endpoint:
         return ipaddress.ip_address(self.at.host.partition("%")[0]).is_loopback
 
     def publish(self, metrics: Sequence[Metric], samples: int, missed: int) -> None:
-        """From now on this is served, and is ready before anybody asks; `samples` were taken so far, and `missed` were not in time."""
+        """Serve these metrics from now on, encoded in advance; `samples` were taken so far, and `missed` were not in time."""
         with self._making:
             self.samples, self.missed = samples, max(self.missed, missed)
             self._metrics = [*metrics, *self._make_own_metrics()]
@@ -91,7 +91,7 @@ class Endpoint:
         ]
 
     def collect(self) -> Iterator[Any]:
-        """For the library: its families."""
+        """Yield the metric families to the library prometheus_client."""
         for metric in self._metrics:
             ending = "_total" if metric.kind == "counter" else ""
             name = PREFIX + metric.name[: len(metric.name) - len(ending)]
@@ -138,7 +138,7 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
         super().__init__(at, Scrape)
 
     def server_bind(self) -> None:
-        """Without a question to a name server for its own name."""
+        """Bind without asking a name server for the own name."""
         socketserver.TCPServer.server_bind(self)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -173,7 +173,7 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
 
 
 class Scrape(BaseHTTPRequestHandler):
-    """One request."""
+    """HTTP request of a scraper."""
 
     server: MetricsServer
     server_version, sys_version = "gdbheapx", ""
@@ -202,7 +202,7 @@ class Scrape(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing: a scrape is no news."""
+        """Log nothing: a scrape is no news."""
 
 
 def _import_client() -> Any:

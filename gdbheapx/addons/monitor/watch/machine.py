@@ -22,7 +22,7 @@ NAP_S = 0.2
 
 
 class Grower(NamedTuple):
-    """One process."""
+    """Process, and its growth."""
 
     pid: Annotated[int, Column("pid", PLAIN)]
     name: Annotated[str, Column("name", TEXT)]
@@ -43,7 +43,7 @@ class Grower(NamedTuple):
 
 
 class MachineMoment(NamedTuple):
-    """All of them at one sample, or at the end."""
+    """State of all followed processes at one sample, or at the end."""
 
     kind: str
     unix_s: float
@@ -57,12 +57,12 @@ class MachineMoment(NamedTuple):
 
     @property
     def anonymous_bytes(self) -> int:
-        """Of those that run, together."""
+        """Return the anonymous memory of the running processes together."""
         return sum(row.anonymous_bytes for row in self.rows if not row.ended)
 
 
 class FollowedProcess:
-    """One process that is followed."""
+    """Process that is followed."""
 
     def __init__(self, pid: int, counting: CounterReader, elapsed_s: float, is_judged: bool = True) -> None:
         self.pid, self.counting, self.since_s = pid, counting, elapsed_s
@@ -86,7 +86,7 @@ class FollowedProcess:
         return True
 
     def row(self) -> Optional[Grower]:
-        """What it has shown; None: nothing yet."""
+        """Return the growth so far; None before the first sample."""
         if self.first is None or self.last is None:
             return None
         change = self.rss.change() if self.rss is not None else None
@@ -100,7 +100,7 @@ class FollowedProcess:
 
 
 class Running(NamedTuple):
-    """One process at its last sample."""
+    """Running process at its last sample."""
 
     pid: int
     name: str
@@ -109,9 +109,8 @@ class Running(NamedTuple):
 
 
 class Machine:
-    """Those that `which` names: ALL, the name of programs, or the path of a control group, with those below it.
-
-    Not `is_judged`: growth is somebody else's to judge, so neither earlier samples nor processes that have ended are kept.
+    """Processes that `which` names: ALL, the name of programs, or the path of a control group, with those below it. Without `is_judged`
+    another program judges growth, so neither earlier samples nor processes that have ended are kept.
     """
 
     def __init__(self, which: str, counting: Callable[[int], CounterReader], proc: str = "/proc", is_judged: bool = True) -> None:
@@ -125,7 +124,7 @@ class Machine:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
     def sample(self, elapsed_s: float) -> None:
-        """All of them, now; those that began meanwhile are followed from here on."""
+        """Sample all processes now; those that began meanwhile are followed from here on."""
         for pid, one in list(self._running.items()):
             if not one.sample(elapsed_s):
                 del self._running[pid]
@@ -167,19 +166,19 @@ class Machine:
             return ""
 
     def rows(self) -> List[Grower]:
-        """Those that grew most first."""
+        """Return the processes, those that grew most first."""
         found = (one.row() for one in (*self._running.values(), *self._ended))
         return sorted((row for row in found if row is not None), key=lambda row: (-(row.sure_bytes_per_hour or 0), -row.grown_bytes))
 
     def running_now(self) -> Iterator[Running]:
-        """Those that run, with the container that each is in by now."""
+        """Yield the running processes, with the current container of each."""
         for one in self._running.values():
             if one.last is not None:
                 yield Running(one.pid, one.name, one.last, one.counting.container())
 
     @property
     def running(self) -> int:
-        """How many are followed."""
+        """Return how many processes are followed."""
         return len(self._running)
 
 
@@ -207,7 +206,7 @@ def sample_machine(machine: Machine, every_s: float, times: Optional[int], budge
 
 
 def machine_json_line(moment: MachineMoment) -> str:
-    """As JSON: of a sample the rows that grow fastest, of the end all."""
+    """Return the moment as JSON: for a sample the rows that grow fastest, at the end all rows."""
     rows = moment.rows if moment.kind == "end" else moment.rows[:MOST_ROWS]
     told = {"kind": moment.kind, "time": format_utc_time(moment.unix_s), **moment._asdict(), "anonymous_bytes": moment.anonymous_bytes, "rows": rows}
     del told["unix_s"]
@@ -215,7 +214,7 @@ def machine_json_line(moment: MachineMoment) -> str:
 
 
 def machine_page(moment: MachineMoment) -> Iterator[Any]:
-    """For people: a line for a sample; at the end a table."""
+    """Yield the moment for people: a line for a sample; at the end a table."""
     if moment.kind != "end":
         first = next((row for row in moment.rows if row.sure_bytes_per_hour and not row.ended), None)
         told = format_utc_time(moment.unix_s), _count_processes(moment.processes), SentenceSize(moment.anonymous_bytes)

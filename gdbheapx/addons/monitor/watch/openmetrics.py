@@ -24,7 +24,7 @@ SUMS = {
 
 
 class Metric(NamedTuple):
-    """One family: its name without PREFIX, and (labels, value) of each series."""
+    """Metric family: its name without PREFIX, and (labels, value) of each series."""
 
     name: str
     help: str
@@ -33,7 +33,7 @@ class Metric(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """What its name ends in, where that is a unit of OpenMetrics; else empty."""
+        """Return the ending of the name if it is a unit of OpenMetrics; else an empty text."""
         return next((unit for unit in ("bytes", "seconds") if self.name.endswith("_" + unit)), "")
 
 
@@ -48,13 +48,15 @@ def escape_help(text: str) -> str:
 
 
 def make_labels(pid: int, name: str, container: InContainer) -> Dict[str, str]:
-    """Of one process. What drives a terminal is made visible; a label that is not known is left out, as Prometheus takes an empty one."""
+    """Return the labels of one process. Characters that drive a terminal are made visible; an unknown label is left out, as Prometheus
+    takes an empty one.
+    """
     told = {"pid": str(pid), "name": make_printable(name), **container._asdict()}
     return {key: value for key, value in told.items() if value}
 
 
 def metrics_of_process(sampler: Sampler, sample: Optional[Sample]) -> List[Metric]:
-    """All figures of one process; with no sample, that it is not watched."""
+    """Return all metrics of one process; without a sample, only that it is not watched."""
     own = make_labels(sampler.pid, sampler.name, sampler.container())
     metrics = [Metric("up", "1 while the process is watched, 0 when it ended or the watch did", [(own, 1 if sample else 0)])]
     if sample is None:
@@ -86,7 +88,7 @@ def of_machine(followed: machine.Machine, moment: machine.MachineMoment, most: i
 
 
 def _make_counter_metrics(of: Sequence[Tuple[Dict[str, str], ProcessCounters]]) -> List[Metric]:
-    """What the kernel says of each."""
+    """Return the kernel's counters of each process as metrics."""
     return [
         Metric(key, told, [one for own, counters in of for one in _list_known(own, getattr(counters, field))])
         for key, (field, told) in PROCESS.items()
@@ -98,7 +100,7 @@ def _list_known(own: Dict[str, str], value: Optional[int]) -> List[Tuple[Dict[st
 
 
 def openmetrics_text(metrics: List[Metric]) -> str:
-    """As OpenMetrics text; a family without a series is left out."""
+    """Return the metrics as OpenMetrics text; a family without a series is left out."""
     lines: List[str] = []
     for metric in metrics:
         name = PREFIX + metric.name
@@ -118,9 +120,9 @@ class OpenMetrics:
         self.end()
 
     def sample(self, sample: Sample) -> None:
-        """This sample is the last one."""
+        """Replace the file by this sample."""
         table.replace_whole_file(self._path, openmetrics_text(metrics_of_process(self._sampler, sample)))
 
     def end(self) -> None:
-        """Nothing is watched any more: figures that stay would be taken for new ones."""
+        """Write that nothing is watched any more: figures that stay would be taken for new ones."""
         table.replace_whole_file(self._path, openmetrics_text(metrics_of_process(self._sampler, None)))

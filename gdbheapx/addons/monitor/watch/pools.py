@@ -1,4 +1,4 @@
-"""What runtimes have in RAM beside malloc while a process runs: CPython's arenas, a Java heap, named as `report` names them."""
+"""Resident memory of runtimes outside malloc while a process runs: CPython's arenas, a Java heap, named as `report` names them."""
 
 from typing import Dict, Mapping, Optional
 

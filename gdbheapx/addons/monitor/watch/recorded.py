@@ -28,7 +28,7 @@ MOST = 1 << 62
 
 
 class Source(NamedTuple):
-    """What was watched; Watching in samples.py."""
+    """Watched process as the file describes it; implements Watching of samples.py."""
 
     name: str
     pid: int
@@ -40,7 +40,7 @@ class Source(NamedTuple):
 
 
 class Replayed(NamedTuple):
-    """How it ended."""
+    """End of a recorded watch."""
 
     over: Over
     left_out: int
@@ -118,7 +118,7 @@ class RecordedWatch:
         return Source(start.name, start.pid, start.stops_the_process, watched, start.every_s, count - 1)
 
     def samples(self) -> Iterator[Sample]:
-        """In their order. `ended` is known after them."""
+        """Yield the samples in their order. `ended` is known after them."""
         self.left_out, self._end, last = 0, _End(OPEN), -1.0
         while True:
             line = self._file.readline(MOST_LINE_BYTES)

@@ -47,7 +47,7 @@ class ReturnedStep:
         self.at_s, self.rss_after_bytes = after.elapsed_s, after.counters.resident_bytes
 
     def follow(self, sample: Sample) -> None:
-        """What is back by now."""
+        """Record how much memory is back by this sample."""
         self.observed_s = sample.elapsed_s - self.at_s
         back = min(max(0, sample.counters.anonymous_bytes - self.low_bytes), self.returned_bytes)
         self.back_bytes = max(self.back_bytes, back)
@@ -60,7 +60,7 @@ class ReturnedStep:
 
 
 class Worth(NamedTuple):
-    """Whether returning memory by a timer pays, by all steps that were observed for long enough."""
+    """Verdict on returning memory by a timer, by all steps that were observed for long enough."""
 
     code: str
     """`pays`, `pays-partly`, `does-not-pay`, `too-early`."""
@@ -74,7 +74,7 @@ class Worth(NamedTuple):
 
 
 class Steps:
-    """All steps of one watch."""
+    """Steps of one watch."""
 
     def __init__(self) -> None:
         self.kept: Deque[ReturnedStep] = deque(maxlen=MOST_KEPT)
@@ -98,11 +98,11 @@ class Steps:
 
     @property
     def undecided_bytes(self) -> int:
-        """What went away, and it is not known whether the program freed it."""
+        """Return the bytes that went away without it being known whether the program freed them."""
         return self._undecided_bytes + (self._open.returned_bytes if self._open is not None else 0)
 
     def add(self, sample: Sample) -> Optional[ReturnedStep]:
-        """One more sample. Gives a step once it is known to be one."""
+        """Take one more sample; return a step once it is known to be one."""
         before, self._before = self._before, sample
         settled = self._settle_open_step(sample)
         fell = _count_fallen(before, sample) if before is not None else 0
@@ -158,7 +158,9 @@ class Steps:
         return self._keep_step(step)
 
     def _was_kept(self, fell: int, used: Optional[int], now: Optional[int]) -> bool:
-        """At least half of it may have been kept by allocators before: what they were last known to keep, and what was freed since."""
+        """Return True if allocators may have kept at least half of the fallen memory before: their last known free memory, plus the bytes
+        freed since.
+        """
         freed = max(0, used - now) if used is not None and now is not None else 0
         return self._kept_bytes is None or 2 * (self._kept_bytes + freed) >= fell
 
@@ -168,7 +170,7 @@ class Steps:
         return step
 
     def worth(self) -> Optional[Worth]:
-        """What to think of a timer; None where nothing was returned."""
+        """Return the verdict on a timer; None if nothing was returned."""
         if not self.kept:
             return None
         known: List[ReturnedStep] = [step for step in self.kept if step.observed_s >= LEAST_OBSERVED_S or step.most_s is not None]
@@ -183,7 +185,7 @@ class Steps:
 
 
 def _count_rise(before_bytes: Optional[int], after_bytes: Optional[int]) -> int:
-    """How much more it is; 0 where that is not known."""
+    """Return the increase in bytes; 0 if it is not known."""
     return max(0, after_bytes - before_bytes) if before_bytes is not None and after_bytes is not None else 0
 
 
@@ -204,7 +206,7 @@ def _count_unmapped(before: Sample, after: Sample) -> int:
 
 
 def _returnable_fell(before: Sample, after: Sample) -> int:
-    """By how much what can be returned became less; 0 where that is not known."""
+    """Return by how many bytes the returnable memory fell; 0 if it is not known."""
     if before.returnable_bytes is None or after.returnable_bytes is None:
         return 0
     return before.returnable_bytes - after.returnable_bytes

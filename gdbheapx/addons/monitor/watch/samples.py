@@ -32,7 +32,7 @@ STOPS = 4
 
 
 class Watched(NamedTuple):
-    """One allocator that is watched."""
+    """Allocator that is watched."""
 
     info: AllocatorInfo
     figures: Sequence[Figure]
@@ -41,7 +41,7 @@ class Watched(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """One moment."""
+    """Figures of the process at one moment."""
 
     unix_s: float
     elapsed_s: float
@@ -58,7 +58,7 @@ class Sample(NamedTuple):
 
     @property
     def used_bytes(self) -> Optional[int]:
-        """In use in all allocators."""
+        """Return the bytes in use in all allocators."""
         return sum_if_known([reading.used_bytes for reading in self.readings])
 
     @property
@@ -73,24 +73,24 @@ class Sample(NamedTuple):
 
     @property
     def returnable_bytes(self) -> Optional[int]:
-        """What falls when memory is returned."""
+        """Return the memory that all allocators could return to the OS."""
         return sum_if_known([reading.returnable_bytes for reading in self.readings])
 
 
 class Watching(Protocol):
-    """What is watched, and how: by a sampler, or as a file of its samples has it."""
+    """Description of the watched process: by a sampler, or by a file of its samples."""
 
     @property
     def name(self) -> str:
-        """What the program calls itself."""
+        """Return the name that the program gives itself."""
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Return the process id."""
 
     @property
     def is_exact(self) -> bool:
-        """It stands still for each sample."""
+        """Return True if the process is paused for each sample."""
 
     @property
     def watched(self) -> Sequence[Watched]:
@@ -136,7 +136,7 @@ class Sampler:
             self._warm_up()
 
     def container(self) -> InContainer:
-        """Where the process runs now."""
+        """Return the container in which the process runs now."""
         return self._counting.container()
 
     def sample(self) -> Optional[Sample]:
@@ -166,7 +166,7 @@ class Sampler:
 
     @property
     def runs_another_program(self) -> bool:
-        """There is such a process, but not the memory that was looked at: it called execve."""
+        """Return True if the process lives, but has replaced the memory that was read before: it called execve."""
         return self._counting.read() is not None and self.session.target.has_ended()
 
     def _read_pool_sizes(self) -> Optional[Mapping[str, int]]:
@@ -183,7 +183,7 @@ class Sampler:
             self._pools_cost_s = time.monotonic() - now
 
     def _read_running(self, now: float, is_hurried: bool) -> List[Reading]:
-        """From counters, while it runs."""
+        """Read the allocators from counters, while the process runs."""
         walks = now - self._walk_at >= self._cost_s * (SHORT_REST if is_hurried else REST)
         began = time.monotonic()
         readings = [_read_meter(meter, WALK_SECONDS if walks else 0.0) for meter in self._meters]
@@ -192,7 +192,7 @@ class Sampler:
         return readings
 
     def _read_stopped(self) -> List[Reading]:
-        """From walks, while it stands still; all unknown where a thread was in the middle of a change each time."""
+        """Read the allocators by walks, while the process is paused; all unknown if a thread was in the middle of a change each time."""
         target = self.session.target
         target.stopped_ms = None
         self._stops += 1
@@ -214,7 +214,7 @@ class Sampler:
         return [make_empty_reading(watched.figures) for watched in self.watched]
 
     def _one_stop(self, session: Session) -> Optional[Dict[str, Reading]]:
-        """By allocator; None if it loaded or unloaded an object before it stood still."""
+        """Return the readings of one stop by allocator; None if the process loaded or unloaded an object before it was paused."""
         target: Any = session.target
         collects = gc.isenabled()
         gc.disable()
@@ -255,12 +255,12 @@ def is_step(before_bytes: Optional[int], now: ProcessCounters) -> bool:
 
 
 def least_step(anonymous_bytes: int) -> int:
-    """How much of this must go away to be worth a look."""
+    """Return how many bytes of anonymous memory must go away to be worth a look."""
     return max(LEAST_STEP_BYTES, anonymous_bytes * LEAST_STEP_PERCENT // 100)
 
 
 def _read_meter(meter: Meter, walk_seconds: float) -> Reading:
-    """What the meter says; nothing where memory went away under it."""
+    """Return the meter's reading; an empty one if memory went away meanwhile."""
     try:
         return meter.read(walk_seconds)
     except (HeapxError, KeyError, ValueError, IndexError):

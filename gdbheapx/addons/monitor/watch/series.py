@@ -1,4 +1,4 @@
-"""One figure over time in a fixed amount of memory: neighbours are averaged when there are too many."""
+"""Figure over time in a fixed amount of memory: neighbours are averaged when there are too many."""
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
@@ -15,7 +15,7 @@ PART = 5
 
 
 class SeriesChange(NamedTuple):
-    """How a figure went."""
+    """Change of a figure over the watch."""
 
     first: int
     """The first sample."""
@@ -38,15 +38,16 @@ class SeriesChange(NamedTuple):
 
     @property
     def sure_bytes_per_hour(self) -> Optional[int]:
-        """Of its rate what no swing explains: the lasting part of the drift, whose two ends are means of a part of the time each. None: too
-        small to say anything, or mostly a swing."""
+        """Return the part of the rate that no swing explains: the lasting part of the drift, whose two ends are means of a part of the
+        time each. None: too small to say anything, or mostly a swing.
+        """
         if self.is_noise or not self.is_lasting:
             return None
         return round(self.lasting * HOUR_S / (self.span_s * (1 - 1 / PART)))
 
     @property
     def is_swinging(self) -> bool:
-        """It goes up and down by so much that this is worth a word."""
+        """Return True if the figure goes up and down by enough to be worth a word."""
         return self.highest - self.lowest >= max(LEAST_SWING_BYTES, self.first * LEAST_SWING_PERCENT // 100)
 
     @property
@@ -56,7 +57,7 @@ class SeriesChange(NamedTuple):
 
 
 class Series:
-    """One figure."""
+    """Samples of one figure."""
 
     def __init__(self) -> None:
         self._points: List[Tuple[float, float]] = []
@@ -69,7 +70,7 @@ class Series:
         self._first = self._last = 0
 
     def add(self, elapsed_s: float, value: Optional[int]) -> None:
-        """One more sample; unknown ones leave a gap."""
+        """Add one more sample; an unknown value leaves a gap."""
         if value is None:
             return
         self.count += 1
@@ -96,7 +97,7 @@ class Series:
         return [*self._points, (time / number, sum_ / number)] if number else list(self._points)
 
     def change(self) -> Optional[SeriesChange]:
-        """How it went; None for too few samples or too short a time."""
+        """Return the change so far; None for too few samples or too short a time."""
         points = self.points()
         if self.count < LEAST_SAMPLES or self.lowest is None or self.highest is None:
             return None
@@ -132,7 +133,7 @@ def _fit_slope(points: Sequence[Tuple[float, float]]) -> float:
 
 
 class Spread(NamedTuple):
-    """What one figure was in neighbouring samples, those in which it is known."""
+    """Sum and range of one figure in neighbouring samples, those in which it is known."""
 
     sum: int
     samples: int
@@ -141,7 +142,7 @@ class Spread(NamedTuple):
 
     @property
     def mean(self) -> int:
-        """Of them."""
+        """Return the mean of the samples."""
         return round(self.sum / self.samples)
 
 
@@ -165,7 +166,7 @@ class Curves:
         """Samples that are no point yet."""
 
     def add(self, elapsed_s: float, values: Sequence[Optional[int]]) -> None:
-        """One more sample: as many values each time."""
+        """Add one more sample, with the same number of values each time."""
         point = Point(elapsed_s, 1, [None if value is None else Spread(value, 1, value, value) for value in values])
         self._open = point if self._open is None else _merge_points(self._open, point)
         if self._open.samples < self._each:
@@ -177,7 +178,7 @@ class Curves:
             self._each *= 2
 
     def points(self) -> Sequence[Point]:
-        """In their order, at most MOST_POINTS."""
+        """Return the points in their order, at most MOST_POINTS."""
         return [*self._points, self._open] if self._open is not None else list(self._points)
 
 

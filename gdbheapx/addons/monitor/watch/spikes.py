@@ -22,7 +22,7 @@ before, and came into RAM. `files`: of files, or shared."""
 
 
 class Spike(NamedTuple):
-    """One of them."""
+    """Rise of RSS that fell again."""
 
     at_s: float
     """When half of it was gone, in seconds since the first sample."""
@@ -33,7 +33,7 @@ class Spike(NamedTuple):
 
 
 class Spikes(NamedTuple):
-    """All of a watch."""
+    """Summary of all spikes of a watch."""
 
     number: int
     bytes: int
@@ -63,7 +63,7 @@ class SpikeFinder:
         """Between samples."""
 
     def add(self, sample: Sample) -> None:
-        """One more."""
+        """Take one more sample."""
         rss = sample.counters.resident_bytes
         if self._last_s is not None:
             self._spaces.append(sample.elapsed_s - self._last_s)
@@ -101,7 +101,7 @@ class SpikeFinder:
         return [*self._kept, self._make_spike(*self._over)] if self._over is not None else list(self._kept)
 
     def spikes(self) -> Optional[Spikes]:
-        """What to say of them; None where there were none."""
+        """Return the summary of the spikes; None if there were none."""
         kept = self.kept()
         if not kept:
             return None
@@ -112,7 +112,9 @@ class SpikeFinder:
         return Spikes(self.count, sizes[len(sizes) // 2], sizes[-1], self._find_period([spike.at_s for spike in kept]), agreed)
 
     def _find_period(self, times: List[float]) -> Optional[float]:
-        """What lies between two of them, where that is nearly always the same and long enough for samples to see every one."""
+        """Return the seconds between two spikes, if they are nearly constant and long enough for samples to see every spike; None
+        otherwise.
+        """
         between = sorted(after - before for before, after in zip(times, times[1:]))
         if len(between) < LEAST_FOR_PERIOD - 1:
             return None
@@ -129,13 +131,15 @@ def _least_height(low_bytes: int) -> int:
 
 
 def _whose_of(low: Sample, top: Sample, after: Sample, height: int) -> Optional[str]:
-    """By either side of it: a counter may have risen again already when the sample after it was taken."""
+    """Return the owner of a spike by comparing its top with both sides: a counter may have risen again already when the sample after the
+    spike was taken.
+    """
     sides = [_find_owner(base, top, height) for base in (low, after)]
     return next((whose for whose in (ALLOCATORS, MAPPINGS) if whose in sides), sides[0])
 
 
 def _find_owner(base: Sample, top: Sample, height: int) -> Optional[str]:
-    """By which of the counters at least half of it shows."""
+    """Return which counters show at least half of the height; None if they do not decide it."""
     if 2 * (top.counters.anonymous_bytes - base.counters.anonymous_bytes) < height:
         return FILES
     held = _count_more(base.held_bytes, top.held_bytes)

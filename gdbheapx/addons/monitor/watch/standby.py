@@ -15,7 +15,7 @@ MOST_BYTES = 1 << 18
 
 
 class Noted:
-    """In sys.meta_path it writes down what this process imports, and finds nothing."""
+    """Import hook of sys.meta_path that writes down the imports of this process, and finds no module itself."""
 
     def __init__(self, file: int) -> None:
         self._file, self._pid = file, os.getpid()
@@ -48,7 +48,7 @@ def stand_by(asked: GlobalOptions, answer_it: Callable[[Invocation], int]) -> in
 
 
 def _import_modules(names: List[str]) -> None:
-    """What is not there was not there for the look either."""
+    """Import these modules; one that is missing here was missing in the child as well."""
     for name in names:
         try:
             importlib.import_module(name)

@@ -62,7 +62,7 @@ class PoolGrowth(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """All of it."""
+    """Summary of a whole watch."""
 
     why: str
     samples: int
@@ -116,7 +116,7 @@ class History:
         self._last_pools: Optional[Sample] = None
 
     def add(self, sample: Sample) -> Optional[ReturnedStep]:
-        """One more. Gives the step that begins with it, if memory was returned."""
+        """Add one more sample; return the step that begins with it, if memory was returned."""
         self._count += 1
         self._first, self._last = self._first or sample, sample
         if sample.used_bytes is not None:
@@ -131,7 +131,7 @@ class History:
         return self.steps.add(sample)
 
     def summary(self, why: str, missed: int) -> Optional[Summary]:
-        """What to say at the end; None where there was no sample."""
+        """Return the summary at the end; None if there was no sample."""
         if self._first is None or self._last is None:
             return None
         rss, used, kept, held = (series.change() for series in (self.rss, self._used, self._kept, self._held))
@@ -170,8 +170,10 @@ def judge_growth(
     untouched_bytes: int = 0,
     pool: Optional[PoolGrowth] = None,
 ) -> str:
-    """Where the growth of RSS is: at least half of it must be accounted for, by growth that is no swing. `back_bytes`: what came back of
-    memory that was returned to the OS meanwhile; `untouched_bytes`: what allocators held at first and was not in RAM."""
+    """Return the code of the verdict on RSS: at least half of its growth must be accounted for, by growth that is no swing. `back_bytes`:
+    memory that came back meanwhile after it was returned to the OS; `untouched_bytes`: memory that allocators held at first and that was
+    not in RAM.
+    """
     if rss is None:
         return UNKNOWN
     if rss.is_noise:
@@ -198,7 +200,7 @@ def judge_growth(
 
 
 def _count_untouched(first: Sample) -> int:
-    """At least so much of what allocators hold is not in RAM: all anonymous memory may be theirs."""
+    """Return the least number of bytes that allocators hold and that are not in RAM: all anonymous memory may be theirs."""
     return max(0, (first.held_bytes or 0) - first.counters.anonymous_bytes)
 
 

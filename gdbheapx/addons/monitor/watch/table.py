@@ -1,4 +1,4 @@
-"""One sample as a row of named figures, the same for CSV and JSON lines; and the files, which are readable by their owner alone."""
+"""Sample as a row of named figures, the same for CSV and JSON lines; and the files, which are readable by their owner alone."""
 
 import os
 import stat
@@ -21,7 +21,7 @@ PROCESS = ("rss_bytes", "anonymous_bytes", "swapped_bytes", "threads", "pss_byte
 
 
 def make_write_error(path: str, error: OSError) -> HeapxError:
-    """What to say of it."""
+    """Return the error for a file that cannot be written."""
     return HeapxError("cannot write to %s: %s" % (path, error.strerror or error), "choose another file", code=CANNOT_WRITE)
 
 
@@ -58,7 +58,7 @@ class Appended:
             self.line(head)
 
     def line(self, text: str) -> None:
-        """One line, in one piece."""
+        """Append one line, in one piece."""
         left = memoryview(text.encode("utf-8", "backslashreplace") + b"\n")
         try:
             while left:
@@ -118,13 +118,13 @@ def heading_of_figure(key: str) -> str:
 
 
 def list_estimates(watched: Watched, is_exact: bool) -> List[str]:
-    """Which of the figures are estimates while the process runs; what follows from one is one, too."""
+    """Return the keys of the figures that are estimates while the process runs; a figure that follows from an estimate is one, too."""
     keys = [figure.key for figure in watched.figures if figure.is_estimate]
     return [*keys, "used_bytes", "kept_bytes"] if keys and not is_exact else []
 
 
 def process_figures(sample: Sample) -> Dict[str, Optional[int]]:
-    """What the kernel says."""
+    """Return the kernel's figures of a sample."""
     pages = sample.pages
     return {
         "rss_bytes": sample.counters.resident_bytes,
@@ -137,7 +137,7 @@ def process_figures(sample: Sample) -> Dict[str, Optional[int]]:
 
 
 def allocator_figures(watched: Watched, sample: Sample, place: int) -> Dict[str, Optional[int]]:
-    """What one allocator says."""
+    """Return the figures of one allocator in a sample."""
     reading = sample.readings[place]
     figures = {figure.key: value for figure, value in zip(watched.figures, reading.values)}
     return {**figures, **{key: getattr(reading, key) for key in SUMS}}
@@ -155,7 +155,7 @@ class Csv:
         self._file = Appended(path, format_csv_line(columns))
 
     def sample(self, sample: Sample) -> None:
-        """One row."""
+        """Append one row."""
         cells: List[Any] = [format_utc_time(sample.unix_s), "%.3f" % sample.elapsed_s, self._sampler.pid, self._name, sample.stopped_ms]
         cells += process_figures(sample).values()
         for place, watched in enumerate(self._sampler.watched):
@@ -170,7 +170,7 @@ class WatchTableLines:
         self._sampler = sampler
 
     def start(self, every_s: float) -> str:
-        """What is watched, and how."""
+        """Return the line that says which process and allocators are watched, and by which means."""
         sampler = self._sampler
         allocators = [
             {
@@ -185,7 +185,7 @@ class WatchTableLines:
         return encode_json({"kind": "start", "time": format_utc_time(time.time()), **told, "allocators": allocators})
 
     def sample(self, sample: Sample) -> str:
-        """One sample."""
+        """Return the line of one sample."""
         own = {
             watched.info.id: {**allocator_figures(watched, sample, place), "returnable_bytes": sample.readings[place].returnable_bytes}
             for place, watched in enumerate(self._sampler.watched)
@@ -200,7 +200,7 @@ class WatchTableLines:
         return encode_json({"kind": "returned", **step_figures(step)})
 
     def decided(self, decision: TriggerDecision) -> str:
-        """Whether a snapshot was taken, and why."""
+        """Return the line of a decision on a snapshot, with its reason."""
         return encode_json(
             {"kind": "snapshot", "time": format_utc_time(decision.unix_s), **{k: v for k, v in decision._asdict().items() if k != "unix_s"}}
         )
@@ -227,7 +227,7 @@ class WatchTableLines:
 
 
 def step_figures(step: ReturnedStep) -> Dict[str, Any]:
-    """One step."""
+    """Return the figures of one step."""
     figures: Dict[str, Any] = {"time": format_utc_time(step.unix_s), "elapsed_s": step.at_s}
     keys = ("rss_before_bytes", "rss_after_bytes", "returned_bytes", "back_bytes", "back_used_bytes", "half_s", "most_s", "observed_s")
     figures.update({key: getattr(step, key) for key in keys})
@@ -235,22 +235,22 @@ def step_figures(step: ReturnedStep) -> Dict[str, Any]:
 
 
 class WatchJsonLines:
-    """The same lines in a file."""
+    """File of JSON lines, as `Lines` makes them."""
 
     def __init__(self, path: str, lines: WatchTableLines, every_s: float) -> None:
         self._lines, self._file = lines, Appended(path, None)
         self._file.line(lines.start(every_s))
 
     def sample(self, sample: Sample) -> None:
-        """One line."""
+        """Append the line of a sample."""
         self._file.line(self._lines.sample(sample))
 
     def returned(self, step: ReturnedStep) -> None:
-        """One line."""
+        """Append the line of a step at which memory was returned."""
         self._file.line(self._lines.returned(step))
 
     def decided(self, decision: TriggerDecision) -> None:
-        """One line."""
+        """Append the line of a decision on a snapshot."""
         self._file.line(self._lines.decided(decision))
 
     def end(self, over: Over) -> None:

@@ -40,7 +40,7 @@ def has_blocks(environment: Mapping[str, str]) -> bool:
 
 
 def draw_sparkline(values: Sequence[float], levels: str) -> str:
-    """One character a value, from the lowest to the highest; what differs by less than 5 % is not blown up to the whole height."""
+    """Return one character for each value, from the lowest to the highest; a difference below 5 % is not stretched to the whole height."""
     if not values:
         return ""
     low, high = min(values), max(values)
@@ -51,7 +51,7 @@ def draw_sparkline(values: Sequence[float], levels: str) -> str:
 
 
 def thin_points(points: Sequence[Tuple[float, float]], most: int) -> List[float]:
-    """At most so many values, each the mean of its neighbours."""
+    """Return at most so many values, each the mean of its neighbours."""
     each = -(-len(points) // most) if points else 1
     groups = [points[at : at + each] for at in range(0, len(points), each)]
     return [sum(value for _, value in group) / len(group) for group in groups]
@@ -81,7 +81,7 @@ class Text:
         self._name = "%s (pid %d)" % (make_printable(sampler.name), sampler.pid)
 
     def start(self, every_s: float) -> Iterator[str]:
-        """What is watched, and how."""
+        """Yield the lines on the watched process and allocators, and the means."""
         how = "each sample stops it for as long as a walk takes (--exact)" if self._sampler.is_exact else "without stopping it"
         yield from self._wrap_sentence("watching %s every %g s, %s; Ctrl-C ends with a summary" % (self._name, every_s, how))
         for watched in self._sampler.watched:
@@ -97,7 +97,7 @@ class Text:
         return text.wrap_sentence(format_sentence(self._style, sentence), self._width)
 
     def sample(self, sample: Sample) -> Iterator[str]:
-        """One row, below a heading now and then."""
+        """Yield one row, below a heading every HEADING_EVERY rows."""
         if self._places is None:
             self._places = shown_places(sample)
         if not self._columns:
@@ -126,7 +126,7 @@ class Text:
         yield self._format_row([*cells, draw_sparkline(self._last, self._levels)])
 
     def _format_row(self, cells: Sequence[str]) -> str:
-        """Those that stay; the curve has what room is left."""
+        """Return a row of the columns that the terminal has room for; the curve gets the room that is left."""
         widths = self._column_widths()
         shown = [cells[place].rjust(widths[place]) for place in self._staying if 0 < place < len(cells) - 1]
         row = "  ".join([cells[0].ljust(widths[0]), *shown])
@@ -135,7 +135,7 @@ class Text:
         return "%s  %s" % (row, cells[-1] if self._width is None else cells[-1][-max(1, self._width - len(row) - text.GAP) :])
 
     def decided(self, decision: TriggerDecision) -> Iterator[str]:
-        """Whether a snapshot was taken, and why."""
+        """Yield the decision on a snapshot, with its reason."""
         told = "%s  snapshot %s (%s: %s)" % (format_local_time(decision.unix_s), decision.outcome, decision.rule, decision.why)
         if decision.path is not None:
             size_ = format_size(decision.size_bytes, self._style.plain_bytes)
@@ -165,7 +165,7 @@ class Text:
         return format_size(value, self._style.plain_bytes)
 
     def _format_estimate(self, key: Tuple[int, str], value: Optional[int]) -> str:
-        """One that was not made for this sample is shown as it was last, in parentheses."""
+        """Return an estimate as text; one that was not made for this sample is shown with its last value, in parentheses."""
         if value is not None:
             self._known[key] = value
             return self._format_size(value)
@@ -240,13 +240,13 @@ VERDICTS = {
 
 
 def shown_places(sample: Sample) -> List[int]:
-    """Which allocators have columns: not those that hold next to nothing beside another."""
+    """Return the places of the allocators that have columns: not those that hold next to nothing compared with another."""
     held = [reading.held_bytes or 0 for reading in sample.readings]
     return [place for place, size_bytes in enumerate(held) if size_bytes * LEAST_SHARE >= max(held)]
 
 
 def format_growth(name: str, change: SeriesChange, has_rate: bool = True) -> Sentence:
-    """From, to, how fast: a rate says nothing where memory was returned meanwhile."""
+    """Return the first and last value, and the rate: a rate says nothing where memory was returned meanwhile."""
     grown = change.last - change.first
     hourly = change.bytes_per_hour
     rate = make_sentence("; %s%s an hour", "+" if hourly >= 0 else "-", SentenceSize(abs(hourly))) if has_rate and has_trend(change) else ""
@@ -288,7 +288,7 @@ def of_spikes(found: Spikes) -> Sentence:
 
 
 def format_verdict(summary: Summary) -> Sentence:
-    """What became of RSS."""
+    """Return the verdict on RSS."""
     if summary.code == codes.POOLS and summary.pool is not None:
         program = summary.pool.program
         what, is_slow = "objects" if has_objects(program) else "own memory", not is_seen(program)
@@ -299,7 +299,7 @@ def format_verdict(summary: Summary) -> Sentence:
 
 
 def format_end_state(summary: Summary) -> Iterator[Sentence]:
-    """How much of what is held is in use at the end."""
+    """Yield how much of the memory that allocators hold is in use at the end."""
     last = summary.last
     if last.held_bytes and last.used_bytes is not None and last.kept_bytes is not None:
         ram = make_sentence("")
@@ -311,7 +311,7 @@ def format_end_state(summary: Summary) -> Iterator[Sentence]:
 
 
 def of_step(step: ReturnedStep) -> Sentence:
-    """What came back after one return, and when."""
+    """Return how much memory came back after one return, and when."""
     start = make_sentence(
         "%s: %s were returned to the OS (RSS %s -> %s)",
         format_local_time(step.unix_s),
@@ -333,12 +333,12 @@ def of_step(step: ReturnedStep) -> Sentence:
 
 
 def of_undecided(undecided_bytes: int) -> Sentence:
-    """What no sentence on steps covers."""
+    """Return the sentence on memory that left RAM and belongs to no step."""
     return make_sentence("Another %s left RAM; whether the program freed it is unknown: try --exact", SentenceSize(undecided_bytes))
 
 
 def of_worth(worth: Worth, steps: int) -> Sentence:
-    """Whether a timer pays."""
+    """Return the verdict on a timer."""
     sizes = (SentenceSize(worth.returned_bytes), count_noun(worth.steps, "step"), SentenceSize(worth.stayed_bytes))
     what = make_sentence("of %s that %s returned, %s stayed returned", *sizes)
     half = ": half of the returned memory is back after %s" % format_duration(worth.half_s) if worth.half_s is not None else ""
@@ -352,13 +352,13 @@ def of_worth(worth: Worth, steps: int) -> Sentence:
 
 
 def next_step_lines(summary: Summary, pid: int) -> Iterator[Sentence]:
-    """What to type next."""
+    """Yield the commands to type next."""
     for command in next_commands(summary):
         yield make_sentence("next: %s", hint_about("process", str(pid), command))
 
 
 def next_commands(summary: Summary) -> List[str]:
-    """What to ask the process then."""
+    """Return the commands to ask about the process next."""
     commands: List[str] = []
     if summary.code in (codes.IN_USE, codes.HELD):
         commands += ["leaks", "owners", "census"]

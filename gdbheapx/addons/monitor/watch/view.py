@@ -1,6 +1,5 @@
-"""What the page of a watch shows: its summary, curves, and the steps at which memory was returned.
-
-The page of a watch: what is kept for it while it lasts, a fixed amount, and the file at its end.
+"""Content of the page of a watch: its summary, curves, and the steps at which memory was returned. The page collects a fixed amount of
+samples during the watch, and writes the file at its end.
 """
 
 import os
@@ -65,7 +64,7 @@ class FinishedWatch(NamedTuple):
 
 
 class Name(NamedTuple):
-    """Of a figure."""
+    """Name of a figure."""
 
     allocator: Optional[str]
     """None: the process has it; empty: all allocators together."""
@@ -75,7 +74,7 @@ class Name(NamedTuple):
 
 
 class WatchLine(NamedTuple):
-    """One figure over time."""
+    """Curve of one figure over time."""
 
     look: int
     name: str
@@ -118,7 +117,7 @@ def list_figures(sample: Sample) -> List[Optional[int]]:
 
 
 def list_figure_names(watching: Watching) -> List[Name]:
-    """Of each of those values."""
+    """Return the names of a sample's figures, in their order."""
     all_names = [Name(None, name, name != "threads", False) for name in PROCESS]
     guessed = any(list_estimates(watched, watching.is_exact) for watched in watching.watched)
     all_names += [Name("", name, True, guessed and name != "held") for name in SUMS]
@@ -132,8 +131,9 @@ def list_figure_names(watching: Watching) -> List[Name]:
 
 
 def watch_page_values(seen: FinishedWatch, made: str, version: str, file: Optional[str], left_out: int) -> Dict[str, Any]:
-    """What the template is filled with. `file`: where the samples were read from, if not from the process; `left_out`: its lines that are
-    none."""
+    """Return the values for the template. `file`: the file that the samples were read from, if not from the process; `left_out`: its
+    damaged lines.
+    """
     watching, summary = seen.watching, seen.summary
     span = summary.last.elapsed_s - summary.first.elapsed_s
     all_names = list_figure_names(watching)
@@ -176,7 +176,7 @@ def _first_lines(summary: Summary) -> List[Sentence]:
 
 
 def explain_command(command: str) -> str:
-    """What is asked next, and what for; where nothing else is said, it is a dry run."""
+    """Return the purpose of a next command; a command without an entry in WHY is a dry run."""
     return WHY.get(command, "how much a %s would return to the OS" % command.split()[0])
 
 
@@ -208,7 +208,7 @@ def _list_facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: f
 
 
 def _short_duration(summary: Summary) -> Optional[str]:
-    """How long it was watched, where a rate for an hour says little; None: long enough."""
+    """Return the duration of the watch if a rate for an hour says little; None: it was long enough."""
     spans = [change.span_s for change in (summary.rss, summary.used, summary.kept, summary.held) if change is not None]
     return format_duration(max(spans)) if spans and max(spans) < text.SHORT_S and not summary.steps else None
 
@@ -239,7 +239,7 @@ def _make_charts(seen: FinishedWatch, all_names: Sequence[Name]) -> List[Chart]:
 
 
 def _make_chart(seen: FinishedWatch, all_names: Sequence[Name], title: str, chosen: Sequence[Name]) -> Chart:
-    """What is ever known, more than 0, and not the same as another line."""
+    """Make a chart of the chosen figures that are ever known, more than 0, and not the same as another line."""
     known: List[Tuple[Name, List[Optional[Spread]]]] = []
     for place, name in enumerate(all_names):
         figures = [point.figures[place] for point in seen.points]
@@ -324,7 +324,7 @@ class Page:
         self._is_done = False
 
     def sample(self, sample: Sample) -> None:
-        """One more."""
+        """Take one more sample."""
         self._curves.add(sample.elapsed_s, list_figures(sample))
 
     def end(self, over: Over, history: History) -> List[str]:

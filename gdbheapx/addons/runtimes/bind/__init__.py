@@ -87,7 +87,7 @@ class Bind(Recogniser):
         yield Ask(row, lambda key: Signature(NAMES[key], self.module, EXACT), sets=[NumberSet(numbers=sorted(NAMES))], order=30)
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
-        """The first two elements of each pool's list."""
+        """Return names for the first two elements of each pool's list."""
         if world.word_bytes != 8:
             return {}
         return {(NAMES[magic_number("MEMp")], ITEMS_OFFSET): POOLED, (POOLED, 0): POOLED}

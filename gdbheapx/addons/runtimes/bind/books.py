@@ -68,13 +68,13 @@ def of_contexts(mutex_bytes: Tuple[int, ...]) -> Sequence[Offsets]:
 
 @functools.cache
 def of_managers(mutex_bytes: Tuple[int, ...]) -> Sequence[Tuple[Offsets, Offsets]]:
-    """(manager, task) of all that builds may have."""
+    """Return (manager, task) of all managers that builds may have."""
     texts = OF_MANAGER_AND_TASK.values()
     return [(_compute_offsets(manager, *sizes), _compute_offsets(task, *sizes)) for sizes in _list_size_pairs(mutex_bytes) for manager, task in texts]
 
 
 def _list_size_pairs(mutex_bytes: Tuple[int, ...]) -> List[Tuple[int, int]]:
-    """(mutex, uint_fast32_t)."""
+    """Return the possible pairs of sizes (mutex, uint_fast32_t)."""
     return [(mutex, fast) for fast in FAST_BYTES for mutex in mutex_bytes]
 
 
@@ -109,7 +109,7 @@ MANAGER_OF_LOOP, HANDLES = 24, 40
 
 
 def find_bind_books(session: Session, used_bytes: int) -> Optional[Books]:
-    """See books(); nothing is asked of a target of which no object is BIND's."""
+    """Return what BIND counts itself (see read_books()); None, without a read, if no object of the target is BIND's."""
     is_here = any(part in module.file_name for module in session.target.modules() for part in RECOGNISERS[0].objects)
     return read_books(World(session), used_bytes) if is_here else None
 
@@ -154,7 +154,7 @@ class _Anchors:
         return place < 0 or word >= self._files[place][1]
 
     def magic(self, address: int) -> Optional[int]:
-        """The first four bytes there."""
+        """Return the first four bytes at the address."""
         if address not in self._magics:
             data = self.world.read(address, 4)
             self._magics[address] = int.from_bytes(data, "little") if len(data) == 4 else None
@@ -164,7 +164,7 @@ class _Anchors:
         return list(dict.fromkeys(word for words in self.words for word in words if word and self.magic(word) == magic))
 
     def lists(self, magic: int) -> Iterator[Tuple[int, int]]:
-        """Head and tail of what may be a list of such structures."""
+        """Yield head and tail of possible lists of such structures."""
         for words in self.words:
             for head, tail in zip(words, words[1:]):
                 if head and tail and self.magic(head) == magic and self.magic(tail) == magic:
@@ -180,7 +180,7 @@ def _read_word(data: bytes, at: int, size: int = 8) -> int:
 
 
 def _walk_list(world: World, ends: Tuple[int, int], layout: Offsets, magic: int, most: int) -> Optional[List[Tuple[int, bytes]]]:
-    """(address, bytes) of each element; None where the list does not close. One that is longer than `most` is taken so far."""
+    """Return (address, bytes) of each element, or None if the list does not close. A list longer than `most` is read up to that length."""
     (at, tail), before, size, link = ends, 0, layout["size"], layout["link"]
     seen: Dict[int, bytes] = {}
     while at:
@@ -272,7 +272,7 @@ def _find_task_rows(anchors: _Anchors) -> List[QueueRow]:
 
 
 def _of_manager(world: World, manager: int, data: bytes, layout: Offsets, of_task: Offsets) -> Optional[List[QueueRow]]:
-    """The list has as many tasks as the manager counts, each of which points back."""
+    """Return the manager's tasks: the list has as many tasks as the manager counts, and each points back."""
     head, tail, count = _read_word(data, layout["tasks"]), _read_word(data, layout["tasks"] + 8), _read_word(data, layout["tasks_count"])
     if not 0 < count < MOST_REFERENCES or head % 8 or not head:
         return None

@@ -42,7 +42,9 @@ class ObmallocArena(NamedTuple):
 
 
 def arena_table_rows() -> List[SignatureRow]:
-    """Blocks that may be the table, told apart by the first arena that they name; those with the head of PYTHONMALLOC=debug come second."""
+    """Return rows for blocks that may be the table, keyed by the first arena that they name; those with the head of PYTHONMALLOC=debug
+    come second.
+    """
     rows = []
     for shift in (0, DEBUG_HEAD):
         for at in range(shift, shift + LOOKED_AT * ENTRY, ENTRY):
@@ -70,7 +72,7 @@ def find_obmalloc_arenas(world: World, matches: Sequence[Signed]) -> List[Obmall
 
 
 def arenas_of_table(world: World, address: int, size_bytes: int) -> List[ObmallocArena]:
-    """The arenas of one table; none where it is no table."""
+    """Return the arenas of one table; none if it is no table."""
     data = world.read(address, size_bytes)
     order = world.target.byte_order
     pool_bytes: Optional[int] = None
@@ -92,7 +94,7 @@ def arenas_of_table(world: World, address: int, size_bytes: int) -> List[Obmallo
 
 
 def read_pool_bytes(world: World, start: int, index: int) -> Optional[int]:
-    """Return the bytes of a pool as the header of an arena's first pool tells them, or None."""
+    """Return the bytes of a pool from the header of an arena's first pool, or None."""
     return next((size for size in POOL_SIZES if is_first_obmalloc_pool(world, -(-start // size) * size, index, size)), None)
 
 
@@ -157,7 +159,7 @@ class PythonRoot:
 
 
 def _make_python_process(world: World) -> PythonProcess:
-    """Types and arenas of a process that has a `type`."""
+    """Return types and arenas of a process that has a `type`."""
     root = world.once(PythonRoot)
     assert root.root is not None
     python = PythonProcess(world, root.memory, root.root)
@@ -183,11 +185,11 @@ class CPython(Recogniser):
     )
 
     def is_here(self, world: World) -> bool:
-        """The data of some module hold `type`."""
+        """Return True if the data of some module hold `type`."""
         return world.once(PythonRoot).root is not None
 
     def python(self, world: World) -> Optional[PythonProcess]:
-        """Types and arenas; None where there is no CPython."""
+        """Return types and arenas, or None if there is no CPython."""
         return world.once(_make_python_process) if world.once(PythonRoot).root is not None else None
 
     def asks(self, world: World) -> Iterable[Ask]:
@@ -211,7 +213,7 @@ class CPython(Recogniser):
                     yield Ask(row, names.get, [NumberSet([py_type.address for py_type in some])], order=20)
 
     def inner(self, world: World) -> Sequence[Inner]:
-        """The pools."""
+        """Return the pools of pymalloc."""
         python = self.python(world)
         return [read_obmalloc_arenas(world, python.arenas)] if python and python.arenas else []
 

@@ -47,7 +47,7 @@ def read_ndarray(values: PyValues, address: int) -> Optional[NumpyArray]:
 
 
 def format_index(array: NumpyArray, address: int) -> Optional[str]:
-    """`[3]`, `[0, 7]`; None where no element begins there, or its elements are no objects."""
+    """Return the index of an element as text, `[3]` or `[0, 7]`; None if no element begins there, or elements are no objects."""
     rest, places = address - array.data, [0] * len(array.dimensions)
     if not array.has_objects or rest < 0 or any(not stride or stride >> 63 for stride in array.strides):
         return None
@@ -59,6 +59,6 @@ def format_index(array: NumpyArray, address: int) -> Optional[str]:
 
 
 def describe_ndarray(array: NumpyArray) -> str:
-    """`ndarray float64 (1000, 50)`."""
+    """Return type and shape as text, `ndarray float64 (1000, 50)`."""
     sizes = ", ".join(map(str, array.dimensions)) + "," * (len(array.dimensions) == 1)
     return "ndarray %s(%s)" % (array.type_name + " " * bool(array.type_name), sizes)

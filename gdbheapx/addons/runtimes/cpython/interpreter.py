@@ -40,7 +40,7 @@ class Interpreter(NamedTuple):
 
 
 def list_python_modules(values: PyValues, interpreter: Interpreter) -> Iterator[Tuple[str, int]]:
-    """(name, object) of sys.modules, each object once, `__main__` last: what it has imported is named by where it comes from."""
+    """Yield (name, object) of sys.modules, each object once, `__main__` last, so that imported objects are named by their own module."""
     seen, last = set(), []
     for number, (key, value) in enumerate(values.entries(interpreter.modules)):
         name = values.text(key, 256)
@@ -65,7 +65,7 @@ class _Data:
         self.segments = [part for part in memory if home is None or find_module_at(values.world.target, part.start) == home] or list(memory)
 
     def words(self, address: int, count: int) -> Optional[Tuple[int, ...]]:
-        """So many words: of what was read already, where they lie there."""
+        """Return so many words, from data that were already read if the address lies there; None if they cannot be read."""
         for start, words in self.segments:
             place = (address - start) // WORD
             if place >= 0 and place + count <= len(words) and not (address - start) % WORD:
@@ -73,7 +73,7 @@ class _Data:
         return self._values.world.words(address, count)
 
     def up_to(self, address: int, size_bytes: int) -> "array[int]":
-        """Words from there on, as many as can be read. Pages of a process that were never touched are zeros."""
+        """Return words from the address on, as many as can be read. Pages of a process that were never touched are zeros."""
         found: array[int] = array("Q")
         for start, words in sorted(self.segments, key=lambda part: part.start):
             end, place = start + len(words) * WORD, (address - start) // WORD
@@ -91,7 +91,7 @@ class _Data:
         return array("Q", self._values.world.target.words_in(data))
 
     def pointers(self) -> Iterator[int]:
-        """Words that may be addresses, each once, none of them into what files have for themselves alone."""
+        """Yield words that may be addresses, each once; none of them leads into private data of files."""
         seen = {word for _, words in self.segments for word in words if LOWEST <= word < HIGHEST and not word % WORD}
         images = self._values.world.target.image_ranges()
         own = [(start, start + len(words) * WORD) for start, words in self.segments]
@@ -101,8 +101,9 @@ class _Data:
 
 
 def find_interpreter(values: PyValues, memory: Sequence[PySegment]) -> Optional[Interpreter]:
-    """The one that has sys.modules; None where there is none that can be read. Of what looks like its threads' states one is believed that
-    names a thread of the C library."""
+    """Return the interpreter that has sys.modules, or None if none can be read. Of possible thread states only one that names a thread of
+    the C library is believed.
+    """
     data = _Data(values, memory)
     pointers = {thread.thread_pointer for thread in values.world.target.threads()} - {None, 0}
     modules: Dict[int, int] = {}
@@ -119,13 +120,13 @@ def find_interpreter(values: PyValues, memory: Sequence[PySegment]) -> Optional[
 
 
 def read_collector(values: PyValues, memory: Sequence[PySegment], found: Interpreter) -> Tuple[Collector, int]:
-    """Its collector's state, and where the list of what it leaves out is."""
+    """Return the state of the interpreter's collector, and the place of the list of objects that it leaves out."""
     state = find_collector_in_words(_Data(values, memory).up_to(found.address, MOST_INTERPRETER_BYTES), found.address)
     return (state.collector, state.permanent) if state is not None else (Collector(None), 0)
 
 
 def list_frozen(values: PyValues, permanent: int) -> Iterator[int]:
-    """Objects of the permanent generation (gc.freeze()), MOST_FROZEN at most."""
+    """Yield objects of the permanent generation (gc.freeze()), MOST_FROZEN at most."""
     at = values.word(permanent) if permanent else permanent
     for _ in range(MOST_FROZEN):
         if at in (0, permanent):
@@ -135,7 +136,7 @@ def list_frozen(values: PyValues, permanent: int) -> Iterator[int]:
 
 
 def _find_thread_states(data: _Data) -> Iterator[Tuple[int, int]]:
-    """(a thread's state, its interpreter)."""
+    """Yield pairs (state of a thread, its interpreter)."""
     for word in data.pointers():
         head = data.words(word, 3)
         if head is None:
@@ -173,7 +174,7 @@ def _list_threads(data: _Data, state: int, interpreter: int) -> List[int]:
 
 
 def _find_sys_modules(values: PyValues, data: _Data, interpreter: int) -> int:
-    """sys.modules; 0 where none of its words leads there."""
+    """Return the address of sys.modules; 0 if none of the interpreter's words leads there."""
     seen = set()
     for word in data.up_to(interpreter, MOST_INTERPRETER_BYTES):
         if LOWEST <= word < HIGHEST and not word % WORD and word not in seen:
@@ -184,7 +185,7 @@ def _find_sys_modules(values: PyValues, data: _Data, interpreter: int) -> int:
 
 
 def _has_sys(values: PyValues, at: int) -> bool:
-    """Its `sys` is a module whose `modules` it is."""
+    """Return True if `sys` in these modules is a module whose `modules` they are."""
     for number, (key, value) in enumerate(values.entries(at)):
         if number >= FIRST_KEYS:
             return False
@@ -293,7 +294,7 @@ class PyFrames:
         self._is_old = values.layout.release < 11
 
     def of_thread(self, state: int) -> Iterator[int]:
-        """The innermost first: addresses of frames."""
+        """Yield the addresses of a thread's frames, the innermost first."""
         seen: Set[int] = set()
         at = self._find_first_frame(state)
         while at and at not in seen and len(seen) < MOST_FRAMES:
@@ -303,8 +304,9 @@ class PyFrames:
             at = self._values.word(at + (FRAME_BACK if self._is_old else self._frame.previous))
 
     def chunks(self, state: int) -> Iterator[int]:
-        """Memory of the thread's own for frames (struct _PyStackChunk: previous, size, top): behind the innermost one stands what ended
-        frames have left."""
+        """Yield memory that the thread has for frames alone (struct _PyStackChunk: previous, size, top). Above the innermost frame lie
+        leftovers of ended frames.
+        """
         words = () if self._is_old else self._values.world.words(state, CHUNK_WORDS) or ()
         seen: Set[int] = set()
         for at in words:
@@ -317,7 +319,7 @@ class PyFrames:
                 at = previous
 
     def objects(self, state: int) -> Iterator[int]:
-        """Frames that are objects, with what ended expressions have left behind the end of their stack: their variables have names."""
+        """Yield frames that are objects, which keep leftovers of ended expressions above their stack: their variables have names."""
         yield from self.of_thread(state) if self._is_old else ()
 
     def _find_first_frame(self, state: int) -> int:
@@ -339,7 +341,7 @@ class PyFrames:
         return self._values.number(at + self._frame.owner, 1) >= OWNED_BY_C
 
     def _is_function(self, at: int) -> bool:
-        """A function runs in it: globals and builtins are dicts, and its code has a name."""
+        """Return True if a function runs in the frame: globals and builtins are dicts, and its code has a name."""
         if not at or at % WORD:
             return False
         if self._is_old:
@@ -348,11 +350,11 @@ class PyFrames:
         return all(self._values.has(one, DICT) for one in (globals_, builtins)) and not self._is_of_c(at) and self.function(at) is not None
 
     def code(self, frame: int) -> int:
-        """Address of the code object."""
+        """Return the address of the code object."""
         return self._values.word(frame + (FRAME_CODE if self._is_old else self._frame.code)) & ~TAGS
 
     def function(self, frame: int) -> Optional[str]:
-        """Its name, as the code has it."""
+        """Return the function's name from its code."""
         code = self.code(frame)
         text = None if self._is_old else self._values.text(self._values.word(code + CODE_QUALIFIED_NAME), 256)
         return text or self._values.text(self._values.word(code + CODE_NAME[8 if self._is_old else 11]), 256)
@@ -366,11 +368,11 @@ class PyFrames:
         return names
 
     def first_local(self, frame: int, count: int) -> int:
-        """Address of the first variable's word; up to 3.10 they end where the frame's stack begins."""
+        """Return the address of the first variable's word; up to 3.10 variables end at the begin of the frame's stack."""
         return self._values.word(frame + FRAME_STACK) - count * WORD if self._is_old else frame + self._frame.locals
 
     def locals(self, frame: int) -> Sequence[PyLocal]:
-        """Variables that are set."""
+        """Return the variables that are set."""
         names = self.names(self.code(frame))
         first = self.first_local(frame, len(names))
         words = self._values.world.words(first, len(names)) or ()

@@ -73,7 +73,7 @@ class Masks:
     """Masks by the names of types."""
 
     def __init__(self, values: PyValues, dicts: Iterable[int]) -> None:
-        """`dicts`: of modules."""
+        """Take the dicts of modules."""
         self._values = values
         self._has_name = _with_names(values, dicts)
         self._named: Dict[str, List[PyType]] = {}
@@ -125,11 +125,11 @@ class Masks:
         return Counting(self.of(name), more, own, begin // WORD + 1, int(bool(is_visited)))
 
     def is_of_program(self, name: Optional[str]) -> bool:
-        """A class that is made by code in Python, as far as its flags tell."""
+        """Return True for a class made by Python code, as far as its flags show."""
         return any(py_type.flags & HEAP_TYPE for py_type in self._named.get(name or "", ()))
 
     def has_frame(self, name: Optional[str]) -> bool:
-        """Objects of such a type may have a frame in them, whose stack has an end."""
+        """Return True if objects of such a type may contain a frame, whose stack has an end."""
         return any(kin.name in WITH_FRAME for py_type in self._named.get(name or "", ()) for kin in self._values.types.family(py_type))
 
     def frame_offset(self, name: Optional[str]) -> Optional[int]:
@@ -143,7 +143,7 @@ class Masks:
         return DEBUG_HEAD * (1 + (py_type.head_bytes + py_type.basic_bytes + DEBUG_BYTES > POOL_BYTES))
 
     def _mask_links(self, py_type: PyType) -> int:
-        """The collector's, and what holds the weak references of objects with a managed dict (3.12 and later)."""
+        """Return the collector's links, and the list of weak references of objects with a managed dict (3.12 and later)."""
         first = self._find_shift(py_type) + py_type.head_bytes - GC_HEAD
         links = _mask_words(first, first + GC_HEAD) if py_type.head_bytes else 0
         return links | (
@@ -195,7 +195,7 @@ class Masks:
 
 
 def _with_names(values: PyValues, dicts: Iterable[int]) -> Set[int]:
-    """Classes that a module has, or a class that it has: others are called by their instances (`thing.__class__.memo`)."""
+    """Return classes that belong to a module, or to such a class; others are named by their instances (`thing.__class__.memo`)."""
     found: Set[int] = set()
     waiting = list(dicts)
     for at in waiting:
@@ -210,7 +210,7 @@ def _with_names(values: PyValues, dicts: Iterable[int]) -> Set[int]:
 
 
 def _mask_words(start: int, end: Optional[int]) -> int:
-    """Words from one byte to another, or to the end."""
+    """Return the mask of the words from one byte to another, or to the end."""
     first, last = start // WORD, LAST_BIT + 1 if end is None else end // WORD
     if end is not None and last > LAST_BIT:
         last = LAST_BIT + 1

@@ -86,7 +86,7 @@ class PyNamer(Namer):
         self._steps, self._masks, self._frames = PyPointers(values), Masks(values, dicts), PyFrames(values)
 
     def starts(self) -> Iterator[Start]:
-        """Modules, then variables of frames."""
+        """Yield modules, then variables of frames."""
         found = self._interpreter
         if found is None:
             return
@@ -107,8 +107,9 @@ class PyNamer(Namer):
                     return
 
     def owns_nothing(self) -> Iterator[int]:
-        """The runtime's own variables, its interpreter and its threads: caches of methods and of names, which count nothing (type_cache in
-        Include/internal/pycore_typeobject.h)."""
+        """Yield the runtime's own variables, its interpreter and its threads: they cache methods and names without counting references
+        (type_cache in Include/internal/pycore_typeobject.h).
+        """
         home = find_module_at(self._values.world.target, self._values.types.root.type)
         yield from (part.start for part in self._memory if find_module_at(self._values.world.target, part.start) == home)
         if self._interpreter is not None:
@@ -118,7 +119,7 @@ class PyNamer(Namer):
                 yield from self._frames.objects(state)
 
     def _static_classes(self) -> Iterator[Start]:
-        """Dicts of static types, which lie in no block themselves: `datetime.date.__dict__`."""
+        """Yield dicts of static types, which are in no block themselves: `datetime.date.__dict__`."""
         for name, module in self._modules:
             for key, value in self._values.entries(self._values.word(module + MODULE_DICT)):
                 py_type = self._values.types.all.get(value)
@@ -129,7 +130,7 @@ class PyNamer(Namer):
                     yield Start(at, (_module_step(name, module), named, PathStep(ATTRIBUTE, OF_CLASS, TargetAddress(at))))
 
     def _format_thread(self, state: int) -> str:
-        """`thread 12 (gunicorn) `, by the C library's address of its thread; empty where no thread has it."""
+        """Return `thread 12 (gunicorn) `, found by the C library's address of the thread; `thread ` if no thread has it."""
         words = self._values.world.words(state, interpreter.THREAD_WORDS) or ()
         for thread in self._values.world.target.threads():
             if thread.thread_pointer and thread.thread_pointer in words:
@@ -221,7 +222,7 @@ class PyNamer(Namer):
         return "%s of %s" % (name, format(self._values.word(at + SET_USED), ",")) if is_set else None
 
     def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
-        """See Namer. Of an object with what it has beside itself: its dict of attributes, its values, its items."""
+        """Return the texts of an object and of its bodies: its dict of attributes, its values, its items. See Namer."""
         at, py_type = self._values.object_in(address) or (address, None)
         own = self._read_text(at)
         if own is not None:
@@ -254,7 +255,7 @@ class PyNamer(Namer):
         yield from filter(None, (self._read_text(values.word(at + number * WORD)) for number in range(min(count, TEXT_WORDS))))
 
     def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterator[Tuple[str, str]]:
-        """See Namer. Of slots, of values without a dict, and of a dict of attributes."""
+        """Yield (name, text) of slots, of values without a dict, and of a dict of attributes. See Namer."""
         found, values = self._values.object_in(address), self._values
         words = values.world.words(address, min(size_bytes, TEXT_WORDS * WORD) // WORD) if found is not None else None
         for number, pointer in enumerate(words or ()):
@@ -318,7 +319,7 @@ def move_to(kind: str, text: str, place: PyPosition, is_open: bool = False, open
 
 
 def object_position(address: int, view: str = "", text: str = "") -> PyPosition:
-    """An object."""
+    """Return the position of an object."""
     return PyPosition(OBJECT, address, view=view, text=text)
 
 
@@ -361,7 +362,7 @@ class PyFields:
         self.cached_keys_at = self._cached_keys()
 
     def name(self, py_type: PyType, offset: int) -> Optional[str]:
-        """`.items`, of the word at this offset in an object; None where nothing tells."""
+        """Return the name of the word at this offset in an object, such as `.items`; None if it is not known."""
         if py_type.address not in self._made:
             self._made[py_type.address] = self._make_names(py_type)
         return self._made[py_type.address].get(offset)
@@ -400,7 +401,7 @@ class PyFields:
         return CACHED_KEYS_3_8 if self._is_3_8() else CACHED_KEYS_AT[max(key for key in CACHED_KEYS_AT if key <= release)]
 
     def _is_3_8(self) -> bool:
-        """Not 3.9: what stands before the keys there is no class's qualified name."""
+        """Return True for 3.8 in contrast to 3.9: at the place of 3.9 no class has its qualified name before the keys."""
         if self._values.layout.release > 8:
             return False
         classes = [py_type.address for py_type in self._values.types.all.values() if py_type.flags & HEAP_TYPE]
@@ -408,7 +409,7 @@ class PyFields:
         return not any(self._values.has(self._values.word(at + place), STR) for at in classes[:8])
 
     def shared_keys(self, py_type: PyType) -> int:
-        """Address of the keys that instances share; 0 where a type has none."""
+        """Return the address of the keys that instances share; 0 if a type has none."""
         return self._values.word(py_type.address + self.cached_keys_at) if py_type.flags & HEAP_TYPE else 0
 
 
@@ -419,7 +420,7 @@ class PyFramePointers:
         self._values, self.frames = values, PyFrames(values)
 
     def of_frame(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
-        """A frame object's variables: since 3.11 where its function has ended and left it what it had."""
+        """Follow a frame object to its variables; since 3.11 only after its function has ended and left them to it."""
         frame = self._own_frame(place.address, py_type)
         return self.local(frame, place.address + offset, place.opening, pointer) if frame else None
 
@@ -440,7 +441,7 @@ class PyFramePointers:
         return None
 
     def of_generator(self, place: PyPosition, offset: int, pointer: int) -> Optional[PathMove]:
-        """Its frame up to 3.10, then what is in that: variables, and last what a coroutine waits for."""
+        """Follow a generator to its frame up to 3.10, then to the variables in the frame, and last to the awaitable of a coroutine."""
         values, frames = self._values, self.frames
         kind = next((name for name in GENERATORS if values.is_named(place.address, name)), "generator")
         at = place.address + values.layout.generator_frame
@@ -454,7 +455,7 @@ class PyFramePointers:
         return move_to(ATTRIBUTE, ".cr_await", object_position(pointer)) if local is None and is_last and kind == "coroutine" else local
 
     def local(self, frame: int, word_at: int, opening: str, pointer: int, before: str = "") -> Optional[PathMove]:
-        """A variable; what a cell has is called as the variable, the cell `.<cell rows>`."""
+        """Follow a variable of a frame; the content of a cell has the variable's name, the cell is `.<cell rows>`."""
         local = next((local for local in self.frames.locals(frame) if local.place == word_at), None)
         if local is None:
             return None
@@ -497,7 +498,7 @@ class PyBodies:
         return known(place, word_at, pointer) if known is not None else None
 
     def attribute(self, keys: int, index: int, view: str, pointer: int) -> Optional[PathMove]:
-        """The value with this number in what has its keys elsewhere."""
+        """Follow the value with this number in values whose keys are elsewhere."""
         key = self._values.key_of(keys, index) if index >= 0 else 0
         return self._move_to_value(key, view, pointer) if key else None
 
@@ -516,14 +517,16 @@ class PyBodies:
         return move_to(KEY, "%s[%s]" % (".__dict__" * (view in (ATTRIBUTES, CLASS)), literal), place)
 
     def _is_hidden(self, address: int, view: str) -> bool:
-        """Asked by name a class gives something else, such as a static method's function; for a lazy import, so does a module."""
+        """Return True if a class returns something else for the name, such as the function of a static method; for a lazy import, so does
+        a module.
+        """
         py_type = self._values.type_of(address)
         if py_type is None or py_type.name == LAZY:
             return py_type is not None
         return view == CLASS and bool(self._values.word(py_type.address + DESCRIPTOR)) and py_type.name != "function"
 
     def _of_link(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        """An element of an lru_cache's list, whose type is none of the census's up to 3.9."""
+        """Follow an element of an lru_cache's list; the census does not know its type up to 3.9."""
         known = word_at == place.address + LRU_RESULT and self._values.is_object(pointer)
         return move_to("", "", object_position(pointer)) if known else None
 
@@ -560,7 +563,7 @@ class PyBodies:
         return self.element(place.address, word_at, self._values.word(place.owner + SET_MASK), pointer)
 
     def element(self, table: int, word_at: int, mask: int, pointer: int) -> Optional[PathMove]:
-        """An element of a set."""
+        """Follow an element of a set."""
         number, offset = divmod(word_at - table, SET_ENTRY)
         py_type = self._values.type_of(pointer)
         if offset or not 0 <= number <= mask or py_type is None:
@@ -574,7 +577,7 @@ class PyBodies:
         return move_to(INDEX, text, object_position(pointer)) if text is not None else None
 
     def _of_deque(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        """A block: a link to the next one, or an item (Modules/_collectionsmodule.c)."""
+        """Follow a word of a deque's block: a link to the next block, or an item (Modules/_collectionsmodule.c)."""
         word = (word_at - place.address) // WORD
         is_left = place.kind == DEQUE_LEFT
         if word == (DEQUE_ITEMS + 1 if is_left else 0):
@@ -616,7 +619,7 @@ class PyPointers:
         self._bodies, self._frames = PyBodies(values), PyFramePointers(values)
 
     def follow(self, place: PyPosition, word_at: int) -> Optional[PathMove]:
-        """The pointer at that address, which lies in the block of `place`."""
+        """Follow the pointer at an address in the block of `place`."""
         pointer = self._values.word(word_at)
         known = self._of_object if place.kind == OBJECT else self._bodies.follow
         move = known(place, word_at, pointer)
@@ -630,7 +633,7 @@ class PyPointers:
         return None if found is None else self._frames.end(object_position(found[0]), found[1])
 
     def _is_behind(self, place: PyPosition, word_at: int) -> bool:
-        """Behind the end of the object, in a frame's unused stack, or before it."""
+        """Return True for words after the end of the object, in a frame's unused stack, or before the object."""
         values, offset = self._values, word_at - place.address
         py_type = values.type_of(place.address) if place.kind == OBJECT else None
         if py_type is None:
@@ -648,7 +651,7 @@ class PyPointers:
         return offset >= end or -GC_HEAD <= offset < 0 or offset < -py_type.head_bytes
 
     def _move_to_unnamed_field(self, place: PyPosition, word_at: int, pointer: int, is_stale: bool) -> Optional[PathMove]:
-        """A word that nothing has a name for. What is not aligned is no pointer: a text, or a number."""
+        """Follow a word without a known name. An unaligned value is no pointer: a text, or a number."""
         offset = word_at - place.address
         if place.kind == OBJECT and self._values.layout.release >= FRAMES_HAVE_TAGS:
             pointer &= ~TAGS
@@ -681,7 +684,7 @@ class PyPointers:
         return move_to(ATTRIBUTE, name, object_position(pointer)) if name is not None else None
 
     def _move_to_body(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
-        """Dicts of attributes, tables, values: what has no name by itself."""
+        """Follow a pointer to a dict of attributes, a table or values, which have no name by themselves."""
         values, flags = self._values, py_type.flags
         if offset < 0:
             return self._follow_before_object(place, py_type, offset, pointer)
@@ -716,7 +719,7 @@ class PyPointers:
         return PyPosition(RAW, at, number=size or 1)
 
     def _table_of(self, py_type: PyType, offset: int) -> str:
-        """The body of a set, a deque or an array that the word leads to."""
+        """Return the kind of body of a set, a deque or an array that the word leads to."""
         names = {kin.name for kin in self._values.types.family(py_type)}
         if names & {"set", "frozenset"} and offset == SET_TABLE:
             return SET
@@ -732,7 +735,9 @@ class PyPointers:
         return move_to(ATTRIBUTE, ".__dict__", object_position(pointer, view), is_open=True)
 
     def _follow_before_object(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
-        """A managed dict, or values without one, before the object: in 3.11 a word for each, later one (pycore_object.h)."""
+        """Follow a managed dict, or values without one, before the object: one word for each in 3.11, one word for both later
+        (pycore_object.h).
+        """
         if py_type.head_bytes <= GC_HEAD:
             return None
         keys, is_11 = self._fields.shared_keys(py_type), not self._values.types.has_tagged_dicts

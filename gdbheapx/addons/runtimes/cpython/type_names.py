@@ -62,7 +62,7 @@ def name_static_types(values: PyValues, modules: Mapping[str, int]) -> Dict[int,
 
 
 def separate_names(values: PyValues) -> Dict[int, str]:
-    """Classes of one name with their modules: `numbers.Number`, `shop.Number`."""
+    """Return classes that share a name with their modules: `numbers.Number`, `shop.Number`."""
     by_name: Dict[str, List[int]] = {}
     for address, py_type in values.types.all.items():
         by_name.setdefault(py_type.name, []).append(address)

@@ -80,12 +80,12 @@ class PyType(NamedTuple):
 
     @property
     def head_bytes(self) -> int:
-        """Bytes before the object in its block: the words of a managed dict, the collector's head."""
+        """Return the bytes before the object in its block: the words of a managed dict, the collector's head."""
         return bool(self.flags & HAS_GC) * GC_HEAD + bool(self.flags & (MANAGED_DICT | MANAGED_WEAKREF)) * PRE_HEADER
 
     @property
     def least_bytes(self) -> int:
-        """No object of it is smaller, head included."""
+        """Return the size of the smallest object of the type, head included."""
         return self.head_bytes + (min(self.basic_bytes, LEAST_STR) if self.flags & STR else self.basic_bytes)
 
 
@@ -120,7 +120,7 @@ def read_py_segments(world: World) -> Iterator[PySegment]:
 
 
 def find_root(world: World, memory: Sequence[PySegment]) -> Optional[TypeRoot]:
-    """`type` is its own type, and its only base has none."""
+    """Find `type`, which is its own type, and whose only base has none."""
     for start, words in memory:
         places = range(start - TYPE, start - TYPE + len(words) * WORD, WORD)
         for at in [at for at, word in zip(places, words) if at == word]:
@@ -131,7 +131,7 @@ def find_root(world: World, memory: Sequence[PySegment]) -> Optional[TypeRoot]:
 
 
 def root_at(world: World, at: int) -> Optional[TypeRoot]:
-    """If it is `type`."""
+    """Return the root if the object at this address is `type`, else None."""
     words = world.words(at, TYPE_WORDS)
     if words is None or words[FLAGS // WORD] & (IS_TYPE | READY) != IS_TYPE | READY:
         return None
@@ -143,7 +143,7 @@ def root_at(world: World, at: int) -> Optional[TypeRoot]:
 
 
 def minor_version(world: World, memory: Sequence[PySegment]) -> Optional[int]:
-    """13 of 3.13, as _PyRuntime says it; None up to 3.12. From 3.14 on the upper half of a reference count has flags."""
+    """Return 13 for 3.13, from _PyRuntime; None up to 3.12. From 3.14 on the upper half of a reference count has flags."""
     for _, words in memory:
         place = words.tobytes().find(COOKIE) if world.little_endian == (sys.byteorder == "little") else -1
         if place >= 0 and not place % WORD and place // WORD + 1 < len(words) and words[place // WORD + 1] >> 24 == 3:
@@ -157,8 +157,9 @@ def debug_head(shift: int) -> List[Condition]:
 
 
 def heap_type_rows() -> List[SignatureRow]:
-    """Blocks that may be heap types: with the collector's head, and those of PYTHONMALLOC=debug before it. Told apart by tp_mro, a tuple
-    that each type has for itself."""
+    """Return rows for blocks that may be heap types: with the collector's head, and those with the head of PYTHONMALLOC=debug before it.
+    Their key is tp_mro, a tuple that each type has for itself.
+    """
     rows = []
     for shift in HEAP_TYPE_SHIFTS:
         at = shift + GC_HEAD
@@ -195,7 +196,7 @@ class PyTypes:
         """3.12 and later: one word before an instance is its dict or its values."""
 
     def _search_types(self, memory: Sequence[PySegment], matches: Sequence[Signed]) -> None:
-        """Instances of `type`, and of every type of types that is among them, until there are no more."""
+        """Find instances of `type`, and of every metatype among them, until there are no more."""
         waiting: Dict[int, List[Tuple[int, int]]] = {}
         for match in matches:
             at = match.sample + HEAP_TYPE_SHIFTS[match.row] + GC_HEAD
@@ -218,7 +219,7 @@ class PyTypes:
             self.shifts = DEBUG_SHIFTS
 
     def _add_type(self, at: int) -> bool:
-        """If it is a type: tp_mro begins with itself."""
+        """Add an address if it is a type, whose tp_mro begins with itself, and return whether it is one."""
         if at in self.all:
             return False
         words = self._world.words(at, TYPE_WORDS)
@@ -247,7 +248,7 @@ class PyTypes:
         return "%s%s+0x%x" % (UNNAMED, module.file_name, at - module.base) if module else "%s0x%x" % (UNNAMED, at)
 
     def _name_builtins(self) -> None:
-        """The one static type with a flag and the base `object` needs no text."""
+        """Name static types that need no text: the only one with a certain flag and the base `object`."""
         named = {self.root.object: "object"}
         for flag, name in BUILTINS.items():
             having = [py_type.address for py_type in self.all.values() if py_type.flags & flag and py_type.base == self.root.object]
@@ -258,7 +259,7 @@ class PyTypes:
                 self.all[address] = self.all[address]._replace(name=name)
 
     def rename(self, names: Mapping[int, str]) -> None:
-        """Names found otherwise, by address."""
+        """Set names found by other means, by address."""
         for address, name in names.items():
             self.all[address] = self.all[address]._replace(name=name)
 

@@ -90,12 +90,12 @@ class PyLayout(NamedTuple):
 
     @property
     def has_packed_keys(self) -> bool:
-        """3.11 and later: a dict's keys begin with their sizes as logarithms, and may be of strings alone."""
+        """Return True for 3.11 and later: a dict's keys begin with their sizes as logarithms, and may be strings only."""
         return self.release >= 11
 
     @property
     def has_digit_tags(self) -> bool:
-        """3.12 and later: sign and number of digits of an int share a word."""
+        """Return True for 3.12 and later: sign and number of digits of an int share a word."""
         return self.release >= 12
 
 
@@ -182,11 +182,11 @@ class PyValues:
         self._no_count = OVERFLOW if layout.release >= FLAGS_IN_COUNTS else HIGH_HALF
 
     def word(self, address: int) -> int:
-        """0 where it cannot be read."""
+        """Return the word at an address; 0 if it cannot be read."""
         return self.number(address, WORD)
 
     def number(self, address: int, size_bytes: int) -> int:
-        """Unsigned; 0 where it cannot be read."""
+        """Return the unsigned number at an address; 0 if it cannot be read."""
         data = self.world.read(address, size_bytes)
         return int.from_bytes(data, self._order) if len(data) == size_bytes else 0
 
@@ -199,16 +199,16 @@ class PyValues:
         return self.types.all.get(head[1])
 
     def is_object(self, address: int) -> bool:
-        """Its type is known."""
+        """Return True if the type of the object at this address is known."""
         return self.type_of(address) is not None
 
     def has(self, address: int, flag: int) -> bool:
-        """Its type has the flag."""
+        """Return True if the object's type has the flag."""
         py_type = self.type_of(address)
         return bool(py_type and py_type.flags & flag)
 
     def object_in(self, block: int) -> Optional[Tuple[int, PyType]]:
-        """The object whose block begins there."""
+        """Return the object whose block begins at the address, and its type."""
         for shift in self.types.shifts:
             for head in (0, 16, 32):
                 py_type = self.type_of(block + shift + head)
@@ -217,12 +217,12 @@ class PyValues:
         return None
 
     def is_named(self, address: int, *names: str) -> bool:
-        """Its type, or one that this is derived from, has one of the names."""
+        """Return True if the object's type, or one of its bases, has one of the names."""
         py_type = self.type_of(address)
         return py_type is not None and any(kin.name in names for kin in self.types.family(py_type))
 
     def text(self, address: int, limit: int = MOST_READ_CHARACTERS) -> Optional[str]:
-        """The first characters of a str (PyASCIIObject, PyCompactUnicodeObject); None where it is none, or not compact."""
+        """Return the first characters of a str (PyASCIIObject, PyCompactUnicodeObject); None if it is no str, or not compact."""
         if not self.has(address, STR):
             return None
         length, state = self.word(address + LENGTH), self.number(address + 32, 4)
@@ -306,7 +306,7 @@ class PyValues:
         return PyDictKeys(address + 40 + size * width, count, 24, 8, 16)
 
     def entries(self, address: int) -> Iterator[Tuple[int, int]]:
-        """(key, value) of a dict; also of one whose keys are shared."""
+        """Yield (key, value) of a dict, also of one whose keys are shared."""
         keys = self.keys(self.word(address + KEYS)) if self.has(address, DICT) else None
         if keys is None:
             return
@@ -328,12 +328,12 @@ class PyValues:
         return values + index * WORD + (WORD if self.layout.release >= 13 else 0)
 
     def key_of(self, keys_at: int, index: int) -> int:
-        """The key with this number in a table; 0 where it has none."""
+        """Return the key with this number in a table; 0 if there is none."""
         keys = self.keys(keys_at)
         return self.word(keys.entries + index * keys.entry_bytes + keys.key) if keys and 0 <= index < keys.entry_count else 0
 
     def get(self, address: int, name: str) -> int:
-        """The value of a dict for a str; 0 where it has none."""
+        """Return the value of a dict for a str; 0 if there is none."""
         return next((value for key, value in self.entries(address) if self.text(key) == name), 0)
 
     def count(self, address: int) -> Optional[int]:

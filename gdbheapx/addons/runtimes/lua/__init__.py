@@ -117,7 +117,9 @@ class Lua(Recogniser):
 
 
 def _match_object(kind: int) -> List[Condition]:
-    """Begins with the object that was made before it, and with its type. The first of all is the registry."""
+    """Return the conditions of an object: it begins with the object made before it, and its type. The first object of all is the
+    registry.
+    """
     return [Condition(0, 8, EQUAL, 0, mask=7), Condition(0, 8, IN_RANGES, WRITABLE), Condition(8, 1, EQUAL, kind)]
 
 

@@ -86,7 +86,7 @@ class LuaNamer(ValueNamer):
         self._values, self._states = values, states
 
     def starts(self) -> Iterable[Start]:
-        """Tables that have a name by themselves, and variables."""
+        """Return tables that have names by themselves, and variables."""
         for state in self._states:
             which = [PathStep(VARIABLE, "Lua state 0x%x: " % state.state, TargetAddress(state.state))] if len(self._states) > 1 else []
             loaded = self._values.field(state.registry, b"_LOADED")
@@ -100,7 +100,7 @@ class LuaNamer(ValueNamer):
                     yield Start(local.value.data, [frame, *which, PathStep(LOCAL, local.name, end)])
 
     def owning_words(self, signature: Optional[str]) -> int:
-        """Not the lists of the collector: of all objects, and of those to be looked at."""
+        """Return a mask without the collector's lists: of all objects, and of those still to be visited."""
         layout = self._values.layout
         if signature == USERDATA_NAME:
             return ALL_WORDS & ~(0b10011 if layout.user_values is not None else 0b11)
@@ -115,7 +115,7 @@ class LuaNamer(ValueNamer):
         return known.get(signature, ALL_WORDS) if signature is not None else ALL_WORDS
 
     def owns_nothing(self) -> Iterable[int]:
-        """The state, with its table of strings, and its stack."""
+        """Return the state, with its table of strings, and its stack."""
         return [address for state in self._states for address in (state.block, state.stack)]
 
     def read_kind(self, address: int) -> int:
@@ -189,7 +189,7 @@ class LuaNamer(ValueNamer):
         return ValuePosition(UPVALUE, words[0]), (CLOSURE, ".<upvalue %s>" % (name.decode("utf-8", "replace") if name is not None else "?"))
 
     def _of_code(self, position: ValuePosition, place: int) -> _Moved:
-        """Constants, and functions that are made in it."""
+        """Follow a constant of a function's code, or a function made in it."""
         layout = self._values.layout
         proto = self._values.words(position.address, layout.proto_bytes // 8)
         if not proto:

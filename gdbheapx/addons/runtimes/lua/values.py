@@ -103,7 +103,7 @@ class LuaValue(NamedTuple):
 
     @property
     def is_object(self) -> bool:
-        """A pointer to something that is collected."""
+        """Return True for a pointer to a collected object."""
         return bool(self.type & COLLECTED)
 
     @property
@@ -158,7 +158,7 @@ class LuaValues:
         """By metatable."""
 
     def words(self, address: int, count: int) -> Sequence[int]:
-        """So many words; empty if they cannot all be read."""
+        """Return so many words; empty if they cannot all be read."""
         if not 0 < address < 1 << 47 or address % 8 or not 0 < count <= MOST_WORDS:
             return ()
         data = self._world.read(address, 8 * count)
@@ -169,12 +169,12 @@ class LuaValues:
         return words[1] & 0xFF if words else 0
 
     def value(self, address: int) -> LuaValue:
-        """The TValue there."""
+        """Return the TValue at the address."""
         words = self.words(address, 2)
         return LuaValue(words[1] & 0xFF, words[0]) if words else LuaValue(0, 0)
 
     def text(self, address: int, most: int = MOST_TEXT) -> Optional[bytes]:
-        """A string that is not too long."""
+        """Return a string that is not too long, or None."""
         words = self.words(address, 3)
         kind = words[1] & 0xFF if words else 0
         length = words[1] >> 24 & 0xFF if kind == SHORT else words[2] if kind == LONG else most + 1
@@ -182,7 +182,7 @@ class LuaValues:
         return data if len(data) == length else None
 
     def table(self, address: int) -> Optional[LuaTable]:
-        """A Table there, with an array of its real length (ltable.c: luaH_realasize)."""
+        """Return the Table at the address, with an array of its real length (ltable.c: luaH_realasize), or None."""
         words = self.words(address, 6)
         if not words or words[1] & 0xFF != TABLE:
             return None
@@ -201,7 +201,7 @@ class LuaValues:
         return LuaValue(words[at // 8] >> 8 * (at % 8) & 0xFF, words[self.layout.key // 8])
 
     def plain(self, value: LuaValue) -> Optional[str]:
-        """A number, true or false, as Lua reads it; None: another value."""
+        """Return a number, true or false as Lua source, or None for other values."""
         if value.type == self.layout.integer:
             return "%d" % (value.data - (value.data >> 63 << 64))
         if value.type in NUMBERS:
@@ -211,7 +211,7 @@ class LuaValues:
         return None
 
     def nodes(self, table: LuaTable) -> Iterator[Tuple[LuaValue, LuaValue]]:
-        """(key, value) of those that there are."""
+        """Yield (key, value) of the entries that are set."""
         step, at = self.layout.node_bytes // 8, self.layout.key_tt
         words = self.words(table.nodes, step * table.places)
         for first in range(0, len(words), step):

@@ -110,7 +110,9 @@ class Php(Recogniser):
         return (Length(STRING_NAME, 16, TEXT + 1),)
 
     def inner(self, world: World) -> Sequence[Inner]:
-        """Its blocks, where they add up to what it says is in use; else its chunks: what lies in them is not told apart."""
+        """Return the manager's blocks if they add up to its own count of bytes in use, else its chunks, as memory that is not divided
+        further.
+        """
         memory = world.once(find_zend_manager)
         if memory is None:
             return ()
@@ -145,7 +147,7 @@ def find_php_tables(world: World) -> Optional[PhpGlobals]:
 
 
 def find_zend_manager(world: World) -> Optional[ZendManager]:
-    """The first heap that proves itself."""
+    """Return the first heap whose structure proves it, or None."""
     judged: Set[int] = set()
     for mapping in world.target.mappings():
         if mapping.name or not mapping.writable or mapping.end - mapping.start < CHUNK_BYTES:
@@ -162,7 +164,7 @@ def find_zend_manager(world: World) -> Optional[ZendManager]:
 
 
 def _of_heap(world: World, heap: int) -> Optional[ZendManager]:
-    """Its chunks and huge blocks; None where they are not what it has counted."""
+    """Return the heap's chunks and huge blocks, or None if they differ from its own counts."""
     main, words = heap - HEAP_OFFSET, world.words(heap, HEAP_WORDS)
     chunks = _walk_chunk_ring(world, main, heap)
     if words is None or chunks is None:
@@ -197,12 +199,12 @@ def _walk_chunk_ring(world: World, main: int, heap: int) -> Optional[List[int]]:
 
 
 def _list_cached_chunks(world: World, first: int) -> List[int]:
-    """Chunks kept for reuse: a list by their second word."""
+    """Return chunks that are cached for reuse: a list linked by their second word."""
     return [chunk for chunk, _ in _walk_list(world, first, 2) if not chunk % CHUNK_BYTES]
 
 
 def _walk_list(world: World, first: int, count: int) -> Iterator[Tuple[int, Tuple[int, ...]]]:
-    """(address, words) of the members of a list: the last of `count` words is the next one."""
+    """Yield (address, words) of the members of a list: the last of `count` words leads to the next member."""
     seen: Set[int] = set()
     while first and first not in seen and len(seen) < MOST_MEMBERS:
         seen.add(first)

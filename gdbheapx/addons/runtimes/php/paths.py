@@ -66,7 +66,9 @@ class PhpLocal(NamedTuple):
 
 
 def find_current_frame(words: Sequence[int]) -> int:
-    """EG(current_execute_data), behind {top and end of the stack, its page, size of a page} in the executor's globals; 0: not found."""
+    """Return EG(current_execute_data), which follows {top and end of the stack, its page, size of a page} in the executor's globals; 0 if
+    it is not found.
+    """
     for at in range(len(words) - 4):
         if words[at + 2] < words[at] <= words[at + 1] and words[at + 3] == STACK_BYTES:
             return words[at + 4]
@@ -101,8 +103,9 @@ def _of_frame(values: PhpValues, frame: int, words: Sequence[int]) -> Iterator[P
 
 
 def _name_function(values: PhpValues, code: Sequence[int], further: Sequence[int], operation: int) -> Optional[str]:
-    """`further`: of zend_op_array, from last_var on. Of a function that is written in PHP, and stands in its own code: else the layout is
-    another release's."""
+    """Return the name of a function that is written in PHP and executes its own code, else None: the layout is another release's.
+    `further`: words of zend_op_array, from last_var on.
+    """
     done = operation - further[OPERATIONS]
     if code[0] & 0xFF != USER_FUNCTION or not 0 <= done < OPERATION_BYTES * (further[LENGTH] & HALF) or done % OPERATION_BYTES:
         return None
@@ -129,7 +132,7 @@ ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r":
 
 
 def mask_php_class(values: PhpValues, class_: int) -> Optional[int]:
-    """Return the mask of a class's instances, without words behind their last property; None for a class that is written in C."""
+    """Return the mask of a class's instances, which leaves out words after their last property; None for a class that is written in C."""
     count = values.count(class_)
     end = PROPERTY_TABLE // 8 + VALUE_BYTES // 8 * count if count is not None else 0
     return OBJECT_WORDS & ((1 << end) - 1 if end <= LAST_BIT else ALL_WORDS) if end else None
@@ -145,7 +148,7 @@ class PhpNamer(ValueNamer):
         self._values, self._globals = values, found
 
     def starts(self) -> Iterable[Start]:
-        """Values that are blocks of their own."""
+        """Return values that are blocks of their own."""
         for name, value in self._values.named(self._globals.symbols):
             yield from self._make_starts(value, [], VARIABLE, "$" + _format_name(name))
         for _, value in self._values.named(self._globals.classes):
@@ -170,11 +173,11 @@ class PhpNamer(ValueNamer):
             yield Start(inner.data, [*before, PathStep(kind, name, TargetAddress(inner.data))])
 
     def owning_words(self, signature: Optional[str]) -> int:
-        """A string leads nowhere, an array to its data. Other names are those of classes."""
+        """Return the mask of such blocks: a string leads nowhere, an array to its data, and other names are those of classes."""
         return ALL_WORDS if signature is None else OWNING.get(signature, OBJECT_WORDS)
 
     def owns_nothing(self) -> Iterable[int]:
-        """The list of all objects and its like."""
+        """Return the addresses of the list of all objects and of similar lists."""
         return self._globals.weak
 
     def read_kind(self, address: int) -> int:
@@ -227,7 +230,7 @@ class PhpNamer(ValueNamer):
         return "string, {:,} bytes".format(words[2]) if words else None
 
     def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
-        """See Namer. Of an object's declared properties."""
+        """Return (name, text) of an object's declared properties. See Namer."""
         head = self._values.words(address, 3) if signature not in OWNING else ()
         if not head or head[0] >> 32 & 0xF != OBJECT or self._values.class_name(head[2]) != signature:
             return ()
@@ -236,7 +239,7 @@ class PhpNamer(ValueNamer):
         return [(name, text) for name, text in texts if text is not None]
 
     def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
-        """See Namer. Of an array with names its keys, of one without its values."""
+        """Return the keys of an array with names, or the values of one without. See Namer."""
         own = self._values.begin(address) if signature == STRING_NAME else None
         if own is not None:
             return [own]
@@ -250,5 +253,5 @@ class PhpNamer(ValueNamer):
 
 
 def _format_name(name: str) -> str:
-    """A variable or a property: any text may be one's name."""
+    """Format the name of a variable or a property, which may be any text."""
     return name if WORD.match(name) else "{%s}" % quote_text(name, ESCAPES)

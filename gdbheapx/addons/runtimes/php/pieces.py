@@ -38,7 +38,9 @@ class ZendPieces(NamedTuple):
 def find_zend_pieces(
     world: World, chunks: Sequence[int], huge: Sequence[Tuple[int, int]], free_slots: Sequence[int], notes: Sequence[int]
 ) -> Optional[ZendPieces]:
-    """`free_slots`: the first free element of each bin; `notes`: the manager's own blocks. None where a map or a list is damaged."""
+    """Return the pieces in use, or None if a map or a list is damaged. `free_slots`: the first free element of each bin; `notes`: the
+    manager's own blocks.
+    """
     runs = [(start, end - start, 1) for start, end in huge]
     for chunk in chunks:
         pages = _read_page_map(world, chunk)
@@ -55,7 +57,7 @@ def find_zend_pieces(
 
 
 def _unlabel_own_blocks(runs: Sequence[Tuple[int, int, int]], labels: "array[int]", notes: Sequence[int]) -> int:
-    """The manager's own blocks are not in use: how many bytes they have."""
+    """Mark the manager's own blocks as not in use and return their bytes."""
     starts, firsts, left = [start for start, _, _ in runs], [0, *accumulate(count for _, _, count in runs)], 0
     for address in notes if runs else ():
         place = max(0, bisect_right(starts, address) - 1)
@@ -75,7 +77,7 @@ def _read_page_map(world: World, chunk: int) -> Optional[Sequence[int]]:
 
 
 def _list_runs(chunk: int, pages: Sequence[int]) -> Iterator[Tuple[int, int, int]]:
-    """(start, bytes of an element, elements) of each run but the chunk's head."""
+    """Yield (start, bytes of an element, elements) of each run except the chunk's head."""
     page = 1
     while page < PAGES:
         info, start = pages[page], chunk + page * PAGE_BYTES

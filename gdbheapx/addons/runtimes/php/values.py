@@ -39,7 +39,7 @@ BEHIND_WORDS = 64
 
 
 def read_interpreter_data(world: World) -> Iterator[Tuple[bytes, int]]:
-    """The interpreter's data, in words, and where they begin."""
+    """Yield the interpreter's data in words, and their first address."""
     for module in world.modules():
         if "php" in module.file_name:
             for start, _, end in world.target.writable_segments(module):
@@ -67,7 +67,7 @@ class PhpTable(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Bytes from one value to the next."""
+        """Return the bytes from one value to the next."""
         return VALUE_BYTES if self.is_packed else BUCKET_BYTES
 
 
@@ -116,14 +116,14 @@ class PhpValues:
         self._map = self._map_base()
 
     def words(self, address: int, count: int) -> Sequence[int]:
-        """So many words; empty if they cannot all be read."""
+        """Return so many words; empty if they cannot all be read."""
         if not 0 < address < 1 << 63 or not 0 < count <= MOST_TABLE:
             return ()
         data = self.world.read(address, 8 * count)
         return unpack("<%dQ" % count, data) if len(data) == 8 * count else ()
 
     def text(self, address: int) -> Optional[str]:
-        """A zend_string, where it is short and UTF-8."""
+        """Return the zend_string at the address if it is short and UTF-8, else None."""
         words = self.words(address, 3)
         if not words or words[2] > MOST_TEXT:
             return None
@@ -134,14 +134,14 @@ class PhpValues:
             return None
 
     def begin(self, address: int) -> Optional[str]:
-        """The first characters of a zend_string, whatever they are; None where there is none."""
+        """Return the first characters of a zend_string, of any content; None if there is none."""
         words = self.words(address, 3) if not address % 8 else ()
         if not words or not words[0] & HALF or words[0] >> 32 & TYPE_AND_MARKS != STRING or words[2] > MOST_LENGTH:
             return None
         return decode_text(self.world.read(address + TEXT, min(words[2], TEXT_BYTES)))
 
     def table(self, address: int) -> Optional[PhpTable]:
-        """A zend_array there, whose numbers fit each other."""
+        """Return the zend_array at the address if its numbers fit each other, else None."""
         words = self.words(address, 5)
         return _make_table(address, words) if words else None
 
@@ -154,12 +154,12 @@ class PhpValues:
                 yield PhpEntry(0, place, value) if table.is_packed else PhpEntry(words[at + 3], words[at + 2], value)
 
     def value_in(self, words: Sequence[int], at: int) -> PhpValue:
-        """The zval that these words are; INDIRECT is followed."""
+        """Return the zval in these words; INDIRECT is followed."""
         kind = words[at + 1] & 0xFF
         return self.value(words[at]) if kind == INDIRECT else PhpValue(kind, words[at])
 
     def value(self, address: int) -> PhpValue:
-        """The zval there; of type 0 where there is none."""
+        """Return the zval at the address; its type is 0 if there is none."""
         words = self.words(address, 2)
         kind = words[1] & 0xFF if words else 0
         return PhpValue(0, 0) if kind in (0, INDIRECT) else PhpValue(kind, words[0])
@@ -168,7 +168,7 @@ class PhpValues:
         return self.value(value.data + 8) if value.type == REFERENCE else value
 
     def named(self, table: PhpTable) -> Iterator[Tuple[str, PhpValue]]:
-        """(key, value) of a table of names."""
+        """Yield (key, value) of a table of names."""
         for entry in self.entries(table):
             name = self.text(entry.key) if entry.key else None
             if name is not None:
@@ -179,7 +179,9 @@ class PhpValues:
         return self.text(words[0]) if words else None
 
     def count(self, class_: int) -> Optional[int]:
-        """Values that instances have behind PROPERTY_TABLE, where the class is written in PHP and nobody else makes them; else None."""
+        """Return the number of values that instances have from PROPERTY_TABLE on, if the class is written in PHP and nothing else makes
+        its instances; else None.
+        """
         type_, flags = (self._read_number(class_ + at) for at in (0, CLASS_FLAGS))
         count, create = self._read_number(class_ + self.layout.properties), self.words(class_ + self.layout.create, 1)
         if type_ is None or flags is None or count is None or type_ & 0xFF != USER_CLASS or count > MOST_PROPERTIES or create != (0,):
@@ -204,7 +206,7 @@ class PhpValues:
                 yield name, words[0] & 0xFFFFFFFF, bool(words[0] >> 32 & STATIC)
 
     def statics(self, class_: int) -> Iterator[Tuple[str, PhpValue]]:
-        """(name, value) of a class's static properties."""
+        """Yield (name, value) of a class's static properties."""
         info, places = self.table(class_ + self.layout.statics + PROPERTIES_INFO), self.words(class_ + self.layout.statics, 2)
         if info is None or not places or not places[0]:
             return
@@ -216,14 +218,14 @@ class PhpValues:
                 yield name, self.value_in(self.words(place + VALUE_BYTES * number, 2) or (0, 0), 0)
 
     def class_constants(self, class_: int) -> Iterator[Tuple[str, PhpValue]]:
-        """(name, value)."""
+        """Yield (name, value) of a class's constants."""
         table = self.table(class_ + self.layout.statics + CONSTANTS)
         for name, value in self.named(table) if table is not None else ():
             if value.type == POINTER:
                 yield name, self.value(value.data)
 
     def globals(self) -> Optional[PhpGlobals]:
-        """executor_globals, by a table in the interpreter's data that has `_GET`, and those behind it."""
+        """Return executor_globals, found by a table in the interpreter's data that has `_GET`, and the tables after it."""
         for content, start in read_interpreter_data(self.world):
             words = unpack("<%dQ" % (len(content) // 8), content)
             # a table's size and mask, before anything is read: nTableMask is minus twice nTableSize, or of a packed one -2
@@ -247,7 +249,7 @@ class PhpValues:
                 yield first
 
     def _is_store(self, address: int, top: int) -> bool:
-        """The objects in the first places say these numbers."""
+        """Return True if the objects in the first places have these numbers."""
         places = list(enumerate(self.words(address, min(top, 32)) or ()))[1:]
         numbers = [(number, self.words(place, 2)) for number, place in places if not place & 1]
         return bool(numbers) and all(words and words[0] >> 32 & 0xF == OBJECT and words[1] & HALF == number for number, words in numbers)
@@ -262,7 +264,7 @@ class PhpValues:
         return next((table for table in tables if any(key == name for key, _ in self.named(table))), None)
 
     def _map_base(self) -> int:
-        """compiler_globals.map_ptr_base, which is map_ptr_real_base - 1 and stands behind it."""
+        """Return compiler_globals.map_ptr_base, which is map_ptr_real_base - 1 and follows it."""
         symbol = self.world.target.dynamic_symbol("compiler_globals")
         size = self.world.target.symbol_bytes(symbol) if symbol is not None else None
         words = self.words(symbol.address, (size or 4096) // 8) if symbol is not None else ()
@@ -271,12 +273,12 @@ class PhpValues:
 
 
 def _are_roots(first_unused: int, threshold: int, size: int, number: int) -> bool:
-    """The numbers of zend_gc_globals fit each other (zend_gc.c: GC_THRESHOLD_DEFAULT, GC_DEFAULT_BUF_SIZE)."""
+    """Return True if the numbers of zend_gc_globals fit each other (zend_gc.c: GC_THRESHOLD_DEFAULT, GC_DEFAULT_BUF_SIZE)."""
     return LEAST_THRESHOLD <= threshold <= size and not size % LEAST_ROOTS and number < first_unused <= size
 
 
 def _make_table(address: int, words: Sequence[int]) -> Optional[PhpTable]:
-    """{counts, flags and mask, data, used and length, size}."""
+    """Make a table from {counts, flags and mask, data, used and length, size}."""
     used, length, size = words[3] & 0xFFFFFFFF, words[3] >> 32, words[4] & 0xFFFFFFFF
     if words[0] >> 32 & 0xF != ARRAY or not length <= used <= size or size & (size - 1) or not words[2] or words[2] % 8:
         return None

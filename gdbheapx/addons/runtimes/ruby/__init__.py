@@ -91,7 +91,9 @@ class Ruby(Recogniser):
     )
 
     def asks(self, world: World) -> Iterable[Ask]:
-        """A slot in use has a type, and its class is one: a block of malloc's with five numbers and pointers to objects is no slot."""
+        """Return the rows of slots: a slot in use has a type, and its class is a slot, too; a block of malloc's with five numbers and
+        pointers to objects is no slot.
+        """
         heap_pages, known = world.once(find_ruby_pages), world.once(make_ruby_reader)
         if known is None:
             self._say_release(world)
@@ -156,7 +158,7 @@ class Ruby(Recogniser):
         return (Length("String", 16, 1, 1, 24, test=own), Length("Array", 16, 0, 8, 32, test=own))
 
     def inner(self, world: World) -> Sequence[Inner]:
-        """The slots in use, by their flags; and what young objects have beside them."""
+        """Return the slots in use, by their flags, and the transient memory of young objects."""
         heap_pages = world.once(find_ruby_pages)
         if not heap_pages:
             return ()
@@ -195,7 +197,7 @@ def make_ruby_reader(world: World) -> Optional[RubyObjects]:
 
 
 def read_transient_heap(world: World) -> Optional[TransientHeap]:
-    """Return the memory of young objects beside their slots, or None."""
+    """Return the transient memory of young objects, or None."""
     found = world.once(make_ruby_reader)
     return find_transient_heap(found) if found is not None and found.layout.has_transient_heap else None
 
@@ -234,7 +236,7 @@ def batch_ruby_pages(heap_pages: Sequence[RubyHeapPage]) -> Iterator[Sequence[Ru
 
 
 def find_instances(world: World, classes: Sequence[int]) -> List[int]:
-    """Objects of these classes: one pass over all slots in use."""
+    """Find objects of these classes in one pass over all slots in use."""
     found: List[int] = []
     for blocks in world.once(read_ruby_slots).used:
         signer = world.signer([SignatureRow([Condition(8, 8, IN_SET, 0)])], [NumberSet(classes)])

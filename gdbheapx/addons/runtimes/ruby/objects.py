@@ -133,14 +133,14 @@ class RubyObjects:
         self._shape_list, self._shape_count = self._find_shapes() if layout.has_shapes and self.symbols else (0, 0)
 
     def words(self, address: int, count: int) -> Sequence[int]:
-        """So many words; empty if they cannot all be read."""
+        """Return so many words; empty if they cannot all be read."""
         if not 0 < count <= MOST_WORDS or not 0 < address < 1 << 63:
             return ()
         data = self.world.read(address, 8 * count)
         return unpack("<%dQ" % count, data) if len(data) == 8 * count else ()
 
     def is_slot(self, address: int) -> bool:
-        """An object begins there, or did."""
+        """Return True if an object begins at the address, or once did."""
         page = self._pages.get(address & -self.layout.page_bytes)
         if page is None:
             return False
@@ -148,17 +148,17 @@ class RubyObjects:
         return not rest and 0 <= place < page.slots
 
     def slot(self, address: int) -> Sequence[int]:
-        """The five words of an object in use; empty: there is none."""
+        """Return the five words of an object in use; empty if there is none."""
         words = self.words(address, 5) if self.is_slot(address) else ()
         return words if words and words[0] & TYPE_MASK else ()
 
     def most_flags(self) -> int:
-        """The first word of an object is no larger."""
+        """Return the largest possible first word of an object."""
         shapes = self._shape_count or (1 << SHAPE_SHIFT if self.layout.has_shapes else 1)
         return (shapes << SHAPE_SHIFT) - 1
 
     def type_of(self, address: int) -> int:
-        """ruby_value_type; 0 where no object is."""
+        """Return the ruby_value_type; 0 if there is no object."""
         words = self.slot(address)
         return words[0] & TYPE_MASK if words else 0
 
@@ -174,7 +174,7 @@ class RubyObjects:
         return RubyRun(address + 16, embedded) if embedded else RubyRun(words[3], words[2])
 
     def variables(self, address: int, words: Sequence[int]) -> RubyRun:
-        """Instance variables of an Object (struct RObject); none where a table has them."""
+        """Return the instance variables of an Object (struct RObject); none if a table has them."""
         embedded, at = bool(words[0] & USER[1]), self.layout.variables
         if not self.layout.has_shapes:
             return RubyRun(address + 16, 3) if embedded else RubyRun(words[at], words[2] & 0xFFFFFFFF)
@@ -209,14 +209,14 @@ class RubyObjects:
         return RubyShape(count, names, first is not None and first[3] & 0xFF == SHAPE_TABLE) if count <= MOST_VARIABLES else NO_VARIABLES
 
     def bytes_of(self, words: Sequence[int], address: int) -> Tuple[int, int]:
-        """(address, bytes) of a String's characters."""
+        """Return (address, bytes) of a String's characters."""
         if words[0] & USER[1]:
             return words[3], words[2]
         at = self.layout.text_length
         return address + 8 * self.layout.text, words[at] if at is not None else words[0] >> 14 & 31
 
     def text(self, address: int) -> Optional[str]:
-        """A String's characters, where they are short and mean the same wherever they are written."""
+        """Return a String's characters if they are few and mean the same in every encoding, else None."""
         words = self.slot(address)
         if not words or words[0] & TYPE_MASK != STRING:
             return None
@@ -260,7 +260,7 @@ class RubyObjects:
         return RubyTable(words[6], 24, 8, words[5], words[2], words[1])
 
     def entries(self, table: Optional[RubyTable]) -> Iterator[Tuple[int, int]]:
-        """(key, value)."""
+        """Yield (key, value) of the table."""
         step = table.entry_bytes // 8 if table is not None else 1
         words = self.words(table.address, table.bound * step) if table is not None else ()
         for at in range(0, len(words), step):
@@ -282,7 +282,7 @@ class RubyObjects:
         return sum(words[at] != (DELETED if step == 3 else self.layout.undef) for at in range(0, len(words), step))
 
     def id_table(self, address: int) -> Iterator[Tuple[int, int]]:
-        """(serial number of the ID, value) of a table of id_table.c."""
+        """Yield (serial number of the ID, value) of a table of id_table.c."""
         words = self.words(address, 3)
         capacity, used = (words[0] & 0xFFFFFFFF, words[0] >> 32) if words else (0, 0)
         items = self.words(words[2], 2 * capacity) if words and used <= capacity <= MOST_WORDS else ()
@@ -309,7 +309,7 @@ class RubyObjects:
         return self.text(words[3]) if words and words[0] & TYPE_MASK == SYMBOL else None
 
     def real_class(self, words: Sequence[int]) -> int:
-        """An object's class without those made for it alone, and for included modules (rb_obj_class)."""
+        """Return an object's class, skipping singleton classes and those of included modules (rb_obj_class)."""
         address = words[1]
         for _ in range(MOST_ABOVE):
             found = self.slot(address)
@@ -319,7 +319,7 @@ class RubyObjects:
         return 0
 
     def class_path(self, class_: int) -> Optional[str]:
-        """Its name, such as `App::Item` (variable.c: classpath); None of one that never had any."""
+        """Return the name of a class, such as `App::Item` (variable.c: classpath); None if it never had a name."""
         at = self.layout.class_path
         if at is not None:
             path = next(iter(self.words(class_ + 8 * at, 1)), 0) if self.type_of(class_) in (CLASS, MODULE) else 0
@@ -328,15 +328,16 @@ class RubyObjects:
         return self.text(path)
 
     def extension(self, address: int) -> Sequence[int]:
-        """Return the words of a class's struct rb_classext_struct {variables' places, variables, methods, constants}, beside its slot or
-        in it."""
+        """Return the words of a class's struct rb_classext_struct {variables' places, variables, methods, constants}, which is outside
+        its slot or in it.
+        """
         words = self.slot(address)
         if not words or words[0] & TYPE_MASK not in (CLASS, MODULE):
             return ()
         return self.words(words[3], 4) if self.layout.class_variables is None else self.words(address, self.layout.constants + 1)
 
     def variable_names(self, address: int, words: Sequence[int]) -> Dict[int, str]:
-        """Names of an Object's variables by place."""
+        """Return the names of an Object's variables by place."""
         if self.layout.has_shapes:
             return self.shape(words).names
         class_ = self.real_class(words)  # iv_index_tbl
@@ -365,7 +366,7 @@ class RubyObjects:
         return words[0] & 0xFFFFFFFF if words else None
 
     def class_variables(self, class_: int) -> Iterator[Tuple[str, int]]:
-        """(name, value) of a class's or module's own variables: `@name`, `@@name`, and hidden ones without a sign."""
+        """Yield (name, value) of a class's or module's own variables: `@name`, `@@name`, and hidden ones without a sign."""
         extension, at = self.extension(class_), self.layout.class_variables
         shape = self.shape(extension) if extension and at is not None else None
         if at is not None and shape is not None and not shape.in_table:
@@ -395,7 +396,7 @@ class RubyObjects:
         return [self.symbol(value) or "" for value in values_]
 
     def constants(self, class_: int) -> Iterator[Tuple[str, int]]:
-        """(name, value) of those defined in a class or module."""
+        """Yield (name, value) of constants defined in a class or module."""
         extension = self.extension(class_)
         for serial, entry in self.id_table(extension[self.layout.constants]) if extension else ():
             name, words = self.name(serial), self.words(entry, 2)
@@ -403,7 +404,7 @@ class RubyObjects:
                 yield name, words[1]
 
     def data_words(self) -> Iterator[Tuple[int, Sequence[int]]]:
-        """(address, words) of the writable data of the interpreter's files, .bss included."""
+        """Yield (address, words) of the writable data of the interpreter's files, .bss included."""
         for module in self.world.modules():
             if "ruby" in module.file_name:
                 for start, _, end in self.world.target.writable_segments(module):
@@ -444,7 +445,7 @@ class RubyObjects:
 
 
 def object_class(objects: RubyObjects) -> Optional[int]:
-    """The class Object, by its constant of that name, which is itself."""
+    """Return the class Object, found by its constant of that name, which leads to itself."""
     seen = set()
     for _, words in objects.data_words():
         for word in words:
@@ -456,7 +457,7 @@ def object_class(objects: RubyObjects) -> Optional[int]:
 
 
 def global_variables(objects: RubyObjects) -> List[Tuple[str, int]]:
-    """(name, value): rb_global_tbl is the table whose entries each say the ID that they stand under."""
+    """Return (name, value) of global variables. Each entry of rb_global_tbl repeats the ID that is its key."""
     tried = set()
     for _, words in objects.data_words():
         for word in words:
@@ -476,7 +477,9 @@ class _Variable(NamedTuple):
 
 
 def _read_global_variables(objects: RubyObjects, address: int) -> Iterator[Optional[_Variable]]:
-    """struct rb_global_entry {variable, id}, struct rb_global_variable {counter, data, getter, ...}; None: something else."""
+    """Yield the variables of a table of struct rb_global_entry {variable, id}, struct rb_global_variable {counter, data, getter, ...};
+    None for entries of another shape.
+    """
     for serial, entry in objects.id_table(address):
         words, name = objects.words(entry, 2), objects.name(serial)
         variable = objects.words(words[0], 3) if words else ()
@@ -657,7 +660,7 @@ VALUES = 2
 
 
 def owning_words(layout: RubyLayout) -> Mapping[str, int]:
-    """Return masks of owning words by the names of slots, but for those of by_flags()."""
+    """Return masks of owning words by the names of slots, except slots of by_flags()."""
     owning = dict(OWNING)
     if layout.table is not None:
         owning["Hash"] = 0b100 | sum(1 << layout.table + word for word in TABLE_WORDS)
@@ -667,7 +670,7 @@ def owning_words(layout: RubyLayout) -> Mapping[str, int]:
 
 
 def by_flags(layout: RubyLayout) -> Iterator[Tuple[int, int, int]]:
-    """(flags, mask of these, mask of a number among them): what says how much of its slot an object has."""
+    """Yield (flags, mask of these, mask of a number among them) of objects whose flags give the used part of their slot."""
     yield ARRAY | USER[1], TYPE_MASK | USER[1], layout.most_embedded << EMBEDDED_LENGTH
     yield STRING, TYPE_MASK | USER[1], 0
     if layout.pairs is not None:
@@ -700,6 +703,6 @@ def mask_ruby_class(objects: RubyObjects, kind: int, class_: int) -> Optional[in
 
 
 def _make_run(first: int, count: int) -> int:
-    """So many words from this one on."""
+    """Make the run of so many words from this one on."""
     words = ((1 << min(count, LAST_BIT)) - 1) << first
     return words & ALL_WORDS

@@ -103,7 +103,9 @@ class RubyNamer(Namer):
     def __init__(
         self, objects: RubyObjects, top: int, instances: Callable[[Sequence[int]], Sequence[int]], lists: Sequence[int] = ()
     ) -> None:
-        """`top`: the class Object; `instances`: finds objects of some classes; `lists`: blocks that keep none of the objects in them."""
+        """Take the class Object as `top`, a search for objects of some classes as `instances`, and as `lists` blocks that keep none of
+        the objects in them.
+        """
         self._lists = lists
         self._objects, self._top, self._instances = objects, top, instances
         self._classes: Dict[int, str] = {}
@@ -114,7 +116,7 @@ class RubyNamer(Namer):
         self._owning = owning_words(objects.layout)
 
     def starts(self) -> Iterable[Start]:
-        """Breadth first: the shortest name of a module counts."""
+        """Return constants, variables and frames, breadth first, so that a module gets its shortest name."""
         walk = [(self._top, "")]
         self._classes[self._top] = "Object"
         for class_, path in walk:
@@ -138,7 +140,7 @@ class RubyNamer(Namer):
             yield from self._of_thread(context.thread, [context.address])
 
     def _of_thread(self, address: int, places: Sequence[int]) -> Iterator[Start]:
-        """The object and what C code keeps of it: saved registers, too, so that frames come first."""
+        """Yield the thread object and the memory that C code keeps for it: saved registers, too, so that frames come first."""
         slot = self._objects.slot(address)
         name = (self._objects.class_path(self._objects.real_class(slot)) if slot else None) or TYPES[DATA]
         for place in filter(None, places):
@@ -146,7 +148,7 @@ class RubyNamer(Namer):
             yield Start(place, [PathStep(FRAME, "%s 0x%x" % (name, address), TargetAddress(address))])
 
     def _of_class(self, class_: int, path: str, walk: List[Tuple[int, str]]) -> Iterator[Start]:
-        """Its constants, and its own variables. Modules among them are put to the end of the walk."""
+        """Yield a class's constants, and its own variables. Modules among them go to the end of the walk."""
         objects, prefix = self._objects, path + "::" if path else ""
         for name, value in objects.constants(class_):
             slot = objects.slot(value)
@@ -163,7 +165,7 @@ class RubyNamer(Namer):
                 yield Start(value, [first, PathStep(ATTRIBUTE, "." + name, TargetAddress(value))])
 
     def _find_main_object(self) -> Optional[int]:
-        """The object of the top level: of class Object, with methods of its own, and the VM or a frame knows it."""
+        """Return the object of the top level: of class Object, with methods of its own, and known to the VM or a frame."""
         selves = (words[FRAME_SELF] for context in self._find_contexts() for words in frames_of(self._objects, context) if words)
         for word in chain(self._read_vm_words(), selves):
             slot = self._objects.slot(word)
@@ -190,9 +192,10 @@ class RubyNamer(Namer):
         return ALL_WORDS if signature is None else self._owning.get(signature, ALL_WORDS & ~HEAD)
 
     def owns_nothing(self) -> Iterable[int]:
-        """Stacks of threads and fibers: what was in a frame stays there when it is gone. The same of the stack of the collector. The names
-        of a class's variables, to which each of its objects points; the table of all strings that are the same; what a MatchData and a
-        Regexp have in memory that nobody cleared; and who locked a Mutex."""
+        """Return stacks of threads and fibers and of the collector, which keep leftovers of ended frames; the names of a class's
+        variables, to which each of its objects points; the table of all equal strings; memory of a MatchData and a Regexp that was never
+        cleared; and the owner of a locked Mutex.
+        """
         yield from self._list_frozen_strings()
         yield from self._mark_stack()
         yield from self._lists
@@ -207,7 +210,7 @@ class RubyNamer(Namer):
         return self._known_contexts
 
     def _find_threads(self) -> Sequence[int]:
-        """Objects that are Threads or Fibers."""
+        """Return the objects that are Threads or Fibers."""
         if self._known_threads is None:
             classes = dict(self._objects.constants(self._top))
             found = self._instances([classes[name] for name in ("Thread", "Fiber") if name in classes])
@@ -215,7 +218,7 @@ class RubyNamer(Namer):
         return self._known_threads
 
     def _list_frozen_strings(self) -> Iterator[int]:
-        """rb_vm_t's frozen_strings: a table with each String as its own key. They go when nobody has them."""
+        """Yield rb_vm_t's frozen_strings: a table with each String as its own key. A String goes once nothing else has it."""
         for word in self._read_vm_words():
             table = self._objects.st_table(word)
             first = list(islice(self._objects.entries(table), 2)) if table is not None else []
@@ -223,8 +226,9 @@ class RubyNamer(Namer):
                 yield table.address
 
     def _list_match_blocks(self) -> Iterator[int]:
-        """struct rmatch {counts, begins, ends, offsets of characters, ...}, which a MatchData leads to, and re_pattern_buffer, to which a
-        Regexp does and half of which is a table of characters that need not be there."""
+        """Yield struct rmatch {counts, begins, ends, offsets of characters, ...} of each MatchData, and re_pattern_buffer of each Regexp;
+        half of the latter is a table of characters that need not be there.
+        """
         classes = dict(self._objects.constants(self._top))
         found = self._instances([classes[name] for name in ("MatchData", "Regexp") if name in classes])
         for address in found[:MOST_MATCHES]:
@@ -236,7 +240,7 @@ class RubyNamer(Namer):
                 yield slot[2]
 
     def _list_mutexes(self) -> Iterator[int]:
-        """rb_mutex_t {fiber, thread, ...}: the last one stays there."""
+        """Yield rb_mutex_t {fiber, thread, ...} of each Mutex: the last owner stays there."""
         thread = dict(self._objects.constants(self._top)).get("Thread", 0)
         mutex = dict(self._objects.constants(thread)).get("Mutex")
         for address in self._instances([mutex])[:MOST_MATCHES] if mutex is not None else ():
@@ -245,7 +249,7 @@ class RubyNamer(Namer):
                 yield self._objects.data(address, slot)
 
     def _mark_stack(self) -> Iterator[int]:
-        """mark_stack_t {chunk, cache, index, limit, ...} of the collector, which the VM knows: each chunk is {objects, next}."""
+        """Yield the collector's mark_stack_t {chunk, cache, index, limit, ...}, which the VM knows: each chunk is {objects, next}."""
         for word in self._read_vm_words():
             words = self._objects.words(word, COLLECTOR_WORDS) if word % 8 == 0 else ()
             for at in range(len(words) - 2):
@@ -261,7 +265,7 @@ class RubyNamer(Namer):
             address = following[0]
 
     def _read_vm_words(self) -> Sequence[int]:
-        """The first words of rb_vm_t, by a Thread: it knows its object, and the VM."""
+        """Return the first words of rb_vm_t, found by a Thread, which knows its object and the VM."""
         for address in self._find_threads():
             slot = self._objects.slot(address)
             words = self._objects.words(self._objects.data(address, slot), THREAD_WORDS) if slot else ()
@@ -270,11 +274,13 @@ class RubyNamer(Namer):
         return ()
 
     def begin_path(self, start: Start) -> PathMove:
-        """See Namer. The position is the object: its memory is its slot and the blocks behind it, up to the next object."""
+        """Begin a path at an object. Its memory is its slot and all blocks up to the next object. See Namer."""
         return PathMove(start.address, start.steps)
 
     def follow_pointer(self, position: int, hop: Hop, below: Hop) -> Optional[PathMove]:
-        """See Namer. None behind the end of an array, in the rest of a block of malloc's, and in a free place of a table."""
+        """Follow a pointer; None after the end of an array, in the rest of a block of malloc's, and in a free place of a table. See
+        Namer.
+        """
         owner, offset = hop.address if self._objects.is_slot(hop.address) else position, hop.find_offset()
         if offset is None:
             return PathMove(owner)
@@ -285,7 +291,7 @@ class RubyNamer(Namer):
         return PathMove(owner, [step]) if step is not None else None
 
     def _leads_on(self, place: SlotWord, block: int) -> bool:
-        """The pointer leads to memory that the object has beside its slot, not to another object."""
+        """Return True if the pointer leads to memory that the object has outside its slot, not to another object."""
         slot, offset = self._objects.slot(place.owner), place.address - place.owner
         kind = slot[0] & TYPE_MASK if slot else 0
         layout, has_table = self._objects.layout, kind == HASH and bool(slot[0] & USER[3])
@@ -331,7 +337,7 @@ class RubyNamer(Namer):
         return (ATTRIBUTE, "." + name) if name is not None else None
 
     def _name_captured_local(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
-        """A local variable that a Proc or a Binding keeps."""
+        """Return the name of a local variable that a Proc or a Binding keeps."""
         path = self._objects.class_path(self._objects.real_class(slot))
         name = name_captured(self._objects, self._objects.data(place.owner, slot), place.address) if path in BINDINGS else None
         return (CLOSURE, "%s.local_variable_get(:%s)" % (BINDINGS[path or ""], name)) if name is not None else None
@@ -361,7 +367,7 @@ class RubyNamer(Namer):
         return (KEY, ".%s[%d]" % ("keys" if is_key else "values", position)) if position is not None else None
 
     def _compares_contents(self, type_: int) -> bool:
-        """A table of up to eight entries does, and any other type of table than that of hashes by identity."""
+        """Return True for a table of up to eight entries, and for any other type of table except that of hashes by identity."""
         return not type_ or (bool(self._objects.identity_type) and type_ != self._objects.identity_type)
 
     def _format_key(self, key: int) -> Optional[str]:
@@ -387,7 +393,7 @@ class RubyNamer(Namer):
         return "Hash of {:,} entries".format(table.length) if table is not None else "Hash of 0 entries" if empty else None
 
     def texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[str]:
-        """See Namer. Of an object with its variables, of an Array with its elements."""
+        """Return the texts of an object with its variables, of an Array with its elements. See Namer."""
         own = self._read_text_start(address)
         if own is not None:
             return [own]
@@ -405,7 +411,7 @@ class RubyNamer(Namer):
         return (text for text in map(self._read_text_start, values) if text is not None)
 
     def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
-        """See Namer. Of instance variables, and of a Struct's members."""
+        """Return (name, text) of instance variables, and of a Struct's members. See Namer."""
         slot = self._objects.slot(address)
         kind = slot[0] & TYPE_MASK if slot else 0
         if kind == OBJECT:
@@ -419,7 +425,7 @@ class RubyNamer(Namer):
         return [(name, text) for name, text in texts if text is not None]
 
     def _read_text_start(self, value: int) -> Optional[str]:
-        """The first characters of a String, or a Symbol's name; None of other values."""
+        """Return the first characters of a String, or a Symbol's name; None for other values."""
         slot = self._objects.slot(value)
         if not slot or slot[0] & TYPE_MASK != STRING:
             return self._objects.symbol(value)
@@ -484,7 +490,7 @@ def _read_contexts(objects: RubyObjects, thread: int, address: int) -> Iterator[
 
 
 def frames_of(objects: RubyObjects, context: RubyContext) -> Iterator[Sequence[int]]:
-    """Innermost first; they grow down from the end of the stack."""
+    """Return the frames, the innermost first; they grow down from the end of the stack."""
     size = objects.layout.frame_words
     frames = range(context.frame, context.end, 8 * size)
     yield from (objects.words(frame, size) for frame in frames[:MOST_FRAMES])
@@ -511,8 +517,10 @@ def _of_frame(objects: RubyObjects, body: int, self: int, environment: int) -> I
 
 
 def name_captured(objects: RubyObjects, block: int, place: int) -> Optional[str]:
-    """The local variable at `place`, of those that a Proc or a Binding has kept: `block` is its rb_block {self, ep, ...}. Each environment
-    is an object {flags, iseq, ep, variables, size} to which the word behind ep points; the word before ep leads to the one around it."""
+    """Return the local variable at `place`, among those that a Proc or a Binding has kept: `block` is its rb_block {self, ep, ...}. Each
+    environment is an object {flags, iseq, ep, variables, size}; the word after ep points to it, and the word before ep leads to the
+    enclosing environment.
+    """
     words = objects.words(block, 2)
     at = words[1] if words else 0
     for _ in range(MOST_SCOPES):
@@ -535,7 +543,7 @@ def _read_local_name(objects: RubyObjects, sequence: int, number: int) -> Option
 
 
 def _find_local_table(objects: RubyObjects, body: int) -> Tuple[int, int]:
-    """(address, length) of the names of local variables."""
+    """Return (address, length) of the names of local variables."""
     table, size = objects.words(body + objects.layout.local_table, 1), objects.words(body + objects.layout.local_table_size, 1)
     length = size[0] & 0xFFFFFFFF if size else 0
     return (table[0], length) if table and length <= MOST_LOCALS else (0, 0)

@@ -1,6 +1,5 @@
-"""What an agent is told: the answer of one question, cut to a size that it can read, and the calls that follow, with their arguments.
-
-Nothing here knows the protocol. Only what reads is asked; what changes a process is named for people at most.
+"""Answers for agents: each cut to a size that an agent can read, with the calls that follow and their arguments. This module does not
+know the protocol. Only commands that read are run; commands that change a process are named for people at most.
 """
 
 import argparse
@@ -115,8 +114,9 @@ class Answers:
         return self._make_answer("query", {"sql": sql}, limit, target, lambda named: self._ask_sql(named, sql, limit))
 
     def diff(self, old: Optional[str], limit: int, target: Optional[str]) -> Dict[str, Any]:
-        """What grew since an older one, which is a snapshot, a core or a process; the one of --older where there is one, or a fixed
-        target."""
+        """Return the growth since an older snapshot, core or process; only since that of --older if it was given, or if the target is
+        fixed.
+        """
         if self.older is None and self.fixed is not None:
             raise UsageError("no older look is read here", "start the server with one: gdbheapx ... mcp --older FILE", code=NO_TARGET)
         if self.older is not None and old not in (None, self.older):
@@ -162,12 +162,12 @@ class Answers:
         return MOST_SECONDS if limit is None else limit
 
     def _limit_options(self) -> List[str]:
-        """As options of a command."""
+        """Return the limits as options of a command."""
         stop = self._options.max_stop
         return ["--max-seconds", str(self._max_seconds), *([] if stop is None else ["--max-stop", str(stop)])]
 
     def _choose_target(self, target: Optional[str]) -> str:
-        """What is to be read: there is such a file, or it is a process id."""
+        """Return the target to read: the path of an existing file, or a process id."""
         named = self.fixed if target is None else target
         if named is None:
             raise UsageError("no target is given", "give a process id, or the path of a core or snapshot, as `target`", code=NO_TARGET)
@@ -183,7 +183,9 @@ class Answers:
             return document
 
     def _ask_sql(self, named: str, sql: str, limit: int) -> Dict[str, Any]:
-        """That of a SELECT, which a child answers: no statement of a stranger outlives its time, or takes this process's memory."""
+        """Return the document of a SELECT, answered by a child: no statement of a stranger outlives its time, or takes this process's
+        memory.
+        """
         options, form = self._options, take.detect_source(named)
         words = [*self._asked._replace(pid=None, core=None, snapshot=None).words(), hints.TARGETS[form]]
         asks = ["query", "--json", "--limit", str(limit + 1), *self._limit_options()]
@@ -203,7 +205,7 @@ class Answers:
         return {**document, "data": {"types": {column["name"]: column["type"] for column in data["columns"]}, "rows": data["rows"]}}
 
     def _run_child(self, words: Sequence[str], named: str, asks: Sequence[str]) -> child.ChildExit:
-        """What the child leaves by the end of its time, or before it has written too much."""
+        """Return the output of the child at the end of its time, or before it has written too much."""
         try:
             look = child.start_child(words, named, asks)
         except (OSError, ValueError) as error:  # more than a command line takes, a null byte, no UTF-8
@@ -249,13 +251,13 @@ def normalize_address(address: str) -> str:
 
 
 def make_error_answer(tool: str, error: BaseException) -> Dict[str, Any]:
-    """What is told where there is no answer."""
+    """Return the answer that says why there is none."""
     known = error if isinstance(error, HeapxError) else runner.make_internal_error(error, "gdbheapx %s --traceback" % tool)
     return {"question": tool, "error": {name: shorten_text(value) for name, value in known.document().items()}, "untrusted": UNTRUSTED}
 
 
 def without_paths(value: Any) -> Any:
-    """The same without what the program itself calls its objects, wherever a command tells it."""
+    """Return the value without the program's own names of its objects, wherever a command gives them."""
     if isinstance(value, dict):
         return {name: without_paths(member) for name, member in value.items() if name not in ("path", "path_steps")}
     return [without_paths(member) for member in value] if isinstance(value, list) else value
@@ -340,7 +342,7 @@ def parse_next_call(line: Optional[str]) -> Optional[Tuple[str, Dict[str, Any]]]
 
 
 def find_in_answer(data: Any, place: Sequence[Any]) -> Any:
-    """What is there in the answer; None where there is nothing."""
+    """Return the value at this place in the answer; None if there is none."""
     for step in place:
         try:
             data = data[step]

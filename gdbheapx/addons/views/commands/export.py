@@ -24,7 +24,7 @@ those with the same owners are one.
 
 
 def choose_export_reads(options: Options) -> Reads:
-    """What is read of a process that stands still."""
+    """Return the data that is read while the process is paused."""
     if options.of == "profile":
         return Reads.STATE
     return Reads.BLOCKS if options.format in ("csv", "parquet") and options.of != "census" else Reads.CENSUS

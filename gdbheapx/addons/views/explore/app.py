@@ -60,7 +60,7 @@ class ExplorerTable(DataTable[str]):
         self.shown = Shown((), ())
 
     def show(self, shown: Shown) -> None:
-        """These rows instead of those."""
+        """Replace the rows."""
         self.shown = shown
         self.clear(columns=True)
         for name in shown.columns:
@@ -87,7 +87,7 @@ def format_shown_cell(name: str, value: Any) -> str:
 
 
 class Below(Screen[None]):
-    """What a row leads to; Escape goes back."""
+    """Screen of the rows that a row leads to; Escape goes back."""
 
     BINDINGS = [Binding("escape", "app.pop_screen", "back"), Binding("e", "export", "export")]
 
@@ -130,14 +130,14 @@ class FileName(ModalScreen[str]):
         yield asking
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """It may be written."""
+        """Close the screen with the name of the file to write."""
         event.stop()
         if event.value.strip():
             self.dismiss(event.value.strip())
 
 
 class Explorer(App[None]):
-    """One core or snapshot, and perhaps an older one beside it."""
+    """Terminal application that shows one core or snapshot, and perhaps an older one for comparison."""
 
     TITLE = "gdbheapx explore"
     CSS = """
@@ -218,7 +218,7 @@ class Explorer(App[None]):
         self.query_one("#report", Static).update("\n".join(wrap_sentences(self.report, width - 2)))
 
     def on_tabbed_content_tab_activated(self, event: TabbedContent.TabActivated) -> None:
-        """What takes a moment is made when it is looked at."""
+        """Fill the tabs that take a moment when they are opened."""
         if event.pane.id == "arenas":
             self.query_one("#arena-text", Static).update("\n".join(map(escape_target_name, self.view.text("arenas").split("\n"))))
         elif event.pane.id == "diff":
@@ -299,7 +299,7 @@ class Explorer(App[None]):
             self.open_class(key)
 
     def open_class(self, key: ExplorerClass) -> None:
-        """Who owns its blocks, and the first of them."""
+        """Show the owners of a class, and its first blocks."""
         owners, blocks = self.view.owners_of(key), self.view.blocks_of(key)
         about = "%s: who owns them, and the first of them" % key.signature
         if key.signature is None:
@@ -325,7 +325,7 @@ class Explorer(App[None]):
         self.call_after_refresh(tree.move_cursor, found)
 
     def open_block(self, address: int) -> None:
-        """What it is, and its paths."""
+        """Show the block, and its paths."""
         try:
             lines = self.view.block(address)
         except HeapxError as error:
@@ -355,7 +355,7 @@ class Explorer(App[None]):
         self.query_one(table, ExplorerTable).show(shown)
 
     def action_show(self, name: str) -> None:
-        """One of the tabs."""
+        """Open one of the tabs."""
         self.query_one(TabbedContent).active = name
         if name in FOCUS:
             self.call_after_refresh(self.query_one(FOCUS[name]).focus)
@@ -364,7 +364,7 @@ class Explorer(App[None]):
             self.call_after_refresh(tree.move_cursor, tree.root.children[0])  # Enter opens the largest, and does not close them all
 
     def action_paths(self) -> None:
-        """Of what the cursor is on in the tree, also where Enter opens it."""
+        """Show the paths of the block under the cursor in the tree, also of a row that Enter would expand."""
         node = self.query_one("#tree", Tree).cursor_node
         if self.query_one(TabbedContent).active != "owners" or node is None or not isinstance(node.data, Node):
             self.notify("p shows the paths of a block, in tab 3; a class opens with Enter")
@@ -375,7 +375,7 @@ class Explorer(App[None]):
             self.open_block(node.data.owned.address)
 
     def action_focus_input(self) -> None:
-        """Where to type on this tab."""
+        """Focus the input of this tab."""
         active = self.query_one(TabbedContent).active
         name = {"census": "#like", "search": "#wanted", "sql": "#statement"}.get(active)
         if name is not None:
@@ -384,7 +384,7 @@ class Explorer(App[None]):
             self.notify("/ is for tabs 4, 5 and 6")
 
     def action_keys(self) -> None:
-        """What each key does."""
+        """Show the keys and their actions."""
         self.push_screen(Below("keys", lines=KEYS))
 
     def action_sort(self) -> None:

@@ -74,13 +74,13 @@ def load_view(heap: api.Heap) -> ExplorerView:
 
 
 def query_rows(heap: api.Heap, sql: str) -> Shown:
-    """What SQL gives."""
+    """Return the rows of an SQL query."""
     found = heap.query(sql).data
     return Shown(list(found.types), [list(row.values()) for row in found.rows])
 
 
 def compare_with(older: str, heap: api.Heap, asked: Any) -> Shown:
-    """What grew since an older one: parts, classes, owners."""
+    """Return the growth since an older core or snapshot: parts, classes, owners."""
     with open_heap_file(older, asked) as before:
         found = before.diff(heap).data
     shown: List[List[Any]] = []

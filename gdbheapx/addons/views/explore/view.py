@@ -1,4 +1,4 @@
-"""What the explorer asks for: everything is made of one look, and kept; opening a node or a class reads no more than is shown."""
+"""Data of the explorer: everything is made of one reading, and kept; opening a node or a class reads no more than is shown."""
 
 from array import array
 from typing import AbstractSet, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
@@ -45,7 +45,7 @@ class ExplorerClass(NamedTuple):
     size_bytes: Optional[int]
 
     def is_of(self, other: "ExplorerClass") -> bool:
-        """It is the same class."""
+        """Return True if both are the same class."""
         return self == other if other.signature is None else self.signature == other.signature
 
 
@@ -59,7 +59,9 @@ class Shown(NamedTuple):
 
 
 def find_positions(values: "array[int]", wanted: AbstractSet[int]) -> List[int]:
-    """Where these numbers stand in an array; of a few the first MOST_ROWS of each, by its bytes, since a heap has many millions."""
+    """Return the positions of these numbers in an array. For up to MOST_SOUGHT numbers only the first MOST_ROWS positions of each,
+    searched by bytes, since a heap has many millions.
+    """
     if len(wanted) > MOST_SOUGHT:
         return [place for place, value in enumerate(values) if value in wanted] if not wanted.isdisjoint(values) else []
     data, width, found = values.tobytes(), values.itemsize, []
@@ -76,7 +78,7 @@ def find_positions(values: "array[int]", wanted: AbstractSet[int]) -> List[int]:
 
 
 class ExplorerView:
-    """One look at a core or snapshot."""
+    """Reading of a core or snapshot, with the answers made of it."""
 
     def __init__(self, session: Session) -> None:
         """HeapxError where there is no room for the graph of all blocks."""
@@ -99,13 +101,13 @@ class ExplorerView:
         self.text("report", "--no-deep")
 
     def _run_command(self, *words: str) -> Any:
-        """What a command finds in this look."""
+        """Return the record that a command finds in this reading."""
         command.load_commands(words[0])
         parsed = command.parse_command(words, "gdbheapx")
         return parsed.command.run(self._session, parsed.options).found()
 
     def text(self, *words: str, width: Optional[int] = None) -> str:
-        """What a command shows; in lines of so many characters, if any."""
+        """Return the output of a command, or its error; wrapped to `width` characters, if given."""
         asked = " ".join(words)
         try:
             if asked not in self._answers:
@@ -117,25 +119,25 @@ class ExplorerView:
             return error.line()
 
     def suspicions(self) -> List[str]:
-        """Who keeps much, and who leads to what several hold, as `owners` says it."""
+        """Return the sentences of `owners` on blocks that keep much memory, and on those that lead to memory with several owners."""
         told = [reach_text.describe_suspicion(one) for one in self.owners.suspects] or [reach_text.NOBODY]
         return [*told, *(reach_text.describe_joint(row) for row in self.owners.together)]
 
     def notes(self) -> List[str]:
-        """What is missing."""
+        """Return the problems of this reading, with their hints."""
         return ["%s; %s" % (one.what, one.hint) if one.hint else one.what for one in self._session.problems]
 
     def tops(self) -> List[Node]:
-        """What nobody owns, most first."""
+        """Return the nodes that have no owner, those that keep most first."""
         return self._make_nodes(self.tallied.tops(MOST_ROWS))
 
     def classes_below(self, owner: str) -> List[find.CensusRow]:
-        """What an owner that nobody owns has by class, most first."""
+        """Return the memory of a top owner by class, the largest first."""
         rows = [row for row in self._held if row.owner == owner]
         return sorted(rows, key=lambda row: -row.bytes)[:MOST_CLASSES]
 
     def below(self, number: int) -> Tuple[List[Node], int]:
-        """What this node owns, most first; bytes of what comes after these, 0 where there is no more."""
+        """Return the nodes that this node owns, the largest first, and the bytes of the remaining ones, 0 if there are none."""
         alike, found = self.tallied.parts_of(number, MOST_ROWS + 1)
         nodes = [Node(NO_NODE, row, False, True) for row in alike] + self._make_nodes([(node, None) for node in found[:MOST_ROWS]])
         if alike or len(found) <= MOST_ROWS:
@@ -155,11 +157,11 @@ class ExplorerView:
         return made
 
     def _own_bytes(self, number: int) -> int:
-        """Of the block itself; a root has none."""
+        """Return the bytes of the block itself; 0 for a root."""
         return self.tallied.graph.blocks([number])[0][1] if number < self.tallied.reach.numbers.blocks else 0
 
     def classes(self, like: str = "", by: str = "bytes") -> List[find.CensusRow]:
-        """Those with this in their names; by `bytes`, `blocks`, `size` or `name`."""
+        """Return the classes with this text in their names, ordered by `bytes`, `blocks`, `size` or `name`."""
         rows = [row for row in self.census.rows if like.lower() in (row.signature or "").lower()]
         order: Dict[str, Callable[[find.CensusRow], Any]] = {
             "bytes": lambda row: -row.bytes,
@@ -170,7 +172,9 @@ class ExplorerView:
         return sorted(rows, key=order[by])
 
     def owners_of(self, wanted: ExplorerClass) -> List[find.CensusRow]:
-        """Who owns blocks of a class, most first; of one of which only the size is known all such blocks, of any size."""
+        """Return the owners of the blocks of a class, the largest first; if only the size of the class is known, the owners of all such
+        blocks, of any size.
+        """
         return sorted((row for row in self._held if row.signature == wanted.signature), key=lambda row: -row.bytes)
 
     def blocks_of(self, wanted: ExplorerClass) -> List[Tuple[TargetAddress, int]]:
@@ -196,7 +200,7 @@ class ExplorerView:
         return sorted(found, key=lambda row: -row[1])
 
     def block(self, address: int) -> List[str]:
-        """What is there, and its paths to roots."""
+        """Return the lines about the address, and its paths to roots."""
         lines = self.text("whatis", "0x%x" % address, "--no-holders").split("\n")
         answer = refs.find_refs(self._reach, self._called, address, self._marks, self.told.paths)
         if answer is None:

@@ -46,7 +46,7 @@ FOURTEEN = [bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in rang
 
 
 class Type(NamedTuple):
-    """What an object is."""
+    """Type of an object."""
 
     name: str
     module: str
@@ -66,7 +66,9 @@ class PerfettoObject(NamedTuple):
 
 
 def find_objects(session: Session, is_gathered: bool) -> Iterator[PerfettoObject]:
-    """All of them, one by one. The process runs on when this has begun. `is_gathered`: by owners, whatever their number."""
+    """Yield all objects, one by one. The process runs on once this has begun. `is_gathered`: group blocks by owners, whatever their
+    number.
+    """
     if not is_gathered:
         heap_graph.check_owners_fit(session)
         session.without_keys = True
@@ -165,7 +167,7 @@ def each_gathered_object(stacks: Sequence[OwnerStack]) -> Iterator[PerfettoObjec
 
 
 def long_varint(number: int) -> bytes:
-    """The same as varint(), faster for an address."""
+    """Encode like varint(), but faster for an address."""
     if number < 1 << 42:
         return encode_varint(number)
     return FOURTEEN[number & 0x3FFF] + FOURTEEN[number >> 14 & 0x3FFF] + FOURTEEN[number >> 28 & 0x3FFF] + encode_varint(number >> 42)
@@ -242,7 +244,7 @@ class PerfettoWriter:
 
 
 def make_packet(content: Message) -> bytes:
-    """As it stands in a trace."""
+    """Return the packet in the form that a trace has it."""
     return Message().message(1, content.number(8, MOMENT).number(10, SEQUENCE)).encoded()
 
 

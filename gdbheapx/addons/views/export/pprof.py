@@ -67,12 +67,12 @@ class Message:
         return self.data(field, value.encoded())
 
     def encoded(self) -> bytes:
-        """What was written."""
+        """Return the encoded message."""
         return bytes(self._out)
 
 
 class ProfileMapping(NamedTuple):
-    """What a mapping of the profile is known by."""
+    """Identity of a mapping in the profile."""
 
     name: str
     start: int
@@ -83,7 +83,7 @@ class ProfileMapping(NamedTuple):
 
 
 def place_of(image: CodeImage) -> ProfileMapping:
-    """Of code: pprof finds the names."""
+    """Return the mapping of an image with code: pprof finds the names of functions."""
     return ProfileMapping(image.name, image.start, image.end, image.offset, image.build_id or "", False)
 
 
@@ -146,7 +146,7 @@ class PprofWriter:
         return number
 
     def sample(self, stack: OwnerStack) -> None:
-        """One stack: pprof has the innermost frame first."""
+        """Add one stack: pprof has the innermost frame first."""
         values = [getattr(stack, field) or 0 for _, _, field in self._kinds]
         self._add_message(2, Message().numbers(1, map(self.location, reversed(stack.frames))).numbers(2, values))
 

@@ -1,4 +1,4 @@
-"""One look at one core by a program of its own, wherever it runs: its exit code, what it wrote and what it said."""
+"""Reading of one core by a separate program, on any machine: its exit code, output and last message."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ class Child(NamedTuple):
 
 
 class ChildExit(NamedTuple):
-    """What it left."""
+    """Output of a child that is over."""
 
     code: int
     content: bytes
@@ -54,7 +54,7 @@ def report_words(max_seconds: Optional[float]) -> List[str]:
 
 
 def compute_time_limit(max_seconds: Optional[float]) -> Optional[float]:
-    """When a look is ended, in seconds."""
+    """Return the seconds after which a child is killed; None without --max-seconds."""
     return None if max_seconds is None else 2 * max_seconds + GRACE_SECONDS
 
 
@@ -66,14 +66,14 @@ def start_child(words: Sequence[str], core: str, asks: Sequence[str]) -> Child:
 
 
 def has_child_ended(child: Child, seconds: Optional[float]) -> bool:
-    """Whether it is over; beyond its limit it is ended."""
+    """Return True if the child is over; a child beyond its limit is killed."""
     if child.process.poll() is None and seconds is not None and time.monotonic() - child.began > seconds:
         _kill_group(child)
     return child.process.poll() is not None
 
 
 def collect_child(child: Child) -> ChildExit:
-    """What a look that is over has left; its files are closed."""
+    """Return the output of a child that is over, and close its files."""
     child.out.seek(0)
     content = child.out.read(documents.MOST_BYTES + 1)
     child.err.seek(max(0, os.fstat(child.err.fileno()).st_size - MOST_ERROR))
@@ -90,7 +90,7 @@ def end_child(child: Child) -> None:
 
 
 def _kill_group(child: Child) -> None:
-    """With the gdb that it may have started."""
+    """Kill the child and the gdb that it may have started."""
     try:
         os.killpg(child.process.pid, signal.SIGKILL)
     except OSError:

@@ -161,7 +161,7 @@ def make_failed_look(why: str) -> child.ChildExit:
 
 
 def explain_task_failure(error: BaseException) -> str:
-    """Why a task has no result, in one line."""
+    """Return why a task has no result, in one line."""
     kind = type(error).__name__
     what = " ".join(str(error).split())[:300]
     if kind == "KilledWorker":

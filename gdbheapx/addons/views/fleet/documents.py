@@ -27,7 +27,7 @@ NONE = "unknown"
 
 
 class Document(NamedTuple):
-    """One document. A figure that it does not have is None."""
+    """Row of one document. A figure that the document does not have is None."""
 
     core: Annotated[str, Column("core", TEXT)]
     executable: Annotated[Optional[str], Column("executable", TEXT, goes=1)] = None
@@ -65,7 +65,7 @@ class Group(NamedTuple):
 
 
 class BadDocument(Exception):
-    """It is no document, in one line."""
+    """Error for a file that is no document: its text is the reason, in one line."""
 
 
 def load_document(path: str) -> Dict[str, Any]:
@@ -108,7 +108,7 @@ def list_document_paths(given: Sequence[str]) -> Iterator[str]:
 
 
 def read_document_row(path: str) -> Document:
-    """One file as a row, whatever it is."""
+    """Return one file as a row, whatever the file is."""
     try:
         return make_document_row(load_document(path), path)
     except BadDocument as error:
@@ -153,7 +153,7 @@ def make_document_row(document: Mapping[str, Any], path: str) -> Document:
 
 
 def order_documents(rows: Sequence[Document], field: Optional[str]) -> List[Document]:
-    """By a column: the largest number first, texts by the alphabet, the unknown last."""
+    """Return the rows ordered by a column: the largest number first, texts by the alphabet, the unknown last."""
     if field is None:
         return list(rows)
     known = [row for row in rows if getattr(row, field) is not None]
@@ -163,7 +163,7 @@ def order_documents(rows: Sequence[Document], field: Optional[str]) -> List[Docu
 
 
 def group_documents(rows: Sequence[Document], field: str) -> List[Group]:
-    """One row for each value, the one that uses most first."""
+    """Return one row for each value, the one that uses most first."""
     by_value: Dict[str, List[Document]] = {}
     for row in rows:
         by_value.setdefault(getattr(row, field) or NONE, []).append(row)
@@ -198,7 +198,7 @@ def _number_or_none(value: Any) -> Optional[int]:
 
 
 def _sum_heaps(data: Mapping[str, Any]) -> List[HeapSum]:
-    """Those that say what they hold; a document of another release may not."""
+    """Return the sums of the heaps that have figures; a document of another release may have none."""
     rows = [_dict_or_empty(heap) for heap in _list_or_empty(data.get("heaps"))]
     sums = [(_number_or_none(row.get("held_bytes")), _number_or_none(row.get("used_bytes"))) for row in rows]
     return [HeapSum("", held, used) for held, used in sums if held is not None and used is not None]

@@ -71,7 +71,7 @@ def replace_private_file(path: str, text: str) -> None:
 
 
 class Core(NamedTuple):
-    """One core and its document."""
+    """Core and its document."""
 
     path: str
     document: str
@@ -92,7 +92,7 @@ Looks = Generator[Tuple[Core, child.State, child.ChildExit], None, None]
 
 
 class Share(NamedTuple):
-    """One of several parts of the cores: a core's part depends on its path alone, not on what else there is."""
+    """Part of the cores: the part of a core depends on its path alone, not on the other cores."""
 
     number: int
     of: int
@@ -103,7 +103,7 @@ class Share(NamedTuple):
 
 
 class Where(NamedTuple):
-    """Who looks, at what of the cores."""
+    """Place of the work, and the share of the cores."""
 
     workers: Optional[int] = None
     dask: Optional[str] = None
@@ -112,7 +112,7 @@ class Where(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a run of the fleet leaves."""
+    """Result of a run of the fleet."""
 
     rows: Sequence[documents.Document]
     made: int
@@ -184,7 +184,7 @@ def _look_on_cluster(queue: Sequence[Core], asked: GlobalOptions, address: str, 
 
 
 def find_cores(given: str, directory: str) -> Iterator[Core]:
-    """What a word stands for; where a pattern of a URL finds nothing, one with the reason."""
+    """Yield the cores that a word of the command line names; if a pattern of a URL finds nothing, one core with the reason."""
     try:
         for path in file.list_urls(given) if file.is_url(given) else (given,):
             yield make_core(path, directory)

@@ -19,7 +19,7 @@ ANSWERED = (0, 3, 4)
 
 
 def look_of(invocation: Invocation) -> Invocation:
-    """The same command without the page's own options, as a document with what the page needs."""
+    """Return the same command without the page's own options, as a document with the data that the page needs."""
     needs = {"page": True} if hasattr(invocation.options, "page") else {}
     return invocation.asking(html=None, output=None, json=True, **needs)
 

@@ -1,4 +1,4 @@
-"""What the page of `diff` shows: figures as the records have them."""
+"""Content of the page of `diff`: figures as the records have them."""
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -39,7 +39,7 @@ LATER = ("held", "contexts")
 
 
 class Changes(NamedTuple):
-    """One list of them."""
+    """List of changes of one kind."""
 
     id: str
     title: str
@@ -55,7 +55,7 @@ class Changes(NamedTuple):
 
 
 def diff_page_values(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = write_alone) -> Dict[str, Any]:
-    """What the template is filled with. `made`: when, as text."""
+    """Return the values for the template. `made`: the time of the page, as text."""
     diff: Diff = file.decode_value(Diff, data)
     sides = {"Old": diff.old, "New": diff.new}
     bars = [_make_bar(diff, figure) for figure in ("old_bytes", "new_bytes")]
@@ -100,7 +100,7 @@ def _list_facts(side: DiffSide) -> List[Tuple[str, str]]:
 
 
 def _make_bar(diff: Diff, figure: str) -> List[PagePart]:
-    """What is held on the side of this figure."""
+    """Return the memory in use and the free memory of the side of this figure."""
     known = {state.what: getattr(state, figure) for state in reversed(diff.states) if not state.whose}
     return [PagePart(look, name, known.get(name)) for look, name in STATES]
 

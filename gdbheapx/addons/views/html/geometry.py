@@ -1,4 +1,4 @@
-"""Where the parts of a picture stand: pure functions from figures to rectangles and paths, in units of the picture."""
+"""Coordinates of the parts of a picture: pure functions from figures to rectangles and paths, in units of the picture."""
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
@@ -34,7 +34,7 @@ class ChartBranch(NamedTuple):
 
 
 def drawable_sizes(figures: Sequence[Optional[int]]) -> List[int]:
-    """What can be drawn: nothing for what is not known, or makes no sense."""
+    """Return the figures that can be drawn: 0 for unknown or negative ones."""
     return [max(0, figure) if figure is not None else 0 for figure in figures]
 
 
@@ -52,7 +52,9 @@ def draw_bar(figures: Sequence[Optional[int]], width: float, height: float, whol
 
 
 def draw_change(figure: Optional[int], most: int, width: float, height: float) -> Optional[Box]:
-    """From the middle: growth (place 0) to the right, a fall (place 1) to the left. `most`: what reaches the edge. None: nothing shows."""
+    """Return a bar from the middle: growth (place 0) to the right, a fall (place 1) to the left. `most`: the figure that reaches the
+    edge. None: too narrow to be drawn.
+    """
     wide = min(1.0, abs(figure or 0) / most) * width / 2 if most else 0.0
     if wide < SMALLEST:
         return None
@@ -145,7 +147,7 @@ def _add_icicle_levels(branches: Sequence[ChartBranch], x: float, width: float, 
 
 
 def count_levels(levels: Sequence[Level]) -> int:
-    """How many levels an icicle has."""
+    """Return how many levels an icicle has."""
     return max((level.depth for level in levels), default=-1) + 1
 
 

@@ -1,4 +1,4 @@
-"""Whose memory it is, what each arena has, what the pages of a heap are, and size classes: figures of records, and sums of them."""
+"""Memory by owner, the parts of each arena, the pages of a heap by kind, and size classes: figures of records, and sums of them."""
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -142,7 +142,7 @@ def make_split(parts: Optional[Sequence[MemoryPart]], memory: Optional[SplitMemo
 
 
 def part_name(part: MemoryPart) -> str:
-    """With a mark where it is guessed."""
+    """Return the name of a part, with a mark if it is a guess."""
     return "%s%s" % (part.name, " ?" if part.sure == GUESS else "")
 
 
@@ -197,7 +197,7 @@ def make_runtime_line(table: RuntimeTable) -> PageLine:
 
 
 def make_contexts_line(books: Books) -> PageLine:
-    """What a program's own memory contexts have in use, of what allocators have."""
+    """Return the memory that a program's own memory contexts have in use, as parts of the memory that allocators have in use."""
     rows = program_books.sum_by_name(books.contexts)
     parts = [PagePart("part%d" % (place % 6), row.name, row.inuse_bytes) for place, row in enumerate(rows[:MOST_CONTEXTS])]
     rest = sum(row.inuse_bytes for row in rows[MOST_CONTEXTS:])
@@ -276,7 +276,9 @@ def map_of(heap_map: PageHeapMap) -> MapView:
 
 
 def _list_states(cell: MapCell, live: bool) -> List[Optional[int]]:
-    """In the order of MAP_NAMES. Where it is known what is in RAM, free pages that are not count as returned."""
+    """Return the figures in the order of MAP_NAMES. If it is known which pages are in RAM, free pages that are not resident count as
+    returned.
+    """
     free: Optional[int] = cell.free_bytes
     returned: Optional[int] = cell.returned_bytes
     if live:

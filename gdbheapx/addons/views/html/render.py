@@ -48,7 +48,7 @@ class Tool(NamedTuple):
 
 
 class Envelope(NamedTuple):
-    """What a document has beside its data."""
+    """Members of a document besides its data."""
 
     target: TargetFacts
     tool: Tool
@@ -58,7 +58,7 @@ class Envelope(NamedTuple):
 
 
 class PageStep(NamedTuple):
-    """What to do next."""
+    """Next step for the user."""
 
     line: Optional[str]
     """To type in a shell; None: it is no command."""
@@ -92,12 +92,12 @@ def format_page_size(value: Optional[int]) -> str:
 
 
 def format_signed_size(value: Optional[int]) -> str:
-    """By how much a size changed."""
+    """Return by how many bytes a size changed."""
     return NOT_KNOWN if value is None else "%s%s" % ("+" if value > 0 else "-" if value < 0 else "", units.format_size(abs(value)))
 
 
 def signed_number(value: Optional[int]) -> str:
-    """By how much a number of things changed."""
+    """Return by how much a number of things changed."""
     return NOT_KNOWN if value is None else "%+d" % value if value else "0"
 
 
@@ -107,7 +107,7 @@ def format_page_number(value: Optional[int]) -> str:
 
 
 def format_page_share(part: Optional[int], whole: Optional[int]) -> str:
-    """Of the whole, in percent."""
+    """Return the part of the whole in percent."""
     return NOT_KNOWN if part is None or not whole else units.exact_share(part, whole)
 
 

@@ -1,4 +1,4 @@
-"""What the page of `report` shows, from the records of a look: figures as they stand there, and sums of them."""
+"""Content of the page of `report`, from the records of a reading: figures as the records have them, and sums of them."""
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -44,7 +44,7 @@ DECAY = (
 
 
 class PageCensusView(NamedTuple):
-    """What is in use."""
+    """Memory in use, by class."""
 
     rows: Sequence[Tuple[str, CensusRow]]
     blocks: int
@@ -68,7 +68,7 @@ class SiteLine(NamedTuple):
 
 
 class Sites(NamedTuple):
-    """Who may have allocated what is in use."""
+    """Functions that may have allocated the memory in use."""
 
     lines: Sequence[SiteLine]
     calls: int
@@ -95,7 +95,7 @@ class PageOwner(NamedTuple):
 
 
 class Links(NamedTuple):
-    """Where rows lead to: ids of what shows the same thing."""
+    """Targets of the links in rows: ids of elements that show the same thing."""
 
     parts: Mapping[str, str]
     """By name of a part of the split its arenas, or its table."""
@@ -125,7 +125,7 @@ def make_census_table(page_census: Optional[PageCensus]) -> Optional[PageCensusV
 
 
 def make_sites_table(page_census: Optional[PageCensus]) -> Optional[Sites]:
-    """Of the rows that are shown; None where they were not asked for."""
+    """Return the candidates of the rows that are shown; None if they were not asked for."""
     joined = page_census.sites if page_census is not None else None
     if page_census is None or joined is None:
         return None
@@ -147,7 +147,7 @@ def _name_of_row(row: CensusRow) -> str:
 
 
 def make_owner_rows(rows: Sequence[model.OwnedMemory]) -> Tuple[List[PageOwner], List[ChartBranch]]:
-    """By levels, and as a tree of their places."""
+    """Return the owners by levels, and as a tree of their places."""
     listed: List[PageOwner] = []
 
     def make_owner_branches(many: Sequence[model.OwnedMemory], depth: int) -> List[ChartBranch]:
@@ -188,7 +188,9 @@ def _frame_name(frame: FlameFrame) -> str:
 
 
 def split_in_use(page: PageParts, used_bytes: int) -> List[Counted]:
-    """What is in use by who keeps it, else by what it is, else as a whole. A frame with most of it is told by those that stand on it."""
+    """Return the memory in use by owner, else by class, else as a whole. A frame with more than half of it is replaced by the frames on
+    top of it.
+    """
     if page.flame:
         half, parts = sum(frame.bytes for frame in page.flame) // 2, []
         waiting = [(frame, "") for frame in page.flame]
@@ -215,7 +217,7 @@ def make_links(
     frames: Sequence[PageOwner],
     drawn: Mapping[int, str],
 ) -> Links:
-    """What shows the same thing twice. `rows`: of owners; `frames`: those of the picture."""
+    """Return the links between elements that show the same thing. `rows`: rows of owners; `frames`: frames of the picture."""
     arenas: Dict[Tuple[str, Optional[int]], str] = {}
     arena_rows = {line.of: "arena-row-%d" % number for number, line in enumerate(lines, 1) if line.of[1] is not None}
     of_decay = [(row["allocator"], row["arena"]) for row in decay]
@@ -236,7 +238,7 @@ def make_links(
 
 
 def _decay_cell(name: str, value: Any) -> Optional[str]:
-    """One cell as `decay` has it."""
+    """Return one cell as `decay` prints it."""
     if name == "late_ms":
         return columns.format_cell(columns.Column("", columns.LATE), value, False)
     if value is None or isinstance(value, str):
@@ -247,7 +249,7 @@ def _decay_cell(name: str, value: Any) -> Optional[str]:
 
 
 def report_page_values(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = write_alone) -> Dict[str, Any]:
-    """What the template is filled with. `made`: when, as text; `line` writes a command about the same target."""
+    """Return the values for the template. `made`: the time of the page, as text; `line` writes a command about the same target."""
     overview: Overview = file.decode_value(Overview, data)
     books = overview.books
     page: PageParts = file.decode_value(Optional[PageParts], data.get("page")) or NO_PARTS
@@ -338,11 +340,11 @@ def _list_target_facts(envelope: Envelope) -> List[Tuple[str, str]]:
 
 
 def _list_findings(overview: Overview) -> List[Finding]:
-    """Those that no verdict says."""
+    """Return the findings that no verdict contains."""
     said = [line for verdict in (overview.verdict, *overview.verdicts.values()) for line in verdict.lines]
     return [finding for finding in overview.findings if finding not in said]
 
 
 def _list_other_verdicts(overview: Overview) -> List[Tuple[str, HeapVerdict]]:
-    """Of further allocators that hold enough to be judged."""
+    """Return the verdicts on further allocators that hold enough to be judged."""
     return [(name, judged) for name, judged in list(overview.verdicts.items())[1:] if name in overview.shown and judged.kind != SMALL]

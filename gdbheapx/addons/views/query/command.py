@@ -44,7 +44,7 @@ def make(invocation: Invocation, shell: Shell) -> int:
 
 
 class QueryReading(NamedTuple):
-    """What the child has found."""
+    """Data that the child has read."""
 
     code: int
     envelope: Dict[str, Any]
@@ -56,12 +56,12 @@ class QueryReading(NamedTuple):
 
     @property
     def tables(self) -> Dict[str, List[List[Any]]]:
-        """By name; empty where there is no answer."""
+        """Return the rows by name of the table; empty if there is no answer."""
         return (self.envelope.get("data") or {}).get("tables") or {}
 
 
 def _take_look(asked: Asked, invocation: Invocation, shell: Shell) -> QueryReading:
-    """One look at the target."""
+    """Read the target once, in a child."""
     from gdbheapx.addons.views.query import table_rows
 
     options = invocation.options
@@ -90,7 +90,7 @@ def _take_look(asked: Asked, invocation: Invocation, shell: Shell) -> QueryReadi
 
 
 def _heed_signals() -> None:
-    """From now on what asks this process to end is heard: whatever is private goes away first."""
+    """Handle signals that end this process from now on: private files are deleted first."""
 
     def raise_on_signal(number: int, frame: Optional[FrameType]) -> NoReturn:
         raise KeyboardInterrupt(NAMES[number])
@@ -102,7 +102,7 @@ def _heed_signals() -> None:
 
 
 class Query:
-    """One question."""
+    """Query of one command line."""
 
     def __init__(self, invocation: Invocation, shell: Shell) -> None:
         self._invocation, self._options, self._shell = invocation, invocation.options, shell
@@ -226,7 +226,7 @@ def _chain_lines(first: Any, then: Sequence[str]) -> Any:
 
 
 def _list_notes(envelope: Dict[str, Any], style: TextStyle) -> Sequence[str]:
-    """What was wrong with the look, as every command says it."""
+    """Return the problems of the reading, as every command prints them."""
     from gdbheapx.report.text import format_on_screen
 
     problems = envelope.get("problems") or []

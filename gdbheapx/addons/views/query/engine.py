@@ -63,7 +63,7 @@ def import_duckdb() -> Any:
 
 
 class NeededTables(NamedTuple):
-    """What a statement asks for."""
+    """Tables and columns that a statement needs, and the SQL to run."""
 
     asked: Asked
     sql: str
@@ -93,13 +93,15 @@ def _create_table(connection: Any, table: QueryTable, without: Sequence[str] = (
 
 
 def compute_deadline(max_seconds: Optional[float]) -> Optional[float]:
-    """When --max-seconds that begin now are over, by time.monotonic()."""
+    """Return the time.monotonic() at which --max-seconds that begin now are over; None without a limit."""
     return None if max_seconds is None else time.monotonic() + max_seconds
 
 
 def bind_statement(sql: str, until: Optional[float] = None) -> NeededTables:
-    """What the statement names, by DuckDB's own binder on tables without rows. UsageError for what is no SELECT, or is wrong; HeapxError
-    where the binder has not ended by `until`, which a statement of nested WITHs can achieve."""
+    """Return the tables and columns that the statement names, by DuckDB's own binder on tables without rows. UsageError for anything but
+    a SELECT, or if the statement is wrong; HeapxError where the binder has not ended by `until`, which a statement of nested WITHs can
+    achieve.
+    """
     duckdb = import_duckdb()
     if len(sql.encode("utf-8", "surrogatepass")) > MOST_SQL_BYTES:
         raise UsageError("query: the SQL has more than %d bytes" % MOST_SQL_BYTES, "ask a shorter SELECT: a range in place of a list")
@@ -292,8 +294,9 @@ class Asking:
 
 
 def run_interruptibly(connection: Any, work: Callable[[], Any], until: Optional[float] = None) -> Any:
-    """What it gives, made by another thread: this one hears Ctrl-C meanwhile, and ends the work. HeapxError where it has not ended by
-    `until`; a binder that does not heed the interruption is left behind."""
+    """Return the result of work in another thread: this one receives Ctrl-C meanwhile, and interrupts the work. HeapxError where it has
+    not ended by `until`; a binder that does not heed the interruption is abandoned.
+    """
     results: List[Any] = []
     failed: List[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""What SQL needs of a target: the commands that have it are run on one look, and blocks go to a file as rows of CSV."""
+"""Data that SQL needs of a target: the commands that have it are run on one reading, and blocks go to a file as rows of CSV."""
 
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class LookRequest(NamedTuple):
-    """What is asked of the look."""
+    """Request for the tables that the child has to read."""
 
     tables: Sequence[str]
     rows: int
@@ -45,13 +45,13 @@ class LookRequest(NamedTuple):
 
 
 def encode_request(asked: LookRequest) -> str:
-    """As the environment has it."""
+    """Return the request as text for the environment."""
     signed, held = ("" if descriptor is None else str(descriptor) for descriptor in (asked.signed, asked.held))
     return "%s;%d;%s;%s;%d" % (",".join(asked.tables), asked.rows, signed, held, asked.with_paths)
 
 
 def read_request() -> Optional[LookRequest]:
-    """What this process was started for; None: for something else."""
+    """Return the request that this process was started for; None if it was started for something else."""
     text = os.environ.get(VARIABLE)
     if not text:
         return None
@@ -161,7 +161,7 @@ def _each_owner_level(rows: "Sequence[OwnedMemory]") -> Iterator[Dict[str, Any]]
 
 
 def _each_candidate(rows: Sequence[Mapping[str, Any]]) -> Iterator[Dict[str, Any]]:
-    """Those of each row of the census."""
+    """Yield the candidates of each row of the census."""
     for row in rows:
         for site in row["sites"]:
             whose = {"signature": row["signature"], "module": row["module"], "site_module": site.module}
@@ -173,7 +173,7 @@ ROWS: Dict[str, Callable[[Any], Iterator[Any]]] = {"owners": _each_owner_level, 
 
 
 def _each_mapping_row(session: Session) -> Iterator[List[Any]]:
-    """Each mapping, once for each of its owners."""
+    """Yield each mapping, once for each of its owners."""
     from gdbheapx.analysis.split import split_memory
 
     target, heaps = session.target, session.heaps.all()
@@ -242,7 +242,7 @@ def _held_blocks(session: Session, asked: LookRequest) -> None:
 
 
 def _kept_blocks(session: Session, asked: LookRequest) -> None:
-    """Those in use, which a snapshot has."""
+    """Write the rows of the used blocks, which a snapshot has."""
     from gdbheapx.analysis.census import find as census
 
     told = session.shared(census.TOLD)
@@ -256,7 +256,7 @@ def _kept_blocks(session: Session, asked: LookRequest) -> None:
 
 
 def clear_file(session: Session, descriptor: int) -> None:
-    """Nothing of an earlier look stays."""
+    """Empty the file, so that nothing of an earlier reading stays."""
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
 

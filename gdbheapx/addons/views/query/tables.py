@@ -24,14 +24,14 @@ MOST_PATHS = 50_000
 
 
 class QueryColumn(NamedTuple):
-    """One column."""
+    """Column of a table."""
 
     name: str
     type: str
 
 
 class QueryTable(NamedTuple):
-    """One table."""
+    """Table for SQL."""
 
     name: str
     what: str
@@ -43,7 +43,7 @@ class QueryTable(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What SQL names."""
+    """Tables and costly columns that SQL names."""
 
     tables: Sequence[str]
     columns: Sequence[Tuple[str, str]] = ()

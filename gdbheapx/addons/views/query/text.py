@@ -1,4 +1,4 @@
-"""What `query` shows: rows of any SQL as a table, CSV or JSON."""
+"""Output of `query`: rows of any SQL as a table, CSV or JSON."""
 
 import csv
 import io
@@ -29,7 +29,9 @@ Rows = Iterator[Tuple[Any, ...]]
 
 
 def json_value(cell: Any, is_address: bool = False) -> Any:
-    """As JSON has it: addresses as hex strings; what JSON has no form for as text."""
+    """Return the value for JSON: addresses as hex strings; values for which JSON has no form as text, and numbers that are not finite as
+    None.
+    """
     if cell is None or isinstance(cell, (bool, str)):
         return cell
     if isinstance(cell, int):
@@ -51,7 +53,7 @@ def json_values(columns: Columns, row: Sequence[Any]) -> List[Any]:
 
 
 def unique_column_names(columns: Columns) -> List[str]:
-    """Of the columns, each once."""
+    """Return the names of the columns, each of them unique."""
     unique_names: List[str] = []
     for name, _ in columns:
         number, unique = 1, name
@@ -68,7 +70,7 @@ def make_json_record(columns: Columns, row: Sequence[Any]) -> Dict[str, Any]:
 
 
 def make_json_record_maker(columns: Columns) -> Callable[[Sequence[Any]], Dict[str, Any]]:
-    """The same for many."""
+    """Return the function that makes a JSON record of a row, for many rows."""
     known = [(name, type_ in ADDRESSES) for name, (_, type_) in zip(unique_column_names(columns), columns)]
     return lambda row: {name: json_value(cell, is_address) for (name, is_address), cell in zip(known, row)}
 
@@ -101,7 +103,7 @@ def query_csv_lines(columns: Columns, rows: Rows) -> Iterator[str]:
 
 
 def _of_type(type_: str) -> Callable[[Any], Any]:
-    """What makes a cell of a value."""
+    """Return the function that makes a cell of a value of this type."""
     if type_ in ("BIGINT", "HUGEINT", "INTEGER"):
         return _keep_cell
     if type_ in ADDRESSES:
@@ -137,7 +139,7 @@ def _safe_text(cell: Any) -> str:
 
 
 def describe_tables(tables: Sequence[Any]) -> Iterator[str]:
-    """Each table with what it has, and its columns."""
+    """Yield each table with its description, and its columns."""
     for table in tables:
         yield "%s: %s" % (table.name, table.what)
         for column in table.columns:
