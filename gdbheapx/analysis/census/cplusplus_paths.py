@@ -1,7 +1,7 @@
 """Paths through the containers of libstdc++: `g_sessions["u:1234"][3] -> +0x18`, without debug information.
 
 A way enters a container by one of its own words (containers.py), goes along its table and nodes, which have no name, and leaves it from an
-element: that is called by its key (cplusplus_keys.py) or its place (cplusplus_elements.py). Where neither is proven it is `[...]`, or the
+element: that is called by its key (cplusplus_keys.py) or its place (cplusplus_keys.py). Where neither is proven it is `[...]`, or the
 bytes from the first element on: `[+0x88]`.
 """
 

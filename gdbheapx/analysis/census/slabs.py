@@ -1,6 +1,6 @@
 """Slabs: large blocks of malloc that the program cuts up itself, as LLVM's BumpPtrAllocator, arenas of protobuf, pools of apr and Zones do.
 
-Where the layout of an allocator is known, its pieces are blocks of their own (glib.py, postgresql.py, php/pieces.py), and its slabs are not
+Where the layout of an allocator is known, its pieces are blocks of their own (of GLib, PostgreSQL and PHP), and its slabs are not
 among these. Of others it shows that objects begin inside such blocks at places of no one stride: what vtables stand there, and where words
 of such blocks lead to. An array, whose elements are of one size, has no such places; a slab of objects of one size shows no more than one
 has, and is told as none.

@@ -1,10 +1,7 @@
 """Paths of names for objects of a Python service, held against what the service itself finds by them.
 
-Files: addons/runtimes/cpython/values.py, addons/runtimes/cpython/values.py, addons/runtimes/cpython/interpreter.py,
-addons/runtimes/cpython/frames.py, addons/runtimes/cpython/masks.py, addons/runtimes/cpython/type_names.py,
-addons/runtimes/cpython/fields.py, addons/runtimes/cpython/steps.py,
-addons/runtimes/cpython/paths.py, addons/runtimes/cpython/place.py, addons/runtimes/cpython/bodies.py,
-addons/runtimes/cpython/frame_steps.py.
+Files: addons/runtimes/cpython/values.py, addons/runtimes/cpython/interpreter.py, addons/runtimes/cpython/masks.py,
+addons/runtimes/cpython/type_names.py, addons/runtimes/cpython/paths.py.
 """
 
 import random

@@ -1,6 +1,6 @@
 """Copies of the parent's pages, what wrote to them, and where CPython's collector has its state.
 
-Files: analysis/copied_pages.py, addons/runtimes/cpython/collector.py.
+Files: analysis/copied_pages.py, addons/runtimes/cpython/interpreter.py.
 """
 
 import struct

@@ -1,6 +1,6 @@
 """Which words of a slot of Ruby's own what they point to, by its flags: no more than the object says that it has.
 
-Files: addons/runtimes/ruby/owning.py, addons/runtimes/ruby/layouts.py.
+Files: addons/runtimes/ruby/objects.py.
 """
 
 from types import SimpleNamespace

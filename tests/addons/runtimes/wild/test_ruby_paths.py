@@ -1,7 +1,6 @@
 """Paths of a Ruby program's objects: the program itself evaluates them, and must get the same objects.
 
-Files: addons/runtimes/ruby/paths.py, addons/runtimes/ruby/objects.py, addons/runtimes/ruby/transient.py,
-addons/runtimes/ruby/__init__.py.
+Files: addons/runtimes/ruby/paths.py, addons/runtimes/ruby/objects.py, addons/runtimes/ruby/__init__.py.
 """
 
 from pathlib import Path
