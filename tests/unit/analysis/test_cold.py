@@ -69,7 +69,7 @@ def mapping(start: int, resident: int, swapped: int) -> Any:
 def test_a_snapshot_keeps_pages_where_something_is_in_swap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of mappings that have any in memory; None where nothing is in swap, or where that is not known."""
     table = SimpleNamespace(told=lambda start, end: bytes([KIND_SWAPPED, KIND_RESIDENT]))
-    monkeypatch.setattr(cold.residency, "pages", lambda session: table)
+    monkeypatch.setattr(cold.owned, "read_page_states", lambda session: table)
 
     def standing(*uses: Any) -> Any:
         use = SimpleNamespace(mappings=uses) if uses else None
