@@ -47,12 +47,12 @@ def answer_snapshot(session: Session, options: Options) -> CommandAnswer:
         return CommandAnswer(lambda: {"texts": texts}, lambda style: iter(texts), read=True)
     if not session.has_target:
         raise UsageError("snapshot requires a process or a core, or --show", name_a_target("snapshot now.snap"))
-    from gdbheapx.snapshot import file, take
+    from gdbheapx.snapshot import container, take
 
     made = take.take_snapshot(session, not options.no_names, options.keep_addresses)
 
     def written() -> Any:
-        size = file.write_file(options.file, made.parts())
+        size = container.write_file(options.file, made.parts())
         return pages.make_snapshot_data(options.file, size, made)
 
     return CommandAnswer(written, lambda style: pages.format_snapshot(style, written(), made), read=True)

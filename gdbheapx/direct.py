@@ -44,7 +44,7 @@ def open_source(asked: GlobalOptions) -> TargetSource:
     unpacked = unpack_words(os.environ.pop(UNPACKED, ""))
     if not unpacked:
         return CoreSource(asked.core, program, sysroot)
-    from gdbheapx.snapshot.file import hide_secrets
+    from gdbheapx.snapshot.container import hide_secrets
 
     return CoreSource("/proc/self/fd/%s" % unpacked[0], program, sysroot, name=hide_secrets(asked.core), trouble=unpacked[1] or None)
 

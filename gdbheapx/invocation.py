@@ -163,7 +163,7 @@ def with_target(asked: GlobalOptions, words: List[str]) -> Tuple[GlobalOptions, 
         raise Wrong("0 is no process id")
     if pid is not None:
         return asked._replace(pid=pid), command_first(words[1:])
-    from gdbheapx.snapshot.file import is_snapshot
+    from gdbheapx.snapshot.container import is_snapshot
 
     return asked._replace(snapshot=word) if is_snapshot(word) else asked._replace(core=word), command_first(words[1:])
 
@@ -300,13 +300,13 @@ def fetch_core(core: str, until: float = float("inf")) -> Tuple[str, Optional[in
     """
     from gdbheapx.inferior.core import unpacking
     from gdbheapx.problems import CANNOT_UNPACK
-    from gdbheapx.snapshot import file
+    from gdbheapx.snapshot import container
 
-    if not file.is_url(core):
+    if not container.is_url(core):
         return core, None
-    name, (size_bytes, _) = file.hide_secrets(core), file.read_url_state(core) or (0, None)
+    name, (size_bytes, _) = container.hide_secrets(core), container.read_url_state(core) or (0, None)
     try:
-        return name, unpacking.copy_core(name, size_bytes or 0, file.read_url_pieces(core), until)
+        return name, unpacking.copy_core(name, size_bytes or 0, container.read_url_pieces(core), until)
     except unpacking.CannotUnpack as error:
         raise HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
 

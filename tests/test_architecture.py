@@ -133,7 +133,7 @@ def test_only_actions_hold_and_call() -> None:
 LIBRARIES = {
     "tabulate": {"report/text.py"},
     "distributed": {"addons/views/fleet/cluster.py"},
-    "fsspec": {"snapshot/file.py"},
+    "fsspec": {"snapshot/container.py"},
     "jinja2": {"addons/views/html/render.py"},
     "markupsafe": {"addons/views/html/render.py"},
     "duckdb": {"addons/views/query/engine.py"},

@@ -20,11 +20,11 @@ from gdbheapx.kernel.blocks.packed import STREAMS, Move, PackedGraph, pack_numbe
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import SNAPSHOT_DAMAGED
 from gdbheapx.session import Session
-from gdbheapx.snapshot import file
-from gdbheapx.snapshot.file import PackedPart
+from gdbheapx.snapshot import container
+from gdbheapx.snapshot.container import PackedPart
 from gdbheapx.snapshot.record import GRAPH, SnapshotRecord
 
-PREFIX = file.STREAMS
+PREFIX = container.STREAMS
 LABELS, WEAK = "labels", "weak"
 """Streams beside those of the kernel: of each block what it is, of what a second look has found the block and its evidence."""
 MOST_PLACES = 20_000
@@ -34,7 +34,7 @@ WIDTHS = ((1 << 8, "B"), (1 << 16, "H"), (1 << 32, "I"))
 
 
 def _pack_stream(pieces: Iterable[bytes]) -> PackedPart:
-    return file.pack_part(pieces, FAST_LEVEL, file.FREE_OF_STREAM)
+    return container.pack_part(pieces, FAST_LEVEL, container.FREE_OF_STREAM)
 
 
 class KeptRoot(NamedTuple):
@@ -316,9 +316,9 @@ class FileSymbols:
 def open_kept_census(session: Session, record: SnapshotRecord, path: str) -> find.LabelSet:
     """The census of all blocks, with their graph. HeapxError where the snapshot is damaged."""
     try:
-        return _open_census(session, file.decode_value(KeptGraph, record.models[GRAPH]), record.streams, path)
+        return _open_census(session, container.decode_value(KeptGraph, record.models[GRAPH]), record.streams, path)
     except (ValueError, IndexError, OverflowError, RecursionError) as error:
-        raise HeapxError("%s is not whole: %s" % (path, str(error).split("\n")[0][:200]), file.HINT, code=SNAPSHOT_DAMAGED)
+        raise HeapxError("%s is not whole: %s" % (path, str(error).split("\n")[0][:200]), container.HINT, code=SNAPSHOT_DAMAGED)
 
 
 def _open_census(session: Session, model: KeptGraph, streams: Parted[str, PackedPart], path: str) -> find.LabelSet:

@@ -10,7 +10,7 @@ from gdbheapx.inferior.base import Identity, Process, Usage, choose_program_name
 from gdbheapx.model import AllocatorInfo, HeapSum
 from gdbheapx.problems import NO_ANSWER, NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED, ProblemCode
 from gdbheapx.session import Session
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 
 T = TypeVar("T")
 
@@ -106,15 +106,15 @@ class SnapshotRecord(NamedTuple):
     """By command."""
     models: Dict[str, Any]
     """By name, as codec.encoded() gives them."""
-    streams: Mapping[str, file.PackedPart] = {}
+    streams: Mapping[str, container.PackedPart] = {}
     """The numbers of the graph (graph.py)."""
 
-    def parts(self) -> Dict[str, file.PackedPart]:
+    def parts(self) -> Dict[str, container.PackedPart]:
         """Return the parts of the file."""
         secret = hints.new_secret()
         return {
-            HEAD: _dump_model(file.encode_value(self.head._replace(secret=secret)), secret),
-            OUTCOMES: _dump_model(file.encode_value(self.outcomes), secret),
+            HEAD: _dump_model(container.encode_value(self.head._replace(secret=secret)), secret),
+            OUTCOMES: _dump_model(container.encode_value(self.outcomes), secret),
             MODELS: _dump_model(self.models, secret),
             **self.streams,
         }
@@ -127,29 +127,29 @@ class SnapshotRecord(NamedTuple):
                 raise HeapxError(outcome.error, outcome.hint, code=ProblemCode.of(outcome.code or NO_ANSWER))
             raise HeapxError("this snapshot does not have that", ELSEWHERE, code=NOT_IN_SNAPSHOT)
         try:
-            return file.decode_value(kind, self.models[name])
-        except (file.WrongValue, RecursionError) as error:
-            raise HeapxError("the snapshot is not whole: %s" % error, file.HINT, code=SNAPSHOT_DAMAGED)
+            return container.decode_value(kind, self.models[name])
+        except (container.WrongValue, RecursionError) as error:
+            raise HeapxError("the snapshot is not whole: %s" % error, container.HINT, code=SNAPSHOT_DAMAGED)
 
 
-def _dump_model(value: Any, secret: str) -> file.PackedPart:
+def _dump_model(value: Any, secret: str) -> container.PackedPart:
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return file.pack_part([text.replace(hints.SECRET, secret).encode("ascii")])
+    return container.pack_part([text.replace(hints.SECRET, secret).encode("ascii")])
 
 
 def open_snapshot(path: str) -> SnapshotRecord:
     """The snapshot of that file. HeapxError where it is none, or damaged."""
-    parts = file.read_file(path)
+    parts = container.read_file(path)
     try:
         texts = [parts.pop(name).bytes(path).decode("ascii") for name in (HEAD, OUTCOMES, MODELS)]
-        head = file.decode_value(SnapshotHead, json.loads(texts[0]))
+        head = container.decode_value(SnapshotHead, json.loads(texts[0]))
         is_marked = re.fullmatch("[0-9a-f]{%d}" % len(hints.SECRET), head.secret or "") is not None
         outcomes, models = (json.loads(text.replace(head.secret, hints.SECRET) if is_marked else text) for text in texts[1:])
         if not isinstance(models, dict):
-            raise file.WrongValue("no models")
-        return SnapshotRecord(head._replace(secret=None), file.decode_value(Dict[str, RecordedOutcome], outcomes), models, parts)
+            raise container.WrongValue("no models")
+        return SnapshotRecord(head._replace(secret=None), container.decode_value(Dict[str, RecordedOutcome], outcomes), models, parts)
     except (KeyError, ValueError, RecursionError) as error:
-        raise HeapxError("%s is not whole: %s" % (path, _explain_cause(error)), file.HINT, code=SNAPSHOT_DAMAGED)
+        raise HeapxError("%s is not whole: %s" % (path, _explain_cause(error)), container.HINT, code=SNAPSHOT_DAMAGED)
 
 
 def _explain_cause(error: Exception) -> str:
@@ -178,7 +178,7 @@ class RecordingSession:
 
     def encoded(self, change: Callable[[Any], Any]) -> Dict[str, Any]:
         """Return all models, changed, for the file."""
-        return {name: file.encode_value(change(model)) for name, model in self._known.items()}
+        return {name: container.encode_value(change(model)) for name, model in self._known.items()}
 
     def shared(self, name: str) -> Any:
         """Return the value that another command has made of memory, or None."""

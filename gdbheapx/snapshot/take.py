@@ -20,7 +20,7 @@ from gdbheapx.invocation import GLOBALS, STANDS_BY, split_words, unpack_words
 from gdbheapx.model import HeapSum, Problem
 from gdbheapx.problems import FILE_NOT_FOUND, NO_ANSWER, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity
 from gdbheapx.session import Session
-from gdbheapx.snapshot import file, graph, names, record
+from gdbheapx.snapshot import container, graph, names, record
 from gdbheapx.snapshot.names import MovedAddresses
 from gdbheapx.snapshot.record import GRAPH, OWNERS_KEPT, RecordedOutcome, RecordedProblem, RecordingSession, SnapshotHead, SnapshotRecord
 
@@ -157,10 +157,10 @@ def _list_known_names(target: Target) -> List[str]:
 
 def detect_source(name: str) -> str:
     """Return the kind of source that the name is: snapshot, core or process. A URL is that of a snapshot."""
-    if file.is_url(name):
+    if container.is_url(name):
         return SNAPSHOT
     if os.path.exists(name):
-        return SNAPSHOT if file.is_snapshot(name) else CORE
+        return SNAPSHOT if container.is_snapshot(name) else CORE
     return PROCESS if name.isascii() and name.isdigit() else CORE
 
 
@@ -235,7 +235,7 @@ class SnapshotStandby:
 
 
 def _read_answer(code: int, text: Union[str, bytes], name: str, path: str) -> Dict[str, Any]:
-    if code < 0 or code in FAILED or not (file.is_url(path) or os.path.exists(path)):
+    if code < 0 or code in FAILED or not (container.is_url(path) or os.path.exists(path)):
         error = _parse_error(text) or HeapxError("it ended with %d" % code, code=NO_ANSWER)
         raise HeapxError("no snapshot of %s: %s" % (name, error.message), error.hint, code=error.code)
     try:

@@ -16,7 +16,7 @@ from typing import Dict, List, Tuple
 import pytest
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 from tests.support.bare import doorless
 from tests.support.jemallocs import library as jemalloc
 from tests.support.processes import Process, Stage
@@ -286,7 +286,7 @@ def test_damaged_files_bring_no_traceback(stage: Stage, core: str, tmp_path: Pat
     """What passes the checksums was made by hand: every command still ends with an answer or one line."""
     path, rng = str(tmp_path / "one.snap"), random.Random(1)
     assert heapx(contents(stage, "glibc").target("core"), "snapshot", path).code == 0
-    parts, values = file.read_file(path), [b"null", b"{}", b"[]", b'"x"', b"-1", b"1e9", b"true", b"4294967295"]
+    parts, values = container.read_file(path), [b"null", b"{}", b"[]", b'"x"', b"-1", b"1e9", b"true", b"4294967295"]
     for number in range(48):
         changed, of_graph = dict(parts), number % 2
         for name in ("models",) if of_graph else ("outcomes", "models"):
@@ -298,15 +298,15 @@ def test_damaged_files_bring_no_traceback(stage: Stage, core: str, tmp_path: Pat
                 end = re.compile(rb"[,}]").search(data, at)
                 assert end is not None
                 data[at : end.start()] = rng.choice(values)
-            changed[name] = file.pack_part([bytes(data)])
+            changed[name] = container.pack_part([bytes(data)])
         if of_graph and number % 4 == 1:
             changed["models"] = parts["models"]
-            name = rng.choice([one for one in parts if one.startswith(file.STREAMS)])
+            name = rng.choice([one for one in parts if one.startswith(container.STREAMS)])
             data = bytearray(parts[name].bytes(path))
             at = rng.randrange(len(data))
             data[at : at + rng.randrange(3)] = rng.randbytes(rng.randrange(1, 9))
-            changed[name] = file.pack_part([bytes(data)])
-        file.write_file(path, changed)
+            changed[name] = container.pack_part([bytes(data)])
+        container.write_file(path, changed)
         words = rng.choice(OF_GRAPH if of_graph else COMMANDS).split()
         outcome = heapx(["--snapshot", path], *words)
         assert outcome.code in (0, 1, 3, 4) and "internal error" not in outcome.stderr and "Traceback" not in outcome.stderr, outcome.stderr
@@ -316,9 +316,9 @@ def test_rows_of_another_allocator(stage: Stage, core: str, tmp_path: Path) -> N
     """A file made by hand that has glibc's rows under jemalloc's name: what would show them says so, in one line or as a partial report."""
     path = str(tmp_path / "one.snap")
     assert heapx(stage.start("recorder", "9", "1000", "3").target(core), "snapshot", path).code == 0
-    parts = file.read_file(path)
+    parts = container.read_file(path)
     models = parts["models"].bytes(path).replace(b'"glibc"', b'"jemalloc"')
-    file.write_file(path, {**parts, "models": file.pack_part([models])})
+    container.write_file(path, {**parts, "models": container.pack_part([models])})
     for words, code in (("arenas", 1), ("tunables", 1), ("report", 4)):
         outcome = heapx(["--snapshot", path], words)
         said = outcome.stderr if code == 1 else outcome.stdout.decode()

@@ -13,7 +13,7 @@ from gdbheapx.analysis import cold
 from gdbheapx.analysis.cold import KNOWN, STALE
 from gdbheapx.kernel.blocks.cold import COLD_RESIDENT, COLD_SEEN, COLD_SWAPPED, ColdSum
 from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 
 PAGE = 4096
 IN_RAM = COLD_SEEN | COLD_RESIDENT
@@ -54,7 +54,7 @@ def test_rows_are_what_a_snapshot_keeps_added_up(by: str, rows: List[Tuple[Optio
     """By class, by owner or by both; nothing is read anew, and the sum is that of all."""
     some = [("Session", "shop._cache", FOUND), ("str", "shop._cache", FOUND), (None, None, FOUND._replace(cold_bytes=50))]
     parts = [cold.ColdPart(*one) for one in some]
-    told = file.decode_value(List[cold.ColdPart], json.loads(json.dumps(file.encode_value(parts))))
+    told = container.decode_value(List[cold.ColdPart], json.loads(json.dumps(container.encode_value(parts))))
     session: Any = SimpleNamespace(constants={}, kept=lambda name, kind, make: told)
     found = cold.find_cold(session, by)
     assert [(row.signature, row.owner, row.cold_bytes) for row in found.rows] == rows

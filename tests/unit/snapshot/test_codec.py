@@ -14,7 +14,7 @@ from gdbheapx.analysis.pins import PinsAnswer
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.model import AllocatorInfo, TargetAddress
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 from gdbheapx.snapshot.record import RecordedOutcome, SnapshotHead
 from gdbheapx.units import SentenceSize, make_sentence
 from tests.support.builders.records import glibc_arena, jemalloc_arena
@@ -55,7 +55,7 @@ trees = st.recursive(st.builds(Tree, st.lists(leaves), st.just([])), lambda inne
 @given(trees)
 def test_a_record_comes_back_as_it_was(tree: Tree) -> None:
     """By JSON; addresses are addresses again."""
-    found = file.decode_value(Tree, json.loads(json.dumps(file.encode_value(tree))))
+    found = container.decode_value(Tree, json.loads(json.dumps(container.encode_value(tree))))
     assert found == tree and all(isinstance(one.address, TargetAddress) for one in found.leaves)
 
 
@@ -82,35 +82,35 @@ def test_a_record_comes_back_as_it_was(tree: Tree) -> None:
 )
 def test_what_is_something_else_is_refused(kind: Any, value: Any) -> None:
     """Nothing is read as what it is not."""
-    with pytest.raises(file.WrongValue):
-        file.decode_value(kind, value)
+    with pytest.raises(container.WrongValue):
+        container.decode_value(kind, value)
 
 
 def test_versions_may_differ() -> None:
     """A later member is left out, one that is lacking has its default."""
-    found = file.decode_value(Leaf, {"address": 5, "name": None, "share": 1, "is_old": False, "later": [1]})
+    found = container.decode_value(Leaf, {"address": 5, "name": None, "share": 1, "is_old": False, "later": [1]})
     assert found == Leaf(TargetAddress(5), None, 1.0, False)
 
 
 @pytest.mark.parametrize("kind", [Census, Copies, Managed, CensusRow, Same, PinsAnswer, Leaks, Owners, SnapshotHead, RecordedOutcome, Overview, HeapArenas])
 def test_types_of_models_are_kept(kind: Any) -> None:
     """Every member of what a snapshot keeps has a type that can be read back: what is no record fails by value, not by type."""
-    with pytest.raises(file.WrongValue, match="where something else belongs"):
-        file.decode_value(kind, [])
+    with pytest.raises(container.WrongValue, match="where something else belongs"):
+        container.decode_value(kind, [])
 
 
 @pytest.mark.parametrize("row", [glibc_arena(3, used_bytes=5), jemalloc_arena(2, blind_threads=None)])
 def test_an_allocators_own_record_comes_back(row: Any) -> None:
     """Which of them it is follows from its members; a record of none is refused."""
     made = HeapArenas(AllocatorInfo("a", "a", None, "a.so", None, None, None, True), [row], {"used_bytes": 5})
-    found = file.decode_value(HeapArenas, json.loads(json.dumps(file.encode_value(made))))
+    found = container.decode_value(HeapArenas, json.loads(json.dumps(container.encode_value(made))))
     assert found == made and type(found.rows[0]) is type(row) and isinstance(found.rows[0].address, TargetAddress)
-    with pytest.raises(file.WrongValue):
-        file.decode_value(HeapArenas, {**file.encode_value(made), "rows": [{"index": 1}]})
+    with pytest.raises(container.WrongValue):
+        container.decode_value(HeapArenas, {**container.encode_value(made), "rows": [{"index": 1}]})
 
 
 def test_what_has_no_type_keeps_its_sentences() -> None:
     """Of a value of any type both forms of a sentence come back; all else is as json has it."""
     sentence = make_sentence("%s of it", SentenceSize(5 << 20))
-    found = file.decode_value(Any, json.loads(json.dumps(file.encode_value({"a": [sentence, 1, None], "b": {"text": 1}}))))
+    found = container.decode_value(Any, json.loads(json.dumps(container.encode_value({"a": [sentence, 1, None], "b": {"text": 1}}))))
     assert found == {"a": [sentence, 1, None], "b": {"text": 1}} and found["a"][0].plain == sentence.plain

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.snapshot import file, record
+from gdbheapx.snapshot import container, record
 from gdbheapx.snapshot.record import RecordedOutcome, RecordedProblem, SnapshotHead, SnapshotRecord
 
 pytestmark = pytest.mark.once  # files of bytes
@@ -27,7 +27,7 @@ MADE = SnapshotRecord(HEAD, {"arenas": RecordedOutcome(True, [RecordedProblem("c
 def made(folder: Path) -> Path:
     """A whole one."""
     path = folder / "one.snap"
-    assert file.write_file(str(path), MADE.parts()) == path.stat().st_size
+    assert container.write_file(str(path), MADE.parts()) == path.stat().st_size
     return path
 
 
@@ -37,7 +37,7 @@ def test_it_comes_back(tmp_path: Path) -> None:
     path.write_bytes(b"x" * 5000)
     path.chmod(0o644)
     assert record.open_snapshot(str(made(tmp_path))) == MADE and stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert file.is_snapshot(str(path)) and not file.is_snapshot(str(tmp_path)) and not file.is_snapshot(str(tmp_path / "none"))
+    assert container.is_snapshot(str(path)) and not container.is_snapshot(str(tmp_path)) and not container.is_snapshot(str(tmp_path / "none"))
 
 
 def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (50, limit[1]))
     try:
         with pytest.raises(HeapxError, match="cannot write"):
-            file.write_file(str(path), MADE.parts())
+            container.write_file(str(path), MADE.parts())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, handler)
@@ -89,16 +89,16 @@ def test_what_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
     bomb = zlib.compress(bytes(200 << 20))
     for length in (200 << 20, 1000):
         path = tmp_path / "bomb"
-        path.write_bytes(file.MAGIC + file.VERSION + b"\x04head" + file.PART.pack(length, len(bomb), 0) + bomb)
+        path.write_bytes(container.MAGIC + container.VERSION + b"\x04head" + container.PART.pack(length, len(bomb), 0) + bomb)
         with pytest.raises(HeapxError, match="damaged"):
-            file.read_file(str(path))["head"].bytes(str(path))
+            container.read_file(str(path))["head"].bytes(str(path))
 
 
 def test_long_rows_of_one_byte_are_kept(tmp_path: Path) -> None:
     """What packs better than a reader believes is not packed."""
     path, data = str(tmp_path / "one"), b"a" * (3 << 20)
-    file.write_file(path, {"head": file.pack_part([data[:7], data[7:]])})
-    assert file.read_file(path)["head"].bytes(path) == data and os.path.getsize(path) < len(data) // 4
+    container.write_file(path, {"head": container.pack_part([data[:7], data[7:]])})
+    assert container.read_file(path)["head"].bytes(path) == data and os.path.getsize(path) < len(data) // 4
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_long_rows_of_one_byte_are_kept(tmp_path: Path) -> None:
     [
         (b"", "is damaged, or was cut"),
         (b"\x7fELF" + bytes(100), "is not a snapshot"),
-        (file.MAGIC + b"9\n", "that this one does not know"),
-        (file.MAGIC + file.VERSION, "it has no part"),
+        (container.MAGIC + b"9\n", "that this one does not know"),
+        (container.MAGIC + container.VERSION, "it has no part"),
     ],
 )
 def test_other_files(tmp_path: Path, content: bytes, said: str) -> None:
@@ -127,7 +127,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
 
 def test_deep_nesting_is_refused(tmp_path: Path) -> None:
     """No recursion without end."""
-    parts = {**MADE.parts(), "models": file.pack_part([b'{"a":' + b"[" * 100000 + b"]" * 100000 + b"}"])}
-    file.write_file(str(tmp_path / "deep"), parts)
+    parts = {**MADE.parts(), "models": container.pack_part([b'{"a":' + b"[" * 100000 + b"]" * 100000 + b"}"])}
+    container.write_file(str(tmp_path / "deep"), parts)
     with pytest.raises(HeapxError, match="nested too deeply"):
         record.open_snapshot(str(tmp_path / "deep"))

@@ -21,7 +21,7 @@ from gdbheapx.hints import BEGIN, write_commands
 from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.model import AllocatorInfo, HeapSum, TargetAddress
 from gdbheapx.report import diff_text
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 from gdbheapx.snapshot.diff import (
     ALL,
     BOTH_GREW,
@@ -53,8 +53,8 @@ def looked(
     head = SnapshotHead("1", "now", "live", 5, "/bin/x", None, None, rss, names, [], [HeapSum("a", used + kept, used)], [])
     rows = [CensusRow(name, "app", "exact", None, size // 10, size, 1.0, None) for name, size in classes.items()]
     models: Dict[str, Any] = {
-        "census": file.encode_value(Census(rows, 1, used, 0, 0, [], False)),
-        "owners": file.encode_value(Owners([], list(owners), NativeSum(1, used), NativeSum(0, 0), 0)),
+        "census": container.encode_value(Census(rows, 1, used, 0, 0, [], False)),
+        "owners": container.encode_value(Owners([], list(owners), NativeSum(1, used), NativeSum(0, 0), 0)),
     }
     totals = {"used_bytes": used, "free_bytes": kept, "largest_free_bytes": 1, "reclaimable_resident_bytes": None}
     rows = [glibc_arena(0, allocator="a", used_bytes=used, used_chunks=used // 10), glibc_arena(1, allocator="a", used_bytes=None)]
@@ -68,7 +68,7 @@ def heap(name: str, rows: Sequence[ArenaTotals], **totals: Optional[int]) -> Hea
 
 def arenas(*heaps: HeapArenas) -> Any:
     """As a snapshot has them."""
-    return file.encode_value(heaps)
+    return container.encode_value(heaps)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_states_come_first(used: int, kept: int, code: str) -> None:
 def pooled(record: SnapshotRecord, used: int, free: int) -> SnapshotRecord:
     """The same, of a Python whose pools have so much."""
     pools = Managed("python", "pools", used + free, used, free, 0)
-    return record._replace(models={**record.models, "census": file.encode_value(Census([], 1, 0, 0, 0, [pools], False))})
+    return record._replace(models={**record.models, "census": container.encode_value(Census([], 1, 0, 0, 0, [pools], False))})
 
 
 def test_objects_in_pools_are_in_use() -> None:
@@ -216,7 +216,7 @@ def parted(
         for name, size in sizes.items()
     ]
     memory = split([]).memory._replace(measure=measure, total_bytes=sum(sizes.values()))
-    made.models["report"] = file.encode_value(ComparedReport(memory, rows))
+    made.models["report"] = container.encode_value(ComparedReport(memory, rows))
     return made._replace(head=made.head._replace(**head))
 
 
@@ -296,7 +296,7 @@ def test_a_core_is_as_old_as_its_file() -> None:
 def with_books(record: SnapshotRecord, sizes: Dict[str, Sequence[int]], blocks: Optional[int] = 7) -> SnapshotRecord:
     """The same of BIND's server, with contexts of these names."""
     rows = [MemoryContext(TargetAddress(64), name, size, None, None, 0, blocks, 0, 1, 0) for name, each in sizes.items() for size in each]
-    report = {"memory": None, "split": None, "books": file.encode_value(Books("BIND", rows, [], 0, 0))}
+    report = {"memory": None, "split": None, "books": container.encode_value(Books("BIND", rows, [], 0, 0))}
     return record._replace(models={**record.models, "report": report})
 
 

@@ -14,7 +14,7 @@ from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.model import AllocatorInfo, TargetAddress
 from gdbheapx.report.text import make_printable
-from gdbheapx.snapshot import file, names
+from gdbheapx.snapshot import container, names
 from gdbheapx.snapshot.names import FIRST, MovedAddresses
 from gdbheapx.snapshot.record import RecordedMapping, RecordedOutcome, RecordedProblem, SnapshotHead, SnapshotRecord
 from gdbheapx.units import make_sentence
@@ -43,11 +43,11 @@ def record_with(name: str) -> SnapshotRecord:
     )
     census = Census([CensusRow(name, "libsecret.so.1", "exact", None, 3, 72, 100.0, TargetAddress(0x5000))], 3, 72, 72, 0, [], False)
     context = MemoryContext(TargetAddress(0x6000), name, 5, None, None, 0, None, 0, 1, 0)
-    books = file.encode_value(Books("BIND", [context], [QueueRow("task", name, 1, 0)], 5, 72))
+    books = container.encode_value(Books("BIND", [context], [QueueRow("task", name, 1, 0)], 5, 72))
     data = {"books": books, "threads": [{"thread": name, "module": "libsecret.so.1"}], "classes": [{"signature": name}]}
     lines = ["  12 %s of libsecret.so.1" % name, "  13 %s" % make_printable(name), "Suspect: %s keeps 5 bytes" % name]
     problem = RecordedProblem("cut", None, make_sentence("%s could not be read", name), None)
-    return SnapshotRecord(head, {"report": RecordedOutcome(problems=[problem])}, {"census": file.encode_value(census), "report": {**data, "lines": lines}})
+    return SnapshotRecord(head, {"report": RecordedOutcome(problems=[problem])}, {"census": container.encode_value(census), "report": {**data, "lines": lines}})
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -58,7 +58,7 @@ def test_no_name_stays(name: str) -> None:
     assert not any("libsecret" in text or "abcdef" in text or text == name for text in texts)
     assert len(name) < 3 or not any(name in text or make_printable(name) in text for text in texts)
     assert names.escape_shown_name(name) == make_printable(name)
-    found = file.decode_value(Census, made.models["census"])
+    found = container.decode_value(Census, made.models["census"])
     assert (found.rows[0].blocks, found.rows[0].bytes, found.rows[0].sample, found.bytes) == (3, 72, 0x5000, 72)
     assert found.rows[0].signature == made.models["report"]["classes"][0]["signature"] and not made.head.has_names
     assert made.models["report"]["lines"][2].endswith(" keeps 5 bytes") and made.models["report"]["lines"][2].startswith("Suspect: ")
@@ -66,7 +66,7 @@ def test_no_name_stays(name: str) -> None:
 
 def test_names_of_contexts_and_tasks_are_numbers() -> None:
     """A context and a task of one name have the same number; the program's name is BIND's, and figures stay."""
-    found = file.decode_value(Books, names.remove_names(record_with("keeper"), []).models["report"]["books"])
+    found = container.decode_value(Books, names.remove_names(record_with("keeper"), []).models["report"]["books"])
     assert found.program == "BIND" and found.contexts[0].inuse_bytes == 5
     assert (
         found.contexts[0].name
@@ -87,8 +87,8 @@ def test_frames_of_a_flame_graph_have_numbers() -> None:
     """The program's names; what stands there in place of one is read as before, whatever the program names so."""
     frames = [FlameFrame(name, "lib.so", 5, 1, 0, [FlameFrame("Order", "", 5, 1, 0)]) for name in ("several", *owned.WORDS)]
     record = record_with("keeper")
-    made = names.remove_names(record._replace(models={"page": file.encode_value({"flame": frames})}), [])
-    found = file.decode_value(List[FlameFrame], made.models["page"]["flame"])
+    made = names.remove_names(record._replace(models={"page": container.encode_value({"flame": frames})}), [])
+    found = container.decode_value(List[FlameFrame], made.models["page"]["flame"])
     assert [frame.owner for frame in found] == ["owner-1", *owned.WORDS] and {frame.frames[0].owner for frame in found} == {"owner-2"}
     assert {frame.module for frame in found} == {"module-2"} and [frame.bytes for frame in found] == [5] * len(frames)
 

@@ -14,7 +14,7 @@ from gdbheapx.analysis.reachability.owners import LinkedContainer, OwnedMemory, 
 from gdbheapx.command import TextStyle
 from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.report import diff_text
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 from gdbheapx.snapshot.diff import OTHERS, DiffChange, OwnedGraph, describe_content_change, diff_snapshots
 from gdbheapx.snapshot.record import OWNERS_KEPT, SnapshotHead, SnapshotRecord
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.once  # pure functions
 def looked(rows: Sequence[OwnedMemory] = (), taken: str = "now") -> SnapshotRecord:
     """A snapshot with these owners."""
     head = SnapshotHead("1", taken, "live", 5, "/bin/x", None, None, None, True, [], [], [])
-    return SnapshotRecord(head, {}, {"owners": file.encode_value(Owners([], list(rows), NativeSum(1, 10), NativeSum(0, 0), 0))})
+    return SnapshotRecord(head, {}, {"owners": container.encode_value(Owners([], list(rows), NativeSum(1, 10), NativeSum(0, 0), 0))})
 
 
 def owner(name: str, size: int, kind: str = "global", what: Optional[str] = None, path: Optional[str] = None) -> OwnedMemory:

@@ -99,10 +99,10 @@ def answer_watch(session: Session, options: Options) -> CommandAnswer:
         raise HeapxError("watch needs a process that runs on this machine", "name it: gdbheapx -p PID watch", code=NOT_LIVE)
     if not options.every or options.times == 0:
         raise UsageError("watch: --every and --times must be more than 0", "try: watch --every 5 --times 100")
-    from gdbheapx.snapshot import file
+    from gdbheapx.snapshot import container
 
     folder = options.snapshot_to
-    if options.snapshot_when and not file.is_url(folder) and not os.access(folder, os.W_OK | os.X_OK):
+    if options.snapshot_when and not container.is_url(folder) and not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError("watch: %s is no folder that can be written to" % options.snapshot_to, "choose another with --snapshot-to FOLDER")
     from gdbheapx.addons.monitor.watch.pools import find_meter
     from gdbheapx.addons.monitor.watch.samples import Sampler

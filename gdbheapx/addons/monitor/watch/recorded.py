@@ -15,7 +15,7 @@ from gdbheapx.files import open_regular
 from gdbheapx.inferior.base import ProcessCounters
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import FILE_UNREADABLE, WRONG_FILE
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 
 HINT = "give a file that `gdbheapx -p PID watch --jsonl FILE` has written"
 START = b'{"kind": "start"'
@@ -109,9 +109,9 @@ class RecordedWatch:
 
     def _read_start(self, line: bytes, count: int) -> Source:
         try:
-            start: _Start = file.decode_value(_Start, json.loads(line))
+            start: _Start = container.decode_value(_Start, json.loads(line))
             if len(start.allocators) > MOST_ALLOCATORS:
-                raise file.WrongValue("too many allocators")
+                raise container.WrongValue("too many allocators")
             watched = [_read_watched(allocator) for allocator in start.allocators]
         except (ValueError, RecursionError):
             raise HeapxError("%s is damaged: its last watch has no start" % self._path, HINT, code=WRONG_FILE)
@@ -128,16 +128,16 @@ class RecordedWatch:
                 event = json.loads(line)
                 kind = event.get("kind") if isinstance(event, dict) else None
                 if kind == "sample":
-                    sample = self._make_sample(file.decode_value(_Sample, event))
+                    sample = self._make_sample(container.decode_value(_Sample, event))
                     if sample.elapsed_s < last:
-                        raise file.WrongValue("earlier than the one before")
+                        raise container.WrongValue("earlier than the one before")
                     last = sample.elapsed_s
                     yield sample
                 elif kind == "end":
-                    end: _End = file.decode_value(_End, event)
+                    end: _End = container.decode_value(_End, event)
                     self._end = end if end.why in (ENDED, EXECUTED, STOPPED, TIMES) else self._end
                 elif kind not in ("returned", "snapshot"):  # the first follows from the samples, the other is another file
-                    raise file.WrongValue("neither")
+                    raise container.WrongValue("neither")
             except (ValueError, OverflowError, RecursionError):
                 self.left_out += 1
 
@@ -147,10 +147,10 @@ class RecordedWatch:
 
     def _make_sample(self, line: _Sample) -> Sample:
         if not (math.isfinite(line.elapsed_s) and 0 <= line.elapsed_s < MOST):
-            raise file.WrongValue("no time")
+            raise container.WrongValue("no time")
         counters = [_checked_figure(number) for number in (line.rss_bytes, line.anonymous_bytes)]
         if counters[0] is None or counters[1] is None:
-            raise file.WrongValue("no counters")
+            raise container.WrongValue("no counters")
         readings = [_read_reading(watched, line.allocators.get(watched.info.id, {})) for watched in self.source.watched]
         others = line.swapped_bytes, line.threads, line.virtual_bytes, line.peak_bytes, line.group_peak_bytes
         made = ProcessCounters(counters[0], counters[1], *map(_checked_figure, others))
@@ -159,11 +159,11 @@ class RecordedWatch:
 
 
 def _read_watched(allocator: Mapping[str, Any]) -> Watched:
-    more: _Figures = file.decode_value(_Figures, allocator)
+    more: _Figures = container.decode_value(_Figures, allocator)
     if len(more.figures) > MOST_FIGURES:
-        raise file.WrongValue("too many figures")
+        raise container.WrongValue("too many figures")
     figures = [Figure(key, heading_of_figure(key), "", key in more.estimates) for key in more.figures]
-    return Watched(file.decode_value(AllocatorInfo, allocator), figures, more.returns_by)
+    return Watched(container.decode_value(AllocatorInfo, allocator), figures, more.returns_by)
 
 
 def _read_reading(watched: Watched, values: Mapping[str, Optional[int]]) -> Reading:

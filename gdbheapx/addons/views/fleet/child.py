@@ -9,7 +9,7 @@ from typing import IO, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import child_python
 from gdbheapx.addons.views.fleet import documents
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 30.0
@@ -39,8 +39,8 @@ class ChildExit(NamedTuple):
 
 def read_core_state(path: str) -> State:
     """The core as it is now."""
-    if file.is_url(path):
-        return file.read_url_state(path)
+    if container.is_url(path):
+        return container.read_url_state(path)
     try:
         status = os.stat(path)
     except (OSError, ValueError):

@@ -21,7 +21,7 @@ from gdbheapx.budget import Budget, to_standard_error
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.invocation import GlobalOptions
 from gdbheapx.problems import MISSING_PACKAGE, NO_SCHEDULER
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 
 RETRIES = 2
 """How often a task is tried anew that raised: a look that failed is an answer, so this is a worker's disk or memory."""
@@ -129,7 +129,7 @@ def run_task(
     if __version__ != version:
         same = "%s%s: %s, here %s; install the same there, then run the same line again"
         return where, make_failed_look(same % (OTHER, where, __version__, version))
-    seen = state if file.is_url(path) else child.read_core_state(path)  # a look at a URL says itself what is wrong
+    seen = state if container.is_url(path) else child.read_core_state(path)  # a look at a URL says itself what is wrong
     if state is not None and seen is None:
         return where, make_failed_look("worker %s does not see this path; mount the same folder there, then run the same line again" % where)
     if state is not None and seen != state:

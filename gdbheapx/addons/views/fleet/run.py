@@ -18,7 +18,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, error_of_document
 from gdbheapx.invocation import GLOBALS, GlobalOptions, unpack_words
 from gdbheapx.problems import CANNOT_WRITE, SHELL_ONLY, UNSAFE_PATH
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 
 VIEWS = "views.sql"
 SQL = """-- Views over the documents in this folder. Use: cd into it, then: duckdb -init views.sql
@@ -186,7 +186,7 @@ def _look_on_cluster(queue: Sequence[Core], asked: GlobalOptions, address: str, 
 def find_cores(given: str, directory: str) -> Iterator[Core]:
     """Yield the cores that a word of the command line names; if a pattern of a URL finds nothing, one core with the reason."""
     try:
-        for path in file.list_urls(given) if file.is_url(given) else (given,):
+        for path in container.list_urls(given) if container.is_url(given) else (given,):
             yield make_core(path, directory)
     except HeapxError as error:
         yield make_core(given, directory)._replace(error=error.line())
@@ -194,8 +194,8 @@ def find_cores(given: str, directory: str) -> Iterator[Core]:
 
 def make_core(path: str, directory: str) -> Core:
     """The core, and where its document lies: by its name, told apart by its real path or URL."""
-    whole, name = (path, path.partition("::")[0]) if file.is_url(path) else (os.path.realpath(path),) * 2
-    mark = hashlib.sha256(os.fsencode(file.hide_secrets(whole))).hexdigest()[:12]
+    whole, name = (path, path.partition("::")[0]) if container.is_url(path) else (os.path.realpath(path),) * 2
+    mark = hashlib.sha256(os.fsencode(container.hide_secrets(whole))).hexdigest()[:12]
     return Core(whole, os.path.join(directory, "%s-%s.json" % (NAME.sub("_", os.path.basename(name)[:MOST_NAME]) or "core", mark)))
 
 
@@ -260,7 +260,7 @@ def _write_document(core_: Core, state: child.State, ended: child.ChildExit) -> 
         document, code = (written, code) if is_document else (None, 1)
     size, modified = state if state is not None else (None, None)
     error = None if document is not None else ended.said or ("a signal ended it: %d" % -code if code < 0 else "it ended with %d" % code)
-    source = {"core": file.hide_secrets(core_.path), "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
+    source = {"core": container.hide_secrets(core_.path), "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
     empty: Dict[str, Any] = {"schema": documents.SCHEMA, "command": "report", "data": None, "partial": False, "problems": []}
     told = error_of_document(written) if document is None else None
     if told is not None:

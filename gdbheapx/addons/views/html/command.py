@@ -70,14 +70,14 @@ def _hand_on(text: bytes, output: Optional[str], say: Callable[[str], int]) -> N
 
 def _make_page(command: str, text: bytes, invocation: Invocation) -> str:
     from gdbheapx.addons.views.html import diff_view, render, report_view
-    from gdbheapx.snapshot import file
+    from gdbheapx.snapshot import container
 
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     view = {"report": report_view.report_page_values, "diff": diff_view.diff_page_values}[command]
     try:
         document = json.loads(text.decode("utf-8", "replace"))
         about = place.of_target(document["target"], invocation.asked.of_target())
-        values = view(file.decode_value(render.Envelope, document), document["data"], made, about.line)
+        values = view(container.decode_value(render.Envelope, document), document["data"], made, about.line)
     except ValueError as error:
         raise HeapxError(
             "the result is incomplete (%s): no page was made" % error, "run it again with --json to see what there is", code=NO_ANSWER

@@ -6,7 +6,7 @@ from gdbheapx.addons.views.html.memory_view import PagePart
 from gdbheapx.addons.views.html.render import Envelope, make_step
 from gdbheapx.hints import Write, quote_word, write_alone
 from gdbheapx.report.pages import UncutText
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 from gdbheapx.snapshot.diff import KEPT, Diff, DiffSide
 
 OPEN_ROWS, MOST_ROWS = 15, 300
@@ -56,7 +56,7 @@ class Changes(NamedTuple):
 
 def diff_page_values(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = write_alone) -> Dict[str, Any]:
     """Return the values for the template. `made`: the time of the page, as text."""
-    diff: Diff = file.decode_value(Diff, data)
+    diff: Diff = container.decode_value(Diff, data)
     sides = {"Old": diff.old, "New": diff.new}
     bars = [_make_bar(diff, figure) for figure in ("old_bytes", "new_bytes")]
     programs = diff.old.executable, diff.new.executable

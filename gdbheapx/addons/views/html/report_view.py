@@ -17,7 +17,7 @@ from gdbheapx.hints import Write, write_alone
 from gdbheapx.model import Finding
 from gdbheapx.report.overview_text import format_duration, format_moment
 from gdbheapx.report.pages import UncutText
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 from gdbheapx.stops import format_lasting
 from gdbheapx.verdict import SMALL, HeapVerdict
 
@@ -250,9 +250,9 @@ def _decay_cell(name: str, value: Any) -> Optional[str]:
 
 def report_page_values(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = write_alone) -> Dict[str, Any]:
     """Return the values for the template. `made`: the time of the page, as text; `line` writes a command about the same target."""
-    overview: Overview = file.decode_value(Overview, data)
+    overview: Overview = container.decode_value(Overview, data)
     books = overview.books
-    page: PageParts = file.decode_value(Optional[PageParts], data.get("page")) or NO_PARTS
+    page: PageParts = container.decode_value(Optional[PageParts], data.get("page")) or NO_PARTS
     used_bytes = sum(heap.used_bytes for heap in overview.heaps)
     arenas = memory_view.arenas_of(overview.arenas, overview.totals)
     shares = zip(memory_view.SHARES, memory_view.ARENA_NAMES)

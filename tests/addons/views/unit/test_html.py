@@ -11,7 +11,7 @@ from gdbheapx import command, units
 from gdbheapx.addons.views.html import render, report_view
 from gdbheapx.addons.views.html.render import UncutText
 from gdbheapx.place import of_target
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 from tests.support import pages
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")
@@ -21,7 +21,7 @@ command.load_commands()
 
 def view(document: Dict[str, Any]) -> Dict[str, Any]:
     about = of_target(document["target"]).line
-    return report_view.report_page_values(file.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC", about)
+    return report_view.report_page_values(container.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC", about)
 
 
 def page(document: Dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from gdbheapx import command
 from gdbheapx.addons.views.html import diff_view, render
-from gdbheapx.snapshot import file
+from gdbheapx.snapshot import container
 from tests.support import pages
 
 pytest.importorskip("jinja2", reason="pages require Jinja2")
@@ -20,7 +20,7 @@ LISTS = ("leaks", "classes", "owners", "states", "arenas")
 
 
 def page(document: Dict[str, Any]) -> str:
-    return render.render_page("diff.html", diff_view.diff_page_values(file.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC"))
+    return render.render_page("diff.html", diff_view.diff_page_values(container.decode_value(render.Envelope, document), document["data"], "2026-11-23 10:00 UTC"))
 
 
 def figures(rows: List[Dict[str, Any]]) -> List[int]:

@@ -1,5 +1,6 @@
 """A snapshot as a file: packed parts, values as JSON, and where it is stored (a path, or a URL by fsspec)."""
 
+
 import functools
 import io
 import os
