@@ -19,16 +19,16 @@ RECORDS = (
     ("Census", "gdbheapx/analysis/census/find.py"),
     ("CensusRow", "gdbheapx/analysis/census/find.py"),
     ("Leaks", "gdbheapx/analysis/reachability/leaks.py"),
-    ("Group", "gdbheapx/analysis/reachability/leaks.py"),
+    ("LeakGroup", "gdbheapx/analysis/reachability/leaks.py"),
     ("Owners", "gdbheapx/analysis/reachability/owners.py"),
-    ("Owned", "gdbheapx/analysis/reachability/owners.py"),
+    ("OwnedMemory", "gdbheapx/analysis/reachability/owners.py"),
     ("Refs", "gdbheapx/analysis/reachability/refs.py"),
-    ("Chain", "gdbheapx/analysis/reachability/refs.py"),
-    ("Step", "gdbheapx/analysis/reachability/refs.py"),
+    ("RefsChain", "gdbheapx/analysis/reachability/refs.py"),
+    ("RefsStep", "gdbheapx/analysis/reachability/refs.py"),
     ("Location", "gdbheapx/analysis/blocks.py"),
-    ("Kept", "gdbheapx/analysis/pins.py"),
+    ("PinsAnswer", "gdbheapx/analysis/pins.py"),
     ("Diff", "gdbheapx/snapshot/diff.py"),
-    ("Change", "gdbheapx/snapshot/diff.py"),
+    ("DiffChange", "gdbheapx/snapshot/diff.py"),
     ("Rows", "gdbheapx/api.py"),
     ("ThreadCache", "gdbheapx/model.py"),
     ("HistogramRow", "gdbheapx/model.py"),
@@ -52,7 +52,7 @@ def said(node: ast.AST) -> str:
 def type_of(node: ast.AST) -> str:
     """An annotation as it is written, without columns and quotes."""
     text = ast.unparse(node).replace("'", "")
-    return re.sub(r"Annotated\[(.+?), (?:Column|hidden|OfAllocator)\(.*\)\]", r"\1", text).replace("|", "\\|")
+    return re.sub(r"Annotated\[(.+?), (?:Column|hidden_column|OfAllocator)\(.*\)\]", r"\1", text).replace("|", "\\|")
 
 
 def signature(node: ast.FunctionDef) -> str:

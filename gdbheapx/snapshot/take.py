@@ -68,7 +68,7 @@ def take_snapshot(session: Session, has_names: bool, keeps_addresses: bool = Fal
             session.report(*complaint)
     first = _record_command(session, STANDING[0], [])
     walked, outcomes = [*session.problems], [first]
-    standing = [words for words in STANDING if words[0] in command.command_names()]  # an add-on may be missing
+    standing = [words for words in STANDING if command.find_command(words[0]) is not None]  # an add-on may be missing
     outcomes += [_record_command(session, words, walked) for words in standing[1:]]
     is_live = target.kind == "live"
     session.heaps.may_be_none = True

@@ -92,7 +92,7 @@ def test_a_pattern_that_stands_for_nothing(monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(HeapxError) as told:
             container.list_urls(url)
         assert told.value.code == code and "secret" not in told.value.line() and "\n" not in told.value.line()
-    monkeypatch.setattr(file, "MOST_FILES", 1)
+    monkeypatch.setattr(container, "MOST_FILES", 1)
     for name in "ab":
         fsspec.filesystem("memory").pipe("/many/" + name, b"x")
     with pytest.raises(HeapxError, match="2 files"):
