@@ -177,4 +177,4 @@ def load_collector_reader() -> "Optional[Callable[[Target], Optional[CollectorSt
     """Return what reads the state of a runtime's collector of cycles; None if no add-on does."""
     if not has_capability("collector"):
         return None
-    return cast("Callable[[Target], Optional[CollectorState]]", load_capability("collector", "collector").of_process)
+    return cast("Callable[[Target], Optional[CollectorState]]", load_capability("collector", "collector").read_collector_state)

@@ -31,7 +31,7 @@ from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.kernel.common.records import histogram_bounds, histogram_class
 from gdbheapx.kernel.glibc import records as api
 from gdbheapx.kernel.glibc.lists import CUT, NativeFollowedList
-from gdbheapx.kernel.glibc.records import NativeListedChunks
+from gdbheapx.kernel.glibc.records import NativeListed
 from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, TargetAddress, ThreadCache
 from gdbheapx.problems import Diagnostic
@@ -337,11 +337,11 @@ class GlibcMalloc(AllocatorInstance):
             if len(mapped.addresses):
                 yield mapped
 
-    def _list_regions(self, arena: Optional[int]) -> List[NativeListedChunks]:
+    def _list_regions(self, arena: Optional[int]) -> List[NativeListed]:
         walks = self.survey().walks
-        return [NativeListedChunks(region, walk.arena.index) for walk in walks if arena in (None, walk.arena.index) for region, _ in walk.runs]
+        return [NativeListed(region, walk.arena.index) for walk in walks if arena in (None, walk.arena.index) for region, _ in walk.runs]
 
-    def _stream_blocks(self, regions: Sequence[NativeListedChunks], block_filter: BlockFilter, mapped: Optional[NativeBlocks] = None) -> BlockStream:
+    def _stream_blocks(self, regions: Sequence[NativeListed], block_filter: BlockFilter, mapped: Optional[NativeBlocks] = None) -> BlockStream:
         return self.context.walker.blocks(regions, self.survey().cached_chunks.chunks, block_filter, mapped)
 
     def _mapped_blocks(self, block_filter: BlockFilter) -> NativeBlocks:

@@ -24,7 +24,7 @@ from gdbheapx.kernel.glibc.lists import (
     UNREADABLE,
     NativeFollowedList,
     NativeFreeLists,
-    NativeListRules,
+    NativeRules,
     describe_damage,
 )
 from gdbheapx.problems import PartialSink
@@ -54,7 +54,7 @@ class FreeLists:
         """Follow them all. Where time ran out that is reported, and the lists count as far as they were followed."""
         context = self.context
         most = sum(end - start for start, end in anonymous_ranges(context.target)) // context.glibc.geometry.min_chunk_bytes
-        followed = context.walker.follow(self.lists, NativeListRules(context.glibc.traits.safe_linking, collect, most))
+        followed = context.walker.follow(self.lists, NativeRules(context.glibc.traits.safe_linking, collect, most))
         if followed.cut:
             context.report(
                 codes.LISTS_CUT,

@@ -21,7 +21,7 @@ from gdbheapx.kernel.glibc.records import (
     STATUS_MAPPED,
     STATUS_MAPPED_TCACHE,
     STATUS_TCACHE,
-    NativeListedChunks,
+    NativeListed,
     Region,
 )
 from gdbheapx.model import TargetAddress
@@ -99,7 +99,7 @@ def _in_region(
 ) -> Optional[AllocatorPlace]:
     near = max(region.begin, address - NEAR_BYTES)
     for start in (near, 0) if near > region.begin else (0,):
-        stream = context.walker.blocks([NativeListedChunks(region, arena.index)], lists.cached_chunks.chunks, BlockFilter(start=start))
+        stream = context.walker.blocks([NativeListed(region, arena.index)], lists.cached_chunks.chunks, BlockFilter(start=start))
         neighbours = places.find_neighbours(stream, shape, address)
         if neighbours.here is not None and (neighbours.previous is not None or not start):
             more = list(_lists_of(context, lists, arena, neighbours.here))

@@ -35,7 +35,7 @@ from gdbheapx.kernel.common.records import (
     STOP_TOP,
     STOP_UNREADABLE,
 )
-from gdbheapx.kernel.glibc.records import STATUS_USED, NativeListedChunks, Region, WalkResult
+from gdbheapx.kernel.glibc.records import STATUS_USED, NativeListed, Region, WalkResult
 from gdbheapx.problems import ProblemCode
 from gdbheapx.ranges import Range, subtract_ranges
 
@@ -375,7 +375,7 @@ def find_remnant(context: Context, walks: Sequence[ArenaWalk]) -> Optional[Remna
 def _without_last(context: Context, region: Region, result: WalkResult) -> Remnant:
     """The run without the chunk at its end."""
     last = None
-    for blocks in context.walker.blocks([NativeListedChunks(region, NO_ARENA)], array("Q")):
+    for blocks in context.walker.blocks([NativeListed(region, NO_ARENA)], array("Q")):
         last = blocks
     if last is None or last.kinds[-1] != STATUS_USED or result.stop != STOP_END:
         return Remnant(region, result, 0)

@@ -15,7 +15,7 @@ from gdbheapx.glibc.arenas import MAX_ARENAS, Arena, Glibc, read_ring
 from gdbheapx.glibc.bins import list_bin_headers, most_chunks
 from gdbheapx.glibc.layouts import MALLOC_STATE, fast_size
 from gdbheapx.inferior.base import ProcessSource
-from gdbheapx.kernel.glibc.lists import BIN, FAST, NativeFreeLists, NativeListRules
+from gdbheapx.kernel.glibc.lists import BIN, FAST, NativeFreeLists, NativeRules
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import AllocatorInfo
@@ -222,7 +222,7 @@ class GlibcMeter:
             return None if free_lists else []
         walker = chunk_walker(self.around.kernel, self._source, self.glibc.geometry, budget)
         try:
-            followed = walker.follow(lists, NativeListRules(self.glibc.traits.safe_linking))
+            followed = walker.follow(lists, NativeRules(self.glibc.traits.safe_linking))
         except (HeapxError, MemoryError):
             return None
         if followed.cut:

@@ -11,7 +11,7 @@ from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.kernel.blocks.records import BlockFilter
 from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN, InRam
-from gdbheapx.kernel.glibc.records import STATUS_FREE, NativeListedChunks, WalkResult
+from gdbheapx.kernel.glibc.records import STATUS_FREE, NativeListed, WalkResult
 from gdbheapx.ranges import Range
 
 
@@ -40,7 +40,7 @@ def list_free_pages(context: Context, walks: Sequence[ArenaWalk]) -> List[Range]
     """Whole pages inside free chunks (malloc.c: mtrim), in the order of the walks."""
     geometry, spans = context.glibc.geometry, []
     page = geometry.page_bytes
-    regions = [NativeListedChunks(region, walk.arena.index) for walk in walks for region, _ in walk.runs]
+    regions = [NativeListed(region, walk.arena.index) for walk in walks for region, _ in walk.runs]
     for batch in context.walker.blocks(regions, array("Q"), BlockFilter(kinds=frozenset((STATUS_FREE,)), min_size=page)):
         for address, usable in zip(batch.addresses, batch.usable_bytes):
             start = -(-(address - 2 * geometry.word_bytes + geometry.chunk_struct_bytes) // page) * page

@@ -414,7 +414,7 @@ class ExtentLists:
         if len(told) == len(self._asked):
             self._tell_sums(told, has_stats)
 
-    def _tell_sums(self, told: Sequence[api.NativeLinkedExtents], has_stats: bool) -> None:
+    def _tell_sums(self, told: Sequence[api.NativeLinked], has_stats: bool) -> None:
         page = self._context.geometry.page_bytes
         for arena, path, npages, numbers, ring in self._sets:
             if any(told[number].problem for number in numbers):

@@ -105,7 +105,7 @@ def killed_at(prepared: injector.Prepared, place: int) -> bool:
     if not child:
         try:
             counted: List[int] = []
-            original = injector.Injector._call
+            original = injector.Injector._call_ptrace
 
             def call(self: injector.Injector, *words: int) -> int:
                 counted.append(1)
@@ -113,7 +113,7 @@ def killed_at(prepared: injector.Prepared, place: int) -> bool:
                     os.kill(os.getpid(), signal.SIGKILL)
                 return original(self, *words)
 
-            injector.Injector._call = call  # type: ignore[method-assign, assignment]
+            injector.Injector._call_ptrace = call  # type: ignore[method-assign, assignment]
             injector.inject_calls(prepared)
         finally:
             os._exit(0)
@@ -161,7 +161,7 @@ def hindered_at(prepared: injector.Prepared, place: int, what: str) -> int:
     child = os.fork()
     if not child:
         counted: List[int] = []
-        original = injector.Injector._call, injector.Injector._wait_for
+        original = injector.Injector._call_ptrace, injector.Injector._wait_for
 
         def call(self: injector.Injector, *words: int) -> int:
             counted.append(1)
@@ -173,7 +173,7 @@ def hindered_at(prepared: injector.Prepared, place: int, what: str) -> int:
             late = len(counted) >= place and self.stopped_ms is None and what == "alone"
             return (0, 0) if late else original[1](self, lwp)
 
-        injector.Injector._call, injector.Injector._wait_for = call, wait_for  # type: ignore[method-assign, assignment]
+        injector.Injector._call_ptrace, injector.Injector._wait_for = call, wait_for  # type: ignore[method-assign, assignment]
         injector.LOOKS = 1
         try:
             injector.inject_calls(prepared)
@@ -307,7 +307,7 @@ def test_foreign_calls_are_cancelled(stage: Stage, monkeypatch: pytest.MonkeyPat
     if os.uname().machine != "x86_64":
         pytest.skip("the code is x86-64's")
     process = started(stage, "read", "beside")
-    before, enter, cancelled = state(process), injector.Injector._enter, 0
+    before, enter, cancelled = state(process), injector.Injector._enter_syscall, 0
 
     def enter_changed(self: injector.Injector, lwp: int, name: str, argument: int) -> str:
         place = self._prepared.code
@@ -319,7 +319,7 @@ def test_foreign_calls_are_cancelled(stage: Stage, monkeypatch: pytest.MonkeyPat
         finally:
             os.pwrite(self._memory, there, place)
 
-    monkeypatch.setattr(injector.Injector, "_enter", enter_changed)
+    monkeypatch.setattr(injector.Injector, "_enter_syscall", enter_changed)
     for _ in range(50):  # a slow machine refuses some for the time that it takes
         with pytest.raises(HeapxError) as said:
             injected.take_descriptor(process.pid)
@@ -341,14 +341,14 @@ def test_filters_that_allow_stay_in_force(stage: Stage, monkeypatch: pytest.Monk
     if not seccomp.may_fetch():
         pytest.skip("filters are read with CAP_SYS_ADMIN and outside any filter")
     options: List[int] = []
-    original = injector.Injector._call
+    original = injector.Injector._call_ptrace
 
     def call(self: injector.Injector, request: int, lwp: int, address: int = 0, data: int = 0) -> int:
         if request == injector.PTRACE_SETOPTIONS:
             options.append(data)
         return original(self, request, lwp, address, data)
 
-    monkeypatch.setattr(injector.Injector, "_call", call)
+    monkeypatch.setattr(injector.Injector, "_call_ptrace", call)
     for rule, is_set_aside in (("kill-personality", False), ("list-kill", True)):
         process = stage.start("filtered", rule)
         del options[:]

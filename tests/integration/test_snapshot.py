@@ -330,9 +330,9 @@ WITHOUT_OFFSETS = """
 from gdbheapx import cli
 from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.snapshot import graph
-pack, model = Graph.pack, graph._model
+pack, model = Graph.pack, graph._make_model
 Graph.pack = lambda self, moves, slots: pack(self, moves, False)
-graph._model = lambda *given: model(*given)._replace(has_slots=False)
+graph._make_model = lambda *given: model(*given)._replace(has_slots=False)
 raise SystemExit(cli.main(%r))
 """
 """As earlier releases took snapshots."""
@@ -374,7 +374,7 @@ def test_its_graph_is_small(stage: Stage, live: str, tmp_path: Path) -> None:
     assert used > 20_000 and os.path.getsize(path) < 16 * used
 
 
-NO_ROOM_FOR_OWNERS = "from gdbheapx.analysis.reachability import memory_budget; memory_budget.LITTLE_BYTES = 0; from gdbheapx import cli; raise SystemExit(cli.main(%r))"
+NO_ROOM_FOR_OWNERS = "from gdbheapx.analysis.reachability import heap_graph; heap_graph.LITTLE_BYTES = 0; from gdbheapx import cli; raise SystemExit(cli.main(%r))"
 
 
 @pytest.mark.once  # the limit is the tool's own

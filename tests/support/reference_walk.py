@@ -22,7 +22,7 @@ from gdbheapx.kernel.glibc.records import (
     STATUS_TOP,
     STATUS_USED,
     Geometry,
-    NativeListedChunks,
+    NativeListed,
     Region,
     WalkResult,
 )
@@ -118,7 +118,7 @@ class RegionWalk:
             self.stop = STOP_UNREADABLE
             return None
         self.field, self.size = head[1], head[1] & ~FLAGS
-        stop = self._refuse_unsuitable(room)
+        stop = self._judge(room)
         if stop is not None:
             self.stop = stop
             return None
@@ -303,7 +303,7 @@ class _Lane:
 
 
 def list_chunks(
-    source: BulkSource, geometry: Geometry, regions: Sequence[NativeListedChunks], specials: Sequence[int] = (), wanted: BlockFilter = EVERYTHING
+    source: BulkSource, geometry: Geometry, regions: Sequence[NativeListed], specials: Sequence[int] = (), wanted: BlockFilter = EVERYTHING
 ) -> Tuple[List[Tuple[int, int, int, int]], ListingEnd]:
     """As ChunkWalker.blocks: (address, usable bytes, status, arena) of each, and how the region that ended last did."""
     memory, left, lanes = Memory(source, geometry.word_bytes, geometry.little_endian), sorted(regions), []  # type: ignore[var-annotated]
@@ -332,7 +332,7 @@ def list_chunks(
 class _Lists:
     """Follows lists link by link."""
 
-    def __init__(self, memory: Memory, geometry: Geometry, rules: glibc_lists.NativeListRules) -> None:
+    def __init__(self, memory: Memory, geometry: Geometry, rules: glibc_lists.NativeRules) -> None:
         self.memory, self.geometry, self.rules = memory, geometry, rules
         self.members: List[int] = []
         self.mapped: Set[int] = set()
@@ -392,7 +392,7 @@ def _figures(problem: int, at: int, members: Dict[int, int]) -> List[int]:
     return [len(members), problem, at, last, *sums, min(fields, default=0), max(fields, default=0)]
 
 
-def follow(source: BulkSource, geometry: Geometry, lists: glibc_lists.NativeFreeLists, rules: glibc_lists.NativeListRules) -> glibc_lists.NativeFollowedList:
+def follow(source: BulkSource, geometry: Geometry, lists: glibc_lists.NativeFreeLists, rules: glibc_lists.NativeRules) -> glibc_lists.NativeFollowedList:
     """As ChunkWalker.follow."""
     follower = _Lists(Memory(source, geometry.word_bytes, geometry.little_endian), geometry, rules)
     asked = zip(lists.heads, lists.kinds, lists.limits)
@@ -673,7 +673,7 @@ class Extents:
             extent.code = api.EXTENT_SIZE
         else:
             extent.has_range, extent.begin, extent.end = True, page, begin + size
-            extent.code = self._refuse_unsuitable(extent, data) if page == begin else api.EXTENT_FIRST_PAGE
+            extent.code = self._judge(extent, data) if page == begin else api.EXTENT_FIRST_PAGE
         return extent
 
     def _judge(self, extent: Extent, data: bytes) -> int:

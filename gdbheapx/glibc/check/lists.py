@@ -55,8 +55,8 @@ class Binned(NamedTuple):
 class ChunkContradictions(NamedTuple):
     """Contradictions of single chunks, from one pass."""
 
-    rows: Sequence[api.NativeContradiction]
-    stops: Dict[int, api.NativeContradiction]
+    rows: Sequence[api.NativeBroken]
+    stops: Dict[int, api.NativeBroken]
     """Where each region ended."""
     counts: Sequence[int]
 
@@ -80,7 +80,7 @@ def check_single_chunks(context: Context, walks: Sequence[ArenaWalk], listed: Ca
     return ChunkContradictions([row for row in passed.rows if row.rule != api.BROKEN_STOP], stops, passed.counts)
 
 
-def find_chunk_suspect(context: Context, row: Optional[api.NativeContradiction]) -> Optional[RuleSuspect]:
+def find_chunk_suspect(context: Context, row: Optional[api.NativeBroken]) -> Optional[RuleSuspect]:
     """The block before the damaged header, if it is one that somebody writes into."""
     if row is None or not row.previous or row.previous_status not in WORDS:
         return None
@@ -88,7 +88,7 @@ def find_chunk_suspect(context: Context, row: Optional[api.NativeContradiction])
     return RuleSuspect(address, row.address - row.previous, WORDS[row.previous_status])
 
 
-def _make_own_suspect(context: Context, row: api.NativeContradiction, status: str) -> RuleSuspect:
+def _make_own_suspect(context: Context, row: api.NativeBroken, status: str) -> RuleSuspect:
     """The header behind the chunk is damaged: the chunk is the one that ends there."""
     return RuleSuspect(TargetAddress(row.address + 2 * context.glibc.geometry.word_bytes), row.value, status)
 
@@ -247,7 +247,7 @@ def check_list_members(context: Context, findings: Findings, singles: Singles, a
     return not told.counts[api.MEMBER_LINK] and free == (told.binned, told.binned_sum)
 
 
-def _tell_member(context: Context, findings: Findings, row: api.NativeContradiction, name: str, members: api.MemberList) -> None:
+def _tell_member(context: Context, findings: Findings, row: api.NativeBroken, name: str, members: api.MemberList) -> None:
     if row.rule == api.MEMBER_KEY:
         what = "%s: the key behind the link is 0x%x, not 0x%x: written to after it was freed" % (name, row.value, members.key)
         findings.add("tcache-key", row.address, what, is_cache=True)

@@ -26,7 +26,7 @@ uint64_t heapx_sweep_referrers(const struct sweep *sweep, struct referrer *out, 
 """
 
 
-class NativeSweepPart(NamedTuple):
+class NativePart(NamedTuple):
     """A part of a mapping or root, which begins at `base`."""
 
     node: int
@@ -74,7 +74,7 @@ class Sweep:
 
     def _open_pass(self, outside: Sequence[Sequence[Tuple[int, int, int]]], roots: int, wanted: int, room: int) -> None:
         first = self.numbers().blocks
-        parts = [NativeSweepPart(first + place, *part) for place, ranges in enumerate(outside) for part in ranges or [(0, 0, 0)]]
+        parts = [NativePart(first + place, *part) for place, ranges in enumerate(outside) for part in ranges or [(0, 0, 0)]]
         self._parts = array("Q", [number for part in parts for number in part])
         nodes = (first + len(self._shape.mappings), first + len(self._shape.mappings) + roots)
         if not self._library.heapx_sweep_open(self._handle, *nodes, address_of_numbers(self._parts), len(parts), wanted, room):

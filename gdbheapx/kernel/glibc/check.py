@@ -75,7 +75,7 @@ class MemberList(NamedTuple):
     """A large bin."""
 
 
-class NativeContradiction(NamedTuple):
+class NativeBroken(NamedTuple):
     """A contradiction."""
 
     rule: int
@@ -93,7 +93,7 @@ class NativeContradiction(NamedTuple):
 class BrokenChunks(NamedTuple):
     """Contradictions that a pass over chunks found."""
 
-    rows: Tuple[NativeContradiction, ...]
+    rows: Tuple[NativeBroken, ...]
     """In the order met, at most MOST_ROWS of a rule."""
     counts: Tuple[int, ...]
     """How many by rule."""
@@ -102,7 +102,7 @@ class BrokenChunks(NamedTuple):
 class BrokenMembers(NamedTuple):
     """Contradictions that a pass over lists found."""
 
-    rows: Tuple[NativeContradiction, ...]
+    rows: Tuple[NativeBroken, ...]
     """In the order met, at most MOST_ROWS of a rule."""
     counts: Tuple[int, ...]
     """How many by rule."""
@@ -135,7 +135,7 @@ int64_t heapx_members_slice(struct members *members, double seconds);
 uint64_t heapx_members_result(const struct members *members, uint64_t room, uint64_t *counts, struct broken *rows);
 """
 
-ROW_NUMBERS = len(NativeContradiction._fields)
+ROW_NUMBERS = len(NativeBroken._fields)
 
 
 def check_chunks_in_c(
@@ -175,10 +175,10 @@ def check_members_in_c(
         library.heapx_members_free(job)
 
 
-def _take_broken(result: Any, job: int, numbers: int) -> Tuple[Tuple[NativeContradiction, ...], Tuple[int, ...]]:
+def _take_broken(result: Any, job: int, numbers: int) -> Tuple[Tuple[NativeBroken, ...], Tuple[int, ...]]:
     counts = array("Q", bytes(8 * numbers))
     count = result(job, 0, address_of_numbers(counts), None)
     out = array("Q", bytes(8 * ROW_NUMBERS * count))
     result(job, count, address_of_numbers(counts), address_of_numbers(out))
-    rows = tuple(NativeContradiction._make(out[place : place + ROW_NUMBERS]) for place in range(0, len(out), ROW_NUMBERS))
+    rows = tuple(NativeBroken._make(out[place : place + ROW_NUMBERS]) for place in range(0, len(out), ROW_NUMBERS))
     return rows, tuple(counts)

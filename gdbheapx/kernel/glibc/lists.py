@@ -57,7 +57,7 @@ class NativeFreeLists:
         self.limits.extend(array("Q", [limit]) * len(heads))
 
 
-class NativeListRules(NamedTuple):
+class NativeRules(NamedTuple):
     """Rules that all lists of one call share."""
 
     mangled: bool

@@ -64,7 +64,7 @@ class Region(NamedTuple):
     such fenceposts."""
 
 
-class NativeListedChunks(NamedTuple):
+class NativeListed(NamedTuple):
     """A region whose chunks are listed."""
 
     region: Region

@@ -11,14 +11,14 @@ from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockStream,
 from gdbheapx.kernel.common.library import Kernel, OpenPages, address_of_numbers, as_array, declare_functions, run_resumable
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.lists import PROTOTYPES as LIST_PROTOTYPES
-from gdbheapx.kernel.glibc.lists import NativeFollowedList, NativeFreeLists, NativeListRules, read_followed
+from gdbheapx.kernel.glibc.lists import NativeFollowedList, NativeFreeLists, NativeRules, read_followed
 from gdbheapx.kernel.glibc.records import (
     PAGE_COUNTERS,
     Geometry,
     MmappedChunks,
     MmappedFound,
     MmappedSearch,
-    NativeListedChunks,
+    NativeListed,
     Region,
     WalkResult,
     adds_up,
@@ -103,7 +103,7 @@ class ChunkWalker:
         return WalkResult._make(fixed + [tuple(histogram)])
 
     def blocks(
-        self, regions: Sequence[NativeListedChunks], cached_chunks: Sequence[int], wanted: BlockFilter = EVERYTHING, apart: Optional[NativeBlocks] = None
+        self, regions: Sequence[NativeListed], cached_chunks: Sequence[int], wanted: BlockFilter = EVERYTHING, apart: Optional[NativeBlocks] = None
     ) -> BlockStream:
         """The chunks of all regions; kinds are STATUS_ numbers, Wanted's sizes are chunk sizes.
 
@@ -116,7 +116,7 @@ class ChunkWalker:
         handle = self._library.heapx_chunk_blocks(self._opened.handle, address_of_numbers(self._numbers), *numbers, address_of_numbers(kept[3]))
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
-    def follow(self, lists: NativeFreeLists, rules: NativeListRules) -> NativeFollowedList:
+    def follow(self, lists: NativeFreeLists, rules: NativeRules) -> NativeFollowedList:
         """Follow lists, each from its first entry to a null link, or a bin until it comes back to its header.
 
         An entry with a problem is not counted. When the budget expires, or at Ctrl-C, lists that have not ended have the problem CUT.

@@ -407,7 +407,7 @@ class LinkedList(NamedTuple):
     """No more members than there can be."""
 
 
-class NativeLinkedExtents(NamedTuple):
+class NativeLinked(NamedTuple):
     """Extents found along one list, up to the first contradiction."""
 
     members: int

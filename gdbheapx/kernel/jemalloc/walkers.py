@@ -20,7 +20,7 @@ from gdbheapx.kernel.common.library import (
 from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TIME
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.layouts import check_layout
-from gdbheapx.kernel.jemalloc.records import LinkedList, NativeLinkedExtents
+from gdbheapx.kernel.jemalloc.records import LinkedList, NativeLinked
 
 PROTOTYPES = """
 struct block_source *heapx_extent_blocks(const struct source *memory, const struct layout_numbers *numbers, const struct bin_layout *bins,
@@ -88,7 +88,7 @@ class ExtentWalker:
         handle = self._library.heapx_extent_blocks(self._opened.handle, *places)
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
-    def follow(self, lists: Sequence[LinkedList]) -> List[NativeLinkedExtents]:
+    def follow(self, lists: Sequence[LinkedList]) -> List[NativeLinked]:
         """Return the extents along heaps and rings, up to the first contradiction of each. When the budget expires, only the lists before
         that are returned.
         """
@@ -98,7 +98,7 @@ class ExtentWalker:
             raise MemoryError()
         try:
             run_resumable(lambda seconds: library.heapx_linked_slice(job, seconds), self._opened, self._budget)
-            out = NativeRows(NativeLinkedExtents, len(lists))
+            out = NativeRows(NativeLinked, len(lists))
             return out.records(library.heapx_linked_result(job, address_of_numbers(out.numbers)))
         finally:
             library.heapx_linked_free(job)

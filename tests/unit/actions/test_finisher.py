@@ -35,11 +35,11 @@ def finished(
         at.append((there[0], there[1]))
         return number
 
-    monkeypatch.setattr(one, "_call", call)
-    monkeypatch.setattr(one, "_stop", stop)
-    monkeypatch.setattr(one, "_mask", lambda: mask)
-    monkeypatch.setattr(one, "_block", lambda mask: made.append("mask %d" % mask))
-    monkeypatch.setattr(Standby, "_where", staticmethod(lambda words: [PC, SP] if words == b"before" else list(at[-1])))
+    monkeypatch.setattr(one, "_call_ptrace", call)
+    monkeypatch.setattr(one, "_wait_stop", stop)
+    monkeypatch.setattr(one, "_read_mask", lambda: mask)
+    monkeypatch.setattr(one, "_set_mask", lambda mask: made.append("mask %d" % mask))
+    monkeypatch.setattr(Standby, "_read_position", staticmethod(lambda words: [PC, SP] if words == b"before" else list(at[-1])))
     monkeypatch.setattr(finisher, "register_set", lambda lwp, number: b"now")
     monkeypatch.setattr(finisher, "set_register_set", lambda lwp, number, data: made.append(data.decode()))
     monkeypatch.setattr(finisher, "spare", lambda lwp: False)

@@ -21,17 +21,17 @@ def asked(found: Any, monkeypatch: pytest.MonkeyPatch, is_told: bool = True) -> 
     one._audit, one._call_bytes, one._numbers = AUDIT, 2, {"userfaultfd": 323}
     one._words = (ctypes.c_uint64 * 27)()
     one._machine = SimpleNamespace(cancelled=lambda words: (1, b"none"))  # type: ignore[assignment]
-    monkeypatch.setattr(one, "_step", lambda *words: None)
-    monkeypatch.setattr(one, "_get", lambda lwp: True)
+    monkeypatch.setattr(one, "_step_thread", lambda *words: None)
+    monkeypatch.setattr(one, "_get_registers", lambda lwp: True)
 
     def call(request: int, lwp: int, address: int = 0, data: int = 0) -> int:
         assert request == injector.GET_SYSCALL_INFO
         ctypes.memmove(data, injector.INFO.pack(*found), injector.INFO.size)
         return 0 if is_told else 5
 
-    monkeypatch.setattr(one, "_call", call)
+    monkeypatch.setattr(one, "_call_ptrace", call)
     monkeypatch.setattr(injector, "set_register_set", lambda lwp, number, data: made.append((number, data)) or True)
-    return one._enter(7, "userfaultfd", FLAGS), made
+    return one._enter_syscall(7, "userfaultfd", FLAGS), made
 
 
 RIGHT = (injector.ENTRY, AUDIT, CODE + 2, 0, 323, FLAGS)

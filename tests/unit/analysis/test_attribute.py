@@ -30,7 +30,7 @@ def reader(kind: str, words: bytes) -> Any:
         return bytes(words[(address + at) % len(words)] for at in range(size_bytes))
 
     made = SimpleNamespace(_target=SimpleNamespace(kind=kind, page_bytes=PAGE, read_prefix=read_prefix), _pages=SimpleNamespace(held=held))
-    return lambda address, size_bytes: Attribution._read(made, address, size_bytes)  # type: ignore[arg-type]
+    return lambda address, size_bytes: Attribution._read_present(made, address, size_bytes)  # type: ignore[arg-type]
 
 
 @given(kind=st.sampled_from(["live", "core"]), head=st.integers(0, TOP - 1), words=st.binary(min_size=8, max_size=64))

@@ -36,7 +36,7 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def looked(words: List[str]) -> str:
     """What a look of `fleet` says."""
     child = pytest.importorskip("gdbheapx.addons.views.fleet.child", reason="the add-on views was deleted")
-    begun = child.begin(words, "old.core", child.command(None))
+    begun = child.start_child(words, "old.core", child.command(None))
     begun.process.wait(60)
     return str(child.taken(begun).said)
 
@@ -44,7 +44,7 @@ def looked(words: List[str]) -> str:
 def explored() -> str:
     """What a page of `explore` says."""
     exploring = pytest.importorskip("gdbheapx.addons.views.explore.command", reason="the add-on views was deleted")
-    return str(exploring.written("old.core", "page.html"))
+    return str(exploring.write_report_page("old.core", "page.html"))
 
 
 def asked(step: Callable[[], object]) -> str:

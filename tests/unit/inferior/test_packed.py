@@ -72,7 +72,7 @@ def test_the_file_is_private_and_has_no_name(tmp_path: Path, monkeypatch: pytest
 def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As soon as the core's headers tell how long it is; nothing of it is written where there is too little."""
     written: List[int] = []
-    monkeypatch.setattr(unpacking.UnpackedFile, "_write", lambda self, at, data: written.append(len(data)))
+    monkeypatch.setattr(unpacking.UnpackedFile, "_write_data", lambda self, at, data: written.append(len(data)))
     data = gzip.compress(core_bytes(*noise(600), claimed_pages=1 << 40))
     with pytest.raises(unpacking.CannotUnpack) as refused:
         unpack(tmp_path, data)

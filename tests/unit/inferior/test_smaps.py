@@ -53,7 +53,7 @@ def test_both_ways_of_reading_agree(name: str) -> None:
     fast = smaps._by_stride(lines)
     assert (fast is None) == (name == "linux-3.10.smaps"), "only there a mapping has a key that the others have not"
     if fast is not None:
-        assert smaps._hand_over_records(fast, {}) == smaps._hand_over_records(smaps._by_line(lines), {})
+        assert smaps._make_records(fast, {}) == smaps._make_records(smaps._by_line(lines), {})
 
 
 def test_what_an_old_kernel_does_not_tell_is_unknown() -> None:

@@ -216,7 +216,7 @@ def test_it_runs_on_and_priority_comes_back_though_its_threads_cannot_be_read(li
 def test_a_thread_that_an_earlier_stop_could_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever holds it already is this process, and no security module: the thread waits in vfork or on a device."""
     monkeypatch.setattr(procfs, "find_process_tracer", lambda lwp: procfs.ExistingTracer(os.getpid(), "gdbheapx"))
-    refused = Tracer(os.getpid(), 1.0)._refused(7)
+    refused = Tracer(os.getpid(), 1.0)._make_refusal(7)
     assert refused.code == ALREADY_TRACED and "thread 7" in refused.message and "vfork" in refused.message
     monkeypatch.setattr(procfs, "find_process_tracer", lambda lwp: procfs.ExistingTracer(1, "gdb"))
-    assert "gdb (pid 1)" in Tracer(os.getpid(), 1.0)._refused(7).message
+    assert "gdb (pid 1)" in Tracer(os.getpid(), 1.0)._make_refusal(7).message

@@ -16,7 +16,7 @@ from gdbheapx import kernel
 def heed(number, frame): pass
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, heed)
-watchdog.start(kernel.load().library, float(sys.argv[1]) or None, lambda error: '{"code": "%s"}' % error.code)
+watchdog.start_watching(kernel.load_native_library().library, float(sys.argv[1]) or None, lambda error: '{"code": "%s"}' % error.code)
 def ready(): os.write(1, b"ready\\n")
 """
 REGEX = "ready(); re.match('(a|a)*b', 'a' * 60)"

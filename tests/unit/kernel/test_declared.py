@@ -65,9 +65,10 @@ def modules_of(room: str) -> List[Any]:
 
 
 def records_of(room: str) -> Dict[str, Any]:
-    """Return the records that the modules of a folder define, by the tag of their struct: WalkResult is struct walk_result."""
+    """Return the records that the modules of a folder define, by the tag of their struct: WalkResult and NativeWalkResult are struct
+    walk_result."""
     return {
-        re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower(): kind
+        re.sub(r"(?<!^)(?=[A-Z])", "_", name[len("Native") :] if name.startswith("Native") else name).lower(): kind
         for module in modules_of(room)
         for name, kind in vars(module).items()
         if hasattr(kind, "_fields") and kind.__module__ == module.__name__

@@ -16,7 +16,7 @@ from gdbheapx.inferior.base import BytesSource, CallSource
 from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, NO_ARENA, BlockFilter, make_blocks
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
-from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_MAPPED, STATUS_TCACHE, STATUS_USED, NativeListedChunks, Region
+from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_MAPPED, STATUS_TCACHE, STATUS_USED, NativeListed, Region
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support import reference_walk
@@ -39,7 +39,7 @@ class Process:
     def __init__(self, seed: int, count: int = 5) -> None:
         rng = random.Random(seed)
         made = [self._heap(rng, STEP * (place + 1)) for place in range(count)]
-        self.regions = [NativeListedChunks(built.region, place) for place, built in enumerate(made)]
+        self.regions = [NativeListed(built.region, place) for place, built in enumerate(made)]
         rng.shuffle(self.regions)
         self.source = BytesSource(tuple((built.region.begin, built.data) for built in made))
         self.cached_chunks = array("Q", [special for built in made for special in built.cached_chunks])
@@ -105,7 +105,7 @@ def test_a_region_that_keeps_its_end_behind_damage(kernel: Kernel, joined: bool)
     built = heap.build([(STATUS_USED, 64)] * 30)
     begin, data = built.region.begin, bytearray(built.data)
     heap.put(data, heap.LP64, 10 * 64 + 8, 0x18)
-    regions = [NativeListedChunks(built.region._replace(joined=joined), 0), NativeListedChunks(built.region._replace(begin=begin + 20 * 64), 1)]
+    regions = [NativeListed(built.region._replace(joined=joined), 0), NativeListed(built.region._replace(begin=begin + 20 * 64), 1)]
     apart = make_blocks([(begin + 15 * 64, 64, CLASS_USED, STATUS_MAPPED, NO_ARENA)])
     wanted = [begin + 64 * place + 16 for place in [*range(10), *range(20, 31)]]
     wanted = sorted([*wanted, begin + 15 * 64])
@@ -124,7 +124,7 @@ def test_overlapping_regions_are_the_same_to_the_reference_walk(kernel: Kernel, 
     chunks = [row[0] - 16 for row in process.wanted if row[2] != STATUS_MAPPED]
     places = st.tuples(st.sampled_from(chunks), st.sampled_from(chunks), st.integers(0, 3)).filter(lambda pair: pair[0] < pair[1])
     drawn = data.draw(st.lists(places, min_size=1, max_size=5))
-    process.regions = [NativeListedChunks(Region(low, high, 0, joined == 0), place) for place, (low, high, joined) in enumerate(drawn)]
+    process.regions = [NativeListed(Region(low, high, 0, joined == 0), place) for place, (low, high, joined) in enumerate(drawn)]
     wanted = BlockFilter(start=data.draw(st.sampled_from([0, *chunks])), min_size=data.draw(st.sampled_from((0, 100))))
     process.apart = process.apart.part(0, 0)
     stream = process.stream(kernel, wanted)

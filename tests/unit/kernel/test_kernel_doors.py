@@ -22,7 +22,7 @@ from gdbheapx.kernel.blocks.records import BlockFilter
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.common.records import STOP_END, STOP_TIME, STOP_UNREADABLE
-from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, NativeListedChunks, Region
+from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, NativeListed, Region
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.problems import KERNEL_MISSING
 from tests.support import compilers
@@ -146,7 +146,7 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
         return data[address - region.begin :][:size]
 
     budget = Budget()
-    listing = chunk_walker(kernel, CallSource(read), heap.LP64, budget).blocks([NativeListedChunks(region, 0)], cached_chunks)
+    listing = chunk_walker(kernel, CallSource(read), heap.LP64, budget).blocks([NativeListed(region, 0)], cached_chunks)
     rows = [row for blocks in listing for row in zip(*blocks)]
     assert listing.result and listing.result.stop == STOP_TIME and rows and listing.result.at >= rows[-1][0] - 16
     assert budget.reason == "stopped by Ctrl-C"
@@ -159,7 +159,7 @@ def test_an_expired_budget_ends_every_region(kernel: Kernel) -> None:
     time.sleep(0.001)
     result = chunk_walker(kernel, built.source, heap.LP64, budget).walk([built.region], NONE)[0]
     assert (result.stop, result.at, result.used_chunks) == (STOP_TIME, built.region.begin, 0)
-    assert list(chunk_walker(kernel, built.source, heap.LP64, budget).blocks([NativeListedChunks(built.region, 0)], NONE)) == []
+    assert list(chunk_walker(kernel, built.source, heap.LP64, budget).blocks([NativeListed(built.region, 0)], NONE)) == []
 
 
 def test_impossible_geometry_is_refused(kernel: Kernel) -> None:
@@ -248,5 +248,5 @@ def test_random_slices_do_not_change_the_answer(c_kernel: Kernel, monkeypatch: p
 def test_a_listing_is_let_go_before_its_end(kernel: Kernel) -> None:
     """A caller may stop asking; nothing is kept, and the result stays unknown."""
     data, region, cached_chunks = heap.large(5, 1)
-    listing = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([NativeListedChunks(region, 0)], cached_chunks, BlockFilter({STATUS_FREE}))
+    listing = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([NativeListed(region, 0)], cached_chunks, BlockFilter({STATUS_FREE}))
     assert next(iter(listing)) and listing.result is None

@@ -39,7 +39,7 @@ def make(variant: Variant) -> Tuple[Built, List[int]]:
     return built, at
 
 
-def followed(kernel: Kernel, built: Built, head: int, is_ring: bool = False, most: int = COUNT, **other: int) -> api.NativeLinkedExtents:
+def followed(kernel: Kernel, built: Built, head: int, is_ring: bool = False, most: int = COUNT, **other: int) -> api.NativeLinked:
     """What is along the list."""
     offsets = (RING_NEXT, RING_PREVIOUS, api.NO_LINK) if is_ring else (NEXT, PREVIOUS, CHILD)
     row = api.LinkedList(head, *offsets, arena=1, state=DIRTY, szind=api.ANY, is_nonfull=False, most=most)._replace(**other)
@@ -55,7 +55,7 @@ def test_every_member_is_met(kernel: Kernel, variant: Variant) -> None:
     for is_ring in (False, True):
         found = followed(kernel, built, at[0], is_ring)
         assert (found.members, found.bytes, found.problem) == (COUNT, 2 * page * COUNT, api.LINKED_GOOD)
-        assert followed(kernel, built, 0, is_ring) == api.NativeLinkedExtents(0, 0, api.LINKED_GOOD, 0, 0)
+        assert followed(kernel, built, 0, is_ring) == api.NativeLinked(0, 0, api.LINKED_GOOD, 0, 0)
 
 
 DAMAGES: List[Tuple[str, int, int, Callable[[List[int]], int], int, int]] = [

@@ -20,7 +20,7 @@ from gdbheapx.kernel.glibc.lists import (
     TCACHE_SIZED,
     NativeFollowedList,
     NativeFreeLists,
-    NativeListRules,
+    NativeRules,
     describe_damage,
 )
 from gdbheapx.kernel.glibc.records import SPECIAL_FAST, SPECIAL_TCACHE, Geometry
@@ -75,7 +75,7 @@ def chunks_of(geometry: Geometry, kind: int, entries: Sequence[int]) -> List[int
     return sorted(entry | SPECIAL_FAST if kind == FAST else entry - header | SPECIAL_TCACHE for entry in entries)
 
 
-PLAIN = NativeListRules(mangled=False, collect=True)
+PLAIN = NativeRules(mangled=False, collect=True)
 
 
 @FAST_RUNS
@@ -92,7 +92,7 @@ def test_a_list_is_followed_to_its_null_link(kernel: Kernel, geometry: Geometry,
     entries = [BASE + 64 * slot - offset for slot in slots]
     source = memory(geometry, linked(geometry, entries, offset, mangled))
     head = entries[0] if entries else 0
-    rules = NativeListRules(mangled, True)
+    rules = NativeRules(mangled, True)
     found = chunk_walker(kernel, source, geometry, Budget()).follow(asked(kind, [head], 1000), rules)
     assert ones(found) == [(len(entries), 0, 0, entries[-1] if entries else 0)]
     assert list(found.members) == chunks_of(geometry, kind, entries) and not len(found.twice) and not len(found.mapped)
@@ -122,7 +122,7 @@ def test_no_read_for_each_member(c_kernel: Kernel, order: str) -> None:
     size = 32 * 200004
     entries = [BASE + 32 * place for place in shuffled(200000, order)]
     source, reads = counted(memory(heap.LP64, linked(heap.LP64, entries, 0, True), size=size))
-    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), NativeListRules(True, True))
+    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), NativeRules(True, True))
     assert found.counts[0] == 200000
     assert len(reads) < 4000 and sum(reads) < 2 * size + 4096 * 1000
 
@@ -190,7 +190,7 @@ def test_garbage_is_followed_as_defined(
     for head, kind in zip(heads, every):
         lists.add(kind, [BASE + head * step - (header if kind in (FAST, BIN) else 0)], limit)
     collect = BIN not in lists.kinds
-    rules = NativeListRules(mangled, collect)
+    rules = NativeRules(mangled, collect)
     found = chunk_walker(c_kernel, source, geometry, Budget()).follow(lists, rules)
     assert found == reference_walk.follow(source, geometry, lists, rules)
 
@@ -227,8 +227,8 @@ def test_long_lists_with_stale_links_and_damage(c_kernel: Kernel, seed: int, kin
         victim = chunks[data.randrange(count)]
         words[victim + data.choice((8, 16, 16, 24))] = data.choice((0, 0x1234, 8, chunks[0], chunks[data.randrange(len(chunks))], 1 << 47))
     source = memory(heap.LP64, words, size=64 * (2 * count + 4))
-    wanted = reference_walk.follow(source, heap.LP64, asked(kind, heads, 1 << 14), NativeListRules(True, True))
-    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), NativeListRules(True, True))
+    wanted = reference_walk.follow(source, heap.LP64, asked(kind, heads, 1 << 14), NativeRules(True, True))
+    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), NativeRules(True, True))
     assert found == wanted
 
 

@@ -16,7 +16,7 @@ from gdbheapx.kernel.blocks import graph as graph_module
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
 from gdbheapx.kernel.blocks.signatures import ALL, AT_MOST, UNKNOWN, Condition, Referring, SignatureRow, Signer
-from gdbheapx.kernel.glibc.records import STATUS_USED, NativeListedChunks
+from gdbheapx.kernel.glibc.records import STATUS_USED, NativeListed
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.kernel.jemalloc.records import BLOCK_USED
 from gdbheapx.kernel.jemalloc.walkers import extent_walker
@@ -50,7 +50,7 @@ class Made:
     def blocks(self, kernel: CKernel, source: BulkSource) -> Any:
         """The stream, with a block of a MiB beside it."""
         apart = make_blocks([(APART, 1 << 20, CLASS_USED, STATUS_USED, 0)])
-        return chunk_walker(kernel, source, heap.LP64, Budget()).blocks([NativeListedChunks(self.region, 0)], self.cached_chunks, apart=apart)
+        return chunk_walker(kernel, source, heap.LP64, Budget()).blocks([NativeListed(self.region, 0)], self.cached_chunks, apart=apart)
 
     def _classes(self, values: int) -> bytes:
         """An image of classes with two vtables each, and as many places that are none."""

@@ -28,7 +28,7 @@ from gdbheapx.kernel.glibc.records import (
     STATUS_TOP,
     STATUS_USED,
     Geometry,
-    NativeListedChunks,
+    NativeListed,
     Region,
     WalkResult,
 )
@@ -57,7 +57,7 @@ def walk(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region,
 
 def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, cached_chunks: Any = NONE, wanted: BlockFilter = EVERYTHING) -> Tuple[Any, Any]:
     """(chunk, size, status) of each, and how it ended."""
-    stream = chunk_walker(kernel, source, geometry, Budget()).blocks([NativeListedChunks(region, 7)], cached_chunks, wanted)
+    stream = chunk_walker(kernel, source, geometry, Budget()).blocks([NativeListed(region, 7)], cached_chunks, wanted)
     rows = [row for blocks in stream for row in zip(*blocks)]
     word = geometry.word_bytes
     assert all(class_ == CLASS_OF[kind] and arena == 7 for _, _, class_, kind, arena in rows)
@@ -92,7 +92,7 @@ def test_damage_is_the_same_to_the_reference_walk(kernel: Kernel, case: Tuple[Ge
     result = walk(kernel, source, geometry, region, cached_chunks)
     assert result == reference_walk.walk(source, geometry, region, cached_chunks)
     listing, word = listed(kernel, source, geometry, region, cached_chunks), geometry.word_bytes
-    rows, end = reference_walk.list_chunks(source, geometry, [NativeListedChunks(region, 7)], cached_chunks)
+    rows, end = reference_walk.list_chunks(source, geometry, [NativeListed(region, 7)], cached_chunks)
     assert listing == ([(address - 2 * word, usable + word, kind) for address, usable, kind, _ in rows], end)
     check_agreement(result, listing)
 

@@ -119,7 +119,7 @@ def test_hostile_names(tmp_path: Path, hostile: str) -> None:
     found[0]["name"] = found[0]["allocators"][0]["object"] = found[0]["allocators"][0]["version"] = hostile
     *_, page = read(written(tmp_path, found), tmp_path)
     shown = pages.check(page)
-    assert addon_loader.load_capability("pages", "a page").visible(hostile) in "".join(shown.text) and "\x1b" not in page
+    assert addon_loader.load_capability("pages", "a page").make_visible(hostile) in "".join(shown.text) and "\x1b" not in page
 
 
 def test_address_space_does_not_flatten_the_rest(tmp_path: Path) -> None:

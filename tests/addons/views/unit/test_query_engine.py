@@ -188,8 +188,8 @@ def test_sql_ends_at_its_time(sql: str, step: str, tmp_path: Path) -> None:
         sql, step, folder = sys.argv[1:]
         try:
             if step == "needed":
-                engine.needed(sql, time.monotonic() + 1)
-            asked = engine.Asking(folder, engine.fill(folder, Asked([]), {}, -1, None), time.monotonic() + 1)
+                engine.bind_statement(sql, time.monotonic() + 1)
+            asked = engine.Asking(folder, engine.fill_database(folder, Asked([]), {}, -1, None), time.monotonic() + 1)
             result = asked.ask(sql)
             if step == "rows":
                 sum(1 for _ in result.rows)
