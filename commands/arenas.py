@@ -94,7 +94,9 @@ def answer_caches(session: Session) -> CommandAnswer:
         from gdbheapx.report import pages
 
         none = "%s has no thread caches"
-        told = [(info, pages.make_tcache_page(rows) if find_allocator(info.name).has_caches else [none % info.name]) for info, rows in heaps]
+        told = [
+            (info, pages.make_tcache_page(rows) if find_allocator(info.name).has_caches else [none % info.name]) for info, rows in heaps
+        ]
         return pages.join_heap_pages(style, told)
 
     found = [row for _, rows in heaps for row in rows]

@@ -45,7 +45,9 @@ def check_options(session: Session, options: Options) -> None:
             default="signature",
             help="group rows by this (default: signature); size: of malloc's blocks alone",
         ),
-        declare_argument("--copies", action="store_true", help="contents that several blocks have, what one copy of each would save most first"),
+        declare_argument(
+            "--copies", action="store_true", help="contents that several blocks have, what one copy of each would save most first"
+        ),
         declare_argument(
             "--by-text",
             nargs="?",
@@ -110,7 +112,9 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
         looks.append(looked)
         told = texts([by_text.Example(row.sample, row.signature, row.size_bytes) for row in found.rows[:shown]])
         show = census_text.format_copies
-        return CommandAnswer(lambda: census_text.make_copies_data(found, limit, told), lambda style: show(style, found, limit, told), read=True)
+        return CommandAnswer(
+            lambda: census_text.make_copies_data(found, limit, told), lambda style: show(style, found, limit, told), read=True
+        )
     if options.by == "owner":
         answer = by_owner.by_owner(session)
         answer = answer._replace(rows=[row for row in answer.rows if find.is_like(row, options.like)])

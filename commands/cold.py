@@ -50,13 +50,19 @@ def watch(session: Session, options: Options) -> None:
 @declare_command(
     "cold",
     arguments=[
-        declare_argument("--for", dest="for_s", type=some_seconds, metavar="SECONDS", help="mark pages, and see which are untouched so long after"),
-        declare_argument("--age", choices=("idle", "written"), help="with --for: by which means (default: idle where there is it, and no MGLRU)"),
+        declare_argument(
+            "--for", dest="for_s", type=some_seconds, metavar="SECONDS", help="mark pages, and see which are untouched so long after"
+        ),
+        declare_argument(
+            "--age", choices=("idle", "written"), help="with --for: by which means (default: idle where there is it, and no MGLRU)"
+        ),
         declare_argument("--reads", action="store_true", help="with --age written: also how much was read, by the kernel's marks"),
         declare_argument("--by", choices=("both", "class", "owner"), default="both", help="group rows by this (default: both)"),
         declare_argument("--limit", type=parse_count, metavar="N", help="at most N rows (default: 20 in text)"),
         declare_argument("--accept-thp-split", action="store_true", help="with --age written, although huge pages may become small ones"),
-        declare_argument("--accept-mark-loss", action="store_true", help="with --for, although others may wait for the marks that are used"),
+        declare_argument(
+            "--accept-mark-loss", action="store_true", help="with --for, although others may wait for the marks that are used"
+        ),
         declare_argument("--yes", action="store_true", help="with --for: do not ask for confirmation"),
     ],
     reads=Reads.OWNERS,

@@ -61,7 +61,9 @@ def answer_diff(session: Session, options: Options) -> CommandAnswer:
     limit, grown = options.fail_on_growth, answer.growth
     failed = limit is not None and grown.at_least(options.of) >= limit
     if limit is not None and not failed and grown.of(options.of) is None:
-        what = make_sentence("the growth of %s is unknown: it may be %s or more (%s)", options.of, SentenceSize(limit), "; ".join(grown.lacking))
+        what = make_sentence(
+            "the growth of %s is unknown: it may be %s or more (%s)", options.of, SentenceSize(limit), "; ".join(grown.lacking)
+        )
         session.problem(problems.GROWTH_UNKNOWN, None, what, "compare two of a kind: two processes, two cores, or snapshots of them")
     return CommandAnswer(
         lambda: diff_text.make_diff_data(answer, options.limit),

@@ -35,8 +35,12 @@ In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exi
     "leaks",
     arguments=[
         declare_argument("--list", action="store_true", help="list every block that is leaked or may be"),
-        declare_argument("--limit", type=parse_count, metavar="N", help="at most N groups, and N blocks of --list (default: 20 and 100 in text)"),
-        declare_argument("--fail-on-leak", type=parse_size, metavar="SIZE", help="exit code 3 if SIZE or more is leaked for sure; " + SIZE_HELP),
+        declare_argument(
+            "--limit", type=parse_count, metavar="N", help="at most N groups, and N blocks of --list (default: 20 and 100 in text)"
+        ),
+        declare_argument(
+            "--fail-on-leak", type=parse_size, metavar="SIZE", help="exit code 3 if SIZE or more is leaked for sure; " + SIZE_HELP
+        ),
         declare_argument(
             *("--weak", "--no-weak"),
             action=Switch,

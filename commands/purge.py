@@ -20,7 +20,9 @@ It refuses, with the reason, if a call could harm the process: a thread is insid
         declare_argument("--decay", action="store_true", help="only pages that have decayed by now, as the allocator's own timer would"),
         declare_argument("--dry-run", action="store_true", help="show what a purge would return to the OS; changes nothing"),
         declare_argument("--yes", action="store_true", help="do not ask for confirmation"),
-        declare_argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside the allocator (default: 20)"),
+        declare_argument(
+            "--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside the allocator (default: 20)"
+        ),
         declare_argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
     ],
     acts=lambda options: not options.dry_run,

@@ -20,7 +20,9 @@ have options for one arena, for a pad, and for doing it again and again.
     arguments=[
         declare_argument("--dry-run", action="store_true", help="predict what each allocator would return to the OS; changes nothing"),
         declare_argument("--yes", action="store_true", help="do not ask for confirmation"),
-        declare_argument("--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside the allocator (default: 20)"),
+        declare_argument(
+            "--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside the allocator (default: 20)"
+        ),
         declare_argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
     ],
     acts=lambda options: not options.dry_run,

@@ -26,7 +26,9 @@ FILE may be a URL (s3://BUCKET/KEY), here and wherever a snapshot is read: it re
         declare_argument("file", metavar="FILE", help="the file, or a URL; an existing one is overwritten"),
         declare_argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
         declare_argument("--with-offsets", action="store_true", help=OLDER),
-        declare_argument("--keep-addresses", action="store_true", help="write addresses as they are: they tell an attacker where things lie"),
+        declare_argument(
+            "--keep-addresses", action="store_true", help="write addresses as they are: they tell an attacker where things lie"
+        ),
         declare_argument("--show", action="store_true", help="list every text in the snapshot FILE; needs no process or core"),
         *SHORT_STOP,
     ],

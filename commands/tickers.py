@@ -52,7 +52,9 @@ def answer_tickers(session: Session, options: Options) -> CommandAnswer:
     from gdbheapx.actions import foreseen
     from gdbheapx.allocators import OfAllocator
 
-    return _make_answer(session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: foreseen.find_blind_tickers(session)), options.strict)
+    return _make_answer(
+        session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: foreseen.find_blind_tickers(session)), options.strict
+    )
 
 
 def cure_tickers(session: Session, options: Options) -> CommandAnswer:

@@ -67,7 +67,9 @@ def choose_reads(options: Options) -> Reads:
         ),
         declare_argument("--chains", action="store_true", help="only the pointers to the block, back to the roots"),
         declare_argument("--limit", type=parse_count, metavar="N", help="at most N chains (default: 3; 10 with --chains)"),
-        declare_argument("--depth", type=parse_count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"),
+        declare_argument(
+            "--depth", type=parse_count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"
+        ),
         *NAMES,
         *SHORT_STOP,
     ],

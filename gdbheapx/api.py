@@ -266,7 +266,9 @@ class Heap:
             found.append(answer._found)
             return answer.data or {}
 
-        limit = command.parser_of(_make_question("query", Reads.CENSUS, lambda session, options: NO_ANSWER), self._name).parse_args(self._words)
+        limit = command.parser_of(_make_question("query", Reads.CENSUS, lambda session, options: NO_ANSWER), self._name).parse_args(
+            self._words
+        )
         rows = asking.ask(sql, look, limit.max_seconds)
         return Answer((found[0] if found else _no_reading())._replace(data=rows), False)
 

@@ -62,7 +62,9 @@ def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = Non
     names[SCREEN] = json.dumps(screen_of(1, os.environ))
     names.update(keeper.inherited() if keeper is not None else {})
     try:
-        ended = gdb_process.run_gdb_process(arguments + ["-x", GDBINIT] + after, names, asked.pid, keeper.close if keeper is not None else None)
+        ended = gdb_process.run_gdb_process(
+            arguments + ["-x", GDBINIT] + after, names, asked.pid, keeper.close if keeper is not None else None
+        )
         if keeper is not None:
             keeper.end()
     except OSError as error:
@@ -183,7 +185,9 @@ def render_invocation(invocation: "Invocation", renderer: str) -> int:
 
         return Dumps(read_head, accept_crash_connection, not_filled)
 
-    shell = Shell(lambda look: run_interruptible(look.words, lambda: perform_invocation(look)), print_text, print_error, fail_render, read_crashes)
+    shell = Shell(
+        lambda look: run_interruptible(look.words, lambda: perform_invocation(look)), print_text, print_error, fail_render, read_crashes
+    )
     try:
         make = addon_loader.load_renderer(renderer, "%s --%s" % (invocation.command.name, renderer))
     except HeapxError as error:

@@ -570,7 +570,10 @@ def parse_command(words: Sequence[str], program: str, evaluate: Optional[Evaluat
             flags = [flag for action in parser._actions for flag in action.option_strings]
             hint = _suggest_name(unknown[0].partition("=")[0], flags) or "try: " + hint_run(name + " --help")
             if unknown[0].isdigit() and command.needs_target:
-                hint = "to ask process %s: %s" % (unknown[0], hint_about("process", unknown[0], " ".join([name, *words_without(rest, unknown)])))
+                hint = "to ask process %s: %s" % (
+                    unknown[0],
+                    hint_about("process", unknown[0], " ".join([name, *words_without(rest, unknown)])),
+                )
             raise UsageError("%s: unrecognized arguments: %s" % (name, " ".join(unknown)), hint)
         if evaluate is not None:
             _evaluate_addresses(command, options, evaluate)

@@ -80,7 +80,9 @@ def run_direct(invocation: Invocation, fail: Callable[[str], None], refusal: Opt
     out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
     shown = output.screen_of(1, os.environ)
     options = asked.of_target()
-    host = runner.Host("gdbheapx", out.write, fail, open_target, debug_settings(asked), out.flush, None, None, shown, None, refusal, options)
+    host = runner.Host(
+        "gdbheapx", out.write, fail, open_target, debug_settings(asked), out.flush, None, None, shown, None, refusal, options
+    )
     return runner.run_parsed(invocation.parsed, host)
 
 

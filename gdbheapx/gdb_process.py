@@ -42,7 +42,9 @@ def gdb_environment(names: Dict[str, str]) -> Dict[str, str]:
     return kept
 
 
-def run_gdb_process(arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = None, started: Optional[Callable[[], None]] = None) -> GdbExit:
+def run_gdb_process(
+    arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = None, started: Optional[Callable[[], None]] = None
+) -> GdbExit:
     """Run gdb to its end, its standard output turned to standard error. `pid`: the process that it looks at; `started` is called when it
     runs. OSError if it cannot be run.
 

@@ -184,7 +184,8 @@ def run_words(words: List[str]) -> Any:
     words = command_first(words)
     runner.set_debugger_version(gdb_target.read_gdb_version())
     return runner.run_command_line(
-        words, runner.Host("heapx", gdb.write, fail, open_target, read_settings(), screen=open_screen(), evaluate=gdb_settings.resolve_expression)
+        words,
+        runner.Host("heapx", gdb.write, fail, open_target, read_settings(), screen=open_screen(), evaluate=gdb_settings.resolve_expression),
     )
 
 

@@ -110,7 +110,11 @@ def of_command(declared: Command, program: str, whole: bool = False) -> str:
     shown = [words if program == SHELL else TARGET.sub("", words) for words in declared.examples]
     lines = ["examples:", *["  %s %s" % (program, words) for words in shown], ""] if shown else []
     if not whole:
-        lines += ["also:", "  all commands: %s" % _option_names(others), "  advanced, how a process is read: %s ..." % _option_names(advanced[:2])]
+        lines += [
+            "also:",
+            "  all commands: %s" % _option_names(others),
+            "  advanced, how a process is read: %s ..." % _option_names(advanced[:2]),
+        ]
         lines += ["  %s %s --help-all explains these, and the meaning of the answer" % (program, name)]
     pages.epilog = "\n".join(lines).rstrip()
     return pages.format_help()

@@ -45,7 +45,14 @@ def parse_line(line: bytes) -> Optional[MountLine]:
     fields, what = before.split(b" "), after.split(b" ")
     if len(fields) < 6 or len(what) < 3 or not fields[0].isdigit():
         return None
-    return MountLine(int(fields[0]), fields[2].decode("ascii", "replace"), unescape_field(fields[3]), unescape_field(fields[4]), what[0], unescape_field(what[2]))
+    return MountLine(
+        int(fields[0]),
+        fields[2].decode("ascii", "replace"),
+        unescape_field(fields[3]),
+        unescape_field(fields[4]),
+        what[0],
+        unescape_field(what[2]),
+    )
 
 
 def parse_mounts(data: bytes) -> Iterator[MountLine]:

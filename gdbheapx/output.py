@@ -155,7 +155,9 @@ class OutputFile:
     somebody else writes it, at `beside`.
     """
 
-    def __init__(self, path: str, option: str = "-o", takes_any: bool = False, is_named: bool = False, check: Check = ignore_interruption) -> None:
+    def __init__(
+        self, path: str, option: str = "-o", takes_any: bool = False, is_named: bool = False, check: Check = ignore_interruption
+    ) -> None:
         self._path, self._hint = path, "choose another file with %s" % option
         self._folder, self._beside, self._is_stream, self._is_begun, self.is_taken = -1, "", False, False, False
         self._removed = -1  # of watchdog.remove_at_end

@@ -117,4 +117,6 @@ def of_target(facts: Mapping[str, Any], options: Sequence[str] = (), door: str =
     kind, pid, core, snapshot = (facts.get(name) for name in ("kind", "pid", "core", "snapshot"))
     own = {LIVE: ("-p", str(pid)), CORE: ("--core", str(core)), SNAPSHOT: ("--snapshot", str(snapshot))}
     source = ("-p", str(pid)) if pid is not None and facts.get("taken_of") == LIVE else ("--core", "FILE")
-    return HintPlace(IN_GDB if door == IN_GDB else SHELL, kind, tuple(options) or own.get(kind or "", ()), source if kind == SNAPSHOT else ())
+    return HintPlace(
+        IN_GDB if door == IN_GDB else SHELL, kind, tuple(options) or own.get(kind or "", ()), source if kind == SNAPSHOT else ()
+    )

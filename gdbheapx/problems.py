@@ -200,7 +200,9 @@ STACK_LISTS_CUT = ProblemCode("stack-lists-incomplete", Severity.TIME)
 USAGE = ProblemCode("usage", Severity.USAGE, "an option or a value is wrong, or cannot be combined with another")
 NO_TARGET = ProblemCode("no-target", Severity.USAGE, "the command requires a process, core or snapshot, and none was given")
 NOT_FOUND = ProblemCode("not-found", Severity.USAGE, "the target has no arena, thread, module, block or variable of this name or address")
-NOT_IN_SNAPSHOT = ProblemCode("not-in-snapshot", Severity.USAGE, "a snapshot does not contain what this requires: ask the process or its core")
+NOT_IN_SNAPSHOT = ProblemCode(
+    "not-in-snapshot", Severity.USAGE, "a snapshot does not contain what this requires: ask the process or its core"
+)
 SHELL_ONLY = ProblemCode("shell-only", Severity.USAGE, "the command runs from a shell, not inside gdb or from the single file")
 ADDON_MISSING = ProblemCode("addon-missing", Severity.USAGE, "the command or option belongs to an add-on that is not installed here")
 QUERY_FAILED = ProblemCode("query-failed", Severity.USAGE, "DuckDB cannot run the SQL")
@@ -216,14 +218,18 @@ NOT_A_CORE = ProblemCode("not-a-core", Severity.ENVIRONMENT, "the file is not an
 NOT_A_SNAPSHOT = ProblemCode("not-a-snapshot", Severity.ENVIRONMENT, "the file is not a snapshot, or has the format of another version")
 SNAPSHOT_DAMAGED = ProblemCode("snapshot-damaged", Severity.ENVIRONMENT, "the snapshot is cut or damaged")
 CANNOT_UNPACK = ProblemCode("cannot-unpack", Severity.ENVIRONMENT, "a compressed core cannot be unpacked")
-CANNOT_WRITE = ProblemCode("cannot-write", Severity.ENVIRONMENT, "a result cannot be written: disk, limits, permissions, a closed descriptor")
+CANNOT_WRITE = ProblemCode(
+    "cannot-write", Severity.ENVIRONMENT, "a result cannot be written: disk, limits, permissions, a closed descriptor"
+)
 UNSAFE_PATH = ProblemCode("unsafe-path", Severity.ENVIRONMENT, "another user owns, or may change, the file or folder that is to be written")
 MISSING_PACKAGE = ProblemCode("missing-package", Severity.ENVIRONMENT, "an optional Python package is not installed")
 KERNEL_MISSING = ProblemCode(
     "kernel-missing", Severity.ENVIRONMENT, "the native library, which reads memory, cannot be loaded here"
 )
 MISSING_SYMBOLS = ProblemCode("missing-symbols", Severity.ENVIRONMENT, "a debug file, symbol table or build-id is missing")
-NO_SHORT_STOP = ProblemCode("no-short-stop", Severity.ENVIRONMENT, "what --short-stop or cold --for does is not possible, or not safe, here")
+NO_SHORT_STOP = ProblemCode(
+    "no-short-stop", Severity.ENVIRONMENT, "what --short-stop or cold --for does is not possible, or not safe, here"
+)
 NOT_PROFILED = ProblemCode("not-profiled", Severity.ENVIRONMENT, "the allocator does not sample allocations in this process")
 GDB_MISSING = ProblemCode("gdb-missing", Severity.ENVIRONMENT, "the named gdb cannot be run, or the command requires a gdb")
 GDB_FAILED = ProblemCode("gdb-failed", Severity.ENVIRONMENT, "gdb crashed, was killed, exited without a result, or lacks a feature")
@@ -236,5 +242,7 @@ INTERRUPTED = ProblemCode("interrupted", Severity.TIME, "Ctrl-C, SIGTERM or SIGH
 
 REFUSED = ProblemCode("refused", Severity.REFUSED, "a call into the process would not be safe, or would have no effect")
 BUSY = ProblemCode("busy", Severity.REFUSED, "threads of the process are inside the allocator, or hold its locks")
-NOT_LIVE = ProblemCode("not-live", Severity.REFUSED, "only a process of this machine can be changed, not a core, snapshot or remote process")
+NOT_LIVE = ProblemCode(
+    "not-live", Severity.REFUSED, "only a process of this machine can be changed, not a core, snapshot or remote process"
+)
 NOT_CONFIRMED = ProblemCode("not-confirmed", Severity.REFUSED, "the change was not confirmed: --yes is missing, or the answer was no")

@@ -126,10 +126,15 @@ def envelope_of_words(words: Sequence[str], error: HeapxError) -> str:
 
 def envelope_of_command(name: str, error: HeapxError) -> str:
     """The envelope of a command that was not run."""
-    return '{"schema": "gdbheapx/1", "command": %s, "data": null%s\n' % (_encode_json(name), envelope_tail(NOBODY, tool_member(None), error))
+    return '{"schema": "gdbheapx/1", "command": %s, "data": null%s\n' % (
+        _encode_json(name),
+        envelope_tail(NOBODY, tool_member(None), error),
+    )
 
 
-def envelope_tail(parts: Dict[str, Any], made_by: Dict[str, Any], error: Optional[HeapxError] = None, line: hints.Write = hints.write_alone) -> str:
+def envelope_tail(
+    parts: Dict[str, Any], made_by: Dict[str, Any], error: Optional[HeapxError] = None, line: hints.Write = hints.write_alone
+) -> str:
     """Return the part of an envelope after its data. `line` writes the commands that it names."""
     members = {**({} if error is None else {"error": error.document()}), **parts, "tool": made_by}
     return "".join(',\n"%s": %s' % (name, _encode_json(value, line)) for name, value in members.items()) + "}"
@@ -566,7 +571,9 @@ class CommandRun:
         process, pid = session.process, session.target.pid
         lasting = stops.format_about(stops.predict_ms(reads, process))
         if why is None:
-            what = units.make_sentence("there was no room for a copy and its tables: they need %s, and gdbheapx may use %s", needed, allowed)
+            what = units.make_sentence(
+                "there was no room for a copy and its tables: they need %s, and gdbheapx may use %s", needed, allowed
+            )
             stands, hint = "there is no room for a copy of process %s" % pid, "allow more memory here, or ask of a core of it (gcore PID)"
         else:
             what = units.make_sentence("it could not be copied: %s", why)
@@ -643,7 +650,13 @@ class CommandRun:
             self._check_death()
         self._finish_reading(session)
         found = data[0] if data else None
-        parts = session.partial, hints.in_records(list(session.problems), line), self._target_member(), self._allocators_member(), self._tool_member()
+        parts = (
+            session.partial,
+            hints.in_records(list(session.problems), line),
+            self._target_member(),
+            self._allocators_member(),
+            self._tool_member(),
+        )
         if self.host.keep is not None:
             self.host.keep(Found(answer, found, *parts))
 
@@ -697,8 +710,14 @@ class CommandRun:
         for line in answer.ends(style, count) if answer.ends is not None else ():
             say(format_on_screen(style, line))
         paused_ms = self._paused_ms()
-        if self.budget.progress.is_on_terminal and paused_ms is not None and not (answer.tells_pause or answer.live or self._changes_process()):
-            self.host.fail("%s: %s" % (self.host.name, stops.format_paused(paused_ms, self.target.stops if self.target is not None else None)))
+        if (
+            self.budget.progress.is_on_terminal
+            and paused_ms is not None
+            and not (answer.tells_pause or answer.live or self._changes_process())
+        ):
+            self.host.fail(
+                "%s: %s" % (self.host.name, stops.format_paused(paused_ms, self.target.stops if self.target is not None else None))
+            )
 
     def _text_style(self) -> TextStyle:
         """Return the style in which text is shown."""
@@ -739,7 +758,9 @@ class CommandRun:
 
     def _finish_reading(self, session: Session) -> None:
         """Everything is read: let the process go, then hand on what was kept back."""
-        is_over = (self._changes_process() or self.command.repeats) and self._death_error() is not None  # what is missing then was there for the action
+        is_over = (
+            self._changes_process() or self.command.repeats
+        ) and self._death_error() is not None  # what is missing then was there for the action
         for code, address, what, hint in reversed(self.target.problems()) if self.target is not None and not is_over else ():
             where = None if address is None else "0x%x" % address
             session.problem(code, where, what, hint, partial=code != problems.SECCOMP_SLEEP, first=True)

@@ -142,12 +142,17 @@ def meaning_of(sentence: str) -> Optional[str]:
 
 def make_sentence(template: str, *parts: Any) -> Sentence:
     """A sentence: `template` with %s and the like for its parts, of which a Size or a Said has two forms."""
-    return Sentence(template % tuple(_format_part(part, False) for part in parts), template % tuple(_format_part(part, True) for part in parts))
+    return Sentence(
+        template % tuple(_format_part(part, False) for part in parts), template % tuple(_format_part(part, True) for part in parts)
+    )
 
 
 def make_cells(template: str, *parts: Any) -> Sentence:
     """Return a sentence with sizes as in tables: `1,234-12.3 KiB`; unknown is `?`."""
-    forms = [[format_size(part.size_bytes, plain) if isinstance(part, SentenceSize) else _format_part(part, plain) for part in parts] for plain in (False, True)]
+    forms = [
+        [format_size(part.size_bytes, plain) if isinstance(part, SentenceSize) else _format_part(part, plain) for part in parts]
+        for plain in (False, True)
+    ]
     return Sentence(template % tuple(forms[0]), template % tuple(forms[1]))
 
 

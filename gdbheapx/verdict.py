@@ -140,7 +140,10 @@ def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
     return SURENESS[min(SURENESS.index(sure) + len(missing), len(SURENESS) - 1)]
 
 
-GROWING_HINT = "that is normal unless it keeps growing: `%s` now, later `%s`" % (hint_command("snapshot now.snap"), hint_command("diff now.snap"))
+GROWING_HINT = "that is normal unless it keeps growing: `%s` now, later `%s`" % (
+    hint_command("snapshot now.snap"),
+    hint_command("diff now.snap"),
+)
 """What is said where the program has most of the memory."""
 GREW_HINT = "that is normal unless it grew: %s compares it with an earlier snapshot" % hint_command("diff OLD")
 """The same of a core."""
@@ -148,13 +151,19 @@ GREW_HINT = "that is normal unless it grew: %s compares it with an earlier snaps
 
 def in_use(used_bytes: int, held_bytes: Optional[int], hint: Optional[str] = GROWING_HINT, code: str = findings.IN_USE) -> Finding:
     """The line on memory that the program has. `held_bytes`: None where the figures are the least of what is possible."""
-    return Finding("In use", make_sentence("%s are allocated by the program", part_of(used_bytes, held_bytes)), hint, code, size_bytes=used_bytes)
+    return Finding(
+        "In use", make_sentence("%s are allocated by the program", part_of(used_bytes, held_bytes)), hint, code, size_bytes=used_bytes
+    )
 
 
 def kept_finding(free_bytes: int, held_bytes: Optional[int], hint: Optional[str], code: str, keeper: str = "malloc") -> Finding:
     """The line on free memory that an allocator keeps; `held_bytes` as of in_use()."""
     return Finding(
-        "Kept", make_sentence("%s are free memory that %s keeps", part_of(free_bytes, held_bytes), keeper), hint, code, size_bytes=free_bytes
+        "Kept",
+        make_sentence("%s are free memory that %s keeps", part_of(free_bytes, held_bytes), keeper),
+        hint,
+        code,
+        size_bytes=free_bytes,
     )
 
 
@@ -176,7 +185,11 @@ def what_is_in_use(code: Optional[str], statuses: Sequence[str] = ("used",)) -> 
         return []
     steps = [StepSentence(hint_command("chunks --histogram"), "shows which sizes are in use")]
     if code == findings.IN_USE:
-        steps.append(StepSentence(hint_command("chunks %s --sort size" % " ".join("--status " + status for status in statuses)), "lists the largest blocks"))
+        steps.append(
+            StepSentence(
+                hint_command("chunks %s --sort size" % " ".join("--status " + status for status in statuses)), "lists the largest blocks"
+            )
+        )
     return steps
 
 
@@ -193,7 +206,9 @@ class HeldBytes(NamedTuple):
         return max(0, self.held - self.used - self.overhead)
 
 
-def usual_verdict(held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_bytes: int = 0, overhead_bytes: int = 0) -> HeapVerdict:
+def usual_verdict(
+    held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_bytes: int = 0, overhead_bytes: int = 0
+) -> HeapVerdict:
     """The verdict by what an allocator holds and what of that is in use. `taken_bytes`: what of it takes memory, in use or free; None: not
     known. `beyond_bytes`: the most that could not be read. `overhead_bytes`: what of it is neither in use nor free."""
     gone = max(0, held_bytes - taken_bytes) if taken_bytes is not None else 0
@@ -210,7 +225,9 @@ def usual_verdict(held_bytes: int, used_bytes: int, taken_bytes: Optional[int], 
         return of_lines([inconclusive_finding(what, known, None)])
     (code,), (held, used, _) = kinds, weights[0]
     if code == findings.SMALL_HEAP:
-        return of_lines([Finding("Small", make_sentence("%s requested from the kernel", SentenceSize(held)), None, code)], less_sure(missing))
+        return of_lines(
+            [Finding("Small", make_sentence("%s requested from the kernel", SentenceSize(held)), None, code)], less_sure(missing)
+        )
     free, whole = weights[0].free, held if len(weights) == 1 else None
     if code == findings.FREED_AND_HELD:
         line = kept_finding(free if whole else least[1], whole, None, code)

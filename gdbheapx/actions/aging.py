@@ -136,7 +136,9 @@ def check_idle(session: Session, files: AgingFiles, options: Any) -> None:
     if not os.access(files.bitmap, os.R_OK | os.W_OK) or not os.access(files.flags, os.R_OK):
         raise make_no_watch_error("only root may use the marks of idle pages", "run as root, or " + WITHOUT)
     if damon_is_on(files):
-        raise make_no_watch_error("DAMON samples accesses on this machine, and sets the same marks: pages in use would look idle", "use --age written")
+        raise make_no_watch_error(
+            "DAMON samples accesses on this machine, and sets the same marks: pages in use would look idle", "use --age written"
+        )
 
 
 def check_written(session: Session, files: AgingFiles, options: Any) -> None:
@@ -189,7 +191,9 @@ def read_page_frames(pagemap: int, start: int, end: int) -> "array[int]":
     """The page frames, 0 where a page is not in RAM. HeapxError where they are hidden."""
     found = read_page_entries(pagemap, start, end)
     if any(entry & PRESENT and not entry & FRAME for entry in found):
-        raise make_no_watch_error("the kernel shows page frames only with CAP_SYS_ADMIN", "run as root outside the container, or " + WITHOUT)
+        raise make_no_watch_error(
+            "the kernel shows page frames only with CAP_SYS_ADMIN", "run as root outside the container, or " + WITHOUT
+        )
     return array("Q", [entry & FRAME if entry & PRESENT else 0 for entry in found])
 
 

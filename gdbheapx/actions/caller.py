@@ -49,7 +49,9 @@ def choose_caller(
     return Choice(min(ranked, key=lambda one: one[0])[1] if ranked else None, reasons)
 
 
-def _find_objection(thread: StoppedThread, mappings: Sequence[Mapping], pointer: Optional[int], pid: int, system_call_only: bool) -> Optional[str]:
+def _find_objection(
+    thread: StoppedThread, mappings: Sequence[Mapping], pointer: Optional[int], pid: int, system_call_only: bool
+) -> Optional[str]:
     if system_call_only and not thread.in_system_call:
         return "%s is not in a system call" % thread.who
     if any(frame.is_signal for frame in thread.frames):

@@ -60,7 +60,9 @@ class Call:
                 raise Busy(reason)
         held = self.plan.locks()
         if held:
-            more = "" if len(held) == 1 else ", and %s held" % (count_noun(len(held) - 1, "more lock") + (" is" if len(held) == 2 else " are"))
+            more = (
+                "" if len(held) == 1 else ", and %s held" % (count_noun(len(held) - 1, "more lock") + (" is" if len(held) == 2 else " are"))
+            )
             raise Busy(held[0].sentence(threads) + more)
         return threads
 
@@ -74,7 +76,9 @@ class Call:
     def choose(self, threads: Sequence[StoppedThread], system_call_only: bool) -> caller.Choice:
         """The thread that makes the call."""
         pointers: List[Tuple[int, Optional[int]]] = [(thread.lwp, thread.thread_pointer) for thread in self.target.threads()]
-        return caller.choose_caller(threads, self.inside, self.target.mappings(), pointers, self.control.pid, self._find_objection, system_call_only)
+        return caller.choose_caller(
+            threads, self.inside, self.target.mappings(), pointers, self.control.pid, self._find_objection, system_call_only
+        )
 
     def by_registers(self, threads: Sequence[StoppedThread], broken: str, tries: waiting.Tries) -> Acted:
         """Call with the general registers alone, from a system call that keeps nothing in the others, where gdb cannot write all
@@ -200,4 +204,6 @@ class Call:
 
 
 def _pick_first_reason(reasons: Sequence[str]) -> str:
-    return (reasons[0] if reasons else "it has no threads") + (" (and %s more)" % format_number(len(reasons) - 1) if len(reasons) > 1 else "")
+    return (reasons[0] if reasons else "it has no threads") + (
+        " (and %s more)" % format_number(len(reasons) - 1) if len(reasons) > 1 else ""
+    )

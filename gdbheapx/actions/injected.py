@@ -204,7 +204,9 @@ def _prepare_injection(pid: int, is_filtered: bool) -> Prepared:
     code = _find_code(pid, mappings, [injecting.call_and_return])
     back = _find_code(pid, mappings, injecting.come_back)
     if code is None or back is None:
-        raise make_no_injection_error("process %d has no code that makes a system call and returns, or none that ends a signal handler" % pid)
+        raise make_no_injection_error(
+            "process %d has no code that makes a system call and returns, or none that ends a signal handler" % pid
+        )
     return Prepared(pid, code, back, mappings, is_filtered)
 
 
@@ -243,7 +245,9 @@ def _ask_descriptors(pid: int) -> None:
         shown = procfs.proc_entry_number(other)  # of a main thread that has ended neither is told
         for what, is_same in (("descriptors", same_descriptors), ("memory", same_memory)):
             if is_same(pid, shown):
-                raise make_no_injection_error("process %d has its %s in common with process %d, which runs on meanwhile" % (pid, what, other))
+                raise make_no_injection_error(
+                    "process %d has its %s in common with process %d, which runs on meanwhile" % (pid, what, other)
+                )
     folder, used = "/proc/%d/fd" % pid, set()
     for name in os.listdir(folder):
         used.add(int(name))

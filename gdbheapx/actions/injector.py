@@ -218,7 +218,9 @@ class Injector(Tracer):
             if sum(map(len, filters)) > MOST_FILTER_BYTES:
                 return True
             made = (("userfaultfd", FLAGS), ("close", predicted), ("rt_sigreturn", None))
-            return any(seccomp.compute_filter_answers(filters, self._numbers[name], [first]) - {seccomp.ALLOW, seccomp.LOG} for name, first in made)
+            return any(
+                seccomp.compute_filter_answers(filters, self._numbers[name], [first]) - {seccomp.ALLOW, seccomp.LOG} for name, first in made
+            )
         except HeapxError:
             return True
 
@@ -285,7 +287,9 @@ class Injector(Tracer):
             return "runs on a stack that is not its own"
         if at - span.start < ROOM_BYTES:
             return "has only %d bytes of its stack left" % (at - span.start)
-        if not self._prepared.is_filtered and b"\nSeccomp:\t%d\n" % seccomp.DISABLED not in (procfs.slurp_file("/proc/%d/status" % lwp) or b""):
+        if not self._prepared.is_filtered and b"\nSeccomp:\t%d\n" % seccomp.DISABLED not in (
+            procfs.slurp_file("/proc/%d/status" % lwp) or b""
+        ):
             return "has come under a seccomp filter"
         if lwp != self.pid and not same_descriptors(self.pid, lwp):
             return "has descriptors of its own"

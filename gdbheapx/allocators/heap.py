@@ -92,7 +92,10 @@ _PARTS = (
 
 def plain_parts(allocator_id: str, parts: Sequence[AllocatorPart]) -> Page:
     """The parts of what one heap holds, the largest first."""
-    total, present = sum(part.bytes or 0 for part in parts), add_values(part.present_bytes for part in parts if part.bytes or part.present_bytes)
+    total, present = (
+        sum(part.bytes or 0 for part in parts),
+        add_values(part.present_bytes for part in parts if part.bytes or part.present_bytes),
+    )
     ordered = sorted(parts, key=lambda part: -((part.bytes if present is None else part.present_bytes) or 0))
     if present is None:
         yield make_sentence("What %s holds, in RAM or not: %s", allocator_id, SentenceSize(total))
@@ -330,7 +333,11 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         from gdbheapx import findings, verdict
 
         verdicts, way = [], self.returning
-        steps = [StepSentence(hint_command("%s --dry-run" % way.command), "shows what %s would return to the OS" % way.call)] if way is not None else []
+        steps = (
+            [StepSentence(hint_command("%s --dry-run" % way.command), "shows what %s would return to the OS" % way.call)]
+            if way is not None
+            else []
+        )
         for heap in facts:
             name, used = heap.info.id, sum(row.used_bytes for row in heap.sizes)
             reserved = sum(claim.end - claim.start for claim in heap.claims)

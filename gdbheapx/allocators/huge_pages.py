@@ -109,14 +109,18 @@ def judge_blockless(found: Blockless, facts: Optional[HugePages]) -> Optional[Ju
     if found.zero_bytes is None:
         saved = make_sentence("without huge pages not all of that would be in RAM")
     else:
-        saved = make_sentence("at most %s of that, which hold zeros, would not be in RAM without huge pages", SentenceSize(found.zero_bytes))
+        saved = make_sentence(
+            "at most %s of that, which hold zeros, would not be in RAM without huge pages", SentenceSize(found.zero_bytes)
+        )
     evidence = make_sentence("%s%s are parts of huge pages where %s has no block", SentenceSize(huge), of, found.name)
     steps = [*found.cures, *_list_cures(Returned(found.name, None, None, huge, "", None), facts)]
     finding = Finding("Kept", evidence, str(steps[0]), findings.BLOCKLESS, make_sentence("%s; %s", saved, asked), huge)
     return Judged(finding, HUGE, LIKELY, steps)
 
 
-def add_huge_page_verdict(returned: Optional[Judged], resident_bytes: Optional[int], held_bytes: int, otherwise: HeapVerdict) -> HeapVerdict:
+def add_huge_page_verdict(
+    returned: Optional[Judged], resident_bytes: Optional[int], held_bytes: int, otherwise: HeapVerdict
+) -> HeapVerdict:
     """The allocator's verdict with this in its place: first where it is much of what is held, else behind the first line."""
     if returned is None:
         return otherwise
@@ -151,7 +155,9 @@ def _explain_cause(returned: Returned, facts: Optional[HugePages]) -> Tuple[str,
 
 def _list_cures(returned: Returned, facts: Optional[HugePages]) -> List[StepSentence]:
     cures = [returned.cure] if returned.cure is not None else []
-    cures.append(StepSentence("prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "in the program or its launcher disables huge pages for the process"))
+    cures.append(
+        StepSentence("prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "in the program or its launcher disables huge pages for the process")
+    )
     if facts is not None and facts.setting == "always":
         cures.append(
             StepSentence(

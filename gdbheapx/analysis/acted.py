@@ -62,7 +62,9 @@ class Acted(NamedTuple):
             **self.predicted.data,
         }
         for name, before, after in list_measures(self.before, self.after):
-            data.update({name + "_before_bytes": before, name + "_after_bytes": after, name + "_diff_bytes": subtract_measures(before, after)})
+            data.update(
+                {name + "_before_bytes": before, name + "_after_bytes": after, name + "_diff_bytes": subtract_measures(before, after)}
+            )
         data.pop("swap_diff_bytes")
         data.update(
             elapsed_ms=self.elapsed_ms,

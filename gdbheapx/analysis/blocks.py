@@ -230,7 +230,9 @@ def locate_in_snapshot(told: LabelSet, address: int) -> Location:
     place = told.reach.graph.find(address)
     if place is None:
         what = "no block in use has the address 0x%x in this snapshot: without --keep-addresses they move mappings" % address
-        raise HeapxError(what, "use those that `%s` and `%s` show of this file" % (hint_command("owners"), hint_command("leaks --list")), code=NOT_FOUND)
+        raise HeapxError(
+            what, "use those that `%s` and `%s` show of this file" % (hint_command("owners"), hint_command("leaks --list")), code=NOT_FOUND
+        )
     node, offset = place
     mapping = told.reach.mapping(node)
     if mapping is not None:

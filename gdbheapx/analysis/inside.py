@@ -95,7 +95,12 @@ def with_open(judged: HeapVerdict, inside: Optional[InsideAnswer]) -> HeapVerdic
     if garbage is None and not is_leak_undecided(judged.code, inside):
         return judged
     if inside is not None and garbage is not None:
-        of_used = SentenceSize(garbage.bytes), SentenceSize(inside.used.bytes), format_share(garbage.bytes, inside.used.bytes), garbage.runtime
+        of_used = (
+            SentenceSize(garbage.bytes),
+            SentenceSize(inside.used.bytes),
+            format_share(garbage.bytes, inside.used.bytes),
+            garbage.runtime,
+        )
         evidence = make_sentence("%s of %s in use (%s) are %s objects in cycles that wait for its collector", *of_used)
         hint = "%s shows what frees them" % hint_command("leaks")
         line = Finding("Garbage", evidence, hint, findings.COLLECTOR_CYCLES, size_bytes=garbage.bytes)
@@ -111,7 +116,9 @@ def with_open(judged: HeapVerdict, inside: Optional[InsideAnswer]) -> HeapVerdic
         figures = make_sentence("at most %s of %s in use (%s)", SentenceSize(leaked), SentenceSize(used), format_share(leaked, used))
         why = "memory that may reference these blocks was not read (see the notes)"
         lacking = make_sentence(
-            "%s are leaked: %s", figures, "part of that may be garbage, which %s shows" % hint_command("leaks") if inside.may_be_garbage else why
+            "%s are leaked: %s",
+            figures,
+            "part of that may be garbage, which %s shows" % hint_command("leaks") if inside.may_be_garbage else why,
         )
     first = judged.lines[0]
     hint = join_sentences("; ", [*([first.hint] if first.hint else []), lacking])
@@ -121,7 +128,9 @@ def with_open(judged: HeapVerdict, inside: Optional[InsideAnswer]) -> HeapVerdic
 def leaks_steps(session: Session, judged: HeapVerdict, inside: Optional[InsideAnswer]) -> List[StepSentence]:
     """Return the steps that come first where much is leaked, or may be; else no step."""
     if judged.kind == verdict.LEAKED or is_much_leaked(inside):
-        return [StepSentence(hint_command("leaks"), "lists the memory that nothing references any more" + session.stands_still(Reads.GRAPH))]
+        return [
+            StepSentence(hint_command("leaks"), "lists the memory that nothing references any more" + session.stands_still(Reads.GRAPH))
+        ]
     if find_much_garbage(judged.code, inside) is not None:
         return [StepSentence(hint_command("leaks"), "lists the garbage by class, and how to free it" + session.stands_still(Reads.GRAPH))]
     if not is_leak_undecided(judged.code, inside):
@@ -132,7 +141,10 @@ def leaks_steps(session: Session, judged: HeapVerdict, inside: Optional[InsideAn
     codes = {problem.code for problem in session.problems}
     why = "before the next core includes mapped files, which this core lacks and which may reference these blocks"
     step = StepSentence("echo 0x3f > /proc/PID/coredump_filter", why)
-    return [StepSentence(hint_command("leaks"), "lists unreferenced blocks of the memory read"), *([step] if problems.FILES_NOT_DUMPED in codes else [])]
+    return [
+        StepSentence(hint_command("leaks"), "lists unreferenced blocks of the memory read"),
+        *([step] if problems.FILES_NOT_DUMPED in codes else []),
+    ]
 
 
 def with_leaked(judged: HeapVerdict, inside: Optional[InsideAnswer], whole_bytes: int = 0) -> HeapVerdict:
@@ -144,7 +156,9 @@ def with_leaked(judged: HeapVerdict, inside: Optional[InsideAnswer], whole_bytes
     if inside is None or inside.leaked is None or not is_judged or not is_much_leaked(inside, whole):
         return with_open(judged, inside)
     used, leaked = inside.used.bytes, inside.leaked
-    evidence = make_sentence("%s of %s in use (%s) that nothing points to", SentenceSize(leaked.bytes), SentenceSize(used), format_share(leaked.bytes, used))
+    evidence = make_sentence(
+        "%s of %s in use (%s) that nothing points to", SentenceSize(leaked.bytes), SentenceSize(used), format_share(leaked.bytes, used)
+    )
     hint = "%s groups them by size and content, with the blocks behind them" % hint_command("leaks")
     first = Finding("Leaked", evidence, hint, findings.LEAKED, count_noun(leaked.blocks, "block"), leaked.bytes)
     held = judged.lines[0]._replace(hint=None) if judged.code == findings.IN_USE else judged.lines[0]
@@ -219,7 +233,9 @@ class InsideReading(NamedTuple):
 NOTHING = InsideReading(None, None, None)
 
 
-def find_inside(session: Session, judged: HeapVerdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None) -> InsideReading:
+def find_inside(
+    session: Session, judged: HeapVerdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None
+) -> InsideReading:
     """Analyse the memory in use, where the verdict, a runtime, a page or the user asks for it; a result is None if it was not looked for,
     or not found: the problems say why.
     """
@@ -227,7 +243,9 @@ def find_inside(session: Session, judged: HeapVerdict, deep: Optional[bool], run
     return looked if looked.page is not None else looked._replace(page=page)
 
 
-def _look_inside(session: Session, judged: HeapVerdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]) -> InsideReading:
+def _look_inside(
+    session: Session, judged: HeapVerdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]
+) -> InsideReading:
     is_deep, looked = deep or (deep is None and heap_graph.is_small_heap(session)), NOTHING
     if not session.heaps.all():
         return looked
@@ -307,5 +325,10 @@ def make_inside_steps(code: Optional[str], session: Session) -> List[StepSentenc
         StepSentence(hint_command("census"), "shows memory in use by class, type and content"),
         StepSentence(hint_command("leaks"), "lists the memory that nothing references any more"),
     ]
-    kept = [StepSentence(hint_command("pins"), "shows which blocks in use keep free memory from being returned" + ("" if code in HELD_BY_PROGRAM else stop))]
+    kept = [
+        StepSentence(
+            hint_command("pins"),
+            "shows which blocks in use keep free memory from being returned" + ("" if code in HELD_BY_PROGRAM else stop),
+        )
+    ]
     return [*(held if code in HELD_BY_PROGRAM else []), *(kept if code in PINNED else [])]

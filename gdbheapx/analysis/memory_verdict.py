@@ -60,7 +60,10 @@ _HINTS = {
     kinds.STACK: "to reduce it, use fewer threads or smaller stacks",
     kinds.BSS: "the program's own variables: run `nm --size-sort` on its file to find the largest",
 }
-_OBJECTS_HINT = "that is normal unless they keep growing: %s shows what keeps them, %s what grew" % (hint_command("owners"), hint_command("diff OLD"))
+_OBJECTS_HINT = "that is normal unless they keep growing: %s shows what keeps them, %s what grew" % (
+    hint_command("owners"),
+    hint_command("diff OLD"),
+)
 _HUGE_STACKS_HINT = (
     "prctl(PR_SET_THP_DISABLE) before the program runs, madvise(MADV_NOHUGEPAGE) on each stack, or stacks without a whole aligned huge page"
 )
@@ -223,7 +226,9 @@ def _make_lacking(split: Split, by_size: Sequence[PartGroup], lost_bytes: Option
     elif lost_bytes is None:
         what = "the core is truncated, and it is unknown how much is missing"
     else:
-        what = make_sentence("the core is truncated; %s (%s) are missing", SentenceSize(lost_bytes), format_share(lost_bytes, total + lost_bytes))
+        what = make_sentence(
+            "the core is truncated; %s (%s) are missing", SentenceSize(lost_bytes), format_share(lost_bytes, total + lost_bytes)
+        )
     return inconclusive_finding(what, read, "take a whole core: check disk space and ulimit -c")
 
 
@@ -238,8 +243,12 @@ def _main_line(largest: PartGroup, total: int, held: int, split: Split) -> Findi
     if is_runtime and next_steps.has_objects(largest.program):
         owner = _OBJECTS.get(largest.program or "", "objects of %s" % largest.program)
     lazy = sum(map(lazily_free_bytes, largest.parts))
-    freed = make_sentence("%s of it freed with MADV_FREE; ", SentenceSize(lazy)) if lazy >= max(SMALL_BYTES, MATTERS * largest.bytes) else ""
-    evidence = make_sentence("%s of %s (%s) are %s", SentenceSize(largest.bytes), SentenceSize(total), format_share(largest.bytes, total), owner)
+    freed = (
+        make_sentence("%s of it freed with MADV_FREE; ", SentenceSize(lazy)) if lazy >= max(SMALL_BYTES, MATTERS * largest.bytes) else ""
+    )
+    evidence = make_sentence(
+        "%s of %s (%s) are %s", SentenceSize(largest.bytes), SentenceSize(total), format_share(largest.bytes, total), owner
+    )
     details = make_sentence("%smalloc holds %s (%s)", freed, SentenceSize(held), format_share(held, total))
     what, code = "Runtime" if is_runtime else "In use", codes.MOSTLY + largest.kind
     return Finding(what, evidence, _make_hint(largest, split), code, details, largest.bytes)
@@ -378,7 +387,12 @@ def _find_deeper(memory: SplitMemory) -> Iterator[Finding]:
     if stacks is None or not had_deeper_stacks(memory):
         return
     touched, past = stacks.touched_bytes or 0, stacks.past_bytes or 0
-    evidence = make_sentence("%s touched by %s, %s in use now", SentenceSize(touched), count_noun(stacks.measured_threads, "thread"), SentenceSize(touched - past))
+    evidence = make_sentence(
+        "%s touched by %s, %s in use now",
+        SentenceSize(touched),
+        count_noun(stacks.measured_threads, "thread"),
+        SentenceSize(touched - past),
+    )
     hint = "the rest was used by deeper calls and stays until each thread ends, or returns it with madvise; a smaller stack size limits it"
     yield Finding("thread stacks were deeper before", evidence, hint, codes.DEEPER_STACKS, size_bytes=past)
 
@@ -391,7 +405,12 @@ def _find_shared(split: Split, memory: SplitMemory) -> Iterator[Finding]:
     )  # every process shares its libraries
     if shared < max(SMALL_PROCESS_BYTES, MUCH * memory.total_bytes):
         return
-    evidence = make_sentence("%s of RSS %s, not counting page cache; PSS %s", SentenceSize(shared), SentenceSize(memory.total_bytes), SentenceSize(memory.pss_bytes))
+    evidence = make_sentence(
+        "%s of RSS %s, not counting page cache; PSS %s",
+        SentenceSize(shared),
+        SentenceSize(memory.total_bytes),
+        SentenceSize(memory.pss_bytes),
+    )
     hint = "RSS counts such a page in every process, and once for each mapping; to add up a group of processes, use PSS"
     yield Finding(
         "much of RSS is mapped more than once, by other processes or by this one", evidence, hint, codes.SHARED_PAGES, size_bytes=shared
@@ -544,7 +563,12 @@ def find_unloaded_findings(session: Session, used: Optional[NativeSum], leaked: 
     evidence = make_sentence("%s in %s are leaked, and may be theirs", SentenceSize(leaked.bytes), count_noun(leaked.blocks, "block"))
     hint = "memory that only a library's variables reference is leaked when dlclose unloads it: `%s` shows whether the numbers agree"
     return [
-        Finding("%s were loaded and unloaded since the process began" % name_libraries(gone), evidence, hint % hint_command("leaks"), codes.UNLOADED)
+        Finding(
+            "%s were loaded and unloaded since the process began" % name_libraries(gone),
+            evidence,
+            hint % hint_command("leaks"),
+            codes.UNLOADED,
+        )
     ]
 
 

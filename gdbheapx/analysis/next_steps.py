@@ -103,7 +103,9 @@ _BY_PROGRAM: Dict[str, ProgramAdvice] = {
     "Ruby": ProgramAdvice(
         (
             StepSentence("GC.stat", "in the program shows heap pages and live slots"),
-            StepSentence("ObjectSpace.trace_object_allocations_start", "in the program records which line makes each object (require 'objspace')"),
+            StepSentence(
+                "ObjectSpace.trace_object_allocations_start", "in the program records which line makes each object (require 'objspace')"
+            ),
         ),
         is_seen=True,
     ),
@@ -112,11 +114,15 @@ _BY_PROGRAM: Dict[str, ProgramAdvice] = {
     "MariaDB": ProgramAdvice((StepSentence("SHOW ENGINE INNODB STATUS", "shows the buffer pool; innodb_buffer_pool_size bounds it"),)),
     "PostgreSQL": ProgramAdvice(
         (
-            StepSentence("SELECT * FROM pg_shmem_allocations", "shows what the shared memory is used for; SHOW shared_buffers its largest part"),
+            StepSentence(
+                "SELECT * FROM pg_shmem_allocations", "shows what the shared memory is used for; SHOW shared_buffers its largest part"
+            ),
             StepSentence("SELECT * FROM pg_backend_memory_contexts", "shows the private memory of a backend"),
         )
     ),
-    "nginx": ProgramAdvice((StepSentence("nginx -T", "shows the zones and their sizes (limit_req_zone, proxy_cache_path, ssl_session_cache)"),)),
+    "nginx": ProgramAdvice(
+        (StepSentence("nginx -T", "shows the zones and their sizes (limit_req_zone, proxy_cache_path, ssl_session_cache)"),)
+    ),
 }
 """By Owner.program."""
 _BY_OBJECT = (
@@ -126,7 +132,9 @@ _BY_OBJECT = (
 """Runtimes whose mappings are not known here."""
 _BY_EXECUTABLE = {
     name: (
-        StepSentence("%s MEMORY STATS" % client, "splits it: keys (dataset.bytes), buffers of clients (clients.normal), replication, scripts"),
+        StepSentence(
+            "%s MEMORY STATS" % client, "splits it: keys (dataset.bytes), buffers of clients (clients.normal), replication, scripts"
+        ),
         StepSentence("%s --bigkeys" % client, "names the largest key of each type; %s MEMORY USAGE KEY says how large one is" % client),
     )
     for name, client in (("redis-server", "redis-cli"), ("redis-check-rdb", "redis-cli"), ("valkey-server", "valkey-cli"))
@@ -134,19 +142,32 @@ _BY_EXECUTABLE = {
 """By the file of the program; Debian's redis-server is a link to redis-check-rdb."""
 _BY_KIND: Dict[str, ProgramAdvice] = {
     kinds.SHARED: ProgramAdvice(
-        (StepSentence("ipcs -m", "lists SysV segments"), StepSentence("ls -l /proc/PID/fd", "shows the memfds that the process holds open")),
+        (
+            StepSentence("ipcs -m", "lists SysV segments"),
+            StepSentence("ls -l /proc/PID/fd", "shows the memfds that the process holds open"),
+        ),
     ),
     kinds.CACHE: ProgramAdvice(("nothing to do: the kernel drops such pages when memory is short",)),
-    kinds.LOCKED: ProgramAdvice((StepSentence("grep -E '^VmLck' /proc/PID/status", "shows how much is locked; mlock, mlockall or MAP_LOCKED did it"),)),
-    kinds.COPIED: ProgramAdvice((StepSentence("grep -E ' rw-p .* /|^Anonymous' /proc/PID/smaps", "shows how much of each file's pages was written"),)),
+    kinds.LOCKED: ProgramAdvice(
+        (StepSentence("grep -E '^VmLck' /proc/PID/status", "shows how much is locked; mlock, mlockall or MAP_LOCKED did it"),)
+    ),
+    kinds.COPIED: ProgramAdvice(
+        (StepSentence("grep -E ' rw-p .* /|^Anonymous' /proc/PID/smaps", "shows how much of each file's pages was written"),)
+    ),
     kinds.STACK: ProgramAdvice(
-        (StepSentence("ls /proc/PID/task | wc -l", "counts the threads; ulimit -s and pthread_attr_setstacksize set the size of their stacks"),)
+        (
+            StepSentence(
+                "ls /proc/PID/task | wc -l", "counts the threads; ulimit -s and pthread_attr_setstacksize set the size of their stacks"
+            ),
+        )
     ),
 }
 """By the kind of the part that is largest."""
 _BY_CAUSE: Dict[str, ProgramAdvice] = {
     codes.NEVER_JOINED: ProgramAdvice(("find where the program creates these threads, and join each one or create it detached",)),
-    codes.HUGE_STACKS: ProgramAdvice((StepSentence("grep -E '^[0-9a-f]+-|^AnonHugePages' /proc/PID/smaps", "shows which stacks are in huge pages"),)),
+    codes.HUGE_STACKS: ProgramAdvice(
+        (StepSentence("grep -E '^[0-9a-f]+-|^AnonHugePages' /proc/PID/smaps", "shows which stacks are in huge pages"),)
+    ),
 }
 """By the cause why stacks are largest."""
 _NO_PROGRAM = (
@@ -219,7 +240,10 @@ def lacks_program(target: Target) -> bool:
 
 def _find_advice(target: Target, live: Sequence[Union[StepSentence, str]], core: Sequence[StepSentence]) -> List[str]:
     if not live or (target.kind == "live" and target.pid is not None):
-        return [StepSentence(step.command.replace("PID", str(target.pid)), step.why) if isinstance(step, StepSentence) else step for step in live]
+        return [
+            StepSentence(step.command.replace("PID", str(target.pid)), step.why) if isinstance(step, StepSentence) else step
+            for step in live
+        ]
     asked = ["on the live process, `%s` %s" % (step.command, step.why) if isinstance(step, StepSentence) else step for step in live]
     core_path = target.core_path or ""
     # what was read while the kernel kept the process (capture) is no file, and is gone

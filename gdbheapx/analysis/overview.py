@@ -162,7 +162,9 @@ def _deduplicate_steps(steps: Sequence[str]) -> List[StepAdvice]:
     return list(made.values())
 
 
-def _make_verdict(session: Session, memory: Optional[Split], judged: Sequence[AllocatorJudgement], shown: Sequence[AllocatorJudgement]) -> Tuple[HeapVerdict, Sequence[str]]:
+def _make_verdict(
+    session: Session, memory: Optional[Split], judged: Sequence[AllocatorJudgement], shown: Sequence[AllocatorJudgement]
+) -> Tuple[HeapVerdict, Sequence[str]]:
     """Judge the largest part of the memory, or the allocator that holds most of it; and return the next steps."""
     target = session.target
     is_hidden = session.discovery.may_be_hidden()
@@ -212,7 +214,12 @@ def _with_decider(judged: HeapVerdict, steps: Sequence[str]) -> Sequence[Finding
 
 
 def _with_leaked(
-    session: Session, main: HeapVerdict, judged: List[AllocatorJudgement], steps: Sequence[str], found: Optional[InsideAnswer], total_bytes: int = 0
+    session: Session,
+    main: HeapVerdict,
+    judged: List[AllocatorJudgement],
+    steps: Sequence[str],
+    found: Optional[InsideAnswer],
+    total_bytes: int = 0,
 ) -> Tuple[HeapVerdict, List[AllocatorJudgement], Sequence[str]]:
     """The verdict, that of each allocator, and the order of steps, by what the look at all blocks proves, or would."""
     now_main = inside.with_leaked(main, found, total_bytes)
@@ -239,7 +246,9 @@ def _suggest_settings(session: Session, judged: HeapVerdict, may: Mapping[str, F
     return [step] if step is not None else []
 
 
-def _judge_allocators(target: Target, facts: Sequence[Facts], memory: Optional[Split], advisable: Mapping[str, FrozenSet[str]]) -> List[AllocatorJudgement]:
+def _judge_allocators(
+    target: Target, facts: Sequence[Facts], memory: Optional[Split], advisable: Mapping[str, FrozenSet[str]]
+) -> List[AllocatorJudgement]:
     """Judge each allocator by itself, the one that holds most first."""
     if not facts:
         return []

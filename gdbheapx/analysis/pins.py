@@ -170,7 +170,9 @@ def find_pins(session: Session, owners: bool = True) -> PinsAnswer:
         keeping = asked.keeping
         if keeping is None:
             what = "which free memory %s cannot return is not known: there is no rule for it here" % asked.heap.info.id
-            session.problem(problems.NO_RULE, None, what, "free memory: %s; by size: %s" % (hint_command("arenas"), hint_command("arenas --sizes")))
+            session.problem(
+                problems.NO_RULE, None, what, "free memory: %s; by size: %s" % (hint_command("arenas"), hint_command("arenas --sizes"))
+            )
             continue
         made = _make_rows(asked.heap, keeping, pinned, labelled)
         total, known = sum(row.kept_bytes for row in made), keeping.kept_bytes
@@ -265,7 +267,9 @@ def _label_blocks(session: Session, owners: bool, heaps: List[PinsReading]) -> L
     """Label the blocks by type, and with `owners` find their owners."""
     lacking = heap_graph.check_fit(session, PINS_BYTES) if owners else None
     if lacking is not None:
-        what = make_sentence("who owns the blocks was left out: that takes about %s, and this process may use %s", *map(SentenceSize, lacking))
+        what = make_sentence(
+            "who owns the blocks was left out: that takes about %s, and this process may use %s", *map(SentenceSize, lacking)
+        )
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
     if not owners or lacking is not None:
         heap_graph.check_least(session, heap_graph.PINNED_BYTES)
@@ -379,5 +383,8 @@ def pins_finding(kept: PinsAnswer) -> Optional[Finding]:
     evidence = "%s of %s of free memory that cannot be returned; nothing but these blocks keeps %s"
     what = make_sentence("%s of free memory from being returned", group_sentence(group))
     return Finding(
-        what, make_sentence(evidence, part, SentenceSize(kept.kept_bytes), SentenceSize(group.alone_bytes)), "`%s` lists all such blocks" % hint_command("pins"), PINNED
+        what,
+        make_sentence(evidence, part, SentenceSize(kept.kept_bytes), SentenceSize(group.alone_bytes)),
+        "`%s` lists all such blocks" % hint_command("pins"),
+        PINNED,
     )

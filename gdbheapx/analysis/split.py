@@ -285,7 +285,11 @@ class Largest:
         rows = sorted(self._unclaimed, key=lambda row: (-row[0], row[1].mapping.start))[:MOST_UNCLAIMED]
         return [
             UnclaimedMapping(
-                TargetAddress(use.mapping.start), TargetAddress(use.mapping.end), taken if self._live else None, None if self._live else taken, swapped
+                TargetAddress(use.mapping.start),
+                TargetAddress(use.mapping.end),
+                taken if self._live else None,
+                None if self._live else taken,
+                swapped,
             )
             for taken, use, swapped in rows
         ]

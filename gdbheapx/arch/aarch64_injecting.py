@@ -103,7 +103,9 @@ def second_aarch64_call(words: Sequence[int], base: int, code: int, back: int, n
     return _calling_registers(words, base + FRAME_BYTES, code, back, number, argument)
 
 
-def make_aarch64_frames(words: Sequence[int], state: bytes, mask: int, base: int, code: int, back: int, number: int, argument: int) -> bytes:
+def make_aarch64_frames(
+    words: Sequence[int], state: bytes, mask: int, base: int, code: int, back: int, number: int, argument: int
+) -> bytes:
     """The first call returns into the first frame, which makes the second; that returns into the second frame, with all as it was."""
     makes_second = _make_frame(second_aarch64_call(words, base, code, back, number, argument), state, ALL_SIGNALS)
     return makes_second + _make_frame(words, state, mask)

@@ -341,7 +341,9 @@ class GlibcMalloc(AllocatorInstance):
         walks = self.survey().walks
         return [NativeListed(region, walk.arena.index) for walk in walks if arena in (None, walk.arena.index) for region, _ in walk.runs]
 
-    def _stream_blocks(self, regions: Sequence[NativeListed], block_filter: BlockFilter, mapped: Optional[NativeBlocks] = None) -> BlockStream:
+    def _stream_blocks(
+        self, regions: Sequence[NativeListed], block_filter: BlockFilter, mapped: Optional[NativeBlocks] = None
+    ) -> BlockStream:
         return self.context.walker.blocks(regions, self.survey().cached_chunks.chunks, block_filter, mapped)
 
     def _mapped_blocks(self, block_filter: BlockFilter) -> NativeBlocks:
@@ -436,7 +438,9 @@ class GlibcMalloc(AllocatorInstance):
         index = {arena.address: arena.index for arena in arenas}
         return [self._make_cache_row(cache, caches, followed, index) for cache in caches.caches]
 
-    def _make_cache_row(self, cache: tcache.Cache, caches: tcache.Caches, followed: NativeFollowedList, index: Dict[int, int]) -> ThreadCache:
+    def _make_cache_row(
+        self, cache: tcache.Cache, caches: tcache.Caches, followed: NativeFollowedList, index: Dict[int, int]
+    ) -> ThreadCache:
         lists = caches.lists(cache)
         chunks = followed.counts[lists.start : lists.stop]
         is_cut = CUT in followed.problems[lists.start : lists.stop]

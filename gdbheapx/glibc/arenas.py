@@ -237,7 +237,9 @@ def _check_heap_info(info: LayoutView, glibc: Glibc, heap_max: int) -> Optional[
     return HeapInfo(info.address, info["ar_ptr"], info["prev"], size, writable)
 
 
-def heaps_of(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: PartialSink, budget: Optional[Budget] = None) -> List[HeapInfo]:
+def heaps_of(
+    target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: PartialSink, budget: Optional[Budget] = None
+) -> List[HeapInfo]:
     """The heaps of a thread arena, newest (the one that holds top) first.
 
     Where the chain breaks, or does not add up to system_mem, the address space is searched for the others.

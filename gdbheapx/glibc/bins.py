@@ -202,7 +202,12 @@ def collect_bins(context: Context, asked: AskedBins, followed: NativeFollowedLis
             header = list_bin_headers(asked.arena, context.glibc)[index - 1]
             where = followed.ats[number] if followed.problems[number] == BACK_LINK else followed.lasts[number] or header
             code = codes.LIST_UNREAD if followed.problems[number] == UNREAD else codes.BIN_BROKEN
-            report(code, where, "bin %d of %s: %s" % (index, asked.arena.title, what), "`%s` counts the chunks before it" % hint_command("bins"))
+            report(
+                code,
+                where,
+                "bin %d of %s: %s" % (index, asked.arena.title, what),
+                "`%s` counts the chunks before it" % hint_command("bins"),
+            )
         figures = (followed.counts, followed.bytes, followed.raw_bytes, followed.raw_mins, followed.raw_maxs)
         lists.append(Bin._make([index, *[column[number] for column in figures], followed.problems[number] == CUT]))
     return lists

@@ -245,7 +245,8 @@ def _by_structure(target: Target, place: "ArenaPlace", id: str, text: Optional[s
         traits=layouts.find_release_traits(version),
         types=place.types,
         layout_source="table",
-        curbrk=_find_curbrk(target, place.module, None) or (Symbol("__curbrk", place.curbrk, place.module, "probe") if place.curbrk else None),
+        curbrk=_find_curbrk(target, place.module, None)
+        or (Symbol("__curbrk", place.curbrk, place.module, "probe") if place.curbrk else None),
         owns_malloc=None,
         place=place,
     )
@@ -267,7 +268,9 @@ def _version_in_file(target: Target, module: Module) -> Optional[str]:
     return None
 
 
-def _choose_layouts(target: Target, arena: Symbol, pack: Optional[Pack], version: Optional[Tuple[int, int]], shape: Shape) -> Tuple[TypeSet, bool]:
+def _choose_layouts(
+    target: Target, arena: Symbol, pack: Optional[Pack], version: Optional[Tuple[int, int]], shape: Shape
+) -> Tuple[TypeSet, bool]:
     """(the structs, whether all come from the pack or debug information of this build). NoLayout where one is not known."""
     own = pack.types if pack is not None else None
     if arena.source == "debug-info":

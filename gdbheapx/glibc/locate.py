@@ -84,7 +84,9 @@ def _run_of(context: Context, ring: Sequence[Arena], heap_max: int, address: int
     if heap is not None and heap.arena in by_address:
         arena, region = by_address[heap.arena], heap.region(context.glibc, by_address[heap.arena].top)
         if address >= region.end:
-            return ChunkRun(arena, None, AddressPart("reserve", "reserve of a heap", TargetAddress(region.end), TargetAddress(base + heap_max)))
+            return ChunkRun(
+                arena, None, AddressPart("reserve", "reserve of a heap", TargetAddress(region.end), TargetAddress(base + heap_max))
+            )
         part = AddressPart("heap", "heap of %s" % arena.title, TargetAddress(base), TargetAddress(region.end))
         return ChunkRun(arena, region if address >= region.begin else None, part)
     for arena in ring:
@@ -120,12 +122,16 @@ def _in_any(context: Context, shape: BlockShape, lists: ArenaLists, survey: Surv
     starts = sorted((start, end, walk) for walk in survey.walks for start, end in walk.ranges(context.glibc.geometry.page_bytes))
     start, end, walk = starts[max(bisect_right([start for start, _, _ in starts], address) - 1, 0)]
     if start <= address < end:
-        part = AddressPart("damaged", "memory of %s where no chunk can be made out" % walk.arena.title, TargetAddress(start), TargetAddress(end))
+        part = AddressPart(
+            "damaged", "memory of %s where no chunk can be made out" % walk.arena.title, TargetAddress(start), TargetAddress(end)
+        )
         return _no_block(context, ChunkRun(walk.arena, None, part))
     return None
 
 
-def _locate_mapped(context: Context, shape: BlockShape, ring: Sequence[Arena], heap_max: int, lists: ArenaLists, address: int) -> Optional[AllocatorPlace]:
+def _locate_mapped(
+    context: Context, shape: BlockShape, ring: Sequence[Arena], heap_max: int, lists: ArenaLists, address: int
+) -> Optional[AllocatorPlace]:
     """A chunk with a mapping of its own."""
     taken = sorted({(arena.top & -heap_max, (arena.top & -heap_max) + heap_max) for arena in ring if not arena.is_main and arena.top})
     for chunk in mmapped.find_mmapped_chunks(context, taken, mmapped.read_mmapped_counters(context)).chunks:
@@ -147,7 +153,9 @@ def _lists_of(context: Context, lists: ArenaLists, arena: Arena, row: Tuple[int,
     size = usable + context.glibc.geometry.overhead_bytes
     if kind == STATUS_FREE:
         chunk = address - 2 * context.glibc.geometry.word_bytes
-        yield AddressPart("bin", "the unsorted bin" if _is_unsorted(context, arena, chunk) else "bin %d" % bin_index(size, context.glibc.geometry))
+        yield AddressPart(
+            "bin", "the unsorted bin" if _is_unsorted(context, arena, chunk) else "bin %d" % bin_index(size, context.glibc.geometry)
+        )
     elif kind == STATUS_FAST:
         yield AddressPart("bin", "fastbin %d" % ((size >> (4 if context.glibc.geometry.word_bytes == 8 else 3)) - 2))
     elif kind == STATUS_TCACHE:

@@ -320,7 +320,9 @@ class Pieces:
     def _find_farther(self) -> List[Region]:
         """However far from its first known chunk a piece begins: what was walked is known as well."""
         self._reach = None
-        self._enter_known(array("Q", sorted({*bins.collect_bin_members(self._context, self._walk), *(region.begin for region, _ in self._walk.runs)})))
+        self._enter_known(
+            array("Q", sorted({*bins.collect_bin_members(self._context, self._walk), *(region.begin for region, _ in self._walk.runs)}))
+        )
         return []
 
     def _make_probe(self, low: int, high: int) -> Region:

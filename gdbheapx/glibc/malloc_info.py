@@ -35,7 +35,10 @@ def write_malloc_info(context: Context) -> str:
     arenas = read_ring(target, glibc, context.report, context.budget)
     if not arenas:
         raise HeapxError(
-            "cannot read main_arena", "use `%s` to see what is still readable" % hint_command("arenas"), glibc.main_arena.address, MEMORY_UNREADABLE
+            "cannot read main_arena",
+            "use `%s` to see what is still readable" % hint_command("arenas"),
+            glibc.main_arena.address,
+            MEMORY_UNREADABLE,
         )
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
     known = bins.each_arena(context, arenas, partial(_write_heap, heap_max=heap_max))

@@ -243,4 +243,6 @@ def make_glibc_exact_reading(totals: Mapping[str, Optional[int]]) -> Reading:
     names = ("arenas", "system_bytes", "top_bytes", "mmapped_bytes")
     held, used = sum_totals("system_bytes", "mmapped_bytes"), sum_totals("used_bytes", "mmapped_bytes")
     kept = sum_totals("free_bytes", "fast_bytes", "top_bytes", "tcache_bytes")
-    return Reading((*(totals.get(name) for name in names), sum_totals("free_bytes", "fast_bytes")), held, used, kept, totals.get("system_bytes"))
+    return Reading(
+        (*(totals.get(name) for name in names), sum_totals("free_bytes", "fast_bytes")), held, used, kept, totals.get("system_bytes")
+    )

@@ -549,7 +549,9 @@ def _find_common(blocks: Sequence[_SearchedMemory], ring: Set[int]) -> Dict[int,
     }
 
 
-def _find_caches(target: Target, blocks: Sequence[_SearchedMemory], near: Set[int], structs: Sequence[StructType]) -> Dict[int, Tuple[int, int]]:
+def _find_caches(
+    target: Target, blocks: Sequence[_SearchedMemory], near: Set[int], structs: Sequence[StructType]
+) -> Dict[int, Tuple[int, int]]:
     """Return the distances in `near` at which every block has a thread cache, or a pointer to none: (number of blocks with a cache, its
     size in bytes) by distance.
     """

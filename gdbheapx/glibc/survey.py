@@ -163,7 +163,9 @@ def _find_pieces(search: Sequence[Tuple[ArenaWalk, Pieces]]) -> List[Tuple[Arena
     return [(walk, region) for walk, pieces in search if not walk.timed_out for region in pieces.following()]
 
 
-def _find_next_region(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: bins.CachedChunks) -> Optional[Region]:
+def _find_next_region(
+    context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: bins.CachedChunks
+) -> Optional[Region]:
     """Return the region to walk next after a run ended: None, the piece after a hole, or the part after a place of damage."""
     if result.stop == STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
@@ -207,7 +209,7 @@ def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: Wa
 
 
 def _check_walks(context: Context, walks: Sequence[ArenaWalk], listed: bins.CachedChunks) -> None:
-    """Check the walk as a whole: every listed chunk was met, the bins' links are in order, and the bytes of each arena are accounted for."""
+    """Check the walk as a whole: every listed chunk was met, links of bins are in order, and each arena's bytes add up."""
     met = 0
     for walk in walks:
         total = walk.total()

@@ -114,7 +114,9 @@ def settle_missing_caches(
     return settled, known
 
 
-def _settle_caches(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], troubles: Dict[int, Trouble]) -> Tuple[List[Cache], bool]:
+def _settle_caches(
+    context: Context, arenas: Sequence[Arena], caches: Sequence[Cache], troubles: Dict[int, Trouble]
+) -> Tuple[List[Cache], bool]:
     attached = all(cache.arena is not None for cache in caches if cache.known)
     missing = {arena: count for arena, count in _count_missing(arenas, caches).items() if count > 0} if attached else {}
     proven = attached and not missing and not any(trouble.surely for trouble in troubles.values())

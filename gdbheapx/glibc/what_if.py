@@ -51,7 +51,9 @@ def kept_apart_bytes(arenas: Sequence[ArenaTotals]) -> Optional[int]:
     """
     if not all(arena.attached_threads for arena in arenas):
         return None
-    totals = [add_values(getattr(arena, name) for arena in arenas) for name in ("tcache_bytes", "tcache_chunks", "free_bytes", "free_chunks")]
+    totals = [
+        add_values(getattr(arena, name) for arena in arenas) for name in ("tcache_bytes", "tcache_chunks", "free_bytes", "free_chunks")
+    ]
     cached_bytes, cached, free, chunks = totals
     if cached_bytes is None or cached is None or free is None or chunks is None:
         return None

@@ -134,7 +134,9 @@ def has_used_hpa(view: LayoutView) -> bool:
     return bool(view.get("pa_shard.ever_used_hpa") or view.get("pa_shard.use_hpa"))
 
 
-def check_pages(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: LayoutView, seen: Optional[ArenaExtents]) -> None:
+def check_pages(
+    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: LayoutView, seen: Optional[ArenaExtents]
+) -> None:
     """Pages by state."""
     if has_used_hpa(view) or (seen is not None and seen.other.extents):
         return
@@ -159,14 +161,21 @@ def check_mapped(
         findings.add(codes.MAPPED_BYTES, arena.address, what, arena.index)
 
 
-def _compare_pages(findings: JemallocFindings, code: ProblemCode, arena: ArenaHandle, name: str, counted: Optional[int], there: int) -> None:
+def _compare_pages(
+    findings: JemallocFindings, code: ProblemCode, arena: ArenaHandle, name: str, counted: Optional[int], there: int
+) -> None:
     if counted is not None and counted != there:
         what = "arena %d counts %d %s, its extents have %d" % (arena.index, counted, name, there)
         findings.add(code, arena.address, what, arena.index)
 
 
 def check_bins(
-    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: LayoutView, seen: Optional[ArenaExtents], is_sampling: bool
+    context: JemallocContext,
+    findings: JemallocFindings,
+    arena: ArenaHandle,
+    view: LayoutView,
+    seen: Optional[ArenaExtents],
+    is_sampling: bool,
 ) -> None:
     """Slabs and regions of each bin. Sampled allocations are counted in the bin, and lie elsewhere (5.3.1)."""
     own = {row.szind: row for row in seen.bins} if seen is not None else {}
@@ -306,7 +315,9 @@ class ExtentLists:
         self._sets: List[Tuple[ArenaHandle, str, int, List[int], Optional[int]]] = []
         self._bins: List[Tuple[ArenaHandle, int, List[int], Optional[int]]] = []
 
-    def _add_list(self, name: str, arena: ArenaHandle, place: int, head: int, offsets: LinkOffsets, state: int, szind: int, is_bin: bool) -> int:
+    def _add_list(
+        self, name: str, arena: ArenaHandle, place: int, head: int, offsets: LinkOffsets, state: int, szind: int, is_bin: bool
+    ) -> int:
         is_heap = offsets.child != api.NO_LINK
         row = api.LinkedList(head, *offsets, arena.index, state, szind, is_bin and is_heap, self._most)
         self._asked.append(AskedList(name, arena, place, row, is_bin))

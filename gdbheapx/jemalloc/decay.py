@@ -102,7 +102,9 @@ def read_background(context: JemallocContext) -> BackgroundState:
             part = data[index * size : (index + 1) * size]
             place = pointer + index * size
             threads.append(
-                _make_background_thread(index, LayoutView(context.types, "background_thread_info_s", place, part, context.geometry.little_endian))
+                _make_background_thread(
+                    index, LayoutView(context.types, "background_thread_info_s", place, part, context.geometry.little_endian)
+                )
             )
     return BackgroundState(None if enabled is None else bool(enabled), count, threads)
 
@@ -730,7 +732,9 @@ def list_ticker_advice(threads: Sequence[TickerThread], arenas: Sequence[TickerA
     holding = [row for row in theirs if row.verdict in (UNPURGED, DEGRADED) and row.unused_bytes]
     if holding:
         kept = make_sentence("%s of unused pages are kept there", SentenceSize(sum(row.unused_bytes for row in holding)))
-        add_finding("purge now: %s" % list_names("arena", [row.index for row in holding]), kept, "purge --arena %d" % holding[0].index, PURGE)
+        add_finding(
+            "purge now: %s" % list_names("arena", [row.index for row in holding]), kept, "purge --arena %d" % holding[0].index, PURGE
+        )
     if blind:
         add_finding("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure", CURE)
     return made

@@ -731,7 +731,9 @@ def _search_backwards(context: JemallocContext, address: int) -> Optional[int]:
     return None
 
 
-def locate_address(context: JemallocContext, arenas: Sequence[ArenaHandle], caches: JemallocCaches, address: int) -> Optional[AllocatorPlace]:
+def locate_address(
+    context: JemallocContext, arenas: Sequence[ArenaHandle], caches: JemallocCaches, address: int
+) -> Optional[AllocatorPlace]:
     """Locate an address in a block and an extent; None if jemalloc has no memory there."""
     extent = find_extent(context, address)
     if extent is None:
@@ -809,7 +811,12 @@ def _find_metadata(context: JemallocContext, arenas: Sequence[ArenaHandle], addr
     for arena in arenas:
         for block in list_base_blocks(context, arena):
             if block.address <= address < block.address + block.size_bytes:
-                part = AddressPart("base", "metadata of arena %d" % arena.index, TargetAddress(block.address), TargetAddress(block.address + block.size_bytes))
+                part = AddressPart(
+                    "base",
+                    "metadata of arena %d" % arena.index,
+                    TargetAddress(block.address),
+                    TargetAddress(block.address + block.size_bytes),
+                )
                 own = Neighbour(TargetAddress(block.address), block.size_bytes, block.size_bytes, "metadata")
                 places.append(AllocatorPlace(context.jemalloc.id, arena.index, own, None, address - block.address, None, None, [part]))
     return places[0] if places else None

@@ -157,7 +157,9 @@ class JemallocMeter:
         if self._large is None:
             return None
         large, total = self._large, 0
-        bytes_ = self._sum_counters((arena.address, 0), data[large.offset : large.offset + large.size_bytes], large.size_bytes, self._large_bytes)
+        bytes_ = self._sum_counters(
+            (arena.address, 0), data[large.offset : large.offset + large.size_bytes], large.size_bytes, self._large_bytes
+        )
         if bytes_ is None:
             return None
         total += bytes_

@@ -522,7 +522,9 @@ def _explain_option(name: str, value: Any, now: Any) -> str:
     force = value if now is None else now
     remark = _REMARKS.get((name, force), "") if isinstance(force, (bool, int)) else ""
     if name in ("dirty_decay_ms", "muzzy_decay_ms") and now is not None and now != value:
-        remark += ("; " if remark else "") + ("changed for arenas made since then: `%s` shows the value of each arena" % hint_command("decay"))
+        remark += ("; " if remark else "") + (
+            "changed for arenas made since then: `%s` shows the value of each arena" % hint_command("decay")
+        )
     return text + ("; " if text and remark else "") + remark
 
 

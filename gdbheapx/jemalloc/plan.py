@@ -391,7 +391,9 @@ class JemallocCure(JemallocChange, CurePlan):
 
     def __init__(self, around: HeapContext, anew: OpenHeap, jemalloc: Jemalloc) -> None:
         if not has_ticker_bug(jemalloc.types, jemalloc.version):
-            raise Refusal("jemalloc %s does not have this bug: no thread can be blind" % jemalloc.version_name, "see " + hint_command("decay"))
+            raise Refusal(
+                "jemalloc %s does not have this bug: no thread can be blind" % jemalloc.version_name, "see " + hint_command("decay")
+            )
         self.of(jemalloc)
         self.target, self.anew = around.target, anew
 
@@ -408,7 +410,9 @@ class JemallocCure(JemallocChange, CurePlan):
                 raise Refusal("thread %d not found" % only, "see " + hint_command("tickers"), code=NOT_FOUND)
             judgement = pairs[0][1]
             if judgement.verdict != BLIND:
-                raise Refusal("thread %d is not blind (%s: %s)" % (only, judgement.verdict, judgement.why), "see " + hint_command("tickers"))
+                raise Refusal(
+                    "thread %d is not blind (%s: %s)" % (only, judgement.verdict, judgement.why), "see " + hint_command("tickers")
+                )
         blind = [tsd for tsd, judgement in pairs if judgement.verdict == BLIND]
         return [Suspect(tsd.lwp, tsd.address + place.offset if tsd.address is not None else None) for tsd in blind]
 

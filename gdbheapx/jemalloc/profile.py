@@ -402,7 +402,9 @@ class ProfileAnswer(NamedTuple):
             return None
         is_off = "sampling is off now (prof.active is false)"
         why = is_off if self.is_active is False else "memory allocated while sampling was off is not in it"
-        return make_sentence("the profile covers %s of the memory in use: %s of %s", format_share(covered, used), SentenceSize(covered), SentenceSize(used)), why
+        return make_sentence(
+            "the profile covers %s of the memory in use: %s of %s", format_share(covered, used), SentenceSize(covered), SentenceSize(used)
+        ), why
 
     def stacks(self) -> Iterator[Tuple[Sequence[int], int, int]]:
         """(return addresses, innermost first; blocks; bytes) of what is live, unsampled."""

@@ -182,7 +182,8 @@ def read_sec(context: JemallocContext, view: LayoutView) -> SecStats:
         )
         return empty
     parts = [
-        LayoutView(context.types, struct, start + at, data[at : at + size], context.geometry.little_endian) for at in range(0, len(data), size)
+        LayoutView(context.types, struct, start + at, data[at : at + size], context.geometry.little_endian)
+        for at in range(0, len(data), size)
     ]
     totals = {member: sum(part.get("stats." + member) or 0 for part in parts) for _, member in SEC_KEYS}
     return SecStats(sum(part["bytes_cur"] for part in parts), totals, merge_mutexes(read_mutex(part, "mtx") for part in parts))

@@ -200,7 +200,9 @@ def write_large(rows: Sequence[Figures], sizes: Sequence[Figures], nbins: int, u
         more = {"size": size, "ind": nbins + place, "allocated": None if extents is None else extents * size}
         return row["nrequests"] == 0, _format_row(columns, {**row, **more}, uptime_ns)
 
-    yield from _write_with_gaps("large:", columns, (format_cells(place, row, info["size"]) for place, (row, info) in enumerate(zip(rows, sizes))))
+    yield from _write_with_gaps(
+        "large:", columns, (format_cells(place, row, info["size"]) for place, (row, info) in enumerate(zip(rows, sizes)))
+    )
 
 
 def write_extents(rows: Sequence[Figures], sizes: Sequence[int]) -> Iterator[str]:
@@ -335,7 +337,15 @@ def _write_totals(stats: Figures, arenas: Dict[str, Optional[Figures]]) -> Itera
     if "metadata_edata" in stats:
         metadata += ", edata %s, rtree %s" % (format_total("metadata_edata"), format_total("metadata_rtree"))
     head = "Allocated: %s, active: %s, metadata: %s (%s), resident: %s, mapped: %s, retained: %s"
-    known = (format_total("allocated"), format_total("active"), format_total("metadata"), metadata, format_total("resident"), format_total("mapped"), format_total("retained"))
+    known = (
+        format_total("allocated"),
+        format_total("active"),
+        format_total("metadata"),
+        metadata,
+        format_total("resident"),
+        format_total("mapped"),
+        format_total("retained"),
+    )
     yield head % known + (", pinned: %s" % format_total("pinned") if "pinned" in stats else "")
     if "zero_reallocs" in stats:
         yield "Count of realloc(non-null-ptr, 0) calls: %s" % format_total("zero_reallocs")

@@ -254,7 +254,9 @@ def read_scalar(target: Target, symbols: JemallocSymbols, name: str, size_bytes:
         return None
 
 
-def find_bin_addresses(target: Target, symbols: JemallocSymbols, types: TypeSet, bins: Sequence[BinInfo], arena: LayoutView) -> List[List[int]]:
+def find_bin_addresses(
+    target: Target, symbols: JemallocSymbols, types: TypeSet, bins: Sequence[BinInfo], arena: LayoutView
+) -> List[List[int]]:
     """Addresses of an arena's bins, by szind and shard. Unreadable where the pointers to them cannot be read.
 
     Up to 5.1 they stand in arena_s; in 5.2 arena_s.bins[i].bin_shards points to an array; from 5.3 they follow arena_s at

@@ -146,7 +146,11 @@ def _sum_unused(arenas: Sequence[TickerArena]) -> int:
 def _say_hold(arenas: Sequence[TickerArena], which: str = "") -> Sentence:
     """`arena 3 holds 1.0 MiB of unused pages`, `arenas 1, 2 hold ...`; `which` stands behind the arenas."""
     return make_sentence(
-        "%s%s %s %s of unused pages", _name_arenas(arenas), which, "holds" if len(arenas) == 1 else "hold", SentenceSize(_sum_unused(arenas))
+        "%s%s %s %s of unused pages",
+        _name_arenas(arenas),
+        which,
+        "holds" if len(arenas) == 1 else "hold",
+        SentenceSize(_sum_unused(arenas)),
     )
 
 
@@ -195,7 +199,9 @@ def _report_unpurged(tickers: TickerReport) -> List[Finding]:
     kept = [arena for arena in tickers.arenas if _is_unpurged(arena) and not arena.blind_threads]
     if not kept:
         return []
-    return [Finding(make_sentence("%s, and no thread returns them to the OS", _say_hold(kept)), _explain_largest(kept), None, codes.UNPURGED)]
+    return [
+        Finding(make_sentence("%s, and no thread returns them to the OS", _say_hold(kept)), _explain_largest(kept), None, codes.UNPURGED)
+    ]
 
 
 def _explain_largest(arenas: Sequence[TickerArena]) -> str:
@@ -219,7 +225,9 @@ def _report_never_purged(found: JemallocVerdictFigures, tickers: TickerReport, s
     muzzy = muzzy if found.purgeable_bytes is None else min(muzzy, found.purgeable_bytes)
     if muzzy >= SMALL_BYTES:
         hint = "they are the kernel's to take when memory is short (MADV_FREE), and count in RSS until then"
-        lines.append(Finding("muzzy pages are never purged: muzzy_decay_ms is -1", make_sentence("%s", SentenceSize(muzzy)), hint, codes.PURGING_OFF))
+        lines.append(
+            Finding("muzzy pages are never purged: muzzy_decay_ms is -1", make_sentence("%s", SentenceSize(muzzy)), hint, codes.PURGING_OFF)
+        )
     return lines
 
 
@@ -285,7 +293,12 @@ def _report_many_arenas(
     spread = sum(row.dirty_bytes or 0 for row in used) + sum(row.bytes for row in bins if row.kind == "small" and row.arena in theirs)
     if len(used) <= 4 or spread < 16 * SMALL_BYTES or 2 * spread < found.held_bytes:
         return []
-    evidence = make_sentence("%s for %s, %s in unused pages and free regions", count_noun(len(used), "arena"), count_noun(threads, "thread"), SentenceSize(spread))
+    evidence = make_sentence(
+        "%s for %s, %s in unused pages and free regions",
+        count_noun(len(used), "arena"),
+        count_noun(threads, "thread"),
+        SentenceSize(spread),
+    )
     hint = "to concentrate free memory, at the cost of more lock contention, set a smaller N: %s" % state.names.setting("narenas:N")
     return [Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS)]
 
@@ -302,14 +315,20 @@ def list_next_steps(
         steps.append(StepSentence(hint_command("decay"), why))
         outside = "; from outside: %s" % hint_command("purge") if found.can_purge else ""
         gained = None if found.is_core else found.purgeable_bytes
-        call = StepSentence(names.call(PURGE_CALL), make_sentence("in the program returns %s to the OS now%s", SentenceSize(found.purgeable_bytes), outside), gained)
+        call = StepSentence(
+            names.call(PURGE_CALL),
+            make_sentence("in the program returns %s to the OS now%s", SentenceSize(found.purgeable_bytes), outside),
+            gained,
+        )
         steps.append(suggest_program_purge(modules, gained) or call)
         steps += _list_preventions(tickers, state)
     is_much = code in (codes.UNUSED_PAGES, codes.PART_HELD) and 4 * found.huge_dirty_bytes > found.in_memory.held_bytes
     if is_much and found.dirty_mult is not None and found.dirty_mult < 0:
         steps.append(StepSentence(names.setting(HPA_BOUND.value), "at the next start bounds the dirty pages in huge pages"))
     if code == codes.FREE_REGIONS or (code == codes.PART_HELD and 10 * found.free_regions_bytes > found.held_bytes):
-        steps.append(StepSentence(hint_command("bins"), "shows for each size class how many regions are free in slabs that are still in use"))
+        steps.append(
+            StepSentence(hint_command("bins"), "shows for each size class how many regions are free in slabs that are still in use")
+        )
         steps += [hint for hint in [suggest_defragment(modules)] if hint]
     steps += verdict.what_is_in_use(code)
     if code == codes.IN_USE and state.has_prof and not state.prof:
@@ -376,7 +395,9 @@ def show_parts(name: str, parts: Sequence[AllocatorPart], totals: Mapping[str, O
     yield from plain_parts(name, parts)
     retained, resident = totals.get("retained_bytes"), totals.get("retained_resident_bytes")
     if retained and resident is None:
-        yield make_sentence("plus %s retained: address space returned to the OS; it is unknown whether some of it is still in RAM", SentenceSize(retained))
+        yield make_sentence(
+            "plus %s retained: address space returned to the OS; it is unknown whether some of it is still in RAM", SentenceSize(retained)
+        )
     elif retained and retained > (resident or 0):
         yield make_sentence("plus %s retained (address space only, not resident)", SentenceSize(retained - (resident or 0)))
 
@@ -438,7 +459,9 @@ def _check_structure(build: JemallocBuild) -> List[Check]:
     if not build.by_structure:
         return [Check("", None, "the layout of %s fits its arenas" % build.fitting, None)] if build.fitting else []
     without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
-    arenas = "1 arena names its own index" if build.named_arenas == 1 else "%s arenas name their own index" % format_number(build.named_arenas)
+    arenas = (
+        "1 arena names its own index" if build.named_arenas == 1 else "%s arenas name their own index" % format_number(build.named_arenas)
+    )
     sure = "%s confirm it" % _say_slabs(build) if build.calibrated_slabs else "no slab confirms it yet: figures may be incomplete"
     text = "found by structure: the layout of %s fits, %s, %s" % (build.fitting, arenas, sure)
     if build.fitting is None:
@@ -712,7 +735,11 @@ def _say_background(found: JemallocTunables) -> str:
 
 def _show_value(row: JemallocTunable) -> Sentence:
     shown = _show_one(row.value, row.unit)
-    return make_cells("%s", shown) if row.now is None or row.now == row.value else make_cells("%s (now %s)", shown, _show_one(row.now, row.unit))
+    return (
+        make_cells("%s", shown)
+        if row.now is None or row.now == row.value
+        else make_cells("%s (now %s)", shown, _show_one(row.now, row.unit))
+    )
 
 
 def _show_one(value: Any, unit: Optional[str]) -> Union[str, SentenceSize]:

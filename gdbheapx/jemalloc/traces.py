@@ -274,7 +274,9 @@ def find_arena_word(target: Target, module: Module) -> Optional[int]:
 
 def list_writable_ranges(target: Target) -> List[Tuple[int, int]]:
     """List the ranges where a heap may lie; everything if no mapping is known."""
-    return unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable]) or [(BLOCK_BYTES, ADDRESS_MASK)]
+    return unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable]) or [
+        (BLOCK_BYTES, ADDRESS_MASK)
+    ]
 
 
 def _list_bases(target: Target, block: int) -> Tuple[int, ...]:

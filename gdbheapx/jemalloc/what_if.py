@@ -39,7 +39,9 @@ def sum_jemalloc_free(arenas: Sequence[JemallocArena]) -> Optional[int]:
     unused = _unused_bytes(arenas)
     active = add_values(arena.active_bytes for arena in arenas)
     held = None if unused is None or active is None else active + unused
-    used = add_values(add_values((arena.used_bytes, arena.rounding_bytes or 0)) for arena in arenas)  # what blocks are rounded up by stays with them
+    used = add_values(
+        add_values((arena.used_bytes, arena.rounding_bytes or 0)) for arena in arenas
+    )  # what blocks are rounded up by stays with them
     return None if held is None or used is None else max(0, held - used)
 
 

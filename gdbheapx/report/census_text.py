@@ -85,7 +85,9 @@ def make_sites_page(joined: Joined, most: int) -> Page:
     if none:
         yield make_sentence("  no site is known for %s: %s", count_noun(len(none), "other row"), ", ".join(sorted(set(none))))
     if joined.typed_bytes:
-        yield make_sentence(SURE, SentenceSize(joined.few_bytes), SentenceSize(joined.typed_bytes), format_share(joined.few_bytes, joined.typed_bytes), FEW)
+        yield make_sentence(
+            SURE, SentenceSize(joined.few_bytes), SentenceSize(joined.typed_bytes), format_share(joined.few_bytes, joined.typed_bytes), FEW
+        )
     if joined.unread:
         names = ", ".join(name for name, _ in joined.unread[:MOST_SAME])
         yield make_sentence("not searched, because the code could not be read: %s", names)
@@ -104,7 +106,9 @@ def make_copies_data(found: CopySearch, limit: Optional[int], samples: Optional[
     }
 
 
-def format_copies(style: TextStyle, found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None) -> Iterator[str]:
+def format_copies(
+    style: TextStyle, found: CopySearch, limit: Optional[int], samples: Optional[Sequence[SampleText]] = None
+) -> Iterator[str]:
     """The text of --copies."""
     yield from text.format_page(style, make_copies_page(found, limit))
     yield from _format_texts(samples)
@@ -190,7 +194,9 @@ def make_census_page(census: Census, limit: Optional[int]) -> Page:
     yield make_sentence("In use: %s in %s", SentenceSize(census.bytes), count_noun(census.blocks, "block"))
     named, placed = format_share(census.named_bytes, census.bytes), format_share(census.placed_bytes, census.bytes)
     guessed = sum(row.bytes for row in census.rows if row.sure == CONTENT)
-    by_content = make_sentence("; guessed from the bytes: %s (%s)", SentenceSize(guessed), format_share(guessed, census.bytes)) if guessed else ""
+    by_content = (
+        make_sentence("; guessed from the bytes: %s (%s)", SentenceSize(guessed), format_share(guessed, census.bytes)) if guessed else ""
+    )
     typed = "Typed:  %s (%s); inferred from references: %s (%s)%s"
     yield make_sentence(typed, SentenceSize(census.named_bytes), named, SentenceSize(census.placed_bytes), placed, by_content)
     if census.own_allocator is not None:
@@ -254,13 +260,17 @@ def _make_copies_lines(copies: Copies) -> Page:
 
 def _sum_of_copies(blocks: int, bytes_: int, contents: int, spare_bytes: int) -> Sentence:
     what = "Duplicates: %s (%s) share %s; keeping one copy of each would save %s"
-    return make_sentence(what, count_noun(blocks, "block"), SentenceSize(bytes_), count_noun(contents, "distinct content"), SentenceSize(spare_bytes))
+    return make_sentence(
+        what, count_noun(blocks, "block"), SentenceSize(bytes_), count_noun(contents, "distinct content"), SentenceSize(spare_bytes)
+    )
 
 
 def _describe_unused(row: CensusRow) -> Sentence:
     """Describe unused capacity of a known type, from 1 % of the memory in use on."""
     unused_bytes = row.bytes - (row.content_bytes or 0)
-    return make_sentence("%s: %s of %s is unused capacity", row.signature or "not named", SentenceSize(unused_bytes), SentenceSize(row.bytes))
+    return make_sentence(
+        "%s: %s of %s is unused capacity", row.signature or "not named", SentenceSize(unused_bytes), SentenceSize(row.bytes)
+    )
 
 
 def _make_census_row(row: CensusRow, by_name: bool) -> Dict[str, Any]:

@@ -39,7 +39,9 @@ def make_cold_page(cold: Cold, limit: Optional[int]) -> Page:
     is_watched, has_swap = cold.means is not None, whole.swapped_bytes != 0
     tells_reads = cold.means == IDLE or cold.read_bytes == 0
     if whole.cold_bytes is None:
-        yield make_sentence("In use: %s in %s; the age of their pages is unknown", SentenceSize(whole.bytes), count_noun(whole.blocks, "block"))
+        yield make_sentence(
+            "In use: %s in %s; the age of their pages is unknown", SentenceSize(whole.bytes), count_noun(whole.blocks, "block")
+        )
     elif not is_watched and not has_swap:
         yield make_sentence("In swap: 0 B of %s in use", SentenceSize(whole.bytes))
     else:

@@ -31,7 +31,9 @@ def format_diff(style: TextStyle, diff: Diff, limit: Optional[int]) -> Iterator[
 def make_diff_page(diff: Diff, limit: int) -> Page:
     """Verdict, then leaks, owners and classes, then the parts of memory, and what allocators have."""
     yield "old: %s" % _describe_side(diff.old)
-    later = "" if diff.between_s is None else ", %s %s" % (format_duration(abs(diff.between_s)), "later" if diff.between_s >= 0 else "EARLIER")
+    later = (
+        "" if diff.between_s is None else ", %s %s" % (format_duration(abs(diff.between_s)), "later" if diff.between_s >= 0 else "EARLIER")
+    )
     yield "new: %s%s" % (_describe_side(diff.new), later)
     if diff.old.executable != diff.new.executable:
         yield "these are two programs"

@@ -379,6 +379,10 @@ def _html_cell(name: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "<td>%s</td>" % escape("" if value is None else str(value))
     shown = (
-        format_size(value, False) if name.endswith("bytes") else "0x%x" % value if "address" in name or name == "sample" else format_figure(name, value)
+        format_size(value, False)
+        if name.endswith("bytes")
+        else "0x%x" % value
+        if "address" in name or name == "sample"
+        else format_figure(name, value)
     )
     return '<td style="text-align: right">%s</td>' % escape(str(shown))

@@ -141,7 +141,9 @@ def _make_split_page(parts: Sequence[MemoryPart], memory: SplitMemory) -> Page:
     if memory.largest:
         yield "Largest parts outside malloc:"
         for part in memory.largest:
-            yield Sentence(*(make_printable("  %10s  %-13s %s" % (format_size(part.bytes, plain), part.kind, part.name)) for plain in (False, True)))
+            yield Sentence(
+                *(make_printable("  %10s  %-13s %s" % (format_size(part.bytes, plain), part.kind, part.name)) for plain in (False, True))
+            )
     if memory.thread_stacks is not None and had_deeper_stacks(memory):
         yield "Thread stacks, most touched first:"
         yield ColumnsTable(THREAD_STACK, [stack._asdict() for stack in memory.thread_stacks.largest])
@@ -228,8 +230,12 @@ def _make_inside_page(inside: InsideAnswer) -> Page:
         yield make_sentence("  %s", census_text.describe_slabs(inside.own_allocator))
     for row in inside.classes:
         whose = " of %s" % row.module if row.module and row.signature else ""
-        what = row.signature or (make_sentence("unnamed blocks of %s", SentenceSize(row.size_bytes)) if row.size_bytes is not None else "unnamed blocks")
-        yield make_sentence("  %5.1f %%  %s%s: %s in %s", row.share_percent, what, whose, SentenceSize(row.bytes), count_noun(row.blocks, "block"))
+        what = row.signature or (
+            make_sentence("unnamed blocks of %s", SentenceSize(row.size_bytes)) if row.size_bytes is not None else "unnamed blocks"
+        )
+        yield make_sentence(
+            "  %5.1f %%  %s%s: %s in %s", row.share_percent, what, whose, SentenceSize(row.bytes), count_noun(row.blocks, "block")
+        )
 
 
 def _make_runtime_page(table: RuntimeTable, live: bool) -> Page:
@@ -356,7 +362,12 @@ def _make_memory_row(brief: Brief) -> BriefRow:
     if memory is None:
         return BriefRow("Memory", "? (this target does not tell)", 1)
     large = [part for part in brief.largest if 100 * count_taken(part) >= memory.total_bytes] or brief.largest[:1]
-    parts = [make_sentence("%s %s (%s)", part.name.split(" (")[0], SentenceSize(count_taken(part)), format_share(count_taken(part), memory.total_bytes)) for part in large]
+    parts = [
+        make_sentence(
+            "%s %s (%s)", part.name.split(" (")[0], SentenceSize(count_taken(part)), format_share(count_taken(part), memory.total_bytes)
+        )
+        for part in large
+    ]
     more = make_cells(", plus %s in swap", SentenceSize(memory.swapped_bytes)) if memory.swapped_bytes else ""
     label = "RSS" if memory.measure == "resident" else "Memory"
     return BriefRow(label, make_sentence("%s%s: %s", SentenceSize(memory.total_bytes), more, join_sentences(", ", parts)), 2)

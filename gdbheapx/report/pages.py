@@ -307,7 +307,9 @@ def format_location(style: TextStyle, location: Location) -> Iterator[str]:
 def _format_location_lines(location: Location) -> Iterator[Any]:
     if location.used is not None:
         used = location.used
-        yield make_sentence("%s: offset %d in block %s, %s usable, in use", location.address, used.offset, used.address, SentenceSize(used.usable_bytes))
+        yield make_sentence(
+            "%s: offset %d in block %s, %s usable, in use", location.address, used.offset, used.address, SentenceSize(used.usable_bytes)
+        )
     for place in location.places:
         yield from _format_place(location.address, place)
     if location.piece is not None:
@@ -316,7 +318,9 @@ def _format_location_lines(location: Location) -> Iterator[Any]:
             yield "%s: in memory of %s (%s), in no block that it has handed out" % (location.address, piece.module, piece.name)
         else:
             text_ = "%s: offset %d in block %s of %s (%s), %s usable, in use"
-            yield make_sentence(text_, location.address, piece.offset, piece.address, piece.module, piece.name, SentenceSize(piece.usable_bytes))
+            yield make_sentence(
+                text_, location.address, piece.offset, piece.address, piece.module, piece.name, SentenceSize(piece.usable_bytes)
+            )
     if location.signature is not None:
         yield "  type      %s" % location.signature
     if location.held_by is not None:
@@ -444,7 +448,9 @@ def make_call_page(done: Acted) -> Page:
         yield "%s by %s on %s: %s" % (done.call, done.way, caller, done.trouble)
     if done.way_reason is not None:
         yield "used general registers only, because gdb cannot write and restore the others here: %s" % done.way_reason
-    yield make_cells("predicted   %s%s", SentenceSize(predicted.bytes), say_resident(predicted.resident_bytes, predicted.exclusive_bytes, ""))
+    yield make_cells(
+        "predicted   %s%s", SentenceSize(predicted.bytes), say_resident(predicted.resident_bytes, predicted.exclusive_bytes, "")
+    )
     for name, before, after in list_measures(done.before, done.after):
         if before is not None and after is not None:
             change = make_cells("unchanged")
@@ -473,10 +479,16 @@ def format_garbage(garbage: Garbage) -> Iterator[str]:
     """Say how much garbage waits for a collector, of which types, and why."""
     collector = garbage.collector
     top = garbage.classes[0] if garbage.classes else None
-    holds = make_sentence(" (%s in %d %s)", SentenceSize(top.behind_bytes), top.objects, top.name) if top is not None and top.behind_bytes is not None else ""
+    holds = (
+        make_sentence(" (%s in %d %s)", SentenceSize(top.behind_bytes), top.objects, top.name)
+        if top is not None and top.behind_bytes is not None
+        else ""
+    )
     objects = count_noun(garbage.objects, "object")
     cure = "gc.unfreeze() and gc.collect()" if garbage.why == FROZEN else "gc.collect()"
-    yield make_sentence("Garbage: %s in %s that only refer to each other%s; %s would free them", SentenceSize(garbage.bytes), objects, holds, cure)
+    yield make_sentence(
+        "Garbage: %s in %s that only refer to each other%s; %s would free them", SentenceSize(garbage.bytes), objects, holds, cure
+    )
     if garbage.why is not None:
         counted = ["%d of %d" % pair for pair in zip(collector.counts, collector.thresholds)]
         yield "  %s; counts of its generations: %s" % (GARBAGE_REASONS[garbage.why], ", ".join(counted))

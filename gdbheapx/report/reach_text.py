@@ -158,7 +158,9 @@ def make_owners_page(owners: Owners) -> Page:
         parts = make_sentence("In use: %s in %s", SentenceSize(owners.used.bytes), count_noun(owners.used.blocks, "block"))
     leaked = "unknown"
     if owners.leaked is not None:
-        leaked = make_sentence("%s%s", "at most " if owners.leaked_is_upper_bound and owners.leaked.bytes else "", SentenceSize(owners.leaked.bytes))
+        leaked = make_sentence(
+            "%s%s", "at most " if owners.leaked_is_upper_bound and owners.leaked.bytes else "", SentenceSize(owners.leaked.bytes)
+        )
     yield make_sentence("%s; leaked: %s; shared by several owners: %s", parts, leaked, SentenceSize(owners.shared_bytes))
     yield ""
     for suspect in owners.suspects:
@@ -194,7 +196,9 @@ NOBODY = "No owner retains 20 % or more."
 def describe_joint(row: OwnedMemory) -> str:
     """Name a member of a group that holds the same."""
     return make_sentence(
-        "%s reaches %s that other owners hold as well", _name_owner(row.owner, row.signature, row.containers), SentenceSize(row.reached_bytes or 0)
+        "%s reaches %s that other owners hold as well",
+        _name_owner(row.owner, row.signature, row.containers),
+        SentenceSize(row.reached_bytes or 0),
     )
 
 
@@ -219,7 +223,9 @@ def describe_suspicion(suspect: LeakSuspect) -> str:
             what = ", ".join(
                 part for part in (_name_owner(point.name, point.signature, ()), describe_container(linked, point.confidence)) if part
             )
-            said = make_sentence("%s; most of it is %s, keeping %s%s", said, what, SentenceSize(point.retained_bytes), _describe_average(point))
+            said = make_sentence(
+                "%s; most of it is %s, keeping %s%s", said, what, SentenceSize(point.retained_bytes), _describe_average(point)
+            )
         elif point.steps and point.name not in (suspect.owner, strip_module(suspect.owner)):
             where = make_sentence("hangs off") if point.children else make_sentence("is %s at", SentenceSize(point.size_bytes))
             said = make_sentence("%s; most of it %s %s", said, where, _name_owner(point.name, point.signature, point.containers))
@@ -258,7 +264,9 @@ def describe_users(linked: LinkedContainer, users: Sequence[ContainerUser]) -> s
     who += ["%s of %s" % (count_noun(user.pointers, "word"), strip_module(user.owner)) for user in others]
     used, left_out = linked.used_elements or 0, len(who[MOST_USERS:]) + (linked.other_users or 0)
     who = [*who[:MOST_USERS], *([count_noun(left_out, "other")] if left_out else [])]
-    said = make_sentence("%s (%s) %s in use elsewhere", count_noun(used, "element"), SentenceSize(linked.used_bytes or 0), "is" if used == 1 else "are")
+    said = make_sentence(
+        "%s (%s) %s in use elsewhere", count_noun(used, "element"), SentenceSize(linked.used_bytes or 0), "is" if used == 1 else "are"
+    )
     return make_sentence("%s: %s", said, ", ".join(who)) if who else said
 
 
@@ -438,7 +446,9 @@ def _make_leaks_verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Pa
         sentence = "Leaked: %s%s in %s (%s of memory in use)%s"
         roots = "" if leaks.roots in (None, leaked.blocks) else ", reachable from %s" % count_noun(leaks.roots or 0, "leak root")
         bound = ("" if leaks.is_upper_bound else "at least ") if low else "at most " if leaks.is_upper_bound else ""
-        line = make_sentence(sentence, bound, SentenceSize(leaked.bytes), count_noun(leaked.blocks, "block"), format_share(leaked.bytes, whole), roots)
+        line = make_sentence(
+            sentence, bound, SentenceSize(leaked.bytes), count_noun(leaked.blocks, "block"), format_share(leaked.bytes, whole), roots
+        )
         yield mark_sentence(line, DAMAGE)
         if leaks.is_upper_bound:
             yield "Memory that may point to these blocks could not be read: fewer may be leaked."
@@ -447,7 +457,10 @@ def _make_leaks_verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Pa
     if maybe.blocks:
         ways = [MAYBE.get(word, WEAK) for word, amount in leaks.maybe_by.items() if amount.blocks]
         yield make_sentence(
-            "Possibly leaked: %s in %s, reachable only through %s", SentenceSize(maybe.bytes), count_noun(maybe.blocks, "block"), " or ".join(ways)
+            "Possibly leaked: %s in %s, reachable only through %s",
+            SentenceSize(maybe.bytes),
+            count_noun(maybe.blocks, "block"),
+            " or ".join(ways),
         )
     if leaks.garbage is not None:
         yield from pages.format_garbage(leaks.garbage)
@@ -561,7 +574,12 @@ def make_pins_page(kept: PinsAnswer, limit: Optional[int]) -> Page:
         yield ColumnsTable(columns_of(PinRow), [_make_pins_row(row) for row in shown])
         if len(shown) < len(kept.groups):
             left = sum(row.kept_bytes for row in kept.groups[len(shown) :])
-            yield make_sentence("%s (%s): %s", count_noun(len(kept.groups) - len(shown), "more row"), SentenceSize(left), hint_again("--limit %d", len(kept.groups)))
+            yield make_sentence(
+                "%s (%s): %s",
+                count_noun(len(kept.groups) - len(shown), "more row"),
+                SentenceSize(left),
+                hint_again("--limit %d", len(kept.groups)),
+            )
         yield ""
         yield from [words for where, words in WHERE.items() if any(row.where == where for row in shown)]
     if kept.may_be_stale and any(row.sure == EXACT for row in shown):

@@ -139,7 +139,9 @@ def _compare_parts(old: GrowthSide, new: GrowthSide, is_comparable: bool) -> Lis
         is_known = old.is_used_known and new.is_used_known
         used_then, used_now = (side.used.get(allocator, 0) if is_known and allocator is not None else None for side in (old, new))
         parts.append(
-            GrowthPart(name, kind, allocator, _subtract_known(was, now), was, now, _subtract_known(used_then, used_now), used_then, used_now, only)
+            GrowthPart(
+                name, kind, allocator, _subtract_known(was, now), was, now, _subtract_known(used_then, used_now), used_then, used_now, only
+            )
         )
     changed = [part for part in parts if part.diff_bytes or part.used_diff_bytes]
     return sorted(changed, key=lambda part: (-part.grown_bytes, part.diff_bytes or 0, part.what))
@@ -672,13 +674,17 @@ def _make_verdict(states: Sequence[DiffChange], grown: Growth) -> DiffVerdict:
         return DiffVerdict(BOTH_GREW, what, verdict.GROWING, [*details, of_kept])
     if grew[0]:
         note = "the growth is memory the program still uses, not memory that malloc keeps"
-        return DiffVerdict(USED_GREW, make_sentence("Growing: %s", _say_grew("memory in use", used)), verdict.GROWING, [note, *details, of_kept])
+        return DiffVerdict(
+            USED_GREW, make_sentence("Growing: %s", _say_grew("memory in use", used)), verdict.GROWING, [note, *details, of_kept]
+        )
     if grew[1]:
         what = make_sentence("Kept: %s; memory in use did not grow", _say_grew("free memory that malloc keeps", kept))
         return DiffVerdict(KEPT_GREW, what, verdict.KEPT, [*details, of_used])
     if used.diff_bytes < -least or kept.diff_bytes < -least:
         return DiffVerdict(FELL, "In use: nothing grew, and some fell", details=[of_used, of_kept, *details])
-    what = make_sentence("No significant change (below 1 %%): in use %s, free in malloc %s", SentenceSize(used.new_bytes), SentenceSize(kept.new_bytes))
+    what = make_sentence(
+        "No significant change (below 1 %%): in use %s, free in malloc %s", SentenceSize(used.new_bytes), SentenceSize(kept.new_bytes)
+    )
     return DiffVerdict(SAME, what, details=details)
 
 
@@ -687,7 +693,9 @@ def _say_from_to(what: str, change: DiffChange) -> Sentence:
 
 
 def _say_grew(what: str, change: DiffChange) -> Sentence:
-    return make_sentence("%s +%s (%s -> %s)", what, SentenceSize(change.diff_bytes), SentenceSize(change.old_bytes), SentenceSize(change.new_bytes))
+    return make_sentence(
+        "%s +%s (%s -> %s)", what, SentenceSize(change.diff_bytes), SentenceSize(change.old_bytes), SentenceSize(change.new_bytes)
+    )
 
 
 def _compare_objects(states: Sequence[DiffChange]) -> List[DiffChange]:

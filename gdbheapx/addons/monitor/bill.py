@@ -211,7 +211,12 @@ def _count_swappable(memory: GroupMemory) -> int:
 
 
 def _report_problems(
-    session: Session, group: MemoryGroup, before: GroupMemory, processes: Sequence[GroupProcess], looks: Sequence[BillReading], top: Optional[int]
+    session: Session,
+    group: MemoryGroup,
+    before: GroupMemory,
+    processes: Sequence[GroupProcess],
+    looks: Sequence[BillReading],
+    top: Optional[int],
 ) -> None:
     unreadable = sum(process.uses is None for process in processes)
     if unreadable:
@@ -299,7 +304,9 @@ def _read_heaps(session: Session, process: GroupProcess, seconds: float) -> Opti
         memory = split_memory(own.target, own.kernel, claims, Budget(seconds), names)
     except (HeapxError, OSError, KeyError, ValueError, IndexError):
         return None
-    return _make_deep_look(memory, frees, None if is_whole or len(names) != 1 else next(iter(names.values()))) if memory is not None else None
+    return (
+        _make_deep_look(memory, frees, None if is_whole or len(names) != 1 else next(iter(names.values()))) if memory is not None else None
+    )
 
 
 class Free(NamedTuple):
@@ -362,7 +369,9 @@ def _make_deep_look(memory: Split, frees: Mapping[str, Free], of_break: Optional
         parts.append(BillPart(owner._replace(name="%s: free, in thread caches or between blocks in use" % part.name), kept - returnable))
         used_bytes, kept_bytes = used_bytes + size - kept, kept_bytes + kept + lazy
         returnable_bytes = None if returnable_bytes is None else returnable_bytes + returnable
-    return BillReading(parts, used_bytes if is_known else None, kept_bytes if is_known else None, returnable_bytes if is_known else None, True)
+    return BillReading(
+        parts, used_bytes if is_known else None, kept_bytes if is_known else None, returnable_bytes if is_known else None, True
+    )
 
 
 def _sum_private(look: BillReading) -> int:

@@ -56,10 +56,17 @@ def bill_page(bill: Bill, top: int) -> Page:
     yield ColumnsTable(columns_of(BillProcess), rows, sum_columns(BillProcess, rows) if 1 < len(rows) == len(bill.processes) else None)
     if len(bill.processes) > top:
         rest = sum(row.private_bytes for row in bill.processes[top:])
-        yield make_sentence("and %s with %s of private memory: --top %d", _count_processes(len(bill.processes) - top), SentenceSize(rest), len(bill.processes))
+        yield make_sentence(
+            "and %s with %s of private memory: --top %d",
+            _count_processes(len(bill.processes) - top),
+            SentenceSize(rest),
+            len(bill.processes),
+        )
     for row in bill.processes:
         for region, size_bytes in sorted(row.gpu_bytes.items()):
-            yield make_sentence("GPU memory of process %d (%s), %s: %s, as its driver counts", row.pid, row.name, region, SentenceSize(size_bytes))
+            yield make_sentence(
+                "GPU memory of process %d (%s), %s: %s, as its driver counts", row.pid, row.name, region, SentenceSize(size_bytes)
+            )
 
 
 def _limit_lines(found: Sequence[BillLine]) -> List[BillLine]:
@@ -82,7 +89,12 @@ def _format_head(bill: Bill) -> Sentence:
         limit = make_sentence("limit %s%s, %s left", SentenceSize(group.limit_bytes), of, left)
     share = "" if group.limit_bytes is None else " (%s %%)" % exact_share(group.current_bytes, group.limit_bytes)
     return make_sentence(
-        "memory cgroup %s: %s%s in use by %s; %s", group.path, SentenceSize(group.current_bytes), share, _count_processes(len(bill.processes)), limit
+        "memory cgroup %s: %s%s in use by %s; %s",
+        group.path,
+        SentenceSize(group.current_bytes),
+        share,
+        _count_processes(len(bill.processes)),
+        limit,
     )
 
 
@@ -114,7 +126,9 @@ def _format_reclaim(bill: Bill) -> Iterator[str]:
         yield make_sentence(text, SentenceSize(bill.reclaimable_bytes), slab)
         if group.limit_bytes is not None:
             free = max(0, group.limit_bytes - group.current_bytes) + bill.reclaimable_bytes
-            yield make_sentence("With the room left, up to %s more fit below the limit before it kills.", SentenceSize(free + bill.swappable_bytes))
+            yield make_sentence(
+                "With the room left, up to %s more fit below the limit before it kills.", SentenceSize(free + bill.swappable_bytes)
+            )
     if bill.swappable_bytes:
         yield make_sentence("Up to %s may go to swap.", SentenceSize(bill.swappable_bytes))
     yield make_sentence("`kubectl top` shows %s: it leaves inactive files out.", SentenceSize(bill.working_set_bytes))
@@ -126,7 +140,9 @@ def _format_reclaim(bill: Bill) -> Iterator[str]:
             yield make_sentence("  %s of process %d (%s): %s", SentenceSize(row.returnable_bytes), row.pid, row.name, how)
     first = max(bill.processes, key=lambda row: row.private_bytes, default=None)
     if first is not None and 2 * first.private_bytes > group.current_bytes:
-        yield make_sentence("Most is private memory of process %d (%s): %s", first.pid, first.name, hint_about("process", str(first.pid), "report"))
+        yield make_sentence(
+            "Most is private memory of process %d (%s): %s", first.pid, first.name, hint_about("process", str(first.pid), "report")
+        )
     percent = exact_share(abs(bill.not_explained_bytes), group.current_bytes)
     text = "Not explained: %s (%s %%). The kernel counts in batches on each CPU: here up to %s."
     yield make_sentence(text, SentenceSize(bill.not_explained_bytes), percent, SentenceSize(group.batch_bytes))

@@ -214,7 +214,9 @@ class OpenSsl(Recogniser):
             yield from self._of_boring(constants)
         if constants.bios:
             row = SignatureRow([Condition(8, 8, IN_SET, 0)], LEAST_BIO_BYTES, MOST_BIO_BYTES, key=(8, 8, ALL))
-            yield Ask(row, lambda key: Signature(self._name_bio(world, key), self.module, EXACT), [NumberSet(sorted(set(constants.bios)))], 20)
+            yield Ask(
+                row, lambda key: Signature(self._name_bio(world, key), self.module, EXACT), [NumberSet(sorted(set(constants.bios)))], 20
+            )
         if constants.objects:
             yield from self._of_x509(constants)
 

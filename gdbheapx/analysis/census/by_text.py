@@ -106,7 +106,8 @@ def find_sample_texts(session: Session, examples: Iterable[Example], world: Opti
         raise HeapxError("no text can be read: a snapshot has no memory, and a process that was not copied runs on", code=NO_ANSWER)
     namers = [namer for namer in (recogniser.namer(world) for recogniser in registry.find_present(world)) if namer is not None]
     samples = [
-        _sample_text(target, namers, one._replace(size_bytes=_find_size(graph, one.address) or one.size_bytes)) for one in dict.fromkeys(examples)
+        _sample_text(target, namers, one._replace(size_bytes=_find_size(graph, one.address) or one.size_bytes))
+        for one in dict.fromkeys(examples)
     ]
     return [sample for sample in samples if sample.texts or sample.contents is not None]
 
@@ -216,7 +217,10 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
         what, next_step = "no text can be read: a snapshot has no memory", "ask the process or its core: %s" % hint_again()
         raise HeapxError(what, next_step, code=NO_ANSWER)
     if like is None:
-        what, next_step = "--by-text groups objects of a class: it needs --like", "such as: %s" % hint_command("census --like Task --by-text")
+        what, next_step = (
+            "--by-text groups objects of a class: it needs --like",
+            "such as: %s" % hint_command("census --like Task --by-text"),
+        )
         raise HeapxError(what, next_step, code=USAGE)
     looked = find.take_census(session, world, contents=False, owning=False)
     if not session.target.can_read_on or looked.told is None:

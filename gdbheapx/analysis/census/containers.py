@@ -64,7 +64,15 @@ class ContainerFinder:
 
     def __init__(self, world: World, reach: Reach) -> None:
         self._world, self._graph, self._blocks = world, reach.graph, reach.numbers.blocks
-        self._ways: List[Way] = [self._read_unordered_map, self._read_map, self._tree_of_libcxx, self._read_list, self._read_deque, self._read_rust_hash_map, self._read_rust_btree_map]
+        self._ways: List[Way] = [
+            self._read_unordered_map,
+            self._read_map,
+            self._tree_of_libcxx,
+            self._read_list,
+            self._read_deque,
+            self._read_rust_hash_map,
+            self._read_rust_btree_map,
+        ]
         self._ways += [functools.partial(recogniser.read_container, self) for recogniser in registry.find_with_containers(world)]
         self._ways += [self._read_vector, self._read_string, self._read_environment_tree]
         self.inside = functools.lru_cache(MOST_KNOWN)(self._find_block)

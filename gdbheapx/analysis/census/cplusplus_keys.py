@@ -212,7 +212,7 @@ class CppElements:
         self._places: Dict[int, Dict[int, int]] = {}
 
     def stride(self, first: int, end: int, buffer_bytes: int = 0) -> Optional[int]:
-        """Return the bytes of each element. `buffer_bytes`: size of a deque's buffers, which have as many elements as fit into 512 bytes."""
+        """Return the bytes of each element. `buffer_bytes`: size of a deque's buffers, of which each takes 512 bytes of elements."""
         if (first, end) not in self._known:
             found = self._find_stride(first, end)
             if found is not None and buffer_bytes and buffer_bytes != max(DEQUE_BUFFER // found, 1) * found:

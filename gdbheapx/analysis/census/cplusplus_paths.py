@@ -241,7 +241,11 @@ class ContainerNamer(Namer):
         return words is not None and words[5] <= place <= words[9]
 
     def _sample_nodes(self, container: HeldContainer) -> Sequence[int]:
-        return () if _find_container_kind(container) == LIST else self._keys.sample(container.address, _find_container_kind(container) == ORDERED)
+        return (
+            ()
+            if _find_container_kind(container) == LIST
+            else self._keys.sample(container.address, _find_container_kind(container) == ORDERED)
+        )
 
     def _step_to_entry(self, container: HeldContainer, node: int) -> Tuple[PathStep, Optional[int]]:
         """Return the step to a node's element, and the begin of the value after the key, or None if that is not known."""

@@ -502,7 +502,9 @@ def take_census(
             signer.stream(cut.blocks)
         if watch is not None:
             watch(inner, ())
-        what = make_sentence("references between blocks were left out: they take about %s, and this process may use %s", *map(SentenceSize, lacking))
+        what = make_sentence(
+            "references between blocks were left out: they take about %s, and this process may use %s", *map(SentenceSize, lacking)
+        )
         session.problem(problems.SWEPT, None, what, "run it where there is more memory")
         signed = signer.found()
         asked.settle(signed)

@@ -36,7 +36,13 @@ class Magic(Recogniser):
         """
         letters = [condition for at in range(4) for condition in (Condition(at, 1, AT_LEAST, 0x21), Condition(at, 1, AT_MOST, 0x7E))]
         row = SignatureRow([Condition(4, 4, AT_MOST, 0xFFFF), *letters], least_usable=LEAST_MAGIC_BYTES, key=(0, 4, 0xFFFFFFFF))
-        yield Ask(row, self._name_magic, accepts=lambda signed: self._is_accepted(world, signed), order=MAGIC_ORDER, least_blocks=LEAST_MAGIC_BLOCKS)
+        yield Ask(
+            row,
+            self._name_magic,
+            accepts=lambda signed: self._is_accepted(world, signed),
+            order=MAGIC_ORDER,
+            least_blocks=LEAST_MAGIC_BLOCKS,
+        )
 
     def _is_accepted(self, world: World, signed: Signed) -> bool:
         if signed.most_bytes - signed.least_bytes > MAGIC_SLACK_BYTES:

@@ -244,7 +244,9 @@ def _join_turns(names: Sequence[str]) -> str:
     if len(names) < LEAST_FOLDED:
         return "".join(names)
     while at < len(names):
-        length, turns = max(((length, _count_turns(names, at, length)) for length in range(1, MOST_TURN + 1)), key=lambda one: one[0] * one[1])
+        length, turns = max(
+            ((length, _count_turns(names, at, length)) for length in range(1, MOST_TURN + 1)), key=lambda one: one[0] * one[1]
+        )
         is_folded = turns >= LEAST_FOLDED
         parts.append("".join(names[at : at + length]) + " x %d" % turns if is_folded else names[at])
         at += length * turns if is_folded else 1

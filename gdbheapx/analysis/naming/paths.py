@@ -254,7 +254,9 @@ class BlockPaths(graph_names.Paths):
         for number in range(first, len(way) - 1):
             move = None
             if state is not None:
-                move = namer.follow_pointer(state.move.position, self._make_hop(way[number], way[number + 1]), self._make_hop(way[number + 1], None))
+                move = namer.follow_pointer(
+                    state.move.position, self._make_hop(way[number], way[number + 1]), self._make_hop(way[number + 1], None)
+                )
             if state is None or move is None:
                 return number, state
             state = PathState(move, state)

@@ -218,7 +218,15 @@ class ContainerTree:
         found = [self._graph.with_users(self._tree, self._tree.containers[node - self._first]) for node in nodes]
         return [
             ContainerRow(
-                *(self._count_elements(one), self.name(one), one.shape, self._name_field(one), one.elements, one.element_bytes or None, one.own_bytes),
+                *(
+                    self._count_elements(one),
+                    self.name(one),
+                    one.shape,
+                    self._name_field(one),
+                    one.elements,
+                    one.element_bytes or None,
+                    one.own_bytes,
+                ),
                 *(bytes_[one.node], blocks[one.node], one.sure, one.used_elements),
             )
             for one in found

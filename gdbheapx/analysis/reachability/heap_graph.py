@@ -457,8 +457,12 @@ def check_least(session: Session, each_bytes: int, indexed: bool = False) -> Non
     allowed = allowed_bytes() - session.copied_bytes
     needed = count_blocks(session) * each_bytes + (_heap_bytes(session) // (INDEX_SHARE * _unit_bytes(session)) if indexed else 0)
     if needed > max(allowed, LITTLE_BYTES):
-        what = make_sentence("this takes about %s of memory, even without a graph, and this process may use %s", SentenceSize(needed), SentenceSize(allowed))
-        raise HeapxError(what, "run it where there is more memory; `%s` takes little" % hint_command("chunks --histogram"), code=OUT_OF_MEMORY)
+        what = make_sentence(
+            "this takes about %s of memory, even without a graph, and this process may use %s", SentenceSize(needed), SentenceSize(allowed)
+        )
+        raise HeapxError(
+            what, "run it where there is more memory; `%s` takes little" % hint_command("chunks --histogram"), code=OUT_OF_MEMORY
+        )
 
 
 def _heap_bytes(session: Session) -> int:
@@ -513,7 +517,8 @@ def report_unwritten(session: Session, graph: Graph) -> None:
         missing += here
     if missing:
         what = make_sentence(
-            "%s of blocks in use are not in the core: never written to, or excluded by the program; they count as zeros", SentenceSize(missing)
+            "%s of blocks in use are not in the core: never written to, or excluded by the program; they count as zeros",
+            SentenceSize(missing),
         )
         session.problem(problems.NOT_DUMPED, "0x%x" % first, what, partial=False)
 
@@ -726,7 +731,9 @@ class GraphWorld(NamedTuple):
 def collect_world(session: Session, slots: bool, further: RuntimePools = NO_POOLS) -> GraphWorld:
     """Heaps, and what lies outside of them. `further`: blocks of others."""
     target, heaps = session.target, session.heaps.all()
-    claims = find_mapped_ranges(target, RangeIndex([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken]))
+    claims = find_mapped_ranges(
+        target, RangeIndex([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken])
+    )
     own = [part for heap in heaps for part in heap.own_data()]
     outside = find_regions(target, unite_ranges([*claims, *own]))
     shape = GraphShape(

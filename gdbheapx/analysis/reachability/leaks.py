@@ -341,7 +341,9 @@ def sweep_leaks(session: Session, interior_holds: bool) -> Optional[Leaks]:
     heap_graph.report_undumped(session)
     gone = [marks.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(regions.nodes))]
     target.let_go()
-    what = make_sentence("the graph of %s takes about %s, and this process may use %s: ", count_noun(numbers.blocks, "block"), *map(SentenceSize, lacking))
+    what = make_sentence(
+        "the graph of %s takes about %s, and this process may use %s: ", count_noun(numbers.blocks, "block"), *map(SentenceSize, lacking)
+    )
     what = make_sentence("%sthe classes come from %d passes over memory", what, numbers.passes)
     session.problem(problems.SWEPT, None, what, SWEPT_HINT)
     return classify_leaks(sums, interior_holds)._replace(

@@ -318,7 +318,11 @@ def _of_fast(context: Context, singles: Singles) -> List[Tuple[str, api.MemberLi
 def _of_bins(context: Context, arenas: Sequence[Arena]) -> List[Tuple[str, api.MemberList]]:
     made, geometry = [], context.glibc.geometry
     for arena in arenas:
-        own, heads, tails = bins.list_bin_headers(arena, context.glibc), arena.state.numbers("bins")[0::2], arena.state.numbers("bins")[1::2]
+        own, heads, tails = (
+            bins.list_bin_headers(arena, context.glibc),
+            arena.state.numbers("bins")[0::2],
+            arena.state.numbers("bins")[1::2],
+        )
         for index, (header, head, tail) in enumerate(zip(own, heads, tails), 1):
             if (head == tail == header) or not any(heads):
                 continue

@@ -188,7 +188,9 @@ def find_glibc_broken_rules(
     return findings.rows
 
 
-def _lists_and_chunks(context: Context, findings: Findings, survey: Survey, are_missing: bool) -> Tuple[lists.ChunkContradictions, lists.Binned]:
+def _lists_and_chunks(
+    context: Context, findings: Findings, survey: Survey, are_missing: bool
+) -> Tuple[lists.ChunkContradictions, lists.Binned]:
     walks = [walk for walk in survey.walks if not walk.timed_out]
     listed = [walk.arena for walk in walks]
     lists.tell_singles(context, findings, survey.singles)

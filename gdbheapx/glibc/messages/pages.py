@@ -94,7 +94,8 @@ def _check_caches(target: Target, glibc: Glibc) -> List[Check]:
         Check(
             "thread caches",
             known == len(threads),
-            "glibc's tcache found for %s of %s, by %s" % (format_number(known), count_noun(len(threads), "thread"), _describe_way(glibc, local.way)),
+            "glibc's tcache found for %s of %s, by %s"
+            % (format_number(known), count_noun(len(threads), "thread"), _describe_way(glibc, local.way)),
             None,
         )
     ]

@@ -48,7 +48,9 @@ def list_arena_findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
 
 def with_abort(judged: HeapVerdict) -> HeapVerdict:
     """Add that malloc aborted the process; in a small heap that is the verdict."""
-    line = Finding(ABORTED, "it stands in abort(), called by malloc", "%s shows the damage" % hint_command("check"), codes.ABORTED_IN_MALLOC)
+    line = Finding(
+        ABORTED, "it stands in abort(), called by malloc", "%s shows the damage" % hint_command("check"), codes.ABORTED_IN_MALLOC
+    )
     if judged.kind == verdict.SMALL:
         return of_lines([line._replace(evidence=judged.evidence or line.evidence)], judged.sure)
     return judged._replace(lines=[*judged.lines, line])
@@ -61,9 +63,14 @@ def list_glibc_steps(code: Optional[str], reclaimable_bytes: Optional[int] = Non
     steps = {
         codes.ABORTED_IN_MALLOC: [StepSentence(hint_command("check"), "shows which rules of malloc are broken, and where")],
         codes.ARENAS_LEFT: [StepSentence(hint_command("arenas"), "shows what is free in each arena, and which have no thread"), tunables],
-        codes.UNMERGED: [StepSentence(hint_command("bins"), "shows what is in fastbins, by arena"), StepSentence(hint_command("arenas"), "shows what is free in each arena")],
+        codes.UNMERGED: [
+            StepSentence(hint_command("bins"), "shows what is in fastbins, by arena"),
+            StepSentence(hint_command("arenas"), "shows what is free in each arena"),
+        ],
         codes.FREED_AND_HELD: [trim, tunables],
-        codes.FREE_BETWEEN: [StepSentence(hint_command("arenas"), "shows the free memory of each arena, and how much of it a trim would return")],
+        codes.FREE_BETWEEN: [
+            StepSentence(hint_command("arenas"), "shows the free memory of each arena, and how much of it a trim would return")
+        ],
         codes.PART_HELD: [trim],
     }
     return [*verdict.what_is_in_use(code, ("used", "mmapped")), *steps.get(code or "", ())]
@@ -310,7 +317,7 @@ def _list_missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> T
 
 
 def _sum_taken(facts: Sequence[GlibcFacts], around: Surroundings, returned: Optional[int]) -> Optional[int]:
-    """Return the memory that arenas and mmapped chunks take: that of all claims, less `returned`, the rest of the heaps. None if unknown."""
+    """Return the memory that arenas and mmapped chunks take: that of all claims less `returned`, the rest of the heaps; or None."""
     taken = add_values(around.taken_bytes.get(heap.info.id) for heap in facts)
     return None if taken is None else max(0, taken - (returned or 0))
 
@@ -416,7 +423,9 @@ def _decide_cause(ask: Ask[GlibcCase]) -> str:
     return codes.UNMERGED if ask(lambda case: 2 * case.unmerged > case.free) else codes.FREED_AND_HELD
 
 
-def verdict_on(sums: GlibcVerdictFigures, returned: Optional[huge_pages.Judged] = None, blockless: Optional[huge_pages.Blockless] = None) -> HeapVerdict:
+def verdict_on(
+    sums: GlibcVerdictFigures, returned: Optional[huge_pages.Judged] = None, blockless: Optional[huge_pages.Blockless] = None
+) -> HeapVerdict:
     """The verdict, or that there is none for what could not be read; `returned`: on what it gave back and is in RAM, or on the `blockless`
     parts of huge pages, whose zeros alone count."""
     possible = list_glibc_cases(sums)
@@ -438,7 +447,9 @@ def verdict_on(sums: GlibcVerdictFigures, returned: Optional[huge_pages.Judged] 
     causes = possible_verdicts(_decide_cause, possible) if code == codes.FREED_AND_HELD else [code]
     first = _make_verdict_line(causes[0] if len(causes) == 1 else code, sums, possible)
     judged = of_lines([first], less_sure(missing))
-    return huge_pages.add_huge_page_verdict(returned, sums.returned_resident_bytes if blockless is None else blockless.zero_bytes, held, judged)
+    return huge_pages.add_huge_page_verdict(
+        returned, sums.returned_resident_bytes if blockless is None else blockless.zero_bytes, held, judged
+    )
 
 
 def _make_unread_verdict(sums: GlibcVerdictFigures, possible: Sequence[GlibcCase]) -> HeapVerdict:
@@ -448,7 +459,9 @@ def _make_unread_verdict(sums: GlibcVerdictFigures, possible: Sequence[GlibcCase
     missing = sums.missing or ["which pages are in RAM"]
     what = "cannot read %s, and the verdict depends on it" % _join_names(missing)
     known = min(case.used for case in possible), min(case.free for case in possible)
-    evidence = make_sentence("at least %s are in use by the program, at least %s are free in the allocator", SentenceSize(known[0]), SentenceSize(known[1]))
+    evidence = make_sentence(
+        "at least %s are in use by the program, at least %s are free in the allocator", SentenceSize(known[0]), SentenceSize(known[1])
+    )
     why = ["the problems below say why"] * bool(sums.missing) + ["the core was cut: take a whole one"] * sums.is_cut
     hint = "; ".join(why) or None
     return of_lines([verdict.inconclusive_finding(what, evidence, hint)])
@@ -463,7 +476,11 @@ def _make_verdict_line(code: str, sums: GlibcVerdictFigures, possible: Sequence[
     case, is_exact = possible[0], len(possible) == 1
     held = case.held if is_exact else None
     if code == codes.SMALL_HEAP:
-        of = make_sentence("of %s requested from the kernel take memory", SentenceSize(case.system)) if case.gone > case.held else "requested from the kernel"
+        of = (
+            make_sentence("of %s requested from the kernel take memory", SentenceSize(case.system))
+            if case.gone > case.held
+            else "requested from the kernel"
+        )
         return Finding("Small", make_sentence("%s %s", SentenceSize(max(corner.held for corner in possible)), of), None, code)
     used, free = min(corner.used for corner in possible), min(corner.free for corner in possible)
     if code in verdict.HELD_BY_PROGRAM:
@@ -475,16 +492,22 @@ def _make_verdict_line(code: str, sums: GlibcVerdictFigures, possible: Sequence[
     if code == codes.FREE_BETWEEN:
         line = line._replace(what="Fragmented", evidence=make_sentence("%s are free between blocks in use", verdict.part_of(free, held)))
     elif code == codes.ARENAS_LEFT:
-        what = make_sentence("%s of it at the ends of %s left by threads that have ended", SentenceSize(case.left), count_noun(sums.left_arenas, "arena"))
+        what = make_sentence(
+            "%s of it at the ends of %s left by threads that have ended", SentenceSize(case.left), count_noun(sums.left_arenas, "arena")
+        )
         beside = make_sentence("%s; %s", what, beside)
         line = line._replace(hint=_end_hint(sums, 2 * case.unmerged > case.left), size_bytes=case.left)
     elif code == codes.UNMERGED:
         beside = make_sentence(
-            "%s of it below the tops of thread arenas: chunks in fastbins keep it from being merged; %s", SentenceSize(case.unmerged), beside
+            "%s of it below the tops of thread arenas: chunks in fastbins keep it from being merged; %s",
+            SentenceSize(case.unmerged),
+            beside,
         )
         line = line._replace(hint=_end_hint(sums, True), size_bytes=case.unmerged)
     if not is_exact:
-        known = make_sentence("at least %s are in use by the program, at least %s are free in malloc", SentenceSize(used), SentenceSize(free))
+        known = make_sentence(
+            "at least %s are in use by the program, at least %s are free in malloc", SentenceSize(used), SentenceSize(free)
+        )
         return line._replace(details=make_sentence("%s; not all could be read, and that changes nothing", known))
     return line._replace(details=make_sentence("%s%s", beside, _say_gone(sums, case)))
 
@@ -499,7 +522,9 @@ def _say_gone(sums: GlibcVerdictFigures, case: GlibcCase) -> Sentence:
     why = "never written to, or all zeros" if sums.is_core else "never written to"  # gdb leaves pages of zeros out
     if case.gone_free <= SMALL_BYTES:
         return make_sentence("; %s more are %s: %s", SentenceSize(case.gone), where, why)
-    return make_sentence("; %s more are %s: %s free, %s %s", SentenceSize(case.gone), where, SentenceSize(case.gone_free), SentenceSize(untouched), why)
+    return make_sentence(
+        "; %s more are %s: %s free, %s %s", SentenceSize(case.gone), where, SentenceSize(case.gone_free), SentenceSize(untouched), why
+    )
 
 
 def _trim_hint(sums: GlibcVerdictFigures) -> Optional[Sentence]:
@@ -519,7 +544,11 @@ def _trim_hint(sums: GlibcVerdictFigures) -> Optional[Sentence]:
 
 def _end_hint(sums: GlibcVerdictFigures, is_unmerged: bool) -> Sentence:
     why = "malloc_trim never returns the end of a thread arena"
-    trim = make_sentence("%s: it would return %s", why, SentenceSize(sums.reclaimable_bytes)) if sums.reclaimable_bytes is not None else make_sentence("%s", why)
+    trim = (
+        make_sentence("%s: it would return %s", why, SentenceSize(sums.reclaimable_bytes))
+        if sums.reclaimable_bytes is not None
+        else make_sentence("%s", why)
+    )
     if is_unmerged:
         return make_sentence("%s; %s at the next start: free() then merges at once, and returns the top", trim, sums.no_fastbins)
     cure = "a new thread takes such an arena over, and its free() of 64 KiB or more returns the top"
@@ -620,7 +649,12 @@ def _find_fastbins(sums: GlibcVerdictFigures, case: GlibcCase) -> List[Finding]:
     """Freed chunks that are merged with nothing until a large block is freed, or a trim runs."""
     if sums.fast_bytes <= 16 * SMALL_BYTES or 10 * sums.fast_bytes < case.held:
         return []
-    evidence = make_sentence("%s in %s, %s of the heap", SentenceSize(sums.fast_bytes), count_noun(sums.fast_chunks, "chunk"), format_share(sums.fast_bytes, case.held))
+    evidence = make_sentence(
+        "%s in %s, %s of the heap",
+        SentenceSize(sums.fast_bytes),
+        count_noun(sums.fast_chunks, "chunk"),
+        format_share(sums.fast_bytes, case.held),
+    )
     why = "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block"
     hint = "%s; %s at the next start keeps none" % (why, sums.no_fastbins)
     return [Finding("much free memory is in fastbins", evidence, hint, codes.FASTBINS, size_bytes=sums.fast_bytes)]
@@ -633,7 +667,9 @@ def _thread_tops(sums: GlibcVerdictFigures, case: GlibcCase) -> List[Finding]:
     if tops < SMALL_BYTES or (tops <= 16 * SMALL_BYTES and 4 * tops < case.free):
         return []
     threshold = sums.trim_threshold_bytes or DEFAULT_THRESHOLD
-    evidence = make_sentence("%s in %s, %s of all free memory", SentenceSize(tops), count_noun(sums.thread_tops, "top"), format_share(tops, case.free))
+    evidence = make_sentence(
+        "%s in %s, %s of all free memory", SentenceSize(tops), count_noun(sums.thread_tops, "top"), format_share(tops, case.free)
+    )
     hint = make_sentence(
         "malloc_trim never returns these to the OS; free() does, if the arena's top exceeds trim_threshold (%s) at that moment",
         SentenceSize(threshold),

@@ -156,7 +156,9 @@ def find_missing_roots(core: CoreFile, objects: Sequence[Loaded], threads: Seque
     return [Diagnostic(ROOTS_MISSING, one[0], one[1], hint) for one in found if one is not None]
 
 
-def _find_missing_data(objects: Sequence[Loaded], mapped: RangeIndex, writable: RangeIndex, clean: RangeIndex, page: int) -> Iterator[Tuple[int, str]]:
+def _find_missing_data(
+    objects: Sequence[Loaded], mapped: RangeIndex, writable: RangeIndex, clean: RangeIndex, page: int
+) -> Iterator[Tuple[int, str]]:
     for loaded in objects:
         headers = loaded.program_headers()
         relro = RangeIndex(

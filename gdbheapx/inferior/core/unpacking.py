@@ -266,7 +266,9 @@ def copy_core(name: str, size_bytes: int, pieces: Iterator[bytes], until: float 
             for piece in pieces:
                 if out.is_late or at > out.most_bytes:
                     why = "there was no time for all of it" if out.is_late else "it is longer than there is room for"
-                    raise CannotUnpack("cannot copy %s to %s: %s" % (name, temporary_folder(), why), "raise --max-seconds, or copy it first")
+                    raise CannotUnpack(
+                        "cannot copy %s to %s: %s" % (name, temporary_folder(), why), "raise --max-seconds, or copy it first"
+                    )
                 out.put(at, piece)
                 at += len(piece)
             os.ftruncate(out.descriptor, at)
@@ -275,7 +277,9 @@ def copy_core(name: str, size_bytes: int, pieces: Iterator[bytes], until: float 
             os.close(out.descriptor)
             raise
     except OSError as error:
-        raise CannotUnpack("cannot copy %s to %s: %s" % (name, temporary_folder(), error.strerror or error), "set TMPDIR to a folder with room")
+        raise CannotUnpack(
+            "cannot copy %s to %s: %s" % (name, temporary_folder(), error.strerror or error), "set TMPDIR to a folder with room"
+        )
 
 
 class UnpackedFile:

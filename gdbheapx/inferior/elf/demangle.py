@@ -689,7 +689,11 @@ class _Lengths:
             return self._measure_class()
         if kind == "T":
             letters = self._add_substitution(self._measure_parameter())
-            return letters if self._at >= len(self._text) or self._next_letter() != "I" else self._add_substitution(letters + self._measure_arguments())
+            return (
+                letters
+                if self._at >= len(self._text) or self._next_letter() != "I"
+                else self._add_substitution(letters + self._measure_arguments())
+            )
         if kind in "FAMD":
             return self._measure_compound(kind)
         if kind.islower() and kind != "u":

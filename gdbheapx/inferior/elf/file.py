@@ -333,7 +333,11 @@ class ElfFile:
         """Every name of a defined symbol in .symtab and .dynsym that ends so, behind at most MOST_PREFIX_BYTES."""
         end = suffix.encode() + b"\0"
         return sorted(
-            set(self._iterate_names(lambda text: (start for at in find_substrings(text, end, self.work) for start in find_name_starts(text, at))))
+            set(
+                self._iterate_names(
+                    lambda text: (start for at in find_substrings(text, end, self.work) for start in find_name_starts(text, at))
+                )
+            )
         )
 
     def names_starting(self, start: str) -> List[str]:

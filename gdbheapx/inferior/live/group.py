@@ -194,7 +194,9 @@ class LiveGroup:
             raise HeapxError(what, "it is gone, or the group above it does not pass the memory controller on", code=NO_GROUP)
         stat = self._read_stat(folder)
         above = list(self._iterate_ancestors())
-        limits = [(value, place.path) for place in above for value in [self._read_number(place.folder, LIMIT[self._kind])] if value is not None]
+        limits = [
+            (value, place.path) for place in above for value in [self._read_number(place.folder, LIMIT[self._kind])] if value is not None
+        ]
         limit = min(limits, default=(NO_LIMIT_BYTES, ""), key=lambda pair: pair[0])
         highs = [self._read_number(place.folder, "memory.high") for place in above] if self._kind == V2 else []
         high = min((value for value in highs if value is not None), default=NO_LIMIT_BYTES)
@@ -291,7 +293,11 @@ def read_process(pid: int, files: HeadroomFiles) -> Optional[GroupProcess]:
     fields = files.fields("%s/%d/status" % (files.proc, pid)) if pid else {}
     if "VmSize" not in fields:  # a zombie has none
         return None
-    told = smaps.read_smaps_texts(pid) if files.proc == "/proc" else smaps.Texts(procfs.slurp_file("%s/%d/smaps" % (files.proc, pid)) or b"", b"", {})
+    told = (
+        smaps.read_smaps_texts(pid)
+        if files.proc == "/proc"
+        else smaps.Texts(procfs.slurp_file("%s/%d/smaps" % (files.proc, pid)) or b"", b"", {})
+    )
     use = smaps.make_smaps_usage(told)
     if use is None and "VmSize" not in files.fields("%s/%d/status" % (files.proc, pid)):
         return None

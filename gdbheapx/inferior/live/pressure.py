@@ -110,4 +110,6 @@ def lacking_here(pid: int, needed_bytes: int, files: Optional[HeadroomFiles] = N
     nearest = min(common, key=lambda bound: bound.left_bytes, default=None)
     if nearest is None or nearest.left_bytes >= needed_bytes:
         return None
-    return make_sentence("it may take %s, and %s, which is that of the watch as well: start the watch outside of it", SentenceSize(needed_bytes), nearest.by)
+    return make_sentence(
+        "it may take %s, and %s, which is that of the watch as well: start the watch outside of it", SentenceSize(needed_bytes), nearest.by
+    )

@@ -71,7 +71,9 @@ class Texts(NamedTuple):
 def read_smaps_texts(pid: int) -> Texts:
     """Read the texts of a process of this machine."""
     mounted = procfs.slurp_file("/proc/%d/mountinfo" % procfs.proc_entry_number(pid)) or b""
-    return Texts(procfs.slurp_file("/proc/%d/smaps" % procfs.proc_entry_number(pid), BYTES_AT_ONCE) or b"", mounted, procfs.read_process_status(pid))
+    return Texts(
+        procfs.slurp_file("/proc/%d/smaps" % procfs.proc_entry_number(pid), BYTES_AT_ONCE) or b"", mounted, procfs.read_process_status(pid)
+    )
 
 
 def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: Touched) -> List[MappingUse]:

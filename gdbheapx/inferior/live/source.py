@@ -165,7 +165,9 @@ class LiveMemory:
             if piece is None:
                 mapping = self._mapping_at(address)
                 here = min(here, mapping.end - address) if mapping is not None else here
-                is_known = mapping is not None and mapping.readable and (mapping.is_untouched_zero or self._find_file(mapping)[0] is not None)
+                is_known = (
+                    mapping is not None and mapping.readable and (mapping.is_untouched_zero or self._find_file(mapping)[0] is not None)
+                )
                 piece = self._by_mapping(address, here, 0) if is_known else self._read_living(address, here)
             parts.append(piece)
             if len(piece) < here:
@@ -580,14 +582,19 @@ class LiveSource(TargetSource):
     def problems(self) -> List[Diagnostic]:
         told, unread = self.swap.problems(), self._memory.unread_files
         if unread:
-            name, others = next(iter(unread)), make_sentence(" and %s", count_noun(len(unread) - 1, "other file")) if len(unread) > 1 else ""
+            name, others = (
+                next(iter(unread)),
+                make_sentence(" and %s", count_noun(len(unread) - 1, "other file")) if len(unread) > 1 else "",
+            )
             what = make_sentence("pages of %s%s that the process has not touched, or that FUSE serves, were not read", name, others)
             told.append(Diagnostic(MAPPED_FILE_UNREAD, unread[name], what, UNREAD_HINT))
         rows = [row for row in self._use.mappings if self.faulting(False).meets(row.mapping.start, row.mapping.end)] if self._use else []
         missing = [(row.mapping.start, row.mapping.size_bytes - row.resident_bytes - (row.swapped_bytes or 0)) for row in rows]
         missing = [(start, size) for start, size in missing if size > 0]
         if missing:
-            what = make_sentence("%s for which a userfaultfd of another program may answer were not read", SentenceSize(sum(size for _, size in missing)))
+            what = make_sentence(
+                "%s for which a userfaultfd of another program may answer were not read", SentenceSize(sum(size for _, size in missing))
+            )
             told.append(Diagnostic(USERFAULTFD_UNREAD, missing[0][0], what, "their content is unknown"))
         return told
 

@@ -235,7 +235,11 @@ def _most_metadata(facts: JemallocFacts, around: Surroundings) -> int:
 
 def sum_jemalloc_arenas(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin], unparsed: int = 0) -> JemallocVerdictFigures:
     """Return the sums over the arenas. An unknown part of one arena counts as 0, unless that part may be unknown as a whole."""
-    used, allocated, active = add_values(row.used_bytes for row in rows), _sum_known(rows, "allocated_bytes"), _sum_known(rows, "active_bytes")
+    used, allocated, active = (
+        add_values(row.used_bytes for row in rows),
+        _sum_known(rows, "allocated_bytes"),
+        _sum_known(rows, "active_bytes"),
+    )
     free = sum(row.bytes for row in bins if row.kind == "small")
     rounding, sampled = add_values(row.rounding_bytes for row in rows), _sum_known(rows, "sampled_rounding_bytes")
     if rounding is None:  # a snapshot of an older release
@@ -352,7 +356,9 @@ def _weigh_cases(found: JemallocVerdictFigures) -> List[JemallocCase]:
     return made
 
 
-def judge_jemalloc(found: JemallocVerdictFigures, bins: Sequence[JemallocBin], names: PublicNames, returned: Optional[huge_pages.Judged] = None) -> HeapVerdict:
+def judge_jemalloc(
+    found: JemallocVerdictFigures, bins: Sequence[JemallocBin], names: PublicNames, returned: Optional[huge_pages.Judged] = None
+) -> HeapVerdict:
     """The verdict, then what else stands out; `names` for the calls that help, `returned`: on what it gave back and is in RAM."""
     if not found.is_known:
         what = "cannot read any of jemalloc's arenas"
@@ -372,7 +378,9 @@ def judge_jemalloc(found: JemallocVerdictFigures, bins: Sequence[JemallocBin], n
     if code == codes.SMALL_HEAP:
         is_own = case.metadata > case.held - SMALL_BYTES
         own = make_sentence(", %s of it its own metadata", SentenceSize(case.metadata)) if is_own else ""
-        evidence = make_sentence("jemalloc holds %s%s%s", SentenceSize(case.held), own, _say_gone(found, case) if len(possible) == 1 else "")
+        evidence = make_sentence(
+            "jemalloc holds %s%s%s", SentenceSize(case.held), own, _say_gone(found, case) if len(possible) == 1 else ""
+        )
         return of_lines([Finding("Small", evidence, None, code)], sure)
     lines = [_make_main_finding(code, found, possible, bins), *_side_lines(found, case, bins, code, names)]
     return huge_pages.add_huge_page_verdict(returned, found.returned_resident_bytes, case.held, of_lines(lines, sure))
@@ -393,14 +401,24 @@ def _say_details(code: str, found: JemallocVerdictFigures, possible: Sequence[Je
     """The other figures, with shares where all is known."""
     case = possible[0]
     if len(possible) > 1:
-        known = SentenceSize(min(one.used for one in possible)), SentenceSize(min(one.unused for one in possible)), ", ".join(found.missing) or "RAM"
-        return make_sentence("at least %s are in use by the program, at least %s are unused pages; unknown, and without weight here: %s", *known)
+        known = (
+            SentenceSize(min(one.used for one in possible)),
+            SentenceSize(min(one.unused for one in possible)),
+            ", ".join(found.missing) or "RAM",
+        )
+        return make_sentence(
+            "at least %s are in use by the program, at least %s are unused pages; unknown, and without weight here: %s", *known
+        )
     parts = [
         (code in verdict.HELD_BY_PROGRAM, case.used, "in use by the program"),
         (code == codes.UNUSED_PAGES, case.unused + case.huge_dirty, "unused pages"),
         (code == codes.FREE_REGIONS, case.regions, "free regions in slabs"),
     ]
-    others = [make_sentence("%s (%s) are %s", SentenceSize(size), format_share(size, case.held), name) for is_first, size, name in parts if not is_first]
+    others = [
+        make_sentence("%s (%s) are %s", SentenceSize(size), format_share(size, case.held), name)
+        for is_first, size, name in parts
+        if not is_first
+    ]
     return make_sentence("%s%s", join_sentences(", ", others), _say_gone(found, case))
 
 
@@ -435,7 +453,9 @@ def _make_main_finding(code: str, found: JemallocVerdictFigures, possible: Seque
         is_huge = found.huge_dirty_bytes > found.unused_pages_bytes
         hint = huge_dirty_hint(found.huge_dirty_bytes, found.dirty_mult) if is_huge else purge_hint(found)
         if 2 * (found.muzzy_bytes or 0) > found.unused_pages_bytes:
-            details = make_sentence("%s; most of the unused pages are muzzy (MADV_FREE): the kernel takes those when memory is short", details)
+            details = make_sentence(
+                "%s; most of the unused pages are muzzy (MADV_FREE): the kernel takes those when memory is short", details
+            )
         return verdict.kept_finding(unused, held, hint, code, "jemalloc")._replace(details=details)
     if code == codes.FREE_REGIONS:
         regions = min(one.regions for one in possible)
@@ -479,10 +499,14 @@ def _fragmentation_hint(bins: Sequence[JemallocBin]) -> Sentence:
     least = sum(sizes.values()) // 10
     worst = sorted((part, size) for size, part in sizes.items() if part and part >= least)[-3:]
     named = join_sentences(", ", [make_sentence("%s in regions of %d bytes", SentenceSize(part), size) for part, size in reversed(worst)])
-    return make_sentence("%s; no purge reaches these: a slab is returned only when all its regions are free", named or "spread over all sizes")
+    return make_sentence(
+        "%s; no purge reaches these: a slab is returned only when all its regions are free", named or "spread over all sizes"
+    )
 
 
-def _side_lines(found: JemallocVerdictFigures, case: JemallocCase, bins: Sequence[JemallocBin], main: str, names: PublicNames) -> List[Finding]:
+def _side_lines(
+    found: JemallocVerdictFigures, case: JemallocCase, bins: Sequence[JemallocBin], main: str, names: PublicNames
+) -> List[Finding]:
     lines: List[Finding] = []
     held, much, here = case.held, 16 * SMALL_BYTES, found.in_memory
 

@@ -7,7 +7,7 @@ from typing import Any, Iterator, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.records import LETTERS, BlockState, BlockStream, ListingEnd, NativeBlocks
 from gdbheapx.kernel.common import library as c
-from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, address_of_numbers, declare_functions
+from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, address_of, declare_functions
 
 PROTOTYPES = """
 struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count);
@@ -27,14 +27,16 @@ int64_t heapx_blocks_unlist(const struct source *memory, int little_endian, cons
 ROWS_AT_ONCE = 4096
 
 
-def list_pool_cells(library: Any, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> "Tuple[array[int], array[int]]":
+def list_pool_cells(
+    library: Any, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None
+) -> "Tuple[array[int], array[int]]":
     """array('Q') of addresses and of usable bytes of cells side by side. `runs`: (address of the first, bytes of each, how many); `labels`:
     array('I'), of the first ones: cells whose label is 0 or lacking are left out."""
     total = sum(count for _, _, count in runs)
     flat = array("Q", [number for run in runs for number in run])
     addresses, usable = array("Q", bytes(8 * total)), array("Q", bytes(8 * total))
     kept = None if labels is None else labels + array("I", bytes(4 * max(0, total - len(labels))))
-    places = (address_of_numbers(flat), len(runs), None if kept is None else address_of_numbers(kept), address_of_numbers(addresses), address_of_numbers(usable))
+    places = (address_of(flat), len(runs), None if kept is None else address_of(kept), address_of(addresses), address_of(usable))
     count = declare_functions(library, PROTOTYPES).heapx_blocks_cells(*places)
     return addresses[:count], usable[:count]
 
@@ -46,7 +48,7 @@ def label_unlisted_cells(
     bytes; None where one leads to no cell, or to one twice, cannot be read, or `most` are too few. `runs`: sorted, without overlap."""
     flat, starts = array("Q", [number for run in runs for number in run]), array("Q", heads)
     labels, counts = array("I", [1]) * sum(count for _, _, count in runs), []
-    places = (opened.handle, 1, address_of_numbers(flat), len(runs), address_of_numbers(starts), len(starts), most, address_of_numbers(labels))
+    places = (opened.handle, 1, address_of(flat), len(runs), address_of(starts), len(starts), most, address_of(labels))
 
     def follow_lists(seconds: float) -> int:
         counts.append(int(declare_functions(library, PROTOTYPES).heapx_blocks_unlist(*places)))
@@ -66,7 +68,7 @@ class NativeListedBlocks:
         for blocks in stream:
             for mine, column in zip(self._columns, blocks):
                 mine.extend(column)
-        self.handle = library.heapx_blocks_listed(*map(address_of_numbers, self._columns), len(self._columns[0]))
+        self.handle = library.heapx_blocks_listed(*map(address_of, self._columns), len(self._columns[0]))
         if not self.handle:
             raise MemoryError()
 
@@ -78,7 +80,9 @@ class NativeListedBlocks:
 class CBlocks(BlockStream):
     """A struct block_source (stream.h) of the C kernel. `kept`: arrays that live as long as it; `apart`: blocks to be merged in."""
 
-    def __init__(self, library: Any, opened: OpenSource, handle: Optional[int], kept: Any, apart: Optional[NativeBlocks], budget: Budget) -> None:
+    def __init__(
+        self, library: Any, opened: OpenSource, handle: Optional[int], kept: Any, apart: Optional[NativeBlocks], budget: Budget
+    ) -> None:
         super().__init__(budget)
         self._library, self._opened, self._handle = declare_functions(library, PROTOTYPES), opened, handle
         self._kept = (kept, apart)
@@ -86,7 +90,7 @@ class CBlocks(BlockStream):
         if not handle:
             raise MemoryError()
         if apart is not None:
-            self._handle = library.heapx_blocks_merge(handle, *map(address_of_numbers, apart), len(apart.addresses))
+            self._handle = library.heapx_blocks_merge(handle, *map(address_of, apart), len(apart.addresses))
             if not self._handle:
                 library.heapx_blocks_free(handle)
                 raise MemoryError()
@@ -103,7 +107,7 @@ class CBlocks(BlockStream):
 
     def _read_state(self) -> BlockState:
         state = array("Q", bytes(8 * len(BlockState._fields)))
-        self._library.heapx_blocks_state(self._handle, address_of_numbers(state))
+        self._library.heapx_blocks_state(self._handle, address_of(state))
         return BlockState._make(state)
 
     @property
@@ -113,7 +117,9 @@ class CBlocks(BlockStream):
 
     def _next_batch(self) -> Optional[NativeBlocks]:
         self._opened.raise_error()
-        got = self._library.heapx_blocks_next(self._handle, self._budget.slice_s(c.SLICE_SECONDS), *map(address_of_numbers, self._columns), ROWS_AT_ONCE)
+        got = self._library.heapx_blocks_next(
+            self._handle, self._budget.slice_s(c.SLICE_SECONDS), *map(address_of, self._columns), ROWS_AT_ONCE
+        )
         if got == NO_MEMORY:
             raise MemoryError()
         if not got:  # else what was read before the error comes first
@@ -132,7 +138,7 @@ def join_streams(library: Any, streams: Sequence[Iterator[NativeBlocks]]) -> Ite
         yield sources[0].handle
         return
     handles = array("Q", [source.handle for source in sources])
-    handle = declare_functions(library, PROTOTYPES).heapx_blocks_join(address_of_numbers(handles), len(handles))
+    handle = declare_functions(library, PROTOTYPES).heapx_blocks_join(address_of(handles), len(handles))
     if not handle:
         raise MemoryError()
     try:

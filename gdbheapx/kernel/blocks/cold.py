@@ -4,7 +4,7 @@ from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.graph import Graph
-from gdbheapx.kernel.common.library import address_of_numbers, declare_functions
+from gdbheapx.kernel.common.library import address_of, declare_functions
 
 PROTOTYPES = """
 void heapx_cold_free(struct cold *cold);
@@ -61,16 +61,16 @@ def sum_cold(
             raise ValueError("the bits of each page of ascending spans")
         bounds.extend((start, end, len(kinds)))
         kinds += some
-    library, places = declare_functions(library, PROTOTYPES), [None if some is None else address_of_numbers(some) for some in (owners, labels)]
+    library, places = declare_functions(library, PROTOTYPES), [None if some is None else address_of(some) for some in (owners, labels)]
     told = array("B", kinds)
-    work = library.heapx_cold_new(graph.handle, *places, address_of_numbers(bounds), len(spans), address_of_numbers(told), page_bytes)
+    work = library.heapx_cold_new(graph.handle, *places, address_of(bounds), len(spans), address_of(told), page_bytes)
     if not work:
         raise MemoryError()
     try:
         graph.run(lambda seconds: library.heapx_cold_slice(work, seconds), lambda: int(library.heapx_cold_done(work)), blocks)
         width, count = len(ColdSum._fields), int(library.heapx_cold_found(work, None, 0))
         out = array("Q", bytes(8 * width * count))
-        library.heapx_cold_found(work, address_of_numbers(out), count)
+        library.heapx_cold_found(work, address_of(out), count)
         return [ColdSum(*out[first : first + width]) for first in range(0, width * count, width)]
     finally:
         library.heapx_cold_free(work)

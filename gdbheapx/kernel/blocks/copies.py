@@ -4,7 +4,7 @@ from array import array
 from typing import Any, NamedTuple, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.signatures import Signer
-from gdbheapx.kernel.common.library import address_of_numbers, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import address_of, declare_functions, run_resumable
 
 PROTOTYPES = """
 void heapx_copies_free(struct copies *copies);
@@ -53,7 +53,7 @@ def compare_contents(signer: Signer, graph: Any, most: int) -> Compared:
         run_resumable(lambda seconds: library.heapx_copies_slice(work, seconds), signer.opened, signer.budget)
         sums, labels = array("Q", bytes(56)), array("Q", bytes(32 * (signer.label_count() + 1)))
         largest = array("Q", bytes(16 * most))
-        count = library.heapx_copies_found(work, address_of_numbers(sums), address_of_numbers(labels), address_of_numbers(largest), most)
+        count = library.heapx_copies_found(work, address_of(sums), address_of(labels), address_of(largest), most)
     finally:
         library.heapx_copies_free(work)
     if count < 0:

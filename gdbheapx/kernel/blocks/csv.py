@@ -5,7 +5,7 @@ from array import array
 from typing import Any, NamedTuple, Optional, Sequence
 
 from gdbheapx.kernel.blocks.records import NativeBlocks
-from gdbheapx.kernel.common.library import address_of_numbers, declare_functions
+from gdbheapx.kernel.common.library import address_of, declare_functions
 
 PROTOTYPES = """
 int64_t heapx_csv_rows(const uint64_t *addresses, const uint64_t *usable, const uint8_t *classes, const uint8_t *kinds,
@@ -44,7 +44,7 @@ class CsvRows:
         for cell in cells:
             self._starts.append(self._starts[-1] + len(cell))
         self._overheads = array("Q", words.overheads)
-        places = (ctypes.addressof(self._texts), address_of_numbers(self._starts) or 0, address_of_numbers(self._overheads) or 0)
+        places = (ctypes.addressof(self._texts), address_of(self._starts) or 0, address_of(self._overheads) or 0)
         self._words = array("Q", [*places, len(words.classes), len(words.kinds), len(words.signatures)])
         parts = (words.classes, words.kinds, (words.allocator,), words.signatures)
         self._row_bytes = NUMBERS_BYTES + sum(max(map(len, part), default=0) for part in parts)
@@ -58,8 +58,8 @@ class CsvRows:
         if len(self._out) < count * self._row_bytes:
             self._out = ctypes.create_string_buffer(count * self._row_bytes)
         where = ctypes.addressof(self._out)
-        columns = [address_of_numbers(column) for column in blocks]
-        got = self._library.heapx_csv_rows(*columns, None if labels is None else address_of_numbers(labels), count, address_of_numbers(self._words), where)
+        columns = [address_of(column) for column in blocks]
+        got = self._library.heapx_csv_rows(*columns, None if labels is None else address_of(labels), count, address_of(self._words), where)
         if got < 0:
             raise ValueError("a block of no known class, status or signature")
         return ctypes.string_at(where, got)

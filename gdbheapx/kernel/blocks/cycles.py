@@ -5,7 +5,7 @@ from array import array
 from typing import List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.graph import Graph, NativeSum
-from gdbheapx.kernel.common.library import address_of_numbers, declare_functions
+from gdbheapx.kernel.common.library import address_of, declare_functions
 
 PROTOTYPES = """
 int heapx_cycles_find(const struct graph *graph, uint32_t first, uint32_t end, const uint32_t *labels, const uint64_t *countings,
@@ -38,7 +38,9 @@ class Cycles:
         self._library = declare_functions(graph.library, PROTOTYPES)
         self.state = array("B", bytes(graph.numbers().blocks))
         numbers = array("Q", [number for counting in countings for number in counting])
-        if self._library.heapx_cycles_find(graph.handle, *roots, address_of_numbers(labels), address_of_numbers(numbers), len(countings), address_of_numbers(self.state)):
+        if self._library.heapx_cycles_find(
+            graph.handle, *roots, address_of(labels), address_of(numbers), len(countings), address_of(self.state)
+        ):
             raise MemoryError()
 
     def nodes(self) -> List[int]:
@@ -48,6 +50,8 @@ class Cycles:
     def behind(self, labels: Sequence[int]) -> NativeSum:
         """Return the part of the cycles that objects of these labels lead to, themselves included."""
         out, asked = array("Q", [0, 0]), array("I", labels)
-        if self._library.heapx_cycles_behind(self._graph.handle, address_of_numbers(self.state), address_of_numbers(self._labels), address_of_numbers(asked), len(asked), address_of_numbers(out)):
+        if self._library.heapx_cycles_behind(
+            self._graph.handle, address_of(self.state), address_of(self._labels), address_of(asked), len(asked), address_of(out)
+        ):
             raise MemoryError()
         return NativeSum(*out)

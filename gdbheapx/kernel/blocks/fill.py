@@ -4,7 +4,7 @@ from array import array
 from typing import Any, Dict, NamedTuple, Sequence
 
 from gdbheapx.kernel.blocks.signatures import ALL, Signer
-from gdbheapx.kernel.common.library import address_of_numbers, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import address_of, declare_functions, run_resumable
 
 PROTOTYPES = """
 void heapx_fill_free(struct fill *fill);
@@ -42,13 +42,15 @@ def measure_fill(signer: Signer, graph: Any, rules: Sequence[FillRule], bases: S
     refer(), while memory is as it was. `bases`: where each node behind the blocks begins, 0 where that is not known."""
     library = declare_functions(signer.library, PROTOTYPES)
     flat, places = array("Q", [number for rule in sorted(rules) for number in rule]), array("Q", bases)
-    work = library.heapx_fill_new(signer.handle, graph.handle, signer.opened.handle, address_of_numbers(flat), len(rules), address_of_numbers(places), int(has_classes))
+    work = library.heapx_fill_new(
+        signer.handle, graph.handle, signer.opened.handle, address_of(flat), len(rules), address_of(places), int(has_classes)
+    )
     if not work:
         raise MemoryError()
     try:
         run_resumable(lambda seconds: library.heapx_fill_slice(work, seconds), signer.opened, signer.budget)
         out = array("Q", bytes(16 * (signer.label_count() + 1)))
-        library.heapx_fill_found(work, address_of_numbers(out))
+        library.heapx_fill_found(work, address_of(out))
     finally:
         library.heapx_fill_free(work)
     sums = [(label, one.bytes, out[2 * label], out[2 * label + 1]) for label, one in enumerate(signer.found(), 1)]

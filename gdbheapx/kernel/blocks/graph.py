@@ -10,7 +10,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.binding import join_streams
 from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces, pack_pieces, unpack_handle
 from gdbheapx.kernel.blocks.records import NativeBlocks
-from gdbheapx.kernel.common.library import OpenSource, address_of_numbers, declare_functions, make_stop_call, run_resumable, usable_cpus
+from gdbheapx.kernel.common.library import OpenSource, address_of, declare_functions, make_stop_call, run_resumable, usable_cpus
 from gdbheapx.problems import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
@@ -398,7 +398,7 @@ class NativeLinkedBlocks:
     def of(self) -> "array[int]":
         """array('I') by block: the number + 1 of the group that it is linked with, 0 of none."""
         found = array("I", bytes(4 * self._blocks))
-        self._library.heapx_groups_of(self.handle, address_of_numbers(found))
+        self._library.heapx_groups_of(self.handle, address_of(found))
         return found
 
 
@@ -422,11 +422,11 @@ class Containers(Sequence[Container]):
         if not 0 <= number < self._count:
             raise IndexError(number)
         out = array("Q", bytes(8 * len(NativeContainerRow._fields)))
-        self._library.heapx_container_row(self._graph.handle, self.handle, number, address_of_numbers(out))
+        self._library.heapx_container_row(self._graph.handle, self.handle, number, address_of(out))
         row = NativeContainerRow(*out)
         room = min(row.entries, MOST_ENTRIES)
         places = array("Q", bytes(16 * room))
-        self._library.heapx_container_entries(self._graph.handle, self.handle, number, address_of_numbers(places), room)
+        self._library.heapx_container_entries(self._graph.handle, self.handle, number, address_of(places), room)
         entries = list(zip(places[::2], places[1::2]))
         sizes = (row.elements, row.element_bytes, row.own_bytes)
         return Container(self._first + number, SHAPES[row.shape], *sizes, entries, SURES[row.sure])
@@ -435,8 +435,8 @@ class Containers(Sequence[Container]):
         """Return the container with its users; see Graph.with_users()."""
         out, sums = array("Q", bytes(16 * MOST_USERS)), array("Q", [0, 0, 0])
         number = one.node - self._first
-        place = self._graph.handle, self.handle, number, one.node, address_of_numbers(owners), address_of_numbers(self._steps_left)
-        count = self._library.heapx_container_users(*place, address_of_numbers(out), MOST_USERS, address_of_numbers(sums))
+        place = self._graph.handle, self.handle, number, one.node, address_of(owners), address_of(self._steps_left)
+        count = self._library.heapx_container_users(*place, address_of(out), MOST_USERS, address_of(sums))
         if count == NOT_COUNTED:
             return one._replace(used_elements=None, used_bytes=None, other_users=None)
         if count < 0:
@@ -447,13 +447,13 @@ class Containers(Sequence[Container]):
     def of(self) -> "array[int]":
         """Tree.members."""
         found = array("I", bytes(4 * self._graph.numbers().blocks))
-        self._library.heapx_containers_of(self.handle, address_of_numbers(found))
+        self._library.heapx_containers_of(self.handle, address_of(found))
         return found
 
     def elements(self, number: int, first: int, limit: int) -> List[int]:
         """Return elements of a container; see Graph.members()."""
         out = array("I", bytes(4 * limit))
-        return list(out[: self._library.heapx_container_members(self.handle, number, first, address_of_numbers(out), limit)])
+        return list(out[: self._library.heapx_container_members(self.handle, number, first, address_of(out), limit)])
 
 
 class Tree(NamedTuple):
@@ -536,8 +536,8 @@ class Graph:
         )
         self._heaps, self._mappings, self._images = flatten_pairs(shape.heaps), flatten_pairs(shape.mappings), flatten_pairs(shape.images)
         numbers = (shape.word_bytes, int(shape.little_endian), shape.unit_bytes.bit_length() - 1, int(shape.all_slots))
-        ranges = (address_of_numbers(self._heaps), len(shape.heaps), address_of_numbers(self._mappings), len(shape.mappings))
-        vtables = (images.handle if images is not None else None, address_of_numbers(self._images), len(shape.images))
+        ranges = (address_of(self._heaps), len(shape.heaps), address_of(self._mappings), len(shape.mappings))
+        vtables = (images.handle if images is not None else None, address_of(self._images), len(shape.images))
         self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges, *vtables, shape.ignored_bits, usable_cpus())
         self._more = 0
         """Nodes that split() has made."""
@@ -565,7 +565,7 @@ class Graph:
     def set_evidence(self, found: Sequence[Tuple[int, int]]) -> Tuple[NativeSum, ...]:
         """After mark(): (node, evidence) of what an earlier look_again() has found. The same sums as mark()."""
         nodes, evidence = array("I", [node for node, _ in found]), array("B", [one for _, one in found])
-        self._library.heapx_marks_set(self._handle, address_of_numbers(nodes), address_of_numbers(evidence), len(found))
+        self._library.heapx_marks_set(self._handle, address_of(nodes), address_of(evidence), len(found))
         return self._read_sums()
 
     def __del__(self) -> None:
@@ -605,14 +605,14 @@ class Graph:
         """(address, size) of the blocks that are so large, by address. After settle()."""
         count = self._library.heapx_graph_large(self._handle, least_bytes, None, 0)
         out = array("Q", bytes(16 * count))
-        self._library.heapx_graph_large(self._handle, least_bytes, address_of_numbers(out), count)
+        self._library.heapx_graph_large(self._handle, least_bytes, address_of(out), count)
         return list(zip(out[::2], out[1::2]))
 
     def gather(self, streams: Sequence[Iterator[NativeBlocks]], own: Sequence[int] = ()) -> None:
         """Reads all used blocks of these heaps, but for those that hold one of the addresses `own`."""
         places = array("Q", sorted(own))
         with join_streams(self._library, streams) as blocks:
-            job = self._library.heapx_gather_new(blocks, address_of_numbers(places), len(places))
+            job = self._library.heapx_gather_new(blocks, address_of(places), len(places))
             if not job:
                 raise MemoryError()
             try:
@@ -631,7 +631,7 @@ class Graph:
     def scan(self, base: int, start: int, end: int) -> None:
         """Reads a part of the mapping or root that begins at `base`."""
         place = array("Q", [start])
-        self._run_work(lambda seconds: self._library.heapx_graph_scan(self._handle, base, address_of_numbers(place), end, seconds))
+        self._run_work(lambda seconds: self._library.heapx_graph_scan(self._handle, base, address_of(place), end, seconds))
 
     def scan_words(self, words: Sequence[int], exact: Sequence[int] = ()) -> None:
         """Scan words at hand as a part of a mapping or root: the first is slot 0. `exact`: addresses inside blocks that count as pointers
@@ -639,7 +639,7 @@ class Graph:
         """
         for slot, some in ((0, words), (EXACT_SLOT, exact)):
             kept = array("B", pack_target_words(some, self._shape))
-            self._library.heapx_graph_scan_bytes(self._handle, address_of_numbers(kept), len(kept), slot)
+            self._library.heapx_graph_scan_bytes(self._handle, address_of(kept), len(kept), slot)
 
     def end_node(self) -> None:
         """The mapping or root is read."""
@@ -660,13 +660,13 @@ class Graph:
         self._budget.progress.measure(None, 0)
         if self._library.heapx_graph_find_unowning(self._handle):
             raise MemoryError()
-        count = self._library.heapx_graph_habits(self._handle, address_of_numbers(out), MOST_HABITS)
+        count = self._library.heapx_graph_habits(self._handle, address_of(out), MOST_HABITS)
         return [Habit(*out[3 * one : 3 * one + 3]) for one in range(count)]
 
     def numbers(self) -> GraphNumbers:
         """Return the size of the graph, and the parts that could not be read."""
         out, by_rule = array("Q", bytes(8 * (len(GraphNumbers._fields) - 1))), array("Q", bytes(8 * RULES))
-        self._library.heapx_graph_numbers(self._handle, address_of_numbers(out), address_of_numbers(by_rule))
+        self._library.heapx_graph_numbers(self._handle, address_of(out), address_of(by_rule))
         numbers: Any = [*out, tuple(by_rule)]
         return GraphNumbers._make(numbers)
 
@@ -684,7 +684,7 @@ class Graph:
 
     def _read_sums(self) -> Tuple[NativeSum, ...]:
         out = array("Q", bytes(16 * (LEAKED + 1)))
-        self._library.heapx_marks_sums(self._handle, address_of_numbers(out))
+        self._library.heapx_marks_sums(self._handle, address_of(out))
         return tuple(NativeSum(*out[place : place + 2]) for place in range(0, len(out), 2))
 
     def look_again(
@@ -705,7 +705,7 @@ class Graph:
             self._run_work(lambda seconds: library.heapx_weak_blocks(job, seconds))
             for start, end in ranges:
                 place = array("Q", [start])
-                self._run_work(lambda seconds, place=place, end=end: library.heapx_weak_scan(job, address_of_numbers(place), end, seconds))
+                self._run_work(lambda seconds, place=place, end=end: library.heapx_weak_scan(job, address_of(place), end, seconds))
             self._run_work(lambda seconds: library.heapx_weak_settle(job, seconds))
             if library.heapx_weak_settle(job, 0.0):
                 raise MemoryError()
@@ -725,14 +725,16 @@ class Graph:
         while after[0] < end and (limit is None or len(found) < limit):
             room = AT_ONCE if limit is None else min(AT_ONCE, limit - len(found))
             nodes, evidence = array("I", bytes(4 * room)), array("B", bytes(room))
-            count = self._library.heapx_marks_list(self._handle, mask, after[0], end, address_of_numbers(nodes), address_of_numbers(evidence), room, address_of_numbers(after))
+            count = self._library.heapx_marks_list(
+                self._handle, mask, after[0], end, address_of(nodes), address_of(evidence), room, address_of(after)
+            )
             found += zip(nodes[:count], evidence[:count])
         return found
 
     def inside_offsets(self) -> List[Tuple[int, int]]:
         """(offset, references) by which blocks are reached that have no better evidence, most frequent first."""
         counts = array("Q", bytes(8 * MOST_OFFSETS))
-        self._library.heapx_marks_offsets(self._handle, address_of_numbers(counts), MOST_OFFSETS)
+        self._library.heapx_marks_offsets(self._handle, address_of(counts), MOST_OFFSETS)
         found = [(offset, count) for offset, count in enumerate(counts) if count]
         return sorted(found, key=lambda one: -one[1])
 
@@ -748,17 +750,17 @@ class Graph:
         """array('I'): those that were found."""
         count = self._library.heapx_leak_root_ids(self._handle, None, 0)
         out = array("I", bytes(4 * count))
-        self._library.heapx_leak_root_ids(self._handle, address_of_numbers(out), count)
+        self._library.heapx_leak_root_ids(self._handle, address_of(out), count)
         return out
 
     def leak_groups(self, labels: Optional["array[int]"] = None) -> List[NativeLeakGroup]:
         """Return the leak roots that were found, grouped by size and label. `labels`: array('I'), one for each of leak_root_ids()."""
-        known = None if labels is None else address_of_numbers(labels)
+        known = None if labels is None else address_of(labels)
         count = self._library.heapx_leak_groups(self._handle, known, None, 0)
         numbers = len(NativeLeakGroup._fields) - 1
         width = numbers + LEAK_SAMPLES
         out = array("Q", bytes(8 * width * max(count, 0)))
-        if count < 0 or self._library.heapx_leak_groups(self._handle, known, address_of_numbers(out), count) < 0:
+        if count < 0 or self._library.heapx_leak_groups(self._handle, known, address_of(out), count) < 0:
             raise MemoryError()
         rows = [out[place : place + width] for place in range(0, len(out), width)]
         samples = [tuple(id for id in row[numbers:] if id != NO_NODE) for row in rows]
@@ -767,7 +769,7 @@ class Graph:
     def leak_kinds(self, ids: Sequence[int]) -> Sequence[int]:
         """Return the kind of each of these blocks: NO_ROOT, LEAK_ROOT or LEAK_CYCLE."""
         numbers, out = array("I", ids), array("B", bytes(len(ids)))
-        self._library.heapx_leak_kinds(self._handle, address_of_numbers(numbers), len(ids), address_of_numbers(out))
+        self._library.heapx_leak_kinds(self._handle, address_of(numbers), len(ids), address_of(out))
         return out
 
     def leak_roots(self, most: Optional[int] = None) -> List[LeakRoot]:
@@ -776,7 +778,7 @@ class Graph:
         """
         count, width = self._library.heapx_leak_roots_result(self._handle, None, 0), len(LeakRoot._fields)
         out = array("Q", bytes(8 * width * count))
-        self._library.heapx_leak_roots_result(self._handle, address_of_numbers(out), count)
+        self._library.heapx_leak_roots_result(self._handle, address_of(out), count)
         places: Iterable[int] = range(0, len(out), width)
         if most is not None and most < count:
             places = heapq.nlargest(most, places, key=lambda place: out[place + 3])
@@ -785,13 +787,13 @@ class Graph:
     def find(self, address: int) -> Optional[Tuple[int, int]]:
         """(node, offset) of the block or mapping that holds the address."""
         offset = array("Q", [0])
-        node = self._library.heapx_graph_find(self._handle, address, address_of_numbers(offset))
+        node = self._library.heapx_graph_find(self._handle, address, address_of(offset))
         return None if node == NO_NODE else (node, offset[0])
 
     def columns(self, ids: "array[int]") -> Tuple["array[int]", "array[int]"]:
         """array('Q') of addresses and of usable bytes of blocks. `ids`: array('I')."""
         addresses, sizes = array("Q", bytes(8 * len(ids))), array("Q", bytes(8 * len(ids)))
-        self._library.heapx_graph_blocks(self._handle, address_of_numbers(ids), len(ids), address_of_numbers(addresses), address_of_numbers(sizes))
+        self._library.heapx_graph_blocks(self._handle, address_of(ids), len(ids), address_of(addresses), address_of(sizes))
         return addresses, sizes
 
     def edges(self, node: int, limit: Optional[int] = None) -> List[Edge]:
@@ -799,38 +801,38 @@ class Graph:
         count = self._library.heapx_graph_edges(self._handle, node, None, 0)
         count = count if limit is None else min(count, limit)
         out = array("Q", bytes(24 * count))
-        self._library.heapx_graph_edges(self._handle, node, address_of_numbers(out), count)
+        self._library.heapx_graph_edges(self._handle, node, address_of(out), count)
         return [Edge(*out[place : place + 3]) for place in range(0, len(out), 3)]
 
     def edge_to(self, node: int, target: int) -> Optional[Edge]:
         """The first pointer from one node to another: one that owns, where there is one."""
         out = array("Q", bytes(24))
-        return Edge(*out) if self._library.heapx_graph_edge_to(self._handle, node, target, address_of_numbers(out)) else None
+        return Edge(*out) if self._library.heapx_graph_edge_to(self._handle, node, target, address_of(out)) else None
 
     def each_edges(self, first: int, end: int) -> Iterator[Sequence[Tuple[int, int]]]:
         """(node, slot) of what each of these nodes points to, in their order: faster than edges() of one after the other."""
         few = 8
         out = array("Q", bytes(24 * few))
-        ask, handle, place = self._library.heapx_graph_edges, self._handle, address_of_numbers(out)
+        ask, handle, place = self._library.heapx_graph_edges, self._handle, address_of(out)
         for node in range(first, end):
             count = ask(handle, node, place, few)
             if count > few:
                 few = count
                 out = array("Q", bytes(24 * few))
-                place = address_of_numbers(out)
+                place = address_of(out)
                 ask(handle, node, place, few)
             yield () if not count else list(zip(out[: 3 * count : 3], out[2 : 3 * count : 3]))
 
     def referrers(self, node: int, limit: int) -> List[Referrer]:
         """Return the pointers to a node, words that own nothing last."""
         out = array("Q", bytes(24 * limit))
-        count = self._library.heapx_graph_referrers(self._handle, node, address_of_numbers(out), limit)
+        count = self._library.heapx_graph_referrers(self._handle, node, address_of(out), limit)
         return [Referrer(*out[place : place + 3]) for place in range(0, 3 * count, 3)]
 
     def parents(self, roots_from: int) -> "array[int]":
         """array('I') by node: the node before it on a shortest way from a root; NO_NODE for roots and what nothing leads to."""
         out = array("I", [NO_NODE]) * self.nodes
-        if self._library.heapx_graph_parents(self._handle, roots_from, address_of_numbers(out)):
+        if self._library.heapx_graph_parents(self._handle, roots_from, address_of(out)):
             raise MemoryError()
         return out
 
@@ -843,7 +845,18 @@ class Graph:
         if len(told.labels) < self.numbers().blocks or not len(begins) == len(ends) == len(masks):
             raise ValueError("a label for each block")
         first = len(starts) if told.first_starts is None else told.first_starts
-        numbers = (address_of_numbers(told.labels), address_of_numbers(masks), address_of_numbers(begins), address_of_numbers(ends), len(masks), address_of_numbers(nothing), len(nothing), address_of_numbers(starts), len(starts), first)
+        numbers = (
+            address_of(told.labels),
+            address_of(masks),
+            address_of(begins),
+            address_of(ends),
+            len(masks),
+            address_of(nothing),
+            len(nothing),
+            address_of(starts),
+            len(starts),
+            first,
+        )
         if self._library.heapx_graph_own(self._handle, *numbers):
             raise MemoryError()
 
@@ -864,13 +877,13 @@ class Graph:
     def only_holders(self) -> "array[int]":
         """array('I') by node: the only one from which words lead there, whether they own or not; NO_NODE: none, or several."""
         out = array("I", [NO_NODE]) * self.nodes
-        self._library.heapx_graph_only_holders(self._handle, address_of_numbers(out))
+        self._library.heapx_graph_only_holders(self._handle, address_of(out))
         return out
 
     def split(self, places: Sequence[Tuple[int, int]]) -> None:
         """A new root begins at each (node, slot), in ascending order: nodes behind it get higher numbers."""
         nodes, slots = array("I", [node for node, _ in places]), array("I", [slot for _, slot in places])
-        if self._library.heapx_graph_split(self._handle, address_of_numbers(nodes), address_of_numbers(slots), len(places)):
+        if self._library.heapx_graph_split(self._handle, address_of(nodes), address_of(slots), len(places)):
             raise MemoryError()
         self._more += len(places)
 
@@ -907,7 +920,7 @@ class Graph:
         found = array("I", [NO_NODE]) * nodes, array("Q", bytes(8 * nodes)), array("I", bytes(4 * nodes))
         handle = some.handle if some is not None else None
         numbers = (roots_from, first_local, *weak, handle)
-        if self._library.heapx_graph_dominators(self._handle, *numbers, *map(address_of_numbers, found)):
+        if self._library.heapx_graph_dominators(self._handle, *numbers, *map(address_of, found)):
             raise MemoryError()
         return Tree(*found, some, some.of()) if some is not None and len(some) else Tree(*found)
 
@@ -917,7 +930,7 @@ class Graph:
         """
         asked, under, width = array("I", owners), self.under(tree, owners), len(Others._fields)
         out = array("Q", bytes(8 * width * len(owners)))
-        self._library.heapx_tree_others(self._handle, address_of_numbers(under), address_of_numbers(asked), *weak, address_of_numbers(out))
+        self._library.heapx_tree_others(self._handle, address_of(under), address_of(asked), *weak, address_of(out))
         return [Others(*out[width * place : width * (place + 1)]) for place in range(len(owners))]
 
     def reached(self, node: int, tree: Optional[Tree] = None) -> NativeSum:
@@ -925,8 +938,8 @@ class Graph:
         may depend on words that own nothing.
         """
         sums = array("Q", [0, 0])
-        lists = (None, None, None) if tree is None else (address_of_numbers(tree.owners), *map(address_of_numbers, self._list_children(tree)))
-        if self._library.heapx_graph_reached(self._handle, node, *lists, address_of_numbers(sums), sums.buffer_info()[0] + 8):
+        lists = (None, None, None) if tree is None else (address_of(tree.owners), *map(address_of, self._list_children(tree)))
+        if self._library.heapx_graph_reached(self._handle, node, *lists, address_of(sums), sums.buffer_info()[0] + 8):
             raise MemoryError()
         return NativeSum(sums[1], sums[0])
 
@@ -936,7 +949,9 @@ class Graph:
         without the others. Most bytes first. Those that would take too long are left out.
         """
         out = array("Q", bytes(2 * 8 * len(Joint._fields) * most))
-        count = self._library.heapx_graph_joint(self._handle, address_of_numbers(tree.owners), address_of_numbers(tree.retained_bytes), *roots, address_of_numbers(out), most)
+        count = self._library.heapx_graph_joint(
+            self._handle, address_of(tree.owners), address_of(tree.retained_bytes), *roots, address_of(out), most
+        )
         if count < 0:
             raise MemoryError()
         width = len(Joint._fields)
@@ -958,8 +973,8 @@ class Graph:
         out, end = array("I", bytes(4 * limit)), nodes if until is None else until
         first, following = self._index_children(tree)
         begin = 0 if first is None else first[nodes if owner == NO_NODE else owner]
-        places = (address_of_numbers(tree.owners), address_of_numbers(tree.retained_bytes), begin, None if following is None else address_of_numbers(following))
-        count = self._library.heapx_tree_children(*places, end, owner, address_of_numbers(out), limit)
+        places = (address_of(tree.owners), address_of(tree.retained_bytes), begin, None if following is None else address_of(following))
+        count = self._library.heapx_tree_children(*places, end, owner, address_of(out), limit)
         return list(out[: min(count, limit)]), count
 
     def under(self, tree: Tree, tops: Sequence[int]) -> "array[int]":
@@ -967,7 +982,7 @@ class Graph:
         under = array("I", bytes(4 * len(tree.owners)))
         for place, node in enumerate(tops):
             under[node] = place + 1
-        self._library.heapx_tree_under(address_of_numbers(tree.owners), len(tree.owners), address_of_numbers(under))
+        self._library.heapx_tree_under(address_of(tree.owners), len(tree.owners), address_of(under))
         return under
 
     def classes(self, under: "array[int]", tops: int, labels: "array[int]", label_count: int) -> List[NativeClass]:
@@ -976,10 +991,10 @@ class Graph:
         """
         if len(labels) < self.numbers().blocks or (len(labels) and max(labels) >= label_count):
             raise ValueError("a label for each block, and all that there are")
-        places = (self._handle, address_of_numbers(under), tops, address_of_numbers(labels), label_count)
+        places = (self._handle, address_of(under), tops, address_of(labels), label_count)
         count = self._library.heapx_tree_classes(*places, None, 0)
         out = array("Q", bytes(32 * max(count, 0)))
-        if count < 0 or self._library.heapx_tree_classes(*places, address_of_numbers(out), count) < 0:
+        if count < 0 or self._library.heapx_tree_classes(*places, address_of(out), count) < 0:
             raise MemoryError()
         return [NativeClass(out[at_] - 1, *out[at_ + 1 : at_ + 4]) for at_ in range(0, len(out), 4)]
 
@@ -999,7 +1014,7 @@ class Graph:
         if self._tree is not tree or self._children is None:
             nodes = len(tree.owners)
             first, following = array("I", [NO_NODE]) * (nodes + 1), array("I", bytes(4 * nodes))
-            self._library.heapx_tree_index(address_of_numbers(tree.owners), nodes, address_of_numbers(first), address_of_numbers(following))
+            self._library.heapx_tree_index(address_of(tree.owners), nodes, address_of(first), address_of(following))
             self._tree, self._children = tree, (first, following)
         return self._children
 
@@ -1019,7 +1034,7 @@ class Ways:
     def __init__(self, library: Any, graph: Graph, roots_from: int, is_any: bool, data: int) -> None:
         self._library, self._graph = library, graph
         self._parents = array("I", [NO_NODE]) * graph.nodes
-        self._handle = library.heapx_ways_new(graph.handle, roots_from, data, is_any, address_of_numbers(self._parents))
+        self._handle = library.heapx_ways_new(graph.handle, roots_from, data, is_any, address_of(self._parents))
         if not self._handle:
             raise MemoryError()
 

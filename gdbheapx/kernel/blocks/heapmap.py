@@ -8,7 +8,7 @@ from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks, NativeListedBlocks
 from gdbheapx.kernel.blocks.pins import by_kind
 from gdbheapx.kernel.blocks.records import NativeBlocks
-from gdbheapx.kernel.common.library import OpenPages, OpenSource, address_of_numbers, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import OpenPages, OpenSource, address_of, declare_functions, run_resumable
 
 PROTOTYPES = """
 struct heap_map *heapx_map_new(const struct map_numbers *shape, const uint64_t *overheads, const uint64_t *ranges, uint64_t count,
@@ -88,7 +88,9 @@ class NativeHeapMap:
         kinds = sum(1 << kind for kind in shape.free_kinds)
         numbers = array("Q", MapNumbers(shape.page_bytes, shape.lead_bytes, shape.cell_bytes, kinds, shape.free_is_pinned))
         overheads, bounds = by_kind(shape.overheads), array("Q", [bound for one in ranges for bound in one])
-        self._handle = library.heapx_map_new(address_of_numbers(numbers), address_of_numbers(overheads), address_of_numbers(bounds), len(ranges), self._table.handle)
+        self._handle = library.heapx_map_new(
+            address_of(numbers), address_of(overheads), address_of(bounds), len(ranges), self._table.handle
+        )
         if not self._handle:
             raise MemoryError()
 
@@ -105,5 +107,5 @@ class NativeHeapMap:
     def cells(self) -> List[Cell]:
         """Return the cells; nothing more may be streamed afterwards."""
         out = array("Q", bytes(8 * NUMBERS * max(1, self._count)))
-        self._library.heapx_map_cells(self._handle, address_of_numbers(out))
+        self._library.heapx_map_cells(self._handle, address_of(out))
         return [Cell(*out[place : place + NUMBERS]) for place in range(0, NUMBERS * self._count, NUMBERS)]

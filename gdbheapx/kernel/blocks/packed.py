@@ -4,7 +4,7 @@ import ctypes
 from array import array
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
-from gdbheapx.kernel.common.library import NO_MEMORY, address_of_numbers, declare_functions
+from gdbheapx.kernel.common.library import NO_MEMORY, address_of, declare_functions
 
 PROTOTYPES = """
 void heapx_packer_free(struct packer *packer);
@@ -99,7 +99,7 @@ def pack_numbers(values: "Sequence[int]") -> bytes:
 def pack_pieces(library: Any, graph: Any, moves: Sequence[Move], slots: bool) -> Pieces:
     """Pack a struct graph. ValueError if a block lies in none of the mappings."""
     table = array("Q", [number for move in moves for number in move])
-    packer = declare_functions(library, PROTOTYPES).heapx_packer_new(graph, address_of_numbers(table), len(moves), int(slots))
+    packer = declare_functions(library, PROTOTYPES).heapx_packer_new(graph, address_of(table), len(moves), int(slots))
     if not packer:
         raise MemoryError()
     out = ctypes.create_string_buffer(PIECE_BYTES)
@@ -124,8 +124,10 @@ def unpack_handle(library: Any, kept: PackedGraph, mappings: "array[int]") -> An
         streams.extend((ctypes.cast(ctypes.c_char_p(one), ctypes.c_void_p).value or 0, len(one)))
     habits, why = array("H", kept.habits), array("i", [0])
     shift = kept.unit_bytes.bit_length() - 1
-    numbers = (kept.word_bytes, shift, int(kept.has_slots), address_of_numbers(mappings), len(kept.mappings))
-    found = declare_functions(library, PROTOTYPES).heapx_graph_unpack(*numbers, address_of_numbers(streams), address_of_numbers(habits), len(habits), address_of_numbers(why))
+    numbers = (kept.word_bytes, shift, int(kept.has_slots), address_of(mappings), len(kept.mappings))
+    found = declare_functions(library, PROTOTYPES).heapx_graph_unpack(
+        *numbers, address_of(streams), address_of(habits), len(habits), address_of(why)
+    )
     if not found and why[0] == NO_MEMORY:
         raise MemoryError()
     if not found:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from gdbheapx.kernel.blocks.graph import Graph, Tree
 from typing import AbstractSet, Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, address_of_numbers, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import NO_MEMORY, OpenSource, address_of, declare_functions, run_resumable
 
 PROTOTYPES = """
 void heapx_pins_free(struct pins *pins);
@@ -140,14 +140,14 @@ class Pins:
         overheads = by_kind(shape.overheads)
         spans = array("Q", shape.spans)
         self._kept = (rooms, spans, apart, own, known, graph, tree)
-        arrays = (address_of_numbers(rooms), len(shape.rooms), address_of_numbers(apart), len(apart), address_of_numbers(own), len(own))
-        self._handle = library.heapx_pins_new(address_of_numbers(numbers), address_of_numbers(overheads), *arrays)
+        arrays = (address_of(rooms), len(shape.rooms), address_of(apart), len(apart), address_of(own), len(own))
+        self._handle = library.heapx_pins_new(address_of(numbers), address_of(overheads), *arrays)
         if not self._handle:
             raise MemoryError()
-        library.heapx_pins_spans(self._handle, address_of_numbers(spans), len(spans) // 3)
-        library.heapx_pins_label(self._handle, None if graph is None else graph.handle, address_of_numbers(known), len(known), first)
+        library.heapx_pins_spans(self._handle, address_of(spans), len(spans) // 3)
+        library.heapx_pins_label(self._handle, None if graph is None else graph.handle, address_of(known), len(known), first)
         if tree is not None and not library.heapx_pins_own(
-            self._handle, address_of_numbers(tree.owners), address_of_numbers(tree.retained_bytes), len(tree.owners), labels.least_retained_bytes
+            self._handle, address_of(tree.owners), address_of(tree.retained_bytes), len(tree.owners), labels.least_retained_bytes
         ):
             raise MemoryError()
 
@@ -164,10 +164,10 @@ class Pins:
     def found(self) -> List[PinGroup]:
         """The groups; nothing more may be streamed."""
         returned, used = array("Q", [0]), array("Q", [0])
-        count = self._library.heapx_pins_end(self._handle, address_of_numbers(returned), address_of_numbers(used))
+        count = self._library.heapx_pins_end(self._handle, address_of(returned), address_of(used))
         if count == NO_MEMORY:
             raise MemoryError()
         self.returned_bytes, self.used_blocks = returned[0], used[0]
         out = array("Q", bytes(8 * NUMBERS * count))
-        self._library.heapx_pins_groups(self._handle, address_of_numbers(out))
+        self._library.heapx_pins_groups(self._handle, address_of(out))
         return [PinGroup(*out[place : place + NUMBERS]) for place in range(0, len(out), NUMBERS)]

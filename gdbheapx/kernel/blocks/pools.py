@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import BlockStream
-from gdbheapx.kernel.common.library import OpenSource, address_of_numbers, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import OpenSource, address_of, declare_functions, run_resumable
 
 PROTOTYPES = """
 struct block_source *heapx_pool_blocks(const struct source *memory, int little_endian, uint64_t bytes, const uint64_t *runs,
@@ -50,7 +50,7 @@ class Pools:
         self._runs = array("Q", [bound for run in shape.runs for bound in run])
 
     def _make_blocks(self) -> CBlocks:
-        shape = (int(self._shape.little_endian), self._shape.pool_bytes, address_of_numbers(self._runs), len(self._shape.runs))
+        shape = (int(self._shape.little_endian), self._shape.pool_bytes, address_of(self._runs), len(self._shape.runs))
         return CBlocks(
             self._library, self._opened, self._library.heapx_pool_blocks(self._opened.handle, *shape), self._runs, None, self._budget
         )
@@ -58,7 +58,7 @@ class Pools:
     def sums(self) -> PoolSums:
         """Sum the headers alone, without the cells."""
         walk, out = self._make_blocks(), array("Q", PoolSums())
-        run_resumable(lambda seconds: self._library.heapx_pool_sums(walk.handle, address_of_numbers(out), seconds), self._opened, self._budget)
+        run_resumable(lambda seconds: self._library.heapx_pool_sums(walk.handle, address_of(out), seconds), self._opened, self._budget)
         return PoolSums(*out)
 
     def blocks(self) -> BlockStream:

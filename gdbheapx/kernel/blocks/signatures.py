@@ -7,7 +7,7 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import CBlocks, NativeListedBlocks
 from gdbheapx.kernel.blocks.records import NativeBlocks
-from gdbheapx.kernel.common.library import OpenSource, address_of_numbers, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import OpenSource, address_of, declare_functions, run_resumable
 
 PROTOTYPES = """
 void heapx_referrals_free(struct referrals *work);
@@ -187,7 +187,7 @@ class Signer:
         word_bytes, little_endian = shape
         self._kept = (*flat_rows(rows), *flat_sets(sets))
         conditions, flat, places, numbers = self._kept
-        tables = (address_of_numbers(conditions), address_of_numbers(flat), len(rows), address_of_numbers(places), len(sets), address_of_numbers(numbers))
+        tables = (address_of(conditions), address_of(flat), len(rows), address_of(places), len(sets), address_of(numbers))
         self.handle = library.heapx_signer_new(word_bytes, int(little_endian), 1, *tables)
         if not self.handle:
             raise MemoryError()
@@ -201,14 +201,14 @@ class Signer:
         """Signs the used blocks of a stream; one that a graph gathers needs this not."""
         source: Any = blocks if isinstance(blocks, CBlocks) else NativeListedBlocks(self.library, blocks)
         buffer = array("B", bytes(READ_BYTES))
-        work = (self.handle, self.opened.handle, source.handle, address_of_numbers(buffer))
+        work = (self.handle, self.opened.handle, source.handle, address_of(buffer))
         run_resumable(lambda seconds: self.library.heapx_signer_slice(*work, seconds), self.opened, self.budget)
 
     def look_for_rust(self, constants: Sequence[Tuple[int, int]], foreign: Sequence[bool]) -> None:
         """The program is Rust, and its vtables may lie in these ranges (sorted, without overlap): called before a graph is gathered.
         `foreign`: of each row, whether its blocks are another language's: no vector of Rust stands in these."""
         bounds, rows = array("Q", [bound for pair in constants for bound in pair]), array("B", foreign)
-        if not self.library.heapx_signer_rust(self.handle, address_of_numbers(bounds), len(constants), address_of_numbers(rows)):
+        if not self.library.heapx_signer_rust(self.handle, address_of(bounds), len(constants), address_of(rows)):
             raise MemoryError()
 
     def vtables(self) -> List[int]:
@@ -217,7 +217,7 @@ class Signer:
         if count == ALL:
             raise MemoryError()
         out = array("Q", bytes(8 * count))
-        self.library.heapx_signer_vtables(self.handle, address_of_numbers(out), count)
+        self.library.heapx_signer_vtables(self.handle, address_of(out), count)
         return list(out)
 
     def refer(self, graph: Any, known: Sequence[int], asked: Referring, linked: Any = None) -> None:
@@ -227,8 +227,8 @@ class Signer:
         library, kept = self.library, array("B", known)
         layouts = array("Q", [number for one in asked.layouts for number in one])
         numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers)
-        places = (address_of_numbers(layouts), len(asked.layouts), asked.least_same_bytes, linked.handle if linked is not None else None)
-        job = library.heapx_referrals_new(graph.handle, self.handle, address_of_numbers(kept), len(kept), *numbers, *places)
+        places = (address_of(layouts), len(asked.layouts), asked.least_same_bytes, linked.handle if linked is not None else None)
+        job = library.heapx_referrals_new(graph.handle, self.handle, address_of(kept), len(kept), *numbers, *places)
         if not job:
             raise MemoryError()
         try:
@@ -244,7 +244,7 @@ class Signer:
     def rest(self) -> Signed:
         """Return the sum of the blocks that got no label when they were signed; row and key mean nothing."""
         out = array("Q", bytes(56))
-        self.library.heapx_signer_rest(self.handle, address_of_numbers(out))
+        self.library.heapx_signer_rest(self.handle, address_of(out))
         return Signed(*out)
 
     def keep_contents(self, beyond: bool = False) -> None:
@@ -255,7 +255,7 @@ class Signer:
     def copied(self) -> Copied:
         """After refer(), if contents were kept."""
         out = array("Q", bytes(32 + 16 * MOST_SAME))
-        count = self.library.heapx_signer_copied(self.handle, address_of_numbers(out), MOST_SAME)
+        count = self.library.heapx_signer_copied(self.handle, address_of(out), MOST_SAME)
         same = sorted(zip(out[4 : 4 + 2 * count : 2], out[5 : 5 + 2 * count : 2]))
         return Copied(out[0], out[1], out[2], out[3], same)
 
@@ -273,7 +273,7 @@ class Signer:
         """Seven of each label."""
         count = self.label_count()
         out = array("Q", bytes(56 * count))
-        self.library.heapx_signer_found(self.handle, address_of_numbers(out), count)
+        self.library.heapx_signer_found(self.handle, address_of(out), count)
         return out
 
     def within(self, graph: Any, ranges: Sequence[Tuple[int, int]]) -> List[int]:
@@ -282,13 +282,13 @@ class Signer:
         """
         bounds = array("Q", [bound for pair in ranges for bound in pair])
         out = array("Q", bytes(8 * self.library.heapx_signer_found(self.handle, None, 0)))
-        self.library.heapx_signer_within(self.handle, graph.handle, address_of_numbers(bounds), len(ranges), address_of_numbers(out))
+        self.library.heapx_signer_within(self.handle, graph.handle, address_of(bounds), len(ranges), address_of(out))
         return list(out)
 
     def labels(self) -> "array[int]":
         """array('I'): the label of each block, by its id in the graph; UNSIGNED where no row knew it."""
         count = array("Q", [0])
-        address = self.library.heapx_signer_labels(self.handle, address_of_numbers(count))
+        address = self.library.heapx_signer_labels(self.handle, address_of(count))
         kept = array("I")
         if count[0]:
             kept.frombytes(ctypes.string_at(address, 4 * count[0]))

@@ -18,7 +18,7 @@ from gdbheapx.kernel.blocks.slots import (
     SlotTallies,
     SlotTally,
 )
-from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of_numbers, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, declare_functions, run_resumable
 
 PROTOTYPES = """
 struct block_source *heapx_slot_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
@@ -55,7 +55,7 @@ class SlotWalker:
             raise ValueError("no runs of slots")
 
     def _fits_kernel(self) -> bool:
-        return bool(declare_functions(self.kernel.library, PROTOTYPES).heapx_slots_fit(address_of_numbers(self.runs), self.count, self.labels))
+        return bool(declare_functions(self.kernel.library, PROTOTYPES).heapx_slots_fit(address_of(self.runs), self.count, self.labels))
 
     def blocks(self, wanted: BlockFilter = EVERYTHING, apart: Optional[NativeBlocks] = None) -> BlockStream:
         """Return all blocks by address: used ones as the reader gives them, free slots whole. `apart`: further ones, to be merged in."""
@@ -63,21 +63,21 @@ class SlotWalker:
         library, opened = self._declare_functions(), self.kernel.open(self.source)
         kept = (self.runs, self.frees, self.classes, wanted.numbers())
         make = getattr(library, self.reader.blocks if self.reader else "heapx_slot_blocks")
-        lists = (address_of_numbers(self.frees.addresses), address_of_numbers(self.frees.kinds), len(self.frees.addresses))
-        handle = make(opened.handle, address_of_numbers(self.runs), self.count, *lists, address_of_numbers(self.classes), address_of_numbers(kept[3]))
+        lists = (address_of(self.frees.addresses), address_of(self.frees.kinds), len(self.frees.addresses))
+        handle = make(opened.handle, address_of(self.runs), self.count, *lists, address_of(self.classes), address_of(kept[3]))
         return CBlocks(library, opened, handle, kept, apart, self.budget)
 
     def tally(self) -> SlotTallies:
         """Return all slots, counted by label, and their errors."""
         library, opened, listed = self._declare_functions(), self.kernel.open(self.source), self.frees.addresses
         make = getattr(library, self.reader.tally if self.reader else "heapx_slot_tally_new")
-        job = make(opened.handle, address_of_numbers(self.runs), self.count, address_of_numbers(listed), len(listed), self.labels)
+        job = make(opened.handle, address_of(self.runs), self.count, address_of(listed), len(listed), self.labels)
         if not job:
             raise MemoryError()
         try:
             run_resumable(lambda seconds: library.heapx_slot_tally_slice(job, seconds), opened, self.budget)
             rows = [NativeRows(SlotTally, self.labels), NativeRows(SlotProblem, MOST_SLOT_PROBLEMS), NativeRows(SlotSums, 1)]
-            library.heapx_slot_tally_result(job, *(address_of_numbers(row.numbers) for row in rows))
+            library.heapx_slot_tally_result(job, *(address_of(row.numbers) for row in rows))
         finally:
             library.heapx_slot_tally_free(job)
         (sums,) = rows[2].records(1)

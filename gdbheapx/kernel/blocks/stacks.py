@@ -4,7 +4,7 @@ from array import array
 from typing import Any, NamedTuple, Sequence
 
 from gdbheapx.kernel.blocks.graph import NO_NODE, Graph, Tree
-from gdbheapx.kernel.common.library import address_of_numbers, declare_functions
+from gdbheapx.kernel.common.library import address_of, declare_functions
 
 PROTOTYPES = """
 struct stacks *heapx_stacks_new(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const uint32_t *label_frames,
@@ -58,15 +58,15 @@ def owner_stacks(library: Any, graph: Graph, tree: Tree, rule: FrameRule) -> Own
     if blocks and max(rule.labels) >= len(rule.of_label):
         raise ValueError("a frame for each label")
     kernel, of_label, of_node = declare_functions(library, PROTOTYPES), array("I", rule.of_label), array("I", [NO_NODE]) * nodes
-    arrays = map(address_of_numbers, (tree.owners, rule.labels, of_label, rule.of_root, rule.begins))
-    handle = kernel.heapx_stacks_new(graph.handle, *arrays, rule.leaked, rule.shared, rule.most_frames, nodes, address_of_numbers(of_node))
+    arrays = map(address_of, (tree.owners, rule.labels, of_label, rule.of_root, rule.begins))
+    handle = kernel.heapx_stacks_new(graph.handle, *arrays, rule.leaked, rule.shared, rule.most_frames, nodes, address_of(of_node))
     if not handle:
         raise MemoryError()
     try:
         count = kernel.heapx_stacks_take(handle, None, None, None, None)
         above, frames = (array("I", bytes(4 * count)) for _ in range(2))
         blocks_, bytes_ = (array("Q", bytes(8 * count)) for _ in range(2))
-        kernel.heapx_stacks_take(handle, *map(address_of_numbers, (above, frames, blocks_, bytes_)))
+        kernel.heapx_stacks_take(handle, *map(address_of, (above, frames, blocks_, bytes_)))
     finally:
         kernel.heapx_stacks_free(handle)
     return OwnerStacks(above, frames, blocks_, bytes_, of_node)

@@ -7,7 +7,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.binding import join_streams
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, NO_NODE, GraphShape, NativeSum, Referrer, flatten_pairs, pack_target_words
 from gdbheapx.kernel.blocks.records import NativeBlocks
-from gdbheapx.kernel.common.library import OpenSource, address_of_numbers, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import OpenSource, address_of, declare_functions, run_resumable
 
 PROTOTYPES = """
 void heapx_sweep_free(struct sweep *sweep);
@@ -53,7 +53,7 @@ class Sweep:
         self._library, self._opened, self._budget, self._shape = declare_functions(library, PROTOTYPES), opened, budget, shape
         self._heaps, self._mappings, self._parts = flatten_pairs(shape.heaps), flatten_pairs(shape.mappings), array("Q")
         numbers = (shape.word_bytes, int(shape.little_endian), shape.unit_bytes.bit_length() - 1)
-        ranges = (address_of_numbers(self._heaps), len(shape.heaps), address_of_numbers(self._mappings), len(shape.mappings))
+        ranges = (address_of(self._heaps), len(shape.heaps), address_of(self._mappings), len(shape.mappings))
         self._handle = library.heapx_sweep_new(opened.handle, *numbers, *ranges, shape.ignored_bits)
         if not self._handle:
             raise MemoryError()
@@ -67,7 +67,7 @@ class Sweep:
         """Finds all used blocks; reads no more of them than that takes."""
         library, places = self._library, array("Q", sorted(own))
         with join_streams(library, streams) as blocks:
-            work = (self._handle, blocks, address_of_numbers(places), len(places))
+            work = (self._handle, blocks, address_of(places), len(places))
             run_resumable(lambda seconds: library.heapx_sweep_fill(*work, seconds), self._opened, self._budget)
         if library.heapx_sweep_settle(self._handle) != 1:
             raise MemoryError()
@@ -77,7 +77,7 @@ class Sweep:
         parts = [NativePart(first + place, *part) for place, ranges in enumerate(outside) for part in ranges or [(0, 0, 0)]]
         self._parts = array("Q", [number for part in parts for number in part])
         nodes = (first + len(self._shape.mappings), first + len(self._shape.mappings) + roots)
-        if not self._library.heapx_sweep_open(self._handle, *nodes, address_of_numbers(self._parts), len(parts), wanted, room):
+        if not self._library.heapx_sweep_open(self._handle, *nodes, address_of(self._parts), len(parts), wanted, room):
             raise MemoryError()
 
     def _finish_pass(self, words: Sequence[Tuple[int, Sequence[int]]], exact: Sequence[Tuple[int, Sequence[int]]] = ()) -> None:
@@ -85,7 +85,7 @@ class Sweep:
         for slot, some in ((0, words), (EXACT_SLOT, exact)):
             for root, numbers in some:
                 data = array("B", pack_target_words(numbers, self._shape))
-                self._library.heapx_sweep_bytes(self._handle, first + root, address_of_numbers(data), len(data), slot)
+                self._library.heapx_sweep_bytes(self._handle, first + root, address_of(data), len(data), slot)
         run_resumable(lambda seconds: self._library.heapx_sweep_slice(self._handle, seconds), self._opened, self._budget)
 
     def mark(
@@ -99,7 +99,7 @@ class Sweep:
         self._open_pass(outside, len(outside) - len(self._shape.mappings), NO_NODE, 0)
         self._finish_pass(words, exact)
         out = array("Q", bytes(16 * (LEAKED + 1)))
-        self._library.heapx_sweep_sums(self._handle, address_of_numbers(out))
+        self._library.heapx_sweep_sums(self._handle, address_of(out))
         return tuple(NativeSum(*out[place : place + 2]) for place in range(0, len(out), 2))
 
     def referrers(
@@ -109,7 +109,7 @@ class Sweep:
         self._open_pass(outside, len(outside) - len(self._shape.mappings), node, limit)
         self._finish_pass(words)
         out = array("Q", bytes(24 * limit))
-        count = min(limit, self._library.heapx_sweep_referrers(self._handle, address_of_numbers(out), limit))
+        count = min(limit, self._library.heapx_sweep_referrers(self._handle, address_of(out), limit))
         return [Referrer(*out[place : place + 3]) for place in range(0, 3 * count, 3)]
 
     def evidence(self, node: int) -> int:
@@ -119,5 +119,5 @@ class Sweep:
     def numbers(self) -> SweepNumbers:
         """Return the cost of the sweeps."""
         out = array("Q", bytes(8 * len(SweepNumbers._fields)))
-        self._library.heapx_sweep_numbers(self._handle, address_of_numbers(out))
+        self._library.heapx_sweep_numbers(self._handle, address_of(out))
         return SweepNumbers(*out)

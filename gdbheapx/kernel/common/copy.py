@@ -7,7 +7,7 @@ from array import array
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.common.library import OpenPages, OpenSource, address_of_numbers, declare_functions, usable_cpus
+from gdbheapx.kernel.common.library import OpenPages, OpenSource, address_of, declare_functions, usable_cpus
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.ranges import subtract_ranges, unite_ranges
 
@@ -89,7 +89,7 @@ class Copy:
         time; None: there is none."""
         self.set(ranges)
         out = array("Q", bytes(8 * len(CopyTaken._fields)))
-        left = self._library.heapx_copy_take(self.handle, self._threads, source.handle, address_of_numbers(until), first, address_of_numbers(out))
+        left = self._library.heapx_copy_take(self.handle, self._threads, source.handle, address_of(until), first, address_of(out))
         self.taken = CopyTaken(*out)
         return None if left == ADDRESS_MASK else left
 
@@ -109,13 +109,13 @@ class Copy:
         """Copy the rest after rounds, as take() does: of followed ranges only the pages written to since."""
         self.set(ranges)
         out = array("Q", bytes(8 * len(CopyTaken._fields)))
-        left = self._library.heapx_copy_last(self.handle, self._threads, source.handle, address_of_numbers(until), address_of_numbers(out))
+        left = self._library.heapx_copy_last(self.handle, self._threads, source.handle, address_of(until), address_of(out))
         self.taken = CopyTaken(*out)
         return None if left == ADDRESS_MASK else left
 
     def _run_counted(self, work: Callable[[Any], None]) -> int:
         out = array("Q", bytes(8 * len(CopyTaken._fields)))
-        work(address_of_numbers(out))
+        work(address_of(out))
         return CopyTaken(*out).copied_bytes
 
     def set(self, ranges: Sequence[CopiedRange]) -> None:
@@ -124,13 +124,13 @@ class Copy:
         self._rooms = sorted([*self._rooms, *made])
         pieces = array("Q", [number for piece in split_by_rooms(ranges, self._rooms) for number in piece])
         rooms = array("Q", [bound for room in made for bound in room])
-        if not self._library.heapx_copy_ranges(self.handle, address_of_numbers(pieces), len(pieces) // 3, address_of_numbers(rooms), len(made)):
+        if not self._library.heapx_copy_ranges(self.handle, address_of(pieces), len(pieces) // 3, address_of(rooms), len(made)):
             raise MemoryError()
 
     def run(self, address: int, size_bytes: int) -> Tuple[int, Optional[bytes]]:
         """See CopiedMemory."""
         run = array("Q", [size_bytes, 0])
-        what = self._library.heapx_copy_run(self.handle, address, address_of_numbers(run))
+        what = self._library.heapx_copy_run(self.handle, address, address_of(run))
         piece = ctypes.string_at(run[1], run[0]) if what == COPIED_HERE else b"" if what == COPIED_UNREAD else None
         return run[0], piece
 
@@ -159,7 +159,9 @@ class Copy:
 
 def lacking_rooms(rooms: Sequence[Range], ranges: Sequence[Range]) -> List[Range]:
     """Return the ranges where room is to be made so that all ranges have some: with a little around them, and none twice."""
-    wanted = unite_ranges((max(start - ROOM_BYTES, 0) & -HUGE_BYTES, -(-(end + ROOM_BYTES) // HUGE_BYTES) * HUGE_BYTES) for start, end in ranges)
+    wanted = unite_ranges(
+        (max(start - ROOM_BYTES, 0) & -HUGE_BYTES, -(-(end + ROOM_BYTES) // HUGE_BYTES) * HUGE_BYTES) for start, end in ranges
+    )
     return subtract_ranges(wanted, rooms)
 
 

@@ -5,7 +5,7 @@ from array import array
 from typing import Any, Callable, Sequence, Tuple
 
 from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.common.library import OpenPages, address_of_numbers, declare_functions
+from gdbheapx.kernel.common.library import OpenPages, address_of, declare_functions
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 
 PROTOTYPES = """
@@ -19,7 +19,9 @@ void heapx_follow_end(int fd, const uint64_t *ranges, uint64_t count);
 def is_marked(library: Any, table: PageTable, ranges: Sequence[Tuple[int, int]]) -> bool:
     """Return True if each page that is in RAM has the kernel's mark of a write (soft-dirty), as all have until the marks are cleared."""
     pages, bounds = OpenPages(library, table), array("Q", [bound for pair in ranges for bound in pair])
-    first = declare_functions(library, PROTOTYPES).heapx_pages_unmarked(pages.handle, address_of_numbers(bounds), len(ranges)) if pages.handle else 0
+    first = (
+        declare_functions(library, PROTOTYPES).heapx_pages_unmarked(pages.handle, address_of(bounds), len(ranges)) if pages.handle else 0
+    )
     return bool(first == ADDRESS_MASK)
 
 
@@ -42,11 +44,11 @@ class NativeFollower:
         """
         fresh = array("Q", [bound for pair in ranges for bound in pair])
         self._ranges += fresh
-        return int(self._library.heapx_follow_ranges(self._descriptor, pagemap, address_of_numbers(fresh), len(ranges)))
+        return int(self._library.heapx_follow_ranges(self._descriptor, pagemap, address_of(fresh), len(ranges)))
 
     def leave(self) -> None:
         """Remove all protection, piece by piece, as the end of the descriptor has the process wait for all at once."""
-        self._library.heapx_follow_end(self._descriptor, address_of_numbers(self._ranges), len(self._ranges) // 2)
+        self._library.heapx_follow_end(self._descriptor, address_of(self._ranges), len(self._ranges) // 2)
         self._ranges = array("Q")
 
     def end(self, close: Callable[[int], None] = os.close) -> None:

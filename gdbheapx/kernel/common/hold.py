@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence
 
 from gdbheapx.inferior.base import EndedStop
 from gdbheapx.kernel.common.copy import CopiedRange, Copy, CopyTaken
-from gdbheapx.kernel.common.library import OpenSource, address_of_numbers, declare_functions, flatten_record
+from gdbheapx.kernel.common.library import OpenSource, address_of, declare_functions, flatten_record
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 
 PROTOTYPES = """
@@ -66,7 +66,7 @@ class Hold:
         self._library = declare_functions(library, PROTOTYPES)
         self._out = array("Q", bytes(8 * len(HoldTaken._fields)))
         numbers, wanted = flatten_record(order), array("Q", sets)
-        self._handle = self._library.heapx_hold_new(address_of_numbers(numbers), address_of_numbers(wanted), len(wanted))
+        self._handle = self._library.heapx_hold_new(address_of(numbers), address_of(wanted), len(wanted))
         if not self._handle:
             raise MemoryError()
 
@@ -80,10 +80,10 @@ class Hold:
         possible, and the process runs on."""
         copy.set(ranges)
         told = ctypes.create_string_buffer(maps, len(maps))
-        state = self._library.heapx_hold_begin(self._handle, copy.handle, source.handle, told, len(maps), address_of_numbers(self._out))
+        state = self._library.heapx_hold_begin(self._handle, copy.handle, source.handle, told, len(maps), address_of(self._out))
         if state == HELD_ASKS:
             copy.set(find(self._read_result(6)))
-            state = self._library.heapx_hold_go_on(self._handle, address_of_numbers(self._out))
+            state = self._library.heapx_hold_go_on(self._handle, address_of(self._out))
         if state != HELD_DONE:
             return None
         taken = HoldTaken(*self._out)

@@ -138,7 +138,7 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) or 1
 
 
-def address_of_numbers(numbers: Any) -> Optional[int]:
+def address_of(numbers: Any) -> Optional[int]:
     """Return the address of an array's numbers, or None for an empty one."""
     return numbers.buffer_info()[0] if len(numbers) else None
 
@@ -224,11 +224,11 @@ class OpenSource:
                 segments.extend((address, len(data), ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0))
         else:
             raise TypeError("no bulk source: %r" % (source,))
-        self.handle = library.heapx_source_new(kind, self._fd, call, address_of_numbers(segments), len(segments) // 3)
+        self.handle = library.heapx_source_new(kind, self._fd, call, address_of(segments), len(segments) // 3)
         if not self.handle:
             raise MemoryError()
         if isinstance(source, ProcessSource) and source.still is not None:
-            library.heapx_source_until(self.handle, address_of_numbers(source.still.until))
+            library.heapx_source_until(self.handle, address_of(source.still.until))
         self.swap = source.swap if isinstance(source, ProcessSource) else None
         if isinstance(source, ProcessSource) and (self._pagemap >= 0 or source.copy is not None):
             self._leave_untouched(source)
@@ -244,12 +244,12 @@ class OpenSource:
     def _leave_untouched(self, source: ProcessSource) -> None:
         """Pages that the process has not touched are not read, nor those in swap for which there is no room."""
         self._ranges = array("Q", [bound for pair in source.untouched_zero for bound in pair])
-        room = None if source.swap is None else address_of_numbers(source.swap.cells)
-        ranges = (address_of_numbers(self._ranges), len(source.untouched_zero))
-        found = (self.handle, self._pagemap, int(source.scans), *ranges, address_of_numbers(self._swapped_in), room)
+        room = None if source.swap is None else address_of(source.swap.cells)
+        ranges = (address_of(self._ranges), len(source.untouched_zero))
+        found = (self.handle, self._pagemap, int(source.scans), *ranges, address_of(self._swapped_in), room)
         self._library.heapx_source_leave_untouched(*found)
         self._guards = [array("Q", [bound for pair in pairs for bound in pair]) for pairs in (source.brought_in, source.unanswered)]
-        guards = [word for bounds in self._guards for word in (address_of_numbers(bounds), len(bounds) // 2)]
+        guards = [word for bounds in self._guards for word in (address_of(bounds), len(bounds) // 2)]
         self._library.heapx_source_guard(self.handle, *guards)
 
     def _read_for_c(self, address: int, to: int, size_bytes: int) -> int:
@@ -294,7 +294,14 @@ class OpenPages:
             if table.copy is None:
                 return
         self._outside = array("Q", [bound for pair in table.outside_rss for bound in pair])
-        numbers = (self._fd, table.flags_fd, int(table.scans), int(table.knows_huge_zero), address_of_numbers(self._outside), len(table.outside_rss))
+        numbers = (
+            self._fd,
+            table.flags_fd,
+            int(table.scans),
+            int(table.knows_huge_zero),
+            address_of(self._outside),
+            len(table.outside_rss),
+        )
         self.handle = library.heapx_pages_new(*numbers)
         if not self.handle:
             raise MemoryError()
@@ -374,7 +381,7 @@ class Kernel:
 
     def in_order(self, numbers: "array[int]") -> "array[int]":
         """array('Q') sorted in place."""
-        if not self.library.heapx_sort(address_of_numbers(numbers), len(numbers)):
+        if not self.library.heapx_sort(address_of(numbers), len(numbers)):
             raise MemoryError()
         return numbers
 
@@ -394,7 +401,9 @@ class Kernel:
 
     def _places_into(self, words: "array[int]", bounds: "array[int]", mask: int) -> "array[int]":
         places = array("Q", bytes(8 * len(words)))
-        return places[: self.library.heapx_words_into(address_of_numbers(words), len(words), address_of_numbers(bounds), len(bounds) // 2, mask, address_of_numbers(places))]
+        return places[
+            : self.library.heapx_words_into(address_of(words), len(words), address_of(bounds), len(bounds) // 2, mask, address_of(places))
+        ]
 
     def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
         """Find the pages of the sorted ranges, without overlap, that hold anything but zeros; unreadable ones count as such. Pages begin
@@ -403,13 +412,13 @@ class Kernel:
         """
         library, opened = self.library, self.open(source)
         flat, until = array("Q", [bound for pair in ranges for bound in pair]), array("Q", [0])
-        job = library.heapx_written_new(opened.handle, address_of_numbers(flat), len(ranges), page_bytes)
+        job = library.heapx_written_new(opened.handle, address_of(flat), len(ranges), page_bytes)
         if not job:
             raise MemoryError()
         try:
             run_resumable(lambda seconds: library.heapx_written_slice(job, seconds), opened, budget)
-            out = array("Q", bytes(16 * library.heapx_written_result(job, 0, None, address_of_numbers(until))))
-            library.heapx_written_result(job, len(out) // 2, address_of_numbers(out), address_of_numbers(until))
+            out = array("Q", bytes(16 * library.heapx_written_result(job, 0, None, address_of(until))))
+            library.heapx_written_result(job, len(out) // 2, address_of(out), address_of(until))
         finally:
             library.heapx_written_free(job)
         return Written(out, None if until[0] == ADDRESS_MASK else until[0])
@@ -422,7 +431,7 @@ class Kernel:
         if table.handle is None:
             return None
         flat, out = array("Q", [number for pair in ranges for number in pair]), array("Q", bytes(8 * len(Residency._fields)))
-        self.library.heapx_residency(table.handle, address_of_numbers(flat), len(ranges), with_exclusive, address_of_numbers(out))
+        self.library.heapx_residency(table.handle, address_of(flat), len(ranges), with_exclusive, address_of(out))
         return Residency(*out)
 
     def page_kinds(self, pages: PageTable, start: int, end: int) -> Optional[bytes]:
@@ -433,4 +442,4 @@ class Kernel:
         page = os.sysconf("SC_PAGESIZE")
         count = (end - start) // page
         entries, kinds = array("Q", bytes(8 * count)), array("B", bytes(count))
-        return kinds[: self.library.heapx_pages_look(table.handle, start // page, count, address_of_numbers(entries), address_of_numbers(kinds))].tobytes()
+        return kinds[: self.library.heapx_pages_look(table.handle, start // page, count, address_of(entries), address_of(kinds))].tobytes()

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator, Optional
 
 from gdbheapx.budget import LEAST_S, NAMES
 from gdbheapx.errors import HeapxError, Interrupted
-from gdbheapx.kernel.common.library import address_of_numbers, declare_functions
+from gdbheapx.kernel.common.library import address_of, declare_functions
 from gdbheapx.problems import CUT
 
 PROTOTYPES = """
@@ -61,7 +61,7 @@ def start_watching(
     import ctypes
 
     numbers = array("B", b"\0".join(texts) + b"\0")
-    place = declare_functions(library, PROTOTYPES).heapx_watchdog_start(address_of_numbers(numbers), len(numbers), until, wake, out, told)
+    place = declare_functions(library, PROTOTYPES).heapx_watchdog_start(address_of(numbers), len(numbers), until, wake, out, told)
     if place:
         _library, _cells = library, (ctypes.c_uint64 * WATCH_CELLS).from_address(place)
         _paths = (ctypes.c_ubyte * (WATCH_PATHS * WATCH_PATH_BYTES)).from_address(place + ctypes.sizeof(_cells))

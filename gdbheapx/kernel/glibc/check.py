@@ -4,7 +4,7 @@ from array import array
 from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.common.library import OpenSource, address_of_numbers, as_array, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import OpenSource, address_of, as_array, declare_functions, run_resumable
 from gdbheapx.kernel.glibc.records import Region
 
 BROKEN_PREV_SIZE = 0
@@ -148,7 +148,7 @@ def check_chunks_in_c(
 ) -> BrokenChunks:
     """See ChunkWalker; `listed`: cached chunks, members of bins."""
     flat, cached_chunks, members = flat_regions(regions), as_array(listed[0]), as_array(listed[1])
-    places = (address_of_numbers(flat), len(regions), address_of_numbers(cached_chunks), len(cached_chunks), address_of_numbers(members), len(members))
+    places = (address_of(flat), len(regions), address_of(cached_chunks), len(cached_chunks), address_of(members), len(members))
     job = declare_functions(library, PROTOTYPES).heapx_check_new(opened.handle, geometry, *places)
     if not job:
         raise MemoryError()
@@ -164,7 +164,7 @@ def check_members_in_c(
 ) -> BrokenMembers:
     """See ChunkWalker."""
     flat = flat_lists(lists)
-    job = declare_functions(library, PROTOTYPES).heapx_members_new(opened.handle, geometry, address_of_numbers(flat), len(lists), int(mangled))
+    job = declare_functions(library, PROTOTYPES).heapx_members_new(opened.handle, geometry, address_of(flat), len(lists), int(mangled))
     if not job:
         raise MemoryError()
     try:
@@ -177,8 +177,8 @@ def check_members_in_c(
 
 def _take_broken(result: Any, job: int, numbers: int) -> Tuple[Tuple[NativeBroken, ...], Tuple[int, ...]]:
     counts = array("Q", bytes(8 * numbers))
-    count = result(job, 0, address_of_numbers(counts), None)
+    count = result(job, 0, address_of(counts), None)
     out = array("Q", bytes(8 * ROW_NUMBERS * count))
-    result(job, count, address_of_numbers(counts), address_of_numbers(out))
+    result(job, count, address_of(counts), address_of(out))
     rows = tuple(NativeBroken._make(out[place : place + ROW_NUMBERS]) for place in range(0, len(out), ROW_NUMBERS))
     return rows, tuple(counts)

@@ -4,7 +4,7 @@ import ctypes
 from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.kernel.common.library import address_of_numbers
+from gdbheapx.kernel.common.library import address_of
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 
 TCACHE = 0
@@ -128,7 +128,7 @@ COLUMNS = 8
 def read_followed(library: Any, job: int, count: int) -> NativeFollowedList:
     """Return what a job found for so many lists."""
     out = array("Q", bytes(8 * COLUMNS * count))
-    library.heapx_lists_result(job, address_of_numbers(out))
+    library.heapx_lists_result(job, address_of(out))
     columns: List[Any] = [out[column * count : (column + 1) * count] for column in range(COLUMNS)]
     members, twice, mapped = (_read_numbers(library, job, which) for which in (LISTS_MEMBERS, LISTS_TWICE, LISTS_MAPPED))
     return NativeFollowedList._make([*columns, members, twice, array("Q", sorted(set(mapped)))])

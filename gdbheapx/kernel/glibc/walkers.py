@@ -8,7 +8,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockStream, NativeBlocks, apart_from
-from gdbheapx.kernel.common.library import Kernel, OpenPages, address_of_numbers, as_array, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import Kernel, OpenPages, address_of, as_array, declare_functions, run_resumable
 from gdbheapx.kernel.common.records import ADDRESS_MASK
 from gdbheapx.kernel.glibc.lists import PROTOTYPES as LIST_PROTOTYPES
 from gdbheapx.kernel.glibc.lists import NativeFollowedList, NativeFreeLists, NativeRules, read_followed
@@ -61,7 +61,11 @@ class ChunkWalker:
 
     def __init__(self, kernel: Kernel, source: BulkSource, geometry: Geometry, budget: Budget) -> None:
         check_geometry(geometry)
-        self._kernel, self._library, self._opened = kernel, declare_functions(kernel.library, PROTOTYPES + LIST_PROTOTYPES), kernel.open(source)
+        self._kernel, self._library, self._opened = (
+            kernel,
+            declare_functions(kernel.library, PROTOTYPES + LIST_PROTOTYPES),
+            kernel.open(source),
+        )
         self._geometry, self._budget = geometry, budget
         self._numbers = array("Q", map(int, geometry))
 
@@ -81,7 +85,7 @@ class ChunkWalker:
             part = array("Q", [number for region in regions[start : start + REGIONS_AT_ONCE] for number in region])
             rows = len(part) // REGION_NUMBERS
             job = library.heapx_walk_new(
-                self._opened.handle, address_of_numbers(self._numbers), address_of_numbers(part), rows, address_of_numbers(listed), len(listed), table.handle, count
+                self._opened.handle, address_of(self._numbers), address_of(part), rows, address_of(listed), len(listed), table.handle, count
             )
             if not job:
                 raise MemoryError()
@@ -95,7 +99,7 @@ class ChunkWalker:
     def _walk_result(self, job: int, index: int, has_pages: bool) -> WalkResult:
         out = array("Q", bytes(8 * (len(WalkResult._fields) - 1)))
         classes = array("Q", bytes(8 * 6 * self._library.heapx_walk_classes()))
-        rows = self._library.heapx_walk_result(job, index, address_of_numbers(out), address_of_numbers(classes))
+        rows = self._library.heapx_walk_result(job, index, address_of(out), address_of(classes))
         fixed: List[Any] = list(out)
         for name in () if has_pages else PAGE_COUNTERS:
             fixed[WalkResult._fields.index(name)] = None
@@ -103,7 +107,11 @@ class ChunkWalker:
         return WalkResult._make(fixed + [tuple(histogram)])
 
     def blocks(
-        self, regions: Sequence[NativeListed], cached_chunks: Sequence[int], wanted: BlockFilter = EVERYTHING, apart: Optional[NativeBlocks] = None
+        self,
+        regions: Sequence[NativeListed],
+        cached_chunks: Sequence[int],
+        wanted: BlockFilter = EVERYTHING,
+        apart: Optional[NativeBlocks] = None,
     ) -> BlockStream:
         """The chunks of all regions; kinds are STATUS_ numbers, Wanted's sizes are chunk sizes.
 
@@ -112,8 +120,8 @@ class ChunkWalker:
         """
         flat = array("Q", [number for one in sorted(regions) for number in (*one.region, one.arena)])
         kept = [self._numbers, flat, as_array(cached_chunks), wanted.numbers()]
-        numbers = (address_of_numbers(flat), len(regions), address_of_numbers(kept[2]), len(cached_chunks))
-        handle = self._library.heapx_chunk_blocks(self._opened.handle, address_of_numbers(self._numbers), *numbers, address_of_numbers(kept[3]))
+        numbers = (address_of(flat), len(regions), address_of(kept[2]), len(cached_chunks))
+        handle = self._library.heapx_chunk_blocks(self._opened.handle, address_of(self._numbers), *numbers, address_of(kept[3]))
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
     def follow(self, lists: NativeFreeLists, rules: NativeRules) -> NativeFollowedList:
@@ -122,7 +130,15 @@ class ChunkWalker:
         An entry with a problem is not counted. When the budget expires, or at Ctrl-C, lists that have not ended have the problem CUT.
         """
         library, columns, also, numbers = self._library, lists.heads + lists.kinds + lists.limits, lists.also, array("Q", map(int, rules))
-        job = library.heapx_lists_new(self._opened.handle, address_of_numbers(self._numbers), address_of_numbers(columns), len(lists), address_of_numbers(also), len(also), address_of_numbers(numbers))
+        job = library.heapx_lists_new(
+            self._opened.handle,
+            address_of(self._numbers),
+            address_of(columns),
+            len(lists),
+            address_of(also),
+            len(also),
+            address_of(numbers),
+        )
         if not job:
             raise MemoryError()
         try:
@@ -135,13 +151,13 @@ class ChunkWalker:
         """See ChunkWalker."""
         from gdbheapx.kernel.glibc.check import check_chunks_in_c
 
-        return check_chunks_in_c(self._library, self._opened, address_of_numbers(self._numbers), regions, (cached_chunks, members), self._budget)
+        return check_chunks_in_c(self._library, self._opened, address_of(self._numbers), regions, (cached_chunks, members), self._budget)
 
     def check_members(self, lists: "Sequence[MemberList]", mangled: bool) -> "BrokenMembers":
         """See ChunkWalker."""
         from gdbheapx.kernel.glibc.check import check_members_in_c
 
-        return check_members_in_c(self._library, self._opened, address_of_numbers(self._numbers), lists, mangled, self._budget)
+        return check_members_in_c(self._library, self._opened, address_of(self._numbers), lists, mangled, self._budget)
 
     def scan_mmapped(self, ranges: Sequence[Tuple[int, int]], search: MmappedSearch) -> MmappedFound:
         """Chunks with a mapping of their own. `ranges`: page-aligned (begin, end) in which to look, the likeliest first."""
@@ -150,15 +166,15 @@ class ChunkWalker:
         data = array("Q", [number for pair in search.data for number in pair])
         most = ADDRESS_MASK if search.most_pages is None else search.most_pages
         wanted = (int(search.has_trailer), search.wanted_chunks, search.wanted_bytes, most)
-        places = (address_of_numbers(flat), len(ranges), address_of_numbers(known), len(known), address_of_numbers(data), len(data) // 2)
-        job = library.heapx_mmapped_new(self._opened.handle, address_of_numbers(self._numbers), *places, *wanted, pages.handle)
+        places = (address_of(flat), len(ranges), address_of(known), len(known), address_of(data), len(data) // 2)
+        job = library.heapx_mmapped_new(self._opened.handle, address_of(self._numbers), *places, *wanted, pages.handle)
         if not job:
             raise MemoryError()
         try:
             run_resumable(lambda seconds: library.heapx_mmapped_slice(job, seconds), self._opened, self._budget)
             count = library.heapx_mmapped_result(job, 0, None)
             out = array("Q", bytes(32 * count))
-            library.heapx_mmapped_result(job, count, address_of_numbers(out))
+            library.heapx_mmapped_result(job, count, address_of(out))
             cut = bool(library.heapx_mmapped_cut(job))
         finally:
             library.heapx_mmapped_free(job)
@@ -179,13 +195,13 @@ class ChunkWalker:
         if not len(listed) or low >= high:
             return None
         options = (int(strict), int(fences), step or self._geometry.alignment_bytes)
-        job = library.heapx_chain_new(self._opened.handle, address_of_numbers(self._numbers), low, high, address_of_numbers(listed), len(listed), *options)
+        job = library.heapx_chain_new(self._opened.handle, address_of(self._numbers), low, high, address_of(listed), len(listed), *options)
         if not job:
             raise MemoryError()
         try:
             run_resumable(lambda seconds: library.heapx_chain_slice(job, seconds), self._opened, self._budget)
             start = array("Q", [0])
-            return start[0] if library.heapx_chain_found(job, address_of_numbers(start)) else None
+            return start[0] if library.heapx_chain_found(job, address_of(start)) else None
         finally:
             library.heapx_chain_free(job)
 

@@ -11,7 +11,7 @@ from gdbheapx.kernel.common.library import (
     Kernel,
     NativeRows,
     OpenPages,
-    address_of_numbers,
+    address_of,
     as_array,
     declare_functions,
     flatten_record,
@@ -50,7 +50,12 @@ class ExtentWalker:
 
     def __init__(self, kernel: Kernel, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> None:
         check_layout(heap)
-        self._library, self._opened, self._heap, self._budget = declare_functions(kernel.library, PROTOTYPES), kernel.open(source), heap, budget
+        self._library, self._opened, self._heap, self._budget = (
+            declare_functions(kernel.library, PROTOTYPES),
+            kernel.open(source),
+            heap,
+            budget,
+        )
         self._numbers, self._bins = flatten_record(layout_numbers(heap)), flatten_record(heap.bins)
 
     def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None, runs: Optional[Sequence[int]] = None) -> api.ExtentsResult:
@@ -63,8 +68,8 @@ class ExtentWalker:
         library, listed, table = self._library, as_array(cached), OpenPages(self._library, pages)
         kept = [self._numbers, self._bins, as_array(self._heap.size_classes), flatten_record(self._heap.sizes), listed]
         present = as_array((0, 0) if runs is None else (*runs, 0, 0))  # not empty: its address says that there is one
-        known = (table.handle, address_of_numbers(present) if runs is not None else None, len(present) // 2 - 1)
-        job = library.heapx_extents_new(self._opened.handle, *map(address_of_numbers, kept), len(listed), *known)
+        known = (table.handle, address_of(present) if runs is not None else None, len(present) // 2 - 1)
+        job = library.heapx_extents_new(self._opened.handle, *map(address_of, kept), len(listed), *known)
         if not job:
             raise MemoryError()
         try:
@@ -84,7 +89,13 @@ class ExtentWalker:
         """
         sizes, listed = self._heap.sizes, as_array(cached)
         kept = [self._numbers, self._bins, as_array(self._heap.size_classes), listed, wanted.numbers(), flatten_record(sizes)]
-        places = (*map(address_of_numbers, kept[:4]), len(listed), address_of_numbers(kept[4]), ADDRESS_MASK if arena is None else arena, address_of_numbers(kept[5]))
+        places = (
+            *map(address_of, kept[:4]),
+            len(listed),
+            address_of(kept[4]),
+            ADDRESS_MASK if arena is None else arena,
+            address_of(kept[5]),
+        )
         handle = self._library.heapx_extent_blocks(self._opened.handle, *places)
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
@@ -93,13 +104,15 @@ class ExtentWalker:
         that are returned.
         """
         library, asked = self._library, flatten_record(lists)
-        job = library.heapx_linked_new(self._opened.handle, address_of_numbers(self._numbers), address_of_numbers(self._bins), address_of_numbers(asked), len(lists))
+        job = library.heapx_linked_new(
+            self._opened.handle, address_of(self._numbers), address_of(self._bins), address_of(asked), len(lists)
+        )
         if not job:
             raise MemoryError()
         try:
             run_resumable(lambda seconds: library.heapx_linked_slice(job, seconds), self._opened, self._budget)
             out = NativeRows(NativeLinked, len(lists))
-            return out.records(library.heapx_linked_result(job, address_of_numbers(out.numbers)))
+            return out.records(library.heapx_linked_result(job, address_of(out.numbers)))
         finally:
             library.heapx_linked_free(job)
 
@@ -129,14 +142,14 @@ def layout_numbers(heap: api.HeapLayout) -> api.LayoutNumbers:
 
 def _make_result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, has_runs: bool) -> api.ExtentsResult:
     summaries = NativeRows(api.ExtentsSummary, 1)
-    library.heapx_extents_summary(job, address_of_numbers(summaries.numbers))
+    library.heapx_extents_summary(job, address_of(summaries.numbers))
     (summary,) = summaries.records(1)
     counts = [array("Q", bytes(8 * count)) for count in (api.EXTENT_CODES, api.EXTENT_CODES, api.CACHED_REASONS)]
     rows = [NativeRows(kind, api.MOST_PROBLEMS) for kind in (api.ExtentProblem, api.ExtentProblem, api.CachedProblem)]
-    library.heapx_extents_problems(job, *map(address_of_numbers, counts), *(address_of_numbers(row.numbers) for row in rows))
+    library.heapx_extents_problems(job, *map(address_of, counts), *(address_of(row.numbers) for row in rows))
     count = library.heapx_extents_ranges(job, 0, None)
     ranges = array("Q", bytes(16 * count))
-    library.heapx_extents_ranges(job, count, address_of_numbers(ranges))
+    library.heapx_extents_ranges(job, count, address_of(ranges))
     return api.ExtentsResult(
         stop=STOP_END if summary.done else STOP_TIME,
         at=summary.at,
@@ -166,7 +179,14 @@ def _iterate_arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: boo
     numbers = 1 + api.UNUSED_NUMBERS
     classes, counts = array("Q", bytes(8 * numbers * api.EXTENT_CLASSES)), array("Q", bytes(8 * 3))
     absent = NativeRows(api.AbsentTotals, 1)
-    places = (address_of_numbers(states.numbers), address_of_numbers(bins.numbers), address_of_numbers(larges.numbers), address_of_numbers(classes), address_of_numbers(counts), address_of_numbers(absent.numbers))
+    places = (
+        address_of(states.numbers),
+        address_of(bins.numbers),
+        address_of(larges.numbers),
+        address_of(classes),
+        address_of(counts),
+        address_of(absent.numbers),
+    )
     for index in range(heap.narenas):
         if library.heapx_extents_arena(job, index, *places):
             totals: Any = [one if has_pages else one._replace(residency=None) for one in states.records(api.STATES)]

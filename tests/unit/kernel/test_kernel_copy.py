@@ -21,7 +21,7 @@ from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.kernel.common import copy, follow
 from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN
-from gdbheapx.kernel.common.library import address_of_numbers, declare_functions
+from gdbheapx.kernel.common.library import address_of, declare_functions
 from tests.support import at_rest
 
 PAGE = mmap.PAGESIZE
@@ -207,24 +207,24 @@ def test_marks_of_what_was_written(tmp_path: Path) -> None:
         table = library.heapx_pages_new(pagemap.fileno(), -1, 0, 0, None, 0)
         made = library.heapx_copy_new(table, memory.fileno())
         ranges, rooms = array("Q", [first * PAGE, (first + count) * PAGE, TAKES_ALL]), array("Q", [0, 64 * PAGE])
-        assert library.heapx_copy_ranges(made, address_of_numbers(ranges), 1, address_of_numbers(rooms), 1)
+        assert library.heapx_copy_ranges(made, address_of(ranges), 1, address_of(rooms), 1)
         out = array("Q", bytes(8 * len(copy.CopyTaken._fields)))
-        library.heapx_copy_prepare(made, 1, address_of_numbers(out))
-        library.heapx_copy_run_along(made, 1, None, 1, address_of_numbers(out))
+        library.heapx_copy_prepare(made, 1, address_of(out))
+        library.heapx_copy_run_along(made, 1, None, 1, address_of(out))
         write(1, 2)
-        library.heapx_copy_last(made, 1, None, None, address_of_numbers(out))
+        library.heapx_copy_last(made, 1, None, None, address_of(out))
         assert out[0] == PAGE * sum(case[2] for case in cases)
         for number, (_, _, is_anew) in enumerate(cases):
             run = array("Q", [8, 0])
-            assert library.heapx_copy_run(made, (first + number) * PAGE, address_of_numbers(run)) == copy.COPIED_HERE
+            assert library.heapx_copy_run(made, (first + number) * PAGE, address_of(run)) == copy.COPIED_HERE
             assert ctypes.string_at(run[1], 1)[0] == 1 + is_anew, number
         for number in (count - 2, count - 1):  # dropped
-            assert library.heapx_copy_run(made, (first + number) * PAGE, address_of_numbers(array("Q", [8, 0]))) == copy.COPIED_NOT
+            assert library.heapx_copy_run(made, (first + number) * PAGE, address_of(array("Q", [8, 0]))) == copy.COPIED_NOT
         bounds = array("Q", [(first + 1) * PAGE, (first + 3) * PAGE])
         declare_functions(library, follow.PROTOTYPES)
         write(1, 2)
-        assert library.heapx_pages_unmarked(table, address_of_numbers(bounds), 1) == copy.ADDRESS_MASK
+        assert library.heapx_pages_unmarked(table, address_of(bounds), 1) == copy.ADDRESS_MASK
         write(0, 2)
-        assert library.heapx_pages_unmarked(table, address_of_numbers(bounds), 1) == (first + 1) * PAGE
+        assert library.heapx_pages_unmarked(table, address_of(bounds), 1) == (first + 1) * PAGE
         library.heapx_copy_free(made)
         library.heapx_pages_free(table)

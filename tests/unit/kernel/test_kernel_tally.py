@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gdbheapx.kernel import build
-from gdbheapx.kernel.common.library import address_of_numbers
+from gdbheapx.kernel.common.library import address_of
 
 LONGEST_ROW = """
 #include "tally.h"
@@ -58,4 +58,4 @@ def test_chosen_keys_stand_in_no_long_row(tmp_path: Path, step: int) -> None:
     function = ctypes.CDLL(str(tmp_path / "row.so")).longest_row
     function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_uint32), ctypes.c_uint32
     keys = array("Q", (unmixed(number * step) if step > 1 else number << 16 for number in range(1, 20001)))
-    assert function(address_of_numbers(keys), len(keys)) < 1000
+    assert function(address_of(keys), len(keys)) < 1000

@@ -316,7 +316,10 @@ def find_contradiction(page: MimallocPage) -> Optional[str]:
     if not page.memory <= page.start or page.start + page.reserved * block > page.end:
         return "has blocks outside its memory"
     if page.reserved > 1 and page.reserved not in _count_rooms(page):
-        return "has room for %s, and counts %s" % (count_noun((page.end - page.start) // block, "block"), count_noun(page.reserved, "block"))
+        return "has room for %s, and counts %s" % (
+            count_noun((page.end - page.start) // block, "block"),
+            count_noun(page.reserved, "block"),
+        )
     for head in (page.free, page.local_free, page.thread_free):
         if head and not page.keys[0] and ((head - page.start) % block or not 0 <= (head - page.start) // block < page.capacity):
             return "has a list that begins outside its blocks"
@@ -829,7 +832,9 @@ def find_mimallocs(target: Target, modules: Sequence[Module]) -> Instances:
     likely = _likely_bytes(target) if unused and not located and not unread else 0
     if likely >= LEAST_LIKELY_BYTES:
         module = unused.pop().module
-        size = make_sentence("%s of ", SentenceSize(likely)) if target.kind == "live" else ""  # a core may have pages of zeros that were never in RAM
+        size = (
+            make_sentence("%s of ", SentenceSize(likely)) if target.kind == "live" else ""
+        )  # a core may have pages of zeros that were never in RAM
         what = "mimalloc in %s is of a release that is not read: %sanonymous memory in this process is probably its"
         unread.append(NotRead(module, make_sentence(what, module.file_name, size), MI_HINT))
     keys = [copy.key for copy in located]

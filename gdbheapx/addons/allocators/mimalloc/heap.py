@@ -287,7 +287,11 @@ def _count_page(
         broken.append(BrokenPlace(codes.LIST_TWICE, page.address, what, page.thread))
         is_good = False
     if is_good and (page.used + free != page.capacity or remote > page.used):
-        what = "a page counts %s in use, and %s of its %s are free" % (count_noun(page.used, "block"), format_number(free), format_number(page.capacity))
+        what = "a page counts %s in use, and %s of its %s are free" % (
+            count_noun(page.used, "block"),
+            format_number(free),
+            format_number(page.capacity),
+        )
         broken.append(BrokenPlace(codes.USED_WRONG, page.address, what, page.thread))
         is_good = free + remote <= page.capacity
     return CountedPage(page, arena, free, remote, is_good)
@@ -659,7 +663,10 @@ class MimallocHeap(AllocatorInstance):
 
     def claims(self) -> List[Claim]:
         """Segments or arenas as a whole, pages of their own, and the page map."""
-        return [Claim(start, end, "segments" if self.mimalloc.form.line < 3 else "arenas") for start, end in unite_ranges(self.counted().reserved)]
+        return [
+            Claim(start, end, "segments" if self.mimalloc.form.line < 3 else "arenas")
+            for start, end in unite_ranges(self.counted().reserved)
+        ]
 
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in use and free, what was never handed out, spans and metadata, by address. Damage is reported beforehand."""

@@ -7,7 +7,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, TEXT, Column, hidden_column
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_RETURNED, CLASS_USED
-from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of_numbers, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, declare_functions, run_resumable
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
 from gdbheapx.ranges import Range
 
@@ -99,19 +99,19 @@ def follow_free_lists(
     library, opened = declare_functions(kernel.library, PROTOTYPES), kernel.open(source)
     rows = array("Q", [number for row in lists for number in row])
     blocks = array("Q", [number for row in pages for number in row])
-    job = library.heapx_mimalloc_lists_new(opened.handle, address_of_numbers(rows), len(lists), address_of_numbers(blocks), len(pages))
+    job = library.heapx_mimalloc_lists_new(opened.handle, address_of(rows), len(lists), address_of(blocks), len(pages))
     if not job:
         raise MemoryError()
     try:
         run_resumable(lambda seconds: library.heapx_mimalloc_lists_slice(job, seconds), opened, budget)
         followed = array("Q", [0])
-        found = array("Q", bytes(8 * library.heapx_mimalloc_lists_count(job, address_of_numbers(followed))))
+        found = array("Q", bytes(8 * library.heapx_mimalloc_lists_count(job, address_of(followed))))
         ends, shared = NativeRows(MiListEnd, followed[0]), array("Q", bytes(8 * len(pages)))
-        library.heapx_mimalloc_lists_result(job, address_of_numbers(found), address_of_numbers(ends.numbers), address_of_numbers(shared))
+        library.heapx_mimalloc_lists_result(job, address_of(found), address_of(ends.numbers), address_of(shared))
     finally:
         library.heapx_mimalloc_lists_free(job)
     ordered, kinds = kernel.in_order(found), array("B", bytes(len(found)))
-    twice = library.heapx_mimalloc_lists_split(address_of_numbers(ordered), len(ordered), address_of_numbers(kinds))
+    twice = library.heapx_mimalloc_lists_split(address_of(ordered), len(ordered), address_of(kinds))
     return FreeBlocks(followed[0] == len(lists), ordered, kinds, ends.records(followed[0]), shared, twice)
 
 

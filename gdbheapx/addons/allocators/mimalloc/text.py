@@ -23,7 +23,9 @@ def make_mimalloc_arenas_page(rows: Sequence[Any], totals: Mapping[str, Optional
     if in_ram:
         yield make_cells("plus %s returned to the OS or never used, but in RAM (not part of held)", SentenceSize(in_ram))
     if (totals.get("returned_bytes") or 0) > in_ram:
-        yield make_cells("plus %s of address space: returned to the OS, or never used", SentenceSize((totals["returned_bytes"] or 0) - in_ram))
+        yield make_cells(
+            "plus %s of address space: returned to the OS, or never used", SentenceSize((totals["returned_bytes"] or 0) - in_ram)
+        )
 
 
 COLLECT_CALLS = (
@@ -119,7 +121,9 @@ def make_mimalloc_findings(facts: MimallocFacts, held: int) -> List[Finding]:
     if _is_worth(kept, held):
         what = make_sentence("%s of free blocks are in pages that no thread owns: %s", SentenceSize(kept), LEFT_BY[facts.has_ended])
         hint = "mimalloc reuses them when a thread allocates such sizes; no call returns a page while one of its blocks is in use"
-        found.append(Finding(what, make_sentence("%s of memory held", format_share(kept, held)), hint, findings.ABANDONED_PAGES, size_bytes=kept))
+        found.append(
+            Finding(what, make_sentence("%s of memory held", format_share(kept, held)), hint, findings.ABANDONED_PAGES, size_bytes=kept)
+        )
     return found
 
 

@@ -560,7 +560,10 @@ class MuslMalloc(AllocatorInstance):
         if not around and area is None:
             return None
         what = "%d slots of %d bytes, class %d"
-        parts = [places.AddressPart("group", what % (row[3], row[2], row[4]), TargetAddress(row[0]), TargetAddress(row[0] + row[1])) for row in around]
+        parts = [
+            places.AddressPart("group", what % (row[3], row[2], row[4]), TargetAddress(row[0]), TargetAddress(row[0] + row[1]))
+            for row in around
+        ]
         if area is not None:
             parts.append(places.AddressPart("metas", "records of groups", TargetAddress(area), TargetAddress(area + AREA_BYTES)))
         start = max((row[0] for row in around), default=area or 0)

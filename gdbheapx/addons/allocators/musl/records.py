@@ -9,7 +9,7 @@ from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import SlotReader, SlotRun
-from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of_numbers, declare_functions, flatten_record, run_resumable
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, declare_functions, flatten_record, run_resumable
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 
 UNIT_BYTES = 16
@@ -251,19 +251,26 @@ def read_groups(
     """Walk areas, metas and groups; `with_rows`: return their slots as runs, too. Damage is listed and left out. `memory`: array('Q') of
     begin and end of each range of the process, sorted.
     """
-    library, opened, numbers, counts = declare_functions(kernel.library, PROTOTYPES), kernel.open(source), flatten_record(layout), NativeRows(MuslSums, 1)
-    job = library.heapx_musl_groups_new(opened.handle, address_of_numbers(numbers), address_of_numbers(memory), len(memory) // 2, with_rows)
+    library, opened, numbers, counts = (
+        declare_functions(kernel.library, PROTOTYPES),
+        kernel.open(source),
+        flatten_record(layout),
+        NativeRows(MuslSums, 1),
+    )
+    job = library.heapx_musl_groups_new(opened.handle, address_of(numbers), address_of(memory), len(memory) // 2, with_rows)
     if not job:
         raise MemoryError()
     try:
         run_resumable(lambda seconds: library.heapx_musl_groups_slice(job, seconds), opened, budget)
-        library.heapx_musl_groups_sums(job, address_of_numbers(counts.numbers))
+        library.heapx_musl_groups_sums(job, address_of(counts.numbers))
         (known,) = counts.records(1)
         areas, held, alone = (_make_array(count) for count in (known.areas, 2 * known.held, 2 * known.alone))
         classes, sums, problems = NativeRows(MuslClass, HEAD_LABEL), NativeRows(MuslHeld, 1), NativeRows(MuslProblem, MOST_MUSL_PROBLEMS)
-        library.heapx_musl_groups_result(job, *map(address_of_numbers, (areas, held, alone, classes.numbers, sums.numbers, problems.numbers)))
+        library.heapx_musl_groups_result(
+            job, *map(address_of, (areas, held, alone, classes.numbers, sums.numbers, problems.numbers))
+        )
         rows = _make_array(len(MuslGroup._fields) * known.groups), _make_array(len(SlotRun._fields) * known.runs)
-        library.heapx_musl_groups_rows(job, *map(address_of_numbers, rows))
+        library.heapx_musl_groups_rows(job, *map(address_of, rows))
     finally:
         library.heapx_musl_groups_free(job)
     told = problems.records(known.told)

@@ -32,7 +32,10 @@ def judge_musl(facts: MuslFacts, around: Surroundings) -> AllocatorJudgement:
     if judged.kind != verdict.INCONCLUSIVE:
         judged = _describe_verdict(judged, row, held - untouched)
     if facts.has_stopped:
-        judged, steps = _add_stop(judged), [StepSentence(hint_command("check"), "shows which rules of malloc are broken, and where"), *steps]
+        judged, steps = (
+            _add_stop(judged),
+            [StepSentence(hint_command("check"), "shows which rules of malloc are broken, and where"), *steps],
+        )
     told = held if taken is None else min(held, taken)
     return AllocatorJudgement(name, (name,), told, judged, _make_findings(row, told), steps)
 
@@ -49,10 +52,14 @@ def _describe_verdict(judged: HeapVerdict, row: MuslArena, held_bytes: int) -> H
     """Rewrite the verdict with the figures of groups: musl cannot return free slots beside blocks in use."""
     whole, used, free = row.held_bytes, row.used_bytes or 0, row.free_bytes or 0
     if judged.code == findings.SMALL_HEAP:
-        return of_lines([judged.lines[0]._replace(evidence=make_sentence("%s requested from the kernel", SentenceSize(whole)))], judged.sure)
+        return of_lines(
+            [judged.lines[0]._replace(evidence=make_sentence("%s requested from the kernel", SentenceSize(whole)))], judged.sure
+        )
     details = make_sentence("%s (%s) are free slots", SentenceSize(free), format_share(free, whole))
     if judged.code == findings.FREED_AND_HELD:
-        evidence = make_sentence("%s (%s) are free slots in groups that also have blocks in use", SentenceSize(free), format_share(free, whole))
+        evidence = make_sentence(
+            "%s (%s) are free slots in groups that also have blocks in use", SentenceSize(free), format_share(free, whole)
+        )
         details = make_sentence("%s (%s) are in use by the program", SentenceSize(used), format_share(used, whole))
         line = Finding("Fragmented", evidence, NO_CALL, findings.FREE_REGIONS, size_bytes=free)
     else:

@@ -9,7 +9,7 @@ from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RETURNED, CLASS_USED
 from gdbheapx.kernel.blocks.slot_walker import SlotWalker
 from gdbheapx.kernel.blocks.slots import Frees, SlotRun
-from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of_numbers, declare_functions, flatten_record, run_resumable
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, declare_functions, flatten_record, run_resumable
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 
 SIZE_CLASSES = 128
@@ -221,16 +221,25 @@ def read_spans(
     """
     library, opened, sums = declare_functions(kernel.library, PROTOTYPES), kernel.open(source), NativeRows(SpanSums, 1)
     numbers, places, classes = flatten_record(layout), flatten_record(leaves), array("Q", sizes)
-    job = library.heapx_tc_spans_new(opened.handle, address_of_numbers(numbers), address_of_numbers(places), len(leaves), address_of_numbers(classes))
+    job = library.heapx_tc_spans_new(
+        opened.handle, address_of(numbers), address_of(places), len(leaves), address_of(classes)
+    )
     if not job:
         raise MemoryError()
     try:
         run_resumable(lambda seconds: library.heapx_tc_spans_slice(job, seconds), opened, budget)
-        library.heapx_tc_spans_sums(job, address_of_numbers(sums.numbers))
+        library.heapx_tc_spans_sums(job, address_of(sums.numbers))
         (known,) = sums.records(1)
         found, runs = _make_array(TcSpan, known.spans), _make_array(SlotRun, known.runs)
         problems, tallies, held = NativeRows(SpanProblem, known.told), NativeRows(SpanTally, TC_LABELS), NativeRows(SpanRange, known.held)
-        library.heapx_tc_spans_result(job, address_of_numbers(found), address_of_numbers(runs), address_of_numbers(problems.numbers), address_of_numbers(tallies.numbers), address_of_numbers(held.numbers))
+        library.heapx_tc_spans_result(
+            job,
+            address_of(found),
+            address_of(runs),
+            address_of(problems.numbers),
+            address_of(tallies.numbers),
+            address_of(held.numbers),
+        )
     finally:
         library.heapx_tc_spans_free(job)
     told = problems.records(known.told), known.problems
@@ -244,15 +253,15 @@ def follow_objects(
     library, opened, sums = declare_functions(kernel.library, PROTOTYPES), kernel.open(source), NativeRows(ListSums, 1)
     count = len(lists) // len(TcFreeList._fields)
     ends = _make_array(TcListEnd, count)
-    job = library.heapx_tc_lists_new(opened.handle, int(little_endian), address_of_numbers(lists), count, most, address_of_numbers(ends))
+    job = library.heapx_tc_lists_new(opened.handle, int(little_endian), address_of(lists), count, most, address_of(ends))
     if not job:
         raise MemoryError()
     try:
         run_resumable(lambda seconds: library.heapx_tc_lists_slice(job, seconds), opened, budget)
-        library.heapx_tc_lists_sums(job, address_of_numbers(sums.numbers))
+        library.heapx_tc_lists_sums(job, address_of(sums.numbers))
         (known,) = sums.records(1)
         objects = array("Q", bytes(8 * known.objects))
-        library.heapx_tc_lists_result(job, address_of_numbers(objects))
+        library.heapx_tc_lists_result(job, address_of(objects))
     finally:
         library.heapx_tc_lists_free(job)
     return FollowedLists(bool(known.ended), ends, kernel.in_order(objects))
@@ -262,7 +271,7 @@ def collect_frees(kernel: Kernel, listed: FollowedLists) -> Frees:
     """Return objects on lists for the walker over slots; `listed.objects` is consumed."""
     objects = listed.objects
     kinds = array("B", bytes(-(-len(objects) // 8) * 8))
-    declare_functions(kernel.library, PROTOTYPES).heapx_tc_lists_split(address_of_numbers(objects), len(objects), address_of_numbers(kinds))
+    declare_functions(kernel.library, PROTOTYPES).heapx_tc_lists_split(address_of(objects), len(objects), address_of(kinds))
     return Frees(objects, kinds[: len(objects)])
 
 

@@ -324,7 +324,11 @@ def check_lists(counts: "TcmallocCounts", survey: "TcmallocSurvey") -> Iterator[
         inside = survey.tallies.tallies[row.size_class].listed_slots
         if listed[row.size_class] != inside:
             what = "lists of class %d have %s; %s lie in its spans"
-            yield codes.LIST_CLASS, row.address, what % (row.size_class, count_noun(listed[row.size_class], "object"), format_number(inside))
+            yield (
+                codes.LIST_CLASS,
+                row.address,
+                what % (row.size_class, count_noun(listed[row.size_class], "object"), format_number(inside)),
+            )
 
 
 LIST_PROBLEMS: Dict[int, Tuple[ProblemCode, str]] = {
@@ -418,7 +422,9 @@ def _report_lists(target: Target, tcmalloc: Tcmalloc, counts: TcmallocCounts, su
         if problem.code == SLOT_TWICE:
             report_list(codes.FREED_TWICE, problem.address, "this object is on lists of free objects more than once", "it was freed twice")
         else:
-            report_list(codes.FREE_LIST_BROKEN, problem.address, "a list of free objects holds an address that is no object's", "it is left out")
+            report_list(
+                codes.FREE_LIST_BROKEN, problem.address, "a list of free objects holds an address that is no object's", "it is left out"
+            )
     return True
 
 

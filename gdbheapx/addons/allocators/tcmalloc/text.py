@@ -67,7 +67,9 @@ def _judge_heap(facts: TcFacts, around: Surroundings) -> AllocatorJudgement:
     elif judged.code == codes.FREE_REGIONS:
         steps.append(StepSentence(hint_command("pins"), "shows which blocks keep spans from being returned"))
     parts = _make_parts(row, metadata)
-    return AllocatorJudgement(name, (name,), held, judged, _make_findings(facts, row, "purge" in around.advisable.get(name, ())), steps, parts)
+    return AllocatorJudgement(
+        name, (name,), held, judged, _make_findings(facts, row, "purge" in around.advisable.get(name, ())), steps, parts
+    )
 
 
 def _make_parts(row: TcArena, metadata_bytes: int) -> List[AllocatorPart]:
@@ -98,15 +100,27 @@ def _make_free_spans(facts: TcFacts, size: int, can_purge: bool) -> Finding:
     if is_off:
         what = "tcmalloc never returns unused pages: TCMALLOC_RELEASE_RATE is 0"
     aggressive = "; %s at the next start returns each as it is freed" % AGGRESSIVE_DECOMMIT.text
-    hint = ("`%s` returns them now" % hint_command("purge") if can_purge else "a purge returns them") + ("" if facts.is_aggressive else aggressive)
-    return Finding(what, make_sentence("%s of free spans", SentenceSize(size)), hint, codes.PURGING_OFF if is_off else codes.UNUSED_PAGES, size_bytes=size)
+    hint = ("`%s` returns them now" % hint_command("purge") if can_purge else "a purge returns them") + (
+        "" if facts.is_aggressive else aggressive
+    )
+    return Finding(
+        what,
+        make_sentence("%s of free spans", SentenceSize(size)),
+        hint,
+        codes.PURGING_OFF if is_off else codes.UNUSED_PAGES,
+        size_bytes=size,
+    )
 
 
 def _make_central(row: TcArena) -> Finding:
     what = "free objects share spans with objects in use: a span is returned only when all of it is free"
     hint = "which blocks keep them: %s" % hint_command("pins")
     return Finding(
-        what, make_sentence("%s of free objects in spans", SentenceSize(row.central_bytes)), hint, codes.FREE_REGIONS, size_bytes=row.central_bytes
+        what,
+        make_sentence("%s of free objects in spans", SentenceSize(row.central_bytes)),
+        hint,
+        codes.FREE_REGIONS,
+        size_bytes=row.central_bytes,
     )
 
 

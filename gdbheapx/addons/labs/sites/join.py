@@ -107,7 +107,9 @@ def few_bytes(row: CensusRow, sites: Sequence[SiteCandidate], sizes: Mapping[int
 def at_size(row: CensusRow, sites: Sequence[SiteCandidate], usable: int, in_classes: bool) -> Sequence[SiteCandidate]:
     """Return the row's candidates that fit blocks of this usable size."""
     surplus = NODE_BYTES if row.signature in NODES else SLACK_BYTES
-    return [site for site in sites if site.is_open or any(asked in possible_request_sizes(usable, in_classes, surplus) for asked in site.sizes)]
+    return [
+        site for site in sites if site.is_open or any(asked in possible_request_sizes(usable, in_classes, surplus) for asked in site.sizes)
+    ]
 
 
 def find_row_candidates(
@@ -214,7 +216,9 @@ def _find_begin_pointers(site: Site, samples: Sequence[Sample]) -> List[str]:
         at = data.find(begin)
         while at >= 0:
             start = at - begins[0].offset
-            if all(_word_from_bytes(data[start + word.offset : start + word.offset + 8]) == address + start + word.value for word in beside):
+            if all(
+                _word_from_bytes(data[start + word.offset : start + word.offset + 8]) == address + start + word.value for word in beside
+            ):
                 places[at] += 1
             at = data.find(begin, at + 1)
     return [BEGINS % place for place, count in places.items() if count >= MOST_SHARE * len(samples)]

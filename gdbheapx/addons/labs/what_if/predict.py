@@ -194,7 +194,11 @@ def best(found: WhatIf, refused: Collection[str] = ()) -> Optional[StepSentence]
     if not named:
         return None
     said, saved = [_describe_outcome(one, rss) for one in named], [one.saves_least_bytes for one in named if one.measured_percent is None]
-    return StepSentence(hint_command("what-if"), make_sentence("shows what a setting saves: " + "; ".join(["%s"] * len(said)), *said), saved[0] if saved else None)
+    return StepSentence(
+        hint_command("what-if"),
+        make_sentence("shows what a setting saves: " + "; ".join(["%s"] * len(said)), *said),
+        saved[0] if saved else None,
+    )
 
 
 def _describe_outcome(one: Outcome, rss: int) -> Sentence:
@@ -218,7 +222,9 @@ def _predict_returned(session: Session, heap: AllocatorInstance) -> List[Effect]
     return [Effect(way.command, hint_command(way.command), EXACT, resident, resident, why, cost, acts_on_bytes=resident)]
 
 
-def _predict_other_allocators(session: Session, heap: AllocatorInstance, own: Sequence[Effect], peak: Optional[int], resident: Optional[int]) -> List[Effect]:
+def _predict_other_allocators(
+    session: Session, heap: AllocatorInstance, own: Sequence[Effect], peak: Optional[int], resident: Optional[int]
+) -> List[Effect]:
     """Its blocks in use in another allocator's sizes, where what was asked for is known. None of a malloc that the program has in itself:
     no library takes its place."""
     target, known = session.target, allocators.by_name()[heap.info.name]
@@ -285,7 +291,9 @@ def _predict_page_sizes(session: Session, uses: Sequence[MappingUse]) -> List[Ef
             continue
         more = 0
         for one, ranges in present:
-            wider = unite_ranges([(max(one.mapping.start, start & -wide), min(one.mapping.end, -(-end // wide) * wide)) for start, end in ranges])
+            wider = unite_ranges(
+                [(max(one.mapping.start, start & -wide), min(one.mapping.end, -(-end // wide) * wide)) for start, end in ranges]
+            )
             more += sum(end - start for start, end in wider) - sum(end - start for start, end in ranges)
         why = "private memory where it lies now, in whole pages of that size; files are left out"
         made.append(Effect("page-size", "a kernel with pages of %d KiB" % (wide >> 10), EXACT, -more, -more, why, "fewer page faults"))

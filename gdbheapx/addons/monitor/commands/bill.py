@@ -26,7 +26,10 @@ unknown memory in use.
     arguments=[
         declare_argument("which", metavar="WHICH", help="pid, path of a memory cgroup, or id of a pod or container"),
         declare_argument(
-            "--top", type=parse_count, metavar="N", help="look into the N largest processes, and show N (default: as many as 1.7 s allow; 10)"
+            "--top",
+            type=parse_count,
+            metavar="N",
+            help="look into the N largest processes, and show N (default: as many as 1.7 s allow; 10)",
         ),
     ],
     needs_target=False,

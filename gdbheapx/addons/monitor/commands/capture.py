@@ -26,9 +26,13 @@ the snapshot is partial; 1: there is none.
         declare_argument("pid", metavar="PID", nargs="?", type=parse_count, help="the crashed process: %%P in core_pattern"),
         declare_argument("--listen", metavar="SOCKET", help="serve the socket that core_pattern names as @@SOCKET instead (Linux 6.17)"),
         declare_argument("--to", metavar="DIR", default="/var/lib/gdbheapx", help="where snapshots go (default: /var/lib/gdbheapx)"),
-        declare_argument("--max-seconds", type=some_seconds, default=20.0, metavar="N", help="let the dump wait for N seconds (default: 20)"),
+        declare_argument(
+            "--max-seconds", type=some_seconds, default=20.0, metavar="N", help="let the dump wait for N seconds (default: 20)"
+        ),
         declare_argument("--max-memory", type=parse_size, default=2 << 30, metavar="SIZE", help="use at most SIZE of memory (default: 2G)"),
-        declare_argument("--keep", type=parse_count, default=10, metavar="N", help="keep N snapshots: who has most loses the oldest (default: 10)"),
+        declare_argument(
+            "--keep", type=parse_count, default=10, metavar="N", help="keep N snapshots: who has most loses the oldest (default: 10)"
+        ),
         declare_argument("--keep-bytes", type=parse_size, default=1 << 30, metavar="SIZE", help="keep at most SIZE of them (default: 1G)"),
         declare_argument("--no-names", action="store_true", help="replace names of types, symbols, modules, threads and files by numbers"),
         declare_argument("--log", metavar="FILE", help="append each decision to FILE instead of sending it to syslog"),

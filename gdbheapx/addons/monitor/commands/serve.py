@@ -57,11 +57,17 @@ def describe_served(of: "Union[Sampler, Machine]", which: Optional[str]) -> str:
 @declare_command(
     "serve",
     arguments=[
-        declare_argument("--listen", type=parse_listen_address, default=LISTEN, metavar="ADDRESS:PORT", help="where to listen (default: %s)" % LISTEN),
+        declare_argument(
+            "--listen", type=parse_listen_address, default=LISTEN, metavar="ADDRESS:PORT", help="where to listen (default: %s)" % LISTEN
+        ),
         declare_argument("--every", type=some_seconds, default=15.0, metavar="SECONDS", help="a sample every SECONDS (default: 15)"),
-        declare_argument("--times", type=parse_count, metavar="N", help="end after N samples (default: at a signal, or when the process exits)"),
+        declare_argument(
+            "--times", type=parse_count, metavar="N", help="end after N samples (default: at a signal, or when the process exits)"
+        ),
         declare_argument("--pids", metavar="WHICH", help="many processes: ALL, the name of a program, or the path of a control group"),
-        declare_argument("--most", type=parse_count, default=1000, metavar="N", help="of --pids the N with the highest RSS (default: 1000)"),
+        declare_argument(
+            "--most", type=parse_count, default=1000, metavar="N", help="of --pids the N with the highest RSS (default: 1000)"
+        ),
     ],
     needs_target=False,
     help=HELP,
@@ -72,7 +78,9 @@ def describe_served(of: "Union[Sampler, Machine]", which: Optional[str]) -> str:
 def answer_serve(session: Session, options: Options) -> CommandAnswer:
     """The command `serve`."""
     if session.has_target == (options.pids is not None):
-        raise UsageError("serve requires one process or --pids, not both", "try: %s, or gdbheapx -p PID serve" % hint_run("serve --pids ALL"))
+        raise UsageError(
+            "serve requires one process or --pids, not both", "try: %s, or gdbheapx -p PID serve" % hint_run("serve --pids ALL")
+        )
     if session.has_target and session.target.kind != "live":
         raise HeapxError("serve needs a process that runs on this machine", "name it: gdbheapx -p PID serve", code=NOT_LIVE)
     if options.times == 0:
@@ -99,7 +107,11 @@ def serve_lines(session: Session, options: Options, of: "Union[Sampler, Machine]
         if options.json:
             yield encode_json({"kind": "start", "url": url, "every_s": options.every, "is_private": served.is_private})
         else:
-            yield "serving %s at %s, a sample every %g s; Ctrl-C ends" % (make_printable(describe_served(of, options.pids)), url, options.every)
+            yield "serving %s at %s, a sample every %g s; Ctrl-C ends" % (
+                make_printable(describe_served(of, options.pids)),
+                url,
+                options.every,
+            )
             if not served.is_private:
                 yield "note: whoever reaches this address sees names, pids and sizes of processes; there is no password"
         if isinstance(of, machine.Machine):

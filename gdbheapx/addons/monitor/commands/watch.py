@@ -57,19 +57,31 @@ def parse_rule_option(text: str) -> Any:
     arguments=[
         declare_argument("--every", type=parse_seconds, default=5.0, metavar="SECONDS", help="a sample every SECONDS (default: 5)"),
         declare_argument("--times", type=parse_count, metavar="N", help="end after N samples (default: when the process exits)"),
-        declare_argument("--for", dest="for_s", type=parse_duration, metavar="TIME", help="end after TIME, like 90s, 15m, 8h (default unit: seconds)"),
+        declare_argument(
+            "--for", dest="for_s", type=parse_duration, metavar="TIME", help="end after TIME, like 90s, 15m, 8h (default unit: seconds)"
+        ),
         declare_argument("--exact", action="store_true", help="stop the process for each sample and walk its heap: no estimates"),
         declare_argument("--csv", metavar="FILE", help="append each sample to FILE as a row of CSV"),
         declare_argument("--jsonl", metavar="FILE", help="append each sample and the summary to FILE as lines of JSON"),
         declare_argument("--openmetrics", metavar="FILE", help="keep the last sample in FILE, as OpenMetrics text"),
         declare_argument("--html", metavar="FILE", help="write a page with curves to FILE when the watch ends"),
-        declare_argument("--snapshot-when", type=parse_rule_option, action="append", metavar="RULE", help="take a snapshot when RULE holds; may be repeated"),
+        declare_argument(
+            "--snapshot-when",
+            type=parse_rule_option,
+            action="append",
+            metavar="RULE",
+            help="take a snapshot when RULE holds; may be repeated",
+        ),
         declare_argument("--snapshots", type=parse_count, default=2, metavar="N", help="at most N after the first (default: 2)"),
-        declare_argument("--snapshot-gap", type=parse_seconds, default=600.0, metavar="SECONDS", help="at least so long between two (default: 600)"),
+        declare_argument(
+            "--snapshot-gap", type=parse_seconds, default=600.0, metavar="SECONDS", help="at least so long between two (default: 600)"
+        ),
         declare_argument("--snapshot-to", default=".", metavar="FOLDER|URL", help="where they go (default: here)"),
         declare_argument("--snapshot-short-stop", action="store_true", help="take them with `--short-stop --yes`"),
         declare_argument("--pids", metavar="WHICH", help="many processes: ALL, the name of a program, or the path of a control group"),
-        declare_argument("--from", dest="source", metavar="FILE", help="instead of a process: the last watch that FILE has, written by --jsonl"),
+        declare_argument(
+            "--from", dest="source", metavar="FILE", help="instead of a process: the last watch that FILE has, written by --jsonl"
+        ),
     ],
     needs_target=False,
     help=HELP,
@@ -179,7 +191,9 @@ def machine_lines(session: Session, options: Options, style: TextStyle) -> Itera
     from gdbheapx.report.text import format_page
 
     file = Appended(options.jsonl, None) if options.jsonl else None
-    for moment in machine.sample_machine(machine.Machine(options.pids, session.counting), options.every, count_planned_samples(options), session.budget):
+    for moment in machine.sample_machine(
+        machine.Machine(options.pids, session.counting), options.every, count_planned_samples(options), session.budget
+    ):
         if file is not None:
             file.line(machine.machine_json_line(moment))
         shown = [machine.machine_json_line(moment)] if options.json else format_page(style, machine.machine_page(moment))

@@ -117,7 +117,11 @@ class Captures:
         sure = change.sure_bytes_per_hour if change is not None and change.span_s >= one.span_s else None
         if change is None or sure is None or sure < one.bytes:
             return None
-        return str(make_sentence("RSS grows by at least %s an hour (%s in %d s)", SentenceSize(sure), SentenceSize(change.lasting), round(change.span_s)))
+        return str(
+            make_sentence(
+                "RSS grows by at least %s an hour (%s in %d s)", SentenceSize(sure), SentenceSize(change.lasting), round(change.span_s)
+            )
+        )
 
     def _decide_on_rule(self, one: Rule, sample: Sample, why: str) -> TriggerDecision:
         if len(self._paths) - 1 >= self._most:

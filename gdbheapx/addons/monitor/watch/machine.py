@@ -202,13 +202,21 @@ def sample_machine(machine: Machine, every_s: float, times: Optional[int], budge
         while (times is None or taken < times) and not budget.expired() and clock.monotonic() < until:
             clock.sleep(min(NAP_S, max(0.0, until - clock.monotonic())))
     budget.heed()
-    yield MachineMoment("end", clock.time(), round(clock.monotonic() - began, 3), taken, machine.running, machine.unreadable, machine.rows())
+    yield MachineMoment(
+        "end", clock.time(), round(clock.monotonic() - began, 3), taken, machine.running, machine.unreadable, machine.rows()
+    )
 
 
 def machine_json_line(moment: MachineMoment) -> str:
     """Return the moment as JSON: for a sample the rows that grow fastest, at the end all rows."""
     rows = moment.rows if moment.kind == "end" else moment.rows[:MOST_ROWS]
-    told = {"kind": moment.kind, "time": format_utc_time(moment.unix_s), **moment._asdict(), "anonymous_bytes": moment.anonymous_bytes, "rows": rows}
+    told = {
+        "kind": moment.kind,
+        "time": format_utc_time(moment.unix_s),
+        **moment._asdict(),
+        "anonymous_bytes": moment.anonymous_bytes,
+        "rows": rows,
+    }
     del told["unix_s"]
     return encode_json(told)
 

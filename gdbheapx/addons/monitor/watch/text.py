@@ -173,7 +173,9 @@ class Text:
 
     def returned(self, step: ReturnedStep) -> Iterator[str]:
         """Memory was returned to the OS."""
-        line = make_sentence("%s  %s were returned to the OS since the sample before", format_local_time(step.unix_s), SentenceSize(step.returned_bytes))
+        line = make_sentence(
+            "%s  %s were returned to the OS since the sample before", format_local_time(step.unix_s), SentenceSize(step.returned_bytes)
+        )
         yield from self._wrap_sentence(line)
 
     def end(self, over: Over, history: History) -> Iterator[str]:
@@ -252,7 +254,9 @@ def format_growth(name: str, change: SeriesChange, has_rate: bool = True) -> Sen
     rate = make_sentence("; %s%s an hour", "+" if hourly >= 0 else "-", SentenceSize(abs(hourly))) if has_rate and has_trend(change) else ""
     short = " (from %s only)" % format_duration(change.span_s) if rate and change.span_s < SHORT_S else ""
     ends = (SentenceSize(change.first), SentenceSize(change.last), "+" if grown >= 0 else "-", SentenceSize(abs(grown)))
-    return make_sentence("%s: %s -> %s, %s%s%s%s; lowest %s, highest %s", name, *ends, rate, short, SentenceSize(change.lowest), SentenceSize(change.highest))
+    return make_sentence(
+        "%s: %s -> %s, %s%s%s%s; lowest %s, highest %s", name, *ends, rate, short, SentenceSize(change.lowest), SentenceSize(change.highest)
+    )
 
 
 def has_trend(change: SeriesChange) -> bool:
@@ -305,7 +309,13 @@ def format_end_state(summary: Summary) -> Iterator[Sentence]:
         ram = make_sentence("")
         if summary.kept_resident_bytes is not None and summary.kept_resident_bytes < last.kept_bytes:
             ram = make_sentence(" (at most %s of it resident)", SentenceSize(summary.kept_resident_bytes))
-        yield make_sentence("allocators hold %s: %s in use, %s free%s", SentenceSize(last.held_bytes), SentenceSize(last.used_bytes), SentenceSize(last.kept_bytes), ram)
+        yield make_sentence(
+            "allocators hold %s: %s in use, %s free%s",
+            SentenceSize(last.held_bytes),
+            SentenceSize(last.used_bytes),
+            SentenceSize(last.kept_bytes),
+            ram,
+        )
         if summary.is_mostly_kept:
             yield make_sentence("Most of the resident memory may be free, not in use")
 
@@ -323,7 +333,9 @@ def of_step(step: ReturnedStep) -> Sentence:
     if step.most_s is not None:
         back = make_sentence("; nearly all of it was back in RAM after %s", format_duration(step.most_s))
     elif step.half_s is not None:
-        back = make_sentence("; half of it was back in RAM after %s, %s after %s", format_duration(step.half_s), SentenceSize(step.back_bytes), after)
+        back = make_sentence(
+            "; half of it was back in RAM after %s, %s after %s", format_duration(step.half_s), SentenceSize(step.back_bytes), after
+        )
     elif step.back_bytes * 20 < step.returned_bytes:
         back = make_sentence("; next to nothing of it came back in %s", after)
     else:

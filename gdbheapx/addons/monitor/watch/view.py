@@ -125,7 +125,8 @@ def list_figure_names(watching: Watching) -> List[Name]:
         own = list_estimates(watched, watching.is_exact)
         all_names += [Name(watched.info.id, name, True, bool(own) and name != "held") for name in SUMS]
         all_names += [
-            Name(watched.info.id, heading_of_figure(figure.key), figure.key.endswith("_bytes"), figure.key in own) for figure in watched.figures
+            Name(watched.info.id, heading_of_figure(figure.key), figure.key.endswith("_bytes"), figure.key in own)
+            for figure in watched.figures
         ]
     return all_names
 
@@ -160,7 +161,8 @@ def watch_page_values(seen: FinishedWatch, made: str, version: str, file: Option
         "marks": _make_marks(seen.steps, summary.first.elapsed_s, span),
         "times": [format_utc_clock(summary.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
         "asked": [
-            (UncutText(write_commands(hint_about("process", str(watching.pid), command))), explain_command(command)) for command in text.next_commands(summary)
+            (UncutText(write_commands(hint_about("process", str(watching.pid), command))), explain_command(command))
+            for command in text.next_commands(summary)
         ],
         "each": max((point.samples for point in seen.points), default=1),
         "headings": table[0],
@@ -265,7 +267,9 @@ def _make_chart(seen: FinishedWatch, all_names: Sequence[Name], title: str, chos
 def _make_line(name: Name, times: Sequence[float], figures: Sequence[Optional[Spread]], top: int, look: int) -> WatchLine:
     drawn = draw_curve([(at, None if figure is None else figure.mean) for at, figure in zip(times, figures)], WIDTH, HEIGHT, top)
     wide = [(at, None if figure is None else (float(figure.lowest), float(figure.highest))) for at, figure in zip(times, figures)]
-    spread = draw_band(wide, WIDTH, HEIGHT, top) if any(figure is not None and figure.lowest != figure.highest for figure in figures) else []
+    spread = (
+        draw_band(wide, WIDTH, HEIGHT, top) if any(figure is not None and figure.lowest != figure.highest for figure in figures) else []
+    )
     last = next((figure.mean for figure in reversed(figures) if figure is not None), None)
     return WatchLine(look, _label_of(name), drawn.paths, drawn.dots, spread, last)
 

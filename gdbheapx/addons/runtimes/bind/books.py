@@ -70,7 +70,11 @@ def of_contexts(mutex_bytes: Tuple[int, ...]) -> Sequence[Offsets]:
 def of_managers(mutex_bytes: Tuple[int, ...]) -> Sequence[Tuple[Offsets, Offsets]]:
     """Return (manager, task) of all managers that builds may have."""
     texts = OF_MANAGER_AND_TASK.values()
-    return [(_compute_offsets(manager, *sizes), _compute_offsets(task, *sizes)) for sizes in _list_size_pairs(mutex_bytes) for manager, task in texts]
+    return [
+        (_compute_offsets(manager, *sizes), _compute_offsets(task, *sizes))
+        for sizes in _list_size_pairs(mutex_bytes)
+        for manager, task in texts
+    ]
 
 
 def _list_size_pairs(mutex_bytes: Tuple[int, ...]) -> List[Tuple[int, int]]:
@@ -228,7 +232,9 @@ def _read_context(world: World, address: int, data: bytes, layout: Offsets, may_
         return None
     blocks, pools = _count_blocks(world, data, layout, inuse), _read_word(data, layout["poolcnt"], 4)
     pooled = (
-        _sum_pools(world, address, _read_word(data, layout["pools"]), _read_word(data, layout["pools"] + 8), pools) if may_walk or not pools else None
+        _sum_pools(world, address, _read_word(data, layout["pools"]), _read_word(data, layout["pools"] + 8), pools)
+        if may_walk or not pools
+        else None
     )
     return MemoryContext(TargetAddress(address), name, inuse, malloced, most, hi_water, blocks, pools, references, pooled)
 

@@ -104,7 +104,9 @@ class Php(Recogniser):
         if found is not None:
             which = found.version or "with interface %d" % found.interface
             what = "PHP %s: its values have no types here; gdbheapx knows those of PHP %s" % (which, RELEASES)
-            world.session.problem(problems.RUNTIME_UNREAD, None, what, "all of PHP's memory as one: %s" % hint_command("report"), partial=False)
+            world.session.problem(
+                problems.RUNTIME_UNREAD, None, what, "all of PHP's memory as one: %s" % hint_command("report"), partial=False
+            )
 
     def lengths(self, world: World) -> Iterable[Length]:
         return (Length(STRING_NAME, 16, TEXT + 1),)

@@ -159,7 +159,9 @@ class PhpNamer(ValueNamer):
             if value.type == POINTER:
                 yield from self._make_starts(self._values.value(value.data), [], VARIABLE, name)
         for local in list_php_locals(self._values, find_current_frame(self._globals.behind)):
-            yield from self._make_starts(local.value, [PathStep(FRAME, "frame %s(): " % local.function, None)], LOCAL, "$" + _format_name(local.name))
+            yield from self._make_starts(
+                local.value, [PathStep(FRAME, "frame %s(): " % local.function, None)], LOCAL, "$" + _format_name(local.name)
+            )
 
     def _of_class(self, class_: int, first: PathStep) -> Iterator[Start]:
         for name, value in self._values.statics(class_):

@@ -130,7 +130,9 @@ class Ruby(Recogniser):
         found = read_ruby_release(world)
         if found is not None:
             what = "Ruby %d.%d: its objects have no types here; gdbheapx knows those of Ruby %s" % (*found, RELEASES)
-            world.session.problem(problems.RUNTIME_UNREAD, None, what, "all of Ruby's memory as one: %s" % hint_command("report"), partial=False)
+            world.session.problem(
+                problems.RUNTIME_UNREAD, None, what, "all of Ruby's memory as one: %s" % hint_command("report"), partial=False
+            )
 
     def _of_class(self, found: RubyObjects, kind: int, class_: int) -> Signature:
         return Signature(found.class_path(found.real_class((0, class_))) or TYPES[kind], self.module, EXACT)

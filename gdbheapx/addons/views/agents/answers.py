@@ -103,11 +103,15 @@ class Answers:
         fixed = asked.core or asked.snapshot or asked.pid
         self.fixed, self.older = None if fixed is None else str(fixed), older
         if older is not None and self._check_target(older) == take.PROCESS:
-            raise UsageError("--older %s is a process" % older, "take a snapshot: %s" % hints.hint_about("process", older, "snapshot old.snap"))
+            raise UsageError(
+                "--older %s is a process" % older, "take a snapshot: %s" % hints.hint_about("process", older, "snapshot old.snap")
+            )
 
     def ask(self, tool: str, arguments: Mapping[str, Any], *words: str, limit: int = LIMIT, target: Optional[str] = None) -> Dict[str, Any]:
         """The answer of a command with these words. HeapxError where there is none."""
-        return self._make_answer(tool, arguments, limit, target, lambda named: self._ask_in_process(named, lambda heap: heap.ask(tool, *words)))
+        return self._make_answer(
+            tool, arguments, limit, target, lambda named: self._ask_in_process(named, lambda heap: heap.ask(tool, *words))
+        )
 
     def query(self, sql: str, limit: int, target: Optional[str]) -> Dict[str, Any]:
         """The rows of one SELECT."""
@@ -287,7 +291,9 @@ def fit_answer(rest: Dict[str, Any], parts: Dict[str, Any], limit: int) -> Dict[
 def limit_lists(value: Any, limit: int, where: str, cut: Dict[str, int]) -> Any:
     """The value with at most so many entries in each list."""
     if isinstance(value, dict):
-        return {shorten_text(name): limit_lists(member, limit, "%s.%s" % (where, shorten_text(name)), cut) for name, member in value.items()}
+        return {
+            shorten_text(name): limit_lists(member, limit, "%s.%s" % (where, shorten_text(name)), cut) for name, member in value.items()
+        }
     if not isinstance(value, list):
         return shorten_text(value)
     if len(value) > limit:

@@ -25,7 +25,9 @@ def build_server(answers: Answers) -> MCPServer:
     def register_tool(what: str) -> Callable[[Callable[..., CallToolResult]], Callable[..., CallToolResult]]:
         return server.tool(description=what + about, annotations=only_reads)
 
-    @register_tool("Where the memory went: split by owner, verdict with its evidence, findings, and what to ask next. deep: read every used block.")
+    @register_tool(
+        "Where the memory went: split by owner, verdict with its evidence, findings, and what to ask next. deep: read every used block."
+    )
     def report(target: Optional[str] = None, deep: Optional[bool] = None, limit: int = LIMIT) -> CallToolResult:
         words = [] if deep is None else ["--deep" if deep else "--no-deep"]
         return make_tool_result("report", lambda: answers.ask("report", {"deep": deep}, *words, limit=limit, target=target))
@@ -48,7 +50,9 @@ def build_server(answers: Answers) -> MCPServer:
     def leaks(target: Optional[str] = None, limit: int = LIMIT) -> CallToolResult:
         return make_tool_result("leaks", lambda: answers.ask("leaks", {}, limit=limit, target=target))
 
-    @register_tool("Who keeps the used memory alive, with retained and reached bytes. of: a block's address or a variable's name; depth: levels.")
+    @register_tool(
+        "Who keeps the used memory alive, with retained and reached bytes. of: a block's address or a variable's name; depth: levels."
+    )
     def owners(target: Optional[str] = None, of: Optional[str] = None, depth: int = 1, limit: int = LIMIT) -> CallToolResult:
         words = ["--depth=%d" % depth, "--limit=%d" % (limit + 1), *([] if of is None else ["--of=" + of])]
         return make_tool_result("owners", lambda: answers.ask("owners", {"of": of, "depth": depth}, *words, limit=limit, target=target))
@@ -56,7 +60,9 @@ def build_server(answers: Answers) -> MCPServer:
     @register_tool("Who points to a block, in chains up to a root. address: hex with 0x.")
     def refs(address: str, target: Optional[str] = None, limit: int = 10) -> CallToolResult:
         words = ["--limit=%d" % (limit + 1)]
-        return make_tool_result("refs", lambda: answers.ask("refs", {"address": address}, normalize_address(address), *words, limit=limit, target=target))
+        return make_tool_result(
+            "refs", lambda: answers.ask("refs", {"address": address}, normalize_address(address), *words, limit=limit, target=target)
+        )
 
     @register_tool("What is at an address: block, arena, mapping, thread, variable. address: hex with 0x.")
     def whatis(address: str, target: Optional[str] = None) -> CallToolResult:
@@ -70,7 +76,9 @@ def build_server(answers: Answers) -> MCPServer:
     def check(target: Optional[str] = None, limit: int = LIMIT) -> CallToolResult:
         return make_tool_result("check", lambda: answers.ask("check", {}, limit=limit, target=target))
 
-    @register_tool("One SELECT of DuckDB's SQL over blocks, arenas, classes, threads, mappings, leaks, owners; DESCRIBE in SQL is not offered.")
+    @register_tool(
+        "One SELECT of DuckDB's SQL over blocks, arenas, classes, threads, mappings, leaks, owners; DESCRIBE in SQL is not offered."
+    )
     def query(sql: str, target: Optional[str] = None, limit: int = 50) -> CallToolResult:
         return make_tool_result("query", lambda: answers.query(sql, limit, target))
 

@@ -166,4 +166,6 @@ def _answer_csv(session: Session, options: Options) -> CommandAnswer:
     used: List[encodings.UsedBlocks] = []
     told = find.label_blocks(session, lambda graph: used.extend(encodings.read_used_blocks(heaps)), contents=True)
     signed = encodings.read_block_signatures(told)
-    return CommandAnswer(dict, lambda style: encodings.format_signed_csv(session.kernel, used, signed), read=True, document=True, pieces=True)
+    return CommandAnswer(
+        dict, lambda style: encodings.format_signed_csv(session.kernel, used, signed), read=True, document=True, pieces=True
+    )

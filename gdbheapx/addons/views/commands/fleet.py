@@ -44,15 +44,27 @@ def parse_share(given: str) -> Tuple[int, int]:
 @declare_command(
     "fleet",
     arguments=[
-        declare_argument("cores", metavar="CORE", nargs="+", help="core, also compressed, snapshot, or URL, also a pattern: 's3://BUCKET/*.snap'"),
-        declare_argument("-o", "--directory", metavar="DIR", help="folder for the documents, made with mode 0700; required without --table"),
+        declare_argument(
+            "cores", metavar="CORE", nargs="+", help="core, also compressed, snapshot, or URL, also a pattern: 's3://BUCKET/*.snap'"
+        ),
+        declare_argument(
+            "-o", "--directory", metavar="DIR", help="folder for the documents, made with mode 0700; required without --table"
+        ),
         declare_argument("--table", action="store_true", help="only the table, of documents of report --json, or a folder of them"),
-        declare_argument("--sort", type=column_of(document_record), metavar="COLUMN", help="with --table: order by this column; the largest number first"),
+        declare_argument(
+            "--sort", type=column_of(document_record), metavar="COLUMN", help="with --table: order by this column; the largest number first"
+        ),
         declare_argument("--by", choices=("executable", "verdict", "version"), help="with --table: one row for each of these, with sums"),
-        declare_argument("--csv", action="store_true", help="with --table: CSV; a cell that a spreadsheet would run as a formula begins with '"),
+        declare_argument(
+            "--csv", action="store_true", help="with --table: CSV; a cell that a spreadsheet would run as a formula begins with '"
+        ),
         declare_argument("--workers", type=parse_count, metavar="N", help="how many processes at once (default: one for each CPU)"),
-        declare_argument("--dask", metavar="ADDRESS", help="let the Dask cluster of this scheduler look, for example tls://HOST:8786; see below"),
-        declare_argument("--share", type=parse_share, metavar="I/N", help="only share I of N, from 0/N on: a core's share depends on its path alone"),
+        declare_argument(
+            "--dask", metavar="ADDRESS", help="let the Dask cluster of this scheduler look, for example tls://HOST:8786; see below"
+        ),
+        declare_argument(
+            "--share", type=parse_share, metavar="I/N", help="only share I of N, from 0/N on: a core's share depends on its path alone"
+        ),
     ],
     needs_target=False,
     help=HELP,
@@ -87,14 +99,18 @@ def answer_fleet(session: Session, options: Options) -> CommandAnswer:
     for number, what in ((failed, "no answer"), (partial, "a partial answer"), (done.missing, "interrupted before this core was read")):
         if number:
             session.problem(problems.NO_ANSWER, None, "%d of %d cores: %s" % (number, len(done.rows) + done.missing, what))
-    return CommandAnswer(lambda: documents.table_data(done.rows, None), lambda style: documents.document_table_lines(style, done.rows), read=True)
+    return CommandAnswer(
+        lambda: documents.table_data(done.rows, None), lambda style: documents.document_table_lines(style, done.rows), read=True
+    )
 
 
 def answer_fleet_table(options: Options) -> CommandAnswer:
     """--table"""
     from gdbheapx.addons.views.fleet import documents
 
-    rows = documents.order_documents([documents.read_document_row(path) for path in documents.list_document_paths(options.cores)], options.sort)
+    rows = documents.order_documents(
+        [documents.read_document_row(path) for path in documents.list_document_paths(options.cores)], options.sort
+    )
     groups = documents.group_documents(rows, options.by) if options.by else None
     shown = rows if groups is None else groups
     return CommandAnswer(

@@ -100,7 +100,9 @@ class Below(Screen[None]):
         for place, _ in enumerate(self.tables):
             yield ExplorerTable("below-%d" % place)
         if self.lines:
-            yield ScrollableContainer(Static("\n".join(wrap_sentences(map(escape_target_name, self.lines), self.app.size.width - 2)), markup=False))
+            yield ScrollableContainer(
+                Static("\n".join(wrap_sentences(map(escape_target_name, self.lines), self.app.size.width - 2)), markup=False)
+            )
         yield Footer()
 
     def on_mount(self) -> None:
@@ -243,7 +245,11 @@ class Explorer(App[None]):
             from rich.text import Text
 
             for row in self.view.classes_below(node.data.owned.owner) if node.parent is node.tree.root else ():
-                label = "%10s  %s, %s" % (format_size(row.bytes, False), escape_target_name(row.signature or "not named"), count_noun(row.blocks, "block"))
+                label = "%10s  %s, %s" % (
+                    format_size(row.bytes, False),
+                    escape_target_name(row.signature or "not named"),
+                    count_noun(row.blocks, "block"),
+                )
                 node.add_leaf(Text("%s  by class" % label), data=ExplorerClass(row.signature, row.size_bytes))
             below, more_bytes = self.view.below(node.data.number)
             for one in below:
@@ -263,7 +269,9 @@ class Explorer(App[None]):
         rows = self.view.classes(self.like, SORTS[self.sort_by])
         columns = ("bytes", "%", "blocks", "size", "type", "module")
         cells = [(row.bytes, "%.1f" % row.share_percent, row.blocks, row.size_bytes, row.signature, row.module) for row in rows]
-        self.query_one("#classes", ExplorerTable).show(Shown(columns, cells, [ExplorerClass(row.signature, row.size_bytes) for row in rows]))
+        self.query_one("#classes", ExplorerTable).show(
+            Shown(columns, cells, [ExplorerClass(row.signature, row.size_bytes) for row in rows])
+        )
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """The filter works while it is typed."""

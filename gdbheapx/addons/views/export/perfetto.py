@@ -77,7 +77,10 @@ def find_objects(session: Session, is_gathered: bool) -> Iterator[PerfettoObject
         count = tallied.graph.nodes
         if count <= MOST_OBJECTS:
             return each_block_object(session, told, tallied)
-        what = "%s objects are more than a viewer shows (%s): those with the same owners are one" % (format_number(count), format_number(MOST_OBJECTS))
+        what = "%s objects are more than a viewer shows (%s): those with the same owners are one" % (
+            format_number(count),
+            format_number(MOST_OBJECTS),
+        )
         session.problem(problems.OBJECTS_GATHERED, None, what, "a part of them: %s" % hint_command("owners --of ADDR"), partial=False)
         return each_gathered_object(owned.stacks_of(session, told, tallied))
     return each_gathered_object(owned.find_stacks(session))
@@ -122,7 +125,9 @@ def each_block_object(session: Session, told: find.LabelSet, tallied: dominance.
         yield _make_outside_object(tallied, node, ids, others, blocks, word)
 
 
-def _make_outside_object(tallied: dominance.OwnerTally, node: int, ids: Sequence[int], others: Sequence[int], blocks: int, word: int) -> PerfettoObject:
+def _make_outside_object(
+    tallied: dominance.OwnerTally, node: int, ids: Sequence[int], others: Sequence[int], blocks: int, word: int
+) -> PerfettoObject:
     """A mapping, or a root."""
     reach = tallied.reach
     kind, module, first = None, "", 0

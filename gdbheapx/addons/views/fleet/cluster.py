@@ -131,9 +131,13 @@ def run_task(
         return where, make_failed_look(same % (OTHER, where, __version__, version))
     seen = state if container.is_url(path) else child.read_core_state(path)  # a look at a URL says itself what is wrong
     if state is not None and seen is None:
-        return where, make_failed_look("worker %s does not see this path; mount the same folder there, then run the same line again" % where)
+        return where, make_failed_look(
+            "worker %s does not see this path; mount the same folder there, then run the same line again" % where
+        )
     if state is not None and seen != state:
-        return where, make_failed_look("worker %s sees another file at this path; mount the same folder there, then run the same line again" % where)
+        return where, make_failed_look(
+            "worker %s sees another file at this path; mount the same folder there, then run the same line again" % where
+        )
     look = child.start_child(words, path, asks)
     try:
         while not child.has_child_ended(look, seconds):

@@ -127,7 +127,9 @@ def make_document_row(document: Mapping[str, Any], path: str) -> Document:
     classes, sizes = ([_dict_or_empty(row) for row in _list_or_empty(rows)] for rows in (inside.get("classes"), data.get("sizes")))
     largest = next((class_ for class_ in classes if _text_or_none(class_.get("signature"))), {})
     size = sizes[0] if sizes else {}
-    label = _text_or_none(largest.get("signature")) or ("%d bytes" % size["size_bytes"] if _number_or_none(size.get("size_bytes")) is not None else None)
+    label = _text_or_none(largest.get("signature")) or (
+        "%d bytes" % size["size_bytes"] if _number_or_none(size.get("size_bytes")) is not None else None
+    )
     verdict = _dict_or_empty(data.get("verdict"))
     is_lacking = verdict.get("code") == EVIDENCE_MISSING  # what was read is no figure of the whole
     partial, failed = document.get("partial") is True, _text_or_none(source.get("error")) or (None if data else "it has no data")

@@ -151,7 +151,9 @@ def run_fleet(cores: Sequence[str], directory: str, where: Where, max_seconds: O
     return Done(rows, made, kept, len(queue) - made)
 
 
-def _look_locally(queue: Sequence[Core], asked: GlobalOptions, workers: Optional[int], max_seconds: Optional[float], budget: Budget) -> Looks:
+def _look_locally(
+    queue: Sequence[Core], asked: GlobalOptions, workers: Optional[int], max_seconds: Optional[float], budget: Budget
+) -> Looks:
     """Looks by processes of this machine, as they end."""
     words, asks = asked.words(), child.report_words(max_seconds)
     left, limit = list(queue), child.compute_time_limit(max_seconds)

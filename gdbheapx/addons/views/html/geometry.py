@@ -135,7 +135,9 @@ def draw_icicle(branches: Sequence[ChartBranch], width: float, row: float, whole
     return levels
 
 
-def _add_icicle_levels(branches: Sequence[ChartBranch], x: float, width: float, total: int, depth: int, row: float, levels: List[Level]) -> None:
+def _add_icicle_levels(
+    branches: Sequence[ChartBranch], x: float, width: float, total: int, depth: int, row: float, levels: List[Level]
+) -> None:
     end = x + width
     for branch in branches:
         wide = min(width * max(0, branch.size) / total if total else 0.0, end - x)
@@ -151,7 +153,9 @@ def count_levels(levels: Sequence[Level]) -> int:
     return max((level.depth for level in levels), default=-1) + 1
 
 
-def draw_grid(cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap: float, whole: Optional[int] = None) -> List[DrawnPath]:
+def draw_grid(
+    cells: Sequence[Sequence[Optional[int]]], across: int, side: float, gap: float, whole: Optional[int] = None
+) -> List[DrawnPath]:
     """A path for each kind of figure: cells row by row, each divided among its figures from left to right. `whole`: what a full cell is."""
     kinds = max((len(cell) for cell in cells), default=0)
     paths: List[List[str]] = [[] for _ in range(kinds)]

@@ -204,7 +204,9 @@ def make_contexts_line(books: Books) -> PageLine:
     parts += [PagePart("other", "smaller contexts", rest)] if rest else []
     other = max(0, books.used_bytes - sum(row.inuse_bytes for row in rows))
     title = "%s: memory contexts" % books.program
-    return PageLine(title, [*parts, PagePart("other", "in use, of no context", other)], max(books.used_bytes, sum(row.inuse_bytes for row in rows)))
+    return PageLine(
+        title, [*parts, PagePart("other", "in use, of no context", other)], max(books.used_bytes, sum(row.inuse_bytes for row in rows))
+    )
 
 
 def subtract_known(whole_bytes: Optional[int], part: Optional[int]) -> Optional[int]:

@@ -143,6 +143,13 @@ def _make_environment(folder: str = HERE) -> Any:
     loader = jinja2.FileSystemLoader([folder, HERE])
     made = jinja2.Environment(loader=loader, autoescape=True, finalize=finish_value, undefined=jinja2.StrictUndefined, trim_blocks=True)
     made.lstrip_blocks = True
-    made.filters.update(size=format_page_size, number=format_page_number, signed=format_signed_size, signed_number=signed_number, coordinate=format_coordinate, visible=make_visible)
+    made.filters.update(
+        size=format_page_size,
+        number=format_page_number,
+        signed=format_signed_size,
+        signed_number=signed_number,
+        coordinate=format_coordinate,
+        visible=make_visible,
+    )
     made.globals.update(geometry=geometry, share=format_page_share, suspicion=reach_text.describe_suspicion)
     return made

@@ -274,7 +274,10 @@ def report_page_values(envelope: Envelope, data: Mapping[str, Any], made: str, l
         "findings": _list_findings(overview),
         "split": memory_view.make_split(overview.split, overview.memory),
         "areas": memory_view.make_areas(overview.split, used_bytes, split_in_use(page, used_bytes)),
-        "tables": [*map(memory_view.make_runtime_line, overview.runtimes or ()), *([memory_view.make_contexts_line(books)] if books is not None else [])],
+        "tables": [
+            *map(memory_view.make_runtime_line, overview.runtimes or ()),
+            *([memory_view.make_contexts_line(books)] if books is not None else []),
+        ],
         "held": overview.held,
         "arenas": arenas,
         "arena_headings": [("arena", "name"), ("parts", "left"), *((name, "") for _, name in drawn)],

@@ -244,7 +244,9 @@ def _write_parquet(invocation: Invocation, shell: Shell) -> int:
 
     options = invocation.options
     if options.json:
-        raise HeapxError("--json cannot be used with parquet", "`%s` lists all blocks as JSON" % hint_command("chunks --json"), code=problems.USAGE)
+        raise HeapxError(
+            "--json cannot be used with parquet", "`%s` lists all blocks as JSON" % hint_command("chunks --json"), code=problems.USAGE
+        )
     if options.of not in (None, "blocks", "census"):
         raise UsageError("parquet has a row for each block, and none for %s" % options.of, "use --of census, or --format pprof")
     if not options.output:

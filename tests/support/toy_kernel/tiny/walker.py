@@ -6,7 +6,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.binding import CBlocks
 from gdbheapx.kernel.blocks.records import BlockFilter, BlockStream
-from gdbheapx.kernel.common.library import Kernel, address_of_numbers, declare_functions, flatten_record
+from gdbheapx.kernel.common.library import Kernel, address_of, declare_functions, flatten_record
 
 PROTOTYPES = """
 struct block_source *heapx_tiny_blocks(const struct source *memory, const struct tiny_room *room, const struct block_wanted *wanted);
@@ -24,5 +24,5 @@ class TinyRoom(NamedTuple):
 def walk(kernel: Kernel, source: BulkSource, room: TinyRoom, wanted: BlockFilter, budget: Budget) -> BlockStream:
     """Its blocks, by address."""
     library, opened, kept = declare_functions(kernel.library, PROTOTYPES), kernel.open(source), (flatten_record(room), wanted.numbers())
-    handle = library.heapx_tiny_blocks(opened.handle, address_of_numbers(kept[0]), address_of_numbers(kept[1]))
+    handle = library.heapx_tiny_blocks(opened.handle, address_of(kept[0]), address_of(kept[1]))
     return CBlocks(library, opened, handle, kept, None, budget)
