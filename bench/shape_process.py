@@ -50,7 +50,7 @@ class ShapeProcess:
             preexec_fn=no_huge_pages,  # noqa: PLW1509  (no other thread runs here)
         )
         self.pid = self._popen.pid
-        self._wait_for_stop(" ".join(command))
+        self._wait(" ".join(command))
 
     def _wait(self, what: str) -> None:
         assert self._popen.stdout
@@ -66,7 +66,7 @@ class ShapeProcess:
         """Its own clock runs, from zero, or stands."""
         assert self._popen.stdin
         self._popen.stdin.write(b"g" if on else b"e")
-        self._wait_for_stop("the process")
+        self._wait("the process")
 
     def proc(self, key: str) -> int:
         """A number of /proc/PID/status, kilobytes as bytes."""

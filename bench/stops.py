@@ -87,7 +87,7 @@ class Standing(ShapeProcess):
         """Its record is set back, and it writes at the rate of that place."""
         assert self._popen.stdin
         self._popen.stdin.write(b"%d" % place)
-        self._wait_for_stop("the process")
+        self._wait("the process")
 
     def clock(self) -> Clock:
         """Since then."""

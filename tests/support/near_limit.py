@@ -107,7 +107,7 @@ class Watch:
         words = memory_group.entering(group, *words) if group is not None else words
         with open(self._log, "wb") as log:
             self._popen = subprocess.Popen(words, env=tool_environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self._wait_for_stop(process, 1)
+        self._wait(process, 1)
         self._settle()
 
     def decisions(self) -> List[Dict[str, Any]]:
@@ -135,7 +135,7 @@ class Watch:
     def ended(self, process: Process) -> List[Dict[str, Any]]:
         """What it decided, when the process is gone, or when it has decided."""
         if process.popen.poll() is None:
-            self._wait_for_stop(process, 2)
+            self._wait(process, 2)
             self._popen.send_signal(signal.SIGTERM)
         self._popen.wait(SECONDS)
         return self.decisions()

@@ -69,7 +69,7 @@ class PlainPins:
             begin, end = self._bounds(run[0])[0], self._bounds(run[-1])[1]
             first, stop = -(-(begin + head) // page) * page, end & -page
             if run[-1][2] == CLASS_RESERVE:
-                self._keep_step(end - begin, RESERVE, run[0][4], [pins[begin]] if begin in pins else [], (0, 1 << 64), (PIN_NONE, 0))
+                self._keep(end - begin, RESERVE, run[0][4], [pins[begin]] if begin in pins else [], (0, 1 << 64), (PIN_NONE, 0))
                 continue
             parts = [(begin, end, LISTED if all(map(self._is_listed, run)) else HOLE)]
             if first < stop:
@@ -84,7 +84,7 @@ class PlainPins:
             arena, under = below[at]
             for situation in sorted(kept[at]):
                 here = on_page.get(at) or ([under] if under else [])
-                self._keep_step(kept[at][situation], situation, arena, here, (at, at + page), (PIN_NONE, 0))
+                self._keep(kept[at][situation], situation, arena, here, (at, at + page), (PIN_NONE, 0))
 
     def _rooms(self, rows: Sequence[Row]) -> None:
         sizes = dict(self._shape.rooms)
@@ -100,4 +100,4 @@ class PlainPins:
             free = [row for row in some if row[2] == CLASS_FREE]
             if free:
                 pins = [row for row in some if row[2] != CLASS_FREE]
-                self._keep_step(len(free) * free[0][1], ROOM, some[0][4], pins, place, (PIN_NONE, free[0][1]))
+                self._keep(len(free) * free[0][1], ROOM, some[0][4], pins, place, (PIN_NONE, free[0][1]))

@@ -496,7 +496,7 @@ class Extents:
         return self.rtree.leaf_bytes if depth + 1 == len(self.rtree.levels) else self.word
 
     def _node_bytes(self, depth: int) -> int:
-        return self._move_to_element(depth) << self.rtree.levels[depth]
+        return self._element(depth) << self.rtree.levels[depth]
 
     def _extended(self, address: int) -> int:
         address &= self.mask
@@ -512,7 +512,7 @@ class Extents:
 
     def _elements(self, depth: int, node: int, key: int) -> Iterator[Tuple[int, int, int]]:
         """(page, extent, what the element says of it) of each leaf element below a node that names one; `key`: where its pages begin."""
-        levels, element = self.rtree.levels, self._move_to_element(depth)
+        levels, element = self.rtree.levels, self._element(depth)
         count, shift, is_leaf = 1 << levels[depth], self.rtree.lg_page + sum(levels[depth + 1 :]), depth + 1 == len(levels)
         data, index, missing, hole, is_counted = b"", 0, 0, 0, False
         while index < count and not self.given_up:
@@ -521,7 +521,7 @@ class Extents:
                 hole = hole if missing else node + index * element
                 behind = min(-(-((node + index * element | 4095) + 1 - node) // element), count)
                 self.unreadable_bytes += (behind - index) * element
-                self._lose(self._extended(key + (index << shift)), self._offset_after(key + (behind - 1 << shift), shift))
+                self._lose(self._extended(key + (index << shift)), self._behind(key + (behind - 1 << shift), shift))
                 missing, index = missing + behind - index, behind
                 continue
             self.nodes += not is_counted
@@ -534,7 +534,7 @@ class Extents:
                     yield from self._leaf_element(data[place : place + element], value, here)
                 elif value and not self.given_up:
                     yield from self._child(depth, here, shift, value)
-        self.at = self._offset_after(key + (count - 1 << shift), shift)
+        self.at = self._behind(key + (count - 1 << shift), shift)
         if missing:
             is_whole = missing == count
             self.problem(api.EXTENT_NODE_UNREADABLE if is_whole else api.EXTENT_NODE_HOLE, node if is_whole else hole)
@@ -552,7 +552,7 @@ class Extents:
             yield from self._elements(depth + 1, node, key)
         else:
             self.problem(code if code != GOOD else api.EXTENT_NODE_TWICE, node)
-            self._lose(self._extended(key), self._offset_after(key, shift))
+            self._lose(self._extended(key), self._behind(key, shift))
 
     def _leaf_element(self, data: bytes, value: int, key: int) -> Iterator[Tuple[int, int, int]]:
         kind, more, bits = self.rtree.leaf_kind, self.memory.number(data, self.word, 4), 0

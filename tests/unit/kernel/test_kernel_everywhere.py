@@ -69,7 +69,7 @@ def test_what_was_compiled_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(build, "compile_into", compile_into)
     monkeypatch.setattr(libraries, "KEPT", tmp_path / "kept")
     assert libraries.compiled() == libraries.compiled() and made == machines
-    monkeypatch.setattr(build, "source_id", lambda: 7)
+    monkeypatch.setattr(build, "source_id", lambda *folders: 7)
     assert set(libraries.compiled().values()) == {b"7"} and made == 2 * machines
     monkeypatch.setattr(libraries, "KEPT", Path("/dev/null/kept"))
     assert set(libraries.compiled().values()) == {b"7"} and made == 3 * machines

@@ -25,12 +25,12 @@ from gdbheapx.snapshot import container
 from gdbheapx.snapshot.diff import (
     ALL,
     BOTH_GREW,
-    DIFF_RSS,
     ELSEWHERE_GREW,
     FELL,
     IN_USE,
     KEPT_GREW,
     MALLOC,
+    RSS,
     SAME,
     USED_GREW,
     ComparedReport,
@@ -243,13 +243,13 @@ def test_each_way_of_growth_counts() -> None:
     """What fell does not hide what grew; in use and not in RAM, in swap and not in RAM are growth; RSS is net."""
     old = parted({"a": 50 * MB, "pools": 20 * MB})
     fell = make_growth(old, parted({"a": 20 * MB, "pools": 45 * MB}))
-    assert (fell.of(ALL), fell.of(DIFF_RSS), fell.of(MALLOC)) == (25 * MB, -5 * MB, 0)
+    assert (fell.of(ALL), fell.of(RSS), fell.of(MALLOC)) == (25 * MB, -5 * MB, 0)
     untouched = make_growth(old, parted({"a": 50 * MB, "pools": 20 * MB}, used=80 * MB))
-    assert (untouched.of(ALL), untouched.of(DIFF_RSS), untouched.of(MALLOC)) == (70 * MB, 0, 70 * MB)
+    assert (untouched.of(ALL), untouched.of(RSS), untouched.of(MALLOC)) == (70 * MB, 0, 70 * MB)
     swapped = make_growth(old, parted({"a": 50 * MB, "pools": 10 * MB}, beside={"pools": 40 * MB}))
-    assert (swapped.of(ALL), swapped.of(DIFF_RSS)) == (30 * MB, -10 * MB)
+    assert (swapped.of(ALL), swapped.of(RSS)) == (30 * MB, -10 * MB)
     same = diff_snapshots(old, old, ("a", "b"))
-    assert same.growth.parts == [] and not drop_unchanged(same.states) and (same.growth.of(ALL), same.growth.of(DIFF_RSS)) == (0, 0)
+    assert same.growth.parts == [] and not drop_unchanged(same.states) and (same.growth.of(ALL), same.growth.of(RSS)) == (0, 0)
     text = list(diff_text.format_diff(TextStyle(plain_bytes=False, color=False), same._replace(missing=[], owners=[], classes=[], leaks=[]), None))
     assert not [line for line in text if line.startswith("  ")], "no rows of zeros"
 
@@ -259,11 +259,11 @@ def test_unknown_growth_is_not_none() -> None:
     whole, bare = parted({"a": 20 * MB}), looked(50 * MB, 0, {})
     for old, new in ((whole, bare), (bare, whole), (parted({"a": 1}, measure="dumped"), whole)):
         found = make_growth(old, new)
-        assert found.of(ALL) is None and found.of(DIFF_RSS) is None and found.lacking and found.measure is None
+        assert found.of(ALL) is None and found.of(RSS) is None and found.lacking and found.measure is None
     found = make_growth(whole, bare)
-    assert found.of(MALLOC) == 40 * MB == found.at_least(ALL) and found.at_least(DIFF_RSS) == 0
+    assert found.of(MALLOC) == 40 * MB == found.at_least(ALL) and found.at_least(RSS) == 0
     cores = make_growth(parted({"a": 5}, measure="dumped"), parted({"a": 9}, measure="dumped"))
-    assert (cores.measure, cores.of(ALL), cores.of(DIFF_RSS), cores.lacking) == ("dumped", 4, 4, [])
+    assert (cores.measure, cores.of(ALL), cores.of(RSS), cores.lacking) == ("dumped", 4, 4, [])
     unread = AllocatorInfo("b", "b", None, "x", None, None, None, True)
     found = make_growth(whole, parted({"a": 25 * MB}, allocators=[unread]))
     assert found.of(MALLOC) is None and found.of(ALL) == 5 * MB and "b could not be read" in found.lacking[0]

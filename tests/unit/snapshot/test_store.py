@@ -118,9 +118,9 @@ def test_a_core_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cont
     assert name == "memory://core" and descriptor is not None
     with open(descriptor, "rb") as file:
         assert file.read() == content and os.listdir(tmp_path) == []
-    assert not file.is_snapshot("memory://core") and not container.is_snapshot("memory://none")
-    file.write_file("memory://core.snap", PARTS)
-    assert file.is_snapshot("memory://core.snap")
+    assert not container.is_snapshot("memory://core") and not container.is_snapshot("memory://none")
+    container.write_file("memory://core.snap", PARTS)
+    assert container.is_snapshot("memory://core.snap")
 
 
 def test_a_core_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
