@@ -1,7 +1,7 @@
 """Paths through C++ containers, held against what the program itself writes down of its blocks.
 
 Files: analysis/census/cplusplus_paths.py, analysis/census/cplusplus_keys.py, analysis/census/cplusplus_keys.py,
-analysis/naming/paths.py, inferior/elf/members.py.
+analysis/naming/paths.py, inferior/elf/types.py.
 """
 
 import json

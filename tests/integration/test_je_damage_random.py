@@ -132,7 +132,6 @@ ENOUGH = 5
 def test_a_look_in_the_middle_of_a_call(stage: Stage, live: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that never rest are caught while they change extents and caches: a contradiction names who was inside, and asks for another look."""
     command.load_commands()
-    monkeypatch.setattr(runner, "MORE_ATTEMPTS", 0)
     process = start(stage, "preload", "churn", "3", conf="narenas:2,dirty_decay_ms:0")
     lwps = {int(name) for name in os.listdir("/proc/%d/task" % process.pid)}
     begin, seen, looks, whole = time.monotonic(), 0, 0, 0

@@ -42,8 +42,8 @@ def finished(
     monkeypatch.setattr(Standby, "_read_position", staticmethod(lambda words: [PC, SP] if words == b"before" else list(at[-1])))
     monkeypatch.setattr(finisher, "register_set", lambda lwp, number: b"now")
     monkeypatch.setattr(finisher, "set_register_set", lambda lwp, number, data: made.append(data.decode()))
-    monkeypatch.setattr(finisher, "spare", lambda lwp: False)
-    monkeypatch.setattr(finisher.procfs, "status", lambda lwp: {"SigPnd": "%x" % waiting})
+    monkeypatch.setattr(finisher, "spare_traced_thread", lambda lwp: False)
+    monkeypatch.setattr(finisher.procfs, "read_process_status", lambda lwp: {"SigPnd": "%x" % waiting})
     one.finish(is_called)
     assert asked[:2] == [("seize", 0), ("stop", 0)]
     return asked[2:], made

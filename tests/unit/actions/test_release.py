@@ -47,7 +47,7 @@ def test_one_refusal_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
             raise Refusal("locked")
         return SimpleNamespace(data={"returned": 0})
 
-    monkeypatch.setattr(release.call, "run", call)
+    monkeypatch.setattr(release.call, "return_heap_memory", call)
     session = Asked(*BOTH)
     assert [part.data for part in release.release_memory(session, ["je"])] == [{"allocator": "tc", "command": "purge", "returned": 0}]  # type: ignore[arg-type]
     assert [told[2] for told in session.problems] == ["locked"]

@@ -1,6 +1,6 @@
 """Which containers lie in memory that is made word by word, and which only look so.
 
-Files: analysis/census/containers.py, analysis/reachability/held.py.
+Files: analysis/census/containers.py, analysis/reachability/dominance.py.
 """
 
 import struct

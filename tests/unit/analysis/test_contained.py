@@ -1,6 +1,6 @@
 """What owners say of containers: their rows, elements, users and suspects, of a tree that is made here.
 
-Files: analysis/reachability/contained.py, analysis/reachability/dominance.py, analysis/reachability/ownership.py,
+Files: analysis/reachability/dominance.py, analysis/reachability/owners.py,
 analysis/reachability/refs.py, report/reach_text.py.
 """
 

@@ -36,9 +36,9 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def looked(words: List[str]) -> str:
     """What a look of `fleet` says."""
     child = pytest.importorskip("gdbheapx.addons.views.fleet.child", reason="the add-on views was deleted")
-    begun = child.start_child(words, "old.core", child.command(None))
+    begun = child.start_child(words, "old.core", child.report_words(None))
     begun.process.wait(60)
-    return str(child.taken(begun).said)
+    return str(child.collect_child(begun).said)
 
 
 def explored() -> str:

@@ -1,6 +1,6 @@
 """gdbheapx/inferior/elf/dwarf.py and dwarf_types.py: one unit's types as compilers write them, held against pyelftools, and damaged.
 
-Files: inferior/elf/dwarf_types.py, inferior/openable.py.
+Files: inferior/elf/types.py, inferior/source.py.
 """
 
 import random

@@ -33,7 +33,7 @@ until = time.monotonic() + 3
 while time.monotonic() < until:
     pass
 os.write(1, b"changed\\n")
-watchdog.go_on()
+watchdog.end_hold_off()
 while True:
     pass
 """
@@ -110,14 +110,14 @@ def test_files_are_removed(tmp_path: Path) -> None:
     half, whole = tmp_path / "half", tmp_path / "whole"
     half.touch()
     whole.touch()
-    body = "watchdog.remove_at_end(sys.argv[2]); watchdog.keep(watchdog.remove_at_end(sys.argv[3])); watchdog.begun()\n" + ASLEEP
+    body = "watchdog.remove_at_end(sys.argv[2]); watchdog.forget_written_file(watchdog.remove_at_end(sys.argv[3])); watchdog.mark_begun()\n" + ASLEEP
     out, _ = ended(program(body, 0, str(half), str(whole)), signal.SIGTERM)
     assert out == "" and not half.exists() and whole.exists()
 
 
 def test_the_reader_of_an_answer_has_time() -> None:
     """Once all is read, --max-seconds ends nothing."""
-    process = program("watchdog.answered(); ready(); time.sleep(4); os.write(1, b'all')", 0.1)
+    process = program("watchdog.mark_answered(); ready(); time.sleep(4); os.write(1, b'all')", 0.1)
     began = time.monotonic()
     out, error = process.communicate(timeout=BOUND_S)
     assert (process.returncode, out, error) == (0, b"ready\nall", b"") and time.monotonic() - began > 3

@@ -281,14 +281,14 @@ def test_all_is_read_in_the_one_stop(stage: Stage, live: str, reads_code: None, 
 
     process = classes(stage)
     before = gdbheapx.open(pid=process.pid).ask("census", "--sites")
-    read = find.scan
+    read = find.scan_code
 
     def ended(*given: Any) -> Any:
         process.popen.kill()
         process.popen.wait()
         return read(*given)
 
-    monkeypatch.setattr(find, "scan", ended)
+    monkeypatch.setattr(find, "scan_code", ended)
     after = gdbheapx.open(pid=process.pid).ask("census", "--sites")
     assert process.popen.returncode and not after.is_partial and after.target["stops"] == 1
     assert after.document()["data"] == before.document()["data"]

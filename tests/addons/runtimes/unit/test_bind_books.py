@@ -1,6 +1,6 @@
 """Memory contexts, tasks and loops of BIND, built with the offsets that a C compiler gives each release's structures.
 
-Files: addons/runtimes/bind/books.py, addons/runtimes/bind/books.py, report/books_text.py.
+Files: addons/runtimes/bind/books.py, report/pages.py.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast

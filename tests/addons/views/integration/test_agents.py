@@ -227,7 +227,7 @@ def test_sql_over_a_file_keeps_nobody_waiting(process: Any, snapshot: str, monke
 
     def ended(words: Any, named: str, asks: Any) -> Any:
         said.append(answers._lock.locked())
-        return model.child.Ended(**held)
+        return model.child.ChildExit(**held)
 
     monkeypatch.setattr(answers, "_ended", ended)
     for target in (snapshot, str(process.pid)):
