@@ -210,6 +210,8 @@ class CommandRun:
         self.target: Optional[Target] = None
         self.session: Optional[Session] = None
         self.sink: Optional[Sink] = None
+        self.prepared: Dict[Any, Any] = {}
+        """Session.constants that the command made before the stop, such as the ages of watched pages."""
         self.budget = Budget(None)
         # another budget may be in its place by then
         self.interrupts = Interrupts(lambda name: self.budget.interrupt(name), restores=host.name != SHELL)  # noqa: PLW0108
@@ -350,7 +352,9 @@ class CommandRun:
             what = "%s %s requires a process or a core" % (self.host.name, self.command.name)
             raise UsageError(what, command.name_a_target(self.command.name), code=problems.NO_TARGET)
         if self.command.before is not None and self.target is not None:
-            self.command.before(self._new_session(), self.options)
+            session = self._new_session()
+            self.command.before(session, self.options)
+            self.prepared = session.constants
         is_held = self._stop_process()
         session = self.session = self.session or self._new_session()
         self._start_budget()
@@ -434,6 +438,7 @@ class CommandRun:
         discovery = self.target.discovery if self.target is not None else None
         session = Session(self.target, self.budget, self.options.allocator or self.host.settings.allocator, discovery)
         session.debugger_version = debugger_version(self.target)
+        session.constants.update(self.prepared)
         session.in_gdb, session.place = self.host.name == IN_GDB, self.place
         for directory in self.host.settings.debug_directories:
             if not os.path.isdir(directory):
