@@ -107,7 +107,7 @@ def test_nobody_reads_a_fifo(tmp_path: Path, way: List[str]) -> None:
     with open(fifo, "rb") as file:
         assert json.loads(file.read())["command"] == "doctor"
     assert waiting.wait(timeout=60) == 0
-    words[1:3] = ["--pid", str(os.getpid()), "report"]
+    words[1:2] = ["--pid", str(os.getpid()), "report"]
     waiting = subprocess.Popen(words, env=tool_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     with pytest.raises(subprocess.TimeoutExpired):
         waiting.communicate(timeout=2)

@@ -207,6 +207,27 @@ def test_arenas_columns(lasting: Lasting, kind: str, way: str) -> None:
         assert totals["cached_bytes"] == record.json["stats.arenas"]["merged"]["tcache_bytes"]
 
 
+@pytest.mark.parametrize("kind, way", pairs(["preload", "rust-0.4", "rust-0.6-stats"]), indirect=["kind"])
+def test_text_has_its_words(lasting: Lasting, kind: str, way: str) -> None:
+    """The text is in malloc_stats_print's own words, with its table of decay."""
+    process = lasting.of(kind, recorder, way)
+    record = read(process)
+    outcome = heapx(process.target(kind), "malloc-stats", "--allocator", "jemalloc")
+    assert outcome.code == 0
+    text = outcome.stdout.decode()
+    words = " ".join(text.split())
+    stats = record.json["stats"]
+    assert "Allocated: %d, active: %d, metadata: %d" % (stats["allocated"], stats["active"], stats["metadata"]) in words
+    assert "resident: %d, mapped: %d, retained: %d" % (stats["resident"], stats["mapped"], stats["retained"]) in words
+    assert "decaying: time npages sweeps madvises purged" in words
+    for index, arena in record.json["stats.arenas"].items():
+        if index.isdigit():
+            assert "arenas[%s]:" % index in text
+            figures = [arena["dirty_decay_ms"], arena["pdirty"], arena["dirty_npurge"], arena["dirty_nmadvise"], arena["dirty_purged"]]
+            shown = " ".join("N/A" if figure == -1 else str(figure) for figure in figures)
+            assert "dirty: " + shown in words, (index, shown)
+
+
 @pytest.mark.parametrize("kind, way", pairs(["preload", "rust-0.6-stats", "rust-0.6"]), indirect=["kind"])
 def test_no_counter_is_zero_where_none_is_kept(lasting: Lasting, kind: str, way: str) -> None:
     """A build without statistics has null for its counters, and totals from the walk over the extents."""
