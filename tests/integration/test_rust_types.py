@@ -22,15 +22,14 @@ WAYS = [name for name, build in jemallocs.RUST.items() if build.profile == "with
 SAME = """
 python
 from gdbheapx.jemalloc import layouts
-from gdbheapx.inferior.elf.dwarf_types import Units
+from gdbheapx.inferior.elf.types import DwarfUnits, TypeWalk
 from gdbheapx.inferior.elf.file import ElfFile
-from gdbheapx.inferior.gdb.types import GdbReader
-from gdbheapx.inferior.elf.type_walk import Walk
+from gdbheapx.inferior.gdb.readers import GdbReader
 name, prefix = "_rjem_je_arena_choose_hard", "_rjem_je_"
 near = gdb.objfiles()[0].lookup_global_symbol(name)
 file = ElfFile(%(program)r)
-readers = [GdbReader(gdb, gdb.objfiles()[0], near.symtab.static_block()), Units().reader(file, file.symbols(name)[0].value)]
-theirs, ours = [Walk(reader, prefix).collect(layouts.STRUCTS, (), layouts.ENUMERATORS) for reader in readers]
+readers = [GdbReader(gdb, gdb.objfiles()[0], near.symtab.static_block()), DwarfUnits().reader(file, file.symbols(name)[0].value)]
+theirs, ours = [TypeWalk(reader, prefix).collect(layouts.STRUCTS, (), layouts.ENUMERATORS) for reader in readers]
 print("DIFFERENT", [one for one in theirs.structs if theirs.structs[one] != ours.structs.get(one)][:5], theirs.enums == ours.enums)
 print("COUNT", len(theirs.structs), len(ours.structs))
 end
