@@ -62,7 +62,7 @@ class Sandbox:
             reason = "%s is under strict seccomp: the kernel would kill it for %s" % (who, self.calls[0].name)
             return Objection(reason, "a thread in strict mode cannot return memory")
         if seccomp.may_fetch():
-            return self._by_filters(lwp, rules, who) if self._target.stands_still else None
+            return self._by_filters(lwp, rules, who) if self._target.knows_filters else None
         if self._is_as_here(rules):
             return self._by_trial(who)
         return self._make_unknown(who, "they can be read only with CAP_SYS_ADMIN and outside any seccomp filter")

@@ -1177,6 +1177,11 @@ class Target(Memory, Mappings, Usage, Process, Objects, Threads):
         return False
 
     @property
+    def knows_filters(self) -> bool:
+        """True if the seccomp filters of its threads can be read, or were read while it was stopped."""
+        return self.stands_still
+
+    @property
     def can_read_on(self) -> bool:
         """Its memory is as it was."""
         return self.kind == "core" or self.stands_still or self.is_kept

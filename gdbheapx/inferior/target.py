@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
 from gdbheapx.budget import NEVER, Still
+from gdbheapx.errors import HeapxError
 from gdbheapx.files import in_tree
 from gdbheapx.inferior.base import (
     BulkSource,
@@ -140,6 +141,9 @@ class ElfTarget(Target):
         self._dwarf_units: Optional[DwarfUnits] = None
         self._members: Dict[int, VariableTypes] = {}
         self._stopper: Optional[Stopper] = None
+        self._filtered: List[int] = []
+        """Threads under seccomp filters before the stop."""
+        self._filters: Dict[int, List[bytes]] = {}
         self._registers: Optional[Stopper] = None
         """Who has the registers of a process that runs on, as they were."""
         self.max_stop_s: Optional[float] = None
@@ -503,9 +507,11 @@ class ElfTarget(Target):
     def stop(self) -> bool:
         """Stop the process, for at most `max_stop_s`. False if other objects are loaded now than were seen before: what was found out by
         then is out of date."""
+        from gdbheapx.inferior.live import seccomp
         from gdbheapx.inferior.live.stopper import NO_LIMIT_S, Stopper
 
         self.modules()  # as they were before
+        self._filtered = seccomp.list_filtered_threads(self.pid or 0)
         limit_s = NO_LIMIT_S if self.max_stop_s is None else self.max_stop_s
         self._stopper = Stopper(self.pid or 0, limit_s)
         self._stopper.stop()
@@ -574,6 +580,7 @@ class ElfTarget(Target):
         try:
             if not self.still.is_over:
                 self.threads()
+                self._record_filters(stopper)
         finally:  # it runs on, whatever cannot be read of it any more
             self._stopper = None
             stopper.let_go()
@@ -581,14 +588,28 @@ class ElfTarget(Target):
             self.still.end(stopper.is_over)
             self.was_stopped(stopper.stopped_ms or 0.0)
 
+    def _record_filters(self, stopper: "Stopper") -> None:
+        """Read the seccomp filters of threads, which only a stop shows, for advice that is given once the process runs on."""
+        for lwp in self._filtered:
+            try:
+                self._filters[lwp] = stopper.filters(lwp)
+            except HeapxError:
+                return
+
     @property
     def stands_still(self) -> bool:
         return self._stopper is not None or self.held_by_gdb
+
+    @property
+    def knows_filters(self) -> bool:
+        return self.stands_still or bool(self._filters)
 
     def seccomp_filters(self, lwp: int) -> List[bytes]:
         """Return the filters of a thread of a stopped process, newest first, or raise HeapxError with the reason."""
         if self._stopper is not None:
             return self._stopper.filters(lwp)
+        if lwp in self._filters:
+            return self._filters[lwp]
         from gdbheapx.inferior.live import seccomp
 
         return seccomp.fetch_seccomp_filters(lwp)

@@ -39,7 +39,7 @@ Trim.predict = lambda self: calling.Predicted(0, 0, 0)
 end
 """
 NOT_INSIDE = "calling.Call.choose = lambda self, threads, system_call_only: calling.caller.Choice(next(one for one in threads if one.lwp == %d), [])"
-IN_WAY = {"gdb-call": "", "register-call": "calling.Control.probe = lambda self, lwp: 'Could not write'\n"}
+IN_WAY = {"gdb-call": "", "register-call": "calling.GdbControl.probe = lambda self, lwp: 'Could not write'\n"}
 CALLS_FAIL = """python
 import gdbheapx.actions.calling as calling
 import gdbheapx.inferior.gdb.inferior as inferior

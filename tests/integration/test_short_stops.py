@@ -148,7 +148,7 @@ def test_nor_for_tables(lasting: Lasting, watch: Watch, live: str, tmp_path: Pat
     watch.pid = process.pid
     with open(tmp_path / "rows", "w+b") as rows, open(tmp_path / "signed", "w+b") as signed:
         wanted = table_rows.LookRequest(tables, rows.fileno(), signed.fileno())
-        monkeypatch.setenv(declared.VARIABLE, table_rows.words(wanted))
+        monkeypatch.setenv(declared.VARIABLE, table_rows.encode_request(wanted))
         ended = ask(process.pid, ["query", "--json"])
     assert ended.code in (0, 4), ended
     assert watch.seen == [] and (tmp_path / "rows").stat().st_size > 10_000

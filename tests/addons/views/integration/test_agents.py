@@ -229,7 +229,7 @@ def test_sql_over_a_file_keeps_nobody_waiting(process: Any, snapshot: str, monke
         said.append(answers._lock.locked())
         return model.child.ChildExit(**held)
 
-    monkeypatch.setattr(answers, "_ended", ended)
+    monkeypatch.setattr(answers, "_run_child", ended)
     for target in (snapshot, str(process.pid)):
         answers.query("SELECT 1", 1, target)
     assert said == [False, True]
