@@ -268,7 +268,10 @@ class Session:
             counted: Tuple[Optional[int], Optional[int]] = (None, None)
             if small_bytes and small_bytes >= COUNTED_BYTES and not now.swapped_bytes:
                 counted = self._count_blocks(small_bytes)
-            self.process = StoppedProcess(anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, allowed_bytes(), *counted)
+            has_swapped = bool(now.swapped_bytes)
+            self.process = StoppedProcess(
+                anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, allowed_bytes(), *counted, has_swapped=has_swapped
+            )
 
     def _count_blocks(self, small_bytes: int) -> Tuple[Optional[int], Optional[int]]:
         """Count the small blocks of a running process, and their words that may point to others; None if there are too many to be counted

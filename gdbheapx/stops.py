@@ -91,6 +91,8 @@ class StoppedProcess(NamedTuple):
     """How many small blocks there are, where they are large enough to be counted beforehand."""
     pointers: Optional[int] = None
     """How many words of them may be pointers to others, at most."""
+    has_swapped: bool = False
+    """Some of it is in swap, which a copy would bring back."""
 
 
 @cache
@@ -112,6 +114,8 @@ def in_stop(reads: Reads, process: StoppedProcess) -> Reads:
     is no room for a copy."""
     if reads in HEADER_MS and process.small_blocks is None and (process.small_bytes or 0) >= COUNTED_BYTES:
         return reads  # they may be large: a walk over headers may be far shorter
+    if reads in HEADER_MS and process.has_swapped:
+        return reads  # a walk leaves what is in swap alone, as far as it has no headers
     is_shorter = reads in NO_HALVES or predict_ms(Reads.COPY, process) <= predict_ms(reads, process)
     return Reads.COPY if is_shorter and copy_bytes(reads, process) <= process.room_bytes else reads
 
