@@ -177,15 +177,6 @@ def test_a_limit_on_files(lasting: Lasting, core: str, folder: Path, words: str)
     assert "File too large" in one_line(outcome)
 
 
-def test_a_full_disk_under_the_spool(stage: Stage, live: str, folder: Path) -> None:
-    """While a process is held its answer is kept in TMPDIR; where that is full the line names it, and the process runs on."""
-    process = stage.start("recorder", "1", "20000", "5")
-    limit = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16)); os.execv(sys.argv[1], sys.argv[1:])"
-    outcome = run([sys.executable, "-c", limit, *tool_command(), "--pid", str(process.pid), "chunks", "--json"], env={"TMPDIR": str(folder)})
-    assert str(folder) in one_line(outcome) and "TMPDIR" in outcome.stderr
-    assert status(process.pid, "TracerPid") == "0"
-
-
 # ---------------------------------------------------------------------------------------------------- files that are none
 
 
