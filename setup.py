@@ -66,7 +66,7 @@ class BuildPy(build_py):
     def run(self) -> None:
         super().run()
         in_place = getattr(self, "editable_mode", False)
-        made = kernel_build().build(os.path.join(HERE if in_place else self.build_lib, KERNEL), quiet=False)
+        made = kernel_build().build_library(os.path.join(HERE if in_place else self.build_lib, KERNEL), quiet=False)
         if made is None and not in_place:
             raise SystemExit("gdbheapx needs its native library: install a C compiler, or take a wheel or the single file, which have it")
 
@@ -85,7 +85,7 @@ class BuildKernel(Command):
 
     def run(self) -> None:
         """Compile; an error if there is no compiler, as nothing else was asked for."""
-        if kernel_build().build(os.path.join(HERE, KERNEL), quiet=False) is None:
+        if kernel_build().build_library(os.path.join(HERE, KERNEL), quiet=False) is None:
             raise SystemExit("the C kernel was not built")
 
 
