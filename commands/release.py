@@ -33,7 +33,7 @@ have options for one arena, for a pad, and for doing it again and again.
 def answer_release(session: Session, options: Options) -> CommandAnswer:
     """The command `release`."""
     from gdbheapx.actions import release as action
-    from gdbheapx.report import pages, text
+    from gdbheapx.report import analysis_text, text
 
     parts = action.predict_release(session, options.accept_seccomp) if options.dry_run else action.release_memory(session, options)
 
@@ -42,7 +42,7 @@ def answer_release(session: Session, options: Options) -> CommandAnswer:
             if len(parts) > 1:
                 yield "%s (%s):" % (part.allocator, part.command)
             yield from text.format_page(
-                style, pages.make_call_page(part.done) if part.done is not None else part.predicted.page if part.predicted else ()
+                style, analysis_text.make_call_page(part.done) if part.done is not None else part.predicted.page if part.predicted else ()
             )
 
     return CommandAnswer(lambda: {"releases": [part.data for part in parts]}, lines, read=bool(options.dry_run))

@@ -40,7 +40,7 @@ FILE may be a URL (s3://BUCKET/KEY), here and wherever a snapshot is read: it re
 )
 def answer_snapshot(session: Session, options: Options) -> CommandAnswer:
     """The command `snapshot`."""
-    from gdbheapx.report import pages
+    from gdbheapx.report import analysis_text
 
     if options.show:
         from gdbheapx.snapshot import names, record
@@ -55,6 +55,6 @@ def answer_snapshot(session: Session, options: Options) -> CommandAnswer:
 
     def written() -> Any:
         size = container.write_file(options.file, made.parts())
-        return pages.make_snapshot_data(options.file, size, made)
+        return analysis_text.make_snapshot_data(options.file, size, made)
 
-    return CommandAnswer(written, lambda style: pages.format_snapshot(style, written(), made), read=True)
+    return CommandAnswer(written, lambda style: analysis_text.format_snapshot(style, written(), made), read=True)

@@ -70,9 +70,9 @@ def answer_trim(session: Session, options: Options) -> CommandAnswer:
         return trim_periodically(session, options)
     from gdbheapx.actions import call
     from gdbheapx.allocators.returning import Portion
-    from gdbheapx.report import pages
+    from gdbheapx.report import analysis_text
 
-    return pages.make_acted_answer(call.return_heap_memory(session, options, "trim", Portion(options.pad)))
+    return analysis_text.make_acted_answer(call.return_heap_memory(session, options, "trim", Portion(options.pad)))
 
 
 def answer_prediction(session: Session, options: Options) -> CommandAnswer:

@@ -51,7 +51,7 @@ def choose_reads(options: Options) -> Reads:
 @declare_command(
     "whatis",
     needs=(
-        "gdbheapx.report.pages",
+        "gdbheapx.report.analysis_text",
         "gdbheapx.report.reach_text",
         "gdbheapx.analysis.reachability.refs",
         "gdbheapx.analysis.census.block",
@@ -82,7 +82,7 @@ def answer_whatis(session: Session, options: Options) -> CommandAnswer:
     """The command `whatis`."""
     from gdbheapx.analysis.census import block
     from gdbheapx.analysis.reachability import heap_graph, refs
-    from gdbheapx.report import pages as shown
+    from gdbheapx.report import analysis_text as shown
     from gdbheapx.report import reach_text
 
     session.without_names = options.no_names

@@ -7,12 +7,9 @@ from bisect import bisect_left
 from html import escape
 from itertools import compress
 from json import dumps
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from gdbheapx import hints
-from gdbheapx.analysis.census.by_owner import OwnedBlocks as HeldBlocks
-from gdbheapx.analysis.census.find import LabelSet
-from gdbheapx.analysis.census.owned import OwnerStack
 from gdbheapx.columns import columns_of
 from gdbheapx.command import JsonLines
 from gdbheapx.errors import HeapxError
@@ -22,6 +19,11 @@ from gdbheapx.model import TargetAddress
 from gdbheapx.problems import MISSING_PACKAGE
 from gdbheapx.report.text import DIRECTION
 from gdbheapx.units import count_noun, format_figure, format_size
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.census.by_owner import OwnedBlocks
+    from gdbheapx.analysis.census.find import LabelSet
+    from gdbheapx.analysis.census.owned import OwnerStack
 
 Write = Callable[[str], Any]
 
@@ -126,7 +128,7 @@ def format_folded_frame(name: str) -> str:
     return LIKE_A_NUMBER.sub("\\\\x20", ESCAPED.sub(escape_character, name)) or "[no name]"
 
 
-def format_folded(stacks: Sequence[OwnerStack]) -> Iterator[str]:
+def format_folded(stacks: "Sequence[OwnerStack]") -> Iterator[str]:
     """The largest first."""
     for stack in sorted(stacks, key=lambda stack: -stack.bytes):
         if stack.bytes:
@@ -209,20 +211,20 @@ class BlockSignatures(NamedTuple):
         return labels
 
 
-def read_block_signatures(told: LabelSet) -> BlockSignatures:
+def read_block_signatures(told: "LabelSet") -> BlockSignatures:
     """Return the signature of each block in use, by the census."""
     ids = array("I", range(told.reach.numbers.blocks))
     names = [name.name if name is not None else "" for name in told.names]
     return BlockSignatures(told.reach.graph.columns(ids)[0], told.labels[: len(ids)], names)
 
 
-def format_kept_csv(told: LabelSet) -> Iterator[str]:
+def format_kept_csv(told: "LabelSet") -> Iterator[str]:
     """The file of a snapshot, which has neither the allocator's own sizes nor arenas: these cells are empty."""
     yield ",".join([*COLUMNS, SIGNATURE]) + "\n"
     yield from format_kept_rows(told, False)
 
 
-def format_kept_rows(told: LabelSet, for_engines: bool, with_names: bool = True) -> Iterator[str]:
+def format_kept_rows(told: "LabelSet", for_engines: bool, with_names: bool = True) -> Iterator[str]:
     """Its rows."""
     names = ["", *(format_cell(name.name, for_engines).decode("utf-8") if name is not None else "" for name in told.names)]
     blocks = told.reach.numbers.blocks
@@ -235,7 +237,7 @@ def format_kept_rows(told: LabelSet, for_engines: bool, with_names: bool = True)
             yield "".join(["0x%x,,%d,used,,,\n" % (address, usable) for address, usable, _ in rows])
 
 
-def format_held_rows(found: HeldBlocks, most_paths: int, check: Callable[[], None]) -> Iterator[str]:
+def format_held_rows(found: "OwnedBlocks", most_paths: int, check: Callable[[], None]) -> Iterator[str]:
     """Rows of blocks with their signature, their owner and, of so many of the largest, their path. check() may end it."""
     told, paths = found.told, found.told.paths if most_paths else None
     names = ["", *(format_cell(name.name, True).decode("utf-8") if name is not None else "" for name in told.names)]

@@ -16,7 +16,7 @@ from gdbheapx.command import TextStyle
 from gdbheapx.findings import MOSTLY
 from gdbheapx.hints import hint_command, write_commands
 from gdbheapx.model import CERTAIN, GUESS, AllocatorInfo, Finding, MemoryPart, StepAdvice
-from gdbheapx.report import census_text, pages, reach_text, text
+from gdbheapx.report import analysis_text, census_text, pages, reach_text, text
 from gdbheapx.report.text import make_printable, wrap_sentence
 from gdbheapx.stops import format_paused
 from gdbheapx.units import (
@@ -89,7 +89,7 @@ def format_overview(overview: Overview) -> Page:
         yield from _make_runtime_page(table, overview.memory is not None and overview.memory.measure == "resident")
     if overview.books is not None:
         yield ""
-        yield from pages.make_books_page(overview.books)
+        yield from analysis_text.make_books_page(overview.books)
     for heap, parts in overview.held.items():
         yield ""
         yield from allocators.find_allocator(heap.split("#")[0]).parts_page(heap, parts, overview.totals.get(heap, {}))
@@ -215,7 +215,7 @@ def _make_inside_page(inside: InsideAnswer) -> Page:
     elif inside.leaked is None and inside.leaked_is_upper_bound:
         yield "  how much of it is leaked is unknown"
     if inside.garbage is not None:
-        yield from (make_sentence("  %s", line) for line in pages.format_garbage(inside.garbage))
+        yield from (make_sentence("  %s", line) for line in analysis_text.format_garbage(inside.garbage))
     if inside.suspect is not None:
         yield mark_sentence(make_sentence("  %s", reach_text.describe_suspicion(inside.suspect)), WARNING)
     elif inside.leaked is not None:

@@ -30,7 +30,7 @@ from gdbheapx.command import TextStyle
 from gdbheapx.hints import hint_again, hint_command
 from gdbheapx.kernel.blocks.graph import GUESS, LIKELY, MAYBE, WEAK, Others
 from gdbheapx.model import TargetAddress
-from gdbheapx.report import pages, text
+from gdbheapx.report import analysis_text, text
 from gdbheapx.units import (
     DAMAGE,
     WARNING,
@@ -168,7 +168,7 @@ def make_owners_page(owners: Owners) -> Page:
         if suspect.kind == SHARED and suspect.accumulation.address is not None:
             yield "To see its references: %s" % hint_command("whatis %s" % suspect.accumulation.address)
     if owners.garbage is not None:
-        yield from pages.format_garbage(owners.garbage)
+        yield from analysis_text.format_garbage(owners.garbage)
     elif not owners.suspects:
         yield NOBODY
     yield from (describe_joint(row) for row in owners.together)
@@ -463,7 +463,7 @@ def _make_leaks_verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Pa
             " or ".join(ways),
         )
     if leaks.garbage is not None:
-        yield from pages.format_garbage(leaks.garbage)
+        yield from analysis_text.format_garbage(leaks.garbage)
     yield make_sentence("Reachable: %s in %s", SentenceSize(leaks.held.bytes), count_noun(leaks.held.blocks, "block"))
     if leaked is not None and leaked.blocks < leaks.held.blocks and leaked.bytes * 10 < whole and whole:
         yield "To see what holds the memory: %s" % hint_command("owners")

@@ -336,3 +336,16 @@ def _belongs_together(last: str, word: str) -> bool:
 
 def _is_of_command(last: str, word: str) -> bool:
     return last.lstrip("(") in PROGRAMS or last in ("|", ">", "&&") or OF_SHELL.fullmatch(word) is not None
+
+
+class UncutText(str):
+    """A text that is no use if it is cut, such as a line to copy."""
+
+
+class DrawnPath(str):
+    """A path of a picture, made here from numbers."""
+
+
+def format_coordinate(value: float) -> str:
+    """Return a coordinate of a picture, short."""
+    return ("%.2f" % value).rstrip("0").rstrip(".")

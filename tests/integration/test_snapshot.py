@@ -1,6 +1,6 @@
 """`snapshot`, what `--snapshot FILE` answers, and `diff`: held against the process or core that it was taken of.
 
-Files: report/pages.py, snapshot/take.py.
+Files: report/analysis_text.py, snapshot/take.py.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.report.pages import DrawnPath, format_coordinate
+from gdbheapx.report.text import DrawnPath, format_coordinate
 
 
 class Curve(NamedTuple):

@@ -16,8 +16,7 @@ from gdbheapx.addons.monitor.watch.summary import STOPPED, History, Over, Summar
 from gdbheapx.addons.monitor.watch.table import heading_of_figure, list_estimates
 from gdbheapx.hints import hint_about, write_commands
 from gdbheapx.output import OutputFile
-from gdbheapx.report.pages import DrawnPath, UncutText
-from gdbheapx.report.text import make_printable
+from gdbheapx.report.text import DrawnPath, UncutText, make_printable
 from gdbheapx.units import Sentence, count_noun, format_duration, format_number
 
 LOOKS = 6

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from gdbheapx.addons.views.html.memory_view import PagePart
 from gdbheapx.addons.views.html.render import Envelope, make_step
 from gdbheapx.hints import Write, quote_word, write_alone
-from gdbheapx.report.pages import UncutText
+from gdbheapx.report.text import UncutText
 from gdbheapx.snapshot import container
 from gdbheapx.snapshot.diff import KEPT, Diff, DiffSide
 

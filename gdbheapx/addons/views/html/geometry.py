@@ -2,7 +2,7 @@
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.report.pages import DrawnPath, format_coordinate
+from gdbheapx.report.text import DrawnPath, format_coordinate
 
 SMALLEST = 0.05
 """Units: what would be narrower is not drawn; its row in the table says it."""

@@ -12,7 +12,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.model import AllocatorInfo, StepAdvice
 from gdbheapx.problems import MISSING_PACKAGE
 from gdbheapx.report import reach_text
-from gdbheapx.report.pages import DrawnPath, UncutText, format_coordinate
+from gdbheapx.report.text import DrawnPath, UncutText, format_coordinate
 from gdbheapx.snapshot.record import RecordedProblem
 
 HERE = os.path.dirname(os.path.abspath(__file__))

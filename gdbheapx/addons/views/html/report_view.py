@@ -16,7 +16,7 @@ from gdbheapx.analysis.reachability import owners as model
 from gdbheapx.hints import Write, write_alone
 from gdbheapx.model import Finding
 from gdbheapx.report.overview_text import format_duration, format_moment
-from gdbheapx.report.pages import UncutText
+from gdbheapx.report.text import UncutText
 from gdbheapx.snapshot import container
 from gdbheapx.stops import format_lasting
 from gdbheapx.verdict import SMALL, HeapVerdict

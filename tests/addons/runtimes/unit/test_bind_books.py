@@ -1,6 +1,6 @@
 """Memory contexts, tasks and loops of BIND, built with the offsets that a C compiler gives each release's structures.
 
-Files: addons/runtimes/bind/books.py, report/pages.py.
+Files: addons/runtimes/bind/books.py, report/analysis_text.py.
 """
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast

@@ -1,0 +1,268 @@
+"""Format what analyses found: the place of an address, a runtime's books, the effect of a call, garbage, a snapshot."""
+
+
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Optional, Sequence
+
+from gdbheapx.allocators.places import AddressPart, AllocatorPlace, Neighbour
+from gdbheapx.allocators.records import Page
+from gdbheapx.allocators.returning import say_resident
+from gdbheapx.analysis.acted import Acted, list_measures
+from gdbheapx.analysis.blocks import Location
+from gdbheapx.analysis.census.books import UNNAMED, Books, QueueRow, sum_by_name, sum_contexts
+from gdbheapx.analysis.reachability.garbage import FROZEN, LATE, OFF, Garbage
+from gdbheapx.catalogue import ALIASES
+from gdbheapx.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, ColumnsTable
+from gdbheapx.command import CommandAnswer, TextStyle
+from gdbheapx.hints import hint_about
+from gdbheapx.problems import NO_ALLOCATOR, NOT_IN_SNAPSHOT
+from gdbheapx.report import text
+from gdbheapx.report.text import format_page
+from gdbheapx.snapshot.record import GRAPH, SnapshotRecord
+from gdbheapx.units import (
+    SentenceSize,
+    count_noun,
+    format_share,
+    make_cells,
+    make_sentence,
+    plain_form,
+)
+
+if TYPE_CHECKING:
+    pass
+
+
+LEAKED = "leaked"
+"""In the words of a holder: there is none."""
+
+
+def format_location(style: TextStyle, location: Location) -> Iterator[str]:
+    """A line for each thing that is known."""
+    for line in _format_location_lines(location):
+        yield plain_form(line) if style.plain_bytes else str(line)
+
+
+def _format_location_lines(location: Location) -> Iterator[Any]:
+    if location.used is not None:
+        used = location.used
+        yield make_sentence(
+            "%s: offset %d in block %s, %s usable, in use", location.address, used.offset, used.address, SentenceSize(used.usable_bytes)
+        )
+    for place in location.places:
+        yield from _format_place(location.address, place)
+    if location.piece is not None:
+        piece = location.piece
+        if piece.address is None:
+            yield "%s: in memory of %s (%s), in no block that it has handed out" % (location.address, piece.module, piece.name)
+        else:
+            text_ = "%s: offset %d in block %s of %s (%s), %s usable, in use"
+            yield make_sentence(
+                text_, location.address, piece.offset, piece.address, piece.module, piece.name, SentenceSize(piece.usable_bytes)
+            )
+    if location.signature is not None:
+        yield "  type      %s" % location.signature
+    if location.held_by is not None:
+        held = location.held_by
+        by, words = ", by %s" % held.by if held.by is not None else "", held.words()
+        yield "  held by   %s%s" % ("nothing (leaked)" if words == LEAKED else words, by)
+        if held.element is not None:
+            yield "  as        %s" % held.element
+    if location.thread is not None:
+        who = location.thread.name or "unnamed"
+        yield "%s: %s of thread %d (%s), offset %+d" % (
+            location.address,
+            location.thread.what,
+            location.thread.lwp,
+            who,
+            location.thread.offset,
+        )
+    if location.named is not None:
+        named = location.named
+        symbol = ", symbol %s+0x%x" % (named.symbol, named.symbol_offset or 0) if named.symbol is not None else ""
+        yield "%s: in %s at offset 0x%x%s" % (location.address, named.module, named.module_offset, symbol)
+    if location.mapping is None and location.used is None:
+        yield "%s: nothing is mapped at this address" % location.address
+    elif not location.places and location.used is None and location.piece is None and location.thread is None and location.named is None:
+        yield "%s: in no heap, stack or object" % location.address
+    if location.mapping is not None:
+        mapping = location.mapping
+        at = ", file offset 0x%x" % mapping.file_offset if mapping.file_offset is not None else ""
+        yield "  mapping   %s-%s %s %s%s" % (mapping.start, mapping.end, mapping.permissions, mapping.name or "anonymous", at)
+
+
+def _format_place(address: object, place: AllocatorPlace) -> Iterator[Any]:
+    arena = ", arena %d" % place.arena if place.arena is not None else ""
+    if place.block is None:
+        yield "%s: in %s's memory%s, in no block" % (address, place.allocator, arena)
+    else:
+        offset = place.offset or 0
+        where = "offset %d" % offset if offset >= 0 else "in its header, offset %d" % offset
+        block, usable = place.block, SentenceSize(place.block.usable_bytes)
+        yield make_sentence(
+            "%s: %s in %s%s: block %s of %s, %s usable",
+            address,
+            where,
+            place.allocator,
+            arena,
+            block.address,
+            SentenceSize(block.size_bytes),
+            usable,
+        )
+        yield "  status    %s" % block.status
+    yield from _format_parts(place.parts)
+    yield from _format_neighbour("previous", place.previous)
+    yield from _format_neighbour("next", place.next)
+
+
+def _format_parts(parts: Sequence[AddressPart]) -> Iterator[str]:
+    for part in parts:
+        span = "" if part.start is None else " at %s" % part.start if part.end is None else " %s-%s" % (part.start, part.end)
+        yield "  %-9s %s%s" % (part.kind, part.name, span)
+
+
+def _format_neighbour(which: str, neighbour: Optional[Neighbour]) -> Iterator[Any]:
+    if neighbour is not None:
+        yield make_sentence("  %s %s of %s, %s", which.ljust(9), neighbour.address, SentenceSize(neighbour.size_bytes), neighbour.status)
+
+
+MOST_ROWS, MOST_QUEUES = 12, 8
+BOOKS_COLUMNS = (
+    Column("", TEXT, field="name"),
+    Column("contexts", COUNT, field="contexts", goes=3),
+    Column("in use", BYTES, field="inuse_bytes"),
+    Column("free in pools", BYTES, shown=IF_ANY, field="pooled_bytes"),
+    Column("malloced", BYTES, shown=IF_KNOWN, field="malloced_bytes", goes=2),
+    Column("most malloced", BYTES, shown=IF_KNOWN, field="most_malloced_bytes", goes=5),
+    Column("hi-water", BYTES, shown=IF_ANY, field="hi_water_bytes", goes=4),
+    Column("blocks", COUNT, shown=IF_KNOWN, field="blocks", goes=1),
+)
+
+
+def make_books_page(books: Books) -> Page:
+    """Contexts, their sum against malloc's, tasks or loops."""
+    yield "%s's memory contexts" % books.program
+    named = sum_by_name(books.contexts)
+    rows = named[:MOST_ROWS] if len(named) > MOST_ROWS + 1 else named
+    if len(rows) < len(named):
+        names = {row.name for row in rows}
+        small = [context for context in books.contexts if (context.name or UNNAMED) not in names]
+        rows = [*rows, sum_contexts("%d smaller names" % (len(named) - len(rows)), small)]
+    yield ColumnsTable(BOOKS_COLUMNS, rows)
+    yield make_sentence(
+        "  together %s: %s of the %s in use; the rest is that of libraries, and rounding",
+        SentenceSize(books.sum_bytes),
+        format_share(books.sum_bytes, books.used_bytes),
+        SentenceSize(books.used_bytes),
+    )
+    if books.queues:
+        yield from _make_queues_page(books.queues[:MOST_QUEUES], len(books.queues) - MOST_QUEUES)
+
+
+def _make_queues_page(rows: Iterable[QueueRow], more: int) -> Page:
+    for row in rows:
+        noun = "active handle" if row.kind == "loop" else row.kind
+        waiting = ", %s waiting" % count_noun(row.waiting, "event") if row.waiting else ""
+        yield make_sentence("  %s: %s%s", row.name or UNNAMED, count_noun(row.entries, noun), waiting)
+    if more > 0:
+        yield "  %s: report --json" % count_noun(more, "more name")
+
+
+ACTED_NAMES = {"anonymous": "anonymous", "rss": "RSS", "swap": "swap"}
+
+
+def make_acted_answer(done: Acted) -> CommandAnswer:
+    """The answer of a command that has made a call."""
+    return CommandAnswer(lambda: done.data, lambda style: format_page(style, make_call_page(done)))
+
+
+def make_call_page(done: Acted) -> Page:
+    """Compare a call's predicted and measured effect."""
+    predicted = done.predicted
+    caller = "thread %d%s" % (done.caller.lwp, " (%s)" % done.caller.name if done.caller.name else "")
+    if done.trouble is None:
+        text = "%s returned %s after %.1f ms, called by %s on %s in its %s"
+        yield text % (done.call, done.returned, done.elapsed_ms, done.way, caller, done.caller.place)
+    else:
+        yield "%s by %s on %s: %s" % (done.call, done.way, caller, done.trouble)
+    if done.way_reason is not None:
+        yield "used general registers only, because gdb cannot write and restore the others here: %s" % done.way_reason
+    yield make_cells(
+        "predicted   %s%s", SentenceSize(predicted.bytes), say_resident(predicted.resident_bytes, predicted.exclusive_bytes, "")
+    )
+    for name, before, after in list_measures(done.before, done.after):
+        if before is not None and after is not None:
+            change = make_cells("unchanged")
+            if before != after:
+                change = make_cells("%s returned to the OS" if before > after else "%s more", SentenceSize(abs(before - after)))
+            yield make_cells("%-11s %s -> %s: %s", ACTED_NAMES[name], SentenceSize(before), SentenceSize(after), change)
+    for word, before in (predicted.kept or {}).items():
+        yield "%-11s %s -> %s" % (word.replace("_", " "), _format_known(before), _format_known((done.kept_after or {}).get(word)))
+    if done.stopped_ms is not None:
+        tries = ", %s" % count_noun(done.tries, "time") if done.tries > 1 else ""
+        yield "the process was stopped for %.1f ms in total%s, and is running again" % (done.stopped_ms, tries)
+
+
+def _format_known(number: object) -> str:
+    return "unknown" if number is None else str(number)
+
+
+GARBAGE_REASONS = {
+    OFF: "its collector is off: gc.disable(), or a threshold of 0",
+    FROZEN: "gc.freeze() keeps it from its collector",
+    LATE: "its collector is on",
+}
+
+
+def format_garbage(garbage: Garbage) -> Iterator[str]:
+    """Say how much garbage waits for a collector, of which types, and why."""
+    collector = garbage.collector
+    top = garbage.classes[0] if garbage.classes else None
+    holds = (
+        make_sentence(" (%s in %d %s)", SentenceSize(top.behind_bytes), top.objects, top.name)
+        if top is not None and top.behind_bytes is not None
+        else ""
+    )
+    objects = count_noun(garbage.objects, "object")
+    cure = "gc.unfreeze() and gc.collect()" if garbage.why == FROZEN else "gc.collect()"
+    yield make_sentence(
+        "Garbage: %s in %s that only refer to each other%s; %s would free them", SentenceSize(garbage.bytes), objects, holds, cure
+    )
+    if garbage.why is not None:
+        counted = ["%d of %d" % pair for pair in zip(collector.counts, collector.thresholds)]
+        yield "  %s; counts of its generations: %s" % (GARBAGE_REASONS[garbage.why], ", ".join(counted))
+
+
+BY_GRAPH_ALONE = ("export", "query", "refs", "whatis")
+"""Commands that are not run when a snapshot is taken."""
+
+
+def make_snapshot_data(path: str, size_bytes: int, record: SnapshotRecord) -> Dict[str, Any]:
+    """The `data` member: what is in the file, and which commands have no answer there."""
+    has_graph = GRAPH in record.models
+    answered = sorted(
+        [*(name for name, outcome in record.outcomes.items() if outcome.error is None), *(BY_GRAPH_ALONE if has_graph else ())]
+    )
+    return {
+        "file": path,
+        "file_bytes": size_bytes,
+        "has_names": record.head.has_names,
+        "keeps_addresses": record.head.keeps_addresses,
+        "has_graph": has_graph,
+        "taken": record.head.taken,
+        "answers": answered,
+        "unanswered": {name: outcome.error for name, outcome in sorted(record.outcomes.items()) if outcome.error is not None},
+    }
+
+
+def format_snapshot(style: TextStyle, told: Dict[str, Any], record: SnapshotRecord) -> Iterator[str]:
+    """The text."""
+    names = "" if told["has_names"] else ", without names"
+    names += ", original addresses" if told["keeps_addresses"] else ""
+    yield text.format_sentence(style, make_sentence("Wrote %s (%s%s).", told["file"], SentenceSize(told["file_bytes"]), names))
+    yield "Answers: %s" % ", ".join(sorted({ALIASES.get(name, (name,))[0] for name in told["answers"]}))
+    if not told["has_graph"]:
+        yield "Without the graph of all blocks, so without whatis and leaks --list."
+    for name, why in told["unanswered"].items():
+        if record.outcomes[name].code not in (NO_ALLOCATOR, NOT_IN_SNAPSHOT):
+            yield "%s: %s" % (name, why)
+    yield ""
+    yield "Next: %s" % hint_about("snapshot", told["file"], "report")
