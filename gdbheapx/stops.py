@@ -114,8 +114,8 @@ def in_stop(reads: Reads, process: StoppedProcess) -> Reads:
     is no room for a copy."""
     if reads in HEADER_MS and process.small_blocks is None and (process.small_bytes or 0) >= COUNTED_BYTES:
         return reads  # they may be large: a walk over headers may be far shorter
-    if reads in HEADER_MS and process.has_swapped:
-        return reads  # a walk leaves what is in swap alone, as far as it has no headers
+    if process.has_swapped and reads not in (*NO_HALVES, Reads.CHECK):
+        return reads  # a walk leaves alone what is in swap and none of its structures
     is_shorter = reads in NO_HALVES or predict_ms(Reads.COPY, process) <= predict_ms(reads, process)
     return Reads.COPY if is_shorter and copy_bytes(reads, process) <= process.room_bytes else reads
 

@@ -167,6 +167,23 @@ def test_searches_leave_swap_alone(swap_on: None, stage: Stage, live: str, alloc
     assert sum(entry >> 63 for entry in entries) <= MOST_PLACES < len(entries) // 50, "the search brought pages in"
 
 
+STRUCTURES = ["arenas", "arenas --bins", "arenas --caches", "tunables", "stats --format xml", "doctor", "chunks --limit 5", "trim --dry-run"]
+"""What reads no block's contents."""
+
+
+@pytest.mark.parametrize("words", STRUCTURES)
+def test_structures_are_read_without_a_copy(swap_on: None, stage: Stage, live: str, words: str) -> None:
+    """Who asks for the allocator's structures brings in none but these of a process in swap: it is walked, however small it is, since a copy
+    would bring in all of it."""
+    process = stage.start("swapped")
+    start, size_bytes = process.words()
+    push_out(process)
+    assert heapx(process.target(live), *words.split(), "--json").code in (0, 4)
+    with open("/proc/%d/pagemap" % process.pid, "rb", buffering=0) as pagemap:
+        entries = array("Q", os.pread(pagemap.fileno(), 8 * (size_bytes >> 12), 8 * (start >> 12)))
+    assert sum(entry >> 63 for entry in entries) <= MOST_PLACES < len(entries) // 50
+
+
 def test_shared_memory_in_swap_may_hold(swap_on: None, stage: Stage, live: str) -> None:
     """The page table has nothing of it: it is not read, which is said, and nothing is leaked for sure; in RAM it holds its blocks."""
     process = stage.start("shared")

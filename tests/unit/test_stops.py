@@ -92,6 +92,9 @@ def test_what_is_copied() -> None:
     assert stops.in_stop(Reads.TOTALS, small._replace(small_blocks=16_384)) == Reads.TOTALS, "headers of large blocks are few"
     assert stops.in_stop(Reads.CHECK, small._replace(room_bytes=GIB // 2)) == Reads.CHECK
     assert {stops.in_stop(reads, StoppedProcess(10 << 20, 1, 100, 10 << 20, 0, GIB)) for reads in Reads} == {Reads.COPY}, "a small process"
+    swapped = StoppedProcess(10 << 20, 1, 100, 10 << 20, 0, GIB, has_swapped=True)
+    copied = {reads for reads in Reads if stops.in_stop(reads, swapped) == Reads.COPY}
+    assert copied == {*stops.NO_HALVES, Reads.CHECK, Reads.COPY}, "only who reads every block brings in what is in swap"
 
 
 def test_room_for_tables_where_blocks_and_pointers_were_counted() -> None:
