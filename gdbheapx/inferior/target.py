@@ -141,8 +141,8 @@ class ElfTarget(Target):
         self._dwarf_units: Optional[DwarfUnits] = None
         self._members: Dict[int, VariableTypes] = {}
         self._stopper: Optional[Stopper] = None
-        self._filtered: List[int] = []
-        """Threads under seccomp filters before the stop."""
+        self._filtered: Optional[List[int]] = None
+        """Threads under seccomp filters before the first stop."""
         self._filters: Dict[int, List[bytes]] = {}
         self._registers: Optional[Stopper] = None
         """Who has the registers of a process that runs on, as they were."""
@@ -511,7 +511,8 @@ class ElfTarget(Target):
         from gdbheapx.inferior.live.stopper import NO_LIMIT_S, Stopper
 
         self.modules()  # as they were before
-        self._filtered = seccomp.list_filtered_threads(self.pid or 0)
+        if self._filtered is None:
+            self._filtered = seccomp.list_filtered_threads(self.pid or 0)
         limit_s = NO_LIMIT_S if self.max_stop_s is None else self.max_stop_s
         self._stopper = Stopper(self.pid or 0, limit_s)
         self._stopper.stop()
@@ -590,7 +591,7 @@ class ElfTarget(Target):
 
     def _record_filters(self, stopper: "Stopper") -> None:
         """Read the seccomp filters of threads, which only a stop shows, for advice that is given once the process runs on."""
-        for lwp in self._filtered:
+        for lwp in () if self._filters or self._filtered is None else self._filtered:
             try:
                 self._filters[lwp] = stopper.filters(lwp)
             except HeapxError:

@@ -95,7 +95,7 @@ def sandbox(monkeypatch: Any, filters: Optional[Sequence[bytes]], mode: int = 2,
 
     monkeypatch.setattr(seccomp, "may_fetch", lambda: True)
     monkeypatch.setattr(seccomp, "read_seccomp_rules", lambda lwp: SeccompRules(mode, 1))
-    target: Any = SimpleNamespace(pid=1, stands_still=True, seccomp_filters=fetch)
+    target: Any = SimpleNamespace(pid=1, knows_filters=True, seccomp_filters=fetch)
     return rules.Sandbox(target, PLAIN, "f(0)", accepted)
 
 
