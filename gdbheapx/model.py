@@ -197,7 +197,7 @@ class StepSentence(Sentence):
     why: str
 
     saves_bytes: Optional[int]
-    """As of Advice, and then reckoned from the process's structures: an estimate is not written here."""
+    """As of StepAdvice, and then reckoned from the process's structures: an estimate is not written here."""
 
     def __new__(cls, command: str, why: str, saves_bytes: Optional[int] = None) -> "StepSentence":
         """The sentence is `COMMAND WHY`."""

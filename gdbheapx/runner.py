@@ -733,7 +733,7 @@ class CommandRun:
         return TextStyle(bool(self.options.bytes), color, width, screen.shortens, screen.wraps, self.place.line, self._module_names)
 
     def _module_names(self) -> Mapping[str, str]:
-        """See Style. A snapshot has no modules."""
+        """See TextStyle. A snapshot has no modules."""
         try:
             modules = self.session.target.modules() if self.session is not None and self.session.has_target else ()
         except HeapxError:

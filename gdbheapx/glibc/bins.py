@@ -45,7 +45,7 @@ class FreeLists:
         self.lists = NativeFreeLists()
 
     def add(self, kind: int, heads: Sequence[int], limit: int) -> int:
-        """Add lists of one kind, as Lists.add does, and return the number of the first one."""
+        """Add lists of one kind, as NativeFreeLists.add does, and return the number of the first one."""
         first = len(self.lists)
         self.lists.add(kind, heads, limit)
         return first

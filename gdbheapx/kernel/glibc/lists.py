@@ -20,7 +20,7 @@ UNALIGNED, UNREADABLE, TOO_LONG, BACK_LINK, CYCLE, CUT, UNREAD = range(1, 8)
 """What can be wrong with a list; 0 is nothing. UNREAD: memory is there and was not read, which is no damage; kernels say UNREADABLE."""
 
 LISTS_MEMBERS, LISTS_TWICE, LISTS_MAPPED = range(3)
-"""Numbers that heapx_lists_numbers gives: Followed.members, twice and mapped."""
+"""Numbers that heapx_lists_numbers gives: NativeFollowedList.members, twice and mapped."""
 
 PROBLEMS = (
     "",

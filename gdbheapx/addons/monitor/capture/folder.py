@@ -89,7 +89,7 @@ class CaptureFolder:
 
 
 def read_name(name: str, modified_ns: int, size_bytes: int) -> KeptCapture:
-    """Return the record of a snapshot with a name that Folder.name has made."""
+    """Return the record of a snapshot with a name that CaptureFolder.name has made."""
     match = OURS.fullmatch(name)
     assert match is not None
     return KeptCapture(modified_ns, name, size_bytes, match["uid"], match["program"])

@@ -36,7 +36,7 @@ def draw_curve(samples: Sequence[Tuple[float, Optional[float]]], width: float, h
 
 
 def draw_band(samples: Sequence[Tuple[float, Optional[Tuple[float, float]]]], width: float, height: float, top: float) -> List[DrawnPath]:
-    """An area through (time, (lowest, highest)), on the scale of curve(); with a gap where it has one."""
+    """An area through (time, (lowest, highest)), on the scale of draw_curve(); with a gap where it has one."""
     first, last = (samples[0][0], samples[-1][0]) if samples else (0.0, 0.0)
     runs: List[List[Tuple[float, float, float]]] = [[]]
     for time, ends in samples:

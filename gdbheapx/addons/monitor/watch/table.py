@@ -235,7 +235,7 @@ def step_figures(step: ReturnedStep) -> Dict[str, Any]:
 
 
 class WatchJsonLines:
-    """File of JSON lines, as `Lines` makes them."""
+    """File of JSON lines, as `WatchTableLines` makes them."""
 
     def __init__(self, path: str, lines: WatchTableLines, every_s: float) -> None:
         self._lines, self._file = lines, Appended(path, None)

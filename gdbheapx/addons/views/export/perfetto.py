@@ -172,7 +172,7 @@ def each_gathered_object(stacks: Sequence[OwnerStack]) -> Iterator[PerfettoObjec
 
 
 def long_varint(number: int) -> bytes:
-    """Encode like varint(), but faster for an address."""
+    """Encode like encode_varint(), but faster for an address."""
     if number < 1 << 42:
         return encode_varint(number)
     return FOURTEEN[number & 0x3FFF] + FOURTEEN[number >> 14 & 0x3FFF] + FOURTEEN[number >> 28 & 0x3FFF] + encode_varint(number >> 42)
