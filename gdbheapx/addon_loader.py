@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gdbheapx.analysis.census.world import Recogniser, World
     from gdbheapx.analysis.reachability.garbage import CollectorState
     from gdbheapx.analysis.sites.records import Joined
+    from gdbheapx.copying import Copying
     from gdbheapx.inferior.base import Target
     from gdbheapx.invocation import Invocation, Shell
     from gdbheapx.model import StepSentence
@@ -43,6 +44,33 @@ if TYPE_CHECKING:
 
         def best(self, found: Any, refused: Collection[str] = ()) -> Optional[StepSentence]:
             """Return the step that names the settings that help most; None if none is worth it."""
+
+    class ShortStop(Protocol):
+        """A process that was copied while it ran: `actions` of the add-on have its last pages copied in a short stop."""
+
+        by_marks: bool
+
+        def finish(self) -> Optional[bool]:
+            """Take the stop. None: it has to be taken as for other readings; else as Target.stop."""
+
+        def end(self) -> None:
+            """Leave the process as it was."""
+
+    class RunningCopier(Protocol):
+        """Copies a process while it runs: the capability `short_stop`."""
+
+        def begin_short_stop(
+            self, session: Session, copying: Optional[Copying], options: Any, confirm: Callable[[str], None]
+        ) -> Optional[ShortStop]:
+            """Return the process copied so far; None where that is not possible, with a problem of the session that says why."""
+
+    class ColdFinder(Protocol):
+        """Finds memory that nothing touches: the capability `cold`."""
+
+        PAGES: str
+
+        def find_stopped_spans(self, session: Session) -> Optional[Sequence[Tuple[int, int, bytes]]]:
+            """Return the pages that are in swap while the process is stopped; None if there are none."""
 
     class PageMaker(Protocol):
         """Makes pages of templates: the capability `pages`."""
@@ -119,15 +147,23 @@ def missing_allocator_of_file(file_name: str) -> Optional[Tuple[str, str]]:
 
 def has_capability(capability: str) -> bool:
     """True if the add-on with this capability is there."""
-    return any(capability in names and import_addon(addon) is not None for addon, names in ADDON_CAPABILITIES.items())
+    return import_addon(_addon_with(capability)) is not None
+
+
+def _addon_with(capability: str) -> str:
+    return next(addon for addon, names in ADDON_CAPABILITIES.items() if capability in names)
+
+
+def missing_capability(capability: str, name: str) -> UsageError:
+    """Return the error, which begins with `name`, of what an add-on that is not there would answer."""
+    return _missing_error(name, _addon_with(capability))
 
 
 def load_capability(capability: str, name: str) -> Any:
     """Return the module with this capability; UsageError, which begins with `name`, if its add-on is not there."""
-    addon = next(addon for addon, names in ADDON_CAPABILITIES.items() if capability in names)
-    package = import_addon(addon)
+    package = import_addon(_addon_with(capability))
     if package is None:
-        raise _missing_error(name, addon)
+        raise missing_capability(capability, name)
     try:
         return importlib.import_module("%s.%s" % (package.__name__, package.CAPABILITIES[capability]))
     except ModuleNotFoundError as error:
@@ -145,6 +181,16 @@ def load_renderer(capability: str, name: str) -> "Callable[[Invocation, Shell], 
 def load_sites(name: str) -> "SiteFinder":
     """Return what finds the functions that may have allocated blocks."""
     return cast("SiteFinder", load_capability("sites", name))
+
+
+def load_short_stop() -> "RunningCopier":
+    """Return what copies a process while it runs."""
+    return cast("RunningCopier", load_capability("short_stop", "--short-stop"))
+
+
+def load_cold() -> "Optional[ColdFinder]":
+    """Return what finds memory that nothing touches; None if its add-on is not there."""
+    return cast("ColdFinder", load_capability("cold", "cold")) if has_capability("cold") else None
 
 
 def load_pages(name: str) -> "PageMaker":

@@ -29,7 +29,7 @@ ALIASES: Dict[str, Tuple[str, Dict[str, Any]]] = {
 ADDON_COMMANDS: Dict[str, Tuple[str, ...]] = {
     "views": ("explore", "export", "fleet", "mcp", "query"),
     "monitor": ("bill", "capture", "serve", "watch"),
-    "labs": ("what_if",),
+    "labs": ("cold", "what_if"),
     "runtimes": (),
     "allocators": (),
 }
@@ -37,7 +37,7 @@ ADDON_COMMANDS: Dict[str, Tuple[str, ...]] = {
 ADDON_CAPABILITIES: Dict[str, Tuple[str, ...]] = {
     "views": ("explore", "html", "mcp", "pages", "rows", "sql"),
     "monitor": ("capture", "standby", "turn"),
-    "labs": ("settings", "sites"),
+    "labs": ("cold", "settings", "short_stop", "sites"),
     "runtimes": ("books", "collector", "recognisers"),
     "allocators": ("allocators",),
 }

@@ -48,13 +48,28 @@ class Argument(NamedTuple):
 
     flags: Tuple[str, ...]
     options: Dict[str, Any]
+    capability: Optional[str] = None
+    """Capability of an add-on without which nothing offers it."""
 
 
-def declare_argument(*flags: str, **options: Any) -> Argument:
-    """An option as argparse's add_argument takes it; `help` is demanded."""
+def declare_argument(*flags: str, capability: Optional[str] = None, **options: Any) -> Argument:
+    """Declare an option as argparse's add_argument takes it; `help` is demanded."""
     if not options.get("help"):
         raise ValueError("argument %s needs help" % (flags,))
-    return Argument(flags, options)
+    return Argument(flags, options, capability)
+
+
+class MissingOption(argparse.Action):
+    """Option of an add-on that is not there: no help has it, and who types it is told how to get it."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, missing: Argument) -> None:
+        is_flag = "action" in missing.options
+        default = missing.options.get("default", False if is_flag else None)
+        super().__init__(option_strings, dest, nargs=0 if is_flag else None, default=default, help=argparse.SUPPRESS)
+        self._capability = str(missing.capability)
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: Optional[str] = None) -> None:
+        raise addon_loader.missing_capability(self._capability, "%s %s" % (parser.command.name, option))
 
 
 NAMES = (declare_argument("--no-names", action="store_true", help="without paths: names and keys of the program's own objects are data"),)
@@ -63,11 +78,22 @@ SHORT_STOP = (
     declare_argument(
         "--short-stop",
         action="store_true",
+        capability="short_stop",
         help="copy a live process while it runs: a stop of milliseconds; makes two system calls in it",
     ),
-    declare_argument("--accept-thp-split", action="store_true", help="with --short-stop, although huge pages may become small ones"),
-    declare_argument("--accept-mark-loss", action="store_true", help="with --short-stop, although CRIU may wait for marks of writes"),
-    declare_argument("--yes", action="store_true", help="with --short-stop: do not ask for confirmation"),
+    declare_argument(
+        "--accept-thp-split",
+        action="store_true",
+        capability="short_stop",
+        help="with --short-stop, although huge pages may become small ones",
+    ),
+    declare_argument(
+        "--accept-mark-loss",
+        action="store_true",
+        capability="short_stop",
+        help="with --short-stop, although CRIU may wait for marks of writes",
+    ),
+    declare_argument("--yes", action="store_true", capability="short_stop", help="with --short-stop: do not ask for confirmation"),
 )
 """Of a command that a process is copied for."""
 
@@ -176,6 +202,8 @@ class Command(NamedTuple):
     """Options that its name sets: it is an older name of a command that has them."""
     settle: Optional[Callable[[Session, Options], None]] = None
     """Called where a process is about to be stopped and its size is known: sets the options that hang on that."""
+    missing: Tuple[Argument, ...] = ()
+    """Options of add-ons that are not there."""
 
 
 COMMANDS: Dict[str, Command] = {}
@@ -210,7 +238,7 @@ def declare_command(
             raise ValueError("command %s needs help" % name)
         what = (lambda options: reads) if isinstance(reads, Reads) else reads
         known: Any = (
-            tuple(arguments),
+            tuple(one for one in arguments if has_option(one)),
             run,
             help,
             slow,
@@ -228,6 +256,7 @@ def declare_command(
             live,
             {},
             settle,
+            tuple(one for one in arguments if not has_option(one)),
         )
         declared = COMMANDS[name] = Command(name, *known)
         for older, (newer, given) in ALIASES.items():
@@ -237,6 +266,11 @@ def declare_command(
         return run
 
     return declare
+
+
+def has_option(given: Argument) -> bool:
+    """Return True for an option of the core, or of an add-on that is there."""
+    return given.capability is None or addon_loader.has_capability(given.capability)
 
 
 def option_name(given: Argument) -> str:
@@ -338,6 +372,8 @@ def parser_of(command: Command, program: str, with_expressions: bool = False) ->
         parser.add_argument(*given.flags, **({**given.options, **_as_typed(given)} if with_expressions else given.options))
     for given in add_common_options(command):
         parser.add_argument(*given.flags, **given.options)
+    for given in command.missing:
+        parser.add_argument(*given.flags, action=MissingOption, dest=option_name(given), missing=given)
     parser.set_defaults(**command.given)
     return parser
 
@@ -567,7 +603,7 @@ def parse_command(words: Sequence[str], program: str, evaluate: Optional[Evaluat
     try:
         options, unknown = parser.parse_known_args(rest)
         if unknown:
-            flags = [flag for action in parser._actions for flag in action.option_strings]
+            flags = [flag for action in parser._actions for flag in action.option_strings if not isinstance(action, MissingOption)]
             hint = _suggest_name(unknown[0].partition("=")[0], flags) or "try: " + hint_run(name + " --help")
             if unknown[0].isdigit() and command.needs_target:
                 hint = "to ask process %s: %s" % (

@@ -7,7 +7,7 @@ import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx import __version__, command, hints, place, problems, stops, units
+from gdbheapx import __version__, addon_loader, command, hints, place, problems, stops, units
 from gdbheapx import kernel as kernels
 from gdbheapx.budget import Budget, Interrupts, Progress
 from gdbheapx.command import CommandAnswer, TextStyle
@@ -22,15 +22,13 @@ from gdbheapx.stops import Reads
 from gdbheapx.work import MOST_STEPS, WORK, never_expires
 
 if TYPE_CHECKING:
-    from gdbheapx.actions.short_stop import ShortStop
+    from gdbheapx.addon_loader import ShortStop
     from gdbheapx.copying import Copying
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
 MOST_MOMENTS, PAUSE_S = 9, 0.002
 """How often a process is stopped, and how long it runs between, until no thread is in the middle of a change of a heap."""
 IN_SEVERAL = "it is copied in several pauses"
-MARKS_QUESTION = "clear the soft-dirty bits of process %d, which CRIU uses too, for a shorter pause?"
-SHORT_STOP_QUESTION = "have process %d make two system calls (userfaultfd, close), for a shorter pause?"
 HELD_BY_GDB = "gdb holds the process: it stays paused until gdb continues it"
 COPIED_IN_SEVERAL = (
     "its memory was copied in %d pauses of at most %g s, from low addresses to high ones: later pauses may show later data"
@@ -531,36 +529,18 @@ class CommandRun:
         target = self.target
         if not self._wants_short_stop() or target is None or session.process is None:
             return None
-        from gdbheapx.actions import injected, preflight, short_stop
-
-        short = None
-        try:
-            if copying is None:
-                raise HeapxError("there is no room for a copy of the process", injected.AS_TODAY, code=problems.NO_SHORT_STOP)
-            accepts = self.options.accept_thp_split, self.options.accept_mark_loss
-            by_marks = short_stop.check_short_stop(target, copying, session.kernel.library, accepts)
-            if not self.is_confirmed:
-                question = MARKS_QUESTION if by_marks else SHORT_STOP_QUESTION
-                preflight.require_confirmed(self.options, question % target.pid, "omit --short-stop")
-                self.is_confirmed = True
-            short = short_stop.ShortStop(session.kernel.library, target, copying, self.options.accept_thp_split, by_marks)
-            if short.first_stop_ms is not None:
-                target.was_stopped(short.first_stop_ms)
-            short.begin()
-        except Refusal:
-            raise
-        except (HeapxError, MemoryError) as error:
-            if short is not None:
-                short.end()
-            why = error if isinstance(error, HeapxError) else out_of_memory()
-            session.problem(problems.NO_SHORT_STOP, None, why.message, why.hint, partial=False)
-            return None
-        except BaseException:
-            if short is not None:
-                short.end()
-            raise
-        self.predicted_ms = stops.predict_short_ms(session.process, by_marks)
+        short = addon_loader.load_short_stop().begin_short_stop(session, copying, self.options, self._confirm_short_stop)
+        if short is not None:
+            self.predicted_ms = stops.predict_short_ms(session.process, short.by_marks)
         return short
+
+    def _confirm_short_stop(self, question: str) -> None:
+        """Refusal unless the user agrees; asked once."""
+        from gdbheapx.actions import preflight
+
+        if not self.is_confirmed:
+            preflight.require_confirmed(self.options, question, "omit --short-stop")
+            self.is_confirmed = True
 
     def _wants_short_stop(self) -> bool:
         return bool(getattr(self.options, "short_stop", False))

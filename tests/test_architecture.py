@@ -31,7 +31,7 @@ ALLOWED = {
     "addons/allocators": {"inferior", "allocators", "addons/allocators"},
     "addons/views": {"allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "place", "worker", "api", "addons/views"},
     "addons/monitor": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "addons/monitor"},
-    "addons/labs": {"inferior", "allocators", "analysis", "report", "session", "command", "addons/labs"},
+    "addons/labs": {"inferior", "allocators", "analysis", "report", "session", "command", "runner", "actions", "addons/labs"},
     "addons/runtimes": {"inferior", "analysis", "session", "addons/runtimes"},
     "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},

@@ -18,16 +18,19 @@ import time
 import warnings
 from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.actions.injector import GETSIGMASK, MASK_BYTES, POLL_S, PTRACE_CONT, SETSIGMASK
 from gdbheapx.arch import native_architecture
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live import keeper, procfs
 from gdbheapx.inferior.live.tracer import (
+    GETSIGMASK,
+    MASK_BYTES,
     NT_PRSTATUS,
+    PTRACE_CONT,
     PTRACE_DETACH,
     PTRACE_EVENT_STOP,
     PTRACE_INTERRUPT,
     PTRACE_SEIZE,
+    SETSIGMASK,
     WALL,
     Tracer,
     register_set,
@@ -39,6 +42,7 @@ CALLING, BETWEEN, OVER = b"c", b"b", b"o"
 """What gdb shows the helper: a call is made, none is at the moment, there will be none any more."""
 FAULTS = (signal.SIGILL, signal.SIGTRAP, signal.SIGBUS, signal.SIGSEGV)
 """By one of them a thread stops at the place that a call returns to."""
+POLL_S = 0.00005
 FREED_S = 10.0
 """How long gdb may take to give the thread free once it has ended."""
 DUMMY_BYTES = 64 << 10
@@ -203,7 +207,7 @@ class Standby(Tracer):
             failed = self._call_ptrace(PTRACE_SEIZE, self._lwp)
             if failed != errno.EPERM or time.monotonic() > self.until_s:
                 return not failed
-            time.sleep(POLL_S / 20)
+            time.sleep(POLL_S)
 
     def _wait_stop(self) -> Optional[int]:
         """The signal that its next stop is about, 0 if none; None where it has ended."""

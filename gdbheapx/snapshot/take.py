@@ -10,9 +10,9 @@ import tempfile
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from gdbheapx import __version__, child_python, command
+from gdbheapx import __version__, addon_loader, child_python, command
 from gdbheapx.allocators.records import heap_sum
-from gdbheapx.analysis import cold, pins
+from gdbheapx.analysis import pins
 from gdbheapx.analysis.overview import Overview
 from gdbheapx.errors import HeapxError, error_of_document
 from gdbheapx.inferior.base import Target, format_utc
@@ -74,10 +74,13 @@ def take_snapshot(session: Session, has_names: bool, keeps_addresses: bool = Fal
     session.heaps.may_be_none = True
     if session.heaps.all():
         store.share(pins.HEAPS, pins.read_stopped_heaps(session))
-    store.share(cold.PAGES, cold.find_stopped_spans(session))
+    cold = addon_loader.load_cold()
+    if cold is not None:
+        store.share(cold.PAGES, cold.find_stopped_spans(session))
     sums = _sum_heaps(session)
-    for place, words in enumerate(BY_ONE_LOOK):
-        if words == COLD and store.shared(cold.PAGES) is None:
+    reading: List[Tuple[str, ...]] = [words for words in BY_ONE_LOOK if words != COLD or cold is not None]
+    for place, words in enumerate(reading):
+        if words == COLD and cold is not None and store.shared(cold.PAGES) is None:
             what = "nothing of the process was in swap" if is_live else "a %s does not say what was in swap" % target.kind
             outcomes.append(RecordedOutcome(error=what, hint="ask the process: gdbheapx -p PID cold --for 60", code=NOT_IN_SNAPSHOT))
         elif is_live and place and session.heaps.all() and store.shared("reach") is None:
@@ -87,7 +90,7 @@ def take_snapshot(session: Session, has_names: bool, keeps_addresses: bool = Fal
             outcomes.append(_record_command(session, words, walked))
     target.let_go()
     named: Dict[str, RecordedOutcome] = {}
-    for words, outcome in zip((*standing, *BY_ONE_LOOK), outcomes):
+    for words, outcome in zip([*standing, *reading], outcomes):
         named.setdefault(words[0], moved.value(outcome))
     record = SnapshotRecord(_make_head(session, moved, sums, _rss_bytes(session, store.known("report")), has_names), named, {})
     blocks, streams = graph.keep_graph(session, moved.moves(), has_names)

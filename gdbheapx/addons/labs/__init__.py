@@ -1,6 +1,11 @@
-"""Add-on for what is tried out: functions that may have allocated blocks, by the program's code; what settings would save."""
+"""Add-on for experiments: call sites by the program's code, savings by settings, memory that nothing touches, copies of running processes."""
 
-CAPABILITIES = {"sites": "sites.find", "settings": "what_if.predict"}
+CAPABILITIES = {
+    "cold": "cold.find",
+    "settings": "what_if.predict",
+    "short_stop": "short_stop.stop",
+    "sites": "sites.find",
+}
 """Which module has what the core asks for (addon_loader.py)."""
-DOCS = ("explanation/call-sites.md", "how-to/what-if.md")
+DOCS = ("explanation/call-sites.md", "how-to/cold.md", "how-to/what-if.md")
 """Its pages in docs/."""

@@ -2,8 +2,8 @@
 
 from typing import Any, Dict, Iterator, Optional
 
+from gdbheapx.addons.labs.cold.find import CLASS, IDLE, OWNER, WRITTEN, Cold, ColdRow
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.cold import CLASS, IDLE, OWNER, WRITTEN, Cold, ColdRow
 from gdbheapx.columns import ColumnsTable, columns_of
 from gdbheapx.command import TextStyle
 from gdbheapx.hints import hint_again

@@ -1,6 +1,6 @@
 """Find the pages of a process that are not touched for a while: mark them, let the process run on, and read the marks. Two ways. `idle`:
 the kernel's idle page tracking, which notices reads and writes; no call is made in the process and it is not stopped, but the marks are
-shared by all their users. `written`: a userfaultfd of the process's own (injected.py), which notices writes alone.
+shared by all their users. `written`: a userfaultfd of the process's own (userfaultfd.py), which notices writes alone.
 """
 
 import contextlib
@@ -15,8 +15,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.actions import injected, marks, preflight, short_stop
-from gdbheapx.analysis.cold import AGES, IDLE, KNOWN, STALE, WRITTEN, Ages
+from gdbheapx.actions import preflight
+from gdbheapx.addons.labs.cold.find import AGES, IDLE, KNOWN, STALE, WRITTEN, Ages
+from gdbheapx.addons.labs.short_stop import stop, userfaultfd
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.page_table import ENTRY_BYTES, PRESENT
@@ -109,7 +110,7 @@ def damon_is_on(files: AgingFiles) -> bool:
 
 def means_here(files: AgingFiles) -> str:
     """Return the most informative way to watch pages that this kernel offers and that is not likely to end in an error."""
-    has_written = short_stop.is_by_marks() or injected.find_lacking_injection() is None
+    has_written = stop.is_by_marks() or userfaultfd.find_lacking_injection() is None
     return WRITTEN if not os.path.exists(files.bitmap) or (by_generations(files) and has_written) else IDLE
 
 
@@ -122,9 +123,9 @@ def watch_pages(session: Session, options: Any, files: Optional[AgingFiles] = No
     check(session, files, options)
     if options.reads and means == IDLE:
         raise make_no_watch_error("--reads is for --age written: idle page tracking tells reads by itself", "omit --reads")
-    question = QUESTION[MARKS if means == WRITTEN and short_stop.is_by_marks() else means] % (target.pid, options.for_s)
+    question = QUESTION[MARKS if means == WRITTEN and stop.is_by_marks() else means] % (target.pid, options.for_s)
     preflight.require_confirmed(options, (FORGETS if options.reads else "") + question, WITHOUT)
-    ranges = short_stop.followed_ranges(target)
+    ranges = stop.followed_ranges(target)
     make = watch_idle_pages if means == IDLE else watch_written_pages
     session.constants[AGES] = make(session, ranges, files, options)
 
@@ -144,17 +145,17 @@ def check_idle(session: Session, files: AgingFiles, options: Any) -> None:
 def check_written(session: Session, files: AgingFiles, options: Any) -> None:
     """HeapxError where something is in the way of a userfaultfd, or of the marks of what is written to."""
     try:
-        if short_stop.is_by_marks():
-            marks.check_marks(session.target, session.kernel.library, options.accept_mark_loss)
+        if stop.is_by_marks():
+            stop.check_marks(session.target, session.kernel.library, options.accept_mark_loss)
         elif not options.yes:  # else all is asked a moment later, and once is a quarter of what a watch costs
-            injected.check_injection(session.target, options.accept_thp_split)
+            userfaultfd.check_injection(session.target, options.accept_thp_split)
     except HeapxError as error:
         raise _hint_other_means(error)
 
 
 def _hint_other_means(error: HeapxError) -> HeapxError:
     hint = error.hint or WITHOUT
-    for theirs, ours in ((injected.AS_TODAY, WITHOUT), ("omit --short-stop", "omit --for")):
+    for theirs, ours in ((userfaultfd.AS_TODAY, WITHOUT), ("omit --short-stop", "omit --for")):
         hint = hint.replace(theirs, ours)
     return make_no_watch_error(error.message, hint)
 
@@ -315,7 +316,7 @@ def watch_written_pages(session: Session, ranges: Sequence[Range], files: AgingF
     """Watch pages by a userfaultfd of the process, or on older kernels by its soft-dirty bits."""
     pid = session.target.pid
     assert pid is not None
-    make = by_marks if short_stop.is_by_marks() else by_userfaultfd
+    make = by_marks if stop.is_by_marks() else by_userfaultfd
     try:
         with make(session, ranges, options) as unwritten_of, pagemap_of(pid) as pagemap:
             began = time.monotonic()
@@ -334,7 +335,7 @@ def by_userfaultfd(session: Session, ranges: Sequence[Range], options: Any) -> I
     target = session.target
     assert target.pid is not None
     try:
-        taken = injected.take_descriptor(target.pid, options.accept_thp_split)
+        taken = userfaultfd.take_descriptor(target.pid, options.accept_thp_split)
     except HeapxError as error:
         raise _hint_other_means(error)
     getattr(target, "was_stopped")(taken.stopped_ms)  # noqa: B009
@@ -364,7 +365,7 @@ def by_marks(session: Session, ranges: Sequence[Range], options: Any) -> Iterato
     try:
         if options.reads:
             forget_accesses(pid)
-        marks.clear_marks(pid)
+        stop.clear_marks(pid)
     except HeapxError as error:
         raise _hint_other_means(error)
 
@@ -377,7 +378,7 @@ def by_marks(session: Session, ranges: Sequence[Range], options: Any) -> Iterato
 def _judge_unmarked(entry: int, frame: int) -> int:
     if not entry & PRESENT:
         return 0
-    return KNOWN if entry & marks.MARKED else KNOWN | STALE if entry & FRAME == frame else 0
+    return KNOWN if entry & stop.MARKED else KNOWN | STALE if entry & FRAME == frame else 0
 
 
 def forget_accesses(pid: int) -> None:
@@ -438,9 +439,9 @@ def scan_unwritten(pagemap: int, start: int, end: int) -> bytes:
     regions = (ctypes.c_uint64 * (3 * REGIONS))()
     told, at = PAGE_WPALLOWED | PAGE_WRITTEN | PAGE_PRESENT, start
     while at < end:
-        fields = [injected.SCAN_BYTES, 0, at, end, 0, ctypes.addressof(regions), REGIONS, 0, 0, PAGE_PRESENT | PAGE_WPALLOWED, 0, told]
+        fields = [userfaultfd.SCAN_BYTES, 0, at, end, 0, ctypes.addressof(regions), REGIONS, 0, 0, PAGE_PRESENT | PAGE_WPALLOWED, 0, told]
         argument = bytearray(struct.pack("12Q", *fields))
-        count = fcntl.ioctl(pagemap, injected.PAGEMAP_SCAN, argument, True)
+        count = fcntl.ioctl(pagemap, userfaultfd.PAGEMAP_SCAN, argument, True)
         for number in range(count):
             first, last, categories = regions[3 * number : 3 * number + 3]
             kind = KNOWN if categories & PAGE_WRITTEN else KNOWN | STALE
@@ -450,4 +451,3 @@ def scan_unwritten(pagemap: int, start: int, end: int) -> bytes:
             break
         at = reached
     return bytes(kinds)
-

@@ -27,7 +27,7 @@ state of its time; a core has none.
 """
 
 
-def watch(session: Session, options: Options) -> None:
+def watch_before(session: Session, options: Options) -> None:
     """Before the look: what becomes of marked pages."""
     kind, in_gdb = session.target.kind, session.in_gdb and options.for_s
     if kind == "core":
@@ -42,9 +42,9 @@ def watch(session: Session, options: Options) -> None:
         if kind == "snapshot":
             how = "ask the process: gdbheapx -p %s cold --for %g" % (session.target.pid or "PID", options.for_s)
             raise HeapxError("a snapshot has no process to watch", how, code=NOT_LIVE)
-        from gdbheapx.actions import aging
+        from gdbheapx.addons.labs.cold import watch
 
-        aging.watch_pages(session, options)
+        watch.watch_pages(session, options)
 
 
 @declare_command(
@@ -70,19 +70,18 @@ def watch(session: Session, options: Options) -> None:
     help=HELP,
     examples=("-p 4711 cold", "-p 4711 cold --for 60"),
     snapshot=True,
-    needs=("gdbheapx.analysis.cold", "gdbheapx.report.cold_text"),
-    before=watch,
+    needs=("gdbheapx.addons.labs.cold.find", "gdbheapx.addons.labs.cold.text"),
+    before=watch_before,
 )
 def cold(session: Session, options: Options) -> CommandAnswer:
     """The command `cold`."""
-    from gdbheapx.analysis import cold as model
-    from gdbheapx.report import cold_text
+    from gdbheapx.addons.labs.cold import find, text
 
-    found = model.find_cold(session, options.by)
+    found = find.find_cold(session, options.by)
     limit = options.limit
     return CommandAnswer(
-        lambda: cold_text.make_cold_data(found, limit),
-        lambda style: cold_text.format_cold(style, found, limit),
+        lambda: text.make_cold_data(found, limit),
+        lambda style: text.format_cold(style, found, limit),
         read=True,
         record=lambda: found,
     )

@@ -25,10 +25,14 @@ from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.live.tracer import (
     GETREGSET,
+    GETSIGMASK,
+    MASK_BYTES,
     NT_PRSTATUS,
+    PTRACE_CONT,
     PTRACE_EVENT_STOP,
     PTRACE_INTERRUPT,
     SETREGSET,
+    SETSIGMASK,
     SIGTRAP,
     Tracer,
     Vector,
@@ -38,7 +42,7 @@ from gdbheapx.problems import NO_SHORT_STOP
 
 FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | 1
 """UFFD_USER_MODE_ONLY: what this needs is permitted to everybody with it."""
-PTRACE_CONT, PTRACE_SYSCALL, PTRACE_SETOPTIONS, GETSIGMASK, SETSIGMASK, GET_RSEQ = 7, 24, 0x4200, 0x420A, 0x420B, 0x420F
+PTRACE_SYSCALL, PTRACE_SETOPTIONS, GET_RSEQ = 24, 0x4200, 0x420F
 GET_SYSCALL_INFO, INFO, ENTRY = 0x420E, struct.Struct("<B3xIQQQQ"), 1
 """struct ptrace_syscall_info up to the first argument: what stop it is, machine, instruction pointer, stack pointer, number, argument."""
 TRACESYSGOOD, SUSPEND_SECCOMP = 1, 1 << 21
@@ -50,7 +54,7 @@ USERFAULTFD = "anon_inode:[userfaultfd]"
 MOST_FILTER_BYTES = 16 << 10
 """Of seccomp filters that are asked while the process stands still: 2,048 instructions."""
 CALL_STOP = SIGTRAP | 0x80
-MASK_BYTES, RSEQ_BYTES = 8, 24
+RSEQ_BYTES = 24
 LIMIT_S = 0.05
 """How long the process may stand still in one attempt; half of it for threads that do not stop. Then it goes on, by the frames if so."""
 KILLED_S = 2 * LIMIT_S

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.actions import preflight
-from gdbheapx.actions.injector import FLAGS, KILLED_S, Prepared, inject_calls, same_descriptors, same_memory, system_call
+from gdbheapx.addons.labs.short_stop.injector import FLAGS, KILLED_S, Prepared, inject_calls, same_descriptors, same_memory, system_call
 from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Target

@@ -1,6 +1,6 @@
 """A userfaultfd of a process that lives: what it is good for, what the process notices of it, and who is left when somebody is killed.
 
-Files: actions/injected.py, actions/injector.py, arch/x86_64_injecting.py.
+Files: addons/labs/short_stop/userfaultfd.py, addons/labs/short_stop/injector.py, arch/x86_64_injecting.py.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from typing import Any, List, Tuple
 
 import pytest
 
-from gdbheapx.actions import injected, injector
+from gdbheapx.addons.labs.short_stop import injector, userfaultfd
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.target import open_elf_target
@@ -39,7 +39,7 @@ RANDOM_KILLS = int(os.environ.get("GDBHEAPX_RANDOM_KILLS", "20"))
 @pytest.fixture(autouse=True)
 def possible(live: str) -> None:
     """Only where the kernel has all of it."""
-    lacking = injected.find_lacking_injection()
+    lacking = userfaultfd.find_lacking_injection()
     if lacking:
         pytest.skip(lacking)
 
@@ -55,7 +55,7 @@ def test_the_process_notices_nothing(stage: Stage, where: str, more: Tuple[str, 
     before, refusals = state(process), []
     for _ in range(50):
         try:
-            taken = injected.take_descriptor(process.pid)
+            taken = userfaultfd.take_descriptor(process.pid)
         except HeapxError as error:
             refusals.append(str(error))
             continue
@@ -73,11 +73,11 @@ def test_it_sees_writes(stage: Stage) -> None:
     if PAGE > 4096:
         pytest.skip("the environment shares its page with the stack that is in use")
     process = started(stage, "nanosleep")
-    descriptor = injected.take_userfaultfd(process.pid)
+    descriptor = userfaultfd.take_userfaultfd(process.pid)
     heap = next(one for one in procfs.read_process_maps(process.pid) if one.name == "[stack]")
     place = (procfs.environment_range(process.pid) or (0, 0))[0] & -PAGE
     assert heap.start <= place < heap.end
-    fcntl.ioctl(descriptor, injected.API, struct.pack("QQQ", injected.API_VERSION, injected.ASYNC | injected.UNPOPULATED, 0))
+    fcntl.ioctl(descriptor, userfaultfd.API, struct.pack("QQQ", userfaultfd.API_VERSION, userfaultfd.ASYNC | userfaultfd.UNPOPULATED, 0))
     fcntl.ioctl(descriptor, REGISTER, struct.pack("QQQQ", place, PAGE, WP, 0))
     fcntl.ioctl(descriptor, WRITE_PROTECT, struct.pack("QQQ", place, PAGE, 1))
     assert not written(process.pid, place)
@@ -91,9 +91,9 @@ def test_it_sees_writes(stage: Stage) -> None:
 def written(pid: int, place: int) -> bool:
     """Whether PAGEMAP_SCAN finds the page written to."""
     regions = ctypes.create_string_buffer(24)
-    words = (injected.SCAN_BYTES, 0, place, place + PAGE, 0, ctypes.addressof(regions), 1, 0, 0, 2, 0, 2)
+    words = (userfaultfd.SCAN_BYTES, 0, place, place + PAGE, 0, ctypes.addressof(regions), 1, 0, 0, 2, 0, 2)
     with open("/proc/%d/pagemap" % pid, "rb", buffering=0) as pagemap:
-        return fcntl.ioctl(pagemap, injected.PAGEMAP_SCAN, bytearray(struct.pack("12Q", *words))) == 1
+        return fcntl.ioctl(pagemap, userfaultfd.PAGEMAP_SCAN, bytearray(struct.pack("12Q", *words))) == 1
 
 
 # ---------------------------------------------------------------------------------------------------- killed
@@ -126,7 +126,7 @@ def killed_at(prepared: injector.Prepared, place: int) -> bool:
 def test_killed_before_each_step(stage: Stage, where: str, more: Tuple[str, ...]) -> None:
     """Who holds it is killed between any two things that it does: the process closes the descriptor, has its registers and mask, and goes on."""
     process = started(stage, where, *more)
-    before, prepared, place = state(process), injected.require_injection(process.pid), 0
+    before, prepared, place = state(process), userfaultfd.require_injection(process.pid), 0
     while killed_at(prepared, place):
         is_well(process, before)
         place += 1
@@ -139,7 +139,7 @@ def test_killed_before_each_step(stage: Stage, where: str, more: Tuple[str, ...]
 def test_it_does_not_stand_for_long(stage: Stage, where: str, what: str) -> None:
     """A thread that does not come to its next step, and a call that does not end: the attempt is given up, or the alarm ends who makes it."""
     process = started(stage, where)
-    before, prepared = state(process), injected.require_injection(process.pid)
+    before, prepared = state(process), userfaultfd.require_injection(process.pid)
     for place in range(8, 19):
         status = hindered_at(prepared, place, what)
         for _ in range(20):
@@ -189,7 +189,7 @@ def hindered_at(prepared: injector.Prepared, place: int, what: str) -> int:
 def test_killed_at_random(stage: Stage, whom: str) -> None:
     """The tool alone, whose helper then ends what it has begun; and the helper that holds the process, with it: at any instant."""
     process = started(stage, "read", "beside")
-    before, prepared = state(process), injected.require_injection(process.pid)
+    before, prepared = state(process), userfaultfd.require_injection(process.pid)
     for _ in range(RANDOM_KILLS):
         child = os.fork()
         if not child:
@@ -198,7 +198,7 @@ def test_killed_at_random(stage: Stage, whom: str) -> None:
                     if whom == "both":
                         os.close(injector.inject_calls(prepared)[0])
                     else:
-                        os.close(injected.take_userfaultfd(process.pid))
+                        os.close(userfaultfd.take_userfaultfd(process.pid))
             finally:
                 os._exit(0)
         time.sleep(random.random() * 0.02)
@@ -214,9 +214,9 @@ def refusal(process: Process, **given: Any) -> str:
     """What is said, by the dry run and by the injection itself; the process is as it was."""
     before = state(process)
     with pytest.raises(HeapxError) as said:
-        injected.check_injection(open_elf_target(pid=process.pid), **given)
+        userfaultfd.check_injection(open_elf_target(pid=process.pid), **given)
     with pytest.raises(HeapxError) as again:
-        injected.take_userfaultfd(process.pid, **given)
+        userfaultfd.take_userfaultfd(process.pid, **given)
     assert said.value.code == again.value.code == NO_SHORT_STOP and said.value.message == again.value.message and said.value.hint
     assert state(process) == before
     return said.value.message
@@ -285,12 +285,12 @@ def test_memory_in_common(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None
     process = stage.start("sandboxed", str(escaped))
     for _ in range(5):
         with pytest.raises(HeapxError, match="has its memory in common with process") as said:
-            injected.take_descriptor(process.pid)
+            userfaultfd.take_descriptor(process.pid)
         assert said.value.code == NO_SHORT_STOP
-    monkeypatch.setattr(injected, "same_memory", lambda pid, other: False)
+    monkeypatch.setattr(userfaultfd, "same_memory", lambda pid, other: False)
     for _ in range(5):
         try:
-            os.close(injected.take_descriptor(process.pid).descriptor)
+            os.close(userfaultfd.take_descriptor(process.pid).descriptor)
         except HeapxError as refused:
             assert refused.code == NO_SHORT_STOP
         assert not escaped.exists() and process.popen.poll() is None
@@ -322,7 +322,7 @@ def test_foreign_calls_are_cancelled(stage: Stage, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(injector.Injector, "_enter_syscall", enter_changed)
     for _ in range(50):  # a slow machine refuses some for the time that it takes
         with pytest.raises(HeapxError) as said:
-            injected.take_descriptor(process.pid)
+            userfaultfd.take_descriptor(process.pid)
         assert said.value.code == NO_SHORT_STOP
         cancelled += "it was cancelled" in said.value.message
         if call == "userfaultfd":
@@ -354,7 +354,7 @@ def test_filters_that_allow_stay_in_force(stage: Stage, monkeypatch: pytest.Monk
         del options[:]
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         try:
-            os.close(injector.inject_calls(injected.require_injection(process.pid))[0])  # what the helper does, and without an alarm where there are filters
+            os.close(injector.inject_calls(userfaultfd.require_injection(process.pid))[0])  # what the helper does, and without an alarm where there are filters
         except HeapxError as late:
             assert options, late
         finally:
@@ -368,7 +368,7 @@ def test_a_thread_with_its_own_descriptors(stage: Stage) -> None:
     process = python(stage, "thread")
     before = state(process)
     for _ in range(20):
-        os.close(injected.take_userfaultfd(process.pid))
+        os.close(userfaultfd.take_userfaultfd(process.pid))
     assert state(process) == before
     other = next(lwp for lwp in procfs.list_thread_ids(process.pid) if lwp != process.pid)
     assert injector.same_descriptors(process.pid, other) is False
@@ -388,7 +388,7 @@ def test_the_main_thread_has_ended(stage: Stage) -> None:
     process = stage.start("main_ended")
     until(lambda: procfs.is_over(process.pid, process.pid), lambda: "its main thread runs", process)
     with pytest.raises(HeapxError, match="main thread of process %d has ended" % process.pid) as said:
-        injected.take_descriptor(process.pid)
+        userfaultfd.take_descriptor(process.pid)
     assert said.value.code == NO_SHORT_STOP
 
 
@@ -397,7 +397,7 @@ def test_vfork(stage: Stage) -> None:
     parked = Parked(stage.start("victim_parked", "vfork"))
     for pid in (parked.child, parked.pid):
         with pytest.raises(HeapxError, match="vfork") as said:
-            injected.take_descriptor(pid)
+            userfaultfd.take_descriptor(pid)
         assert said.value.code == NO_SHORT_STOP
     parked.go()
 
@@ -423,7 +423,7 @@ def test_not_permitted(stage: Stage) -> None:
     if not child:
         try:
             os.setresuid(65534, 65534, 65534)
-            injected.take_descriptor(process.pid)
+            userfaultfd.take_descriptor(process.pid)
         except HeapxError as error:
             os.write(writing, ("%s %s" % (error.code, error.message)).encode())
         finally:
@@ -439,13 +439,13 @@ def test_not_permitted(stage: Stage) -> None:
 def test_somebodys_userfaultfd(stage: Stage) -> None:
     """Memory that somebody watches already is left to him."""
     process = started(stage, "nanosleep")
-    descriptor = injected.take_userfaultfd(process.pid)
+    descriptor = userfaultfd.take_userfaultfd(process.pid)
     stack = next(one for one in procfs.read_process_maps(process.pid) if one.name == "[stack]")
-    fcntl.ioctl(descriptor, injected.API, struct.pack("QQQ", injected.API_VERSION, injected.ASYNC | injected.UNPOPULATED, 0))
+    fcntl.ioctl(descriptor, userfaultfd.API, struct.pack("QQQ", userfaultfd.API_VERSION, userfaultfd.ASYNC | userfaultfd.UNPOPULATED, 0))
     fcntl.ioctl(descriptor, REGISTER, struct.pack("QQQQ", stack.start, stack.end - stack.start, WP, 0))
     assert "has memory under a userfaultfd already" in refusal(process)
     os.close(descriptor)
-    os.close(injected.take_userfaultfd(process.pid))
+    os.close(userfaultfd.take_userfaultfd(process.pid))
 
 
 def test_filters_that_kill(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,7 +453,7 @@ def test_filters_that_kill(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
     process = stage.start("filtered", "list-kill")
     before = state(process)
     if seccomp.may_fetch():
-        os.close(injected.take_userfaultfd(process.pid))
+        os.close(userfaultfd.take_userfaultfd(process.pid))
         process.command(b"c")
         assert state(process)[0] == before[0] and seccomp.read_seccomp_rules(process.pid).mode == seccomp.FILTER
     monkeypatch.setattr(seccomp, "may_fetch", lambda: False)
@@ -473,14 +473,14 @@ def test_memory_that_forbids_it(monkeypatch: pytest.MonkeyPatch, text: bytes, wo
     """What smaps tells against it; huge pages may be accepted."""
     monkeypatch.setattr(procfs, "slurp_file", lambda path: text)
     with pytest.raises(HeapxError, match=words) as said:
-        injected._ask_memory(1, False)
+        userfaultfd._ask_memory(1, False)
     assert said.value.code == NO_SHORT_STOP
     if b"Huge" in text:
-        injected._ask_memory(1, True)
+        userfaultfd._ask_memory(1, True)
 
 
 def test_what_is_no_process(stage: Stage) -> None:
     """A core has no stops."""
     with pytest.raises(HeapxError) as said:
-        injected.check_injection(open_elf_target(core=str(started(stage, "nanosleep").core())))
+        userfaultfd.check_injection(open_elf_target(core=str(started(stage, "nanosleep").core())))
     assert said.value.code == NO_SHORT_STOP

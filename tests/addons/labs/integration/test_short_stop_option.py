@@ -1,6 +1,6 @@
 """--short-stop: the same answers after a stop of milliseconds, asked for like an action, and nothing of it is left in the process.
 
-Files: actions/short_stop.py actions/marks.py
+Files: addons/labs/short_stop/stop.py.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, Callable, List, Tuple
 
 import pytest
 
-from gdbheapx.actions import injected, short_stop
+from gdbheapx.addons.labs.short_stop import stop, userfaultfd
 from tests.support.processes import Process, Stage
 from tests.support.tool import Outcome, alone, tool_command
 
@@ -33,8 +33,8 @@ KILLS = int(os.environ.get("GDBHEAPX_RANDOM_KILLS", "10"))
 @pytest.fixture(autouse=True)
 def possible() -> None:
     """Not everywhere."""
-    lacking = injected.find_lacking_injection()
-    if lacking and not short_stop.is_by_marks():
+    lacking = userfaultfd.find_lacking_injection()
+    if lacking and not stop.is_by_marks():
         pytest.skip(lacking)
 
 
@@ -46,7 +46,7 @@ def short(*more: str) -> Tuple[str, ...]:
 @pytest.fixture
 def injects() -> None:
     """For what concerns calls in the process."""
-    if short_stop.is_by_marks():
+    if stop.is_by_marks():
         pytest.skip("no call is made in the process: this kernel has marks")
 
 
@@ -69,14 +69,14 @@ def codes(outcome: Outcome) -> List[str]:
 def left(pid: int) -> Tuple[int, bool]:
     """How many descriptors it has, and whether any of its memory is watched."""
     with open("/proc/%d/smaps" % pid, "rb") as smaps:
-        return len(os.listdir("/proc/%d/fd" % pid)), injected.SOMEBODYS.search(smaps.read()) is not None
+        return len(os.listdir("/proc/%d/fd" % pid)), userfaultfd.SOMEBODYS.search(smaps.read()) is not None
 
 
 @pytest.mark.parametrize("words", LOOKS)
 def test_answers_are_the_same(recorder: Process, words: str) -> None:
     """Of a process that does nothing meanwhile; both stops are counted. A thread that is late on a busy machine takes one more."""
     before = left(recorder.pid)
-    wanted = [1, 1 if short_stop.is_by_marks() else 2]
+    wanted = [1, 1 if stop.is_by_marks() else 2]
     for _ in range(TRIES):
         plain, taken = looked(recorder, "live", words), looked(recorder, "live", words, *short())
         counts = [json.loads(one.stdout)["target"]["stops"] for one in (plain, taken)]
@@ -109,7 +109,7 @@ def test_what_is_in_the_way_is_said(stage: Stage) -> None:
 
 def test_marks_that_somebody_may_wait_for(recorder: Process) -> None:
     """A second look finds the marks cleared, and cannot know by whom: it is refused unless that is accepted. The answer is whole."""
-    if not short_stop.is_by_marks():
+    if not stop.is_by_marks():
         pytest.skip("this kernel has no marks, or does without")
     assert "no-short-stop" not in codes(looked(recorder, "live", "leaks", "--short-stop", "--yes"))
     refused = looked(recorder, "live", "leaks", "--short-stop", "--yes")
@@ -135,7 +135,7 @@ def test_huge_pages_stay_but_those_that_are_written(stage: Stage) -> None:
     """It is refused where there are many, unless that is accepted; then the others are as they were."""
     process = stage.start("losing", "4", "10")
     before = huge_bytes(process)
-    if before <= injected.MOST_HUGE_BYTES:
+    if before <= userfaultfd.MOST_HUGE_BYTES:
         pytest.skip("no huge pages here")
     refused = looked(process, "live", "leaks", "--short-stop", "--yes")
     assert "no-short-stop" in codes(refused) and huge_bytes(process) == before

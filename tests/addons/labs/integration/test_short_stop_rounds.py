@@ -1,6 +1,6 @@
 """A process that goes on writing, copied in rounds: its own record of what it has written is whole in the copy.
 
-Files: actions/short_stop.py actions/marks.py
+Files: addons/labs/short_stop/stop.py.
 """
 
 import os
@@ -12,8 +12,8 @@ from typing import Any, Iterator, Tuple
 import pytest
 
 from gdbheapx import kernel
-from gdbheapx.actions import injected, marks, short_stop
-from gdbheapx.actions.short_stop import CHEAP_PAGES, ShortStop, is_enough
+from gdbheapx.addons.labs.short_stop import stop, userfaultfd
+from gdbheapx.addons.labs.short_stop.stop import CHEAP_PAGES, ShortStop, is_enough
 from gdbheapx.copying import Copying
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.target import open_elf_target
@@ -85,15 +85,15 @@ sys.stdin.readline()
 
 def prepared(pid: int) -> Tuple[Any, Any, ShortStop]:
     """A process that is about to be copied while it runs, by what this kernel has."""
-    if injected.find_lacking_injection() and not short_stop.is_by_marks():
-        pytest.skip("no short stops here: %s; %s" % (injected.find_lacking_injection(), marks.find_lacking_marks()))
+    if userfaultfd.find_lacking_injection() and not stop.is_by_marks():
+        pytest.skip("no short stops here: %s; %s" % (userfaultfd.find_lacking_injection(), stop.find_lacking_marks()))
     compiled, target = kernel.load_native_library(), open_elf_target(pid=pid)
     table = target.page_table()
     assert table is not None
     copying = Copying(compiled, compiled.copy(table))
     assert copying.prepare(target) > 16 << 20
     try:
-        return target, copying, ShortStop(compiled.library, target, copying, True, short_stop.is_by_marks())
+        return target, copying, ShortStop(compiled.library, target, copying, True, stop.is_by_marks())
     except HeapxError as error:
         pytest.skip(error.message)
 
@@ -139,7 +139,7 @@ def test_the_copy_is_of_one_instant(writer: "subprocess.Popen[bytes]") -> None:
     for _ in range(LOOKS):
         target, copying, short = prepared(writer.pid)
         short.begin()
-        assert short.rounds or short_stop.is_by_marks()
+        assert short.rounds or stop.is_by_marks()
         target.stop()
         assert copying.take(target) is None
         short.end()

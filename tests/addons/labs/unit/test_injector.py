@@ -1,4 +1,4 @@
-"""gdbheapx/actions/injector.py: which system call of a stopped thread is the one that was asked for."""
+"""gdbheapx/addons/labs/short_stop/injector.py: which system call of a stopped thread is the one that was asked for."""
 
 import ctypes
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx.actions import injector
+from gdbheapx.addons.labs.short_stop import injector
 from gdbheapx.arch import native_architecture
 
 CODE, AUDIT, FLAGS = 0x7F0000001000, 0xC000003E, injector.FLAGS

@@ -11,7 +11,7 @@ from typing import List, Set
 
 import pytest
 
-from gdbheapx.actions import injected
+from gdbheapx.addons.labs.short_stop import userfaultfd
 from gdbheapx.errors import HeapxError
 from tests.support.injections import is_well, started, state
 from tests.support.processes import Stage
@@ -42,7 +42,7 @@ def processes(field: int, wanted: Set[int]) -> List[int]:
 @pytest.mark.parametrize("whom", ["tool", "helper", "both"])
 def test_killed(stage: Stage, load: None, whom: str, where: str) -> None:
     """Its descriptors, masks and registers are as before, nobody holds it, it goes on, and nobody is left of those that were killed."""
-    lacking = injected.find_lacking_injection()
+    lacking = userfaultfd.find_lacking_injection()
     if lacking:
         pytest.skip(lacking)
     process = started(stage, where, "beside")
@@ -55,7 +55,7 @@ def test_killed(stage: Stage, load: None, whom: str, where: str) -> None:
                 os.setsid()
                 while True:
                     try:
-                        os.close(injected.take_userfaultfd(process.pid))
+                        os.close(userfaultfd.take_userfaultfd(process.pid))
                     except HeapxError:
                         pass
             finally:

@@ -12,7 +12,7 @@ from typing import Callable, List, Tuple
 
 import pytest
 
-from gdbheapx.actions import injected
+from gdbheapx.addons.labs.short_stop import userfaultfd
 from tests.support.processes import Process, Stage
 from tests.support.tool import alone
 
@@ -28,7 +28,7 @@ AT_HAND = 1
 @pytest.fixture(autouse=True)
 def possible() -> None:
     """Not everywhere."""
-    lacking = injected.find_lacking_injection()
+    lacking = userfaultfd.find_lacking_injection()
     if lacking:
         pytest.skip(lacking)
 

@@ -10,8 +10,9 @@ from typing import Any, Dict, List
 
 import pytest
 
-from gdbheapx.actions import aging, injected, marks
-from gdbheapx.analysis.cold import KNOWN, STALE
+from gdbheapx.addons.labs.cold import watch
+from gdbheapx.addons.labs.cold.find import KNOWN, STALE
+from gdbheapx.addons.labs.short_stop import stop, userfaultfd
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live.page_table import PRESENT
 from gdbheapx.problems import NO_PROCESS
@@ -19,7 +20,7 @@ from gdbheapx.problems import NO_PROCESS
 PAGE = os.sysconf("SC_PAGESIZE")
 FRAMES = [640, 641, 700, 0, 64, 1024, 1025, 1026]
 """Of eight pages; one is not in RAM, the last three are of one huge page."""
-FLAGS = {640: aging.LRU, 641: aging.LRU, 700: 0, 64: aging.LRU, 1024: aging.LRU | aging.HEAD, 1025: aging.TAIL, 1026: aging.TAIL}
+FLAGS = {640: watch.LRU, 641: watch.LRU, 700: 0, 64: watch.LRU, 1024: watch.LRU | watch.HEAD, 1025: watch.TAIL, 1026: watch.TAIL}
 RANGES = [(16 * PAGE, 24 * PAGE)]
 HEADS = {640: 640, 641: 641, 64: 64, 1024: 1024, 1025: 1024, 1026: 1024}
 
@@ -31,16 +32,16 @@ def words(path: Path, known: Dict[int, int], count: int) -> str:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> aging.AgingFiles:
+def files(tmp_path: Path) -> watch.AgingFiles:
     """A machine of 2,048 pages without marks, and without DAMON."""
     bitmap, flags = words(tmp_path / "bitmap", {}, 32), words(tmp_path / "flags", FLAGS, 2048)
-    return aging.AgingFiles(bitmap, flags, str(tmp_path / "damon" / "*"), str(tmp_path / "modules" / "*"), *(str(tmp_path / name) for name in ("generations", "events")))
+    return watch.AgingFiles(bitmap, flags, str(tmp_path / "damon" / "*"), str(tmp_path / "modules" / "*"), *(str(tmp_path / name) for name in ("generations", "events")))
 
 
 @pytest.fixture
 def session(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Of a process with FRAMES at page 16."""
-    monkeypatch.setattr(aging, "read_page_frames", lambda pagemap, start, end: array("Q", FRAMES))
+    monkeypatch.setattr(watch, "read_page_frames", lambda pagemap, start, end: array("Q", FRAMES))
     return SimpleNamespace(target=SimpleNamespace(pid=os.getpid()), budget=SimpleNamespace(reason=None))
 
 
@@ -49,100 +50,100 @@ def options(**more: Any) -> argparse.Namespace:
     return argparse.Namespace(**{"for_s": 1.0, "accept_mark_loss": False, "accept_thp_split": False, "reads": False, "yes": True, "age": None, **more})
 
 
-def touch(files: aging.AgingFiles, *numbers: int) -> aging.Wait:
+def touch(files: watch.AgingFiles, *numbers: int) -> watch.Wait:
     """What happens meanwhile: the kernel takes these marks away."""
 
-    def wait(session: Any, seconds: float, pagemap: int, check: aging.Check) -> None:
+    def wait(session: Any, seconds: float, pagemap: int, check: watch.Check) -> None:
         marks = array("Q", Path(files.bitmap).read_bytes())
         for number in numbers:
             marks[number // 64] &= ~(1 << number % 64)
-        Path(files.bitmap).write_bytes(marks.tobytes())
+        Path(files.bitmap).write_bytes(stop.tobytes())
 
     return wait
 
 
-def test_a_huge_page_has_one_age(session: Any, files: aging.AgingFiles) -> None:
+def test_a_huge_page_has_one_age(session: Any, files: watch.AgingFiles) -> None:
     """The mark of its first page counts for all of it."""
-    found = aging.watch_idle_pages(session, RANGES, files, options(), touch(files, 1024))
+    found = watch.watch_idle_pages(session, RANGES, files, options(), touch(files, 1024))
     assert list(found.ranges[0][2])[-4:] == [KNOWN | STALE, *[KNOWN] * 3]
 
 
-def test_only_its_own_pages_are_marked(session: Any, files: aging.AgingFiles) -> None:
+def test_only_its_own_pages_are_marked(session: Any, files: watch.AgingFiles) -> None:
     """And of a huge page the first."""
-    aging.watch_idle_pages(session, RANGES, files, options(), touch(files))
+    watch.watch_idle_pages(session, RANGES, files, options(), touch(files))
     marks = array("Q", Path(files.bitmap).read_bytes())
     assert [number for number in range(2048) if marks[number // 64] >> number % 64 & 1] == sorted(set(HEADS.values()))
 
 
-def test_marks_of_others_are_not_taken(session: Any, files: aging.AgingFiles) -> None:
+def test_marks_of_others_are_not_taken(session: Any, files: watch.AgingFiles) -> None:
     """Unless that is accepted."""
-    aging.watch_idle_pages(session, RANGES, files, options(), touch(files))
+    watch.watch_idle_pages(session, RANGES, files, options(), touch(files))
     with pytest.raises(HeapxError):
-        aging.watch_idle_pages(session, RANGES, files, options(), touch(files))
-    assert aging.watch_idle_pages(session, RANGES, files, options(accept_mark_loss=True), touch(files, 640)).ranges[0][2][0] == KNOWN
+        watch.watch_idle_pages(session, RANGES, files, options(), touch(files))
+    assert watch.watch_idle_pages(session, RANGES, files, options(accept_mark_loss=True), touch(files, 640)).ranges[0][2][0] == KNOWN
 
 
 def test_the_tail_of_a_huge_page_whose_head_is_elsewhere_is_not_known(tmp_path: Path) -> None:
     """Its age would be that of a page that is not the process's."""
-    with open(words(tmp_path / "flags", {**FLAGS, 1023: aging.LRU}, 2048), "rb") as flags:
-        assert aging.map_tracked_frames(flags.fileno(), [1025, 1026]) == {}
-        assert aging.map_tracked_frames(flags.fileno(), [1023, 1026]) == {1023: 1023}
-        assert aging.map_tracked_frames(flags.fileno(), sorted(number for number in FRAMES if number)) == HEADS
+    with open(words(tmp_path / "flags", {**FLAGS, 1023: watch.LRU}, 2048), "rb") as flags:
+        assert watch.map_tracked_frames(flags.fileno(), [1025, 1026]) == {}
+        assert watch.map_tracked_frames(flags.fileno(), [1023, 1026]) == {1023: 1023}
+        assert watch.map_tracked_frames(flags.fileno(), sorted(number for number in FRAMES if number)) == HEADS
 
 
-def test_damon_is_not_disturbed(tmp_path: Path, files: aging.AgingFiles) -> None:
+def test_damon_is_not_disturbed(tmp_path: Path, files: watch.AgingFiles) -> None:
     """Where it samples, idle page tracking is refused; where it is off, not."""
     (tmp_path / "damon").mkdir()
     for state, is_on in ((b"off\n", False), (b"on\n", True)):
         (tmp_path / "damon" / "state").write_bytes(state)
-        assert aging.damon_is_on(files) == is_on
+        assert watch.damon_is_on(files) == is_on
     with pytest.raises(HeapxError):
-        aging.check_idle(None, files, options())  # type: ignore[arg-type]
+        watch.check_idle(None, files, options())  # type: ignore[arg-type]
     (tmp_path / "damon" / "state").unlink()
-    aging.check_idle(None, files, options())  # type: ignore[arg-type]
+    watch.check_idle(None, files, options())  # type: ignore[arg-type]
     (tmp_path / "modules").mkdir()
     (tmp_path / "modules" / "enabled").write_bytes(b"Y\n")
-    assert aging.damon_is_on(files)
+    assert watch.damon_is_on(files)
 
 
-def test_a_kernel_without_the_bitmap_is_told(tmp_path: Path, files: aging.AgingFiles) -> None:
+def test_a_kernel_without_the_bitmap_is_told(tmp_path: Path, files: watch.AgingFiles) -> None:
     """And by default the other means is used there."""
     lacking = files._replace(bitmap=str(tmp_path / "none"))
-    assert (aging.means_here(files), aging.means_here(lacking)) == ("idle", "written")
+    assert (watch.means_here(files), watch.means_here(lacking)) == ("idle", "written")
     with pytest.raises(HeapxError):
-        aging.check_idle(None, lacking, options())  # type: ignore[arg-type]
+        watch.check_idle(None, lacking, options())  # type: ignore[arg-type]
 
 
-def test_a_page_that_moves_meanwhile_is_not_known(monkeypatch: pytest.MonkeyPatch, session: Any, files: aging.AgingFiles) -> None:
+def test_a_page_that_moves_meanwhile_is_not_known(monkeypatch: pytest.MonkeyPatch, session: Any, files: watch.AgingFiles) -> None:
     """What is looked at then may be another's."""
     answers = iter([FRAMES, FRAMES, FRAMES, [*FRAMES[:1], 642, *FRAMES[2:]]])
-    monkeypatch.setattr(aging, "read_page_frames", lambda pagemap, start, end: array("Q", next(answers)))
-    assert list(aging.watch_idle_pages(session, RANGES, files, options(), touch(files)).ranges[0][2][:2]) == [KNOWN | STALE, 0]
+    monkeypatch.setattr(watch, "read_page_frames", lambda pagemap, start, end: array("Q", next(answers)))
+    assert list(watch.watch_idle_pages(session, RANGES, files, options(), touch(files)).ranges[0][2][:2]) == [KNOWN | STALE, 0]
 
 
-def test_generations_make_the_other_means_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: aging.AgingFiles) -> None:
+def test_generations_make_the_other_means_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: watch.AgingFiles) -> None:
     """Any reclaim would end the watch in an error; unless the kernel has no other."""
-    monkeypatch.setattr(aging.short_stop, "is_by_marks", lambda: False)
+    monkeypatch.setattr(watch.stop, "is_by_marks", lambda: False)
     for lacking, enabled, means in ((None, b"0x0007\n", "written"), ("none", b"0x0007\n", "idle"), (None, b"0x0000\n", "idle"), (None, b"\n", "idle")):
-        monkeypatch.setattr(injected, "find_lacking_injection", lambda lacking=lacking: lacking)
+        monkeypatch.setattr(userfaultfd, "find_lacking_injection", lambda lacking=lacking: lacking)
         (tmp_path / "generations").write_bytes(enabled)
-        assert aging.means_here(files) == means
+        assert watch.means_here(files) == means
 
 
 @pytest.mark.parametrize("enabled, is_refused", [(b"0x0000\n", False), (b"0x0007\n", True)])
-def test_reclaim_by_generations_is_told(tmp_path: Path, session: Any, files: aging.AgingFiles, enabled: bytes, is_refused: bool) -> None:
+def test_reclaim_by_generations_is_told(tmp_path: Path, session: Any, files: watch.AgingFiles, enabled: bytes, is_refused: bool) -> None:
     """It takes accesses away, so that pages in use look idle. That of a memory cgroup is counted by sort of page alone."""
     (tmp_path / "generations").write_bytes(enabled)
     (tmp_path / "events").write_bytes(b"pgscan_kswapd 5\npgscan_direct 7\npgscan_anon 9\npgscan_file 3\n")
 
-    def wait(session: Any, seconds: float, pagemap: int, check: aging.Check) -> None:
+    def wait(session: Any, seconds: float, pagemap: int, check: watch.Check) -> None:
         (tmp_path / "events").write_bytes(b"pgscan_kswapd 5\npgscan_direct 7\npgscan_anon 10\npgscan_file 3\n")
 
     if is_refused:
         with pytest.raises(HeapxError):
-            aging.watch_idle_pages(session, RANGES, files, options(), wait)
+            watch.watch_idle_pages(session, RANGES, files, options(), wait)
     else:
-        assert aging.watch_idle_pages(session, RANGES, files, options(), wait).ranges
+        assert watch.watch_idle_pages(session, RANGES, files, options(), wait).ranges
 
 
 def test_the_end_of_the_process_ends_the_wait() -> None:
@@ -151,29 +152,29 @@ def test_the_end_of_the_process_ends_the_wait() -> None:
     for then in ("exec sleep 60", "exit 0"):
         child = subprocess.Popen(["sh", "-c", "read line; " + then], stdin=subprocess.PIPE)
         try:
-            with aging.pagemap_of(child.pid) as pagemap:
-                aging.wait_for_accesses(session, 0.0, pagemap)
+            with watch.pagemap_of(child.pid) as pagemap:
+                watch.wait_for_accesses(session, 0.0, pagemap)
                 assert child.stdin is not None
                 child.stdin.write(b"\n")
                 child.stdin.close()
                 with pytest.raises(HeapxError) as raised:
-                    aging.wait_for_accesses(session, 20.0, pagemap)
+                    watch.wait_for_accesses(session, 20.0, pagemap)
                 assert raised.value.code == NO_PROCESS
         finally:
             child.kill()
             child.wait()
 
 
-def test_a_watch_in_vain_ends_at_once(tmp_path: Path, files: aging.AgingFiles) -> None:
+def test_a_watch_in_vain_ends_at_once(tmp_path: Path, files: watch.AgingFiles) -> None:
     """Where something was reclaimed by generations, and not after its time."""
     (tmp_path / "generations").write_bytes(b"0x0007\n")
     (tmp_path / "events").write_bytes(b"pgscan_anon 9\n")
-    check, session = aging.reclaim_check(files), SimpleNamespace(target=SimpleNamespace(pid=os.getpid()), budget=SimpleNamespace(reason=None))
-    with aging.pagemap_of(os.getpid()) as pagemap:
-        aging.wait_for_accesses(session, 0.0, pagemap, check)  # type: ignore[arg-type]
+    check, session = watch.reclaim_check(files), SimpleNamespace(target=SimpleNamespace(pid=os.getpid()), budget=SimpleNamespace(reason=None))
+    with watch.pagemap_of(os.getpid()) as pagemap:
+        watch.wait_for_accesses(session, 0.0, pagemap, check)  # type: ignore[arg-type]
         (tmp_path / "events").write_bytes(b"pgscan_anon 10\n")
         with pytest.raises(HeapxError):
-            aging.wait_for_accesses(session, 600.0, pagemap, check)  # type: ignore[arg-type]
+            watch.wait_for_accesses(session, 600.0, pagemap, check)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -190,32 +191,32 @@ def test_reads_by_mapping(accessed_pages: int, kinds: List[int], read_pages: int
     for nothing."""
     watched = [(4 * PAGE, 5 * PAGE, bytes([KNOWN])), (5 * PAGE, 8 * PAGE, bytes([KNOWN | STALE, KNOWN | STALE, 0]))]
     accessed = [(0, 4 * PAGE, 4 * PAGE), (4 * PAGE, 8 * PAGE, accessed_pages * PAGE), (8 * PAGE, 9 * PAGE, PAGE)]
-    made, read_bytes = aging.without_read(watched, accessed)
+    made, read_bytes = watch.without_read(watched, accessed)
     assert (made, read_bytes) == ([(4 * PAGE, 8 * PAGE, bytes(kinds))], read_pages * PAGE)
 
 
 def test_reads_of_a_mapping_that_has_grown() -> None:
     """Its fresh pages may be those that were read: it is not known where there are enough of them, and else so much may have been."""
     watched = [(4 * PAGE, 8 * PAGE, bytes([KNOWN, *[KNOWN | STALE] * 3]))]
-    assert aging.without_read(watched, [(4 * PAGE, 9 * PAGE, 2 * PAGE)]) == (watched, PAGE)
-    assert aging.without_read(watched, [(4 * PAGE, 9 * PAGE, 4 * PAGE)]) == ([(4 * PAGE, 8 * PAGE, bytes([KNOWN, 0, 0, 0]))], 0)
-    assert aging.without_read(watched, [(2 * PAGE, 6 * PAGE, PAGE), (6 * PAGE, 8 * PAGE, PAGE)]) == (watched, PAGE)
+    assert watch.without_read(watched, [(4 * PAGE, 9 * PAGE, 2 * PAGE)]) == (watched, PAGE)
+    assert watch.without_read(watched, [(4 * PAGE, 9 * PAGE, 4 * PAGE)]) == ([(4 * PAGE, 8 * PAGE, bytes([KNOWN, 0, 0, 0]))], 0)
+    assert watch.without_read(watched, [(2 * PAGE, 6 * PAGE, PAGE), (6 * PAGE, 8 * PAGE, PAGE)]) == (watched, PAGE)
 
 
 def test_accesses_are_those_of_smaps() -> None:
     """This process's own: each mapping of it once."""
-    found = aging.read_referenced(os.getpid())
+    found = watch.read_referenced(os.getpid())
     assert len(found) > 10 and found == sorted(found) and any(touched for _, _, touched in found)
 
 
 def test_pages_without_a_mark_of_a_write_are_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     """On kernels that have such marks. What moved has lost its own, so that it is not known."""
-    after = array("Q", [PRESENT | 5, PRESENT | 6 | marks.MARKED, PRESENT | 8, 0, PRESENT | 9, PRESENT | 11 | marks.MARKED])
-    monkeypatch.setattr(aging, "read_page_frames", lambda pagemap, start, end: array("Q", [5, 6, 7, 0, 0, 10]))
-    monkeypatch.setattr(aging, "read_page_entries", lambda pagemap, start, end: after)
+    after = array("Q", [PRESENT | 5, PRESENT | 6 | stop.MARKED, PRESENT | 8, 0, PRESENT | 9, PRESENT | 11 | stop.MARKED])
+    monkeypatch.setattr(watch, "read_page_frames", lambda pagemap, start, end: array("Q", [5, 6, 7, 0, 0, 10]))
+    monkeypatch.setattr(watch, "read_page_entries", lambda pagemap, start, end: after)
     cleared: List[int] = []
-    monkeypatch.setattr(marks, "clear_marks", cleared.append)
-    monkeypatch.setattr(aging.short_stop, "is_by_marks", lambda: True)
+    monkeypatch.setattr(stop, "clear_marks", cleared.append)
+    monkeypatch.setattr(watch.stop, "is_by_marks", lambda: True)
     session: Any = SimpleNamespace(target=SimpleNamespace(pid=os.getpid()))
-    found = aging.watch_written_pages(session, [(0, 6 * PAGE)], aging.AgingFiles(), options(), lambda *told: None)
+    found = watch.watch_written_pages(session, [(0, 6 * PAGE)], watch.AgingFiles(), options(), lambda *told: None)
     assert list(found.ranges[0][2]) == [KNOWN | STALE, KNOWN, 0, 0, 0, KNOWN] and cleared == [os.getpid()] and found.read_bytes is None

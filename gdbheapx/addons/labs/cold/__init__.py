@@ -1,0 +1,1 @@
+"""Find memory in use that nothing touches."""

@@ -1,0 +1,1 @@
+"""Copy a process while it runs: a pause of milliseconds for the last of what it wrote meanwhile."""
