@@ -149,7 +149,7 @@ def read_object(path: str) -> None:
     file.build_id()
     for name in ("malloc", "x"):
         file.symbols(name)
-    file.names_ending("mallctl"), container.names_starting("je_"), list(container.symbols_starting("_ZTV"))
+    file.names_ending("mallctl"), file.names_starting("je_"), list(file.symbols_starting("_ZTV"))
     for name, _ in file.every_symbol(exported=True):
         demangle.demangle_variable(name)
     frames = unwind.CallFrames(file)
@@ -179,7 +179,7 @@ def test_the_specimen_is_whole(tmp_path: Path) -> None:
     file = ElfFile(str(path))
     dwarf = Dwarf(file)
     unit = dwarf.unit_of(0x10010)
-    assert unit is not None and file.names_ending("mallctl") == ["je_mallctl"] and container.build_id() == bytes(range(20)).hex()
+    assert unit is not None and file.names_ending("mallctl") == ["je_mallctl"] and file.build_id() == bytes(range(20)).hex()
     types = TypeWalk(DwarfReader(dwarf, unit, 0x10000), "").collect(["outer"], [], [])
     assert sorted(types.structs["outer"].members) == ["a", "b"] and unwind.CallFrames(file).row(0x10010) is not None
     image = images.ElfImage(file)

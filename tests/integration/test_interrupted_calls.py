@@ -216,7 +216,7 @@ def test_gdb_is_killed_between_two_calls(stage: Stage, live: str, folder: Path, 
     """The fault by which a call has come back is not handed to the process when gdb is gone."""
     parked, flag, killed = Parked(stage.start("victim_parked", "idle")), folder / "between", []  # type: Parked, Path, List[int]
     before = blocked_of(parked)
-    waits = "calling.measure = lambda pid: (open(%r, 'w').close(), __import__('time').sleep(600))\n" % str(flag)
+    waits = "calling.measure_process = lambda pid: (open(%r, 'w').close(), __import__('time').sleep(600))\n" % str(flag)
     killer = threading.Thread(target=kill_tracer, args=(parked, killed, flag.exists))
     killer.start()
     outcome = shell_unchecked(parked, folder, way, more=waits)

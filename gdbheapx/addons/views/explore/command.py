@@ -58,7 +58,7 @@ def open_heap_file(path: str, asked: Any) -> api.Heap:
     """A snapshot or a core."""
     if take.detect_source(path) == take.SNAPSHOT:
         return api.open(snapshot=path)
-    names = {"exe": asked.exe, "sysroot": asked.sysroot, "debug_dirs": asked.debug_dirs, "symbols": asked.symbols}
+    names = {"exe": asked.exe, "sysroot": asked.sysroot, "debug_dirs": asked.debug_dirs}
     return api.open(core=path, debug_info=not asked.no_debug_info, **names)
 
 
