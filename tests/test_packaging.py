@@ -91,7 +91,7 @@ def test_the_wheel_is_whole(made: Made) -> None:
         assert "gdbheapx/%s" % path.relative_to(ROOT) in names
     packs = list((ROOT / "gdbheapx" / "packs").glob("*.json"))
     assert len(packs) >= 8 and all(str(path.relative_to(ROOT)) in names for path in packs)
-    assert "gdbheapx/packs/jemalloc.structs" in names
+    assert "gdbheapx/packs/jemalloc.structs" in names and "gdbheapx/packs/jemalloc.options" in names
     ends = [name.partition(".data/data/")[2] for name in names if ".data/data/" in name]
     assert sorted(ends) == ["share/bash-completion/completions/gdbheapx", "share/man/man1/gdbheapx.1", "share/zsh/site-functions/_gdbheapx"]
     assert [name for name in names if name.endswith(".so")] == ["gdbheapx/kernel/_kernel.so"]

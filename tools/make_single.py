@@ -107,7 +107,7 @@ def packs():
     """(file name, text) of the packs, and of the structs by release."""
     folder = os.path.join(ROOT, "gdbheapx", "packs")
     for name in sorted(os.listdir(folder)):
-        if name.endswith((".json", ".structs")):
+        if name.endswith((".json", ".options", ".structs")):
             with open(os.path.join(folder, name), encoding="ascii") as file:
                 yield name, file.read()
 

@@ -250,29 +250,17 @@ def read_arenas(context: JemallocContext) -> List[ArenaHandle]:
         hides, hint = hides_dirty_pages(context), "its counters, options without a place, threads and caches are null; %s"
         if hides is not False:
             hint %= "so are its dirty pages, as opt.hpa %s: some may be in no extent; %%s" % ("is on" if hides else "is unknown")
-        context.report(
-            codes.LAYOUT_UNKNOWN,
-            None,
-            "no known layout is that of jemalloc %s: only its extents are read" % context.jemalloc.version_name,
-            hint % "blocks in thread caches count as used",
-        )
+        what = "no known layout is that of jemalloc %s: only its extents are read" % context.jemalloc.version_name
+        context.report(codes.LAYOUT_UNKNOWN, None, what, hint % "blocks in thread caches count as used")
     total, place = context.variable("narenas_total", 4), context.symbols.find("narenas_total")
     if total is not None and place is not None and total > geometry.narenas:
-        context.report(
-            codes.NARENAS_WRONG,
-            place.address,
-            "narenas_total is %d, more than jemalloc ever makes" % total,
-            "gdbheapx searches for arenas up to %d" % geometry.narenas,
-        )
+        what = "narenas_total is %d, more than jemalloc ever makes" % total
+        context.report(codes.NARENAS_WRONG, place.address, what, "gdbheapx searches for arenas up to %d" % geometry.narenas)
     try:
         pointers = read_arena_pointers(context.target, context.symbols, geometry.narenas)
     except UnreadableMemory as problem:
-        context.report(
-            codes.ARENAS_UNREADABLE,
-            problem.address,
-            "cannot read jemalloc's array of arenas",
-            "a core must include the bss of %s" % context.jemalloc.module.name,
-        )
+        what = "cannot read jemalloc's array of arenas"
+        context.report(codes.ARENAS_UNREADABLE, problem.address, what, "a core must include the bss of %s" % context.jemalloc.module.name)
         return []
     arenas = []
     for index, address in enumerate(pointers):
@@ -282,9 +270,8 @@ def read_arenas(context: JemallocContext) -> List[ArenaHandle]:
         try:
             view = arena.read()
         except UnreadableMemory as problem:
-            context.report(
-                codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d at 0x%x" % (index, address), "its figures are missing here"
-            )
+            what = "cannot read arena %d at 0x%x" % (index, address)
+            context.report(codes.ARENA_UNREADABLE, problem.address, what, "its figures are missing here")
             continue
         own = read_own_index(context.target, context.types, address)
         if own != index and (own is not None or _has_base(context, view)):
@@ -312,12 +299,8 @@ def report_missing_arenas(context: JemallocContext, indexes: Iterable[int]) -> N
         return  # was told
     for index in indexes:
         if index < len(pointers) and not pointers[index]:
-            context.report(
-                codes.ARENA_MISSING,
-                None,
-                "extents belong to arena %d, but arenas[%d] is null" % (index, index),
-                "its counters are missing here",
-            )
+            what = "extents belong to arena %d, but arenas[%d] is null" % (index, index)
+            context.report(codes.ARENA_MISSING, None, what, "its counters are missing here")
 
 
 def _find_kind(context: JemallocContext, index: int) -> Optional[str]:
@@ -432,36 +415,26 @@ def list_base_blocks(context: JemallocContext, arena: ArenaHandle) -> List[BaseB
     listed: List[BaseBlock] = []
     base = read_base(context, arena.read())
     if base is None:
-        context.report(
-            codes.BASE_UNREADABLE, arena.address, "cannot read the base of arena %d" % arena.index, "its metadata is missing here"
-        )
+        what = "cannot read the base of arena %d" % arena.index
+        context.report(codes.BASE_UNREADABLE, arena.address, what, "its metadata is missing here")
         return listed
     address, seen = base["blocks"], set()
     page, most_bytes = context.geometry.page_bytes, sum_writable_bytes(context)
     while address and len(listed) < MOST_BASE_BLOCKS:
         if address in seen or address % page:
-            context.report(
-                codes.BASE_BROKEN,
-                address,
-                "the list of base blocks of arena %d is broken" % arena.index,
-                "blocks after it are missing here",
-            )
+            what = "the list of base blocks of arena %d is broken" % arena.index
+            context.report(codes.BASE_BROKEN, address, what, "blocks after it are missing here")
             break
         seen.add(address)
         try:
             block = context.view("base_block_s", address)
         except UnreadableMemory:
-            context.report(
-                codes.BASE_UNREADABLE, address, "cannot read a base block of arena %d" % arena.index, "blocks after it are missing here"
-            )
+            what = "cannot read a base block of arena %d" % arena.index
+            context.report(codes.BASE_UNREADABLE, address, what, "blocks after it are missing here")
             break
         if block["size"] % page or not 0 < block["size"] <= most_bytes:
-            context.report(
-                codes.BASE_BROKEN,
-                address,
-                "a base block of arena %d has size 0x%x" % (arena.index, block["size"]),
-                "blocks after it are missing here",
-            )
+            what = "a base block of arena %d has size 0x%x" % (arena.index, block["size"])
+            context.report(codes.BASE_BROKEN, address, what, "blocks after it are missing here")
             break
         listed.append(BaseBlock(address, block["size"]))
         address = block["next"]

@@ -221,12 +221,8 @@ def drop_left_over(result: ExtentsResult) -> ExtentsResult:
 def report_damage(context: JemallocContext, result: ExtentsResult) -> None:
     """Tells what the walk found wrong: the first few of each kind with their addresses, the rest as numbers."""
     if result.stop == STOP_TIME:
-        context.report(
-            codes.EXTENTS_CUT,
-            result.at,
-            "the walk over the extents ended here: %s" % (context.budget.reason or "time is up"),
-            "raise --max-seconds",
-        )
+        why = "the walk over the extents ended here: %s" % (context.budget.reason or "time is up")
+        context.report(codes.EXTENTS_CUT, result.at, why, "raise --max-seconds")
     hint = explain_contradiction(context) if _may_pass(result) else None
     told: List[int] = []
     for problem in result.problems:

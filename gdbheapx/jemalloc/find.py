@@ -221,9 +221,8 @@ def _read_geometry(target: Target, symbols: JemallocSymbols, types: TypeSet, ver
     if not sizes or not pages:
         return None
     if not any(sizes):
-        raise HeapxError(
-            "it is not initialised, because the process has not called it yet", "retry after the first call", code=ALLOCATOR_UNREAD
-        )
+        what = "it is not initialised, because the process has not called it yet"
+        raise HeapxError(what, "retry after the first call", code=ALLOCATOR_UNREAD)
     bins = _read_bins(target, symbols, types)
     narenas = read_scalar(target, symbols, "narenas_total", 4)
     huge = read_scalar(target, symbols, "huge_arena_ind", 4)

@@ -13,6 +13,7 @@ from gdbheapx.jemalloc.layouts import has_ticker_bug, keeps_profile_text, list_c
 from gdbheapx.jemalloc.records import JemallocBuild, JemallocConditions, RefusedOption
 from gdbheapx.jemalloc.symbols import PROFILER, find_bin_addresses, name_bin_struct
 from gdbheapx.jemalloc.threads import Tsds
+from gdbheapx.layout.pack import shipped_text
 from gdbheapx.layout.view import read_view
 
 OptionValue = Union[None, bool, int, str]
@@ -33,134 +34,42 @@ ENUM_NAMES: Dict[str, Tuple[str, ...]] = {
 """What jemalloc calls the values of its enums (percpu_arena_mode_names in arena.c and the other *_names): the same in every release."""
 
 
+OPTIONS_FILE = "jemalloc.options"
+
+
 class JemallocOption(NamedTuple):
-    """An option as malloc_stats_print shows it."""
+    """An option of some release; a build has those whose variables it has."""
 
     name: str
-    """Behind `opt.`."""
+    """As in MALLOC_CONF, without `opt.`."""
     kind: str
-    """`bool`, `unsigned`, `size`, `ssize`, `int64`, `uint64`, `pointer` (char *), `text` (char []), `fxp`, or a key of NAMES."""
+    """`bool`, `unsigned`, `size`, `ssize`, `int64`, `uint64`, `pointer` (char *), `text` (char []), `fxp`, or a key of ENUM_NAMES."""
     variable: str
-    """Where its value lies: a variable, or a member of one."""
+    """The variable that has its value, or a member of one."""
     needs: Optional[str] = None
     """The build-time option without which it does not exist (ctl.c: CTL_RO_NL_CGEN)."""
     live: Optional[str] = None
     """The mallctl name under which it is changed at run time."""
+    meaning: str = ""
+    """Its effect; empty for options that hardly matter to memory."""
 
 
 def _parse_options(text: str) -> List[JemallocOption]:
     options = []
-    for line in text.split("\n"):
-        words = line.split()
-        if words:
-            extra = dict(word.split("=") for word in words[2:])
-            options.append(JemallocOption(words[0], words[1], extra.get("in", "opt_" + words[0]), extra.get("needs"), extra.get("live")))
+    for line in text.strip().split("\n"):
+        if not line.startswith("#"):
+            head, _, meaning = line.partition(": ")
+            name, kind, *words = head.split()
+            extra = dict(word.split("=") for word in words)
+            meaning = re.sub("{(.*?)}", lambda command: hint_command(command.group(1)), meaning)
+            variable = extra.get("in", "opt_" + name)
+            options.append(JemallocOption(name, kind, variable, extra.get("needs"), extra.get("live"), meaning))
     return options
 
 
-OPTIONS = _parse_options(
-    """
-    abort bool
-    abort_conf bool
-    cache_oblivious bool
-    confirm_conf bool
-    experimental_hpa_start_huge_if_thp_always bool
-    experimental_hpa_enforce_hugify bool
-    retain bool
-    dss pointer
-    narenas unsigned
-    percpu_arena percpu_arena
-    oversize_threshold size
-    hpa bool
-    hpa_slab_max_alloc size in=opt_hpa_opts.slab_max_alloc
-    hpa_hugification_threshold size in=opt_hpa_opts.hugification_threshold
-    hpa_hugify_delay_ms uint64 in=opt_hpa_opts.hugify_delay_ms
-    hpa_hugify_sync bool in=opt_hpa_opts.hugify_sync
-    hpa_min_purge_interval_ms uint64 in=opt_hpa_opts.min_purge_interval_ms
-    experimental_hpa_max_purge_nhp ssize in=opt_hpa_opts.experimental_max_purge_nhp
-    hpa_dirty_mult fxp in=opt_hpa_opts.dirty_mult
-    hpa_purge_threshold size in=opt_hpa_opts.purge_threshold
-    hpa_min_purge_delay_ms uint64 in=opt_hpa_opts.min_purge_delay_ms
-    hpa_hugify_style hpa_hugify_style in=opt_hpa_opts.hugify_style
-    hpa_sec_nshards size in=opt_hpa_sec_opts.nshards
-    hpa_sec_max_alloc size in=opt_hpa_sec_opts.max_alloc
-    hpa_sec_max_bytes size in=opt_hpa_sec_opts.max_bytes
-    hpa_sec_bytes_after_flush size in=opt_hpa_sec_opts.bytes_after_flush
-    hpa_sec_batch_fill_extra size in=opt_hpa_sec_opts.batch_fill_extra
-    huge_arena_pac_thp bool
-    metadata_thp metadata_thp
-    mutex_max_spin int64
-    background_thread bool live=background_thread
-    dirty_decay_ms ssize live=arenas.dirty_decay_ms
-    muzzy_decay_ms ssize live=arenas.muzzy_decay_ms
-    lg_extent_max_active_fit size
-    junk pointer needs=fill
-    zero bool needs=fill
-    utrace bool needs=utrace
-    xmalloc bool needs=xmalloc
-    experimental_infallible_new bool needs=enable_cxx
-    experimental_tcache_gc bool
-    tcache bool
-    lg_tcache_max ssize
-    tcache_max size
-    tcache_nslots_small_min unsigned
-    tcache_nslots_small_max unsigned
-    tcache_nslots_large unsigned
-    lg_tcache_nslots_mul ssize
-    tcache_gc_incr_bytes size
-    tcache_gc_delay_bytes size
-    lg_tcache_flush_small_div unsigned
-    lg_tcache_flush_large_div unsigned
-    debug_double_free_max_scan unsigned
-    thp thp
-    prof bool needs=prof
-    prof_bt_max unsigned needs=prof
-    prof_prefix text needs=prof
-    prof_active bool needs=prof live=prof.active
-    prof_thread_active_init bool needs=prof live=prof.thread_active_init
-    lg_prof_sample ssize needs=prof live=prof.lg_sample
-    prof_accum bool needs=prof
-    lg_prof_interval ssize needs=prof
-    prof_gdump bool needs=prof
-    prof_final bool needs=prof
-    prof_leak bool needs=prof
-    prof_leak_error bool needs=prof
-    stats_print bool
-    stats_print_opts text
-    stats_interval int64
-    stats_interval_opts text
-    zero_realloc zero_realloc in=opt_zero_realloc_action
-    process_madvise_max_batch size
-    disable_large_size_classes bool
-    """
-)
-"""stats.c: stats_general_print, in its order, over all releases; a build has those whose variables it has."""
-
-UNPRINTED = _parse_options(
-    """
-    narenas_ratio fxp
-    max_background_threads size
-    trust_madvise bool
-    experimental_hpa_strict_min_purge_interval bool in=opt_hpa_opts.experimental_strict_min_purge_interval
-    hpa_deferral_allowed bool in=opt_hpa_opts.deferral_allowed
-    junk_alloc bool
-    junk_free bool
-    san_guard_small size
-    san_guard_large size
-    lg_san_uaf_align ssize
-    prof_log bool needs=prof
-    prof_pid_namespace bool needs=prof
-    prof_recent_alloc_max ssize needs=prof
-    prof_stats bool needs=prof
-    prof_sys_thread_name bool needs=prof
-    prof_time_res prof_time_res needs=prof
-    prof_unbias bool needs=prof
-    calloc_madvise_threshold size
-    malloc_conf_symlink pointer
-    malloc_conf_env_var pointer
-    """
-)
-"""Options that malloc_stats_print leaves out."""
+OPTIONS, UNPRINTED = map(_parse_options, shipped_text(OPTIONS_FILE).split("\n--\n"))
+"""Options that malloc_stats_print shows, in its order (stats.c: stats_general_print), and those that it leaves out."""
+OPTION_MEANINGS = {option.name: option.meaning for option in OPTIONS + UNPRINTED}
 
 SIGNED_KINDS = ("ssize", "int64")
 KIND_WIDTHS = {"bool": 1, "unsigned": 4, "fxp": 4, "int64": 8, "uint64": 8}
@@ -480,38 +389,6 @@ def _find_unit(name: str) -> Optional[str]:
     return "bytes" if is_size or name == "tcache_max" else None
 
 
-OPTION_MEANINGS = {
-    "narenas": "number of arenas that threads are spread over",
-    "narenas_ratio": "automatic arenas per CPU",
-    "percpu_arena": "arenas are chosen by the CPU that a thread runs on",
-    "oversize_threshold": "requests of this size or larger come from a separate arena, which purges at once",
-    "dirty_decay_ms": "unused dirty pages are returned to the OS, or become muzzy, over this time",
-    "muzzy_decay_ms": "muzzy pages (the kernel may take them already) are returned to the OS over this time",
-    "background_thread": "jemalloc's own threads purge; without them only threads that allocate or free do",
-    "max_background_threads": "maximum number of background threads",
-    "retain": "address space of purged extents is kept for reuse instead of being unmapped",
-    "tcache": "each thread caches blocks that it freed",
-    "lg_tcache_max": "log2 of the largest size that thread caches keep",
-    "tcache_max": "largest size that thread caches keep",
-    "tcache_nslots_small_max": "maximum number of blocks of a small size class in one cache",
-    "tcache_nslots_large": "maximum number of blocks of a large size class in one cache",
-    "metadata_thp": "transparent huge pages for jemalloc's own data",
-    "thp": "transparent huge pages for the program's memory",
-    "hpa": "the huge page allocator serves requests up to hpa_slab_max_alloc",
-    "lg_extent_max_active_fit": "log2 of how many times larger than a request an unused extent may be to be reused for it",
-    "dss": "memory from sbrk: disabled, before (primary) or after (secondary) mmap",
-    "cache_oblivious": "large allocations start at random cache lines: a page more each",
-    "zero_realloc": "what realloc(p, 0) does",
-    "junk": "memory is filled on allocation or free: slow, and touches every page",
-    "zero": "new memory is zeroed",
-    "abort_conf": "an invalid option aborts the program",
-    "prof": "allocations are sampled for heap profiles: `%s`" % hint_command("profile -o heap.prof"),
-    "prof_active": "sampling is on",
-    "lg_prof_sample": "log2 of the mean number of bytes between samples",
-    "prof_accum": "profiles include everything that was ever allocated",
-    "disable_large_size_classes": "usable sizes of large blocks are whole pages instead of size classes",
-    "trust_madvise": "jemalloc assumes that memory returned with madvise is zeroed",
-}
 OTHER_OPTION_NAMES = {"prof_time_res": "prof_time_resolution"}
 """What malloc_stats_print calls one way, and mallctl another."""
 

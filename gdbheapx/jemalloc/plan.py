@@ -25,40 +25,12 @@ from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NOT_FOUND, PartialSink
 
 PUBLIC_FUNCTIONS = frozenset(
-    [
-        "malloc",
-        "free",
-        "calloc",
-        "realloc",
-        "memalign",
-        "valloc",
-        "pvalloc",
-        "aligned_alloc",
-        "posix_memalign",
-        "malloc_usable_size",
-        "free_sized",
-        "free_aligned_sized",
-        "mallctl",
-        "mallctlnametomib",
-        "mallctlbymib",
-        "malloc_stats_print",
-        "mallocx",
-        "rallocx",
-        "xallocx",
-        "sallocx",
-        "dallocx",
-        "sdallocx",
-        "nallocx",
-        "smallocx",
-        "__libc_malloc",
-        "__libc_free",
-        "__libc_calloc",
-        "__libc_realloc",
-        "__libc_memalign",
-        "__libc_valloc",
-        "__libc_pvalloc",
-        "__posix_memalign",
-    ]
+    (
+        *("malloc", "free", "calloc", "realloc", "memalign", "valloc", "pvalloc", "aligned_alloc", "posix_memalign"),
+        *("malloc_usable_size", "free_sized", "free_aligned_sized", "mallctl", "mallctlnametomib", "mallctlbymib", "malloc_stats_print"),
+        *("mallocx", "rallocx", "xallocx", "sallocx", "dallocx", "sdallocx", "nallocx", "smallocx", "__libc_malloc", "__libc_free"),
+        *("__libc_calloc", "__libc_realloc", "__libc_memalign", "__libc_valloc", "__libc_pvalloc", "__posix_memalign"),
+    )
 )
 """Functions with the public prefix (jemalloc.h, jemalloc.c)."""
 OPERATORS = ("_Znw", "_Zna", "_Zdl", "_Zda")
@@ -286,9 +258,8 @@ def check_extent_hooks(context: JemallocContext, arenas: Sequence[ArenaHandle], 
         if not own or not hooks:
             raise Refusal("cannot determine whether arena %d uses custom extent hooks" % arena.index, "see " + hint_command("doctor"))
         if hooks not in own:
-            raise Refusal(
-                "arena %d uses custom extent hooks; their side effects are unknown" % arena.index, "purge another arena with --arena I"
-            )
+            what = "arena %d uses custom extent hooks; their side effects are unknown" % arena.index
+            raise Refusal(what, "purge another arena with --arena I")
 
 
 class JemallocChange(Change):
@@ -391,9 +362,8 @@ class JemallocCure(JemallocChange, CurePlan):
 
     def __init__(self, around: HeapContext, anew: OpenHeap, jemalloc: Jemalloc) -> None:
         if not has_ticker_bug(jemalloc.types, jemalloc.version):
-            raise Refusal(
-                "jemalloc %s does not have this bug: no thread can be blind" % jemalloc.version_name, "see " + hint_command("decay")
-            )
+            what = "jemalloc %s does not have this bug: no thread can be blind" % jemalloc.version_name
+            raise Refusal(what, "see " + hint_command("decay"))
         self.of(jemalloc)
         self.target, self.anew = around.target, anew
 
@@ -410,9 +380,8 @@ class JemallocCure(JemallocChange, CurePlan):
                 raise Refusal("thread %d not found" % only, "see " + hint_command("tickers"), code=NOT_FOUND)
             judgement = pairs[0][1]
             if judgement.verdict != BLIND:
-                raise Refusal(
-                    "thread %d is not blind (%s: %s)" % (only, judgement.verdict, judgement.why), "see " + hint_command("tickers")
-                )
+                what = "thread %d is not blind (%s: %s)" % (only, judgement.verdict, judgement.why)
+                raise Refusal(what, "see " + hint_command("tickers"))
         blind = [tsd for tsd, judgement in pairs if judgement.verdict == BLIND]
         return [Suspect(tsd.lwp, tsd.address + place.offset if tsd.address is not None else None) for tsd in blind]
 

@@ -157,11 +157,8 @@ def read_profile(context: JemallocContext) -> Profile:
     _check_profiling(context)
     table = context.symbols.find("bt2gctx")
     if table is None:
-        raise HeapxError(
-            "cannot find jemalloc's profile (bt2gctx)",
-            "give the debug file of this build: --debug-dir DIR",
-            code=MISSING_SYMBOLS,
-        )
+        what = "cannot find jemalloc's profile (bt2gctx)"
+        raise HeapxError(what, "give the debug file of this build: --debug-dir DIR", code=MISSING_SYMBOLS)
     gctxs = read_views(context, "prof_gctx_s", _read_table(context, table.address))
     tdatas = _read_threads(context)
     forest = _read_contexts(context, gctxs)
@@ -175,31 +172,19 @@ def read_profile(context: JemallocContext) -> Profile:
 def _check_profiling(context: JemallocContext) -> None:
     prof = context.variable("opt_prof", 1)
     if prof is None and can_profile(context) is not False:
-        raise HeapxError(
-            "this jemalloc was found by its structure alone, which does not show its heap profile",
-            "give the debug file of this build: --debug-dir DIR",
-            code=MISSING_SYMBOLS,
-        )
+        what = "this jemalloc was found by its structure alone, which does not show its heap profile"
+        raise HeapxError(what, "give the debug file of this build: --debug-dir DIR", code=MISSING_SYMBOLS)
     if not prof:
         if can_profile(context) is False:
             setting = context.symbols.public_names.setting("prof:true")
-            raise HeapxError(
-                "this jemalloc was built without profiling (--enable-prof)",
-                "run the program with a build that has it, and %s" % setting,
-                code=NOT_PROFILED,
-            )
-        raise HeapxError(
-            "opt.prof is false in this process: nothing was sampled",
-            "start it with %s" % context.symbols.public_names.setting("prof:true"),
-            code=NOT_PROFILED,
-        )
+            what = "this jemalloc was built without profiling (--enable-prof)"
+            raise HeapxError(what, "run the program with a build that has it, and %s" % setting, code=NOT_PROFILED)
+        what = "opt.prof is false in this process: nothing was sampled"
+        raise HeapxError(what, "start it with %s" % context.symbols.public_names.setting("prof:true"), code=NOT_PROFILED)
     missing = [name for name in TREES if name not in context.types.structs]
     if missing:
-        raise HeapxError(
-            "the layout of jemalloc's profile (struct %s) is unknown" % missing[0],
-            "give the debug file of this build: --debug-dir DIR",
-            code=MISSING_SYMBOLS,
-        )
+        what = "the layout of jemalloc's profile (struct %s) is unknown" % missing[0]
+        raise HeapxError(what, "give the debug file of this build: --debug-dir DIR", code=MISSING_SYMBOLS)
 
 
 def _read_table(context: JemallocContext, address: int) -> List[int]:
@@ -207,20 +192,12 @@ def _read_table(context: JemallocContext, address: int) -> List[int]:
     try:
         table = context.view("ckh_t", address)
     except UnreadableMemory as problem:
-        raise HeapxError(
-            "cannot read jemalloc's table of backtraces",
-            "a core must include the bss of %s" % context.jemalloc.module.name,
-            problem.address,
-            problem.code,
-        )
+        what = "cannot read jemalloc's table of backtraces"
+        raise HeapxError(what, "a core must include the bss of %s" % context.jemalloc.module.name, problem.address, problem.code)
     word, lg = context.geometry.word_bytes, table["lg_curbuckets"]
     if not table["tab"] or lg > MAX_LG_BUCKETS:
-        context.report(
-            codes.PROFILE_DAMAGED,
-            address,
-            "jemalloc's table of backtraces has 2^%d buckets at 0x%x" % (lg, table["tab"]),
-            "the profile is missing here",
-        )
+        what = "jemalloc's table of backtraces has 2^%d buckets at 0x%x" % (lg, table["tab"])
+        context.report(codes.PROFILE_DAMAGED, address, what, "the profile is missing here")
         return []
     size = (CACHE_LINE_BYTES // word // 2 << lg) * 2 * word
     gctxs = []
@@ -228,12 +205,8 @@ def _read_table(context: JemallocContext, address: int) -> List[int]:
         length = min(SLICE_BYTES, size - at)
         data = context.target.read_prefix(table["tab"] + at, length)
         if len(data) < length:
-            context.report(
-                codes.PROFILE_UNREADABLE,
-                table["tab"] + at + len(data),
-                "cannot read part of jemalloc's table of backtraces",
-                "backtraces are missing here",
-            )
+            what = "cannot read part of jemalloc's table of backtraces"
+            context.report(codes.PROFILE_UNREADABLE, table["tab"] + at + len(data), what, "backtraces are missing here")
         cells = context.target.words_in(data)
         gctxs += [value for key, value in zip(cells[::2], cells[1::2]) if key and value]
     if len(gctxs) != table["count"]:
@@ -247,21 +220,13 @@ def _read_threads(context: JemallocContext) -> Dict[int, LayoutView]:
     symbol = context.symbols.find("tdatas")
     root = context.variable("tdatas") if symbol is not None else None
     if symbol is None or root is None:
-        context.report(
-            codes.PROFILE_UNREADABLE,
-            symbol.address if symbol else None,
-            "cannot read jemalloc's tree of profiled threads",
-            "the lines of single threads are missing",
-        )
+        what = "cannot read jemalloc's tree of profiled threads"
+        context.report(codes.PROFILE_UNREADABLE, symbol.address if symbol else None, what, "the lines of single threads are missing")
         return {}
     trees = read_forest(context, "prof_tdata_s", "tdata_link", [(symbol.address, root)], MAX_THREADS)
     for damage in trees.damage:
-        context.report(
-            codes.PROFILE_DAMAGED,
-            damage.address,
-            "a node of jemalloc's tree of profiled threads %s" % damage.what,
-            "nodes behind it are missing here",
-        )
+        what = "a node of jemalloc's tree of profiled threads %s" % damage.what
+        context.report(codes.PROFILE_DAMAGED, damage.address, what, "nodes behind it are missing here")
     return trees.nodes
 
 
@@ -270,12 +235,8 @@ def _read_contexts(context: JemallocContext, gctxs: Dict[int, LayoutView]) -> Fo
     roots = ((address, view["tctxs.rbt_root"]) for address, view in gctxs.items())
     trees = read_forest(context, "prof_tctx_s", "tctx_link", roots, MAX_CONTEXTS, lambda view: view["gctx"])
     for damage in trees.damage:
-        context.report(
-            codes.PROFILE_DAMAGED,
-            damage.address,
-            "a node of a backtrace's tree of threads %s" % damage.what,
-            "nodes behind it are missing here",
-        )
+        what = "a node of a backtrace's tree of threads %s" % damage.what
+        context.report(codes.PROFILE_DAMAGED, damage.address, what, "nodes behind it are missing here")
     return trees
 
 
@@ -284,9 +245,8 @@ def _is_counted(context: JemallocContext, tctx: LayoutView, tdatas: Dict[int, La
     owner = tdatas.get(tctx["tdata"])
     if owner is None:
         if tdatas:
-            context.report(
-                codes.PROFILE_DAMAGED, tctx.address, "an entry of a backtrace belongs to an unknown thread", "it is missing here"
-            )
+            what = "an entry of a backtrace belongs to an unknown thread"
+            context.report(codes.PROFILE_DAMAGED, tctx.address, what, "it is missing here")
         return not tdatas
     return not owner["expired"]
 

@@ -177,9 +177,8 @@ def read_sec(context: JemallocContext, view: LayoutView) -> SecStats:
     try:
         data = context.target.read(start, size * count)
     except UnreadableMemory as problem:
-        context.report(
-            codes.STATISTICS_UNREADABLE, problem.address, "cannot read the small extent cache of the arena at 0x%x" % view.address, None
-        )
+        what = "cannot read the small extent cache of the arena at 0x%x" % view.address
+        context.report(codes.STATISTICS_UNREADABLE, problem.address, what, None)
         return empty
     parts = [
         LayoutView(context.types, struct, start + at, data[at : at + size], context.geometry.little_endian)
@@ -387,9 +386,8 @@ def read_destroyed_stats(context: JemallocContext) -> Optional[Figures]:
             return None
         return _make_destroyed(context, view, context.view("ctl_arena_stats_s", view["astats"]))
     except UnreadableMemory as problem:
-        context.report(
-            codes.STATISTICS_UNREADABLE, problem.address, "cannot read the counters of destroyed arenas", "`destroyed` is missing here"
-        )
+        what = "cannot read the counters of destroyed arenas"
+        context.report(codes.STATISTICS_UNREADABLE, problem.address, what, "`destroyed` is missing here")
         return None
 
 
@@ -597,12 +595,8 @@ def _read_arenas(
         try:
             by_name[str(arena.index)] = read_arena_stats(context, arena, cached.get(arena.index, unknown), now_ns)
         except UnreadableMemory as problem:
-            context.report(
-                codes.ARENA_UNREADABLE,
-                problem.address,
-                "cannot read arena %d at 0x%x" % (arena.index, arena.address),
-                "its figures are missing here",
-            )
+            what = "cannot read arena %d at 0x%x" % (arena.index, arena.address)
+            context.report(codes.ARENA_UNREADABLE, problem.address, what, "its figures are missing here")
     return by_name
 
 
@@ -631,9 +625,8 @@ def _add_profiled(context: JemallocContext, rows: List[Figures]) -> None:
             try:
                 counted = read_words(context.target, symbol.address, 2 * len(rows), 8)
             except UnreadableMemory as problem:
-                context.report(
-                    codes.STATISTICS_UNREADABLE, problem.address, "cannot read jemalloc's statistics of sampled allocations", None
-                )
+                what = "cannot read jemalloc's statistics of sampled allocations"
+                context.report(codes.STATISTICS_UNREADABLE, problem.address, what, None)
         for szind, row in enumerate(rows):
             row["prof_%s_requested" % kind], row["prof_%s_count" % kind] = counted[2 * szind : 2 * szind + 2] or (None, None)
 

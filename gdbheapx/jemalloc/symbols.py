@@ -27,21 +27,9 @@ PROFILER = "prof_backtrace"
 IN_JEMALLOC_C = ("malloc_default", "arena_choose_hard")
 """Functions of jemalloc.c: the first from 5.2 on, the other up to 5.3.1."""
 PREPARED = (
-    "tsd_booted",
-    "tsd_nominal_tsds",
-    "malloc_init_state",
-    "opt_percpu_arena",
-    "ncpus",
-    "background_thread_info",
-    "n_background_threads",
-    "background_thread_enabled_state",
-    "max_background_threads",
-    "arena_tdata_get_hard",
-    "nhbins",
-    "disabled_bin",
-    "tcache_bin_info",
-    "tcaches",
-    "tcaches_past",
+    *("tsd_booted", "tsd_nominal_tsds", "malloc_init_state", "opt_percpu_arena", "ncpus", "background_thread_info"),
+    *("n_background_threads", "background_thread_enabled_state", "max_background_threads", "arena_tdata_get_hard", "nhbins"),
+    *("disabled_bin", "tcache_bin_info", "tcaches", "tcaches_past"),
 )
 """Variables that are asked for while a process is stopped; detection has found the others by then."""
 

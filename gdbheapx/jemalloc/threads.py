@@ -87,22 +87,14 @@ def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) 
         try:
             first = context.target.read_word(arena.address + head.offset)
         except UnreadableMemory as problem:
-            context.report(
-                codes.CACHE_LIST_UNREADABLE,
-                problem.address,
-                "cannot read arena %d's list of thread caches" % arena.index,
-                "their blocks may count as used",
-            )
+            what = "cannot read arena %d's list of thread caches" % arena.index
+            context.report(codes.CACHE_LIST_UNREADABLE, problem.address, what, "their blocks may count as used")
             complete = False
             continue
         ring = read_ql_ring(context, first, link.offset)
         if ring.what is not None:
-            context.report(
-                codes.CACHE_LIST_BROKEN,
-                ring.where,
-                "a link of arena %d's list of thread caches %s" % (arena.index, ring.what),
-                "blocks of the others may count as used",
-            )
+            what = "a link of arena %d's list of thread caches %s" % (arena.index, ring.what)
+            context.report(codes.CACHE_LIST_BROKEN, ring.where, what, "blocks of the others may count as used")
             complete = False
         for element in ring.elements:
             address = element if is_old else _find_descriptor_owner(context, element, arena)
@@ -128,12 +120,8 @@ def _find_descriptor_owner(context: JemallocContext, descriptor: int, arena: Are
             slow, back = types.place("tcache_slow_s", "cache_bin_array_descriptor"), types.place("tcache_s", "tcache_slow")
             agrees = slow is not None and back is not None and context.target.read_word(address + back.offset) == descriptor - slow.offset
     except UnreadableMemory as problem:
-        context.report(
-            codes.CACHE_UNREADABLE,
-            problem.address,
-            "cannot read a thread cache on arena %d's list" % arena.index,
-            "its blocks count as used",
-        )
+        what = "cannot read a thread cache on arena %d's list" % arena.index
+        context.report(codes.CACHE_UNREADABLE, problem.address, what, "its blocks count as used")
         return 0
     if not agrees:
         text = "an element of arena %d's list of thread caches does not belong to the cache that it names"
@@ -299,9 +287,8 @@ class _TsdReader:
         )
         state = self.states.get(number) if number is not None else None
         if state is None:
-            context.report(
-                codes.TSD_WRONG, address + (self.picker.addresses[0] or 0), "the tsd of %s has invalid state %s" % (who, number), None
-            )
+            what = address + (self.picker.addresses[0] or 0)
+            context.report(codes.TSD_WRONG, what, "the tsd of %s has invalid state %s" % (who, number), None)
             return Tsd(thread, address, None, "its tsd has invalid state %s" % number)
         record = Tsd(
             thread,
@@ -326,9 +313,8 @@ class _TsdReader:
 
     def _check_arena(self, record: Tsd, who: str) -> None:
         if record.is_nominal and record.arena and record.arena_index is None:
-            self.context.report(
-                codes.TSD_WRONG, record.address, "the tsd of %s is bound to 0x%x, which is not an arena" % (who, record.arena), None
-            )
+            what = "the tsd of %s is bound to 0x%x, which is not an arena" % (who, record.arena)
+            self.context.report(codes.TSD_WRONG, record.address, what, None)
 
     def _read_ticker(self, record: Tsd) -> Optional[Ticker]:
         """arenas_tdata[its arena].decay_ticker, where the tsd itself has no arena_decay_ticker (arena_tdata_get,
@@ -361,23 +347,15 @@ def _compare_lists(context: JemallocContext, records: Sequence[Tsd]) -> None:
     if ring is None:
         return
     if ring.what is not None:
-        context.report(
-            codes.TSD_LIST_BROKEN,
-            ring.where,
-            "a link of jemalloc's list of initialised threads %s" % ring.what,
-            "threads were read from their thread-local storage instead",
-        )
+        what = "a link of jemalloc's list of initialised threads %s" % ring.what
+        context.report(codes.TSD_LIST_BROKEN, ring.where, what, "threads were read from their thread-local storage instead")
         return
     listed = set(ring.elements)
     by_tls = {record.address: record for record in records if record.is_nominal}
     for address in ring.elements:
         if address not in by_tls:
-            context.report(
-                codes.TSD_UNOWNED,
-                address,
-                "a tsd on jemalloc's list of initialised threads belongs to no thread",
-                "the thread exited without cleaning up, or the list was being changed",
-            )
+            what = "a tsd on jemalloc's list of initialised threads belongs to no thread"
+            context.report(codes.TSD_UNOWNED, address, what, "the thread exited without cleaning up, or the list was being changed")
     for place, record in by_tls.items():
         if place not in listed:
             text = "the tsd of thread %s is initialised, but not on jemalloc's list of initialised threads" % record.lwp
@@ -390,17 +368,12 @@ def _read_listed_tsds(context: JemallocContext, reader: _TsdReader, threads: Seq
     hint = "see " + hint_command("doctor")
     if ring is not None:
         addresses = ring.elements
-        context.report(
-            codes.TSDS_FROM_LISTS, ring.where, "cannot read thread-local storage: threads are known only from jemalloc's own list", hint
-        )
+        what = "cannot read thread-local storage: threads are known only from jemalloc's own list"
+        context.report(codes.TSDS_FROM_LISTS, ring.where, what, hint)
     else:
         addresses = _find_cache_tsds(context, reader, listed)
-        context.report(
-            codes.TSDS_FROM_LISTS,
-            None,
-            "cannot read thread-local storage: threads are known only from the thread caches on the arenas' lists",
-            hint,
-        )
+        what = "cannot read thread-local storage: threads are known only from the thread caches on the arenas' lists"
+        context.report(codes.TSDS_FROM_LISTS, None, what, hint)
     records = []
     left = list(threads)
     for address in addresses:
@@ -518,9 +491,8 @@ def read_cache_bins(context: JemallocContext, address: int, limits: CacheLimits)
     try:
         view = context.view("tcache_s", address)
     except UnreadableMemory as problem:
-        context.report(
-            codes.CACHE_UNREADABLE, problem.address, "cannot read the thread cache at 0x%x" % address, "its blocks count as used"
-        )
+        what = "cannot read the thread cache at 0x%x" % address
+        context.report(codes.CACHE_UNREADABLE, problem.address, what, "its blocks count as used")
         return NO_BINS
     if view.has("bins"):
         return _Descending(context, view, limits).read()
@@ -689,12 +661,8 @@ def read_jemalloc_caches(
     for address, record in own.items():
         if address not in places:
             if lists_complete:
-                context.report(
-                    codes.CACHE_UNLISTED,
-                    address,
-                    "the cache of thread %s is on no arena's list" % record.lwp,
-                    "the list was being changed, or is damaged",
-                )
+                what = "the cache of thread %s is on no arena's list" % record.lwp
+                context.report(codes.CACHE_UNLISTED, address, what, "the list was being changed, or is damaged")
             places[address] = _CachePlace(address, None, record, None)
     for address, number in explicit.items():
         if address not in places and not lists_complete:
@@ -702,12 +670,8 @@ def read_jemalloc_caches(
     if tsds.complete and not context.symbols.by_structure:  # there nothing tells explicit caches from others
         for place in places.values():
             if place.tsd is None and place.explicit is None:
-                context.report(
-                    codes.CACHE_UNOWNED,
-                    place.address,
-                    "a thread cache on arena %s's list belongs to no thread and is not an explicit one" % place.arena_index,
-                    None,
-                )
+                what = "a thread cache on arena %s's list belongs to no thread and is not an explicit one" % place.arena_index
+                context.report(codes.CACHE_UNOWNED, place.address, what, None)
     complete = lists_complete or tsds.complete
     caches, all_pointers, limits = [], array("Q"), read_cache_limits(context)
     for place in places.values():
