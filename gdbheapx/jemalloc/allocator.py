@@ -288,11 +288,11 @@ class JemallocMalloc(AllocatorInstance):
 
     def decay(self) -> List[DecayRow]:
         """Make the rows of `decay`: two for each arena."""
-        return make_decay_rows(self.context, self.seen())
+        return make_decay_rows(self.seen(), self.context.geometry.page_bytes)
 
     def blind_threads(self) -> Optional[Dict[int, Optional[int]]]:
         """Arena index -> blind threads bound to it, None where it is unknown of one; None for all if not every thread could be read."""
-        return count_blind_by_arena(self.seen()) if self.tsds().complete else None
+        return count_blind_by_arena(self.seen().threads) if self.tsds().complete else None
 
     def cached_pointers(self) -> "array[int]":
         """Return the pointers in all thread caches, sorted."""

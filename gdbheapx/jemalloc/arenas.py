@@ -57,6 +57,12 @@ class JemallocContext(NamedTuple):
         """The struct at `address`. Unreadable if a byte of it is missing."""
         return read_view(self.target, self.types, struct, address)
 
+    def array(self, struct: str, address: int, count: int) -> List[LayoutView]:
+        """The structs from `address` on, read at once. Unreadable if a byte of them is missing."""
+        size, little = self.types.size_bytes(struct), self.geometry.little_endian
+        data = self.target.read(address, count * size)
+        return [LayoutView(self.types, struct, address + at, data[at : at + size], little) for at in range(0, len(data), size)]
+
     def variable(self, name: str, size_bytes: int = 0, signed: bool = False) -> Optional[int]:
         """The integer in the variable `name` (a word unless size_bytes says otherwise); None if this build has none or it cannot be
         read."""
@@ -242,6 +248,11 @@ class ArenaHandle(NamedTuple):
         """arena_s as it is now. Unreadable if it cannot be read whole."""
         return self.context.view("arena_s", self.address)
 
+    def report_unreadable(self, problem: UnreadableMemory) -> None:
+        """Report that the struct cannot be read."""
+        what = "cannot read arena %d at 0x%x" % (self.index, self.address)
+        self.context.report(codes.ARENA_UNREADABLE, problem.address, what, "its figures are missing here")
+
 
 def read_arenas(context: JemallocContext) -> List[ArenaHandle]:
     """Every arena that exists; reports those that cannot be read or are not what they should be, and leaves them out."""
@@ -270,8 +281,7 @@ def read_arenas(context: JemallocContext) -> List[ArenaHandle]:
         try:
             view = arena.read()
         except UnreadableMemory as problem:
-            what = "cannot read arena %d at 0x%x" % (index, address)
-            context.report(codes.ARENA_UNREADABLE, problem.address, what, "its figures are missing here")
+            arena.report_unreadable(problem)
             continue
         own = read_own_index(context.target, context.types, address)
         if own != index and (own is not None or _has_base(context, view)):

@@ -7,6 +7,7 @@ from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import Thread
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import (
+    UNUSED_STATES,
     ArenaHandle,
     JemallocContext,
     MutexCounters,
@@ -33,8 +34,6 @@ MOST_BACKGROUND_THREADS = 4096
 class BackgroundThread(NamedTuple):
     """A background_thread_info_t."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
-    """Serves the arenas whose index is this modulo max_background_threads."""
     state: Optional[str]
     """`stopped`, `started` or `paused`."""
     pthread: Optional[int]
@@ -54,22 +53,26 @@ class BackgroundState(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
     """n_background_threads."""
     threads: List[BackgroundThread]
-    """One for each of max_background_threads, whatever its state."""
+    """One for each of max_background_threads, whatever its state; number i serves the arenas whose index is i modulo their number."""
     named: int = 0
-    """Where no variable tells of them: living threads that have their name."""
+    """Living threads with their name, in builds found without variables."""
 
     @property
     def running(self) -> List[BackgroundThread]:
         """Return the threads that were started."""
         return [thread for thread in self.threads if thread.state != "stopped"]
 
-    def of_arena(self, index: int) -> Optional[BackgroundThread]:
-        """The one that serves an arena (arena_background_thread_info_get); None if there are none."""
-        return self.threads[index % len(self.threads)] if self.threads else None
+    def state_for(self, index: int) -> Optional[str]:
+        """Return the state of the thread that serves an arena (arena_background_thread_info_get), `none` if there is none; None while
+        background threads are off."""
+        if not self.enabled:
+            return None
+        state = self.threads[index % len(self.threads)].state if self.threads else None
+        return state or ("started" if self.named else "none")
 
     @property
     def runs(self) -> Optional[int]:
-        """stats.background_thread.num_runs; None where no variable tells of them."""
+        """stats.background_thread.num_runs; None in builds found without variables."""
         return None if self.named else sum(thread.runs for thread in self.running)
 
     @property
@@ -79,7 +82,7 @@ class BackgroundState(NamedTuple):
 
 
 def read_background(context: JemallocContext) -> BackgroundState:
-    """The state of background threads. What cannot be read is reported and missing."""
+    """Read the state of background threads. What cannot be read is reported and missing."""
     if context.symbols.by_structure:
         names = [thread.name for thread in context.target.threads()]
         named = names.count(BACKGROUND_NAME)
@@ -92,42 +95,21 @@ def read_background(context: JemallocContext) -> BackgroundState:
         most = context.variable("ncpus", 4)  # 5.0.x: one for each CPU
     threads: List[BackgroundThread] = []
     if pointer and most and "background_thread_info_s" in context.types.structs:
-        size = context.types.size_bytes("background_thread_info_s")
         try:
-            data = context.target.read(pointer, min(most, MOST_BACKGROUND_THREADS) * size)
+            views = context.array("background_thread_info_s", pointer, min(most, MOST_BACKGROUND_THREADS))
+            threads = [_make_background_thread(view) for view in views]
         except UnreadableMemory as problem:
             context.report(codes.BACKGROUND_UNREADABLE, problem.address, "cannot read the state of the background threads", None)
-            data = b""
-        for index in range(len(data) // size):
-            part = data[index * size : (index + 1) * size]
-            place = pointer + index * size
-            threads.append(
-                _make_background_thread(
-                    index, LayoutView(context.types, "background_thread_info_s", place, part, context.geometry.little_endian)
-                )
-            )
     return BackgroundState(None if enabled is None else bool(enabled), count, threads)
 
 
-def _make_background_thread(index: int, view: LayoutView) -> BackgroundThread:
-    state = view["state"]
-    return BackgroundThread(
-        index=index,
-        state=BACKGROUND_STATES[state] if state < len(BACKGROUND_STATES) else None,
-        pthread=view.get("thread"),
-        runs=view["tot_n_runs"],
-        sleep_ns=view["tot_sleep_time.ns"],
-        mutex=read_mutex(view, "mtx"),
-    )
-
-
-DECAY_STATES = ("dirty", "muzzy")
-_DECAY_STATS = ("stats.pa_shard_stats.pac_stats.decay_%s.", "stats.decay_%s.")
-"""Counters, from 5.3.0 and before."""
+def _make_background_thread(view: LayoutView) -> BackgroundThread:
+    state = BACKGROUND_STATES[view["state"]] if view["state"] < len(BACKGROUND_STATES) else None
+    return BackgroundThread(state, view.get("thread"), view["tot_n_runs"], view["tot_sleep_time.ns"], read_mutex(view, "mtx"))
 
 
 class DecayState(NamedTuple):
-    """The decay of one arena's dirty or muzzy pages."""
+    """The decay of one arena's dirty or muzzy pages; times as CLOCK_MONOTONIC counts."""
 
     state: str
     """`dirty` or `muzzy`."""
@@ -140,9 +122,9 @@ class DecayState(NamedTuple):
     purged_pages: Optional[int]
     interval_ns: Optional[int]
     epoch_ns: Optional[int]
-    """Start of the current interval, as CLOCK_MONOTONIC counts."""
+    """Start of the current interval."""
     deadline_ns: Optional[int]
-    """When the next one is due."""
+    """End of the current interval."""
     nunpurged_pages: Optional[int]
     """Pages that were left at the start of the epoch."""
     limit_pages: Optional[int]
@@ -157,46 +139,27 @@ class ArenaDecay(NamedTuple):
     dirty: DecayState
     muzzy: DecayState
 
-    @property
-    def both(self) -> Sequence[DecayState]:
-        """Dirty, then muzzy."""
-        return (self.dirty, self.muzzy)
-
 
 def read_decay(context: JemallocContext, listed: Sequence[ArenaHandle], has_stats: Optional[bool]) -> List[ArenaDecay]:
-    """The decay state of every arena. Arenas that cannot be read are reported and left out."""
+    """Read the decay state of every arena. Arenas that cannot be read are reported and left out."""
     decays = []
     for arena in listed:
         try:
             view = arena.read()
         except UnreadableMemory as problem:
-            what = "cannot read arena %d at 0x%x" % (arena.index, arena.address)
-            context.report(codes.ARENA_UNREADABLE, problem.address, what, "its figures are missing here")
+            arena.report_unreadable(problem)
             continue
-        dirty, muzzy = (_read_decay_state(view, state, has_stats) for state in DECAY_STATES)
+        dirty, muzzy = (_read_decay_state(view, state, has_stats) for state in UNUSED_STATES)
         decays.append(ArenaDecay(arena, view.get("create_time.ns"), dirty, muzzy))
     return decays
 
 
 def _read_decay_state(view: LayoutView, state: str, has_stats: Optional[bool]) -> DecayState:
-    path = find_decay_path(view, state) + "."
-
-    def read_counter(name: str) -> Optional[int]:
-        return view.get(*(stats % state + name for stats in _DECAY_STATS)) if has_stats else None
-
-    return DecayState(
-        state=state,
-        time_ms=read_decay_ms(view, state),
-        pages=count_pages(view, state),
-        sweeps=read_counter("npurge"),
-        madvises=read_counter("nmadvise"),
-        purged_pages=read_counter("purged"),
-        interval_ns=view.get(path + "interval.ns"),
-        epoch_ns=view.get(path + "epoch.ns"),
-        deadline_ns=view.get(path + "deadline.ns"),
-        nunpurged_pages=view.get(path + "nunpurged"),
-        limit_pages=view.get(path + "npages_limit"),
-    )
+    path = find_decay_path(view, state)
+    stats = ("stats.pa_shard_stats.pac_stats.decay_%s.%%s" % state, "stats.decay_%s.%%s" % state)  # from 5.3.0, and before
+    counters = (view.get(*(one % name for one in stats)) if has_stats else None for name in ("npurge", "nmadvise", "purged"))
+    times = (view.get("%s.%s" % (path, name)) for name in ("interval.ns", "epoch.ns", "deadline.ns", "nunpurged", "npages_limit"))
+    return DecayState(state, read_decay_ms(view, state), count_pages(view, state), *counters, *times)
 
 
 class DecayClock(NamedTuple):
@@ -205,144 +168,102 @@ class DecayClock(NamedTuple):
     ns: Optional[int]
     """CLOCK_MONOTONIC."""
     exact: bool
-    """False: a core, where the latest time that jemalloc itself noted stands for it; it was later in truth."""
+    """False on a core: the latest time that jemalloc itself noted, a lower bound."""
 
 
 def read_decay_clock(context: JemallocContext, decays: Sequence[ArenaDecay]) -> DecayClock:
-    """A live process's clock; on a core a lower bound from its arenas' epochs."""
+    """Read a live process's clock; on a core take a lower bound from its arenas' epochs."""
     noted = [time for one in decays for time in (one.create_ns, one.dirty.epoch_ns, one.muzzy.epoch_ns) if time]
-    latest = max(noted) if noted else None
-    clock = context.target.monotonic_ns()
-    if clock is not None and clock >= (latest or 0):
-        return DecayClock(clock, True)
-    return DecayClock(latest, False)
+    latest, clock = max(noted, default=None), context.target.monotonic_ns()
+    return DecayClock(clock, True) if clock is not None and clock >= (latest or 0) else DecayClock(latest, False)
 
 
-def measure_overdue_ns(decay: DecayState, time: DecayClock) -> Optional[int]:
+def measure_overdue_ns(decay: DecayState, clock: DecayClock) -> Optional[int]:
     """Return how long ago the current interval should have ended; 0 while it runs; None if unknown, or without gradual decay."""
-    if time.ns is None or decay.deadline_ns is None or (decay.time_ms or 0) <= 0:
+    if clock.ns is None or decay.deadline_ns is None or (decay.time_ms or 0) <= 0:
         return None
-    return max(0, time.ns - decay.deadline_ns) if decay.pages != 0 else 0  # nothing is late where there is nothing
+    return max(0, clock.ns - decay.deadline_ns) if decay.pages != 0 else 0  # nothing is late where there is nothing
 
 
 PURGED, IDLE, DEGRADED, UNPURGED = "purged", "idle", "degraded", "unpurged"
 AT_ONCE, NEVER, NO_THREADS, UNKNOWN = "at-once", "never", "no-threads", "unknown"
 QUIET_VERDICTS = (PURGED, AT_ONCE, NEVER)
-"""Verdicts that need no evidence: nobody fails to do what he should."""
+"""Verdicts that mean "decay works as configured", shown without evidence."""
 _Decision = Tuple[str, str, Optional[bool]]
-"""verdict, why, can_purge of Outlook."""
+"""verdict, why, can_purge of TickerArena."""
 
 LATE_INTERVALS = 20
 """An arena that is driven is looked after at least once an interval (a 200th of the decay time) or two, while its threads work."""
 
 
-class ArenaDrivers(NamedTuple):
-    """Counts of the threads that can drive one arena's decay."""
-
-    threads: int
-    """Threads bound to it that use jemalloc (all of the process with percpu_arena, where threads change arenas)."""
-    healthy: int
-    """Those whose ticks count."""
-    blind: int
-    unknown: int
-    """Those of which it is not known."""
-    others_healthy: int
-    """Healthy threads bound elsewhere: a free() of theirs into this arena ticks for it too."""
-    all_known: bool
-    """Every thread's tsd was read."""
-    background: Optional[str]
-    """Background threads are on: the state of the one that serves this arena, `none` if there is none; None: they are off."""
-    percpu: bool
-
-
-class PurgeOutlook(NamedTuple):
-    """The verdict on one arena's unused pages."""
-
-    verdict: str
-    why: str
-    can_purge: Optional[bool]
-    """Somebody can purge it without a call made for that; None if it is not known."""
-    late_ms: Optional[float]
-    """How long ago the dirty pages' interval should have ended; None if it is not known or they do not decay gradually."""
-    evidence: Optional[str]
-    """What in the arena itself shows that nobody drives it; None if nothing does."""
-
-
-def judge_arena(decays: ArenaDecay, drivers: ArenaDrivers, time: DecayClock) -> PurgeOutlook:
-    """The verdict on one arena.
+def judge_arena(row: TickerArena, decays: ArenaDecay, clock: DecayClock, others_healthy: int, is_percpu: bool = False) -> TickerArena:
+    """Return the row with its verdict, by its counts of threads and by the arena's own decay.
 
     It never rests on how many pages are dirty: an idle process keeps them too. `unpurged` needs both that none of its threads can
-    tick and, as other threads may tick for it, a sign in the arena that none does.
+    tick and, as other threads may tick for it, a sign in the arena that none does. `others_healthy`: threads bound elsewhere that tick; a
+    free() of theirs into this arena ticks for it too.
     """
-    late = measure_overdue_ns(decays.dirty, time)
-    signs = find_neglect(decays, late, time)
-    verdict, why, can_purge = _decide_arena(decays.dirty.time_ms, drivers, signs)
-    return PurgeOutlook(verdict, why, can_purge, None if late is None else late / 1e6, None if verdict in QUIET_VERDICTS else signs)
+    late = measure_overdue_ns(decays.dirty, clock)
+    signs = find_neglect(decays, late, clock)
+    if decays.dirty.time_ms == 0:
+        decided: _Decision = AT_ONCE, "pages are returned as soon as they become unused", True
+    elif decays.dirty.time_ms is not None and decays.dirty.time_ms < 0:
+        decided = NEVER, "dirty_decay_ms is -1: unused pages stay until an explicit purge", False
+    elif row.background_thread is not None:
+        decided = _decide_by_background(row.background_thread, signs)
+    else:
+        decided = _decide_by_threads(row, signs, others_healthy, " (percpu_arena: threads change arenas)" if is_percpu else "")
+    verdict, why, can_purge = decided
+    evidence, late_ms = None if verdict in QUIET_VERDICTS else signs, None if late is None else round(late / 1e6, 3)
+    return row._replace(verdict=verdict, why=why, can_purge=can_purge, late_ms=late_ms, evidence=evidence)
 
 
-def _decide_arena(decay_ms: Optional[int], drivers: ArenaDrivers, signs: Optional[str]) -> _Decision:
-    if decay_ms == 0:
-        return AT_ONCE, "pages are returned as soon as they become unused", True
-    if decay_ms is not None and decay_ms < 0:
-        return NEVER, "dirty_decay_ms is -1: unused pages stay until an explicit purge", False
-    return (_decide_by_threads if drivers.background is None else _decide_by_background)(drivers, signs)
-
-
-def find_neglect(decays: ArenaDecay, late: Optional[int], time: DecayClock) -> Optional[str]:
+def find_neglect(decays: ArenaDecay, late: Optional[int], clock: DecayClock) -> Optional[str]:
     """Return the sign that decay of this arena's pages has not run; None if there is none."""
     dirty, interval = decays.dirty, decays.dirty.interval_ns
     if not dirty.pages or not interval:
         return None
     never_swept = dirty.sweeps == 0
     if late is not None and late > LATE_INTERVALS * interval:
-        since = "its decay is overdue by %.0f ms%s" % (late / 1e6, "" if time.exact else " or more")
+        since = "its decay is overdue by %.0f ms%s" % (late / 1e6, "" if clock.exact else " or more")
         never = decays.create_ns is not None and dirty.epoch_ns is not None and dirty.epoch_ns - decays.create_ns < interval
         return since + (", and has never run since the arena was made" if never or never_swept else "")
-    if never_swept and not time.exact:
-        return "%s, and none was ever purged" % count_noun(dirty.pages, "dirty page")
-    return None
+    return "%s, and none was ever purged" % count_noun(dirty.pages, "dirty page") if never_swept and not clock.exact else None
 
 
-def _decide_by_background(drivers: ArenaDrivers, signs: Optional[str]) -> _Decision:
+def _decide_by_background(state: str, signs: Optional[str]) -> _Decision:
     """Decide with background threads on: ticks of other threads do not purge then (arena_decay_epoch_advance, PAC_PURGE_NEVER from 5.3)."""
-    if drivers.background == "started":
+    if state == "started":
         return PURGED, "a background thread purges it", True
-    if drivers.background == "paused":
+    if state == "paused":
         return UNKNOWN, "its background thread is paused, as during arena.<i>.reset", None
     why = "background threads are on but none runs for this arena%s, and no other thread purges then"
     return (DEGRADED, why % " yet", None) if signs is None else (UNPURGED, "%s; %s" % (why % "", signs), False)
 
 
-def _decide_by_threads(drivers: ArenaDrivers, signs: Optional[str]) -> _Decision:
-    """Ticks drive it: of its own threads, and of others that free into it."""
-    helped = bool(drivers.others_healthy)
-    if drivers.healthy:
-        return _decide_with_healthy(drivers, signs)
-    if drivers.unknown or (not drivers.threads and not drivers.all_known):
-        return UNKNOWN, "cannot determine the state of every thread", None
-    if not drivers.threads:
-        why = "no thread is bound to it: its pages stay until a ticking thread frees into it"
-        return NO_THREADS, why if helped else "no thread is bound to it, and no other thread ticks", helped
-    bound = "all its %s are blind" % count_noun(drivers.threads, "thread") if drivers.threads > 1 else "its only thread is blind"
-    if not drivers.blind:
-        return UNKNOWN, "none of its threads is known to tick", None
-    if signs is not None:
-        return UNPURGED, "%s; %s" % (bound, signs), False
-    if not helped and drivers.all_known:
-        return UNPURGED, "%s, and no other thread of the process ticks" % bound, False
-    return DEGRADED, "%s: it is purged only when threads of other arenas free into it" % bound, True
-
-
-def _decide_with_healthy(drivers: ArenaDrivers, signs: Optional[str]) -> _Decision:
-    hops = " (percpu_arena: threads change arenas)" if drivers.percpu else ""
-    if drivers.blind:
+def _decide_by_threads(row: TickerArena, signs: Optional[str], others_healthy: int, hops: str) -> _Decision:
+    """Decide by ticks: of its own threads, and of others that free into it."""
+    healthy, blind, is_helped = row.healthy_threads, row.blind_threads, bool(others_healthy)
+    bound = healthy + blind + row.unknown_threads
+    if healthy and blind:
         late = "; %s: the others do too little work" % signs if signs is not None else ""
-        blind = "%s of its %s are blind" % (format_number(drivers.blind), count_noun(drivers.threads, "thread"))
-        why = "%s: only the work of the others purges it%s%s" % (blind, late, hops)
-        return DEGRADED, why, True
-    if signs is not None:
+        some = "%s of its %s are blind" % (format_number(blind), count_noun(bound, "thread"))
+        return DEGRADED, "%s: only the work of the others purges it%s%s" % (some, late, hops), True
+    if healthy and signs is not None:
         return IDLE, "%s: its threads can purge it, but are idle or do too little to tick%s" % (signs, hops), True
-    return PURGED, "its threads purge it while they work%s" % hops, True
+    if healthy:
+        return PURGED, "its threads purge it while they work%s" % hops, True
+    if row.unknown_threads or (not bound and row.threads is None):
+        return UNKNOWN, "cannot determine the state of every thread", None
+    if not bound:
+        why = "no thread is bound to it: its pages stay until a ticking thread frees into it"
+        return NO_THREADS, why if is_helped else "no thread is bound to it, and no other thread ticks", is_helped
+    stuck = "all its %s are blind" % count_noun(bound, "thread") if bound > 1 else "its only thread is blind"
+    if signs is not None:
+        return UNPURGED, "%s; %s" % (stuck, signs), False
+    if not is_helped and row.threads is not None:
+        return UNPURGED, "%s, and no other thread of the process ticks" % stuck, False
+    return DEGRADED, "%s: it is purged only when threads of other arenas free into it" % stuck, True
 
 
 NOT_STARTED, AT_RISK, NOT_APPLICABLE = "not-started", "at-risk", "not-applicable"
@@ -353,15 +274,15 @@ THREAD_VERDICTS = (BLIND, AT_RISK, UNKNOWN, TICKING, NOT_STARTED, NOT_APPLICABLE
 RETRY = "retry"
 GROWTH_FUNCTION = "arena_tdata_get_hard"
 UNTOLD_ROW = 9
-"""Of the table: nothing contradicts row 8, and the code that would is not known."""
+"""Row 8 except that arena_tdata_get_hard could not be located, so growth in progress cannot be ruled out."""
 STACK_BYTES = 64 << 10
 """How much of a stack is searched for return addresses; jemalloc's own frames take a few kilobytes."""
 NEAR_WORDS = 64
-"""Where no symbol tells functions apart: words next to the stack pointer that show who called into the C library."""
+"""Words next to the stack pointer that show who called into the C library, in builds without symbols of functions."""
 
 
 class TickerFacts(NamedTuple):
-    """Facts beside the tsd that the decision table needs."""
+    """Facts besides the tsd that the decision table needs."""
 
     affected: bool
     """The build has the bug."""
@@ -373,66 +294,74 @@ class TickerFacts(NamedTuple):
     """One of jemalloc's own threads."""
     grows: Optional[bool]
     """It may be inside arena_tdata_get_hard, which sets the bypass for as long as it allocates; False: it surely is not; None: the code of
-    that function is not known, so that nothing tells."""
+    that function is not known."""
     lacking: Optional[str] = None
-    """Why that is so, and the file that would tell."""
+    """Why it is not known, and the file that would show it."""
     runs: bool = True
-    """It runs on, so that another look may tell more."""
+    """It runs on, so that another look may show more."""
 
 
-class TickerJudgement(NamedTuple):
-    """The decision for one thread."""
-
-    verdict: str
-    row: int
-    """Which row of the table decided; -1 for builds without the bug."""
-    why: str
-    hint: Optional[str] = None
+_Judgement = Tuple[str, Optional[int], str, Optional[str]]
+"""verdict, row, why, hint of TickerThread."""
 
 
-def judge_thread(tsd: Tsd, facts: TickerFacts) -> TickerJudgement:
-    """The decision table: the first row that matches."""
+def judge_thread(tsd: Tsd, facts: TickerFacts, allocator: str = "jemalloc") -> TickerThread:
+    """Return the row of a thread by the decision table: the first of its rows that matches."""
+    verdict, row, why, hint = _decide_thread(tsd, facts)
+    counted = bool(tsd.thread_allocated_bytes or tsd.thread_deallocated_bytes) or not facts.affected
+    return TickerThread(
+        allocator=allocator,
+        lwp=tsd.lwp,
+        name=tsd.thread.name if tsd.thread is not None else None,
+        tsd=TargetAddress(tsd.address) if tsd.address is not None else None,
+        state=tsd.state,
+        verdict=verdict,
+        row=row,
+        why=why,
+        hint=hint,
+        arena=tsd.arena_index,
+        ticks_left=tsd.ticker.tick if tsd.ticker is not None else None,
+        allocated_bytes=tsd.thread_allocated_bytes if counted else None,
+        deallocated_bytes=tsd.thread_deallocated_bytes if counted else None,
+    )
+
+
+def _decide_thread(tsd: Tsd, facts: TickerFacts) -> _Judgement:
+    retry = RETRY if facts.runs else None
     if not facts.affected:
-        return TickerJudgement(NOT_APPLICABLE, -1, "this build does not have the bug: its ticker is part of the thread's tsd")
+        return NOT_APPLICABLE, None, "this build does not have the bug: its ticker is part of the thread's tsd", None
     if tsd.state is None or facts.not_ready is not None:
-        return TickerJudgement(UNKNOWN, 0, tsd.trouble or facts.not_ready or "cannot read its tsd")
+        return UNKNOWN, 0, tsd.trouble or facts.not_ready or "cannot read its tsd", None
     if tsd.state == "uninitialized":
-        return TickerJudgement(NOT_STARTED, 1, "it has not called jemalloc yet; it becomes blind if its first call is free()")
+        return NOT_STARTED, 1, "it has not called jemalloc yet; it becomes blind if its first call is free()", None
     if tsd.state == "minimal_initialized":
         freed = " (%d bytes)" % tsd.thread_deallocated_bytes if tsd.thread_deallocated_bytes else ""
-        return TickerJudgement(
-            AT_RISK, 2, "it has only called free()%s: it has no ticker now, and becomes blind at its first malloc()" % freed
-        )
+        return AT_RISK, 2, "it has only called free()%s: it has no ticker now, and becomes blind at its first malloc()" % freed, None
     if not tsd.is_nominal:
         what = "it is a background thread of jemalloc's own" if facts.is_background else "it is exiting"
-        return TickerJudgement(NOT_APPLICABLE, 3, "%s (state %s)" % (what, tsd.state))
+        return NOT_APPLICABLE, 3, "%s (state %s)" % (what, tsd.state), None
     if tsd.arenas_tdata_bypass is None or tsd.arenas_tdata is None:
-        return TickerJudgement(UNKNOWN, 0, "arenas_tdata_bypass is neither 0 nor 1: its tsd is damaged")
+        return UNKNOWN, 0, "arenas_tdata_bypass is neither 0 nor 1: its tsd is damaged", None
     if not tsd.arenas_tdata_bypass:
-        return _judge_ticking(tsd)
+        return _describe_ticking(tsd)
     if tsd.arenas_tdata:
-        return TickerJudgement(
-            UNKNOWN,
-            6,
-            "it has tickers although arenas_tdata_bypass is set; jemalloc never does that, so its tsd is damaged",
-            RETRY if facts.runs else None,
-        )
+        why = "it has tickers although arenas_tdata_bypass is set; jemalloc never does that, so its tsd is damaged"
+        return UNKNOWN, 6, why, retry
     doubt = _explain_transition(tsd, facts)
     if doubt is not None:
-        return TickerJudgement(UNKNOWN, 7, doubt, RETRY if facts.runs else None)
+        return UNKNOWN, 7, doubt, retry
     if facts.grows is None:
-        return TickerJudgement(
-            UNKNOWN, UNTOLD_ROW, "it has no ticker, and it is unknown whether it is creating one (%s)" % GROWTH_FUNCTION, facts.lacking
-        )
-    return TickerJudgement(BLIND, 8, "its first call was free(), so it never got a decay ticker and never returns pages")
+        why = "it has no ticker, and it is unknown whether it is creating one (%s)" % GROWTH_FUNCTION
+        return UNKNOWN, UNTOLD_ROW, why, facts.lacking
+    return BLIND, 8, "its first call was free(), so it never got a decay ticker and never returns pages", None
 
 
-def _judge_ticking(tsd: Tsd) -> TickerJudgement:
+def _describe_ticking(tsd: Tsd) -> _Judgement:
     if not tsd.arenas_tdata:
-        return TickerJudgement(TICKING, 4, "it has not needed a ticker yet; the next slow operation creates one")
+        return TICKING, 4, "it has not needed a ticker yet; the next slow operation creates one", None
     if tsd.ticker is None:
-        return TickerJudgement(TICKING, 5, "it has tickers, but none for its arena yet")
-    return TickerJudgement(TICKING, 5, "it has tickers; the one for its arena is at %d of %d" % tsd.ticker)
+        return TICKING, 5, "it has tickers, but none for its arena yet", None
+    return TICKING, 5, "it has tickers; the one for its arena is at %d of %d" % tsd.ticker, None
 
 
 def _explain_transition(tsd: Tsd, facts: TickerFacts) -> Optional[str]:
@@ -455,30 +384,27 @@ def _explain_transition(tsd: Tsd, facts: TickerFacts) -> Optional[str]:
 # ---------------------------------------------------------------------------------------------------- facts about each thread
 
 
-def judge_threads(context: JemallocContext, tsds: Tsds, background: BackgroundState, counts: Optional[bool]) -> List[TickerJudgement]:
+def judge_threads(context: JemallocContext, tsds: Tsds, background: BackgroundState, counts: Optional[bool]) -> List[TickerThread]:
     """Judge every record of `tsds`, in order."""
     affected = has_ticker_bug(context.types, context.jemalloc.version)
-    not_ready = _explain_not_ready(context)
+    not_ready, lacking = _explain_not_ready(context), _name_lacking_file(context)
     own = [one.pthread for one in background.running if one.pthread]
-    scan = _GrowthScan(context)
-    judgements = []
+    scan, rows = _GrowthScan(context), []
     for tsd in tsds.records:
         is_background = tsd.thread is not None and (tsd.thread.name == BACKGROUND_NAME or tsd.thread.thread_pointer in own)
         in_doubt = affected and tsd.is_nominal and bool(tsd.arenas_tdata_bypass) and not tsd.arenas_tdata
         grows = scan.grows(tsd) if in_doubt else False
-        lacking = _name_lacking_file(context) if grows is None else None
-        judgements.append(
-            judge_thread(tsd, TickerFacts(affected, not_ready, counts, is_background, grows, lacking, context.target.kind == "live"))
-        )
-    untold = sum(one.row == UNTOLD_ROW for one in judgements)
+        facts = TickerFacts(affected, not_ready, counts, is_background, grows, lacking, context.target.kind == "live")
+        rows.append(judge_thread(tsd, facts, context.jemalloc.id))
+    untold = sum(row.row == UNTOLD_ROW for row in rows)
     if untold:
         what = "%s: nothing tells whether a thread without a ticker is blind or is creating one" % count_noun(untold, "thread")
-        context.report(codes.TICKER_UNTOLD, None, what, _name_lacking_file(context))
-    return judgements
+        context.report(codes.TICKER_UNTOLD, None, what, lacking)
+    return rows
 
 
 def _name_lacking_file(context: JemallocContext) -> str:
-    """The file that tells where the code of arena_tdata_get_hard is."""
+    """Name the file that shows where the code of arena_tdata_get_hard is."""
     module = context.jemalloc.module
     option = "--exe FILE" if module.is_executable and context.target.kind == "core" else "--sysroot DIR"
     if context.target.kind == "core" and context.target.module_file(module) is None:
@@ -496,9 +422,9 @@ def _explain_not_ready(context: JemallocContext) -> Optional[str]:
 
 
 class _GrowthScan:
-    """Tells whether a thread may be inside arena_tdata_get_hard, from what is known of its past and from its stack.
+    """A search for threads that may be inside arena_tdata_get_hard, by what is known of their past and by their stacks.
 
-    A thread makes its tickers when it starts, before its first free() is counted and before its cache has an arena; and anew when it
+    A thread makes its tickers when it starts, before its first free() is counted and before its cache has an arena; and again when it
     first meets an arena that came later. That only the first thread does, which began when there was one arena, unless the
     program has made arenas of its own.
     """
@@ -511,7 +437,7 @@ class _GrowthScan:
         self._exact = False
 
     def grows(self, tsd: Tsd) -> Optional[bool]:
-        """False if it surely is not, None where nothing tells."""
+        """Return False if it surely is not, None if that is unknown."""
         is_past_start = bool(tsd.thread_deallocated_bytes) or (tsd.tcache_enabled and bool(tsd.tcache_arena))
         is_first = tsd.thread is None or self.context.target.pid in (None, tsd.thread.lwp)
         if is_past_start and not is_first and not self.later_arenas:
@@ -519,8 +445,8 @@ class _GrowthScan:
         return True if tsd.thread is None else self._on_stack(tsd.thread)
 
     def _on_stack(self, thread: Thread) -> Optional[bool]:
-        """A return address into that function stands on the stack, or the thread runs in it; where it has no symbol, into any code of the
-        object, which on a core is None: there may be much else, and no other look."""
+        """Return whether its stack has a return address into that function, or it runs in it. Without a symbol any code of the object
+        counts, which on a core is None: there may be much else, and no other look."""
         code, runs = self.code(), self.context.target.kind == "live"
         if thread.pc is None or thread.stack_pointer is None or not code:
             return True if runs else None
@@ -560,143 +486,98 @@ PERCPU_ENABLED = 3
 
 
 class TickerReading(NamedTuple):
-    """Everything that was read, once."""
+    """Every thread and every arena, judged."""
 
     tsds: Tsds
-    judgements: Sequence[TickerJudgement]
+    threads: Sequence[TickerThread]
     """One for each of tsds.records."""
     decays: Sequence[ArenaDecay]
-    time: DecayClock
-    outlooks: Sequence[PurgeOutlook]
+    clock: DecayClock
+    arenas: Sequence[TickerArena]
     """One for each of decays."""
-    drivers: Sequence[ArenaDrivers]
 
 
 def read_tickers(
     context: JemallocContext, tsds: Tsds, decays: Sequence[ArenaDecay], background: BackgroundState, has_stats: Optional[bool]
 ) -> TickerReading:
     """Judge every thread, then every arena."""
-    judgements = judge_threads(context, tsds, background, has_stats)
-    time = read_decay_clock(context, decays)
-    percpu = has_percpu_arenas(context)
-    pairs = list(zip(tsds.records, judgements))
-    drivers = [_find_drivers(pairs, one.arena.index, tsds.complete, background, percpu) for one in decays]
-    outlooks = [judge_arena(one, who, time) for one, who in zip(decays, drivers)]
-    return TickerReading(tsds, judgements, decays, time, outlooks, drivers)
+    threads = judge_threads(context, tsds, background, has_stats)
+    clock, is_percpu, page = read_decay_clock(context, decays), has_percpu_arenas(context), context.geometry.page_bytes
+    using = [row for tsd, row in zip(tsds.records, threads) if tsd.is_nominal]
+    costly_bytes, arenas = count_costly_bytes(context, [one.arena for one in decays]), []
+    for one in decays:
+        bound = [row for row in using if is_percpu or row.arena == one.arena.index]
+        row = make_ticker_arena(context.jemalloc.id, one, bound, tsds.complete, background.state_for(one.arena.index), page)
+        row = judge_arena(row, one, clock, sum(map(drives_decay, using)) - row.healthy_threads, is_percpu)
+        arenas.append(row._replace(costs_memory=costs_memory(row, costly_bytes)))
+    return TickerReading(tsds, threads, decays, clock, arenas)
+
+
+def count_costly_bytes(context: JemallocContext, arenas: Sequence[ArenaHandle]) -> int:
+    """Return from how many unused bytes on an overdue arena is a finding, in whole pages."""
+    held, page = sum_held_bytes(context, arenas), context.geometry.page_bytes
+    return (COSTLY_BYTES if held is None else min(COSTLY_BYTES, held // COSTLY_SHARE)) // page * page
 
 
 def has_percpu_arenas(context: JemallocContext) -> bool:
-    """opt.percpu_arena is on: threads change arenas."""
+    """Return whether opt.percpu_arena is on: threads change arenas."""
     enabled = context.types.enumerator("percpu_arena_mode_enabled_base") or PERCPU_ENABLED
     return (context.variable("opt_percpu_arena", 4) or 0) >= enabled
 
 
-def _find_drivers(
-    pairs: Sequence[Tuple[Tsd, TickerJudgement]], index: int, complete: bool, background: BackgroundState, percpu: bool
-) -> ArenaDrivers:
-    using = [(tsd, judgement) for tsd, judgement in pairs if tsd.is_nominal]
-    bound = [judgement for tsd, judgement in using if percpu or tsd.arena_index == index]
-    healthy = [judgement for judgement in bound if drives_decay(judgement)]
-    others = sum(drives_decay(judgement) for _, judgement in using) - len(healthy)
-    state = None
-    if background.enabled:
-        serving = background.of_arena(index)
-        state = serving.state if serving is not None and serving.state is not None else "started" if background.named else "none"
-    return ArenaDrivers(
-        threads=len(bound),
-        healthy=len(healthy),
-        blind=sum(judgement.verdict == BLIND for judgement in bound),
-        unknown=sum(judgement.verdict == UNKNOWN for judgement in bound),
-        others_healthy=others,
-        all_known=complete,
-        background=state,
-        percpu=percpu,
-    )
+def drives_decay(row: TickerThread) -> bool:
+    """Return whether a thread in a nominal state drives decay: it ticks, or the build has no such bug."""
+    return row.verdict == TICKING or row.row is None
 
 
-def drives_decay(judgement: TickerJudgement) -> bool:
-    """A thread in a nominal state with this judgement drives decay: it ticks, or the build has no such bug."""
-    return judgement.verdict == TICKING or judgement.row < 0
-
-
-def count_blind_by_arena(seen: TickerReading) -> Dict[int, Optional[int]]:
+def count_blind_by_arena(rows: Sequence[TickerThread]) -> Dict[int, Optional[int]]:
     """Arena index -> blind threads bound to it; None where it is unknown of one whether it is blind."""
     counts: Dict[int, Optional[int]] = {}
-    for tsd, judgement in zip(seen.tsds.records, seen.judgements):
-        if tsd.arena_index is not None and judgement.verdict in (BLIND, UNKNOWN):
-            before = counts.get(tsd.arena_index, 0)
-            counts[tsd.arena_index] = before + 1 if before is not None and judgement.verdict == BLIND else None
+    for row in rows:
+        if row.arena is not None and row.verdict in (BLIND, UNKNOWN):
+            before = counts.get(row.arena, 0)
+            counts[row.arena] = before + 1 if before is not None and row.verdict == BLIND else None
     return counts
 
 
-def make_ticker_report(context: JemallocContext, seen: TickerReading) -> TickerReport:
-    """The rows of `tickers`."""
-    name = context.jemalloc.id
-    affected = has_ticker_bug(context.types, context.jemalloc.version)
-    threads = [_make_ticker_thread(name, tsd, judgement, affected) for tsd, judgement in zip(seen.tsds.records, seen.judgements)]
-    page, complete = context.geometry.page_bytes, seen.tsds.complete
-    held = sum_held_bytes(context, [one.arena for one in seen.decays])
-    costly = COSTLY_BYTES if held is None else min(COSTLY_BYTES, held // COSTLY_SHARE)
-    arenas = [
-        _make_ticker_arena(name, one, who, view, page, complete, costly) for one, who, view in zip(seen.decays, seen.drivers, seen.outlooks)
-    ]
-    return TickerReport(affected, threads, arenas, list_ticker_advice(threads, arenas, context.symbols.public_names))
-
-
-def _make_ticker_thread(name: str, tsd: Tsd, judgement: TickerJudgement, affected: bool) -> TickerThread:
-    counted = bool(tsd.thread_allocated_bytes or tsd.thread_deallocated_bytes) or not affected
-    return TickerThread(
-        allocator=name,
-        lwp=tsd.lwp,
-        name=tsd.thread.name if tsd.thread is not None else None,
-        tsd=TargetAddress(tsd.address) if tsd.address is not None else None,
-        state=tsd.state,
-        verdict=judgement.verdict,
-        row=judgement.row if judgement.row >= 0 else None,
-        why=judgement.why,
-        hint=judgement.hint,
-        arena=tsd.arena_index,
-        ticks_left=tsd.ticker.tick if tsd.ticker is not None else None,
-        allocated_bytes=tsd.thread_allocated_bytes if counted else None,
-        deallocated_bytes=tsd.thread_deallocated_bytes if counted else None,
-    )
-
-
-def _make_ticker_arena(
-    name: str, decays: ArenaDecay, who: ArenaDrivers, view: PurgeOutlook, page: int, complete: bool, costly: int
+def make_ticker_arena(
+    allocator: str, decays: ArenaDecay, bound: Sequence[TickerThread], is_complete: bool, background: Optional[str], page_bytes: int
 ) -> TickerArena:
+    """Make the row of an arena, not yet judged, from the threads bound to it."""
+    dirty, muzzy = decays.dirty, decays.muzzy
     return TickerArena(
-        allocator=name,
+        allocator=allocator,
         index=decays.arena.index,
         address=TargetAddress(decays.arena.address),
         kind=decays.arena.kind,
-        verdict=view.verdict,
-        why=view.why,
-        can_purge=view.can_purge,
-        threads=who.threads if complete else None,
-        healthy_threads=who.healthy,
-        blind_threads=who.blind,
-        unknown_threads=who.unknown,
-        background_thread=who.background,
-        dirty_bytes=_pages_to_bytes(decays.dirty.pages, page),
-        muzzy_bytes=_pages_to_bytes(decays.muzzy.pages, page),
-        dirty_decay_ms=decays.dirty.time_ms,
-        muzzy_decay_ms=decays.muzzy.time_ms,
-        sweeps=decays.dirty.sweeps,
-        late_ms=None if view.late_ms is None else round(view.late_ms, 3),
-        evidence=view.evidence,
-        costs_memory=view.verdict == UNPURGED or (view.verdict == DEGRADED and _is_long_overdue(decays, view, costly // page)),
+        threads=len(bound) if is_complete else None,
+        healthy_threads=sum(map(drives_decay, bound)),
+        blind_threads=sum(row.verdict == BLIND for row in bound),
+        unknown_threads=sum(row.verdict == UNKNOWN for row in bound),
+        background_thread=background,
+        dirty_bytes=None if dirty.pages is None else dirty.pages * page_bytes,
+        muzzy_bytes=None if muzzy.pages is None else muzzy.pages * page_bytes,
+        dirty_decay_ms=dirty.time_ms,
+        muzzy_decay_ms=muzzy.time_ms,
+        sweeps=dirty.sweeps,
+        late_ms=None,
+        verdict=UNKNOWN,
+        why="",
+        can_purge=None,
+        evidence=None,
     )
 
 
-def _is_long_overdue(decays: ArenaDecay, view: PurgeOutlook, costly_pages: int) -> bool:
-    """Its healthy threads may still purge it, and did not in twice the time that the program allows: that much memory it costs now."""
-    kept, allowed_ms = (decays.dirty.pages or 0) + (decays.muzzy.pages or 0), decays.dirty.time_ms
-    return (view.late_ms or 0) > OVERDUE_TIMES * (allowed_ms or 0) and kept > costly_pages
+def costs_memory(row: TickerArena, costly_bytes: int) -> bool:
+    """Return whether nobody purges an arena, or its healthy threads may and did not in twice the time that the program allows."""
+    is_overdue = (row.late_ms or 0) > OVERDUE_TIMES * (row.dirty_decay_ms or 0) and row.unused_bytes > costly_bytes
+    return row.verdict == UNPURGED or (row.verdict == DEGRADED and is_overdue)
 
 
-def _pages_to_bytes(pages: Optional[int], page: int) -> Optional[int]:
-    return None if pages is None else pages * page
+def make_ticker_report(context: JemallocContext, seen: TickerReading) -> TickerReport:
+    """Make the rows of `tickers`."""
+    affected = has_ticker_bug(context.types, context.jemalloc.version)
+    return TickerReport(affected, seen.threads, seen.arenas, list_ticker_advice(seen.threads, seen.arenas, context.symbols.public_names))
 
 
 CURE, PURGE = "cure", "purge"
@@ -743,52 +624,38 @@ def list_ticker_advice(threads: Sequence[TickerThread], arenas: Sequence[TickerA
 # ---------------------------------------------------------------------------------------------------- decay
 
 
-def make_decay_rows(context: JemallocContext, seen: TickerReading) -> List[DecayRow]:
-    """Two rows for each arena."""
-    page = context.geometry.page_bytes
-    return [
-        _make_decay_row(context.jemalloc.id, one, decay, view, seen.time, page)
-        for one, view in zip(seen.decays, seen.outlooks)
-        for decay in one.both
-    ]
+def make_decay_rows(seen: TickerReading, page_bytes: int) -> List[DecayRow]:
+    """Make two rows for each arena."""
+    pairs = zip(seen.decays, seen.arenas)
+    return [_make_decay_row(decay, row, seen.clock, page_bytes) for one, row in pairs for decay in (one.dirty, one.muzzy)]
 
 
-def _make_decay_row(name: str, decays: ArenaDecay, decay: DecayState, view: PurgeOutlook, time: DecayClock, page: int) -> DecayRow:
-    gradual = (decay.time_ms or 0) > 0
-
-    def in_ms(value: Optional[int]) -> Optional[float]:
-        return round(value / 1e6, 3) if value is not None and gradual else None
-
-    own = _judge_state(decay, view)
+def _make_decay_row(decay: DecayState, row: TickerArena, clock: DecayClock, page_bytes: int) -> DecayRow:
+    is_gradual = (decay.time_ms or 0) > 0
+    times_ns = (decay.interval_ns, decay.epoch_ns, decay.deadline_ns, measure_overdue_ns(decay, clock))
+    interval_ms, epoch_ms, deadline_ms, late_ms = (round(ns / 1e6, 3) if ns is not None and is_gradual else None for ns in times_ns)
+    verdict, why = row.verdict, row.why
+    if decay.state == "muzzy" and decay.time_ms == 0:
+        verdict, why = AT_ONCE, "dirty pages skip this state: they are returned to the OS directly"
+    elif decay.state == "muzzy" and (decay.time_ms or 0) < 0:
+        verdict, why = NEVER, "muzzy_decay_ms is -1: muzzy pages stay until an explicit purge, or until the kernel takes them"
     return DecayRow(
-        allocator=name,
-        arena=decays.arena.index,
-        kind=decays.arena.kind,
+        allocator=row.allocator,
+        arena=row.index,
+        kind=row.kind,
         state=decay.state,
         decay_ms=decay.time_ms,
         pages=decay.pages,
-        bytes=_pages_to_bytes(decay.pages, page),
+        bytes=None if decay.pages is None else decay.pages * page_bytes,
         sweeps=decay.sweeps,
         madvises=decay.madvises,
         purged_pages=decay.purged_pages,
-        limit_pages=decay.limit_pages if gradual else None,
-        nunpurged_pages=decay.nunpurged_pages if gradual else None,
-        interval_ms=in_ms(decay.interval_ns),
-        epoch_ms=in_ms(decay.epoch_ns),
-        deadline_ms=in_ms(decay.deadline_ns),
-        late_ms=in_ms(measure_overdue_ns(decay, time)),
-        driven=own.verdict,
-        why=own.why,
+        limit_pages=decay.limit_pages if is_gradual else None,
+        nunpurged_pages=decay.nunpurged_pages if is_gradual else None,
+        interval_ms=interval_ms,
+        epoch_ms=epoch_ms,
+        deadline_ms=deadline_ms,
+        late_ms=late_ms,
+        driven=verdict,
+        why=why,
     )
-
-
-def _judge_state(decay: DecayState, view: PurgeOutlook) -> PurgeOutlook:
-    """The arena's outlook rests on its dirty pages; muzzy ones may have another decay time."""
-    if decay.state == "dirty" or decay.time_ms is None:
-        return view
-    if decay.time_ms == 0:
-        return view._replace(verdict=AT_ONCE, why="dirty pages skip this state: they are returned to the OS directly")
-    if decay.time_ms < 0:
-        why = "muzzy_decay_ms is -1: muzzy pages stay until an explicit purge, or until the kernel takes them"
-        return view._replace(verdict=NEVER, why=why)
-    return view

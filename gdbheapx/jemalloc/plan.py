@@ -341,15 +341,15 @@ class JemallocPurge(JemallocChange, Plan):
     def suits(self, thread: StoppedThread) -> Optional[str]:
         """Refuse threads that jemalloc does not know or that do not tick: a call on one that only ever freed would make it blind."""
         seen = self.malloc.seen()
-        for tsd, judgement in zip(seen.tsds.records, seen.judgements):
+        for tsd, row in zip(seen.tsds.records, seen.threads):
             if tsd.lwp != thread.lwp:
                 continue
             if not tsd.is_nominal:
                 return "%s does not use jemalloc like an ordinary thread (its tsd is %s)" % (thread.who, tsd.state or "unknown")
             if tsd.reentrancy_level:
                 return "%s is inside jemalloc (reentrancy_level %d)" % (thread.who, tsd.reentrancy_level)
-            if judgement.verdict in (BLIND, UNKNOWN):
-                return "%s is %s" % (thread.who, judgement.verdict)
+            if row.verdict in (BLIND, UNKNOWN):
+                return "%s is %s" % (thread.who, row.verdict)
             return None
         return "%s has no readable tsd" % thread.who
 
@@ -372,18 +372,16 @@ class JemallocCure(JemallocChange, CurePlan):
         place = malloc.context.types.place("tsd_s", BYPASS)
         if place is None or place.size_bytes != 1:
             raise Refusal("this build's tsd has no %s: nothing to cure" % BYPASS)
-        seen = malloc.seen()
-        pairs = list(zip(seen.tsds.records, seen.judgements))
+        rows = malloc.seen().threads
         if only is not None:
-            pairs = [(tsd, judgement) for tsd, judgement in pairs if tsd.lwp == only]
-            if not pairs:
+            rows = [row for row in rows if row.lwp == only]
+            if not rows:
                 raise Refusal("thread %d not found" % only, "see " + hint_command("tickers"), code=NOT_FOUND)
-            judgement = pairs[0][1]
-            if judgement.verdict != BLIND:
-                what = "thread %d is not blind (%s: %s)" % (only, judgement.verdict, judgement.why)
+            if rows[0].verdict != BLIND:
+                what = "thread %d is not blind (%s: %s)" % (only, rows[0].verdict, rows[0].why)
                 raise Refusal(what, "see " + hint_command("tickers"))
-        blind = [tsd for tsd, judgement in pairs if judgement.verdict == BLIND]
-        return [Suspect(tsd.lwp, tsd.address + place.offset if tsd.address is not None else None) for tsd in blind]
+        blind = [row for row in rows if row.verdict == BLIND]
+        return [Suspect(row.lwp, row.tsd + place.offset if row.tsd is not None else None) for row in blind]
 
     def read(self) -> TickerReport:
         report: TickerReport = self.anew(_discard_report).tickers()

@@ -595,8 +595,7 @@ def _read_arenas(
         try:
             by_name[str(arena.index)] = read_arena_stats(context, arena, cached.get(arena.index, unknown), now_ns)
         except UnreadableMemory as problem:
-            what = "cannot read arena %d at 0x%x" % (arena.index, arena.address)
-            context.report(codes.ARENA_UNREADABLE, problem.address, what, "its figures are missing here")
+            arena.report_unreadable(problem)
     return by_name
 
 

@@ -4,13 +4,13 @@ Files: jemalloc/decay.py, jemalloc/options.py.
 """
 
 from types import SimpleNamespace
-from typing import Any, Dict, Optional
+from typing import Any, Dict, NamedTuple, Optional
 
 import pytest
 
 from gdbheapx.jemalloc import decay, options
-from gdbheapx.jemalloc.decay import ArenaDecay, ArenaDrivers, BackgroundState, DecayClock, DecayState, PurgeOutlook, judge_arena
-from gdbheapx.jemalloc.records import PublicNames
+from gdbheapx.jemalloc.decay import ArenaDecay, BackgroundState, DecayClock, DecayState
+from gdbheapx.jemalloc.records import PublicNames, TickerArena
 from tests.support.builders.jemalloc import NBINS, VERSIONS, World
 from tests.support.builders.records import ticker_arena, ticker_thread
 
@@ -44,11 +44,33 @@ def arena(**changes: Any) -> ArenaDecay:
     return ArenaDecay(nothing, MADE, state(**changes), state("muzzy", pages=0))
 
 
+class Drivers(NamedTuple):
+    """The threads that can drive an arena's decay."""
+
+    threads: int
+    healthy: int
+    blind: int
+    unknown: int
+    others_healthy: int
+    all_known: bool
+    background: Optional[str]
+    percpu: bool
+
+
+def judge_arena(decays: ArenaDecay, drivers: Drivers, clock: DecayClock) -> TickerArena:
+    """The row of an arena with these threads."""
+    counts = {"healthy_threads": drivers.healthy, "blind_threads": drivers.blind, "unknown_threads": drivers.unknown}
+    assert sum(counts.values()) == drivers.threads
+    known = drivers.threads if drivers.all_known else None
+    row = ticker_arena(0, "unknown", 0, threads=known, background_thread=drivers.background, **counts)
+    return decay.judge_arena(row, decays, clock, drivers.others_healthy, drivers.percpu)
+
+
 AT = DecayClock(MADE + 90 * SECOND + INTERVAL // 2, True)
 """While the interval runs."""
 LATER = DecayClock(MADE + 99 * SECOND, True)
 """Nine seconds after it should have ended."""
-DRIVEN = ArenaDrivers(threads=2, healthy=2, blind=0, unknown=0, others_healthy=1, all_known=True, background=None, percpu=False)
+DRIVEN = Drivers(threads=2, healthy=2, blind=0, unknown=0, others_healthy=1, all_known=True, background=None, percpu=False)
 BLIND = DRIVEN._replace(healthy=0, blind=2)
 SOME = DRIVEN._replace(healthy=1, blind=1)
 
@@ -79,7 +101,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("drivers, changes, time, verdict, can_purge", [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_outlook(drivers: ArenaDrivers, changes: Dict[str, Any], time: DecayClock, verdict: str, can_purge: Optional[bool]) -> None:
+def test_outlook(drivers: Drivers, changes: Dict[str, Any], time: DecayClock, verdict: str, can_purge: Optional[bool]) -> None:
     """Each case has its verdict, and a reason in one line."""
     found = judge_arena(arena(**changes), drivers, time)
     assert (found.verdict, found.can_purge) == (verdict, can_purge), found
@@ -235,11 +257,9 @@ def test_what_costs_memory(version: Any, changes: Dict[str, Any], late_ms: Optio
     """An arena that some of its threads could purge is a finding once it is late by twice its decay time and keeps more than 1 MiB or 1 %."""
     world = World(version)
     world.put_path("arena_s", world.arenas[0].address, "nactive" if version < (5, 3, 0) else "pa_shard.nactive", active)
-    decays = arena(pages=changes.get("pages", 257))._replace(arena=world.arenas[0])
-    view = PurgeOutlook(changes.get("verdict", "degraded"), "", True, late_ms, None)
-    seen = decay.TickerReading(SimpleNamespace(records=(), complete=True), (), [decays], AT, [view], [DRIVEN])  # type: ignore[arg-type]
-    (row,) = decay.make_ticker_report(world.context, seen).arenas
-    assert row.costs_memory is finding
+    pages, verdict = changes.get("pages", 257), changes.get("verdict", "degraded")
+    row = ticker_arena(0, verdict, pages * 4096, dirty_decay_ms=10000, late_ms=late_ms)
+    assert decay.costs_memory(row, decay.count_costly_bytes(world.context, world.arenas[:1])) is finding
 
 
 def test_background_threads_known_by_name_alone() -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from gdbheapx.inferior.base import Thread
 from gdbheapx.jemalloc import decay, threads
-from gdbheapx.jemalloc.decay import TickerFacts, TickerJudgement, judge_thread
+from gdbheapx.jemalloc.decay import TickerFacts, judge_thread
 from gdbheapx.jemalloc.layouts import has_ticker_bug
+from gdbheapx.jemalloc.records import TickerThread
 from gdbheapx.jemalloc.threads import Ticker, Tsd
 from tests.support.builders.jemalloc import OLD, VERSIONS, World
 
@@ -34,7 +35,7 @@ STUCK = {**HEALTHY, "arenas_tdata_bypass": True, "arenas_tdata": 0, "narenas_tda
 FACTS = TickerFacts(affected=True, not_ready=None, counts=True, is_background=False, grows=False)
 
 
-def judged(record: Dict[str, Any], facts: TickerFacts = FACTS, **changes: Any) -> TickerJudgement:
+def judged(record: Dict[str, Any], facts: TickerFacts = FACTS, **changes: Any) -> TickerThread:
     """What the table says of the record with these changes."""
     return judge_thread(Tsd(THREAD, 0x1000, **{**record, **changes}), facts)
 
@@ -85,7 +86,7 @@ def test_each_row(record: Dict[str, Any], changes: Dict[str, Any], facts: Dict[s
 def test_builds_without_the_bug(record: Dict[str, Any]) -> None:
     """No thread of such a build is judged, whatever its tsd holds: `not-applicable`, never healthy."""
     found = judged(record, FACTS._replace(affected=False))
-    assert (found.verdict, found.row) == ("not-applicable", -1)
+    assert (found.verdict, found.row) == ("not-applicable", None)
 
 
 def test_only_the_bypass_tells() -> None:
@@ -133,7 +134,7 @@ VERDICTS = {
 }
 
 
-def judge_world(world: World, counts: Optional[bool] = True) -> Dict[str, TickerJudgement]:
+def judge_world(world: World, counts: Optional[bool] = True) -> Dict[str, TickerThread]:
     """Thread name -> judgement."""
     found = threads.read_tsds(world.context, world.arenas)
     judgements = decay.judge_threads(world.context, found, decay.read_background(world.context), counts)
