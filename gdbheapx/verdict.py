@@ -1,14 +1,39 @@
-"""Decide between in use, leaked and kept by the allocator: the engine behind the verdicts on every allocator and on the memory as a
-whole.
+"""The verdict on a heap: the first of an allocator's rules that holds for its evidence, whatever the unknown part of that is.
+
+An allocator supplies evidence (HeapEvidence, whose cases are the corners of what is possible), its rows of rules (VerdictRule) and its
+hints; judge_heap() decides. The thresholds of all verdicts are in this file.
 """
 
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import findings
 from gdbheapx.hints import hint_command
 from gdbheapx.model import CERTAIN, GUESS, SURENESS, Finding, StepSentence
-from gdbheapx.units import Sentence, SentenceSize, format_share, make_sentence
+from gdbheapx.units import Sentence, SentenceSize, format_share, join_sentences, make_sentence
 
+# ---- thresholds
+SMALL_BYTES = 1 << 20
+"""Below this a heap is not worth a verdict."""
+LITTLE_BYTES = 8 * SMALL_BYTES
+"""The same of a heap that mostly is address space alone, and of an allocator that holds 3 MiB when it is hardly used."""
+IN_USE_SHARE = 0.8
+"""From this share of a heap on the program has it."""
+MUCH_BYTES = 64 * SMALL_BYTES
+"""From here on a third of the heap is worth a verdict; below, half of it."""
+WORTH_BYTES = 16 * SMALL_BYTES
+"""Most findings beside a verdict are about more than this; a process below it is small, and a leak above it the verdict."""
+HUGE_SHARE = 4
+"""Memory in huge pages is the verdict from this part (1/HUGE_SHARE) of what the allocator has in RAM on."""
+SMALL_HUGE_BYTES = 4 * SMALL_BYTES
+"""Where it is this part of RSS (1/HUGE_SHARE), less than WORTH_BYTES in huge pages is worth a finding."""
+MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
+"""An allocator with a smaller share of the memory gets no verdict of its own, nor one with fewer bytes that are not half of it."""
+MUCH_SHARE = 0.25
+"""From this share on memory outside malloc, and shared pages, are worth a finding."""
+LEAKED_PERCENT, LEAKED_PERCENT_1_0 = 5, 10
+"""Of the memory in use: less is lost once, at a start or by a library, by many programs that do not grow. In release 1.0 it was more."""
+
+# ---- kinds
 IN_USE = "in-use"
 """The program has it: the state of a healthy process, and of one that leaks what it still points to."""
 LEAKED = "leaked"
@@ -47,19 +72,10 @@ _BY_CODE: Dict[str, Tuple[str, str]] = {
     findings.MOSTLY_RUNTIME: (RUNTIME, _NOT_MALLOC),
 }
 """By code: the kind, and the one that it had in 1.0. A code that begins with `mostly-` and is not here: in use, outside malloc."""
-
 HELD_BY_PROGRAM = (findings.IN_USE, findings.PART_HELD)
 """Codes of a verdict by which the program has most of an allocator's memory, or all that is not worth a word."""
-SMALL_BYTES = 1 << 20
-"""Below this a heap is not worth a verdict."""
-MUCH_BYTES = 64 * SMALL_BYTES
-"""From here on a third of the heap is worth a verdict."""
 UNBOUNDED = 1 << 60
 """More than any process has: the most that something unknown may be where nothing limits it."""
-T = TypeVar("T")
-F = TypeVar("F")
-Ask = Callable[[Callable[[F], bool]], bool]
-"""Whether a condition on the figures holds."""
 
 
 class VerdictCause(NamedTuple):
@@ -107,19 +123,135 @@ def with_causes(judged: HeapVerdict, said: Sequence[Finding]) -> HeapVerdict:
     return judged._replace(confidence=judged.sure, causes=list(known.values())[::-1])
 
 
-def possible_verdicts(decide: Callable[[Ask[F]], T], cases: Sequence[F]) -> List[T]:
-    """Every answer that `decide` can come to for figures between those of `cases`, the corners of what is possible.
+def with_end(judged: HeapVerdict, line: Finding) -> HeapVerdict:
+    """Add that malloc ended the process; of a small heap that is the verdict."""
+    if judged.kind == SMALL:
+        return of_lines([line], judged.sure)
+    return judged._replace(lines=[*judged.lines, line])
 
-    `decide(ask)` asks one condition after the other, each of them linear in the figures: what holds at all corners holds everywhere between
-    them. Where a condition holds at some corners only, both answers are followed.
+
+def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
+    """Return the confidence of a verdict that does not depend on these unknown inputs: one step less for each."""
+    return SURENESS[min(SURENESS.index(sure) + len(missing), len(SURENESS) - 1)]
+
+
+# ---- evidence and rules
+
+
+class HeapCase(NamedTuple):
+    """The bytes of a heap where everything is known, as far as they take memory; a field that an allocator does not have is 0."""
+
+    held: int
+    used: int
+    free: int
+    """What the allocator keeps: of one with extents its unused pages, those of huge pages included."""
+    cached: int = 0
+    between: int = 0
+    """Free pieces between blocks in use: part of `free`, except for free regions of slabs."""
+    left: int = 0
+    """Of `free` at the ends of arenas whose threads have ended."""
+    unmerged: int = 0
+    """Of `free` below the tops of thread arenas."""
+    huge_dirty: int = 0
+    """Of `free`, dirty pages in huge pages, which no purge reaches."""
+    metadata: int = 0
+    rounding: int = 0
+    """What blocks are rounded up by: it is no part of them, and goes only with them."""
+    gone: int = 0
+    """What takes no memory, and is in no other field."""
+    gone_free: int = 0
+    """Of it in free memory; the rest is in blocks that were never written to."""
+
+
+Ask = Callable[[Callable[[HeapCase], bool]], bool]
+"""Whether a condition on the figures holds."""
+
+
+class VerdictRule(NamedTuple):
+    """A row of an allocator's rules, of which the first that holds decides."""
+
+    code: str
+    holds: Callable[[Ask], bool]
+    """Asks conditions that are linear in the figures."""
+    what: str
+    """The word that the line begins with."""
+    phrase: str = ""
+    """What the bytes are."""
+    part: str = "used"
+    """The field of HeapCase that has them."""
+    causes: Sequence["VerdictRule"] = ()
+    """Rows that say more, where one of them holds whatever the unknown is."""
+
+
+class HeapEvidence(NamedTuple):
+    """Everything that a verdict on a heap is a function of."""
+
+    cases: Sequence[HeapCase]
+    """The corners of what is possible: a single one where everything is known."""
+    parts: Mapping[str, str]
+    """By field of HeapCase: what the details call it."""
+    small: str
+    """The evidence where it is not worth a verdict."""
+    missing: Sequence[str] = ()
+    """What could not be read."""
+    unsure: Sequence[str] = ()
+    """Further inputs that are not known and make no other verdict possible."""
+    gone: str = ""
+    """What the details say of memory that is not there."""
+    unread_hint: Optional[str] = None
+    """What helps where the missing part decides."""
+
+
+def list_ends(known: Optional[int], most: int, least: int = 0) -> List[int]:
+    """Return the value, or the least and the most that it can be."""
+    return [known] if known is not None else [least, most] if most > least else [most]
+
+
+def is_small(ask: Ask) -> bool:
+    """Return True if a heap is not worth a verdict."""
+    return ask(lambda case: case.held < SMALL_BYTES)
+
+
+def is_mostly_used(ask: Ask) -> bool:
+    """Return True if the program has nearly all of a heap."""
+    return ask(lambda case: case.used >= IN_USE_SHARE * (case.held - case.rounding))
+
+
+def is_much_free(ask: Ask) -> bool:
+    """Return True if the allocator has enough free memory for a verdict."""
+    return ask(lambda case: 2 * case.free >= case.held) or (
+        ask(lambda case: case.free > MUCH_BYTES) and ask(lambda case: 3 * case.free >= case.held)
+    )
+
+
+def is_rest(ask: Ask) -> bool:
+    """Return True: the last row of rules."""
+    return True
+
+
+ALLOCATED, KEPT_BY_MALLOC = "allocated by the program", "free memory that malloc keeps"
+USUAL_RULES = (
+    VerdictRule(findings.SMALL_HEAP, is_small, "Small"),
+    VerdictRule(findings.IN_USE, is_mostly_used, "In use", ALLOCATED),
+    VerdictRule(findings.FREED_AND_HELD, is_much_free, "Kept", KEPT_BY_MALLOC, "free"),
+    VerdictRule(findings.PART_HELD, is_rest, "In use", ALLOCATED),
+)
+"""Rules for an allocator that has none of its own."""
+
+
+def find_possible_rules(rules: Sequence[VerdictRule], cases: Sequence[HeapCase]) -> List[VerdictRule]:
+    """Return every rule that can be the first to hold for figures between those of the cases, the corners of what is possible.
+
+    Conditions are linear: what holds at all corners holds everywhere between them. Where one holds at some corners only, both answers are
+    followed.
     """
-    results: List[T] = []
+    results: List[VerdictRule] = []
     scripts: List[List[bool]] = [[]]
     while scripts:
         script = scripts.pop()
         asked: List[bool] = []
 
-        def ask(condition: Callable[[F], bool], script: List[bool] = script, asked: List[bool] = asked) -> bool:
+        def ask(condition: Callable[[HeapCase], bool], script: List[bool] = script, asked: List[bool] = asked) -> bool:
             if len(asked) < len(script):
                 asked.append(script[len(asked)])
             else:
@@ -129,15 +261,62 @@ def possible_verdicts(decide: Callable[[Ask[F]], T], cases: Sequence[F]) -> List
                 asked.append(True in seen)
             return asked[-1]
 
-        answer = decide(ask)
-        if answer not in results:
-            results.append(answer)
+        rule = next(rule for rule in rules if rule.holds(ask))
+        if rule not in results:
+            results.append(rule)
     return results
 
 
-def less_sure(missing: Sequence[str], sure: str = CERTAIN) -> str:
-    """Return the confidence of a verdict that does not depend on these unknown inputs: one step less for each."""
-    return SURENESS[min(SURENESS.index(sure) + len(missing), len(SURENESS) - 1)]
+def judge_heap(evidence: HeapEvidence, rules: Sequence[VerdictRule], hint: Callable[[str], Optional[str]]) -> HeapVerdict:
+    """Return the verdict, or that there is none for what could not be read. `hint`: what is said of a code."""
+    possible = find_possible_rules(rules, evidence.cases)
+    if len(possible) > 1:
+        what = "cannot read %s, and the verdict depends on it" % _join_names(evidence)
+        return of_lines([inconclusive_finding(what, _say_least(evidence), evidence.unread_hint)])
+    rule = possible[0]
+    causes = find_possible_rules(rule.causes, evidence.cases) if rule.causes else ()
+    rule = causes[0] if len(causes) == 1 else rule
+    line = Finding(rule.what, evidence.small, None, rule.code)
+    if rule.code != findings.SMALL_HEAP:
+        size = min(getattr(case, rule.part) for case in evidence.cases)
+        amount = part_of(size, evidence.cases[0].held if len(evidence.cases) == 1 else None)
+        evidence_line = make_sentence("%s are %s", amount, rule.phrase)
+        line = Finding(rule.what, evidence_line, hint(rule.code), rule.code, _make_details(evidence, rule.part), size)
+    return of_lines([line], less_sure([*evidence.missing, *evidence.unsure]))
+
+
+def _join_names(evidence: HeapEvidence) -> str:
+    names = evidence.missing or ["which pages are in RAM"]
+    return names[0] if len(names) == 1 else "%s and %s" % (", ".join(names[:-1]), names[-1])
+
+
+def _say_least(evidence: HeapEvidence) -> Sentence:
+    """Return lower bounds of use and free memory. No percentage of an unknown sum is given."""
+    least = [min(getattr(case, name) for case in evidence.cases) for name in ("used", "free")]
+    words = [evidence.parts[name] for name in ("used", "free")]
+    return make_sentence("at least %s are %s, at least %s are %s", SentenceSize(least[0]), words[0], SentenceSize(least[1]), words[1])
+
+
+def _make_details(evidence: HeapEvidence, part: str) -> Sentence:
+    """Return the other figures, with shares where all is known."""
+    if len(evidence.cases) > 1:
+        return make_sentence("%s; unknown, and without weight here: %s", _say_least(evidence), _join_names(evidence))
+    case = evidence.cases[0]
+    others = [(getattr(case, name), phrase) for name, phrase in evidence.parts.items() if name != part]
+    said = [make_sentence("%s (%s) are %s", SentenceSize(size), format_share(size, case.held), phrase) for size, phrase in others]
+    return make_sentence("%s%s", join_sentences(", ", said), evidence.gone)
+
+
+def part_of(part_bytes: int, whole_bytes: Optional[int]) -> Sentence:
+    """Return the figures that a line of a verdict begins with; `whole_bytes`: None where they are the least of what is possible."""
+    if whole_bytes is None:
+        return make_sentence("at least %s", SentenceSize(part_bytes))
+    return make_sentence("%s of %s (%s)", SentenceSize(part_bytes), SentenceSize(whole_bytes), format_share(part_bytes, whole_bytes))
+
+
+def inconclusive_finding(lacking: str, known: str, hint: Optional[str], code: str = findings.EVIDENCE_MISSING) -> Finding:
+    """The line where unread memory decides. `known`: the figures that stand anyway."""
+    return Finding("Inconclusive", lacking, hint, code, known)
 
 
 GROWING_HINT = "that is normal unless it keeps growing: `%s` now, later `%s`" % (
@@ -149,61 +328,9 @@ GREW_HINT = "that is normal unless it grew: %s compares it with an earlier snaps
 """The same of a core."""
 
 
-def in_use(used_bytes: int, held_bytes: Optional[int], hint: Optional[str] = GROWING_HINT, code: str = findings.IN_USE) -> Finding:
-    """The line on memory that the program has. `held_bytes`: None where the figures are the least of what is possible."""
-    return Finding(
-        "In use", make_sentence("%s are allocated by the program", part_of(used_bytes, held_bytes)), hint, code, size_bytes=used_bytes
-    )
-
-
-def kept_finding(free_bytes: int, held_bytes: Optional[int], hint: Optional[str], code: str, keeper: str = "malloc") -> Finding:
-    """The line on free memory that an allocator keeps; `held_bytes` as of in_use()."""
-    return Finding(
-        "Kept",
-        make_sentence("%s are free memory that %s keeps", part_of(free_bytes, held_bytes), keeper),
-        hint,
-        code,
-        size_bytes=free_bytes,
-    )
-
-
-def part_of(part_bytes: int, whole_bytes: Optional[int]) -> Sentence:
-    """The figures that a line of a verdict begins with; `whole_bytes` as of in_use()."""
-    if whole_bytes is None:
-        return make_sentence("at least %s", SentenceSize(part_bytes))
-    return make_sentence("%s of %s (%s)", SentenceSize(part_bytes), SentenceSize(whole_bytes), format_share(part_bytes, whole_bytes))
-
-
-def inconclusive_finding(lacking: str, known: str, hint: Optional[str], code: str = findings.EVIDENCE_MISSING) -> Finding:
-    """The line where unread memory decides. `known`: the figures that stand anyway."""
-    return Finding("Inconclusive", lacking, hint, code, known)
-
-
-def what_is_in_use(code: Optional[str], statuses: Sequence[str] = ("used",)) -> List[StepSentence]:
-    """The commands that show it, where the program has most of the memory, or part of it. `statuses`: of the allocator's blocks in use."""
-    if code not in HELD_BY_PROGRAM:
-        return []
-    steps = [StepSentence(hint_command("chunks --histogram"), "shows which sizes are in use")]
-    if code == findings.IN_USE:
-        steps.append(
-            StepSentence(
-                hint_command("chunks %s --sort size" % " ".join("--status " + status for status in statuses)), "lists the largest blocks"
-            )
-        )
-    return steps
-
-
-class HeldBytes(NamedTuple):
-    """Bytes that an allocator holds and how many of them are in use."""
-
-    held: int
-    used: int
-    overhead: int = 0
-    """What is neither in use nor free: its own structures, what could not be read."""
-
-    @property
-    def free(self) -> int:
-        return max(0, self.held - self.used - self.overhead)
+def usual_hint(code: str) -> Optional[str]:
+    """Return what is said of a code where the allocator has nothing to say."""
+    return GROWING_HINT if code == findings.IN_USE else None
 
 
 def usual_verdict(
@@ -212,43 +339,25 @@ def usual_verdict(
     """The verdict by what an allocator holds and what of that is in use. `taken_bytes`: what of it takes memory, in use or free; None: not
     known. `beyond_bytes`: the most that could not be read. `overhead_bytes`: what of it is neither in use nor free."""
     gone = max(0, held_bytes - taken_bytes) if taken_bytes is not None else 0
-    bounds = {max(0, gone - held_bytes + used_bytes), min(gone, used_bytes)}
-    weights = [HeldBytes(held_bytes - gone, used_bytes - part, overhead_bytes) for part in bounds]
-    beyond = (0, beyond_bytes) if beyond_bytes else ()
-    weights += [weight._replace(held=weight.held + beyond_bytes, used=weight.used + part) for weight in weights for part in beyond]
-    kinds = possible_verdicts(_usual_code, weights)
+    cases = []
+    for gone_used in {max(0, gone - held_bytes + used_bytes), min(gone, used_bytes)}:
+        for beyond, beyond_used in {(0, 0), (beyond_bytes, 0), (beyond_bytes, beyond_bytes)}:
+            held, used = held_bytes - gone + beyond, used_bytes - gone_used + beyond_used
+            cases.append(HeapCase(held, used, max(0, held - used - overhead_bytes)))
     missing = ["which pages are in RAM"] * (taken_bytes is None) + ["the whole heap"] * (beyond_bytes > 0)
-    least = [min(part) for part in zip(*((weight.used, weight.free) for weight in weights))]
-    known = make_sentence("at least %s are in use by the program, at least %s are free in the allocator", *map(SentenceSize, least))
-    if len(kinds) > 1:
-        what = "cannot read %s, and the verdict depends on it" % (" and ".join(missing) or "which blocks are in RAM")
-        return of_lines([inconclusive_finding(what, known, None)])
-    (code,), (held, used, _) = kinds, weights[0]
-    if code == findings.SMALL_HEAP:
-        return of_lines(
-            [Finding("Small", make_sentence("%s requested from the kernel", SentenceSize(held)), None, code)], less_sure(missing)
-        )
-    free, whole = weights[0].free, held if len(weights) == 1 else None
-    if code == findings.FREED_AND_HELD:
-        line = kept_finding(free if whole else least[1], whole, None, code)
-        known = make_sentence("%s (%s) are in use by the program", SentenceSize(used), format_share(used, held)) if whole else known
-    else:
-        line = in_use(used if whole else least[0], whole, GROWING_HINT if code == findings.IN_USE else None, code)
-        known = make_sentence("%s (%s) are free in the allocator", SentenceSize(free), format_share(free, held)) if whole else known
-    return of_lines([line._replace(details=known)], less_sure(missing))
+    small = make_sentence("%s requested from the kernel", SentenceSize(held_bytes - gone))
+    words = {"used": "in use by the program", "free": "free in the allocator"}
+    return judge_heap(HeapEvidence(cases, words, small, missing), USUAL_RULES, usual_hint)
 
 
-def _usual_code(ask: Ask[HeldBytes]) -> str:
-    """The decision; each condition is linear in the figures."""
-    if ask(lambda weight: weight.held < SMALL_BYTES):
-        return findings.SMALL_HEAP
-    if ask(lambda weight: weight.used >= 0.8 * weight.held):
-        return findings.IN_USE
-    return findings.FREED_AND_HELD if is_much(ask, lambda weight: weight.free, lambda weight: weight.held) else findings.PART_HELD
-
-
-def is_much(ask: Ask[F], part: Callable[[F], int], held: Callable[[F], int]) -> bool:
-    """Enough of what is held to be the verdict; `ask` as in outcomes()."""
-    return ask(lambda figures: 2 * part(figures) >= held(figures)) or (
-        ask(lambda figures: part(figures) > MUCH_BYTES) and ask(lambda figures: 3 * part(figures) >= held(figures))
-    )
+def what_is_in_use(code: Optional[str], statuses: Sequence[str] = ("used",)) -> List[StepSentence]:
+    """Return the commands that show the blocks, where the program has most of the memory, or part of it. `statuses`: of the allocator's
+    blocks in use.
+    """
+    if code not in HELD_BY_PROGRAM:
+        return []
+    steps = [StepSentence(hint_command("chunks --histogram"), "shows which sizes are in use")]
+    if code == findings.IN_USE:
+        largest = "chunks %s --sort size" % " ".join("--status " + status for status in statuses)
+        steps.append(StepSentence(hint_command(largest), "lists the largest blocks"))
+    return steps

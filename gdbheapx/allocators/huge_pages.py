@@ -6,18 +6,10 @@ from gdbheapx import findings
 from gdbheapx.inferior.base import HugePages
 from gdbheapx.model import CERTAIN, GUESS, LIKELY, Finding, StepSentence
 from gdbheapx.units import SentenceSize, format_share, make_sentence
-from gdbheapx.verdict import HUGE_PAGES_1_0, SMALL_BYTES, HeapVerdict, of_lines
+from gdbheapx.verdict import HUGE_PAGES_1_0, HUGE_SHARE, SMALL_BYTES, SMALL_HUGE_BYTES, WORTH_BYTES, HeapVerdict, of_lines
 
-LEAST_BYTES = 16 * SMALL_BYTES
-"""Below this nobody would ask."""
-SHARE = 4
-"""It is the verdict where it is this part (1/SHARE) of what the allocator has in RAM."""
-LEAST_OF_SMALL_BYTES = 4 * SMALL_BYTES
-"""In a small process less is worth a sentence, where it is this part (1/SHARE) of its RSS."""
 HUGE, LOCKED, LAZY, UNTOLD = "huge pages", "locked memory", "MADV_FREE", "cause unknown"
 """Why it is there."""
-
-
 _WHAT = (
     "%s that %s returned, or never used, are still in RAM: %s",
     "%s that %s gave back stay in RAM until the kernel needs them: %s",
@@ -78,7 +70,7 @@ class Judged(NamedTuple):
 def judge_huge_pages(returned: Returned, facts: Optional[HugePages]) -> Optional[Judged]:
     """The sentence, the cause, and how sure that is; None if it is not worth one."""
     resident = returned.resident_bytes or 0
-    if resident < LEAST_BYTES:
+    if resident < WORTH_BYTES:
         return None
     cause, sure = _explain_cause(returned, facts)
     of = "" if returned.address_space_bytes is None else make_sentence(" of %s", SentenceSize(returned.address_space_bytes))
@@ -95,7 +87,7 @@ def judge_huge_pages(returned: Returned, facts: Optional[HugePages]) -> Optional
 def is_worth_telling(huge_bytes: Optional[int], rss_bytes: Optional[int]) -> bool:
     """So much of a process is in huge pages without a block."""
     huge = huge_bytes or 0
-    return huge >= LEAST_BYTES or (huge >= LEAST_OF_SMALL_BYTES and rss_bytes is not None and SHARE * huge >= rss_bytes)
+    return huge >= WORTH_BYTES or (huge >= SMALL_HUGE_BYTES and rss_bytes is not None and HUGE_SHARE * huge >= rss_bytes)
 
 
 def judge_blockless(found: Blockless, facts: Optional[HugePages]) -> Optional[Judged]:
@@ -106,12 +98,10 @@ def judge_blockless(found: Blockless, facts: Optional[HugePages]) -> Optional[Ju
     setting = facts.setting if facts is not None else None
     asked = "transparent_hugepage/enabled is always" if setting == "always" else found.asked or "the program asked for them (madvise)"
     of = "" if rss is None else make_sentence(" of %s RSS (%s)", SentenceSize(rss), format_share(huge, rss))
-    if found.zero_bytes is None:
-        saved = make_sentence("without huge pages not all of that would be in RAM")
-    else:
-        saved = make_sentence(
-            "at most %s of that, which hold zeros, would not be in RAM without huge pages", SentenceSize(found.zero_bytes)
-        )
+    saved = make_sentence("without huge pages not all of that would be in RAM")
+    if found.zero_bytes is not None:
+        what = "at most %s of that, which hold zeros, would not be in RAM without huge pages"
+        saved = make_sentence(what, SentenceSize(found.zero_bytes))
     evidence = make_sentence("%s%s are parts of huge pages where %s has no block", SentenceSize(huge), of, found.name)
     steps = [*found.cures, *_list_cures(Returned(found.name, None, None, huge, "", None), facts)]
     finding = Finding("Kept", evidence, str(steps[0]), findings.BLOCKLESS, make_sentence("%s; %s", saved, asked), huge)
@@ -132,7 +122,7 @@ def add_huge_page_verdict(
 
 def decides_verdict(part_bytes: Optional[int], held_bytes: int) -> bool:
     """So much of what is held that it is the verdict; what is not known is not."""
-    return SHARE * (part_bytes or 0) >= held_bytes
+    return HUGE_SHARE * (part_bytes or 0) >= held_bytes
 
 
 def may_decide(resident_bytes: Optional[int], address_space_bytes: int, is_core: bool) -> bool:
@@ -155,16 +145,11 @@ def _explain_cause(returned: Returned, facts: Optional[HugePages]) -> Tuple[str,
 
 def _list_cures(returned: Returned, facts: Optional[HugePages]) -> List[StepSentence]:
     cures = [returned.cure] if returned.cure is not None else []
-    cures.append(
-        StepSentence("prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", "in the program or its launcher disables huge pages for the process")
-    )
+    why = "in the program or its launcher disables huge pages for the process"
+    cures.append(StepSentence("prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)", why))
     if facts is not None and facts.setting == "always":
-        cures.append(
-            StepSentence(
-                "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
-                "limits huge pages to programs that ask for them, on the whole machine",
-            )
-        )
+        why = "limits huge pages to programs that ask for them, on the whole machine"
+        cures.append(StepSentence("echo madvise > /sys/kernel/mm/transparent_hugepage/enabled", why))
     if returned.huge_bytes is None:
         cures.append(StepSentence("grep AnonHugePages /proc/PID/smaps", "shows whether the mappings have huge pages"))
     return cures

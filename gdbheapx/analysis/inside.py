@@ -20,15 +20,10 @@ from gdbheapx.model import Finding, StepSentence
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 from gdbheapx.units import SentenceSize, count_noun, format_share, join_sentences, make_sentence
-from gdbheapx.verdict import HELD_BY_PROGRAM, SMALL_BYTES, HeapVerdict
+from gdbheapx.verdict import HELD_BY_PROGRAM, LEAKED_PERCENT, LEAKED_PERCENT_1_0, SMALL_BYTES, WORTH_BYTES, HeapVerdict
 
 MOST_ROWS = 5
 LOST_PERCENT = 5
-LEAKED_PERCENT = 5
-"""Of the memory in use: less is lost once, at a start or by a library, by many programs that do not grow."""
-LEAKED_PERCENT_1_0 = 10
-LEAKED_BYTES = 16 * SMALL_BYTES
-"""From here on any share is worth the verdict."""
 PINNED = (findings.FREE_BETWEEN, findings.FREE_REGIONS, findings.PART_HELD)
 """Codes of verdicts by which much free memory is not returned for the blocks beside it."""
 
@@ -68,7 +63,7 @@ def is_much_leaked(inside: Optional[InsideAnswer], whole_bytes: int = 0) -> bool
 def _is_much(part: Union[NativeSum, Garbage, None], used_bytes: int) -> bool:
     if part is None or part.bytes < SMALL_BYTES:
         return False
-    return part.bytes >= LEAKED_BYTES or 100 * part.bytes >= LEAKED_PERCENT * used_bytes
+    return part.bytes >= WORTH_BYTES or 100 * part.bytes >= LEAKED_PERCENT * used_bytes
 
 
 def find_much_garbage(code: Optional[str], inside: Optional[InsideAnswer]) -> Optional[Garbage]:

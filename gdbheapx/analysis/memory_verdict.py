@@ -16,13 +16,18 @@ from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart, TargetAddress
 from gdbheapx.session import Session
 from gdbheapx.units import Sentence, SentenceSize, count_noun, format_number, format_share, join_sentences, make_sentence
-from gdbheapx.verdict import SMALL_BYTES, UNBOUNDED, HeapVerdict, inconclusive_finding, of_lines
+from gdbheapx.verdict import (
+    MATTERS,
+    MATTERS_BYTES,
+    MUCH_SHARE,
+    SMALL_BYTES,
+    UNBOUNDED,
+    WORTH_BYTES,
+    HeapVerdict,
+    inconclusive_finding,
+    of_lines,
+)
 
-MATTERS, MATTERS_BYTES = 0.1, 8 * SMALL_BYTES
-"""An allocator with a smaller share of the memory gets no verdict of its own, nor one with fewer bytes that are not half of it."""
-MUCH = 0.25
-"""From this share on something else is named beside an allocator that has most, and shared pages are spoken of."""
-SMALL_PROCESS_BYTES = 16 * SMALL_BYTES
 MANY_UNJOINED = 8
 
 _WHAT = {
@@ -187,7 +192,7 @@ def judge_memory(
         return None
     largest = by_size[0]
     held = sum(group.bytes for group in by_size if group.kind == kinds.ALLOCATOR)
-    is_small = total <= SMALL_PROCESS_BYTES and not (is_malloc_free and largest.kind == kinds.RUNTIME)
+    is_small = total <= WORTH_BYTES and not (is_malloc_free and largest.kind == kinds.RUNTIME)
     if largest.kind == kinds.ALLOCATOR or is_small:
         return None
     line = _main_line(largest, total, held, split)
@@ -204,9 +209,9 @@ def _is_stable(split: Split, by_size: Sequence[PartGroup], lost: int, is_open: b
     total = sum(group.bytes for group in by_size)
     if not lost and not any(unclaimed.values()):
         return True
-    if total + lost <= SMALL_PROCESS_BYTES:
+    if total + lost <= WORTH_BYTES:
         return True
-    if total <= SMALL_PROCESS_BYTES:
+    if total <= WORTH_BYTES:
         return False
     first, rest = by_size[0], by_size[1:]
     moved = sum(unclaimed.values())
@@ -294,7 +299,7 @@ def find_largest_program(split: Optional[Split]) -> Optional[str]:
 def find_program_with_cache(split: Optional[Split]) -> Optional[str]:
     """The program that has much where page cache, about which there is nothing to do, has most."""
     by_size = group_parts(split.parts) if split is not None else []
-    if len(by_size) < 2 or by_size[0].kind != kinds.CACHE or by_size[1].bytes < MUCH * sum(group.bytes for group in by_size):
+    if len(by_size) < 2 or by_size[0].kind != kinds.CACHE or by_size[1].bytes < MUCH_SHARE * sum(group.bytes for group in by_size):
         return None
     return by_size[1].program
 
@@ -305,8 +310,8 @@ def find_beside(split: Optional[Split]) -> List[Finding]:
         return []
     by_size = group_parts(split.parts)
     total = sum(group.bytes for group in by_size)
-    others = [group for group in by_size if group.kind != kinds.ALLOCATOR and group.bytes >= MUCH * total]
-    if not others or total <= SMALL_PROCESS_BYTES or by_size[0].kind != kinds.ALLOCATOR:
+    others = [group for group in by_size if group.kind != kinds.ALLOCATOR and group.bytes >= MUCH_SHARE * total]
+    if not others or total <= WORTH_BYTES or by_size[0].kind != kinds.ALLOCATOR:
         return []
     outside = sum(group.bytes for group in by_size if group.kind != kinds.ALLOCATOR)
     named = join_sentences(", ", [make_sentence("%s in %s", SentenceSize(group.bytes), _name_part(group.parts[0])) for group in others])
@@ -318,7 +323,7 @@ def had_deeper_stacks(memory: Optional[SplitMemory]) -> bool:
     """Threads have touched much of their stacks in which they are no longer."""
     stacks = memory.thread_stacks if memory is not None else None
     past = stacks.past_bytes if stacks is not None else None
-    return memory is not None and past is not None and past >= max(SMALL_PROCESS_BYTES, MATTERS * memory.total_bytes)
+    return memory is not None and past is not None and past >= max(WORTH_BYTES, MATTERS * memory.total_bytes)
 
 
 def find_memory_findings(split: Optional[Split]) -> List[Finding]:
@@ -364,7 +369,7 @@ def _huge_stacks(split: Split, memory: SplitMemory) -> Iterator[Finding]:
     huge = sum(part.huge_bytes or 0 for part in parts)
     if is_core:
         huge = stacks - (told.touched_bytes or 0) if told is not None and told.measured_threads == told.threads else 0
-    if 2 * huge < stacks or huge < max(SMALL_PROCESS_BYTES, MATTERS * memory.total_bytes):
+    if 2 * huge < stacks or huge < max(WORTH_BYTES, MATTERS * memory.total_bytes):
         return
     what, where = ("%s, most likely", " are pages of zeros that were in RAM") if is_core else ("%s", "")
     evidence = make_sentence("%s of %s%s: one touch of a stack fills a whole huge page", SentenceSize(huge), SentenceSize(stacks), where)
@@ -403,7 +408,7 @@ def _find_shared(split: Split, memory: SplitMemory) -> Iterator[Finding]:
     shared = sum(
         part.shared_bytes or 0 for part in split.parts if part.kind not in (kinds.CACHE, kinds.KERNEL)
     )  # every process shares its libraries
-    if shared < max(SMALL_PROCESS_BYTES, MUCH * memory.total_bytes):
+    if shared < max(WORTH_BYTES, MUCH_SHARE * memory.total_bytes):
         return
     evidence = make_sentence(
         "%s of RSS %s, not counting page cache; PSS %s",
@@ -418,11 +423,9 @@ def _find_shared(split: Split, memory: SplitMemory) -> Iterator[Finding]:
 
 
 ENOUGH_PERCENT = 90
-SMALL_BYTES = 1 << 20
-"""Less than this without a reader is what the loader and small libraries map: it makes no answer partial."""
+"""Less than SMALL_BYTES without a reader is what the loader and small libraries map: it makes no answer partial."""
 READ = frozenset((kinds.ALLOCATOR, kinds.RUNTIME))
-UNREAD = frozenset((kinds.ANONYMOUS, kinds.BRK, kinds.NAMED))
-"""Kinds of anonymous memory without a reader. Stacks, bss, generated code, files and shared memory are in neither."""
+"""Kinds of anonymous memory with a reader; UNCLAIMED are those without. Stacks, bss, generated code, files and shared memory are neither."""
 HINT = "blocks in there are missing from this answer: `%s` shows which allocators were found" % hint_command("doctor")
 
 
@@ -499,7 +502,7 @@ def _sum_coverage(pieces: Iterable[MappingPiece], mappings: Sequence[MappingUse]
         size_bytes = piece.taken_bytes + (piece.swapped_bytes or 0)
         if piece.owner.kind in READ:
             read_bytes += size_bytes
-        elif piece.owner.kind in UNREAD:
+        elif piece.owner.kind in UNCLAIMED:
             unread_bytes += size_bytes
             largest = max(largest, (size_bytes, mappings[piece.place].mapping.start))
     return Coverage(read_bytes + unread_bytes, read_bytes, TargetAddress(largest[1]) if largest[0] else None)

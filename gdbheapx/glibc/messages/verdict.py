@@ -5,7 +5,7 @@ acting, and the next commands.
 """
 
 from itertools import product
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
@@ -18,42 +18,48 @@ from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, GlibcFacts
 from gdbheapx.hints import hint_command
 from gdbheapx.model import Finding, StepSentence
 from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, make_sentence
-from gdbheapx.verdict import SMALL_BYTES, Ask, HeapVerdict, is_much, less_sure, of_lines, possible_verdicts
+from gdbheapx.verdict import (
+    ALLOCATED,
+    KEPT_BY_MALLOC,
+    LITTLE_BYTES,
+    SMALL_BYTES,
+    WORTH_BYTES,
+    Ask,
+    HeapCase,
+    HeapEvidence,
+    HeapVerdict,
+    VerdictRule,
+    is_mostly_used,
+    is_much_free,
+    is_rest,
+    is_small,
+    judge_heap,
+    list_ends,
+)
 
 ABORTED = "the process aborted in malloc: the heap is damaged"
 DEFAULT_THRESHOLD = 128 << 10
-LITTLE_BYTES = 8 * SMALL_BYTES
-"""What takes less memory than this, and mostly is address space alone, is small."""
 NOT_ASKING = HUGETLB_OFF.text
 NO_ENVIRONMENT = "on the whole machine, for programs that get no environment, as runc's own process: no tunable reaches these"
 
 
-def list_arena_findings(rows: Sequence[ArenaTotals]) -> List[Finding]:
-    """Return damage and locks that the arenas show."""
-    told = []
-    locked = [row for row in rows if row.locked]
+def list_arena_findings(rows: Sequence[ArenaTotals]) -> Iterator[Finding]:
+    """Yield damage and locks that the arenas show."""
+    locked = [str(row.index) for row in rows if row.locked]
     if locked:
         what = "a thread is inside malloc: its arena may be in the middle of a change"
-        told.append(
-            Finding(
-                what, "arena %s" % ", ".join(str(row.index) for row in locked), "run it again if a number looks wrong", codes.INSIDE_MALLOC
-            )
-        )
-    damaged = [row for row in rows if row.unparsed_bytes]
+        yield Finding(what, "arena %s" % ", ".join(locked), "run it again if a number looks wrong", codes.INSIDE_MALLOC)
+    damaged = [str(row.index) for row in rows if row.unparsed_bytes]
     if damaged:
-        evidence = "arena %s" % ", ".join(str(row.index) for row in damaged)
-        told.append(Finding("part of the heap could not be read or is damaged", evidence, "see the problems below", codes.DAMAGED))
-    return told
+        what = "part of the heap could not be read or is damaged"
+        yield Finding(what, "arena %s" % ", ".join(damaged), "see the problems below", codes.DAMAGED)
 
 
 def with_abort(judged: HeapVerdict) -> HeapVerdict:
     """Add that malloc aborted the process; in a small heap that is the verdict."""
-    line = Finding(
-        ABORTED, "it stands in abort(), called by malloc", "%s shows the damage" % hint_command("check"), codes.ABORTED_IN_MALLOC
-    )
-    if judged.kind == verdict.SMALL:
-        return of_lines([line._replace(evidence=judged.evidence or line.evidence)], judged.sure)
-    return judged._replace(lines=[*judged.lines, line])
+    evidence = judged.evidence if judged.kind == verdict.SMALL else None
+    hint = "%s shows the damage" % hint_command("check")
+    return verdict.with_end(judged, Finding(ABORTED, evidence or "it stands in abort(), called by malloc", hint, codes.ABORTED_IN_MALLOC))
 
 
 def list_glibc_steps(code: Optional[str], reclaimable_bytes: Optional[int] = None) -> List[StepSentence]:
@@ -146,26 +152,6 @@ class GlibcVerdictFigures(NamedTuple):
     """What could not be read."""
     blockless_huge_bytes: Optional[int] = None
     """Parts of huge pages in RAM in which no block lies, beyond the ends of heaps too; None where that is not known."""
-
-
-class GlibcCase(NamedTuple):
-    """The figures where everything is known, weighed by what takes memory."""
-
-    held: int
-    used: int
-    cached: int
-    free: int
-    between: int
-    """Free memory in pieces between blocks in use."""
-    left: int
-    """Free memory at the ends of arenas whose threads have ended."""
-    unmerged: int
-    """Free memory below the tops of thread arenas."""
-    gone: int
-    """What takes no memory."""
-    gone_free: int
-    """Of it in free memory; the rest is in blocks that were never written to."""
-    system: int
 
 
 def judge_glibc(facts: Sequence[GlibcFacts], around: Surroundings) -> List[AllocatorJudgement]:
@@ -334,36 +320,26 @@ def _end_bytes(row: ArenaTotals, facts: GlibcFacts, around: Surroundings, is_unm
     return max(0, (row.unmerged_bytes or 0) + (0 if is_unmerged else row.top_bytes or 0) - gone)
 
 
-def list_glibc_cases(sums: GlibcVerdictFigures) -> List[GlibcCase]:
-    """The corners of what is possible: each unknown as small and as large as it can be, in use or free."""
-    cached = [sums.cached_bytes] if sums.cached_bytes is not None else _list_ends(0, _limit_value(sums.used_bytes, sums.most_cached_bytes))
-    unread_used, unread_free = (_list_ends(0, sums.beyond_bytes) for _ in range(2))
+def list_glibc_cases(sums: GlibcVerdictFigures) -> List[HeapCase]:
+    """Return the corners of what is possible: each unknown as small and as large as it can be, in use or free."""
+    most_cached = sums.used_bytes if sums.most_cached_bytes is None else min(sums.used_bytes, sums.most_cached_bytes)
+    ranges = [list_ends(None, most) for most in (sums.maybe_free_bytes, sums.unparsed_bytes, sums.beyond_bytes, sums.beyond_bytes)]
     made = []
-    for in_caches, loose, unparsed, used, free in product(
-        cached, _list_ends(0, sums.maybe_free_bytes), _list_ends(0, sums.unparsed_bytes), unread_used, unread_free
-    ):
+    for in_caches, loose, unparsed, used, free in product(list_ends(sums.cached_bytes, most_cached), *ranges):
         moved = 0 if sums.cached_bytes is not None else min(in_caches, max(0, sums.used_bytes - loose))
         corner = sums._replace(
             used_bytes=sums.used_bytes - moved - loose + sums.unparsed_bytes - unparsed,
             free_bytes=sums.free_bytes + loose + unparsed,
             cached_bytes=in_caches if sums.cached_bytes is not None else moved,
         )
-        reclaimable = _list_ends(0, corner.free_bytes) if sums.reclaimable_bytes is None else [sums.reclaimable_bytes]
-        between = _list_ends(0, corner.free_bytes) if sums.between_bytes is None else [sums.between_bytes]
-        for case in [case for parts in product(reclaimable, between) for case in _weigh_cases(corner, *parts)]:
-            made += _add_unread(case, used, free, loose + unparsed)
+        unknown = [list_ends(known, corner.free_bytes) for known in (sums.reclaimable_bytes, sums.between_bytes)]
+        for reclaimable, between in product(*unknown):
+            for case in _weigh_cases(corner, reclaimable, between):
+                made += _add_unread(case, used, free, loose + unparsed)
     return list(dict.fromkeys(made))
 
 
-def _limit_value(value: int, limit: Optional[int]) -> int:
-    return value if limit is None else min(value, limit)
-
-
-def _list_ends(low: int, high: int) -> List[int]:
-    return [low] if low >= high else [low, high]
-
-
-def _add_unread(case: GlibcCase, used: int, free: int, loose: int) -> List[GlibcCase]:
+def _add_unread(case: HeapCase, used: int, free: int, loose: int) -> List[HeapCase]:
     """Add memory that was not read to a case. Its free part lies between blocks, at the ends of arenas, or neither: one case for each
     possibility. So does `loose`.
     """
@@ -373,23 +349,23 @@ def _add_unread(case: GlibcCase, used: int, free: int, loose: int) -> List[Glibc
     return [more, *(more._replace(**{name: getattr(more, name) + free + loose}) for name in ("between", "left", "unmerged"))]
 
 
-def _weigh_cases(sums: GlibcVerdictFigures, reclaimable: int, between: int) -> List[GlibcCase]:
+def _weigh_cases(sums: GlibcVerdictFigures, reclaimable: int, between: int) -> List[HeapCase]:
     """Return the cases weighed by the memory that they take: one case where the pages are known, two where a core does not show which
     free pages it lacks.
     """
     gone = max(0, sums.system_bytes - sums.taken_bytes) if sums.taken_bytes is not None else None
     tops = sums.tops_bytes - sums.tops_taken_bytes if sums.tops_taken_bytes is not None else 0
-    if sums.reclaimable_resident_bytes is not None:
-        told = max(0, reclaimable - sums.reclaimable_resident_bytes) + tops
-        free_ends = [told if gone is None else min(told, gone)]
-    elif gone is None:
+    here = sums.reclaimable_resident_bytes if sums.reclaimable_resident_bytes is not None else sums.reclaimable_taken_bytes
+    limit = verdict.UNBOUNDED if gone is None else gone
+    if gone is None and sums.reclaimable_resident_bytes is None:
         free_ends = [0]
-    elif sums.reclaimable_taken_bytes is not None:
-        free_ends = [min(max(0, reclaimable - sums.reclaimable_taken_bytes) + tops, gone)]
-    elif gone <= SMALL_BYTES:
-        free_ends = [min(gone, tops + reclaimable)]  # whose this is weighs nothing
+    elif here is not None:
+        free_ends = [min(max(0, reclaimable - here) + tops, limit)]
+    elif limit <= SMALL_BYTES:
+        free_ends = [min(tops + reclaimable, limit)]  # whose this is weighs nothing
     else:
-        free_ends = _list_ends(max(tops, gone - sums.used_bytes), min(tops + reclaimable, gone))
+        least = max(tops, limit - sums.used_bytes)
+        free_ends = list_ends(None, max(least, min(tops + reclaimable, limit)), least)
     made = []
     for gone_free in free_ends:
         gone_free = max(0, min(gone_free, sums.free_bytes))
@@ -397,30 +373,37 @@ def _weigh_cases(sums: GlibcVerdictFigures, reclaimable: int, between: int) -> L
         used = max(0, sums.used_bytes - max(0, lost - gone_free))
         free = sums.free_bytes - gone_free
         held = max(0, sums.system_bytes - lost)
-        for untold in _list_ends(0, sums.left_untold_bytes):
+        for untold in list_ends(None, sums.left_untold_bytes):
             left, unmerged = min(free, sums.left_bytes + untold), min(free, sums.unmerged_bytes)
-            parts = free, min(free, between), left, unmerged
-            made.append(GlibcCase(held, used, sums.cached_bytes or 0, *parts, lost, gone_free, sums.system_bytes))
+            case = HeapCase(held, used, free, sums.cached_bytes or 0, gone=lost, gone_free=gone_free)
+            made.append(case._replace(between=min(free, between), left=left, unmerged=unmerged))
     return made
 
 
-def _decide_code(ask: Ask[GlibcCase]) -> str:
-    """The decision; each condition is linear in the figures."""
-    if ask(lambda case: case.held < SMALL_BYTES):
-        return codes.SMALL_HEAP
-    if ask(lambda case: case.held < LITTLE_BYTES) and ask(lambda case: case.gone >= case.held):
-        return codes.SMALL_HEAP
-    if ask(lambda case: case.used >= 0.8 * case.held):
-        return codes.IN_USE
-    if not is_much(ask, lambda case: case.free, lambda case: case.held):
-        return codes.PART_HELD
-    return codes.FREE_BETWEEN if ask(lambda case: 2 * case.between > case.free) else codes.FREED_AND_HELD
+def _is_small(ask: Ask) -> bool:
+    return is_small(ask) or (ask(lambda case: case.held < LITTLE_BYTES) and ask(lambda case: case.gone >= case.held))
 
 
-def _decide_cause(ask: Ask[GlibcCase]) -> str:
-    if ask(lambda case: 2 * case.left > case.free):
-        return codes.ARENAS_LEFT
-    return codes.UNMERGED if ask(lambda case: 2 * case.unmerged > case.free) else codes.FREED_AND_HELD
+GLIBC_RULES = (
+    VerdictRule(codes.SMALL_HEAP, _is_small, "Small"),
+    VerdictRule(codes.IN_USE, is_mostly_used, "In use", ALLOCATED),
+    VerdictRule(codes.PART_HELD, lambda ask: not is_much_free(ask), "In use", ALLOCATED),
+    VerdictRule(
+        codes.FREE_BETWEEN, lambda ask: ask(lambda case: 2 * case.between > case.free), "Fragmented", "free between blocks in use", "free"
+    ),
+    VerdictRule(
+        codes.FREED_AND_HELD,
+        is_rest,
+        "Kept",
+        KEPT_BY_MALLOC,
+        "free",
+        (
+            VerdictRule(codes.ARENAS_LEFT, lambda ask: ask(lambda case: 2 * case.left > case.free), "Kept", KEPT_BY_MALLOC, "free"),
+            VerdictRule(codes.UNMERGED, lambda ask: ask(lambda case: 2 * case.unmerged > case.free), "Kept", KEPT_BY_MALLOC, "free"),
+            VerdictRule(codes.FREED_AND_HELD, is_rest, "Kept", KEPT_BY_MALLOC, "free"),
+        ),
+    ),
+)
 
 
 def verdict_on(
@@ -428,91 +411,50 @@ def verdict_on(
 ) -> HeapVerdict:
     """The verdict, or that there is none for what could not be read; `returned`: on what it gave back and is in RAM, or on the `blockless`
     parts of huge pages, whose zeros alone count."""
-    possible = list_glibc_cases(sums)
-    told = possible_verdicts(_decide_code, possible)
-    if len(told) > 1:
-        return _make_unread_verdict(sums, possible)
-    case = possible[0]
-    (code,) = told
-    missing = list(sums.missing)
-    if sums.taken_bytes is None and sums.reclaimable_resident_bytes is None:
-        missing.append("which pages are in RAM")
-    elif not sums.missing and len({corner.gone_free for corner in possible}) > 1:
-        missing.append("which free pages are in memory")
-    if huge_pages.may_decide(sums.returned_resident_bytes, sums.reserve_bytes, sums.is_core):
-        missing.append("how much returned memory is in RAM")
-    held = case.held + (sums.returned_resident_bytes or 0)
-    if blockless is not None and blockless.zero_bytes is None and huge_pages.decides_verdict(blockless.huge_bytes, held):
-        missing.append("which parts of huge pages hold zeros")
-    causes = possible_verdicts(_decide_cause, possible) if code == codes.FREED_AND_HELD else [code]
-    first = _make_verdict_line(causes[0] if len(causes) == 1 else code, sums, possible)
-    judged = of_lines([first], less_sure(missing))
-    return huge_pages.add_huge_page_verdict(
-        returned, sums.returned_resident_bytes if blockless is None else blockless.zero_bytes, held, judged
-    )
-
-
-def _make_unread_verdict(sums: GlibcVerdictFigures, possible: Sequence[GlibcCase]) -> HeapVerdict:
-    """Return the inconclusive verdict: the parts that could not be read, and lower bounds of use and free memory. No percentage of an
-    unknown sum is given.
-    """
-    missing = sums.missing or ["which pages are in RAM"]
-    what = "cannot read %s, and the verdict depends on it" % _join_names(missing)
-    known = min(case.used for case in possible), min(case.free for case in possible)
-    evidence = make_sentence(
-        "at least %s are in use by the program, at least %s are free in the allocator", SentenceSize(known[0]), SentenceSize(known[1])
-    )
+    cases = list_glibc_cases(sums)
+    case, most_held = cases[0], SentenceSize(max(corner.held for corner in cases))
+    small = make_sentence("%s requested from the kernel", most_held)
+    if case.gone > case.held:
+        small = make_sentence("%s of %s requested from the kernel take memory", most_held, SentenceSize(sums.system_bytes))
+    held, zeros = case.held + (sums.returned_resident_bytes or 0), sums.returned_resident_bytes
+    unsure = [
+        (sums.taken_bytes is None and sums.reclaimable_resident_bytes is None, "which pages are in RAM"),
+        (not sums.missing and len({corner.gone_free for corner in cases}) > 1, "which free pages are in memory"),
+        (huge_pages.may_decide(sums.returned_resident_bytes, sums.reserve_bytes, sums.is_core), "how much returned memory is in RAM"),
+    ]
+    if blockless is not None:
+        zeros = blockless.zero_bytes
+        is_open = zeros is None and huge_pages.decides_verdict(blockless.huge_bytes, held)
+        unsure.append((is_open, "which parts of huge pages hold zeros"))
     why = ["the problems below say why"] * bool(sums.missing) + ["the core was cut: take a whole one"] * sums.is_cut
-    hint = "; ".join(why) or None
-    return of_lines([verdict.inconclusive_finding(what, evidence, hint)])
+    evidence = HeapEvidence(
+        cases,
+        {"used": "in use by the program", "free": "free in malloc"},
+        small,
+        sums.missing,
+        [what for is_unknown, what in unsure if is_unknown],
+        _say_gone(sums, case),
+        "; ".join(why) or None,
+    )
+    judged = judge_heap(evidence, GLIBC_RULES, lambda code: _make_hint(code, sums, case))
+    if judged.kind == verdict.INCONCLUSIVE:
+        return judged
+    if judged.code in (codes.ARENAS_LEFT, codes.UNMERGED):
+        judged = judged._replace(lines=[_add_cause(judged.lines[0], sums, cases)])
+    return huge_pages.add_huge_page_verdict(returned, zeros, held, judged)
 
 
-def _join_names(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else "%s and %s" % (", ".join(names[:-1]), names[-1])
+def _add_cause(line: Finding, sums: GlibcVerdictFigures, cases: Sequence[HeapCase]) -> Finding:
+    """Add which free memory no trim returns."""
+    size, what = min(case.unmerged for case in cases), "below the tops of thread arenas: chunks in fastbins keep it from being merged"
+    if line.code == codes.ARENAS_LEFT:
+        arenas = count_noun(sums.left_arenas, "arena")
+        size, what = min(case.left for case in cases), "at the ends of %s left by threads that have ended" % arenas
+    details = make_sentence("%s of it %s; %s", SentenceSize(size), what, line.details) if len(cases) == 1 else line.details
+    return line._replace(details=details, size_bytes=size)
 
 
-def _make_verdict_line(code: str, sums: GlibcVerdictFigures, possible: Sequence[GlibcCase]) -> Finding:
-    """The verdict in a sentence, with the figures that it rests on."""
-    case, is_exact = possible[0], len(possible) == 1
-    held = case.held if is_exact else None
-    if code == codes.SMALL_HEAP:
-        of = (
-            make_sentence("of %s requested from the kernel take memory", SentenceSize(case.system))
-            if case.gone > case.held
-            else "requested from the kernel"
-        )
-        return Finding("Small", make_sentence("%s %s", SentenceSize(max(corner.held for corner in possible)), of), None, code)
-    used, free = min(corner.used for corner in possible), min(corner.free for corner in possible)
-    if code in verdict.HELD_BY_PROGRAM:
-        line = verdict.in_use(used, held, verdict.GROWING_HINT if code == codes.IN_USE else _trim_hint(sums), code)
-        beside = make_sentence("%s (%s) are free in malloc", SentenceSize(free), format_share(free, case.held))
-    else:
-        line = verdict.kept_finding(free, held, _trim_hint(sums), code)
-        beside = make_sentence("%s (%s) are in use by the program", SentenceSize(used), format_share(used, case.held))
-    if code == codes.FREE_BETWEEN:
-        line = line._replace(what="Fragmented", evidence=make_sentence("%s are free between blocks in use", verdict.part_of(free, held)))
-    elif code == codes.ARENAS_LEFT:
-        what = make_sentence(
-            "%s of it at the ends of %s left by threads that have ended", SentenceSize(case.left), count_noun(sums.left_arenas, "arena")
-        )
-        beside = make_sentence("%s; %s", what, beside)
-        line = line._replace(hint=_end_hint(sums, 2 * case.unmerged > case.left), size_bytes=case.left)
-    elif code == codes.UNMERGED:
-        beside = make_sentence(
-            "%s of it below the tops of thread arenas: chunks in fastbins keep it from being merged; %s",
-            SentenceSize(case.unmerged),
-            beside,
-        )
-        line = line._replace(hint=_end_hint(sums, True), size_bytes=case.unmerged)
-    if not is_exact:
-        known = make_sentence(
-            "at least %s are in use by the program, at least %s are free in malloc", SentenceSize(used), SentenceSize(free)
-        )
-        return line._replace(details=make_sentence("%s; not all could be read, and that changes nothing", known))
-    return line._replace(details=make_sentence("%s%s", beside, _say_gone(sums, case)))
-
-
-def _say_gone(sums: GlibcVerdictFigures, case: GlibcCase) -> Sentence:
+def _say_gone(sums: GlibcVerdictFigures, case: HeapCase) -> Sentence:
     if case.gone <= SMALL_BYTES:
         return make_sentence("")
     where = "not in the core" if sums.is_core else "not in RAM"
@@ -522,13 +464,23 @@ def _say_gone(sums: GlibcVerdictFigures, case: GlibcCase) -> Sentence:
     why = "never written to, or all zeros" if sums.is_core else "never written to"  # gdb leaves pages of zeros out
     if case.gone_free <= SMALL_BYTES:
         return make_sentence("; %s more are %s: %s", SentenceSize(case.gone), where, why)
-    return make_sentence(
-        "; %s more are %s: %s free, %s %s", SentenceSize(case.gone), where, SentenceSize(case.gone_free), SentenceSize(untouched), why
-    )
+    sizes = SentenceSize(case.gone), where, SentenceSize(case.gone_free), SentenceSize(untouched), why
+    return make_sentence("; %s more are %s: %s free, %s %s", *sizes)
 
 
-def _trim_hint(sums: GlibcVerdictFigures) -> Optional[Sentence]:
+def _make_hint(code: str, sums: GlibcVerdictFigures, case: HeapCase) -> Optional[str]:
+    """Return what is said of a code of the verdict: what a trim would return, and what keeps memory from staying."""
+    if code == codes.IN_USE:
+        return verdict.GROWING_HINT
     total, resident = sums.reclaimable_bytes, sums.reclaimable_resident_bytes
+    if code in (codes.ARENAS_LEFT, codes.UNMERGED):
+        trim = make_sentence("malloc_trim never returns the end of a thread arena")
+        if total is not None:
+            trim = make_sentence("%s: it would return %s", trim, SentenceSize(total))
+        if code == codes.UNMERGED or 2 * case.unmerged > case.left:
+            return make_sentence("%s; %s at the next start: free() then merges at once, and returns the top", trim, sums.no_fastbins)
+        cure = "a new thread takes such an arena over, and its free() of 64 KiB or more returns the top"
+        return make_sentence("%s; %s; %s at the next start makes fewer of them, at the cost of lock contention", trim, cure, ARENA_TWO.text)
     if total is None:
         return None
     if 2 * sums.hugetlb_bytes > (sums.taken_bytes or 0):
@@ -542,136 +494,55 @@ def _trim_hint(sums: GlibcVerdictFigures) -> Optional[Sentence]:
     return make_sentence("malloc_trim(0) would return %s to the OS%s", SentenceSize(total), in_ram)
 
 
-def _end_hint(sums: GlibcVerdictFigures, is_unmerged: bool) -> Sentence:
-    why = "malloc_trim never returns the end of a thread arena"
-    trim = (
-        make_sentence("%s: it would return %s", why, SentenceSize(sums.reclaimable_bytes))
-        if sums.reclaimable_bytes is not None
-        else make_sentence("%s", why)
-    )
-    if is_unmerged:
-        return make_sentence("%s; %s at the next start: free() then merges at once, and returns the top", trim, sums.no_fastbins)
-    cure = "a new thread takes such an arena over, and its free() of 64 KiB or more returns the top"
-    return make_sentence("%s; %s; %s at the next start makes fewer of them, at the cost of lock contention", trim, cure, ARENA_TWO.text)
-
-
-def side_lines(sums: GlibcVerdictFigures, kind: str) -> List[Finding]:
-    """Return further findings beside the verdict; none where the heap is small or unknown."""
+def side_lines(sums: GlibcVerdictFigures, kind: str) -> Iterator[Finding]:
+    """Yield further findings beside the verdict; none where the heap is small or unknown."""
     if kind in (verdict.SMALL, verdict.INCONCLUSIVE):
-        return []
+        return
     case = list_glibc_cases(sums)[0]
-    lines = []
-    if sums.reclaimable_bytes is not None and case.between > 16 * SMALL_BYTES and 4 * sums.reclaimable_bytes < case.free:
-        lines.append(
-            Finding(
-                "free memory is in small pieces",
-                make_sentence(
-                    "%s of %s free lie between used chunks; a trim can return %s",
-                    SentenceSize(case.between),
-                    SentenceSize(case.free),
-                    SentenceSize(sums.reclaimable_bytes),
-                ),
-                "`%s` shows which used chunks keep it; a trim does not return it" % hint_command("pins"),
-                codes.SMALL_PIECES,
-                size_bytes=case.between,
-            )
-        )
-    if sums.cached_bytes is not None and sums.cached_bytes > SMALL_BYTES and 10 * sums.cached_bytes > case.held:
-        lines.append(
-            Finding(
-                "much memory is in thread caches",
-                make_sentence("%s (%s of the heap)", SentenceSize(sums.cached_bytes), format_share(sums.cached_bytes, case.held)),
-                "malloc_trim cannot reach it; to disable thread caches, restart with %s" % TCACHE_COUNT.text,
-                codes.THREAD_CACHES,
-                size_bytes=sums.cached_bytes,
-            )
-        )
-    lines += _find_hugetlb(sums)
-    lines += _find_fastbins(sums, case)
+    cached, reclaimable = sums.cached_bytes or 0, sums.reclaimable_bytes
+    if reclaimable is not None and case.between > WORTH_BYTES and 4 * reclaimable < case.free:
+        sizes = SentenceSize(case.between), SentenceSize(case.free), SentenceSize(reclaimable)
+        evidence = make_sentence("%s of %s free lie between used chunks; a trim can return %s", *sizes)
+        hint = "`%s` shows which used chunks keep it; a trim does not return it" % hint_command("pins")
+        yield Finding("free memory is in small pieces", evidence, hint, codes.SMALL_PIECES, size_bytes=case.between)
+    if cached > SMALL_BYTES and 10 * cached > case.held:
+        evidence = make_sentence("%s (%s of the heap)", SentenceSize(cached), format_share(cached, case.held))
+        hint = "malloc_trim cannot reach it; to disable thread caches, restart with %s" % TCACHE_COUNT.text
+        yield Finding("much memory is in thread caches", evidence, hint, codes.THREAD_CACHES, size_bytes=cached)
+    if sums.hugetlb_bytes >= SMALL_BYTES:  # reserved for the machine, and given back as a whole or not at all (madvise: EINVAL)
+        evidence = make_sentence("%s, which RSS does not include", SentenceSize(sums.hugetlb_bytes))
+        hint = "no trim returns them: madvise takes whole ones alone; %s at the next start uses none" % NOT_ASKING
+        yield Finding("malloc's memory is in pages of hugetlbfs", evidence, hint, codes.HUGETLB, size_bytes=sums.hugetlb_bytes)
+    if sums.fast_bytes > WORTH_BYTES and 10 * sums.fast_bytes >= case.held:
+        chunks, share = count_noun(sums.fast_chunks, "chunk"), format_share(sums.fast_bytes, case.held)
+        evidence = make_sentence("%s in %s, %s of the heap", SentenceSize(sums.fast_bytes), chunks, share)
+        why = "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block"
+        hint = "%s; %s at the next start keeps none" % (why, sums.no_fastbins)
+        yield Finding("much free memory is in fastbins", evidence, hint, codes.FASTBINS, size_bytes=sums.fast_bytes)
+    threshold = SentenceSize(sums.trim_threshold_bytes or DEFAULT_THRESHOLD)
     main_top = min(sums.top_bytes - sums.thread_tops_bytes, case.free)
-    if sums.trim_threshold_bytes is not None and not sums.are_thresholds_fixed and main_top > 16 * SMALL_BYTES:
-        lines.append(
-            Finding(
-                "malloc keeps a large top",
-                make_sentence(
-                    "top holds %s; freeing mmapped chunks has raised trim_threshold to %s",
-                    SentenceSize(main_top),
-                    SentenceSize(sums.trim_threshold_bytes),
-                ),
-                "to keep it small, restart with %s" % TRIM_THRESHOLD.text,
-                codes.MAIN_TOP,
-                size_bytes=main_top,
-            )
-        )
-    lines += _thread_tops(sums, case)
-    large = min(sums.large_free_bytes, case.free)
-    if large > 16 * SMALL_BYTES and 2 * large > case.free and large > main_top:
-        lines.append(
-            Finding(
-                "much is free in large chunks",
-                make_sentence(
-                    "%s in free chunks of 128 KiB or more; freeing mmapped chunks has raised trim_threshold to %s",
-                    SentenceSize(large),
-                    SentenceSize(sums.trim_threshold_bytes or 0),
-                ),
-                "blocks of that size are mapped, and unmapped when they are freed, after a restart with %s; merged small blocks are not"
-                % MMAP_THRESHOLD.text,
-                codes.THRESHOLD_RAISED,
-                size_bytes=large,
-            )
-        )
-    spread = case.free - large - case.unmerged  # of the rest fewer arenas would keep as much
-    if sums.arenas > 4 and spread > 16 * SMALL_BYTES and 2 * spread >= case.held:
-        lines.append(
-            Finding(
-                "free memory is spread over many arenas",
-                make_sentence("%s for %s", count_noun(sums.arenas, "arena"), count_noun(sums.threads, "thread")),
-                "to keep it in fewer arenas, at the cost of lock contention, restart with %s" % ARENA_TWO.text,
-                codes.MANY_ARENAS,
-                size_bytes=spread,
-            )
-        )
-    return lines
-
-
-def _find_hugetlb(sums: GlibcVerdictFigures) -> List[Finding]:
-    """Return the finding about pages of hugetlbfs. These are reserved for the machine, counted in no RSS, and given back as a whole or
-    not at all (madvise: EINVAL).
-    """
-    if sums.hugetlb_bytes < SMALL_BYTES:
-        return []
-    evidence = make_sentence("%s, which RSS does not include", SentenceSize(sums.hugetlb_bytes))
-    hint = "no trim returns them: madvise takes whole ones alone; %s at the next start uses none" % NOT_ASKING
-    return [Finding("malloc's memory is in pages of hugetlbfs", evidence, hint, codes.HUGETLB, size_bytes=sums.hugetlb_bytes)]
-
-
-def _find_fastbins(sums: GlibcVerdictFigures, case: GlibcCase) -> List[Finding]:
-    """Freed chunks that are merged with nothing until a large block is freed, or a trim runs."""
-    if sums.fast_bytes <= 16 * SMALL_BYTES or 10 * sums.fast_bytes < case.held:
-        return []
-    evidence = make_sentence(
-        "%s in %s, %s of the heap",
-        SentenceSize(sums.fast_bytes),
-        count_noun(sums.fast_chunks, "chunk"),
-        format_share(sums.fast_bytes, case.held),
-    )
-    why = "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block"
-    hint = "%s; %s at the next start keeps none" % (why, sums.no_fastbins)
-    return [Finding("much free memory is in fastbins", evidence, hint, codes.FASTBINS, size_bytes=sums.fast_bytes)]
-
-
-def _thread_tops(sums: GlibcVerdictFigures, case: GlibcCase) -> List[Finding]:
-    """Free memory that no trim reaches: mtrim gives back a thread arena's free chunks and never its top (malloc.c: mtrim, heap_trim)."""
+    if sums.trim_threshold_bytes is not None and not sums.are_thresholds_fixed and main_top > WORTH_BYTES:
+        what = "top holds %s; freeing mmapped chunks has raised trim_threshold to %s"
+        evidence = make_sentence(what, SentenceSize(main_top), threshold)
+        hint = "to keep it small, restart with %s" % TRIM_THRESHOLD.text
+        yield Finding("malloc keeps a large top", evidence, hint, codes.MAIN_TOP, size_bytes=main_top)
+    # mtrim gives back a thread arena's free chunks and never its top (malloc.c: mtrim, heap_trim)
     untouched = sums.tops_bytes - sums.tops_taken_bytes if sums.tops_taken_bytes is not None else 0
     tops = min(max(0, sums.thread_tops_bytes - untouched), case.free)
-    if tops < SMALL_BYTES or (tops <= 16 * SMALL_BYTES and 4 * tops < case.free):
-        return []
-    threshold = sums.trim_threshold_bytes or DEFAULT_THRESHOLD
-    evidence = make_sentence(
-        "%s in %s, %s of all free memory", SentenceSize(tops), count_noun(sums.thread_tops, "top"), format_share(tops, case.free)
-    )
-    hint = make_sentence(
-        "malloc_trim never returns these to the OS; free() does, if the arena's top exceeds trim_threshold (%s) at that moment",
-        SentenceSize(threshold),
-    )
-    return [Finding("free memory is in the tops of thread arenas", evidence, hint, codes.THREAD_TOPS, size_bytes=tops)]
+    if tops > WORTH_BYTES or (tops >= SMALL_BYTES and 4 * tops >= case.free):
+        counted = count_noun(sums.thread_tops, "top")
+        evidence = make_sentence("%s in %s, %s of all free memory", SentenceSize(tops), counted, format_share(tops, case.free))
+        what = "malloc_trim never returns these to the OS; free() does, if the arena's top exceeds trim_threshold (%s) at that moment"
+        hint = make_sentence(what, threshold)
+        yield Finding("free memory is in the tops of thread arenas", evidence, hint, codes.THREAD_TOPS, size_bytes=tops)
+    large = min(sums.large_free_bytes, case.free)
+    if large > WORTH_BYTES and 2 * large > case.free and large > main_top:
+        what = "%s in free chunks of 128 KiB or more; freeing mmapped chunks has raised trim_threshold to %s"
+        evidence = make_sentence(what, SentenceSize(large), threshold)
+        why = "blocks of that size are mapped, and unmapped when they are freed, after a restart with %s; merged small blocks are not"
+        yield Finding("much is free in large chunks", evidence, why % MMAP_THRESHOLD.text, codes.THRESHOLD_RAISED, size_bytes=large)
+    spread = case.free - large - case.unmerged  # of the rest fewer arenas would keep as much
+    if sums.arenas > 4 and spread > WORTH_BYTES and 2 * spread >= case.held:
+        evidence = make_sentence("%s for %s", count_noun(sums.arenas, "arena"), count_noun(sums.threads, "thread"))
+        hint = "to keep it in fewer arenas, at the cost of lock contention, restart with %s" % ARENA_TWO.text
+        yield Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS, size_bytes=spread)

@@ -3,7 +3,7 @@ alone.
 """
 
 from itertools import product
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
@@ -15,11 +15,23 @@ from gdbheapx.hints import hint_command
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocFacts, PublicNames
 from gdbheapx.model import Finding, StepSentence
 from gdbheapx.units import Sentence, SentenceSize, format_share, join_sentences, make_sentence
-from gdbheapx.verdict import SMALL_BYTES, UNBOUNDED, Ask, HeapVerdict, is_much, less_sure, of_lines, possible_verdicts
-
-SMALL_HEAP_BYTES = 8 * SMALL_BYTES
-"""A jemalloc that was hardly used holds 3 MiB, most of it metadata."""
-
+from gdbheapx.verdict import (
+    ALLOCATED,
+    LITTLE_BYTES,
+    SMALL_BYTES,
+    UNBOUNDED,
+    WORTH_BYTES,
+    Ask,
+    HeapCase,
+    HeapEvidence,
+    HeapVerdict,
+    VerdictRule,
+    is_mostly_used,
+    is_much_free,
+    is_rest,
+    judge_heap,
+    list_ends,
+)
 
 PARTS = {
     "used_bytes": "in use by the program",
@@ -140,32 +152,12 @@ class JemallocVerdictFigures(NamedTuple):
         """A purge would give back enough of RAM to talk about."""
         known = self.unused_here_bytes
         unused = self.unused_pages_bytes if known is None else min(known, self.unused_pages_bytes)
-        return unused > 16 * SMALL_BYTES or (5 * unused > self.held_bytes and unused > SMALL_BYTES)
+        return unused > WORTH_BYTES or (5 * unused > self.held_bytes and unused > SMALL_BYTES)
 
     @property
     def held_bytes(self) -> int:
         """Return the sum of all parts, in RAM or not."""
         return sum(getattr(self, name) or 0 for name in PARTS)
-
-
-class JemallocCase(NamedTuple):
-    """The figures where everything is known, weighed by what takes memory."""
-
-    held: int
-    used: int
-    cached: int
-    unused: int
-    """Dirty and muzzy pages."""
-    regions: int
-    """Free regions of slabs."""
-    metadata: int
-    gone: int
-    """What takes no memory."""
-    gone_unused: int
-    """Of it in dirty and muzzy pages; the rest is in blocks that were never written to."""
-    rounding: int = 0
-    """What blocks are rounded up by: it is no part of them, and goes only with them."""
-    huge_dirty: int = 0
 
 
 def make_jemalloc_figures(facts: JemallocFacts, around: Surroundings) -> JemallocVerdictFigures:
@@ -282,21 +274,22 @@ def list_jemalloc_parts(found: JemallocVerdictFigures) -> List[AllocatorPart]:
     return sorted(rows, key=lambda part: -1 if part.bytes is None else part.bytes, reverse=True)
 
 
-def list_jemalloc_cases(all_parts: JemallocVerdictFigures) -> List[JemallocCase]:
-    """The corners of what is possible: each unknown as small and as large as it can be."""
+def list_jemalloc_cases(all_parts: JemallocVerdictFigures) -> List[HeapCase]:
+    """Return the corners of what is possible: each unknown as small and as large as it can be."""
     found = all_parts.in_memory
     most = found.used_bytes if found.most_cached_bytes is None else min(found.used_bytes, found.most_cached_bytes)
     rest = UNBOUNDED if found.taken_bytes is None else found.taken_bytes
+    most_metadata = rest if found.most_metadata_bytes is None else found.most_metadata_bytes
     ranges = [
-        _list_ends(found.cached_bytes, most),
-        _list_ends(found.dirty_bytes, rest),
-        _list_ends(found.muzzy_bytes, rest),
-        _list_ends(found.metadata_bytes, rest if found.most_metadata_bytes is None else found.most_metadata_bytes, _least_metadata(found)),
-        *(_list_ends(None, most) for most in (found.unparsed_bytes, found.beyond_bytes, found.beyond_bytes)),
+        list_ends(found.cached_bytes, most),
+        list_ends(found.dirty_bytes, rest),
+        list_ends(found.muzzy_bytes, rest),
+        list_ends(found.metadata_bytes, most_metadata, _least_metadata(found)),
+        *(list_ends(None, most) for most in (found.unparsed_bytes, found.beyond_bytes, found.beyond_bytes)),
     ]
-    made: List[JemallocCase] = []
+    made: List[HeapCase] = []
     for cached, dirty, muzzy, own, unparsed, used, unused in product(*ranges):
-        one = found._replace(
+        corner = found._replace(
             used_bytes=found.used_bytes - (cached if found.cached_bytes is None else 0) + unparsed,
             unparsed_bytes=found.unparsed_bytes - unparsed,
             cached_bytes=cached,
@@ -304,14 +297,10 @@ def list_jemalloc_cases(all_parts: JemallocVerdictFigures) -> List[JemallocCase]
             muzzy_bytes=muzzy,
             metadata_bytes=own,
         )
-        for case in _weigh_cases(one):
-            more = case._replace(held=case.held + used + unused, used=case.used + used, unused=case.unused + unused)
+        for case in _weigh_cases(corner):
+            more = case._replace(held=case.held + used + unused, used=case.used + used, free=case.free + unused)
             made.append(more._replace(gone=all_parts.absent_bytes) if all_parts.present else more)
     return list(dict.fromkeys(made))
-
-
-def _list_ends(known: Optional[int], most: int, least: int = 0) -> List[int]:
-    return [known] if known is not None else [least, most] if most > least else [most]
 
 
 def _least_metadata(found: JemallocVerdictFigures) -> int:
@@ -324,7 +313,7 @@ def _least_metadata(found: JemallocVerdictFigures) -> int:
     return max(0, found.taken_bytes - (found.held_bytes - (found.returned_resident_bytes or 0) - gone))
 
 
-def _weigh_cases(found: JemallocVerdictFigures) -> List[JemallocCase]:
+def _weigh_cases(found: JemallocVerdictFigures) -> List[HeapCase]:
     """Return the cases weighed by the memory that they take: one case where the pages are known, two where a core does not show which
     unused pages it lacks.
     """
@@ -348,12 +337,34 @@ def _weigh_cases(found: JemallocVerdictFigures) -> List[JemallocCase]:
         # its blocks are mapped 2 MiB at a time and mostly never touched: metadata is weighed as jemalloc counts it
         left -= min(metadata, left) if gone is not None else 0
         held = max(0, whole - gone_unused - left + (found.returned_resident_bytes or 0))
-        beside = found.rounding_bytes + found.sampled_bytes
-        more = gone_unused + left, gone_unused, beside, found.huge_dirty_bytes
         least = max(0, found.used_bytes - left)  # of which part it is nothing tells: at worst of none, or of all that is in use
         for used in [least] if left <= SMALL_BYTES else [least, min(found.used_bytes, held)]:
-            made.append(JemallocCase(held, used, cached, unused - gone_unused, found.free_regions_bytes, metadata, *more))
+            case = HeapCase(held, used, unused - gone_unused + found.huge_dirty_bytes, cached, found.free_regions_bytes, metadata=metadata)
+            rounding = found.rounding_bytes + found.sampled_bytes
+            case = case._replace(huge_dirty=found.huge_dirty_bytes, rounding=rounding, gone=gone_unused + left, gone_free=gone_unused)
+            made.append(case)
     return made
+
+
+def _is_small(ask: Ask) -> bool:
+    if ask(lambda case: case.held < LITTLE_BYTES):
+        return True
+    return ask(lambda case: case.held - case.metadata < SMALL_BYTES) and ask(lambda case: case.held < 2 * LITTLE_BYTES)
+
+
+def _is_fragmented(ask: Ask) -> bool:
+    if not ask(lambda case: 4 * case.between >= case.held):
+        return False
+    return ask(lambda case: case.between >= 2 * (case.free - case.huge_dirty + case.cached))
+
+
+JEMALLOC_RULES = (
+    VerdictRule(codes.SMALL_HEAP, _is_small, "Small"),
+    VerdictRule(codes.IN_USE, is_mostly_used, "In use", ALLOCATED),
+    VerdictRule(codes.UNUSED_PAGES, is_much_free, "Kept", "free memory that jemalloc keeps", "free"),
+    VerdictRule(codes.FREE_REGIONS, _is_fragmented, "Fragmented", "free regions in slabs that used regions keep", "between"),
+    VerdictRule(codes.PART_HELD, is_rest, "In use", ALLOCATED),
+)
 
 
 def judge_jemalloc(
@@ -363,108 +374,53 @@ def judge_jemalloc(
     if not found.is_known:
         what = "cannot read any of jemalloc's arenas"
         line = verdict.inconclusive_finding(what, "how much memory it holds is unknown", "see the problems below", codes.ALLOCATOR_UNREAD)
-        return of_lines([line])
-    possible = list_jemalloc_cases(found)
-    told = possible_verdicts(_decide_code, possible)
-    if len(told) > 1:
-        return _make_unread_verdict(found, possible)
-    (code,), case = told, possible[0]
-    missing = list(found.missing)
-    if found.taken_bytes is None and found.reclaimable_resident_bytes is None:
-        missing.append("which pages are in RAM")
-    if huge_pages.may_decide(found.returned_resident_bytes, found.retained_bytes, found.is_core):
-        missing.append("how much returned memory is in RAM")
-    sure = less_sure(missing)
-    if code == codes.SMALL_HEAP:
-        is_own = case.metadata > case.held - SMALL_BYTES
-        own = make_sentence(", %s of it its own metadata", SentenceSize(case.metadata)) if is_own else ""
-        evidence = make_sentence(
-            "jemalloc holds %s%s%s", SentenceSize(case.held), own, _say_gone(found, case) if len(possible) == 1 else ""
-        )
-        return of_lines([Finding("Small", evidence, None, code)], sure)
-    lines = [_make_main_finding(code, found, possible, bins), *_side_lines(found, case, bins, code, names)]
-    return huge_pages.add_huge_page_verdict(returned, found.returned_resident_bytes, case.held, of_lines(lines, sure))
-
-
-def _make_unread_verdict(found: JemallocVerdictFigures, possible: Sequence[JemallocCase]) -> HeapVerdict:
-    """Return the inconclusive verdict: the parts that could not be read, and lower bounds of use and unused pages. No percentage of an
-    unknown sum is given.
-    """
-    what = "cannot read jemalloc's %s, and the verdict depends on it" % (", ".join(found.missing) or "pages in RAM")
-    known = SentenceSize(min(one.used for one in possible)), SentenceSize(min(one.unused for one in possible))
-    evidence = make_sentence("at least %s are in use by the program, at least %s are unused pages", *known)
-    hint = "the problems below say why; where a core was cut, take a whole one"
-    return of_lines([verdict.inconclusive_finding(what, evidence, hint)])
-
-
-def _say_details(code: str, found: JemallocVerdictFigures, possible: Sequence[JemallocCase]) -> Sentence:
-    """The other figures, with shares where all is known."""
-    case = possible[0]
-    if len(possible) > 1:
-        known = (
-            SentenceSize(min(one.used for one in possible)),
-            SentenceSize(min(one.unused for one in possible)),
-            ", ".join(found.missing) or "RAM",
-        )
-        return make_sentence(
-            "at least %s are in use by the program, at least %s are unused pages; unknown, and without weight here: %s", *known
-        )
-    parts = [
-        (code in verdict.HELD_BY_PROGRAM, case.used, "in use by the program"),
-        (code == codes.UNUSED_PAGES, case.unused + case.huge_dirty, "unused pages"),
-        (code == codes.FREE_REGIONS, case.regions, "free regions in slabs"),
+        return verdict.of_lines([line])
+    cases = list_jemalloc_cases(found)
+    case = cases[0]
+    gone: Sentence = make_sentence("")
+    if 100 * case.gone > case.held or case.gone > SMALL_BYTES:  # else the sum of the table reads the same
+        gone = make_sentence("; %s more are not in %s", SentenceSize(case.gone), "the core" if found.is_core else "RAM")
+    is_own = case.metadata > case.held - SMALL_BYTES
+    own = make_sentence(", %s of it its own metadata", SentenceSize(case.metadata)) if is_own else ""
+    small = make_sentence("jemalloc holds %s%s%s", SentenceSize(case.held), own, gone if len(cases) == 1 else "")
+    unsure = [
+        (found.taken_bytes is None and found.reclaimable_resident_bytes is None, "which pages are in RAM"),
+        (huge_pages.may_decide(found.returned_resident_bytes, found.retained_bytes, found.is_core), "how much returned memory is in RAM"),
     ]
-    others = [
-        make_sentence("%s (%s) are %s", SentenceSize(size), format_share(size, case.held), name)
-        for is_first, size, name in parts
-        if not is_first
-    ]
-    return make_sentence("%s%s", join_sentences(", ", others), _say_gone(found, case))
+    evidence = HeapEvidence(
+        cases,
+        {"used": "in use by the program", "free": "unused pages", "between": "free regions in slabs"},
+        small,
+        found.missing,
+        [what for is_unknown, what in unsure if is_unknown],
+        gone,
+        "the problems below say why; where a core was cut, take a whole one",
+    )
+    judged = judge_heap(evidence, JEMALLOC_RULES, lambda code: _make_hint(code, found, bins))
+    if judged.kind in (verdict.SMALL, verdict.INCONCLUSIVE):
+        return judged
+    lines = [_add_more(judged.lines[0], found), *_side_lines(found, case, bins, judged.lines[0].code, names)]
+    return huge_pages.add_huge_page_verdict(returned, found.returned_resident_bytes, case.held, judged._replace(lines=lines))
 
 
-def _say_gone(found: JemallocVerdictFigures, case: JemallocCase) -> Sentence:
-    """Return the text on bytes of the parts that are not in memory, which the table includes; empty where both sums read the same."""
-    if 100 * case.gone <= case.held and case.gone <= SMALL_BYTES:
-        return make_sentence("")
-    return make_sentence("; %s more are not in %s", SentenceSize(case.gone), "the core" if found.is_core else "RAM")
+def _add_more(line: Finding, found: JemallocVerdictFigures) -> Finding:
+    """Add to the details what most of the unused pages, or of the rest, is."""
+    more = ""
+    if line.code == codes.UNUSED_PAGES and 2 * (found.muzzy_bytes or 0) > found.unused_pages_bytes:
+        more = "; most of the unused pages are muzzy (MADV_FREE): the kernel takes those when memory is short"
+    if line.code == codes.PART_HELD and 2 * (found.cached_bytes or 0) >= found.held_bytes:
+        more = "; most of the rest is in thread caches"
+    return line._replace(details=make_sentence("%s%s", line.details, more))
 
 
-def _decide_code(ask: Ask[JemallocCase]) -> str:
-    """The decision; each condition is linear in the figures."""
-    if ask(lambda one: one.held < SMALL_HEAP_BYTES):
-        return codes.SMALL_HEAP
-    if ask(lambda one: one.held - one.metadata < SMALL_BYTES) and ask(lambda one: one.held < 2 * SMALL_HEAP_BYTES):
-        return codes.SMALL_HEAP
-    if ask(lambda one: one.used >= 0.8 * (one.held - one.rounding)):
-        return codes.IN_USE
-    if is_much(ask, lambda one: one.unused + one.huge_dirty, lambda one: one.held):
-        return codes.UNUSED_PAGES
-    if ask(lambda one: 4 * one.regions >= one.held) and ask(lambda one: one.regions >= 2 * (one.unused + one.cached)):
-        return codes.FREE_REGIONS
-    return codes.PART_HELD
-
-
-def _make_main_finding(code: str, found: JemallocVerdictFigures, possible: Sequence[JemallocCase], bins: Sequence[JemallocBin]) -> Finding:
-    """The verdict in a sentence, with the figures that it rests on."""
-    case, details = possible[0], _say_details(code, found, possible)
-    held = case.held if len(possible) == 1 else None
-    unused = min(one.unused + one.huge_dirty for one in possible)
-    if code == codes.UNUSED_PAGES:
-        is_huge = found.huge_dirty_bytes > found.unused_pages_bytes
-        hint = huge_dirty_hint(found.huge_dirty_bytes, found.dirty_mult) if is_huge else purge_hint(found)
-        if 2 * (found.muzzy_bytes or 0) > found.unused_pages_bytes:
-            details = make_sentence(
-                "%s; most of the unused pages are muzzy (MADV_FREE): the kernel takes those when memory is short", details
-            )
-        return verdict.kept_finding(unused, held, hint, code, "jemalloc")._replace(details=details)
+def _make_hint(code: str, found: JemallocVerdictFigures, bins: Sequence[JemallocBin]) -> Optional[str]:
+    if code == codes.IN_USE:
+        return verdict.GROWING_HINT
     if code == codes.FREE_REGIONS:
-        regions = min(one.regions for one in possible)
-        evidence = make_sentence("%s are free regions in slabs that used regions keep", verdict.part_of(regions, held))
-        return Finding("Fragmented", evidence, _fragmentation_hint(bins), code, details, regions)
-    next_hint = verdict.GROWING_HINT if code == codes.IN_USE else purge_hint(found) if found.worth_purging else None
-    if code == codes.PART_HELD and 2 * (found.cached_bytes or 0) >= found.held_bytes:
-        details = make_sentence("%s; most of the rest is in thread caches", details)
-    return verdict.in_use(min(one.used for one in possible), held, next_hint, code)._replace(details=details)
+        return _fragmentation_hint(bins)
+    if code == codes.UNUSED_PAGES and found.huge_dirty_bytes > found.unused_pages_bytes:
+        return huge_dirty_hint(found.huge_dirty_bytes, found.dirty_mult)
+    return purge_hint(found) if code == codes.UNUSED_PAGES or found.worth_purging else None
 
 
 def huge_dirty_hint(dirty_bytes: int, dirty_mult: Optional[int]) -> Sentence:
@@ -505,38 +461,36 @@ def _fragmentation_hint(bins: Sequence[JemallocBin]) -> Sentence:
 
 
 def _side_lines(
-    found: JemallocVerdictFigures, case: JemallocCase, bins: Sequence[JemallocBin], main: str, names: PublicNames
-) -> List[Finding]:
-    lines: List[Finding] = []
-    held, much, here = case.held, 16 * SMALL_BYTES, found.in_memory
+    found: JemallocVerdictFigures, case: HeapCase, bins: Sequence[JemallocBin], main: Optional[str], names: PublicNames
+) -> Iterator[Finding]:
+    held, here = case.held, found.in_memory
 
-    def add_line(what: str, size: int, hint: str, code: str, evidence: str = "%s (%s)") -> None:
-        lines.append(Finding(what, make_sentence(evidence, SentenceSize(size), format_share(size, held)), hint, code, size_bytes=size))
+    def make_line(what: str, size: int, hint: str, code: str, evidence: str = "%s (%s)") -> Finding:
+        return Finding(what, make_sentence(evidence, SentenceSize(size), format_share(size, held)), hint, code, size_bytes=size)
 
-    if here.sampled_bytes > much and 4 * here.sampled_bytes > held:
+    if here.sampled_bytes > WORTH_BYTES and 4 * here.sampled_bytes > held:
         hint = "a larger lg_prof_sample samples fewer blocks; without prof:true there is none of it"
         evidence = "%s (%s) is rounding: with opt.prof on, each sampled block takes whole pages"
-        add_line("much memory is rounding around sampled blocks", here.sampled_bytes, hint, codes.SAMPLED_BLOCKS, evidence)
+        yield make_line("much memory is rounding around sampled blocks", here.sampled_bytes, hint, codes.SAMPLED_BLOCKS, evidence)
     if here.rounding_bytes > 4 * SMALL_BYTES and 10 * here.rounding_bytes > held:
         what = "much memory is a page more for each large block (opt.cache_oblivious)"
         hint = "this release has no option against it: it takes a build with --disable-cache-oblivious"
         if found.has_oblivious_option:
             hint = "%s at the next start ends it" % names.setting(NO_OBLIVIOUS.value)
-        add_line(what, here.rounding_bytes, hint, codes.LARGE_ROUNDING)
-    if main != codes.UNUSED_PAGES and here.huge_dirty_bytes > much and 10 * here.huge_dirty_bytes > held:
+        yield make_line(what, here.rounding_bytes, hint, codes.LARGE_ROUNDING)
+    if main != codes.UNUSED_PAGES and here.huge_dirty_bytes > WORTH_BYTES and 10 * here.huge_dirty_bytes > held:
         hint = huge_dirty_hint(found.huge_dirty_bytes, found.dirty_mult)
-        add_line("much memory is dirty pages in huge pages", here.huge_dirty_bytes, hint, codes.UNUSED_PAGES)
-    if main != codes.FREE_REGIONS and here.free_regions_bytes > much and 4 * here.free_regions_bytes > held:
+        yield make_line("much memory is dirty pages in huge pages", here.huge_dirty_bytes, hint, codes.UNUSED_PAGES)
+    if main != codes.FREE_REGIONS and here.free_regions_bytes > WORTH_BYTES and 4 * here.free_regions_bytes > held:
         what = "much memory is free regions in slabs that are still in use"
-        add_line(what, here.free_regions_bytes, _fragmentation_hint(bins), codes.FREE_REGIONS)
-    if here.pinned_bytes is not None and here.pinned_bytes > much and 10 * here.pinned_bytes > held:
+        yield make_line(what, here.free_regions_bytes, _fragmentation_hint(bins), codes.FREE_REGIONS)
+    if here.pinned_bytes is not None and here.pinned_bytes > WORTH_BYTES and 10 * here.pinned_bytes > held:
         hint = "no purge reaches them: the program's extent hooks say that this memory cannot be returned; jemalloc reuses it first"
-        add_line("much memory is unused pinned pages", here.pinned_bytes, hint, codes.PINNED_PAGES)
+        yield make_line("much memory is unused pinned pages", here.pinned_bytes, hint, codes.PINNED_PAGES)
     if here.cached_bytes is not None and 10 * here.cached_bytes > held:
         hint = "no purge reaches it: only the thread itself can free it, with %s, or over time if it keeps allocating"
         flush, evidence = names.call('"thread.tcache.flush"'), "%s (%s of what jemalloc holds)"
-        add_line("much memory is in thread caches", here.cached_bytes, hint % flush, codes.THREAD_CACHES, evidence)
-    if here.metadata_bytes is not None and here.metadata_bytes > much and 5 * here.metadata_bytes > held:
+        yield make_line("much memory is in thread caches", here.cached_bytes, hint % flush, codes.THREAD_CACHES, evidence)
+    if here.metadata_bytes is not None and here.metadata_bytes > WORTH_BYTES and 5 * here.metadata_bytes > held:
         hint = "it never shrinks; fewer arenas (narenas) need less of it"
-        add_line("jemalloc's own bookkeeping uses much memory", here.metadata_bytes, hint, codes.METADATA)
-    return lines
+        yield make_line("jemalloc's own bookkeeping uses much memory", here.metadata_bytes, hint, codes.METADATA)

@@ -118,7 +118,7 @@ GLIBC = {
         ["cannot read arenas and thread caches, and the verdict depends on it", "at least 50.0 MiB are free"],
     ),
     "not all could be read": Case(
-        on_glibc(used_bytes=90 * MB, free_bytes=10 * MB, unparsed_bytes=MB, missing=["parts of heaps"]), [codes.IN_USE], ["at least 90.0 MiB are in use by the program", "and that changes nothing"]
+        on_glibc(used_bytes=90 * MB, free_bytes=10 * MB, unparsed_bytes=MB, missing=["parts of heaps"]), [codes.IN_USE], ["at least 90.0 MiB are in use by the program", "unknown, and without weight here: parts of heaps"]
     ),
     "nobody knows what a trim returns": Case(on_glibc(used_bytes=10 * MB, free_bytes=90 * MB, top_bytes=90 * MB, reclaimable_bytes=None, between_bytes=0, missing=["free lists"]), [codes.FREED_AND_HELD]),
     "trimmed, and hoards again": Case(
@@ -169,7 +169,7 @@ ANY = {
     "hoarding": Case(on_any(100 * MB, 40 * MB), [codes.FREED_AND_HELD]),
     "mixed": Case(on_any(100 * MB, 60 * MB), [codes.PART_HELD]),
     "no verdict": Case(on_any(100 * MB, 60 * MB, None, 90 * MB), [codes.EVIDENCE_MISSING], ["cannot read which pages are in RAM and the whole heap", "at least 60.0 MiB are in use"]),
-    "which part is in RAM": Case(on_any(100 * MB, 60 * MB, 50 * MB), [codes.EVIDENCE_MISSING], ["cannot read which blocks are in RAM"]),
+    "which part is in RAM": Case(on_any(100 * MB, 60 * MB, 50 * MB), [codes.EVIDENCE_MISSING], ["cannot read which pages are in RAM"]),
     "not all could be read": Case(on_any(100 * MB, 90 * MB, 99 * MB), [codes.IN_USE], ["at least 89.0 MiB are in use by the program, at least 9.0 MiB"]),
 }
 
@@ -291,7 +291,7 @@ def steps(kind: str, threads: Sequence[str] = (), arenas: Sequence[Any] = (), st
 JEMALLOC = {
     "unread": Case(on_jemalloc(is_known=False), [codes.ALLOCATOR_UNREAD], ["Inconclusive", "cannot read any"]),
     "no verdict": Case(
-        on_jemalloc(used_bytes=50 * MB, dirty_bytes=None, missing=["dirty pages"]), [codes.EVIDENCE_MISSING], ["cannot read jemalloc's dirty pages, and the verdict depends on it", "at least 50.0 MiB are in use"]
+        on_jemalloc(used_bytes=50 * MB, dirty_bytes=None, missing=["dirty pages"]), [codes.EVIDENCE_MISSING], ["cannot read dirty pages, and the verdict depends on it", "at least 50.0 MiB are in use"]
     ),
     "not all could be read": Case(
         on_jemalloc(used_bytes=90 * MB, metadata_bytes=None, most_metadata_bytes=MB, missing=["metadata"]), [codes.IN_USE], ["at least 90.0 MiB are in use", "unknown, and without weight here: metadata"]
@@ -486,7 +486,7 @@ def lost(lost_bytes: Any, is_open: bool = False, *parts: Any) -> Callable[[], It
     return say
 
 
-IN_USE = verdict.of_lines([verdict.in_use(90 * MB, 100 * MB)])
+IN_USE = verdict.usual_verdict(100 * MB, 90 * MB, 100 * MB)
 
 
 def leaked(judged: verdict.HeapVerdict = IN_USE, **fields: Any) -> Callable[[], Iterable[Finding]]:

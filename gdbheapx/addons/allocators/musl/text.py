@@ -33,19 +33,11 @@ def judge_musl(facts: MuslFacts, around: Surroundings) -> AllocatorJudgement:
         judged = _describe_verdict(judged, row, held - untouched)
     if facts.has_stopped:
         judged, steps = (
-            _add_stop(judged),
+            verdict.with_end(judged, Finding(STOPPED, STOPPED_HOW, STOPPED_HINT, findings.ABORTED_IN_MALLOC)),
             [StepSentence(hint_command("check"), "shows which rules of malloc are broken, and where"), *steps],
         )
     told = held if taken is None else min(held, taken)
     return AllocatorJudgement(name, (name,), told, judged, _make_findings(row, told), steps)
-
-
-def _add_stop(judged: HeapVerdict) -> HeapVerdict:
-    """Add the line on a process that musl ended; it is the verdict of a small heap."""
-    line = Finding(STOPPED, STOPPED_HOW, STOPPED_HINT, findings.ABORTED_IN_MALLOC)
-    if judged.kind == verdict.SMALL:
-        return of_lines([line], judged.sure)
-    return judged._replace(lines=[*judged.lines, line])
 
 
 def _describe_verdict(judged: HeapVerdict, row: MuslArena, held_bytes: int) -> HeapVerdict:
@@ -63,8 +55,9 @@ def _describe_verdict(judged: HeapVerdict, row: MuslArena, held_bytes: int) -> H
         details = make_sentence("%s (%s) are in use by the program", SentenceSize(used), format_share(used, whole))
         line = Finding("Fragmented", evidence, NO_CALL, findings.FREE_REGIONS, size_bytes=free)
     else:
-        is_held = judged.code == findings.IN_USE
-        line = verdict.in_use(used, whole, verdict.GROWING_HINT if is_held else NO_CALL, judged.code or findings.IN_USE)
+        evidence = make_sentence("%s are %s", verdict.part_of(used, whole), verdict.ALLOCATED)
+        hint = verdict.GROWING_HINT if judged.code == findings.IN_USE else NO_CALL
+        line = Finding("In use", evidence, hint, judged.code, size_bytes=used)
     untouched = whole - held_bytes
     more = make_sentence("; %s in large blocks were never written to", SentenceSize(untouched)) if untouched > SMALL_BYTES else ""
     return of_lines([line._replace(details=make_sentence("%s%s", details, more))], judged.sure)
