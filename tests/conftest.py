@@ -61,9 +61,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: List[pytest.Item
             item.add_marker("once")
     if IMAGE:
         groups = [*of_each_kind(items), *cases_of_unit_tests(items)]
-        left_out = [same[place] for same in groups for place in range(len(same)) if place != chosen(same) % len(same)]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        left_out = {same[place] for same in groups for place in range(len(same)) if place != chosen(same) % len(same)}
+        left_out |= set(cases_of_the_other_end([item for item in items if item not in left_out]))
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 def of_each_kind(items: List[pytest.Item]) -> Iterable[List[pytest.Item]]:
@@ -72,9 +73,8 @@ def of_each_kind(items: List[pytest.Item]) -> Iterable[List[pytest.Item]]:
     for item in items:
         if not item.get_closest_marker("image") or item.get_closest_marker("once"):
             continue
-        parameters = dict(getattr(getattr(item, "callspec", None), "params", {}))
-        if parameters.pop("kind", None) is not None:
-            found.setdefault((item.path, getattr(item, "originalname", ""), repr(parameters)), []).append(item)
+        if getattr(getattr(item, "callspec", None), "params", {}).get("kind") is not None:
+            found.setdefault((item.path, getattr(item, "originalname", ""), beside_its_kind(item)), []).append(item)
     return found.values()
 
 
@@ -85,6 +85,26 @@ def cases_of_unit_tests(items: List[pytest.Item]) -> Iterable[List[pytest.Item]]
         if item.get_closest_marker("first") and is_unit(item):
             cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
     return cases.values()
+
+
+def cases_of_the_other_end(items: List[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield what the newest release leaves to the oldest, or the other way round: of the cases of a test that is not `first` each has every second one.
+
+    The machine that runs all tests has a release between them, and runs every case.
+    """
+    ends = (matrix.ROWS[0].suite, matrix.ROWS[-1].suite)
+    cases: Dict[Any, List[pytest.Item]] = {}
+    for item in items:
+        if IMAGE in ends and not item.get_closest_marker("first") and item.get_closest_marker("image") and not item.get_closest_marker("once"):
+            cases.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
+    for same in cases.values():
+        if len(same) > 1:
+            yield from sorted(same, key=beside_its_kind)[ends.index(IMAGE) :: 2]
+
+
+def beside_its_kind(item: pytest.Item) -> str:
+    """Return the parameters of a test but the kind of its target."""
+    return repr({name: value for name, value in getattr(getattr(item, "callspec", None), "params", {}).items() if name != "kind"})
 
 
 def chosen(same: List[pytest.Item]) -> int:
@@ -132,8 +152,11 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Builder:
-    """Compiles test programs, each once."""
-    return Builder(tmp_path_factory.mktemp("programs"))
+    """Compiles test programs, each once for all workers: the folders of these are in one of the run."""
+    run = tmp_path_factory.getbasetemp()
+    folder = (run.parent if "PYTEST_XDIST_WORKER" in os.environ else run) / "programs"
+    folder.mkdir(exist_ok=True)
+    return Builder(folder)
 
 
 @pytest.fixture(scope="session")

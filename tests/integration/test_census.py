@@ -3,8 +3,6 @@
 Files: analysis/census/block.py, analysis/census/pieces.py, analysis/census/find.py, report/census_text.py.
 """
 
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
@@ -15,7 +13,6 @@ from gdbheapx.analysis.census.world import SHAPE
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.jemallocs import library as jemalloc
-from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 from tests.support.tool import alone, heapx
 
@@ -27,12 +24,7 @@ NODE, STRING, VECTOR = "node of a map or set", "string {block, length, capacity}
 
 def kinds(stage: Stage, way: str = "glibc", flags: Sequence[str] = ()) -> Process:
     """The program at rest."""
-    compiler, made = shutil.which("g++"), stage.folder() / "kinds"
-    if compiler is None:
-        pytest.skip("g++ is not installed, so the test program cannot be built")
-    done = subprocess.run([compiler, "-O1", *flags, "-o", str(made), str(PROGRAMS / "kinds.cpp")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    process = stage.spawn([str(made)], env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
+    process = stage.spawn([str(stage.builder.build_by("g++", "-O1", *flags, name="kinds.cpp"))], env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
     process.wait_ready()
     return process
 

@@ -4,8 +4,6 @@ Files: kernel/blocks/fill.py.
 """
 
 import json
-import shutil
-import subprocess
 import sys
 from typing import Any, Dict, List
 
@@ -13,7 +11,6 @@ import pytest
 
 from tests.support.interpreters import started
 from tests.support.jemallocs import library as jemalloc
-from tests.support.paths import PROGRAMS
 from tests.support.processes import Stage
 from tests.support.tool import heapx
 
@@ -58,11 +55,8 @@ def rows_of(target: Any) -> Dict[str, Any]:
 @pytest.mark.parametrize("kind", ["live", "core"])
 def test_strings_and_vectors(stage: Stage, way: str, kind: str) -> None:
     """Characters with their zero, and elements, are as many bytes as the program has put there, whoever has the string or vector."""
-    compiler, folder = shutil.which("g++"), stage.folder()
-    if compiler is None:
-        pytest.skip("g++ is not installed, so the test program cannot be built")
-    subprocess.run([compiler, "-O1", "-o", str(folder / "filled"), str(PROGRAMS / "filled.cpp")], check=True)
-    process = stage.spawn([str(folder / "filled"), str(folder / "record")], env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
+    made, folder = stage.builder.build_by("g++", "-O1", name="filled.cpp"), stage.folder()
+    process = stage.spawn([str(made), str(folder / "record")], env={"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
     process.wait_ready()
     texts, numbers = map(int, (folder / "record.told").read_text().split())
     target = process.target(kind)

@@ -1,7 +1,5 @@
 """Objects of C++ classes are told by their vtables: in a core or a process, with the program's file or without."""
 
-import shutil
-import subprocess
 from collections import Counter
 from typing import Dict, Optional, Tuple
 
@@ -12,7 +10,6 @@ from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE
 from tests.support import gcores
 from tests.support.censuses import Told, told, where
 from tests.support.jemallocs import library
-from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
@@ -26,15 +23,7 @@ PLAIN = [CPlusPlus()]
 
 def started(stage: Stage, flags: Tuple[str, ...] = (), env: Optional[Dict[str, str]] = None) -> Process:
     """The program at rest, stripped; skips without a C++ compiler."""
-    compiler, folder = shutil.which("g++"), stage.folder()
-    if compiler is None:
-        pytest.skip("g++ is not installed")
-    made = folder / "census"
-    command = [compiler, "-O1", "-s", "-Wl,--build-id", *flags, "-o", str(made), str(PROGRAMS / "census.cpp")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if "unrecognized" in done.stderr or "unknown" in done.stderr or "cannot find" in done.stderr:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
-    assert done.returncode == 0, done.stderr
+    made, folder = stage.builder.build_by("g++", "-O1", "-s", "-Wl,--build-id", *flags, name="census.cpp"), stage.folder()
     process = stage.spawn([str(made), str(folder / "record")], folder, env)
     process.wait_ready()
     lines = [line.split(" ", 1) for line in (folder / "record").read_text().splitlines()]

@@ -20,7 +20,6 @@ from gdbheapx.kernel.blocks import signatures
 from gdbheapx.session import Session
 from tests.support.censuses import told
 from tests.support.jemallocs import CACHE
-from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 
 pytestmark = pytest.mark.once  # programs that nobody here wrote; the rows are the tool's own
@@ -49,18 +48,18 @@ CONTROLS_PER_100_000 = {signatures.STRING: 36, signatures.VECTOR: 2}
 class Program(NamedTuple):
     """One that is run until it says `ready`."""
 
-    command: Callable[[Path], Sequence[str]]
-    """What it is, built in a folder."""
+    command: Callable[[Stage], Sequence[str]]
+    """What it is, built by the stage's builder."""
     own: Tuple[str, ...] = ()
     """Modules whose signatures it does have."""
     containers: Tuple[int, ...] = ()
     """And rows of containers."""
 
 
-def installed(name: str, *arguments: str) -> Callable[[Path], Sequence[str]]:
+def installed(name: str, *arguments: str) -> Callable[[Stage], Sequence[str]]:
     """The system's own; another one on the path may be linked with C++."""
 
-    def command(_: Path) -> Sequence[str]:
+    def command(_: Stage) -> Sequence[str]:
         path = next((path for path in (Path("/usr/bin") / name, Path("/bin") / name) if path.exists()), None)
         if path is None:
             pytest.skip("%s is not installed" % name)
@@ -69,20 +68,17 @@ def installed(name: str, *arguments: str) -> Callable[[Path], Sequence[str]]:
     return command
 
 
-def rust_program(folder: Path) -> Sequence[str]:
+def rust_program(stage: Stage) -> Sequence[str]:
     """Containers and trait objects of Rust, stripped."""
-    if not shutil.which("rustc"):
-        pytest.skip("rustc is not installed")
-    made = folder / "holds"
-    subprocess.run(["rustc", "-O", "-C", "strip=symbols", "-o", str(made), str(PROGRAMS / "rust" / "holds.rs")], check=True, capture_output=True)
-    return [str(made)]
+    return [str(stage.builder.build_by("rustc", "-O", "-C", "strip=symbols", name="rust/holds.rs"))]
 
 
-def go(folder: Path) -> Sequence[str]:
+def go(stage: Stage) -> Sequence[str]:
     """A program with blocks of malloc's: kept.go alone, without cgo, has none, and no signature could be met."""
     compiler = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if compiler is None or not shutil.which("gcc"):
         pytest.skip("go with cgo is not installed")
+    folder = stage.folder()
     (folder / "kept.go").write_text(GO)
     environment = dict(os.environ, CGO_ENABLED="1", GOCACHE=str(CACHE.parent / "go"), GOFLAGS="-mod=mod", GOTOOLCHAIN="local")
     done = subprocess.run([compiler, "build", "-o", str(folder / "kept"), str(folder / "kept.go")], env=environment, capture_output=True, text=True)
@@ -102,8 +98,8 @@ PROGRAMS_WITHOUT: Dict[str, Program] = {
 
 def started(stage: Stage, name: str) -> Tuple[Process, Program]:
     """The program at rest; Python's objects are then malloc's blocks, too."""
-    program, folder = PROGRAMS_WITHOUT[name], stage.folder()
-    process = stage.spawn(program.command(folder), folder, {"PYTHONMALLOC": "malloc"})
+    program = PROGRAMS_WITHOUT[name]
+    process = stage.spawn(program.command(stage), None, {"PYTHONMALLOC": "malloc"})
     process.wait_ready()
     return process, program
 

@@ -1,8 +1,6 @@
 """Containers and trait objects of Rust, in a stripped program."""
 
 import re
-import shutil
-import subprocess
 import sys
 from typing import Any, Dict, List, Optional
 
@@ -12,7 +10,6 @@ from gdbheapx.analysis.census.rust import TraitObjects
 from gdbheapx.analysis.census.world import PLACE, SHAPE
 from tests.support.censuses import told, where
 from tests.support.jemallocs import library
-from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 from tests.support.tool import alone
 
@@ -21,12 +18,8 @@ pytestmark = pytest.mark.once  # its compiler alone says how a vtable is laid ou
 
 def started(stage: Stage, name: str, *options: str, env: Optional[Dict[str, str]] = None) -> Process:
     """The program at rest, stripped if the options do not say otherwise."""
-    if not shutil.which("rustc"):
-        pytest.skip("rustc is not installed")
-    folder = stage.folder()
-    command = ["rustc", "-O", *(options or ("-C", "strip=symbols")), "-o", str(folder / name), str(PROGRAMS / "rust" / (name + ".rs"))]
-    subprocess.run(command, check=True, capture_output=True)
-    process = stage.spawn([str(folder / name)], folder, env)
+    made = stage.builder.build_by("rustc", "-O", *(options or ("-C", "strip=symbols")), name="rust/%s.rs" % name)
+    process = stage.spawn([str(made)], stage.folder(), env)
     process.wait_ready()
     return process
 
@@ -84,16 +77,12 @@ def test_types_by_symbols(stage: Stage, option: str) -> None:
 
 def test_a_library(stage: Stage, kind: str) -> None:
     """What a library in Rust keeps in a program that is not is told, and little else is taken for it."""
-    if not shutil.which("rustc"):
-        pytest.skip("rustc is not installed")
-    folder = stage.folder()
-    command = ["rustc", "-O", "-C", "strip=symbols", "--crate-type", "cdylib", "-o", str(folder / "library.so"), str(PROGRAMS / "rust" / "library.rs")]
-    subprocess.run(command, check=True, capture_output=True)
-    python = "import ctypes, sys; ctypes.CDLL(%r).keep(); print('ready', flush=True); sys.stdin.read()" % str(folder / "library.so")
+    library, folder = stage.builder.build_by("rustc", "-O", "-C", "strip=symbols", "--crate-type", "cdylib", name="rust/library.rs"), stage.folder()
+    python = "import ctypes, sys; ctypes.CDLL(%r).keep(); print('ready', flush=True); sys.stdin.read()" % str(library)
     process = stage.spawn([sys.executable, "-c", python], folder, {"PYTHONMALLOC": "malloc"})
     process.wait_ready()
     rows = alone(process.target(kind), "census", "--json").envelope["data"]["rows"]
-    assert blocks_of(rows, r"dyn library\.so\+0x[0-9a-f]+ \(24 B\)") == 500
+    assert blocks_of(rows, r"dyn library\+0x[0-9a-f]+ \(24 B\)") == 500
     assert 500 <= blocks_of(rows, NAMES["vecs"]) <= 510
     assert blocks_of(rows, r"node of a BTreeMap.*|Rc or Arc.*") == 0
 

@@ -145,11 +145,11 @@ def test_aarch64_core_by_every_command(stage: Stage, core: str, aarch64: Dict[st
         assert {one["code"] for one in envelope["problems"]} <= {"thread-locals-unreadable", "call-refused"}, (words, envelope["problems"])
 
 
-def test_aarch64_with_other_files(stage: Stage, core: str, aarch64: Dict[str, Any], builder: Builder) -> None:
+def test_aarch64_with_other_files(stage: Stage, core: str, aarch64: Dict[str, Any]) -> None:
     """A program that is not the one in memory is not used: its dynamic section, which is all that identifies it in such a core, says so. The
     libc is found by structure all the same."""
     process = aarch64_core(stage, aarch64, "fresh")
-    other = builder.folder / "other-aarch64"
+    other = process.folder / "other-aarch64"
     shutil.copy(str(aarch64["tree"] / "lib" / "aarch64-linux-gnu" / "libc.so.6"), str(other))
     outcome = heapx(aarch64_target(process, other, aarch64["tree"]), "arenas", "--json")
     assert outcome.code == 4 and any("not the file that was loaded" in problem["what"] for problem in outcome.envelope["problems"])

@@ -4,8 +4,6 @@ Files: analysis/reachability/leaks.py, analysis/reachability/heap_graph.py.
 """
 
 import re
-import shutil
-import subprocess
 from collections import Counter
 from typing import Any, Dict, List, NamedTuple, Tuple
 
@@ -13,7 +11,6 @@ import pytest
 
 from tests.support.gcores import gcore
 from tests.support.jemallocs import library as jemalloc
-from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
@@ -114,14 +111,10 @@ def test_the_same_without_symbols(stage: Stage, kind: str, way: str) -> None:
 def test_ends_of_vectors(stage: Stage, kind: str, way: str) -> None:
     """A lost block is leaked, or maybe by the end of the vector right before it; an emptied vector holds it. No vector and no half of a pair is
     anything but held."""
-    compiler, made = shutil.which("g++"), stage.folder() / "ends"
-    if compiler is None:
-        pytest.skip("g++ is not installed")
-    library = None if way == "glibc" else jemalloc()
-    subprocess.run([compiler, "-O1", "-o", str(made), str(PROGRAMS / "ends.cpp")], check=True)
-    process = stage.spawn([str(made), str(made)], env={"LD_PRELOAD": str(library)} if library else {})
+    library, record = None if way == "glibc" else jemalloc(), stage.folder() / "record"
+    process = stage.spawn([str(stage.builder.build_by("g++", "-O1", name="ends.cpp")), str(record)], env={"LD_PRELOAD": str(library)} if library else {})
     process.wait_ready()
-    truth = {int(address, 16): how for how, address in (line.split() for line in made.with_suffix(".told").read_text().splitlines())}
+    truth = {int(address, 16): how for how, address in (line.split() for line in record.with_suffix(".told").read_text().splitlines())}
     found, wrong, ends = judged(heapx(process.target(kind), "leaks", "--list", "--json").data), Counter(), 0  # type: ignore[var-annotated]
     for address, how in truth.items():
         before = truth.get(address - 64) if how == "lost" else None
@@ -137,13 +130,8 @@ def test_ends_of_vectors(stage: Stage, kind: str, way: str) -> None:
 @pytest.mark.parametrize("pie", ["-pie", "-no-pie"])
 def test_places_inside_that_are_by_design(stage: Stage, kind: str, pie: str) -> None:
     """Second bases, arrays behind their number and old strings are held, by the one read; a pointer to any other place inside is weak."""
-    compiler, made = shutil.which("g++"), stage.folder() / "inside"
-    if compiler is None:
-        pytest.skip("g++ is not installed")
     flags = ("-fPIE", "-pie") if pie == "-pie" else ("-fno-pie", "-no-pie")
-    done = subprocess.run([compiler, "-O1", *flags, "-o", str(made), str(PROGRAMS / "inside.cpp")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    process = stage.spawn([str(made)])
+    process = stage.spawn([str(stage.builder.build_by("g++", "-O1", *flags, name="inside.cpp"))])
     process.wait_ready()
     options = process.target(kind)
     for weak in ("--weak", "--no-weak"):

@@ -3,13 +3,10 @@
 Files: analysis/census/slabs.py.
 """
 
-import shutil
-import subprocess
 from typing import Dict, Tuple
 
 import pytest
 
-from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 
@@ -21,11 +18,7 @@ CLASSES = ("ast::Call", "ast::Literal", "ast::Parm")
 
 def started(stage: Stage, way: str, *flags: str) -> Tuple[Process, Dict[str, int]]:
     """The program, and what it has made; skips without a C++ compiler."""
-    compiler, folder = shutil.which("g++"), stage.folder()
-    if compiler is None:
-        pytest.skip("g++ is not installed")
-    made = folder / "slabs"
-    subprocess.run([compiler, "-O1", "-s", *flags, "-o", str(made), str(PROGRAMS / "slabs.cpp")], check=True)
+    made, folder = stage.builder.build_by("g++", "-O1", "-s", *flags, name="slabs.cpp"), stage.folder()
     process = stage.spawn([str(made), str(folder / "record"), way], folder)
     process.wait_ready()
     lines = [line.split(" ", 1) for line in (folder / "record").read_text().splitlines()]

@@ -7,13 +7,12 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Dict, Tuple
+from typing import Dict, Sequence, Tuple
 
 import pytest
 
 from gdbheapx.inferior.base import ClassVtable
 from gdbheapx.inferior.target import open_elf_target
-from tests.support.paths import PROGRAMS
 from tests.support.processes import Process, Stage
 
 pytestmark = pytest.mark.once  # reads files of this machine's compiler, as any other's are: by the ABI that all of them keep
@@ -31,21 +30,9 @@ WAYS = {
 Seen = Dict[int, Tuple[str, int]]
 
 
-def built(folder: Path, flags: Tuple[str, ...]) -> Path:
-    """The program; skips without a C++ compiler."""
-    compiler, made = shutil.which("g++"), folder / "classes"
-    if compiler is None:
-        pytest.skip("g++ is not installed")
-    done = subprocess.run([compiler, "-O1", "-Wl,--build-id", *flags, "-o", str(made), str(PROGRAMS / "classes.cpp")], capture_output=True, text=True)
-    if "unrecognized" in done.stderr or "unknown" in done.stderr or "cannot find" in done.stderr or "not supported" in done.stderr:
-        pytest.skip(done.stderr.strip().splitlines()[-1])
-    assert done.returncode == 0, done.stderr
-    return made
-
-
-def started(stage: Stage, program: Path) -> Tuple[Process, Seen]:
-    """(the program at rest, address point in the file -> (class, where the part begins) as its objects tell)."""
-    folder = stage.folder()
+def started(stage: Stage, flags: Sequence[str]) -> Tuple[Process, Seen]:
+    """(the program at rest, address point in the file -> (class, where the part begins) as its objects tell); skips without a C++ compiler."""
+    program, folder = stage.builder.build_by("g++", "-O1", "-Wl,--build-id", *flags, name="classes.cpp"), stage.folder()
     process = stage.spawn([str(program), str(folder / "record")], folder)
     process.wait_ready()
     first, *lines = (folder / "record").read_text().splitlines()
@@ -63,9 +50,9 @@ def vtables_of(process: Process, kind: str, module: str) -> Dict[int, ClassVtabl
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
-def test_every_object_has_its_class(stage: Stage, kind: str, folder: Path, way: str) -> None:
+def test_every_object_has_its_class(stage: Stage, kind: str, way: str) -> None:
     """Several bases, virtual ones, templates, namespaces without name, local classes: symbols or none, the pointer in the object names its class."""
-    process, seen = started(stage, built(folder, WAYS[way]))
+    process, seen = started(stage, WAYS[way])
     assert len(seen) == 15
     if "fixed" not in way and "static" not in way:
         seen = {at: one for at, one in seen.items() if one[0] != "std::bad_alloc"}  # in the library's own data
@@ -75,11 +62,11 @@ def test_every_object_has_its_class(stage: Stage, kind: str, folder: Path, way: 
     assert {at: (known[at].name, known[at].within) if at in known else None for at in seen} == seen
 
 
-def test_what_the_linker_says_of_the_library(stage: Stage, live: str, folder: Path) -> None:
+def test_what_the_linker_says_of_the_library(stage: Stage, live: str) -> None:
     """The vtables of libstdc++ are those that its symbols name, each once as an object's first word, under the names that nm writes."""
     if not shutil.which("nm"):
         pytest.skip("nm is not installed")
-    process, _ = started(stage, built(folder, ()))
+    process, _ = started(stage, ())
     maps = Path("/proc/%d/maps" % process.pid).read_text()
     library = next(line.split()[-1] for line in maps.splitlines() if "libstdc++" in line)
     known = vtables_of(process, live, "libstdc++.so.6")

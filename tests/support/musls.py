@@ -8,7 +8,7 @@ from typing import Dict
 import pytest
 
 from tests.support.paths import PROGRAMS
-from tests.support.processes import Process, Stage
+from tests.support.processes import Process, Stage, compile_once
 
 WAYS = {"shared": (), "static": ("-static",), "static, stripped": ("-static", "-s")}
 
@@ -17,16 +17,9 @@ def build(stage: Stage, name: str, way: str) -> str:
     """The program by musl-gcc; skips without it."""
     if not shutil.which("musl-gcc"):
         pytest.skip("musl-gcc is not installed")
-    import subprocess
-
-    made = stage.builder.folder / ("%s-%s" % (name, way.replace(", ", "-")))
-    if not made.exists():
-        inline = ["-mno-outline-atomics"] if platform.machine() == "aarch64" else []  # libgcc's others ask glibc
-        flags = ["-O1", "-g", "-fno-builtin", "-Wall", "-Wextra", *WAYS[way], *inline]
-        command = ["musl-gcc", *flags, "-o", str(made), str(PROGRAMS / (name + ".c")), "-pthread"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    return str(made)
+    inline = ["-mno-outline-atomics"] if platform.machine() == "aarch64" else []  # libgcc's others ask glibc
+    command = ["musl-gcc", "-O1", "-g", "-fno-builtin", "-Wall", "-Wextra", *WAYS[way], *inline, str(PROGRAMS / (name + ".c")), "-pthread"]
+    return str(compile_once(stage.builder.folder / ("%s-%s" % (name, way.replace(", ", "-"))), command))
 
 
 def start(stage: Stage, name: str, way: str, *arguments: str) -> Process:

@@ -10,7 +10,7 @@ from typing import Sequence
 import pytest
 
 from tests.support.paths import PROGRAMS, ROOT
-from tests.support.processes import Builder, Process, Stage
+from tests.support.processes import Builder, Process, Stage, compile_once
 
 FOREIGN = ROOT / ".cache" / "foreign"
 FLAGS = ("-std=gnu11", "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free")
@@ -29,11 +29,10 @@ def tree(architecture: str) -> Path:
 def compiled(builder: Builder, compiler: str, architecture: str, *flags: str, name: str = "accounts") -> Path:
     """A C program of tests/programs/ for that architecture; skips with the reason where that cannot be."""
     made = builder.folder / ("%s-%s-%08x" % (name, architecture, zlib.crc32(" ".join(flags).encode())))
-    if not made.exists():
-        done = subprocess.run([compiler, *FLAGS, *flags, "-o", str(made), str(PROGRAMS / ("%s.c" % name)), "-pthread"], capture_output=True, text=True)
-        if done.returncode != 0:
-            pytest.skip("%s cannot build for %s here: %s" % (compiler, architecture, (done.stderr.strip().splitlines() or ["?"])[-1]))
-    return made
+    try:
+        return compile_once(made, [compiler, *FLAGS, *flags, str(PROGRAMS / ("%s.c" % name)), "-pthread"])
+    except AssertionError as error:
+        pytest.skip("%s cannot build for %s here: %s" % (compiler, architecture, (str(error).strip().splitlines() or ["?"])[-1]))
 
 
 def i386_program(builder: Builder, *flags: str) -> Path:

@@ -3,6 +3,7 @@
 A test never sleeps: it waits for a byte from the program, or for a process to end.
 """
 
+import fcntl
 import os
 import resource
 import select
@@ -10,6 +11,7 @@ import shutil
 import struct
 import subprocess
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -38,8 +40,24 @@ def package_flags(package: Optional[str]) -> List[str]:
     return ["-Wl,--no-as-needed", *done.stdout.split()]  # libraries stand before the source
 
 
+LINKING = ("-s", "-rdynamic", "-Wl,", "-l")
+"""How flags begin that the linker alone reads."""
+
+
+def compile_once(path: Path, command: Sequence[str]) -> Path:
+    """Make `path` by this compiler's command, unless it is there: workers of one run ask for the same programs."""
+    with open("%s.lock" % path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            unfinished = path.with_name("unfinished-" + path.name)
+            done = subprocess.run([*command, "-o", str(unfinished)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            unfinished.rename(path)
+    return path
+
+
 class Builder:
-    """Compiles test programs once a session."""
+    """Compiles test programs once for all workers of a run; programs that differ in linking alone have one object file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,24 +67,42 @@ class Builder:
         """The executable made of NAME.c, NAME.cpp, or rust/NAME.rs in tests/programs, or NAME.c where NAME is a path; skips without its compiler."""
         key = (name, flags)
         if key not in self.made:
-            made = self.folder / ("-".join([os.path.basename(name)] + [flag.strip("-").replace("/", "_") for flag in flags]))
-            command = self._command(name, [*flags, *STRIPPED])
-            if not shutil.which(command[0]):
-                pytest.skip("%s is not installed, so %s cannot be built" % (command[0], name))
-            done = subprocess.run([*command, "-o", str(made)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr
-            self.made[key] = made
+            self.made[key] = self._link(name, [*flags, *STRIPPED])
         return self.made[key]
 
-    def _command(self, name: str, flags: List[str]) -> List[str]:
+    def _link(self, name: str, flags: List[str]) -> Path:
         source, in_rust = PROGRAMS / (name + ".c"), PROGRAMS / "rust" / (name + ".rs")
         if in_rust.exists():
-            return ["rustc", "-O", "-g", "-A", "warnings", "-C", "link-args=" + " ".join(flags), str(in_rust)]
-        language = ["gcc", "-std=gnu11"]
+            if not shutil.which("rustc"):
+                pytest.skip("rustc is not installed, so %s cannot be built" % name)
+            return self._make("", name, flags, ["rustc", "-O", "-g", "-A", "warnings", "-C", "link-args=" + " ".join(flags), str(in_rust)])
+        compiler = ["gcc", "-std=gnu11"]
         if not source.exists():
-            source, language = PROGRAMS / (name + ".cpp"), ["g++", "-std=gnu++17"]
-        warnings = ["-fno-builtin-malloc", "-fno-builtin-free", "-Wall", "-Wextra"]
-        return [*language, "-O1", "-g", *warnings, *flags, *package_flags(PACKAGES.get(name)), str(source), "-pthread"]
+            source, compiler = PROGRAMS / (name + ".cpp"), ["g++", "-std=gnu++17"]
+        if not shutil.which(compiler[0]):
+            pytest.skip("%s is not installed, so %s cannot be built" % (compiler[0], name))
+        command = [*compiler, "-O1", "-g", "-fno-builtin-malloc", "-fno-builtin-free", "-Wall", "-Wextra"]
+        package = package_flags(PACKAGES.get(name))
+        compiled = [flag for flag in flags if not flag.startswith(LINKING)]
+        made = self._make(".o", name, compiled, [*command, *compiled, *package, "-pthread", "-c", str(source)])
+        return self._make("", name, flags, [*command, *flags, *package, str(made), "-pthread"])
+
+    def build_by(self, *command: str, name: str) -> Path:
+        """The executable that exactly this compiler's command makes of tests/programs/NAME; skips where there is none, or it lacks a flag."""
+        if not shutil.which(command[0]):
+            pytest.skip("%s is not installed, so %s cannot be built" % (command[0], name))
+        folder = self.folder / ("by-%08x" % zlib.crc32(" ".join(command).encode()))
+        folder.mkdir(exist_ok=True)
+        try:
+            return compile_once(folder / Path(name).stem, [*command, str(PROGRAMS / name)])
+        except AssertionError as error:
+            if any(words in str(error) for words in ("unrecognized", "unknown", "cannot find", "not supported")):
+                pytest.skip(str(error).strip().splitlines()[-1])
+            raise
+
+    def _make(self, end: str, name: str, flags: Sequence[str], command: List[str]) -> Path:
+        path = self.folder / ("-".join([os.path.basename(name)] + [flag.strip("-").replace("/", "_") for flag in flags]) + end)
+        return compile_once(path, command)
 
 
 class Process:
