@@ -77,8 +77,7 @@ def check(truth: Truth, chosen: Sequence[Tuple[int, str]], paths: Sequence[Optio
     assert sum(path == words for words, path in pairs) >= LEAST * len(pairs) // OBJECTS, [pair for pair in pairs if pair[0] != pair[1]]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("build, seed", [(build, number % 3 + 1) for number, build in enumerate(BUILDS)])
 def test_paths_lead_where_they_say(stage: Stage, core: str, build: str, seed: int) -> None:
     """Of 1,000 random blocks of a core none is called what it is not, and 95 % have their path: with symbols, with those for the dynamic
     linker alone, by the place in the program; on jemalloc, where one block begins where another ends. No key is told that may be part of one, or a fraction, nor the place of a pair."""
@@ -95,7 +94,7 @@ def test_paths_lead_where_they_say(stage: Stage, core: str, build: str, seed: in
     assert len(unproven) >= OBJECTS and not [path for path in unproven if path is not None and not any(word in path for word in VAGUE)]
 
 
-@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("kind, seed", [("live", 4), ("core", 5)], indirect=["kind"])
 def test_paths_in_sql(stage: Stage, kind: str, seed: int) -> None:
     """The same of a process as it lives and of a core, by `query`; without names there are none."""
     pytest.importorskip("duckdb", reason="duckdb is not installed")
@@ -132,6 +131,7 @@ def test_each_command_has_the_same_name(stage: Stage, kind: str) -> None:
     assert b"u:1" not in kept.read_bytes() and "g_sessions[\"" not in json.dumps(heapx(["--snapshot", str(kept)], "owners", "--json").data)
 
 
+@pytest.mark.once  # what damaged words are taken for is the tool's own
 @pytest.mark.parametrize("seed", range(3))
 def test_damaged_memory_ends(stage: Stage, core: str, seed: int) -> None:
     """Whatever words say, every question is answered."""
