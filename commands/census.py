@@ -55,7 +55,12 @@ def check_options(session: Session, options: Options) -> None:
             metavar="FIELD",
             help="with --like: by the text at FIELD (+0x18, attribute, or a text of one); else where texts tell most",
         ),
-        declare_argument("--sites", action="store_true", help="with functions that may have allocated the blocks, by the program's code"),
+        declare_argument(
+            "--sites",
+            action="store_true",
+            capability="sites",
+            help="with functions that may have allocated the blocks, by the program's code",
+        ),
         declare_argument("--like", metavar="TEXT", help="only rows with TEXT in their name"),
         declare_argument("--limit", type=parse_count, metavar="N", help="at most N rows (default: 30 in text)"),
         declare_argument("--show-data", action="store_true", help="with texts of the example blocks: data of the program"),

@@ -84,7 +84,7 @@ def decide_depth(session: Session, options: Options) -> None:
             help="read every used block for types and owners (default: cores up to 2 GiB, small processes)",
         ),
         declare_argument("--brief", action="store_true", help="the head alone: at most 12 lines of 80 columns"),
-        declare_argument("--html", metavar="FILE", help="(shell only) write a page to FILE, readable only by you"),
+        declare_argument("--html", metavar="FILE", capability="html", help="(shell only) write a page to FILE, readable only by you"),
         declare_argument("--page", action="store_true", help="with --json: add the data that only the page of --html shows"),
         declare_argument(
             "--sites",

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
         def best(self, found: Any, refused: Collection[str] = ()) -> Optional[StepSentence]:
             """Return the step that names the settings that help most; None if none is worth it."""
 
-    class ShortStop(Protocol):
-        """A process that was copied while it ran: `actions` of the add-on have its last pages copied in a short stop."""
+    class RunningCopy(Protocol):
+        """A process that was copied while it ran, but for its last pages."""
 
         by_marks: bool
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
         def begin_short_stop(
             self, session: Session, copying: Optional[Copying], options: Any, confirm: Callable[[str], None]
-        ) -> Optional[ShortStop]:
+        ) -> Optional[RunningCopy]:
             """Return the process copied so far; None where that is not possible, with a problem of the session that says why."""
 
     class ColdFinder(Protocol):

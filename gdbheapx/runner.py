@@ -22,7 +22,7 @@ from gdbheapx.stops import Reads
 from gdbheapx.work import MOST_STEPS, WORK, never_expires
 
 if TYPE_CHECKING:
-    from gdbheapx.addon_loader import ShortStop
+    from gdbheapx.addon_loader import RunningCopy
     from gdbheapx.copying import Copying
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
@@ -522,7 +522,7 @@ class CommandRun:
             self._say_not_copied(session, reads, why)
         return self.copying
 
-    def _short_stop(self, session: Session, copying: "Optional[Copying]") -> "Optional[ShortStop]":
+    def _short_stop(self, session: Session, copying: "Optional[Copying]") -> "Optional[RunningCopy]":
         """Return the object that has copied the process while it runs, if --short-stop asks for that and nothing prevents it; else the
         reason is reported, None returned and the process copied in its stop.
         """

@@ -1,4 +1,4 @@
-"""Add-on for experiments: call sites by the program's code, savings by settings, memory that nothing touches, copies of running processes."""
+"""Add-on for experiments: call sites by the program's code, savings by settings, untouched memory, copies of running processes."""
 
 CAPABILITIES = {
     "cold": "cold.find",

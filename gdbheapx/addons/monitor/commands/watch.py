@@ -64,7 +64,7 @@ def parse_rule_option(text: str) -> Any:
         declare_argument("--csv", metavar="FILE", help="append each sample to FILE as a row of CSV"),
         declare_argument("--jsonl", metavar="FILE", help="append each sample and the summary to FILE as lines of JSON"),
         declare_argument("--openmetrics", metavar="FILE", help="keep the last sample in FILE, as OpenMetrics text"),
-        declare_argument("--html", metavar="FILE", help="write a page with curves to FILE when the watch ends"),
+        declare_argument("--html", metavar="FILE", capability="pages", help="write a page with curves to FILE when the watch ends"),
         declare_argument(
             "--snapshot-when",
             type=parse_rule_option,
@@ -77,7 +77,7 @@ def parse_rule_option(text: str) -> Any:
             "--snapshot-gap", type=parse_seconds, default=600.0, metavar="SECONDS", help="at least so long between two (default: 600)"
         ),
         declare_argument("--snapshot-to", default=".", metavar="FOLDER|URL", help="where they go (default: here)"),
-        declare_argument("--snapshot-short-stop", action="store_true", help="take them with `--short-stop --yes`"),
+        declare_argument("--snapshot-short-stop", action="store_true", capability="short_stop", help="take them with `--short-stop --yes`"),
         declare_argument("--pids", metavar="WHICH", help="many processes: ALL, the name of a program, or the path of a control group"),
         declare_argument(
             "--from", dest="source", metavar="FILE", help="instead of a process: the last watch that FILE has, written by --jsonl"

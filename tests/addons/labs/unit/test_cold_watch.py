@@ -57,7 +57,7 @@ def touch(files: watch.AgingFiles, *numbers: int) -> watch.Wait:
         marks = array("Q", Path(files.bitmap).read_bytes())
         for number in numbers:
             marks[number // 64] &= ~(1 << number % 64)
-        Path(files.bitmap).write_bytes(stop.tobytes())
+        Path(files.bitmap).write_bytes(marks.tobytes())
 
     return wait
 
