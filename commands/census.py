@@ -20,8 +20,8 @@ or 64 KiB together. They are compared byte by byte, which takes up to 36 bytes o
 
 --by-text: the objects of --like, grouped by a text inside them, behind one of their pointers, or in one of their attributes.
 Texts are data of the program.
-
---sites: which functions may have allocated the blocks of a row, by the code of the loaded files: calls of malloc and operator new
+"""
+SITES_HELP = """--sites: which functions may have allocated the blocks of a row, by the code of the loaded files: calls of malloc and operator new
 that store in the new block the same words as these blocks have (a vtable, a type of Python, a pointer into themselves or to the next of
 them), or that hand it to the functions that link nodes of C++'s containers. Nothing was recorded: they are candidates, no stack. Other
 blocks have none. It takes seconds to minutes, 24 bytes of memory for each byte of code, and gdbheapx[sites].
@@ -69,6 +69,7 @@ def check_options(session: Session, options: Options) -> None:
     ],
     reads=Reads.CENSUS,
     help=HELP,
+    help_of={"sites": SITES_HELP},
     examples=("-p 4711 census", "-p 4711 census --by size", "--core core.4711 census --like Session"),
     snapshot=True,
     before=check_options,

@@ -10,8 +10,9 @@ HELP = """What grew between two snapshots, cores or processes.
 
 Each of the two is the file of a snapshot, a core, or a process id; of a core or a process a snapshot is taken for this. With --pid or
 --core, or inside gdb, OLD alone is compared with that. A line reads `+ GROWTH (NEW - OLD) BLOCKS what`. Owners show their size
-before and after (`dict of 20,000 -> 50,000 entries`), and then their classes, as `census --by owner` does. --html writes the
-same as a page that a browser shows without a network or scripts; it requires Jinja2.
+before and after (`dict of 20,000 -> 50,000 entries`), and then their classes, as `census --by owner` does.
+"""
+HTML_HELP = """--html writes the same as a page that a browser shows without a network or scripts; it requires Jinja2.
 """
 GATE = "exit code 3 if SIZE or more has grown, 4 if unknown; " + SIZE_HELP
 OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc), or the net RSS"
@@ -32,6 +33,7 @@ OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc),
     reads=lambda options: Reads.SNAPSHOT if options.new is None else Reads.STATE,
     renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
+    help_of={"html": HTML_HELP},
     examples=("diff before.snap after.snap", "-p 4711 diff before.snap"),
     needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.diff", "gdbheapx.report.diff_text"),
 )

@@ -30,7 +30,7 @@ Kinds of verdict: `in-use` (the program has the memory: normal unless it keeps g
 the memory in use: where all blocks were read), `kept` (free memory that malloc keeps), `fragmented` (free blocks
 that blocks in use keep), `runtime` (Python objects, a Java heap, V8, Go ...), `small`, `inconclusive` (unread memory would decide).
 `code` says which exactly, `kind_1_0` what release 1.0 called it. `confidence` is `certain`, `likely` or `guess`. `growing` takes two
-readings: `diff`, `watch`.
+readings: `diff`.
 
 The first lines say what it comes to: process, time, host, pause, allocator, RSS and its largest parts, verdict, the largest suspect, the
 next command; --brief prints no more than that. With --json, --brief gives `allocators`, `memory`, `largest`, `verdict`, `was_looked`,
@@ -41,11 +41,11 @@ where the program has the memory: for the owners and types of the memory in use.
 10 ms, and the copy is read while it runs on. --deep does it on any target, --no-deep on none. In a process with CPython, a JVM, PostgreSQL,
 Ruby, PHP or Perl the same look adds a table in which every byte of RSS, or of the core, stands once, whatever the verdict.
 Of BIND's server (9.16, 9.18, 9.20) its memory contexts by name are always shown, with their sum against what malloc has in use.
-
---sites adds to that page, and to --page, which functions may have allocated the memory in use, by the program's code: candidates, no stack,
+"""
+SITES_HELP = """--sites adds to a page, and to --page, which functions may have allocated the memory in use, by the program's code: candidates, no stack,
 as `census --sites` has them. Every block is read then, as by --deep, and code for seconds to minutes; it requires gdbheapx[sites].
-
---html writes one page that a browser shows without a network or scripts: verdict, split, arenas, a map of the heap's pages, size
+"""
+HTML_HELP = """--html writes one page that a browser shows without a network or scripts: verdict, split, arenas, a map of the heap's pages, size
 classes, memory in use with its owners (where blocks were read), purging, findings, next steps. It requires Jinja2. With --json the
 document that the page was made from is printed. In that document `page` has the data that only the page shows; --page adds it to --json
 alone.
@@ -85,17 +85,19 @@ def decide_depth(session: Session, options: Options) -> None:
         ),
         declare_argument("--brief", action="store_true", help="the head alone: at most 12 lines of 80 columns"),
         declare_argument("--html", metavar="FILE", capability="html", help="(shell only) write a page to FILE, readable only by you"),
-        declare_argument("--page", action="store_true", help="with --json: add the data that only the page of --html shows"),
+        declare_argument("--page", action="store_true", help="with --json: add the data that only a page shows"),
         declare_argument(
             "--sites",
             action="store_true",
-            help="with --html or --page: functions that may have allocated the memory in use, by the program's code",
+            capability="sites",
+            help="for a page: functions that may have allocated the memory in use, by the program's code",
         ),
         *NAMES,
     ],
     reads=lambda options: Reads.CENSUS if options.deep or options.sites or getattr(options, "unasked", False) else Reads.REPORT,
     renders=lambda options: HTML if options.html is not None else None,
     help=HELP,
+    help_of={"sites": SITES_HELP, "html": HTML_HELP},
     examples=("-p 4711 report", "-p 4711 report --deep", "--core core.4711 report --html page.html"),
     needs=("gdbheapx.analysis.overview",),
     snapshot=True,

@@ -9,14 +9,16 @@ from gdbheapx.stops import Reads
 
 HELP = """Writes the heap to a small file, to keep, mail or compare.
 
-`gdbheapx --snapshot FILE COMMAND` answers report (with --html), arenas, bins, tcache, tunables, decay, tickers, malloc-info,
-malloc-stats, chunks --histogram, leaks, owners, refs, whatis, export, query, pins and census from it; `gdbheapx diff` compares two.
+`gdbheapx --snapshot FILE COMMAND` answers report, arenas, bins, tcache, tunables, decay, tickers, malloc-info,
+malloc-stats, chunks --histogram, leaks, owners, refs, whatis, pins and census from it; `gdbheapx diff` compares two.
 The file has every block in use with its size, type and pointers, some 2 bytes for each, but no byte of the program's
 data.
 It has names: of types, symbols, modules, variables and threads, and the program's path; --no-names replaces them by numbers, and --show
 lists every text in a file. Keys in paths are data, and left out: `shop._cache[...]`. Addresses are those of mappings that were moved:
 offsets are kept, places are not, unless --keep-addresses is given. A process is paused once.
 FILE may be a URL (s3://BUCKET/KEY), here and wherever a snapshot is read: it requires fsspec (pip install 'gdbheapx[store]').
+"""
+VIEWS_HELP = """`export`, `query` and `report --html` read a snapshot, too.
 """
 
 
@@ -35,6 +37,7 @@ FILE may be a URL (s3://BUCKET/KEY), here and wherever a snapshot is read: it re
     needs_target=False,
     reads=Reads.SNAPSHOT,
     help=HELP,
+    help_of={"html": VIEWS_HELP},
     examples=("-p 4711 snapshot now.snap", "--snapshot now.snap report", "snapshot now.snap --show"),
     needs=("gdbheapx.snapshot.take", "gdbheapx.report.census_text", "gdbheapx.report.reach_text", "gdbheapx.report.reach_text"),
 )

@@ -102,6 +102,11 @@ def import_addon(addon: str) -> Optional[ModuleType]:
     return package if hasattr(package, "CAPABILITIES") else None  # a folder that was deleted may have left compiled files
 
 
+def has_every_addon() -> bool:
+    """Return True if no add-on's folder was left out."""
+    return all(import_addon(addon) is not None for addon in ADDON_COMMANDS)
+
+
 def installed_commands() -> List[str]:
     """Return the files of the commands that the add-ons on disk bring."""
     return [file for addon, commands in ADDON_COMMANDS.items() if import_addon(addon) is not None for file in commands]

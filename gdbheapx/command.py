@@ -216,6 +216,7 @@ def declare_command(
     needs_target: bool = True,
     acts: Optional[Callable[[Options], bool]] = None,
     help: Optional[str] = None,
+    help_of: Optional[Mapping[str, str]] = None,
     needs: Sequence[str] = (),
     repeats: bool = False,
     reads: Union[Reads, Callable[[Options], Reads], None] = None,
@@ -230,17 +231,19 @@ def declare_command(
 ) -> Callable[[Callable[[Session, Options], CommandAnswer]], Callable[[Session, Options], CommandAnswer]]:
     """Declare the function below as the command `name`; it gets the session and its parsed options.
 
-    `help` is not its docstring: with PYTHONOPTIMIZE=2, as in many images, nothing has one.
+    `help` is not its docstring: with PYTHONOPTIMIZE=2, as in many images, nothing has one. `help_of`: by capability, the paragraph about
+    options of an add-on.
     """
 
     def declare(run: Callable[[Session, Options], CommandAnswer]) -> Callable[[Session, Options], CommandAnswer]:
         if not help:
             raise ValueError("command %s needs help" % name)
+        texts = [text for capability, text in (help_of or {}).items() if addon_loader.has_capability(capability)]
         what = (lambda options: reads) if isinstance(reads, Reads) else reads
         known: Any = (
             tuple(one for one in arguments if has_option(one)),
             run,
-            help,
+            "\n".join([help, *texts]),
             slow,
             needs_target,
             acts,

@@ -84,7 +84,7 @@ def render_everything(program: str) -> str:
     every = [Argument(flags, options) for flags, options in command.COMMON]
     pages = _make_parser("")
     _add_option(pages, "options of every command", [one for one in every if not _is_advanced(one)])
-    _add_option(pages, "advanced: how a process is read", [*[one for one in every if _is_advanced(one)], *SHORT_STOP])
+    _add_option(pages, "advanced: how a process is read", [*[one for one in every if _is_advanced(one)], *filter(command.has_option, SHORT_STOP)])
     return "\n".join([*parts, pages.format_help().partition("\n\n")[2]])
 
 
@@ -107,7 +107,9 @@ def of_command(declared: Command, program: str, whole: bool = False) -> str:
     if whole:
         _add_option(pages, "options of every command", others)
         _add_option(pages, "advanced: how a process is read", advanced)
-    shown = [words if program == SHELL else TARGET.sub("", words) for words in declared.examples]
+    gone = {flag for one in declared.missing for flag in one.flags}
+    examples = [words for words in declared.examples if gone.isdisjoint(words.split())]
+    shown = [words if program == SHELL else TARGET.sub("", words) for words in examples]
     lines = ["examples:", *["  %s %s" % (program, words) for words in shown], ""] if shown else []
     if not whole:
         lines += [

@@ -3,9 +3,10 @@
 import shlex
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import command
-from gdbheapx.errors import HeapxError
+from gdbheapx import addon_loader, command
+from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.hints import AGAIN, ALONE, TARGETS, quote_word, write_alone
+from gdbheapx.problems import ADDON_MISSING
 
 SHELL, IN_GDB = "gdbheapx", "heapx"
 """The name of the command in a shell, and of the one that gdb has."""
@@ -33,6 +34,9 @@ class HintPlace(NamedTuple):
             if words == AGAIN and self.kind == SNAPSHOT:  # the snapshot has no answer
                 return " ".join([SHELL, *map(quote_word, self.source), whole]) if whole and self.source else write_alone(words)
             return self.line(whole) if whole else write_alone(words)
+        missing = find_missing_addon(words)
+        if missing is not None:
+            return missing
         if words.startswith(ALONE):
             words = words[1:]
             names_target = words.startswith(tuple(option + " " for option in TARGETS.values()))
@@ -43,7 +47,9 @@ class HintPlace(NamedTuple):
         return " ".join([SHELL, *map(quote_word, options), words])
 
     def refuses(self, words: str) -> bool:
-        """Return True if this target cannot answer the command, so that no hint may name it."""
+        """Return True if this target cannot answer the command, or an add-on would that is not there, so that no hint may name it."""
+        if find_missing_addon(words) is not None:
+            return True
         parsed = parse_words(words)
         if parsed is None or self.kind is None:
             return False
@@ -72,6 +78,21 @@ def parse_words(words: str) -> Optional[command.ParsedCommand]:
     except HeapxError:
         return None
     return parsed if parsed.help is None else None
+
+
+def find_missing_addon(words: str) -> Optional[str]:
+    """Return how to get the add-on that a command or an option of it needs; None if it is there."""
+    if addon_loader.has_every_addon():
+        return None
+    typed = shlex.split(words.lstrip(ALONE))
+    typed = typed[2:] if typed[:1] and typed[0] in TARGETS.values() else typed
+    name = command.name_in(typed)
+    command.load_commands(name)
+    try:
+        command.parse_command(typed, SHELL)
+    except UsageError as error:
+        return "%s; %s" % (error.message, error.hint) if error.code == ADDON_MISSING else None
+    return None
 
 
 def type_words(declared: command.Command, options: command.Options, more: str = "") -> str:

@@ -20,9 +20,7 @@ stops the process for each sample instead, for as long as `arenas` does. At the 
 memory in use or free in the allocator, and, where memory was returned to the OS (a trim, a purge), how much of it came back and whether
 doing that periodically pays.
 
---html writes a page for a browser when the watch ends, also by Ctrl-C or SIGTERM: the summary, curves of RSS, of what allocators hold,
-have in use and free, of threads, and the times at which memory was returned to the OS. It requires Jinja2. --from FILE makes summary
-and page again of what `watch --jsonl FILE` has written, also while that goes on; it needs no process.
+--from FILE makes the summary again of what `watch --jsonl FILE` has written, also while that goes on; it needs no process.
 
 --snapshot-when takes snapshots by itself: one when the watch begins, and at most --snapshots more, each when a rule holds: `growth=SIZE`
 (RSS grows by so much an hour, over a minute or longer and without what swings explain; `growth=SIZE/SECONDS`: over so long),
@@ -36,6 +34,10 @@ and of the groups below it. Each sample is a line; at the end a table says which
 Files are readable only by you. --csv and --jsonl continue a file that is there. --openmetrics replaces its file at each sample, as the
 textfile collector of Prometheus' node exporter needs it; the new file takes over mode and group of the old one. To let a collector
 that runs as another user read it, make it beforehand: install -m 0640 -g GROUP /dev/null FILE.
+"""
+HTML_HELP = """--html writes a page for a browser when the watch ends, also by Ctrl-C or SIGTERM: the summary, curves of RSS, of what allocators hold,
+have in use and free, of threads, and the times at which memory was returned to the OS. With --from FILE the page is made of that file. It
+requires Jinja2.
 """
 
 
@@ -85,6 +87,7 @@ def parse_rule_option(text: str) -> Any:
     ],
     needs_target=False,
     help=HELP,
+    help_of={"pages": HTML_HELP},
     examples=("-p 4711 watch --every 10 --for 15m", "-p 4711 watch --html curves.html", "watch --pids ALL --every 60 --for 1h"),
     in_shell=True,
     repeats=True,
