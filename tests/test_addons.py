@@ -20,6 +20,7 @@ from tests.support import compilers, mimallocs
 from tests.support.gcores import gcore
 from tests.support.paths import ROOT
 from tests.support.processes import Lasting, Process, Stage
+from tools import make_single
 
 pytestmark = pytest.mark.once  # imports and words alone
 
@@ -44,6 +45,28 @@ for path in sorted(pathlib.Path("gdbheapx").rglob("*.py")):
 print(*sorted(name for name in sys.modules if name.startswith("gdbheapx.addons.")))
 """
 """Every module of the core, outside gdb; says which of the add-ons were imported with them."""
+
+
+HELPS = """
+import re, sys
+from gdbheapx import catalogue, command, help_pages
+command.load_commands()
+gone = {name.replace("_", "-") for addon in sys.argv[1].split(",") for name in catalogue.ADDON_COMMANDS[addon]}
+gone |= {older for older, (newer, _) in catalogue.ALIASES.items() if newer in gone}
+flags = {flag for one in command.COMMANDS.values() for given in (*one.arguments, *command.add_common_options(one)) for flag in given.flags}
+flags |= {*re.findall(r"--[a-z-]+", help_pages.GLOBAL), "--exit"}
+pages = [make(program) for program in ("gdbheapx", "heapx") for make in (help_pages.render_overview, help_pages.render_everything)]
+pages += [help_pages.of_command(one, "gdbheapx", whole) for one in command.COMMANDS.values() for whole in (False, True)]
+for line in "\\n".join(pages).splitlines():
+    named = re.findall(r"(?:`|heapx )(?:(?:-p|--core|--snapshot) \\S+ )?([a-z-]+)", line)
+    if gone & {*named} or {*re.findall(r"(?<![\\w-])--[a-z][a-z-]+", line)} - flags:
+        print(line)
+"""
+"""Lines of help that name a command or an option that is not there."""
+LOADING = ("tests/unit/entry/test_help_pages.py", "tests/unit/entry/test_place.py", "tests/unit/allocators", "tests/unit/snapshot")
+"""Unit tests of the core that come by addon_loader.py."""
+HINT = re.compile(r"heapx (?:(?:-p|--core|--snapshot) \S+ )?([a-z-]+)")
+"""A command as an answer names it."""
 
 
 class Checkout(NamedTuple):
@@ -167,6 +190,64 @@ def test_an_option_that_is_gone_says_so(checkout: Checkout, untouched: Process, 
     assert done.returncode == 2 and "is part of the add-on %s, which is not installed" % addon in done.stderr, done.stderr
 
 
+def test_no_help_names_what_is_gone(checkout: Checkout) -> None:
+    """Neither a command nor an option, also not in examples and paragraphs about others."""
+    done = checkout.run("-c", HELPS, ",".join(checkout.missing))
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("checkout", [ALL], ids=["without-all"], indirect=True)
+def test_no_answer_names_what_is_gone(checkout: Checkout, untouched: Process) -> None:
+    """A hint with a command that is gone says how to get it."""
+    gone = {name.replace("_", "-") for addon in checkout.missing for name in catalogue.ADDON_COMMANDS[addon]}
+    gone |= {older for older, (newer, _) in catalogue.ALIASES.items() if newer in gone}
+    for words in ("report", "report --json", "doctor", "census", "leaks", "pins", "tunables", "whatis 0x10", "trim --dry-run"):
+        done = checkout.ask("--core", str(untouched.core()), *words.split())
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if gone & {*HINT.findall(line)}]
+        assert "Traceback" not in done.stderr and not [line for line in lines if "is not installed" not in line], (words, lines)
+
+
+PACKED = {
+    "core": (["arenas", "--json"], '"used_bytes"'),
+    "views": (["export", "--format", "csv"], "address"),
+    "labs": (["cold", "--json"], '"not-live"'),
+    "runtimes": (["census"], "dict"),
+    "monitor": (["watch", "--times", "1", "--every", "0"], "RSS"),
+}
+"""By add-on: a command of it, and a word of what it says of a core, or of the process."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chosen", [*([name] for name in NAMES), [], list(NAMES)], ids=lambda chosen: "-".join(chosen) or "none")
+def test_a_single_file_has_what_was_chosen(chosen: List[str], of_python: Process, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make single WITH=...`: what is in it answers, anything else says how to get it; the core answers in each."""
+    single = tmp_path / "single.py"
+    monkeypatch.setattr(sys, "argv", ["make_single", str(single), "--with", ",".join(chosen) or "none"])
+    make_single.main()
+    core = str(gcore(of_python))
+    for addon, (words, expected) in PACKED.items():
+        if addon not in ("core", *NAMES):
+            continue
+        target = ["--pid", str(of_python.pid)] if addon == "monitor" else ["--core", core]
+        done = subprocess.run([sys.executable, "-I", "-S", str(single), *target, *words], capture_output=True, text=True, timeout=300)
+        said = done.stdout + done.stderr
+        is_there = addon in ("core", *chosen)
+        assert "Traceback" not in said and (expected in said) == is_there, (addon, words, said[:2000])
+        assert is_there or "the add-on %s, which is not installed" % addon in said, (addon, said[:2000])
+
+
+def test_a_single_file_reads_the_allocators_that_were_chosen(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """mimalloc by a file with the add-on; another names the add-on."""
+    core = str(mimallocs.recorder(stage, mimallocs.library()).core())
+    for chosen in ("allocators", "none") if NATIVE in NAMES else ("none",):
+        single = tmp_path / "single.py"
+        monkeypatch.setattr(sys, "argv", ["make_single", str(single), "--with", chosen])
+        make_single.main()
+        words = [sys.executable, "-I", "-S", str(single), "--core", core, "arenas", "--json"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+        assert ('"id": "mimalloc"' in done.stdout, "make single WITH=allocators" in done.stdout) == (chosen != "none", chosen == "none")
+
+
 def test_an_allocator_that_is_gone_is_named(checkout: Checkout, stage: Stage) -> None:
     """By the name of its library, with how to get what reads it; what needs no allocator is answered."""
     if NATIVE not in checkout.missing:
@@ -208,3 +289,11 @@ def find_imports(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             yield from ("%s.%s" % (node.module, alias.name) for alias in node.names)
             yield str(node.module)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkout", [ALL], ids=["without-all"], indirect=True)
+def test_what_loads_addons_needs_none(checkout: Checkout) -> None:
+    """Unit tests of the core about the command line, the registry and the census pass without the add-on."""
+    done = checkout.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not wild", *LOADING)
+    assert done.returncode == 0, done.stdout[-3000:]

@@ -13,7 +13,7 @@ from typing import Dict, List, Set
 
 import pytest
 
-from gdbheapx import place
+from gdbheapx import addon_loader, place
 from tests.support import jemallocs
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx, in_gdb
@@ -26,7 +26,7 @@ ASKED = {
     "python": ("report", "census", "owners", "leaks", "doctor"),
 }
 """By program."""
-BESIDE = {"core": ("tickers", "cold", "trim"), "snapshot": ("chunks", "census --sites", "whatis 0x10", "bins", "trim --dry-run")}
+BESIDE = {"core": ("tickers", *(["cold"] if addon_loader.has_capability("cold") else []), "trim"), "snapshot": ("chunks", "census --sites", "whatis 0x10", "bins", "trim --dry-run")}
 """Of the first program what such a target has no answer for: the error names what has."""
 WHOLE = re.compile(r"gdbheapx (?:-p|--core|--snapshot) [^`;,\n]*?(?=   |[`;,)\n]|$)")
 """A command as it stands in text: up to what explains it, or the end of the line."""

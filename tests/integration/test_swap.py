@@ -14,6 +14,7 @@ import pytest
 
 from gdbheapx.inferior.live.source import LiveSource
 from tests.support import jemallocs, memory_group, profiles, swap
+from tests.support.addons import require_addon
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx
 from tests.support.unchanged import EVERY, JEMALLOC
@@ -127,6 +128,7 @@ def plain_sums(process: Process) -> Tuple[int, int, int]:
 @pytest.mark.wild  # the machine has swap meanwhile
 def test_cold_adds_up_what_was_in_swap(swap_on: None, stage: Stage, live: str, tmp_path: Path) -> None:
     """By class and owner, of a process and of a snapshot, as a plain sum over its pages has it: part of the heap is in swap."""
+    require_addon("labs")
     process, snap = stage.start("touching", "8"), tmp_path / "made.snap"
     os.kill(process.pid, signal.SIGSTOP)
     try:
