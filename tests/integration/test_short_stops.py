@@ -11,12 +11,14 @@ from typing import Any, Callable, Iterator, List
 
 import pytest
 
-from gdbheapx import runner
-from gdbheapx.command import load_commands
+import gdbheapx
+from gdbheapx import runner, stops
+from gdbheapx.command import CommandAnswer, Options, load_commands
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.live import source, stopper
+from gdbheapx.session import Session
 from tests.support.jemallocs import start
 from tests.support.processes import Lasting, Stage
 
@@ -171,4 +173,17 @@ def test_nothing_is_looked_for_in_a_stop(lasting: Lasting, watch: Watch, live: s
     watch.pid = process.pid
     ended = ask(process.pid, [*command.split(), *(["--json"] if form == "json" else [])])
     assert ended.code in (0, 1, 4) and "internal error" not in (ended.line or ""), ended
+    assert watch.seen == []
+
+
+def test_memory_beyond_a_mapping(lasting: Lasting, watch: Watch, live: str) -> None:
+    """A read over the end of a mapping ends there, and asks nothing of the process that runs on."""
+    process = lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
+
+    def read_over_the_end(session: Session, options: Options) -> CommandAnswer:
+        end = next(mapping.end for mapping in session.target.mappings() if mapping.name == "[heap]")
+        count = len(session.target.read_prefix(end - 100, 4096))
+        return CommandAnswer(lambda: count, lambda style: [], read=True)
+
+    assert gdbheapx.open(pid=process.pid).look("over-the-end", stops.Reads.CENSUS, read_over_the_end).data == 100
     assert watch.seen == []

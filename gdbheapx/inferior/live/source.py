@@ -164,10 +164,10 @@ class LiveMemory:
             here, piece = self.copy.run(address, size_bytes)
             if piece is None:
                 mapping = self._mapping_at(address)
-                here = min(here, mapping.end - address) if mapping is not None else here
-                is_known = (
-                    mapping is not None and mapping.readable and (mapping.is_untouched_zero or self._find_file(mapping)[0] is not None)
-                )
+                if mapping is None:  # nothing was there when the copy was made
+                    break
+                here = min(here, mapping.end - address)
+                is_known = mapping.readable and (mapping.is_untouched_zero or self._find_file(mapping)[0] is not None)
                 piece = self._by_mapping(address, here, 0) if is_known else self._read_living(address, here)
             parts.append(piece)
             if len(piece) < here:
