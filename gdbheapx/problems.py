@@ -124,7 +124,7 @@ ROOTS_MISSING = ProblemCode("roots-missing", Severity.UNREAD)
 """A core lacks variables, a stack or thread-local storage that the process had: what is leaked is unknown."""
 NOT_DUMPED = ProblemCode("heap-not-dumped", Severity.NOTE)
 """A core lacks memory of blocks in use that was never written to, or was to be left out: it counts as zeros."""
-SWEPT = ProblemCode("graph-too-large", Severity.ENVIRONMENT)
+GRAPH_TOO_LARGE = ProblemCode("graph-too-large", Severity.ENVIRONMENT)
 """There was no room for the graph of blocks: what holds them was told without it."""
 NO_COUNTERS = ProblemCode("no-counters", Severity.ENVIRONMENT)
 """What an allocator holds cannot be told while the process runs: it is in no figure."""

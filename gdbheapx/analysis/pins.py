@@ -270,7 +270,7 @@ def _label_blocks(session: Session, owners: bool, heaps: List[PinsReading]) -> L
         what = make_sentence(
             "who owns the blocks was left out: that takes about %s, and this process may use %s", *map(SentenceSize, lacking)
         )
-        session.problem(problems.SWEPT, None, what, "run it where there is more memory")
+        session.problem(problems.GRAPH_TOO_LARGE, None, what, "run it where there is more memory")
     if not owners or lacking is not None:
         heap_graph.check_least(session, heap_graph.PINNED_BYTES)
         session.budget.progress.stage = "reading all blocks"

@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # few commands ask for any of these
     from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
     from gdbheapx.kernel.blocks.pools import Pools, PoolShape
     from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
-    from gdbheapx.kernel.blocks.sweep import Sweep
     from gdbheapx.kernel.common.copy import Copy
 
 __all__ = ["CKernel", "Unusable", "open_kernel"]
@@ -46,12 +45,6 @@ class CKernel(Kernel):
         from gdbheapx.kernel.blocks.graph import Graph
 
         return Graph(self.library, self.open(source), shape, budget, None if images is None else self.open_apart(images))
-
-    def sweep(self, source: BulkSource, shape: "GraphShape", budget: Budget) -> "Sweep":
-        """Make a sweep, which finds the same as a graph's marks with a few bits per block, in many passes."""
-        from gdbheapx.kernel.blocks.sweep import Sweep
-
-        return Sweep(self.library, self.open(source), shape, budget)
 
     def unpacked(self, kept: "PackedGraph", budget: Budget) -> "Graph":
         """The graph of a file, resolved. ValueError where it is none: a file is somebody's."""

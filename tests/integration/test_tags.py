@@ -75,8 +75,6 @@ def test_aarch64_ignores_the_top_byte(tagged: Tuple[Process, List[str]], folder:
     assert heapx(target, "snapshot", str(taken), "--json").code in (0, 4)
     recorded = said(["--snapshot", str(taken)], "leaks")
     assert recorded["classes"] == found["classes"]
-    low = said(target, "leaks", env={"GDBHEAPX_MEMORY": "1"})
-    assert low["classes"]["leaked"]["blocks"] == LOST and low["classes"]["leaked"]["roots"] is None
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the bits are those of x86-64")

@@ -505,14 +505,14 @@ def take_census(
         what = make_sentence(
             "references between blocks were left out: they take about %s, and this process may use %s", *map(SentenceSize, lacking)
         )
-        session.problem(problems.SWEPT, None, what, "run it where there is more memory")
+        session.problem(problems.GRAPH_TOO_LARGE, None, what, "run it where there is more memory")
         signed = signer.found()
         asked.settle(signed)
         for match in signed:
             tally.add(name_match(asked, match), None, match)
         tally.add(None, None, signer.rest())
         outside = _by_signature([name_match(asked, match) for match in signed], first)
-        session.share(PREPARED, None)  # a label of each block, which nobody asks for: memory that the sweeps need
+        session.share(PREPARED, None)  # a label of each block, for which there is no room
     heap_graph.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
     census = census._replace(own_allocator=slabs.find_slabs(world, own, census.bytes))

@@ -281,8 +281,8 @@ class RegionFinder:
 
 LEAKS_BYTES, OWNERS_BYTES = 25, 90
 """Of each block, at the peak; measured with up to 2 pointers in a block."""
-SWEEP_BYTES, SIGNED_BYTES, PINNED_BYTES = 3, 4, 12
-"""Of each block where there is no room for the graph: for the sweeps, beside their index; a census; which blocks keep free memory."""
+SIGNED_BYTES, PINNED_BYTES = 4, 12
+"""Of each block where there is no room for the graph: for a census; for the blocks that keep free memory."""
 
 
 MOST_BYTES, MOST_OF_ALL, LEAST_BYTES = 256 << 10, 64 << 20, 4096
@@ -420,8 +420,6 @@ class TargetSymbols:
         return "%s, 0x%x bytes into its block" % (block.module.shown_name, place)
 
 
-INDEX_SHARE = 4
-"""The index of the sweeps takes a byte for so many places of the heaps at which a block may begin (kernel/blocks/index.h: struct line)."""
 LITTLE_BYTES = 64 << 20
 """What takes less is tried wherever it is."""
 MOST_BLOCKS = 500_000_000
@@ -452,34 +450,34 @@ def check_fit(session: Session, each_bytes: int) -> Optional[Tuple[int, int]]:
     return (count * each_bytes, allowed) if count * each_bytes > allowed or count > MOST_BLOCKS else None
 
 
-def check_least(session: Session, each_bytes: int, indexed: bool = False) -> None:
+def check_least(session: Session, each_bytes: int) -> None:
     """HeapxError where not even what does without the graph fits, before it begins: the kernel would end it without a word."""
-    allowed = allowed_bytes() - session.copied_bytes
-    needed = count_blocks(session) * each_bytes + (_heap_bytes(session) // (INDEX_SHARE * _unit_bytes(session)) if indexed else 0)
+    needed, allowed = count_blocks(session) * each_bytes, allowed_bytes() - session.copied_bytes
     if needed > max(allowed, LITTLE_BYTES):
-        what = make_sentence(
-            "this takes about %s of memory, even without a graph, and this process may use %s", SentenceSize(needed), SentenceSize(allowed)
+        raise _refuse_size(
+            "this takes about %s of memory, even without a graph, and this process may use %s", (needed, allowed), "chunks --histogram"
         )
-        raise HeapxError(
-            what, "run it where there is more memory; `%s` takes little" % hint_command("chunks --histogram"), code=OUT_OF_MEMORY
-        )
+
+
+def check_graph_fits(session: Session, each_bytes: int, lighter: str) -> None:
+    """HeapxError where a graph with so many bytes for each block does not fit. `lighter`: the command that takes less."""
+    lacking = check_fit(session, each_bytes)
+    if lacking is not None:
+        raise _refuse_size("this takes about %s of memory, and this process may use %s", lacking, lighter)
+
+
+def _refuse_size(what: str, sizes: Tuple[int, int], lighter: str) -> HeapxError:
+    hint = "run it where there is more memory; `%s` takes less" % hint_command(lighter)
+    return HeapxError(make_sentence(what, *map(SentenceSize, sizes)), hint, code=OUT_OF_MEMORY)
 
 
 def _heap_bytes(session: Session) -> int:
     return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims())
 
 
-def _unit_bytes(session: Session) -> int:
-    """Return the unit of the finest heap: all heaps are in one index."""
-    return min((heap.shape.unit_bytes for heap in session.heaps.all()), default=16)
-
-
 def check_owners_fit(session: Session) -> None:
-    """HeapxError where the owners of so many blocks cannot be told here."""
-    lacking = check_fit(session, OWNERS_BYTES)
-    if lacking is not None:
-        what = make_sentence("this takes about %s of memory, and this process may use %s", *map(SentenceSize, lacking))
-        raise HeapxError(what, "run it where there is more memory; `%s` takes little" % hint_command("leaks"), code=OUT_OF_MEMORY)
+    """HeapxError where the owners of so many blocks cannot be found here."""
+    check_graph_fits(session, OWNERS_BYTES, "leaks")
 
 
 MOST_GUARDED_BYTES = 64 << 20

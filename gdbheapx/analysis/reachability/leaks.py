@@ -3,7 +3,6 @@
 from array import array
 from typing import Annotated, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx import problems
 from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.census.block import Labels
 from gdbheapx.analysis.reachability import heap_graph
@@ -14,7 +13,6 @@ from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Containers, Habit, LeakRoot, NativeSum
 from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
-from gdbheapx.units import SentenceSize, count_noun, make_sentence
 
 LARGE_SHARE = 0.05
 """Of all that is leaked: a container with so much is a row of its own; smaller ones of one sort are one together."""
@@ -95,7 +93,6 @@ MAYBE_WORD, LEAKED_WORD = "maybe", "leaked"
 ROOT, CYCLE, BEHIND = "root", "cycle", "behind"
 Naming = Callable[["array[int]", "array[int]"], Optional[Labels]]
 """What blocks are, by their addresses and usable bytes."""
-SWEPT_HINT = "run it where there is more memory to see leak roots and the usual offsets inside blocks"
 
 
 class LeakGroup(NamedTuple):
@@ -309,44 +306,3 @@ def list_leaked_blocks(reach: Reach, leaks: Leaks, interior_holds: bool, garbage
             is_leaked = rule == LEAKED
             kind = (BEHIND, ROOT, CYCLE)[sort] if is_leaked else None
             yield LeakedBlock(TargetAddress(address), size, LEAKED_WORD if is_leaked else MAYBE_WORD, EVIDENCE[rule], kind)
-
-
-def sweep_leaks(session: Session, interior_holds: bool) -> Optional[Leaks]:
-    """The classes; None where the graph fits. The process stays stopped for all passes."""
-    if not session.target.has_memory:  # its graph is there
-        return None
-    lacking = heap_graph.check_fit(session, heap_graph.LEAKS_BYTES)
-    if lacking is None:
-        return None
-    heap_graph.check_least(session, heap_graph.SWEEP_BYTES, indexed=True)
-    target = session.target
-    session.budget.progress.stage = "sweeping over all blocks"
-    made = heap_graph.collect_world(session, slots=False)
-    regions = made.regions
-    marks = session.kernel.sweep(heap_graph.open_block_source(target), made.shape, session.budget)
-    marks.gather([heap.blocks() for heap in made.heaps], made.own_places)
-    outside: List[Sequence[Tuple[int, int, int]]] = [
-        *([(node.start, low, high) for low, high in heap_graph.find_node_parts(target, node)] for node in regions.nodes),
-        *(
-            [(root.start, *part) for part in heap_graph.find_readable_parts(target, root.start, root.end, False)] if root.end else ()
-            for root in regions.roots
-        ),
-    ]
-    registers = [(place, root) for place, root in enumerate(regions.roots) if root.words]
-    sums = marks.mark(outside, [(place, root.words) for place, root in registers], [(place, root.exact) for place, root in registers])
-    heap_graph.check_time(session)
-    numbers = marks.numbers()
-    heap_graph.report_unread(session, numbers.unread_bytes, numbers.unread_at)
-    heap_graph.report_shared_in_swap(session, regions.nodes)
-    heap_graph.report_undumped(session)
-    gone = [marks.evidence(numbers.blocks + place) in (FROM_MAPPING, LEAKED) for place in range(len(regions.nodes))]
-    target.let_go()
-    what = make_sentence(
-        "the graph of %s takes about %s, and this process may use %s: ", count_noun(numbers.blocks, "block"), *map(SentenceSize, lacking)
-    )
-    what = make_sentence("%sthe classes come from %d passes over memory", what, numbers.passes)
-    session.problem(problems.SWEPT, None, what, SWEPT_HINT)
-    return classify_leaks(sums, interior_holds)._replace(
-        mappings=make_mapping_rows([node for node, is_lost in zip(regions.nodes, gone) if is_lost]),
-        low_addresses=any(start < 1 << 32 for start, _ in made.shape.heaps) and target.word_bytes == 8,
-    )

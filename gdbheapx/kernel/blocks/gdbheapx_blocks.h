@@ -191,16 +191,6 @@ struct slot_sums {
     uint64_t ended, at, problems, told, strays;
 };
 
-/* ---- sweep.py ---- */
-
-struct part {
-    uint64_t node, base, begin, end;
-};
-
-struct sweep_numbers {
-    uint64_t blocks, passes, bytes_read, unread_bytes, unread_at, odd_blocks;
-};
-
 struct block_source;
 struct cold;
 struct containers;
@@ -221,7 +211,6 @@ struct slot_tally_job;
 struct source;
 struct span;
 struct stacks;
-struct sweep;
 struct ways;
 struct weak;
 
@@ -442,21 +431,5 @@ struct stacks *heapx_stacks_new(const struct graph *graph, const uint32_t *owner
     uint32_t *at);
 uint64_t heapx_stacks_take(const struct stacks *stacks, uint32_t *above, uint32_t *frames, uint64_t *blocks, uint64_t *bytes);
 void heapx_stacks_free(struct stacks *stacks);
-
-/* ---- sweep.py ---- */
-
-void heapx_sweep_free(struct sweep *sweep);
-struct sweep *heapx_sweep_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, const uint64_t *heaps,
-    uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count, uint64_t ignored);
-int heapx_sweep_open(struct sweep *sweep, uint32_t roots_from, uint32_t nodes, const struct part *parts, uint64_t part_count,
-    uint32_t wanted, uint64_t room);
-void heapx_sweep_bytes(struct sweep *sweep, uint32_t node, const uint8_t *bytes, uint64_t size, uint64_t first_slot);
-int64_t heapx_sweep_slice(struct sweep *sweep, double seconds);
-int64_t heapx_sweep_fill(struct sweep *sweep, struct block_source *blocks, const uint64_t *own, uint64_t own_count, double seconds);
-int64_t heapx_sweep_settle(struct sweep *sweep);
-unsigned heapx_sweep_evidence(const struct sweep *sweep, uint32_t node);
-void heapx_sweep_sums(const struct sweep *sweep, struct sum *out);
-void heapx_sweep_numbers(const struct sweep *sweep, struct sweep_numbers *out);
-uint64_t heapx_sweep_referrers(const struct sweep *sweep, struct referrer *out, uint64_t room);
 
 #pragma GCC visibility pop

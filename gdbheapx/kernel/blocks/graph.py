@@ -499,9 +499,7 @@ def check_pointers(count: int) -> None:
     """HeapxError if there are more than a graph has numbers for."""
     if count > MOST_POINTERS:
         what = "{:,} words of memory may be pointers to blocks, and more than {:,} are not followed".format(count, MOST_POINTERS)
-        raise HeapxError(
-            what, "`GDBHEAPX_MEMORY=1 gdbheapx leaks` finds leaks without following all of them at once", code=OUT_OF_MEMORY
-        )
+        raise HeapxError(what, "`gdbheapx census` counts blocks by type without following them", code=OUT_OF_MEMORY)
 
 
 def pack_target_words(words: Sequence[int], shape: GraphShape) -> bytes:
@@ -905,9 +903,7 @@ class Graph:
             self._containers = roots, Containers(self._library, self, self._budget, self.linked(), locals_from, weak_from)
         return self._containers[1]
 
-    def dominators(
-        self, roots_from: int, weak: Tuple[int, int], locals_from: Optional[int] = None, containers: bool = False
-    ) -> Tree:
+    def dominators(self, roots_from: int, weak: Tuple[int, int], locals_from: Optional[int] = None, containers: bool = False) -> Tree:
         """Compute the tree of owners. Roots hold in turns, each takes nothing from those before: variables; thread-local ones, from
         `locals_from` on; stacks and registers, from weak[0] to weak[1]. Weak pointers, such as those inside blocks where that is no habit
         of the program, to blocks that many hold, or back to a holder, count only for blocks that no better one reaches. `containers`:

@@ -31,7 +31,7 @@ from gdbheapx.kernel.blocks.graph import (
     Tree,
     check_pointers,
 )
-from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
+from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, make_blocks
 from tests.support.plain_graph import PlainGraph
 from tests.support.worlds import DATA, HEAP, World, build, make, roots_from, word
 
@@ -276,7 +276,7 @@ def test_more_pointers_than_there_are_numbers_for() -> None:
     check_pointers(MOST_POINTERS)
     with pytest.raises(HeapxError) as error:
         check_pointers(MOST_POINTERS + 1)
-    assert "4,294,967,295 words" in error.value.line() and "gdbheapx leaks" in error.value.line()
+    assert "4,294,967,295 words" in error.value.line() and "gdbheapx census" in error.value.line()
 
 
 def reachable(graph: Graph, starts: Sequence[int], rules: Set[int], without: int = -1) -> Set[int]:
@@ -474,3 +474,57 @@ def test_large_blocks_and_long_gaps(c_kernel: CKernel) -> None:
     graph = build(c_kernel, world)
     assert classes(graph, world) == [RULE_INSIDE, LEAKED]
     assert graph.find(HEAP + (48 << 20)) is None
+
+
+def pack_words(words: Sequence[int]) -> bytes:
+    """As the target has them."""
+    return b"".join(one.to_bytes(8, "little") for one in words)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_ends_of_vectors_among_slots_without_headers(c_kernel: CKernel, seed: int) -> None:
+    """Of a slab some slots are vectors' and some are lost. What only vectors end at is told by that, what has a pointer of its own is held, in
+    whatever order the vectors and pointers stand side by side."""
+    rng, far = random.Random(seed), HEAP + 0x80000
+    size, count = rng.choice(((16, 60), (64, 100), (48, 80)))
+    slots = [HEAP + size * place for place in range(count)]
+    kinds = [rng.choice(("full", "part", "emptied", "plain", "plain", "lost", "lost", "lost", "free")) for _ in slots]
+    holders: List[List[int]] = []
+    slots, kinds = [*slots, far], [*kinds, "plain"]
+    wanted = {place: RULE_START if kind in ("full", "part", "emptied", "plain") else LEAKED for place, kind in enumerate(kinds) if kind != "free"}
+    for place, (start, kind) in enumerate(zip(slots, kinds)):
+        end, nothing = start + size, [0] * rng.randrange(2)
+        if kind in ("full", "part", "emptied"):
+            filled = end if kind == "full" else start + rng.randrange(1, size) if kind == "part" else start
+            before = [far] if kind == "emptied" else []  # two pointers to a block behind one to its neighbour are a full vector
+            holders.append([*before, start, *nothing, filled, *nothing, end])
+            if wanted.get(place + 1) in (LEAKED, RULE_END):
+                wanted[place + 1] = RULE_START if kind == "emptied" else RULE_END
+        elif kind == "plain":
+            holders.append([start])
+    rng.shuffle(holders)
+    if seed % 3 == 0:
+        holders.sort(key=lambda words: words[0])
+    words = [one for some in holders for one in some]
+    half = len(words) if seed % 2 else sum(len(some) for some in holders[: len(holders) // 2])
+    cut = [(DATA, DATA + 8 * half), (DATA + 8192, DATA + 8192 + 8 * (len(words) - half))]
+    pieces = [(start, bytes(size)) for start in slots] + [(DATA, pack_words(words[:half])), (DATA + 8192, pack_words(words[half:]))]
+    shape = GraphShape([(HEAP, HEAP + 0x100000)], [], 8, True, 16, bool(seed % 4))
+    rows = [(start, size, CLASS_FREE if kind == "free" else CLASS_USED, 0, 0) for start, kind in zip(slots, kinds)]
+    graph = build(c_kernel, World(BytesSource(tuple(sorted(pieces))), shape, rows, [span for span in cut if span[0] < span[1]], "little"))
+    assert graph.mark(graph.numbers().blocks)[RULE_END].blocks
+    assert [graph.evidence(node) for node in range(len(wanted))] == [wanted[place] for place in sorted(wanted)]
+
+
+def test_addresses_far_apart_are_no_endless_work(c_kernel: CKernel) -> None:
+    """The index of blocks goes by what is there; more than any machine has is refused at once."""
+    world = make(1, blocks=30)
+    shape = world.shape
+    for far in ((1 << 62, (1 << 62) + 4096), (1 << 48, 1 << 52)):
+        with pytest.raises(MemoryError):
+            c_kernel.graph(world.source, shape._replace(mappings=[*shape.mappings, far]), Budget())
+    graph = c_kernel.graph(world.source, shape._replace(mappings=[*shape.mappings, (1 << 55, (1 << 55) + 4096)]), Budget())
+    graph.gather([iter([make_blocks(world.rows)])])
+    graph.settle()
+    graph.resolve()
+    assert graph.numbers().blocks == sum(row[2] == CLASS_USED for row in world.rows)
