@@ -20,7 +20,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import gdbheapx
 from gdbheapx.addons.labs.sites.join import at_size
-from gdbheapx.analysis.sites.records import FEW, Joined, Scan
+from gdbheapx.analysis.addon_answers import FEW, Joined, Scan
 from gdbheapx.command import CommandAnswer, Options
 from gdbheapx.inferior.base import Target
 from gdbheapx.session import Session

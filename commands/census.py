@@ -76,17 +76,17 @@ def check_options(session: Session, options: Options) -> None:
     needs=(
         "gdbheapx.analysis.memory_verdict",
         "gdbheapx.analysis.census.find",
-        "gdbheapx.analysis.census.by_owner",
-        "gdbheapx.analysis.census.by_text",
-        "gdbheapx.analysis.census.copies",
-        "gdbheapx.analysis.census.by_text",
+        "gdbheapx.analysis.census.owned",
+        "gdbheapx.analysis.census.contents",
+        "gdbheapx.analysis.census.contents",
+        "gdbheapx.analysis.census.contents",
         "gdbheapx.report.census_text",
     ),
 )
 def answer_census(session: Session, options: Options) -> CommandAnswer:
     """The command `census`."""
     from gdbheapx.analysis import memory_verdict
-    from gdbheapx.analysis.census import by_owner, by_text, copies, find
+    from gdbheapx.analysis.census import contents, find, owned
     from gdbheapx.analysis.census.world import World
     from gdbheapx.kernel.blocks.graph import NativeSum
     from gdbheapx.report import census_text
@@ -97,9 +97,9 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
     limit = options.limit
     shown = census_text.MOST_ROWS if limit is None else limit
 
-    def texts(examples: Sequence[by_text.Example]) -> Optional[Sequence[by_text.SampleText]]:
+    def texts(examples: Sequence[contents.Example]) -> Optional[Sequence[contents.SampleText]]:
         graph = looks[0].reach.graph if looks and looks[0].reach is not None else None
-        return by_text.find_sample_texts(session, examples, world, graph) if options.show_data else None
+        return contents.find_sample_texts(session, examples, world, graph) if options.show_data else None
 
     def look() -> find.Census:
         looks.append(find.take_census(session, world))
@@ -109,25 +109,25 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
         raise HeapxError("--copies, --by-text and --by cannot be combined", "use one of them", code=USAGE)
     looked_at = memory_verdict.tell_coverage(session)
     if options.by_text is not None:
-        by = by_text.by_text(session, options.like, options.by_text, world)
+        by = contents.by_text(session, options.like, options.by_text, world)
         return CommandAnswer(
             lambda: census_text.make_by_text_data(by, limit), lambda style: census_text.format_by_text(style, by, limit), read=True
         )
     if options.copies:
-        found, looked = copies.find_copies(session, options.like, world)
+        found, looked = contents.find_copies(session, options.like, world)
         looks.append(looked)
-        told = texts([by_text.Example(row.sample, row.signature, row.size_bytes) for row in found.rows[:shown]])
+        told = texts([contents.Example(row.sample, row.signature, row.size_bytes) for row in found.rows[:shown]])
         show = census_text.format_copies
         return CommandAnswer(
             lambda: census_text.make_copies_data(found, limit, told), lambda style: show(style, found, limit, told), read=True
         )
     if options.by == "owner":
-        answer = by_owner.by_owner(session)
+        answer = owned.by_owner(session)
         answer = answer._replace(rows=[row for row in answer.rows if find.is_like(row, options.like)])
     else:
         answer = session.kept("census", find.Census, look)
         answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
-    told = texts(by_text.list_census_examples(answer, shown, looks[0].told if looks and options.show_data else None))
+    told = texts(contents.list_census_examples(answer, shown, looks[0].told if looks and options.show_data else None))
     joined = None
     if options.sites and world is not None:
         told_of = looks[0].told if looks else session.shared(find.TOLD)

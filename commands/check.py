@@ -23,10 +23,11 @@ held; `inside`: a thread was inside malloc). Exit code 3: there is a finding tha
 )
 def answer_check(session: Session, options: Options) -> CommandAnswer:
     """The command `check`."""
-    from gdbheapx.analysis import broken, memory_verdict
+    from gdbheapx.analysis import memory_verdict
+    from gdbheapx.analysis.census import block
     from gdbheapx.report import pages
 
-    rules = broken.with_suspects(session, broken.check_heaps(session.heaps.all(), session.problem))
+    rules = block.with_suspects(session, block.check_heaps(session.heaps.all(), session.problem))
     looked_at = None if rules.rows else memory_verdict.tell_coverage(session)  # a heap that is damaged is a finding, not also a problem
     return CommandAnswer(
         lambda: {"findings": rules.rows},

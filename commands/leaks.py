@@ -58,18 +58,17 @@ In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exi
         "gdbheapx.analysis.memory_verdict",
         "gdbheapx.report.reach_text",
         "gdbheapx.analysis.census.block",
-        "gdbheapx.analysis.census.pieces",
+        "gdbheapx.analysis.census.registry",
         "gdbheapx.analysis.census.block",
-        "gdbheapx.analysis.naming.paths",
+        "gdbheapx.analysis.reachability.paths",
     ),
 )
 def answer_leaks(session: Session, options: Options) -> CommandAnswer:
     """The command `leaks`."""
     from gdbheapx import problems
     from gdbheapx.analysis import memory_verdict
-    from gdbheapx.analysis.census import block, pieces
-    from gdbheapx.analysis.naming import paths
-    from gdbheapx.analysis.reachability import heap_graph
+    from gdbheapx.analysis.census import block, registry
+    from gdbheapx.analysis.reachability import heap_graph, paths
     from gdbheapx.analysis.reachability import leaks as model
     from gdbheapx.report import reach_text
 
@@ -79,7 +78,7 @@ def answer_leaks(session: Session, options: Options) -> CommandAnswer:
         if session.target.has_memory:
             heap_graph.check_graph_fits(session, heap_graph.LEAKS_BYTES, "census")
         graph = block.make_of_counted(session)
-        further = pieces.find_further(session, garbage=False) if graph is None else heap_graph.NO_POOLS
+        further = registry.find_further(session, garbage=False) if graph is None else heap_graph.NO_POOLS
         slots = heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is None
         reach, sums = heap_graph.mark_graph(session, options.weak, further, None if graph is None else graph.reach, slots)
         found = paths.find_cycles(reach, graph.paths) if graph is not None else None

@@ -39,17 +39,16 @@ is followed down to a container or the largest block. A block has its path as it
         "gdbheapx.analysis.reachability.dominance",
         "gdbheapx.report.reach_text",
         "gdbheapx.analysis.census.block",
-        "gdbheapx.analysis.naming.paths",
-        "gdbheapx.analysis.census.by_owner",
+        "gdbheapx.analysis.reachability.paths",
+        "gdbheapx.analysis.census.owned",
         "gdbheapx.analysis.census.block",
     ),
 )
 def answer_owners(session: Session, options: Options) -> CommandAnswer:
     """The command `owners`."""
     from gdbheapx.analysis import memory_verdict
-    from gdbheapx.analysis.census import block, by_owner
-    from gdbheapx.analysis.naming import paths
-    from gdbheapx.analysis.reachability import dominance, heap_graph
+    from gdbheapx.analysis.census import block, owned
+    from gdbheapx.analysis.reachability import dominance, heap_graph, paths
     from gdbheapx.analysis.reachability import owners as model
     from gdbheapx.report import reach_text
 
@@ -71,7 +70,7 @@ def answer_owners(session: Session, options: Options) -> CommandAnswer:
 
     looked_at = memory_verdict.tell_coverage(session)
     if options.by is not None:
-        rows = by_owner.by_class(session, limit)
+        rows = owned.by_class(session, limit)
         heap_graph.check_time(session)
         return CommandAnswer(
             lambda: {"suspects": [], "owners": rows, "shared_bytes": None},

@@ -11,8 +11,8 @@ from gdbheapx.session import Session
 from gdbheapx.stops import Reads, in_stop, predict_ms
 
 if TYPE_CHECKING:
+    from gdbheapx.analysis.inside import PageCensus, PageParts
     from gdbheapx.analysis.overview import Overview
-    from gdbheapx.analysis.page_parts import PageCensus, PageParts
 
 MOST_COPIED_BYTES, MOST_PAUSE_MS = 64 << 20, 250
 """Of private memory, and the pause on idle CPUs, up to which all blocks of a live process are looked at without being asked: that takes a
@@ -106,10 +106,9 @@ def decide_depth(session: Session, options: Options) -> None:
 )
 def answer_report(session: Session, options: Options) -> CommandAnswer:
     """The command `report`."""
-    from gdbheapx.analysis.brief import shorten_overview
     from gdbheapx.analysis.census import find, owned
-    from gdbheapx.analysis.overview import Overview
-    from gdbheapx.analysis.page_parts import PageParts
+    from gdbheapx.analysis.inside import PageParts
+    from gdbheapx.analysis.overview import Overview, shorten_overview
 
     if options.html is not None:
         raise UsageError("report --html is for the shell", "run: " + hint_command("report --html report.html"))

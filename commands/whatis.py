@@ -55,7 +55,7 @@ def choose_reads(options: Options) -> Reads:
         "gdbheapx.report.reach_text",
         "gdbheapx.analysis.reachability.refs",
         "gdbheapx.analysis.census.block",
-        "gdbheapx.analysis.census.pieces",
+        "gdbheapx.analysis.census.registry",
         "gdbheapx.analysis.census.block",
     ),
     arguments=[
@@ -144,7 +144,7 @@ def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
 def locate_address(session: Session, place: int, has_holders: Optional[bool]) -> "Tuple[Location, bool]":
     """Return the place of an address, and True if its holders are to be searched."""
     from gdbheapx.analysis import blocks
-    from gdbheapx.analysis.census import block, find, pieces
+    from gdbheapx.analysis.census import block, find, registry
     from gdbheapx.analysis.reachability import heap_graph
 
     if not session.target.has_memory:
@@ -156,7 +156,7 @@ def locate_address(session: Session, place: int, has_holders: Optional[bool]) ->
     used_blocks = [at.block for at in location.places if at.block is not None and at.block.status in words[at.allocator]]
     used = [(block.address, block.usable_bytes) for block in used_blocks]
     if not location.places or any(usable >= LEAST_CUT_BYTES for _, usable in used):
-        piece = pieces.find_piece_at(session, place)
+        piece = registry.find_piece_at(session, place)
         location = blocks.add_runtime_piece(location, piece)
         if piece is not None:
             used = [(piece.address, piece.usable_bytes)] if piece.address is not None and piece.usable_bytes is not None else []

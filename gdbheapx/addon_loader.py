@@ -16,11 +16,9 @@ from gdbheapx.problems import ADDON_MISSING, SHELL_ONLY
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from gdbheapx.analysis.census.books import Books
+    from gdbheapx.analysis.addon_answers import Books, CollectorState, Joined
     from gdbheapx.analysis.census.find import CensusRow, LabelSet
     from gdbheapx.analysis.census.world import Recogniser, World
-    from gdbheapx.analysis.reachability.garbage import CollectorState
-    from gdbheapx.analysis.sites.records import Joined
     from gdbheapx.copying import Copying
     from gdbheapx.inferior.base import Target
     from gdbheapx.invocation import Invocation, Shell

@@ -9,8 +9,7 @@ from gdbheapx.allocators.discovery import FoundInstance
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.plan import Change
 from gdbheapx.allocators.records import Returning
-from gdbheapx.allocators.returning import Portion, Predicted, require_returning, say_resident
-from gdbheapx.analysis.acted import Acted
+from gdbheapx.allocators.returning import Acted, Portion, Predicted, require_returning, say_resident
 from gdbheapx.command import Options
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.session import Session

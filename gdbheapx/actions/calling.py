@@ -9,8 +9,7 @@ from gdbheapx.actions.inside import ThreadsInside, find_fork_spans
 from gdbheapx.actions.preflight import measure_process
 from gdbheapx.actions.seccomp import Sandbox
 from gdbheapx.allocators.plan import Plan
-from gdbheapx.allocators.returning import Predicted
-from gdbheapx.analysis.acted import Acted, Caller
+from gdbheapx.allocators.returning import Acted, Caller, Predicted
 from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.gdb.call import GdbControl

@@ -5,8 +5,7 @@ from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from gdbheapx.actions import call, preflight
 from gdbheapx.actions.preflight import measure_process
-from gdbheapx.allocators.returning import Portion
-from gdbheapx.analysis.acted import Acted
+from gdbheapx.allocators.returning import Acted, Portion
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.live import procfs
 from gdbheapx.session import Session

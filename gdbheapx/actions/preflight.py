@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Set
 from gdbheapx import problems
 from gdbheapx.actions.seccomp import Sandbox
 from gdbheapx.allocators.plan import Change
-from gdbheapx.analysis.acted import Measure
+from gdbheapx.allocators.returning import Measure
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs

@@ -4,8 +4,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.actions import call, foreseen
 from gdbheapx.allocators.heap import AllocatorInstance
-from gdbheapx.allocators.returning import ALL, DryRun
-from gdbheapx.analysis.acted import Acted
+from gdbheapx.allocators.returning import ALL, Acted, DryRun
 from gdbheapx.command import Options
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.problems import CALL_REFUSED

@@ -9,7 +9,7 @@ from gdbheapx.allocators.places import AllocatorPlace
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.block import describe_signature
 from gdbheapx.analysis.census.find import LabelSet
-from gdbheapx.analysis.census.pieces import RuntimePiece
+from gdbheapx.analysis.census.registry import RuntimePiece
 from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.analysis.reachability.refs import Holder
 from gdbheapx.arch import Architecture

@@ -1,26 +1,302 @@
-"""Analyse the memory in use beyond its sums for `report`: the owners of most of it, and its types."""
+"""The parts of a report that read every block: owners, leaks, classes, tables of runtimes, and the parts of a page."""
 
-from typing import List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx import findings, problems, verdict
-from gdbheapx.analysis import memory_verdict, next_steps, page_parts, pins, runtime_tables
-from gdbheapx.analysis.census import block, find, owned, registry, slabs
-from gdbheapx.analysis.census.world import Recogniser, World
-from gdbheapx.analysis.naming import paths
-from gdbheapx.analysis.page_parts import PageParts
-from gdbheapx.analysis.reachability import dominance, heap_graph, leaks, owners
-from gdbheapx.analysis.reachability.garbage import Garbage
+from gdbheapx.allocators.heap import AllocatorInstance, plain_shape
+from gdbheapx.allocators.records import Facts
+from gdbheapx.analysis import memory_verdict, next_steps, pins
+from gdbheapx.analysis.addon_answers import Garbage, Joined
+from gdbheapx.analysis.census import block, find, owned, registry
+from gdbheapx.analysis.census.find import CensusLook, CensusRow
+from gdbheapx.analysis.census.owned import FlameFrame
+from gdbheapx.analysis.census.world import Inner, Recogniser, RuntimeLabels, Signature, World
+from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.memory.kinds import MemoryOwner
+from gdbheapx.analysis.reachability import dominance, heap_graph, leaks, owners, paths
 from gdbheapx.analysis.reachability.heap_graph import is_leak_unknown, lacks_holders
-from gdbheapx.analysis.runtime_tables import RuntimeTable, Watch
+from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.analysis.split import Split, count_taken
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.model import Finding, StepSentence
+from gdbheapx.kernel.blocks.heapmap import Cell, MapShape
+from gdbheapx.model import GUESS, Finding, HistogramRow, MemoryPart, StepSentence, TargetAddress
+from gdbheapx.ranges import Range, unite_ranges
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 from gdbheapx.units import SentenceSize, count_noun, format_share, join_sentences, make_sentence
 from gdbheapx.verdict import HELD_BY_PROGRAM, LEAKED_PERCENT, LEAKED_PERCENT_1_0, SMALL_BYTES, WORTH_BYTES, HeapVerdict
+
+USED, FREE, OVERHEAD, ABSENT = "runtime-used", "runtime-free", "runtime-overhead", "not-in-ram"
+OWNED, OTHER, KEPT, REMAINDER = "malloc-owned", "malloc-other", "malloc-free", "remainder"
+UNNAMED = (kinds.ANONYMOUS, kinds.BRK)
+
+
+class RuntimeRow(NamedTuple):
+    """Row of a runtime's table."""
+
+    kind: str
+    """`runtime-used`, `runtime-free`, `runtime-overhead` (what the runtime cut up itself), `malloc-owned` (blocks that its objects are or
+    own, or that have its header), `malloc-other`, `malloc-free` (what the allocator keeps), `not-in-ram` (below 0: part of the lines above
+    it), `remainder`; else the kind of a part of the split."""
+    name: str
+    bytes: int
+
+
+class RuntimeTable(NamedTuple):
+    """The whole memory of the process, by what one runtime in it has."""
+
+    name: str
+    """`CPython`, `JVM`, `V8`, `PostgreSQL`, `Perl`, `Ruby`, `PHP`."""
+    rows: Sequence[RuntimeRow]
+    sum_bytes: int
+    """Of all rows: memory.total_bytes."""
+    remainder_bytes: int
+    """Anonymous memory of which nothing tells what it is: one of the rows."""
+
+
+class Watch:
+    """Reader of data that is only available while the process is stopped, with the census: it is called when all is read."""
+
+    def __init__(self, split: Split, page_bytes: int) -> None:
+        self._split, self._page = split, page_bytes
+        self.pools: Dict[str, Dict[MemoryOwner, int]] = {}
+        """By module: what of its pieces is in RAM, by whose it is in the split."""
+        self.absent_bytes = 0
+        """Of large blocks in use."""
+
+    def __call__(self, inner: Sequence[Inner], large: Sequence[Tuple[int, int]]) -> None:
+        """`large`: (address, size) of blocks in use that are large."""
+        for module in {memory.module for memory in inner}:
+            self.pools[module] = self._split.held([part for memory in inner if memory.module == module for part in memory.taken])
+        whole: List[Range] = []
+        for address, size in large:
+            start, end = -(-address // self._page) * self._page, (address + size) & -self._page
+            if start < end:
+                whole.append((start, end))
+        held_bytes = self._split.in_ram(whole)
+        if held_bytes is not None:
+            self.absent_bytes = max(0, sum(end - start for start, end in whole) - held_bytes)
+
+
+def make_runtime_tables(recognisers: Sequence[Recogniser], split: Split, looked: CensusLook, watch: Watch) -> List[RuntimeTable]:
+    """Make one table for each recogniser."""
+    return [_make_table(recogniser, split, looked, watch) for recogniser in recognisers]
+
+
+def _make_table(recogniser: Recogniser, split: Split, looked: CensusLook, watch: Watch) -> RuntimeTable:
+    module, words, live = recogniser.module, recogniser.table, split.memory.measure == "resident"
+    assert words is not None
+    held = watch.pools.get(module, {})
+    absent = "not in RAM" if live else "not in the core (never touched, or zeros)"
+    pools = _make_pool_rows(module, words, looked, sum(held.values()), absent)
+    allocators = {part.name: count_taken(part) for part in split.parts if part.kind == kinds.ALLOCATOR}
+    for owner, size in held.items():
+        if owner.kind == kinds.ALLOCATOR:
+            allocators[owner.name] -= size
+    malloc = _make_malloc_rows(recogniser, words, looked.outside, sum(allocators.values()), watch.absent_bytes, absent)
+    own: List[RuntimeRow] = []
+    others: List[RuntimeRow] = []
+    remainder, guesses = 0, []
+    for part in split.parts:
+        size = count_taken(part) - sum(size for owner, size in held.items() if (owner.kind, owner.name) == (part.kind, part.name))
+        if part.kind == kinds.ALLOCATOR or not count_taken(part):
+            continue
+        if part.kind in UNNAMED or part.sure == GUESS or (_is_own(part, words) and _has_pieces(part, held)):
+            remainder += size
+            guesses += [part.name] if part.sure == GUESS else []
+        else:
+            (own if part.program == words.name else others).append(RuntimeRow(part.kind, part.name, size))
+    may_be = ", maybe %s" % ", ".join(guesses) if guesses else ""
+    rows = [*pools, *own, *malloc, *others]
+    rows.append(RuntimeRow(REMAINDER, "remainder: anonymous memory that nothing names%s" % may_be, remainder))
+    return RuntimeTable(words.name, rows, sum(row.bytes for row in rows), remainder)
+
+
+def _is_own(part: MemoryPart, words: RuntimeLabels) -> bool:
+    """Mappings of its pieces, of which the pieces themselves were told."""
+    return part.kind == kinds.RUNTIME and part.program == words.name
+
+
+def _has_pieces(part: MemoryPart, held: Dict[MemoryOwner, int]) -> bool:
+    return any((owner.kind, owner.name) == (part.kind, part.name) for owner in held)
+
+
+def _make_pool_rows(module: str, words: RuntimeLabels, looked: CensusLook, held_bytes: int, absent: str) -> List[RuntimeRow]:
+    """Make the rows for the memory that the runtime cut up itself."""
+    managed = [memory for memory in looked.census.managed if memory.module == module]
+    if not managed:
+        return []
+    rows = [
+        RuntimeRow(USED, "%s: blocks in use" % words.pools, sum(memory.used_bytes for memory in managed)),
+        RuntimeRow(FREE, "%s: free blocks and pools" % words.pools, sum(memory.free_bytes for memory in managed)),
+        RuntimeRow(OVERHEAD, "%s: headers, and rest of pools" % words.pools, sum(memory.overhead_bytes for memory in managed)),
+    ]
+    missing = sum(memory.taken_bytes for memory in managed) - held_bytes
+    return [*rows, RuntimeRow(ABSENT, "%s: of the above, %s" % (words.pools, absent), -missing)] if missing else rows
+
+
+def _make_malloc_rows(
+    recogniser: Recogniser, words: RuntimeLabels, outside: Dict[Optional[Signature], int], held_bytes: int, absent_bytes: int, absent: str
+) -> List[RuntimeRow]:
+    """Make the rows for the allocators' memory: the blocks by owner, and the rest by difference."""
+    own: Dict[str, int] = {}
+    libraries = registry.lines_of_libraries()
+    for signature, size in outside.items():
+        line = libraries.get(signature.module) or recogniser.line_in_tables(signature) if signature is not None and size else None
+        if line is not None:
+            own[line] = own.get(line, 0) + size
+    rows = [RuntimeRow(OWNED, name, size) for name, size in sorted(own.items(), key=lambda pair: -pair[1])]
+    used = sum(outside.values())
+    rows.append(RuntimeRow(OTHER, words.other if own.keys() - set(libraries.values()) else words.none, used - sum(own.values())))
+    kept = held_bytes - used + absent_bytes
+    rows.append(RuntimeRow(KEPT, "malloc: free and overhead", max(0, kept)))
+    missing = absent_bytes - min(0, kept)
+    return [*rows, RuntimeRow(ABSENT, "malloc: of the blocks above, %s" % absent, -missing)] if missing else rows
+
+
+MOST_CELLS = 2000
+MOST_PAGE_ROWS = 100
+"""Of the census."""
+OWNER_LEVELS, MOST_OWNERS = 3, 8
+MOST_DECAYS = 200
+"""Arenas in the table of decay."""
+
+
+class MapCell(NamedTuple):
+    """Cell of the map: bytes of whole pages by their use."""
+
+    address: TargetAddress
+    """Of its first page."""
+    used_bytes: int
+    pinned_bytes: int
+    """On pages that have both: something in use, or the allocator's own, and something free."""
+    cached_bytes: int
+    """Nothing in use, and blocks that wait in caches."""
+    own_bytes: int
+    free_bytes: int
+    """Nothing but free memory that the allocator has not returned."""
+    returned_bytes: int
+    """Addresses that the allocator keeps, and has returned the memory."""
+    free_resident_bytes: Optional[int]
+    """Of the free ones, in RAM; None on a core, and where it cannot be told."""
+    returned_resident_bytes: Optional[int]
+
+
+class PageHeapMap(NamedTuple):
+    """Map of one heap."""
+
+    allocator: str
+    page_bytes: int
+    cell_bytes: int
+    """Of the heap's ranges, one after the other; the last cell may be smaller."""
+    sums: MapCell
+    """Of all cells; its address is the first one's."""
+    cells: Sequence[MapCell]
+
+
+def _make_heap_map(session: Session, heap: AllocatorInstance, facts: Facts) -> Optional[PageHeapMap]:
+    keeping = heap.kept()
+    rule = plain_shape(heap.shape) if keeping is None else keeping.shape
+    page = max(session.target.page_bytes, rule.page_bytes)
+    ranges = unite_ranges((claim.start & -page, (claim.end + page - 1) & -page) for claim in facts.claims if claim.start < claim.end)
+    pages = sum(end - start for start, end in ranges) // page
+    if not pages:
+        return None
+    session.budget.progress.stage = "mapping the pages of the heap"
+    cell_pages = -(-pages // MOST_CELLS)
+    shape = MapShape(
+        page_bytes=page,
+        lead_bytes=rule.lead_bytes,
+        cell_bytes=page * cell_pages,
+        free_kinds=heap.shape.unreturned_kinds | rule.listed_kinds,
+        free_is_pinned=rule.by_rooms,
+        overheads=rule.overheads,
+    )
+    made = session.kernel.heap_map(session.target.bulk_source(), shape, ranges, session.ram.pages, session.budget)
+    made.stream(iter(heap.blocks()))
+    counted, knows_ram = made.cells(), session.ram.pages is not None
+    cells = [_make_cell(address, cell, knows_ram) for address, cell in zip(_list_cell_addresses(ranges, shape.cell_bytes), counted)]
+    sums = Cell(*(sum(column) for column in zip(*counted)))
+    return PageHeapMap(heap.info.id, page, shape.cell_bytes, _make_cell(ranges[0][0], sums, knows_ram), cells)
+
+
+def _make_cell(address: int, cell: Cell, knows_ram: bool) -> MapCell:
+    figures: Dict[str, Optional[int]] = cell._asdict()
+    unsure_bytes = figures.pop("unsure_bytes")
+    if unsure_bytes or not knows_ram:
+        figures.update(free_resident_bytes=None, returned_resident_bytes=None)
+    return MapCell(TargetAddress(address), **figures)  # type: ignore[arg-type]
+
+
+def _list_cell_addresses(ranges: Sequence[Range], cell_bytes: int) -> List[int]:
+    """Return the address of the first page of each cell."""
+    addresses, left = [], 0
+    for start, end in ranges:
+        at = start + left
+        while at < end:
+            addresses.append(at)
+            at += cell_bytes
+        left = at - end
+    return addresses
+
+
+class SizeClasses(NamedTuple):
+    """The blocks of one heap by size class."""
+
+    allocator: str
+    rows: Sequence[HistogramRow]
+
+
+class PageCensus(NamedTuple):
+    """Census of the memory in use."""
+
+    blocks: int
+    bytes: int
+    named_bytes: int
+    rows: Sequence[CensusRow]
+    """The largest."""
+    more_rows: int
+    """Those that are left out."""
+    sites: Optional[Joined] = None
+    """Functions that may have allocated the blocks of each row; None where that was not asked for."""
+
+
+class PageParts(NamedTuple):
+    """The member `page`."""
+
+    map: Sequence[PageHeapMap]
+    histogram: Sequence[SizeClasses]
+    decay: Optional[Sequence[Any]]
+    """The rows of `decay`; None where no allocator here has any."""
+    more_decay: int
+    """Rows that are left out."""
+    census: Optional[PageCensus] = None
+    """None where the blocks were not looked at one by one."""
+    owners: Optional[Owners] = None
+    """As `owners` has them, some levels deep; None as before."""
+    flame: Optional[Sequence[FlameFrame]] = None
+    """The same blocks by the stacks of their owners, as `export --format folded` has them; None as before."""
+
+
+def read_page_parts(session: Session, facts: Sequence[Facts]) -> PageParts:
+    """Collect the parts that are read from the heaps while the process is stopped."""
+    answers = [heap.capabilities["decay"]() for heap in session.heaps.all() if "decay" in heap.capabilities]
+    rows: List[Any] = [row for answer in answers for row in answer.rows]
+    return PageParts(
+        map=_make_maps(session, facts),
+        histogram=[SizeClasses(fact.info.id, fact.sizes) for fact in facts],
+        decay=rows[:MOST_DECAYS] if answers else None,
+        more_decay=max(0, len(rows) - MOST_DECAYS),
+    )
+
+
+def _make_maps(session: Session, facts: Sequence[Facts]) -> Sequence[PageHeapMap]:
+    """Make the map of every heap that holds anything, in the order of `facts`, from the same look as these."""
+    made = (_make_heap_map(session, heap, fact) for heap, fact in zip(session.heaps.all(), facts))
+    return [heap_map for heap_map in made if heap_map is not None]
+
 
 MOST_ROWS = 5
 LOST_PERCENT = 5
@@ -42,7 +318,7 @@ class InsideAnswer(NamedTuple):
     """Something that may hold blocks was not read."""
     together: Sequence[owners.OwnedMemory] = ()
     """See Owners."""
-    own_allocator: Optional[slabs.Slabs] = None
+    own_allocator: Optional[find.Slabs] = None
     """See Census."""
     lost_mappings: Sequence[leaks.LostByName] = ()
     """With LOST_PERCENT of the memory or more."""
@@ -165,7 +441,7 @@ def with_leaked(judged: HeapVerdict, inside: Optional[InsideAnswer], whole_bytes
 def with_objects(judged: HeapVerdict, program: Optional[str], tables: Optional[Sequence[RuntimeTable]]) -> HeapVerdict:
     """Add the bytes used by objects and the free bytes to the verdict, where most of the memory is a runtime's whose pools were read."""
     rows = [row for table in tables or () if table.name == program for row in table.rows]
-    used, free = (next((row.bytes for row in rows if row.kind == kind), None) for kind in (runtime_tables.USED, runtime_tables.FREE))
+    used, free = (next((row.bytes for row in rows if row.kind == kind), None) for kind in (USED, FREE))
     if judged.code != findings.MOSTLY_RUNTIME or used is None or free is None:
         return judged
     first = judged.lines[0]
@@ -267,13 +543,13 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
     memory_verdict.note_coverage(session, memory_verdict.measure_split_coverage(session, split))
     watch = Watch(split, session.target.page_bytes) if split is not None else None
     looked = find.take_census(session, runtimes.world, watch)
-    made = runtime_tables.make_runtime_tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
+    made = make_runtime_tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
     suspect, leaked, garbage = None, None, None
     lost: Sequence[leaks.LostByName] = ()
     together: Sequence[owners.OwnedMemory] = ()
     if looked.reach is not None and looked.names is not None:
         session.budget.progress.stage = "finding who keeps most"
-        depth, rows = (1, 1) if page is None else (page_parts.OWNER_LEVELS, page_parts.MOST_OWNERS)
+        depth, rows = (1, 1) if page is None else (OWNER_LEVELS, MOST_OWNERS)
         tallied = dominance.tally_owners(session, looked.reach, looked.names, looked.paths)
         told = block.with_names(session, tallied, dominance.find_owners(tallied, depth, rows))
         whole = split.memory.total_bytes if split is not None else 0
@@ -286,9 +562,9 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
             page = page._replace(owners=told, flame=owned.paths_of(session, looked.told, tallied).flame())
     census = looked.census
     if page is not None:
-        more = max(0, len(census.rows) - page_parts.MOST_ROWS)
-        largest = census.rows[: page_parts.MOST_ROWS]
-        page = page._replace(census=page_parts.PageCensus(census.blocks, census.bytes, census.named_bytes, largest, more))
+        more = max(0, len(census.rows) - MOST_PAGE_ROWS)
+        largest = census.rows[:MOST_PAGE_ROWS]
+        page = page._replace(census=PageCensus(census.blocks, census.bytes, census.named_bytes, largest, more))
     inside = InsideAnswer(
         used=NativeSum(census.blocks, census.bytes),
         leaked=leaked,

@@ -170,9 +170,7 @@ _BY_CAUSE: Dict[str, ProgramAdvice] = {
     ),
 }
 """By the cause why stacks are largest."""
-_NO_PROGRAM = (
-    "the program's file is missing, so variables, functions and classes show as offsets or hashes: pass it with --exe FILE"
-)
+_NO_PROGRAM = "the program's file is missing, so variables, functions and classes show as offsets or hashes: pass it with --exe FILE"
 
 
 def make_memory_steps(

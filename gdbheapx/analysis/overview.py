@@ -6,21 +6,20 @@ from gdbheapx import addon_loader, allocators, findings, verdict
 from gdbheapx.allocators import OfAllocator
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Facts, Surroundings, heap_sum
-from gdbheapx.analysis import copied_pages, inside, memory_verdict, next_steps, page_parts
+from gdbheapx.analysis import inside, memory_verdict, next_steps, split
+from gdbheapx.analysis.addon_answers import Books
 from gdbheapx.analysis.census import registry
-from gdbheapx.analysis.census.books import Books
-from gdbheapx.analysis.inside import InsideAnswer
+from gdbheapx.analysis.inside import InsideAnswer, PageParts, RuntimeTable
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.page_parts import PageParts
-from gdbheapx.analysis.runtime_tables import RuntimeTable
-from gdbheapx.analysis.split import Split, SplitMemory, split_memory
+from gdbheapx.analysis.reachability.owners import LeakSuspect
+from gdbheapx.analysis.split import Split, SplitMemory, count_taken, split_memory
 from gdbheapx.hints import hint_command, words_of
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import AllocatorInfo, Finding, HeapSum, HistogramRow, MemoryPart, NextStep, StepAdvice, StepSentence
 from gdbheapx.problems import STACK_LISTS_CUT, ZEROS_NOT_SOUGHT
 from gdbheapx.session import Session
 from gdbheapx.units import make_sentence
-from gdbheapx.verdict import HeapVerdict
+from gdbheapx.verdict import HELD_BY_PROGRAM, HeapVerdict
 
 TOP_CLASSES = 5
 _KEPT_PAGES = (findings.FREED_AND_HELD, findings.UNUSED_PAGES, findings.ARENAS_LEFT, findings.UNMERGED, findings.GIVEN_BACK_IN_RAM)
@@ -116,14 +115,14 @@ def make_overview(
     deeper = known_runtimes.steps(main.code)
     steps = [*deeper, *steps] if main.code in verdict.HELD_BY_PROGRAM else [*steps, *deeper]
     steps = [*steps, *_suggest_settings(session, main, may)]
-    looked = inside.find_inside(session, main, deep, known_runtimes, page_parts.read_page_parts(session, facts) if page else None)
+    looked = inside.find_inside(session, main, deep, known_runtimes, inside.read_page_parts(session, facts) if page else None)
     main = inside.with_objects(main, memory_verdict.find_largest_program(memory), looked.tables)
     steps = [*steps[:1], *inside.steps_to_suspect(looked.inside), *steps[1:]]
     total = memory.memory.total_bytes if memory is not None else 0
     main, judged, steps = _with_leaked(session, main, judged, steps, looked.inside, total)
     shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]
     sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
-    pinned = [*copied_pages.find_copied_pages(session, memory), *([looked.pinned] if looked.pinned is not None else [])]
+    pinned = [*split.find_copied_pages(session, memory), *([looked.pinned] if looked.pinned is not None else [])]
     if looked.inside is not None:
         pinned += memory_verdict.find_unloaded_findings(session, looked.inside.used, looked.inside.leaked)
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]
@@ -332,3 +331,50 @@ def _collect_steps(target: Target, judged: Sequence[AllocatorJudgement]) -> List
     if target.kind == "core" and judged[0].verdict.code in (*_KEPT_PAGES, findings.PART_HELD):
         steps.append("on the live process the same commands also show what is in RAM")
     return steps
+
+
+MOST_PARTS = 3
+LEAST_PERCENT = 5
+"""Of all memory: who keeps less explains nothing of it."""
+
+
+class Brief(NamedTuple):
+    """Members as in Overview, where it has them."""
+
+    allocators: Sequence[AllocatorInfo]
+    """Those that hold enough of the memory to be spoken of; all of them where none does."""
+    memory: Optional[SplitMemory]
+    largest: Sequence[MemoryPart]
+    """The largest parts of the split."""
+    verdict: HeapVerdict
+    was_looked: bool
+    """All blocks in use were looked at."""
+    suspect: Optional[LeakSuspect]
+    """Who keeps most of them; None also where nobody keeps a fifth."""
+    next: Optional[StepAdvice]
+
+
+def shorten_overview(overview: Overview) -> Brief:
+    """Return the head of this overview."""
+    steps = overview.next_steps or [StepAdvice(*step) for step in overview.next]  # an older snapshot has these alone
+    parts = sorted(overview.split or (), key=lambda part: -count_taken(part))
+    return Brief(
+        allocators=[info for info in overview.allocators if info.id in overview.shown] or overview.allocators,
+        memory=overview.memory,
+        largest=parts[:MOST_PARTS],
+        verdict=overview.verdict,
+        was_looked=overview.inside is not None,
+        suspect=overview.inside.suspect if overview.inside is not None else None,
+        next=next((step for step in steps if step.command is not None), next(iter(steps), None)),
+    )
+
+
+def is_large(brief: Brief) -> bool:
+    """Return True if the suspect keeps enough to be named in the head."""
+    least = LEAST_PERCENT * brief.memory.total_bytes if brief.memory is not None else 0
+    return brief.suspect is not None and 100 * brief.suspect.retained_bytes >= least
+
+
+def may_have_suspect(brief: Brief) -> bool:
+    """True if a look at all blocks, which there was not, would say who keeps most of the memory."""
+    return not brief.was_looked and brief.verdict.code in HELD_BY_PROGRAM

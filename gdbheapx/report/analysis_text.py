@@ -5,11 +5,9 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Optional, Seque
 
 from gdbheapx.allocators.places import AddressPart, AllocatorPlace, Neighbour
 from gdbheapx.allocators.records import Page
-from gdbheapx.allocators.returning import say_resident
-from gdbheapx.analysis.acted import Acted, list_measures
+from gdbheapx.allocators.returning import Acted, list_measures, say_resident
+from gdbheapx.analysis.addon_answers import FROZEN, LATE, OFF, UNNAMED, Books, Garbage, QueueRow, sum_by_name, sum_contexts
 from gdbheapx.analysis.blocks import Location
-from gdbheapx.analysis.census.books import UNNAMED, Books, QueueRow, sum_by_name, sum_contexts
-from gdbheapx.analysis.reachability.garbage import FROZEN, LATE, OFF, Garbage
 from gdbheapx.catalogue import ALIASES
 from gdbheapx.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, ColumnsTable
 from gdbheapx.command import CommandAnswer, TextStyle

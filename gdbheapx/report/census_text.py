@@ -4,13 +4,11 @@ import re
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.census import by_text
-from gdbheapx.analysis.census.by_text import SampleText
-from gdbheapx.analysis.census.copies import CopyClass, CopyRow, CopySearch
-from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same
-from gdbheapx.analysis.census.slabs import Slabs
+from gdbheapx.analysis.addon_answers import FEW, NODES, Joined
+from gdbheapx.analysis.census import contents
+from gdbheapx.analysis.census.contents import CopyClass, CopyRow, CopySearch, SampleText
+from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Same, Slabs
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
-from gdbheapx.analysis.sites.records import FEW, NODES, Joined
 from gdbheapx.columns import ColumnsTable, columns_of
 from gdbheapx.command import TextStyle
 from gdbheapx.hints import hint_again
@@ -134,17 +132,17 @@ def make_copies_page(found: CopySearch, limit: Optional[int]) -> Page:
         yield make_sentence(what, count_noun(found.unlike_blocks, "block"))
 
 
-def make_by_text_data(found: by_text.FoundTexts, limit: Optional[int]) -> Dict[str, Any]:
+def make_by_text_data(found: contents.FoundTexts, limit: Optional[int]) -> Dict[str, Any]:
     """Make the JSON of --by-text."""
     return {**found._asdict(), "rows": list(found.rows[:limit]), "fields": list(found.fields)}
 
 
-def format_by_text(style: TextStyle, found: by_text.FoundTexts, limit: Optional[int]) -> Iterator[str]:
+def format_by_text(style: TextStyle, found: contents.FoundTexts, limit: Optional[int]) -> Iterator[str]:
     """The text of --by-text."""
     yield from text.format_page(style, make_by_text_page(found, limit))
 
 
-def make_by_text_page(found: by_text.FoundTexts, limit: Optional[int]) -> Page:
+def make_by_text_page(found: contents.FoundTexts, limit: Optional[int]) -> Page:
     """The objects, the texts of one field, and which others have some."""
     names = ", ".join(found.names[:3]) + (" and others" if len(found.names) > 3 else "")
     yield make_sentence("%s: %s (%s), by the text at %s", names, count_noun(found.blocks, "object"), SentenceSize(found.bytes), found.field)
@@ -153,17 +151,17 @@ def make_by_text_page(found: by_text.FoundTexts, limit: Optional[int]) -> Page:
     most = limit if limit is not None else MOST_ROWS
     rows = [{**row._asdict(), "sample": str(row.sample), "text": _make_text_row(row)} for row in found.rows[:most]]
     yield ""
-    yield ColumnsTable(columns_of(by_text.TextRow), rows)
+    yield ColumnsTable(columns_of(contents.TextRow), rows)
     if len(found.rows) > most:
         yield "%s: %s" % (count_noun(len(found.rows) - most, "more row"), hint_again("--limit %d", len(found.rows)))
     others = [row for row in found.fields if row.field != found.field][:MOST_SAME]
     if others:
         yield ""
         yield "Other fields with texts, in %s: --by-text FIELD" % count_noun(found.sampled_blocks, "object")
-        yield ColumnsTable(columns_of(by_text.FieldRow), others)
+        yield ColumnsTable(columns_of(contents.FieldRow), others)
 
 
-def _make_text_row(row: by_text.TextRow) -> str:
+def _make_text_row(row: contents.TextRow) -> str:
     return "(none)" if row.text is None else '"%s"' % text.make_printable(row.text)
 
 

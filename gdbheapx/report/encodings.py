@@ -21,9 +21,8 @@ from gdbheapx.report.text import DIRECTION
 from gdbheapx.units import count_noun, format_figure, format_size
 
 if TYPE_CHECKING:
-    from gdbheapx.analysis.census.by_owner import OwnedBlocks
     from gdbheapx.analysis.census.find import LabelSet
-    from gdbheapx.analysis.census.owned import OwnerStack
+    from gdbheapx.analysis.census.owned import OwnedBlocks, OwnerStack
 
 Write = Callable[[str], Any]
 

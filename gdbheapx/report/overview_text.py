@@ -4,12 +4,10 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from gdbheapx import allocators, hints
 from gdbheapx.allocators.records import Page
-from gdbheapx.analysis.brief import Brief, is_large, may_have_suspect
-from gdbheapx.analysis.inside import InsideAnswer
+from gdbheapx.analysis.inside import OWNED, InsideAnswer, RuntimeTable
 from gdbheapx.analysis.memory.kinds import ALLOCATOR, FILE
 from gdbheapx.analysis.memory_verdict import had_deeper_stacks, weigh_part
-from gdbheapx.analysis.overview import Overview
-from gdbheapx.analysis.runtime_tables import OWNED, RuntimeTable
+from gdbheapx.analysis.overview import Brief, Overview, is_large, may_have_suspect
 from gdbheapx.analysis.split import SplitMemory, count_taken
 from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
 from gdbheapx.command import TextStyle

@@ -6,11 +6,11 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 
 from gdbheapx import verdict
 from gdbheapx.allocators.records import HeapArenas
-from gdbheapx.analysis.census import books as program_books
+from gdbheapx.analysis import addon_answers as program_books
+from gdbheapx.analysis.addon_answers import Books
 from gdbheapx.analysis.census import registry
-from gdbheapx.analysis.census.books import Books
-from gdbheapx.analysis.census.by_owner import NO_OWNER, OwnerRows, find_owner_rows
 from gdbheapx.analysis.census.find import Census, Managed
+from gdbheapx.analysis.census.owned import NO_OWNER, OwnerRows, find_owner_rows
 from gdbheapx.analysis.reachability.dominance import MOST_OWNERS, TALLIED, OwnerTally
 from gdbheapx.analysis.reachability.leaks import Leaks
 from gdbheapx.analysis.reachability.owners import BLOCK, SHARED, OwnedMemory, Owners, describe_containers

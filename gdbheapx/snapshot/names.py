@@ -56,7 +56,7 @@ WORDS = re.compile(r"[A-Za-z0-9_.:/<>~@*&\[\]()$+-]+")
 
 STEP_OF_PATH = frozenset(PathStep._fields)
 OF_BOOKS = frozenset(("inuse_bytes", "waiting"))
-"""Members of a memory context, and of tasks of one name (analysis/census/books.py)."""
+"""Members of a memory context, and of tasks of one name (analysis/addon_answers.py)."""
 
 
 class MovedAddresses:

@@ -1,6 +1,6 @@
 """`census` of a program whose blocks are known: containers, structures with a magic number, texts, and what they point to.
 
-Files: analysis/census/block.py, analysis/census/pieces.py, analysis/census/find.py, report/census_text.py.
+Files: analysis/census/block.py, analysis/census/registry.py, analysis/census/find.py, report/census_text.py.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """`census --by-text`: objects of a class by a text that they have, as the program has made them.
 
-Files: analysis/census/by_text.py.
+Files: analysis/census/contents.py.
 """
 
 import subprocess

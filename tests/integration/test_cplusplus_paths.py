@@ -1,7 +1,7 @@
 """Paths through C++ containers, held against what the program itself writes down of its blocks.
 
-Files: analysis/census/cplusplus_paths.py, analysis/census/cplusplus_keys.py, analysis/census/cplusplus_keys.py,
-analysis/naming/paths.py, inferior/elf/types.py.
+Files: analysis/census/cplusplus_paths.py, analysis/census/cplusplus_paths.py, analysis/census/cplusplus_paths.py,
+analysis/reachability/paths.py, inferior/elf/types.py.
 """
 
 import json
@@ -14,10 +14,10 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 import pytest
 
 from gdbheapx.analysis.census import block
-from gdbheapx.analysis.census.cplusplus_keys import hash_of, quote_cpp_text
-from gdbheapx.analysis.naming.namer import PathStep, format_path
+from gdbheapx.analysis.census.cplusplus_paths import hash_of, quote_cpp_text
 from gdbheapx.analysis.reachability import dominance
 from gdbheapx.analysis.reachability.owners import ELEMENTS, Owners, walk_owned
+from gdbheapx.analysis.reachability.paths import PathStep, format_path
 from gdbheapx.inferior.source import CoreSource
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.session import Session

@@ -1,6 +1,6 @@
 """What a program itself calls its blocks, in every command that tells who holds what.
 
-Files: analysis/naming/namer.py, analysis/naming/paths.py, analysis/census/block.py, analysis/census/by_owner.py.
+Files: analysis/reachability/paths.py, analysis/reachability/paths.py, analysis/census/block.py, analysis/census/owned.py.
 """
 
 import json

@@ -1,6 +1,6 @@
 """A program that cuts up large blocks of malloc itself is said to: of slabs with objects of several classes or sizes, and of no arrays.
 
-Files: analysis/census/slabs.py.
+Files: analysis/census/find.py.
 """
 
 from typing import Dict, Tuple

@@ -2,7 +2,7 @@
 
 from typing import List, Sequence
 
-from gdbheapx.analysis.naming.namer import Hop, Namer, PathState, PathStep, Start
+from gdbheapx.analysis.reachability.paths import Hop, Namer, PathState, PathStep, Start
 
 
 def walk(namer: Namer, start: Start, hops: Sequence[Hop]) -> List[PathStep]:

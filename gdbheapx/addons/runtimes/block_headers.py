@@ -5,8 +5,8 @@ import struct
 from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.containers import MOST_COUNT, ContainerFinder, ContainerWords, spare_bytes_beyond
+from gdbheapx.analysis.census.cplusplus import Images
 from gdbheapx.analysis.census.find import BUFFER
-from gdbheapx.analysis.census.vtables import Images
 from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.memory import attribute, kinds
 from gdbheapx.kernel.blocks.signatures import (

@@ -11,7 +11,7 @@ import re
 import struct
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
-from gdbheapx.analysis.census.vtables import MOST_DATA_BYTES, Images, constant_ranges
+from gdbheapx.analysis.census.cplusplus import MOST_DATA_BYTES, Images, constant_ranges
 from gdbheapx.analysis.census.world import EXACT, Ask, Recogniser, Signature, World
 from gdbheapx.kernel.blocks.signatures import (
     ALL,

@@ -1,9 +1,12 @@
-"""Names of single blocks, and the graph of all blocks with their names."""
+"""What single blocks are and who holds them, and the rules of allocators that they break."""
 
 from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from gdbheapx.analysis.census import find, pieces, registry
+from gdbheapx import problems
+from gdbheapx.allocators.heap import AllocatorInstance
+from gdbheapx.allocators.rules import BrokenRule, RuleSuspect
+from gdbheapx.analysis.census import find, registry
 from gdbheapx.analysis.census.containers import ContainerFinder
 from gdbheapx.analysis.census.world import Signature, World, order_rows, used_blocks
 from gdbheapx.analysis.reachability import dominance, heap_graph, owners, refs
@@ -15,8 +18,9 @@ from gdbheapx.errors import HeapxError, Unevaluated
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.records import NativeBlocks
 from gdbheapx.model import TargetAddress
-from gdbheapx.problems import NOT_FOUND
+from gdbheapx.problems import NOT_FOUND, ProblemSink
 from gdbheapx.session import Session
+from gdbheapx.units import count_noun
 
 
 def make_named_graph(session: Session) -> NamedGraph:
@@ -30,7 +34,7 @@ def make_named_graph(session: Session) -> NamedGraph:
     world = World.of(session)
     recognisers = registry.find_naming(world)
     asked = order_rows([ask for recogniser in recognisers for ask in recogniser.asks(world)])
-    further = pieces.combine_memory([made for recogniser in recognisers for made in recogniser.inner(world)])
+    further = registry.combine_memory([made for recogniser in recognisers for made in recogniser.inner(world)])
     speakers = find.listen_to_namers(recognisers, world)
     if not speakers:
         reach = heap_graph.make_graph(session, slots=True, names=True, further=further)
@@ -215,3 +219,53 @@ def describe_signature(signature: Signature) -> str:
     """Return a signature as text: `Session of cx (exact)`."""
     whose = " of %s" % signature.module if signature.module else ""
     return "%s%s (%s)" % (signature.name, whose, signature.sure)
+
+
+USED = "used"
+MOST_SUSPECTS = 100
+"""Whose owners are looked for."""
+RETRY = "run it again; on a core this may be an unfinished change"
+
+
+class BrokenReading(NamedTuple):
+    """Result of one check of the rules."""
+
+    rows: Sequence[BrokenRule]
+
+    @property
+    def is_finding(self) -> bool:
+        """Something is broken that no change under way explains."""
+        return any(row.is_sure for row in self.rows)
+
+
+def check_heaps(heaps: Sequence[AllocatorInstance], note: ProblemSink) -> BrokenReading:
+    """Return the broken rules of all heaps. What an unfinished change may explain makes the answer partial."""
+    rows = [rule for heap in heaps for rule in heap.rules()]
+    unsure = sum(not row.is_sure for row in rows)
+    if unsure:
+        what = "%s in a part of the heap that a thread was changing" % count_noun(unsure, "broken rule")
+        note(problems.CHECK_UNSETTLED, None, what, RETRY)
+    return BrokenReading(rows)
+
+
+def with_suspects(session: Session, look: BrokenReading) -> BrokenReading:
+    """Add the types of suspect blocks and, where it costs little, their holders."""
+    shapes = {heap.info.id: heap.shape for heap in session.heaps.all()}
+    suspects = {
+        row.suspect.address: row.suspect.size_bytes - shapes[row.allocator].overheads[shapes[row.allocator].words.index(USED)]
+        for row in look.rows
+        if row.suspect is not None and row.suspect.status == USED and row.allocator in shapes
+    }
+    some = sorted(suspects)[:MOST_SUSPECTS]
+    if not some:
+        return look
+    names = find_signatures(session, [(address, suspects[address]) for address in some])
+    held = find_holders_by_address(session, some) if heap_graph.is_small_heap(session) else {}
+
+    def describe_suspect(suspect: RuleSuspect) -> RuleSuspect:
+        name, holder = names.get(suspect.address), held.get(suspect.address)
+        # what lies behind the damage was not read: nothing is called leaked for that
+        owner = holder.words() if holder is not None and holder.root is not None else None
+        return suspect._replace(owner=owner, signature=name.name if name is not None else None)
+
+    return BrokenReading([row._replace(suspect=describe_suspect(row.suspect)) if row.suspect is not None else row for row in look.rows])

@@ -1,24 +1,433 @@
-"""Paths through the containers of libstdc++: `g_sessions["u:1234"][3] -> +0x18`, without debug information.
-
-A way enters a container by one of its own words (containers.py), goes along its table and nodes, which have no name, and leaves it from an
-element: that is called by its key (cplusplus_keys.py) or its place (cplusplus_keys.py). Where neither is proven it is `[...]`, or the
-bytes from the first element on: `[+0x88]`.
-"""
+"""Paths through containers and objects of C++, with their keys."""
 
 import functools
 import struct
 from array import array
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from bisect import bisect_right
+from itertools import islice
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.containers import ContainerFinder
-from gdbheapx.analysis.census.cplusplus_keys import HASHED_AT, ORDERED_AT, STRING_BYTES, TREE_AT, CppElements, CppKeys
+from gdbheapx.analysis.census.cplusplus import Images, constant_ranges
 from gdbheapx.analysis.census.world import World
-from gdbheapx.analysis.naming.namer import FIELD, INDEX, KEY, Hop, Namer, PathMove, PathStep, Start
 from gdbheapx.analysis.reachability.heap_graph import Reach, find_module_at
 from gdbheapx.analysis.reachability.owners import HeldContainer
+from gdbheapx.analysis.reachability.paths import FIELD, INDEX, KEY, Hop, Namer, PathMove, PathStep, Start
 from gdbheapx.inferior.base import TypeLayout
 from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
+
+MOST_LOOKED, MOST_NODES = 4096, 1 << 14
+"""Bytes of elements, and nodes of a list or buffers of a deque."""
+LEAST_PERIODS = 3
+"""Elements with the same marks: fewer may be one struct."""
+FEW = 8
+"""Pairs of pointers: of fewer it is not told whether they are pairs."""
+DEQUE_BUFFER = 512
+OBJECTS = {"vector": 24, "list": 24, "unordered map or set": 56, "map or set": 48, "deque": 80}
+"""Bytes of containers, as libstdc++ has them."""
+TREE_AT = 8
+"""Where the header lies in a map."""
+
+
+class Key(NamedTuple):
+    """Key whose type and value are proven."""
+
+    text: str
+    """As C++ writes it."""
+    end: int
+    """Where the value begins, if it is aligned to eight bytes."""
+
+
+class Hash(NamedTuple):
+    """Hash of an unordered container that was found out."""
+
+    table: int
+    buckets: int
+
+
+Reading = Callable[[int], Optional[int]]
+"""Of the integer at a place, or its hash."""
+
+
+class CppKeys:
+    """Reader of keys in the maps and sets of one graph."""
+
+    def __init__(self, world: World, containers: ContainerFinder) -> None:
+        self._world, self._containers = world, containers
+        self._samples: Dict[int, List[int]] = {}
+        """By head."""
+        self._tops: Dict[int, List[int]] = {}
+        self.string = functools.lru_cache(1 << 14)(self._read_string)
+
+    def _read_string(self, address: int) -> Optional[bytes]:
+        """Return the characters of the std::string at the address, or None."""
+        words = self._world.words(address, 4)
+        if words is None or words[1] > MOST_STRING:
+            return None
+        pointer, length, capacity = words[:3]
+        if pointer == address + INLINE_BYTES:
+            fits = length < INLINE_BYTES
+        else:
+            fits = INLINE_BYTES <= capacity < 1 << 40 and length <= capacity and self._containers.fits(pointer, capacity + 1)
+        data = self._world.read(pointer, length + 1) if fits else b""
+        return data[:length] if len(data) == length + 1 and not data[length] else None
+
+    def _read_word(self, address: int) -> Optional[int]:
+        words = self._world.words(address, 1)
+        return None if words is None else words[0]
+
+    def hashed(self, head: int, node: int) -> Optional[Key]:
+        """Return the key of a node of the unordered map or set with this head, or None."""
+        words = self._world.words(head, 2)
+        if words is None or not words[1]:
+            return None
+        table = Hash(*words)
+        data = self.string(node + HASHED_AT)
+        if data is not None:
+            is_key = self._keeps_hash(node, hash_of(data)) or self._fit_in(head, table, node, self._hash_of_string)
+            return Key(quote_cpp_text(data), node + HASHED_AT + STRING_BYTES) if is_key else None
+        word = self._read_word(node + HASHED_AT)
+        for reading in INTEGERS if word is not None else ():
+            if self._fit_in(head, table, node, self._make_identity_hash(reading)):
+                return Key("%d" % reading(word or 0), node + HASHED_AT + 8)
+        return None
+
+    def _keeps_hash(self, node: int, hash_: int) -> bool:
+        """Return True if the node has the hash after the value, as nodes with strings do."""
+        usable = self._containers.size(node) or 0
+        behind = self._world.words(node + HASHED_AT + STRING_BYTES, (min(usable, MOST_STRING) - HASHED_AT - STRING_BYTES) // 8)
+        return behind is not None and hash_ in behind
+
+    def _hash_of_string(self, node: int) -> Optional[int]:
+        data = self.string(node + HASHED_AT)
+        return None if data is None else hash_of(data)
+
+    def _make_identity_hash(self, reading: Callable[[int], int]) -> Reading:
+        def hash_of_node(node: int) -> Optional[int]:
+            word = self._read_word(node + HASHED_AT)
+            return None if word is None else reading(word) & WORD
+
+        return hash_of_node
+
+    def _fit_in(self, head: int, table: Hash, node: int, hash_: Reading) -> bool:
+        if not self._is_in_bucket(table, node, hash_):
+            return False
+        sample = self.sample(head, False)
+        is_small = all((self._read_word(one + HASHED_AT) or 0) < SMALL for one in (node, *sample))
+        is_enough = is_small or len(sample) * (table.buckets.bit_length() - 1) >= LEAST_BITS
+        return is_enough and all(self._is_in_bucket(table, one, hash_) for one in sample)
+
+    def sample(self, head: int, is_tree: bool) -> List[int]:
+        if head not in self._samples:
+            self._samples[head] = list(islice(self._in_order(head) if is_tree else self._iterate_chain(head), SAMPLES))
+        return self._samples[head]
+
+    def _iterate_chain(self, head: int) -> Iterator[int]:
+        node = self._read_word(head + 16)
+        while node and self._containers.size(node) is not None:
+            yield node
+            node = self._read_word(node)
+
+    def _is_in_bucket(self, table: Hash, node: int, hash_: Reading) -> bool:
+        own = hash_(node)
+        before = self._read_word(table.table + own % table.buckets * 8) if own is not None else None
+        at = self._read_word(before) if before else None
+        for _ in range(MOST_STEPS):
+            if not at or at == node:
+                return at == node
+            of_at = hash_(at)
+            if own is None or of_at is None or of_at % table.buckets != own % table.buckets:
+                return False
+            at = self._read_word(at)
+        return False
+
+    def ordered(self, head: int, node: int) -> Optional[Key]:
+        """Return the key of a node of the map or set with this header, or None."""
+        sample = self.sample(head, True)
+        near = [one for one in (self._find_next(head, node, False), node, self._find_next(head, node, True)) if one is not None]
+        data = self.string(node + ORDERED_AT)
+        if data is not None:
+            is_key = all(_is_ordered([self.string(one + ORDERED_AT) for one in nodes]) for nodes in (near, sample))
+            return Key(quote_cpp_text(data), node + ORDERED_AT + STRING_BYTES) if is_key else None
+        found = [[self._read_word(one + ORDERED_AT) for one in nodes] for nodes in (near, sample)]
+        words = [word for some in found for word in some if word is not None]
+        if len(words) != len(near) + len(sample) or not _may_be_integers(words, len(set(near) | set(sample))):
+            return None
+        words += [word for one in self._list_top_nodes(head) for word in self._world.words(one + ORDERED_AT, 1) or ()]
+        for reading in INTEGERS:
+            if all(_is_ordered([reading(word or 0) for word in some]) for some in found) and _fits_integers(reading, words):
+                return Key("%d" % reading(self._read_word(node + ORDERED_AT) or 0), node + ORDERED_AT + 8)
+        return None
+
+    def _in_order(self, head: int) -> Iterator[int]:
+        words = self._world.words(head, 3)
+        node = words[2] if words is not None else None
+        while node is not None and node != head and self._containers.size(node) is not None:
+            yield node
+            node = self._find_next(head, node, True)
+
+    def _list_top_nodes(self, head: int) -> List[int]:
+        """Return the first nodes from the root down: these have all sizes and ages, while the first ones in order may be all alike."""
+        if head not in self._tops:
+            nodes = [word for word in (self._read_word(head + 8),) if word]
+            for node in nodes:
+                below = self._world.words(node + 16, 2) if len(nodes) < TOP_NODES else None
+                nodes += [word for word in below or () if self._containers.size(word) is not None]
+            self._tops[head] = nodes
+        return self._tops[head]
+
+    def _find_next(self, head: int, node: int, is_next: bool) -> Optional[int]:
+        """Return the next node in order, or the one before: the outermost of the opposite side below it, else the first ancestor on the
+        other side.
+        """
+        side, other = (3, 2) if is_next else (2, 3)
+        words = self._world.words(node, 4)
+        if words is None:
+            return None
+        if words[side]:
+            at = words[side]
+            for _ in range(MOST_STEPS):
+                below = self._read_word(at + 8 * other)
+                if not below:
+                    return at if below == 0 else None
+                at = below
+            return None
+        for _ in range(MOST_STEPS):
+            above = self._read_word(node + 8)
+            if above is None or above == head:
+                return None
+            if self._read_word(above + 8 * side) != node:
+                return above
+            node = above
+        return None
+
+
+class CppElements:
+    """Reader of elements in the containers of one graph."""
+
+    def __init__(self, world: World, containers: ContainerFinder, keys: CppKeys) -> None:
+        self._world, self._containers, self._keys = world, containers, keys
+        self._constants: Sequence[Tuple[int, int]] = constant_ranges(world, world.once(Images))
+        self._starts = [start for start, _ in self._constants]
+        self._known: Dict[Tuple[int, int], Optional[int]] = {}
+        self._places: Dict[int, Dict[int, int]] = {}
+
+    def stride(self, first: int, end: int, buffer_bytes: int = 0) -> Optional[int]:
+        """Return the bytes of each element. `buffer_bytes`: size of a deque's buffers, of which each takes 512 bytes of elements."""
+        if (first, end) not in self._known:
+            found = self._find_stride(first, end)
+            if found is not None and buffer_bytes and buffer_bytes != max(DEQUE_BUFFER // found, 1) * found:
+                found = None
+            self._known[first, end] = found
+        return self._known[first, end]
+
+    def _find_stride(self, first: int, end: int) -> Optional[int]:
+        size = end - first
+        words = self._world.words(first, min(size, MOST_LOOKED) // 8) if size % 8 == 0 else None
+        if not words:
+            return None
+        found = self._of_pointers(words, size)
+        if found is not None:
+            return found or None
+        return self._of_strings(first, size) or self._of_containers(first, size) or self._of_marks(first, words, size)
+
+    def _of_pointers(self, words: Sequence[int], size: int) -> Optional[int]:
+        """Return 8, or 16 for std::shared_ptr; 0 for alternating pointers to different blocks, which may be pairs; None if there are no
+        pointers.
+        """
+        if not any(words):
+            return None
+        blocks = [self._containers.size(word) if word else None for word in words]
+        if all(block is not None or not word for word, block in zip(words, blocks)):
+            kinds = [(block, self.vtable(word)) for word, block in zip(words, blocks)]
+            return 0 if any(self._is_alternating(kinds, count, size) for count in (2, 3, 4)) else 8
+        is_shared = size % 16 == 0 and all(block is not None or not word for word, block in zip(words[1::2], blocks[1::2]))
+        shared = zip(words[::2], words[1::2])
+        return 16 if is_shared and any(words[1::2]) and all(word in (0, block + 16) for word, block in shared) else None
+
+    def _is_alternating(self, kinds: Sequence[Tuple[Optional[int], int]], count: int, size: int) -> bool:
+        """Return True if every second, third or fourth pointer leads to other blocks than the rest."""
+        if size % (8 * count):
+            return False
+        groups: List[Set[object]] = [set(kinds[start::count]) for start in range(count)]
+        return any(not one & other for place, one in enumerate(groups) for other in groups[place + 1 :])
+
+    def vtable(self, address: int) -> int:
+        """Return the object's first word if it is among the constants of a module, else 0."""
+        words = self._world.words(address, 1) if address else None
+        return words[0] if words is not None and self._is_constant(words[0]) else 0
+
+    def _is_constant(self, word: int) -> bool:
+        place = bisect_right(self._starts, word) - 1
+        return place >= 0 and word < self._constants[place][1]
+
+    def is_comparison(self, at: int) -> bool:
+        return self._has_elements("map or set", at) is not None
+
+    def _of_strings(self, first: int, size: int) -> Optional[int]:
+        looked = range(first, first + min(size, MOST_LOOKED) // STRING_BYTES * STRING_BYTES, STRING_BYTES)
+        is_all = size % STRING_BYTES == 0 and all(self._keys.string(at) is not None for at in looked)
+        return STRING_BYTES if is_all else None
+
+    def _of_containers(self, first: int, size: int) -> Optional[int]:
+        for kind, stride in OBJECTS.items():
+            if size % stride:
+                continue
+            found = [self._has_elements(kind, at) for at in range(first, first + min(size, MOST_LOOKED) // stride * stride, stride)]
+            if found and None not in found and any(found):
+                return stride
+        return None
+
+    def _has_elements(self, kind: str, at: int) -> Optional[bool]:
+        """Return True if a container of that kind with elements is there, False for an empty one, None for none."""
+        container = self._containers.at(at + (TREE_AT if kind == "map or set" else 0))
+        if container is not None and container.kind.partition(" of ")[0] == kind and _is_whole(kind, container.size_bytes):
+            return True
+        words = self._world.words(at, OBJECTS[kind] // 8) or (1,)
+        empty = {
+            "vector": words[0] == words[1] <= words[-1] if len(words) == 3 else False,
+            "list": words[:2] == (at, at) and words[-1] == 0,
+            "unordered map or set": words[0] == at + 48 and words[1:4] == (1, 0, 0),
+            "map or set": words[2:] == (0, at + TREE_AT, at + TREE_AT, 0),
+        }
+        return False if empty.get(kind) else None
+
+    def _of_marks(self, first: int, words: Sequence[int], size: int) -> Optional[int]:
+        """Return the stride of structs and objects, which have strings and vtables at equal offsets."""
+        marks: Dict[int, int] = {}
+        place = 0
+        while place < len(words):
+            is_string = self._keys.string(first + 8 * place) is not None
+            if is_string or self._is_constant(words[place]):
+                marks[place] = 1 if is_string else words[place]
+            place += STRING_BYTES // 8 if is_string else 1
+        places = list(marks)
+        for stride in [one - places[0] for one in places[1:]]:
+            is_even = size % (8 * stride) == 0 and len(words) >= LEAST_PERIODS * stride
+            if is_even and places[0] < stride and all(self._is_repeated(marks, at, stride, len(words)) for at in places):
+                return 8 * stride
+        return None
+
+    def _is_repeated(self, marks: Dict[int, int], at: int, stride: int, words: int) -> bool:
+        later, before = at + stride, at - stride
+        return (later + STRING_BYTES // 8 > words or marks.get(later) == marks[at]) and (before < 0 or marks.get(before) == marks[at])
+
+    def place_in_list(self, head: int, node: int) -> Optional[int]:
+        """Return the index of a node in the list with this header."""
+        if head not in self._places:
+            found: Dict[int, int] = {}
+            words = self._world.words(head, 1)
+            while words is not None and words[0] not in (head, 0) and words[0] not in found and len(found) < MOST_NODES:
+                found[words[0]] = len(found)
+                words = self._world.words(words[0], 1)
+            self._places[head] = found
+        return self._places[head].get(node)
+
+    def place_of_buffer(self, node: int, end_node: int, buffer: int) -> Optional[int]:
+        """Return the index of a buffer in a deque. `node`: address of the first buffer's pointer in the table."""
+        if node not in self._places:
+            words = self._world.words(node, min((end_node - node) // 8 + 1, MOST_NODES)) or ()
+            self._places[node] = {word: number for number, word in enumerate(words)}
+        return self._places[node].get(buffer)
+
+
+def _is_whole(kind: str, size_bytes: int) -> bool:
+    return size_bytes == OBJECTS[kind] - (TREE_AT if kind == "map or set" else 0)
+
+
+STRING_BYTES, INLINE_BYTES = 32, 16
+HASHED_AT, ORDERED_AT = 8, 32
+"""Where the key begins in a node of an unordered map, and of a map."""
+MOST_STRING, MOST_KEY = 4096, 60
+"""Bytes of a string that is looked at, and letters of one that are shown."""
+SAMPLES, TOP_NODES, MOST_STEPS = 24, 63, 64
+LEAST_BITS = 12
+"""By which chance is excluded: so many has a bucket's number, all together."""
+LEAST_ORDERED = 7
+"""Nodes whose order is no chance: one in 5,040."""
+SMALL = 1 << 24
+"""A word below is a number, and no pointer, no text and no fraction."""
+FRACTIONS = (0x33000000, 0x4F000000)
+"""Of 32 bits, between which a float of 3e-8 to 2e9 lies."""
+MOST_WIDE = 1 << 53
+SIGN, WORD = 1 << 63, (1 << 64) - 1
+PADDING = (0x5500, 0x7FFF)
+"""Of the four bytes behind an int, what the upper half of an address leaves there."""
+MULTIPLIER, SEED = 0xC6A4A7935BD1E995, 0xC70F6907
+ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+
+
+def _to_signed_64(word: int) -> int:
+    return word - (word >> 63 << 64)
+
+
+def _to_signed_32(word: int) -> int:
+    return (word & 0x7FFFFFFF) - (word & 0x80000000)
+
+
+def _to_unsigned_32(word: int) -> int:
+    return word & 0xFFFFFFFF
+
+
+INTEGERS = (_to_signed_64, _to_signed_32, _to_unsigned_32)
+
+
+def quote_cpp_text(data: bytes) -> str:
+    """Return bytes as a C++ literal, cut if they are long."""
+    text = data[: 4 * MOST_KEY + 4].decode("utf-8", "replace") if _is_utf8(data[: 4 * MOST_KEY]) else data[: MOST_KEY + 1].decode("latin-1")
+    shown = "".join(ESCAPES.get(letter, letter if letter.isprintable() else "\\u{%x}" % ord(letter)) for letter in text[:MOST_KEY])
+    return '"%s"%s' % (shown, "..." if len(text) > MOST_KEY else "")
+
+
+def _is_utf8(data: bytes) -> bool:
+    for cut in range(4):
+        try:
+            data[: len(data) - cut].decode("utf-8")
+            return True
+        except UnicodeDecodeError as error:
+            if error.end < len(data) - cut - 3 or error.reason != "unexpected end of data":
+                return False
+    return False
+
+
+def _mix_word(word: int) -> int:
+    return word ^ word >> 47
+
+
+def hash_of(data: bytes) -> int:
+    """Hash a string as std::hash does."""
+    found = SEED ^ len(data) * MULTIPLIER & WORD
+    for at in range(0, len(data) & ~7, 8):
+        part = _mix_word(int.from_bytes(data[at : at + 8], "little") * MULTIPLIER & WORD) * MULTIPLIER & WORD
+        found = (found ^ part) * MULTIPLIER & WORD
+    if len(data) & 7:
+        found = (found ^ int.from_bytes(data[len(data) & ~7 :], "little")) * MULTIPLIER & WORD
+    return _mix_word(_mix_word(found) * MULTIPLIER & WORD)
+
+
+def _is_ordered(keys: Sequence[object]) -> bool:
+    pairs: List[Tuple[object, object]] = list(zip(keys, keys[1:]))
+    if any(key is None for key in keys):
+        return False
+    return all(one < other for one, other in pairs) or all(one > other for one, other in pairs)  # type: ignore[operator]
+
+
+def _may_be_integers(words: Sequence[int], nodes: int) -> bool:
+    return nodes >= LEAST_ORDERED or all(word < SMALL for word in words)
+
+
+def _fits_integers(reading: Callable[[int], int], words: Sequence[int]) -> bool:
+    if reading is _to_signed_64:
+        narrow = [word for word in words if word < 1 << 32]
+        return all(-MOST_WIDE < _to_signed_64(word) < MOST_WIDE for word in words) and not _are_fractions(narrow)
+    behind = sum(not word >> 32 or PADDING[0] <= word >> 32 <= PADDING[1] for word in words)
+    return 2 * behind > len(words) and not _are_fractions([_to_unsigned_32(word) for word in words])
+
+
+def _are_fractions(words: Sequence[int]) -> bool:
+    return any(FRACTIONS[0] <= word & 0x7FFFFFFF < FRACTIONS[1] for word in words)
+
 
 UNORDERED, ORDERED, LIST, DEQUE, VECTOR = "unordered map or set", "map or set", "list", "deque", "vector"
 BYTES = {UNORDERED: 56, ORDERED: 40, LIST: 24, DEQUE: 80, VECTOR: 24}

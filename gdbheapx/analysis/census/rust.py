@@ -7,7 +7,7 @@ at one block, and tells of those that begin with one; what lies there is told wh
 
 from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
-from gdbheapx.analysis.census.vtables import Images, constant_ranges
+from gdbheapx.analysis.census.cplusplus import Images, constant_ranges
 from gdbheapx.analysis.census.world import PLACE, SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES, Condition, NumberSet, SignatureRow, Signed

@@ -3,8 +3,8 @@
 from array import array
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from gdbheapx.analysis.naming.namer import Namer
 from gdbheapx.analysis.reachability import heap_graph
+from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.fill import ITSELF
 from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, NativeBlocks
@@ -216,7 +216,7 @@ class Recogniser:
     has_buffers = False
     """It keeps blocks with the words of a string for buffers that are none."""
     table: Optional[RuntimeLabels] = None
-    """How its lines read where all memory is shown by what this runtime has of it (analysis/runtime_tables.py)."""
+    """How its lines read where all memory is shown by what this runtime has of it (analysis/inside.py)."""
     object_heads: Sequence[int] = ()
     """Bytes that may stand before its objects, whose second word is their type."""
     allocator_in_type = 0

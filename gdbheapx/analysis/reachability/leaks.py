@@ -4,9 +4,9 @@ from array import array
 from typing import Annotated, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis import memory_verdict
+from gdbheapx.analysis.addon_answers import Garbage
 from gdbheapx.analysis.census.block import Labels
 from gdbheapx.analysis.reachability import heap_graph
-from gdbheapx.analysis.reachability.garbage import Garbage
 from gdbheapx.analysis.reachability.heap_graph import GraphNode, Reach
 from gdbheapx.analysis.reachability.owners import LinkedContainer
 from gdbheapx.columns import BYTES, TEXT, Column

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
-from gdbheapx.analysis.reachability.garbage import Garbage
+from gdbheapx.analysis.addon_answers import Garbage
 from gdbheapx.analysis.reachability.names import PathStep
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks.graph import HASH_TABLE, LRU, SKIP_LIST, NativeSum, Others

@@ -6,8 +6,8 @@ Files: glibc/messages/pages.py, glibc/plan.py, jemalloc/plan.py.
 
 from typing import Any
 
+from gdbheapx.allocators import returning
 from gdbheapx.allocators.returning import Predicted
-from gdbheapx.analysis import acted
 from gdbheapx.columns import add_values
 from gdbheapx.glibc.messages import pages as glibc_arenas
 from gdbheapx.glibc.records import MmappedTotals
@@ -15,14 +15,14 @@ from gdbheapx.jemalloc import text as jemalloc_arenas
 from gdbheapx.jemalloc.text import TickersAnswer
 from tests.support.builders.records import MB, glibc_arena, jemalloc_arena, ticker_arena, ticker_thread, tickers
 
-DONE = acted.Acted(
-    "malloc_trim(0)", "gdb-call", 1, None, Predicted(5000, 4096, 4096), acted.Measure(9000, 10000, 0), acted.Measure(4904, 5904, 0), 1.26, 40.0, acted.Caller(7, "main", "system call"), 1, ()
+DONE = returning.Acted(
+    "malloc_trim(0)", "gdb-call", 1, None, Predicted(5000, 4096, 4096), returning.Measure(9000, 10000, 0), returning.Measure(4904, 5904, 0), 1.26, 40.0, returning.Caller(7, "main", "system call"), 1, ()
 )
 
 
 def test_what_the_kernel_does_not_tell_has_no_difference() -> None:
     """Neither is it zero."""
-    data = DONE._replace(after=acted.Measure(None, None, None)).data
+    data = DONE._replace(after=returning.Measure(None, None, None)).data
     assert data["anonymous_diff_bytes"] is None and data["anonymous_before_bytes"] == 9000
 
 

@@ -8,7 +8,7 @@ from typing import Any, Iterator, List, Optional, Sequence
 import pytest
 
 from gdbheapx.allocators.rules import LOCKED, BrokenRule, RuleSuspect
-from gdbheapx.analysis import broken
+from gdbheapx.analysis.census import block
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import ProblemCode, Severity
 
@@ -61,5 +61,5 @@ def test_what_is_a_finding(rows: Any, is_finding: bool, codes: Any) -> None:
     """What a lock explains is none, and makes the answer partial."""
     heap: Any = FakeHeap(rows)
     told = Told()
-    found = broken.check_heaps([heap], told)
+    found = block.check_heaps([heap], told)
     assert (list(found.rows), found.is_finding, told.codes) == (rows, is_finding, codes)

@@ -5,8 +5,7 @@ Files: analysis/census/world.py.
 
 from typing import Any, Dict, Optional, Tuple, cast
 
-from gdbheapx.analysis.census.cplusplus import Arrays, CppClass, CppClasses, CppObjects
-from gdbheapx.analysis.census.vtables import drop_range_overlaps
+from gdbheapx.analysis.census.cplusplus import Arrays, CppClass, CppClasses, CppObjects, drop_range_overlaps
 from gdbheapx.analysis.census.world import EXACT, SHAPE, Signature, World
 from gdbheapx.kernel.blocks.signatures import OTHERS, SIZED_BITS, Signed
 

@@ -1,14 +1,14 @@
 """Four letters at the begin of blocks: a magic number of structures, or a text.
 
-Files: analysis/census/tables.py.
+Files: analysis/census/registry.py.
 """
 
 from typing import Any, Optional, Tuple, cast
 
 import pytest
 
-from gdbheapx.analysis.census.tables import RECOGNISERS
-from gdbheapx.analysis.census.vtables import Images
+from gdbheapx.analysis.census.cplusplus import Images
+from gdbheapx.analysis.census.registry import RECOGNISERS
 from gdbheapx.kernel.blocks.signatures import Signed
 
 pytestmark = pytest.mark.once  # pure functions

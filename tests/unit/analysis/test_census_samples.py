@@ -1,6 +1,6 @@
 """Texts of example blocks.
 
-Files: analysis/census/by_text.py.
+Files: analysis/census/contents.py.
 """
 
 import struct
@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from gdbheapx.analysis.census import by_text, find
+from gdbheapx.analysis.census import contents, find
 from gdbheapx.analysis.census.world import CONTENT, Signature
 from gdbheapx.model import TargetAddress
 
@@ -38,7 +38,7 @@ class Memory:
 
 def texts(block: bytes, **others: bytes) -> List[str]:
     memory: Any = Memory(**{"%x" % HERE: block}, **others)
-    return by_text.read_texts(memory, HERE, len(block))
+    return contents.read_texts(memory, HERE, len(block))
 
 
 def test_a_typical_block() -> None:
@@ -51,8 +51,8 @@ def test_a_typical_block() -> None:
     sized = find.CensusRow(None, "", "", 48, 1, 48, 2.2, TargetAddress(0x9000))
     same = find.CensusRow("user", "", CONTENT, 48, 1, 48, 2.2, TargetAddress(0xA000))
     census = find.Census([row, sized, same], 11, 2176, 0, 0, [], False)
-    assert [tuple(one) for one in by_text.list_census_examples(census, 3, told)] == [(0x2000, "text", 0x100), (0x9000, None, 48), (0xA000, "user", 48)]
-    assert by_text.list_census_examples(census, 2)[0].address == 0x1000
+    assert [tuple(one) for one in contents.list_census_examples(census, 3, told)] == [(0x2000, "text", 0x100), (0x9000, None, 48), (0xA000, "user", 48)]
+    assert contents.list_census_examples(census, 2)[0].address == 0x1000
 
 
 def test_texts_that_it_points_to() -> None:

@@ -1,6 +1,6 @@
 """Which large blocks are said to be cut up by the program itself.
 
-Files: analysis/census/slabs.py.
+Files: analysis/census/find.py.
 """
 
 import random
@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.analysis.census import slabs
+from gdbheapx.analysis.census import find
 from gdbheapx.report import census_text
 
 SIZE, START = 16384, 0x7F0000010000
@@ -61,9 +61,9 @@ def found(fill: Callable[[random.Random, int, int], Dict[int, int]], count: int 
             words[offset // 8] = word
         blocks[start] = words
     world: Any = Memory(blocks)
-    sampled = slabs.read_slabs(world, [(start, SIZE) for start in blocks])
-    assert world.read_bytes <= slabs.MOST_SAMPLES * slabs.MOST_LOOKED_BYTES
-    return slabs.find_slabs(world, sampled, count * SIZE * times)
+    sampled = find.read_slabs(world, [(start, SIZE) for start in blocks])
+    assert world.read_bytes <= find.MOST_SAMPLES * find.MOST_LOOKED_BYTES
+    return find.find_slabs(world, sampled, count * SIZE * times)
 
 
 def objects(draw: random.Random, number: int, start: int) -> Dict[int, int]:
@@ -118,7 +118,7 @@ def elsewhere(draw: random.Random, number: int, start: int) -> Dict[int, int]:
 @pytest.mark.parametrize("fill", [objects, records])
 def test_slabs(fill: Any) -> None:
     """All blocks of the size are told, with their share; three of them are no habit."""
-    assert found(fill) == slabs.Slabs(12, 12 * SIZE, [SIZE], 50.0)
+    assert found(fill) == find.Slabs(12, 12 * SIZE, [SIZE], 50.0)
     assert found(fill, 3) is None
     said = str(census_text.describe_slabs(found(fill)))
     assert said == (
@@ -135,8 +135,8 @@ def test_what_is_no_slab(fill: Any) -> None:
 def test_few_slabs_are_not_worth_a_word() -> None:
     """Less than a quarter of what is in use, and what the file of a core lacks; sizes are grouped as malloc rounds them."""
     assert found(objects, 4, 5) is None and found(objects, 4, 3) is not None
-    lacking = slabs.Sampled(slabs.SlabGroup(SIZE, [START] * 4), [(START, b"")] * 4)
+    lacking = find.Sampled(find.SlabGroup(SIZE, [START] * 4), [(START, b"")] * 4)
     world: Any = Memory({})
-    assert slabs.find_slabs(world, [lacking], SIZE) is None
+    assert find.find_slabs(world, [lacking], SIZE) is None
     large: List[Tuple[int, int]] = [(START + number * 0x8000, 0x4008 + 16 * (number % 2)) for number in range(6)]
-    assert [(one.size_bytes, len(one.starts)) for one in slabs.group_blocks(large)] == [(0x4008, 6)]
+    assert [(one.size_bytes, len(one.starts)) for one in find.group_blocks(large)] == [(0x4008, 6)]

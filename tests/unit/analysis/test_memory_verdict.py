@@ -1,6 +1,6 @@
 """What is large comes first; an allocator is spoken of only if it holds enough.
 
-Files: analysis/memory/kinds.py, analysis/memory/kinds.py, analysis/runtime_tables.py, analysis/next_steps.py.
+Files: analysis/memory/kinds.py, analysis/memory/kinds.py, analysis/inside.py, analysis/next_steps.py.
 """
 
 import ast
@@ -13,10 +13,10 @@ import pytest
 from gdbheapx import findings as codes
 from gdbheapx import hints, problems, verdict
 from gdbheapx.allocators.records import AllocatorJudgement
-from gdbheapx.analysis import inside, memory_verdict, next_steps, runtime_tables
+from gdbheapx.analysis import inside, memory_verdict, next_steps
+from gdbheapx.analysis.inside import RuntimeRow, RuntimeTable
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.overview import _make_verdict, _with_leaked
-from gdbheapx.analysis.runtime_tables import RuntimeRow, RuntimeTable
 from gdbheapx.analysis.split import Split, SplitMemory
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.graph import NativeSum
@@ -118,7 +118,7 @@ def test_objects_of_a_runtime_are_in_use() -> None:
     found = memory_verdict.judge_memory(memory(parts))
     assert found is not None and str(found.verdict.evidence).endswith("are Python objects (CPython's allocator)") and found.verdict.kind == verdict.RUNTIME
     assert hints.hint_command("owners") in (found.verdict.lines[0].hint or "")
-    rows = [RuntimeRow(runtime_tables.USED, "", 40 * MB), RuntimeRow(runtime_tables.FREE, "", 3 * MB)]
+    rows = [RuntimeRow(inside.USED, "", 40 * MB), RuntimeRow(inside.FREE, "", 3 * MB)]
     tables = [RuntimeTable("CPython", rows, 0, 0)]
     assert memory_verdict.find_largest_program(memory(parts)) == "CPython"
     read = inside.with_objects(found.verdict, "CPython", tables)

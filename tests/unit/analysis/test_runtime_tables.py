@@ -4,12 +4,12 @@ from typing import Dict, Optional
 
 import pytest
 
-from gdbheapx.analysis import runtime_tables
+from gdbheapx.analysis import inside
 from gdbheapx.analysis.census.find import Census, CensusLook, Managed
 from gdbheapx.analysis.census.world import EXACT, PLACE, Recogniser, RuntimeLabels, Signature
+from gdbheapx.analysis.inside import Watch
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import MemoryOwner
-from gdbheapx.analysis.runtime_tables import Watch
 from gdbheapx.analysis.split import Split, SplitMemory
 from gdbheapx.model import MemoryPart
 
@@ -44,7 +44,7 @@ def table(module: str, outside: Dict[Optional[Signature], int], held: Dict[Memor
     managed = [Managed("python", "block of a pool", 600, 300, 250, 50)] if held else []
     watch = Watch(split, 4096)
     watch.pools, watch.absent_bytes = {"python": held}, absent
-    made = runtime_tables.make_runtime_tables([Known(module)], split, CensusLook(Census([], 0, 0, 0, 0, managed, False), outside), watch)[0]
+    made = inside.make_runtime_tables([Known(module)], split, CensusLook(Census([], 0, 0, 0, 0, managed, False), outside), watch)[0]
     assert made.sum_bytes == 1650 == sum(row.bytes for row in made.rows)
     found: Dict[str, int] = {}
     for row in made.rows:

@@ -14,7 +14,8 @@ from gdbheapx import findings as codes
 from gdbheapx import verdict
 from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import Surroundings
-from gdbheapx.analysis import copied_pages, inside, memory_verdict, pins
+from gdbheapx.analysis import inside, memory_verdict, pins
+from gdbheapx.analysis import split as memory_split
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import EndedThreads, ThreadStacks, ThreadStart
 from gdbheapx.glibc.messages import pages as glibc_pages
@@ -45,7 +46,7 @@ from tests.support.builders.records import (
 )
 from tests.support.said import Case, check_case, unsaid
 
-MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, pins, memory_verdict, copied_pages)
+MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdict, memory_verdict, pins, memory_verdict, memory_split)
 """Where the sentences are."""
 
 # ---------------------------------------------------------------------------------------------------- glibc
@@ -576,7 +577,7 @@ MEMORY = {
         ["40 libraries were loaded and unloaded", "124.0 MiB in 80,040 blocks"],
     ),
     "copies of the parent's pages": Case(
-        lambda: copied_pages.find_copied_pages(SimpleNamespace(), split([part(kinds.ANONYMOUS, 60 * MB)], parent_pages=ParentPages(4711, 40 * MB, 30 * MB, 128, 90, 6, 4))),  # type: ignore[arg-type]
+        lambda: memory_split.find_copied_pages(SimpleNamespace(), split([part(kinds.ANONYMOUS, 60 * MB)], parent_pages=ParentPages(4711, 40 * MB, 30 * MB, 128, 90, 6, 4))),  # type: ignore[arg-type]
         [codes.COPIED_ON_WRITE],
         ["process 4711", "about 30.0 MiB of 40.0 MiB", "90 of 128 compared pages equal the parent's, 6 differ in few words", "whichever of the two"],
     ),

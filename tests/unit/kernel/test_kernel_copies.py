@@ -1,6 +1,6 @@
 """Contents compared byte by byte, against plain groups of equal bytes.
 
-Files: kernel/blocks/copies.py, analysis/census/copies.py.
+Files: kernel/blocks/copies.py, analysis/census/contents.py.
 """
 
 import random

@@ -1,6 +1,6 @@
 """The head of `report`: a dozen lines at 80 columns whatever there is to say, each part in it, the next command whole.
 
-Files: report/overview_text.py, analysis/brief.py.
+Files: report/overview_text.py, analysis/overview.py.
 """
 
 import itertools
@@ -8,7 +8,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from gdbheapx.analysis.brief import Brief, may_have_suspect
+from gdbheapx.analysis.overview import Brief, may_have_suspect
 from gdbheapx.analysis.reachability.owners import Accumulation, LeakSuspect
 from gdbheapx.analysis.split import SplitMemory
 from gdbheapx.command import TextStyle

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdbheapx.allocators.records import HeapArenas
-from gdbheapx.analysis.census.books import Books, MemoryContext
+from gdbheapx.analysis.addon_answers import Books, MemoryContext
 from gdbheapx.analysis.census.find import Census, CensusRow, Managed
 from gdbheapx.analysis.reachability.owners import OwnedMemory, Owners
 from gdbheapx.command import TextStyle

@@ -7,8 +7,8 @@ from typing import List
 
 import pytest
 
+from gdbheapx.analysis.addon_answers import Books, MemoryContext, QueueRow
 from gdbheapx.analysis.census import owned
-from gdbheapx.analysis.census.books import Books, MemoryContext, QueueRow
 from gdbheapx.analysis.census.find import Census, CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
 from gdbheapx.inferior.base import Mapping

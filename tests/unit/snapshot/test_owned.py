@@ -8,8 +8,8 @@ from typing import Dict, List, Optional, Sequence
 
 import pytest
 
-from gdbheapx.analysis.census.by_owner import OwnerRows
 from gdbheapx.analysis.census.find import CensusRow
+from gdbheapx.analysis.census.owned import OwnerRows
 from gdbheapx.analysis.reachability.owners import LinkedContainer, OwnedMemory, Owners
 from gdbheapx.command import TextStyle
 from gdbheapx.kernel.blocks.graph import NativeSum

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from typing import Annotated, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census import by_owner, owned
+from gdbheapx.analysis.census import owned
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks import cold as kernel
@@ -178,7 +178,7 @@ def sum_cold_bytes(some: Sequence[ColdSum]) -> ColdSum:
 def _find_parts(session: Session, ages: Optional[Ages]) -> List[ColdPart]:
     """Find the parts of one snapshot of the heap. HeapxError where there is no room for the graph."""
     seen: List[List[kernel.Span]] = [session.shared(PAGES)] if session.shared(PAGES) is not None else []
-    found = by_owner.find_owned_blocks(session, True, lambda graph: None if seen else seen.append(of_blocks(session, ages, graph)))
+    found = owned.find_owned_blocks(session, True, lambda graph: None if seen else seen.append(of_blocks(session, ages, graph)))
     told, names = found.told, found.told.names
     spans_, page = seen[-1] if seen else (), session.target.page_bytes
     session.budget.progress.stage = "adding up the blocks of each page"

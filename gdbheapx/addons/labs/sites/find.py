@@ -5,9 +5,9 @@ from typing import Optional, Sequence
 from gdbheapx.addons.labs.sites.code import Read, import_capstone, read_object_code
 from gdbheapx.addons.labs.sites.join import join_sites
 from gdbheapx.addons.labs.sites.scan import scan_code
+from gdbheapx.analysis.addon_answers import Joined
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import World
-from gdbheapx.analysis.sites.records import Joined
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_again
 from gdbheapx.own_memory import allowed_bytes

@@ -9,11 +9,7 @@ from collections import Counter
 from functools import cache
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census import registry
-from gdbheapx.analysis.census.cplusplus import ARRAY, SLAB
-from gdbheapx.analysis.census.find import CensusRow, LabelSet
-from gdbheapx.analysis.census.world import EXACT, SHAPE, World
-from gdbheapx.analysis.sites.records import (
+from gdbheapx.analysis.addon_answers import (
     ADDRESS,
     BEGIN,
     BEYOND,
@@ -28,6 +24,10 @@ from gdbheapx.analysis.sites.records import (
     Site,
     SiteCandidate,
 )
+from gdbheapx.analysis.census import registry
+from gdbheapx.analysis.census.cplusplus import ARRAY, SLAB
+from gdbheapx.analysis.census.find import CensusRow, LabelSet
+from gdbheapx.analysis.census.world import EXACT, SHAPE, World
 from gdbheapx.inferior.base import Module
 from gdbheapx.model import TargetAddress
 

@@ -10,7 +10,7 @@ from gdbheapx.addons.labs.sites.code import CodeObject, Read
 from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, Value
 from gdbheapx.addons.labs.sites.flow import FlowCall as FlowCall
 from gdbheapx.addons.labs.sites.ways import ALLOCATORS, LINKS, TYPED, Way
-from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, ITSELF, PUSHED, STRING_BYTES, Scan, Site, Word
+from gdbheapx.analysis.addon_answers import ADDRESS, BEGIN, BEYOND, ITSELF, PUSHED, STRING_BYTES, Scan, Site, Word
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import Target
 

@@ -2,7 +2,7 @@
 
 from typing import Dict, NamedTuple, Optional, Tuple
 
-from gdbheapx.analysis.sites.records import CHAIN, LIST, TREE
+from gdbheapx.analysis.addon_answers import CHAIN, LIST, TREE
 
 
 class Way(NamedTuple):

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.addons.runtimes.bind import RECOGNISERS, magic_number
-from gdbheapx.analysis.census.books import Books, MemoryContext, QueueRow, taken_bytes
+from gdbheapx.analysis.addon_answers import Books, MemoryContext, QueueRow, taken_bytes
 from gdbheapx.analysis.census.world import World
 from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session

@@ -12,7 +12,7 @@ from gdbheapx.addons.runtimes.cpython.paths import PyNamer
 from gdbheapx.addons.runtimes.cpython.types import DEBUG_HEAD, FLAGS_IN_COUNTS, HIGH_HALF, LIST, LOW_HALF, OVERFLOW, PyBody, PyType, PyTypes
 from gdbheapx.addons.runtimes.cpython.values import HEADS, NEWEST, TP_ALLOC, PyValues, make_python_layout
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
-from gdbheapx.analysis.naming.namer import Namer
+from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.kernel.blocks.pools import POOL_HEADER_BYTES, PoolShape
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, IN_SET, Condition, NumberSet, SignatureRow, Signed
 

@@ -10,7 +10,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from gdbheapx.addons.runtimes.cpython.types import DICT, GC_HEAD, LOW_HALF, TYPE, WORD, PySegment
 from gdbheapx.addons.runtimes.cpython.values import PyValues
-from gdbheapx.analysis.reachability.garbage import Collector, CollectorState
+from gdbheapx.analysis.addon_answers import Collector, CollectorState
 from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.inferior.base import Target
 

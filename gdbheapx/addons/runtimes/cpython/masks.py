@@ -21,7 +21,7 @@ from gdbheapx.addons.runtimes.cpython.types import (
     list_bodies,
 )
 from gdbheapx.addons.runtimes.cpython.values import BYTES, INT, TUPLE, PyValues
-from gdbheapx.analysis.naming.namer import ALL_WORDS, LAST_BIT
+from gdbheapx.analysis.reachability.paths import ALL_WORDS, LAST_BIT
 from gdbheapx.kernel.blocks.cycles import Counting
 
 WEAK_LIST_OFFSET = 208

@@ -26,7 +26,9 @@ from gdbheapx.addons.runtimes.cpython.types import (
     PyType,
 )
 from gdbheapx.addons.runtimes.cpython.values import BYTES, INT, KEYS, LENGTH, SIZE, TUPLE, VALUES, PyDictKeys, PyValues, quote_python_text
-from gdbheapx.analysis.naming.namer import (
+from gdbheapx.analysis.addon_answers import Collector
+from gdbheapx.analysis.reachability.heap_graph import find_module_at
+from gdbheapx.analysis.reachability.paths import (
     ATTRIBUTE,
     CLOSURE,
     FIELD,
@@ -44,8 +46,6 @@ from gdbheapx.analysis.naming.namer import (
     Start,
     decode_text,
 )
-from gdbheapx.analysis.reachability.garbage import Collector
-from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.kernel.blocks.cycles import Counting
 from gdbheapx.model import TargetAddress
 

@@ -35,7 +35,7 @@ from gdbheapx.addons.runtimes.lua.values import (
     find_lua_states,
 )
 from gdbheapx.analysis.census.world import SHAPE, Ask, Recogniser, Signature, World
-from gdbheapx.analysis.naming.namer import Namer
+from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.kernel.blocks.signatures import (
     ADDRESS,
     AT_LEAST,

@@ -22,7 +22,7 @@ from gdbheapx.addons.runtimes.lua.values import (
     LuaValue,
     LuaValues,
 )
-from gdbheapx.analysis.naming.namer import (
+from gdbheapx.analysis.reachability.paths import (
     ALL_WORDS,
     ATTRIBUTE,
     CLOSURE,

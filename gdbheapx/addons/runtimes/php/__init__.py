@@ -21,7 +21,7 @@ from gdbheapx.addons.runtimes.php.values import (
     read_php_release,
 )
 from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
-from gdbheapx.analysis.naming.namer import Namer
+from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.signatures import AT_MOST, EQUAL, FIELD, IN_SET, NOT_EQUAL, USABLE, Condition, NumberSet, SignatureRow
 

@@ -22,7 +22,7 @@ from gdbheapx.addons.runtimes.php.values import (
     PhpValue,
     PhpValues,
 )
-from gdbheapx.analysis.naming.namer import (
+from gdbheapx.analysis.reachability.paths import (
     ALL_WORDS,
     ATTRIBUTE,
     FIELD,

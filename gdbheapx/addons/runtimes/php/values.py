@@ -8,7 +8,7 @@ from struct import unpack, unpack_from
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.world import World
-from gdbheapx.analysis.naming.namer import TEXT_BYTES, decode_text
+from gdbheapx.analysis.reachability.paths import TEXT_BYTES, decode_text
 
 STRING, ARRAY, OBJECT, REFERENCE, INDIRECT, POINTER = 6, 7, 8, 10, 12, 13
 """Of a zval: its type (zend_types.h: IS_...)."""

@@ -45,7 +45,7 @@ from gdbheapx.analysis.census.world import (
     World,
     used_blocks,
 )
-from gdbheapx.analysis.naming.namer import Namer
+from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.records import NativeBlocks
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow

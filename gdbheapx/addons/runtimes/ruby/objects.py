@@ -8,7 +8,7 @@ from struct import unpack
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.world import World
-from gdbheapx.analysis.naming.namer import ALL_WORDS, LAST_BIT
+from gdbheapx.analysis.reachability.paths import ALL_WORDS, LAST_BIT
 
 TYPE_MASK = 0x1F
 """Of a slot's flags: RUBY_T_MASK; 0: it is free (RUBY_T_NONE)."""

@@ -26,7 +26,7 @@ from gdbheapx.addons.runtimes.ruby.objects import (
     global_variables,
     owning_words,
 )
-from gdbheapx.analysis.naming.namer import (
+from gdbheapx.analysis.reachability.paths import (
     ALL_WORDS,
     ATTRIBUTE,
     CLOSURE,

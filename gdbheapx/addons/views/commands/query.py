@@ -48,7 +48,7 @@ def check_query_options(session: Session, options: Options) -> None:
     snapshot=True,
     before=check_query_options,
     needs=(
-        "gdbheapx.analysis.census.by_owner",
+        "gdbheapx.analysis.census.owned",
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.reachability.leaks",
         "gdbheapx.analysis.reachability.owners",

@@ -4,7 +4,7 @@ from array import array
 from typing import AbstractSet, Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import command
-from gdbheapx.analysis.census import block, by_owner, find
+from gdbheapx.analysis.census import block, find, owned
 from gdbheapx.analysis.reachability import dominance, heap_graph, owners, refs
 from gdbheapx.analysis.reachability.names import NodeNames
 from gdbheapx.command import CommandAnswer, TextStyle
@@ -95,7 +95,7 @@ class ExplorerView:
         reach = self.tallied.reach_of_parts
         self._reach, self._called = reach, NodeNames(session.target, reach)
         self._marks = refs.RefsMarks(reach, self.told.paths, self.tallied)
-        self._held = list(by_owner.by_owner(session).rows)
+        self._held = list(owned.by_owner(session).rows)
         self.owners: owners.Owners = self._run_command("owners")
         self._signatures = {row.owner: row.signature for row in self.owners.owners}
         self.text("report", "--no-deep")
@@ -227,10 +227,10 @@ class ExplorerView:
         wanted = text.lower()
         tops = [(node.owned, node.owned.retained_bytes, "owner") for node in self.tops()]
         leads = [(row, row.reached_bytes, REACHES) for row in self.owners.together]
-        for owned, counted_bytes, what in [*tops, *leads] if wanted else ():
-            if wanted in owned.owner.lower():
-                rows.append((counted_bytes, what, owned.owner))
-                keys.append(owned.address if what == REACHES else owned.owner)
+        for row, counted_bytes, what in [*tops, *leads] if wanted else ():
+            if wanted in row.owner.lower():
+                rows.append((counted_bytes, what, row.owner))
+                keys.append(row.address if what == REACHES else row.owner)
         for of_class in self.classes(text) if wanted else ():
             rows.append((of_class.bytes, "class", of_class.signature or ""))
             keys.append(ExplorerClass(of_class.signature, of_class.size_bytes))

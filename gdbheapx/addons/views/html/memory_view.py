@@ -4,11 +4,10 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from gdbheapx import columns, units
 from gdbheapx.addons.views.html.geometry import ChartBranch
-from gdbheapx.analysis.census import books as program_books
-from gdbheapx.analysis.census.books import Books
+from gdbheapx.analysis import addon_answers as program_books
+from gdbheapx.analysis.addon_answers import Books
+from gdbheapx.analysis.inside import MapCell, PageHeapMap, RuntimeTable, SizeClasses
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.analysis.page_parts import MapCell, PageHeapMap, SizeClasses
-from gdbheapx.analysis.runtime_tables import RuntimeTable
 from gdbheapx.analysis.split import SplitMemory, count_taken
 from gdbheapx.model import GUESS, HistogramRow, MemoryPart
 

@@ -9,9 +9,9 @@ from gdbheapx.addons.views.html.memory_view import Counted, PagePart
 from gdbheapx.addons.views.html.render import Envelope, make_step
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.owned import FlameFrame
+from gdbheapx.analysis.inside import PageCensus, PageParts
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.overview import Overview
-from gdbheapx.analysis.page_parts import PageCensus, PageParts
 from gdbheapx.analysis.reachability import owners as model
 from gdbheapx.hints import Write, write_alone
 from gdbheapx.model import Finding

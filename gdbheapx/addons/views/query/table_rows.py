@@ -142,10 +142,10 @@ def _need_blocks(session: Session) -> None:
 
 
 def _make_container_reader(session: Session, table: QueryTable) -> Callable[[], Rows]:
-    from gdbheapx.analysis.census import by_owner
+    from gdbheapx.analysis.census import owned
 
     _need_blocks(session)
-    found = by_owner.find_kept_containers(session)
+    found = owned.find_kept_containers(session)
     return lambda: [make_table_cells(table, row) for row in found]
 
 
@@ -229,12 +229,12 @@ def _write_blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
 
 def _held_blocks(session: Session, asked: LookRequest) -> None:
     """Writes the rows of blocks with their owners; their pieces are those of `owners`, unless only blocks of malloc's are asked for."""
-    from gdbheapx.analysis.census import by_owner
+    from gdbheapx.analysis.census import owned
     from gdbheapx.analysis.reachability import heap_graph
 
     assert asked.held is not None
     _need_blocks(session)
-    found = by_owner.find_owned_blocks(session, HELD_BLOCKS in asked.tables)
+    found = owned.find_owned_blocks(session, HELD_BLOCKS in asked.tables)
     clear_file(session, asked.held)
     session.budget.progress.stage = "naming blocks"
     for piece in encodings.format_held_rows(found, MOST_PATHS if asked.with_paths else 0, lambda: heap_graph.check_time(session)):

@@ -1,6 +1,6 @@
 """Call sites: a class's vtable ties its blocks to the function that made them, in programs with and without symbols.
 
-Files: addons/labs/sites/join.py, analysis/sites/records.py, arch/x86_64_code.py, addons/labs/sites/code.py, addons/labs/sites/find.py, addons/labs/sites/flow.py,
+Files: addons/labs/sites/join.py, analysis/addon_answers.py, arch/x86_64_code.py, addons/labs/sites/code.py, addons/labs/sites/find.py, addons/labs/sites/flow.py,
 addons/labs/sites/scan.py, addons/labs/sites/ways.py, inferior/elf/images.py.
 """
 
@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import gdbheapx
 from gdbheapx.addons.labs.sites import code, join
 from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, FlowFollower, Instruction, Pointers, Value
+from gdbheapx.analysis.addon_answers import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, PUSHED, TREE, Site, Word
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.census.world import Signature
-from gdbheapx.analysis.sites.records import ADDRESS, BEGIN, BEYOND, CHAIN, ITSELF, PUSHED, TREE, Site, Word
 from gdbheapx.arch import Operand, architecture_named
 from gdbheapx.arch.x86_64_code import READER, decode_instruction
 from gdbheapx.errors import HeapxError

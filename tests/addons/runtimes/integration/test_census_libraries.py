@@ -1,6 +1,6 @@
 """`census` of what libraries keep: OpenSSL's structures, GLib's instances, structures with a table of their library, as many as were made.
 
-Files: analysis/census/tables.py, addons/runtimes/openssl.py, addons/runtimes/block_headers.py, addons/runtimes/block_headers.py.
+Files: analysis/census/registry.py, addons/runtimes/openssl.py, addons/runtimes/block_headers.py, addons/runtimes/block_headers.py.
 """
 
 import ctypes.util

@@ -1,6 +1,6 @@
 """Garbage of CPython in cycles, held against what its own collector frees afterwards.
 
-Files: analysis/reachability/garbage.py, report/analysis_text.py.
+Files: analysis/addon_answers.py, report/analysis_text.py.
 """
 
 import sys

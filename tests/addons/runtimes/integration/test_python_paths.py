@@ -16,7 +16,7 @@ import pytest
 from gdbheapx.addons.runtimes.cpython import CPython
 from gdbheapx.analysis.census import block
 from gdbheapx.analysis.census.world import World
-from gdbheapx.analysis.naming.namer import FRAME, MODULE, Hop, PathStep, Start, format_path
+from gdbheapx.analysis.reachability.paths import FRAME, MODULE, Hop, PathStep, Start, format_path
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.gcores import gcore

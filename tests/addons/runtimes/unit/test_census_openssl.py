@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Sequence, Tuple, cast
 import pytest
 
 from gdbheapx.addons.runtimes.openssl import ANY_VERSION, FIRST_NUMBER, ObjectConstants, find_identifiers, is_bio, is_boring, is_method
-from gdbheapx.analysis.census.vtables import Images
+from gdbheapx.analysis.census.cplusplus import Images
 
 pytestmark = pytest.mark.once  # pure functions
 

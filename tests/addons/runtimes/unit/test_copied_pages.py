@@ -1,6 +1,6 @@
 """Copies of the parent's pages, what wrote to them, and where CPython's collector has its state.
 
-Files: analysis/copied_pages.py, addons/runtimes/cpython/interpreter.py.
+Files: analysis/split.py, addons/runtimes/cpython/interpreter.py.
 """
 
 import struct
@@ -12,8 +12,8 @@ import pytest
 from gdbheapx import findings
 from gdbheapx.addons.runtimes.cpython import interpreter
 from gdbheapx.allocators.measured import FREEZE
-from gdbheapx.analysis import copied_pages
 from gdbheapx.analysis.memory import kinds
+from gdbheapx.analysis.split import find_copied_pages
 from gdbheapx.inferior.base import ParentPages
 from tests.support.builders.records import part, split
 
@@ -75,7 +75,7 @@ def said(
     pages = ParentPages(4711, 40 * MB, 40 * MB * (same + near) // 128, 128, same, near, counting)
     found = split([part(kinds.RUNTIME, total)], parent_pages=pages)
     here = [SimpleNamespace(name=name) for name in (["CPython"] if runtimes is None else runtimes)]
-    return copied_pages.find_copied_pages(process(own, parents), found._replace(attribution=SimpleNamespace(here=here)))  # type: ignore[arg-type]
+    return find_copied_pages(process(own, parents), found._replace(attribution=SimpleNamespace(here=here)))  # type: ignore[arg-type]
 
 
 FORM = "3.9 to 3.13"

@@ -11,7 +11,7 @@ from gdbheapx.addons.runtimes.lua import Lua
 from gdbheapx.addons.runtimes.php import Php
 from gdbheapx.addons.runtimes.ruby import Ruby
 from gdbheapx.analysis.census.world import Recogniser, World
-from gdbheapx.analysis.naming.namer import Hop, Namer, Start
+from gdbheapx.analysis.reachability.paths import Hop, Namer, Start
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.session import Session
 from tests.support.gcores import gcore

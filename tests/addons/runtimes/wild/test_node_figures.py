@@ -1,6 +1,6 @@
 """What `census` and `report` say of node's memory, held against `process.memoryUsage()` and `v8.getHeapStatistics()`.
 
-Files: addons/runtimes/block_headers.py, analysis/runtime_tables.py.
+Files: addons/runtimes/block_headers.py, analysis/inside.py.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The page of `report --html`: of processes and of their cores, made of the document that is printed with it.
 
-Files: analysis/page_parts.py.
+Files: analysis/inside.py.
 """
 
 import stat

@@ -1,6 +1,6 @@
 """Who holds each block, in SQL: the same owners, bytes and paths as `owners`, `census --by owner` and `refs` have.
 
-Files: addons/views/query/tables.py, addons/views/query/table_rows.py, analysis/census/by_owner.py, report/encodings.py.
+Files: addons/views/query/tables.py, addons/views/query/table_rows.py, analysis/census/owned.py, report/encodings.py.
 """
 
 import random
@@ -138,12 +138,12 @@ def test_paths_only_where_they_are_wanted(lasting: Lasting, kind: str) -> None:
 
 def test_paths_have_limits(lasting: Lasting, core: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The largest blocks have them; all of them together have no more letters than they may."""
-    from gdbheapx.analysis.census import by_owner
+    from gdbheapx.analysis.census import owned
 
     target = lasting.of(core, started, "python on malloc").target(core)
     session = Session(open_elf_target(core=target[-1]))
     session.prepare()
-    found = by_owner.find_owned_blocks(session, True)
+    found = owned.find_owned_blocks(session, True)
 
     def told(most_paths: int) -> List[Tuple[int, str]]:
         lines = "".join(encodings.format_held_rows(found, most_paths, lambda: None)).splitlines()
