@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Tuple
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.kernel.blocks.records import CLASS_USED
+from gdbheapx.kernel.blocks.stream import CLASS_USED
 from gdbheapx.session import Session
 
 

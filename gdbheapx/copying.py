@@ -13,7 +13,7 @@ from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN, CopiedRange, Copy
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.binding import CKernel
-    from gdbheapx.kernel.common.hold import Hold
+    from gdbheapx.kernel.common.copy import Hold
 
 
 class Copying:

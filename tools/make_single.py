@@ -11,7 +11,7 @@ import sys
 
 from gdbheapx import catalogue
 from gdbheapx.kernel import build
-from gdbheapx.kernel.common.embedded import C_FILES, SOURCE_ID, pack_bytes
+from gdbheapx.kernel.common.library import C_FILES, SOURCE_ID, pack_bytes
 from tools import libraries
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -70,7 +70,7 @@ class GdbheapxFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             module.SINGLE = GDBHEAPX_PATH
         if module.__name__ == "gdbheapx.packs":
             module.EMBEDDED.update(GDBHEAPX_PACKS)
-        if module.__name__ == "gdbheapx.kernel.common.embedded":
+        if module.__name__ == "gdbheapx.kernel.common.library":
             module.PACKED.update(GDBHEAPX_KERNELS)
 
 

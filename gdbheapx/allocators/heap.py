@@ -44,7 +44,7 @@ from gdbheapx.allocators.records import (
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, ColumnsTable, add_values, columns_of, sum_columns
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_USED, EVERYTHING, BlockFilter, BlockShape, NativeBlocks
+from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_USED, EVERYTHING, BlockFilter, BlockShape, NativeBlocks
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, StepSentence, TargetAddress, ThreadCache
 from gdbheapx.units import SentenceSize, exact_share, make_sentence
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.plan import Plan
     from gdbheapx.allocators.returning import DryRun, Portion
     from gdbheapx.allocators.rules import BrokenRule
-    from gdbheapx.kernel.blocks.pins import PinShape
+    from gdbheapx.kernel.blocks.pages import PinShape
 
 MIN_PAGE_BYTES = 4096
 """What memory is returned by at least."""
@@ -109,7 +109,7 @@ def plain_parts(allocator_id: str, parts: Sequence[AllocatorPart]) -> Page:
 
 def plain_shape(shape: BlockShape) -> "PinShape":
     """Return the shape of a heap without a rule by which memory is returned: its blocks on their pages."""
-    from gdbheapx.kernel.blocks.pins import PinShape
+    from gdbheapx.kernel.blocks.pages import PinShape
 
     return PinShape(MIN_PAGE_BYTES, 0, shape.header_bytes or 0, shape.overheads)
 

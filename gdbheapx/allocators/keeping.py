@@ -3,7 +3,7 @@
 from typing import Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx.columns import add_values
-from gdbheapx.kernel.blocks.pins import APART, EDGE, HOLE, RESERVE, ROOM, PinShape
+from gdbheapx.kernel.blocks.pages import APART, EDGE, HOLE, RESERVE, ROOM, PinShape
 
 PAGE = "page"
 """On pages that are shared with blocks in use: the ends of free memory that is otherwise returned."""

@@ -2,7 +2,7 @@
 
 from typing import Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.blocks.records import NO_ARENA, BlockShape, NativeBlocks
+from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockShape, NativeBlocks
 from gdbheapx.model import TargetAddress
 
 

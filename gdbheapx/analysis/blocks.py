@@ -16,7 +16,7 @@ from gdbheapx.arch import Architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_again, hint_command
 from gdbheapx.inferior.base import Mapping, Module, Target, Thread
-from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter
+from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockFilter
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import NOT_FOUND, NOT_IN_SNAPSHOT
 from gdbheapx.session import Session

@@ -20,7 +20,7 @@ from gdbheapx.analysis.split import Split, count_taken
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.kernel.blocks.heapmap import Cell, MapShape
+from gdbheapx.kernel.blocks.pages import Cell, MapShape
 from gdbheapx.model import GUESS, Finding, HistogramRow, MemoryPart, StepSentence, TargetAddress
 from gdbheapx.ranges import Range, unite_ranges
 from gdbheapx.session import Session

@@ -16,17 +16,8 @@ from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.findings import PINNED
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.graph import NO_NODE
-from gdbheapx.kernel.blocks.pins import (
-    BY_NOBODY,
-    BY_SEVERAL,
-    PIN_CACHED,
-    PIN_OWN,
-    PIN_USED,
-    RESERVE,
-    PinGroup,
-    PinLabels,
-)
-from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.kernel.blocks.pages import BY_NOBODY, BY_SEVERAL, PIN_CACHED, PIN_OWN, PIN_USED, RESERVE, PinGroup, PinLabels
+from gdbheapx.kernel.blocks.stream import NativeBlocks
 from gdbheapx.model import Finding, TargetAddress
 from gdbheapx.session import Session
 from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_sentence

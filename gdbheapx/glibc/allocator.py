@@ -16,7 +16,7 @@ from gdbheapx.glibc.layouts import usable_bytes
 from gdbheapx.glibc.messages import pages as pages
 from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, BinRow, MmappedTotals
 from gdbheapx.glibc.survey import Survey, arena_claims, arena_totals, find_arenas, survey_heaps
-from gdbheapx.kernel.blocks.records import (
+from gdbheapx.kernel.blocks.stream import (
     CLASS_CACHED,
     CLASS_USED,
     EVERYTHING,
@@ -28,7 +28,7 @@ from gdbheapx.kernel.blocks.records import (
     make_blocks,
 )
 from gdbheapx.kernel.common.in_ram import UNKNOWN
-from gdbheapx.kernel.common.records import histogram_bounds, histogram_class
+from gdbheapx.kernel.common.library import histogram_bounds, histogram_class
 from gdbheapx.kernel.glibc import records as api
 from gdbheapx.kernel.glibc.lists import CUT, NativeFollowedList
 from gdbheapx.kernel.glibc.records import NativeListed

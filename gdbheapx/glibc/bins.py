@@ -14,7 +14,7 @@ from gdbheapx.glibc.context import ArenaReports, ArenaWalk, Context, anonymous_r
 from gdbheapx.glibc.layouts import NBINS, NSMALLBINS, bin_range, fast_size
 from gdbheapx.glibc.records import BinRow
 from gdbheapx.hints import hint_command
-from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.kernel.common.library import ADDRESS_MASK
 from gdbheapx.kernel.glibc.lists import (
     BACK_LINK,
     BIN,

@@ -14,8 +14,7 @@ from gdbheapx.glibc.arenas import Arena, Glibc, HeapInfo
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.inferior.base import BulkSource, Mapping, Target
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.common.records import STOP_TOP
+from gdbheapx.kernel.common.library import STOP_TOP, Kernel
 from gdbheapx.kernel.glibc.records import Region, WalkResult, add_results
 from gdbheapx.kernel.glibc.walkers import ChunkWalker, chunk_walker
 from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode

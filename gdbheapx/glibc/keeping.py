@@ -7,8 +7,8 @@ from gdbheapx.glibc import trim
 from gdbheapx.glibc.context import ArenaWalk
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.glibc.survey import Survey
-from gdbheapx.kernel.blocks.pins import LISTED, PinShape
-from gdbheapx.kernel.blocks.records import BlockShape
+from gdbheapx.kernel.blocks.pages import LISTED, PinShape
+from gdbheapx.kernel.blocks.stream import BlockShape
 from gdbheapx.kernel.glibc.records import STATUS_FAST
 
 WORDS = {**USUAL, LISTED: FAST_LIST}

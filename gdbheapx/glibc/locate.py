@@ -13,7 +13,7 @@ from gdbheapx.glibc.bins import FreeLists
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.layouts import bin_index
 from gdbheapx.glibc.survey import ArenaLists, Singles, Survey, arena_claims, find_arenas, read_lists
-from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter, BlockShape
+from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockFilter, BlockShape
 from gdbheapx.kernel.glibc.lists import BIN
 from gdbheapx.kernel.glibc.records import (
     STATUS_FAST,

@@ -23,8 +23,8 @@ from gdbheapx.glibc.bins import KIND_BITS, CachedChunks
 from gdbheapx.glibc.context import ArenaWalk, Context, anonymous_ranges
 from gdbheapx.glibc.layouts import align_chunk
 from gdbheapx.hints import hint_command
-from gdbheapx.kernel.blocks.records import NO_ARENA
-from gdbheapx.kernel.common.records import (
+from gdbheapx.kernel.blocks.stream import NO_ARENA
+from gdbheapx.kernel.common.library import (
     ADDRESS_MASK,
     STOP_END,
     STOP_FENCE,

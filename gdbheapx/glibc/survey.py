@@ -16,7 +16,7 @@ from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.glibc.tcache import threads_by_arena
 from gdbheapx.glibc.trim import ArenaTrim, predict_trim
 from gdbheapx.kernel.common.in_ram import UNKNOWN, InRam
-from gdbheapx.kernel.common.records import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
+from gdbheapx.kernel.common.library import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
 from gdbheapx.kernel.glibc.lists import NativeFollowedList
 from gdbheapx.kernel.glibc.records import Region, WalkResult
 from gdbheapx.layout.view import read_view

@@ -9,7 +9,7 @@ from typing import Annotated, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, add_values
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc.context import ArenaWalk, Context
-from gdbheapx.kernel.blocks.records import BlockFilter
+from gdbheapx.kernel.blocks.stream import BlockFilter
 from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN, InRam
 from gdbheapx.kernel.glibc.records import STATUS_FREE, NativeListed, WalkResult
 from gdbheapx.ranges import Range

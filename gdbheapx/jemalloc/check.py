@@ -27,8 +27,8 @@ from gdbheapx.jemalloc.plan import find_arena_locks
 from gdbheapx.jemalloc.stats import read_bin_stats
 from gdbheapx.jemalloc.symbols import find_bin_addresses, find_current_slabs, find_leaf, name_bin_struct, read_slab_begin, read_words
 from gdbheapx.jemalloc.threads import JemallocCaches, Tsds
-from gdbheapx.kernel.blocks.records import BlockFilter, BlockStream, NativeBlocks
-from gdbheapx.kernel.common.records import STOP_END
+from gdbheapx.kernel.blocks.stream import BlockFilter, BlockStream, NativeBlocks
+from gdbheapx.kernel.common.library import STOP_END
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.records import BLOCK_CACHED, ArenaExtents, ExtentsResult

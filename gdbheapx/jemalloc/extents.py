@@ -31,9 +31,9 @@ from gdbheapx.jemalloc.layouts import resident_counts_muzzy
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocHugePages
 from gdbheapx.jemalloc.symbols import find_current_slabs, find_leaf, look_up_extent, read_arena_pointers
 from gdbheapx.jemalloc.threads import JemallocCaches
-from gdbheapx.kernel.blocks.pins import PinShape
+from gdbheapx.kernel.blocks.pages import PinShape
 from gdbheapx.kernel.common.in_ram import InRam
-from gdbheapx.kernel.common.records import STOP_TIME, Residency, histogram_bounds
+from gdbheapx.kernel.common.library import STOP_TIME, Residency, histogram_bounds
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.records import (
     AbsentTotals,

@@ -8,7 +8,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from gdbheapx import kernel as kernels
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.kernel.common.library import ADDRESS_MASK
 from gdbheapx.layout import pack as packs
 from gdbheapx.ranges import unite_ranges
 

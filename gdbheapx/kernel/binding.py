@@ -4,19 +4,18 @@ from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, PageTable
-from gdbheapx.kernel.common import embedded
+from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common.library import LIBRARY, Kernel, Unusable, load_library_at, open_library
 
 if TYPE_CHECKING:  # few commands ask for any of these
     from array import array
 
-    from gdbheapx.kernel.blocks.csv import CsvRows, CsvWords
     from gdbheapx.kernel.blocks.graph import Graph, GraphShape
-    from gdbheapx.kernel.blocks.heapmap import MapShape, NativeHeapMap
     from gdbheapx.kernel.blocks.packed import PackedGraph
-    from gdbheapx.kernel.blocks.pins import PinLabels, Pins, PinShape
-    from gdbheapx.kernel.blocks.pools import Pools, PoolShape
+    from gdbheapx.kernel.blocks.pages import MapShape, NativeHeapMap, PinLabels, Pins, PinShape
     from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
+    from gdbheapx.kernel.blocks.slots import Pools, PoolShape
+    from gdbheapx.kernel.blocks.stream import CsvRows, CsvWords
     from gdbheapx.kernel.common.copy import Copy
 
 __all__ = ["CKernel", "Unusable", "open_kernel"]
@@ -24,8 +23,8 @@ __all__ = ["CKernel", "Unusable", "open_kernel"]
 
 def open_kernel(path: str = LIBRARY) -> "CKernel":
     """The C kernel from the library at `path`; Unusable says what is in the way."""
-    if embedded.PACKED:  # the single file: what has its name in the current folder is anybody's
-        return CKernel(embedded.open_included(load_library_at))
+    if library.PACKED:  # the single file: what has its name in the current folder is anybody's
+        return CKernel(library.open_included(load_library_at))
     return CKernel(open_library(path))
 
 
@@ -62,13 +61,13 @@ class CKernel(Kernel):
 
     def pools(self, source: BulkSource, shape: "PoolShape", budget: Budget) -> "Pools":
         """A look at pools of cells."""
-        from gdbheapx.kernel.blocks.pools import Pools
+        from gdbheapx.kernel.blocks.slots import Pools
 
         return Pools(self.library, self.open(source), shape, budget)
 
     def cells(self, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> "Tuple[array[int], array[int]]":
         """See blocks.binding.cells."""
-        from gdbheapx.kernel.blocks.binding import list_pool_cells
+        from gdbheapx.kernel.blocks.stream import list_pool_cells
 
         return list_pool_cells(self.library, runs, labels)
 
@@ -76,13 +75,13 @@ class CKernel(Kernel):
         self, source: BulkSource, runs: Sequence[Tuple[int, int, int]], heads: Sequence[int], most: int, budget: Budget
     ) -> "Optional[array[int]]":
         """See blocks.binding.unlisted."""
-        from gdbheapx.kernel.blocks.binding import label_unlisted_cells
+        from gdbheapx.kernel.blocks.stream import label_unlisted_cells
 
         return label_unlisted_cells(self.library, self.open(source), runs, heads, most, budget)
 
     def pins(self, source: BulkSource, shape: "PinShape", labels: "PinLabels", first: int, budget: Budget) -> "Pins":
         """A look at what keeps free memory. `first`: where the labels of this heap begin, if they are by the order of used blocks."""
-        from gdbheapx.kernel.blocks.pins import Pins
+        from gdbheapx.kernel.blocks.pages import Pins
 
         return Pins(self.library, self.open(source), shape, labels, first, budget)
 
@@ -90,12 +89,12 @@ class CKernel(Kernel):
         self, source: BulkSource, shape: "MapShape", ranges: Sequence[Tuple[int, int]], pages: Optional[PageTable], budget: Budget
     ) -> "NativeHeapMap":
         """A look at what the pages of these ranges are, which are sorted and do not overlap. `pages`: tells what is in RAM."""
-        from gdbheapx.kernel.blocks.heapmap import NativeHeapMap
+        from gdbheapx.kernel.blocks.pages import NativeHeapMap
 
         return NativeHeapMap(self.library, self.open(source), shape, ranges, pages, budget)
 
     def csv(self, words: "CsvWords") -> "CsvRows":
         """Make a writer of blocks as rows of comma-separated values."""
-        from gdbheapx.kernel.blocks.csv import CsvRows
+        from gdbheapx.kernel.blocks.stream import CsvRows
 
         return CsvRows(self.library, words)

@@ -13,8 +13,7 @@ from gdbheapx import hints
 from gdbheapx.columns import columns_of
 from gdbheapx.command import JsonLines
 from gdbheapx.errors import HeapxError
-from gdbheapx.kernel.blocks.csv import COLUMNS, SIGNATURE, CsvWords
-from gdbheapx.kernel.blocks.records import CLASS_USED, NativeBlocks
+from gdbheapx.kernel.blocks.stream import CLASS_USED, COLUMNS, SIGNATURE, CsvWords, NativeBlocks
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import MISSING_PACKAGE
 from gdbheapx.report.text import DIRECTION

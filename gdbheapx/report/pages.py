@@ -9,7 +9,7 @@ from gdbheapx.allocators.rules import BrokenRule, RuleSuspect
 from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, columns_of
 from gdbheapx.command import CommandAnswer, JsonLines, TextStyle
 from gdbheapx.hints import hint_again
-from gdbheapx.kernel.blocks.records import NO_ARENA, BlockFilter, BlockShape, NativeBlocks
+from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockFilter, BlockShape, NativeBlocks
 from gdbheapx.model import AllocatorInfo, Check, HistogramRow, ThreadCache
 from gdbheapx.report import text
 from gdbheapx.report.text import format_page

@@ -15,7 +15,7 @@ from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths, PathSte
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_SLOT, OWNS_ALL, GraphNumbers, Habit, Owning
-from gdbheapx.kernel.blocks.labelled import renumber_labels
+from gdbheapx.kernel.blocks.graph_queries import renumber_labels
 from gdbheapx.kernel.blocks.packed import STREAMS, Move, PackedGraph, pack_numbers, unpack_numbers
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import SNAPSHOT_DAMAGED

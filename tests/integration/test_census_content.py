@@ -1,6 +1,6 @@
 """How much of blocks is content, by the lengths that stand in them or beside the pointers to them: what the programs themselves count.
 
-Files: kernel/blocks/fill.py.
+Files: kernel/blocks/graph_queries.py.
 """
 
 import json

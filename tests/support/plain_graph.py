@@ -17,7 +17,7 @@ from gdbheapx.kernel.blocks.graph import (
     Owning,
 )
 from gdbheapx.kernel.blocks.packed import STREAMS, Move, pack_numbers
-from gdbheapx.kernel.blocks.records import CLASS_USED
+from gdbheapx.kernel.blocks.stream import CLASS_USED
 from tests.support.plain_hold import PlainHold
 from tests.support.worlds import World
 

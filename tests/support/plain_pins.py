@@ -2,8 +2,8 @@
 
 from typing import Callable, Dict, Hashable, List, Optional, Sequence, Tuple
 
-from gdbheapx.kernel.blocks.pins import EDGE, HOLE, LISTED, PIN_NONE, RESERVE, ROOM, PinShape
-from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_RESERVE, CLASS_RETURNED, CLASS_USED
+from gdbheapx.kernel.blocks.pages import EDGE, HOLE, LISTED, PIN_NONE, RESERVE, ROOM, PinShape
+from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_RESERVE, CLASS_RETURNED, CLASS_USED
 
 Row = Tuple[int, int, int, int, int]
 Key = Tuple[int, Hashable]

@@ -5,9 +5,9 @@ from collections import Counter
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.inferior.base import BulkSource, BytesSource
-from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, ListingEnd
-from gdbheapx.kernel.common import records as common
-from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_FENCE, STOP_OVERRUN, STOP_TOP, STOP_UNREADABLE, histogram_class
+from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, ListingEnd
+from gdbheapx.kernel.common import library as common
+from gdbheapx.kernel.common.library import ADDRESS_MASK, STOP_END, STOP_FENCE, STOP_OVERRUN, STOP_TOP, STOP_UNREADABLE, histogram_class
 from gdbheapx.kernel.glibc import lists as glibc_lists
 from gdbheapx.kernel.glibc.records import (
     PAGE_COUNTERS,

@@ -8,7 +8,7 @@ from gdbheapx.allocators.records import Facts, HeapContext, Instances, NotRead, 
 from gdbheapx.allocators.returning import DryRun, Portion, Predicted
 from gdbheapx.columns import ADD, BYTES, TEXT, Column
 from gdbheapx.inferior.base import Module, Symbol, Target
-from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, EVERYTHING, BlockFilter, BlockShape, NativeBlocks, make_blocks
+from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_USED, EVERYTHING, BlockFilter, BlockShape, NativeBlocks, make_blocks
 from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.model import AllocatorInfo, Claim
 from tests.support.toy_kernel.tiny.walker import FREED, HEADER_BYTES, TinyRoom, walk

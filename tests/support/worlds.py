@@ -7,7 +7,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
-from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, make_blocks
+from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_USED, make_blocks
 
 HEAP, MAPPING, DATA = 0x10000000, 0x7F0000000000, 0x60000000
 ROOMS = (HEAP, HEAP + 0x5000000, 0x7E0000000000)

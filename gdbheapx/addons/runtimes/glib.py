@@ -12,8 +12,8 @@ from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optiona
 
 from gdbheapx.analysis.census.cplusplus import Images
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World, used_blocks
-from gdbheapx.kernel.blocks.records import NativeBlocks
 from gdbheapx.kernel.blocks.signatures import ALL, IN_SET, SIGNED_BYTES, Condition, NumberSet, SignatureRow, split_sized_key
+from gdbheapx.kernel.blocks.stream import NativeBlocks
 
 FUNDAMENTALS, LEAST_FUNDAMENTALS = 256, 12
 """G_TYPE_FUNDAMENTAL_MAX >> 2, and one; every program has the 21 of gobject itself."""

@@ -16,7 +16,7 @@ from gdbheapx.analysis.reachability.owners import HeldContainer, HeldContainers
 from gdbheapx.analysis.reachability.refs import Holder
 from gdbheapx.errors import HeapxError, Unevaluated
 from gdbheapx.hints import hint_command
-from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.kernel.blocks.stream import NativeBlocks
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import NOT_FOUND, ProblemSink
 from gdbheapx.session import Session

@@ -15,7 +15,7 @@ from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_again, hint_command
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks import copies as kernel
+from gdbheapx.kernel.blocks import graph_queries as kernel
 from gdbheapx.kernel.blocks.graph import Graph
 from gdbheapx.kernel.blocks.signatures import STRING
 from gdbheapx.model import TargetAddress

@@ -37,11 +37,11 @@ from gdbheapx.analysis.reachability.owners import SHAPES
 from gdbheapx.analysis.reachability.paths import BlockPaths, LabelKind, PathSources, Speaker, listen_to_namer
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, add_values, hidden_column
 from gdbheapx.kernel.blocks import signatures
-from gdbheapx.kernel.blocks.fill import FillRule, measure_fill
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
 from gdbheapx.kernel.blocks.graph import SHAPES as GRAPH_SHAPES
-from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.kernel.blocks.graph_queries import FillRule, measure_fill
 from gdbheapx.kernel.blocks.signatures import AT_MOST, NOT_EQUAL, Condition, Copied, Referring, SignatureRow, Signed, Signer
+from gdbheapx.kernel.blocks.stream import NativeBlocks
 from gdbheapx.model import TargetAddress
 from gdbheapx.ranges import unite_ranges
 from gdbheapx.session import Session

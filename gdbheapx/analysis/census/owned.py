@@ -14,8 +14,8 @@ from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerR
 from gdbheapx.analysis.reachability.owners import OwnedMemory
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Graph, NativeClass
-from gdbheapx.kernel.blocks.pins import PinLabels
-from gdbheapx.kernel.blocks.stacks import FrameRule, OwnerStacks, encode_begin, owner_stacks
+from gdbheapx.kernel.blocks.graph_queries import FrameRule, OwnerStacks, encode_begin, owner_stacks
+from gdbheapx.kernel.blocks.pages import PinLabels
 from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED, KIND_UNSURE
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.session import Session

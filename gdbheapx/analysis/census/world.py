@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List,
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.kernel.blocks.fill import ITSELF
-from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, NativeBlocks
+from gdbheapx.kernel.blocks.graph_queries import ITSELF
 from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, OTHERS, NumberSet, SignatureRow, Signed, Signer
+from gdbheapx.kernel.blocks.stream import CLASS_USED, NO_ARENA, NativeBlocks
 from gdbheapx.session import Session
 
 if TYPE_CHECKING:

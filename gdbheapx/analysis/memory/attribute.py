@@ -25,8 +25,7 @@ from gdbheapx.analysis.memory.stacks import UNJOINED
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import MappingUse, MemoryUse, Module, Target, Thread
 from gdbheapx.kernel.common.in_ram import Ram
-from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel
 from gdbheapx.model import CERTAIN, GUESS, LIKELY, Claim
 from gdbheapx.ranges import Range, RangeIndex, subtract_ranges, unite_ranges
 

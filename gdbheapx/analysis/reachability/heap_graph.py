@@ -32,8 +32,8 @@ from gdbheapx.inferior.base import (
 )
 from gdbheapx.kernel.blocks import graph as evidence
 from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Containers, Graph, GraphNumbers, GraphShape, Habit, NativeSum
-from gdbheapx.kernel.blocks.records import NativeBlocks
 from gdbheapx.kernel.blocks.signatures import Signer
+from gdbheapx.kernel.blocks.stream import NativeBlocks
 from gdbheapx.model import GUESS
 from gdbheapx.own_memory import allowed_bytes
 from gdbheapx.problems import NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity

@@ -11,9 +11,8 @@ from gdbheapx.analysis.reachability import names as graph_names
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import MODULE, NodeNames, PathStep
 from gdbheapx.errors import HeapxError
-from gdbheapx.kernel.blocks.cycles import Counting, Cycles
 from gdbheapx.kernel.blocks.graph import LAST_OWNING_BIT, NO_NODE, NO_SLOT, OWNS_ALL, Owning, Ways
-from gdbheapx.kernel.blocks.labelled import find_labelled
+from gdbheapx.kernel.blocks.graph_queries import Counting, Cycles, find_labelled
 from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
 

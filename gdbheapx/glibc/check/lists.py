@@ -14,7 +14,7 @@ from gdbheapx.glibc.check.findings import Findings
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.glibc.layouts import NSMALLBINS, align_chunk, bin_range, fast_size, tcache_range
 from gdbheapx.glibc.survey import Singles
-from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.kernel.common.library import ADDRESS_MASK
 from gdbheapx.kernel.glibc import check  # noqa: F401  (before a process is stopped for it)
 from gdbheapx.kernel.glibc import check as api
 from gdbheapx.kernel.glibc.lists import (

@@ -14,7 +14,7 @@ struct cold_sum {
         swapped_bytes, locked_bytes, unseen_bytes;
 };
 
-/* ---- fill.py ---- */
+/* ---- graph_queries.py ---- */
 
 struct fill_rule {
     uint64_t label, pointer, length_at, length_bytes, unit_bytes, head_bytes, test_at, test_mask, test_value;
@@ -72,7 +72,7 @@ struct container_row {
     uint64_t elements, element_bytes, own_bytes, entries, shape, sure;
 };
 
-/* ---- heapmap.py ---- */
+/* ---- pages.py ---- */
 
 struct map_numbers {
     uint64_t page_bytes, lead_bytes, cell_bytes, free_kinds, free_is_pinned;
@@ -95,7 +95,7 @@ enum { MOST_SLOTS = 1048576, SLOT_SHIFT = 26 };
 enum { OUTSIDE = -3 };
 #define HIGHEST 0x4000000000000ull
 
-/* ---- pins.py ---- */
+/* ---- pages.py ---- */
 
 enum { EDGE = 0, HOLE = 1, LISTED = 2, RESERVE = 3, ROOM = 4, APART = 5, SITUATIONS = 6 };
 enum { PIN_USED = 0, PIN_CACHED = 1, PIN_OWN = 2, PIN_NONE = 3 };
@@ -112,7 +112,7 @@ struct pin_group {
         least_bytes, most_bytes, sample;
 };
 
-/* ---- pools.py ---- */
+/* ---- slots.py ---- */
 
 enum { POOL_HEADER_BYTES = 48 };
 
@@ -120,7 +120,7 @@ struct pool_sums {
     uint64_t pools, used_bytes, free_bytes, lost_bytes, free_pools, bad;
 };
 
-/* ---- records.py ---- */
+/* ---- stream.py ---- */
 
 enum {
     CLASS_USED = 0, CLASS_CACHED = 1, CLASS_FREE = 2, CLASS_RESERVE = 3, CLASS_OVERHEAD = 4,
@@ -216,7 +216,7 @@ struct weak;
 
 #pragma GCC visibility push(default)
 
-/* ---- binding.py ---- */
+/* ---- stream.py ---- */
 
 struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count);
 struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds, uint32_t *arenas,
@@ -240,26 +240,26 @@ int64_t heapx_cold_slice(struct cold *cold, double seconds);
 uint64_t heapx_cold_found(const struct cold *cold, struct cold_sum *out, uint64_t room);
 uint64_t heapx_cold_done(const struct cold *cold);
 
-/* ---- copies.py ---- */
+/* ---- graph_queries.py ---- */
 
 void heapx_copies_free(struct copies *copies);
 struct copies *heapx_copies_new(const struct signer *signer, const struct graph *graph, const struct source *memory);
 int64_t heapx_copies_slice(struct copies *copies, double seconds);
 int64_t heapx_copies_found(const struct copies *copies, uint64_t *sums, uint64_t *by_label, uint64_t *largest, uint64_t room);
 
-/* ---- csv.py ---- */
+/* ---- stream.py ---- */
 
 int64_t heapx_csv_rows(const uint64_t *addresses, const uint64_t *usable, const uint8_t *classes, const uint8_t *kinds,
     const uint32_t *arenas, const uint32_t *labels, uint64_t count, const struct csv_words *words, char *out);
 
-/* ---- cycles.py ---- */
+/* ---- graph_queries.py ---- */
 
 int heapx_cycles_find(const struct graph *graph, uint32_t first, uint32_t end, const uint32_t *labels, const uint64_t *countings,
     uint64_t label_count, uint8_t *state);
 int heapx_cycles_behind(const struct graph *graph, const uint8_t *state, const uint32_t *labels, const uint32_t *asked,
     uint64_t asked_count, uint64_t *out);
 
-/* ---- fill.py ---- */
+/* ---- graph_queries.py ---- */
 
 void heapx_fill_free(struct fill *fill);
 struct fill *heapx_fill_new(const struct signer *signer, const struct graph *graph, const struct source *memory,
@@ -352,7 +352,7 @@ int64_t heapx_weak_settle(struct weak *weak, double seconds);
 uint64_t heapx_weak_tagged(const struct weak *weak);
 uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *out, uint64_t room);
 
-/* ---- heapmap.py ---- */
+/* ---- pages.py ---- */
 
 struct heap_map *heapx_map_new(const struct map_numbers *shape, const uint64_t *overheads, const uint64_t *ranges, uint64_t count,
     const struct page_table *table);
@@ -360,7 +360,7 @@ void heapx_map_free(struct heap_map *map);
 int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks, double seconds);
 void heapx_map_cells(struct heap_map *map, struct cell *out);
 
-/* ---- labelled.py ---- */
+/* ---- graph_queries.py ---- */
 
 uint64_t heapx_labelled(const uint32_t *labels, uint64_t blocks, const uint8_t *wanted, uint64_t label_count, uint32_t *out, uint64_t room);
 int heapx_renumber(const uint32_t *labels, uint64_t blocks, const uint32_t *numbers, uint64_t label_count, unsigned bytes, uint8_t *out);
@@ -373,7 +373,7 @@ int64_t heapx_packer_next(struct packer *packer, uint8_t *out, uint64_t room);
 struct graph *heapx_graph_unpack(unsigned word, unsigned shift, unsigned slots, const uint64_t *mappings, uint64_t mapping_count,
     const uint64_t *streams, const uint16_t *habits, uint64_t habit_count, int *why);
 
-/* ---- pins.py ---- */
+/* ---- pages.py ---- */
 
 void heapx_pins_free(struct pins *pins);
 struct pins *heapx_pins_new(const struct pin_numbers *shape, const uint64_t *overheads, const uint64_t *rooms, uint64_t room_count,
@@ -385,7 +385,7 @@ void heapx_pins_groups(const struct pins *pins, struct pin_group *out);
 int64_t heapx_pins_slice(struct pins *pins, struct block_source *blocks, double seconds);
 int64_t heapx_pins_end(struct pins *pins, uint64_t *returned, uint64_t *used);
 
-/* ---- pools.py ---- */
+/* ---- slots.py ---- */
 
 struct block_source *heapx_pool_blocks(const struct source *memory, int little_endian, uint64_t bytes, const uint64_t *runs,
     uint64_t count);
@@ -412,7 +412,7 @@ uint64_t heapx_signer_copied(const struct signer *signer, uint64_t *out, uint64_
 uint32_t *heapx_signer_labels(struct signer *signer, uint64_t *count);
 void heapx_signer_within(const struct signer *signer, const struct graph *graph, const uint64_t *ranges, uint64_t count, uint64_t *out);
 
-/* ---- slot_walker.py ---- */
+/* ---- slots.py ---- */
 
 struct block_source *heapx_slot_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
     const uint8_t *free_kinds, uint64_t free_count, const uint8_t *classes, const struct block_wanted *wanted);
@@ -424,7 +424,7 @@ void heapx_slot_tally_result(const struct slot_tally_job *job, struct slot_tally
     struct slot_sums *sums);
 void heapx_slot_tally_free(struct slot_tally_job *job);
 
-/* ---- stacks.py ---- */
+/* ---- graph_queries.py ---- */
 
 struct stacks *heapx_stacks_new(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const uint32_t *label_frames,
     const uint32_t *root_frames, const uint32_t *begins, uint32_t leaked, uint32_t shared, uint32_t most_frames, uint32_t nodes,

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from gdbheapx.arch import byte_order
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
-from gdbheapx.kernel.blocks.binding import join_streams
 from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces, pack_pieces, unpack_handle
-from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.kernel.blocks.stream import NativeBlocks, join_streams
 from gdbheapx.kernel.common.library import OpenSource, address_of, declare_functions, make_stop_call, run_resumable, usable_cpus
 from gdbheapx.problems import OUT_OF_MEMORY
 

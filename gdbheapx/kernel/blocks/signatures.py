@@ -5,8 +5,7 @@ from array import array
 from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.binding import CBlocks, NativeListedBlocks
-from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.kernel.blocks.stream import CBlocks, NativeBlocks, NativeListedBlocks
 from gdbheapx.kernel.common.library import OpenSource, address_of, declare_functions, run_resumable
 
 PROTOTYPES = """

@@ -1,12 +1,12 @@
-"""Slots of equal size, for every allocator that cuts its memory into them: what the walk over them takes and gives (slot_walker.py).
-
-An allocator says where its slots are (SlotRun) and which of them are free: by a mask in the run, by a sorted list of addresses (Frees), or
-by both. What is left is in use. One whose blocks do not fill their slots reads these itself, by a `slot_reader` (slots.h) in C, and gives
-the names of the two functions that pass it on.
-"""
+"""Slots of equal size, for every allocator that cuts its memory into them, and pools of cells: the walks over them."""
 
 from array import array
-from typing import NamedTuple, Sequence
+from typing import Any, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.budget import Budget
+from gdbheapx.inferior.base import BulkSource, BytesSource
+from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockStream, CBlocks, NativeBlocks, apart_from
+from gdbheapx.kernel.common.library import Kernel, NativeRows, OpenSource, address_of, declare_functions, run_resumable
 
 SLOT_PAUSED = 0
 SLOT_READ = 1
@@ -122,3 +122,133 @@ class SlotReader(NamedTuple):
     """The functions of the C kernel, which take what heapx_slot_blocks and heapx_slot_tally_new take."""
     tally: str
     prototypes: str
+
+
+PROTOTYPES = """
+struct block_source *heapx_slot_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
+    const uint8_t *free_kinds, uint64_t free_count, const uint8_t *classes, const struct block_wanted *wanted);
+int heapx_slots_fit(const struct slot_run *runs, uint64_t run_count, uint64_t labels);
+struct slot_tally_job *heapx_slot_tally_new(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
+    const uint64_t *frees, uint64_t free_count, uint64_t labels);
+int64_t heapx_slot_tally_slice(struct slot_tally_job *job, double seconds);
+void heapx_slot_tally_result(const struct slot_tally_job *job, struct slot_tally *tallies, struct slot_problem *problems,
+    struct slot_sums *sums);
+void heapx_slot_tally_free(struct slot_tally_job *job);
+struct block_source *heapx_pool_blocks(const struct source *memory, int little_endian, uint64_t bytes, const uint64_t *runs,
+    uint64_t count);
+int64_t heapx_pool_sums(struct block_source *self, struct pool_sums *out, double seconds);
+"""
+
+
+class SlotWalker:
+    """Walks over these runs. `runs`: array('Q') of SlotRun, row by row; `classes`: a CLASS_ for each kind; `labels`: how many there may be.
+    ValueError where runs overlap or are out of order: whoever reads them from memory drops what is damaged before."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        source: Optional[BulkSource],
+        runs: "array[int]",
+        classes: Sequence[int],
+        labels: int,
+        budget: Budget,
+        frees: Frees = NO_FREES,
+        reader: Optional[SlotReader] = None,
+    ) -> None:
+        self.kernel, self.source, self.runs, self.labels, self.budget = kernel, source or BytesSource(()), runs, labels, budget
+        self.classes, self.frees, self.reader = array("B", classes), frees, reader
+        self.count = len(runs) // len(SlotRun._fields)
+        if not self._fits_kernel() or len(frees.addresses) != len(frees.kinds):
+            raise ValueError("no runs of slots")
+
+    def _fits_kernel(self) -> bool:
+        return bool(declare_functions(self.kernel.library, PROTOTYPES).heapx_slots_fit(address_of(self.runs), self.count, self.labels))
+
+    def blocks(self, wanted: BlockFilter = EVERYTHING, apart: Optional[NativeBlocks] = None) -> BlockStream:
+        """Return all blocks by address: used ones as the reader gives them, free slots whole. `apart`: further ones, to be merged in."""
+        apart = apart_from(apart, wanted)
+        library, opened = self._declare_functions(), self.kernel.open(self.source)
+        kept = (self.runs, self.frees, self.classes, wanted.numbers())
+        make = getattr(library, self.reader.blocks if self.reader else "heapx_slot_blocks")
+        lists = (address_of(self.frees.addresses), address_of(self.frees.kinds), len(self.frees.addresses))
+        handle = make(opened.handle, address_of(self.runs), self.count, *lists, address_of(self.classes), address_of(kept[3]))
+        return CBlocks(library, opened, handle, kept, apart, self.budget)
+
+    def tally(self) -> SlotTallies:
+        """Return all slots, counted by label, and their errors."""
+        library, opened, listed = self._declare_functions(), self.kernel.open(self.source), self.frees.addresses
+        make = getattr(library, self.reader.tally if self.reader else "heapx_slot_tally_new")
+        job = make(opened.handle, address_of(self.runs), self.count, address_of(listed), len(listed), self.labels)
+        if not job:
+            raise MemoryError()
+        try:
+            run_resumable(lambda seconds: library.heapx_slot_tally_slice(job, seconds), opened, self.budget)
+            rows = [NativeRows(SlotTally, self.labels), NativeRows(SlotProblem, MOST_SLOT_PROBLEMS), NativeRows(SlotSums, 1)]
+            library.heapx_slot_tally_result(job, *(address_of(row.numbers) for row in rows))
+        finally:
+            library.heapx_slot_tally_free(job)
+        (sums,) = rows[2].records(1)
+        return SlotTallies(
+            is_whole=bool(sums.ended),
+            at=sums.at,
+            tallies=rows[0].records(self.labels),
+            problems=rows[1].records(sums.told),
+            problem_count=sums.problems,
+            strays=sums.strays,
+        )
+
+    def _declare_functions(self) -> Any:
+        library = declare_functions(self.kernel.library, PROTOTYPES)
+        return declare_functions(library, self.reader.prototypes) if self.reader else library
+
+
+POOL_HEADER_BYTES = 48
+
+
+class PoolShape(NamedTuple):
+    """Location of pools."""
+
+    pool_bytes: int
+    little_endian: bool
+    runs: Sequence[Tuple[int, int]]
+    """(begin, end) of pools that stand one after the other: sorted, without overlap."""
+
+
+class PoolSums(NamedTuple):
+    """Sums of the pool headers, in bytes if not said otherwise."""
+
+    pools: int = 0
+    """All."""
+    used_bytes: int = 0
+    free_bytes: int = 0
+    """Cells that are free in pools with used ones."""
+    lost_bytes: int = 0
+    """Headers of pools with used cells, and what is too small for a cell there."""
+    free_pools: int = 0
+    """Those without a used cell."""
+    bad: int = 0
+    """Those whose header is none."""
+
+
+class Pools:
+    """Single reading of pools."""
+
+    def __init__(self, library: Any, opened: OpenSource, shape: PoolShape, budget: Budget) -> None:
+        self._library, self._opened, self._shape, self._budget = declare_functions(library, PROTOTYPES), opened, shape, budget
+        self._runs = array("Q", [bound for run in shape.runs for bound in run])
+
+    def _make_blocks(self) -> CBlocks:
+        shape = (int(self._shape.little_endian), self._shape.pool_bytes, address_of(self._runs), len(self._shape.runs))
+        return CBlocks(
+            self._library, self._opened, self._library.heapx_pool_blocks(self._opened.handle, *shape), self._runs, None, self._budget
+        )
+
+    def sums(self) -> PoolSums:
+        """Sum the headers alone, without the cells."""
+        walk, out = self._make_blocks(), array("Q", PoolSums())
+        run_resumable(lambda seconds: self._library.heapx_pool_sums(walk.handle, address_of(out), seconds), self._opened, self._budget)
+        return PoolSums(*out)
+
+    def blocks(self) -> BlockStream:
+        """The used cells, all of CLASS_USED. Where a pool's list of free cells is broken, what comes after the break counts as used."""
+        return self._make_blocks()

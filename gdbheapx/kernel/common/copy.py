@@ -1,14 +1,14 @@
-"""Memory of a process as it was while it stood still, in memory of ours: what is read of it once it runs on."""
+"""Copies of a process's memory: in one stop, in rounds while its writes are tracked, or in a stop without Python code."""
 
 import ctypes
 import os
 import re
+import struct
 from array import array
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.common.library import OpenPages, OpenSource, address_of, declare_functions, usable_cpus
-from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.inferior.base import EndedStop, PageTable
+from gdbheapx.kernel.common.library import ADDRESS_MASK, OpenPages, OpenSource, address_of, declare_functions, flatten_record, usable_cpus
 from gdbheapx.ranges import subtract_ranges, unite_ranges
 
 PROTOTYPES = """
@@ -23,6 +23,15 @@ void heapx_copy_round(struct copy *copy, uint64_t threads, const struct source *
 uint64_t heapx_copy_last(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, struct copy_taken *out);
 int heapx_copy_run(const struct copy *copy, uint64_t address, uint64_t *run);
 uint64_t heapx_copy_kinds(const struct copy *copy, uint64_t address, uint64_t count, uint8_t *kinds);
+struct hold *heapx_hold_new(const struct hold_order *order, const uint64_t *sets, uint64_t set_count);
+void heapx_hold_free(struct hold *hold);
+int heapx_hold_begin(struct hold *hold, struct copy *copy, const struct source *swap, const uint8_t *maps, uint64_t maps_bytes,
+    struct hold_taken *out);
+int heapx_hold_go_on(struct hold *hold, struct hold_taken *out);
+int heapx_follow_begin(int fd);
+uint64_t heapx_pages_unmarked(const struct page_table *table, const uint64_t *ranges, uint64_t count);
+uint64_t heapx_follow_ranges(int fd, int pagemap, const uint64_t *ranges, uint64_t count);
+void heapx_follow_end(int fd, const uint64_t *ranges, uint64_t count);
 """
 
 TAKES_ALL, TAKES_OWN = 0, 1
@@ -94,7 +103,7 @@ class Copy:
         return None if left == ADDRESS_MASK else left
 
     def run_along(self, ranges: Sequence[CopiedRange], source: OpenSource, is_marked: bool) -> int:
-        """Copies memory that is followed (follow.py), after prepare() and while the process runs: bytes. `source`: as of take();
+        """Copies memory that is followed, after prepare() and while the process runs: bytes. `source`: as of take();
         `is_marked`: by the kernel's marks, without rounds."""
         self.set(ranges)
         work = self._library.heapx_copy_run_along
@@ -177,3 +186,138 @@ def split_by_rooms(ranges: Sequence[CopiedRange], rooms: Sequence[Range]) -> Lis
             pieces.append((start, until, takes))
             start, here = until, here + 1
     return pieces
+
+
+HELD_DONE, HELD_ASKS, HELD_NOT = 0, 1, 2
+"""The process was stopped, and runs on; it stands still until it is told what is to be copied; it was not possible, and it runs on."""
+HEAD = struct.Struct("=3Q")
+Find = Callable[[bytes], Sequence[CopiedRange]]
+"""What is to be copied, by the text of maps."""
+
+
+class HoldOrder(NamedTuple):
+    """Facts required about a process before it is stopped."""
+
+    pid: int
+    limit_ns: int
+    """How long it may stand still."""
+    patience_ns: int
+    """How long its threads may take to stop."""
+    number_at: int
+    """The word of the general registers that tells which system call a thread is in, and the one with its result."""
+    result_at: int
+    thread_count: int
+    text_bytes: int
+    """Of /proc/PID/maps."""
+    worker_count: int
+
+
+class HoldTaken(NamedTuple):
+    """Result of a stop."""
+
+    began_ns: int
+    """By the monotonic clock."""
+    stopped_ns: int
+    unread_from: int
+    copied_bytes: int
+    unread_bytes: int
+    ended: int
+    """What wait(2) told of the process's end, plus 1; 0: it has not ended."""
+    text: int
+    text_bytes: int
+    registers: int
+    registers_bytes: int
+
+
+class Hold:
+    """Native state of one stop; MemoryError if there is no room."""
+
+    def __init__(self, library: Any, order: HoldOrder, sets: Sequence[int]) -> None:
+        self._library = declare_functions(library, PROTOTYPES)
+        self._out = array("Q", bytes(8 * len(HoldTaken._fields)))
+        numbers, wanted = flatten_record(order), array("Q", sets)
+        self._handle = self._library.heapx_hold_new(address_of(numbers), address_of(wanted), len(wanted))
+        if not self._handle:
+            raise MemoryError()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self._library.heapx_hold_free(self._handle)
+            self._handle = None
+
+    def take(self, copy: Copy, source: OpenSource, maps: bytes, ranges: Sequence[CopiedRange], find: Find) -> Optional[EndedStop]:
+        """Stop the process and end its copy: the ranges are those of `maps`; if they are others, find() tells. None: it was not
+        possible, and the process runs on."""
+        copy.set(ranges)
+        told = ctypes.create_string_buffer(maps, len(maps))
+        state = self._library.heapx_hold_begin(self._handle, copy.handle, source.handle, told, len(maps), address_of(self._out))
+        if state == HELD_ASKS:
+            copy.set(find(self._read_result(6)))
+            state = self._library.heapx_hold_go_on(self._handle, address_of(self._out))
+        if state != HELD_DONE:
+            return None
+        taken = HoldTaken(*self._out)
+        copy.taken = CopyTaken(taken.copied_bytes, taken.unread_bytes)
+        left, ended = None if taken.unread_from == ADDRESS_MASK else taken.unread_from, taken.ended - 1 if taken.ended else None
+        return EndedStop(left, taken.began_ns, taken.stopped_ns / 1e6, ended, self._read_result(6), parse_registers(self._read_result(8)))
+
+    def _read_result(self, place: int) -> bytes:
+        return ctypes.string_at(self._out[place], self._out[place + 1])
+
+
+def parse_registers(data: bytes) -> Dict[int, Dict[int, bytes]]:
+    """Parse the register sets that take_registers in C has written, by thread and number of the set."""
+    sets: Dict[int, Dict[int, bytes]] = {}
+    place = 0
+    while place < len(data):
+        lwp, number, length = HEAD.unpack_from(data, place)
+        place += HEAD.size
+        sets.setdefault(lwp, {})[number] = data[place : place + length]
+        place += -(-length // 8) * 8
+    return sets
+
+
+def is_marked(library: Any, table: PageTable, ranges: Sequence[Tuple[int, int]]) -> bool:
+    """Return True if each page that is in RAM has the kernel's mark of a write (soft-dirty), as all have until the marks are cleared."""
+    pages, bounds = OpenPages(library, table), array("Q", [bound for pair in ranges for bound in pair])
+    first = (
+        declare_functions(library, PROTOTYPES).heapx_pages_unmarked(pages.handle, address_of(bounds), len(ranges)) if pages.handle else 0
+    )
+    return bool(first == ADDRESS_MASK)
+
+
+class NativeFollower:
+    """Write tracking of one process, by a userfaultfd that it has made; the descriptor is closed with this. OSError if this kernel cannot
+    do it.
+    """
+
+    def __init__(self, library: Any, descriptor: int) -> None:
+        self._library, self._descriptor = declare_functions(library, PROTOTYPES), descriptor
+        self._ranges = array("Q")
+        error = self._library.heapx_follow_begin(descriptor)
+        if error:
+            self.end()
+            raise OSError(error, os.strerror(error))
+
+    def follow(self, ranges: Sequence[Tuple[int, int]], pagemap: int = -1) -> int:
+        """Track writes to these ranges from now on, and return the number of bytes tracked. `pagemap`: a descriptor of the process's, by
+        which it takes half the time; ranges without a page table yet are not protected, and show as written.
+        """
+        fresh = array("Q", [bound for pair in ranges for bound in pair])
+        self._ranges += fresh
+        return int(self._library.heapx_follow_ranges(self._descriptor, pagemap, address_of(fresh), len(ranges)))
+
+    def leave(self) -> None:
+        """Remove all protection, piece by piece, as the end of the descriptor has the process wait for all at once."""
+        self._library.heapx_follow_end(self._descriptor, address_of(self._ranges), len(self._ranges) // 2)
+        self._ranges = array("Q")
+
+    def end(self, close: Callable[[int], None] = os.close) -> None:
+        """Remove all protection for good. Harmless when called twice."""
+        if self._descriptor >= 0:
+            self.leave()
+            close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        self.end(close)

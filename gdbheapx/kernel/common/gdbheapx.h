@@ -23,7 +23,7 @@ struct copy_taken {
     uint64_t copied_bytes, unread_bytes;
 };
 
-/* ---- hold.py ---- */
+/* ---- copy.py ---- */
 
 enum { HELD_DONE = 0, HELD_ASKS = 1, HELD_NOT = 2 };
 
@@ -40,7 +40,7 @@ struct hold_taken {
 
 enum { HEAPX_ABI = 33, INTERRUPTED = -1, NO_MEMORY = -2 };
 
-/* ---- records.py ---- */
+/* ---- library.py ---- */
 
 enum {
     STOP_TOP = 0, STOP_END = 1, STOP_FENCE = 2, STOP_SMALL = 3, STOP_MISALIGNED = 4, STOP_MMAPPED_BIT = 5,
@@ -81,14 +81,14 @@ uint64_t heapx_copy_last(struct copy *copy, uint64_t threads, const struct sourc
 int heapx_copy_run(const struct copy *copy, uint64_t address, uint64_t *run);
 uint64_t heapx_copy_kinds(const struct copy *copy, uint64_t address, uint64_t count, uint8_t *kinds);
 
-/* ---- follow.py ---- */
+/* ---- copy.py ---- */
 
 int heapx_follow_begin(int fd);
 uint64_t heapx_pages_unmarked(const struct page_table *table, const uint64_t *ranges, uint64_t count);
 uint64_t heapx_follow_ranges(int fd, int pagemap, const uint64_t *ranges, uint64_t count);
 void heapx_follow_end(int fd, const uint64_t *ranges, uint64_t count);
 
-/* ---- hold.py ---- */
+/* ---- copy.py ---- */
 
 struct hold *heapx_hold_new(const struct hold_order *order, const uint64_t *sets, uint64_t set_count);
 void heapx_hold_free(struct hold *hold);

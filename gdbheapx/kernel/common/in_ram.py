@@ -4,8 +4,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, MappingUse, PageTable, Target
-from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.common.records import Residency
+from gdbheapx.kernel.common.library import Kernel, Residency
 from gdbheapx.ranges import unite_ranges
 
 Range = Tuple[int, int]

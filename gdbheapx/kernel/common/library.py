@@ -1,15 +1,89 @@
-"""The C library: how it is loaded and refused, its functions' types, a bulk source in its form, and what knows no allocator."""
+"""The native library: how it is loaded and refused, its functions' types, a source in its form, and what knows no allocator."""
 
+import base64
 import ctypes
 import os
+import zlib
 from array import array
-from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
-from gdbheapx.kernel.common.records import ADDRESS_MASK, Residency, Written
 from gdbheapx.ranges import subtract_ranges
+
+ADDRESS_MASK = 0xFFFFFFFFFFFFFFFF
+
+STOP_TOP = 0
+"""The walk ended on the top chunk: whole."""
+STOP_END = 1
+"""The walk ended exactly at the region's end: whole."""
+STOP_FENCE = 2
+"""`at` is the first fencepost (size field 2*word with or without P) or the terminator (size field 1 or 0)."""
+STOP_SMALL = 3
+"""Damage: the size field at `at` is below the minimum chunk size (and no fencepost)."""
+STOP_MISALIGNED = 4
+"""Damage: the size at `at` is no multiple of the alignment."""
+STOP_MMAPPED_BIT = 5
+"""Damage: the size field at `at` has IS_MMAPPED set inside an arena."""
+STOP_OVERRUN = 6
+"""Damage: the chunk at `at` reaches beyond the region's end, or past the top chunk."""
+STOP_UNREADABLE = 7
+"""The header at `at` cannot be read."""
+STOP_TIME = 8
+"""The caller's bound in time was reached, or Ctrl-C; `at` is the next chunk."""
+STOPS = 9
+
+
+class Residency(NamedTuple):
+    """Resident part of some page ranges of a live process, by its page table. A page is one of this machine's."""
+
+    resident_bytes: int
+    """In RAM and counted in the process's RSS: what giving the pages back lowers RSS by. The zero page, which reading an untouched page
+    maps, is in nobody's RSS; pages shared with a forked process are in the RSS of both."""
+    exclusive_bytes: int
+    """Those of them that no other process has mapped: what the machine gets back at once. Of a huge page only if the range holds all of
+    it."""
+    swapped_bytes: int
+    huge_bytes: int
+    """Those resident that are part of a huge page; 0 also where the page table cannot tell (PageTable.scans)."""
+    unsure_bytes: int
+    """Present, and either shared with a forked process or the zero page: neither this kernel nor our rights tell which. In no other sum."""
+
+
+class Written(NamedTuple):
+    """The pages of some ranges that hold anything but zeros."""
+
+    bounds: Sequence[int]
+    """array('Q'): first address and end of each run of such pages, sorted."""
+    until: Optional[int]
+    """Where the search was cut: what lies from here on is not known and in no run; None: everything was looked at."""
+
+
+HISTOGRAM_EXACT_BYTES = 1024
+"""Chunk sizes up to this have a histogram class of their own."""
+
+
+def histogram_class(size_bytes: int, alignment_bytes: int) -> int:
+    """The class of a chunk size: exact to 1,024 bytes, above that four steps per power of two, upper bound included."""
+    if size_bytes <= HISTOGRAM_EXACT_BYTES:
+        return size_bytes // alignment_bytes
+    power = (size_bytes - 1).bit_length() - 1
+    step = ((size_bytes - 1) >> (power - 2)) & 3
+    return HISTOGRAM_EXACT_BYTES // alignment_bytes + 1 + (power - 10) * 4 + step
+
+
+def histogram_bounds(index: int, alignment_bytes: int) -> Tuple[int, int]:
+    """(smallest, largest) chunk size of a class."""
+    exact = HISTOGRAM_EXACT_BYTES // alignment_bytes
+    if index <= exact:
+        return index * alignment_bytes, index * alignment_bytes
+    power, step = divmod(index - exact - 1, 4)
+    quarter = 1 << (power + 8)
+    lower = (4 + step) * quarter
+    return lower + alignment_bytes, lower + quarter
+
 
 PROTOTYPES = """
 struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
@@ -443,3 +517,93 @@ class Kernel:
         count = (end - start) // page
         entries, kinds = array("Q", bytes(8 * count)), array("B", bytes(count))
         return kinds[: self.library.heapx_pages_look(table.handle, start // page, count, address_of(entries), address_of(kinds))].tobytes()
+
+
+PACKED: Dict[str, str] = {}
+"""Libraries by machine, C_FILES, and SOURCE_ID, as text: what the single file has. Empty in any other installation."""
+C_FILES, SOURCE_ID = "C files", "source id"
+"""The first is a JSON object of texts by path."""
+
+
+def pack_bytes(data: bytes) -> str:
+    """Bytes as PACKED has them."""
+    return base64.b85encode(zlib.compress(data, 9)).decode("ascii")
+
+
+def unpack_bytes(name: str) -> bytes:
+    """The bytes of that name; Unusable if there are none."""
+    if name not in PACKED:
+        raise Unusable("this single file has no native library for %s" % name)
+    return zlib.decompress(base64.b85decode(PACKED[name]))
+
+
+def open_included(load: Callable[[str], Any]) -> Any:
+    """The library of this machine, or one that is made of the C files, which `load` loads from a path; Unusable says what is in the way."""
+    reasons: List[str] = []
+    makers: Sequence[Callable[[], bytes]] = (unpack_own_library, compile_own_library)
+    for make in makers:
+        try:
+            return _load_from_memory(make(), load)
+        except Unusable as reason:
+            reasons.append(str(reason))
+    raise Unusable("; ".join(reasons))
+
+
+def unpack_own_library() -> bytes:
+    """The library of this machine."""
+    return unpack_bytes(os.uname().machine)
+
+
+def compile_own_library() -> bytes:
+    """A library made of the C files, with whatever compiler there is."""
+    import json
+    import tempfile
+
+    words = build.find_compiler()
+    if words is None:
+        raise Unusable("no C compiler found here (looked for $CC, cc, gcc, clang)")
+    with tempfile.TemporaryDirectory(prefix="gdbheapx") as folder:
+        target = os.path.join(folder, build.LIBRARY)
+        if build.compile_into(target, words, json.loads(unpack_bytes(C_FILES)), int(PACKED[SOURCE_ID])).returncode != 0:
+            raise Unusable("%s cannot compile it" % words[0])
+        with open(target, "rb") as library:
+            return library.read()
+
+
+def _load_from_memory(data: bytes, load: Callable[[str], Any]) -> Any:
+    """Load the library from memory, or, if that cannot be executed, from a file that no other process can open and that is removed at
+    once.
+    """
+    reasons = []
+    for place in (_in_memory, _in_private_file):
+        try:
+            with place(data) as path:
+                library = load(path)
+            if str(library.heapx_source_id()) == PACKED[SOURCE_ID]:
+                return library
+            reasons.append("another gdbheapx is loaded in this process")  # from a descriptor of the same number
+        except (OSError, AttributeError, Unusable) as error:  # a Python or libc without memfd_create, too
+            reasons.append(str(error))
+    raise Unusable("; ".join(dict.fromkeys(reasons)))
+
+
+@contextmanager
+def _in_memory(data: bytes) -> Iterator[str]:
+    descriptor = os.memfd_create("gdbheapx", os.MFD_CLOEXEC)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        yield "/proc/self/fd/%d" % descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _in_private_file(data: bytes) -> Iterator[str]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="gdbheapx") as folder:
+        path = os.path.join(folder, build.LIBRARY)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(data)
+        yield path

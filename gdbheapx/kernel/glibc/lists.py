@@ -4,8 +4,7 @@ import ctypes
 from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence
 
-from gdbheapx.kernel.common.library import address_of
-from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.kernel.common.library import ADDRESS_MASK, address_of
 
 TCACHE = 0
 """A thread cache's list: entries are what malloc returned, the link is the first word there."""

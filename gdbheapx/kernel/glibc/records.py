@@ -5,7 +5,7 @@ from operator import add
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.common.records import Residency
+from gdbheapx.kernel.common.library import Residency
 
 SPECIAL_FAST = 1
 SPECIAL_TCACHE = 2

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
-from gdbheapx.kernel.blocks.binding import CBlocks
-from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockStream, NativeBlocks, apart_from
-from gdbheapx.kernel.common.library import Kernel, OpenPages, address_of, as_array, declare_functions, run_resumable
-from gdbheapx.kernel.common.records import ADDRESS_MASK
+from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockStream, CBlocks, NativeBlocks, apart_from
+from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, OpenPages, address_of, as_array, declare_functions, run_resumable
 from gdbheapx.kernel.glibc.lists import PROTOTYPES as LIST_PROTOTYPES
 from gdbheapx.kernel.glibc.lists import NativeFollowedList, NativeFreeLists, NativeRules, read_followed
 from gdbheapx.kernel.glibc.records import (

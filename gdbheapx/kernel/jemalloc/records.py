@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, Optional, Tuple
 
-from gdbheapx.kernel.common.records import Residency
+from gdbheapx.kernel.common.library import Residency
 
 BLOCK_USED = 0
 """A region of a slab, or a large extent, that the program holds."""

@@ -5,9 +5,11 @@ from typing import Any, Iterator, List, Optional, Sequence
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
-from gdbheapx.kernel.blocks.binding import CBlocks
-from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockStream, NativeBlocks, apart_from
+from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockStream, CBlocks, NativeBlocks, apart_from
 from gdbheapx.kernel.common.library import (
+    ADDRESS_MASK,
+    STOP_END,
+    STOP_TIME,
     Kernel,
     NativeRows,
     OpenPages,
@@ -17,7 +19,6 @@ from gdbheapx.kernel.common.library import (
     flatten_record,
     run_resumable,
 )
-from gdbheapx.kernel.common.records import ADDRESS_MASK, STOP_END, STOP_TIME
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.layouts import check_layout
 from gdbheapx.kernel.jemalloc.records import LinkedList, NativeLinked

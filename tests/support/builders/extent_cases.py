@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, PageTable
-from gdbheapx.kernel.blocks.records import (
+from gdbheapx.kernel.blocks.stream import (
     CLASS_CACHED,
     CLASS_FREE,
     CLASS_OVERHEAD,

@@ -5,7 +5,7 @@ from array import array
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import BytesSource
-from gdbheapx.kernel.common.records import STOP_END, STOP_FENCE, STOP_TOP, histogram_class
+from gdbheapx.kernel.common.library import STOP_END, STOP_FENCE, STOP_TOP, histogram_class
 from gdbheapx.kernel.glibc.records import (
     PAGE_COUNTERS,
     STATUS_FAST,

@@ -6,7 +6,7 @@ from gdbheapx.analysis.split import Split, split_memory
 from gdbheapx.arch import architecture_named
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Module, PageTable, Thread
 from gdbheapx.inferior.live import smaps
-from gdbheapx.kernel.common.records import Residency
+from gdbheapx.kernel.common.library import Residency
 from gdbheapx.model import Claim, MemoryPart
 from tests.support.paths import ROOT
 

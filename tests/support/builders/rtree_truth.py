@@ -2,7 +2,7 @@
 
 from typing import Dict, List, Sequence, Tuple
 
-from gdbheapx.kernel.common.records import STOP_END, histogram_class
+from gdbheapx.kernel.common.library import STOP_END, histogram_class
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, UNASSOCIATED, Built, Spec

@@ -5,7 +5,7 @@ from typing import Any, List, Optional, Tuple
 import pytest
 
 from gdbheapx.allocators import places
-from gdbheapx.kernel.blocks.records import BlockShape, make_blocks
+from gdbheapx.kernel.blocks.stream import BlockShape, make_blocks
 
 HEADED = BlockShape(("used", "free"), (8, 8), 16)
 BARE = BlockShape(("used", "free"), (0, 0), None)

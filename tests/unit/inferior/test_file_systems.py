@@ -15,7 +15,7 @@ from gdbheapx.inferior.base import Mapping, ProcessSource, SwapRoom
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.file_systems import FileSystems, is_fuse
 from gdbheapx.inferior.live.source import LiveMemory
-from gdbheapx.kernel.common.records import STOP_UNREADABLE
+from gdbheapx.kernel.common.library import STOP_UNREADABLE
 from gdbheapx.kernel.glibc.records import Geometry, Region
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.ranges import RangeIndex

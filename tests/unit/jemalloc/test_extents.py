@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from gdbheapx.jemalloc import extents
-from gdbheapx.kernel.common.records import STOP_END
+from gdbheapx.kernel.common.library import STOP_END
 from gdbheapx.kernel.jemalloc import records as api
 from tests.support.builders.jemalloc import World
 

@@ -18,8 +18,8 @@ from gdbheapx.inferior.base import NOWHERE, BulkSource, BytesSource, FileSource,
 from gdbheapx.inferior.live import page_table, procfs
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, GraphShape
-from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
 from gdbheapx.kernel.blocks.signatures import Referring
+from gdbheapx.kernel.blocks.stream import CLASS_USED, make_blocks
 from tests.support.worlds import World, build, roots_from
 
 PAGE, SIZE, LARGE = os.sysconf("SC_PAGESIZE"), 24 << 20, 20 << 20

@@ -1,6 +1,6 @@
 """The stream of blocks: all of a heap in address order, whatever regions and mappings it is made of, and resumed anywhere.
 
-Files: kernel/blocks/binding.py, kernel/blocks/records.py.
+Files: kernel/blocks/stream.py, kernel/blocks/stream.py.
 """
 
 import random
@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, CallSource
-from gdbheapx.kernel.blocks.records import CLASS_USED, EVERYTHING, NO_ARENA, BlockFilter, make_blocks
-from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
+from gdbheapx.kernel.blocks.stream import CLASS_USED, EVERYTHING, NO_ARENA, BlockFilter, make_blocks
+from gdbheapx.kernel.common.library import STOP_END, STOP_TIME, Kernel
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_MAPPED, STATUS_TCACHE, STATUS_USED, NativeListed, Region
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.kernel.jemalloc.walkers import extent_walker

@@ -16,7 +16,7 @@ from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graphs
 from gdbheapx.kernel.blocks.graph import ARRAY, HASH_TABLE, LIST, TREE, Graph, GraphShape, Tree
 from gdbheapx.kernel.blocks.packed import HIGHEST, PackedGraph
-from gdbheapx.kernel.blocks.records import CLASS_USED
+from gdbheapx.kernel.blocks.stream import CLASS_USED
 from tests.support.worlds import DATA, HEAP, World, build, roots_from, word
 
 pytestmark = pytest.mark.image  # the kernel's own

@@ -1,6 +1,6 @@
 """Contents compared byte by byte, against plain groups of equal bytes.
 
-Files: kernel/blocks/copies.py, analysis/census/contents.py.
+Files: kernel/blocks/graph_queries.py, analysis/census/contents.py.
 """
 
 import random
@@ -10,9 +10,9 @@ from typing import Dict, List, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.copies import Compared, compare_contents
-from gdbheapx.kernel.blocks.records import CLASS_USED, NO_ARENA, make_blocks
+from gdbheapx.kernel.blocks.graph_queries import Compared, compare_contents
 from gdbheapx.kernel.blocks.signatures import EQUAL, KNOWN, UNKNOWN, Condition, Referring, SignatureRow
+from gdbheapx.kernel.blocks.stream import CLASS_USED, NO_ARENA, make_blocks
 from tests.support.worlds import make, roots_from
 
 HEAP = 0x4000_0000

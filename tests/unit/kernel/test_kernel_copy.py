@@ -19,7 +19,7 @@ from gdbheapx.budget import NEVER, Budget
 from gdbheapx.copying import copied_ranges
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live.source import LiveSource
-from gdbheapx.kernel.common import copy, follow
+from gdbheapx.kernel.common import copy
 from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN
 from gdbheapx.kernel.common.library import address_of, declare_functions
 from tests.support import at_rest
@@ -221,7 +221,7 @@ def test_marks_of_what_was_written(tmp_path: Path) -> None:
         for number in (count - 2, count - 1):  # dropped
             assert library.heapx_copy_run(made, (first + number) * PAGE, address_of(array("Q", [8, 0]))) == copy.COPIED_NOT
         bounds = array("Q", [(first + 1) * PAGE, (first + 3) * PAGE])
-        declare_functions(library, follow.PROTOTYPES)
+        declare_functions(library, copy.PROTOTYPES)
         write(1, 2)
         assert library.heapx_pages_unmarked(table, address_of(bounds), 1) == copy.ADDRESS_MASK
         write(0, 2)

@@ -1,6 +1,6 @@
 """Rows of comma-separated values: Python's csv reads back what was given.
 
-Files: kernel/blocks/csv.py.
+Files: kernel/blocks/stream.py.
 """
 
 import csv
@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.csv import CsvWords
-from gdbheapx.kernel.blocks.records import NO_ARENA, make_blocks
+from gdbheapx.kernel.blocks.stream import NO_ARENA, CsvWords, make_blocks
 from tests.support.hostile import HOSTILE
 
 pytestmark = pytest.mark.image  # what its compiler and Python make of it

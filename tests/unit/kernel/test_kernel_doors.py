@@ -18,10 +18,9 @@ from gdbheapx.budget import Budget, Still
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BytesSource, CallSource, FileSource, ProcessSource, Segment
 from gdbheapx.kernel import binding, build
-from gdbheapx.kernel.blocks.records import BlockFilter
+from gdbheapx.kernel.blocks.stream import BlockFilter
 from gdbheapx.kernel.common import library
-from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.common.records import STOP_END, STOP_TIME, STOP_UNREADABLE
+from gdbheapx.kernel.common.library import STOP_END, STOP_TIME, STOP_UNREADABLE, Kernel
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, NativeListed, Region
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.problems import KERNEL_MISSING

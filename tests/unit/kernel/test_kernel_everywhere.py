@@ -1,6 +1,6 @@
 """The compiled kernel wherever the tool runs: one library for every libc of a machine, and the ways in which the single file loads it.
 
-Files: kernel/binding.py, kernel/build.py, kernel/common/embedded.py, kernel/common/library.py.
+Files: kernel/binding.py, kernel/build.py, kernel/common/library.py.
 """
 
 import errno
@@ -16,7 +16,7 @@ from typing import Any, List
 import pytest
 
 from gdbheapx.kernel import binding, build
-from gdbheapx.kernel.common import embedded, library
+from gdbheapx.kernel.common import library
 from tests.support import compilers
 from tools import libraries
 
@@ -97,7 +97,7 @@ def test_one_library_for_every_libc(compiled: Path, tmp_path: Path, compiler: st
 def single(compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the single file: this machine's library is in it."""
     data = (compiled / platform.machine()).read_bytes()
-    monkeypatch.setattr(embedded, "PACKED", {os.uname().machine: embedded.pack_bytes(data), embedded.SOURCE_ID: str(build.source_id())})
+    monkeypatch.setattr(library, "PACKED", {os.uname().machine: library.pack_bytes(data), library.SOURCE_ID: str(build.source_id())})
 
 
 def no_memfd(*words: Any) -> int:
@@ -114,7 +114,7 @@ def test_else_from_a_private_file(single: None, monkeypatch: pytest.MonkeyPatch)
         seen.append((path, stat.S_IMODE(os.stat(path).st_mode), stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode)))
         return library.load_library_at(path)
 
-    assert embedded.open_included(load).heapx_abi() == library.HEAPX_ABI
+    assert library.open_included(load).heapx_abi() == library.HEAPX_ABI
     ((path, file, folder),) = seen
     assert (file, folder) == (0o600, 0o700) and not os.path.exists(os.path.dirname(path))
 
@@ -123,8 +123,8 @@ def test_else_from_a_private_file(single: None, monkeypatch: pytest.MonkeyPatch)
 def test_else_it_is_compiled(single: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine for which there is no library; without a compiler one line says what was looked for."""
     monkeypatch.setenv("CC", *compilers.with_last(build.find_compiler() or (), tmp_path, "-O0"))  # optimising is what pip did here
-    packed = embedded.pack_bytes(json.dumps(build.all_sources()).encode())
-    monkeypatch.setattr(embedded, "PACKED", {embedded.C_FILES: packed, embedded.SOURCE_ID: str(build.source_id())})
+    packed = library.pack_bytes(json.dumps(build.all_sources()).encode())
+    monkeypatch.setattr(library, "PACKED", {library.C_FILES: packed, library.SOURCE_ID: str(build.source_id())})
     assert binding.open_kernel("/nowhere").library.heapx_abi() == library.HEAPX_ABI
     monkeypatch.setenv("CC", "/nowhere/cc")
     with pytest.raises(library.Unusable, match=r"no native library for %s; no C compiler found here" % platform.machine()):
@@ -133,10 +133,10 @@ def test_else_it_is_compiled(single: None, tmp_path: Path, monkeypatch: pytest.M
 
 def test_else_it_says_why(single: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing may be executed, or another kernel is loaded."""
-    monkeypatch.setitem(embedded.PACKED, embedded.SOURCE_ID, "1")
+    monkeypatch.setitem(library.PACKED, library.SOURCE_ID, "1")
     with pytest.raises(library.Unusable, match="another gdbheapx"):
         binding.open_kernel("/nowhere")
     monkeypatch.setattr(os, "memfd_create", no_memfd)
-    monkeypatch.setitem(embedded.PACKED, os.uname().machine, embedded.pack_bytes(b"no library"))
+    monkeypatch.setitem(library.PACKED, os.uname().machine, library.pack_bytes(b"no library"))
     with pytest.raises(library.Unusable, match="forbidden.*cannot load it"):
         binding.open_kernel("/nowhere")

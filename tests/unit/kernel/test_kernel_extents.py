@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import CallSource, PageTable
-from gdbheapx.kernel.blocks.records import BlockFilter
-from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.common.records import STOP_END, STOP_TIME
+from gdbheapx.kernel.blocks.stream import BlockFilter
+from gdbheapx.kernel.common.library import STOP_END, STOP_TIME, Kernel
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
 from gdbheapx.kernel.jemalloc.walkers import extent_walker

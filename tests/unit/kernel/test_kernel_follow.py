@@ -1,6 +1,6 @@
 """A process that writes, maps and unmaps while it is copied: the copy is as it was when it stood still.
 
-Files: kernel/common/follow.py kernel/common/follow.c
+Files: kernel/common/copy.py kernel/common/follow.c
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.common.follow import NativeFollower
+from gdbheapx.kernel.common.copy import NativeFollower
 
 PIDFD_OPEN, PIDFD_GETFD = 434, 438
 LOOKS = 10

@@ -31,7 +31,7 @@ from gdbheapx.kernel.blocks.graph import (
     Tree,
     check_pointers,
 )
-from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, make_blocks
+from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_USED, make_blocks
 from tests.support.plain_graph import PlainGraph
 from tests.support.worlds import DATA, HEAP, World, build, make, roots_from, word
 

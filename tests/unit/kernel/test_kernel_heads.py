@@ -10,7 +10,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, CallSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import RULE_BASE, RULE_HABIT, RULE_INSIDE, RULE_TAG, Graph, GraphShape
-from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
+from gdbheapx.kernel.blocks.stream import CLASS_USED, make_blocks
 
 HEAP, DATA, IMAGE, OTHER = 0x10000000, 0x60000000, 0x20000000, 0x70000000
 WORD = 8

@@ -1,6 +1,6 @@
 """What the pages of a heap are: each page in one cell and one state, as the definition says.
 
-Files: kernel/blocks/heapmap.py.
+Files: kernel/blocks/pages.py.
 """
 
 import os
@@ -11,15 +11,8 @@ from typing import Dict, List, Optional, Sequence, Set, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, PageTable
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.heapmap import Cell, MapShape
-from gdbheapx.kernel.blocks.records import (
-    CLASS_CACHED,
-    CLASS_FREE,
-    CLASS_OVERHEAD,
-    CLASS_RESERVE,
-    CLASS_USED,
-    make_blocks,
-)
+from gdbheapx.kernel.blocks.pages import Cell, MapShape
+from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_USED, make_blocks
 
 AT, PAGE = 0x100000, 4096
 SHAPE = MapShape(PAGE, 0, 4 * PAGE)

@@ -1,6 +1,6 @@
 """One stop of a process, taken by the C kernel: what it tells, and that the process goes on whatever happens to whoever asked for it.
 
-Files: kernel/common/hold.py
+Files: kernel/common/copy.py
 """
 
 import ctypes
@@ -18,8 +18,7 @@ from gdbheapx.copying import copied_ranges
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper, wanted_sets
-from gdbheapx.kernel.common.copy import CopiedRange, Copy
-from gdbheapx.kernel.common.hold import Hold, HoldOrder
+from gdbheapx.kernel.common.copy import CopiedRange, Copy, Hold, HoldOrder
 
 PROGRAM = """
 import mmap, sys, threading, time

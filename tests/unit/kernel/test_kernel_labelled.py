@@ -1,6 +1,6 @@
 """Blocks by their labels.
 
-Files: kernel/blocks/labelled.py.
+Files: kernel/blocks/graph_queries.py.
 """
 
 import random
@@ -9,7 +9,7 @@ from array import array
 import pytest
 
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.labelled import find_labelled, renumber_labels
+from gdbheapx.kernel.blocks.graph_queries import find_labelled, renumber_labels
 
 
 @pytest.mark.parametrize("most", [0, 3, 1000])

@@ -1,6 +1,6 @@
 """Heaps and rings of extents are followed by both kernels alike, up to the first contradiction.
 
-Files: kernel/common/records.py, kernel/jemalloc/records.py, kernel/jemalloc/walkers.py.
+Files: kernel/common/library.py, kernel/jemalloc/records.py, kernel/jemalloc/walkers.py.
 """
 
 from typing import Callable, List, Tuple

@@ -10,7 +10,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Graph
-from gdbheapx.kernel.blocks.pins import (
+from gdbheapx.kernel.blocks.pages import (
     BY_NOBODY,
     BY_SEVERAL,
     PIN_CACHED,
@@ -23,13 +23,7 @@ from gdbheapx.kernel.blocks.pins import (
     Pins,
     PinShape,
 )
-from gdbheapx.kernel.blocks.records import (
-    CLASS_CACHED,
-    CLASS_FREE,
-    CLASS_USED,
-    EVERYTHING,
-    make_blocks,
-)
+from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_USED, EVERYTHING, make_blocks
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_USED, NativeListed
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.kernel.jemalloc.walkers import extent_walker

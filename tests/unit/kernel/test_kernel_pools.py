@@ -1,6 +1,6 @@
 """Pools of cells: which are used.
 
-Files: kernel/blocks/pools.py.
+Files: kernel/blocks/slots.py.
 """
 
 import random
@@ -12,8 +12,8 @@ import pytest
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.pools import PoolShape
-from gdbheapx.kernel.blocks.records import CLASS_USED
+from gdbheapx.kernel.blocks.slots import PoolShape
+from gdbheapx.kernel.blocks.stream import CLASS_USED
 
 HERE = 0x100000
 

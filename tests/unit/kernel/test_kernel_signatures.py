@@ -16,7 +16,6 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import NOWHERE, BytesSource, FileSource, Segment
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import RULE_END, RULE_INSIDE
-from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_USED, NO_ARENA, NativeBlocks, make_blocks
 from gdbheapx.kernel.blocks.signatures import (
     ADDRESS,
     ALL,
@@ -62,6 +61,7 @@ from gdbheapx.kernel.blocks.signatures import (
     Signed,
     split_sized_key,
 )
+from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_USED, NO_ARENA, NativeBlocks, make_blocks
 from tests.support.plain_graph import PlainGraph
 from tests.support.plain_signer import PlainSigner
 from tests.support.worlds import World, make, roots_from

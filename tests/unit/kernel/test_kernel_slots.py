@@ -1,6 +1,6 @@
 """Slots of equal size as blocks: those of masks, of lists and of both, nested ones, in address order, resumed, in parts, and counted.
 
-Files: kernel/blocks/slot_walker.py, kernel/blocks/slots.py.
+Files: kernel/blocks/slots.py, kernel/blocks/slots.py.
 """
 
 import random
@@ -10,11 +10,9 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_USED, BlockFilter, make_blocks
-from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.blocks.slots import SLOT_STRAY, SLOT_TWICE, Frees, SlotRun, SlotTally
-from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.common.records import STOP_END
+from gdbheapx.kernel.blocks.slots import SLOT_STRAY, SLOT_TWICE, Frees, SlotRun, SlotTally, SlotWalker
+from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_USED, BlockFilter, make_blocks
+from gdbheapx.kernel.common.library import STOP_END, Kernel
 
 USED, FREE, CACHED, OWN = range(4)
 CLASSES = (CLASS_USED, CLASS_FREE, CLASS_CACHED, CLASS_OVERHEAD)

@@ -1,6 +1,6 @@
 """Every block by the stack of its owners, and ways that are looked for one after the other: as their definitions give them.
 
-Files: kernel/blocks/stacks.py.
+Files: kernel/blocks/graph_queries.py.
 """
 
 import random
@@ -11,7 +11,7 @@ import pytest
 
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE
-from gdbheapx.kernel.blocks.stacks import FrameRule, encode_begin, owner_stacks
+from gdbheapx.kernel.blocks.graph_queries import FrameRule, encode_begin, owner_stacks
 from tests.support.worlds import build, make, roots_from
 
 SHARED, LOST = 100, 101

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, MASKED, RULE_START, UNALIGNED, GraphShape
-from gdbheapx.kernel.blocks.records import CLASS_USED
+from gdbheapx.kernel.blocks.stream import CLASS_USED
 from tests.support.plain_graph import PlainGraph
 from tests.support.worlds import DATA, HEAP, World, build, make, roots_from, word
 

@@ -14,8 +14,8 @@ from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graph_module
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
-from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
 from gdbheapx.kernel.blocks.signatures import ALL, AT_MOST, UNKNOWN, Condition, Referring, SignatureRow, Signer
+from gdbheapx.kernel.blocks.stream import CLASS_USED, make_blocks
 from gdbheapx.kernel.glibc.records import STATUS_USED, NativeListed
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from gdbheapx.kernel.jemalloc.records import BLOCK_USED

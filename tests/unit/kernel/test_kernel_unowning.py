@@ -14,7 +14,7 @@ from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, RULE_BASE, RULE_INSIDE, RULE_START, UNOWNING, Graph, GraphShape, Others
 from gdbheapx.kernel.blocks.packed import STREAMS, PackedGraph
-from gdbheapx.kernel.blocks.records import CLASS_USED, make_blocks
+from gdbheapx.kernel.blocks.stream import CLASS_USED, make_blocks
 
 HEAP, DATA = 0x10000000, 0x60000000
 LOAD = struct.unpack("<I", struct.pack("<f", 1.0))[0]

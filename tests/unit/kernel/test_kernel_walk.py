@@ -1,6 +1,6 @@
 """Walks: what was built is what is counted, and damage stops them where the reference walk stops, for the same reason.
 
-Files: kernel/common/records.py, kernel/glibc/walkers.py.
+Files: kernel/common/library.py, kernel/glibc/walkers.py.
 """
 
 import random
@@ -13,12 +13,8 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource
-from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_USED, EVERYTHING, BlockFilter
-from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.common.records import (
-    STOP_END,
-    STOP_FENCE,
-)
+from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_USED, EVERYTHING, BlockFilter
+from gdbheapx.kernel.common.library import STOP_END, STOP_FENCE, Kernel
 from gdbheapx.kernel.glibc.records import (
     STATUS_FAST,
     STATUS_FENCE,

@@ -11,7 +11,7 @@ import pytest
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, MANGLED, MASKED, UNALIGNED, GraphShape
-from gdbheapx.kernel.blocks.records import CLASS_USED
+from gdbheapx.kernel.blocks.stream import CLASS_USED
 from tests.support.worlds import DATA, HEAP, World, build, roots_from, word
 
 GUARD, TURN = 0x1234567890ABCDEF, 17

@@ -1,6 +1,6 @@
 """Words that may be addresses: those that lie in some ranges, whatever piece of memory they are in.
 
-Files: kernel/common/library.py, kernel/common/records.py.
+Files: kernel/common/library.py, kernel/common/library.py.
 """
 
 import random

@@ -18,8 +18,7 @@ from gdbheapx.inferior.base import PageTable, ProcessSource
 from gdbheapx.inferior.live import page_table, procfs
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from gdbheapx.kernel.common.in_ram import InRam, Ram
-from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.common.records import Residency
+from gdbheapx.kernel.common.library import Kernel, Residency
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED
 from gdbheapx.kernel.glibc.walkers import chunk_walker
 from tests.support.builders import heap

@@ -6,7 +6,7 @@ from typing import Iterator, List, NamedTuple
 import pytest
 
 from gdbheapx import kernel
-from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED, NO_ARENA, BlockShape, NativeBlocks, make_blocks
+from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED, NO_ARENA, BlockShape, NativeBlocks, make_blocks
 from gdbheapx.report import encodings
 
 pytestmark = pytest.mark.once  # no memory, and nothing of the machine

@@ -10,7 +10,7 @@ import pytest
 
 from gdbheapx import hints
 from gdbheapx.command import JsonLines, TextStyle
-from gdbheapx.kernel.blocks.records import CLASS_CACHED, CLASS_FREE, CLASS_USED, NO_ARENA, BlockShape, NativeBlocks, make_blocks
+from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_USED, NO_ARENA, BlockShape, NativeBlocks, make_blocks
 from gdbheapx.report import pages
 
 EVERYTHING = pages.ChunkSelection(None, None, 0, None, None, None)

@@ -54,10 +54,9 @@ from gdbheapx.allocators.metering import Figure, Reading
 from gdbheapx.allocators.records import HeapContext, NeverReturns
 from gdbheapx.allocators.rules import INSIDE, MOST_BROKEN, BrokenRule, RuleSuspect
 from gdbheapx.inferior.base import Target, Thread
-from gdbheapx.kernel.blocks.pins import PinShape
-from gdbheapx.kernel.blocks.records import EVERYTHING, BlockFilter, BlockShape, BlockStream
-from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.blocks.slots import Frees, SlotRun
+from gdbheapx.kernel.blocks.pages import PinShape
+from gdbheapx.kernel.blocks.slots import Frees, SlotRun, SlotWalker
+from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockShape, BlockStream
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, TargetAddress
 from gdbheapx.problems import Severity
 from gdbheapx.ranges import Range, unite_ranges

@@ -54,10 +54,9 @@ from gdbheapx.allocators.records import HeapContext
 from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, RuleSuspect, call_changing
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.kernel.blocks.pins import ROOM, PinShape
-from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
-from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE, SlotTallies
+from gdbheapx.kernel.blocks.pages import ROOM, PinShape
+from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE, SlotTallies, SlotWalker
+from gdbheapx.kernel.blocks.stream import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
 from gdbheapx.ranges import unite_ranges

@@ -6,9 +6,8 @@ from typing import Annotated, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, TEXT, Column, hidden_column
 from gdbheapx.inferior.base import BulkSource
-from gdbheapx.kernel.blocks.records import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED
-from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.blocks.slots import SlotReader, SlotRun
+from gdbheapx.kernel.blocks.slots import SlotReader, SlotRun, SlotWalker
+from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED
 from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, declare_functions, flatten_record, run_resumable
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 

@@ -51,7 +51,7 @@ from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module, Target
-from gdbheapx.kernel.blocks.records import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
+from gdbheapx.kernel.blocks.stream import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress, ThreadCache
 from gdbheapx.problems import NOT_PROFILED, Diagnostic, PartialSink, ProblemCode
 

@@ -53,9 +53,8 @@ from gdbheapx.addons.allocators.tcmalloc.structure import (
 from gdbheapx.allocators.keeping import SPAN, ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.pins import ROOM, PinShape
-from gdbheapx.kernel.blocks.slot_walker import SlotWalker
-from gdbheapx.kernel.blocks.slots import SLOT_TWICE, Frees, SlotRun, SlotTallies
+from gdbheapx.kernel.blocks.pages import ROOM, PinShape
+from gdbheapx.kernel.blocks.slots import SLOT_TWICE, Frees, SlotRun, SlotTallies, SlotWalker
 from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.model import CacheBin, HistogramRow, TargetAddress, ThreadCache
 from gdbheapx.problems import PartialSink, ProblemCode

@@ -22,7 +22,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.page_table import ENTRY_BYTES, PRESENT
 from gdbheapx.inferior.live.smaps import BYTES_AT_ONCE
-from gdbheapx.kernel.common.follow import NativeFollower
+from gdbheapx.kernel.common.copy import NativeFollower
 from gdbheapx.problems import NO_PROCESS, NO_SHORT_STOP
 from gdbheapx.session import Session
 

@@ -13,8 +13,8 @@ from gdbheapx.addons.runtimes.cpython.types import DEBUG_HEAD, FLAGS_IN_COUNTS, 
 from gdbheapx.addons.runtimes.cpython.values import HEADS, NEWEST, TP_ALLOC, PyValues, make_python_layout
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.reachability.paths import Namer
-from gdbheapx.kernel.blocks.pools import POOL_HEADER_BYTES, PoolShape
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, IN_SET, Condition, NumberSet, SignatureRow, Signed
+from gdbheapx.kernel.blocks.slots import POOL_HEADER_BYTES, PoolShape
 
 ENTRY = 48
 FIRST_ENTRIES = 16

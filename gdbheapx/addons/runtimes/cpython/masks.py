@@ -22,7 +22,7 @@ from gdbheapx.addons.runtimes.cpython.types import (
 )
 from gdbheapx.addons.runtimes.cpython.values import BYTES, INT, TUPLE, PyValues
 from gdbheapx.analysis.reachability.paths import ALL_WORDS, LAST_BIT
-from gdbheapx.kernel.blocks.cycles import Counting
+from gdbheapx.kernel.blocks.graph_queries import Counting
 
 WEAK_LIST_OFFSET = 208
 """tp_weaklistoffset, in a type."""

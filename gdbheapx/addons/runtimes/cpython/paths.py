@@ -46,7 +46,7 @@ from gdbheapx.analysis.reachability.paths import (
     Start,
     decode_text,
 )
-from gdbheapx.kernel.blocks.cycles import Counting
+from gdbheapx.kernel.blocks.graph_queries import Counting
 from gdbheapx.model import TargetAddress
 
 MOST_STARTS = 1 << 17

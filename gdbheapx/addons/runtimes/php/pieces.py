@@ -7,7 +7,7 @@ from struct import unpack
 from typing import Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.world import World
-from gdbheapx.kernel.blocks.records import NativeBlocks
+from gdbheapx.kernel.blocks.stream import NativeBlocks
 
 PAGE_BYTES, PAGES = 4096, 512
 HEAD_BYTES = 4096

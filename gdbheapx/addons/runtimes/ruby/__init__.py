@@ -47,8 +47,8 @@ from gdbheapx.analysis.census.world import (
 )
 from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.hints import hint_command
-from gdbheapx.kernel.blocks.records import NativeBlocks
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, IN_RANGES, IN_SET, NOT_EQUAL, Condition, NumberSet, SignatureRow
+from gdbheapx.kernel.blocks.stream import NativeBlocks
 from gdbheapx.ranges import unite_ranges
 
 SLOT_BYTES = (40, 80, 160, 320, 640)

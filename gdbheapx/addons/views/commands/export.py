@@ -61,7 +61,7 @@ def check_export_options(session: Session, options: Options) -> None:
         "gdbheapx.analysis.census.owned",
         "gdbheapx.addons.views.export.perfetto",
         "gdbheapx.analysis.census.owned",
-        "gdbheapx.kernel.blocks.csv",
+        "gdbheapx.kernel.blocks.stream",
         "gdbheapx.report.encodings",
         "gdbheapx.report.encodings",
         "gdbheapx.addons.views.export.perfetto",

@@ -52,7 +52,7 @@ def check_query_options(session: Session, options: Options) -> None:
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.reachability.leaks",
         "gdbheapx.analysis.reachability.owners",
-        "gdbheapx.kernel.blocks.csv",
+        "gdbheapx.kernel.blocks.stream",
         "gdbheapx.addons.views.query.table_rows",
         "gdbheapx.snapshot.record",
     ),

@@ -28,8 +28,8 @@ from gdbheapx.addons.views.query.tables import (
 )
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.hints import hint_command
-from gdbheapx.kernel.blocks.csv import COLUMNS
-from gdbheapx.kernel.blocks.csv import SIGNATURE as SIGNED
+from gdbheapx.kernel.blocks.stream import COLUMNS
+from gdbheapx.kernel.blocks.stream import SIGNATURE as SIGNED
 from gdbheapx.problems import CANNOT_WRITE, CUT, MISSING_PACKAGE, QUERY_FAILED
 
 MEMORY, DISK, THREADS = "512MB", "1GB", 4

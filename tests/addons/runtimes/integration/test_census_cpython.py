@@ -14,7 +14,7 @@ from gdbheapx.addons.runtimes.cpython import CPython
 from gdbheapx.addons.runtimes.cpython.types import PyBody
 from gdbheapx.analysis.census.world import Inner, World, order_rows
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.kernel.blocks.records import CLASS_USED, NativeBlocks
+from gdbheapx.kernel.blocks.stream import CLASS_USED, NativeBlocks
 from gdbheapx.session import Session
 from tests.support.processes import Process, Stage
 from tests.support.tool import heapx

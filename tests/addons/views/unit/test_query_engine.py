@@ -15,7 +15,7 @@ from gdbheapx.addons.views.query import engine
 from gdbheapx.addons.views.query.tables import NOT_COUNTED, Asked
 from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.kernel.blocks.csv import COLUMNS
+from gdbheapx.kernel.blocks.stream import COLUMNS
 from tests.support.paths import ROOT
 
 pytest.importorskip("duckdb", reason="duckdb is not installed")

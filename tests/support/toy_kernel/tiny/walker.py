@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
-from gdbheapx.kernel.blocks.binding import CBlocks
-from gdbheapx.kernel.blocks.records import BlockFilter, BlockStream
+from gdbheapx.kernel.blocks.stream import BlockFilter, BlockStream, CBlocks
 from gdbheapx.kernel.common.library import Kernel, address_of, declare_functions, flatten_record
 
 PROTOTYPES = """

@@ -1,0 +1,246 @@
+"""Questions to a graph of blocks: labels, garbage in cycles, stacks of owners, equal contents, and bytes of content."""
+
+import itertools
+from array import array
+from typing import Any, Container, Dict, List, NamedTuple, Sequence, Tuple
+
+from gdbheapx.kernel.blocks.graph import NO_NODE, Graph, NativeSum, Tree
+from gdbheapx.kernel.blocks.signatures import ALL, Signer
+from gdbheapx.kernel.common.library import address_of, declare_functions, run_resumable
+
+PROTOTYPES = """
+uint64_t heapx_labelled(const uint32_t *labels, uint64_t blocks, const uint8_t *wanted, uint64_t label_count, uint32_t *out, uint64_t room);
+int heapx_renumber(const uint32_t *labels, uint64_t blocks, const uint32_t *numbers, uint64_t label_count, unsigned bytes, uint8_t *out);
+int heapx_cycles_find(const struct graph *graph, uint32_t first, uint32_t end, const uint32_t *labels, const uint64_t *countings,
+    uint64_t label_count, uint8_t *state);
+int heapx_cycles_behind(const struct graph *graph, const uint8_t *state, const uint32_t *labels, const uint32_t *asked,
+    uint64_t asked_count, uint64_t *out);
+struct stacks *heapx_stacks_new(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const uint32_t *label_frames,
+    const uint32_t *root_frames, const uint32_t *begins, uint32_t leaked, uint32_t shared, uint32_t most_frames, uint32_t nodes,
+    uint32_t *at);
+uint64_t heapx_stacks_take(const struct stacks *stacks, uint32_t *above, uint32_t *frames, uint64_t *blocks, uint64_t *bytes);
+void heapx_stacks_free(struct stacks *stacks);
+void heapx_copies_free(struct copies *copies);
+struct copies *heapx_copies_new(const struct signer *signer, const struct graph *graph, const struct source *memory);
+int64_t heapx_copies_slice(struct copies *copies, double seconds);
+int64_t heapx_copies_found(const struct copies *copies, uint64_t *sums, uint64_t *by_label, uint64_t *largest, uint64_t room);
+void heapx_fill_free(struct fill *fill);
+struct fill *heapx_fill_new(const struct signer *signer, const struct graph *graph, const struct source *memory,
+    const struct fill_rule *rules, uint64_t rule_count, const uint64_t *bases, int has_classes);
+int64_t heapx_fill_slice(struct fill *fill, double seconds);
+void heapx_fill_found(const struct fill *fill, uint64_t *out);
+"""
+
+
+def find_labelled(library: Any, labels: "array[int]", wanted: Container[int], label_count: int, most: int) -> "array[int]":
+    """array('I'): the first blocks, at most so many, whose label is wanted. `labels`: array('I') by block."""
+    asked, out = array("B", (label in wanted for label in range(label_count))), array("I", bytes(4 * min(most, len(labels))))
+    del out[
+        declare_functions(library, PROTOTYPES).heapx_labelled(
+            address_of(labels), len(labels), address_of(asked), label_count, address_of(out), len(out)
+        ) :
+    ]
+    return out
+
+
+def renumber_labels(library: Any, labels: "array[int]", blocks: int, numbers: Sequence[int], number_bytes: int) -> bytes:
+    """Return for each block the number of its label, little endian. `number_bytes`: 1, 2 or 4."""
+    kernel, of_label, out = declare_functions(library, PROTOTYPES), array("I", numbers), array("B", bytes(number_bytes * blocks))
+    if len(labels) < blocks or kernel.heapx_renumber(
+        address_of(labels), blocks, address_of(of_label), len(of_label), number_bytes, address_of(out)
+    ):
+        raise ValueError("a number for each label")
+    return out.tobytes()
+
+
+class Counting(NamedTuple):
+    """Words by which objects of one sort count references, in their blocks."""
+
+    owned: int = 0
+    """Which words own, as Owning.masks has it: they are counted references, as far as they lead to objects."""
+    more: int = 0
+    """Which others are."""
+    bodies: int = 0
+    """Which lead to memory of the object's own that has some, such as the table of a dict."""
+    begin: int = 0
+    """Where the object begins, whose first word is its count, plus 1; 0: it is none."""
+    is_visited: int = 0
+    """The collector follows what such an object refers to."""
+
+
+class Cycles:
+    """Garbage of one graph, after its own(), while memory is as it was. `roots`: those that are no stacks."""
+
+    def __init__(self, graph: Graph, roots: Tuple[int, int], labels: "array[int]", countings: Sequence[Counting]) -> None:
+        self._graph, self._labels = graph, labels
+        self._library = declare_functions(graph.library, PROTOTYPES)
+        self.state = array("B", bytes(graph.numbers().blocks))
+        numbers = array("Q", [number for counting in countings for number in counting])
+        if self._library.heapx_cycles_find(
+            graph.handle, *roots, address_of(labels), address_of(numbers), len(countings), address_of(self.state)
+        ):
+            raise MemoryError()
+
+    def nodes(self) -> List[int]:
+        """Their ids."""
+        return list(itertools.compress(range(len(self.state)), self.state))
+
+    def behind(self, labels: Sequence[int]) -> NativeSum:
+        """Return the part of the cycles that objects of these labels lead to, themselves included."""
+        out, asked = array("Q", [0, 0]), array("I", labels)
+        if self._library.heapx_cycles_behind(
+            self._graph.handle, address_of(self.state), address_of(self._labels), address_of(asked), len(asked), address_of(out)
+        ):
+            raise MemoryError()
+        return NativeSum(*out)
+
+
+class FrameRule(NamedTuple):
+    """Frame of each node, by the frames' numbers."""
+
+    labels: "array[int]"
+    """array('I') by block."""
+    of_label: Sequence[int]
+    of_root: "array[int]"
+    """array('I') by node behind the blocks, containers too."""
+    begins: "array[int]"
+    """array('I') by block, from begin(): a frame before its own; 0: none."""
+    leaked: int
+    shared: int
+    """Before that of a block which nobody owns."""
+    most_frames: int
+
+
+def encode_begin(frame: int, is_always: bool) -> int:
+    """Return the entry of FrameRule.begins for a frame. `is_always`: it replaces all frames above the block; otherwise only if the block
+    has no owner.
+    """
+    return 2 * frame + 2 + is_always
+
+
+class OwnerStacks(NamedTuple):
+    """A stack is a frame below another stack, which has a smaller number."""
+
+    above: "array[int]"
+    """NO_NODE: nothing."""
+    frames: "array[int]"
+    blocks: "array[int]"
+    bytes: "array[int]"
+    of_node: "array[int]"
+    """array('I') by node of those that blocks have; NO_NODE: not asked for."""
+
+
+def owner_stacks(library: Any, graph: Graph, tree: Tree, rule: FrameRule) -> OwnerStacks:
+    """The stacks of all blocks. After mark() and dominators()."""
+    nodes, blocks = graph.nodes + len(tree.containers), graph.numbers().blocks
+    if not (len(tree.owners) == nodes and len(rule.labels) >= blocks == len(rule.begins) and len(rule.of_root) == nodes - blocks):
+        raise ValueError("a label for each block, and a frame for each other node")
+    if blocks and max(rule.labels) >= len(rule.of_label):
+        raise ValueError("a frame for each label")
+    kernel, of_label, of_node = declare_functions(library, PROTOTYPES), array("I", rule.of_label), array("I", [NO_NODE]) * nodes
+    arrays = map(address_of, (tree.owners, rule.labels, of_label, rule.of_root, rule.begins))
+    handle = kernel.heapx_stacks_new(graph.handle, *arrays, rule.leaked, rule.shared, rule.most_frames, nodes, address_of(of_node))
+    if not handle:
+        raise MemoryError()
+    try:
+        count = kernel.heapx_stacks_take(handle, None, None, None, None)
+        above, frames = (array("I", bytes(4 * count)) for _ in range(2))
+        blocks_, bytes_ = (array("Q", bytes(8 * count)) for _ in range(2))
+        kernel.heapx_stacks_take(handle, *map(address_of, (above, frames, blocks_, bytes_)))
+    finally:
+        kernel.heapx_stacks_free(handle)
+    return OwnerStacks(above, frames, blocks_, bytes_, of_node)
+
+
+COPIES_BYTES = 36
+"""Of each block, at the peak, beside what the census takes."""
+
+
+class Tallied(NamedTuple):
+    """Contents that several blocks have."""
+
+    contents: int
+    """That differ."""
+    blocks: int
+    bytes: int
+    spare_bytes: int
+    """If each content were there once."""
+
+
+class Compared(NamedTuple):
+    """Comparison of all contents of LEAST_CONTENT bytes or more."""
+
+    all: Tallied
+    by_label: Sequence[Tallied]
+    """By the label of the first block, from 0 on."""
+    zero_blocks: int
+    """With nothing but zeros: they are in none of the others."""
+    zero_bytes: int
+    unlike_blocks: int
+    """With the number of another content, and other bytes; or which can no longer be read."""
+    largest: Sequence[Tuple[int, int]]
+    """(number of the first block, blocks), those with most to spare first."""
+
+
+def compare_contents(signer: Signer, graph: Any, most: int) -> Compared:
+    """After refer(), of a signer that keeps contents beyond it: memory must be as it was. `most`: so many contents are told one by one."""
+    library = declare_functions(signer.library, PROTOTYPES)
+    work = library.heapx_copies_new(signer.handle, graph.handle, signer.opened.handle)
+    if not work:
+        raise MemoryError()
+    try:
+        run_resumable(lambda seconds: library.heapx_copies_slice(work, seconds), signer.opened, signer.budget)
+        sums, labels = array("Q", bytes(56)), array("Q", bytes(32 * (signer.label_count() + 1)))
+        largest = array("Q", bytes(16 * most))
+        count = library.heapx_copies_found(work, address_of(sums), address_of(labels), address_of(largest), most)
+    finally:
+        library.heapx_copies_free(work)
+    if count < 0:
+        raise MemoryError()
+    told = list(zip(largest[0 : 2 * count : 2], largest[1 : 2 * count : 2]))
+    by_label = [Tallied(*labels[place : place + 4]) for place in range(0, len(labels), 4)]
+    return Compared(Tallied(*sums[:4]), by_label, sums[4], sums[5], sums[6], told)
+
+
+ITSELF = ALL
+MOST_UNTOLD_PERCENT = 1
+"""Of the bytes of a label: whoever has the block may have it in a register."""
+
+
+class FillRule(NamedTuple):
+    """A length in blocks of a label: how much it is of such a block, or of the one that a word of it leads to."""
+
+    label: int
+    pointer: int
+    """Offset of that word; ITSELF: it is the block's own length."""
+    length_at: int
+    length_bytes: int
+    """Of the number: 1, 2, 4 or 8."""
+    unit_bytes: int
+    head_bytes: int
+    """The content is head_bytes + unit_bytes * length."""
+    test_at: int = 0
+    test_mask: int = 0
+    """0: the rule holds for all blocks; else for those whose four bytes at test_at are, masked, test_value."""
+    test_value: int = 0
+
+
+def measure_fill(signer: Signer, graph: Any, rules: Sequence[FillRule], bases: Sequence[int], has_classes: bool) -> Dict[int, int]:
+    """Bytes of content by label. Blocks that do not say how many count as full; a label with more than a few of them is left out. After
+    refer(), while memory is as it was. `bases`: where each node behind the blocks begins, 0 where that is not known."""
+    library = declare_functions(signer.library, PROTOTYPES)
+    flat, places = array("Q", [number for rule in sorted(rules) for number in rule]), array("Q", bases)
+    work = library.heapx_fill_new(
+        signer.handle, graph.handle, signer.opened.handle, address_of(flat), len(rules), address_of(places), int(has_classes)
+    )
+    if not work:
+        raise MemoryError()
+    try:
+        run_resumable(lambda seconds: library.heapx_fill_slice(work, seconds), signer.opened, signer.budget)
+        out = array("Q", bytes(16 * (signer.label_count() + 1)))
+        library.heapx_fill_found(work, address_of(out))
+    finally:
+        library.heapx_fill_free(work)
+    sums = [(label, one.bytes, out[2 * label], out[2 * label + 1]) for label, one in enumerate(signer.found(), 1)]
+    known = [one for one in sums if one[3] and 100 * (one[1] - one[3]) <= MOST_UNTOLD_PERCENT * one[1]]
+    return {label: content + total - told for label, total, content, told in known}
