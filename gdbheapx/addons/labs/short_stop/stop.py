@@ -20,9 +20,7 @@ from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.live.page_table import ENTRY_BYTES, PRESENT, kernel_release
 from gdbheapx.inferior.live.stopper import wanted_sets
-from gdbheapx.kernel.common.copy import MOST_THREADS
-from gdbheapx.kernel.common.follow import NativeFollower, is_marked
-from gdbheapx.kernel.common.hold import Hold, HoldOrder
+from gdbheapx.kernel.common.copy import MOST_THREADS, Hold, HoldOrder, NativeFollower, is_marked
 from gdbheapx.kernel.common.library import usable_cpus
 from gdbheapx.problems import NO_SHORT_STOP
 from gdbheapx.session import Session
