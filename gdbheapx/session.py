@@ -277,7 +277,7 @@ class Session:
         """Count the small blocks of a running process, and their words that may point to others; None if there are too many to be counted
         in so short a time, or they change meanwhile.
         """
-        from gdbheapx.allocators.metering import most_pointers
+        from gdbheapx.allocators.answers import most_pointers
 
         session = self.walking(min(COUNTING_S * small_bytes / GIB, MOST_COUNTING_S))
         try:
@@ -291,7 +291,7 @@ class Session:
 
     def _kinds_of_blocks(self) -> Tuple[Optional[int], int]:
         """Bytes of small blocks, and of large ones, by the counters of a process that may run; None where an allocator tells none."""
-        from gdbheapx.allocators.metering import make_empty_reading
+        from gdbheapx.allocators.answers import make_empty_reading
 
         try:
             meters = [heap.capabilities["meter"]() if "meter" in heap.capabilities else None for heap in self.walking(0.0).heaps.all()]

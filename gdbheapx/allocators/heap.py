@@ -49,12 +49,9 @@ from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, StepSenten
 from gdbheapx.units import SentenceSize, exact_share, make_sentence
 
 if TYPE_CHECKING:
-    from gdbheapx.allocators.effects import Effect, Requests
-    from gdbheapx.allocators.keeping import Keeping
-    from gdbheapx.allocators.places import AllocatorPlace
+    from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Requests
     from gdbheapx.allocators.plan import Plan
     from gdbheapx.allocators.returning import DryRun, Portion
-    from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.kernel.blocks.pages import PinShape
 
 MIN_PAGE_BYTES = 4096
@@ -182,13 +179,15 @@ class AllocatorInstance(ABC):
 
     def block_at(self, address: int) -> "Optional[AllocatorPlace]":
         """Return the location of an address, or None if it is not in this heap's memory; reads no more than necessary. [whatis]"""
-        from gdbheapx.allocators import places
+        from gdbheapx.allocators import answers
 
         claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
         if claim is None:
             return None
-        part = places.AddressPart("memory", claim.what, TargetAddress(claim.start), TargetAddress(claim.end))
-        return places.make_heap_place(places.find_neighbours(self.blocks(), self.shape, address), self.shape, self.info.id, address, [part])
+        part = answers.AddressPart("memory", claim.what, TargetAddress(claim.start), TargetAddress(claim.end))
+        return answers.make_heap_place(
+            answers.find_neighbours(self.blocks(), self.shape, address), self.shape, self.info.id, address, [part]
+        )
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of the allocator, once; bounded, whatever is damaged. What cannot be read is reported. [check]"""
@@ -202,7 +201,7 @@ class AllocatorInstance(ABC):
 
     def what_if(self) -> "Sequence[Effect]":
         """Return the effects of its settings, had the process begun with them. [what-if]"""
-        from gdbheapx.allocators.effects import effect_of_restart
+        from gdbheapx.allocators.answers import effect_of_restart
 
         return [effect_of_restart(heap_sum(self.info.id, self.histogram(), self.arenas(), self.totals()).kept_bytes)]
 

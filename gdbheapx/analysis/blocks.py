@@ -4,8 +4,8 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.answers import AllocatorPlace
 from gdbheapx.allocators.heap import AllocatorInstance
-from gdbheapx.allocators.places import AllocatorPlace
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.block import describe_signature
 from gdbheapx.analysis.census.find import LabelSet

@@ -6,8 +6,8 @@ from array import array
 from typing import Annotated, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
+from gdbheapx.allocators.answers import ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.heap import AllocatorInstance, plain_shape
-from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
 from gdbheapx.analysis.census import find as census
 from gdbheapx.analysis.census.world import PLACE, Signature
 from gdbheapx.analysis.reachability import heap_graph
@@ -87,7 +87,7 @@ class PinRow(NamedTuple):
     owner: Annotated[Optional[str], Column("held by", TEXT)]
     """As in `owners`; `several`: no single one; `leaked`; None: not known."""
     where: Annotated[str, Column("where", TEXT)]
-    """One of the words of allocators/keeping.py."""
+    """One of the words of allocators/answers.py."""
     status: Optional[str]
     """`used`; `cached`: blocks in thread caches; `own`: the allocator's; None: nothing in use keeps it."""
     places: int

@@ -39,12 +39,8 @@ from gdbheapx.ranges import unite_ranges
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
-    from gdbheapx.allocators.effects import Effect, Requests
-    from gdbheapx.allocators.keeping import Keeping
-    from gdbheapx.allocators.metering import Reading
-    from gdbheapx.allocators.places import AllocatorPlace
+    from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Reading, Requests
     from gdbheapx.allocators.returning import DryRun, Portion
-    from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.glibc.malloc_info import NativeStats
     from gdbheapx.glibc.meter import GlibcMeter
     from gdbheapx.glibc.plan import Trim
@@ -213,7 +209,7 @@ class GlibcMalloc(AllocatorInstance):
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of malloc's."""
-        from gdbheapx.allocators.rules import make_collector
+        from gdbheapx.allocators.answers import make_collector
         from gdbheapx.glibc.check import run
 
         told: List[Diagnostic] = []

@@ -7,7 +7,7 @@ was changing when the process was stopped is called changing, and not damaged.
 from bisect import bisect_right
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.allocators.rules import make_collector
+from gdbheapx.allocators.answers import make_collector
 from gdbheapx.budget import Budget
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc, HeapInfo

@@ -2,7 +2,7 @@
 
 from typing import List
 
-from gdbheapx.allocators.keeping import ENDED_ARENA, FAST_LIST, FOREIGN_BREAK, MAIN_TOP, THREAD_TOP, USUAL, ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.answers import ENDED_ARENA, FAST_LIST, FOREIGN_BREAK, MAIN_TOP, THREAD_TOP, USUAL, ArenaKeeps, Keeping, Term
 from gdbheapx.glibc import trim
 from gdbheapx.glibc.context import ArenaWalk
 from gdbheapx.glibc.records import ArenaTotals

@@ -3,9 +3,8 @@
 from bisect import bisect_right
 from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators import places
-from gdbheapx.allocators.places import AddressPart, AllocatorPlace
-from gdbheapx.allocators.rules import make_collector
+from gdbheapx.allocators import answers
+from gdbheapx.allocators.answers import AddressPart, AllocatorPlace, make_collector
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import bins, main_arena, mmapped
 from gdbheapx.glibc.arenas import Arena, read_heap
@@ -102,10 +101,10 @@ def _in_region(
     near = max(region.begin, address - NEAR_BYTES)
     for start in (near, 0) if near > region.begin else (0,):
         stream = context.walker.blocks([NativeListed(region, arena.index)], lists.cached_chunks.chunks, BlockFilter(start=start))
-        neighbours = places.find_neighbours(stream, shape, address)
+        neighbours = answers.find_neighbours(stream, shape, address)
         if neighbours.here is not None and (neighbours.previous is not None or not start):
             more = list(_lists_of(context, lists, arena, neighbours.here))
-            return places.make_heap_place(neighbours, shape, context.glibc.id, address, [*more, *parts])
+            return answers.make_heap_place(neighbours, shape, context.glibc.id, address, [*more, *parts])
     return None
 
 
@@ -140,7 +139,7 @@ def _locate_mapped(
             kind = STATUS_MAPPED_TCACHE if chunk.chunk in lists.cached_chunks.mapped else STATUS_MAPPED
             row = (chunk.chunk + header, chunk.size_bytes - shape.overheads[kind], 0, kind, NO_ARENA)
             part = AddressPart("mapping", "mmapped chunk", TargetAddress(start), TargetAddress(end))
-            return places.make_heap_place(places.Neighbours(None, row, None), shape, context.glibc.id, address, [part])
+            return answers.make_heap_place(answers.Neighbours(None, row, None), shape, context.glibc.id, address, [part])
     return None
 
 

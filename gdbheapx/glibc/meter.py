@@ -6,7 +6,7 @@ walked twice, and is unknown where the two differ.
 
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.metering import BUSY_TRIES, Figure, Reading, make_empty_reading
+from gdbheapx.allocators.answers import BUSY_TRIES, Figure, Reading, make_empty_reading
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.budget import Budget
 from gdbheapx.columns import add_values

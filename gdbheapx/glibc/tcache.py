@@ -14,7 +14,7 @@ from bisect import bisect_right
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import problems
-from gdbheapx.allocators.rules import make_collector
+from gdbheapx.allocators.answers import make_collector
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Glibc

@@ -3,7 +3,7 @@
 from typing import Collection, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import findings as codes
-from gdbheapx.allocators.effects import BOUNDED, Effect, Requests, effect_of_restart, in_force
+from gdbheapx.allocators.answers import BOUNDED, Effect, Requests, effect_of_restart, in_force
 from gdbheapx.allocators.measured import ARENA_ONE, HUGETLB_ON, MMAP_THRESHOLD, MXFAST, TCACHE_COUNT, TRIM_THRESHOLD, Setting
 from gdbheapx.columns import add_values
 from gdbheapx.glibc.records import ArenaTotals

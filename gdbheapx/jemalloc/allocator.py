@@ -49,12 +49,8 @@ from gdbheapx.problems import Diagnostic, PartialSink
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
-    from gdbheapx.allocators.effects import Effect
-    from gdbheapx.allocators.keeping import Keeping
-    from gdbheapx.allocators.metering import Reading
-    from gdbheapx.allocators.places import AllocatorPlace
+    from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Reading
     from gdbheapx.allocators.returning import DryRun, Portion
-    from gdbheapx.allocators.rules import BrokenRule
     from gdbheapx.jemalloc.meter import JemallocMeter
     from gdbheapx.jemalloc.options import JemallocTunables
     from gdbheapx.jemalloc.plan import JemallocCure, JemallocPurge
@@ -320,7 +316,7 @@ class JemallocMalloc(AllocatorInstance):
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of jemalloc's."""
-        from gdbheapx.allocators.rules import make_collector
+        from gdbheapx.allocators.answers import make_collector
         from gdbheapx.jemalloc.check import CheckedHeap, check_heap
 
         told: List[Diagnostic] = []

@@ -4,8 +4,7 @@ from bisect import bisect_right
 from collections import Counter
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.places import Neighbour
-from gdbheapx.allocators.rules import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, RuleSuspect, make_collector, sorted_out
+from gdbheapx.allocators.answers import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, Neighbour, RuleSuspect, make_collector, sorted_out
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc import codes

@@ -40,7 +40,7 @@ class JemallocEntry(Allocator["Jemalloc", "JemallocFacts"]):
 
     def preload_bytes(self, request_bytes: int) -> int:
         """Round a request to the size classes of 64-bit machines."""
-        from gdbheapx.allocators.effects import four_to_a_doubling
+        from gdbheapx.allocators.answers import four_to_a_doubling
 
         return four_to_a_doubling(request_bytes)
 

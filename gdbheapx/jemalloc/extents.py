@@ -3,8 +3,7 @@
 from bisect import bisect_left
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
-from gdbheapx.allocators.places import AddressPart, AllocatorPlace, Neighbour
+from gdbheapx.allocators.answers import AddressPart, AllocatorPlace, ArenaKeeps, Keeping, Neighbour, Term
 from gdbheapx.columns import add_values
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.jemalloc import codes

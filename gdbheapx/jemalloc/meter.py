@@ -8,7 +8,7 @@ from functools import partial
 from operator import mul
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.metering import Figure, Reading, make_empty_reading
+from gdbheapx.allocators.answers import Figure, Reading, make_empty_reading
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.jemalloc.arenas import EXTENT_STATES, JemallocContext, find_page_counters, hides_dirty_pages, list_unused_states
 from gdbheapx.jemalloc.layouts import MAX_ARENAS

@@ -3,7 +3,7 @@
 from typing import List, Optional, Sequence
 
 from gdbheapx import findings as codes
-from gdbheapx.allocators.effects import BOUNDED, Effect, effect_of_restart, in_force
+from gdbheapx.allocators.answers import BOUNDED, Effect, effect_of_restart, in_force
 from gdbheapx.allocators.measured import BACKGROUND, DECAY_NONE, NO_TCACHE, ONE_ARENA
 from gdbheapx.columns import add_values
 from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions

@@ -3,7 +3,7 @@
 
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Optional, Sequence
 
-from gdbheapx.allocators.places import AddressPart, AllocatorPlace, Neighbour
+from gdbheapx.allocators.answers import AddressPart, AllocatorPlace, Neighbour
 from gdbheapx.allocators.records import Page
 from gdbheapx.allocators.returning import Acted, list_measures, say_resident
 from gdbheapx.analysis.addon_answers import FROZEN, LATE, OFF, UNNAMED, Books, Garbage, QueueRow, sum_by_name, sum_contexts

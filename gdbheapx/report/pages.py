@@ -4,8 +4,8 @@ import heapq
 from operator import add, getitem
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.answers import BrokenRule, RuleSuspect
 from gdbheapx.allocators.records import Page
-from gdbheapx.allocators.rules import BrokenRule, RuleSuspect
 from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, columns_of
 from gdbheapx.command import CommandAnswer, JsonLines, TextStyle
 from gdbheapx.hints import hint_again

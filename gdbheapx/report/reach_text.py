@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from gdbheapx.allocators import keeping
+from gdbheapx.allocators import answers
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis import pins
 from gdbheapx.analysis.census.world import EXACT
@@ -510,16 +510,16 @@ def make_leaked_blocks_page(rows: Sequence[LeakedBlock], limit: int) -> Page:
 
 MOST_PINS_ROWS = 20
 WHERE = {
-    keeping.PAGE: "page: on pages that are shared with blocks in use, at the ends of free memory that is otherwise returned",
-    keeping.SMALL: "hole: between blocks, too small to hold a page that could be returned",
-    keeping.FAST_LIST: "fastbin: the same, on malloc's lists of freed small chunks, which are not merged with their neighbours",
-    keeping.THREAD_TOP: "thread-top: the end of a thread's arena above the last block; only free() returns it, malloc_trim never does",
-    keeping.MAIN_TOP: "main-top: the end of the main arena; malloc keeps a little of it",
-    keeping.FOREIGN_BREAK: "foreign-break: the end of the main arena; other code moved the program break, so it cannot be returned",
-    keeping.ENDED_ARENA: "ended-arena: in arenas of threads that have ended; a new thread may take one over",
-    keeping.SPAN: "span: free objects of spans; a span can be returned when its last object is back in it",
-    keeping.GROUP: "group: free slots of groups; a group is returned when the last block in it is freed",
-    keeping.SLAB: "slab: free regions of slabs; a slab is returned when all of it is free",
+    answers.PAGE: "page: on pages that are shared with blocks in use, at the ends of free memory that is otherwise returned",
+    answers.SMALL: "hole: between blocks, too small to hold a page that could be returned",
+    answers.FAST_LIST: "fastbin: the same, on malloc's lists of freed small chunks, which are not merged with their neighbours",
+    answers.THREAD_TOP: "thread-top: the end of a thread's arena above the last block; only free() returns it, malloc_trim never does",
+    answers.MAIN_TOP: "main-top: the end of the main arena; malloc keeps a little of it",
+    answers.FOREIGN_BREAK: "foreign-break: the end of the main arena; other code moved the program break, so it cannot be returned",
+    answers.ENDED_ARENA: "ended-arena: in arenas of threads that have ended; a new thread may take one over",
+    answers.SPAN: "span: free objects of spans; a span can be returned when its last object is back in it",
+    answers.GROUP: "group: free slots of groups; a group is returned when the last block in it is freed",
+    answers.SLAB: "slab: free regions of slabs; a slab is returned when all of it is free",
 }
 NOT_IN_USE = {CACHED: "(in thread caches)", OWN: "(the allocator's own)", None: "(nothing in use)"}
 
@@ -536,7 +536,7 @@ def make_pins_data(kept: PinsAnswer, limit: Optional[int]) -> Dict[str, Any]:
     }
 
 
-def _make_term(term: keeping.Term) -> Dict[str, Any]:
+def _make_term(term: answers.Term) -> Dict[str, Any]:
     """Negative where it is taken off."""
     return {"name": term.name, "bytes": -term.bytes if term.is_taken_off else term.bytes}
 

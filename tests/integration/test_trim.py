@@ -1,6 +1,6 @@
 """What trim --dry-run predicts is what malloc_trim then gives back, to the byte.
 
-Files: allocators/returning.py.
+Files: allocators/plan.py.
 """
 
 import resource

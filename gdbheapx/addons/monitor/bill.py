@@ -10,8 +10,8 @@ import time
 from typing import Annotated, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, cast
 
 from gdbheapx import allocators, problems
+from gdbheapx.allocators.answers import Reading
 from gdbheapx.allocators.heap import AllocatorInstance
-from gdbheapx.allocators.metering import Reading
 from gdbheapx.allocators.records import heap_sum
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import MemoryOwner

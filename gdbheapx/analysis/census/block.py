@@ -4,8 +4,8 @@ from array import array
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from gdbheapx import problems
+from gdbheapx.allocators.answers import BrokenRule, RuleSuspect
 from gdbheapx.allocators.heap import AllocatorInstance
-from gdbheapx.allocators.rules import BrokenRule, RuleSuspect
 from gdbheapx.analysis.census import find, registry
 from gdbheapx.analysis.census.containers import ContainerFinder
 from gdbheapx.analysis.census.world import Signature, World, order_rows, used_blocks

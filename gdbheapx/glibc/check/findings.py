@@ -6,7 +6,7 @@ What malloc aborts with, by rule (malloc/malloc.c: malloc_printerr, assert).
 from bisect import bisect_right
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.allocators.rules import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, RuleSuspect
+from gdbheapx.allocators.answers import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, RuleSuspect
 from gdbheapx.glibc import code, codes
 from gdbheapx.glibc.context import ArenaWalk, Context
 from gdbheapx.model import TargetAddress

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.allocators.rules import RuleSuspect
+from gdbheapx.allocators.answers import RuleSuspect
 from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.arenas import Arena
 from gdbheapx.glibc.bins import CachedChunks, FreeLists

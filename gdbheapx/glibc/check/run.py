@@ -5,8 +5,8 @@ What an arena's own fields say: the top chunk, the accounts, the bin map, the ch
 
 from typing import AbstractSet, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.allocators.answers import BrokenRule, RuleSuspect, make_collector, sorted_out
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.allocators.rules import BrokenRule, RuleSuspect, make_collector, sorted_out
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import bins, codes
 from gdbheapx.glibc.arenas import Arena

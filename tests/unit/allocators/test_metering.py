@@ -1,6 +1,6 @@
 """How many words of blocks may be pointers, by pages from all over them.
 
-Files: allocators/metering.py.
+Files: allocators/answers.py.
 """
 
 import struct
@@ -9,7 +9,7 @@ from typing import Any, Tuple
 
 import pytest
 
-from gdbheapx.allocators.metering import most_pointers
+from gdbheapx.allocators.answers import most_pointers
 from gdbheapx.model import Claim
 
 START, SIZE = 0x7F0000000000, 64 << 20

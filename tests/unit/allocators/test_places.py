@@ -4,7 +4,6 @@ from typing import Any, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.allocators import places
 from gdbheapx.kernel.blocks.stream import BlockShape, make_blocks
 
 HEADED = BlockShape(("used", "free"), (8, 8), 16)
@@ -13,12 +12,12 @@ ROWS = [(0x1010, 24, 0, 0, 3), (0x1030, 40, 0, 1, 3), (0x1060, 24, 0, 0, 3), (0x
 """Chunks of 32, 48 and 32 bytes from 0x1000 on, and one at 0x2000."""
 
 
-def ask(rows: Any, shape: BlockShape, address: int, batch: int) -> places.AllocatorPlace:
+def ask(rows: Any, shape: BlockShape, address: int, batch: int) -> answers.AllocatorPlace:
     batches = [make_blocks(rows[at : at + batch]) for at in range(0, len(rows), batch)]
-    return places.make_heap_place(places.find_neighbours(batches, shape, address), shape, "fake", address)
+    return answers.make_heap_place(answers.find_neighbours(batches, shape, address), shape, "fake", address)
 
 
-def brief(one: Optional[places.Neighbour]) -> Optional[Tuple[int, int, str]]:
+def brief(one: Optional[answers.Neighbour]) -> Optional[Tuple[int, int, str]]:
     return (int(one.address), one.size_bytes, one.status) if one is not None else None
 
 

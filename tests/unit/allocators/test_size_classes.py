@@ -1,6 +1,6 @@
 """What another allocator gives for a request, against what its library says.
 
-Files: allocators/effects.py, jemalloc/entry.py.
+Files: allocators/answers.py, jemalloc/entry.py.
 """
 
 import subprocess

@@ -1,13 +1,13 @@
 """Which broken rules are a finding, and how they read.
 
-Files: allocators/rules.py.
+Files: allocators/answers.py.
 """
 
 from typing import Any, Iterator, List, Optional, Sequence
 
 import pytest
 
-from gdbheapx.allocators.rules import LOCKED, BrokenRule, RuleSuspect
+from gdbheapx.allocators.answers import LOCKED, BrokenRule, RuleSuspect
 from gdbheapx.analysis.census import block
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import ProblemCode, Severity

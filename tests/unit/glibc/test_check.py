@@ -4,7 +4,7 @@ from typing import Callable, List, Tuple
 
 import pytest
 
-from gdbheapx.allocators.rules import LOCKED, BrokenRule
+from gdbheapx.allocators.answers import LOCKED, BrokenRule
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.check.findings import RULE_NAMES, abort_of, code_of
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_TCACHE, STATUS_USED

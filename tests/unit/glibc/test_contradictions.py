@@ -1,13 +1,13 @@
 """Which contradictions of a heap are told, and which are called a change under way.
 
-Files: glibc/context.py, inferior/standing.py, allocators/rules.py.
+Files: glibc/context.py, inferior/standing.py, allocators/answers.py.
 """
 
 from typing import Any, List, NamedTuple, Optional, Sequence, Set
 
 import pytest
 
-from gdbheapx.allocators import rules
+from gdbheapx.allocators import answers
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.context import ArenaReports, Context, tell_unless_changing
 from gdbheapx.inferior import standing
@@ -105,7 +105,7 @@ def test_allocators_without_a_lock_for_each_arena(pcs: Sequence[int], code: Prob
     """Damage is called a change while a thread stands in their object; what cannot be read stays what it is."""
     told: List[ProblemCode] = []
     target: Any = FakeTarget("live", pcs)
-    report = rules.call_changing(target, None, codes.ARENA_CHANGING, context_of(target, told).report)  # type: ignore[arg-type]
+    report = answers.call_changing(target, None, codes.ARENA_CHANGING, context_of(target, told).report)  # type: ignore[arg-type]
     report(codes.CHUNK_SMALL, 1, "too small", None)
     report(codes.LIST_UNREAD, 1, "unread", None)
     assert told == [code, codes.LIST_UNREAD]

@@ -5,7 +5,7 @@ from typing import Any, Dict
 
 import pytest
 
-from gdbheapx.allocators.effects import four_to_a_doubling
+from gdbheapx.allocators.answers import four_to_a_doubling
 from gdbheapx.glibc import what_if
 from gdbheapx.model import HistogramRow
 

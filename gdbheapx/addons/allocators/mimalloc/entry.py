@@ -40,7 +40,7 @@ class MimallocEntry(Allocator["Mimalloc", "MimallocFacts"]):
 
     def preload_bytes(self, request_bytes: int) -> int:
         """Round up to a size class of 64-bit machines; a larger block begins on a slice of a segment and ends with the request."""
-        from gdbheapx.allocators.effects import four_to_a_doubling
+        from gdbheapx.allocators.answers import four_to_a_doubling
 
         return four_to_a_doubling(request_bytes) if request_bytes <= CLASSES_BYTES else -(-request_bytes // SLICE_BYTES) * SLICE_BYTES
 

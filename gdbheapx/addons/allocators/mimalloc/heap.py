@@ -48,11 +48,9 @@ from gdbheapx.addons.allocators.mimalloc.records import (
     PurgeDelay,
     follow_free_lists,
 )
+from gdbheapx.allocators.answers import INSIDE, MOST_BROKEN, ArenaKeeps, BrokenRule, Figure, Keeping, Reading, RuleSuspect, Term
 from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
-from gdbheapx.allocators.keeping import ArenaKeeps, Keeping, Term
-from gdbheapx.allocators.metering import Figure, Reading
 from gdbheapx.allocators.records import HeapContext, NeverReturns
-from gdbheapx.allocators.rules import INSIDE, MOST_BROKEN, BrokenRule, RuleSuspect
 from gdbheapx.inferior.base import Target, Thread
 from gdbheapx.kernel.blocks.pages import PinShape
 from gdbheapx.kernel.blocks.slots import Frees, SlotRun, SlotWalker
@@ -64,11 +62,7 @@ from gdbheapx.units import count_noun, format_number
 
 if TYPE_CHECKING:
     from gdbheapx.addons.allocators.mimalloc.records import MimallocFacts
-    from gdbheapx.allocators.effects import Effect
-    from gdbheapx.allocators.keeping import Keeping
-    from gdbheapx.allocators.metering import Reading
-    from gdbheapx.allocators.places import AllocatorPlace
-    from gdbheapx.allocators.rules import BrokenRule
+    from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Reading
 
 LIST_CODES = {LIST_STRAY: codes.LIST_STRAY, LIST_LONG: codes.LIST_RING}
 LIST_WHAT = {
@@ -675,7 +669,7 @@ class MimallocHeap(AllocatorInstance):
 
     def block_at(self, address: int) -> "Optional[AllocatorPlace]":
         """The block and page that hold the address."""
-        from gdbheapx.allocators import places
+        from gdbheapx.allocators import answers
 
         found = self.survey()
         claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
@@ -686,15 +680,15 @@ class MimallocHeap(AllocatorInstance):
             page = counted.page
             text = "%d-byte blocks, %d of %d in use" % (page.block_bytes, counted.used, page.reserved)
             text += "; aligned ones may begin inside theirs" if page.has_aligned else ""
-            parts.append(places.AddressPart("page", text, TargetAddress(page.memory), TargetAddress(page.end)))
+            parts.append(answers.AddressPart("page", text, TargetAddress(page.memory), TargetAddress(page.end)))
         segment = next((one for one in found.segments if one.address <= address < one.end), None)
         if segment is not None:
             kind = "segment" if self.mimalloc.form.line < 3 else "arena"
-            parts.append(places.AddressPart(kind, "", TargetAddress(segment.address), TargetAddress(segment.end)))
-        parts = parts or [places.AddressPart("memory", claim.what, TargetAddress(claim.start), TargetAddress(claim.end))]
+            parts.append(answers.AddressPart(kind, "", TargetAddress(segment.address), TargetAddress(segment.end)))
+        parts = parts or [answers.AddressPart("memory", claim.what, TargetAddress(claim.start), TargetAddress(claim.end))]
         begin = counted.page.memory - 1 if counted is not None else 0
-        near = places.find_neighbours(self.blocks(EVERYTHING._replace(start=max(0, begin))), self.shape, address)
-        return places.make_heap_place(near, self.shape, self.info.id, address, parts)
+        near = answers.find_neighbours(self.blocks(EVERYTHING._replace(start=max(0, begin))), self.shape, address)
+        return answers.make_heap_place(near, self.shape, self.info.id, address, parts)
 
     @cache_answer
     def arenas(self) -> Sequence[MimallocArena]:
@@ -748,7 +742,7 @@ class MimallocHeap(AllocatorInstance):
     def what_if(self) -> "Sequence[Effect]":
         """Return the effects of its variables."""
         from gdbheapx import findings as codes
-        from gdbheapx.allocators.effects import by_variable, effect_of_restart
+        from gdbheapx.allocators.answers import by_variable, effect_of_restart
         from gdbheapx.allocators.measured import DECOMMIT_DELAY, PURGE_DELAY
 
         places = self.mimalloc.form.segment

@@ -46,12 +46,22 @@ from gdbheapx.addons.allocators.musl.records import (
     make_musl_slot_walker,
     read_groups,
 )
+from gdbheapx.allocators.answers import (
+    GROUP,
+    MOST_BROKEN,
+    ArenaKeeps,
+    BrokenRule,
+    Figure,
+    Keeping,
+    Reading,
+    RuleSuspect,
+    Term,
+    call_changing,
+    find_neighbours,
+    make_empty_reading,
+)
 from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
-from gdbheapx.allocators.keeping import GROUP, ArenaKeeps, Keeping, Term
-from gdbheapx.allocators.metering import Figure, Reading, make_empty_reading
-from gdbheapx.allocators.places import find_neighbours
 from gdbheapx.allocators.records import HeapContext
-from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, RuleSuspect, call_changing
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.pages import ROOM, PinShape
@@ -64,10 +74,7 @@ from gdbheapx.units import format_number
 
 if TYPE_CHECKING:
     from gdbheapx.addons.allocators.musl.records import MuslFacts
-    from gdbheapx.allocators.keeping import Keeping
-    from gdbheapx.allocators.metering import Reading
-    from gdbheapx.allocators.places import AllocatorPlace
-    from gdbheapx.allocators.rules import BrokenRule
+    from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Keeping, Reading
 
 MOST_TOLD = 20
 SIGSEGV = 11
@@ -549,7 +556,7 @@ class MuslMalloc(AllocatorInstance):
 
     def block_at(self, address: int) -> "Optional[AllocatorPlace]":
         """Read only the slots of the groups that hold the address."""
-        from gdbheapx.allocators import places
+        from gdbheapx.allocators import answers
 
         groups = self.groups()
         names = ("address", "bytes", "slot_bytes", "slots", "size_class", "problem")
@@ -560,14 +567,14 @@ class MuslMalloc(AllocatorInstance):
             return None
         what = "%d slots of %d bytes, class %d"
         parts = [
-            places.AddressPart("group", what % (row[3], row[2], row[4]), TargetAddress(row[0]), TargetAddress(row[0] + row[1]))
+            answers.AddressPart("group", what % (row[3], row[2], row[4]), TargetAddress(row[0]), TargetAddress(row[0] + row[1]))
             for row in around
         ]
         if area is not None:
-            parts.append(places.AddressPart("metas", "records of groups", TargetAddress(area), TargetAddress(area + AREA_BYTES)))
+            parts.append(answers.AddressPart("metas", "records of groups", TargetAddress(area), TargetAddress(area + AREA_BYTES)))
         start = max((row[0] for row in around), default=area or 0)
         stream = self._stream_blocks(groups, BlockFilter(start=start), None)
-        return places.make_heap_place(places.find_neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts[::-1])
+        return answers.make_heap_place(answers.find_neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts[::-1])
 
     def own_data(self) -> List[Tuple[int, int]]:
         """Its context, and its areas of metas, which lead to groups."""
@@ -612,7 +619,7 @@ class MuslMalloc(AllocatorInstance):
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of mallocng's."""
         # E-merge
-        from gdbheapx.allocators.rules import make_collector
+        from gdbheapx.allocators.answers import make_collector
 
         told: List[Diagnostic] = []
         own = MuslMalloc(self.musl, self.around._replace(report=make_collector(told)))

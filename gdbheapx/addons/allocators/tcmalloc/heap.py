@@ -41,12 +41,21 @@ from gdbheapx.addons.allocators.tcmalloc.survey import (
     read_stats,
     survey_tcmalloc,
 )
+from gdbheapx.allocators.answers import (
+    MOST_BROKEN,
+    BrokenRule,
+    Figure,
+    Reading,
+    RuleSuspect,
+    call_changing,
+    make_collector,
+    make_empty_reading,
+    sorted_out,
+)
 from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
-from gdbheapx.allocators.metering import Figure, Reading, make_empty_reading
 from gdbheapx.allocators.plan import FUTEX, Held, Plan, SystemCall
 from gdbheapx.allocators.records import HeapContext, Page
 from gdbheapx.allocators.returning import DryRun, Portion, Predicted
-from gdbheapx.allocators.rules import MOST_BROKEN, BrokenRule, RuleSuspect, call_changing, make_collector, sorted_out
 from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.hints import hint_command
@@ -56,12 +65,8 @@ from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress, Th
 from gdbheapx.problems import NOT_PROFILED, Diagnostic, PartialSink, ProblemCode
 
 if TYPE_CHECKING:
-    from gdbheapx.allocators.effects import Effect
-    from gdbheapx.allocators.keeping import Keeping
-    from gdbheapx.allocators.metering import Reading
-    from gdbheapx.allocators.places import AllocatorPlace
+    from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Reading
     from gdbheapx.allocators.returning import DryRun, Portion
-    from gdbheapx.allocators.rules import BrokenRule
 
 TYPE_LETTERS = {"bool": "<?", "double": "<d", "int64": "<q", "int64_t": "<q"}
 INT64 = ("int64", "int64_t")
@@ -530,20 +535,20 @@ class TcmallocHeap(AllocatorInstance):
 
     def block_at(self, address: int) -> "Optional[AllocatorPlace]":
         """The object, and the span that holds it."""
-        from gdbheapx.allocators import places
+        from gdbheapx.allocators import answers
 
         claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
         if claim is None:
             return None
         spans = self.counts().spans
         at = bisect_right(spans.column("start"), address) - 1
-        parts, start = [places.AddressPart(claim.what, claim.what, TargetAddress(claim.start), TargetAddress(claim.end))], claim.start
+        parts, start = [answers.AddressPart(claim.what, claim.what, TargetAddress(claim.start), TargetAddress(claim.end))], claim.start
         if claim.what == "spans" and at >= 0:
             span = TcSpan._make(spans.spans[len(TcSpan._fields) * at : len(TcSpan._fields) * (at + 1)])
             start = spans.column("start")[max(0, at - 1)]
-            parts.insert(0, places.AddressPart("span", _name_span(span), TargetAddress(span.start), TargetAddress(span.start + span.bytes)))
+            parts.insert(0, answers.AddressPart("span", _name_span(span), TargetAddress(span.start), TargetAddress(span.start + span.bytes)))
         stream = self.blocks(BlockFilter(start=start))
-        return places.make_heap_place(places.find_neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts)
+        return answers.make_heap_place(answers.find_neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts)
 
     @cache_answer
     def arenas(self) -> Sequence[TcArena]:
@@ -581,7 +586,7 @@ class TcmallocHeap(AllocatorInstance):
     def what_if(self) -> "Sequence[Effect]":
         """Return the effects of its variables. The release rate has no row: `make advice` measured no effect on idle threads."""
         from gdbheapx import findings as codes
-        from gdbheapx.allocators.effects import by_variable, effect_of_restart
+        from gdbheapx.allocators.answers import by_variable, effect_of_restart
         from gdbheapx.allocators.measured import AGGRESSIVE_DECOMMIT as DECOMMIT
         from gdbheapx.allocators.measured import CACHE_BYTES
 

@@ -50,7 +50,7 @@ from gdbheapx.addons.allocators.tcmalloc.structure import (
     read_central_lists,
     read_thread_caches,
 )
-from gdbheapx.allocators.keeping import SPAN, ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.answers import SPAN, ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.pages import ROOM, PinShape

@@ -5,7 +5,7 @@ size, a restart).
 from typing import Annotated, Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import allocators
-from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, of_classes
+from gdbheapx.allocators.answers import BOUNDED, EXACT, Effect, Requests, of_classes
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.measured import saved_percent
 from gdbheapx.allocators.records import heap_sum

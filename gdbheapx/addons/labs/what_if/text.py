@@ -3,7 +3,7 @@
 from typing import Optional
 
 from gdbheapx.addons.labs.what_if.predict import Outcome, WhatIf
-from gdbheapx.allocators.effects import EXACT
+from gdbheapx.allocators.answers import EXACT
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import ColumnsTable, columns_of
 from gdbheapx.units import SentenceSize, make_cells

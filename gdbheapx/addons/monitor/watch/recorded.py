@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Iterator, List, Mapping, NamedTuple, Optional,
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import ENDED, EXECUTED, OPEN, STOPPED, TIMES, History, Over
 from gdbheapx.addons.monitor.watch.table import heading_of_figure
-from gdbheapx.allocators.metering import Figure, Reading
+from gdbheapx.allocators.answers import Figure, Reading
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
 from gdbheapx.inferior.base import ProcessCounters

@@ -4,7 +4,7 @@ import gc
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
 
-from gdbheapx.allocators.metering import Figure, Meter, Reading, make_empty_reading
+from gdbheapx.allocators.answers import Figure, Meter, Reading, make_empty_reading
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, StopOver
 from gdbheapx.hints import hint_command

@@ -8,7 +8,7 @@ from gdbheapx.addons.monitor.watch.returned import ReturnedStep, Steps, Worth
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched
 from gdbheapx.addons.monitor.watch.series import Series, SeriesChange
 from gdbheapx.addons.monitor.watch.spikes import SpikeFinder, Spikes
-from gdbheapx.allocators.metering import Reading
+from gdbheapx.allocators.answers import Reading
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 

@@ -1,6 +1,6 @@
 """What a setting would change: the two ends of RSS, and what is not known.
 
-Files: allocators/effects.py, addons/labs/what_if/predict.py, addons/labs/what_if/text.py.
+Files: allocators/answers.py, addons/labs/what_if/predict.py, addons/labs/what_if/text.py.
 """
 
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ from gdbheapx.addons.labs.what_if.predict import (
     rank_outcome,
 )
 from gdbheapx.allocators import measured
-from gdbheapx.allocators.effects import BOUNDED, EXACT, Effect, Requests, effect_of_restart, four_to_a_doubling, in_force, of_classes
+from gdbheapx.allocators.answers import BOUNDED, EXACT, Effect, Requests, effect_of_restart, four_to_a_doubling, in_force, of_classes
 from gdbheapx.allocators.measured import ARENA_ONE, MXFAST, TCACHE_COUNT, TRIM_THRESHOLD, Case, Setting
 from gdbheapx.analysis import overview
 from gdbheapx.hints import strip_targets

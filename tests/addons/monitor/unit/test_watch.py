@@ -1,6 +1,6 @@
 """What `watch` makes of samples: growth, steps at which memory was returned, the verdict; and its loop over a process that ends.
 
-Files: allocators/metering.py, addons/monitor/watch/returned.py, addons/monitor/watch/summary.py, addons/monitor/watch/samples.py, addons/monitor/watch/pools.py.
+Files: allocators/answers.py, addons/monitor/watch/returned.py, addons/monitor/watch/summary.py, addons/monitor/watch/samples.py, addons/monitor/watch/pools.py.
 """
 
 from typing import Any, Iterable, List, Optional, Tuple
@@ -13,7 +13,7 @@ from gdbheapx.addons.monitor.watch.returned import Steps
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched
 from gdbheapx.addons.monitor.watch.series import MOST_POINTS, Series
 from gdbheapx.addons.monitor.watch.summary import History, Over, watch_events
-from gdbheapx.allocators.metering import Figure, Reading
+from gdbheapx.allocators.answers import Figure, Reading
 from gdbheapx.budget import Budget
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import ProcessCounters, ProcessPages

@@ -17,7 +17,7 @@ from gdbheapx.addons.monitor.watch import openmetrics, table
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import TIMES, History, Over
 from gdbheapx.addons.monitor.watch.text import BLOCKS, Text
-from gdbheapx.allocators.metering import Figure, Reading
+from gdbheapx.allocators.answers import Figure, Reading
 from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import InContainer, ProcessCounters
