@@ -108,7 +108,7 @@ def measure(pid: int, folder: Path) -> Tuple[Joined, List[Tuple[Any, ...]], Dict
         from gdbheapx.addons.labs.sites.scan import scan_code
         from gdbheapx.analysis.census import find
         from gdbheapx.analysis.census.world import EXACT, SHAPE, World
-        from gdbheapx.own_memory import allowed_bytes
+        from gdbheapx.budget import allowed_bytes
 
         world = World.of(session)
         look = find.take_census(session, world, owning=False)

@@ -16,7 +16,7 @@ import time
 import warnings
 from typing import List, Optional, Tuple
 
-from gdbheapx import files, mounts
+from gdbheapx import files
 
 EACH_S, ALL_S, WINDOW_S, QUICK_S = 2.0, 10.0, 60.0, 0.25
 """How long one answer is waited for, and all of them together in a window of time; quick ones do not count."""
@@ -171,13 +171,13 @@ def open_here(path: files.TargetPath, is_folder: bool) -> int:
     """Open it in the child: what cannot be trusted to answer again is copied."""
     handle = files.look_up(path)
     try:
-        kind = mounts.kind_of(handle, path.mount_table) or mounts.kind_of_device(os.fstat(handle))
-        if kind in mounts.PSEUDO:
+        kind = files.kind_of(handle, path.mount_table) or files.kind_of_device(os.fstat(handle))
+        if kind in files.PSEUDO:
             raise files.NotRegular(errno.EINVAL, "it is not a regular file", path)
-        if kind not in mounts.LOCAL and is_folder:
+        if kind not in files.LOCAL and is_folder:
             raise OSError(errno.EREMOTEIO, "its file system may not answer", path)
         descriptor = files.open_handle(handle, path, is_folder)
-        return descriptor if kind in mounts.LOCAL else copy_unnamed(descriptor)
+        return descriptor if kind in files.LOCAL else copy_unnamed(descriptor)
     finally:
         os.close(handle)
 

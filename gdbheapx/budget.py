@@ -1,19 +1,22 @@
 """Limits of a walk: a bound in seconds, the longest pause of a process, and the user's Ctrl-C, checked between slices of work. A walk
 that was cut short lacks time and is not damaged: `reason` distinguishes the two, and stays None as long as there was time for everything.
-Ctrl-C, SIGTERM and SIGHUP while a command runs: the first asks for a partial answer, the second stops.
+Ctrl-C, SIGTERM and SIGHUP while a command runs: the first asks for a partial answer, the second stops. Also: steps that the parsers of
+untrusted data count, and the memory that this process may take.
 """
 
 import ctypes
 import os
+import resource
 import signal
 import sys
 import time
 from array import array
+from functools import lru_cache, wraps
 from types import FrameType, TracebackType
-from typing import Any, Callable, Dict, List, Optional, Type
+from typing import Any, Callable, Dict, Iterator, List, Optional, Type, TypeVar
 
 from gdbheapx.errors import HeapxError, StopOver
-from gdbheapx.problems import CUT, STOP_LIMIT, ProblemCode
+from gdbheapx.problems import CUT, STOP_LIMIT, WORK_LIMIT, ProblemCode
 
 FIRST_SECONDS = 2.0
 LEAST_S = 2.0
@@ -295,3 +298,195 @@ class Interrupts:
             if self._before[number] is not None:
                 signal.signal(number, self._before[number])
             self._libc.sigaction(number, saved, None)
+
+
+MOST_STEPS = 1 << 26
+"""Of one file, or one table in memory, in one look."""
+MOST_IN_ALL = 1 << 28
+"""Of everything that is parsed in one look."""
+ASK_STEPS = 1 << 18
+"""How many steps pass between two questions whether the command's time is up."""
+READ_SHIFT = 10
+"""Bytes that are read cost a step for each KiB."""
+IN_ALL = "files of the target"
+"""What is named where it is all of them together."""
+Item = TypeVar("Item")
+
+
+class TooMuchWork(HeapxError, ValueError):
+    """Parsing ends here. It is a ValueError because what is too much to be read is damaged, or made to be."""
+
+
+def never_expires() -> bool:
+    """Return False: a command without a limit."""
+    return False
+
+
+class WorkOfLook:
+    """Steps of everything that is parsed in one look, and the command's time."""
+
+    def __init__(self) -> None:
+        self.is_over: Callable[[], bool] = never_expires
+        """Asks whether the command's time is up, or somebody interrupted it."""
+        self.exceeded: Dict[str, None] = {}
+        """What was left unread, by name, in order."""
+        self.look = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from zero: another command, or a process that has run since."""
+        self.look += 1
+        self.steps, self.asks_at = 0, ASK_STEPS
+
+    def judge(self, name: str, is_exceeded: bool) -> None:
+        """Raise TooMuchWork where `name` has cost too much, all parsing has, or the time is up."""
+        code: ProblemCode = WORK_LIMIT
+        if is_exceeded or self.steps > MOST_IN_ALL:
+            self.exceeded[name if is_exceeded else IN_ALL] = None
+        else:
+            self.asks_at = self.steps + ASK_STEPS
+            if not self.is_over():
+                return
+            code = CUT
+        raise TooMuchWork("%s is not read to its end: it costs too much work" % name, code=code)
+
+
+WORK = WorkOfLook()
+
+
+class WorkCounter:
+    """Counter of one file or table. `most`: its bound. `lasts`: what was too much once is not tried again at the next look."""
+
+    def __init__(self, name: str, most: int = MOST_STEPS, lasts: bool = True) -> None:
+        self.name, self._lasts = name, lasts
+        self._most = self._left = most
+        self._look = WORK.look
+
+    def spend(self, steps: int = 1) -> None:
+        """Count steps before they are taken; TooMuchWork where there are none left."""
+        if self._look != WORK.look and (self._left >= 0 or not self._lasts):
+            self._look, self._left = WORK.look, self._most
+        self._left -= steps
+        WORK.steps += steps
+        if self._left < 0 or WORK.steps >= WORK.asks_at:
+            WORK.judge(self.name, self._left < 0)
+
+
+def ends_with_work(read: Callable[..., Iterator[Item]]) -> Callable[..., Iterator[Item]]:
+    """Wrap a generator function: what came before the work was too much is its answer."""
+
+    @wraps(read)
+    def until_too_much(*arguments: Any, **options: Any) -> Iterator[Item]:
+        try:
+            yield from read(*arguments, **options)
+        except TooMuchWork:
+            return
+
+    return until_too_much
+
+
+SHARE = 0.7
+"""Of what may be used: the page cache of a core needs some, too."""
+VARIABLE = "GDBHEAPX_MEMORY"
+GROUPS = "/sys/fs/cgroup"
+LIMITED = "GDBHEAPX_LIMITED"
+"""The variable with the limit that this tool has set itself: processes that it starts have it, too. The C kernel's is higher by what it has
+only reserved (kernel/common/memory.c)."""
+FIRST_TO_GO = b"1000"
+"""The highest oom_score_adj (proc(5))."""
+
+
+def allowed_bytes() -> int:
+    """Return the bytes that this process may use, or the environment variable's number."""
+    named = os.environ.get(VARIABLE, "")
+    return int(named) if named.isdigit() else _allowed_bytes()
+
+
+@lru_cache(maxsize=1)
+def _allowed_bytes() -> int:
+    """Asked once: the files that tell it are read before a process is stopped."""
+    return int(SHARE * min([*_of_groups(), *_of_process(), *_of_machine()], default=1 << 62))
+
+
+def _read_number(path: str) -> Optional[int]:
+    try:
+        with open(path) as file:
+            text = file.read().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _read_group_usage(folder: str, name: str, prefix: str) -> int:
+    """Return the bytes that a group's processes use now, without the page cache, which the kernel takes back: the target process is often
+    in the same group, and is as likely to be ended by the kernel as this one.
+    """
+    try:
+        with open(folder + "/memory.stat") as file:
+            stats = dict(line.split(" ", 1) for line in file if " " in line)
+    except OSError:
+        stats = {}
+    cache = sum(int(stats.get(prefix + kind, 0)) for kind in ("inactive_file", "active_file"))
+    return max((_read_number(folder + "/" + name) or 0) - cache, 0)
+
+
+def _of_groups() -> Iterator[int]:
+    """Yield the bytes left of the limits of the groups that this process is in, and of those above them (cgroups(7); both versions)."""
+    try:
+        with open("/proc/self/cgroup") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return
+    for _, controllers, path in lines:
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root = GROUPS + "/memory" if controllers else GROUPS
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_") if controllers else ("memory.max", "memory.current", "")
+        while True:
+            folder = root + path.rstrip("/")
+            limit = _read_number(folder + "/" + names[0])
+            if limit is not None:
+                yield max(limit - _read_group_usage(folder, *names[1:]), 0)
+            if path in ("/", ""):
+                break
+            path = os.path.dirname(path)
+
+
+def _of_process() -> Iterator[int]:
+    for limit in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+        soft = resource.getrlimit(limit)[0]
+        own = os.environ.get(LIMITED, "")
+        if soft != resource.RLIM_INFINITY and not (own.isdigit() and limit == resource.RLIMIT_DATA and soft >= int(own)):
+            yield soft
+
+
+def limit_look() -> None:
+    """Have this process, which only looks, get no more memory than it may use, unless somebody has limited it; and have the kernel end it
+    first where memory is scarce."""
+    goes_first()
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if soft == resource.RLIM_INFINITY:
+        with open("/proc/self/statm") as file:
+            has = int(file.read().split()[5]) * resource.getpagesize()
+        limit = has + _allowed_bytes()
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+        os.environ[LIMITED] = str(resource.getrlimit(resource.RLIMIT_DATA)[0])
+
+
+def goes_first() -> None:
+    """Have the kernel end this process and its children, not a service, when memory is scarce."""
+    try:
+        with open("/proc/self/oom_score_adj", "wb", buffering=0) as file:
+            file.write(FIRST_TO_GO)
+    except OSError:
+        pass
+
+
+def _of_machine() -> Iterator[int]:
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    yield int(line.split()[1]) * 1024
+    except OSError:
+        return

@@ -5,7 +5,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
-from gdbheapx.descriptors import open_standard
+from gdbheapx.files import open_standard
 from gdbheapx.invocation import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Wrong, pack_words, prepare_core, split_words, with_target
 
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ def run_here(invocation: "Invocation", refused: Optional["HeapxError"] = None) -
     from gdbheapx import direct
 
     if not (invocation.changes or invocation.command.repeats):
-        from gdbheapx.own_memory import limit_look
+        from gdbheapx.budget import limit_look
 
         limit_look()
     ended = direct.run_direct(invocation, print_error, refused)

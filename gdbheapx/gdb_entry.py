@@ -134,11 +134,11 @@ def serve_command(out: StandardOutput, command: str, told: GdbStatus) -> int:
             raise refusals[0]
         return opened[0]
 
-    from gdbheapx import invocation, own_memory, runner
+    from gdbheapx import budget, invocation, runner
 
     parsed = invocation.handed_over(command)
     if not invocation.changes_process(parsed):
-        own_memory.limit_look()
+        budget.limit_look()
     gc.enable()
     runner.set_debugger_version(gdb_target.read_gdb_version())
     settings = runner.Settings(debug_directories=asked.debug_dirs)

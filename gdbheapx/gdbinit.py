@@ -124,11 +124,11 @@ class HeapxCommand(gdb.Command):
 
     def complete(self, text: str, word: Optional[str]) -> Any:
         """Options and their values; gdb itself completes files and expressions."""
-        from gdbheapx import completion
+        from gdbheapx import help_pages
 
-        found = completion.complete_word(self.command, text, complete_values)
+        found = help_pages.complete_word(self.command, text, complete_values)
         if isinstance(found, str):
-            return {completion.FILE: gdb.COMPLETE_FILENAME, completion.EXPRESSION: gdb.COMPLETE_EXPRESSION}[found]
+            return {help_pages.FILE: gdb.COMPLETE_FILENAME, help_pages.EXPRESSION: gdb.COMPLETE_EXPRESSION}[found]
         last = text.split(" ")[-1]
         skip = len(last) - len(word) if word is not None else 0
         return [entry[skip:] for entry in found]
@@ -136,11 +136,11 @@ class HeapxCommand(gdb.Command):
 
 def complete_values(flag: str) -> List[str]:
     """The allocators, or arenas, of what gdb has selected, as far as a second tells; none where nothing is selected or it runs."""
-    from gdbheapx import api, completion
+    from gdbheapx import api, help_pages
     from gdbheapx.errors import HeapxError
 
     try:
-        if flag == completion.ALLOCATOR:
+        if flag == help_pages.ALLOCATOR:
             return api.allocators_found()
         arenas = api.ask("arenas", "--max-seconds", "1").data["arenas"]
         return [str(index) for index in sorted({arena["index"] for arena in arenas if arena["index"] is not None})]

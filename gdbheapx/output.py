@@ -6,7 +6,7 @@ import stat
 import time
 from typing import IO, Any, Callable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from gdbheapx import mounts
+from gdbheapx import files
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import HANDLE, MAX_LINKS, open_unnamed, temporary_folder, walk_path
 from gdbheapx.kernel.common import watchdog
@@ -217,7 +217,7 @@ class OutputFile:
             return None
 
     def _is_link_of_proc(self) -> bool:
-        return mounts.kind_of(self._folder, OUR_MOUNTS) == b"proc"
+        return files.kind_of(self._folder, OUR_MOUNTS) == b"proc"
 
     def _open_stream(self, check: Check) -> int:
         """open(2) of a FIFO would wait for its reader, and Python begins it anew after each signal: so it is asked again and again."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple
 
 from gdbheapx import __version__, addon_loader, command, hints, place, problems, stops, units
 from gdbheapx import kernel as kernels
-from gdbheapx.budget import Budget, Interrupts, Progress
+from gdbheapx.budget import MOST_STEPS, WORK, Budget, Interrupts, Progress, never_expires
 from gdbheapx.command import CommandAnswer, TextStyle
 from gdbheapx.errors import HeapxError, Interrupted, Refusal, StopOver, UsageError
 from gdbheapx.inferior.base import Identity, Target
@@ -19,7 +19,6 @@ from gdbheapx.output import CannotWrite, Screen, Sink, Spool, Write
 from gdbheapx.place import IN_GDB, SHELL
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
-from gdbheapx.work import MOST_STEPS, WORK, never_expires
 
 if TYPE_CHECKING:
     from gdbheapx.addon_loader import RunningCopy

@@ -262,7 +262,7 @@ class Session:
         self.discovery.prepare()
         if now is not None:
             anonymous_bytes, count = now.anonymous_bytes + (now.swapped_bytes or 0), len(self.target.mappings())
-            from gdbheapx.own_memory import allowed_bytes
+            from gdbheapx.budget import allowed_bytes
 
             small_bytes, large_bytes = self._kinds_of_blocks()
             counted: Tuple[Optional[int], Optional[int]] = (None, None)

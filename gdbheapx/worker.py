@@ -5,10 +5,10 @@ import signal
 from typing import TYPE_CHECKING, Callable, Optional, Tuple
 
 from gdbheapx import gdb_process
+from gdbheapx.budget import goes_first
 from gdbheapx.errors import HeapxError, Interrupted
 from gdbheapx.files import open_unnamed
 from gdbheapx.inferior.gdb.call_guard import end_with_parent
-from gdbheapx.own_memory import goes_first
 from gdbheapx.problems import CANNOT_WRITE
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from gdbheapx import allocators, catalogue
 pytestmark = [pytest.mark.once, pytest.mark.first]  # reads the sources
 
 ROOT = Path(__file__).parents[1]
-SHARED = {"addon_loader", "arch", "errors", "hints", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "mounts", "apart", "descriptors", "budget", "stops", "own_memory", "kernel", "child_python", "work", "__version__"}
-ENTRY = {"api", "catalogue", "cli", "command", "completion", "copying", "direct", "gdb_entry", "gdb_startup", "gdbinit", "help_pages", "invocation", "output", "place", "runner", "session", "worker"}
+SHARED = {"addon_loader", "arch", "errors", "hints", "problems", "model", "ranges", "units", "columns", "verdict", "findings", "files", "apart", "budget", "stops", "kernel", "child_python", "__version__"}
+ENTRY = {"api", "catalogue", "cli", "command", "copying", "direct", "gdb_entry", "gdb_startup", "gdbinit", "help_pages", "invocation", "output", "place", "runner", "session", "worker"}
 ALLOWED = {
     "inferior": {"inferior"},
     "layout": {"inferior", "layout", "packs"},

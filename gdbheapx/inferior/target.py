@@ -6,7 +6,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
-from gdbheapx.budget import NEVER, Still
+from gdbheapx.budget import NEVER, WORK, Still, TooMuchWork
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import in_tree
 from gdbheapx.inferior.base import (
@@ -80,7 +80,6 @@ from gdbheapx.inferior.source import (
 )
 from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
 from gdbheapx.ranges import RangeIndex, unite_ranges
-from gdbheapx.work import WORK, TooMuchWork
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.elf.types import DwarfReader, DwarfUnits, VariableTypes

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gdbheapx.budget import WORK
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf import demangle, images, unwind
 from gdbheapx.inferior.elf.dwarf import Dwarf, Unsupported
@@ -21,7 +22,6 @@ from gdbheapx.inferior.elf.link_map import LinkMap, find_tls
 from gdbheapx.inferior.elf.types import DwarfReader, TypeWalk
 from gdbheapx.inferior.source import CoreSource
 from gdbheapx.snapshot import container, record
-from gdbheapx.work import WORK
 from tests.support.builders import core_file
 from tests.support.builders.elf_file import (
     DYNSYM,

@@ -11,8 +11,8 @@ from tests.support.tool import run
 pytestmark = pytest.mark.once  # counts modules of the product
 
 MODULES, FILES = 100, 80
-"""Of the product, that an answer about the arenas of a small core imports and runs; the goal of files is 50. Seven modules are there for
-hostile cores: work, watchdog, own_memory, mounts, descriptors, roots, contradictions; three for every command and every text: catalogue
+"""Of the product, that an answer about the arenas of a small core imports and runs; the goal of files is 50. Three modules are there for
+hostile cores: watchdog, roots, contradictions; three for every command and every text: catalogue
 (which file has a command), hints and place (commands that texts name, whole for the place where they are read). One of them is the package's own,
 which Python asks for each module before it looks for its file."""
 COUNTED = """

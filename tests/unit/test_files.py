@@ -1,6 +1,6 @@
 """Files that a target names, and files of answers: what is opened, and what is left.
 
-Files: files.py, apart.py, mounts.py.
+Files: files.py, apart.py.
 """
 
 import errno
@@ -14,7 +14,7 @@ from typing import Callable, List
 
 import pytest
 
-from gdbheapx import apart, files, mounts, output
+from gdbheapx import apart, files, output
 from gdbheapx.errors import HeapxError
 
 LINE = b"36 35 98:0 / %s rw,noatime master:1 - %s /dev/root rw,errors=continue"
@@ -101,7 +101,7 @@ def test_a_file_of_a_mount_that_may_not_answer_is_a_copy(tmp_path: Path, monkeyp
     """Its file system is not known to answer: the child reads it, and its copy has the time of the file."""
     path = tmp_path / "file"
     path.write_bytes(b"content")
-    monkeypatch.setattr(mounts, "LOCAL", frozenset())
+    monkeypatch.setattr(files, "LOCAL", frozenset())
     monkeypatch.setattr(apart, "READER", apart.Reader())
     descriptor = files.open_regular(files.in_tree("", str(path)))
     try:
@@ -175,18 +175,18 @@ def test_more_files_than_descriptors(tmp_path: Path) -> None:
 def test_a_mount_point_may_have_any_name(name: bytes) -> None:
     """Only a newline ends a line of the table; blanks, newlines and backslashes are octal."""
     table = b"\n".join((LINE % (b"/" + name, b"ext4"), LINE % (b"/x", b"fuse.a\\040b"), b"", b"damaged"))
-    points = [mount.point for mount in mounts.parse_mounts(table)]
+    points = [mount.point for mount in files.parse_mounts(table)]
     decoded = name.replace(b"\\040", b" ").replace(b"\\012", b"\n").replace(b"\\134", b"\\")
     assert points == [os.fsdecode(b"/" + decoded), "/x"]
-    assert [mount.kind for mount in mounts.parse_mounts(table)] == [b"ext4", b"fuse.a\\040b"]
+    assert [mount.kind for mount in files.parse_mounts(table)] == [b"ext4", b"fuse.a\\040b"]
 
 
 def test_a_table_is_read_in_pieces(tmp_path: Path) -> None:
     """Thousands of mounts: lines that go over the end of a piece are whole."""
     path = tmp_path / "mountinfo"
     path.write_bytes(b"".join(b"%d 1 0:%d / /m%d rw - tmpfs none rw\n" % (n, n, n) for n in range(3000)))
-    assert [mount.id for mount in mounts.read_mounts(str(path))] == list(range(3000))
-    assert not list(mounts.read_mounts(str(tmp_path / "none")))
+    assert [mount.id for mount in files.read_mounts(str(path))] == list(range(3000))
+    assert not list(files.read_mounts(str(tmp_path / "none")))
 
 
 def test_an_overlay_of_another_user_namespace_is_not_known(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_an_overlay_of_another_user_namespace_is_not_known(tmp_path: Path) -> No
         number = next(line.split()[1] for line in file if line.startswith(b"mnt_id"))
     for kind, expected in ((b"overlay", None), (b"ext4", b"ext4"), (b"fuse.x", b"fuse.x")):
         (tmp_path / "mountinfo").write_bytes(number + b" 1 0:1 / / rw - " + kind + b" none rw\n")
-        assert mounts.kind_of(descriptor, str(tmp_path / "mountinfo")) == expected
+        assert files.kind_of(descriptor, str(tmp_path / "mountinfo")) == expected
     os.close(descriptor)
 
 
@@ -261,6 +261,6 @@ def test_memory_of_the_kernels_own_mount_is_not_copied() -> None:
     """No table has the mount of a memfd, which answers; a copy of it would bring in what is in swap."""
     descriptor = os.memfd_create("test")
     try:
-        assert mounts.kind_of(descriptor, "/proc/self/mountinfo") == b"tmpfs"
+        assert files.kind_of(descriptor, "/proc/self/mountinfo") == b"tmpfs"
     finally:
         os.close(descriptor)

@@ -4,9 +4,9 @@ from typing import Iterator
 
 import pytest
 
-from gdbheapx import work
+from gdbheapx import budget
+from gdbheapx.budget import WORK, TooMuchWork, WorkCounter, ends_with_work
 from gdbheapx.problems import CUT, WORK_LIMIT
-from gdbheapx.work import WORK, TooMuchWork, WorkCounter, ends_with_work
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +14,7 @@ def alone() -> Iterator[None]:
     """Nothing is left for another test."""
     WORK.begin()
     yield
-    WORK.is_over = work.never_expires
+    WORK.is_over = budget.never_expires
     WORK.exceeded.clear()
     WORK.begin()
 
@@ -40,12 +40,12 @@ def test_a_bound_is_one_file_s() -> None:
 
 def test_all_files_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many that cost little each are too much, too; they have one line."""
-    monkeypatch.setattr(work, "MOST_IN_ALL", work.ASK_STEPS)
+    monkeypatch.setattr(budget, "MOST_IN_ALL", budget.ASK_STEPS)
     for number in range(2):
-        WorkCounter("part %d" % number).spend(work.ASK_STEPS // 2 - 1)
+        WorkCounter("part %d" % number).spend(budget.ASK_STEPS // 2 - 1)
     with pytest.raises(TooMuchWork):
-        WorkCounter("last").spend(work.ASK_STEPS)
-    assert list(WORK.exceeded) == [work.IN_ALL]
+        WorkCounter("last").spend(budget.ASK_STEPS)
+    assert list(WORK.exceeded) == [budget.IN_ALL]
 
 
 def test_time_is_asked_for() -> None:
@@ -53,13 +53,13 @@ def test_time_is_asked_for() -> None:
     asked = []
     WORK.is_over = lambda: bool(asked.append(WORK.steps)) or len(asked) > 2  # type: ignore[func-returns-value]
     counter, ended = WorkCounter("one"), None
-    for _ in range(8 * work.ASK_STEPS // 1024):
+    for _ in range(8 * budget.ASK_STEPS // 1024):
         try:
             counter.spend(1024)
         except TooMuchWork as error:
             ended = error
             break
-    assert [steps // work.ASK_STEPS for steps in asked] == [1, 2, 3] and ended is not None and ended.code == CUT and not WORK.exceeded
+    assert [steps // budget.ASK_STEPS for steps in asked] == [1, 2, 3] and ended is not None and ended.code == CUT and not WORK.exceeded
 
 
 def test_what_came_before_is_kept() -> None:

@@ -11,6 +11,7 @@ from gdbheapx import problems
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.analysis.memory import attribute, kinds, stacks
 from gdbheapx.analysis.memory.kinds import MappingPlaces
+from gdbheapx.budget import allowed_bytes
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import (
@@ -35,7 +36,6 @@ from gdbheapx.kernel.blocks.graph import FROM_MAPPING, LEAKED, Containers, Graph
 from gdbheapx.kernel.blocks.signatures import Signer
 from gdbheapx.kernel.blocks.stream import NativeBlocks
 from gdbheapx.model import GUESS
-from gdbheapx.own_memory import allowed_bytes
 from gdbheapx.problems import NOT_IN_SNAPSHOT, OUT_OF_MEMORY, Severity
 from gdbheapx.ranges import Range, RangeIndex, subtract_ranges, unite_ranges
 from gdbheapx.session import Session

@@ -10,7 +10,7 @@ import ctypes
 import re
 from typing import Any, Callable, List, Optional
 
-from gdbheapx.work import TooMuchWork, WorkCounter
+from gdbheapx.budget import TooMuchWork, WorkCounter
 
 RUNTIMES = ("libstdc++.so.6", "libc++abi.so.1")
 START = "typeinfo name for "

@@ -13,8 +13,8 @@ from array import array
 from bisect import bisect_right
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
+from gdbheapx.budget import READ_SHIFT, WorkCounter
 from gdbheapx.inferior.elf.file import MOST_NAME_BYTES, SHT_NOBITS, ElfFile, ElfSection, read_sleb, read_uleb
-from gdbheapx.work import READ_SHIFT, WorkCounter
 
 AT_SIBLING, AT_NAME, AT_BYTE_SIZE, AT_LOW_PC, AT_HIGH_PC, AT_LANGUAGE, AT_CONST_VALUE, AT_UPPER_BOUND = (
     0x01,

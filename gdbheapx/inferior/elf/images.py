@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.arch import Relocations
+from gdbheapx.budget import READ_SHIFT, WorkCounter
 from gdbheapx.inferior.base import ObjectCode
 from gdbheapx.inferior.elf.file import (
     LETTERS_SHIFT,
@@ -23,7 +24,6 @@ from gdbheapx.inferior.elf.file import (
     symbol_bytes,
 )
 from gdbheapx.inferior.elf.unwind import CallFrames
-from gdbheapx.work import READ_SHIFT, WorkCounter
 
 DT_STRTAB, DT_SYMTAB, DT_RELA, DT_RELASZ, DT_STRSZ, DT_REL, DT_RELSZ, DT_RELRSZ, DT_RELR = 5, 6, 7, 8, 10, 17, 18, 35, 36
 PF_X = 1

@@ -7,6 +7,7 @@ import struct
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from gdbheapx.arch import Relocations
+from gdbheapx.budget import READ_SHIFT, WorkCounter, ends_with_work
 from gdbheapx.inferior.elf.file import (
     LETTERS_SHIFT,
     MOST_NOTE_PARTS,
@@ -32,7 +33,6 @@ from gdbheapx.inferior.elf.file import (
     read_c_string,
     symbol_bytes,
 )
-from gdbheapx.work import READ_SHIFT, WorkCounter, ends_with_work
 
 AT_PHDR, AT_PHNUM, AT_BASE = 3, 5, 7
 DT_NEEDED = 1

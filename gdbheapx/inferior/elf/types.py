@@ -4,6 +4,7 @@ import re
 from abc import ABC, abstractmethod
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
+from gdbheapx.budget import TooMuchWork, WorkCounter
 from gdbheapx.inferior.base import Member, StructType, TypeLayout, TypeSet
 from gdbheapx.inferior.elf.dwarf import (
     AT_ABSTRACT_ORIGIN,
@@ -26,7 +27,6 @@ from gdbheapx.inferior.elf.dwarf import (
     Unsupported,
 )
 from gdbheapx.inferior.elf.file import ElfFile, read_uleb
-from gdbheapx.work import TooMuchWork, WorkCounter
 
 MANGLES = ("use_a_getter_or_setter_instead_", "cant_access_tsd_items_directly_use_a_getter_or_setter_")
 """What stands before the members of a tsd in some builds (TSD_MANGLE of internal/tsd.h, 5.0 to 5.1 and since 5.2)."""

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 import gdb
 
 from gdbheapx.arch import Architecture
+from gdbheapx.budget import TooMuchWork
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, CallSource, Module, Symbol, Thread, ThreadLocal, TypeSet
 from gdbheapx.inferior.elf.types import TypeWalk, find_private_prefix
@@ -18,7 +19,6 @@ from gdbheapx.inferior.source import CoreSource, Openable, TargetSource
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Diagnostic
 from gdbheapx.units import count_noun
-from gdbheapx.work import TooMuchWork
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
 """Base names of the objects whose debug information is read by gdb for every answer; that of others by dwarf.py."""

@@ -13,8 +13,8 @@ import signal
 import time
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from gdbheapx import mounts as table
 from gdbheapx import problems
+from gdbheapx.files import read_mounts
 from gdbheapx.inferior.base import SwapRoom
 from gdbheapx.inferior.live import procfs
 from gdbheapx.problems import IN_SWAP, Diagnostic
@@ -211,7 +211,7 @@ def _find_mount(files: HeadroomFiles, kind: str, path: str) -> Optional[Mount]:
 
 def iterate_cgroup_mounts(files: HeadroomFiles, kind: str) -> Iterator[Mount]:
     """Cgroup file systems of this version; of version 1 those with the memory controller."""
-    for mount in table.read_mounts("%s/self/mountinfo" % files.proc):
+    for mount in read_mounts("%s/self/mountinfo" % files.proc):
         if os.fsdecode(mount.kind) == kind and (kind != V1 or "memory" in mount.options.split(",")):
             yield Mount(kind, mount.point, mount.root)
 

@@ -9,7 +9,7 @@ from itertools import repeat
 from operator import add
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, cast
 
-from gdbheapx import mounts as table
+from gdbheapx import files
 from gdbheapx.inferior.base import HugePages, Mapping, MappingUse, MemoryUse
 from gdbheapx.inferior.live import procfs
 
@@ -203,7 +203,7 @@ def _sum_columns(columns: Sequence[Column], count: int) -> Column:
 def map_device_types(text: bytes) -> Dict[str, str]:
     """Device, as /proc/PID/maps writes it (`fd:01`), -> type of the file system mounted from it where the process sees it, by the process's
     mountinfo."""
-    return {"%02x:%02x" % tuple(map(int, mount.device.split(":"))): os.fsdecode(mount.kind) for mount in table.parse_mounts(text)}
+    return {"%02x:%02x" % tuple(map(int, mount.device.split(":"))): os.fsdecode(mount.kind) for mount in files.parse_mounts(text)}
 
 
 def machine_setting() -> Optional[str]:

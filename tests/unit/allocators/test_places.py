@@ -4,6 +4,7 @@ from typing import Any, List, Optional, Tuple
 
 import pytest
 
+from gdbheapx.allocators import answers
 from gdbheapx.kernel.blocks.stream import BlockShape, make_blocks
 
 HEADED = BlockShape(("used", "free"), (8, 8), 16)

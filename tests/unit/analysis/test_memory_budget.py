@@ -1,6 +1,6 @@
 """Whether the graph fits: what this process may use.
 
-Files: analysis/reachability/heap_graph.py own_memory.py
+Files: analysis/reachability/heap_graph.py budget.py
 """
 
 import builtins
@@ -16,7 +16,7 @@ from typing import Any, Dict, List
 
 import pytest
 
-from gdbheapx import own_memory
+from gdbheapx import budget
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.errors import HeapxError
 from tests.support.paths import ROOT
@@ -41,52 +41,52 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Dict[str, str]:
 
     monkeypatch.setattr(builtins, "open", opened)
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    monkeypatch.delenv(own_memory.VARIABLE, raising=False)
-    own_memory._allowed_bytes.cache_clear()
+    monkeypatch.delenv(budget.VARIABLE, raising=False)
+    budget._allowed_bytes.cache_clear()
     return made
 
 
 def test_the_groups_limit_decides(files: Dict[str, str]) -> None:
     """Also that of a group above; a part is left to the page cache."""
-    assert own_memory.allowed_bytes() == int(0.7 * 1_000_000_000)
+    assert budget.allowed_bytes() == int(0.7 * 1_000_000_000)
 
 
 def test_what_the_group_has_by_now_is_not_left(files: Dict[str, str]) -> None:
     """The process that is looked at, in the same group; but for the page cache."""
     files["/sys/fs/cgroup/kubepods/memory.current"] = "700000000\n"
-    assert own_memory.allowed_bytes() == int(0.7 * 300_000_000)
-    own_memory._allowed_bytes.cache_clear()
+    assert budget.allowed_bytes() == int(0.7 * 300_000_000)
+    budget._allowed_bytes.cache_clear()
     files["/sys/fs/cgroup/kubepods/memory.stat"] = "anon 500000000\ninactive_file 150000000\nactive_file 50000000\n"
-    assert own_memory.allowed_bytes() == int(0.7 * 500_000_000)
+    assert budget.allowed_bytes() == int(0.7 * 500_000_000)
 
 
 def test_version_1_of_groups(files: Dict[str, str]) -> None:
     """The memory controller has its own tree and another name."""
     files["/proc/self/cgroup"] = "9:cpu:/other\n5:memory:/docker/x\n"
     files["/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes"] = "2000000\n"
-    assert own_memory.allowed_bytes() == 1_400_000
-    own_memory._allowed_bytes.cache_clear()
+    assert budget.allowed_bytes() == 1_400_000
+    budget._allowed_bytes.cache_clear()
     files["/sys/fs/cgroup/memory/docker/x/memory.usage_in_bytes"] = "1800000\n"
     files["/sys/fs/cgroup/memory/docker/x/memory.stat"] = "inactive_file 0\ntotal_inactive_file 800000\n"
-    assert own_memory.allowed_bytes() == 700_000
+    assert budget.allowed_bytes() == 700_000
 
 
 def test_the_machine_where_no_group_limits(files: Dict[str, str]) -> None:
     """MemAvailable, and not MemTotal."""
     del files["/sys/fs/cgroup/kubepods/memory.max"]
-    assert own_memory.allowed_bytes() == int(0.7 * 32_000_000 * 1024)
+    assert budget.allowed_bytes() == int(0.7 * 32_000_000 * 1024)
 
 
 def test_the_processes_own_limit(files: Dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """RLIMIT_AS."""
     monkeypatch.setattr(resource, "getrlimit", lambda which: (5000, 5000) if which == resource.RLIMIT_AS else (resource.RLIM_INFINITY,) * 2)
-    assert own_memory.allowed_bytes() == 3500
+    assert budget.allowed_bytes() == 3500
 
 
 def test_a_number_that_is_given(files: Dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """GDBHEAPX_MEMORY wins."""
-    monkeypatch.setenv(own_memory.VARIABLE, "123")
-    assert own_memory.allowed_bytes() == 123
+    monkeypatch.setenv(budget.VARIABLE, "123")
+    assert budget.allowed_bytes() == 123
 
 
 class Heap:
@@ -104,15 +104,15 @@ class Heap:
 def test_what_does_not_even_fit_without_a_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """400 MB for a census: refused with both figures where less is allowed; tried where there is as much, and whatever is little."""
     session: Any = SimpleNamespace(copied_bytes=0, target=SimpleNamespace(has_memory=True), heaps=SimpleNamespace(all=lambda: [Heap()]))
-    monkeypatch.setenv(own_memory.VARIABLE, "390000000")
+    monkeypatch.setenv(budget.VARIABLE, "390000000")
     with pytest.raises(HeapxError) as refused:
         heap_graph.check_least(session, heap_graph.SIGNED_BYTES)
     assert "381.5 MiB" in refused.value.message and "371.9 MiB" in refused.value.message and refused.value.hint
-    monkeypatch.setenv(own_memory.VARIABLE, "410000000")
+    monkeypatch.setenv(budget.VARIABLE, "410000000")
     heap_graph.check_least(session, heap_graph.SIGNED_BYTES)
     with pytest.raises(HeapxError):
         heap_graph.check_least(session, heap_graph.PINNED_BYTES)
-    monkeypatch.setenv(own_memory.VARIABLE, "1")
+    monkeypatch.setenv(budget.VARIABLE, "1")
     monkeypatch.setattr(heap_graph, "LITTLE_BYTES", 400_000_000)
     heap_graph.check_least(session, heap_graph.SIGNED_BYTES)
 

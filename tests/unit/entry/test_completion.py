@@ -5,18 +5,18 @@ from typing import List
 
 import pytest
 
-from gdbheapx import command, completion
+from gdbheapx import command, help_pages
 
 command.load_commands()
 KNOWN = {"--allocator": ["glibc", "jemalloc", "jemalloc#2"], "--arena": ["0", "1", "12"]}
 
 
-def complete(line: str) -> completion.Completion:
+def complete(line: str) -> help_pages.Completion:
     """What the last word of a line may become."""
     name, _, text = line.partition(" ")
     declared = command.find_command(name)
     assert declared is not None
-    return completion.complete_word(declared, text, KNOWN.__getitem__)
+    return help_pages.complete_word(declared, text, KNOWN.__getitem__)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from typing import Any, Iterator, List, Tuple
 import pytest
 
 from gdbheapx import budget, command, invocation, output, runner
+from gdbheapx.budget import WORK, TooMuchWork, WorkCounter
 from gdbheapx.command import CommandAnswer, JsonLines
 from gdbheapx.errors import Busy, HeapxError, UnreadableMemory, UsageError
 from gdbheapx.model import Problem, TargetAddress
 from gdbheapx.problems import BUSY, CUT, MEMORY_UNREADABLE, WORK_LIMIT
 from gdbheapx.report import text
-from gdbheapx.work import WORK, TooMuchWork, WorkCounter
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Dict, List, Optional, Tuple
 
 import pytest
 
+from gdbheapx.budget import WORK, TooMuchWork
 from gdbheapx.inferior.core.file import CoreFile
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import images, types, unwind
@@ -17,7 +18,6 @@ from gdbheapx.inferior.elf.dwarf import Dwarf, Unsupported
 from gdbheapx.inferior.elf.file import ElfFile, read_sleb, read_uleb
 from gdbheapx.inferior.elf.link_map import MAX_OBJECTS, MOST_CHAIN, LinkMap, Loaded
 from gdbheapx.inferior.source import read_page_bytes
-from gdbheapx.work import WORK, TooMuchWork
 from tests.support.builders import core_file
 from tests.support.builders.elf_file import DYNSYM, PROGBITS, STRTAB, SYMTAB, Part, Segment, build, call_frames, number, starts, symbols
 

@@ -6,12 +6,12 @@ Files: inferior/gdb/readers.py, inferior/core/file.py.
 import os
 from pathlib import Path
 
+from gdbheapx.budget import WorkCounter
 from gdbheapx.inferior.base import Segment
 from gdbheapx.inferior.core.file import Extents
 from gdbheapx.inferior.elf.file import ElfFile, find_substrings
 from gdbheapx.inferior.gdb.readers import parse_auxv_text, parse_mappings_text
 from gdbheapx.inferior.live.procfs import parse_maps
-from gdbheapx.work import WorkCounter
 
 GDB13 = """process 4949
 Mapped address spaces:

@@ -1,6 +1,6 @@
 """Memory that the kernel only reserves and the limit of a look, in a process of its own, whose limit it is.
 
-Files: kernel/common/memory.c own_memory.py
+Files: kernel/common/memory.c budget.py
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import List
 
 import pytest
 
-from gdbheapx import own_memory
+from gdbheapx import budget
 
 pytestmark = [
     pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_DATA)[1] != resource.RLIM_INFINITY, reason="its data is limited already"),
@@ -20,20 +20,20 @@ pytestmark = [
 RESERVED_BYTES = 1 << 30
 PROGRAM = """
 import os, resource, sys
-from gdbheapx import own_memory
+from gdbheapx import budget
 from gdbheapx.kernel import binding
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.common.copy import Copy
-own_memory._allowed_bytes = lambda: 256 << 20
+budget._allowed_bytes = lambda: 256 << 20
 if sys.argv[1] == "look":
-    own_memory.limit_look()
+    budget.limit_look()
 else:
     resource.setrlimit(resource.RLIMIT_DATA, (512 << 20, -1))
 limit = lambda: resource.getrlimit(resource.RLIMIT_DATA)[0]
 before, copy = limit(), Copy(binding.open_kernel(sys.argv[2]).library, PageTable(os.getpid(), False, False, -1, ()))
 try:
     copy.set([(1 << 40, (1 << 40) + %d, 0)])
-    print("reserved", limit() >= before + %d, list(own_memory._of_process()))
+    print("reserved", limit() >= before + %d, list(budget._of_process()))
 except MemoryError:
     print("refused", limit() == before)
 try:
@@ -47,7 +47,7 @@ print(limit() == before)
 
 def said(who: str, library: str) -> List[str]:
     """What the program prints whose limit is of a look, or somebody else's."""
-    names = {name: value for name, value in os.environ.items() if name != own_memory.LIMITED}
+    names = {name: value for name, value in os.environ.items() if name != budget.LIMITED}
     words = [sys.executable, "-c", PROGRAM, who, library]
     return subprocess.run(words, env=names, check=True, stdout=subprocess.PIPE, text=True, timeout=120).stdout.splitlines()
 

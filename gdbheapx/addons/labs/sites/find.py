@@ -10,7 +10,6 @@ from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import World
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_again
-from gdbheapx.own_memory import allowed_bytes
 from gdbheapx.problems import NOT_COPIED, NOT_IN_SNAPSHOT
 from gdbheapx.session import Session
 

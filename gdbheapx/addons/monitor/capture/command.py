@@ -33,11 +33,11 @@ from gdbheapx.addons.monitor.capture.decision import (
     report_decision,
 )
 from gdbheapx.addons.monitor.capture.folder import SHARE, CaptureFolder
+from gdbheapx.budget import goes_first
 from gdbheapx.child_python import find_program
 from gdbheapx.errors import HeapxError, Interrupted, UsageError, error_of_document
 from gdbheapx.hints import hint_run
 from gdbheapx.invocation import DUMPED, Dumps, Invocation, Shell, understand_words
-from gdbheapx.own_memory import goes_first
 from gdbheapx.problems import NO_ANSWER, PROCESS_ENDED, ProblemCode, Severity
 
 PATTERN = "/proc/sys/kernel/core_pattern"

@@ -12,8 +12,8 @@ import time
 from typing import Dict, Optional, Sequence
 
 from gdbheapx.addons.monitor.capture import decision as decisions
-from gdbheapx.descriptors import open_standard
 from gdbheapx.errors import HeapxError
+from gdbheapx.files import open_standard
 from gdbheapx.hints import hint_run
 from gdbheapx.problems import BUSY, CANNOT_WRITE, NO_PROCESS, UNSAFE_PATH
 

@@ -1,6 +1,6 @@
 """`capture` without a crash: names, what stays in the folder, whose turn it is, the core handed on, the line for core_pattern.
 
-Files: descriptors.py addons/monitor/capture/command.py addons/monitor/capture/decision.py addons/monitor/capture/turn.py addons/monitor/capture/folder.py addons/monitor/capture/listener.py inferior/live/crashed.py inferior/live/dumped.py
+Files: files.py addons/monitor/capture/command.py addons/monitor/capture/decision.py addons/monitor/capture/turn.py addons/monitor/capture/folder.py addons/monitor/capture/listener.py inferior/live/crashed.py inferior/live/dumped.py
 """
 
 import ctypes
@@ -205,7 +205,7 @@ def test_without_a_turn_nothing_is_imported_and_the_core_goes_on(tmp_path: Path,
 
 def test_what_is_opened_is_not_taken_for_standard_output() -> None:
     """The kernel starts a handler with standard input alone."""
-    script = "from gdbheapx.descriptors import open_standard; import os; open_standard(); made = os.pipe()[0]; os.write(2, b'%d' % made)"
+    script = "from gdbheapx.files import open_standard; import os; open_standard(); made = os.pipe()[0]; os.write(2, b'%d' % made)"
     done = subprocess.run(["sh", "-c", 'exec "$0" -c "$1" <&- >&-', sys.executable, script], capture_output=True, cwd=str(ROOT))
     assert int(done.stderr) > 2
 
