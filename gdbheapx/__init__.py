@@ -1,4 +1,4 @@
-"""Tells where a process's memory went, from gdb, without rebuilding, restarting or recording anything."""
+"""Show where a process's memory went, from gdb, without rebuilding, restarting or recording anything."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,7 @@
 """Files that may not answer (FUSE, NFS, autofs) are opened and read by a child, which is abandoned when it does not.
 
 A read that waits for a daemon cannot be ended by a signal, only by that daemon: who must not wait for it lets another process do so. The
-child has none of our descriptors, so no lock, no pipe and no terminal waits with it; it is nobody's to wait for, ends when it is idle, and
+child has none of our descriptors, so no lock, no pipe and no terminal waits with it; it is no one's to wait for, ends when it is idle, and
 kills itself when it comes back too late.
 """
 
@@ -105,7 +105,7 @@ def read_text(path: str) -> bytes:
 
 
 def start_reader() -> socket.socket:
-    """Start a child that nobody has to wait for; what is said to it comes back as an answer."""
+    """Start a child that no one has to wait for; what is said to it comes back as an answer."""
     mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, whose locks the child does not take
@@ -125,7 +125,7 @@ def start_reader() -> socket.socket:
 
 
 def serve_requests(number: int) -> None:
-    """Answer until nobody asks."""
+    """Answer until no one asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for signum in (signal.SIGTERM, signal.SIGALRM):
         signal.signal(signum, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""A process, a core or a snapshot, asked from Python: gdbheapx.open(), and gdbheapx.current() in gdb. The command line stands on the same.
+"""A process, a core or a snapshot, asked from Python: gdbheapx.open(), and gdbheapx.current() in gdb. The command line uses the same.
 
 Answers are records: their fields are those of JSON, with units in their names, addresses are numbers, and None is unknown. Errors are
 HeapxError, whose line() has the cause and the next step. docs/reference/python-api.md says what stays the same.
@@ -37,7 +37,7 @@ Data = TypeVar("Data")
 NAME = "heap"
 """As errors name who asks."""
 log = logging.getLogger("gdbheapx")
-"""What a command line says on standard error: that a process will stand still for long, and why."""
+"""What a command line says on standard error: that a process will be stopped for long, and why."""
 _RUNNING: Set[int] = set()
 """Those of processes that run which were asked, and are not closed: one process holds for all of them."""
 NO_ANSWER = command.CommandAnswer(lambda: None, lambda style: [], read=True)
@@ -295,7 +295,7 @@ class Heap:
     @contextmanager
     def stopped(self, max_s: float = 2.0) -> Iterator["Heap"]:
         """Ask several questions of one moment. The process is copied in one stop of at most `max_s` seconds and runs on, where there is
-        room for a copy; else it stands still until the block ends, at most for so long. What is read later is missing in its answer."""
+        room for a copy; else it is stopped until the block ends, at most for so long. What is read later is missing in its answer."""
         if not self._runs or self._is_stopped:  # it never runs, or stands still by now
             yield self
             return
@@ -323,7 +323,7 @@ class Heap:
         return runner.Host(self._name, nowhere, log.warning, opener, self._settings, keep=keep, tell=log.info, options=about)
 
     def _opened(self) -> Optional[Target]:
-        """A core or snapshot is opened once, a process that runs anew for each question: what is loaded may change."""
+        """A core or snapshot is opened once, a process that runs again for each question: what is loaded may change."""
         if self._runs:
             _RUNNING.add(id(self))
         if self._target is None or (self._runs and not self._is_stopped) or self._name == IN_GDB:
@@ -420,7 +420,7 @@ def open(
 
 
 def current() -> Heap:
-    """The process or core that gdb has selected, in gdb's own Python. The process must stand still, as gdb leaves it."""
+    """The process or core that gdb has selected, in gdb's own Python. The process must be stopped, as gdb leaves it."""
     return Heap(lambda: _selected_target(True), name=IN_GDB)
 
 

@@ -25,14 +25,14 @@ NEVER = float("inf")
 REDRAW_S = 0.2
 RUNS_AGAIN = " (the process is running again)"
 LEAST_SHARE = 0.02
-"""Below it what is left cannot be told from what is done."""
+"""Below it the rest is too small to be known."""
 SHARE, MOST_S = 0.1, 0.2
 """How much of a stop is left for its end: walks end by then, and what was read is brought in order."""
 SIGACTION_BYTES = 512
 """More than sizeof(struct sigaction) anywhere."""
 SAME_S = 0.3
-"""A signal comes more than once where it is sent to a whole group, as a terminal and `timeout` do: whoever started gdb hands its own on,
-and on a busy machine the second is not yet there when the first is taken. Nobody presses Ctrl-C again, and means it, within this time."""
+"""A signal comes more than once where it is sent to a whole group, as a terminal and `timeout` do: gdb's parent hands its own on, and on a
+busy machine the second is not yet there when the first is taken. No one presses Ctrl-C again, and means it, within this time."""
 NAMES = {int(signal.SIGINT): "Ctrl-C", int(signal.SIGTERM): "SIGTERM", int(signal.SIGHUP): "SIGHUP"}
 
 
@@ -57,7 +57,7 @@ class Progress:
         self._done: Optional[Callable[[], int]] = None
         self._total = 0
         self.has_let_go: Callable[[], bool] = lambda: False
-        """The process that was paused runs again, which whoever waits wants to know first."""
+        """The process that was paused runs again, which the one who waits wants to know first."""
 
     @property
     def stage(self) -> Optional[str]:
@@ -74,7 +74,7 @@ class Progress:
 
     @property
     def is_on_terminal(self) -> bool:
-        """Somebody looks at it."""
+        """Someone looks at it."""
         return self._show is not None
 
     def measure(self, done: Optional[Callable[[], int]], total: int) -> None:
@@ -139,7 +139,7 @@ def to_standard_error(line: str) -> None:
 
 
 class Still:
-    """Until when a process stands still that was stopped for this look. What reads it asks this; so does what walks."""
+    """Until when a process is stopped that was stopped for this look. What reads it asks this; so does what walks."""
 
     def __init__(self) -> None:
         self.until: Any = array("d", [NEVER])
@@ -148,7 +148,7 @@ class Still:
         self.next_step: Optional[str] = None
         """What to do where that is too short for an answer."""
         self.limit_s: Optional[float] = None
-        """How long it may stand still; None: as long as it takes."""
+        """How long it may be stopped; None: as long as it takes."""
 
     def begin(self, until_s: float, limit_s: float) -> None:
         """Mark the process as stopped from now on, for `limit_s` at most."""
@@ -327,7 +327,7 @@ class WorkOfLook:
 
     def __init__(self) -> None:
         self.is_over: Callable[[], bool] = never_expires
-        """Asks whether the command's time is up, or somebody interrupted it."""
+        """Asks whether the command's time is up, or someone interrupted it."""
         self.exceeded: Dict[str, None] = {}
         """What was left unread, by name, in order."""
         self.look = 0
@@ -404,7 +404,7 @@ def allowed_bytes() -> int:
 
 @lru_cache(maxsize=1)
 def _allowed_bytes() -> int:
-    """Asked once: the files that tell it are read before a process is stopped."""
+    """Asked once: the files that show it are read before a process is stopped."""
     return int(SHARE * min([*_of_groups(), *_of_process(), *_of_machine()], default=1 << 62))
 
 
@@ -461,7 +461,7 @@ def _of_process() -> Iterator[int]:
 
 
 def limit_look() -> None:
-    """Have this process, which only looks, get no more memory than it may use, unless somebody has limited it; and have the kernel end it
+    """Have this process, which only looks, get no more memory than it may use, unless someone has limited it; and have the kernel end it
     first where memory is scarce."""
     goes_first()
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)

@@ -54,5 +54,5 @@ def file_of(name: str) -> str:
 
 
 def group_of(name: str) -> List[str]:
-    """The groups in which the command stands."""
+    """The groups in which the command is."""
     return [title for title, names in (*GROUPS, INTERNALS) if name in names]

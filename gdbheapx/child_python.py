@@ -27,7 +27,7 @@ PROGRAM = (
     "loader.exec_module(package) if hasattr(loader, 'exec_module') else loader.load_module('gdbheapx'); "  # zipimporter of Python 3.9
     "sys.path += [root, user_site]; from gdbheapx.cli import main; sys.exit(main())"
 )
-"""Loads the package from `root` itself, a folder or a zip file, and searches what lies beside it last."""
+"""Loads the package from `root` itself, a folder or a zip file, and searches what lies next to it last."""
 
 
 def start_gdbheapx(words: Sequence[str], names: Optional[Mapping[str, str]] = None, **how: Any) -> "subprocess.Popen[bytes]":

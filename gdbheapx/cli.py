@@ -295,7 +295,7 @@ def make_error(cause: str, hint: Optional[str], code: "ProblemCode") -> "HeapxEr
 
 
 def end_with_error(words: Sequence[str], error: "HeapxError") -> int:
-    """Tell the error of a command line that ends before its command runs: one line and, with --json, the envelope. Its exit code."""
+    """Report the error of a command line that ends before its command runs: one line and, with --json, the envelope. Its exit code."""
     from gdbheapx import place, runner
 
     try:

@@ -11,7 +11,7 @@ from gdbheapx import units
 
 BYTES, COUNT, TEXT, PERCENT, PLAIN = "bytes", "count", "text", "percent", "number that may not exist"
 DECAY, LATE, INTERVAL = "decay time in ms", "how late in ms", "interval in ms"
-"""Units. TEXT stands to the left, all others to the right."""
+"""Units. TEXT is aligned to the left, all others to the right."""
 ADD, LARGEST = "add", "largest"
 """How the values of all rows become one. A sum with an unknown part is unknown."""
 ALWAYS, IF_ANY, IF_KNOWN, NEVER = "always", "where any row has some", "where any row knows it", "never"

@@ -1,6 +1,6 @@
 """Commands are declared once: name, options, help; shell, gdb, the help pages and the docs read the declaration.
 
-The core's files are installed as gdbheapx.commands, or stand in the folder `commands` beside this package in a bare checkout; an add-on
+The core's files are installed as gdbheapx.commands, or are in the folder `commands` next to this package in a bare checkout; an add-on
 has a folder of its own. A command line becomes a declared command and its options, with argparse.
 """
 
@@ -29,7 +29,7 @@ HTML, SQL, EXPLORE, CAPTURE, MCP = "html", "sql", "explore", "capture", "mcp"
 ENDS = ("--", "--pass-to")
 """What follows is not ours: no option of gdbheapx is looked for there."""
 ACT_STOP_S = 5.0
-"""How long a live process may stand still at a time for what changes it."""
+"""How long a live process may be stopped at a time for what changes it."""
 COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
 SIZE = re.compile(r"(0x[0-9a-f]+|[0-9]+)(?:([kmgt])(?:ib)?|b)?", re.IGNORECASE | re.ASCII)
 SIZE_HELP = "SIZE is bytes, or like 0x10000, 64K, 2G"
@@ -60,7 +60,7 @@ def declare_argument(*flags: str, capability: Optional[str] = None, **options: A
 
 
 class MissingOption(argparse.Action):
-    """Option of an add-on that is not there: no help has it, and who types it is told how to get it."""
+    """Option of an add-on that is not there: no help has it, and an error says how to get it."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, missing: Argument) -> None:
         is_flag = "action" in missing.options
@@ -73,7 +73,7 @@ class MissingOption(argparse.Action):
 
 
 NAMES = (declare_argument("--no-names", action="store_true", help="without paths: names and keys of the program's own objects are data"),)
-"""Of commands that tell how the program itself gets to a block."""
+"""Of commands that show how the program itself gets to a block."""
 SHORT_STOP = (
     declare_argument(
         "--short-stop",
@@ -120,7 +120,7 @@ class CommandAnswer(NamedTuple):
 
     data: Callable[[], Any]
     """Gives the `data` member of the envelope: dicts, lists, records of model.py. A JsonLines value is streamed; a dict value that is
-    callable is called when its turn comes, after whatever stands before it was written."""
+    callable is called when its turn comes, after whatever comes before it was written."""
     text: Callable[["TextStyle"], Iterable[str]]
     """Gives the lines of the text form, lazily."""
     finding: bool = False
@@ -130,13 +130,13 @@ class CommandAnswer(NamedTuple):
     read: bool = False
     """Everything it shows has been read: a process that was stopped for it runs on while it is shown."""
     document: bool = False
-    """The text is a file for other programs: what is to be said beside it goes where errors go."""
+    """The text is a file for other programs: what is to be said besides goes where errors go."""
     pieces: bool = False
     """With `document`: the text comes in pieces of the file, not in lines. They are written as they are: what makes them escapes names."""
     record: Optional[Callable[[], Any]] = None
     """Gives what was found as the record that both forms are made from; None: `data` is that."""
     ends: Optional[Callable[["TextStyle", int], Iterable[str]]] = None
-    """Gives lines for the very end of the text, behind what could not be read; with how many lines there are before."""
+    """Gives lines for the very end of the text, after what could not be read; with how many lines there are before."""
     tells_pause: bool = False
     """The text says itself how long the process was paused."""
     exact: bool = False
@@ -183,7 +183,7 @@ class Command(NamedTuple):
     repeats: bool = False
     """It reads a process again and again over a long time: the process runs meanwhile, and no gdb serves. From a shell alone."""
     reads: Optional[Callable[[Options], Reads]] = None
-    """What it reads of a process that stands still, with these options; None: that is not known beforehand."""
+    """What it reads of a process that is stopped, with these options; None: that is not known beforehand."""
     renders: Optional[Callable[[Options], Optional[str]]] = None
     """HTML or SQL where the shell makes something else than text or JSON of what this command finds, with these options."""
     tells_of_gdb: bool = False
@@ -201,7 +201,7 @@ class Command(NamedTuple):
     given: Mapping[str, Any] = {}
     """Options that its name sets: it is an older name of a command that has them."""
     settle: Optional[Callable[[Session, Options], None]] = None
-    """Called where a process is about to be stopped and its size is known: sets the options that hang on that."""
+    """Called where a process is about to be stopped and its size is known: sets the options that depend on that."""
     missing: Tuple[Argument, ...] = ()
     """Options of add-ons that are not there."""
 
@@ -324,7 +324,7 @@ def load_commands(only: Optional[str] = None) -> None:
 
 
 def commands_package() -> ModuleType:
-    """The package of the command files, as installed or from the folder beside this package."""
+    """The package of the command files, as installed or from the folder next to this package."""
     if "gdbheapx.commands" in sys.modules or importlib.util.find_spec("gdbheapx.commands") is not None:
         return importlib.import_module("gdbheapx.commands")
     folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "commands")
@@ -469,7 +469,7 @@ def _evaluate_addresses(declared: Command, options: Options, evaluate: Evaluate)
 
 
 def parse_size(text: str) -> int:
-    """A number of bytes: decimal, hex with 0x, or with K, M, G or T behind it, which are powers of 1024 (`64K`, `64KiB`)."""
+    """A number of bytes: decimal, hex with 0x, or with K, M, G or T after it, which are powers of 1024 (`64K`, `64KiB`)."""
     match = SIZE.fullmatch(text.strip())
     if match is None:
         raise argparse.ArgumentTypeError("%s is not a size: %s" % (text, SIZE_HELP))
@@ -546,7 +546,7 @@ class ParsedCommand(NamedTuple):
 
 
 def has_flag(words: Sequence[str], *flags: str) -> bool:
-    """True if one of the flags stands among the words before `--`, or what else ENDS them."""
+    """True if one of the flags is among the words before `--`, or what else ENDS them."""
     end = next((place for place, word in enumerate(words) if word in ENDS), len(words))
     return any(word in flags for word in words[:end])
 

@@ -1,4 +1,4 @@
-"""A process that is looked at closely is copied while it stands still, and looked at once it runs on."""
+"""A process that is looked at closely is copied while it is stopped, and looked at once it runs on."""
 
 import mmap
 import os
@@ -70,7 +70,7 @@ class Copying:
 
     def finish(self, target: Any, hold: "Hold") -> Optional[bool]:
         """Instead of target.stop() and take(): both in one go, as short as can be. None: that is not possible now, and it runs; else what
-        stop() tells."""
+        stop() returns."""
 
         def ranges_of_maps(maps: bytes) -> List[CopiedRange]:
             return copied_ranges(procfs.parse_maps(os.fsdecode(maps)), self._devices, self._closed)

@@ -1,7 +1,7 @@
 """Reads without gdb: opens the target that cli.py was asked for and runs the command in this process.
 
 Memory, threads, symbol tables and the debug information of one unit are read without gdb anyway (inferior/target.py). What is missing is
-gdb's reading of debug information, for which tables of each release stand in, and its hold of a process, which only actions take.
+gdb's reading of debug information, for which there are tables of each release, and its hold of a process, which only actions take.
 
 Opens the core or process that the global options name, whether or not gdb helps to read it.
 """

@@ -11,7 +11,7 @@ class HeapxError(Exception):
 
     exit_code = 1
     code: ProblemCode = NO_ANSWER
-    """In `error` of JSON; in `problems` where the rest of an answer stands."""
+    """In `error` of JSON; in `problems` where the rest of an answer is."""
 
     def __init__(self, message: str, hint: Optional[str] = None, address: Optional[int] = None, code: Optional[ProblemCode] = None) -> None:
         super().__init__(message)
@@ -69,7 +69,7 @@ class UnreadableMemory(HeapxError):
 
 
 class StopOver(KeyboardInterrupt):
-    """The process runs again because the time was up that it may stand still: nothing more is read of it. As Ctrl-C, it ends whatever is
+    """The process runs again because the time was up that it may be stopped: nothing more is read of it. As Ctrl-C, it ends whatever is
     under way, and what was read so far is used."""
 
 

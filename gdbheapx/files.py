@@ -52,7 +52,7 @@ class TargetPath(str):
 
     @property
     def mount_table(self) -> str:
-        """The mountinfo of the process whose tree it is; ours where that is nobody's."""
+        """The mountinfo of the process whose tree it is; ours where that is no one's."""
         parts = self.split("/")
         return "/proc/%s/mountinfo" % (parts[2] if self.startswith("/proc/") and parts[2].isdigit() else "self")
 
@@ -245,7 +245,7 @@ def temporary_folder() -> str:
 
 
 def open_unnamed() -> int:
-    """A descriptor of a temporary file that vanishes with it; it may hold addresses of the program, so nobody else sees it."""
+    """A descriptor of a temporary file that vanishes with it; it may hold addresses of the program, so no one else sees it."""
     path = "%s/gdbheapx-%d-%s" % (temporary_folder(), os.getpid(), os.urandom(8).hex())
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     os.unlink(path)
@@ -276,7 +276,7 @@ def unnamed_or_in_memory() -> int:
 
 
 def copy_range(descriptor: int, source: int, at: int, size_bytes: int) -> None:
-    """Copy a part of one file to where the other stands; less at the source's end."""
+    """Copy a part of one file to where the other is; less at the source's end."""
     end = at + size_bytes
     while at < end:
         done = os.sendfile(descriptor, source, at, end - at)
@@ -356,7 +356,7 @@ def read_mounts(path: str) -> Iterator[MountLine]:
 
 
 def kind_of(descriptor: int, table: str) -> Optional[bytes]:
-    """Return the type of file system behind a descriptor without a question to it, by its mount's number in this table or our own. None if
+    """Return the type of file system of a descriptor without a question to it, by its mount's number in this table or our own. None if
     neither has it, and for an overlay of another user namespace: what it lies over is known to its user alone."""
     number = _mount_id(descriptor)
     if number is None or number in _memory_mounts():

@@ -41,7 +41,7 @@ class StandardOutput:
         self._begun = begun
 
     def write(self, text: str) -> None:
-        """Write; BrokenPipeError when nobody reads any more."""
+        """Write; BrokenPipeError when no one reads any more."""
         self._begun()
         self._file.write(text)
 
@@ -51,7 +51,7 @@ class StandardOutput:
 
 
 class GdbStatus:
-    """The line to the parent (gdb_process.py), which tells what became of gdb where this one cannot."""
+    """The line to the parent (gdb_process.py), which reports what became of gdb where this one cannot."""
 
     def __init__(self, text: str) -> None:
         self.descriptor, parent, self.heard = map(int, text.split(","))
@@ -104,7 +104,7 @@ def main() -> NoReturn:
 
 
 def report_crash(out: StandardOutput, command: str, error: BaseException, has_begun: bool) -> None:
-    """Tell what nobody else has caught."""
+    """Report what no one else has caught."""
     from gdbheapx import runner
 
     name, options = json.loads(command)

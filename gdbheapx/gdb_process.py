@@ -1,6 +1,6 @@
-"""The process that the user started stays gdb's parent: it hands signals on, waits, and tells a gdb that ended without an answer of ours.
+"""The process that the user started stays gdb's parent: it hands signals on, waits, and reports a gdb that ended without an answer of ours.
 
-Becoming gdb would leave nobody to say so. Waiting costs nothing that can be measured: what it needs is imported while gdb starts.
+Becoming gdb would leave no one to say so. Waiting costs nothing that can be measured: what it needs is imported while gdb starts.
 """
 
 import os
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
 
 STATE = "GDBHEAPX_STATE"
-"""The variable with the descriptor on which gdb_entry.py tells how far it got."""
+"""The variable with the descriptor on which gdb_entry.py reports how far it got."""
 STARTED, BEGUN, CODES = b"s", b"b", b"01234"
-"""What is told there: gdb has a Python and runs ours; a part of the answer was handed on; the exit code."""
+"""What is written there: gdb has a Python and runs ours; a part of the answer was handed on; the exit code."""
 NO_PYTHON = 86
 """What gdb exits with if it did not run our Python."""
 INTERRUPTED = 87
@@ -107,7 +107,7 @@ def wait_for_child(
     it is killed, and not waited for, as one that waits for a file system does not end.
 
     Those that would end this process while gdb runs on are gdb's. A gdb in batch mode lives on after SIGHUP: it gets SIGTERM instead. One
-    that has not told on `reading` that it has started is killed: it would show where its Python was interrupted.
+    that has not reported on `reading` that it has started is killed: it would show where its Python was interrupted.
     """
     import signal
     import time
@@ -195,7 +195,7 @@ def explain_exit(gdb: str, status: int, started: bool, sent: Set[int]) -> "Heapx
 
 
 def is_stopped(pid: Optional[int]) -> bool:
-    """The process stands still by a signal (SIGSTOP), not by a tracer."""
+    """The process is stopped by a signal (SIGSTOP), not by a tracer."""
     try:
         with open("/proc/%d/stat" % (pid or 0), "rb") as file:
             return file.read().rpartition(b")")[2].split()[:1] == [b"T"]

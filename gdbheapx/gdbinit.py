@@ -11,7 +11,7 @@ import gdb
 
 
 def load_package() -> None:
-    """Make this very folder the package gdbheapx, whatever else is on the path, and let what is installed beside it (tabulate) be found."""
+    """Make this very folder the package gdbheapx, whatever else is on the path, and find what is installed next to it (tabulate)."""
     here = os.path.dirname(os.path.realpath(__file__))
     beside = os.path.dirname(here)
     if beside not in sys.path:
@@ -135,7 +135,7 @@ class HeapxCommand(gdb.Command):
 
 
 def complete_values(flag: str) -> List[str]:
-    """The allocators, or arenas, of what gdb has selected, as far as a second tells; none where nothing is selected or it runs."""
+    """The allocators, or arenas, of what gdb has selected that are found in a second; none where nothing is selected or it runs."""
     from gdbheapx import api, help_pages
     from gdbheapx.errors import HeapxError
 

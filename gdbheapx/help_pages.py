@@ -48,7 +48,7 @@ FOREMOST = ("--short-stop", "--max-stop", "--read-swap")
 OF_SHELL = "(shell only)"
 """The help of an option that gdb does not show begins so."""
 MOST_WORDS = 30
-"""Characters that the words of a choice may have beside an option."""
+"""Characters that the words of a choice may have next to an option."""
 TARGET = re.compile(r"(-p|--core|--snapshot) \S+ ")
 """What an example in a shell has before the command."""
 
@@ -252,7 +252,7 @@ def _complete_files(begun: str) -> List[str]:
 
 
 def _complete_options(declared: Command) -> Dict[str, Argument]:
-    """Every flag of the command with what it stands for; its own before those of every command."""
+    """Every flag of the command with what it means; its own before those of every command."""
     common = [Argument(flags, options) for flags, options in COMMON]
     made: Dict[str, Argument] = {}
     for given in [*declared.arguments, *common]:

@@ -1,7 +1,7 @@
-"""Commands inside texts: a model names the command, and whoever shows the text writes it for the place where it is read (place.py).
+"""Commands inside texts: a model names the command, and the one who shows the text writes it for the place where it is read (place.py).
 
 In a text a command is its words between two marks. They go through every formatting, and stay in what a snapshot keeps. The first mark has
-what nobody can guess, for names and command lines of a process, which may hold anything, stand in the same texts.
+what no one can guess, for names and command lines of a process, which may hold anything, are in the same texts.
 """
 
 import os
@@ -45,7 +45,7 @@ def hint_again(options: str = "", *values: Any) -> str:
 
 
 def hint_about(form: str, name: str, words: str) -> str:
-    """A command about what somebody has named: a snapshot, a core or a process; else about what gdb has."""
+    """A command about what someone has named: a snapshot, a core or a process; else about what gdb has."""
     return hint_command(words) if form not in TARGETS else hint_run("%s %%s %s" % (TARGETS[form], words), name)
 
 

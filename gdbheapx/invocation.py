@@ -1,6 +1,6 @@
 """A command line of the shell, understood once: what it is about, the command, its options, and who has to answer it.
 
-What the command line asks for beside the command: the global options, and how they and the command reach the process that reads the
+What the command line asks for besides the command: the global options, and how they and the command reach the process that reads the
 target.
 """
 
@@ -51,10 +51,10 @@ SHORT = {"-p": "--pid"}
 """Other forms of these."""
 FLAGS = ("--no-debug-info", "--debuginfod")
 MOST_PIDS = 10
-"""Told where several processes have a name."""
+"""Shown where several processes have a name."""
 EVERY_VALUE = ("--color", "--max-seconds", "--max-stop", "--allocator", "-o", "--output")
 EVERY_FLAG = ("--json", "--bytes", "--wide", "--read-swap", "--traceback", "-h", "--help", "--help-all")
-"""What every command takes, with a value and without (command.py declares them): these may stand before it."""
+"""What every command takes, with a value and without (command.py declares them): these may come before it."""
 
 
 class GlobalOptions(NamedTuple):
@@ -101,7 +101,7 @@ class Wrong(Exception):
 
 
 def split_words(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
-    """The global options, wherever they stand, and the other words."""
+    """The global options, in any place, and the other words."""
     given: List[Tuple[str, str]] = []
     rest: List[str] = []
     queue = list(words)
@@ -242,7 +242,7 @@ def process_called(name: str) -> int:
 
 
 def command_first(words: Sequence[str]) -> List[str]:
-    """The words with the command's name in front: options that every command takes may stand before it."""
+    """The words with the command's name in front: options that every command takes may come before it."""
     at = 0
     while at < len(words) and words[at].partition("=")[0] in EVERY_VALUE + EVERY_FLAG:
         at += 2 if words[at] in EVERY_VALUE else 1
@@ -261,8 +261,8 @@ def unpack_words(text: str) -> List[str]:
 
 
 def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[HeapxError]:
-    """Fetch a core that a URL names, and unpack a compressed one, for whoever reads it then; the error where that fails. What is no core,
-    or cannot be opened, is told when it is read."""
+    """Fetch a core that a URL names, and unpack a compressed one; the error where that fails. What is no core, or cannot be opened, is
+    reported when it is read."""
     from gdbheapx.budget import LEAST_S
 
     until = float("inf") if max_seconds is None else time.monotonic() + max(max_seconds, LEAST_S)
@@ -332,7 +332,7 @@ class Shell(NamedTuple):
     fail: Callable[[str], None]
     """Shows one line of an error."""
     failed: Callable[[HeapxError, bool], int]
-    """Tells an error; True: a document is out already. The exit code."""
+    """Reports an error; True: a document is out already. The exit code."""
     dumps: Callable[[], Dumps]
     """Imports what reads crashes."""
 

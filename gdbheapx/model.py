@@ -8,7 +8,7 @@ from gdbheapx.problems import ProblemCode
 from gdbheapx.units import Sentence, make_sentence, plain_form
 
 CERTAIN, LIKELY, GUESS = "certain", "likely", "guess"
-"""How sure an owner of memory is: the kernel or the allocator says so; several facts about the mapping fit; nobody else is known to be
+"""How sure an owner of memory is: the kernel or the allocator says so; several facts about the mapping fit; no one else is known to be
 there."""
 SURENESS: Tuple[str, ...] = (CERTAIN, LIKELY, GUESS)
 
@@ -37,7 +37,7 @@ class AllocatorInfo(NamedTuple):
     """Allocator of the target, as the envelope shows it."""
 
     id: str
-    """Its name, for a second copy with `#2` behind it: what every `allocator` field and --allocator use."""
+    """Its name, for a second copy with `#2` after it: what every `allocator` field and --allocator use."""
     name: str
     version: Optional[str]
     object: str
@@ -48,7 +48,7 @@ class AllocatorInfo(NamedTuple):
     address_source: Optional[str]
     """`debug-info`, `symbol`, `pack` or `probe`."""
     owns_malloc: Optional[bool]
-    """The process's calls of malloc go here; None if it could not be told."""
+    """The process's calls of malloc go here; None if it could not be determined."""
 
 
 class HistogramRow(NamedTuple):
@@ -61,7 +61,7 @@ class HistogramRow(NamedTuple):
     free_chunks: Annotated[int, Column("free", goes=1)]
     free_bytes: Annotated[int, Column("free bytes", BYTES)]
     tcache_chunks: Annotated[Optional[int], Column("in tcache", goes=2)]
-    """None where what thread caches hold cannot be told: it counts as used then."""
+    """None where what thread caches hold cannot be determined: it counts as used then."""
     allocator: Annotated[Optional[str], Column("allocator", TEXT, shown=IF_KNOWN)] = None
     """Whose class it is, in an answer about several heaps."""
 
@@ -97,12 +97,12 @@ class ThreadCache(NamedTuple):
 
     allocator: str
     lwp: Annotated[Optional[int], Column("thread", TEXT)]
-    """None for a cache that tcache.create made, and where its thread could not be told."""
+    """None for a cache that tcache.create made, and where its thread could not be determined."""
     name: Annotated[Optional[str], Column("name", TEXT)]
     arena: Annotated[Optional[int], Column("arena", TEXT, goes=1)]
     """Index of the arena that it fills from; None if the thread never allocated."""
     tcache: Annotated[Optional[TargetAddress], Column("tcache", TEXT, goes=2)]
-    """The thread's tcache struct; None if it has none (yet) or it could not be told."""
+    """The thread's tcache struct; None if it has none (yet) or it could not be determined."""
     chunks: Annotated[Optional[int], Column("chunks")]
     bytes: Annotated[Optional[int], Column("bytes", BYTES)]
     bins: Annotated[Sequence[CacheBin], Column("most bytes in", TEXT)]
@@ -161,12 +161,12 @@ class MemoryPart(NamedTuple):
     program: Optional[str]
     """The runtime or program whose memory it is, such as `JVM`."""
     sure: str
-    """`certain` (the kernel or the allocator says so), `likely` (several facts about the mappings fit), `guess` (nobody else is known to be
+    """`certain` (the kernel or the allocator says so), `likely` (several facts about the mappings fit), `guess` (no one else is known to be
     there)."""
 
 
 class UnclaimedMapping(NamedTuple):
-    """A mapping of which nothing tells whose it is."""
+    """A mapping of which nothing shows whose it is."""
 
     start: TargetAddress
     end: TargetAddress
@@ -245,6 +245,6 @@ class Check(NamedTuple):
 
     what: str
     ok: Optional[bool]
-    """None: only told, neither good nor bad."""
+    """None: a remark, neither good nor bad."""
     found: str
     hint: Optional[str]

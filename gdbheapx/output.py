@@ -15,7 +15,7 @@ from gdbheapx.problems import CANNOT_WRITE, UNSAFE_PATH
 Write = Callable[[str], Any]
 Check = Callable[[], None]
 READER_S = 0.05
-"""Between two looks whether somebody reads a FIFO."""
+"""Between two looks whether someone reads a FIFO."""
 ON_FILE = "write to a file with -o"
 OUR_MOUNTS = "/proc/self/mountinfo"
 SPOOL_BYTES = 1 << 20
@@ -86,7 +86,7 @@ class Spool:
         self._file: Any = None
 
     def prepare(self) -> None:
-        """Make the file before it is needed, while nobody waits. That there can be none matters only if it is needed."""
+        """Make the file before it is needed, while no one waits. That there can be none matters only if it is needed."""
         try:
             self._open_file()
         except HeapxError:
@@ -143,16 +143,16 @@ def unnamed_file() -> int:
 
 
 def ignore_interruption() -> None:
-    """Nobody interrupts."""
+    """No one interrupts."""
 
 
 class OutputFile:
-    """A file of an answer, with mode 0600: it is there whole, or not at all. It is written without a name, or under one beside its own, in
+    """A file of an answer, with mode 0600: it is there whole, or not at all. It is written without a name, or under one next to its own, in
     a folder that is held, and put in its place at the end.
 
     No link of another user is followed on the way, and what is another user's, or no regular file, stays. `takes_any`: what is no regular
-    file, such as a terminal or a FIFO, is written to; `check` is asked while nobody reads a FIFO, and what it raises ends that. `is_named`:
-    somebody else writes it, at `beside`.
+    file, such as a terminal or a FIFO, is written to; `check` is asked while no one reads a FIFO, and what it raises ends that. `is_named`:
+    someone else writes it, at that second name.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class OutputFile:
         return files.kind_of(self._folder, OUR_MOUNTS) == b"proc"
 
     def _open_stream(self, check: Check) -> int:
-        """open(2) of a FIFO would wait for its reader, and Python begins it anew after each signal: so it is asked again and again."""
+        """open(2) of a FIFO would wait for its reader, and Python begins it again after each signal: so it is asked again and again."""
         flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | (0 if self._is_link_of_proc() else os.O_NOFOLLOW)
         while True:
             try:
@@ -331,7 +331,7 @@ class OutputFile:
 
 
 class Sink:
-    """The place that -o or the host gives, behind one write(). What cannot be written is CannotWrite. A file keeps what is in it until
+    """The place that -o or the host gives, reached by one write(). What cannot be written is CannotWrite. A file keeps what is in it until
     there is an answer."""
 
     def __init__(self, write: Write, flush: Callable[[], Any], path: Optional[str], check: Check = ignore_interruption) -> None:

@@ -94,7 +94,7 @@ MEMORY_LEFT_OUT = ProblemCode("memory-left-out", Severity.UNREAD)
 WRONG_FILE = ProblemCode("wrong-file", Severity.ENVIRONMENT)
 """A file that was given, or found, is not the one that the process runs."""
 NO_PROGRAM = ProblemCode("no-program", Severity.UNREAD)
-"""Nothing tells which objects are loaded."""
+"""Nothing shows which objects are loaded."""
 OBJECTS_CUT = ProblemCode("objects-incomplete", Severity.DAMAGE)
 """The dynamic linker's list of objects is damaged or cut."""
 PROCESS_ENDED = ProblemCode("process-ended", Severity.UNREAD)
@@ -111,13 +111,13 @@ CALL_LEFT = ProblemCode("call-unfinished", Severity.DAMAGE)
 
 IN_SWAP = ProblemCode("in-swap", Severity.UNREAD)
 """Pages in swap were not read, because the process's memory limit, or the machine, has no room for them; or because they are shared,
-which the page table does not tell from pages that were never touched."""
+which the page table does not distinguish from pages that were never touched."""
 MAPPED_FILE_UNREAD = ProblemCode("mapped-file-unread", Severity.UNREAD)
 """Pages of a mapped file that are not in memory, or that a user's file system serves, and the file cannot be opened."""
 USERFAULTFD_UNREAD = ProblemCode("userfaultfd-unread", Severity.UNREAD)
 """Pages that are not there, and that another program would fill in."""
 MEMORY_UNREAD = ProblemCode("memory-unread", Severity.UNREAD)
-"""Much of the anonymous memory is nobody's that is read here: blocks in it are not in the answer."""
+"""Much of the anonymous memory is no one's that is read here: blocks in it are not in the answer."""
 ROOTS_UNREAD = ProblemCode("roots-unreadable", Severity.UNREAD)
 """What may hold blocks could not all be read: who holds them is not known for sure."""
 ROOTS_MISSING = ProblemCode("roots-missing", Severity.UNREAD)
@@ -125,9 +125,9 @@ ROOTS_MISSING = ProblemCode("roots-missing", Severity.UNREAD)
 NOT_DUMPED = ProblemCode("heap-not-dumped", Severity.NOTE)
 """A core lacks memory of blocks in use that was never written to, or was to be left out: it counts as zeros."""
 GRAPH_TOO_LARGE = ProblemCode("graph-too-large", Severity.ENVIRONMENT)
-"""There was no room for the graph of blocks: what holds them was told without it."""
+"""There was no room for the graph of blocks: what holds them was answered without it."""
 NO_COUNTERS = ProblemCode("no-counters", Severity.ENVIRONMENT)
-"""What an allocator holds cannot be told while the process runs: it is in no figure."""
+"""What an allocator holds cannot be determined while the process runs: it is in no figure."""
 NO_RULE = ProblemCode("no-return-rule", Severity.ENVIRONMENT)
 """By what rule an allocator returns memory is not known here."""
 REGISTERS_UNREAD = ProblemCode("registers-unreadable", Severity.ENVIRONMENT)
@@ -149,7 +149,7 @@ SECCOMP = ProblemCode("seccomp", Severity.ENVIRONMENT)
 NOT_WRITABLE = ProblemCode("memory-not-writable", Severity.ENVIRONMENT)
 """This process may read the other's memory and may not write it."""
 TAGS_UNKNOWN = ProblemCode("tags-unknown", Severity.NOTE)
-"""Words would be pointers to leaked blocks if the process had asked for bits of pointers to be ignored, which a core does not tell."""
+"""Words would be pointers to leaked blocks if the process had asked for bits of pointers to be ignored, which a core does not show."""
 FILES_NOT_DUMPED = ProblemCode("mapped-files-not-in-core", Severity.NOTE)
 """A core has no shared mappings of files, unless the program's coredump_filter asks for them: what only they hold looks leaked."""
 SECCOMP_SLEEP = ProblemCode("seccomp-sleep", Severity.NOTE)
@@ -159,8 +159,7 @@ CALL_REFUSED = ProblemCode("call-refused", Severity.NOTE)
 NO_REGISTER_CALLS = ProblemCode("no-register-calls", Severity.ENVIRONMENT)
 """gdb cannot write registers here and set them back."""
 THREAD_LOCALS_UNREADABLE = ProblemCode("thread-locals-unreadable", Severity.ENVIRONMENT)
-"""Where threads have their variables cannot be told: without symbols or registers, not for damage. What trim predicts does not rest on
-it."""
+"""The place of threads' variables is unknown: without symbols or registers, not for damage. What trim predicts does not rest on it."""
 
 WORK_LIMIT = ProblemCode("work-limit", Severity.UNREAD)
 """A file, or what is in memory, is made so that parsing it has no end of use: the rest of it is unread."""
@@ -182,7 +181,7 @@ OTHER_IS_LARGER = ProblemCode("other-allocator-larger", Severity.NOTE)
 UNLISTED_RELEASE = ProblemCode("unlisted-release", Severity.NOTE)
 """A release that this version does not know was read like its neighbour, and proved itself."""
 RUNTIME_UNREAD = ProblemCode("runtime-unread", Severity.NOTE)
-"""A release of a runtime whose objects this version does not know: nothing of its memory is told apart."""
+"""A release of a runtime whose objects this version does not know: its memory is one part."""
 LEAK_UNKNOWN = ProblemCode("leak-unknown", Severity.NOTE)
 """Whether as much is leaked as was asked about: what may hold it was not read."""
 GROWTH_UNKNOWN = ProblemCode("growth-unknown", Severity.NOTE)
@@ -194,7 +193,7 @@ PART_MISSING = ProblemCode("part-missing", Severity.ENVIRONMENT)
 ZEROS_NOT_SOUGHT = ProblemCode("zero-pages-not-searched", Severity.TIME)
 STACK_LISTS_CUT = ProblemCode("stack-lists-incomplete", Severity.TIME)
 """There was no time to follow the C library's lists of stacks to their end."""
-"""Pages of zeros in a core were not all told from memory that was in use."""
+"""Pages of zeros in a core were not all distinguished from memory that was in use."""
 
 # ---- errors: there is no answer
 USAGE = ProblemCode("usage", Severity.USAGE, "an option or a value is wrong, or cannot be combined with another")

@@ -35,7 +35,7 @@ COPIED_IN_SEVERAL = (
 MOST_STOPS = 16
 """Of one copy."""
 TRIES = 3
-"""How often a live process is prepared anew because it loaded or unloaded an object meanwhile."""
+"""How often a live process is prepared again because it loaded or unloaded an object meanwhile."""
 
 
 
@@ -182,7 +182,7 @@ def run_parsed(parsed: command.ParsedCommand, host: Host) -> CommandEnd:
 
 
 def show_help_text(text: str, host: Host) -> CommandEnd:
-    """Write the help, filled anew for a terminal."""
+    """Write the help, filled again for a terminal."""
     if host.screen.wraps:
         from gdbheapx.report.text import reflow_help
 
@@ -217,7 +217,7 @@ class CommandRun:
         """Python's collector was on, and is put back on when the process runs."""
         self.wrote = False
         self.predicted_ms: Optional[float] = None
-        """How long the process was to stand still."""
+        """How long the process was to be stopped."""
         self.copying: Optional[Copying] = None
         self.is_confirmed = False
         """That two system calls may be made in the process for --short-stop."""
@@ -373,7 +373,7 @@ class CommandRun:
 
     def hold(self, target: Target) -> Session:
         """Stop this process for several commands, whose caller holds it from now on: they read what is copied in one stop, or the
-        process while it stands still. The session knows what there is to say of that. HeapxError where it cannot be stopped."""
+        process while it is stopped. The session knows what there is to say of that. HeapxError where it cannot be stopped."""
         self.target = target
         self._set_limits()
         try:
@@ -569,7 +569,7 @@ class CommandRun:
             self.host.fail("%s: %s" % (self.host.name, stands))
 
     def _copy_process(self, copying: "Copying", is_begun: bool) -> None:
-        """Copy a process that stands still, and let it run on; in several stops where one would be too long. `is_begun`: the first one is
+        """Copy a process that is stopped, and let it run on; in several stops where one would be too long. `is_begun`: the first one is
         over."""
         assert self.target is not None and self.session is not None
         left, stood = copying.left if is_begun else copying.take(self.target), 1
@@ -829,7 +829,7 @@ _debugger_version: Optional[str] = None
 
 
 def set_debugger_version(version: Optional[str]) -> None:
-    """Told once by gdb_entry.py, for answers without a target."""
+    """Set once by gdb_entry.py, for answers without a target."""
     global _debugger_version
     _debugger_version = version
 

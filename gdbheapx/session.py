@@ -43,7 +43,7 @@ MAX_PROBLEMS = 100
 
 
 class Session:
-    """Everything a command may ask for. Made anew for every command; nothing outlives it but what the target caches."""
+    """Everything a command may ask for. Made for each command; nothing outlives it but what the target caches."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Session:
         return " " + format_prediction(predicted_ms, self.target.max_stop_s or READ_STOP_S)
 
     def about_ram(self) -> None:
-        """Notes what could not be told of the pages that were asked for."""
+        """Notes what could not be determined of the pages that were asked for."""
         if self._ram is not None and self._ram.was_missed:
             what = "cannot read /proc/%s/pagemap" % self.target.pid
             self.problem(problems.PAGEMAP_UNREADABLE, None, what, "so resident sizes are unknown; run as root")
@@ -290,7 +290,7 @@ class Session:
             return None, None
 
     def _kinds_of_blocks(self) -> Tuple[Optional[int], int]:
-        """Bytes of small blocks, and of large ones, by the counters of a process that may run; None where an allocator tells none."""
+        """Bytes of small blocks, and of large ones, by the counters of a process that may run; None where an allocator has none."""
         from gdbheapx.allocators.answers import make_empty_reading
 
         try:

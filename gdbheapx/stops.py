@@ -32,7 +32,7 @@ GIB = 1 << 30
 COUNTED_BYTES = 512 << 20
 """From how much in small blocks on they are counted before the process is stopped."""
 READ_STOP_S = 2.0
-"""How long a live process may stand still at a time for what reads it."""
+"""How long a live process may be stopped at a time for what reads it."""
 
 
 WALK_MS = {
@@ -50,11 +50,11 @@ WALK_MS = {
     Reads.SNAPSHOT: (4800, 800, 4000),
 }
 """Milliseconds that a walk in the stop takes for each GiB of small blocks side by side, of blocks with a mapping of their own, and of other
-memory: nobody's, or what runtimes cut themselves. tests/wild/test_predicted_stops.py holds what was measured against it."""
+memory: no one's, or what runtimes cut themselves. tests/wild/test_predicted_stops.py holds what was measured against it."""
 COPY_MS = 200
 """The same of a copy, whatever is in the memory."""
 WALK_FIXED_MS, COPY_FIXED_MS, MAPPING_MS, THREAD_MS = 40, 3, 0.01, 0.15
-"""What a process stands still for whatever its size, for each of its mappings, and for each of its threads."""
+"""What a process is stopped for whatever its size, for each of its mappings, and for each of its threads."""
 HEADER_MS = {Reads.TOTALS: (0.0012, 6), Reads.REPORT: (0.0012, 22), Reads.BLOCKS: (0.0036, 12)}
 """Of small blocks that are larger than 16 KiB, so that a walk reads their headers alone: for each, and for each GiB."""
 LEAST_TABLES = 0.1
@@ -110,7 +110,7 @@ def _loop_s() -> float:
 
 
 def in_stop(reads: Reads, process: StoppedProcess) -> Reads:
-    """Return what is read of a process while it stands still: a copy of everything, or what is asked for where a walk is shorter or there
+    """Return what is read of a process while it is stopped: a copy of everything, or what is asked for where a walk is shorter or there
     is no room for a copy."""
     if reads in HEADER_MS and process.small_blocks is None and (process.small_bytes or 0) >= COUNTED_BYTES:
         return reads  # they may be large: a walk over headers may be far shorter
@@ -131,7 +131,7 @@ def copy_bytes(reads: Reads, process: StoppedProcess) -> int:
 
 
 def predict_ms(reads: Reads, process: StoppedProcess) -> float:
-    """Return how long the process will stand still, to two digits."""
+    """Return how long the process will be stopped, to two digits."""
     total = process.anonymous_bytes
     if reads == Reads.COPY:
         fixed, by_size = COPY_FIXED_MS, COPY_MS * total / GIB
@@ -150,7 +150,7 @@ def predict_ms(reads: Reads, process: StoppedProcess) -> float:
 
 def predict_short_ms(process: StoppedProcess, by_marks: bool = False) -> float:
     """Return the same where it was copied while it ran: its page tables are scanned, and what it wrote to in the last moment is read.
-    `by_marks`: an older kernel tells the mark of a write of each page."""
+    `by_marks`: an older kernel shows the mark of a write of each page."""
     gib_ms = MARKS_GIB_MS if by_marks else SHORT_GIB_MS
     took_ms = SHORT_MS + MAPPING_MS * process.mappings + SHORT_THREAD_MS * process.threads + gib_ms * process.anonymous_bytes / GIB
     return _two_digits(measure_slowness() * took_ms)

@@ -21,7 +21,7 @@ IN_USE_SHARE = 0.8
 MUCH_BYTES = 64 * SMALL_BYTES
 """From here on a third of the heap is worth a verdict; below, half of it."""
 WORTH_BYTES = 16 * SMALL_BYTES
-"""Most findings beside a verdict are about more than this; a process below it is small, and a leak above it the verdict."""
+"""Most findings next to a verdict are about more than this; a process below it is small, and a leak above it the verdict."""
 HUGE_SHARE = 4
 """Memory in huge pages is the verdict from this part (1/HUGE_SHARE) of what the allocator has in RAM on."""
 SMALL_HUGE_BYTES = 4 * SMALL_BYTES
@@ -43,7 +43,7 @@ GROWING = "growing"
 KEPT = "kept"
 """Free memory that the allocator keeps."""
 FRAGMENTED = "fragmented"
-"""Free blocks are kept because of neighbours in use: said only where an allocator's structure tells."""
+"""Free blocks are kept because of neighbours in use: said only where an allocator's structure shows it."""
 RUNTIME = "runtime"
 """Most of the memory is in pools of a runtime, such as CPython's, a JVM's or Go's."""
 INCONCLUSIVE = "inconclusive"
@@ -94,7 +94,7 @@ class HeapVerdict(NamedTuple):
     kind: str
     """One of KINDS."""
     lines: Sequence[Finding]
-    """The verdict itself, then what else stands out."""
+    """The verdict itself, then what else is notable."""
     code: Optional[str] = None
     """Of the first line: what exactly it is (findings.py)."""
     sure: str = CERTAIN
@@ -315,7 +315,7 @@ def part_of(part_bytes: int, whole_bytes: Optional[int]) -> Sentence:
 
 
 def inconclusive_finding(lacking: str, known: str, hint: Optional[str], code: str = findings.EVIDENCE_MISSING) -> Finding:
-    """The line where unread memory decides. `known`: the figures that stand anyway."""
+    """The line where unread memory decides. `known`: the figures that are known anyway."""
     return Finding("Inconclusive", lacking, hint, code, known)
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 OF_ADDON = "allocators"
 """The capability of an add-on that has allocators: a module with GATES."""
 REGISTRY: Sequence[str] = ("gdbheapx.jemalloc.entry", OF_ADDON, "gdbheapx.glibc.entry")
-"""Modules, imported when they are asked for; each has an ALLOCATOR. OF_ADDON stands for those of the add-on. The order is the one in which
-they are shown where nobody owns malloc."""
+"""Modules, imported when they are asked for; each has an ALLOCATOR. OF_ADDON means those of the add-on. The order is the one in which
+they are shown where no one owns malloc."""
 
 
 def addon_gates() -> "Mapping[str, Gate]":
@@ -33,7 +33,7 @@ def list_allocator_modules() -> List[str]:
 
 
 class Behind:
-    """An allocator of an add-on behind its gate: its module is imported only for a target that may have it."""
+    """An allocator of an add-on, reached through its gate: its module is imported only for a target that may have it."""
 
     def __init__(self, module: str, gate: "Gate") -> None:
         self._module, self._gate, self.name, self.fingerprint = module, gate, gate.name, gate.fingerprint
@@ -94,7 +94,7 @@ class OfAllocator(NamedTuple):
 
 
 def help_paragraphs(command: str) -> List[str]:
-    """Return what allocators add to the help of a command: of the core's by HELP of the module `help` beside theirs, of others by their
+    """Return what allocators add to the help of a command: of the core's by HELP of the module `help` next to theirs, of others by their
     gates."""
     texts, gates = [], addon_gates()
     for name in reversed(list_allocator_modules()):

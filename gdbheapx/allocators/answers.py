@@ -47,7 +47,7 @@ class AllocatorPlace(NamedTuple):
     offset: Optional[int]
     """From block.address; negative in the header."""
     previous: Optional[Neighbour]
-    """The block before it, and the one behind it, in the same run of blocks."""
+    """The block before it, and the one after it, in the same run of blocks."""
     next: Optional[Neighbour]
     parts: Sequence[AddressPart] = ()
     """From the smallest to the largest."""
@@ -122,9 +122,9 @@ def make_heap_place(near: Neighbours, shape: BlockShape, allocator: str, address
 LOCKED = "locked"
 """Evidence: a lock over what is broken is held, so that a thread was changing it."""
 INSIDE = "inside"
-"""Evidence: a thread stood in the allocator's code, and no lock tells what it was changing."""
+"""Evidence: a thread stood in the allocator's code, and no lock shows what it was changing."""
 MOST_BROKEN = 1000
-"""Broken rules of one heap that are told; a ruined heap has millions."""
+"""Broken rules of one heap that are shown; a ruined heap has millions."""
 
 RUN_AGAIN = "a thread was inside the allocator: run it again to see whether it persists"
 
@@ -258,7 +258,7 @@ class Keeping(NamedTuple):
     words: Mapping[int, str] = USUAL
     """Where-words by situation."""
     returnable_bytes: Optional[int] = None
-    """Free memory that can be returned, beside what is kept; None where it is not known."""
+    """Free memory that can be returned, besides what is kept; None where it is not known."""
 
     @property
     def kept_bytes(self) -> Optional[int]:
@@ -385,7 +385,7 @@ class Reading(NamedTuple):
     held_bytes: Optional[int]
     """What the allocator has from the kernel, in use or kept."""
     used_bytes: Optional[int]
-    """What the program was given and has not freed; what thread caches hold counts as used where it cannot be told."""
+    """What the program was given and has not freed; what thread caches hold counts as used where it cannot be determined."""
     kept_bytes: Optional[int]
     """What it keeps of what the program has freed, in RAM or not."""
     returnable_bytes: Optional[int]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 HOW_TO_SEE = "see " + hint_command("doctor")
 LOCK_BYTES = 4
-"""A futex, which is 0 where nobody holds it."""
+"""A futex, which is 0 where no one holds it."""
 
 
 class Owner(NamedTuple):
@@ -37,11 +37,11 @@ class Owner(NamedTuple):
 
     module: Module
     allocator: Optional[str]
-    """Its name; None if it exports no name that tells."""
+    """Its name; None if it exports no telling name."""
     version: Optional[str] = None
-    """Where a text tells it."""
+    """Where a text names it."""
     hint: Optional[str] = None
-    """What to do instead of reading it, where it is known only by a text; None where symbols tell it."""
+    """What to do instead of reading it, where it is known only by a text; None where symbols name it."""
     is_anywhere: bool = False
     """What it holds may look like any other memory, generated code for one."""
 
@@ -273,7 +273,7 @@ class Heaps:
         return require_returning(heap, portion)
 
     def dry_run(self, heap: AllocatorInstance) -> Optional[str]:
-        """The command that tells what this heap would return to the OS; None where there is none, or it has no answer here."""
+        """The command that shows what this heap would return to the OS; None where there is none, or it has no answer here."""
         if heap.returning is None or self._better_returning(heap) is not None:
             return None
         return "%s --dry-run" % heap.returning.command
@@ -399,7 +399,7 @@ def _unread_error(unread: Unread) -> HeapxError:
 
 
 def _unknown_owner_error(target: Target) -> HeapxError:
-    """Neither symbol nor text tells an allocator."""
+    """Neither symbol nor text shows an allocator."""
     modules = target.modules()
     for complaint in target.problems() if not modules else ():
         return HeapxError(complaint.what, complaint.hint, code=complaint.code)

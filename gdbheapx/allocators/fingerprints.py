@@ -30,7 +30,7 @@ class TextFingerprint(NamedTuple):
 
     name: str
     texts: Tuple[bytes, ...]
-    """All of them stand in its constants."""
+    """All of them are in its constants."""
     is_malloc: bool
     """It is what malloc calls; False for a runtime without malloc, and for an allocator that a library has for itself."""
     hint: str
@@ -50,7 +50,7 @@ class Fingerprint(NamedTuple):
     texts: Sequence[TextFingerprint] = ()
     """In the constants of a static program without symbols."""
     library_texts: Sequence[TextFingerprint] = ()
-    """In the constants of a library that exports malloc, and no name that tells whose it is."""
+    """In the constants of a library that exports malloc, and no name that shows whose it is."""
 
 
 GO = TextFingerprint(
@@ -70,7 +70,7 @@ class TextMatch(NamedTuple):
 
 
 def match_fingerprints(target: Target, module: Module, fingerprints: Iterable[TextFingerprint]) -> List[TextMatch]:
-    """Return the fingerprints whose texts stand in the object's constants; none where these cannot be read."""
+    """Return the fingerprints whose texts are in the object's constants; none where these cannot be read."""
     sought = list(fingerprints)
     missing = [set(known.texts) for known in sought]
     versions: List[Optional[bytes]] = [None for _ in sought]

@@ -1,7 +1,7 @@
 """The protocol between allocators and everything else: what the rest may ask of an allocator, and of one heap of it.
 
-What stands here any allocator can answer. What only some can is a *capability*: a command asks for it by name,
-and says so where nobody has it.
+What is here any allocator can answer. What only some can is a *capability*: a command asks for it by name,
+and says so where no one has it.
 """
 
 from abc import ABC, abstractmethod
@@ -112,7 +112,7 @@ def plain_shape(shape: BlockShape) -> "PinShape":
 
 
 class AllocatorInstance(ABC):
-    """A heap of an allocator. Brackets name the commands that a member serves, so that nobody makes it twice."""
+    """A heap of an allocator. Brackets name the commands that a member serves, so that no one makes it twice."""
 
     @property
     def kind(self) -> str:
@@ -165,10 +165,10 @@ class AllocatorInstance(ABC):
     @abstractmethod
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[NativeBlocks]:
         """Its blocks by address, in batches of flat arrays, from the filter's start on. [the index of blocks, on which leaks, owners,
-        census, whatis stand]"""
+        census, whatis rest]"""
 
     def own_places(self) -> Sequence[int]:
-        """Addresses inside blocks that the allocator has from itself, such as its thread caches: what stands there holds nothing, and is no
+        """Addresses inside blocks that the allocator has from itself, such as its thread caches: what is there holds nothing, and is no
         leak. [the graph]"""
         return ()
 
@@ -324,7 +324,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         return plain_page(answer, {}) if name == "bins" and answer else ["%s has no %s" % (self.name, name)]
 
     def parts_page(self, allocator_id: str, parts: Sequence[AllocatorPart], totals: Mapping[str, Optional[int]]) -> Page:
-        """The parts of what one heap holds, where its judge tells them."""
+        """The parts of what one heap holds, where its judge gives them."""
         return plain_parts(allocator_id, parts)
 
     def judge(self, facts: Sequence[OneFacts], around: Surroundings) -> Sequence[AllocatorJudgement]:

@@ -30,7 +30,7 @@ class Returned(NamedTuple):
     """All of it, in RAM or not; None if that is not known."""
     resident_bytes: Optional[int]
     huge_bytes: Optional[int]
-    """Parts of huge pages among them; None where the kernel does not tell."""
+    """Parts of huge pages among them; None where the kernel does not show it."""
     what: str
     """Such as `retained`."""
     cure: Optional[StepSentence]
@@ -44,10 +44,10 @@ class Blockless(NamedTuple):
 
     name: str
     huge_bytes: Optional[int]
-    """None where the kernel does not tell."""
+    """None where the kernel does not show it."""
     zero_bytes: Optional[int]
     """What of it holds zeros: the most that would not be in RAM without huge pages. Zeros that the program wrote (calloc clears blocks)
-    cannot be told apart: so no verdict on it is certain. None if that is not known."""
+    look the same: so no verdict on it is certain. None if that is not known."""
     rss_bytes: Optional[int]
     """Of the whole process."""
     asked: str
@@ -111,7 +111,7 @@ def judge_blockless(found: Blockless, facts: Optional[HugePages]) -> Optional[Ju
 def add_huge_page_verdict(
     returned: Optional[Judged], resident_bytes: Optional[int], held_bytes: int, otherwise: HeapVerdict
 ) -> HeapVerdict:
-    """The allocator's verdict with this in its place: first where it is much of what is held, else behind the first line."""
+    """The allocator's verdict with this in its place: first where it is much of what is held, else after the first line."""
     if returned is None:
         return otherwise
     if not decides_verdict(resident_bytes, held_bytes):
@@ -126,7 +126,7 @@ def decides_verdict(part_bytes: Optional[int], held_bytes: int) -> bool:
 
 
 def may_decide(resident_bytes: Optional[int], address_space_bytes: int, is_core: bool) -> bool:
-    """True if its resident part is unknown and could be the verdict. A core never tells: it has such pages as zeros."""
+    """True if its resident part is unknown and could be the verdict. A core never shows that: it has such pages as zeros."""
     return resident_bytes is None and address_space_bytes > SMALL_BYTES and not is_core
 
 

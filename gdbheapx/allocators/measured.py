@@ -1,6 +1,6 @@
 """The settings that are advised, and what each was measured to do: docs/reference/advice.md has the programs, `make advice` runs them.
 
-A text of a setting stands here alone: what has no case is advised nowhere.
+A text of a setting is here alone: what has no case is advised nowhere.
 """
 
 from typing import Collection, List, NamedTuple

@@ -26,12 +26,12 @@ class Span(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A lock that somebody holds."""
+    """A lock that someone holds."""
 
     name: str
     """`arena 3: bins[4].lock`."""
     owner: Optional[int]
-    """lwp; None where the lock does not tell."""
+    """lwp; None where the lock has no owner in it."""
 
     def sentence(self, threads: Sequence[StoppedThread]) -> str:
         """Name the holder, for a refusal."""
@@ -113,8 +113,8 @@ class Plan(Change):
         name: str,
         find: Optional[Callable[[str], Optional[Symbol]]] = None,
     ) -> None:
-        """`anew` opens the heap as one that has read nothing yet: the process ran meanwhile. `name`: the function to call; `find` has it
-        where it is called otherwise in the module."""
+        """The second argument opens the heap as one that has read nothing yet: the process ran meanwhile. `name`: the function to call;
+        `find` has it where it is called otherwise in the module."""
         self.target, self.budget, self.anew, self.portion, self.module = around.target, around.budget, anew, portion, module
         function, entry = (find(one) if find is not None else self.target.module_symbol(module, one) for one in (name, "malloc"))
         if function is None:

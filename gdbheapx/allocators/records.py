@@ -83,7 +83,7 @@ class Instances(NamedTuple):
     """In the dynamic linker's order."""
     unread: Sequence[Unread] = ()
     missing: Sequence[NotRead] = ()
-    """Objects that hold one for which something is missing to look at all: told where nothing else can be read."""
+    """Objects that hold one for which something is missing to look at all: reported where nothing else can be read."""
     unused: Sequence[NotRead] = ()
     """Objects that hold one from which nothing was ever allocated: there is no heap to read, and nothing is missing."""
 
@@ -127,11 +127,11 @@ class AllocatorPart(NamedTuple):
     name: str
     bytes: Optional[int]
     present_bytes: Optional[int] = None
-    """Of it in RAM or in swap, or in the core; None where that cannot be told."""
+    """Of it in RAM or in swap, or in the core; None where that cannot be determined."""
 
 
 class Tunables(NamedTuple):
-    """The settings of an allocator that tells none."""
+    """The settings of an allocator that shows none."""
 
     tunables: Sequence[object] = ()
 
@@ -254,7 +254,7 @@ class Surroundings(NamedTuple):
     droppable_bytes: Mapping[str, int] = {}
     """Of taken_bytes in pages given to MADV_FREE. Without an id it is not known."""
     taken: Callable[[Sequence[Tuple[int, int]]], Optional[int]] = lambda ranges: None
-    """The same of some ranges; None where that cannot be told."""
+    """The same of some ranges; None where that cannot be determined."""
     core_runs: Optional[Sequence[int]] = None
     """Begin and end of each run of pages that a core has, sorted; None: it is none."""
     beyond_bytes: int = UNBOUNDED

@@ -17,7 +17,7 @@ from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, joi
 
 MOST_ROWS, MOST_SAME, MOST_NAME = 30, 10, 100
 CLASS = re.compile(r"CLASS@([0-9a-f]{16,})\+")
-"""A class without a name, by its build and offset: text has its module in place of the build-id, which stands below the table once."""
+"""A class without a name, by its build and offset: text has its module in place of the build-id, which is below the table once."""
 SURE = "%s of the %s with a known class or structure (%s) have 1 to %d candidates"
 WORDS = {
     EXACT: "exact: confirmed by two independent facts, such as vtable and type_info",
@@ -228,7 +228,7 @@ def make_census_page(census: Census, limit: Optional[int]) -> Page:
 
 def join_size_ranges(rows: Sequence[CensusRow]) -> List[Tuple[CensusRow, Dict[str, Any]]]:
     """Rows, and what differs in the table. Blocks of which only the size is known are one row from a power of two to the next: what a
-    cache holds has many sizes. A size that has half of its range's bytes stands alone: these may be of one type."""
+    cache holds has many sizes. A size that has half of its range's bytes is alone: these may be of one type."""
     ranges: Dict[Tuple[str, int], List[CensusRow]] = {}
     made: List[Tuple[CensusRow, Dict[str, Any]]] = []
     for row in rows:

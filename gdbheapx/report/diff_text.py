@@ -115,7 +115,7 @@ def _make_row(diff_bytes: int, old: Any, new: Any, count: Optional[int], what: S
 
 
 def _describe_from_to(old: Sentence, new: Sentence) -> Sentence:
-    """`162.8 -> 203.3 MiB`: a unit that both have stands once."""
+    """`162.8 -> 203.3 MiB`: a unit that both have is written once."""
     number, _, unit = old.rpartition(" ")
     return Sentence("%s -> %s" % (number if unit == new.rpartition(" ")[2] else old, new), "%s -> %s" % (old.plain, new.plain))
 

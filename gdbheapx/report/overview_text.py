@@ -289,7 +289,7 @@ class BriefRow(NamedTuple):
     most: int
     """In how many lines it must fit; 0: it is not cut."""
     figures: str = ""
-    """What stands behind the text and is not cut."""
+    """What follows the text and is not cut."""
 
     def line(self) -> Sentence:
         """The line with its label."""

@@ -46,7 +46,7 @@ from gdbheapx.units import (
 MOST_NAMED, MOST_USERS = 2, 3
 """Of those who hold a suspect, and of what else points into a container."""
 MOST_PERCENT = 95
-"""Of what a suspect keeps: a container with so much of it is told in its place."""
+"""Of what a suspect keeps: a container with so much of it is shown in its place."""
 OWNER_IS = {LIKELY: " (owner likely)", GUESS: " (owner guessed)"}
 WORDS = {
     "start": "",
@@ -299,7 +299,7 @@ def _describe_holder(suspect: LeakSuspect, name: str) -> str:
 
 
 def _describe_typed(name: str, address: Optional[TargetAddress], signature: Optional[str]) -> str:
-    """`cx.Session 0x7f30a5b1`, as `whatis` tells it; by its place where no type is known."""
+    """`cx.Session 0x7f30a5b1`, as `whatis` shows it; by its place where no type is known."""
     return "%s %s" % (signature, address) if signature else name
 
 

@@ -13,7 +13,7 @@ from gdbheapx.hints import write_commands
 from gdbheapx.units import DAMAGE, HEADING, WARNING, mark_sentence, meaning_of, plain_form
 
 DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
-"""Characters that turn the reading direction: a name with one looks like another, and moves what stands beside it."""
+"""Characters that turn the reading direction: a name with one looks like another, and moves what is next to it."""
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029%s]" % DIRECTION)
 """Control characters but the tab, Unicode's own line ends, and what turns the direction."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -171,11 +171,11 @@ EARLY = 12
 ELLIPSIS = "..."
 GAPS = re.compile("  +(?=[^ ])")
 TEXT_WORDS = re.compile(r"""( *)(`[^`]*`[^ ]*|(?:[^ '"]*[=(])?(?:'[^']*'|"[^"]*")[^ ]*|[^ ]+)""")
-"""What stands between quotes is one word."""
+"""What is between quotes is one word."""
 UNIT = re.compile("(%|[KMGTP]iB|bytes?|blocks?|ms|s|min|h|d)[,;:.)]*")
 OPTION = re.compile("[(`]?-[^ -]|--[^ -]")
 OF_SHELL = re.compile(r"[|<>&]+|[^a-z]+|.*[^ ][/.=:$<>'\"\[][^ ].*|.*[0-9].*|/.*")
-"""Names, numbers, paths, placeholders and what stands between two commands: no words of a sentence."""
+"""Names, numbers, paths, placeholders and what is between two commands: no words of a sentence."""
 PROGRAMS = frozenset(
     ("gdbheapx", "heapx", "apt-get", "cat", "docker", "echo", "gdb", "go", "grep", "install", "ipcs", "jcmd", "jhsdb", "kill", "kubectl")
     + ("ls", "mount", "pip", "python3", "redis-cli", "sudo", "sysctl", "ulimit", "valkey-cli")
@@ -235,8 +235,8 @@ def _leave_out(columns: Sequence[Column], places: List[int], is_too_wide: Callab
 
 
 def shorten_text(text: str, longest: Optional[int]) -> str:
-    """A text of at most so many characters: what stands in parentheses behind a name goes first, so that an address stays whole; else its
-    middle is left out, as a path tells by its end and a type by its beginning."""
+    """A text of at most so many characters: what is in parentheses after a name goes first, so that an address stays whole; else its
+    middle is left out, as a path differs at its end and a type by its beginning."""
     if longest is None or len(text) <= longest:
         return text
     name, _, aside = text.rpartition(" (")
@@ -258,9 +258,9 @@ def note_hidden(hidden: Sequence[str], has_shortened: bool, width: Optional[int]
 
 
 def wrap_sentence(line: str, width: Optional[int], further: int = GAP) -> List[str]:
-    """A sentence in lines of at most `width` characters, but for what cannot be broken: a word, a command, a number and its unit.
+    """A sentence in lines of at most `width` characters, except what cannot be broken: a word, a command, a number and its unit.
 
-    It goes on below where it began: behind what stands before it in columns, else `further` in.
+    It goes on below where it began: after what comes before it in columns, else `further` in.
     """
     if width is None or len(line) <= width or "\t" in line:
         return [line]
@@ -279,7 +279,7 @@ def wrap_sentence(line: str, width: Optional[int], further: int = GAP) -> List[s
 
 
 def reflow_help(text: str, width: Optional[int]) -> str:
-    """A help text: its paragraphs filled anew, its lists broken line by line. A line that ends early is followed by one of its own."""
+    """A help text: its paragraphs filled again, its lists broken line by line. A line that ends early is followed by one of its own."""
     if width is None:
         return text
     shown: List[str] = []

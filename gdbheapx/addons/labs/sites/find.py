@@ -8,6 +8,7 @@ from gdbheapx.addons.labs.sites.scan import scan_code
 from gdbheapx.analysis.addon_answers import Joined
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import World
+from gdbheapx.budget import allowed_bytes
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_again
 from gdbheapx.problems import NOT_COPIED, NOT_IN_SNAPSHOT
