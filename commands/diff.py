@@ -35,12 +35,12 @@ OF = "what --fail-on-growth is about: all parts that grew, used blocks (malloc),
     help=HELP,
     help_of={"html": HTML_HELP},
     examples=("diff before.snap after.snap", "-p 4711 diff before.snap"),
-    needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.diff", "gdbheapx.report.diff_text"),
+    needs=("gdbheapx.snapshot.take", "gdbheapx.snapshot.diff", "gdbheapx.snapshot.diff", "gdbheapx.report.analysis_text"),
 )
 def answer_diff(session: Session, options: Options) -> CommandAnswer:
     """The command `diff`."""
     from gdbheapx import problems
-    from gdbheapx.report import diff_text
+    from gdbheapx.report import analysis_text
     from gdbheapx.snapshot import diff, take
     from gdbheapx.snapshot import diff as model
     from gdbheapx.units import SentenceSize, make_sentence
@@ -68,8 +68,8 @@ def answer_diff(session: Session, options: Options) -> CommandAnswer:
         )
         session.problem(problems.GROWTH_UNKNOWN, None, what, "compare two of a kind: two processes, two cores, or snapshots of them")
     return CommandAnswer(
-        lambda: diff_text.make_diff_data(answer, options.limit),
-        lambda style: diff_text.format_diff(style, answer, options.limit),
+        lambda: analysis_text.make_diff_data(answer, options.limit),
+        lambda style: analysis_text.format_diff(style, answer, options.limit),
         finding=failed,
         read=True,
         record=lambda: answer,

@@ -1,6 +1,6 @@
 """What grew between two snapshots.
 
-Files: report/diff_text.py, snapshot/diff.py, snapshot/take.py.
+Files: report/analysis_text.py, snapshot/diff.py, snapshot/take.py.
 """
 
 import re
@@ -20,7 +20,7 @@ from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.hints import BEGIN, write_commands
 from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.model import AllocatorInfo, HeapSum, TargetAddress
-from gdbheapx.report import diff_text
+from gdbheapx.report import analysis_text
 from gdbheapx.snapshot import container
 from gdbheapx.snapshot.diff import (
     ALL,
@@ -140,7 +140,7 @@ def test_new_and_gone_by_presence(old: Dict[str, int], new: Dict[str, int]) -> N
     assert {what for what, only in rows.items() if only == "new"} == set(new) - set(old)
     assert {what for what, only in rows.items() if only == "old"} == set(old) - set(new)
     assert {what for what, only in rows.items() if only is None} == {what for what in set(old) & set(new) if old[what] != new[what]}
-    text = "\n".join(diff_text.format_diff(TextStyle(plain_bytes=False, color=False), found, 20))
+    text = "\n".join(analysis_text.format_diff(TextStyle(plain_bytes=False, color=False), found, 20))
     assert text.count(", only in new") == len(set(new) - set(old)) and text.count(", only in old") == len(set(old) - set(new))
 
 
@@ -165,7 +165,7 @@ def test_what_to_ask_next(used: int, kept: int, commands: List[str]) -> None:
     for form, option in (("snapshot", "--snapshot"), ("core", "--core"), ("process", "-p")):
         found = diff_snapshots(looked(100 * MB, 50 * MB, {}), looked(used * MB, kept * MB, {}), ("a", "it's"), ("snapshot", form))
         assert [(one.side, one.command) for one in found.next] == [("new", command) for command in commands]
-        text = list(diff_text.format_diff(TextStyle(plain_bytes=False, color=False), found, None))
+        text = list(analysis_text.format_diff(TextStyle(plain_bytes=False, color=False), found, None))
         lines = [write_commands(line).split() for line in text if line.startswith("  " + BEGIN)]
         assert [line[:4] for line in lines] == [["gdbheapx", option, shlex.quote("it's"), command] for command in commands]
 
@@ -177,14 +177,14 @@ def test_what_one_of_them_lacks_is_not_known() -> None:
     assert not [one for one in found.states if one.what == "RSS"]
     assert [(one.what, one.side) for one in found.missing if one.what != "held"] == [("classes", "old"), ("owners", "old"), ("leaks", "old"), ("leaks", "new")]
     assert "--no-names" in found.missing[0].why and "--no-names" not in found.missing[2].why
-    text = "\n".join(diff_text.format_diff(TextStyle(plain_bytes=False, color=False), found, None))
+    text = "\n".join(analysis_text.format_diff(TextStyle(plain_bytes=False, color=False), found, None))
     assert (
         "By class: unknown (old: it was taken with --no-names, " in text
         and "Leaked: unknown (old: " in text
         and "; new: " in text
     )
     found = diff_snapshots(looked(10, 0, {}, rss=5), looked(10, 0, {}, rss=7), ("a", "b"))
-    assert "By " not in "\n".join(diff_text.format_diff(TextStyle(plain_bytes=False, color=False), found._replace(leaks=[], held=[], missing=[]), None))
+    assert "By " not in "\n".join(analysis_text.format_diff(TextStyle(plain_bytes=False, color=False), found._replace(leaks=[], held=[], missing=[]), None))
     assert found.states[0][:5] == ("RSS", "", 2, 5, 7)
 
 
@@ -250,7 +250,7 @@ def test_each_way_of_growth_counts() -> None:
     assert (swapped.of(ALL), swapped.of(RSS)) == (30 * MB, -10 * MB)
     same = diff_snapshots(old, old, ("a", "b"))
     assert same.growth.parts == [] and not drop_unchanged(same.states) and (same.growth.of(ALL), same.growth.of(RSS)) == (0, 0)
-    text = list(diff_text.format_diff(TextStyle(plain_bytes=False, color=False), same._replace(missing=[], owners=[], classes=[], leaks=[]), None))
+    text = list(analysis_text.format_diff(TextStyle(plain_bytes=False, color=False), same._replace(missing=[], owners=[], classes=[], leaks=[]), None))
     assert not [line for line in text if line.startswith("  ")], "no rows of zeros"
 
 
@@ -286,11 +286,11 @@ def test_a_core_is_as_old_as_its_file() -> None:
     core = live._replace(head=live.head._replace(kind="core", core_written="2026-01-02T03:04:05Z"))
     found = diff_snapshots(live, core, ("a", "b"))
     assert (found.old.taken, found.new.taken) == ("now", "2026-01-02T03:04:05Z")
-    text = "\n".join(diff_text.format_diff(TextStyle(plain_bytes=False, color=False), found, None))
+    text = "\n".join(analysis_text.format_diff(TextStyle(plain_bytes=False, color=False), found, None))
     assert "process 5, now)" in text and "core written 2026-01-02T03:04:05Z)" in text
     unknown = diff_snapshots(live, core._replace(head=core.head._replace(core_written=None)), ("a", "b"))
     assert unknown.new.taken is None
-    assert "unknown when it was written" in "\n".join(diff_text.format_diff(TextStyle(plain_bytes=False, color=False), unknown, None))
+    assert "unknown when it was written" in "\n".join(analysis_text.format_diff(TextStyle(plain_bytes=False, color=False), unknown, None))
 
 
 def with_books(record: SnapshotRecord, sizes: Dict[str, Sequence[int]], blocks: Optional[int] = 7) -> SnapshotRecord:
@@ -310,7 +310,7 @@ def test_memory_contexts_are_matched_by_name() -> None:
         ("main", 50, 150, 200, 7, None),
         ("gone", -5, 5, 0, -7, "old"),
     ]
-    text = "\n".join(diff_text.format_diff(TextStyle(False, False), answer, None))
+    text = "\n".join(analysis_text.format_diff(TextStyle(False, False), answer, None))
     assert re.search(r"  memory context, in use\n.*\n *\+50 B +150 -> 200 B +\+7  main\n", text)
     uncounted = diff_snapshots(with_books(old, {"main": [1]}, None), with_books(new, {"main": [3]}, None), ("old", "new")).contexts
     assert uncounted is not None and uncounted[0].diff_count is None

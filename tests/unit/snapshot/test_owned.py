@@ -13,7 +13,7 @@ from gdbheapx.analysis.census.owned import OwnerRows
 from gdbheapx.analysis.reachability.owners import LinkedContainer, OwnedMemory, Owners
 from gdbheapx.command import TextStyle
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.report import diff_text
+from gdbheapx.report import analysis_text
 from gdbheapx.snapshot import container
 from gdbheapx.snapshot.diff import OTHERS, DiffChange, OwnedGraph, describe_content_change, diff_snapshots
 from gdbheapx.snapshot.record import OWNERS_KEPT, SnapshotHead, SnapshotRecord
@@ -95,7 +95,7 @@ def test_classes_of_owners() -> None:
     assert found.held is not None and found.owners is not None
     assert [(one.what, one.whose, one.diff_bytes) for one in found.held] == [("str", "c", 200), ("list", "d", 50), ("str", OTHERS, -8)]
     assert [(one.what, one.diff_bytes, one.old_bytes) for one in found.owners] == [("c", 200, 100), ("d", 30, 20)]
-    text = "\n".join(diff_text.format_diff(TextStyle(plain_bytes=True, color=False), found, None))
+    text = "\n".join(analysis_text.format_diff(TextStyle(plain_bytes=True, color=False), found, None))
     assert "c, dict of 10 -> 30 entries" in text and "str of c" in text
     lacking = diff_snapshots(looked(), looked(), ("a", "b"), graphs=(OwnedGraph(before, None), OwnedGraph(None, "no room")))
     assert lacking.held is None and [(one.side, one.why) for one in lacking.missing if one.what == "held"] == [("new", "no room")]
@@ -107,7 +107,7 @@ def test_time_between() -> None:
     unknown = [looked(), looked()]
     for records, between, said in ((at, 7800, "2 h 10 min later"), (at[::-1], -7800, "2 h 10 min EARLIER"), (unknown, None, None)):
         found = diff_snapshots(records[0], records[1], ("a", "b"))
-        text = "\n".join(diff_text.format_diff(TextStyle(plain_bytes=True, color=False), found, None))
+        text = "\n".join(analysis_text.format_diff(TextStyle(plain_bytes=True, color=False), found, None))
         assert found.between_s == between and (said in text if said else "later" not in text)
 
 
