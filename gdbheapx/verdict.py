@@ -229,6 +229,11 @@ def is_rest(ask: Ask) -> bool:
     return True
 
 
+def is_fragmented(ask: Ask) -> bool:
+    """Return True if most of the free memory lies between blocks in use."""
+    return ask(lambda case: 2 * case.between > case.free)
+
+
 ALLOCATED, KEPT_BY_MALLOC = "allocated by the program", "free memory that malloc keeps"
 USUAL_RULES = (
     VerdictRule(findings.SMALL_HEAP, is_small, "Small"),
@@ -334,20 +339,28 @@ def usual_hint(code: str) -> Optional[str]:
 
 
 def usual_verdict(
-    held_bytes: int, used_bytes: int, taken_bytes: Optional[int], beyond_bytes: int = 0, overhead_bytes: int = 0
+    held_bytes: int,
+    used_bytes: int,
+    taken_bytes: Optional[int],
+    beyond_bytes: int = 0,
+    overhead_bytes: int = 0,
+    between_bytes: int = 0,
+    rules: Sequence[VerdictRule] = USUAL_RULES,
 ) -> HeapVerdict:
-    """The verdict by what an allocator holds and what of that is in use. `taken_bytes`: what of it takes memory, in use or free; None: not
-    known. `beyond_bytes`: the most that could not be read. `overhead_bytes`: what of it is neither in use nor free."""
+    """Return the verdict by what an allocator holds and what of that is in use. `taken_bytes`: what of it takes memory, in use or free; None:
+    not known. `beyond_bytes`: the most that could not be read. `overhead_bytes`: what of it is neither in use nor free. `between_bytes`: what
+    of the free rest lies between blocks in use.
+    """
     gone = max(0, held_bytes - taken_bytes) if taken_bytes is not None else 0
     cases = []
     for gone_used in {max(0, gone - held_bytes + used_bytes), min(gone, used_bytes)}:
         for beyond, beyond_used in {(0, 0), (beyond_bytes, 0), (beyond_bytes, beyond_bytes)}:
             held, used = held_bytes - gone + beyond, used_bytes - gone_used + beyond_used
-            cases.append(HeapCase(held, used, max(0, held - used - overhead_bytes)))
+            cases.append(HeapCase(held, used, max(0, held - used - overhead_bytes), between=between_bytes))
     missing = ["which pages are in RAM"] * (taken_bytes is None) + ["the whole heap"] * (beyond_bytes > 0)
     small = make_sentence("%s requested from the kernel", SentenceSize(held_bytes - gone))
     words = {"used": "in use by the program", "free": "free in the allocator"}
-    return judge_heap(HeapEvidence(cases, words, small, missing), USUAL_RULES, usual_hint)
+    return judge_heap(HeapEvidence(cases, words, small, missing), rules, usual_hint)
 
 
 def what_is_in_use(code: Optional[str], statuses: Sequence[str] = ("used",)) -> List[StepSentence]:

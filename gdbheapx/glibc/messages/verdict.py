@@ -29,6 +29,7 @@ from gdbheapx.verdict import (
     HeapEvidence,
     HeapVerdict,
     VerdictRule,
+    is_fragmented,
     is_mostly_used,
     is_much_free,
     is_rest,
@@ -388,9 +389,7 @@ GLIBC_RULES = (
     VerdictRule(codes.SMALL_HEAP, _is_small, "Small"),
     VerdictRule(codes.IN_USE, is_mostly_used, "In use", ALLOCATED),
     VerdictRule(codes.PART_HELD, lambda ask: not is_much_free(ask), "In use", ALLOCATED),
-    VerdictRule(
-        codes.FREE_BETWEEN, lambda ask: ask(lambda case: 2 * case.between > case.free), "Fragmented", "free between blocks in use", "free"
-    ),
+    VerdictRule(codes.FREE_BETWEEN, is_fragmented, "Fragmented", "free between blocks in use", "free"),
     VerdictRule(
         codes.FREED_AND_HELD,
         is_rest,

@@ -11,10 +11,13 @@ from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Page,
 from gdbheapx.columns import ColumnsTable, columns_of
 from gdbheapx.hints import hint_command
 from gdbheapx.model import Finding, StepSentence
-from gdbheapx.units import SentenceSize, format_share, make_sentence
+from gdbheapx.units import SentenceSize, make_sentence
 
-WORTH_BYTES = 16 << 20
-"""Less than this needs no finding."""
+SPANS = "free objects in spans with objects in use"
+FRAGMENTED = verdict.VerdictRule(codes.FREE_REGIONS, verdict.is_fragmented, "Fragmented", SPANS, "free")
+TCMALLOC_RULES = tuple(
+    rule._replace(causes=(FRAGMENTED, rule)) if rule.code == codes.FREED_AND_HELD else rule for rule in verdict.USUAL_RULES
+)
 
 
 def make_tcmalloc_arenas_page(rows: Sequence[TcArena], totals: Mapping[str, Optional[int]]) -> Page:
@@ -53,14 +56,10 @@ def _judge_heap(facts: TcFacts, around: Surroundings) -> AllocatorJudgement:
     metadata = row.metadata_bytes if told is None else told  # most of it was never touched
     untouched = row.free_bytes - row.free_resident_bytes if row.free_resident_bytes is not None else 0
     held = row.system_bytes - row.returned_bytes - untouched + metadata
-    judged = verdict.usual_verdict(held, used, around.taken_bytes.get(name), beyond, metadata)
-    free = held - metadata - used
-    if judged.code == codes.FREED_AND_HELD and 2 * ((row.central_bytes or 0) + row.tail_bytes) > free:
-        evidence = make_sentence("%s (%s) are free objects in spans with objects in use", SentenceSize(free), format_share(free, held))
-        line = judged.lines[0]._replace(what="Fragmented", evidence=evidence, code=codes.FREE_REGIONS)
-        judged = verdict.of_lines([line], judged.sure)
+    between = (row.central_bytes or 0) + row.tail_bytes
+    judged = verdict.usual_verdict(held, used, around.taken_bytes.get(name), beyond, metadata, between, TCMALLOC_RULES)
     steps = verdict.what_is_in_use(judged.code)
-    if judged.code in (codes.FREED_AND_HELD, codes.PART_HELD) and row.free_bytes >= WORTH_BYTES:
+    if judged.code in (codes.FREED_AND_HELD, codes.PART_HELD) and row.free_bytes >= verdict.WORTH_BYTES:
         steps.append(StepSentence(hint_command("purge --dry-run"), "shows what a purge would return to the OS", row.free_resident_bytes))
         if not facts.is_aggressive:
             steps.append(StepSentence(AGGRESSIVE_DECOMMIT.text, "at the next start returns each free span at once"))
@@ -90,7 +89,7 @@ def _make_findings(facts: TcFacts, row: TcArena, can_purge: bool) -> List[Findin
     caches = (row.cached_bytes or 0) + (row.transfer_bytes or 0)
     free = row.free_bytes if row.free_resident_bytes is None else row.free_resident_bytes
     lines = [(free, _make_free_spans(facts, free, can_purge)), (row.central_bytes or 0, _make_central(row)), (caches, _make_caches(caches))]
-    worth = [(size, line) for size, line in lines if size >= WORTH_BYTES and 10 * size >= row.held_bytes]
+    worth = [(size, line) for size, line in lines if size >= verdict.WORTH_BYTES and 10 * size >= row.held_bytes]
     return [line for _, line in sorted(worth, key=lambda pair: -pair[0])]
 
 
