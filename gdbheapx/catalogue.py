@@ -1,6 +1,6 @@
 """List the commands by purpose, in the order of the help, and the older names of merged commands."""
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Tuple
 
 GROUPS: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("start", ("report", "doctor", "bill")),
@@ -51,8 +51,3 @@ ADDON_ALLOCATORS: Dict[str, Dict[str, str]] = {
 def file_of(name: str) -> str:
     """The file that declares the command of this name, as it is called without .py."""
     return ALIASES.get(name, (name,))[0].replace("-", "_")
-
-
-def group_of(name: str) -> List[str]:
-    """The groups in which the command is."""
-    return [title for title, names in (*GROUPS, INTERNALS) if name in names]

@@ -347,9 +347,9 @@ def usual_verdict(
     between_bytes: int = 0,
     rules: Sequence[VerdictRule] = USUAL_RULES,
 ) -> HeapVerdict:
-    """Return the verdict by what an allocator holds and what of that is in use. `taken_bytes`: what of it takes memory, in use or free; None:
-    not known. `beyond_bytes`: the most that could not be read. `overhead_bytes`: what of it is neither in use nor free. `between_bytes`: what
-    of the free rest lies between blocks in use.
+    """Return the verdict by what an allocator holds and what of that is in use. `taken_bytes`: what of it takes memory, in use or free;
+    None: not known. `beyond_bytes`: the most that could not be read. `overhead_bytes`: what of it is neither in use nor free.
+    `between_bytes`: what of the free rest lies between blocks in use.
     """
     gone = max(0, held_bytes - taken_bytes) if taken_bytes is not None else 0
     cases = []

@@ -19,13 +19,11 @@ from typing import (
 from gdbheapx.allocators import OfAllocator
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ColumnsTable
-from gdbheapx.errors import HeapxError
-from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import HugePages, Module, Target
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.model import AllocatorInfo, Claim, Finding, HeapSum, HistogramRow, Totals
-from gdbheapx.problems import ALLOCATOR_UNREAD, NO_ALLOCATOR, PartialSink
+from gdbheapx.problems import PartialSink
 from gdbheapx.verdict import UNBOUNDED, HeapVerdict
 
 Page = Iterable[Union[str, ColumnsTable]]
@@ -91,13 +89,6 @@ class Instances(NamedTuple):
         """The copy with this id, else the one that owns malloc, else the first; None if there is none."""
         copies = [copy for copy in self.located if allocator_id in (None, copy.id)]
         return next((copy for copy in copies if copy.owns_malloc), copies[0] if copies else None)
-
-    def none_chosen(self, name: str, allocator_id: Optional[str]) -> HeapxError:
-        """Make the error of an absent instance; `name`: the allocator's."""
-        for unread in self.unread:
-            return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
-        where = "here" if allocator_id is None else "with the id %s here" % allocator_id
-        return HeapxError("no %s %s" % (name, where), "see " + hint_command("doctor"), code=NO_ALLOCATOR)
 
 
 class HeapContext(NamedTuple):

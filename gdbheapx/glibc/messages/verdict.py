@@ -159,13 +159,17 @@ def judge_glibc(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Alloc
     """Judge all glibc mallocs of a process together: to a user they are one."""
     rows = [row for heap in facts for row in heap.arenas]
     sums = make_glibc_figures(facts, rows, around)
-    asks, what = any(heap.asks_for_huge_pages for heap in facts), "beyond the ends of heaps"
-    cure = make_glibc_huge_cure(asks, _is_always(around))
-    kept = huge_pages.Returned("malloc", None, sums.returned_resident_bytes, sums.returned_huge_bytes, what, cure)
-    returned = _with_last_step(huge_pages.judge_huge_pages(kept, around.huge_pages), asks, around)
-    blockless = _find_blockless(facts, sums, around, returned)
-    told_more = blockless and _with_last_step(huge_pages.judge_blockless(blockless, around.huge_pages), asks, around)
+    asks = any(heap.asks_for_huge_pages for heap in facts)
+    is_always = around.huge_pages is not None and around.huge_pages.setting == "always"
+    cure = make_glibc_huge_cure(asks, is_always)
+    seen = sums.returned_resident_bytes, sums.returned_huge_bytes, "beyond the ends of heaps", cure
+    returned = huge_pages.judge_huge_pages(huge_pages.Returned("malloc", None, *seen), around.huge_pages)
+    blockless = _find_blockless(facts, sums, around, returned, cure)
+    told_more = huge_pages.judge_blockless(blockless, around.huge_pages) if blockless is not None else None
     returned = told_more or returned
+    if returned is not None and returned.steps and asks and is_always:  # then setting the kernel to `madvise` alone changes nothing
+        why = "at the next start, once the machine's setting is madvise: malloc asks for huge pages now"
+        returned = returned._replace(steps=[*returned.steps, StepSentence(NOT_ASKING, why)])
     judged = verdict_on(sums, returned, blockless if told_more else None)
     if any(heap.has_aborted for heap in facts):
         judged = with_abort(judged)
@@ -173,12 +177,15 @@ def judge_glibc(facts: Sequence[GlibcFacts], around: Surroundings) -> List[Alloc
     ids = [heap.info.id for heap in facts]
     taken = sums.system_bytes if sums.taken_bytes is None else min(sums.taken_bytes, sums.system_bytes)
     held = taken + (sums.returned_resident_bytes or 0)
-    told = [*side_lines(sums, judged.kind), *list_arena_findings(rows)]
-    return [AllocatorJudgement(ids[0], ids, held, judged, told, steps)]
+    return [AllocatorJudgement(ids[0], ids, held, judged, [*side_lines(sums, judged.kind), *list_arena_findings(rows)], steps)]
 
 
 def _find_blockless(
-    facts: Sequence[GlibcFacts], sums: GlibcVerdictFigures, around: Surroundings, returned: Optional[huge_pages.Judged]
+    facts: Sequence[GlibcFacts],
+    sums: GlibcVerdictFigures,
+    around: Surroundings,
+    returned: Optional[huge_pages.Judged],
+    cure: Optional[StepSentence],
 ) -> Optional[huge_pages.Blockless]:
     """Return the record of huge pages without a block, or None where `returned` already covers nearly all of them, or they are too few to
     report.
@@ -186,13 +193,13 @@ def _find_blockless(
     huge, seen = sums.blockless_huge_bytes, sums.returned_huge_bytes or 0
     if (returned is not None and 4 * seen >= 3 * (huge or 0)) or not huge_pages.is_worth_telling(huge, around.rss_bytes):
         return None
-    zeros = add_values(heap.zero_huge_bytes() for heap in facts)
-    asks, by_default = any(heap.asks_for_huge_pages for heap in facts), any(heap.asks_by_default for heap in facts)
+    by_default = any(heap.asks_by_default for heap in facts)
+    asks = any(heap.asks_for_huge_pages for heap in facts)
     asked = "glibc asks for them by default" if by_default else "glibc.malloc.hugetlb=1 asks for them" if asks else ""
-    cure = make_glibc_huge_cure(asks, _is_always(around))
     cures = [cure] if cure is not None else []
     if by_default and cures:
         cures.append(StepSentence("echo never > /sys/kernel/mm/transparent_hugepage/enabled", NO_ENVIRONMENT))
+    zeros = add_values(heap.zero_huge_bytes() for heap in facts)
     return huge_pages.Blockless("malloc", huge, zeros, around.rss_bytes, asked, cures)
 
 
@@ -203,20 +210,6 @@ def make_glibc_huge_cure(asks_for_them: bool, is_always: bool = False) -> Option
     if not asks_for_them or is_always:
         return None
     return StepSentence(NOT_ASKING, "at the next start stops malloc from asking for huge pages, as it does now")
-
-
-def _is_always(around: Surroundings) -> bool:
-    return around.huge_pages is not None and around.huge_pages.setting == "always"
-
-
-def _with_last_step(judged: Optional[huge_pages.Judged], asks: bool, around: Surroundings) -> Optional[huge_pages.Judged]:
-    """Add the step that stops malloc from asking for huge pages, where malloc asks and the kernel gives them unasked: then setting the
-    kernel to `madvise` alone changes nothing.
-    """
-    if judged is None or not judged.steps or not asks or not _is_always(around):
-        return judged
-    step = StepSentence(NOT_ASKING, "at the next start, once the machine's setting is madvise: malloc asks for huge pages now")
-    return judged._replace(steps=[*judged.steps, step])
 
 
 def make_glibc_figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals], around: Surroundings) -> GlibcVerdictFigures:
