@@ -425,7 +425,7 @@ def _find_shared(split: Split, memory: SplitMemory) -> Iterator[Finding]:
 ENOUGH_PERCENT = 90
 """Less than SMALL_BYTES without a reader is what the loader and small libraries map: it makes no answer partial."""
 READ = frozenset((kinds.ALLOCATOR, kinds.RUNTIME))
-"""Kinds of anonymous memory with a reader; UNCLAIMED are those without. Stacks, bss, generated code, files and shared memory are neither."""
+"""Kinds of anonymous memory with a reader; UNCLAIMED are those without. Stacks, bss, generated code and files are neither."""
 HINT = "blocks in there are missing from this answer: `%s` shows which allocators were found" % hint_command("doctor")
 
 

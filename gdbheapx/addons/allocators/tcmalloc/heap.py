@@ -546,7 +546,8 @@ class TcmallocHeap(AllocatorInstance):
         if claim.what == "spans" and at >= 0:
             span = TcSpan._make(spans.spans[len(TcSpan._fields) * at : len(TcSpan._fields) * (at + 1)])
             start = spans.column("start")[max(0, at - 1)]
-            parts.insert(0, answers.AddressPart("span", _name_span(span), TargetAddress(span.start), TargetAddress(span.start + span.bytes)))
+            end = TargetAddress(span.start + span.bytes)
+            parts.insert(0, answers.AddressPart("span", _name_span(span), TargetAddress(span.start), end))
         stream = self.blocks(BlockFilter(start=start))
         return answers.make_heap_place(answers.find_neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts)
 
