@@ -2,7 +2,7 @@
 
 import sys
 from array import array
-from typing import Annotated, Callable, Container, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Annotated, Any, Callable, Container, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from gdbheapx.allocators.measured import Setting
 from gdbheapx.columns import IF_ANY, TEXT, Column, add_values
@@ -394,6 +394,20 @@ class Reading(NamedTuple):
     """How much of what it holds are blocks side by side, which a walk goes through one by one; None: not known."""
     large_bytes: Optional[int] = None
     """How much of it are blocks with a mapping of their own."""
+
+
+class LocatedMeter:
+    """Reads the counters of an allocator that was found by its structure; `read` is a subclass's own."""
+
+    figures: Sequence[Figure] = ()
+
+    def __init__(self, located: Any, target: Target) -> None:
+        self.located, self.target = located, target
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Describe the allocator."""
+        return self.located.info()  # type: ignore[no-any-return]
 
 
 class Meter(Protocol):

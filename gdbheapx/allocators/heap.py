@@ -49,7 +49,7 @@ from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, StepSenten
 from gdbheapx.units import SentenceSize, exact_share, make_sentence
 
 if TYPE_CHECKING:
-    from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Requests
+    from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Meter, Reading, Requests
     from gdbheapx.allocators.plan import Plan
     from gdbheapx.allocators.returning import DryRun, Portion
     from gdbheapx.kernel.blocks.pages import PinShape
@@ -253,6 +253,43 @@ class AllocatorInstance(ABC):
         return []
 
 
+class MeteredInstance(AllocatorInstance):
+    """A heap found by its structure, whose counters are read while the process runs. What a subclass adds is its own."""
+
+    block_shape: BlockShape
+    meter_type: "Callable[[Any, Target], Meter]"
+
+    def __init__(self, located: Any, around: HeapContext) -> None:
+        self.located, self.around, self.target = located, around, around.target
+
+    @property
+    def info(self) -> AllocatorInfo:
+        """Its entry in the envelope."""
+        return self.located.info()  # type: ignore[no-any-return]
+
+    @property
+    def shape(self) -> BlockShape:
+        """Describe its blocks."""
+        return self.block_shape
+
+    @property
+    def capabilities(self) -> Mapping[str, Callable[..., Any]]:
+        """Return the readers of its counters."""
+        return {"meter": self.meter, "exact-reading": self.exact_reading}
+
+    def meter(self) -> "Meter":
+        """Return what reads its counters while the process runs."""
+        return type(self).meter_type(self.located, self.target)
+
+    @abstractmethod
+    def exact_reading(self) -> "Reading":
+        """Return the meter's figures from a walk of a stopped process."""
+
+    def find_claim(self, address: int) -> Optional[Claim]:
+        """Return the claim that holds an address; None if none does."""
+        return next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
+
+
 OneLocated = TypeVar("OneLocated", bound=Instance)
 OneFacts = TypeVar("OneFacts", bound=Facts)
 
@@ -276,6 +313,8 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     """Where the types of its own records are: of a row of `arenas` and of `bins`, of `tunables`, of what capabilities
     give. [a snapshot; SQL]"""
 
+    part_words: str = ""
+    """What its memory consists of; empty: the id says enough."""
     preload: str = ""
     """The library that takes another allocator's place, where preload_bytes() is known. [what-if]"""
 
@@ -313,7 +352,7 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
         """Name its part of the memory; `is_alone`: there is no other heap."""
-        return allocator_id
+        return "%s (%s)" % (allocator_id, self.part_words) if self.part_words else allocator_id
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """Return the arenas and their sums."""

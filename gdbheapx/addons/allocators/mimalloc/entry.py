@@ -26,6 +26,7 @@ class MimallocEntry(Allocator["Mimalloc", "MimallocFacts"]):
     """Any mimalloc: a process can have several, hidden in libraries."""
 
     name, fingerprint = GATE.name, GATE.fingerprint
+    part_words = "pages and metadata"
     preload = "libmimalloc.so.2"
     has_caches, never_returns = False, NEVER_RETURNS
     statuses = ("used", "free", "remote-free", "reserve", "span", "returned", "metadata")
@@ -58,10 +59,6 @@ class MimallocEntry(Allocator["Mimalloc", "MimallocFacts"]):
         from gdbheapx.addons.allocators.mimalloc.heap import MimallocHeap
 
         return MimallocHeap(located, around)
-
-    def part_name(self, allocator_id: str, is_alone: bool) -> str:
-        """Name it by its id."""
-        return "%s (pages and metadata)" % allocator_id
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """Return the page `arenas`."""

@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_right
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.addons.allocators.mimalloc import codes
 from gdbheapx.addons.allocators.mimalloc.detect import (
@@ -48,21 +48,32 @@ from gdbheapx.addons.allocators.mimalloc.records import (
     PurgeDelay,
     follow_free_lists,
 )
-from gdbheapx.allocators.answers import INSIDE, MOST_BROKEN, ArenaKeeps, BrokenRule, Figure, Keeping, Reading, RuleSuspect, Term
-from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
+from gdbheapx.allocators.answers import (
+    INSIDE,
+    MOST_BROKEN,
+    ArenaKeeps,
+    BrokenRule,
+    Figure,
+    Keeping,
+    LocatedMeter,
+    Reading,
+    RuleSuspect,
+    Term,
+)
+from gdbheapx.allocators.heap import MeteredInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext, NeverReturns
 from gdbheapx.inferior.base import Target, Thread
 from gdbheapx.kernel.blocks.pages import PinShape
 from gdbheapx.kernel.blocks.slots import Frees, SlotRun, SlotWalker
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockShape, BlockStream
-from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, TargetAddress
+from gdbheapx.model import Check, Claim, HistogramRow, TargetAddress
 from gdbheapx.problems import Severity
 from gdbheapx.ranges import Range, unite_ranges
 from gdbheapx.units import count_noun, format_number
 
 if TYPE_CHECKING:
     from gdbheapx.addons.allocators.mimalloc.records import MimallocFacts
-    from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Reading
+    from gdbheapx.allocators.answers import AllocatorPlace, Effect
 
 LIST_CODES = {LIST_STRAY: codes.LIST_STRAY, LIST_LONG: codes.LIST_RING}
 LIST_WHAT = {
@@ -504,7 +515,7 @@ ABORTS: Dict[str, str] = {codes.LIST_TWICE: "double free detected", codes.LIST_S
 
 def find_mimalloc_damage(heap: "MimallocHeap") -> Iterator[BrokenRule]:
     """Once each, at most so many; what cannot be read is reported, as is what a thread was changing."""
-    found, mimalloc, report = survey_mimalloc(heap.mimalloc, heap.around), heap.mimalloc, heap.around.report
+    found, mimalloc, report = survey_mimalloc(heap.located, heap.around), heap.located, heap.around.report
     arenas = {owner.thread: index for index, owner in enumerate(found.owners)}
     if not found.frees.is_whole:
         report(codes.PAGES_CUT, None, "not every free list of %s was followed" % mimalloc.id, "give --max-seconds more")
@@ -546,22 +557,14 @@ MIMALLOC_FIGURES = (
 )
 
 
-class MimallocMeter:
+class MimallocMeter(LocatedMeter):
     """Reads the counters of one mimalloc."""
 
     figures = MIMALLOC_FIGURES
 
-    def __init__(self, mimalloc: Mimalloc, target: Target) -> None:
-        self._mimalloc, self._target = mimalloc, target
-
-    @property
-    def info(self) -> AllocatorInfo:
-        """Describe the allocator."""
-        return self._mimalloc.info()
-
     def read(self, walk_seconds: float) -> Reading:
         """The counters now: a page that is being made, or given up, is left out."""
-        found = self._mimalloc.read(self._target)
+        found = self.located.read(self.target)
         used = sum(page.used * page.block_bytes for page in found.pages)
         free = sum((page.capacity - page.used) * page.block_bytes for page in found.pages)
         reserve = sum((page.reserved - page.capacity) * page.block_bytes for page in found.pages)
@@ -584,14 +587,6 @@ def _make_reading(pages: int, used: int, free: int, reserve: int, span: int, hel
     )
 
 
-def make_mimalloc_exact_reading(rows: Sequence[MimallocArena]) -> Reading:
-    """Return the meter's figures from a walk of a stopped process."""
-    used = sum(row.used_bytes + row.remote_free_bytes for row in rows)
-    free, reserve, span = (sum(getattr(row, name) for row in rows) for name in ("free_bytes", "reserve_bytes", "span_bytes"))
-    held = sum(row.held_bytes for row in rows)
-    return _make_reading(sum(row.pages for row in rows), used, free, reserve, span, held, 0)
-
-
 MIMALLOC_SHAPE = BlockShape(
     MI_WORDS, (0,) * len(MI_WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={MI_SPAN}
 )
@@ -599,38 +594,22 @@ PADDED_SHAPE = MIMALLOC_SHAPE._replace(overheads=PADDING)
 CHECK_HINT = "run check for each rule that is broken"
 
 
-class MimallocHeap(AllocatorInstance):
+class MimallocHeap(MeteredInstance):
     """Everything one mimalloc can be asked for."""
 
-    def __init__(self, mimalloc: Mimalloc, around: HeapContext) -> None:
-        self.mimalloc, self.around, self.target = mimalloc, around, around.target
-
-    @property
-    def info(self) -> AllocatorInfo:
-        """Its entry in the envelope."""
-        return self.mimalloc.info()
+    located: Mimalloc
+    meter_type = MimallocMeter
 
     @property
     def shape(self) -> BlockShape:
         """Describe its blocks."""
-        return PADDED_SHAPE if self.mimalloc.form.is_padded else MIMALLOC_SHAPE
+        return PADDED_SHAPE if self.located.form.is_padded else MIMALLOC_SHAPE
 
-    @property
-    def capabilities(self) -> Mapping[str, Callable[..., Any]]:
-        """Return the readers of its counters."""
-        return {"meter": self.meter, "exact-reading": self.exact_reading}
-
-    def meter(self) -> "MimallocMeter":
-        """Return a meter, which reads pages while the process runs."""
-        # E-merge
-
-        return MimallocMeter(self.mimalloc, self.target)
-
-    def exact_reading(self) -> "Reading":
-        """Return the meter's figures from a walk of a stopped process."""
-        # E-merge
-
-        return make_mimalloc_exact_reading(self.arenas())
+    def exact_reading(self) -> Reading:
+        rows = self.arenas()
+        used = sum(row.used_bytes + row.remote_free_bytes for row in rows)
+        free, reserve, span = (sum(getattr(row, name) for row in rows) for name in ("free_bytes", "reserve_bytes", "span_bytes"))
+        return _make_reading(sum(row.pages for row in rows), used, free, reserve, span, sum(row.held_bytes for row in rows), 0)
 
     @cache_answer
     def survey(self) -> MimallocSurvey:
@@ -645,9 +624,9 @@ class MimallocHeap(AllocatorInstance):
         return self._survey_pages(False) if self.target.kind == "live" else self.survey()
 
     def _survey_pages(self, follows: bool) -> MimallocSurvey:
-        found, report = survey_mimalloc(self.mimalloc, self.around, follows), self.around.report
+        found, report = survey_mimalloc(self.located, self.around, follows), self.around.report
         if not found.frees.is_whole:
-            report(codes.PAGES_CUT, None, "not every free list of %s was followed" % self.mimalloc.id, "give --max-seconds more")
+            report(codes.PAGES_CUT, None, "not every free list of %s was followed" % self.located.id, "give --max-seconds more")
         for one in found.broken[: codes.MOST_TOLD]:
             report(one.code, one.address, one.what, CHECK_HINT)
         if len(found.broken) > codes.MOST_TOLD:
@@ -657,13 +636,13 @@ class MimallocHeap(AllocatorInstance):
     def claims(self) -> List[Claim]:
         """Segments or arenas as a whole, pages of their own, and the page map."""
         return [
-            Claim(start, end, "segments" if self.mimalloc.form.line < 3 else "arenas")
+            Claim(start, end, "segments" if self.located.form.line < 3 else "arenas")
             for start, end in unite_ranges(self.counted().reserved)
         ]
 
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
         """Blocks in use and free, what was never handed out, spans and metadata, by address. Damage is reported beforehand."""
-        slots, frees = make_slot_runs(self.survey(), self.mimalloc.form, arena)
+        slots, frees = make_slot_runs(self.survey(), self.located.form, arena)
         around = self.around
         return SlotWalker(around.kernel, self.target.bulk_source(), slots, MI_CLASS_OF, 1, around.budget, frees).blocks(block_filter)
 
@@ -672,7 +651,7 @@ class MimallocHeap(AllocatorInstance):
         from gdbheapx.allocators import answers
 
         found = self.survey()
-        claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
+        claim = self.find_claim(address)
         if claim is None:
             return None
         parts, counted = [], find_page(found, address)
@@ -683,7 +662,7 @@ class MimallocHeap(AllocatorInstance):
             parts.append(answers.AddressPart("page", text, TargetAddress(page.memory), TargetAddress(page.end)))
         segment = next((one for one in found.segments if one.address <= address < one.end), None)
         if segment is not None:
-            kind = "segment" if self.mimalloc.form.line < 3 else "arena"
+            kind = "segment" if self.located.form.line < 3 else "arena"
             parts.append(answers.AddressPart(kind, "", TargetAddress(segment.address), TargetAddress(segment.end)))
         parts = parts or [answers.AddressPart("memory", claim.what, TargetAddress(claim.start), TargetAddress(claim.end))]
         begin = counted.page.memory - 1 if counted is not None else 0
@@ -693,21 +672,15 @@ class MimallocHeap(AllocatorInstance):
     @cache_answer
     def arenas(self) -> Sequence[MimallocArena]:
         """Return a row for each thread that owns pages, for abandoned pages and for shared memory."""
-        # E-merge
-
-        return make_mimalloc_arenas(self.mimalloc, self.around, self.counted())
+        return make_mimalloc_arenas(self.located, self.around, self.counted())
 
     @cache_answer
     def bins(self) -> List[MimallocBin]:
         """The block sizes that have pages."""
-        # E-merge
-
-        return make_mimalloc_bins(self.mimalloc, self.counted())
+        return make_mimalloc_bins(self.located, self.counted())
 
     def histogram(self) -> List[HistogramRow]:
         """Return a row for each block size."""
-        # E-merge
-
         return make_mimalloc_histogram(self.bins())
 
     def facts(self) -> "MimallocFacts":
@@ -720,7 +693,7 @@ class MimallocHeap(AllocatorInstance):
         return MimallocFacts(
             *known,
             is_whole=survey.is_whole,
-            has_ended=self.mimalloc.form.line < 3,
+            has_ended=self.located.form.line < 3,
             returned=unite_ranges([(piece.start, piece.end) for piece, _ in survey.pieces if piece.kind == MI_RETURNED]),
             delay=next((PurgeDelay(name, values[name]) for name in DELAYS if name in values), None),
             is_reset=resets[0] == 0 if resets else None,
@@ -729,7 +702,7 @@ class MimallocHeap(AllocatorInstance):
     @cache_answer
     def tunables(self) -> "MimallocTunables":
         """Its options, by the array that it reads them from."""
-        return MimallocTunables(read_mimalloc_options(self.target, self.mimalloc.options))
+        return MimallocTunables(read_mimalloc_options(self.target, self.located.options))
 
     @property
     def never_returns(self) -> NeverReturns:
@@ -745,7 +718,7 @@ class MimallocHeap(AllocatorInstance):
         from gdbheapx.allocators.answers import by_variable, effect_of_restart
         from gdbheapx.allocators.measured import DECOMMIT_DELAY, PURGE_DELAY
 
-        places = self.mimalloc.form.segment
+        places = self.located.form.segment
         by = DECOMMIT_DELAY if places is not None and places.memid is None else PURGE_DELAY
         whole = sum(row.empty_bytes + row.uncollected_bytes + row.span_bytes for row in self.arenas())
         free, value = sum(row.held_bytes - row.used_bytes for row in self.arenas()), self.target.environment_variable(by.variable)
@@ -759,19 +732,15 @@ class MimallocHeap(AllocatorInstance):
 
     def kept(self) -> "Keeping":
         """A page goes back when its last block is freed, and collected."""
-        # E-merge
-
-        return measure_mimalloc_kept(self.mimalloc, self.counted(), self.around.target.page_bytes)
+        return measure_mimalloc_kept(self.located, self.counted(), self.around.target.page_bytes)
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of mimalloc's."""
-        # E-merge
-
         return find_mimalloc_damage(self)
 
     def checks(self) -> List[Check]:
         """Return rows of `doctor`: its release, and encoded lists."""
-        form = self.mimalloc.form
+        form = self.located.form
         rows = [Check("", None, "structures of mimalloc %s, found without symbols" % form.releases, None)]
         if form.is_encoded:
             rows.append(Check("", None, "secure or debug build: free lists are encoded, and are decoded with the keys of each page", None))

@@ -26,7 +26,7 @@ class MuslEntry(Allocator["Musl", "MuslFacts"]):
     name, fingerprint = GATE.name, GATE.fingerprint
     statuses = ("used", "free", "metadata")
     never_returns = NEVER_RETURNS
-    has_caches = False
+    has_caches, part_words = False, "groups and metas"
     known_capabilities = GATE.capabilities
     records = MappingProxyType(
         {"arenas": "gdbheapx.addons.allocators.musl.records.MuslArena", "bins": "gdbheapx.addons.allocators.musl.records.MuslBin"}
@@ -48,7 +48,7 @@ class MuslEntry(Allocator["Musl", "MuslFacts"]):
 
     def part_name(self, allocator_id: str, is_alone: bool) -> str:
         """Call it malloc where it is the only heap."""
-        return "%s (groups and metas)" % ("malloc" if is_alone else allocator_id)
+        return super().part_name("malloc" if is_alone else allocator_id, is_alone)
 
     def judge(self, facts: "Sequence[MuslFacts]", around: Surroundings) -> List[AllocatorJudgement]:
         """Judge each heap."""

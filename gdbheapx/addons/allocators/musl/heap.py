@@ -2,7 +2,7 @@
 
 import struct
 from array import array
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.allocators.musl import codes
 from gdbheapx.addons.allocators.musl.detect import Musl, read_first_area
@@ -53,6 +53,7 @@ from gdbheapx.allocators.answers import (
     BrokenRule,
     Figure,
     Keeping,
+    LocatedMeter,
     Reading,
     RuleSuspect,
     Term,
@@ -60,21 +61,21 @@ from gdbheapx.allocators.answers import (
     find_neighbours,
     make_empty_reading,
 )
-from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
+from gdbheapx.allocators.heap import MeteredInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.pages import ROOM, PinShape
 from gdbheapx.kernel.blocks.slots import SLOT_UNREADABLE, SlotTallies, SlotWalker
 from gdbheapx.kernel.blocks.stream import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
-from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
+from gdbheapx.model import Claim, HistogramRow, TargetAddress
 from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
 from gdbheapx.ranges import unite_ranges
 from gdbheapx.units import format_number
 
 if TYPE_CHECKING:
     from gdbheapx.addons.allocators.musl.records import MuslFacts
-    from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Keeping, Reading
+    from gdbheapx.allocators.answers import AllocatorPlace
 
 MOST_TOLD = 20
 SIGSEGV = 11
@@ -285,7 +286,7 @@ def find_musl_damage(heap: "MuslMalloc") -> Iterator[BrokenRule]:
     """Every place that breaks one, once; what cannot be read, or is under way, is reported."""
     survey = heap.survey()
     known = 0
-    for code, address, what in [*check_groups(heap.musl.context, survey.counted), *check_slots(survey.tallies, survey.at_work)]:
+    for code, address, what in [*check_groups(heap.located.context, survey.counted), *check_slots(survey.tallies, survey.at_work)]:
         if code.nature == Severity.DAMAGE and known < MOST_BROKEN:
             known += 1
             yield _make_broken(heap, code, address, what, known <= MOST_SUSPECTS)
@@ -336,13 +337,13 @@ class MetaSums(NamedTuple):
     """In groups of one slot with a mapping of their own."""
 
 
-class MuslMeter:
+class MuslMeter(LocatedMeter):
     """Reads the metas of one mallocng."""
 
     figures = MUSL_FIGURES
 
     def __init__(self, musl: Musl, target: Target) -> None:
-        self._musl, self._target = musl, target
+        super().__init__(musl, target)
         word, order = target.word_bytes, "<" if target.little_endian else ">"
         letter = "Q" if word == 8 else "I"
         self._head = struct.Struct(order + "Q" + letter)
@@ -351,20 +352,15 @@ class MuslMeter:
         self._count = (AREA_BYTES - self._first) // self._metas.size
         self._known: Dict[int, Tuple[bytes, MetaSums]] = {}
 
-    @property
-    def info(self) -> AllocatorInfo:
-        """Describe the allocator."""
-        return self._musl.info()
-
     def read(self, walk_seconds: float) -> Reading:
         """The metas now. There is nothing to be estimated."""
-        area, seen, rows = read_first_area(self._target, self._musl.context, self._musl.offsets), set(), []  # type: ignore[var-annotated]
+        area, seen, rows = read_first_area(self.target, self.located.context, self.located.offsets), set(), []  # type: ignore[var-annotated]
         if not area:
             return make_empty_reading(MUSL_FIGURES)
         while area and area not in seen and len(seen) < MOST_AREAS:
             seen.add(area)
-            data = self._target.read_prefix(area, AREA_BYTES)
-            if len(data) < AREA_BYTES or self._head.unpack_from(data)[0] != self._musl.secret:
+            data = self.target.read_prefix(area, AREA_BYTES)
+            if len(data) < AREA_BYTES or self._head.unpack_from(data)[0] != self.located.secret:
                 return make_empty_reading(MUSL_FIGURES)
             known = self._known.get(area)
             if known is None or known[0] != data:
@@ -412,14 +408,6 @@ def _make_reading(sums: MetaSums, areas_bytes: int) -> Reading:
     )
 
 
-def make_musl_exact_reading(row: MuslArena) -> Reading:
-    """Return the meter's figures from a walk of a stopped process."""
-    used: Optional[int] = None if row.used_bytes is None else row.used_bytes + TRAILER_BYTES * (row.used_blocks or 0)
-    free: Optional[int] = None if row.free_bytes is None else row.free_bytes + TRAILER_BYTES * (row.free_slots or 0)
-    kept = None if used is None or row.system_bytes is None else row.system_bytes - used
-    return Reading((row.groups, used, free), row.system_bytes, used, kept, 0)
-
-
 MUSL_SHAPE = BlockShape(MUSL_WORDS, (0,) * len(MUSL_WORDS), None, unit_bytes=UNIT_BYTES)
 
 
@@ -450,39 +438,22 @@ class MuslSurvey(NamedTuple):
         return self.counted.is_whole and self.tallies.is_whole and not self.tallies.problem_count
 
 
-class MuslMalloc(AllocatorInstance):
+class MuslMalloc(MeteredInstance):
     """Everything one musl malloc can be asked for."""
+
+    located: Musl
+    block_shape, meter_type = MUSL_SHAPE, MuslMeter
 
     def __init__(self, musl: Musl, around: HeapContext) -> None:
         report = call_changing(around.target, musl.module, codes.SLOT_CHANGING, around.report)
-        self.musl, self.around, self.target = musl, around._replace(report=report), around.target
+        super().__init__(musl, around._replace(report=report))
 
-    @property
-    def info(self) -> AllocatorInfo:
-        """Its entry in the envelope."""
-        return self.musl.info()
-
-    @property
-    def shape(self) -> BlockShape:
-        """Describe its blocks."""
-        return MUSL_SHAPE
-
-    @property
-    def capabilities(self) -> Mapping[str, Callable[..., Any]]:
-        """Return the readers of its counters."""
-        return {"meter": self.meter, "exact-reading": self.exact_reading}
-
-    def meter(self) -> "MuslMeter":
-        """Return a meter, which reads metas while the process runs."""
-        # E-merge
-
-        return MuslMeter(self.musl, self.target)
-
-    def exact_reading(self) -> "Reading":
-        """Return the meter's figures from a walk of a stopped process."""
-        # E-merge
-
-        return make_musl_exact_reading(self.arenas()[0])
+    def exact_reading(self) -> Reading:
+        (row,) = self.arenas()
+        used = None if row.used_bytes is None else row.used_bytes + TRAILER_BYTES * (row.used_blocks or 0)
+        free = None if row.free_bytes is None else row.free_bytes + TRAILER_BYTES * (row.free_slots or 0)
+        kept = None if used is None or row.system_bytes is None else row.system_bytes - used
+        return Reading((row.groups, used, free), row.system_bytes, used, kept, 0)
 
     @cache_answer
     def groups(self) -> MuslGroups:
@@ -490,7 +461,7 @@ class MuslMalloc(AllocatorInstance):
         return self._read_groups(with_rows=True)
 
     def _read_groups(self, with_rows: bool) -> MuslGroups:
-        around, layout = self.around, self.musl.layout(self.target)
+        around, layout = self.around, self.located.layout(self.target)
         memory = unite_ranges([(mapping.start, mapping.end) for mapping in self.target.mappings()])
         ranges = array("Q", [end for both in memory for end in both])
         return read_groups(around.kernel, self.target.bulk_source(), layout, ranges, with_rows, around.budget)
@@ -502,7 +473,7 @@ class MuslMalloc(AllocatorInstance):
         if groups.problem_count:
             groups = self.groups()
         found = CountedGroups(groups, self._find_wrong_usage(groups))
-        report_musl_damage(self.target, check_groups(self.musl.context, found), groups.problem_count + len(found.usage), self.around.report)
+        report_musl_damage(self.target, check_groups(self.located.context, found), groups.problem_count + len(found.usage), self.around.report)
         if not groups.is_whole:
             self.around.report(*CUT_REPORT)
         return found
@@ -512,7 +483,7 @@ class MuslMalloc(AllocatorInstance):
         """The walk over all slots, too, told what is wrong with them."""
         counted, groups = self.counted(), self.groups()
         tallies = self._make_walker(groups).tally()
-        at_work = count_at_work(self.target, self.musl.module, tallies)
+        at_work = count_at_work(self.target, self.located.module, tallies)
         report_musl_damage(self.target, check_slots(tallies, at_work), tallies.problem_count, self.around.report)
         if groups.is_whole and not tallies.is_whole:
             self.around.report(*CUT_REPORT)
@@ -523,12 +494,12 @@ class MuslMalloc(AllocatorInstance):
         return self.survey().is_whole if self.target.kind == "core" else self.counted().is_whole
 
     def _make_walker(self, groups: MuslGroups) -> SlotWalker:
-        layout = self.musl.layout(self.target)
+        layout = self.located.layout(self.target)
         return make_musl_slot_walker(self.around.kernel, self.target.bulk_source(), layout, groups.runs, self.around.budget)
 
     def _find_wrong_usage(self, groups: MuslGroups) -> List[Tuple[int, int, int]]:
         """usage_by_class: slots of all groups of the class, but for donated ones. Empty where a group is damaged, or not all were read."""
-        where = self.musl.context + self.musl.offsets.usage
+        where = self.located.context + self.located.offsets.usage
         told = self.target.words_in(self.target.read_prefix(where, MUSL_CLASSES * self.target.word_bytes))
         if groups.problem_count or not groups.is_whole:
             return []
@@ -579,27 +550,21 @@ class MuslMalloc(AllocatorInstance):
     def own_data(self) -> List[Tuple[int, int]]:
         """Its context, and its areas of metas, which lead to groups."""
         areas = [(area, area + AREA_BYTES) for area in self.counted().groups.areas]
-        return [(self.musl.context, self.musl.offsets.usage + self.musl.context), *areas]
+        return [(self.located.context, self.located.offsets.usage + self.located.context), *areas]
 
     @cache_answer
     def arenas(self) -> Sequence[MuslArena]:
         """Return the single row."""
-        # E-merge
-
         self.is_whole()
-        return [make_musl_arena(self.musl, self.around, self.counted().groups)]
+        return [make_musl_arena(self.located, self.around, self.counted().groups)]
 
     @cache_answer
     def bins(self) -> List[MuslBin]:
         """The size classes that have groups, with what was asked for in each."""
-        # E-merge
-
         return make_musl_bins(self.info.id, self.survey())
 
     def histogram(self) -> List[HistogramRow]:
         """Return a row for each size class."""
-        # E-merge
-
         return make_musl_histogram(self.counted().groups)
 
     def facts(self) -> "MuslFacts":
@@ -608,21 +573,18 @@ class MuslMalloc(AllocatorInstance):
 
         known = self.info, self.arenas(), self.totals(), self.histogram(), self.claims()
         own_mappings = self.counted().groups.ranges("alone")
-        return MuslFacts(*known, self.is_whole(), has_stopped(self.target, self.musl.module), own_mappings)
+        return MuslFacts(*known, self.is_whole(), has_stopped(self.target, self.located.module), own_mappings)
 
     def kept(self) -> "Keeping":
         """A group goes back when its last block is freed."""
-        # E-merge
-
         return measure_musl_kept(self.target, self.groups(), self.arenas()[0])
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of mallocng's."""
-        # E-merge
         from gdbheapx.allocators.answers import make_collector
 
         told: List[Diagnostic] = []
-        own = MuslMalloc(self.musl, self.around._replace(report=make_collector(told)))
+        own = MuslMalloc(self.located, self.around._replace(report=make_collector(told)))
         yield from find_musl_damage(own)
         for diagnostic in told:
             if diagnostic.code.nature != Severity.DAMAGE:

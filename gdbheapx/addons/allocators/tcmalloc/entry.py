@@ -60,6 +60,7 @@ class TcmallocEntry(Allocator["Tcmalloc", "TcFacts"]):
     """gperftools' tcmalloc."""
 
     name, fingerprint = GATE.name, GATE.fingerprint
+    part_words = "spans and metadata"
     preload = "libtcmalloc_minimal.so.4"
     statuses = ("used", "free", "transfer", "tcache", "free-span", "returned", "tail", "metadata")
     known_capabilities = GATE.capabilities
@@ -74,8 +75,6 @@ class TcmallocEntry(Allocator["Tcmalloc", "TcFacts"]):
 
     def preload_bytes(self, request_bytes: int) -> int:
         """Round up to a size class of a distribution's library."""
-        # E-merge
-
         return round_to_block(request_bytes)
 
     def find(self, target: Target) -> Instances:
@@ -92,10 +91,6 @@ class TcmallocEntry(Allocator["Tcmalloc", "TcFacts"]):
         from gdbheapx.addons.allocators.tcmalloc.heap import TcmallocHeap
 
         return TcmallocHeap(located, around)
-
-    def part_name(self, allocator_id: str, is_alone: bool) -> str:
-        """Name it by its id."""
-        return "%s (spans and metadata)" % allocator_id
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """Return the page `arenas`."""

@@ -45,6 +45,7 @@ from gdbheapx.allocators.answers import (
     MOST_BROKEN,
     BrokenRule,
     Figure,
+    LocatedMeter,
     Reading,
     RuleSuspect,
     call_changing,
@@ -52,7 +53,7 @@ from gdbheapx.allocators.answers import (
     make_empty_reading,
     sorted_out,
 )
-from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
+from gdbheapx.allocators.heap import MeteredInstance, cache_answer
 from gdbheapx.allocators.plan import FUTEX, Held, Plan, SystemCall
 from gdbheapx.allocators.records import HeapContext, Page
 from gdbheapx.allocators.returning import DryRun, Portion, Predicted
@@ -61,12 +62,11 @@ from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.stream import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
-from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress, ThreadCache
+from gdbheapx.model import Claim, HistogramRow, TargetAddress, ThreadCache
 from gdbheapx.problems import NOT_PROFILED, Diagnostic, PartialSink, ProblemCode
 
 if TYPE_CHECKING:
-    from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Reading
-    from gdbheapx.allocators.returning import DryRun, Portion
+    from gdbheapx.allocators.answers import AllocatorPlace, Effect, Keeping
 
 TYPE_LETTERS = {"bool": "<?", "double": "<d", "int64": "<q", "int64_t": "<q"}
 INT64 = ("int64", "int64_t")
@@ -348,22 +348,14 @@ class CountedBytes(NamedTuple):
     cached: Optional[int]
 
 
-class TcmallocMeter:
+class TcmallocMeter(LocatedMeter):
     """Reads the counters of one tcmalloc."""
 
     figures = TCMALLOC_FIGURES
 
-    def __init__(self, tcmalloc: Tcmalloc, target: Target) -> None:
-        self._tcmalloc, self._target = tcmalloc, target
-
-    @property
-    def info(self) -> AllocatorInfo:
-        """Describe the allocator."""
-        return self._tcmalloc.info()
-
     def read(self, walk_seconds: float) -> Reading:
         """The counters now. There is nothing to be estimated."""
-        own, central = read_stats(self._target, self._tcmalloc), self._read_central()
+        own, central = read_stats(self.target, self.located), self._read_central()
         if len(own) < 3:
             return make_empty_reading(TCMALLOC_FIGURES)
         system, free, returned = own
@@ -374,9 +366,9 @@ class TcmallocMeter:
 
     def _read_central(self) -> Optional[Tuple[int, int]]:
         """Bytes in spans and in transfer caches."""
-        known = self._tcmalloc.structure
+        known = self.located.structure
         sizes, count = known.sizes, known.sizes.classes
-        data = self._target.read_prefix(known.central, known.stride * count)
+        data = self.target.read_prefix(known.central, known.stride * count)
         if len(data) < known.stride * count:
             return None
         in_spans = in_transfer = 0
@@ -391,11 +383,11 @@ class TcmallocMeter:
 
     def _read_cached(self) -> Optional[int]:
         """Bytes in thread caches; None where a thread begins or ends meanwhile."""
-        threads, target = self._tcmalloc.structure.threads, self._target
+        threads, target = self.located.structure.threads, self.target
         if threads is None:
             return None
         seen: Set[int] = set()
-        total, behind = 0, self._tcmalloc.structure.sizes.lists_bytes
+        total, behind = 0, self.located.structure.sizes.lists_bytes
         data = target.read_prefix(threads.head, 8)
         while len(data) == 8 and any(data):
             (address,) = struct.unpack("<Q", data)
@@ -418,12 +410,6 @@ def _make_reading(counted: CountedBytes, used: Optional[int] = None) -> Reading:
     return Reading(tuple(counted), held, used, None if used is None else held - used, counted.free)
 
 
-def make_tcmalloc_exact_reading(row: TcArena) -> Reading:
-    """Return the meter's figures from a walk of a stopped process; ends of spans count as kept."""
-    cached = row.central_bytes, row.transfer_bytes, row.cached_bytes
-    return _make_reading(CountedBytes(row.system_bytes, row.free_bytes, row.returned_bytes, *cached), row.used_bytes)
-
-
 TC_UNIT_BYTES = 8
 TCMALLOC_SHAPE = BlockShape(
     TC_WORDS,
@@ -437,78 +423,58 @@ TCMALLOC_SHAPE = BlockShape(
 RATE_VARIABLE = "TCMALLOC_RELEASE_RATE"
 
 
-class TcmallocHeap(AllocatorInstance):
+class TcmallocHeap(MeteredInstance):
     """Everything one tcmalloc can be asked for."""
 
+    located: Tcmalloc
     returning = RELEASE_COMMAND
+    block_shape, meter_type = TCMALLOC_SHAPE, TcmallocMeter
 
     def __init__(self, tcmalloc: Tcmalloc, around: HeapContext) -> None:
         report = call_changing(around.target, tcmalloc.module, codes.LISTS_CHANGING, around.report)
-        self.tcmalloc, self.around, self.target = tcmalloc, around._replace(report=report), around.target
-
-    @property
-    def info(self) -> AllocatorInfo:
-        """Its entry in the envelope."""
-        return self.tcmalloc.info()
-
-    @property
-    def shape(self) -> BlockShape:
-        """Describe its blocks."""
-        return TCMALLOC_SHAPE
+        super().__init__(tcmalloc, around._replace(report=report))
 
     @property
     def capabilities(self) -> Mapping[str, Callable[..., Any]]:
         """Return the readers of its counters and samples."""
-        return {"meter": self.meter, "exact-reading": self.exact_reading, "profile": self.profile}
+        return {**super().capabilities, "profile": self.profile}
 
     def profile(self) -> "TcProfile":
-        """The live heap profile; HeapxError where nothing was sampled."""
-        # E-merge
+        """Return the live heap profile; HeapxError where nothing was sampled."""
+        return read_tcmalloc_profile(self.target, self.located.module, self.counts(), self.around.report)
 
-        return read_tcmalloc_profile(self.target, self.tcmalloc.module, self.counts(), self.around.report)
-
-    def meter(self) -> "TcmallocMeter":
-        """Return a meter, which reads counters while the process runs."""
-        # E-merge
-
-        return TcmallocMeter(self.tcmalloc, self.target)
-
-    def exact_reading(self) -> "Reading":
-        """Return the meter's figures from a walk of a stopped process."""
-        # E-merge
-
-        return make_tcmalloc_exact_reading(self.arenas()[0])
+    def exact_reading(self) -> Reading:
+        """Return the meter's figures from a walk of a stopped process; ends of spans count as kept."""
+        (row,) = self.arenas()
+        cached = row.central_bytes, row.transfer_bytes, row.cached_bytes
+        return _make_reading(CountedBytes(row.system_bytes, row.free_bytes, row.returned_bytes, *cached), row.used_bytes)
 
     def anew(self, report: PartialSink) -> "TcmallocHeap":
         """Open the heap again, with nothing cached."""
-        return TcmallocHeap(self.tcmalloc, self.around.anew(report))
+        return TcmallocHeap(self.located, self.around.anew(report))
 
     def would_return(self, portion: "Portion") -> "DryRun":
         """Its free spans."""
-        # E-merge
-
-        return make_dry_run(self.arenas(), self.tcmalloc.structure.page_map.page_bytes, self.target.kind == "live")
+        return make_dry_run(self.arenas(), self.located.structure.page_map.page_bytes, self.target.kind == "live")
 
     def return_plan(self, portion: "Portion") -> "TcmallocPurge":
         """MallocExtension_ReleaseFreeMemory()."""
-        # E-merge
-
-        return TcmallocPurge(self.around, self.anew, portion, self.tcmalloc)
+        return TcmallocPurge(self.around, self.anew, portion, self.located)
 
     @cache_answer
     def counts(self) -> TcmallocCounts:
         """The walk over all spans, and all counters: sums are made of these alone."""
-        return count_tcmalloc(self.tcmalloc, self.around, self.around.report)
+        return count_tcmalloc(self.located, self.around, self.around.report)
 
     @cache_answer
     def survey(self) -> TcmallocSurvey:
         """The walk over all lists of free objects, for what tells one block from another."""
-        return survey_tcmalloc(self.tcmalloc, self.around, self.counts(), self.around.report)
+        return survey_tcmalloc(self.located, self.around, self.counts(), self.around.report)
 
     @cache_answer
     def metadata(self) -> List[Tuple[int, int]]:
         """Return the ranges of tcmalloc's own structures."""
-        return find_metadata(self.tcmalloc, self.counts(), self.target)
+        return find_metadata(self.located, self.counts(), self.target)
 
     def claims(self) -> List[Claim]:
         """Its spans, joined where they touch, and its metadata."""
@@ -517,7 +483,7 @@ class TcmallocHeap(AllocatorInstance):
 
     def own_data(self) -> List[Tuple[int, int]]:
         """The page heap with its lists of spans, the central lists, the list of thread caches."""
-        known = self.tcmalloc.structure
+        known = self.located.structure
         page_map, central = known.page_map, known.central
         heads = [] if known.threads is None else [(known.threads.head, known.threads.head + WORD)]
         return sorted([(page_map.root, page_map.stats), (central, central + known.stride * known.sizes.classes), *heads])
@@ -537,7 +503,7 @@ class TcmallocHeap(AllocatorInstance):
         """The object, and the span that holds it."""
         from gdbheapx.allocators import answers
 
-        claim = next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
+        claim = self.find_claim(address)
         if claim is None:
             return None
         spans = self.counts().spans
@@ -555,12 +521,12 @@ class TcmallocHeap(AllocatorInstance):
     def arenas(self) -> Sequence[TcArena]:
         """Return the single row."""
         metadata_bytes = sum(end - start for start, end in self.metadata())
-        return [make_tcmalloc_arena(self.tcmalloc, self.around, self.counts(), metadata_bytes)]
+        return [make_tcmalloc_arena(self.located, self.around, self.counts(), metadata_bytes)]
 
     @cache_answer
     def bins(self) -> List[TcBin]:
         """The size classes that have spans."""
-        return make_tcmalloc_bins(self.tcmalloc, self.counts())
+        return make_tcmalloc_bins(self.located, self.counts())
 
     def histogram(self) -> List[HistogramRow]:
         """Return a row for each size class."""
@@ -568,21 +534,17 @@ class TcmallocHeap(AllocatorInstance):
 
     def caches(self) -> List[ThreadCache]:
         """Return a row for each thread cache."""
-        return make_tcmalloc_caches(self.tcmalloc, self.around, self.counts())
+        return make_tcmalloc_caches(self.located, self.around, self.counts())
 
     def facts(self) -> TcFacts:
         """Freeze one reading for the verdict."""
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
-        # E-merge
-
         rate = self.target.environment_variable(RATE_VARIABLE)
         return TcFacts(self.info, *known, self.counts().is_whole, rate, is_aggressive(self.target))
 
     def tunables(self) -> "TcTunables":
         """Return the settings in force."""
-        # E-merge
-
-        return read_tcmalloc_tunables(self.target, self.tcmalloc.module)
+        return read_tcmalloc_tunables(self.target, self.located.module)
 
     def what_if(self) -> "Sequence[Effect]":
         """Return the effects of its variables. The release rate has no row: `make advice` measured no effect on idle threads."""
@@ -613,12 +575,10 @@ class TcmallocHeap(AllocatorInstance):
 
     def kept(self) -> "Keeping":
         """Describe free objects of spans that have objects in use."""
-        return measure_tcmalloc_kept(self.tcmalloc, self.arenas()[0])
+        return measure_tcmalloc_kept(self.located, self.arenas()[0])
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of tcmalloc's."""
-        # E-merge
-
         yield from find_tcmalloc_damage(self)
 
 
