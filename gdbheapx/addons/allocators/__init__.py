@@ -1,4 +1,4 @@
-"""Add-on for allocators beside glibc's and jemalloc's: mimalloc, gperftools' tcmalloc, musl's mallocng."""
+"""Add-on for allocators other than glibc's and jemalloc's: mimalloc, gperftools' tcmalloc, musl's mallocng."""
 
 CAPABILITIES = {"allocators": "gates"}
 """Which module has what the core asks for (addon_loader.py)."""

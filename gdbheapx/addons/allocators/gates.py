@@ -27,7 +27,7 @@ MUSL_HINT = "its malloc is found by its structure: `%s` says what is missing" % 
 MUSL_LIBRARY = TextFingerprint(
     "musl", (b"musl libc (", b"Dynamic Program Loader"), True, MUSL_HINT, re.compile(rb"\0(\d+\.\d+\.\d+)[^\0]{0,40}\0").pattern
 )
-"""musl's libc.so, which is its dynamic linker as well: ldso/dynlink.c; the version of version.h stands beside."""
+"""musl's libc.so, which is its dynamic linker as well: ldso/dynlink.c; the version of version.h is next to it."""
 MUSL_STATIC = TextFingerprint("musl", (b"No error information",), True, MUSL_HINT)
 """Linked into a program: src/errno/__strerror.h, the text of error 0. Debian's musl 1.2.3, Alpine's 1.2.5."""
 

@@ -57,7 +57,7 @@ NOT_LOOKED = MemoryOwner(kinds.ANONYMOUS, "private memory of processes that were
 UNREADABLE = MemoryOwner(kinds.ANONYMOUS, "private memory of processes that this user may not read")
 THIS = "(this command, which grows while it looks)"
 UNOWNED, ELSEWHERE, SOCKETS, SWAP_CACHE, UNEXPLAINED = "unowned", "charged-elsewhere", "sockets", "swap-cache", "not-explained"
-"""Kinds of lines beside those of a process's memory."""
+"""Kinds of lines other than those of a process's memory."""
 IN_PROCESS = kinds.PRIVATE - {kinds.KERNEL} | {kinds.ALLOCATOR, kinds.COPIED}
 """Kinds that memory.stat counts as `anon`."""
 HEAPS = frozenset((kinds.ALLOCATOR,))
@@ -96,7 +96,7 @@ class BillProcess(NamedTuple):
     private_bytes: Annotated[int, Column("private", BYTES, ADD)]
     """Heaps, stacks, runtimes, private copies of file pages."""
     used_bytes: Annotated[Optional[int], Column("in use", BYTES)]
-    """In RAM and in use in its allocators; None: not looked into, or not to be told while it runs."""
+    """In RAM and in use in its allocators; None: not read, or unknown while it runs."""
     kept_bytes: Annotated[Optional[int], Column("free, kept", BYTES)]
     """In RAM, freed by the program and kept by its allocators."""
     returnable_bytes: Annotated[Optional[int], Column("can be returned", BYTES, goes=1)]
@@ -119,7 +119,7 @@ class BillProcess(NamedTuple):
     largest: Annotated[str, Column("largest part", TEXT, goes=2)]
     """The owner that has most of its private memory; empty: not looked into."""
     is_looked_into: Annotated[bool, hidden_column()]
-    """Its allocators and runtimes were told apart."""
+    """Its allocators and runtimes were distinguished."""
 
 
 class Bill(NamedTuple):
@@ -505,7 +505,7 @@ def _add_files(lines: BillLines, stat: Mapping[str, int], shared_bytes: int, loc
 
 
 def _add_kernel(lines: BillLines, memory: GroupMemory, processes: Sequence[GroupProcess]) -> None:
-    """Its parts as it counts them; version 1 has only their sum, of which page tables and stacks can be told by the processes."""
+    """Its parts as it counts them; version 1 has only their sum, of which page tables and stacks are known by the processes."""
     stat = dict(memory.stat)
     if memory.cgroup_version == 1:
         tables = [process.page_tables_bytes or 0 for process in processes]

@@ -145,7 +145,7 @@ PARENT, NAME, IDENT = 24, 56, 64
 ASET, FREE_POINTER, END_POINTER, BLOCK_HEADER_BYTES = 0, 24, 32, 40
 """Of AllocBlockData."""
 HEADER_BYTES = range(160, 296, 8)
-"""Of AllocSetContext: its free lists differ by release. The context's first block begins behind it."""
+"""Of AllocSetContext: its free lists differ by release. The context's first block follows it."""
 BLOCK_BYTES = [1 << shift for shift in range(10, 24)]
 """Blocks double from the initial size to the largest (ALLOCSET_DEFAULT_MAXSIZE)."""
 SLACK_BYTES, PAGE_BYTES = 24, 4096
@@ -245,7 +245,7 @@ class V8(Recogniser):
 
 COMPRESSOR, DECOMPRESSOR = "state of a stream that compresses", "state of a stream that decompresses"
 BEFORE = (0, 8, 16)
-"""Bytes that stand before a state."""
+"""Bytes before a state."""
 WINDOWS = (80, 160)
 """Of a compressor's state: where w_size is; Chromium's has checksums before it."""
 COMPRESSOR_BYTES, DECOMPRESSOR_BYTES = (5800, 6400), (7050, 9200)
@@ -254,7 +254,7 @@ BUFFERS = {
     (COMPRESSOR, 8 * ELEMENT): "buffers of a stream that compresses",
     (DECOMPRESSOR, 8 * ELEMENT): "window of a stream that decompresses",
 }
-"""A state is so large that the place of a pointer in it is not told."""
+"""A state is so large that the offset of a pointer in it is not reported."""
 
 
 class Zlib(Recogniser):
@@ -334,10 +334,10 @@ LEAST_BLOCKS = 16
 VFS_PATH_BYTES, VFS_VERSIONS, VFS_FILE_BYTES = 512, range(1, 4), range(64, 513)
 """Of SQLite's sqlite3_vfs for Unix {iVersion, szOsFile, mxPathname, pNext, zName, pAppData, xOpen, ...} (os_unix.c: UNIXVFS)."""
 VFS_NAME, VFS_FUNCTIONS, LEAST_VFS_FUNCTIONS, MOST_VFS_FUNCTIONS = 16, 32, 8, 12
-"""In bytes behind mxPathname; of the functions, the four that load extensions may be lacking."""
+"""In bytes after mxPathname; of the functions, the four that load extensions may be lacking."""
 PAGES = [512 << power for power in range(8)]
 PAGE_HEAD_BYTES = 480
-"""That SQLite's cache puts behind a page, at most (pcache1.c: PgHdr1; pager.c: PgHdr, MemPage)."""
+"""That SQLite's cache puts after a page, at most (pcache1.c: PgHdr1; pager.c: PgHdr, MemPage)."""
 
 
 class NativeMemoryTracking(Recogniser):

@@ -2,7 +2,7 @@
 
 libgobject keeps a table of its fundamental types, each at the place of its own number; from there every type leads to its children. A type
 is proven by the address of itself that it contains, a class by the type in its first word (gobject/gtype.c: TypeNode, InstanceData; tried
-with 2.66, 2.74 and 2.84). An instance lies in its memory behind the private data of its class, whose size the type tells.
+with 2.66, 2.74 and 2.84). An instance lies in its memory after the private data of its class, whose size the type has.
 Up to 2.74 small pieces are cut from GSlice's pages (glib/gslice.c), which are blocks of malloc; from 2.76 on each is a block of malloc's.
 """
 
@@ -31,12 +31,12 @@ GOBJECT = 20
 NAMED = {6: "gint", 16: "gchararray", GOBJECT: "GObject"}
 """Fundamental types, by whose names the table of names is known."""
 LEAST_PAGE, MOST_PAGE, UNIT_BYTES = 128, 8192, 16
-"""Of GSlice: min_page_size and max_page_size of its allocator, which stand side by side; its alignment."""
+"""Of GSlice: min_page_size and max_page_size of its allocator, which are adjacent; its alignment."""
 SLAB_INFO_BYTES, PADDING_BYTES = 48, 16
-"""SlabInfo {chunks, n_allocated, next, prev} and what a page leaves to malloc behind it, at its end."""
+"""SlabInfo {chunks, n_allocated, next, prev} and what a page leaves to malloc at its end."""
 SLAB_SIZES = (MOST_PAGE - SLAB_INFO_BYTES) // 8 // UNIT_BYTES
 SEARCHED_WORDS = 24
-"""Of the allocator, behind these two."""
+"""Of the allocator, after these two."""
 MOST_SLABS = 1 << 18
 MOST_WORDS = 1 << 21
 """Of pages, read for where their pieces begin."""
@@ -55,7 +55,7 @@ class Fundamentals(NamedTuple):
     """The table in which the type of each node is its place."""
 
     supers: int
-    """Of all nodes: where their own types stand."""
+    """Of all nodes: addresses of their own types."""
     nodes: Dict[int, int]
     """By number."""
 
@@ -65,7 +65,7 @@ class SlicePage(NamedTuple):
 
     address: int
     end: int
-    """Where its SlabInfo stands."""
+    """Address of its SlabInfo."""
     chunk_bytes: int
     free: Sequence[int]
 

@@ -29,7 +29,7 @@ from gdbheapx.kernel.blocks.signatures import (
 
 MOST_PROTOCOL_FLAGS = 7
 METHOD_FUNCTIONS = 20
-"""Of ssl_method_st, one after the other, behind its version, flags and mask."""
+"""Of ssl_method_st, one after the other, after its version, flags and mask."""
 VERSIONS = (*range(0x300, 0x305), 0x100, 0xFEFF, 0xFEFD, 0x10000, 0x1FFFF)
 """SSL3_VERSION to TLS1_3_VERSION, DTLS1_BAD_VER, DTLS1_VERSION, DTLS1_2_VERSION, TLS_ANY_VERSION, DTLS_ANY_VERSION."""
 BIO_KINDS, BIO_NUMBERS = (0, 0x200, 0x400, 0x500), 0xFF
@@ -41,16 +41,16 @@ OBJECT_BYTES, LEAST_OBJECTS, MOST_OBJECTS = 40, 500, 1 << 14
 FIRST_NUMBER = 1 | 6 << 32
 """In nid_objs: the nid of rsadsi and the bytes of its identifier. OpenSSL has an object for 0 before it."""
 ANY_VERSION = 0x10000
-"""With no flags and no mask behind it: how TLS_method, TLS_client_method and TLS_server_method begin."""
+"""With no flags and no mask after it: how TLS_method, TLS_client_method and TLS_server_method begin."""
 MOST_AWAY = 1 << 20
 """From one of a library's tables to the others, in bytes: a program of 47 MiB of constants has all of OpenSSL's within 0.5 MiB."""
 HALF = (1 << 32) - 1
 LOCKED_VERSIONS = (0x303, 0xFEFD)
 """With which BoringSSL's TLSv1_2_method and DTLSv1_2_method begin, before a pointer to the protocol's methods and one to X.509's."""
 LEAST_PROTOCOL_FUNCTIONS, LEAST_X509_FUNCTIONS = 12, 10
-"""Of SSL_PROTOCOL_METHOD behind is_dtls, and of SSL_X509_METHOD."""
+"""Of SSL_PROTOCOL_METHOD after is_dtls, and of SSL_X509_METHOD."""
 BORING_SSL, BORING_CONTEXT, BORING_SESSION = 8, 16, 152
-"""In a block: where a connection has the protocol's methods, a context these and X.509's behind, a session X.509's."""
+"""In a block: where a connection has the protocol's methods, a context these and X.509's after, a session X.509's."""
 MOST_KEY_BYTES = 64
 SESSION_ZEROS = (*range(16, 80, 8), 144, 192, 256, 328)
 """Of ssl_session_st: early_secret, without a key of its own, and what no key of MOST_KEY_BYTES fills of master_key."""

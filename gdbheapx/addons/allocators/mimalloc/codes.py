@@ -33,4 +33,4 @@ LIST_TWICE = ProblemCode("free-block-twice", Severity.DAMAGE)
 USED_WRONG = ProblemCode("page-used-mismatch", Severity.DAMAGE)
 """Blocks in use and on lists are not those that were handed out."""
 PAGE_CHANGING = ProblemCode("page-changing", Severity.MOMENT)
-"""The same, where a thread stands in mimalloc's code."""
+"""Reported instead where a thread is in mimalloc's code."""

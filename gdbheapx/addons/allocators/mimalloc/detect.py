@@ -1,6 +1,6 @@
 """Find every mimalloc in a target by its texts and structures, and read its pages and options.
 
-Releases 1 and 2: a segment's cookie is its address mixed with a random number that stands in the main heap, in the object's data. Release
+Releases 1 and 2: a segment's cookie is its address mixed with a random number in the main heap, in the object's data. Release
 3: a word of the data leads to the page map, whose first word leads to its own end. Nothing else looks so, and an object that holds no text
 of mimalloc's is never searched."""
 
@@ -115,7 +115,7 @@ def make_options_page(found: MimallocTunables) -> Page:
 CHUNK_BITS = 512
 """Of a bitmap of release 3."""
 LARGEST = 0x80000000
-"""A block size of 2 GiB and more in a field of 32 bits: the page's memory tells it."""
+"""A block size of 2 GiB and more in a field of 32 bits: the page's memory gives it."""
 OWNER_MASK = ~7
 GUARD_BYTES = (4096, 16384, 65536)
 """One page of the kernel, at the end of a page of a secure build of release 3."""
@@ -165,7 +165,7 @@ class MimallocPiece(NamedTuple):
     kind: int
     """MI_METADATA, MI_SPAN or MI_RETURNED."""
     thread: Optional[int]
-    """Whose it is: as Page.thread; None: nobody's, or everybody's."""
+    """Owner as in MimallocPage.thread; None: none, or shared."""
     is_pinned: bool = False
     """A free span that no call returns: its arena is pinned, or the options forbid it."""
 
@@ -259,7 +259,7 @@ class PageCollector:
         self.broken.append(BrokenPlace(code, address, what, thread))
 
     def page(self, data: bytes, at: int, address: int, memory: int, end: int, thread: int, segment: int) -> Optional[MimallocPage]:
-        """The page whose struct begins at `at`; None, and told, where it contradicts itself."""
+        """Return the page whose struct begins at `at`; None, with a problem, if it contradicts itself."""
         words = self._members(self._struct.unpack_from(data, at))
         capacity, reserved, used, free, local_free, xthread_free, heap, block, flags, start, key, turn = words
         places = self.form.page
@@ -353,7 +353,7 @@ def read_segments(target: Target, form: MimallocForm, key: int, addresses: Itera
 
 
 def _reserve_arenas(made: PageCollector, places: SegmentPlaces, spoilt: Sequence[Range]) -> None:
-    """The arenas that segments lie in, as whole mappings where mimalloc has chosen the address: nobody else's memory is next to it. What no
+    """The arenas that segments lie in, as whole mappings where mimalloc has chosen the address: no other memory is next to it. What no
     segment has of them was returned, or never used."""
     starts: Set[int] = set()
     for segment in made.segments if places.memid is not None else ():
@@ -705,9 +705,9 @@ MOST_CANDIDATES = 1 << 20
 HEAD_BYTES = 384
 """Of a segment, up to its pages: the longest of all forms."""
 JUDGED_SEGMENTS = 16
-"""By so many it is told which form fits."""
+"""Pages that decide which form fits."""
 LEAST_LIKELY_BYTES = 1 << 20
-"""Less than this in memory that is probably a copy's is no heap that somebody misses."""
+"""Memory that is probably an instance's, below which nothing is reported as missing."""
 VERSION_FUNCTION = "mi_version"
 """A function that returns the release as a number."""
 CODE_BYTES = 16

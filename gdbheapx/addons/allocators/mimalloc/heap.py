@@ -92,7 +92,7 @@ class PageOwner(NamedTuple):
 
     kind: str
     thread: Optional[int]
-    """Thread pointer; 0: abandoned; None: nobody's."""
+    """Thread pointer; 0: abandoned; None: no owner."""
     lwp: Optional[int]
     name: Optional[str]
 
@@ -214,7 +214,7 @@ def _read_delayed(target: Target, pages_: Sequence[MimallocPage], form: Mimalloc
 
 
 def _find_owners(target: Target, found: MimallocPages) -> List[PageOwner]:
-    """Threads in the order of their ids, those that cannot be told by their pointers; then what is abandoned, then what is nobody's."""
+    """Return threads by id, then those whose pointer is unknown, then abandoned pages, then pages without an owner."""
     known = {thread.thread_pointer: thread for thread in target.threads() if thread.thread_pointer}
     there = {page.thread for page in found.pages} | {piece.thread for piece in found.pieces}
     told = sorted((known[one].lwp, one) for one in there if one in known)
@@ -230,8 +230,8 @@ def _is_changing(one: BrokenPlace, inside: "ThreadsInMimalloc") -> bool:
 
 
 class ThreadsInMimalloc:
-    """Threads that stand in code of the object that has it, or were called from there, by their thread pointers: what they own may be half
-    changed. Looked for when somebody asks: where nothing contradicts itself nobody does. After a crash nothing is being changed."""
+    """Thread pointers of threads that execute code of mimalloc's object, or were called from it: their pages may be half changed. Found on
+    first use, which needs a contradiction. After a crash nothing is being changed."""
 
     def __init__(self, target: Target, mimalloc: Mimalloc) -> None:
         self._target, self._module = target, mimalloc.module
@@ -613,7 +613,7 @@ class MimallocHeap(MeteredInstance):
 
     @cache_answer
     def survey(self) -> MimallocSurvey:
-        """The look at all pages and lists, told what is wrong with them."""
+        """Survey all pages and lists, and report what is wrong with them."""
         return self._survey_pages(True)
 
     @cache_answer

@@ -38,7 +38,7 @@ class PagePlaces(NamedTuple):
     heap: int
     """Of the thread that owns the page."""
     keys: int
-    """Where keys[2] stand in builds that encode lists: what is at or beyond moves by ENCODED_BYTES."""
+    """Offset of keys[2] in builds that encode lists: what is at or beyond moves by ENCODED_BYTES."""
     start: Optional[int] = None
     """Pointer to the first block; None: by a rule."""
     start_words: Optional[int] = None
@@ -310,7 +310,7 @@ SHARED_ARENA = ArenaPlaces(
 LAST_ARENA = SHARED_ARENA._replace(slices_free=104, slices_committed=112, slices_dirty=120, slices_purge=128)
 
 UNPADDED = ("2.0.6", "2.0.7", "2.0.9")
-"""Their secure builds encode lists without a word behind each block; debug builds have both, as all builds of other lines that encode."""
+"""Their secure builds encode lists without a word after each block; debug builds have both, as all builds of other lines that encode."""
 PLAIN: Tuple[MimallocForm, ...] = (
     MimallocForm("1.8.0 to 1.8.6", 1, FIRST_PAGE, ONE_KIND, OLD_HEAP, aligns_first=True),
     MimallocForm("1.8.7 to 1.8.9", 1, LATER_FIRST_PAGE, ONE_KIND._replace(thread_id=112, page_shift=120), NEW_HEAP),

@@ -15,7 +15,7 @@ MI_USED, MI_FREE, MI_REMOTE, MI_RESERVE, MI_SPAN, MI_RETURNED, MI_METADATA = ran
 """MI_REMOTE: freed by another thread, and not collected by the page's owner."""
 MI_WORDS = ("used", "free", "remote-free", "reserve", "span", "returned", "metadata")
 PAD_BYTES = 8
-"""Behind each block of a build that pads them."""
+"""At the end of each block in builds that pad them."""
 PADDING = (PAD_BYTES, PAD_BYTES, PAD_BYTES, 0, 0, 0, 0)
 """By kind: what a block has beyond its usable bytes there."""
 MI_CLASS_OF = (CLASS_USED, CLASS_FREE, CLASS_CACHED, CLASS_RESERVE, CLASS_FREE, CLASS_RETURNED, CLASS_OVERHEAD)
@@ -95,7 +95,7 @@ void heapx_mimalloc_lists_free(struct free_lists *job);
 def follow_free_lists(
     kernel: Kernel, source: BulkSource, lists: Sequence[MiFreeList], pages: Sequence[MiListPage], budget: Budget
 ) -> FreeBlocks:
-    """Every member of these lists, told apart from what damage leads to."""
+    """Members of these lists, without what damage leads to."""
     library, opened = declare_functions(kernel.library, PROTOTYPES), kernel.open(source)
     rows = array("Q", [number for row in lists for number in row])
     blocks = array("Q", [number for row in pages for number in row])
@@ -127,7 +127,7 @@ class MimallocArena(NamedTuple):
     owner: Annotated[str, Column("owner", TEXT)]
     """`thread`, `abandoned` or `shared`."""
     lwp: Annotated[Optional[int], Column("thread", TEXT)]
-    """None where it has none, or its thread could not be told."""
+    """None where it has none, or its thread is unknown."""
     name: Annotated[Optional[str], Column("name", TEXT, goes=2)]
     pages: Annotated[int, Column("pages", sums=ADD, goes=4)]
     held_bytes: Annotated[int, Column("held", BYTES, ADD)]
@@ -160,7 +160,7 @@ class MimallocArena(NamedTuple):
     collectable_resident_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """What of it is in RAM; None on a core."""
     unowned_collectable_bytes: Annotated[int, hidden_column(ADD)]
-    """What one call by any thread would return beside that: in release 3 free spans of arenas, in release 2 free spans and pages without a
+    """What one call by any thread would return in addition: in release 3 free spans of arenas, in release 2 free spans and pages without a
     block in use of threads that have ended. 0 in rows of threads, and in release 1."""
     unowned_collectable_resident_bytes: Annotated[Optional[int], hidden_column(ADD)]
     """What of it is in RAM; None on a core."""
@@ -170,7 +170,7 @@ class MimallocArena(NamedTuple):
     """What of them is in RAM: given to MADV_FREE, so that the kernel takes it when it needs memory, or parts of huge pages; None on a
     core."""
     returned_huge_bytes: Annotated[Optional[int], hidden_column(ADD)]
-    """Parts of huge pages among them; None on a core, and where the kernel does not tell."""
+    """Parts of huge pages among them; None on a core, and where the kernel does not say."""
     resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Of held; None on a core."""
 

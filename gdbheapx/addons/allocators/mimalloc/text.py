@@ -111,7 +111,7 @@ def _list_ways(facts: MimallocFacts, held: int) -> Iterator[StepSentence]:
 
 
 def make_mimalloc_findings(facts: MimallocFacts, held: int) -> List[Finding]:
-    """Return findings beside the verdict; `held`: the bytes that it is about."""
+    """Return further findings; `held`: the bytes that it is about."""
     found = []
     owned = [row for row in facts.arenas if row.owner != ABANDONED]
     waiting = sum(row.remote_free_bytes for row in owned)

@@ -17,10 +17,10 @@ HEADER_UNREADABLE = ProblemCode("slot-header-unreadable", Severity.UNREAD)
 HEADER_BROKEN = ProblemCode("slot-header-broken", Severity.DAMAGE)
 """The header of a block in use contradicts its slot."""
 BLOCK_OVERRUN = ProblemCode("block-overrun", Severity.DAMAGE)
-"""A byte that is always 0, behind a block or in a header, is not."""
+"""A byte that is always 0, after a block or in a header, is not."""
 SLOT_CHANGING = ProblemCode("slot-changing", Severity.MOMENT)
 """A thread is handing the slot out, or freeing it."""
 USAGE_WRONG = ProblemCode("class-usage-mismatch", Severity.MOMENT)
 """usage_by_class counts other slots than the groups have: a thread is making a group, or giving one up; or one of them is damaged."""
 MORE_BROKEN = ProblemCode("more-broken", Severity.DAMAGE)
-"""Places that are not told one by one."""
+"""Places that are not reported one by one."""

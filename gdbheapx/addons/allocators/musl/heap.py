@@ -2,7 +2,7 @@
 
 import struct
 from array import array
-from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.addons.allocators.musl import codes
 from gdbheapx.addons.allocators.musl.detect import Musl, read_first_area
@@ -140,8 +140,8 @@ def check_slots(tallies: SlotTallies, at_work: int) -> List[DamagedPlace]:
 
 
 def count_at_work(target: Target, module: Module, tallies: SlotTallies) -> int:
-    """Threads that stand in the code of malloc's object, and neither wait in a system call nor were stopped by a check; 0 where no header
-    is half written."""
+    """Return the number of threads that execute code of malloc's object, and neither wait in a system call nor were stopped by a
+    check; 0 where no header is half written."""
     if all(row.code != HEADER_HALF for row in tallies.problems):
         return 0
     ranges, call, halt = target.code_ranges(module), target.arch.in_system_call, target.arch.halt
@@ -354,7 +354,8 @@ class MuslMeter(LocatedMeter):
 
     def read(self, walk_seconds: float) -> Reading:
         """The metas now. There is nothing to be estimated."""
-        area, seen, rows = read_first_area(self.target, self.located.context, self.located.offsets), set(), []  # type: ignore[var-annotated]
+        area, rows = read_first_area(self.target, self.located.context, self.located.offsets), []
+        seen: Set[int] = set()
         if not area:
             return make_empty_reading(MUSL_FIGURES)
         while area and area not in seen and len(seen) < MOST_AREAS:
@@ -473,14 +474,16 @@ class MuslMalloc(MeteredInstance):
         if groups.problem_count:
             groups = self.groups()
         found = CountedGroups(groups, self._find_wrong_usage(groups))
-        report_musl_damage(self.target, check_groups(self.located.context, found), groups.problem_count + len(found.usage), self.around.report)
+        report_musl_damage(
+            self.target, check_groups(self.located.context, found), groups.problem_count + len(found.usage), self.around.report
+        )
         if not groups.is_whole:
             self.around.report(*CUT_REPORT)
         return found
 
     @cache_answer
     def survey(self) -> MuslSurvey:
-        """The walk over all slots, too, told what is wrong with them."""
+        """Walk over all slots, too, and report what is wrong with them."""
         counted, groups = self.counted(), self.groups()
         tallies = self._make_walker(groups).tally()
         at_work = count_at_work(self.target, self.located.module, tallies)
@@ -498,7 +501,8 @@ class MuslMalloc(MeteredInstance):
         return make_musl_slot_walker(self.around.kernel, self.target.bulk_source(), layout, groups.runs, self.around.budget)
 
     def _find_wrong_usage(self, groups: MuslGroups) -> List[Tuple[int, int, int]]:
-        """usage_by_class: slots of all groups of the class, but for donated ones. Empty where a group is damaged, or not all were read."""
+        """Compare usage_by_class with the slots of all groups of the class, except donated ones. Empty where a group is damaged,
+        or not all were read."""
         where = self.located.context + self.located.offsets.usage
         told = self.target.words_in(self.target.read_prefix(where, MUSL_CLASSES * self.target.word_bytes))
         if groups.problem_count or not groups.is_whole:

@@ -37,7 +37,7 @@ PLACE_MAPPED, PLACE_NESTED, PLACE_DONATED, PLACE_LOST = range(4)
 
 GROUP_GOOD = 0
 GROUP_AREA_UNREADABLE = 1
-"""The area of metas cannot be read; so those behind it on the list are not known."""
+"""The area of metas cannot be read; so later ones on the list are unknown."""
 GROUP_AREA_CHECK = 2
 """It does not begin with the secret, or has another number of metas: the list ends here."""
 GROUP_AREA_AGAIN = 3
@@ -63,7 +63,7 @@ HEADER_INDEX = 16
 HEADER_OFFSET = 17
 """Its way back to the group's begin is wrong."""
 HEADER_ZERO = 18
-"""A byte that is always 0 is not: in the header, or behind the block, which something has written past."""
+"""A byte that is always 0 is not: in the header, or after the block, which something has written past."""
 HEADER_SLACK = 19
 """More is left of the slot than it has."""
 HEADER_STALE = 20
@@ -72,7 +72,7 @@ after it has let the lock go, free() empties it before it says that the slot is 
 HEADER_USED = 21
 """The slot is free, and has the header of a block in use."""
 TAG_NESTED, TAG_SHORT = 1, 2
-"""Of a group's head in a run, beside the address of its meta: it lies in a slot of another group; words have 4 bytes."""
+"""Of a group's head in a run, with the address of its meta: it lies in a slot of another group; words have 4 bytes."""
 HEAD_BACK = 22
 """The first word of a group does not lead back to its meta."""
 HEAD_MARK = 23
@@ -101,7 +101,7 @@ class MuslGroup(NamedTuple):
     """A group of slots."""
 
     address: int
-    """struct group; its first slot is UNIT_BYTES behind."""
+    """struct group; its first slot is UNIT_BYTES after."""
     meta: int
     bytes: int
     """All of it, the rest of its mapping included."""
@@ -114,7 +114,7 @@ class MuslGroup(NamedTuple):
     place: int
     """PLACE_ number."""
     problem: int
-    """GROUP_GOOD, or why its slots are not told."""
+    """GROUP_GOOD, or why its slots are not listed."""
     is_freeable: bool
 
 
@@ -132,7 +132,7 @@ class MuslClass(NamedTuple):
 
     groups: int
     slots: int
-    """But for those that hold groups."""
+    """Without those that hold groups."""
     free_slots: int
     slot_bytes: int
     """Of all these slots."""
@@ -159,7 +159,7 @@ class MuslHeld(NamedTuple):
     own_bytes: int
     """In mappings of their own, or donated."""
     rest_bytes: int
-    """Beside slots: heads, ends of mappings, and what groups leave of the slots that they lie in."""
+    """Outside slots: heads, ends of mappings, and what groups leave of the slots that they lie in."""
     donated_bytes: int
     lost_bytes: int
     """In slots of broken ones."""
@@ -304,7 +304,7 @@ class MuslArena(NamedTuple):
     known."""
     used_blocks: Annotated[Optional[int], Column("blocks", sums=ADD, goes=2)]
     used_bytes: Annotated[Optional[int], Column("used", BYTES, ADD)]
-    """What blocks in use may be as large as: their slots, but for 4 bytes of each. What was asked for stands in each block's header:
+    """What blocks in use may be as large as: their slots, less 4 bytes each. The requested size is in each block's header:
     MuslBin and the listing of blocks have it."""
     free_slots: Annotated[Optional[int], hidden_column(ADD)]
     free_bytes: Annotated[Optional[int], Column("free", BYTES, ADD)]

@@ -15,7 +15,7 @@ STOPPED = "musl stopped the process: the heap is damaged, or a stack guard was o
 STOPPED_HOW = "it stands on the instruction by which musl's checks raise SIGSEGV"
 STOPPED_HINT = "`%s` shows damage; where there is none, a pointer was freed twice, or was never malloc's" % hint_command("check")
 MUCH_OVERHEAD = 4
-"""It is told from this part (1/MUCH_OVERHEAD) of what is held on."""
+"""Reported from this part (1/MUCH_OVERHEAD) of what is held."""
 
 
 def judge_musl(facts: MuslFacts, around: Surroundings) -> AllocatorJudgement:
@@ -41,7 +41,7 @@ def judge_musl(facts: MuslFacts, around: Surroundings) -> AllocatorJudgement:
 
 
 def _describe_verdict(judged: HeapVerdict, row: MuslArena, held_bytes: int) -> HeapVerdict:
-    """Rewrite the verdict with the figures of groups: musl cannot return free slots beside blocks in use."""
+    """Rewrite the verdict with the figures of groups: musl cannot return free slots besides blocks in use."""
     whole, used, free = row.held_bytes, row.used_bytes or 0, row.free_bytes or 0
     if judged.code == findings.SMALL_HEAP:
         return of_lines(

@@ -93,7 +93,7 @@ class TcSetting(NamedTuple):
     name: str
     """The variable of the environment."""
     value: Union[bool, int, float, str, None]
-    """In force, by its flag; else as the environment has it; None where neither tells."""
+    """In force, by its flag; else as the environment has it; None where neither says."""
     environment: Optional[str]
     """None: not set, or not known."""
     meaning: str
@@ -167,7 +167,7 @@ class TcProfile(NamedTuple):
     sites: Dict[Tuple[int, ...], SampledSite]
     """By return addresses, innermost first."""
     sample_bytes: int
-    """One block in about so many bytes was sampled; 1: that is not known, and what was sampled is told as it is."""
+    """One block in about so many bytes was sampled; 1: unknown, and what was sampled is reported as it is."""
     shortfall: None = None
     """Sampling is not switched on and off: what is missing is chance."""
 
@@ -468,7 +468,7 @@ class TcmallocHeap(MeteredInstance):
 
     @cache_answer
     def survey(self) -> TcmallocSurvey:
-        """The walk over all lists of free objects, for what tells one block from another."""
+        """Walk over all lists of free objects, which decide the status of each block."""
         return survey_tcmalloc(self.located, self.around, self.counts(), self.around.report)
 
     @cache_answer

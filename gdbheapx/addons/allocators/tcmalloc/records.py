@@ -25,7 +25,7 @@ TC_CLASS_OF = (
 )
 
 TC_LARGE, TC_FREE_LABEL, TC_RETURNED_LABEL, TC_TAIL_LABEL = 0, SIZE_CLASSES, SIZE_CLASSES + 1, SIZE_CLASSES + 2
-"""Labels of runs beside those of size classes: what sums are made by."""
+"""Labels of runs other than size classes: what sums are made by."""
 TC_LABELS = SIZE_CLASSES + 3
 
 SPAN_IN_USE, SPAN_ON_NORMAL, SPAN_ON_RETURNED = range(3)
@@ -42,13 +42,13 @@ SPAN_LEAF = 3
 LIST_GOOD = 0
 LIST_UNREADABLE = 1
 LIST_LONG = 2
-"""It goes on behind as many objects as there may be."""
+"""It goes on after as many objects as there may be."""
 LIST_MISALIGNED = 3
 """A link that no object can have."""
 
 MOST_SPAN_PROBLEMS = 1000
 KIND_BITS = 3
-"""What a free object's address is shifted by, to have its kind beside it."""
+"""What a free object's address is shifted by, to make room for its kind."""
 
 
 class SpanLayout(NamedTuple):

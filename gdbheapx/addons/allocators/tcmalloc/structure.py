@@ -36,9 +36,9 @@ PROOFS = 10
 FREE_LIST_BYTES, FREE_LIST_SIZE = 32, 24
 """Of ThreadCache::FreeList, and where it has its size of object (size_)."""
 CACHE_MAX, CACHE_TID = 4, 32
-"""Where ThreadCache has max_size_ and tid_, from size_ on, which stands behind its lists."""
+"""Offsets of ThreadCache's max_size_ and tid_ from size_, which follows its lists."""
 THREAD_LINKS = (32, 48)
-"""The same of next_, with prev_ behind it: since 2.16, and up to 2.15, which have tid_ before."""
+"""Offsets of next_, which prev_ follows: since 2.16, and up to 2.15, which have tid_ before."""
 CACHE_REST = 64
 WITHOUT_TID = (2, 16)
 THREAD_HEAPS = "_ZN8tcmalloc11ThreadCache13thread_heaps_E"
@@ -109,7 +109,7 @@ class PageMap(NamedTuple):
 
     @property
     def stats(self) -> int:
-        """PageHeap::stats_: behind the root, two sets of large spans and lists of free ones by pages."""
+        """PageHeap::stats_: after the root, two sets of large spans and lists of free ones by pages."""
         lists = 1 << max(0, 20 - self.page_shift)
         return self.root + WORD * self.root_words + 8 + 96 + 96 * lists
 
@@ -120,7 +120,7 @@ class ThreadCachePlaces(NamedTuple):
     head: int
     """Address of the variable."""
     next: int
-    """Where a cache has its link, behind its lists."""
+    """Offset of a cache's link, after its lists."""
     has_tid: bool
     """It says which thread's it is."""
 
@@ -166,7 +166,7 @@ class DataImage:
         return any(start <= address and address + size <= end for start, end in self._data)
 
     def find(self, wanted: bytes, align: int) -> Iterator[int]:
-        """Addresses at which these bytes stand."""
+        """Return the addresses of these bytes."""
         for start, data in self.pieces:
             at = data.find(wanted)
             while at >= 0:
@@ -175,7 +175,7 @@ class DataImage:
                 at = data.find(wanted, at + 1)
 
     def pointers(self) -> Iterator[Tuple[int, int]]:
-        """(where it stands, what) of each word that leads to writable memory."""
+        """Yield (address, value) of each word that leads to writable memory."""
         low, high = (self._starts[0], self._memory[-1][1]) if self._memory else (0, 0)
         for start, data in self.pieces:
             lead = -start % WORD
@@ -191,7 +191,7 @@ class DataImage:
 
 
 def find_size_maps(image: DataImage) -> Iterator[SizeMap]:
-    """Tables that can be class_to_size_: num_objects_to_move_ stands before it, class_to_pages_ behind (src/common.h, SizeMap)."""
+    """Tables that can be class_to_size_: num_objects_to_move_ precedes it, class_to_pages_ follows (src/common.h, SizeMap)."""
     for address in image.find(struct.pack("<3I", 0, 8, 16), 4):
         for room in ROOMS:
             data = image.target.read_prefix(address - 4 * room, 8 * room)
@@ -276,7 +276,7 @@ def is_thread_cache(image: DataImage, address: int, sizes: SizeMap) -> bool:
 
 
 def find_link(image: DataImage, cache: int, sizes: SizeMap, version: VersionNumbers) -> Optional[int]:
-    """Return the offset of the link in a first thread cache: the next cache leads back by the word behind. Without a next cache the
+    """Return the offset of the link in a first thread cache: the next cache leads back by the following word. Without a next cache the
     release decides.
     """
     known = THREAD_LINKS if version is None else THREAD_LINKS[version < WITHOUT_TID :][:1]
@@ -421,7 +421,7 @@ class CentralList(NamedTuple):
     size_class: int
     address: int
     lock: int
-    """0: nobody holds it."""
+    """0: not held."""
     spans: int
     """num_spans_."""
     counter: int
@@ -516,7 +516,7 @@ def read_thread_caches(target: Target, known: TcmallocStructure, report: Partial
 
 
 def _find_before(data: bytes, threads: ThreadCachePlaces) -> int:
-    """prev_, which stands behind next_."""
+    """prev_, which follows next_."""
     return int(struct.unpack_from("<Q", data, threads.next + 8)[0])
 
 
@@ -537,7 +537,7 @@ def _read_cache(address: int, data: bytes, lwp: Optional[int], known: TcmallocSt
 
 
 def _find_thread(target: Target, known: TcmallocStructure, caches: Sequence[Tuple[int, int]]) -> Dict[int, int]:
-    """lwp by cache: by tid_, else by the thread-local pointer to it, wherever that stands near the thread pointer."""
+    """lwp by cache: by tid_, else by the thread-local pointer to it, anywhere near the thread pointer."""
     threads = {thread.thread_pointer: thread.lwp for thread in target.threads() if thread.thread_pointer}
     has_tid = known.threads is not None and known.threads.has_tid
     whose = {address: threads[tid] for address, tid in caches if has_tid and tid in threads}

@@ -128,7 +128,7 @@ def count_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, report: PartialSink)
 def report_contradictions(
     found: Sequence[Contradiction], tcmalloc: Tcmalloc, target: Target, central: Sequence[CentralList], report: PartialSink
 ) -> Sequence[Contradiction]:
-    """Report contradictions: as one moment, where a thread stands inside."""
+    """Report contradictions; as one change in progress, if a thread is inside."""
     if found and is_changing(target, tcmalloc, central):
         _, address, what = found[0]
         more = " (and %s more like this)" % format_number(len(found) - 1) if len(found) > 1 else ""
@@ -213,7 +213,7 @@ def _count_spans(rows: "array[int]") -> Tuple[List[SpanTally], List[SpanRange]]:
 
 
 def is_changing(target: Target, tcmalloc: Tcmalloc, central: Sequence[CentralList]) -> bool:
-    """A thread stands in tcmalloc's code, or in a call that this made, or holds a lock, and not because it crashed there."""
+    """A thread executes tcmalloc's code, or in a call that this made, or holds a lock, and not because it crashed there."""
     threads = target.threads()
     if any(thread.signal in FATAL for thread in threads[:1]):
         return False
@@ -362,7 +362,7 @@ class TcmallocSurvey(NamedTuple):
 
 
 def survey_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCounts, report: PartialSink) -> TcmallocSurvey:
-    """The walk over what was counted, which tells `report` where the lists are something else."""
+    """Walk over what was counted, and report where the lists differ."""
     target, kernel = around.target, around.kernel
     lists, listings = _make_lists(tcmalloc, counts)
     most = sum(tally.objects for tally in counts.spans.tallies) + sum(listing.slack for listing in listings)
@@ -545,7 +545,7 @@ def make_tcmalloc_caches(tcmalloc: Tcmalloc, around: HeapContext, counts: Tcmall
 
 
 def measure_tcmalloc_kept(tcmalloc: Tcmalloc, row: TcArena) -> Keeping:
-    """A span of objects is free when its last object is back in it: what is free beside others stays."""
+    """A span of objects is free when its last object is back in it: an object that is free among others stays."""
     sizes = tcmalloc.structure.sizes
     page = tcmalloc.structure.page_map.page_bytes
     rooms = sorted((size, pages * page) for size, pages in zip(sizes.object_bytes, sizes.pages) if size)

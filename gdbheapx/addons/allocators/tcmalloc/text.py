@@ -21,7 +21,7 @@ TCMALLOC_RULES = tuple(
 
 
 def make_tcmalloc_arenas_page(rows: Sequence[TcArena], totals: Mapping[str, Optional[int]]) -> Page:
-    """Yield a table with one row, whose system is the sum of the other columns but for metadata."""
+    """Yield a table with one row, whose system is the sum of the other columns except metadata."""
     yield ColumnsTable(columns_of(TcArena), rows, {**totals, "index": "total"} if len(rows) > 1 else None)
 
 
@@ -37,7 +37,7 @@ def _make_bin(row: TcBin) -> Dict[str, Any]:
 
 
 def make_parts_page(name: str, parts: Sequence[AllocatorPart], totals: Mapping[str, Optional[int]]) -> Page:
-    """The parts of what one holds, and what it has returned beside them."""
+    """Yield the parts of what one holds, and what it has returned."""
     yield from plain_parts(name, parts)
     if totals.get("returned_bytes"):
         yield make_sentence("plus %s returned to the OS: address space only", SentenceSize(totals["returned_bytes"]))

@@ -24,7 +24,7 @@ CLASS, OWNER, BOTH = "class", "owner", "both"
 LOCKED = "lo"
 """Of VmFlags."""
 BITS = bytes({KIND_RESIDENT: COLD_RESIDENT, KIND_SWAPPED: COLD_SWAPPED}.get(kind, 0) | COLD_SEEN for kind in range(256))
-"""By what owned.Pages tells of a page."""
+"""By the kind of a page that owned.Pages has."""
 
 
 class Ages(NamedTuple):

@@ -73,8 +73,8 @@ def make_no_watch_error(what: str, hint: str = WITHOUT) -> HeapxError:
 
 
 def wait_for_accesses(session: Session, seconds: float, pagemap: int, check: Check = lambda: None) -> None:
-    """So long, or until the user ends it. HeapxError when the memory that `pagemap` is of is no more: it was opened before, and does not
-    tell of what the process executes next; or when check() says so."""
+    """Wait so long, or until the user ends it. HeapxError when the memory that `pagemap` is of is no more: it was opened before, and
+    does not show what the process executes next; or when check() says so."""
     until = time.monotonic() + seconds
     while True:
         if session.budget.reason is not None:
@@ -101,7 +101,7 @@ def read_scanned_pages(files: AgingFiles) -> int:
 
 
 def damon_is_on(files: AgingFiles) -> bool:
-    """Somebody has the kernel sample accesses (DAMON): it sets the same marks, on pages that were touched, too."""
+    """Return True if the kernel samples accesses for someone (DAMON): it sets the same marks, on pages that were touched, too."""
     for pattern, on in ((files.damon, (b"on",)), (files.modules, (b"Y", b"1"))):
         if any((procfs.slurp_file(path) or b"").strip() in on for path in glob.glob(pattern)):
             return True
@@ -208,7 +208,7 @@ def words_at(descriptor: int, numbers: Sequence[int]) -> Dict[int, int]:
 
 
 def group_page_runs(numbers: Sequence[int]) -> Iterator[Range]:
-    """Ascending numbers as runs (first, behind the last) of at most BATCH_PAGES."""
+    """Ascending numbers as runs (first, end) of at most BATCH_PAGES."""
     first = last = None
     for number in numbers:
         if last is not None and first is not None and (number != last or number - first >= BATCH_PAGES):

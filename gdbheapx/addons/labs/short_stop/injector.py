@@ -1,8 +1,8 @@
-"""Has one thread of a process make a userfaultfd and close it again, and takes it over in between. All other threads stand still.
+"""Has one thread of a process make a userfaultfd and close it again, and takes it over in between. All other threads are stopped.
 
-Before anything runs, frames stand below the part of the thread's stack that is in use, such as the kernel makes for a signal handler. By
-them the thread gets from the first call to the second, and from there to where it was, with every register and its signal mask, if nobody
-holds it any more: wherever this process is killed, the other one closes the descriptor itself and goes on. Where nothing is cut off, the
+Before anything runs, frames are written below the part of the thread's stack that is in use, such as the kernel makes for a signal handler.
+By them the thread gets from the first call to the second, and from there to where it was, with every register and its signal mask, if this
+process ends: at whatever instant it is killed, the other one closes the descriptor itself and goes on. Where nothing is cut off, the
 registers are set back as any debugger does, and interrupted system calls are made again by the kernel.
 
 The code that the thread runs is the process's own, and may be another one by then: so each system call is looked at where it begins, and is
@@ -52,17 +52,17 @@ KCMP_VM, KCMP_FILES = 1, 2
 USERFAULTFD = "anon_inode:[userfaultfd]"
 """What the link of such a descriptor says."""
 MOST_FILTER_BYTES = 16 << 10
-"""Of seccomp filters that are asked while the process stands still: 2,048 instructions."""
+"""Of seccomp filters that are asked while the process is stopped: 2,048 instructions."""
 CALL_STOP = SIGTRAP | 0x80
 RSEQ_BYTES = 24
 LIMIT_S = 0.05
-"""How long the process may stand still in one attempt; half of it for threads that do not stop. Then it goes on, by the frames if so."""
+"""How long the process may be stopped in one attempt; half of it for threads that do not stop. Then it goes on, by the frames if so."""
 KILLED_S = 2 * LIMIT_S
 """After which the kernel ends this process, if it waits in a call that has no limit, for memory of the other one for example."""
 FILTERED_S = 5.0
 """The limit where filters are set aside: without this process they are in force for the call that is under way."""
 POLL_S = 0.001
-"""Between two looks for what a signal should have told."""
+"""Between two checks for what a signal should have reported."""
 LOOKS, PAUSE_S = 10, 0.005
 """How often a thread is looked for that suits."""
 ROOM_BYTES = 16 << 10
@@ -110,12 +110,12 @@ def system_call(name: str, *arguments: int) -> int:
 
 
 def same_descriptors(pid: int, other: int) -> Optional[bool]:
-    """Two threads have one table of descriptors (CLONE_FILES); None where that is not told."""
+    """Two threads have one table of descriptors (CLONE_FILES); None if unknown."""
     return _is_same_resource(pid, other, KCMP_FILES)
 
 
 def same_memory(pid: int, other: int) -> Optional[bool]:
-    """Two threads have one memory (CLONE_VM); None where that is not told."""
+    """Two threads have one memory (CLONE_VM); None if unknown."""
     return _is_same_resource(pid, other, KCMP_VM)
 
 
@@ -180,7 +180,7 @@ class Injector(Tracer):
         self._maps = os.open("/proc/%d/maps" % prepared.pid, os.O_RDONLY | os.O_CLOEXEC)
         self._process = os.pidfd_open(prepared.pid, 0)
         self._owed: List[int] = []
-        """Signals that came meanwhile and that nobody can block."""
+        """Signals that came meanwhile and that cannot be blocked."""
         super().__init__(prepared.pid, LIMIT_S)
         self._step_until_s = self.began_s + (FILTERED_S if prepared.is_filtered else LIMIT_S)
 
@@ -201,7 +201,8 @@ class Injector(Tracer):
     # ------------------------------------------------------------------------------------------------ which thread
 
     def take(self) -> int:
-        """The descriptor; all threads stand. After NotNow another attempt may be made, also while this one's frames bring it back."""
+        """Return the descriptor; all threads are stopped. After NotNow another attempt may be made, also while this one's frames bring it
+        back."""
         if self.late:
             raise NotNow("thread %d waits in the kernel and cannot be stopped" % self.late[0])
         for place, patterns in ((self._prepared.code, [self._machine.call_and_return]), (self._prepared.back, self._machine.come_back)):
@@ -258,7 +259,7 @@ class Injector(Tracer):
         return words[self._layout.names.index(name)]
 
     def _find_own_stack(self, lwp: int, words: Sequence[int]) -> Optional[Mapping]:
-        """The thread's own stack: what is below its stack pointer belongs to nobody else."""
+        """The thread's own stack: what is below its stack pointer is unused."""
         at, pointer = self._read_register(words, self._layout.sp), self._thread_pointer(lwp, words)
         span = next((one for one in self._prepared.mappings if one.start <= at < one.end), None)
         if span is None or not span.writable or span.shared:
@@ -319,7 +320,7 @@ class Injector(Tracer):
         return bool(start <= pc < start + length)
 
     def _lowest_free(self) -> int:
-        """The number that the next descriptor gets: all threads stand."""
+        """Return the number of the next descriptor: all threads are stopped."""
         used = {int(name) for name in os.listdir("/proc/%d/fd" % self.pid)}
         return next(number for number in range(len(used) + 1) if number not in used)
 

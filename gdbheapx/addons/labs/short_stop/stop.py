@@ -1,7 +1,7 @@
 """Copy a process while it runs, and what it writes to meanwhile again: it is paused for the last of that alone.
 
 One of its threads makes two system calls, in a stop of less than a millisecond (userfaultfd.py). On older kernels it makes none: their
-soft-dirty bits, which say what is written to (Linux 6.1 here), are cleared once, all at once, also those that somebody else waits for.
+soft-dirty bits, which say what is written to (Linux 6.1 here), are cleared once, all at once, also those that another program waits for.
 """
 
 import ctypes
@@ -160,7 +160,7 @@ def is_enough(rounds: List[int]) -> bool:
 
 
 def followed_ranges(target: Target) -> List[Tuple[int, int]]:
-    """Private memory that nobody but the process writes to, and that it may write to; the other memory is read in the stop."""
+    """Return private writable memory, which only the process writes to; other memory is read in the stop."""
     return [
         (mapping.start, mapping.end)
         for mapping in target.mappings()

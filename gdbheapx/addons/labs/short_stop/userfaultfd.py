@@ -1,7 +1,7 @@
 """A userfaultfd of another process, held here and not there: one of its threads makes it, in a stop of less than a millisecond.
 
 With it this process watches what the other one writes to its memory, without a stop. Everything that could do harm is asked before the
-first byte is changed. What then happens ends by itself wherever it is cut off (injector.py).
+first byte is changed. What then happens ends by itself at whatever point it is cut off (injector.py).
 """
 
 import array

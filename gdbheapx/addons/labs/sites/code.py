@@ -32,7 +32,7 @@ class CodeObject:
         self.starts = [start for start, _ in code.functions]
         self._flows: Dict[int, Optional[Flow]] = {}
         self.branches: Dict[Tuple[Optional[int], Optional[int]], List[int]] = {}
-        """By what they lead to, (function, None) or (None, pointer), where they stand."""
+        """Places by what they lead to, (function, None) or (None, pointer)."""
         self.stubs: Dict[int, str] = {}
         """Entries of the procedure linkage table, by the name that they lead to."""
         for branch in (branch for address, data in code.parts for branch in reader.branches(address, data)):

@@ -22,16 +22,16 @@ def require_code_reader(session: Session) -> None:
     import_capstone()
 
 
-def find_sites(session: Session, rows: Sequence[CensusRow], told: Optional[LabelSet], world: World) -> Joined:
+def find_sites(session: Session, rows: Sequence[CensusRow], labels: Optional[LabelSet], world: World) -> Joined:
     """Return the functions that may have allocated the blocks of these rows. All is read from the copy of the process that was made
-    during its stop, while the process runs on. `told`: the labels of its blocks; None where there was no room for them. HeapxError where
+    during its stop, while the process runs on. `labels`: the labels of its blocks; None where there was no room for them. HeapxError where
     there is no copy, since reading code takes longer than the process may be paused, or no room for code.
     """
     target = session.target
     if target.kind == "live" and not (target.is_kept or target.held_by_caller or getattr(target, "held_by_gdb", True)):
         what = "there was no room for a copy of the process, and reading its code would pause it for too long"
         raise HeapxError(what, "allow more memory here, or ask of a core of it (gcore PID)", code=NOT_COPIED)
-    return join_sites(rows, told, world, scan_code(target, session.budget, world.constant(_read_code_of)))
+    return join_sites(rows, labels, world, scan_code(target, session.budget, world.constant(_read_code_of)))
 
 
 def _read_code_of(world: World) -> Read:

@@ -385,7 +385,7 @@ class Pointers:
     """Interface to the facts of a file about pointers in memory and called functions."""
 
     def at(self, address: int) -> Optional[Value]:
-        """The constant that stands there; None where that is not known."""
+        """Return the constant that is there; None if unknown."""
         raise NotImplementedError
 
     def own(self, address: int) -> Optional[int]:

@@ -170,7 +170,7 @@ def find_row_candidates(
 
 
 def _find_shared_offsets(site: Site, samples: Sequence[Sample], only: Optional[Sequence[int]]) -> List[int]:
-    """Offsets at which nearly all samples have the address that the site stores there; `only`: those that tell a type."""
+    """Offsets at which nearly all samples have the address that the site stores there; `only`: those that decide a type."""
     if site.floats and only is None:
         return []
     heads = registry.object_heads() if site.floats else (0,)
@@ -230,7 +230,7 @@ def _word_from_bytes(data: bytes) -> int:
 
 def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[SiteCandidate]:
     """The function by which the objects' type allocates its objects. A type that a file has is mostly allocated by functions of its own:
-    then it counts only `beside` such, which were found."""
+    then it counts only with such functions."""
     named, allocate = world.once(_name_functions), registry.allocator_in_type()
     for head in registry.object_heads():
         types = Counter(_word_from_bytes(data[8 + head : 16 + head]) for _, data in samples)

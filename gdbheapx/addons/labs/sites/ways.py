@@ -14,9 +14,9 @@ class Way(NamedTuple):
     """That by which it is multiplied."""
     plus: int = 0
     shift: int = 0
-    """What it returns is so far behind the begin of the block."""
+    """Offset in the block of what it returns."""
     floats: bool = False
-    """How far behind is not known."""
+    """The offset is unknown."""
     words: Tuple[Tuple[int, int, int], ...] = ()
     """(offset from what it returns, bytes, argument) that it stores there: the type of an object."""
 

@@ -71,14 +71,14 @@ class Outcome(NamedTuple):
 
 
 SHOWN_PERCENT = 125
-"""For rank(): of what was computed from this process, beside what a setting saved in others."""
+"""For rank(): weight of what was computed from this process, against what a setting saved in others."""
 
 
 class WhatIf(NamedTuple):
     """The answer."""
 
     rss_bytes: Optional[int]
-    """As it is; None on a core, which does not tell it."""
+    """As it is; None on a core, which lacks it."""
     peak_bytes: Optional[int]
     """The most that it ever was."""
     settings: Sequence[Outcome]

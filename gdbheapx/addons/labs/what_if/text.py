@@ -9,7 +9,7 @@ from gdbheapx.columns import ColumnsTable, columns_of
 from gdbheapx.units import SentenceSize, make_cells
 
 NO_SETTING = "page-size"
-"""A kernel with other pages: nobody sets that for one process; --json has it."""
+"""A kernel with other pages: not set for one process; --json has it."""
 
 
 def format_what_if(found: WhatIf) -> Page:

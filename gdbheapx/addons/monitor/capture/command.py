@@ -75,7 +75,7 @@ def make(invocation: Invocation, shell: Shell) -> int:
 
 
 def listen_for_crashes(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
-    """Handle what comes through the socket, until this process is told to end."""
+    """Handle what comes through the socket, until a signal ends this process."""
     from gdbheapx.addons.monitor.capture import listener
 
     options = invocation.options
@@ -179,7 +179,7 @@ class Limits(NamedTuple):
 def run_snapshot_child(
     invocation: Invocation, shell: Shell, head: Any, decision: CaptureDecision, limits: Limits, folder: CaptureFolder, name: str
 ) -> CaptureDecision:
-    """Return the decision after a child took the snapshot. One that does not end, as a read may hang, is left alone: it holds nothing that
+    """Return the decision after a child took the snapshot. One that does not end, as a read may block, is left alone: it holds nothing that
     others wait for."""
     left_s = limits.until - time.monotonic()
     words = ["snapshot", name, "--json", "--max-seconds", "%.3f" % max(PART_OF_TIME * left_s, 0.001)]

@@ -11,7 +11,7 @@ from typing import Dict, NamedTuple, Optional, Sequence, Union
 
 TAKEN, PARTIAL, BUSY, NO_ROOM, TOO_SLOW, FAILED = "taken", "partial", "busy", "no-room", "too-slow", "failed"
 REFUSED = "refused"
-"""Somebody connected to the socket, and it was not the kernel."""
+"""Another program than the kernel connected to the socket."""
 EXIT_CODES = {TAKEN: 0, PARTIAL: 4}
 """Of outcomes; 1 of every other."""
 PIECE_BYTES = 1 << 20

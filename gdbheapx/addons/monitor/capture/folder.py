@@ -50,7 +50,7 @@ class CaptureFolder:
         paths of what was removed.
 
         Who has most loses first: of the user with most of them the program with most of them, and of that the oldest. Where the newest
-        alone is larger than all that any other user has, nobody loses anything for its bytes.
+        alone is larger than all that any other user has, no other snapshot is removed for its bytes.
         """
         kept, gone = self._list_files()
         added = [] if coming is None else [read_name(coming, 0, 0)]

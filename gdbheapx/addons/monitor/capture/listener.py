@@ -56,7 +56,7 @@ class CaptureServer(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
             raise make_listen_error(path, error.strerror or str(error))
 
     def server_bind(self) -> None:
-        """A socket that only we, and the kernel, may connect to; in the place of one that nobody listens at any more."""
+        """Return a socket that only we, and the kernel, may connect to; it replaces one without a listener."""
         path = str(self.server_address)
         before = os.umask(0o177)
         try:
@@ -91,7 +91,7 @@ class CaptureServer(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
 
 
 def serve_crashes(path: str, handle: Handle, failed: Failed, begun: Callable[[], object]) -> None:
-    """Until it is told to end: `handle` gets each connection, in a child."""
+    """Serve until a signal: `handle` gets each connection, in a child."""
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (1, 1))

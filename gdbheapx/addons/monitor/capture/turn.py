@@ -38,7 +38,7 @@ class NoTurn(HeapxError):
 
 
 def open_folder(path: str, hint: str, makes: bool = False) -> int:
-    """Return a descriptor of a folder that we alone can write to, and whose parents nobody but root and we can change: each is opened by
+    """Return a descriptor of a folder that we alone can write to, and whose parents only root and we can change: each is opened by
     the descriptor of the one before, and none is a link.
 
     HeapxError where others could put another folder there; OSError where it cannot be opened. `makes`: what is missing is made.
@@ -70,7 +70,7 @@ def open_folder(path: str, hint: str, makes: bool = False) -> int:
 
 
 class Turn:
-    """The turn of this process to take a snapshot. A child does not inherit record locks (fcntl(2)), so one that hangs holds up nobody."""
+    """Turn of this process to take a snapshot. A child does not inherit record locks (fcntl(2)), so one that blocks delays no other."""
 
     def __init__(self, path: str, uid: int, seconds: float) -> None:
         """Wait for it, for so many seconds at most. NoTurn where there is none; HeapxError where the folder cannot be used."""
@@ -101,7 +101,7 @@ class Turn:
             time.sleep(WAIT_S)
 
     def _lock_one(self, first: int, count: int) -> bool:
-        """Lock the first of these bytes that nobody has."""
+        """Lock the first of these bytes that is free."""
         for byte in range(first, first + count):
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)

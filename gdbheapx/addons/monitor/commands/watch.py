@@ -35,14 +35,14 @@ Files are readable only by you. --csv and --jsonl continue a file that is there.
 textfile collector of Prometheus' node exporter needs it; the new file takes over mode and group of the old one. To let a collector
 that runs as another user read it, make it beforehand: install -m 0640 -g GROUP /dev/null FILE.
 """
-HTML_HELP = """--html writes a page for a browser when the watch ends, also by Ctrl-C or SIGTERM: the summary, curves of RSS, of what allocators hold,
-have in use and free, of threads, and the times at which memory was returned to the OS. With --from FILE the page is made of that file. It
+HTML_HELP = """--html writes a page for a browser when the watch ends, also by Ctrl-C or SIGTERM: the summary, curves of RSS, of what allocators
+hold, have in use and free, of threads, and the times at which memory was returned to the OS. With --from FILE the page is made of that file. It
 requires Jinja2.
 """
 
 
 def parse_duration(text: str) -> float:
-    """Seconds: a number, perhaps with s, m, h or d behind it."""
+    """Seconds: a number, perhaps followed by s, m, h or d."""
     unit_s = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:].lower())
     return some_seconds(text if unit_s is None else text[:-1]) * (unit_s or 1)
 

@@ -76,8 +76,8 @@ class Captures:
         words: Sequence[str] = (),
         counting: Optional[CounterReader] = None,
     ) -> None:
-        """`most`: snapshots beside the first; `gap_s`: at least so long between two; `words`: more options of `snapshot`; `counting`: tells
-        of a lack of memory."""
+        """`most`: snapshots after the first; `gap_s`: at least so long between two; `words`: more options of `snapshot`; `counting`:
+        reports a lack of memory."""
         self._pid, self._rules, self._folder, self._most, self._gap_s, self._words = pid, rules, folder, most, gap_s, words
         self._counting = counting
         self._standby = take.SnapshotStandby(pid)
@@ -86,7 +86,7 @@ class Captures:
         self._paths: List[str] = []
         self._last_s: Optional[float] = None
         self._said: Dict[str, str] = {}
-        """By rule what was decided last: the same is not told again."""
+        """The last decision by rule: it is not reported twice."""
 
     def add(self, sample: Sample) -> Iterator[TriggerDecision]:
         """Take one more sample and yield the decisions at it; taking a snapshot lasts as long as `snapshot` does."""

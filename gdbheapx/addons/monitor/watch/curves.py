@@ -11,7 +11,7 @@ class Curve(NamedTuple):
     paths: Sequence[DrawnPath]
     """One for each run of samples that are known: a gap is a gap."""
     dots: Sequence[Tuple[float, float]]
-    """Samples that stand alone, which no line shows."""
+    """Single samples, which no line shows."""
     top: float
     """The value at the upper edge."""
 

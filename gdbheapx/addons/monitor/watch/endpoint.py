@@ -70,7 +70,7 @@ class Endpoint:
 
     @property
     def is_private(self) -> bool:
-        """Nobody but this machine's users reaches it."""
+        """Only this machine's users reach it."""
         return ipaddress.ip_address(self.at.host.partition("%")[0]).is_loopback
 
     def publish(self, metrics: Sequence[Metric], samples: int, missed: int) -> None:
@@ -102,7 +102,7 @@ class Endpoint:
                 yield family
 
     def document(self, accept: str, is_compressed: bool) -> Tuple[str, bytes]:
-        """(content type, what is sent), as whoever asks wants it."""
+        """Return (content type, text) as the client accepts it."""
         form = Form(OPEN_METRICS in accept, is_compressed)
         found = self._ready.get(form)
         if found is None:
@@ -118,7 +118,7 @@ class Endpoint:
         return content, gzip.compress(found, 5) if form.is_compressed else found
 
     def close(self) -> None:
-        """Nobody is answered any more."""
+        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -169,7 +169,7 @@ class MetricsServer(socketserver.ThreadingMixIn, HTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked has gone; nobody else is to hear of it."""
+        """Ignore a client that has gone."""
 
 
 class Scrape(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""A watch that has written its samples (--jsonl), read again: whatever stands in the file is read as what it must be, or left out."""
+"""A watch that has written its samples (--jsonl), read again: each value is read as the type it must have, or left out."""
 
 import calendar
 import json
@@ -22,7 +22,7 @@ START = b'{"kind": "start"'
 """How the line of a start begins, as table.py writes it."""
 MOST_LINE_BYTES = 1 << 20
 MOST_ALLOCATORS, MOST_FIGURES = 16, 64
-"""Of one process, and of one allocator: more make a page that nobody can open."""
+"""Of one process, and of one allocator: more make a page that no browser opens."""
 MOST = 1 << 62
 """What is larger is no figure."""
 

@@ -22,7 +22,7 @@ WALK_SECONDS = 2.0
 """No estimate takes longer."""
 REST, SHORT_REST = 50, 5
 """So many times as long as an estimate took passes before the next: watching costs at most 2 % of one processor for it. The second where
-memory went away meanwhile: what is in use tells whether it was freed or returned."""
+memory went away meanwhile: what is in use shows whether it was freed or returned."""
 LEAST_STEP_BYTES, LEAST_STEP_PERCENT = 1 << 20, 2
 """Memory that went away is worth a look if it is at least so large, and so much of the anonymous memory."""
 TIDY_EVERY = 32
@@ -54,7 +54,7 @@ class Sample(NamedTuple):
     stopped_ms: Optional[float]
     """How long the process stood still for it; None: it ran."""
     pools: Optional[Mapping[str, int]] = None
-    """What runtimes have in RAM beside the allocators, by name; only now and then."""
+    """What runtimes have in RAM outside the allocators, by name; only now and then."""
 
     @property
     def used_bytes(self) -> Optional[int]:

@@ -1,4 +1,4 @@
-"""Spikes: RSS rises and falls again. How high they are, how often they come, and whose memory they were, as far as samples tell.
+"""Spikes: RSS rises and falls again. How high they are, how often they come, and whose memory they were, as far as samples show.
 
 A spike is over once half of its height is gone. Growth that stays is none, whatever its size.
 """
@@ -14,7 +14,7 @@ LEAST_HEIGHT_PERCENT = 5
 MOST_KEPT = 64
 """Spikes that are kept; of older ones only their number."""
 LEAST_PERIOD_SAMPLES = 3
-"""A period is told where so many samples lie between two spikes: of a faster one, samples see only some."""
+"""A period is reported where so many samples lie between two spikes: of a faster one, samples see only some."""
 LEAST_FOR_PERIOD = 3
 ALLOCATORS, MAPPINGS, TOUCHED, FILES, MIXED = "allocators", "mappings", "touched", "files", "mixed"
 """Whose memory most of a spike was. `mappings`: address space that came and went outside the allocators. `touched`: it was mapped
@@ -29,7 +29,7 @@ class Spike(NamedTuple):
     bytes: int
     """Above the higher of the low points before and after it."""
     whose: Optional[str]
-    """None: the counters do not tell."""
+    """None: the counters do not show it."""
 
 
 class Spikes(NamedTuple):
@@ -40,9 +40,9 @@ class Spikes(NamedTuple):
     """The median height of those that are kept."""
     largest_bytes: int
     period_s: Optional[float]
-    """Between two of them; None where they come at no regular time, or faster than samples can tell."""
+    """Between two of them; None where they come at no regular time, or faster than samples can show."""
     whose: Optional[str]
-    """None: the counters do not tell."""
+    """None: the counters do not show it."""
 
 
 class SpikeFinder:
@@ -52,10 +52,10 @@ class SpikeFinder:
         self._kept: Deque[Spike] = deque(maxlen=MOST_KEPT)
         self.count = 0
         self._first: Optional[Sample] = None
-        """It may stand anywhere on a slope: no low point."""
+        """It may lie anywhere on a slope: no low point."""
         self._low: Optional[Sample] = None
         self._top: Optional[Sample] = None
-        """None: it does not stand above the low point by enough."""
+        """None: it is not far enough above the low point."""
         self._over: Optional[Tuple[Sample, Sample, float]] = None
         """Low point, top and end of the last spike: how far it falls is not known before it rises again."""
         self._last_s: Optional[float] = None

@@ -1,4 +1,4 @@
-"""The program that stands by to take snapshots for a watch (Standby in snapshot/take.py): what the first had to import the next has."""
+"""Standby program that takes snapshots for a watch (Standby in snapshot/take.py): what the first had to import the next has."""
 
 import importlib
 import json

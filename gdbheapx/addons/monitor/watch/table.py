@@ -68,8 +68,8 @@ class Appended:
 
 
 def replace_whole_file(path: str, text: str) -> None:
-    """The whole file anew, so that no reader ever sees a part. One that is there already passes on its mode and group: who lets a collector
-    of another user read it does so once, beforehand."""
+    """Replace the whole file, so that no reader ever sees a part. One that is there already passes on its mode and
+    group: who lets a collector of another user read it does so once, beforehand."""
     folder, name = os.path.split(path)
     apart = os.path.join(folder, ".%s.%d-%s" % (name, os.getpid(), os.urandom(4).hex()))
     try:

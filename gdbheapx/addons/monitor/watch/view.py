@@ -228,7 +228,7 @@ def _format_times(step: ReturnedStep) -> List[str]:
 
 
 def _make_charts(seen: FinishedWatch, all_names: Sequence[Name]) -> List[Chart]:
-    """The process beside its allocators; then each allocator that holds enough; then threads."""
+    """The process and its allocators; then each allocator that holds enough; then threads."""
     chosen = [name for name in all_names if (name.allocator, name.text) in ((None, "RSS"), (None, "swapped"), ("", "held"), ("", "in use"))]
     charts = [_make_chart(seen, all_names, "Memory of the process", chosen)]
     for place in text.shown_places(seen.summary.last):

@@ -97,7 +97,7 @@ CONTEXT, POOL, TASK, TASKS, LOOP, LOOPS = (magic_number(letters) for letters in 
 MAGIC, LINK = struct.Struct("<I"), struct.Struct("<QQ")
 NAME_BYTES = 16
 LEAST_CONTEXTS = 2
-"""A list of one closes wherever two words are 0."""
+"""A list of one closes at any two words that are 0."""
 MOST_CONTEXTS, MOST_POOLS, MOST_TASKS, MOST_LOOPS = 4096, 2000, 5000, 1024
 CONTEXT_OF_POOL = 8, 16
 """Of struct isc_mempool: mctx; 9.16.0 to 9.16.24 have a lock before it. From there on: link 8, size 32, freecount (its low half) 48."""
@@ -107,7 +107,7 @@ MOST_TRIED = 16
 MOST_STATIC_BYTES = 4 << 20
 """Of an object's variables: named's and libisc's are a few KB."""
 LOOPS_AT, LOOPMGR_BYTES, MOST_LOOP_BYTES = range(32, 512, 8), 520, 8192
-"""Of struct isc_loopmgr (loop_p.h) `loops` lies behind barriers, whose size depends on the C library; the size of a loop, on libuv."""
+"""Of struct isc_loopmgr (loop_p.h) `loops` follows barriers, whose size depends on the C library; the size of a loop, on libuv."""
 MANAGER_OF_LOOP, HANDLES = 24, 40
 """Of struct isc_loop: loopmgr; active_handles of uv_loop_t (uv.h), which lies at 32."""
 

@@ -197,7 +197,7 @@ def _has_sys(values: PyValues, at: int) -> bool:
 HALF = 4
 GENERATIONS, GENERATION_BYTES = 3, 24
 FORMS = {72: (80, -12, 15), 76: (84, -8, 15), 232: (72, -12, 18)}
-"""By how far behind the first generation the pointer to it is, 3.9 to 3.13, 3.13.5, 3.14.10: where the permanent one is and where it says
+"""By the offset from the first generation of the pointer to it, 3.9 to 3.13, 3.13.5, 3.14.10: where the permanent one is and where it says
 whether it is on, in bytes from the first generation; and where long_lived_total is, in words from the permanent one."""
 FULL_WORDS = 9
 """From the permanent generation to the number of collections of all."""

@@ -33,7 +33,7 @@ OF_CLASS = frozenset((24, 256, 336, 344, 352, 360, 368))
 COUNTED_OF_CLASS = (256, 336, 344, 352, 360)
 """Of these the ones that are counted references: tp_base, tp_bases, tp_mro, tp_cache, tp_subclasses."""
 COUNTING_BODIES = ("dict keys", "dict values", "list items", "set table", "instance values", "deque block", "type keys")
-"""What objects own beside themselves in which references are."""
+"""Blocks that objects own and that have references."""
 NUMBERS_OF_CLASS = frozenset((32, 40, 168, 208, 288, 384))
 """tp_basicsize, tp_itemsize, tp_flags, tp_weaklistoffset, tp_dictoffset, tp_version_tag: where the heap lies low they look like
 pointers."""

@@ -68,7 +68,7 @@ class PyPosition(NamedTuple):
     text: str = ""
     """Of a cell: what its content is called."""
     opening: str = ""
-    """Of a coroutine's frame, or a cell in one: `coroutine handler(): `, where a path to its variables begins anew."""
+    """Of a coroutine's frame, or a cell in one: `coroutine handler(): `, where a path to its variables begins again."""
     number: int = 0
     """Of a deque's block, from the end where the path began; of something of which no more is known its size."""
 

@@ -1,4 +1,4 @@
-"""Names of types that tp_name does not tell: of static types where no file has it, and of classes of which several have the same.
+"""Names of types that tp_name lacks: of static types where no file has it, and of classes of which several have the same.
 
 Modules have static types under names that are in the heap; a class's dict says which module it is of.
 """

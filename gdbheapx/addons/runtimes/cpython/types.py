@@ -1,7 +1,7 @@
 """CPython's types, found by what they are: no symbol is read. Offsets and flags are those of 3.8 to 3.14 with 64-bit words, not of
 free-threaded builds (Include/cpython/object.h).
 
-What CPython's objects own beside themselves: which word of an object points to a body, and what that is.
+What CPython's objects own besides themselves: which word of an object points to a body, and what that is.
 """
 
 import sys
@@ -102,7 +102,7 @@ class TypeRoot(NamedTuple):
     type: int
     object: int
     items: int
-    """In which word of a tuple its items begin: a cached hash stands before them since 3.14."""
+    """Word of a tuple at which its items begin: a cached hash precedes them since 3.14."""
 
 
 def read_py_segments(world: World) -> Iterator[PySegment]:
@@ -191,7 +191,7 @@ class PyTypes:
         for py_type in self.all.values():
             flags |= py_type.flags if not py_type.flags & HEAP_TYPE else py_type.flags & (INLINE_VALUES | MANAGED_WEAKREF)
         self.has_inline_values = bool(flags & INLINE_VALUES)
-        """3.13 and later: values of an instance stand behind it."""
+        """3.13 and later: values of an instance follow it."""
         self.has_tagged_dicts = bool(flags & (STATIC_BUILTIN | MANAGED_WEAKREF | INLINE_VALUES))
         """3.12 and later: one word before an instance is its dict or its values."""
 
@@ -281,8 +281,8 @@ class PyBody(NamedTuple):
     """Of the word in the block; the row's head is counted."""
     name: str
     inside: bool = False
-    """The word may point into the body, not to its begin (values of 3.11 and 3.12: their size stands before them, and the lowest bit tells
-    them from a dict)."""
+    """The word may point into the body, not to its begin (values of 3.11 and 3.12: their size precedes them, and the lowest bit
+    distinguishes them from a dict)."""
 
 
 def list_bodies(types: PyTypes, py_type: PyType) -> Iterator[PyBody]:

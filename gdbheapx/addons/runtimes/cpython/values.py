@@ -24,7 +24,7 @@ NEWEST = 15
 TP_ALLOC = 304
 """In a PyTypeObject of 64 bits (Include/cpython/object.h; the same since Python 3.0)."""
 HEADS = (0, 16, 32)
-"""What may stand before an object of Python: nothing, that of the collector, that and two pointers."""
+"""Bytes that may precede an object of Python: nothing, that of the collector, that and two pointers."""
 IMMUTABLE_TYPE = 1 << 8
 """Of all static types since 3.10."""
 FUNCTION_3_8 = {

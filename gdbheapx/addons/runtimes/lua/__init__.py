@@ -53,7 +53,7 @@ IDENTITY = b"$LuaVersion: Lua 5."
 """lua_ident (lapi.c): every program that contains an interpreter has it among its constants."""
 MOST_ADDRESS = (1 << 47) - 1
 LEAST_HASH, MOST_COUNT = 1 << 16, 1 << 20
-"""Smaller numbers are a C structure's; one string of 65,000 is not told."""
+"""Smaller numbers are a C structure's; one string of 65,000 is not counted."""
 READABLE, WRITABLE, EXECUTABLE = range(3)
 """Sets of each row."""
 

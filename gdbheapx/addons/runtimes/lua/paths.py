@@ -43,7 +43,7 @@ from gdbheapx.model import TargetAddress
 TABLE_NAME, STRING_NAME, LUA_NAME, C_NAME, PROTO_NAME = "table", "string", "function", "C function", "code of a function"
 UPVALUE_NAME, USERDATA_NAME, COROUTINE_NAME, STATE_NAME = "upvalue", "userdata", "coroutine", "Lua state"
 UPVALUE, CODE, PART = -1, -2, -3
-"""Of ValuePosition.kind, beside the types of values; PART: what a userdata leads to, where nothing has a name of its own."""
+"""Of ValuePosition.kind, in addition to the types of values; PART: what a userdata leads to, where nothing has a name of its own."""
 RESERVED = frozenset(
     [
         "and",

@@ -10,7 +10,7 @@ from gdbheapx.analysis.census.world import World
 from gdbheapx.kernel.blocks.signatures import ADDRESS, AT_LEAST, AT_MOST, EQUAL, IN_RANGES, Condition, NumberSet, SignatureRow
 
 SHORT, LONG, TABLE, LUA_FUNCTION, C_FUNCTION, USERDATA, THREAD, UPVALUE_OBJECT = 0x04, 0x14, 0x05, 0x06, 0x26, 0x07, 0x08, 0x09
-"""Types with their variants (lobject.h), as they stand in the object's head {next, tt, marked}."""
+"""Types with their variants (lobject.h), as in the object's head {next, tt, marked}."""
 COLLECTED = 0x40
 """BIT_ISCOLLECTABLE, of the type in a value: the value is a pointer."""
 STRINGS = (SHORT, LONG)
@@ -49,7 +49,7 @@ COROUTINE_ROW = SignatureRow(
     *(192, 256),
     key=(EXTRA_BYTES + 48, 8, (1 << 64) - 1),
 )
-"""The block of lua_newthread {extra space, lua_State}; a pointer into its stack tells them apart."""
+"""The block of lua_newthread {extra space, lua_State}; a pointer into its stack distinguishes them."""
 MOST_COROUTINES = 1000
 """Whose variables have names."""
 
@@ -84,7 +84,7 @@ class LuaLayout(NamedTuple):
     next_operation: int
     """Of CallInfo {func, top, previous, next, ...}: savedpc."""
     base: Optional[int]
-    """Of CallInfo: where its variables begin; None: behind the function."""
+    """Of CallInfo: where its variables begin; None: after the function."""
     user_metatable: int
     user_values: Optional[int]
 

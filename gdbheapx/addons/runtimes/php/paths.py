@@ -50,7 +50,7 @@ HAS_SYMBOLS = 1 << 20
 """ZEND_CALL_HAS_SYMBOL_TABLE: the table leads to the variables, which a file that the function includes takes over while it runs."""
 USER_FUNCTION = 2
 NAME, SCOPE, LENGTH, OPERATIONS, NAMES = 1, 2, 1, 2, 5
-"""Of zend_op_array, in words: {type and flags, function_name, scope, ...}; behind last_var (Layout.variables): last (operations) in a lower
+"""Of zend_op_array, in words: {type and flags, function_name, scope, ...}; after last_var (Layout.variables): last (operations) in a lower
 half, opcodes, ..., vars."""
 OPERATION_BYTES = 32
 MOST_FRAMES, MOST_VARIABLES = 10_000, 4096
@@ -126,7 +126,7 @@ def _list_compiled_variables(values: PhpValues, frame: int, further: Sequence[in
 ARRAY_NAME, STRING_NAME, REFERENCE_NAME = "array", "string", "reference"
 OWNING = {ARRAY_NAME: 0b100, STRING_NAME: 0, REFERENCE_NAME: 0b10}
 OBJECT_WORDS = ALL_WORDS & ~0b1111
-"""Behind counts, number, class and handlers."""
+"""After counts, number, class and handlers."""
 WORD = re.compile(r"[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*\Z")
 ESCAPES = {"\\": "\\\\", '"': '\\"', "$": "\\$", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 

@@ -24,7 +24,7 @@ TEXT = 24
 PROPERTIES, PROPERTY_TABLE = 32, 40
 """Of zend_object {counts, handle, class, handlers, properties, table}."""
 NAME, CLASS_FLAGS, PROPERTIES_INFO, CONSTANTS = 8, 28, 72, 128
-"""Of zend_class_entry {type, name, ...}: name, ce_flags; behind Layout.statics: tables of properties and constants."""
+"""Of zend_class_entry {type, name, ...}: name, ce_flags; after Layout.statics: tables of properties and constants."""
 USER_CLASS = 2
 MOST_PROPERTIES = 1 << 16
 HALF = (1 << 32) - 1
@@ -35,7 +35,7 @@ MOST_TEXT, MOST_LENGTH = 4096, 1 << 40
 TYPE_AND_MARKS = 0xFFFFFC0F
 """Of the second half of a zend_refcounted_h: the type, and what the collector notes there, which is nothing of a string."""
 BEHIND_WORDS = 64
-"""Of executor_globals behind symbol_table: function_table, class_table and zend_constants are among them."""
+"""Of executor_globals after symbol_table: function_table, class_table and zend_constants are among them."""
 
 
 def read_interpreter_data(world: World) -> Iterator[Tuple[bytes, int]]:
@@ -89,7 +89,7 @@ class PhpGlobals(NamedTuple):
     weak: Sequence[int]
     """Blocks that point to values and own none: the list of all objects, the stack, what the collector has to look at."""
     behind: Sequence[int] = ()
-    """Words of executor_globals behind symbol_table."""
+    """Words of executor_globals after symbol_table."""
 
 
 class PhpLayout(NamedTuple):
@@ -102,7 +102,7 @@ class PhpLayout(NamedTuple):
     create: int
     """Of zend_class_entry: create_object."""
     guards: int
-    """ZEND_ACC_USE_GUARDS: instances have one more value behind their properties."""
+    """ZEND_ACC_USE_GUARDS: instances have one more value after their properties."""
     variables: int
     """The word of zend_op_array whose upper half is last_var; what follows it is alike."""
 

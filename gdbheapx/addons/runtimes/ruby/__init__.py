@@ -61,7 +61,7 @@ AT_ONCE = 256
 
 
 BY_CLASS = (OBJECT, STRUCT, DATA)
-"""Types whose objects are told by their class."""
+"""Types whose objects are named by their class."""
 TEXT_ROW = SignatureRow(
     [Condition(0, 8, EQUAL, 0, mask=0x8080808080808080), *(Condition(at, 1, NOT_EQUAL, 0, mask=0x60) for at in range(8))],
     least_usable=8,

@@ -108,7 +108,7 @@ class RubyLayout(NamedTuple):
     most_variables: Optional[int]
     """How many variables an object of the class had at most."""
     embeds_data: bool
-    """What C code keeps may be in the slot, behind its head."""
+    """What C code keeps may be in the slot, after its head."""
     has_transient_heap: bool
     frame_words: int
     """Of rb_control_frame_t {pc, sp, iseq, self, ep, ...}."""
@@ -646,7 +646,7 @@ OWNING = {
     "Data": 0b10000,
     "internal (imemo)": 0b1100,
 }
-"""By what a block is, where not each word behind the head counts. What a class has is a start of its own: see RubyNamer.starts. Behind
+"""By what a block is, where not each word after the head counts. What a class has is a start of its own: see RubyNamer.starts. After
 a text lies what was there before."""
 TABLE_WORDS = (3, 6)
 """Of an st_table: its bins and its entries."""

@@ -57,7 +57,7 @@ TEXT = "text"
 NUMBERS = {name: number for number, name in TYPES.items()}
 BINDINGS = {"Proc": ".binding", "Binding": ""}
 BESIDE = {ARRAY: 32, STRUCT: 24, STRING: 24}
-"""Of a slot: where the pointer to what it has beside itself stands."""
+"""Of a slot: offset of the pointer to what it owns outside."""
 TABLE_POINTERS = (24, 48)
 """Of an st_table: its bins and its entries."""
 SHAREABLE = 1 << 8

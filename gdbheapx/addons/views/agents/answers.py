@@ -247,7 +247,7 @@ class Answers:
 
 
 def normalize_address(address: str) -> str:
-    """The address as the command line has it: no option hides behind it. UsageError where it is none."""
+    """The address as the command line has it: it cannot be an option. UsageError where it is none."""
     try:
         return "0x%x" % command.parse_address(address)
     except argparse.ArgumentTypeError as error:
@@ -261,7 +261,7 @@ def make_error_answer(tool: str, error: BaseException) -> Dict[str, Any]:
 
 
 def without_paths(value: Any) -> Any:
-    """Return the value without the program's own names of its objects, wherever a command gives them."""
+    """Return the value without the program's own names of its objects, whichever command gives them."""
     if isinstance(value, dict):
         return {name: without_paths(member) for name, member in value.items() if name not in ("path", "path_steps")}
     return [without_paths(member) for member in value] if isinstance(value, list) else value

@@ -53,7 +53,7 @@ def escape_target_name(text: object) -> str:
 
 
 class ExplorerTable(DataTable[str]):
-    """A table of a Shown; Enter opens what stands behind a row."""
+    """A table of a Shown; Enter opens a row."""
 
     def __init__(self, name: str) -> None:
         super().__init__(id=name, cursor_type="row", zebra_stripes=True)
@@ -291,7 +291,7 @@ class Explorer(App[None]):
             self.query_one("#classes", ExplorerTable).focus()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Go on to what stands behind it."""
+        """Open the row."""
         self.open_row(event)
 
     def open_row(self, event: DataTable.RowSelected) -> None:

@@ -55,7 +55,7 @@ class Shown(NamedTuple):
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     keys: Sequence[Any] = ()
-    """What stands behind each row: a class, an address."""
+    """What each row opens: a class, an address."""
 
 
 def find_positions(values: "array[int]", wanted: AbstractSet[int]) -> List[int]:

@@ -40,7 +40,7 @@ ROOTS = {
     heap_graph.REGISTERS: NATIVE_STACK,
     VARIABLE: UNKNOWN,
 }
-"""HeapGraphRoot.Type by what holds: global variables stand for statics of classes."""
+"""HeapGraphRoot.Type by holder: global variables count as statics of classes."""
 FOURTEEN = [bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in range(1 << 14)]
 """Two bytes of a varint that goes on."""
 

@@ -59,7 +59,7 @@ def compute_time_limit(max_seconds: Optional[float]) -> Optional[float]:
 
 
 def start_child(words: Sequence[str], core: str, asks: Sequence[str]) -> Child:
-    """Start the look; `words` are options of the program, `asks` the command. The program itself tells a snapshot from a core."""
+    """Start the look; `words` are options of the program, `asks` the command. The program itself distinguishes a snapshot from a core."""
     out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
     process = child_python.start_gdbheapx([*words, core, *asks], stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
     return Child(process, out, err, time.monotonic())

@@ -24,7 +24,7 @@ from gdbheapx.problems import MISSING_PACKAGE, NO_SCHEDULER
 from gdbheapx.snapshot import container
 
 RETRIES = 2
-"""How often a task is tried anew that raised: a look that failed is an answer, so this is a worker's disk or memory."""
+"""How often a task that raised is tried again: a look that failed is an answer, so this is a worker's disk or memory."""
 CONNECT_SECONDS = 10
 WORKER_SECONDS = 10.0
 """How long a cluster may be without a worker before that is said."""
@@ -151,7 +151,7 @@ def run_task(
 
 
 def _is_cancelled(worker: Any, key: str) -> bool:
-    """Nobody wants its result any more. A release of distributed that does not say so lets the look end by itself."""
+    """Its result is not needed any more. A release of distributed that does not say so lets the look end by itself."""
     tasks = getattr(getattr(worker, "state", None), "tasks", None)
     if tasks is None:
         return False

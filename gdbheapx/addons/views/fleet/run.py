@@ -1,6 +1,6 @@
 """A look at each of many cores, by a program of its own: a core that is bad, or huge, ends nothing else.
 
-The file views.sql beside the documents of a fleet: views for DuckDB, which reads JSON itself.
+The file views.sql next to the documents of a fleet: views for DuckDB, which reads JSON itself.
 """
 
 import contextlib
@@ -119,7 +119,7 @@ class Done(NamedTuple):
     kept: int
     """Documents of an earlier run that still hold."""
     missing: int
-    """Cores that were not looked at: somebody interrupted."""
+    """Cores that were not read: the run was interrupted."""
 
 
 def run_fleet(cores: Sequence[str], directory: str, where: Where, max_seconds: Optional[float], budget: Budget) -> Done:
@@ -195,7 +195,7 @@ def find_cores(given: str, directory: str) -> Iterator[Core]:
 
 
 def make_core(path: str, directory: str) -> Core:
-    """The core, and where its document lies: by its name, told apart by its real path or URL."""
+    """The core, and the path of its document: by its name, unique by its real path or URL."""
     whole, name = (path, path.partition("::")[0]) if container.is_url(path) else (os.path.realpath(path),) * 2
     mark = hashlib.sha256(os.fsencode(container.hide_secrets(whole))).hexdigest()[:12]
     return Core(whole, os.path.join(directory, "%s-%s.json" % (NAME.sub("_", os.path.basename(name)[:MOST_NAME]) or "core", mark)))

@@ -187,7 +187,7 @@ def keep_largest(rows: Sequence[Counted], most: int, least_bytes: int) -> List[C
 
 
 def make_runtime_line(table: RuntimeTable) -> PageLine:
-    """A table of a runtime, in which every byte stands once."""
+    """A table of a runtime, in which every byte is counted once."""
     return PageLine(
         "%s: every byte once" % table.name,
         [PagePart("part%d" % (place % 6), row.name, row.bytes) for place, row in enumerate(table.rows)],
@@ -220,7 +220,7 @@ def sum_fields(arena: Any, *names: str) -> Optional[int]:
 
 
 def arena_parts(arena: Any) -> List[PagePart]:
-    """An arena's memory: what is free and not reclaimable is kept. The rest of what it has from the system is told as other."""
+    """An arena's memory: what is free and not reclaimable is kept. The rest of what it has from the system is shown as other."""
     used = sum_fields(arena, "used_bytes")
     cached = sum_fields(arena, "tcache_bytes", "cached_bytes", "fast_bytes")
     can = sum_fields(arena, "reclaimable_bytes")

@@ -1,5 +1,5 @@
 """A page as text, by Jinja2, which nothing else imports: what comes from the target is escaped here, once. And what its document has
-beside its data."""
+besides its data."""
 
 import hashlib
 import os

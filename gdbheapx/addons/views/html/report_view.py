@@ -24,7 +24,7 @@ from gdbheapx.verdict import SMALL, HeapVerdict
 MOST_TREEMAP, MOST_CENSUS, MOST_SITES = 40, 100, 5
 MOST_OWNERS, MOST_LEVELS = 400, 9
 MOST_FRAMES, MOST_FLAME_LEVELS = 1000, 20
-"""Of a document that nobody here may have written."""
+"""Of a document from an unknown writer."""
 ICICLE_WIDTH = 1000
 NO_PARTS = PageParts((), (), None, 0)
 DECAY = (

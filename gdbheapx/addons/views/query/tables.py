@@ -193,4 +193,4 @@ TABLES = (
 )
 BY_NAME = {table.name: table for table in TABLES}
 BY_ONE_LOOK = ("classes", CONTAINERS, "held", "leaks", "owners", SITES)
-"""The first of them that reads every block does it for all: those read while the process stands still come before."""
+"""The first of them that reads every block does it for all: those read while the process is stopped come before."""
