@@ -51,15 +51,6 @@ class GType(NamedTuple):
     private_bytes: int
 
 
-class Fundamentals(NamedTuple):
-    """The table in which the type of each node is its place."""
-
-    supers: int
-    """Of all nodes: addresses of their own types."""
-    nodes: Dict[int, int]
-    """By number."""
-
-
 class SlicePage(NamedTuple):
     """A page of pieces of one size."""
 
@@ -83,8 +74,8 @@ def find_heap_pointers(world: World, name: str) -> Iterator[Tuple[int, int]]:
                 yield at, word
 
 
-def find_fundamentals(world: World) -> Fundamentals:
-    """Return the nodes of fundamental types; none if the table is not found."""
+def find_fundamentals(world: World) -> Tuple[int, Dict[int, int]]:
+    """Return the offset of own types in all nodes, and the nodes of fundamental types by number; none if the table is not found."""
     images = world.once(Images)
     for at, node in find_heap_pointers(world, "libgobject"):
         for supers in SUPERS:
@@ -98,8 +89,8 @@ def find_fundamentals(world: World) -> Fundamentals:
                 if type_node and world.words(type_node + supers, 2) == (4 * number, 0):
                     nodes[number] = type_node
             if len(nodes) >= LEAST_FUNDAMENTALS and GOBJECT in nodes:
-                return Fundamentals(supers, nodes)
-    return Fundamentals(SUPERS[0], {})
+                return supers, nodes
+    return SUPERS[0], {}
 
 
 def find_gtypes(world: World) -> Dict[int, GType]:

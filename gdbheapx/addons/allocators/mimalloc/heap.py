@@ -45,7 +45,6 @@ from gdbheapx.addons.allocators.mimalloc.records import (
     MiListPage,
     MimallocArena,
     MimallocBin,
-    PurgeDelay,
     follow_free_lists,
 )
 from gdbheapx.allocators.answers import (
@@ -695,7 +694,7 @@ class MimallocHeap(MeteredInstance):
             is_whole=survey.is_whole,
             has_ended=self.located.form.line < 3,
             returned=unite_ranges([(piece.start, piece.end) for piece, _ in survey.pieces if piece.kind == MI_RETURNED]),
-            delay=next((PurgeDelay(name, values[name]) for name in DELAYS if name in values), None),
+            delay=next(((name, values[name]) for name in DELAYS if name in values), None),
             is_reset=resets[0] == 0 if resets else None,
         )
 

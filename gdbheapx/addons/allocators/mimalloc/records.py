@@ -1,7 +1,7 @@
 """mimalloc's answers and the records that C and Python share, with the native follower of its free lists."""
 
 from array import array
-from typing import Annotated, Mapping, NamedTuple, Optional, Sequence
+from typing import Annotated, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, TEXT, Column, hidden_column
@@ -192,15 +192,6 @@ class MimallocBin(NamedTuple):
     reserve_bytes: Annotated[int, Column("never used", BYTES, goes=2)]
 
 
-class PurgeDelay(NamedTuple):
-    """The option that says when free pages are returned."""
-
-    name: str
-    """As the release calls it."""
-    ms: int
-    """-1: never."""
-
-
 class MimallocFacts(NamedTuple):
     """See allocators.records.Facts; what has a default is its own."""
 
@@ -215,7 +206,7 @@ class MimallocFacts(NamedTuple):
     """Pages that no thread owns are those of threads that have ended."""
     returned: Sequence[Range] = ()
     """What returned_bytes are, as ascending ranges."""
-    delay: Optional[PurgeDelay] = None
-    """When free pages are returned; None where the options cannot be read."""
+    delay: Optional[Tuple[str, int]] = None
+    """Name and ms (-1: never) of the option that says when free pages are returned; None where the options cannot be read."""
     is_reset: Optional[bool] = None
     """They are given to MADV_FREE; None where the options cannot be read."""

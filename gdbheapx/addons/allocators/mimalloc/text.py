@@ -103,7 +103,7 @@ def _list_ways(facts: MimallocFacts, held: int) -> Iterator[StepSentence]:
         gained = None if None in in_ram else sum(size for size, _ in calls if _is_worth(size, held))
         why = join_sentences(", ", [make_sentence("called in the program %s to the OS", worth[0]), *worth[1:]])
         yield StepSentence("mi_collect(true)", why, gained)
-    setting = DELAY_SETTINGS.get(facts.delay.name) if facts.delay is not None and facts.delay.ms != 0 else None
+    setting = DELAY_SETTINGS.get(facts.delay[0]) if facts.delay is not None and facts.delay[1] != 0 else None
     if setting is not None and _is_worth(unowned + own, held):
         yield StepSentence(setting, "at the next start returns free pages as soon as no block of them is in use")
     if _is_worth(sum(row.free_bytes + row.remote_free_bytes for row in rows if row.used_blocks), held):

@@ -408,13 +408,6 @@ THREAD_LOCAL_BYTES = 4096
 """On either side of the thread pointer lies the thread-local storage of objects that the program starts with."""
 
 
-class TransferBatch(NamedTuple):
-    """Objects of a transfer cache, linked."""
-
-    head: int
-    tail: int
-
-
 class CentralList(NamedTuple):
     """A central list with its counters."""
 
@@ -426,16 +419,8 @@ class CentralList(NamedTuple):
     """num_spans_."""
     counter: int
     """Free objects in its spans, as it counts them."""
-    batches: Sequence[TransferBatch]
-    """Without the newest while the lock is held: it may be on its way in or out."""
-
-
-class CacheList(NamedTuple):
-    """A list of a thread cache."""
-
-    size_class: int
-    head: int
-    length: int
+    batches: Sequence[int]
+    """First objects of the linked ones in its transfer cache, without the newest while the lock is held: it may be on its way in or out."""
 
 
 class TcThreadCache(NamedTuple):
@@ -446,7 +431,8 @@ class TcThreadCache(NamedTuple):
     """None: not known whose it is."""
     size_bytes: int
     most_bytes: int
-    lists: Sequence[CacheList]
+    lists: Sequence[Tuple[int, int, int]]
+    """(size class, first object, length)."""
 
 
 class TcThreadCaches(NamedTuple):
@@ -476,7 +462,7 @@ def read_central_lists(target: Target, known: TcmallocStructure, report: Partial
             used = 0
         used -= bool(lock and used)
         pairs = struct.unpack_from("<%dQ" % (2 * used), data, base + CentralPlaces.slots)
-        batches = [TransferBatch(*pair) for pair in zip(pairs[::2], pairs[1::2])]
+        batches = pairs[::2]
         found.append(CentralList(number, address, lock, spans, counter, batches))
     return found
 
@@ -532,7 +518,7 @@ def _is_cache(data: bytes, known: TcmallocStructure) -> bool:
 def _read_cache(address: int, data: bytes, lwp: Optional[int], known: TcmallocStructure) -> TcThreadCache:
     size, most = (struct.unpack_from("<i", data, known.sizes.lists_bytes + place)[0] for place in (0, CACHE_MAX))
     heads, lengths = array("Q", data[: known.sizes.lists_bytes])[:: FREE_LIST_BYTES // 8], _read_column(data, known, LENGTH_FIELD)
-    lists = [CacheList(number, heads[number], length) for number, length in enumerate(lengths) if number and (heads[number] or length)]
+    lists = [(number, heads[number], length) for number, length in enumerate(lengths) if number and (heads[number] or length)]
     return TcThreadCache(address, lwp, size, most, lists)
 
 

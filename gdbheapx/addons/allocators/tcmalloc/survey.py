@@ -112,8 +112,8 @@ def count_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, report: PartialSink)
     for row in central:
         objects[TC_TRANSFER, row.size_class] += len(row.batches) * batch[row.size_class]
     for cache in threads.rows:
-        for own in cache.lists:
-            objects[TC_CACHED, own.size_class] += own.length
+        for size_class, _, length in cache.lists:
+            objects[TC_CACHED, size_class] += length
     if not spans.is_whole:
         report(codes.SPANS_CUT, None, "out of time before all spans were read", "raise --max-seconds or --max-stop")
     _tell_spans(target, spans, unmapped, report)
@@ -289,7 +289,7 @@ def check_counts(counts: "TcmallocCounts", stats: Sequence[int], known: "Tcmallo
             what = "caches hold %s of class %d, and %d are out of its spans"
             yield codes.CENTRAL_COUNT, row.address, what % (count_noun(cached, "object"), number, tally.objects - tally.listed)
     for cache in counts.caches.rows:
-        listed = sum(own.length * sizes[own.size_class] for own in cache.lists)
+        listed = sum(length * sizes[size_class] for size_class, _, length in cache.lists)
         if cache.size_bytes != listed:
             what = "a thread cache counts %d bytes, and its lists add up to %d" % (cache.size_bytes, listed)
             yield codes.CACHE_COUNT, cache.address, what
@@ -395,12 +395,12 @@ def _make_lists(tcmalloc: Tcmalloc, counts: TcmallocCounts) -> "Tuple[array[int]
     for place, row in enumerate(counts.central):
         count = batch[row.size_class]
         listing = FreeListing(TC_TRANSFER, row.size_class, place, count, 0)
-        rows += [(TcFreeList(one.head, count, TC_TRANSFER, 0), listing) for one in row.batches]
+        rows += [(TcFreeList(head, count, TC_TRANSFER, 0), listing) for head in row.batches]
     for place, cache in enumerate(counts.caches.rows):
-        for own in cache.lists:
-            slack = 2 * batch[own.size_class]
-            made = TcFreeList(own.head, own.length + slack, TC_CACHED, 0)
-            rows.append((made, FreeListing(TC_CACHED, own.size_class, place, own.length, slack)))
+        for size_class, head, length in cache.lists:
+            slack = 2 * batch[size_class]
+            made = TcFreeList(head, length + slack, TC_CACHED, 0)
+            rows.append((made, FreeListing(TC_CACHED, size_class, place, length, slack)))
     return array("Q", chain.from_iterable(made for made, _ in rows)), [listing for _, listing in rows]
 
 
@@ -523,9 +523,9 @@ def make_tcmalloc_caches(tcmalloc: Tcmalloc, around: HeapContext, counts: Tcmall
     sizes, names = tcmalloc.structure.sizes.object_bytes, {thread.lwp: thread.name for thread in around.target.threads()}
     lists = [
         [
-            CacheBin(own.size_class, sizes[own.size_class], own.length, own.length * sizes[own.size_class])
-            for own in cache.lists
-            if own.length
+            CacheBin(size_class, sizes[size_class], length, length * sizes[size_class])
+            for size_class, _, length in cache.lists
+            if length
         ]
         for cache in counts.caches.rows
     ]

@@ -335,12 +335,12 @@ def by_userfaultfd(session: Session, ranges: Sequence[Range], options: Any) -> I
     target = session.target
     assert target.pid is not None
     try:
-        taken = userfaultfd.take_descriptor(target.pid, options.accept_thp_split)
+        descriptor, stopped_ms, _ = userfaultfd.take_descriptor(target.pid, options.accept_thp_split)
     except HeapxError as error:
         raise _hint_other_means(error)
-    getattr(target, "was_stopped")(taken.stopped_ms)  # noqa: B009
+    getattr(target, "was_stopped")(stopped_ms)  # noqa: B009
     try:
-        follower = NativeFollower(session.kernel.library, taken.descriptor)
+        follower = NativeFollower(session.kernel.library, descriptor)
     except OSError as error:
         raise make_no_watch_error("this kernel does not tell which memory is written to: %s" % error.strerror)
     try:

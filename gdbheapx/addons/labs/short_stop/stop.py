@@ -60,11 +60,9 @@ class ShortStop:
         if by_marks:
             self._is_filtered = has_filtered_threads(target.pid)
             return
-        taken = userfaultfd.take_descriptor(target.pid, accepts_split)
-        self.first_stop_ms = taken.stopped_ms
-        self._is_filtered = taken.is_filtered
+        descriptor, self.first_stop_ms, self._is_filtered = userfaultfd.take_descriptor(target.pid, accepts_split)
         try:
-            self._follower = NativeFollower(library, taken.descriptor)
+            self._follower = NativeFollower(library, descriptor)
         except OSError as error:
             what = "this kernel does not tell which memory is written to: %s" % error.strerror
             raise HeapxError(what, userfaultfd.AS_TODAY, code=NO_SHORT_STOP)

@@ -15,7 +15,7 @@ import signal
 import socket
 import struct
 from functools import cache
-from typing import Any, Callable, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 from gdbheapx.actions import preflight
 from gdbheapx.addons.labs.short_stop.injector import FLAGS, KILLED_S, Prepared, inject_calls, same_descriptors, same_memory, system_call
@@ -43,20 +43,10 @@ REHEARSALS = 2
 AS_TODAY = "omit --short-stop, which pauses the process while its memory is copied"
 
 
-class Injected(NamedTuple):
-    """Result of an injection."""
-
-    descriptor: int
-    """In this process, closed by exec, not blocking; UFFDIO_API was not asked of it yet."""
-    stopped_ms: float
-    is_filtered: bool
-    """Threads of it are under seccomp filters."""
-
-
 def take_userfaultfd(pid: int, accepts_split: bool = False) -> int:
     """A userfaultfd of the process, as a descriptor of this one; HeapxError says what is in the way. `accepts_split`: its huge pages may
     become small ones where it writes to them meanwhile."""
-    return take_descriptor(pid, accepts_split).descriptor
+    return take_descriptor(pid, accepts_split)[0]
 
 
 def check_injection(target: Target, accepts_split: bool = False) -> None:
@@ -66,14 +56,16 @@ def check_injection(target: Target, accepts_split: bool = False) -> None:
     require_injection(target.pid, accepts_split)
 
 
-def take_descriptor(pid: int, accepts_split: bool = False) -> Injected:
-    """Take the descriptor, and measure for how long the process was stopped."""
+def take_descriptor(pid: int, accepts_split: bool = False) -> Tuple[int, float, bool]:
+    """Return the descriptor (closed by exec, not blocking, without UFFDIO_API), the ms for which the process was stopped, and whether threads
+    of it are under seccomp filters.
+    """
     prepared = require_injection(pid, accepts_split)
     with watchdog.held_off():
         return _take_in_helper(prepared)
 
 
-def _take_in_helper(prepared: Prepared) -> Injected:
+def _take_in_helper(prepared: Prepared) -> Tuple[int, float, bool]:
     ours, helpers = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     child = _fork_bare()
     if not child:
@@ -101,7 +93,7 @@ def _take_in_helper(prepared: Prepared) -> Injected:
             raise make_no_injection_error("it takes longer than %g s to stop its threads and have one make the call" % KILLED_S)
         raise HeapxError(told[0], told[1], code=ProblemCode.of(told[2]))
     os.set_inheritable(descriptor, False)
-    return Injected(descriptor, told[0], prepared.is_filtered)
+    return descriptor, told[0], prepared.is_filtered
 
 
 def _fork_bare() -> int:

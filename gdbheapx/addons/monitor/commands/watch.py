@@ -225,11 +225,11 @@ def replay_lines(options: Options, style: TextStyle) -> Iterator[str]:
         history.add(sample)
         if page is not None:
             page.sample(sample)
-    replayed = kept.ended(history)
+    over = kept.ended(history)
     if options.json:
-        yield table.WatchTableLines(kept.source).end(replayed.over)
+        yield table.WatchTableLines(kept.source).end(over)
     else:
-        yield from text.Text(kept.source, style).end(replayed.over, history)
+        yield from text.Text(kept.source, style).end(over, history)
     if page is not None:
-        page.left_out = replayed.left_out
-        yield from page.end(replayed.over, history) if not options.json else ()
+        page.left_out = kept.left_out
+        yield from page.end(over, history) if not options.json else ()

@@ -39,14 +39,6 @@ class Source(NamedTuple):
     """Watches that the file has before this one."""
 
 
-class Replayed(NamedTuple):
-    """End of a recorded watch."""
-
-    over: Over
-    left_out: int
-    """Lines that are no such lines."""
-
-
 class _Start(NamedTuple):
     pid: int
     name: str
@@ -141,9 +133,9 @@ class RecordedWatch:
             except (ValueError, OverflowError, RecursionError):
                 self.left_out += 1
 
-    def ended(self, history: History) -> Replayed:
-        """The summary of what was added to `history`."""
-        return Replayed(Over(self._end.why, history.summary(self._end.why, max(0, self._end.missed))), self.left_out)
+    def ended(self, history: History) -> Over:
+        """Return the end, with the summary of what was added to `history`."""
+        return Over(self._end.why, history.summary(self._end.why, max(0, self._end.missed)))
 
     def _make_sample(self, line: _Sample) -> Sample:
         if not (math.isfinite(line.elapsed_s) and 0 <= line.elapsed_s < MOST):

@@ -8,7 +8,6 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import __version__, addon_loader
 from gdbheapx.addons.monitor.watch import text
-from gdbheapx.addons.monitor.watch.curves import choose_ticks, draw_band, draw_curve
 from gdbheapx.addons.monitor.watch.returned import ReturnedStep
 from gdbheapx.addons.monitor.watch.samples import Sample, Watching
 from gdbheapx.addons.monitor.watch.series import Curves, Point, SeriesChange, Spread
@@ -16,7 +15,7 @@ from gdbheapx.addons.monitor.watch.summary import STOPPED, History, Over, Summar
 from gdbheapx.addons.monitor.watch.table import heading_of_figure, list_estimates
 from gdbheapx.hints import hint_about, write_commands
 from gdbheapx.output import OutputFile
-from gdbheapx.report.text import DrawnPath, UncutText, make_printable
+from gdbheapx.report.text import DrawnPath, UncutText, format_coordinate, make_printable
 from gdbheapx.units import Sentence, count_noun, format_duration, format_number
 
 LOOKS = 6
@@ -264,13 +263,62 @@ def _make_chart(seen: FinishedWatch, all_names: Sequence[Name], title: str, chos
 
 
 def _make_line(name: Name, times: Sequence[float], figures: Sequence[Optional[Spread]], top: int, look: int) -> WatchLine:
-    drawn = draw_curve([(at, None if figure is None else figure.mean) for at, figure in zip(times, figures)], WIDTH, HEIGHT, top)
+    paths, dots = draw_curve([(at, None if figure is None else figure.mean) for at, figure in zip(times, figures)], WIDTH, HEIGHT, top)
     wide = [(at, None if figure is None else (float(figure.lowest), float(figure.highest))) for at, figure in zip(times, figures)]
     spread = (
         draw_band(wide, WIDTH, HEIGHT, top) if any(figure is not None and figure.lowest != figure.highest for figure in figures) else []
     )
     last = next((figure.mean for figure in reversed(figures) if figure is not None), None)
-    return WatchLine(look, _label_of(name), drawn.paths, drawn.dots, spread, last)
+    return WatchLine(look, _label_of(name), paths, dots, spread, last)
+
+
+def draw_curve(
+    samples: Sequence[Tuple[float, Optional[float]]], width: float, height: float, top: float
+) -> Tuple[List[DrawnPath], List[Tuple[float, float]]]:
+    """Return a path for each run of known values in (time, value), by time, and the points that are a run of one. `top`: the value at the
+    upper edge.
+    """
+    first, last = (samples[0][0], samples[-1][0]) if samples else (0.0, 0.0)
+    runs: List[List[Tuple[float, float]]] = [[]]
+    for at, value in samples:
+        if value is None:
+            runs.append([])
+            continue
+        x = width * (at - first) / (last - first) if last > first else 0.0
+        share = min(1.0, max(0.0, value / top)) if top > 0 else 0.0
+        runs[-1].append((x, height * (1 - share)))
+    paths = [
+        DrawnPath("M" + "L".join("%s %s" % (format_coordinate(x), format_coordinate(y)) for x, y in run)) for run in runs if len(run) > 1
+    ]
+    return paths, [run[0] for run in runs if len(run) == 1]
+
+
+def draw_band(samples: Sequence[Tuple[float, Optional[Tuple[float, float]]]], width: float, height: float, top: float) -> List[DrawnPath]:
+    """An area through (time, (lowest, highest)), on the scale of draw_curve(); with a gap where it has one."""
+    first, last = (samples[0][0], samples[-1][0]) if samples else (0.0, 0.0)
+    runs: List[List[Tuple[float, float, float]]] = [[]]
+    for at, ends in samples:
+        if ends is None:
+            runs.append([])
+            continue
+        x = width * (at - first) / (last - first) if last > first else 0.0
+        low, high = (height * (1 - min(1.0, max(0.0, end / top))) if top > 0 else height for end in ends)
+        runs[-1].append((x, low, high))
+    paths = []
+    for run in runs:
+        if len(run) > 1:
+            edge = [(x, high) for x, _, high in run] + [(x, low) for x, low, _ in reversed(run)]
+            paths.append(DrawnPath("M" + "L".join("%s %s" % (format_coordinate(x), format_coordinate(y)) for x, y in edge) + "z"))
+    return paths
+
+
+def choose_ticks(most: int, is_size: bool) -> List[int]:
+    """Values for the lines of a scale, from 0 to the first that is not below `most`: two to six, round: sizes in binary."""
+    step = 1
+    while step * 5 < most:
+        step = step * 2 if is_size or str(step)[0] in "15" else step * 5 // 2
+    count = max(1, -(-most // step))
+    return [step * number for number in range(count + 1)]
 
 
 def _label_of(name: Name) -> str:

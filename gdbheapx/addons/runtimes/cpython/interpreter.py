@@ -276,16 +276,6 @@ FRAME_STACK_TOP, FRAME_STACK_DEPTH = 72, 80
 """Of a PyFrameObject up to 3.10."""
 
 
-class PyLocal(NamedTuple):
-    """A variable of a frame."""
-
-    name: str
-    place: int
-    """Address of its word."""
-    value: int
-    """Of the object; 0: it has none."""
-
-
 class PyFrames:
     """Reads frames of one process."""
 
@@ -371,13 +361,13 @@ class PyFrames:
         """Return the address of the first variable's word; up to 3.10 variables end at the begin of the frame's stack."""
         return self._values.word(frame + FRAME_STACK) - count * WORD if self._is_old else frame + self._frame.locals
 
-    def locals(self, frame: int) -> Sequence[PyLocal]:
-        """Return the variables that are set."""
+    def locals(self, frame: int) -> Sequence[Tuple[str, int, int]]:
+        """Return (name, address of its word, object) of the variables that are set."""
         names = self.names(self.code(frame))
         first = self.first_local(frame, len(names))
         words = self._values.world.words(first, len(names)) or ()
         return [
-            PyLocal(name, first + place * WORD, word & ~TAGS)
+            (name, first + place * WORD, word & ~TAGS)
             for place, (name, word) in enumerate(zip(names, words))
             if name and word & ~TAGS
         ]

@@ -141,12 +141,11 @@ class PyNamer(Namer):
     def _list_locals(self, state: int, thread: str) -> Iterator[Start]:
         for frame in self._frames.of_thread(state):
             first = PathStep(FRAME, "%sframe %s(): " % (thread, self._frames.function(frame)), None)
-            for local in self._frames.locals(frame):
-                value = local.value
+            for name, _, value in self._frames.locals(frame):
                 if self._values.is_named(value, "cell"):
                     value = self._values.word(value + 16)
                 if self._values.is_object(value):
-                    yield Start(value, (first, PathStep(LOCAL, local.name, TargetAddress(value))))
+                    yield Start(value, (first, PathStep(LOCAL, name, TargetAddress(value))))
 
     def counting(self, signature: Optional[str]) -> Optional[Counting]:
         """See Namer."""
@@ -456,13 +455,13 @@ class PyFramePointers:
 
     def local(self, frame: int, word_at: int, opening: str, pointer: int, before: str = "") -> Optional[PathMove]:
         """Follow a variable of a frame; the content of a cell has the variable's name, the cell is `.<cell rows>`."""
-        local = next((local for local in self.frames.locals(frame) if local.place == word_at), None)
-        if local is None:
+        name = next((name for name, place, _ in self.frames.locals(frame) if place == word_at), None)
+        if name is None:
             return None
-        text = local.name if opening else "%s.f_locals[%s]" % (before, quote_python_text(local.name))
+        text = name if opening else "%s.f_locals[%s]" % (before, quote_python_text(name))
         if self._values.is_named(pointer, "cell"):
             return move_to(
-                LOCAL, ".<cell %s>" % local.name, PyPosition(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True
+                LOCAL, ".<cell %s>" % name, PyPosition(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True
             )
         return move_to(LOCAL, text, object_position(pointer), opening=opening)
 

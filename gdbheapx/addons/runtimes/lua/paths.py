@@ -95,9 +95,9 @@ class LuaNamer(ValueNamer):
                 yield Start(address, [*which, PathStep(VARIABLE, name, TargetAddress(address))])
             for thread in (state.state, *state.coroutines[:MOST_COROUTINES]):
                 where = "frame %s: " if thread == state.state else "coroutine 0x%x frame %%s: " % thread
-                for local in self._values.locals(thread):
-                    frame, end = PathStep(FRAME, where % local.frame, None), TargetAddress(local.value.data)
-                    yield Start(local.value.data, [frame, *which, PathStep(LOCAL, local.name, end)])
+                for function, name, value in self._values.locals(thread):
+                    frame, end = PathStep(FRAME, where % function, None), TargetAddress(value.data)
+                    yield Start(value.data, [frame, *which, PathStep(LOCAL, name, end)])
 
     def owning_words(self, signature: Optional[str]) -> int:
         """Return a mask without the collector's lists: of all objects, and of those still to be visited."""

@@ -124,15 +124,6 @@ class LuaTable(NamedTuple):
     metatable: int
 
 
-class LuaLocal(NamedTuple):
-    """A variable of a function that has not returned."""
-
-    frame: str
-    """`app.lua:12`: where the function was defined."""
-    name: str
-    value: LuaValue
-
-
 class LuaState(NamedTuple):
     """Interpreter with its registry and coroutines."""
 
@@ -246,7 +237,7 @@ class LuaValues:
         name = self.words(places[0] + 16 * number, 1) if places else ()
         return self.text(name[0]) if name else None
 
-    def locals(self, state: int) -> Iterator[LuaLocal]:
+    def locals(self, state: int) -> Iterator[Tuple[str, str, LuaValue]]:
         """Return variables of Lua functions that wait for a call; the innermost function has them only if it is a C function."""
         layout = self.layout
         seen: Set[int] = set()
@@ -263,7 +254,7 @@ class LuaValues:
             seen.add(call)
             call = words[2]
 
-    def _of_frame(self, function: int, base: int, following: int) -> Iterator[LuaLocal]:
+    def _of_frame(self, function: int, base: int, following: int) -> Iterator[Tuple[str, str, LuaValue]]:
         layout = self.layout
         place = self.words(function + PROTO_AT, 1)
         proto = self.words(place[0], layout.proto_bytes // 8) if place else ()
@@ -281,7 +272,7 @@ class LuaValues:
                 slot += VALUE_BYTES
                 if text is not None and not text.startswith(b"(") and source is not None and value.is_object:
                     where = source[1:].decode("utf-8", "replace") if source[:1] in b"@=" else "?"
-                    yield LuaLocal("%s:%d" % (where, line) if line else where, text.decode("utf-8", "replace"), value)
+                    yield "%s:%d" % (where, line) if line else where, text.decode("utf-8", "replace"), value
 
 
 def find_lua_states(world: World) -> List[LuaState]:

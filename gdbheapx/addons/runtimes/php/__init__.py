@@ -102,7 +102,8 @@ class Php(Recogniser):
     def _say_release(self, world: World) -> None:
         found = world.once(read_php_release)
         if found is not None:
-            which = found.version or "with interface %d" % found.interface
+            interface, version = found
+            which = version or "with interface %d" % interface
             what = "PHP %s: its values have no types here; gdbheapx knows those of PHP %s" % (which, RELEASES)
             world.session.problem(
                 problems.RUNTIME_UNREAD, None, what, "all of PHP's memory as one: %s" % hint_command("report"), partial=False

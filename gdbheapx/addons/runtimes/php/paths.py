@@ -2,7 +2,7 @@
 
 import re
 from itertools import islice
-from typing import Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.addons.runtimes.php.values import (
     ARRAY,
@@ -56,15 +56,6 @@ OPERATION_BYTES = 32
 MOST_FRAMES, MOST_VARIABLES = 10_000, 4096
 
 
-class PhpLocal(NamedTuple):
-    """A variable of a function that has not returned."""
-
-    function: str
-    """`handle`, `App\\Shop::handle`, `{closure}`."""
-    name: str
-    value: PhpValue
-
-
 def find_current_frame(words: Sequence[int]) -> int:
     """Return EG(current_execute_data), which follows {top and end of the stack, its page, size of a page} in the executor's globals; 0 if
     it is not found.
@@ -75,8 +66,8 @@ def find_current_frame(words: Sequence[int]) -> int:
     return 0
 
 
-def list_php_locals(values: PhpValues, frame: int) -> Iterator[PhpLocal]:
-    """Return variables of all functions, the innermost first; those of files are global, or their function's."""
+def list_php_locals(values: PhpValues, frame: int) -> Iterator[Tuple[str, str, PhpValue]]:
+    """Yield (function, name, value) of the variables of all functions, the innermost first; those of files are global, or their function's."""
     seen: Set[int] = set()
     while frame and frame not in seen and len(seen) < MOST_FRAMES:
         seen.add(frame)
@@ -87,7 +78,7 @@ def list_php_locals(values: PhpValues, frame: int) -> Iterator[PhpLocal]:
         frame = words[PREVIOUS]
 
 
-def _of_frame(values: PhpValues, frame: int, words: Sequence[int]) -> Iterator[PhpLocal]:
+def _of_frame(values: PhpValues, frame: int, words: Sequence[int]) -> Iterator[Tuple[str, str, PhpValue]]:
     place = values.layout.variables
     code = values.words(words[FUNCTION], place + NAMES + 1)
     function = _name_function(values, code, code[place:], words[OPLINE]) if code else None
@@ -95,11 +86,11 @@ def _of_frame(values: PhpValues, frame: int, words: Sequence[int]) -> Iterator[P
         return
     how = words[HOW] & HALF
     if how & 0xFF == OBJECT:
-        yield PhpLocal(function, "this", PhpValue(OBJECT, words[THIS]))
+        yield function, "this", PhpValue(OBJECT, words[THIS])
     table = values.table(words[SYMBOLS]) if how & HAS_SYMBOLS else None
     found = values.named(table) if table is not None else _list_compiled_variables(values, frame, code[place:])
     for name, value in found if table is not None or not how & HAS_SYMBOLS else ():
-        yield PhpLocal(function, name, value)
+        yield function, name, value
 
 
 def _name_function(values: PhpValues, code: Sequence[int], further: Sequence[int], operation: int) -> Optional[str]:
@@ -158,10 +149,9 @@ class PhpNamer(ValueNamer):
         for name, value in self._values.named(self._globals.constants):
             if value.type == POINTER:
                 yield from self._make_starts(self._values.value(value.data), [], VARIABLE, name)
-        for local in list_php_locals(self._values, find_current_frame(self._globals.behind)):
-            yield from self._make_starts(
-                local.value, [PathStep(FRAME, "frame %s(): " % local.function, None)], LOCAL, "$" + _format_name(local.name)
-            )
+        for function, name, value in list_php_locals(self._values, find_current_frame(self._globals.behind)):
+            frame = PathStep(FRAME, "frame %s(): " % function, None)
+            yield from self._make_starts(value, [frame], LOCAL, "$" + _format_name(name))
 
     def _of_class(self, class_: int, first: PathStep) -> Iterator[Start]:
         for name, value in self._values.statics(class_):

@@ -295,15 +295,6 @@ FIRST_DAY, LAST_DAY = 2000_00_00, 2100_00_00
 """Of numbers of interfaces, which are days."""
 
 
-class PhpRelease(NamedTuple):
-    """Release that the interpreter says it is."""
-
-    interface: int
-    """ZEND_MODULE_API_NO, which is the same in all of a release."""
-    version: Optional[str]
-    """`8.4.27`; None where the file is lacking that says it."""
-
-
 PHP_8_2 = PhpLayout(properties=32, statics=48, create=376, guards=1 << 11, variables=9)
 PHP_8_4 = PHP_8_2._replace(create=384, variables=11)
 PHP_8_5 = PHP_8_4._replace(guards=1 << 30)
@@ -312,20 +303,20 @@ LAYOUTS = {20220829: PHP_8_2, 20240924: PHP_8_4, 20250925: PHP_8_5, 20260924: PH
 RELEASES = "8.2, 8.4, 8.5 and 8.6"
 
 
-def read_php_release(world: World) -> Optional[PhpRelease]:
-    """Return the release by the built-in modules, which all have the number of its interface; None if there are none."""
+def read_php_release(world: World) -> Optional[Tuple[int, Optional[str]]]:
+    """Return ZEND_MODULE_API_NO, which all built-in modules of a release have, and its version, if that can be read; None without modules."""
     entries = [entry for content, _ in read_interpreter_data(world) for entry in _find_module_entries(content)]
     numbers = Counter(entry[0] >> 32 for entry in entries).most_common(1)
     if not numbers or numbers[0][1] < LEAST_MODULES:
         return None
     versions = (world.text(entry[MODULE_VERSION]) for entry in entries if world.text(entry[MODULE_NAME]) == STANDARD)
-    return PhpRelease(numbers[0][0], next(versions, None))
+    return numbers[0][0], next(versions, None)
 
 
 def find_php_layout(world: World) -> Optional[PhpLayout]:
     """Return the layout of the target's interpreter, or None for another release."""
     known = world.once(read_php_release)
-    return LAYOUTS.get(known.interface) if known is not None else None
+    return LAYOUTS.get(known[0]) if known is not None else None
 
 
 def _find_module_entries(content: bytes) -> Iterator[Sequence[int]]:

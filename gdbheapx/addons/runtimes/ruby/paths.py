@@ -131,9 +131,9 @@ class RubyNamer(Namer):
                 if self._objects.is_slot(value):
                     yield _make_start(value, VARIABLE, name)
         for context in self._find_contexts():
-            for local in list_ruby_locals(self._objects, context):
-                first = PathStep(FRAME, "frame %s: " % local.frame, None)
-                yield Start(local.value, [first, PathStep(LOCAL, local.name, TargetAddress(local.value))])
+            for function, name, value in list_ruby_locals(self._objects, context):
+                first = PathStep(FRAME, "frame %s: " % function, None)
+                yield Start(value, [first, PathStep(LOCAL, name, TargetAddress(value))])
         for address in self._find_threads():
             yield from self._of_thread(address, [address, self._objects.data(address, self._objects.slot(address))])
         for context in self._find_contexts():
@@ -458,15 +458,6 @@ ENVIRONMENT_WORDS = 2
 """Between the last local variable and where ep points (VM_ENV_DATA_SIZE - 1)."""
 
 
-class RubyLocal(NamedTuple):
-    """A local variable with an object."""
-
-    frame: str
-    """`handle`, `block in handle`, `<main>`."""
-    name: str
-    value: int
-
-
 def find_ruby_contexts(objects: RubyObjects, threads: Iterable[int]) -> Iterator[RubyContext]:
     """Return the contexts of Threads and Fibers, each once."""
     seen = set()
@@ -496,24 +487,24 @@ def frames_of(objects: RubyObjects, context: RubyContext) -> Iterator[Sequence[i
     yield from (objects.words(frame, size) for frame in frames[:MOST_FRAMES])
 
 
-def list_ruby_locals(objects: RubyObjects, context: RubyContext) -> Iterator[RubyLocal]:
-    """Return variables of all frames of a context, innermost first, and the receiver of each method."""
+def list_ruby_locals(objects: RubyObjects, context: RubyContext) -> Iterator[Tuple[str, str, int]]:
+    """Yield (function, name, object) of the variables of a context, innermost frame first, and the receiver of each method."""
     for words in frames_of(objects, context):
         sequence = objects.slot(words[FRAME_ISEQ]) if words else ()
         if sequence and sequence[0] & TYPE_MASK == IMEMO:
             yield from _of_frame(objects, sequence[BODY], words[FRAME_SELF], words[FRAME_EP])
 
 
-def _of_frame(objects: RubyObjects, body: int, self: int, environment: int) -> Iterator[RubyLocal]:
+def _of_frame(objects: RubyObjects, body: int, self: int, environment: int) -> Iterator[Tuple[str, str, int]]:
     label, (table, size) = objects.words(body + LABEL, 1), _find_local_table(objects, body)
     name = objects.text(label[0]) if label else None
     values = objects.words(environment - 8 * (size + ENVIRONMENT_WORDS), size) if name is not None else ()
     for number, value in zip(objects.words(table, size) if values else (), values):
         local = objects.id_name(number)
         if name is not None and local is not None and objects.type_of(value):
-            yield RubyLocal(name, local, value)
+            yield name, local, value
     if name is not None and objects.type_of(self):
-        yield RubyLocal(name, "self", self)
+        yield name, "self", self
 
 
 def name_captured(objects: RubyObjects, block: int, place: int) -> Optional[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from gdbheapx import findings as codes
 from gdbheapx.addons.allocators.mimalloc import text as mimalloc_judgement
-from gdbheapx.addons.allocators.mimalloc.records import ABANDONED, THREAD, MimallocArena, MimallocFacts, PurgeDelay
+from gdbheapx.addons.allocators.mimalloc.records import ABANDONED, THREAD, MimallocArena, MimallocFacts
 from gdbheapx.allocators.records import Surroundings
 from gdbheapx.model import AllocatorInfo, Finding
 from tests.support.said import Case, check_case, unsaid
@@ -28,7 +28,7 @@ def mimalloc_steps() -> Iterable[Any]:
         owner=THREAD, held_bytes=100 * MB, used_blocks=1, free_bytes=50 * MB, collectable_resident_bytes=20 * MB, unowned_collectable_resident_bytes=30 * MB
     )
     info = AllocatorInfo("mimalloc", "mimalloc", "2.3.2", "libmimalloc.so", None, "table", "probe", True)
-    facts = MimallocFacts(info, [row], {}, (), (), delay=PurgeDelay("purge_delay", 10), returned=[(0, 1)], is_reset=True)
+    facts = MimallocFacts(info, [row], {}, (), (), delay=("purge_delay", 10), returned=[(0, 1)], is_reset=True)
     (judged,) = mimalloc_judgement.judge_mimallocs([facts], Surroundings(1, [], None, taken_bytes={"mimalloc": 190 * MB}, taken=lambda ranges: 90 * MB))
     return judged.next_steps
 

@@ -55,14 +55,14 @@ def test_the_process_notices_nothing(stage: Stage, where: str, more: Tuple[str, 
     before, refusals = state(process), []
     for _ in range(50):
         try:
-            taken = userfaultfd.take_descriptor(process.pid)
+            descriptor, stopped_ms, _ = userfaultfd.take_descriptor(process.pid)
         except HeapxError as error:
             refusals.append(str(error))
             continue
-        assert os.readlink("/proc/self/fd/%d" % taken.descriptor) == "anon_inode:[userfaultfd]"
-        assert not os.get_blocking(taken.descriptor) and not os.get_inheritable(taken.descriptor)
-        os.close(taken.descriptor)
-        assert taken.stopped_ms > 0
+        assert os.readlink("/proc/self/fd/%d" % descriptor) == "anon_inode:[userfaultfd]"
+        assert not os.get_blocking(descriptor) and not os.get_inheritable(descriptor)
+        os.close(descriptor)
+        assert stopped_ms > 0
         time.sleep(random.random() * 0.004)
     assert len(refusals) <= 5, refusals
     is_well(process, before)
@@ -290,7 +290,7 @@ def test_memory_in_common(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(userfaultfd, "same_memory", lambda pid, other: False)
     for _ in range(5):
         try:
-            os.close(userfaultfd.take_descriptor(process.pid).descriptor)
+            os.close(userfaultfd.take_descriptor(process.pid)[0])
         except HeapxError as refused:
             assert refused.code == NO_SHORT_STOP
         assert not escaped.exists() and process.popen.poll() is None

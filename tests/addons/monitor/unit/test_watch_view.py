@@ -37,7 +37,7 @@ def written(folder: Path, found: List[Any], end: str = "\n") -> str:
     return str(path)
 
 
-def read(path: str, folder: Path) -> Tuple[recorded.RecordedWatch, History, recorded.Replayed, str]:
+def read(path: str, folder: Path) -> Tuple[recorded.RecordedWatch, History, Over, str]:
     """The last watch of a file, and its page."""
     kept = recorded.RecordedWatch(path)
     history = History(kept.source.watched)
@@ -46,24 +46,24 @@ def read(path: str, folder: Path) -> Tuple[recorded.RecordedWatch, History, reco
         history.add(sample)
         made.sample(sample)
     found = kept.ended(history)
-    made.left_out = found.left_out
-    made.end(found.over, history)
-    return kept, history, found, (folder / "page.html").read_text(encoding="utf-8") if found.over.summary is not None else ""
+    made.left_out = kept.left_out
+    made.end(found, history)
+    return kept, history, found, (folder / "page.html").read_text(encoding="utf-8") if found.summary is not None else ""
 
 
 def test_a_file_tells_what_its_watch_told(tmp_path: Path) -> None:
     """The summary of the samples is the end that the watch itself wrote, to the byte; so is each step."""
     kept, _, found, _ = read(written(tmp_path, lines()), tmp_path)
-    end = json.loads(table.WatchTableLines(kept.source).end(found.over))
+    end = json.loads(table.WatchTableLines(kept.source).end(found))
     told = lines()[-1]
     for change in end["growth"].values():
         change.pop("lasting")  # a release that wrote such files did not tell it
     assert end.pop("verdict") == "in-use"
     spikes, *others = [end.pop(key) for key in ("spikes", "peak_bytes", "group_peak_bytes", "pool")]
     assert (spikes["number"], others) == (1, [None, None, None])
-    assert end.pop("time") and told.pop("time") and end == told and found.left_out == 0
-    assert end["steps"] == 1 and end["samples"] == 150 and found.over.why == TIMES
-    shown = "\n".join(text.Text(kept.source, TextStyle(False, False)).end(found.over, History([])))
+    assert end.pop("time") and told.pop("time") and end == told and kept.left_out == 0
+    assert end["steps"] == 1 and end["samples"] == 150 and found.why == TIMES
+    shown = "\n".join(text.Text(kept.source, TextStyle(False, False)).end(found, History([])))
     assert "were returned to the OS" in shown and "in use (estimated)" in shown
 
 
@@ -73,8 +73,8 @@ def test_what_runtimes_have_is_kept(tmp_path: Path) -> None:
     shown = [one for one in rest if one["kind"] == "sample"]
     told = [{**one, "rss_bytes": (200 + n) * MB, "pools": {"CPython: object arenas (obmalloc)": n * MB, "x": -1}} for n, one in enumerate(shown)]
     kept, _, found, page = read(written(tmp_path, [start, *told]), tmp_path)
-    assert found.over.summary is not None and found.over.summary.code == "grew-in-runtime" and found.left_out == 0
-    assert json.loads(table.WatchTableLines(kept.source).end(found.over))["pool"]["name"] == "CPython: object arenas (obmalloc)"
+    assert found.summary is not None and found.summary.code == "grew-in-runtime" and kept.left_out == 0
+    assert json.loads(table.WatchTableLines(kept.source).end(found))["pool"]["name"] == "CPython: object arenas (obmalloc)"
     assert "Growing: CPython" in page
 
 
@@ -82,8 +82,8 @@ def test_an_end_is_not_needed(tmp_path: Path) -> None:
     """Of a file to which the watch still writes: also where its last line is not whole."""
     found = lines()
     path = written(tmp_path, [*found[:80], json.dumps(found[80])[:50]], end="")
-    _, history, told, page = read(path, tmp_path)
-    assert told.over.why == OPEN and told.left_out == 0 and told.over.summary is not None and told.over.summary.samples == 79 - sum(one["kind"] == "returned" for one in found[:80])
+    kept, history, told, page = read(path, tmp_path)
+    assert told.why == OPEN and kept.left_out == 0 and told.summary is not None and told.summary.samples == 79 - sum(one["kind"] == "returned" for one in found[:80])
     assert "the watch goes on, or was killed" in page
 
 
@@ -91,8 +91,8 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
     """Whatever stands in a file: samples that are whole are used, the others counted; nothing else is raised."""
     chance, found = random.Random(5), lines()
     odd = ["", "{", "[]", "7", '{"kind": "sample"}', "[" * 5000, '{"kind": "sample", "elapsed_s": NaN}', "\x00\xff"]
-    _, _, told, page = read(written(tmp_path, [found[0], *odd, *found[1:20]]), tmp_path)
-    assert told.left_out == len(odd) and "8 damaged lines of the file" in page
+    kept, _, _, page = read(written(tmp_path, [found[0], *odd, *found[1:20]]), tmp_path)
+    assert kept.left_out == len(odd) and "8 damaged lines of the file" in page
     for _ in range(40):
         ruined = [json.dumps(pages.ruined(one, chance)) for one in found[1:30]]
         try:
@@ -109,7 +109,7 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
         with pytest.raises(HeapxError, match="damaged"):
             recorded.RecordedWatch(written(tmp_path, [{**found[0], **more}]))
     huge = [found[0], *({**one, "rss_bytes": 10**400, "elapsed_s": 1e300} for one in found[1:5]), {**found[5], "threads": -1}]
-    assert read(written(tmp_path, huge), tmp_path)[2].left_out == 4
+    assert read(written(tmp_path, huge), tmp_path)[0].left_out == 4
 
 
 @pytest.mark.parametrize("hostile", pages.HOSTILE, ids=range(len(pages.HOSTILE)))
