@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from gdbheapx.kernel.jemalloc.records import AbsentTotals
 
 WORDS = ("used", "cached", "free", "dirty", "muzzy", "retained", "metadata", "metadata", "pinned")
-"""The contract's word for each BLOCK_ number. Extents in transition belong to nobody but jemalloc, as the blocks of each arena's base."""
+"""The contract's word for each BLOCK_ number. Extents in transition count as metadata, as the blocks of each arena's base."""
 SHAPE = BlockShape(WORDS, (0,) * len(WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={3, 4, 8})
 MOST_SMALL, MOST_LARGE, LARGE_CLASSES_BYTES = 200, 20, (16 + 20 + 24 + 28 + 32) << 10
 """Of one thread's cache: blocks of each small and each large class, and the large classes that it keeps (up to tcache_max, 32 KiB)."""
@@ -122,13 +122,13 @@ class JemallocMalloc(AllocatorInstance):
 
     def what_if(self) -> "List[Effect]":
         """List the effects of its options."""
-        from gdbheapx.jemalloc import what_if
+        from gdbheapx.jemalloc.options import list_jemalloc_effects, sum_unwritten_ends
 
-        conditions, ends_bytes = self.conditions(), what_if.sum_unwritten_ends(self.histogram(), self.context.geometry.page_bytes)
+        conditions, ends_bytes = self.conditions(), sum_unwritten_ends(self.histogram(), self.context.geometry.page_bytes)
         variable = conditions.names.conf_variable
         is_set = variable is not None and bool(self.context.target.environment_variable(variable))
         regions_bytes = sum(row.bytes for row in self.bins() if row.kind == "small")
-        return what_if.list_jemalloc_effects(self.arenas(), conditions, ends_bytes, regions_bytes, is_set)
+        return list_jemalloc_effects(self.arenas(), conditions, ends_bytes, regions_bytes, is_set)
 
     def return_plan(self, portion: "Portion") -> "JemallocPurge":
         """A purge of one arena or of all."""

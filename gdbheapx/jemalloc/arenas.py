@@ -36,7 +36,7 @@ class JemallocContext(NamedTuple):
     budget: Budget
     report: PartialSink
     ram: Ram
-    """What tells what is in RAM."""
+    """Which pages are in RAM."""
 
     @property
     def types(self) -> TypeSet:
@@ -170,7 +170,7 @@ class ThreadsInside(NamedTuple):
     """Their pc lies in the code of the object that holds this jemalloc, or the word that a leaf function returns to does, or they wait in
     libc, which it has called: for a lock that was free again, and they have not run since, or in a system call."""
     maybe: List[int]
-    """A return address into that code stands near the top of their stack."""
+    """A return address into that code lies near the top of their stack."""
 
 
 def find_threads_inside(context: JemallocContext) -> ThreadsInside:
@@ -195,8 +195,6 @@ def find_threads_inside(context: JemallocContext) -> ThreadsInside:
 
 
 def _waits_for_other(context: JemallocContext, mappings: Sequence[Mapping], code: Sequence[range], thread: Thread) -> bool:
-    """The thread is in libc, which this jemalloc has called for somebody else, as its stack tells. A
-    background thread, which rests there for most of its life, works for nobody."""
     if not os.path.basename(_name_object(mappings, thread.pc or 0)).startswith(SYSTEM_OBJECTS):
         return False
     words = _top_of_stack(context, thread, CALLERS_BYTES)
@@ -241,7 +239,7 @@ class ArenaHandle(NamedTuple):
     address: int
     kind: Optional[str]
     """`auto`, `huge` (the one for allocations above opt.oversize_threshold) or `manual` (made by arenas.create); None where no variable
-    tells, but for arena 0."""
+    shows it, except for arena 0."""
     context: JemallocContext
 
     def read(self) -> LayoutView:
@@ -336,7 +334,7 @@ def read_base(context: JemallocContext, view: LayoutView) -> Optional[LayoutView
 
 
 def list_unused_states(context: JemallocContext) -> Sequence[str]:
-    """EXTENT_STATES that extents of this build may have: none is `pinned` up to 5.3.1, and where no layout is known it is not told."""
+    """List the EXTENT_STATES that extents of this build may have: none is `pinned` up to 5.3.1; where no layout is known it is left out."""
     return EXTENT_STATES if context.geometry.states.pinned is not None else EXTENT_STATES[:-1]
 
 
@@ -363,7 +361,7 @@ def find_page_counters(types: TypeSet, state: str) -> Sequence[str]:
 
 
 def sum_held_bytes(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Optional[int]:
-    """Active and unused pages of all arenas by their own counters; None if one of them cannot be told."""
+    """Sum active and unused pages of all arenas by their own counters; None if one of them is unknown."""
     total = 0
     for arena in listed:
         try:
@@ -407,14 +405,6 @@ class BaseBlock(NamedTuple):
     size_bytes: int
 
 
-class BaseTotals(NamedTuple):
-    """The counters of a base_t; None in builds without stats."""
-
-    allocated_bytes: Optional[int]
-    resident_bytes: Optional[int]
-    mapped_bytes: Optional[int]
-
-
 def sum_writable_bytes(context: JemallocContext) -> int:
     """Sum the mappings that could hold rtree nodes, which bounds a walk through damaged ones."""
     return sum(mapping.size_bytes for mapping in context.target.mappings() if mapping.readable and mapping.writable)
@@ -451,14 +441,6 @@ def list_base_blocks(context: JemallocContext, arena: ArenaHandle) -> List[BaseB
     return listed
 
 
-def read_base_totals(context: JemallocContext, arena: ArenaHandle) -> BaseTotals:
-    """base_s.allocated, resident and mapped. (base.c: base_stats_get)"""
-    base = read_base(context, arena.read())
-    if base is None:
-        return BaseTotals(None, None, None)
-    return BaseTotals(base.get("allocated"), base.get("resident"), base.get("mapped"))
-
-
 def add_mapped_bytes(context: JemallocContext, parts_bytes: Iterable[Optional[int]], signed: bool = False) -> Optional[int]:
     """The sum as jemalloc's size_t has it, or below 0 with `signed`; None if any part is None.
 
@@ -483,9 +465,8 @@ MUTEX_COUNTERS = (
 )
 """Key of malloc_stats_print -> member. Times are nanoseconds.
 
-jemalloc's own JSON shows other numbers under these keys but the first: stats.c, mutex_stats_emit, walks columns among which the rates
-stand too and does not skip them (5.1.0 to 5.3.1), so that num_wait is operations a second, num_spin_acq is num_wait, and so on. Its text is
-right.
+jemalloc's own JSON shows other numbers under these keys but the first: stats.c, mutex_stats_emit, walks columns that include the rates and
+does not skip them (5.1.0 to 5.3.1), so that num_wait is operations a second, num_spin_acq is num_wait, and so on. Its text is right.
 """
 MUTEX_MAXIMA = ("max_wait_time", "max_num_thds")
 """Of several locks the largest counts, not the sum (mutex.h: malloc_mutex_prof_merge)."""
@@ -527,7 +508,7 @@ def find_hpa_path(view: LayoutView) -> str:
 
 
 def make_mutex_counters(value: Optional[int] = 0) -> MutexCounters:
-    """Counters of a lock that nobody ever took; None for one of which nothing is known."""
+    """Make the counters of a lock that was never taken; with None those of an unknown one."""
     return {key: value for key, _ in MUTEX_COUNTERS}
 
 

@@ -17,7 +17,7 @@ from gdbheapx.jemalloc.arenas import (
     find_threads_inside,
     list_base_blocks,
     list_unused_states,
-    read_base_totals,
+    read_base,
     sum_writable_bytes,
 )
 from gdbheapx.jemalloc.decay import has_percpu_arenas
@@ -41,8 +41,7 @@ FATAL_SIGNALS = (4, 6, 7, 8, 11)
 
 
 def is_in_change(context: JemallocContext) -> bool:
-    """A thread stood in jemalloc's own code, and not because it crashed there. Where the program contains jemalloc, its code does not
-    tell."""
+    """Return whether a thread was in jemalloc's own code, and not because it crashed there; False where the program contains jemalloc."""
     if has_crashed(context) or context.jemalloc.module.is_executable:
         return False
     return bool(find_threads_inside(context).surely)
@@ -195,7 +194,6 @@ def check_bins(
 
 
 def _find_bin_place(arena: ArenaHandle, szind: int) -> int:
-    """Return an address inside the arena that stands for the bin, different for each bin."""
     return arena.address + szind
 
 
@@ -215,9 +213,9 @@ def check_slabs(context: JemallocContext, findings: JemallocFindings, arena: Are
 
 def check_base(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle) -> None:
     """The blocks of metadata."""
-    mapped = read_base_totals(context, arena).mapped_bytes
-    blocks: List[BaseBlock] = list_base_blocks(context, arena)
-    there = sum(block.size_bytes for block in blocks)
+    base = read_base(context, arena.read())
+    mapped = base.get("mapped") if base is not None else None
+    there = sum(block.size_bytes for block in list_base_blocks(context, arena))
     if mapped is not None and mapped != there:
         what = "the base of arena %d counts 0x%x bytes, its blocks have 0x%x" % (arena.index, mapped, there)
         findings.add(codes.BASE_MAPPED, arena.address, what, arena.index)
@@ -465,9 +463,9 @@ def check_links(
 
 
 WRITTEN_STATUSES = ("used", "cached")
-"""Statuses of blocks into which somebody writes, or wrote."""
+"""Statuses of blocks that the program writes to, or wrote to."""
 LEFT_BY_FORK = (codes.TSD_UNOWNED, codes.CACHE_UNOWNED)
-"""What threads leave behind that a fork has not taken along."""
+"""Leftovers of threads that did not exist any more after a fork."""
 RULE_CODES = {code for code in vars(codes).values() if isinstance(code, ProblemCode)}.difference(LEFT_BY_FORK)
 """Damage by these codes is a broken rule."""
 UNMAPPED_CODES = (codes.NODE_UNREADABLE, codes.NODE_HOLE, codes.EXTENT_UNREADABLE, codes.ARENA_UNREADABLE, codes.BASE_UNREADABLE)

@@ -55,7 +55,7 @@ CACHE_UNOWNED = ProblemCode("thread-cache-unowned", Severity.DAMAGE)
 
 TSD_UNKNOWN = ProblemCode("tsd-unknown", Severity.UNREAD)
 TICKER_UNTOLD = ProblemCode("ticker-untold", Severity.UNREAD)
-"""A thread may be blind or just creating its tickers: the code that tells is in a file that is not at hand."""
+"""A thread may be blind or just creating its tickers: the file with the code that would show it is not at hand."""
 TSDS_FROM_LISTS = ProblemCode("tsds-from-lists", Severity.UNREAD)
 """Without thread-local storage only jemalloc's own lists lead to tsds: a call needs to know that of the thread it is made on."""
 TSD_UNREADABLE = ProblemCode("tsd-unreadable", Severity.UNREAD)
@@ -104,7 +104,7 @@ RING_LINKS = ProblemCode("extent-list-links", Severity.DAMAGE)
 """The same of the rings that extents are in."""
 RING_MEMBER = ProblemCode("extent-list-member", Severity.DAMAGE)
 RING_MISCOUNTS = ProblemCode("extent-list-count", Severity.DAMAGE)
-"""A ring of unused extents has another number of them than the heaps beside it."""
+"""A ring of unused extents has another number of them than the heaps of the same state."""
 MAPPED_BYTES = ProblemCode("mapped-mismatch", Severity.DAMAGE)
 """The bytes that an arena counts as mapped are not those of its active, dirty and muzzy extents."""
 RTREE_CACHE = ProblemCode("thread-rtree-cache", Severity.DAMAGE)

@@ -569,7 +569,7 @@ def make_ticker_arena(
 
 
 def costs_memory(row: TickerArena, costly_bytes: int) -> bool:
-    """Return whether nobody purges an arena, or its healthy threads may and did not in twice the time that the program allows."""
+    """Return whether no thread purges an arena, or its healthy threads may and did not in twice the time that the program allows."""
     is_overdue = (row.late_ms or 0) > OVERDUE_TIMES * (row.dirty_decay_ms or 0) and row.unused_bytes > costly_bytes
     return row.verdict == UNPURGED or (row.verdict == DEGRADED and is_overdue)
 

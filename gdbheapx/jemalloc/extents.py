@@ -20,7 +20,7 @@ from gdbheapx.jemalloc.arenas import (
     hides_dirty_pages,
     list_base_blocks,
     list_unused_states,
-    read_base_totals,
+    read_base,
     read_column,
     read_decay_ms,
     sum_writable_bytes,
@@ -37,7 +37,6 @@ from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.records import (
     AbsentTotals,
     ArenaExtents,
-    BinLayout,
     BitField,
     BlockSizes,
     ExtentLayout,
@@ -98,10 +97,10 @@ NODE_DAMAGE = (
 """Damage that no step of jemalloc's own looks like: nodes are made before they are linked, and stay."""
 
 _LEFT_OVER = (kernel_api.EXTENT_STALE, kernel_api.EXTENT_SIZE)
-"""What an element says that names memory of another use. One that cannot be read may be an extent that a core lacks: that stays told."""
+"""Contradictions of elements that name memory of another use. EXTENT_UNREADABLE may be an extent that a core lacks, and is reported."""
 
 MOST_SHOWN = 8
-"""Problems of one kind that are told one by one; the rest as a number."""
+"""Problems of one kind that are reported one by one; the rest as a number."""
 
 
 def make_heap_layout(context: JemallocContext) -> HeapLayout:
@@ -122,7 +121,7 @@ def make_heap_layout(context: JemallocContext) -> HeapLayout:
     bitmap = types.place(struct, types.first(struct, *_SLAB_BITMAPS) or "e_slab_data")
     places = {name: types.place(struct, name) for name in ("e_bits", "e_addr", "e_size_esn")}
     offsets = {name: place.offset for name, place in places.items() if place is not None}
-    fields = {name: BitField(*field) for name, field in geometry.fields.items()}
+    fields = geometry.fields
     states = geometry.states
     extent = ExtentLayout(
         size_bytes=types.size_bytes(struct),
@@ -146,16 +145,11 @@ def make_heap_layout(context: JemallocContext) -> HeapLayout:
         binshard=fields.get("binshard", BitField(0, 0)),
         pinned=kernel_api.NO_STATE if states.pinned is None else states.pinned,
     )
-    has_shards = "binshard" in fields
-    bins = tuple(
-        BinLayout(info.reg_size_bytes, info.slab_size_bytes, info.nregs, info.n_shards if has_shards else 0) for info in geometry.bins
-    )
     sizes = BlockSizes(geometry.size_from_extent, geometry.large_pad_bytes)
-    return HeapLayout(rtree, extent, bins, geometry.size_classes, sizes, geometry.narenas, sum_writable_bytes(context))
+    return HeapLayout(rtree, extent, geometry.bins, geometry.size_classes, sizes, geometry.narenas, sum_writable_bytes(context))
 
 
 def _leaf_kind(context: JemallocContext) -> int:
-    """Return which fields leaf elements have beside the extent's address (rtree.h)."""
     compact, types = context.geometry.rtree.compact, context.types
     if context.jemalloc.is_partial:
         return kernel_api.LEAF_UNKNOWN
@@ -194,7 +188,6 @@ def leaves_stale_elements(context: JemallocContext) -> bool:
 
 
 def _has_guarded_slabs(context: JemallocContext) -> bool:
-    """Slabs that bins name stand between guard pages: the option is on."""
     geometry, guarded = context.geometry, context.geometry.fields.get("guarded")
     if guarded is None:
         return False
@@ -218,7 +211,7 @@ def drop_left_over(result: ExtentsResult) -> ExtentsResult:
 
 
 def report_damage(context: JemallocContext, result: ExtentsResult) -> None:
-    """Tells what the walk found wrong: the first few of each kind with their addresses, the rest as numbers."""
+    """Report what the walk found wrong: the first few of each kind with their addresses, the rest as numbers."""
     if result.stop == STOP_TIME:
         why = "the walk over the extents ended here: %s" % (context.budget.reason or "time is up")
         context.report(codes.EXTENTS_CUT, result.at, why, "raise --max-seconds")
@@ -381,54 +374,27 @@ def _allocated_bytes(context: JemallocContext, szind: int, extents: int, bytes_:
     return extents * geometry.size_classes[szind]
 
 
-class BlockSums(NamedTuple):
-    """Blocks of one arena in all."""
-
-    used: int
-    used_bytes: int
-    cached: int
-    cached_bytes: int
-
-
-def sum_class_blocks(context: JemallocContext, walked: ArenaExtents) -> BlockSums:
-    """Sum the blocks of all size classes."""
-    rows = list(iterate_classes(context, walked))
-    return BlockSums(
-        sum(r.used for r in rows), sum(r.used_bytes for r in rows), sum(r.cached for r in rows), sum(r.cached_bytes for r in rows)
-    )
-
-
 class KnownOfArenas(NamedTuple):
     """Figures of the arenas from other readers."""
 
     blind: Optional[Dict[int, Optional[int]]]
     """Arena index -> threads bound to it that are blind, None where that is unknown; None for all if the threads cannot be read."""
     caches_complete: bool
-    """Every thread cache was read: what they hold is told from what is used."""
+    """Every thread cache was read, so that cached and used blocks are known apart."""
     has_stats: Optional[bool]
     """config_stats."""
     huge: Mapping[int, JemallocHugePages] = {}
     """By arena index."""
 
 
-class RoundingBytes(NamedTuple):
-    """Bytes of active extents that no block has."""
-
-    slabs: int
-    """Behind the last region of each slab."""
-    large: int
-    """Sizes of extents less usable sizes."""
-    sampled: int
-    """The same of small blocks that the heap profiler sampled."""
-
-
-def measure_rounding(context: JemallocContext, walked: ArenaExtents) -> RoundingBytes:
-    """Measure the bytes of active extents that belong to no block."""
+def measure_rounding(context: JemallocContext, walked: ArenaExtents) -> Tuple[int, int, int]:
+    """Measure the bytes of active extents that belong to no block: past the last region of each slab, of large blocks, and of small blocks
+    that the heap profiler sampled."""
     infos, parts = context.geometry.bins, [0, 0]
     for row in walked.larges:
         parts[row.szind < len(infos)] += row.bytes - _allocated_bytes(context, row.szind, row.extents, row.bytes)
     ends = ((row.curslabs, infos[row.szind]) for row in walked.bins)
-    return RoundingBytes(sum(count * (info.slab_size_bytes - info.nregs * info.reg_size_bytes) for count, info in ends), *parts)
+    return sum(count * (info.slab_size_bytes - info.nregs * info.reg_size_bytes) for count, info in ends), parts[0], parts[1]
 
 
 def make_arena_rows(
@@ -454,8 +420,10 @@ def _make_arena_row(
     ranges: Sequence[Tuple[int, int]],
 ) -> JemallocArena:
     page = context.geometry.page_bytes
-    blocks = sum_class_blocks(context, met) if met is not None else BlockSums(0, 0, 0, 0)
-    more = measure_rounding(context, met) if met is not None else RoundingBytes(0, 0, 0)
+    classes = list(iterate_classes(context, met)) if met is not None else []
+    used, used_bytes = sum(row.used for row in classes), sum(row.used_bytes for row in classes)
+    cached, cached_bytes = sum(row.cached for row in classes), sum(row.cached_bytes for row in classes)
+    more = measure_rounding(context, met) if met is not None else (0, 0, 0)
     huge, whole = extra.huge.get(index), extra.caches_complete
     counted = _read_counters(context, arena, extra) if arena is not None else _Counters()
     walked = {state: getattr(met, state).bytes if met is not None else 0 for state in ("active", *list_unused_states(context))}
@@ -467,11 +435,11 @@ def _make_arena_row(
         index=index,
         address=TargetAddress(arena.address if arena is not None else 0),
         kind=arena.kind if arena is not None else "auto",
-        allocated_bytes=blocks.used_bytes + blocks.cached_bytes,
-        cached_blocks=blocks.cached if whole else None,
-        cached_bytes=blocks.cached_bytes if whole else None,
-        used_blocks=blocks.used if whole else None,
-        used_bytes=blocks.used_bytes if whole else None,
+        allocated_bytes=used_bytes + cached_bytes,
+        cached_blocks=cached if whole else None,
+        cached_bytes=cached_bytes if whole else None,
+        used_blocks=used if whole else None,
+        used_bytes=used_bytes if whole else None,
         active_bytes=in_pages["active"],
         dirty_bytes=in_pages["dirty"] if tells_dirty else None,
         muzzy_bytes=in_pages["muzzy"],
@@ -494,7 +462,7 @@ def _make_arena_row(
         huge_dirty_bytes=(huge.dirty_bytes if huge is not None else 0) if tells_dirty else None,
         other_bytes=met.other.bytes if met is not None else 0,
         rounding_bytes=sum(more),
-        sampled_rounding_bytes=more.sampled,
+        sampled_rounding_bytes=more[2],
     )
 
 
@@ -543,11 +511,14 @@ def _read_counters(context: JemallocContext, arena: ArenaHandle, extra: KnownOfA
         own = sum(block.size_bytes for block in list_base_blocks(context, arena))
         metadata, mapped, resident = None, add_values([own, in_states("active", *UNUSED_STATES)]), None
     else:
-        totals = read_base_totals(context, arena)
+        base = read_base(context, view)
+        own_allocated, own_resident, own_mapped = (
+            base.get(name) if base is not None else None for name in ("allocated", "resident", "mapped")
+        )
         counted = ("active", *UNUSED_STATES) if resident_counts_muzzy(context.jemalloc.version) else ("active", "dirty")
-        metadata = add_values([totals.allocated_bytes, view.get("stats.internal")])
-        mapped = add_mapped_bytes(context, [totals.mapped_bytes, _read_mapped(context, view)], True)
-        resident = add_values([totals.resident_bytes, in_states(*counted)])
+        metadata = add_values([own_allocated, view.get("stats.internal")])
+        mapped = add_mapped_bytes(context, [own_mapped, _read_mapped(context, view)], True)
+        resident = add_values([own_resident, in_states(*counted)])
     return _Counters(
         pages={state: count for state, count in pages.items() if count is not None},
         threads=view.get("nthreads[0]"),
@@ -560,7 +531,6 @@ def _read_counters(context: JemallocContext, arena: ArenaHandle, extra: KnownOfA
 
 
 def _read_mapped(context: JemallocContext, view: LayoutView) -> Optional[int]:
-    """arena_stats.mapped up to 5.2; from 5.3 pac_stats.pac_mapped, behind a pointer."""
     pointer = view.get("pa_shard.pac.stats")
     if pointer is None:
         return view.get("stats.mapped")
@@ -767,7 +737,6 @@ def _bisect_cached(caches: JemallocCaches, address: int) -> int:
 
 
 def _find_neighbours(context: JemallocContext, caches: JemallocCaches, extent: LocatedExtent) -> "tuple[Optional[Neighbour], ...]":
-    """An extent that is one block; its neighbours are the extents beside it."""
     before, after = find_extent(context, extent.begin - 1), find_extent(context, extent.end)
     return _make_block(context, caches, extent), _make_neighbour(context, caches, before), _make_neighbour(context, caches, after)
 

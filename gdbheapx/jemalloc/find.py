@@ -14,9 +14,8 @@ from gdbheapx.jemalloc.layouts import (
     STRUCTS,
     TYPE_UNITS,
     TYPES_ELSEWHERE,
-    BinInfo,
     JemallocGeometry,
-    TypeSources,
+    StructTable,
     Version,
     add_pack_variables,
     assemble_geometry,
@@ -32,15 +31,22 @@ from gdbheapx.jemalloc.layouts import (
 )
 from gdbheapx.jemalloc.structure import (
     FOUND_BY,
-    NotLocated,
     StructureMatch,
     TsdFinder,
     find_fitting_tables,
     locate_structure,
-    read_arena_table,
 )
 from gdbheapx.jemalloc.symbols import JemallocSymbols, prove_layout, read_scalar, read_words
-from gdbheapx.jemalloc.traces import BIN_STRIDES, JemallocSuspect, JemallocTraces, find_thread_image, find_traces, read_object_texts
+from gdbheapx.jemalloc.traces import (
+    BIN_STRIDES,
+    JemallocSuspect,
+    JemallocTraces,
+    find_thread_image,
+    find_traces,
+    read_arena_table,
+    read_object_texts,
+)
+from gdbheapx.kernel.jemalloc.records import BinLayout
 from gdbheapx.layout import pack as packs
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import ALLOCATOR_UNREAD
@@ -86,7 +92,7 @@ class UnreadJemalloc(NamedTuple):
     page_bytes: Optional[int] = None
     """jemalloc's own page."""
     has_ticker_bug: Optional[bool] = None
-    """By its version text; None where that does not tell."""
+    """By its version text; None if the text does not show it."""
 
 
 class NotReadable(HeapxError):
@@ -96,13 +102,13 @@ class NotReadable(HeapxError):
         super().__init__(evidence or why)
         self.why = why
         self.evidence = evidence
-        """In parentheses behind the sentence; or, where it is unreadable, the sentence itself."""
+        """In parentheses after the sentence; or, where it is unreadable, the sentence itself."""
 
 
 def make_unread(
     target: Target, module: Module, reason: NotReadable, text: Optional[str], page_bytes: Optional[int], release: Optional[str] = None
 ) -> UnreadJemalloc:
-    """The record of one, in words. `release`: what its traces tell where there is no version text."""
+    """Make the record of a jemalloc that cannot be read. `release`: by its traces, where there is no version text."""
     told = text or release
     bug = text_has_ticker_bug(told)
     what = _describe_unread(module, reason, told) + _list_facts(page_bytes, bug)
@@ -175,6 +181,8 @@ def _suggest_build(module: Module) -> str:
     return "build it unstripped and with debug information (Rust: strip = false, debug = true)%s" % keep
 
 
+TypeSource = Tuple[TypeSet, str, Optional[StructTable]]
+"""Types; `debug-info`, `pack` (of this very build) or `table` (of another build with the same structs); the table."""
 ANCHOR = "arenas"
 SLABS_CONFIRMED = 8
 
@@ -245,7 +253,7 @@ def _read_size_table(target: Target, symbols: JemallocSymbols, types: TypeSet, n
     return read_words(target, symbol.address, count) if symbol is not None and 0 < count <= 4096 else []
 
 
-def _read_bins(target: Target, symbols: JemallocSymbols, types: TypeSet) -> List[BinInfo]:
+def _read_bins(target: Target, symbols: JemallocSymbols, types: TypeSet) -> List[BinLayout]:
     for name, struct in (("bin_infos", "bin_info_s"), ("arena_bin_info", "arena_bin_info_s")):
         symbol = symbols.find(name)
         struct = struct if struct in types.structs else "bin_info_s"
@@ -279,7 +287,7 @@ class Jemalloc(NamedTuple):
     named_arenas: int
     """Arenas that name their own index where these types have it."""
     fitting: Optional[str] = None
-    """The layout that was found to fit, where neither debug information nor a pack of this build tells it."""
+    """The layout that was found to fit, if neither debug information nor a pack of this build has it."""
 
     @property
     def is_partial(self) -> bool:
@@ -353,29 +361,16 @@ def _read_nameless(target: Target, module: Module, seen: Optional[JemallocTraces
     if isinstance(located, StructureMatch):
         if located.proof.slabs or not _may_be_another(text, located.table):
             return _make_matched(target, module, located, text, number)
-        located = NotLocated(None, "no slab confirms the layout of %s" % located.table)
+        located = "no slab confirms the layout of %s" % located.table
     release = seen.release if seen is not None else None
     bins = seen.bins if seen is not None else None
-    reason = NotReadable(STRIPPED, located.evidence if located is not None else "") if is_read(text) else NotReadable(OTHER_RELEASE)
+    reason = NotReadable(STRIPPED, located or "") if is_read(text) else NotReadable(OTHER_RELEASE)
     return make_unread(target, module, reason, text, bins.page_bytes if bins is not None else None, release)
 
 
 def _make_matched(target: Target, module: Module, match: StructureMatch, text: Optional[str], number: int) -> Jemalloc:
-    return Jemalloc(
-        _make_id(number),
-        module,
-        match.version,
-        text,
-        match.symbols,
-        match.types,
-        match.geometry,
-        "table",
-        FOUND_BY,
-        _owns_malloc(target, module),
-        match.proof.slabs,
-        match.proof.named,
-        match.table,
-    )
+    own = (_make_id(number), module, match.version, text, match.symbols, match.types, match.geometry, "table", FOUND_BY)
+    return Jemalloc(*own, _owns_malloc(target, module), match.proof.slabs, match.proof.named, match.table)
 
 
 def _may_be_another(text: Optional[str], table: Optional[str]) -> bool:
@@ -407,16 +402,16 @@ def _describe_named(target: Target, module: Module, symbols: JemallocSymbols, nu
     if anchor is None:
         raise NotReadable(NO_LAYOUT, "the address of its arenas is unknown")
     tried: List[Tuple[str, str]] = []  # where types came from, and what does not hold with them
-    for sources in _find_type_sources(target, symbols, anchor, text):
-        version = sources.version or find_version(sources.types, symbols.find("opt_confirm_conf") is not None)
+    for types, source, table in _find_type_sources(target, symbols, anchor, text):
+        version = table.version if table is not None else find_version(types, symbols.find("opt_confirm_conf") is not None)
         if version is None:
-            tried.append((sources.source, "not a layout of jemalloc 5"))
+            tried.append((source, "not a layout of jemalloc 5"))
             continue
-        is_own = sources.source != "table"
-        made = list(iterate_geometries(target, symbols, sources.types, version))
-        proofs = [prove_layout(target, symbols, sources.types, geometry, is_own) for geometry in made]
-        if not is_own and _may_be_another(text, sources.name):
-            layout = sources.name or "%d.%d.%d" % version
+        is_own, name = source != "table", table.name if table is not None else None
+        made = list(iterate_geometries(target, symbols, types, version))
+        proofs = [prove_layout(target, symbols, types, geometry, is_own) for geometry in made]
+        if not is_own and _may_be_another(text, name):
+            layout = name or "%d.%d.%d" % version
             proofs = [
                 proof if proof.slabs or proof.wrong else proof._replace(wrong="no slab confirms the layout of %s" % layout)
                 for proof in proofs
@@ -424,26 +419,14 @@ def _describe_named(target: Target, module: Module, symbols: JemallocSymbols, nu
         held = [(geometry, proof) for geometry, proof in zip(made, proofs) if proof.wrong is None]
         if held:
             geometry, proof = max(held, key=lambda pair: bool(pair[1].slabs))
-            symbols.tell(_make_tsd_finder(target, module, sources.types, anchor.address, geometry.page_bytes))
-            source = "debug-info" if sources.source == "debug-info" else anchor.source
-            return Jemalloc(
-                _make_id(number),
-                module,
-                version,
-                text,
-                symbols,
-                sources.types,
-                geometry,
-                sources.source,
-                source,
-                _owns_malloc(target, module),
-                proof.slabs,
-                proof.named,
-                sources.name,
-            )
-        tried += [(sources.source, str(proof.wrong)) for proof in proofs]
+            symbols.tell(_make_tsd_finder(target, module, types, anchor.address, geometry.page_bytes))
+            places = "debug-info" if source == "debug-info" else anchor.source
+            owns = _owns_malloc(target, module)
+            own = (_make_id(number), module, version, text, symbols, types, geometry, source, places, owns)
+            return Jemalloc(*own, proof.slabs, proof.named, name)
+        tried += [(source, str(proof.wrong)) for proof in proofs]
         if not proofs:
-            tried.append((sources.source, "its page size or radix tree does not match any known build"))
+            tried.append((source, "its page size or radix tree does not match any known build"))
     told = "; ".join(dict.fromkeys("%s: %s" % pair for pair in tried))
     if may_differ(text) and all(source == "table" for source, _ in tried):
         raise NotReadable(SNAPSHOT, told)
@@ -462,31 +445,27 @@ def _make_tsd_finder(target: Target, module: Module, types: TypeSet, arenas: int
     return make_finder
 
 
-def _find_type_sources(target: Target, symbols: JemallocSymbols, anchor: Symbol, text: Optional[str]) -> List[TypeSources]:
+def _find_type_sources(target: Target, symbols: JemallocSymbols, anchor: Symbol, text: Optional[str]) -> List[TypeSource]:
     """List the sources of types, best first: debug information, its own pack, packs of the same release whose sizes agree."""
     if symbols.pack is not None:
-        return [TypeSources(symbols.pack.types, "pack")]
+        return [(symbols.pack.types, "pack", None)]
     types = _read_debug_types(target, symbols, text)
     if types is not None and "arena_s" in types.structs and "tsd_s" in types.structs:
-        return [TypeSources(types, "debug-info")]
-    return _find_fitting_types(target, symbols, anchor) or [
-        TypeSources(pack.types, "table") for pack in packs.shipped_packs() if _has_same_sizes(symbols, pack, text)
-    ]
+        return [(types, "debug-info", None)]
+    alike = (pack.types for pack in packs.shipped_packs() if _has_same_sizes(symbols, pack, text))
+    return _find_fitting_types(target, symbols, anchor) or [(types, "table", None) for types in alike]
 
 
-def _find_fitting_types(target: Target, symbols: JemallocSymbols, anchor: Symbol) -> List[TypeSources]:
-    """The tables that its arenas have, and a release to name where it has none yet."""
+def _find_fitting_types(target: Target, symbols: JemallocSymbols, anchor: Symbol) -> List[TypeSource]:
+    """List the tables that its arenas have; one without types if they have none."""
     page = _read_page_bytes(target, symbols) or PAGE_BYTES
     arenas = read_arena_table(target, anchor.address, page)
     if not arenas.pointers:
         return []
     rows, tsd_bytes = symbols.size_bytes("bin_infos"), symbols.thread_local_bytes("tsd_tls")
     nbins = rows // BIN_STRIDES[page] if rows else None
-    sources = [
-        TypeSources(add_pack_variables(table), "table", table.version, table.name)
-        for table in find_fitting_tables(target, arenas, nbins, tsd_bytes)
-    ]
-    return sources or [TypeSources(TypeSet(), "table")]
+    fitting = find_fitting_tables(target, arenas, nbins, tsd_bytes)
+    return [(add_pack_variables(table), "table", table) for table in fitting] or [(TypeSet(), "table", None)]
 
 
 def _read_debug_types(target: Target, symbols: JemallocSymbols, text: Optional[str]) -> Optional[TypeSet]:

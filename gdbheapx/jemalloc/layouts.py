@@ -1,6 +1,6 @@
 """The layouts of jemalloc's releases: struct tables, e_bits, enums, size classes, radix tree shapes.
 
-What differs between releases and no type tells has its one home here."""
+Differences between releases that no type shows have their one home here."""
 
 import functools
 import json
@@ -9,6 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Member, StructType, Target, TypeSet
 from gdbheapx.jemalloc.records import PrintForm
+from gdbheapx.kernel.jemalloc.records import BinLayout, BitField
 from gdbheapx.layout import pack
 from gdbheapx.layout.view import read_view
 
@@ -16,7 +17,7 @@ Version = Tuple[int, int, int]
 
 NEWEST_KNOWN: Version = (5, 3, 1)
 UNRELEASED: Version = (5, 3, 99)
-"""A build after 5.3.1, told by its fields."""
+"""A build after 5.3.1, recognised by its fields."""
 TRIED_COMMITS = 47
 """Of those the one that was tried: so many commits after 5.3.1 (295e4894 of May 2026)."""
 
@@ -36,24 +37,13 @@ TYPE_UNITS = {
     "prof_lookup": ("prof_tctx_s", "prof_gctx_s", "prof_bt_s"),
     "ctl_boot": ("ctl_arenas_s", "ctl_stats_s", "ctl_arena_s", "ctl_arena_stats_s"),
 }
-"""External functions in whose units stand the structs that jemalloc.c does not use; the last two only after 5.3.1."""
+"""External functions whose units have the structs that jemalloc.c does not use; the last two only after 5.3.1."""
 TYPES_ELSEWHERE = tuple(name for names in TYPE_UNITS.values() for name in names)
 
 ENUMERATORS = ("tsd_state_nominal", "extent_state_active", "malloc_init_initialized", "percpu_arena_disabled")
 """One of each enum that readers look values up in."""
 
 _SLAB_DATA = ("e_slab_data.bitmap", "slab_data.bitmap", "e_slab_data")
-
-
-class EbitsField(NamedTuple):
-    """A bit field of e_bits."""
-
-    shift: int
-    width: int
-
-    def of(self, word: int) -> int:
-        """Its value in `word`."""
-        return word >> self.shift & (1 << self.width) - 1
 
 
 def find_version(types: TypeSet, has_confirm_conf: bool) -> Optional[Version]:
@@ -79,7 +69,7 @@ def find_version(types: TypeSet, has_confirm_conf: bool) -> Optional[Version]:
     return (5, 0, 0) if states and "tsd_state_minimal_initialized" not in states[0] else (5, 0, 1)
 
 
-def make_ebits_fields(version: Version, nsizes: int, slab_maxregs: int) -> Dict[str, EbitsField]:
+def make_ebits_fields(version: Version, nsizes: int, slab_maxregs: int) -> Dict[str, BitField]:
     """The fields of extent_t's or edata_t's e_bits (extent_structs.h to 5.2, edata.h from 5.3).
 
     nsizes: SC_NSIZES. slab_maxregs: regions a slab may have at most; the width of nfree follows from it.
@@ -99,7 +89,7 @@ def make_ebits_fields(version: Version, nsizes: int, slab_maxregs: int) -> Dict[
         widths += [("is_head", 1)]
     fields, shift = {}, 0
     for name, width in widths:
-        fields[name] = EbitsField(shift, width)
+        fields[name] = BitField(shift, width)
         shift += width
     return fields
 
@@ -177,9 +167,9 @@ def split_first_release(version: Version, types: TypeSet, image: bytes) -> Tuple
 
 
 def has_ticker_bug(types: TypeSet, version: Version) -> bool:
-    """A thread whose first call is free() never gets tickers: releases with arenas_tdata_bypass and a minimal tsd state.
+    """Return whether a thread whose first call is free() never gets tickers: releases with arenas_tdata_bypass and a minimal tsd state.
 
-    tsd.c, tsd_data_init_nocleanup sets the bypass, nobody resets it: 5.0.1 to 5.2.1; gone with 5.3.0's arena_decay_ticker.
+    tsd.c, tsd_data_init_nocleanup sets the bypass, and nothing resets it: 5.0.1 to 5.2.1; gone with 5.3.0's arena_decay_ticker.
     """
     return types.place("tsd_s", "arenas_tdata_bypass") is not None and version >= (5, 0, 1)
 
@@ -223,7 +213,7 @@ def is_read(text: Optional[str]) -> bool:
 
 
 def text_has_ticker_bug(text: Optional[str]) -> Optional[bool]:
-    """has_ticker_bug by the version text alone, for builds that are not read; None where it does not tell."""
+    """Answer has_ticker_bug by the version text alone, for builds that are not read; None if it does not show that."""
     release = parse_jemalloc_release(text)
     if release is None or release < (5, 0, 0):
         return None
@@ -290,7 +280,7 @@ def has_short_ncached_max(types: TypeSet) -> bool:
 
 
 SWITCHES = tuple("config_" + name for name in (*list_config_names(NEWEST_KNOWN), "enable_cxx"))
-"""The constants behind them (jemalloc_preamble.h): no memory holds them, packs do."""
+"""The constants of these switches (jemalloc_preamble.h): no memory holds them, packs do."""
 
 
 STRUCTS_FILE = "jemalloc.structs"
@@ -299,7 +289,7 @@ BASE_PATHS = ("base", "pa_shard.base", "pa_shard.edata_cache.base", "pa_shard.pa
 HPA_BASE_PATHS = ("pa_shard.hpa_shard.base", "pa_shard.hpa.base")
 """Others that do where opt.hpa is on."""
 PAGE_BYTES = 4096
-"""The usual page of jemalloc, which what can be told of a page is reckoned from."""
+"""The usual page of jemalloc, from which the figures of other pages are reckoned."""
 NBINS_BY_QUANTUM = {16: 36, 8: 39}
 """SC_NBINS by quantum, with pages of that size: small classes end below four pages, and there are four to a doubling (sc.h)."""
 NSIZES_BY_QUANTUM = {16: 232, 8: 235}
@@ -317,7 +307,7 @@ class StructTable(NamedTuple):
     page_bytes: int = PAGE_BYTES
     """PAGE."""
     mutex_bytes: int = 40
-    """sizeof(pthread_mutex_t), which the machine and its C library tell."""
+    """sizeof(pthread_mutex_t), by the machine and its C library."""
 
     @property
     def quantum_bytes(self) -> int:
@@ -335,7 +325,7 @@ class StructTable(NamedTuple):
         return self.types.size_bytes("tsd_s")
 
     def fits(self, places: Sequence[int]) -> bool:
-        """An arena whose base pointer stands at these places has this layout."""
+        """Return whether an arena with base pointers at these offsets has this layout."""
         own = {place for place in places if place < self.arena_bytes}
         needed, allowed = _find_offsets(self.types, BASE_PATHS), _find_offsets(self.types, HPA_BASE_PATHS)
         return needed <= own <= needed | allowed
@@ -401,7 +391,7 @@ def find_quantum(nbins: int, page_bytes: int) -> Optional[int]:
 
 
 def select_page_classes(sizes: Sequence[int], page_bytes: int) -> Tuple[int, ...]:
-    """sz_pind2sz_tab without the entry behind its end: classes that are whole pages."""
+    """Select the classes that are whole pages: sz_pind2sz_tab without its last entry."""
     return tuple(size for size in sizes if size % page_bytes == 0)
 
 
@@ -449,33 +439,11 @@ def list_rtree_shapes(root_elements: int, lg_page: int, nsizes: int, compact: Op
     return [shape for shape in shapes if shape and 1 << shape.levels[0] == root_elements and compact in (None, shape.compact)]
 
 
-class TypeSources(NamedTuple):
-    """Types with their provenance."""
-
-    types: TypeSet
-    source: str
-    """`debug-info`, `pack` (of this very build) or `table` (of another build with the same structs)."""
-    version: Optional[Version] = None
-    """The release of a table; None where the types tell it."""
-    name: Optional[str] = None
-    """Of the table."""
-
-
-class BinInfo(NamedTuple):
-    """bin_infos[szind], 5.0.x arena_bin_info[szind]."""
-
-    reg_size_bytes: int
-    slab_size_bytes: int
-    nregs: int
-    n_shards: int
-    """1 up to 5.1."""
-
-
-def read_bin_infos(target: Target, types: TypeSet, address: int, count: int, struct: str = "bin_info_s") -> List[BinInfo]:
+def read_bin_infos(target: Target, types: TypeSet, address: int, count: int, struct: str = "bin_info_s") -> List[BinLayout]:
     """bin_infos[]. Unreadable if it cannot be read."""
     stride = types.size_bytes(struct)
     rows = [read_view(target, types, struct, address + number * stride) for number in range(count)]
-    return [BinInfo(row["reg_size"], row["slab_size"], row["nregs"], row.get("n_shards") or 1) for row in rows]
+    return [BinLayout(row["reg_size"], row["slab_size"], row["nregs"], row.get("n_shards") or 1) for row in rows]
 
 
 class JemallocGeometry(NamedTuple):
@@ -488,12 +456,12 @@ class JemallocGeometry(NamedTuple):
     size_classes: Tuple[int, ...]
     """sz_index2size_tab: bytes by szind."""
     page_classes: Tuple[int, ...]
-    """sz_pind2sz_tab without the entry behind its end: bytes by pszind."""
-    bins: Tuple[BinInfo, ...]
+    """sz_pind2sz_tab without its last entry: bytes by pszind."""
+    bins: Tuple[BinLayout, ...]
     """By szind."""
     extent_struct: str
     """`edata_s` (from 5.3) or `extent_s`."""
-    fields: Dict[str, EbitsField]
+    fields: Dict[str, BitField]
     """e_bits."""
     states: ExtentStates
     rtree_root: int
@@ -526,7 +494,7 @@ class JemallocGeometry(NamedTuple):
 
 
 def assemble_geometry(
-    target: Target, types: TypeSet, version: Version, sizes: Sequence[int], pages: Sequence[int], bins: Sequence[BinInfo]
+    target: Target, types: TypeSet, version: Version, sizes: Sequence[int], pages: Sequence[int], bins: Sequence[BinLayout]
 ) -> Optional[JemallocGeometry]:
     """Make the geometry from tables of sizes and bins, without the radix tree and single variables; None if they cannot be jemalloc's."""
     page = pages[0] if pages else 0

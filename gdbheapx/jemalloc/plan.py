@@ -36,7 +36,7 @@ PUBLIC_FUNCTIONS = frozenset(
 OPERATORS = ("_Znw", "_Zna", "_Zdl", "_Zda")
 """C++'s new and delete (jemalloc_cpp.cpp), in every form."""
 MARGIN_BYTES = 0x400
-"""Beside jemalloc's own functions, where its static ones may begin or go on."""
+"""Before and after jemalloc's own functions, where its static ones may begin or go on."""
 GAP_BYTES = 256 << 10
 """Functions of a linked-in jemalloc that lie closer than this enclose others of it: the static ones of ctl.c alone take 200 KiB."""
 
@@ -146,7 +146,6 @@ def _find_bin_locks(context: JemallocContext, arena: ArenaHandle, view: LayoutVi
 
 
 def _read_locks(context: JemallocContext, struct: str, address: int, label: str) -> List[Held]:
-    """The held locks in one struct. What cannot be read counts as held: nobody knows."""
     places = find_mutexes(context.types, struct) if struct in context.types.structs else []
     if not places:
         return []
@@ -247,8 +246,9 @@ def sum_unused(rows: Sequence[JemallocArena], page_bytes: int) -> Predicted:
 
 
 def check_extent_hooks(context: JemallocContext, arenas: Sequence[ArenaHandle], only: Optional[int]) -> None:
-    """Refusal unless all of these arenas, or the only one that is meant, have jemalloc's own: a purge calls them, and what others do and
-    lock cannot be told. Unknown ones are not believed to be its own."""
+    """Refuse unless all of these arenas, or the only one that is meant, have jemalloc's own hooks: a purge calls them, and the side
+    effects and
+    locks of others are unknown. Unknown ones are not believed to be its own."""
     own = [symbol.address for symbol in map(context.symbols.find, DEFAULT_HOOKS) if symbol is not None]
     for arena in arenas:
         if only not in (None, arena.index):

@@ -58,10 +58,10 @@ def read_forest(
     most: int,
     owns: Optional[Callable[[LayoutView], int]] = None,
 ) -> Forest:
-    """Every node of the red-black trees whose roots are given as (owner, address of the root, or 0).
+    """Read every node of the red-black trees whose roots are given as (owner, address of the root, or 0).
 
     A node's left child is link.rbn_left, its right one link.rbn_right_red less the lowest bit, which is the colour; leaves are null.
-    `owns`, if given, tells whose tree a node says that it is in. No node is visited twice; at most `most` are.
+    `owns`, if given, returns the owner that a node names. No node is visited twice; at most `most` are.
     """
     trees = Forest({}, {}, [])
     frontier = {root: owner for owner, root in roots if root}

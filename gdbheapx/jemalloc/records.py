@@ -13,9 +13,9 @@ class PublicNames(NamedTuple):
     """The names by which a program reaches one jemalloc: prefix of `mallctl`, and the variable with its options."""
 
     prefix: Optional[str]
-    """Of `malloc` and `mallctl`: empty, `je_`, `_rjem_`, `je_arrow_`; None if nothing tells."""
+    """Of `malloc` and `mallctl`: empty, `je_`, `_rjem_`, `je_arrow_`; None if unknown."""
     conf_variable: Optional[str]
-    """The environment variable with its options, such as `JE_ARROW_MALLOC_CONF`; None if nothing tells."""
+    """The environment variable with its options, such as `JE_ARROW_MALLOC_CONF`; None if unknown."""
 
     def call(self, arguments: str) -> str:
         """mallctl with these arguments, as it is written in the program."""
@@ -40,7 +40,7 @@ class PrintForm(NamedTuple):
     bin_width: int
     """Columns `allocated`, `nmalloc` and `ndalloc` of bins."""
     rate_width: int
-    """The rates of `small:`, `large:` and `total:` rows behind nmalloc and ndalloc."""
+    """The rates of `small:`, `large:` and `total:` rows after nmalloc and ndalloc."""
     skips_unused_bins: bool
     """Bins that never had a slab have no row."""
 
@@ -87,9 +87,9 @@ class JemallocArena(NamedTuple):
     retained_resident_bytes: Annotated[Optional[int], Column("returned, resident", BYTES, ADD, IF_ANY)]
     """Retained, and in RAM all the same, which huge pages do; None on a core."""
     retained_huge_bytes: Annotated[Optional[int], hidden_column(ADD)]
-    """Those of them that are parts of huge pages; None where the kernel does not tell, and on a core."""
+    """Those of them that are parts of huge pages; None where the kernel does not show it, and on a core."""
     huge_bytes: Annotated[Optional[int], Column("huge pages", BYTES, ADD, IF_ANY, goes=4)]
-    """Parts of huge pages in its extents; None where the kernel does not tell, and on a core."""
+    """Parts of huge pages in its extents; None where the kernel does not show it, and on a core."""
     threads: Annotated[Optional[int], Column("threads", sums=ADD, goes=6)]
     """nthreads[0]."""
     blind_threads: Annotated[Optional[int], Column("blind", sums=ADD, shown=IF_ANY)]
@@ -135,7 +135,7 @@ class JemallocBin(NamedTuple):
     used_blocks: Annotated[int, Column("used", goes=2)]
     used_bytes: Annotated[int, Column("used bytes", BYTES)]
     cached_blocks: Annotated[Optional[int], Column("cached", goes=4)]
-    """None where what thread caches hold cannot be told: it counts as used then; the next likewise."""
+    """None where the contents of thread caches are unknown: they count as used then; the next likewise."""
     cached_bytes: Annotated[Optional[int], Column("cached bytes", BYTES, goes=3)]
     chunks: Annotated[int, Column("free", goes=1)]
     """What is free here: free regions of the slabs, unused extents."""
@@ -198,7 +198,7 @@ class RefusedOption(NamedTuple):
 
 
 class JemallocConditions(NamedTuple):
-    """The options and states that decide when unused pages go back to the kernel, beside each arena's decay times."""
+    """The options and states, apart from each arena's decay times, that decide when unused pages go back to the kernel."""
 
     names: PublicNames
     has_stats: Optional[bool]
@@ -288,9 +288,9 @@ class TickerArena(NamedTuple):
     `no-threads`; `unknown`."""
     why: str
     can_purge: Optional[bool]
-    """Somebody can: a thread that ticks, a background thread, the freeing thread itself. That it is done is another thing, see verdict."""
+    """It can be purged by a thread that ticks, a background thread, or the freeing thread itself. Whether that is done: see verdict."""
     evidence: Optional[str]
-    """What in the arena itself shows that nobody drives its decay."""
+    """The sign in the arena itself that its decay does not run."""
     costs_memory: bool = False
     """A finding: `unpurged`; or `degraded`, overdue by more than twice its decay time, with more than 1 MiB or 1 % of what jemalloc holds
     in unused pages."""
@@ -309,7 +309,7 @@ class TickerReport(NamedTuple):
     threads: Sequence[TickerThread]
     arenas: Sequence[TickerArena]
     advice: Sequence[Finding]
-    """What can be done, the likeliest first; empty if nobody is blind or at risk."""
+    """The remedies, the likeliest first; empty if no thread is blind or at risk."""
 
 
 class DecayRow(NamedTuple):
@@ -352,7 +352,7 @@ class MallocStats(NamedTuple):
     figures: Dict[str, Any]
     """Its JSON's keys and nesting, and the counters that its text alone has."""
     running: Dict[str, Any]
-    """The run-time values that its text shows beside options, by mallctl name."""
+    """The run-time values that its text shows after options, by mallctl name."""
     counts: bool
     """False: a build without statistics, which has neither `stats` nor `stats.arenas`."""
     form: PrintForm
@@ -396,7 +396,7 @@ class JemallocFacts(NamedTuple):
     most_cached_bytes: Optional[int] = None
     """What thread caches may hold at most, with jemalloc's usual limits; None if nothing limits it."""
     unused_ranges: Callable[[], Sequence[Tuple[int, int]]] = tuple
-    """Dirty and muzzy extents: one more walk, where nothing else tells which of them are in memory (a core)."""
+    """Dirty and muzzy extents: one more walk, for cores, where nothing else shows which of them are in memory."""
     huge: JemallocHugePages = JemallocHugePages((), ())
     """Free pages of the huge page allocator, of all arenas."""
     absent: Optional[AbsentTotals] = None

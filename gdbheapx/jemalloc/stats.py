@@ -200,7 +200,7 @@ BIN_COUNTERS = (
     ("nonfull_slabs", "nonfull_slabs"),
     ("nslabs", "nslabs"),
 )
-"""Key of malloc_stats_print -> member of bin_stats_s; `nslabs` stands in its text alone."""
+"""Key of malloc_stats_print -> member of bin_stats_s; `nslabs` is in its text alone."""
 GAP_BYTES = 1 << 16
 """Bins closer than this are read at once with what lies between them."""
 TOTAL_KEYS = ("nmalloc", "ndalloc", "nrequests", "nfills", "nflushes")
@@ -454,7 +454,7 @@ TEXT_ONLY = {"bins": ("nslabs",), "lextents": ("nmalloc", "ndalloc", "nrequests"
 
 
 def merge_arena_stats(context: JemallocContext, entries: Sequence[Figures]) -> Figures:
-    """The sum of these arenas, arena 0 first. Names and decay times are nobody's; uptime is arena 0's."""
+    """Sum these arenas, arena 0 first. Names and decay times are dropped; uptime is arena 0's."""
     merged: Figures = _sum_entries([{key: value for key, value in entry.items() if key != "name"} for entry in entries])
     merged["mapped"] = add_mapped_bytes(context, [entry.get("mapped") for entry in entries])
     merged["uptime_ns"] = entries[0]["uptime_ns"]
@@ -514,7 +514,6 @@ def read_malloc_stats(
 
 
 def _add_malloc_conf(context: JemallocContext, config: Figures) -> Figures:
-    """config.malloc_conf stands behind lazy_lock."""
     figures: Figures = {}
     for name, value in config.items():
         figures[name] = value
@@ -561,7 +560,7 @@ def _read_constants(context: JemallocContext, running: Dict[str, OptionValue]) -
     rows = []
     for info in geometry.bins:
         row = {"size": info.reg_size_bytes, "nregs": info.nregs, "slab_size": info.slab_size_bytes}
-        rows.append({**row, "nshards": info.n_shards} if shards_bins(context.jemalloc.version) else row)
+        rows.append({**row, "nshards": info.shards} if shards_bins(context.jemalloc.version) else row)
     figures["bin"] = rows
     figures["nlextents"] = len(sizes) - geometry.nbins
     figures["lextent"] = [{"size": size} for size in sizes[geometry.nbins :]]

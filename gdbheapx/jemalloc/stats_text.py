@@ -11,10 +11,10 @@ from gdbheapx.jemalloc.stats import MEMORY_KEYS, drop_single_arenas, make_stats_
 
 Figures = Dict[str, Any]
 Cells = Sequence[Tuple[Any, int]]
-"""(value, width); a negative width stands to the left."""
+"""(value, width); a negative width aligns to the left."""
 
 GAP = " " * 21 + "---"
-"""Stands for rows in which nothing is."""
+"""Replaces a run of empty rows."""
 RATE_TITLE = "(#/sec)"
 
 
@@ -37,7 +37,7 @@ def compute_rate(value: Optional[int], uptime_ns: Optional[int]) -> Optional[int
 
 
 class StatsColumn(NamedTuple):
-    """A column, with its rate behind it."""
+    """A column, followed by its rate."""
 
     key: str
     """Of the figure."""
@@ -138,7 +138,6 @@ def _list_prof_columns(rows: Sequence[Figures]) -> Sequence[StatsColumn]:
 
 
 def _write_with_gaps(title: str, columns: Sequence[StatsColumn], rows: Iterator[Tuple[bool, str]], skip: bool = True) -> Iterator[str]:
-    """A header, then (empty, row): a run of empty rows shows as a dashed line, behind it; with `skip` without the rows."""
     yield title + _format_header(columns)[len(title) :]
     empty = False
     for is_empty, row in rows:
@@ -242,7 +241,7 @@ def write_nonfull_slabs(rows: Sequence[Figures], sizes: Sequence[int], pages_per
 
 
 OPTION_NOTES = {option.name: option.live for option in OPTIONS if option.live}
-"""Option -> the mallctl name whose value is shown beside it."""
+"""Option -> the mallctl name whose value is shown after it."""
 CONF_TITLES = {
     "global_var": "Global variable malloc_conf",
     "symlink": "Symbolic link malloc.conf",

@@ -8,9 +8,7 @@ from gdbheapx import kernel as kernels
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import Member, Module, StructType, Symbol, Target, ThreadLocal, TypeSet
 from gdbheapx.jemalloc.layouts import (
-    PAGE_BYTES,
     UNRELEASED,
-    BinInfo,
     JemallocGeometry,
     RtreeShape,
     StructTable,
@@ -32,7 +30,6 @@ from gdbheapx.jemalloc.symbols import (
     JemallocSymbols,
     LayoutProof,
     find_current_slabs,
-    find_leaf,
     look_up_extent,
     prove_layout,
     read_scalar,
@@ -40,122 +37,25 @@ from gdbheapx.jemalloc.symbols import (
     read_words,
 )
 from gdbheapx.jemalloc.traces import (
-    ARENA_ALIGNMENT,
-    ARENA_BYTES,
     ARENA_POINTERS,
     BASE_OFFSETS,
-    BLOCK_BYTES,
-    MOST_BLOCK_BYTES,
-    BinTable,
+    PAGE_BYTES,
+    PIECE_BYTES,
+    ArenaTable,
+    BaseBlocks,
     JemallocTraces,
     ThreadImage,
+    find_arena_table,
+    find_base_pointers,
     list_writable_ranges,
     read_own_memory,
 )
+from gdbheapx.kernel.jemalloc.records import BinLayout
 from gdbheapx.layout.view import read_view
 from gdbheapx.ranges import unite_ranges
 
-MOST_CANDIDATES = 8
-"""Places that may be arenas[] and are looked at; the static a0, which leads to arena 0 as well, is one of them."""
 ARENAS_TRIED = 8
 """Arenas that are asked for the places of their base pointer."""
-BASE_BYTES = 0x800
-"""base_t is about that long, and stands before all that its block gives out."""
-PIECE_BYTES = 4096
-
-
-class ArenaTable(NamedTuple):
-    """arenas[], found by what its words lead to."""
-
-    address: int
-    pointers: Dict[int, int]
-    """Index -> address, of those whose base says that index."""
-    others: int
-    """Words there that lead to no such arena: made with extent hooks of the program's own, or damage."""
-    page_bytes: int = PAGE_BYTES
-    """The page that the blocks of their metadata are of."""
-
-    @property
-    def score(self) -> Tuple[int, int]:
-        """Rank candidates: more arenas and fewer other words is better."""
-        return len(self.pointers) - self.others, -self.address
-
-    @property
-    def highest(self) -> int:
-        """The highest index."""
-        return max(self.pointers)
-
-
-class BaseBlocks:
-    """Blocks of arenas' metadata, each asked once."""
-
-    def __init__(self, target: Target, page_bytes: int) -> None:
-        self._target = target
-        self._base_offset = BASE_OFFSETS[page_bytes]
-        self._known: Dict[int, Optional[int]] = {}
-        self._indexes: Dict[int, int] = {}
-
-    def base_of(self, arena: int) -> Optional[int]:
-        """Address of the base in whose block an arena would lie that begins here; None if none begins here."""
-        block = arena & -BLOCK_BYTES
-        if not block or arena & ARENA_ALIGNMENT - 1 or arena == block:
-            return None
-        if block not in self._known:
-            self._known[block] = self._read_size(block)
-        size, base = self._known[block], block + self._base_offset
-        return base if size is not None and base + BASE_BYTES <= arena < block + size else None
-
-    def index_of(self, arena: int) -> Optional[int]:
-        """Return the index that the base says of the arena at this address."""
-        base = self.base_of(arena)
-        if base is None:
-            return None
-        if base not in self._indexes:
-            self._indexes[base] = int.from_bytes(self._target.read_prefix(base, 4).ljust(4, b"\xff"), "little")
-        index = self._indexes[base]
-        return index if index < ARENA_POINTERS else None
-
-    def _read_size(self, block: int) -> Optional[int]:
-        head = self._target.read_prefix(block, 16)
-        size, following = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
-        is_one = len(head) == 16 and 0 < size <= MOST_BLOCK_BYTES and not size % BLOCK_BYTES
-        return size if is_one and not following % PIECE_BYTES else None
-
-
-def find_arena_table(target: Target, memory: Iterable[Tuple[int, bytes]], page_bytes: int) -> Optional[ArenaTable]:
-    """arenas[] in these pieces of an object's memory; None if no word there leads to an arena."""
-    blocks, votes = BaseBlocks(target, page_bytes), {}  # type: BaseBlocks, Dict[int, int]
-    for address, word in kernels.load_native_library().find_addresses(memory, list_writable_ranges(target), ARENA_ALIGNMENT - 1):
-        index = blocks.index_of(word)
-        if index is not None:
-            start = address - 8 * index
-            votes[start] = votes.get(start, 0) + 1
-    likely = sorted(votes, key=lambda start: (-votes[start], start))[:MOST_CANDIDATES]
-    candidates = [read_arena_table(target, start, page_bytes, blocks) for start in likely if not start & 63]
-    return max((candidate for candidate in candidates if candidate.pointers), key=lambda candidate: candidate.score, default=None)
-
-
-def read_arena_table(target: Target, address: int, page_bytes: int, blocks: Optional[BaseBlocks] = None) -> ArenaTable:
-    """Read arenas[] as if it began here."""
-    blocks = blocks or BaseBlocks(target, page_bytes)
-    words = array("Q", _cut_to_words(target.read_prefix(address, 8 * ARENA_POINTERS)))
-    pointers = {index: word for index, word in enumerate(words) if word and blocks.index_of(word) == index}
-    return ArenaTable(address, pointers, sum(1 for word in words if word) - len(pointers), page_bytes)
-
-
-def _cut_to_words(data: bytes) -> bytes:
-    return data[: len(data) & -8]
-
-
-def find_base_pointers(target: Target, arena: int, base: int) -> Sequence[int]:
-    """Offsets in an arena at which a pointer to that base stands, and behind its end where there is more of the block."""
-    data, pointer = target.read_prefix(arena, ARENA_BYTES), base.to_bytes(8, "little")
-    places, at = [], data.find(pointer)
-    while at >= 0:
-        if not at & 7:
-            places.append(at)
-        at = data.find(pointer, at + 1)
-    return places
 
 
 def find_fitting_tables(
@@ -193,15 +93,15 @@ MOST_POINTERS = 1 << 16
 """Words that are tried as the head of a list."""
 ENTRIES_TRIED = 4
 MOST_BESIDE_BYTES = 1 << 16
-"""Below a thread pointer, or above it where the machine has them there, where no file tells which object has its block where: static blocks
-are a few KB, and a stack follows."""
+"""Below a thread pointer, or above it where the machine has static blocks there, if no file shows which object has its block where: static
+blocks are a few KB, and a stack follows."""
 MEMORY_PAGE_BYTES = 4096
 NOMINAL_STATES = 3
 """tsd_state_nominal to nominal_recompute; before 5.2.0 one fewer."""
 
 
 class _TsdOffsets(NamedTuple):
-    """tsd_s of one build: the offsets that tell whether one begins at an address."""
+    """The tsd_s of one build: the offsets that show whether one begins at an address."""
 
     types: TypeSet
 
@@ -216,22 +116,8 @@ class _TsdOffsets(NamedTuple):
             return False
         if read(address + arena, 8) not in arenas or read(address + enabled, 1) > 1:
             return False
-        return not read(address + enabled, 1) or self._has_cache(read, address, arenas)
-
-    def _has_cache(self, read: Callable[[int, int], int], address: int, arenas: Sequence[int]) -> bool:
-        cache, slow = self.offset("tcache"), self.offset("tcache_slow")
-        if cache is None:
-            return False
-        if slow is not None:
-            back = self.types.place("tcache_slow_s", "tcache")
-            return (
-                back is not None and read(address + cache, 8) == address + slow and read(address + slow + back.offset, 8) == address + cache
-            )
-        inner = self.types.place("tcache_s", "cache_bin_array_descriptor.bins_small")
-        small, owner = self.types.place("tcache_s", "bins_small"), self.types.place("tcache_s", "arena")
-        if inner is not None and small is not None:
-            return read(address + cache + inner.offset, 8) == address + cache + small.offset
-        return owner is not None and read(address + cache + owner.offset, 8) in arenas
+        cache = self.offset("tcache")
+        return not read(address + enabled, 1) or (cache is not None and is_tcache(self.types, read, address + cache, arenas))
 
     def counts(self, read: Callable[[int, int], int], address: int) -> bool:
         """Return whether the thread's allocated bytes lie between two events, and both copies of the next event agree (thread_event.h)."""
@@ -271,10 +157,10 @@ def is_tsd_undecided(types: TypeSet) -> bool:
 
 
 def find_explicit_caches(target: Target, types: TypeSet, memory: Sequence[Tuple[int, bytes]]) -> Optional[int]:
-    """Address of the variable `tcaches`, which leads to the array of caches that tcache.create made; None if there never was one.
+    """Find the variable `tcaches`, which leads to the array of caches that tcache.create made; None if there never was one.
 
-    One of the first entries leads to a cache that knows itself: so it is found also where caches hang on no list (builds without
-    statistics).
+    One of the first entries leads to a cache that names itself, so it is found also in builds without statistics, which put caches on no
+    list.
     """
     read = _PageReader(target).number
     first = _find_pointers(target, memory)
@@ -285,8 +171,8 @@ def find_explicit_caches(target: Target, types: TypeSet, memory: Sequence[Tuple[
     return None
 
 
-def is_tcache(types: TypeSet, read: Callable[[int, int], int], cache: int) -> bool:
-    """A tcache_t lies here: what it points to points back (tcache_slow_t from 5.3.0, its descriptor in 5.1 and 5.2)."""
+def is_tcache(types: TypeSet, read: Callable[[int, int], int], cache: int, arenas: Sequence[int] = ()) -> bool:
+    """Return whether a tcache_t lies here: tcache_slow_t from 5.3.0, its descriptor in 5.1 and 5.2 point back; in 5.0 it names an arena."""
     if not cache or cache & 7 or cache >> 56:
         return False
     forth, back = types.place("tcache_s", "tcache_slow"), types.place("tcache_slow_s", "tcache")
@@ -294,7 +180,10 @@ def is_tcache(types: TypeSet, read: Callable[[int, int], int], cache: int) -> bo
         slow = read(cache + forth.offset, 8)
         return not slow & 7 and not slow >> 56 and read(slow + back.offset, 8) == cache
     inner, small = types.place("tcache_s", "cache_bin_array_descriptor.bins_small"), types.place("tcache_s", "bins_small")
-    return inner is not None and small is not None and read(cache + inner.offset, 8) == cache + small.offset
+    if inner is not None and small is not None:
+        return read(cache + inner.offset, 8) == cache + small.offset
+    owner = types.place("tcache_s", "arena")
+    return owner is not None and read(cache + owner.offset, 8) in arenas
 
 
 class _PageReader:
@@ -394,8 +283,9 @@ class TsdFinder:
         return self._target.thread_local_at(self._module, self._offset) if self._offset is not None else None
 
     def _search_beside(self) -> Optional[int]:
-        """The distance from the thread pointer at which most threads have what is a tsd, where the object's block is not known: the file
-        with the relocations that tell it is not here. None where two distances have as many."""
+        """Find the distance from the thread pointer at which most threads have a tsd, if the file with the relocations that show the
+        object's block
+        is not here. None if two distances have as many."""
         arena, internal = self._tsd.offset("arena"), self._tsd.offset("iarena")
         storage = self._target.arch.storage
         if arena is None or internal is None or storage.tcb_bytes is storage.self_words is None:
@@ -458,10 +348,11 @@ HELD_PER_FAILED = 4
 ENTRIES_BETWEEN = 12
 """Words between the last two pointers to the base, at most."""
 WORD = 8
+UNREADABLE_WORD = (1 << 64) - 1
 TAIL_BYTES = WORD
-"""Behind the base pointer nothing is known."""
+"""Nothing is known after the base pointer."""
 SHARD_IND = 32
-"""pa_shard.ind stands so far before pa_shard.base, and pa_shard.emap one word before it; arena_s.ind one word before base."""
+"""Distance from pa_shard.ind to pa_shard.base; pa_shard.emap lies one word before it, and arena_s.ind one word before arena_s.base."""
 MOST_BLOCKS = 4096
 KEPT_STRUCTS = ("edata_s", "slab_data_s", "base_block_s", "bin_info_s", "bitmap_info_s", "bitmap_level_s", "ehooks_s")
 """Structs that are the same in all builds from 5.3.0 on that have the same page."""
@@ -475,67 +366,6 @@ class ArenaEnds(NamedTuple):
     """Offsets of pa_shard.base and of base in arena_s."""
     emap: int
     """Address of arena_emap_global, as most arenas say."""
-
-
-class ExtentProof(NamedTuple):
-    """The counts of extents in the radix tree that hold."""
-
-    slabs: int
-    """That hold: in all that is known of them, their bitmap too."""
-    larges: int
-    failed: int
-    addresses: Sequence[int]
-    """Where those that hold begin."""
-
-    @property
-    def holds(self) -> bool:
-        """Return whether at least one slab and most extents hold."""
-        return bool(self.slabs) and self.slabs + self.larges >= HELD_PER_FAILED * self.failed
-
-
-class UnlistedMatch(NamedTuple):
-    """A build that no table fits, proven."""
-
-    types: TypeSet
-    geometry: JemallocGeometry
-    proof: ExtentProof
-
-
-def read_unlisted(target: Target, module: Module, arenas: ArenaTable, bins: Optional[BinTable]) -> "UnlistedMatch | str":
-    """Read and prove a build that no table fits; else return the reason why it is not proven."""
-    if bins is None or not bins.is_sharded:
-        return "its bins were not found"
-    quantum = find_quantum(bins.nbins, bins.page_bytes)
-    ends = find_arena_ends(target, module, arenas)
-    if quantum is None or ends is None:
-        return "its arenas do not end as those of jemalloc 5.3"
-    likely = find_newest_tables(arenas.page_bytes, target.arch.mutex_bytes)
-    table = next((table for table in likely if _has_own_blocks(target, table, arenas)), None)
-    if table is None:
-        return "its arenas' metadata is not as in jemalloc 5.3"
-    types, sizes = make_partial_types(ends, table), compute_size_classes(quantum)
-    try:
-        infos = read_bin_infos(target, types, bins.address, bins.nbins)
-    except UnreadableMemory:
-        return "its bins cannot be read"
-    base = assemble_geometry(target, types, FIRST_UNLISTED, sizes, select_page_classes(sizes, bins.page_bytes), infos)
-    if base is None or [info.reg_size_bytes for info in infos] != list(sizes[: len(infos)]):
-        return "its bins do not match"
-    known = read_extent_states(types, UNRELEASED)._replace(pinned=None)  # up to 5.3.1 the same number is another state
-    root = ends.emap + _find_offset(table, "emap_s", "rtree.root")
-    base = base._replace(narenas=arenas.highest + 1, rtree_root=root, states=known, size_from_extent=True)
-    held: List[Tuple[JemallocGeometry, ExtentProof]] = []
-    for bits in target.arch.address_bits:
-        shape = make_rtree_shape(bits, base.lg_page, len(sizes))
-        if shape is not None and _lies_within(target, module, base.rtree_root, WORD << shape.levels[0]):
-            geometry = base._replace(rtree=shape)
-            proof = prove_extents(target, types, geometry, set(arenas.pointers))
-            if proof.holds:
-                held.append((geometry, proof))
-    if not held:
-        return "its radix tree does not hold"
-    geometry, proof = max(held, key=lambda pair: pair[1].slabs)
-    return UnlistedMatch(types, geometry, proof)
 
 
 def _lies_within(target: Target, module: Module, start: int, size_bytes: int) -> bool:
@@ -625,22 +455,13 @@ def _ends_with_own(target: Target, base: int, blocks_offset: int) -> bool:
 # ---------------------------------------------------------------------------------------------------- the proof
 
 
-def prove_extents(target: Target, types: TypeSet, geometry: JemallocGeometry, arenas: Set[int]) -> ExtentProof:
-    """Prove that the radix tree leads to extents of these arenas that contain the addresses looked up."""
-    slabs, larges, failed = 0, 0, 0
-    addresses: List[int] = []
-    seen: Set[int] = set()
-    for address, extent in _iterate_elements(target, geometry):
-        if extent in seen:
-            continue
-        seen.add(extent)
-        if len(seen) > MOST_PROOF_EXTENTS:
-            break
-        kind = _classify_extent(target, types, geometry, arenas, address, extent)
-        slabs, larges, failed = slabs + (kind == "slab"), larges + (kind == "large"), failed + (kind == "")
-        if kind:
-            addresses.append(address)
-    return ExtentProof(slabs, larges, failed, addresses)
+def prove_extents(target: Target, types: TypeSet, geometry: JemallocGeometry, arenas: Set[int]) -> int:
+    """Return the slabs that prove that the radix tree leads to extents of these arenas which contain the addresses looked up; 0 if most
+    extents do not."""
+    pairs = islice(_iterate_extents(target, geometry), MOST_PROOF_EXTENTS)
+    kinds = [_classify_extent(target, types, geometry, arenas, address, extent) for address, extent in pairs]
+    slabs = kinds.count("slab")
+    return slabs if slabs + kinds.count("large") >= HELD_PER_FAILED * kinds.count("") else 0
 
 
 def _classify_extent(target: Target, types: TypeSet, geometry: JemallocGeometry, arenas: Set[int], address: int, extent: int) -> str:
@@ -664,9 +485,10 @@ def _classify_extent(target: Target, types: TypeSet, geometry: JemallocGeometry,
     return "slab" if size == info.slab_size_bytes and bin(bitmap).count("1") == of["nfree"] else ""
 
 
-def _iterate_elements(target: Target, geometry: JemallocGeometry) -> Iterator[Tuple[int, int]]:
-    """(address, extent) of leaf elements, of pages that are there."""
+def _iterate_extents(target: Target, geometry: JemallocGeometry) -> Iterator[Tuple[int, int]]:
+    """Iterate over (address, extent) of leaf elements in pages that are there, each extent once."""
     shape, left = geometry.rtree, MOST_LEAF_BYTES
+    seen: Set[int] = set()
     width = WORD if shape.compact else 2 * WORD
     mask = (1 << shape.lg_vaddr) - 1 & ~((1 << geometry.leaf_low_bits) - 1)
     for key, leaf in _iterate_leaves(target, geometry):
@@ -676,7 +498,8 @@ def _iterate_elements(target: Target, geometry: JemallocGeometry) -> Iterator[Tu
             words = array("Q", data[: len(data) & -width])[:: width // WORD]
             for number, word in enumerate(words):
                 extent = word & mask if shape.compact else word
-                if extent:
+                if extent and extent not in seen:
+                    seen.add(extent)
                     yield (key << shape.levels[-1] | (low - leaf) // width + number) << geometry.lg_page, extent
 
 
@@ -699,9 +522,6 @@ MOST_TRIED = 1 << 15
 NODE_ALIGNMENT = 64
 """Nodes are whole cache lines of base memory (base.c)."""
 
-Root = Tuple[int, RtreeShape]
-MOST_LEAVES = 4
-MOST_PADDING_EXTENTS = 256
 ENOUGH_ALIGNED = 8
 """So many that all begin with a page are no chance: one of 64 does in a cache-oblivious build."""
 ROW_BYTES = 40
@@ -719,70 +539,6 @@ FOUND_BY = "probe"
 """Where its addresses come from, in the envelope's word."""
 
 
-def find_rtree_roots(
-    target: Target,
-    module: Module,
-    types: TypeSet,
-    geometry: JemallocGeometry,
-    shapes: Sequence[RtreeShape],
-    arenas: Sequence[int],
-    slabs: Iterable[Tuple[int, int]],
-    memory: Sequence[Tuple[int, bytes]],
-) -> List[Root]:
-    """Every root and shape that may be it, to be proven. `slabs`: (extent, first address)."""
-    place, emap = types.place("emap_s", "rtree.root"), types.place("arena_s", "pa_shard.emap")
-    if place is not None and emap is not None:
-        return [(root + place.offset, shape) for root in _vote_for_emap(target, arenas, emap.offset) for shape in shapes]
-    known = list(islice(slabs, SLABS_LOOKED_UP))
-    return list(_search_roots(target, module, geometry, shapes, known, memory)) if known else []
-
-
-def _vote_for_emap(target: Target, arenas: Sequence[int], offset: int) -> List[int]:
-    """Return the arena_emap_global that most arenas name."""
-    votes: Dict[int, int] = {}
-    for arena in arenas:
-        word = int.from_bytes(target.read_prefix(arena + offset, 8), "little")
-        votes[word] = votes.get(word, 0) + 1
-    best = max(votes, key=lambda word: votes[word], default=0)
-    return [best] if best else []
-
-
-def _search_roots(
-    target: Target,
-    module: Module,
-    geometry: JemallocGeometry,
-    shapes: Sequence[RtreeShape],
-    slabs: Sequence[Tuple[int, int]],
-    memory: Sequence[Tuple[int, bytes]],
-) -> Iterator[Root]:
-    """Try each word of the object's memory as the root's element above the first slab; look-ups of the other slabs must succeed as well."""
-    spans = [(start, end) for start, _, end in target.writable_segments(module)]
-    words = kernels.load_native_library().find_addresses(memory, list_writable_ranges(target), NODE_ALIGNMENT - 1)
-    slab, begin = slabs[0]
-    for shape in shapes:
-        key, left = begin >> shape.lg_vaddr - shape.levels[0] & (1 << shape.levels[0]) - 1, MOST_TRIED
-        root_bytes = geometry.word_bytes << shape.levels[0]
-        for address, _ in words:
-            root = address - geometry.word_bytes * key
-            if left <= 0 or not any(start <= root and root + root_bytes <= end for start, end in spans):
-                continue
-            left -= 1
-            if _leads_to(target, geometry, root, shape, slab, begin) and _leads_to_others(target, geometry, root, shape, slabs):
-                yield root, shape
-
-
-def _leads_to(target: Target, geometry: JemallocGeometry, root: int, shape: RtreeShape, slab: int, begin: int) -> bool:
-    try:
-        return look_up_extent(target, geometry._replace(rtree_root=root, rtree=shape), begin) == slab
-    except UnreadableMemory:
-        return False
-
-
-def _leads_to_others(target: Target, geometry: JemallocGeometry, root: int, shape: RtreeShape, slabs: Sequence[Tuple[int, int]]) -> bool:
-    held = sum(_leads_to(target, geometry, root, shape, slab, begin) for slab, begin in slabs)
-    return 2 * held > len(slabs)
-
-
 def is_plausible_root(target: Target, geometry: JemallocGeometry) -> bool:
     """Return whether a root that no slab proves has elements, all of them for mapped addresses."""
     shape, word = geometry.rtree, geometry.word_bytes
@@ -797,16 +553,10 @@ def is_plausible_root(target: Target, geometry: JemallocGeometry) -> bool:
     return bool(used) and all(number in mapped for number in used)
 
 
-def find_padding(target: Target, types: TypeSet, geometry: JemallocGeometry, near: Sequence[int]) -> int:
-    """sz_large_pad, by large allocations in the parts of the radix tree that have these addresses; that of most builds if there are few."""
-    padding = measure_padding(target, types, geometry, near)
-    return geometry.page_bytes if padding is None else padding
-
-
-def measure_padding(target: Target, types: TypeSet, geometry: JemallocGeometry, near: Sequence[int]) -> Optional[int]:
-    """Measure sz_large_pad by large allocations near these addresses; None if there are too few."""
+def measure_padding(target: Target, types: TypeSet, geometry: JemallocGeometry) -> Optional[int]:
+    """Measure sz_large_pad by large allocations; None if there are too few."""
     aligned = 0
-    for extent in _iterate_extents(target, geometry, near):
+    for _, extent in islice(_iterate_extents(target, geometry), MOST_PROOF_EXTENTS):
         try:
             view = read_view(target, types, geometry.extent_struct, extent)
         except UnreadableMemory:
@@ -820,48 +570,15 @@ def measure_padding(target: Target, types: TypeSet, geometry: JemallocGeometry, 
     return 0 if aligned >= ENOUGH_ALIGNED else None
 
 
-def _iterate_extents(target: Target, geometry: JemallocGeometry, near: Sequence[int]) -> Iterator[int]:
-    """Extents that the leaves above these addresses name."""
-    shape = geometry.rtree
-    seen: Set[int] = set()
-    leaves: Set[int] = set()
-    mask = (1 << shape.lg_vaddr) - 1 & ~((1 << geometry.leaf_low_bits) - 1)
-    width = 1 if shape.compact else 2
-    for address in near:
-        try:
-            leaf = find_leaf(target, geometry, address)
-        except UnreadableMemory:
-            leaf = 0
-        if leaf in leaves or len(leaves) >= MOST_LEAVES:
-            continue
-        leaves.add(leaf)
-        data = target.read_prefix(leaf, width * geometry.word_bytes << shape.levels[-1]) if leaf else b""
-        elements: Set[int] = set(array("Q", data[: len(data) & -8])[::width])
-        for element in sorted(elements):
-            extent = element & mask if shape.compact else element
-            if extent and extent not in seen and len(seen) < MOST_PADDING_EXTENTS:
-                seen.add(extent)
-                yield extent
-
-
-class OptionLeaf(NamedTuple):
-    """An option of mallctl's tree."""
-
-    name: str
-    """Without `opt.`."""
-    variable: Optional[int]
-    """Address of what it is read from; None where the code is not here, or does not tell."""
-
-
-def find_option_leaves(target: Target, module: Module, memory: Sequence[Tuple[int, bytes]]) -> List[OptionLeaf]:
-    """Every option of this build; empty where the tree is not there."""
+def find_option_leaves(target: Target, module: Module, memory: Sequence[Tuple[int, bytes]]) -> Dict[str, Optional[int]]:
+    """Find every option of mallctl's tree, without `opt.`, with the address of its variable; None where the code is not here or unclear."""
     root = next(_find_tree_roots(target, memory), None)
     rows = {name: (count, children) for name, count, children, _ in _read_tree_rows(target, root, MOST_ROWS)} if root is not None else {}
     if "opt" not in rows:
-        return []
+        return {}
     leaves = [(name, code) for name, count, _, code in _read_tree_rows(target, rows["opt"][1], min(rows["opt"][0], MOST_ROWS)) if not count]
     starts, spans = sorted({code for _, code in leaves if code}), target.writable_segments(module)
-    return [OptionLeaf(name, _find_variable(target, code, starts, spans) if code else None) for name, code in leaves]
+    return {name: _find_variable(target, code, starts, spans) if code else None for name, code in leaves}
 
 
 def _find_tree_roots(target: Target, memory: Sequence[Tuple[int, bytes]]) -> Iterator[int]:
@@ -901,7 +618,7 @@ def _find_variable(target: Target, code: int, starts: Sequence[int], spans: Sequ
 
 
 class StructureSymbols(JemallocSymbols):
-    """The few variables that memory itself tells the places of; None for all others.
+    """The few variables whose places memory itself shows; None for all others.
 
     Its public functions are exported as those of any library, unless it is linked into a stripped program.
     """
@@ -921,12 +638,11 @@ class StructureSymbols(JemallocSymbols):
         if place is not None:
             self._places[name] = place
 
-    def options(self, leaves: Sequence[OptionLeaf]) -> None:
-        """The options of this build, with the places of those whose code told them."""
-        self.option_names = ["opt_" + leaf.name for leaf in leaves]
-        known = {leaf.name: leaf.variable for leaf in leaves}
-        for name in known:
-            self._places.update({OPTION_VARIABLES.get(name, "opt_" + name): place for place in [known[name]] if place is not None})
+    def options(self, leaves: Dict[str, Optional[int]]) -> None:
+        """Add the options of this build, with the places that are known."""
+        self.option_names = ["opt_" + name for name in leaves]
+        for name, place in leaves.items():
+            self.add(OPTION_VARIABLES.get(name, "opt_" + name), place)
 
     def find(self, name: str) -> Optional[Symbol]:
         place = self._places.get(name)
@@ -967,117 +683,183 @@ class StructureMatch(NamedTuple):
     """Name of the table that fits; None where none does, and only what every build from 5.3.0 on says of itself is read."""
 
 
-class NotLocated(NamedTuple):
-    """The evidence of a jemalloc that cannot be read."""
-
-    arenas: Optional[ArenaTable]
-    evidence: str
-
-
-def locate_structure(target: Target, module: Module, seen: JemallocTraces) -> "StructureMatch | NotLocated":
-    """The jemalloc whose traces were found in this object."""
+def locate_structure(target: Target, module: Module, seen: JemallocTraces) -> "StructureMatch | str":
+    """Read the jemalloc whose traces were found in this object; else return the reason why it cannot be read."""
     memory = list(read_own_memory(target, module))
     arenas = find_own_arena_table(target, module, memory, seen.bins.page_bytes if seen.bins is not None else PAGE_BYTES)
-    if arenas is None:
-        return NotLocated(None, "no arenas were found")
-    fitting = find_fitting_tables(target, arenas, seen.bins.nbins if seen.bins is not None else None)
-    wrong: List[str] = [] if fitting else ["no known layout fits its arenas"]
-    for table in _choose_tables(target, module, fitting, arenas, memory, seen.thread):
-        made = _match_table(target, module, table, arenas, memory, seen)
-        if isinstance(made, StructureMatch):
-            return made
-        wrong.append(made)
-    partly = _match_unlisted(target, module, arenas, memory, seen)
-    if isinstance(partly, StructureMatch):
-        return partly
-    wrong.append(partly)
-    return NotLocated(arenas, "; ".join(dict.fromkeys(wrong)))
+    return _StructureSearch(target, module, seen, memory, arenas).match() if arenas is not None else "no arenas were found"
 
 
-def _choose_tables(
-    target: Target,
-    module: Module,
-    fitting: Sequence[StructTable],
-    arenas: ArenaTable,
-    memory: Sequence[Tuple[int, bytes]],
-    thread: Optional[ThreadImage],
-) -> List[StructTable]:
-    """Choose a table for each kind of arena and bins: the one whose tsd_s the threads have."""
-    kinds: Dict[Tuple[int, int], List[StructTable]] = {}
-    for table in fitting:
-        kinds.setdefault((table.arena_bytes, table.nbins), []).append(table)
-    one_of_each = []
-    for same in kinds.values():
-        chosen = choose_tsd_table(target, module, same, arenas, memory, thread) if len(same) > 1 else same[0]
-        one_of_each.append(chosen if chosen is not None else same[0]._replace(types=_drop_tsd(same[0].types)))
-    return one_of_each
+class _StructureSearch:
+    """The search for the layout of a jemalloc whose arenas were found."""
 
+    def __init__(
+        self, target: Target, module: Module, seen: JemallocTraces, memory: Sequence[Tuple[int, bytes]], arenas: ArenaTable
+    ) -> None:
+        self.target, self.module, self.seen, self.memory, self.arenas = target, module, seen, memory, arenas
 
-def _drop_tsd(types: TypeSet) -> TypeSet:
-    """The types of a release with several kinds of tsd_s, none of which is proven."""
-    return TypeSet({name: struct for name, struct in types.structs.items() if name not in ("te_data_s",)})
+    def match(self) -> "StructureMatch | str":
+        fitting = find_fitting_tables(self.target, self.arenas, self.seen.bins.nbins if self.seen.bins is not None else None)
+        wrong: List[str] = [] if fitting else ["no known layout fits its arenas"]
+        for table in (*self._choose_tables(fitting), None):
+            made = self._match_table(table) if table is not None else self._match_unlisted()
+            if isinstance(made, StructureMatch):
+                return made
+            wrong.append(made)
+        return "; ".join(dict.fromkeys(wrong))
 
+    def _choose_tables(self, fitting: Sequence[StructTable]) -> List[StructTable]:
+        """Choose a table for each kind of arena and bins: the one whose tsd_s the threads have."""
+        kinds: Dict[Tuple[int, int], List[StructTable]] = {}
+        for table in fitting:
+            kinds.setdefault((table.arena_bytes, table.nbins), []).append(table)
+        one_of_each = []
+        for first, *others in kinds.values():
+            chosen: Optional[StructTable] = first
+            if others:
+                chosen = choose_tsd_table(self.target, self.module, [first, *others], self.arenas, self.memory, self.seen.thread)
+            one_of_each.append(chosen if chosen is not None else first._replace(types=_drop_tsd(first.types)))
+        return one_of_each
 
-def _match_table(
-    target: Target, module: Module, table: StructTable, arenas: ArenaTable, memory: Sequence[Tuple[int, bytes]], seen: JemallocTraces
-) -> "StructureMatch | str":
-    """Prove this layout; else return why it does not hold."""
-    sizes = compute_size_classes(table.quantum_bytes)
-    version, types = split_first_release(table.version, table.types, target.thread_local_image(module))
-    bins = _find_bin_infos(target, table, sizes, seen.bins)
-    base = assemble_geometry(target, types, version, sizes, select_page_classes(sizes, table.page_bytes), bins)
-    if base is None:
-        return "its bins do not match"
-    base = base._replace(narenas=arenas.highest + 1)
-    symbols = StructureSymbols(target, module, {"arenas": arenas.address})
-    symbols.tell(lambda: TsdFinder(target, module, types, sorted(arenas.pointers.values()), seen.thread))
-    shapes = [
-        shape for bits in target.arch.address_bits for shape in [make_rtree_shape(bits, base.lg_page, len(sizes))] if shape is not None
-    ]
-    slabs = _iterate_slabs(target, symbols, types, base, arenas)
-    proven: List[Tuple[JemallocGeometry, LayoutProof]] = []
-    why = "its radix tree was not found"
-    for root, shape in find_rtree_roots(target, module, types, base, shapes, list(arenas.pointers.values()), slabs, memory):
-        geometry = base._replace(rtree_root=root, rtree=shape)
-        proof = prove_layout(target, symbols, types, geometry, False)
-        if proof.wrong is None and (proof.slabs or is_plausible_root(target, geometry)):
-            proven.append((geometry, proof))
-        else:
-            why = proof.wrong or why
-    if not proven:
-        return "%s: %s" % (table.name, why)
-    geometry, proof = max(proven, key=lambda pair: pair[1].slabs)
-    if has_extent_sizes(version):
-        near = [begin for _, begin in _iterate_slabs(target, symbols, types, base, arenas)]
-        geometry = geometry._replace(size_from_extent=True, large_pad_bytes=find_padding(target, types, geometry, near))
-    symbols.add("tcaches", find_explicit_caches(target, types, memory))
-    symbols.options(find_option_leaves(target, module, memory))
-    return StructureMatch(symbols, types, version, _add_arena_kinds(target, symbols, geometry), proof, table.name)
+    def _match_table(self, table: StructTable) -> "StructureMatch | str":
+        """Prove this layout; else return why it does not hold."""
+        target, module, arenas = self.target, self.module, self.arenas
+        sizes = compute_size_classes(table.quantum_bytes)
+        version, types = split_first_release(table.version, table.types, target.thread_local_image(module))
+        bins = self._find_bin_infos(table, sizes)
+        base = assemble_geometry(target, types, version, sizes, select_page_classes(sizes, table.page_bytes), bins)
+        if base is None:
+            return "its bins do not match"
+        base = base._replace(narenas=max(arenas.pointers) + 1)
+        symbols = StructureSymbols(target, module, {"arenas": arenas.address})
+        symbols.tell(lambda: TsdFinder(target, module, types, sorted(arenas.pointers.values()), self.seen.thread))
+        proven: List[Tuple[JemallocGeometry, LayoutProof]] = []
+        why = "its radix tree was not found"
+        for root, shape in self._find_rtree_roots(symbols, types, base):
+            geometry = base._replace(rtree_root=root, rtree=shape)
+            proof = prove_layout(target, symbols, types, geometry, False)
+            if proof.wrong is None and (proof.slabs or is_plausible_root(target, geometry)):
+                proven.append((geometry, proof))
+            else:
+                why = proof.wrong or why
+        if not proven:
+            return "%s: %s" % (table.name, why)
+        geometry, proof = max(proven, key=lambda pair: pair[1].slabs)
+        if has_extent_sizes(version):
+            padding = measure_padding(target, types, geometry)
+            pad_bytes = geometry.page_bytes if padding is None else padding  # that of most builds
+            geometry = geometry._replace(size_from_extent=True, large_pad_bytes=pad_bytes)
+        symbols.add("tcaches", find_explicit_caches(target, types, self.memory))
+        symbols.options(find_option_leaves(target, module, self.memory))
+        return StructureMatch(symbols, types, version, _add_arena_kinds(target, symbols, geometry), proof, table.name)
 
+    def _find_bin_infos(self, table: StructTable, sizes: Sequence[int]) -> List[BinLayout]:
+        """Read the bins from memory, where opt.slab_sizes and opt.bin_shards may have changed them; compute those of releases before 5.2,
+        which keep them among constants."""
+        pairs = ((size, compute_slab_bytes(size, table.page_bytes)) for size in sizes[: table.nbins])
+        computed = [BinLayout(size, slab, slab // size, 1) for size, slab in pairs]
+        if self.seen.bins is None or not changes_bins(table.version):
+            return computed
+        try:
+            return read_bin_infos(self.target, table.types, self.seen.bins.address, table.nbins)
+        except UnreadableMemory:
+            return computed
 
-def _match_unlisted(
-    target: Target, module: Module, arenas: ArenaTable, memory: Sequence[Tuple[int, bytes]], seen: JemallocTraces
-) -> "StructureMatch | str":
-    """Read extents alone if no layout fits."""
-    made = read_unlisted(target, module, arenas, seen.bins)
-    if isinstance(made, str):
-        return made
-    symbols = StructureSymbols(target, module, {"arenas": arenas.address})
-    symbols.options(find_option_leaves(target, module, memory))
-    option = read_scalar(target, symbols, "opt_cache_oblivious", 1)
-    told = None if option not in (0, 1) else option * made.geometry.page_bytes
-    padding = measure_padding(target, made.types, made.geometry, made.proof.addresses)
-    pad = padding or (padding if told is None else told)
-    if pad is None:
-        return "how long its large allocations are is not known"
-    geometry = _add_arena_kinds(target, symbols, made.geometry._replace(large_pad_bytes=pad))
-    proof = LayoutProof(None, made.proof.slabs, len(arenas.pointers))
-    return StructureMatch(symbols, made.types, FIRST_UNLISTED, geometry, proof, None)
+    def _list_shapes(self, geometry: JemallocGeometry) -> List[RtreeShape]:
+        sizes = len(geometry.size_classes)
+        shapes = (make_rtree_shape(bits, geometry.lg_page, sizes) for bits in self.target.arch.address_bits)
+        return [shape for shape in shapes if shape is not None]
+
+    def _find_rtree_roots(self, symbols: StructureSymbols, types: TypeSet, geometry: JemallocGeometry) -> List[Tuple[int, RtreeShape]]:
+        """Find every root and shape that may be it, to be proven."""
+        shapes = self._list_shapes(geometry)
+        place, emap = types.place("emap_s", "rtree.root"), types.place("arena_s", "pa_shard.emap")
+        if place is not None and emap is not None:
+            words = [_read_number(self.target, arena + emap.offset, WORD) for arena in self.arenas.pointers.values()]
+            best = max(dict.fromkeys(words), key=words.count)  # the arena_emap_global that most arenas name
+            return [(best + place.offset, shape) for shape in shapes] if best not in (0, UNREADABLE_WORD) else []
+        known = list(islice(self._iterate_slabs(symbols, types, geometry), SLABS_LOOKED_UP))
+        return [pair for shape in shapes for pair in self._search_roots(geometry, shape, known)] if known else []
+
+    def _search_roots(
+        self, geometry: JemallocGeometry, shape: RtreeShape, slabs: Sequence[Tuple[int, int]]
+    ) -> Iterator[Tuple[int, RtreeShape]]:
+        """Try each word of the object's memory as the root's element above the first slab; most other slabs must be found as well."""
+        spans = [(start, end) for start, _, end in self.target.writable_segments(self.module)]
+        (slab, begin), left = slabs[0], MOST_TRIED
+        key, root_bytes = begin >> shape.lg_vaddr - shape.levels[0] & (1 << shape.levels[0]) - 1, WORD << shape.levels[0]
+        library, heaps = kernels.load_native_library(), list_writable_ranges(self.target)
+        for address, _ in library.find_addresses(self.memory, heaps, NODE_ALIGNMENT - 1):
+            root = address - WORD * key
+            if left <= 0 or not any(start <= root and root + root_bytes <= end for start, end in spans):
+                continue
+            left -= 1
+            tried = geometry._replace(rtree_root=root, rtree=shape)
+            if self._leads_to(tried, slab, begin) and 2 * sum(self._leads_to(tried, *pair) for pair in slabs) > len(slabs):
+                yield root, shape
+
+    def _leads_to(self, geometry: JemallocGeometry, slab: int, begin: int) -> bool:
+        try:
+            return look_up_extent(self.target, geometry, begin) == slab
+        except UnreadableMemory:
+            return False
+
+    def _iterate_slabs(self, symbols: StructureSymbols, types: TypeSet, geometry: JemallocGeometry) -> Iterator[Tuple[int, int]]:
+        """Iterate over (extent, first address) of slabs that bins name and whose own fields hold."""
+        for index, arena in self.arenas.pointers.items():
+            try:
+                for szind, place in find_current_slabs(self.target, symbols, types, geometry, arena):
+                    slab = read_words(self.target, place, 1)[0]
+                    begin = read_slab_begin(self.target, types, geometry, index, szind, slab)
+                    if begin:
+                        yield slab, begin
+            except UnreadableMemory:
+                continue
+
+    def _match_unlisted(self) -> "StructureMatch | str":
+        """Read extents alone of a build that no table fits, proven by slabs; else return why it is not proven."""
+        target, arenas, seen = self.target, self.arenas, self.seen.bins
+        if seen is None or not seen.is_sharded:
+            return "its bins were not found"
+        quantum, ends = find_quantum(seen.nbins, seen.page_bytes), find_arena_ends(target, self.module, arenas)
+        if quantum is None or ends is None:
+            return "its arenas do not end as those of jemalloc 5.3"
+        likely = find_newest_tables(arenas.page_bytes, target.arch.mutex_bytes)
+        table = next((table for table in likely if _has_own_blocks(target, table, arenas)), None)
+        if table is None:
+            return "its arenas' metadata is not as in jemalloc 5.3"
+        types, sizes = make_partial_types(ends, table), compute_size_classes(quantum)
+        try:
+            infos = read_bin_infos(target, types, seen.address, seen.nbins)
+        except UnreadableMemory:
+            return "its bins cannot be read"
+        base = assemble_geometry(target, types, FIRST_UNLISTED, sizes, select_page_classes(sizes, seen.page_bytes), infos)
+        if base is None or [info.reg_size_bytes for info in infos] != list(sizes[: len(infos)]):
+            return "its bins do not match"
+        known = read_extent_states(types, UNRELEASED)._replace(pinned=None)  # up to 5.3.1 the same number is another state
+        root = ends.emap + _find_offset(table, "emap_s", "rtree.root")
+        base = base._replace(narenas=max(arenas.pointers) + 1, rtree_root=root, states=known, size_from_extent=True)
+        shapes = [shape for shape in self._list_shapes(base) if _lies_within(target, self.module, root, WORD << shape.levels[0])]
+        made = [base._replace(rtree=shape) for shape in shapes]
+        counts = [prove_extents(target, types, geometry, set(arenas.pointers)) for geometry in made]
+        if not any(counts):
+            return "its radix tree does not hold"
+        geometry = made[counts.index(max(counts))]
+        symbols = StructureSymbols(target, self.module, {"arenas": arenas.address})
+        symbols.options(find_option_leaves(target, self.module, self.memory))
+        option = read_scalar(target, symbols, "opt_cache_oblivious", 1)
+        asked = None if option not in (0, 1) else option * geometry.page_bytes
+        padding = measure_padding(target, types, geometry)
+        pad_bytes = padding or (padding if asked is None else asked)
+        if pad_bytes is None:
+            return "how long its large allocations are is not known"
+        geometry = _add_arena_kinds(target, symbols, geometry._replace(large_pad_bytes=pad_bytes))
+        return StructureMatch(symbols, types, FIRST_UNLISTED, geometry, LayoutProof(None, max(counts), len(arenas.pointers)), None)
 
 
 def _add_arena_kinds(target: Target, symbols: JemallocSymbols, geometry: JemallocGeometry) -> JemallocGeometry:
-    """opt.narenas is the number of automatic arenas once jemalloc runs; the huge one comes behind them if there is one, then the program's
-    own (jemalloc.c: malloc_init_narenas, arena.c: arena_init_huge)."""
+    """Add which arenas are automatic: opt.narenas of them once jemalloc runs, then the huge one if there is one, then the program's own
+    (jemalloc.c: malloc_init_narenas, arena.c: arena_init_huge)."""
     automatic = read_scalar(target, symbols, "opt_narenas", 4)
     threshold = read_scalar(target, symbols, "opt_oversize_threshold", geometry.word_bytes)
     if not automatic or automatic > ARENA_POINTERS:
@@ -1086,29 +868,6 @@ def _add_arena_kinds(target: Target, symbols: JemallocSymbols, geometry: Jemallo
     return geometry._replace(manual_arena_base=automatic + has_huge, huge_arena=automatic if has_huge else None)
 
 
-def _find_bin_infos(target: Target, table: StructTable, sizes: Sequence[int], seen: Optional[BinTable]) -> List[BinInfo]:
-    """Read the bins from memory, where opt.slab_sizes and opt.bin_shards may have changed them; compute those of releases before 5.2,
-    which keep them among constants."""
-    classes = sizes[: table.nbins]
-    computed = [BinInfo(size, slab, slab // size, 1) for size in classes for slab in [compute_slab_bytes(size, table.page_bytes)]]
-    if seen is None or not changes_bins(table.version):
-        return computed
-    try:
-        return read_bin_infos(target, table.types, seen.address, table.nbins)
-    except UnreadableMemory:
-        return computed
-
-
-def _iterate_slabs(
-    target: Target, symbols: JemallocSymbols, types: TypeSet, geometry: JemallocGeometry, arenas: ArenaTable
-) -> Iterator[Tuple[int, int]]:
-    """(extent, first address) of slabs that bins name and whose own fields hold."""
-    for index, arena in arenas.pointers.items():
-        try:
-            for szind, place in find_current_slabs(target, symbols, types, geometry, arena):
-                slab = read_words(target, place, 1)[0]
-                begin = read_slab_begin(target, types, geometry, index, szind, slab)
-                if begin:
-                    yield slab, begin
-        except UnreadableMemory:
-            continue
+def _drop_tsd(types: TypeSet) -> TypeSet:
+    """Drop the mark of one tsd_s of a release that has several kinds, none of which is proven."""
+    return TypeSet({name: struct for name, struct in types.structs.items() if name != "te_data_s"})

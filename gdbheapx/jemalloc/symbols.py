@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Se
 
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import Module, Symbol, Target, ThreadLocal, TypeSet
-from gdbheapx.jemalloc.layouts import BinInfo, JemallocGeometry
+from gdbheapx.jemalloc.layouts import JemallocGeometry
 from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.jemalloc.traces import ObjectTexts, read_object_texts
+from gdbheapx.kernel.jemalloc.records import BinLayout
 from gdbheapx.layout.pack import Pack
 from gdbheapx.layout.view import LayoutView, read_view
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from gdbheapx.jemalloc.structure import TsdFinder
 
 MALLCTL = "mallctl"
-"""The public function that every build has; what stands before it is the public prefix."""
+"""The public function that every build has; the rest of the name is the public prefix."""
 CONF_VARIABLE = "MALLOC_CONF"
 PUBLIC_VARIABLES = ("malloc_conf", "malloc_conf_2_conf_harder", "malloc_message")
 """Variables that carry the public prefix, not the private one (jemalloc.h)."""
@@ -70,7 +71,7 @@ class JemallocSymbols:
         return False
 
     option_names: Sequence[str] = ()
-    """Where no symbol tells them: `opt_NAME` of every option that mallctl knows, whether or not its variable is known."""
+    """`opt_NAME` of every option that mallctl knows, whether or not its variable is known, in builds without symbols."""
 
     def find(self, name: str) -> Optional[Symbol]:
         """The variable `name`; None if this build has none, or has lost it."""
@@ -131,8 +132,7 @@ class JemallocSymbols:
         return self._target.thread_local_bytes(self.module, self.prefix + name) or self._target.thread_local_bytes(self.module, name)
 
     def constant(self, name: str) -> Optional[int]:
-        """The value that the compiler fixed for a const variable which has no place in memory (`config_prof`); None where nothing tells
-        it."""
+        """Return the value that the compiler fixed for a const variable without a place in memory (`config_prof`); None if unknown."""
         if self.pack is not None:
             return self.pack.constants.get(name)
         if not self._near:
@@ -243,27 +243,27 @@ def read_scalar(target: Target, symbols: JemallocSymbols, name: str, size_bytes:
 
 
 def find_bin_addresses(
-    target: Target, symbols: JemallocSymbols, types: TypeSet, bins: Sequence[BinInfo], arena: LayoutView
+    target: Target, symbols: JemallocSymbols, types: TypeSet, bins: Sequence[BinLayout], arena: LayoutView
 ) -> List[List[int]]:
-    """Addresses of an arena's bins, by szind and shard. Unreadable where the pointers to them cannot be read.
+    """Find the addresses of an arena's bins, by szind and shard. Unreadable if the pointers to them are.
 
-    Up to 5.1 they stand in arena_s; in 5.2 arena_s.bins[i].bin_shards points to an array; from 5.3 they follow arena_s at
-    arena_bin_offsets[i], one behind the other, all shards of each (arena.c: arena_boot).
+    Up to 5.1 they are members of arena_s; in 5.2 arena_s.bins[i].bin_shards points to an array; from 5.3 they follow arena_s at
+    arena_bin_offsets[i], all shards of each in a row (arena.c: arena_boot).
     """
     offsets = symbols.find("arena_bin_offsets")
     if offsets is not None:
         size = types.size_bytes("bin_s")
         starts = read_words(target, offsets.address, len(bins), 4)
-        return [[arena.address + starts[i] + shard * size for shard in range(info.n_shards)] for i, info in enumerate(bins)]
+        return [[arena.address + starts[i] + shard * size for shard in range(info.shards)] for i, info in enumerate(bins)]
     if arena.has("bins[0].bin_shards"):
         size = types.size_bytes("bin_s")
         starts = [arena["bins[%d].bin_shards" % i] for i in range(len(bins))]
-        return [[start + shard * size for shard in range(info.n_shards)] for start, info in zip(starts, bins)]
+        return [[start + shard * size for shard in range(info.shards)] for start, info in zip(starts, bins)]
     behind = types.place("arena_s", types.first("arena_s", "all_bins", "bins") or "bins")
     if behind is not None and not behind.count:
         size, start = types.size_bytes("bin_s"), arena.address + behind.offset
-        firsts = itertools.accumulate((info.n_shards for info in bins), initial=0)
-        return [[start + (first + shard) * size for shard in range(info.n_shards)] for first, info in zip(firsts, bins)]
+        firsts = itertools.accumulate((info.shards for info in bins), initial=0)
+        return [[start + (first + shard) * size for shard in range(info.shards)] for first, info in zip(firsts, bins)]
     return [[arena.address_of("bins[%d]" % i)] for i in range(len(bins))]
 
 
@@ -282,7 +282,7 @@ class LayoutProof(NamedTuple):
     """The result of the proof."""
 
     wrong: Optional[str]
-    """What does not hold, in words; None if what was tried does, but for what looks like damage in a heap of this layout."""
+    """The contradiction in words; None if there is none, or only what looks like damage in a heap of this layout."""
     slabs: int
     """Current slabs that were tried and hold; 0 where no bin has one yet, or the radix tree above all of them cannot be read."""
     named: int = 0
@@ -368,11 +368,11 @@ def read_own_index(target: Target, types: TypeSet, address: int) -> Optional[int
     return None
 
 
-def _is_bin_info(info: BinInfo, size_bytes: int, page_bytes: int) -> bool:
+def _is_bin_info(info: BinLayout, size_bytes: int, page_bytes: int) -> bool:
     """Check what holds for every bin_info_t, also if opt.slab_sizes or opt.bin_shards changed it."""
     if info.reg_size_bytes != size_bytes or not 0 < info.slab_size_bytes <= MAX_SLAB_BYTES or info.slab_size_bytes % page_bytes:
         return False
-    return info.nregs == info.slab_size_bytes // size_bytes and 0 < info.n_shards <= MAX_SHARDS
+    return info.nregs == info.slab_size_bytes // size_bytes and 0 < info.shards <= MAX_SHARDS
 
 
 def _prove_arena(
@@ -422,8 +422,9 @@ def _prove_slab(target: Target, types: TypeSet, geometry: JemallocGeometry, inde
 def find_current_slabs(
     target: Target, symbols: JemallocSymbols, types: TypeSet, geometry: JemallocGeometry, address: int
 ) -> List[Tuple[int, int]]:
-    """(szind, address of a pointer to a slab) of the arena's bins: the current one, and the first of those with a free region. None where
-    no type tells how bins are laid out."""
+    """List (szind, address of a pointer to a slab) of the arena's bins: the current one, and the first of those with a free region. Empty
+    if
+    no type shows the layout of bins."""
     if name_bin_struct(types) not in types.structs:
         return []
     arena = read_view(target, types, "arena_s", address)

@@ -68,7 +68,7 @@ def suggest_program_purge(modules: Sequence[Module], purgeable_bytes: Optional[i
 PURGE_CALL = '"arena.4096.purge", NULL, NULL, NULL, 0'
 """4096 is MALLCTL_ARENAS_ALL in every release of 5."""
 USUAL_DECAY = DECAY_USUAL.value.split(",")[1]
-"""Beside background threads, which may run already."""
+"""Without background threads, which may run already."""
 
 
 def list_findings(
@@ -116,7 +116,6 @@ def _report_profiling(state: JemallocConditions) -> Finding:
 
 
 def _report_unheeded(state: JemallocConditions) -> List[Finding]:
-    """Options that somebody set and that do nothing."""
     lines = []
     if state.unread_variables:
         evidence = "%s in the environment" % " and ".join(state.unread_variables)
@@ -144,7 +143,6 @@ def _sum_unused(arenas: Sequence[TickerArena]) -> int:
 
 
 def _say_hold(arenas: Sequence[TickerArena], which: str = "") -> Sentence:
-    """`arena 3 holds 1.0 MiB of unused pages`, `arenas 1, 2 hold ...`; `which` stands behind the arenas."""
     return make_sentence(
         "%s%s %s %s of unused pages",
         _name_arenas(arenas),
@@ -195,7 +193,6 @@ def _say_held_by_blind(where: Sequence[TickerArena]) -> str:
 
 
 def _report_unpurged(tickers: TickerReport) -> List[Finding]:
-    """Arenas that nobody can purge, for other reasons than blind threads."""
     kept = [arena for arena in tickers.arenas if _is_unpurged(arena) and not arena.blind_threads]
     if not kept:
         return []
@@ -391,7 +388,7 @@ def _judge_one(facts: JemallocFacts, around: Surroundings) -> AllocatorJudgement
 
 
 def show_parts(name: str, parts: Sequence[AllocatorPart], totals: Mapping[str, Optional[int]]) -> Page:
-    """The parts of what one holds, and what it retains beside them."""
+    """Show the parts of what an instance holds, and what it retains."""
     yield from plain_parts(name, parts)
     retained, resident = totals.get("retained_bytes"), totals.get("retained_resident_bytes")
     if retained and resident is None:

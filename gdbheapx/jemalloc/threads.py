@@ -55,23 +55,15 @@ def read_ql_ring(context: JemallocContext, first: int, next_offset: int) -> Ring
 
 
 class ListedCache(NamedTuple):
-    """A tcache_t that hangs on an arena's list."""
+    """A tcache_t on an arena's list."""
 
     address: int
     arena_index: int
     arena_address: int
 
 
-class ListedCaches(NamedTuple):
-    """The caches on the arenas' lists."""
-
-    caches: List[ListedCache]
-    complete: bool
-    """Every list was followed to its end."""
-
-
-def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) -> ListedCaches:
-    """The caches on the lists of these arenas. Damage is reported.
+def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Tuple[List[ListedCache], bool]:
+    """Find the caches on the lists of these arenas, and whether every list was followed to its end. Damage is reported.
 
     5.0.x links tcache_t itself (arena_s.tcache_ql); from 5.1.0 on cache_bin_array_descriptor_ql links a descriptor in each.
     """
@@ -81,7 +73,7 @@ def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) 
     link = types.place("tcache_s" if is_old else "cache_bin_array_descriptor_s", "link.qre_next")
     caches: List[ListedCache] = []
     if head is None or link is None:
-        return ListedCaches(caches, False)
+        return caches, False
     complete = True
     for arena in listed:
         try:
@@ -101,7 +93,7 @@ def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) 
             complete = complete and bool(address)
             if address:
                 caches.append(ListedCache(address, arena.index, arena.address))
-    return ListedCaches(caches, complete and context.budget.reason is None)
+    return caches, complete and context.budget.reason is None
 
 
 def _find_descriptor_owner(context: JemallocContext, descriptor: int, arena: ArenaHandle) -> int:
@@ -386,9 +378,8 @@ def _read_listed_tsds(context: JemallocContext, reader: _TsdReader, threads: Seq
 
 
 def _find_cache_tsds(context: JemallocContext, reader: _TsdReader, listed: Sequence[ArenaHandle]) -> List[int]:
-    """tsds whose tcache hangs on an arena's list: the tcache is a member of the tsd; explicit ones are not, and do not look so."""
     addresses = []
-    for cache in find_listed_caches(context, listed).caches:
+    for cache in find_listed_caches(context, listed)[0]:
         place = context.types.place("tsd_s", "tcache")
         address = cache.address - place.offset if place is not None else 0
         try:
@@ -426,7 +417,7 @@ READ_BYTES = 1 << 20
 
 
 class CacheStack(NamedTuple):
-    """Pointers that stand together."""
+    """A run of pointers of one size class."""
 
     szind: int
     start: int
@@ -462,7 +453,7 @@ class CacheLimits(NamedTuple):
     nhbins: Optional[int]
     """None where this build has no such variable: each cache has its own."""
     disabled: Optional[int]
-    """Address of the stand-in for bins that are turned off (5.3.1)."""
+    """Address of the placeholder for bins that are turned off (5.3.1)."""
     most: Sequence[int]
     """tcache_bin_info[szind].ncached_max; empty where that cannot be read."""
     picker: Optional[Picker]
@@ -487,7 +478,7 @@ def read_cache_limits(context: JemallocContext) -> CacheLimits:
 
 
 def read_cache_bins(context: JemallocContext, address: int, limits: CacheLimits) -> JemallocCacheBins:
-    """The bins of the tcache_t at `address`. A bin that cannot be as it stands is reported and left out."""
+    """Read the bins of the tcache_t at `address`. A bin that cannot be right is reported and left out."""
     try:
         view = context.view("tcache_s", address)
     except UnreadableMemory as problem:
@@ -565,7 +556,7 @@ class _Descending(_BinReader):
     """Reader of 5.3.0 and later: stack_head[0 .. ncached-1], up to the address whose low bits are low_bits_empty; stashed blocks at the low
     end.
 
-    From 5.3.1 on each bin knows its own ncached_max, and one that is turned off points to a common stand-in.
+    From 5.3.1 on each bin knows its own ncached_max, and one that is turned off points to a common placeholder.
     """
 
     def read(self) -> JemallocCacheBins:
@@ -609,13 +600,13 @@ class JemallocCache(NamedTuple):
 
     address: int
     arena_index: Optional[int]
-    """The arena on whose list it hangs; None if it is on none."""
+    """The arena that has it on its list; None if none has."""
     tsd: Optional[Tsd]
     """Its thread's; None for explicit caches, and where no thread could be matched."""
     explicit: Optional[int]
     """The number that tcache.create gave; None for a thread's own."""
-    bins: JemallocCacheBins
-    pointers: "array[int]"
+    bins: JemallocCacheBins = NO_BINS
+    pointers: "array[int]" = array("Q")
     """All blocks in it."""
 
 
@@ -629,44 +620,28 @@ class JemallocCaches(NamedTuple):
     """Nothing is missing in `pointers`: caches were found by both or by one whole way, and each was read whole."""
 
 
-class _CachePlace(NamedTuple):
-    """A cache before it is read."""
-
-    address: int
-    arena_index: Optional[int]
-    tsd: Optional[Tsd]
-    explicit: Optional[int]
-
-
 def read_jemalloc_caches(
     context: JemallocContext, listed: Sequence[ArenaHandle], tsds: Tsds, has_stats: Optional[bool] = None
 ) -> JemallocCaches:
-    """Every thread cache, by the threads' tsds and by the arenas' lists. What contradicts or cannot be read is reported.
+    """Read every thread cache, by the threads' tsds and by the arenas' lists. Contradictions and unreadable memory are reported.
 
-    Builds without statistics put caches on no list (tcache.c: tcache_arena_associate): there, and where that is not known and the lists
-    are empty, the tsds alone tell.
+    Builds without statistics put caches on no list (tcache.c: tcache_arena_associate): there, and if that is unknown and the lists are
+    empty, the tsds alone lead to them.
     """
-    on_lists = find_listed_caches(context, listed)
-    lists_complete = on_lists.complete and (bool(on_lists.caches) if has_stats is None else has_stats)
+    on_lists, lists_complete = find_listed_caches(context, listed)
+    lists_complete = lists_complete and (bool(on_lists) if has_stats is None else has_stats)
     explicit = read_explicit_caches(context)
-    own = {
-        record.address + offset: record
-        for record in tsds.records
-        for offset in _find_cache_offsets(context, record)
-        if record.address is not None
-    }
-    places = {
-        address: _CachePlace(address, arena_index, own.get(address), explicit.get(address)) for address, arena_index, _ in on_lists.caches
-    }
+    own = {address: record for record in tsds.records for address in _find_own_cache(context, record)}
+    places = {address: JemallocCache(address, arena_index, own.get(address), explicit.get(address)) for address, arena_index, _ in on_lists}
     for address, record in own.items():
         if address not in places:
             if lists_complete:
                 what = "the cache of thread %s is on no arena's list" % record.lwp
                 context.report(codes.CACHE_UNLISTED, address, what, "the list was being changed, or is damaged")
-            places[address] = _CachePlace(address, None, record, None)
+            places[address] = JemallocCache(address, None, record, None)
     for address, number in explicit.items():
         if address not in places and not lists_complete:
-            places[address] = _CachePlace(address, None, None, number)
+            places[address] = JemallocCache(address, None, None, number)
     if tsds.complete and not context.symbols.by_structure:  # there nothing tells explicit caches from others
         for place in places.values():
             if place.tsd is None and place.explicit is None:
@@ -683,15 +658,15 @@ def read_jemalloc_caches(
         pointers = _read_pointers(context, bins)
         complete = complete and len(pointers) == sum(stack.count for stack in bins.stacks)
         all_pointers.extend(pointers)
-        caches.append(JemallocCache(place.address, place.arena_index, place.tsd, place.explicit, bins, pointers))
+        caches.append(place._replace(bins=bins, pointers=pointers))
     return JemallocCaches(caches, context.kernel.in_order(all_pointers), complete)
 
 
-def _find_cache_offsets(context: JemallocContext, record: Tsd) -> Iterator[int]:
-    """Find the offset of the tsd's cache, if it is in use."""
+def _find_own_cache(context: JemallocContext, record: Tsd) -> Iterator[int]:
+    """Find the cache in a tsd, if it is in use."""
     place = context.types.place("tsd_s", "tcache")
-    if place is not None and record.is_nominal and record.tcache_enabled and record.tcache_arena:
-        yield place.offset
+    if place is not None and record.is_nominal and record.tcache_enabled and record.tcache_arena and record.address is not None:
+        yield record.address + place.offset
 
 
 def _read_pointers(context: JemallocContext, bins: JemallocCacheBins) -> "array[int]":

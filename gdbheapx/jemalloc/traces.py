@@ -4,7 +4,8 @@ Nothing is searched in an object that has no room for arenas[]; files are read b
 For 64-bit little-endian machines; seen in builds of 4.5.0 to HEAD (May 2026), tikv-jemallocator 0.4 to 0.7, pyarrow, polars, duckdb."""
 
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from array import array
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import kernel as kernels
 from gdbheapx.inferior.base import Module, Target
@@ -13,7 +14,7 @@ from gdbheapx.layout import pack as packs
 from gdbheapx.ranges import unite_ranges
 
 PREFIX_MARK = "opt_narenas"
-"""A variable that is external in every release: what stands before it is the private prefix. (arenas_lock is static from 5.3.1 on.)"""
+"""A variable that is external in every release: the rest of its name is the private prefix. (arenas_lock is static from 5.3.1 on.)"""
 PUBLIC_PREFIXES = ("", "je_", "_rjem_")
 """Usual ones: a release before 5 has too little .bss to be searched for traces, and is known by what it exports alone."""
 
@@ -55,9 +56,16 @@ MOST_BLOCK_BYTES = 1 << 40
 ARENA_ALIGNMENT = 64
 """Of arena_t: whole cache lines of base memory (base.c)."""
 BASE_OFFSETS = {4096: 0xC0, 16384: 0x180, 65536: 0x480}
-"""Of base_t from the start of its first block, by page: behind base_block_s, which has an extent with the bitmap of a slab."""
+"""Of base_t from the start of its first block, by page: after base_block_s, which has an extent with the bitmap of a slab."""
 ARENA_BYTES = 128 << 10
-"""arena_t has up to 100 KB; arena_t.base stands near its end."""
+"""arena_t has up to 100 KB; arena_t.base lies near its end."""
+MOST_CANDIDATES = 8
+"""Places that may be arenas[] and are looked at; the static a0, which leads to arena 0 as well, is one of them."""
+BASE_BYTES = 0x800
+"""Length of base_t, roughly, which precedes all that its block gives out."""
+PIECE_BYTES = 4096
+PAGE_BYTES = 4096
+"""The usual page of jemalloc."""
 MOST_SEARCHED_BYTES = 16 << 20
 """Of one object's memory; jemalloc's own .bss is 0.3 to 3 MiB."""
 
@@ -67,7 +75,7 @@ class TsdImage(NamedTuple):
 
     release: str
     state: int
-    """The byte behind rtree_ctx: tsd_state_uninitialized."""
+    """The byte after rtree_ctx: tsd_state_uninitialized."""
     ticker_offsets: Tuple[int, ...]
     """Of arena_decay_ticker from rtree_ctx, in the builds seen: quantum 16 and 8 with pages of 4 KiB, 16 with 16, 16 and 8 with 64."""
 
@@ -86,7 +94,7 @@ class ObjectTexts(NamedTuple):
     texts: int
     """Messages that begin with `<jemalloc>: `."""
     version_text: Optional[str]
-    """JEMALLOC_VERSION; for display, and to tell a snapshot from a release: layouts are told by the types. None where there is none to
+    """JEMALLOC_VERSION; for display, and to distinguish a snapshot from a release: layouts follow from the types. None if there is none to
     read."""
     conf_variables: Tuple[str, ...]
     """Names that end in MALLOC_CONF: of the environment variable that options are read from."""
@@ -129,12 +137,10 @@ class JemallocTraces(NamedTuple):
     constants: ObjectTexts
     thread: Optional[ThreadImage]
     bins: Optional[BinTable]
-    arena: Optional[int]
-    """Address of the word that leads to an arena, where nothing else was to be had."""
 
     @property
     def release(self) -> Optional[str]:
-        """Its version text, else what the thread-local image tells."""
+        """Return its version text, else the release of the thread-local image."""
         image = self.thread.image if self.thread is not None else None
         return self.constants.version_text or (image.release if image is not None else None)
 
@@ -148,11 +154,11 @@ class JemallocSuspect(NamedTuple):
     pack: Optional[packs.Pack]
     """Of this build."""
     traces: Optional[JemallocTraces]
-    """Where neither names nor a pack tell it."""
+    """None if names or a pack prove it."""
 
     @property
     def is_named(self) -> bool:
-        """Names or a pack tell it."""
+        """Return whether names or a pack prove it."""
         return self.prefix is not None or self.pack is not None
 
 
@@ -189,11 +195,21 @@ def find_traces(target: Target, module: Module) -> Optional[JemallocTraces]:
     thread = find_thread_image(target.thread_local_image(module)) if has_room else None
     is_proven = told.is_jemalloc or thread is not None
     if not has_room or (told.is_known and not is_proven):
-        return JemallocTraces(told, None, None, None) if told.is_jemalloc else None
+        return JemallocTraces(told, None, None) if told.is_jemalloc else None
     bins = find_bin_table(target, module)
     is_proven = is_proven or (bins is not None and bins.is_sharded)
-    arena = None if is_proven else find_arena_word(target, module)
-    return JemallocTraces(told, thread, bins, arena) if is_proven or arena is not None else None
+    is_proven = is_proven or has_arenas(target, list(read_own_memory(target, module)))
+    return JemallocTraces(told, thread, bins) if is_proven else None
+
+
+def has_arenas(target: Target, memory: Sequence[Tuple[int, bytes]]) -> bool:
+    """Return whether a word of an object's memory leads to an arena, which has a pointer to its own base."""
+    for page_bytes in BASE_OFFSETS:
+        table, blocks = find_arena_table(target, memory, page_bytes), BaseBlocks(target, page_bytes)
+        pointers = table.pointers.values() if table is not None else ()
+        if any(find_base_pointers(target, arena, blocks.base_of(arena) or 0) for arena in pointers):
+            return True
+    return False
 
 
 def has_room_for_arenas(target: Target, module: Module) -> bool:
@@ -257,19 +273,90 @@ def _read_shards(data: bytes, at: int, stride: int, page: int) -> Iterator[int]:
         before, at = reg, at + stride
 
 
-def find_arena_word(target: Target, module: Module) -> Optional[int]:
-    """The first word of the object's memory that leads to an arena: as arenas[] does, into the arena's own first block of metadata."""
-    seen: Dict[int, Tuple[int, ...]] = {}
-    words = kernels.load_native_library().find_addresses(read_own_memory(target, module), list_writable_ranges(target), ARENA_ALIGNMENT - 1)
-    for address, word in words:
-        block = word & -BLOCK_BYTES
-        if word == block:
-            continue
-        if block not in seen:
-            seen[block] = _list_bases(target, block)
-        if any(word > base and _points_to(target, word, base) for base in seen[block]):
-            return address
-    return None
+class ArenaTable(NamedTuple):
+    """The array arenas[], found by what its words lead to."""
+
+    address: int
+    pointers: Dict[int, int]
+    """Index -> address, of those whose base says that index."""
+    others: int
+    """Words there that lead to no such arena: made with extent hooks of the program's own, or damage."""
+    page_bytes: int = PAGE_BYTES
+    """The page that the blocks of their metadata are aligned to."""
+
+    @property
+    def score(self) -> Tuple[int, int]:
+        """Rank candidates: more arenas and fewer other words is better."""
+        return len(self.pointers) - self.others, -self.address
+
+
+class BaseBlocks:
+    """Blocks of arenas' metadata, each read once."""
+
+    def __init__(self, target: Target, page_bytes: int) -> None:
+        self._target = target
+        self._base_offset = BASE_OFFSETS[page_bytes]
+        self._known: Dict[int, Optional[int]] = {}
+        self._indexes: Dict[int, int] = {}
+
+    def base_of(self, arena: int) -> Optional[int]:
+        """Return the address of the base in whose block an arena would lie that begins here; None if none begins here."""
+        block = arena & -BLOCK_BYTES
+        if not block or arena & ARENA_ALIGNMENT - 1 or arena == block:
+            return None
+        if block not in self._known:
+            self._known[block] = self._read_size(block)
+        size, base = self._known[block], block + self._base_offset
+        return base if size is not None and base + BASE_BYTES <= arena < block + size else None
+
+    def index_of(self, arena: int) -> Optional[int]:
+        """Return the index that the base says of the arena at this address."""
+        base = self.base_of(arena)
+        if base is None:
+            return None
+        if base not in self._indexes:
+            self._indexes[base] = int.from_bytes(self._target.read_prefix(base, 4).ljust(4, b"\xff"), "little")
+        index = self._indexes[base]
+        return index if index < ARENA_POINTERS else None
+
+    def _read_size(self, block: int) -> Optional[int]:
+        head = self._target.read_prefix(block, 16)
+        size, following = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
+        is_one = len(head) == 16 and 0 < size <= MOST_BLOCK_BYTES and not size % BLOCK_BYTES
+        return size if is_one and not following % PIECE_BYTES else None
+
+
+def find_arena_table(target: Target, memory: Iterable[Tuple[int, bytes]], page_bytes: int) -> Optional[ArenaTable]:
+    """Find arenas[] in these pieces of an object's memory; None if no word there leads to an arena."""
+    blocks, votes = BaseBlocks(target, page_bytes), {}  # type: BaseBlocks, Dict[int, int]
+    for address, word in kernels.load_native_library().find_addresses(memory, list_writable_ranges(target), ARENA_ALIGNMENT - 1):
+        index = blocks.index_of(word)
+        if index is not None:
+            start = address - 8 * index
+            votes[start] = votes.get(start, 0) + 1
+    likely = sorted(votes, key=lambda start: (-votes[start], start))[:MOST_CANDIDATES]
+    candidates = [read_arena_table(target, start, page_bytes, blocks) for start in likely if not start & 63]
+    return max((candidate for candidate in candidates if candidate.pointers), key=lambda candidate: candidate.score, default=None)
+
+
+def read_arena_table(target: Target, address: int, page_bytes: int, blocks: Optional[BaseBlocks] = None) -> ArenaTable:
+    """Read arenas[] as if it began here."""
+    blocks = blocks or BaseBlocks(target, page_bytes)
+    data = target.read_prefix(address, 8 * ARENA_POINTERS)
+    words = array("Q", data[: len(data) & -8])
+    pointers = {index: word for index, word in enumerate(words) if word and blocks.index_of(word) == index}
+    return ArenaTable(address, pointers, sum(1 for word in words if word) - len(pointers), page_bytes)
+
+
+def find_base_pointers(target: Target, arena: int, base: int) -> Sequence[int]:
+    """Find the offsets of pointers to that base in an arena, and past its end where there is more of the block."""
+    data, pointer = target.read_prefix(arena, ARENA_BYTES), base.to_bytes(8, "little")
+    places, at = [], data.find(pointer)
+    while at >= 0:
+        if not at & 7:
+            places.append(at)
+        at = data.find(pointer, at + 1)
+    return places
 
 
 def list_writable_ranges(target: Target) -> List[Tuple[int, int]]:
@@ -277,20 +364,6 @@ def list_writable_ranges(target: Target) -> List[Tuple[int, int]]:
     return unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable]) or [
         (BLOCK_BYTES, ADDRESS_MASK)
     ]
-
-
-def _list_bases(target: Target, block: int) -> Tuple[int, ...]:
-    """List the places where base_t may lie if a block of metadata begins here: base_block_s {size, next, ...}."""
-    head = target.read_prefix(block, 16)
-    size, following = int.from_bytes(head[:8], "little"), int.from_bytes(head[8:], "little")
-    if len(head) < 16 or not 0 < size <= MOST_BLOCK_BYTES or size % BLOCK_BYTES or following % BLOCK_BYTES:
-        return ()
-    return tuple(block + offset for offset in BASE_OFFSETS.values())
-
-
-def _points_to(target: Target, arena: int, base: int) -> bool:
-    """An arena at this address has a pointer to that base."""
-    return base.to_bytes(8, "little") in target.read_prefix(arena, ARENA_BYTES)
 
 
 def read_object_texts(target: Target, module: Module) -> ObjectTexts:

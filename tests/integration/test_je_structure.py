@@ -250,7 +250,7 @@ def test_dirty_pages_of_huge_slabs(stage: Stage, kind: str, without_layouts: Non
     """The huge page allocator keeps what was freed in its slabs: where it is on, or no code tells, dirty pages are null, and the problem says why."""
     if word == "unknown":
         every = structure.find_option_leaves
-        monkeypatch.setattr(structure, "find_option_leaves", lambda *given: [leaf for leaf in every(*given) if leaf.name != "hpa"])
+        monkeypatch.setattr(structure, "find_option_leaves", lambda *given: {name: place for name, place in every(*given).items() if name != "hpa"})
     target = recorder(stage, "hpa:true" if word == "on" else "").target(kind)
     found = asked(target, "arenas")
     (problem,) = found.envelope["problems"]

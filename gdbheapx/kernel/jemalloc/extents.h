@@ -4,7 +4,7 @@
 
 #include "rtree.h"
 
-/* ---- extent_cache.c: extent structures, which lie close together but are met in any order ---- */
+/* Extent structures, which lie close together but are met in any order. */
 
 #define EXTENT_PAGES 512u           /* of CACHE_PAGE bytes */
 #define EXTENT_PAGES_AHEAD 16u
@@ -21,8 +21,6 @@ struct extent_cache {
 
 /* The `size` bytes at `address`, or NULL: they cannot all be read, or the reading call was interrupted. */
 const uint8_t *extent_cache_at(struct extent_cache *cache, uint64_t address, uint64_t size);
-
-/* ---- extents.c ---- */
 
 #define MOST_GROUPS (MOST_REGIONS / 64)
 

@@ -88,7 +88,7 @@ NO_STATE = 1 << 16
 
 LEAF_UNKNOWN = 0
 LEAF_COMPACT = 1
-"""The slab bit is bit 0 of the word, the size class stands above the address."""
+"""The slab bit is bit 0 of the word, the size class lies above the address."""
 LEAF_COMPACT_STATE = 2
 """The same with the state in bits 2 to 4 (from 5.3)."""
 LEAF_METADATA = 3
@@ -112,6 +112,10 @@ class BitField(NamedTuple):
     shift: int
     width: int
 
+    def of(self, word: int) -> int:
+        """Return its value in `word`."""
+        return word >> self.shift & (1 << self.width) - 1
+
 
 class RtreeLayout(NamedTuple):
     """Layout of one build's rtree in memory (include/jemalloc/internal/rtree.h)."""
@@ -131,7 +135,7 @@ class RtreeLayout(NamedTuple):
     sign_extend: bool
     """Pointers and keys are sign-extended from lg_vaddr: not so on aarch64."""
     leaf_kind: int = LEAF_UNKNOWN
-    """A LEAF_ number: what leaf elements say beside the pointer."""
+    """A LEAF_ number: the fields of leaf elements apart from the pointer."""
 
 
 class ExtentLayout(NamedTuple):
@@ -169,8 +173,8 @@ class BinLayout(NamedTuple):
     reg_size_bytes: int
     slab_size_bytes: int
     nregs: int
-    shards: int = 0
-    """How many the bin has; 0 where that is not known."""
+    shards: int = 1
+    """1 up to 5.1."""
 
 
 class BlockSizes(NamedTuple):
@@ -199,7 +203,7 @@ class HeapLayout(NamedTuple):
 
 
 class LayoutNumbers(NamedTuple):
-    """A HeapLayout as the kernel takes it, beside bins and size classes."""
+    """A HeapLayout as the native library takes it, without bins and size classes."""
 
     root: int
     height: int
@@ -263,7 +267,7 @@ class AbsentTotals(NamedTuple):
     free: int
     """Of free regions of slabs."""
     rounding: int
-    """Of pages of active extents that no block has, but for the next."""
+    """Pages of active extents that no block has, without the next."""
     sampled: int
     """The same of extents with one small block, which the heap profiler sampled."""
     dirty: int
@@ -296,7 +300,7 @@ class ArenaExtents(NamedTuple):
     """By szind, those with an extent."""
     histogram: Tuple[ExtentRow, ...]
     absent: Optional[AbsentTotals] = None
-    """None where nothing tells which pages are in memory."""
+    """None if it is unknown which pages are in memory."""
 
 
 class ExtentProblem(NamedTuple):

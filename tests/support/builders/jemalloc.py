@@ -11,7 +11,7 @@ from gdbheapx.inferior.base import BytesSource, Mapping, Member, Module, StructT
 from gdbheapx.jemalloc import layouts
 from gdbheapx.jemalloc import layouts as detection_geometry
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
-from gdbheapx.jemalloc.layouts import BinInfo, JemallocGeometry
+from gdbheapx.jemalloc.layouts import BinLayout, JemallocGeometry
 from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.jemalloc.traces import ObjectTexts
 from gdbheapx.kernel import load_native_library
@@ -242,7 +242,7 @@ class World:
 
     def _geometry(self, arenas: int) -> JemallocGeometry:
         sizes = size_classes()
-        bins = tuple(BinInfo(size, 65536, 65536 // size, 1) for size in sizes[:NBINS])
+        bins = tuple(BinLayout(size, 65536, 65536 // size, 1) for size in sizes[:NBINS])
         fields, states = layouts.make_ebits_fields(self.version, NSIZES, 512), layouts.read_extent_states(self.types, self.version)
         shape = detection_geometry.RtreeShape(48, (18, 18), True)
         return JemallocGeometry(8, True, 12, sizes, sizes[28:], bins, "extent_s", fields, states, 0, shape, 1, True, arenas, arenas, None, 4096, False)

@@ -11,7 +11,7 @@ import pytest
 from gdbheapx.inferior.base import Module, Thread, ThreadLocal, TypeSet
 from gdbheapx.jemalloc import layouts, structure, traces
 from gdbheapx.jemalloc import layouts as detection_geometry
-from gdbheapx.jemalloc.layouts import BinInfo, assemble_geometry
+from gdbheapx.jemalloc.layouts import BinLayout, assemble_geometry
 from gdbheapx.layout import pack
 from tests.support.builders.jemalloc import LIBRARY, FakeMemory
 
@@ -284,7 +284,7 @@ def test_a_root_without_slabs_must_be_plausible() -> None:
     process = Process(PLACES["5.3.0"])
     table = next(one for one in layouts.read_struct_tables() if one.name == "5.3.0")
     sizes = layouts.compute_size_classes(16)
-    bins = [BinInfo(size, slab, slab // size, 1) for size in sizes[:36] for slab in [layouts.compute_slab_bytes(size, 4096)]]
+    bins = [BinLayout(size, slab, slab // size, 1) for size in sizes[:36] for slab in [layouts.compute_slab_bytes(size, 4096)]]
     base = assemble_geometry(process, table.types, table.version, sizes, layouts.select_page_classes(sizes, 4096), bins)
     shape = detection_geometry.make_rtree_shape(57, 12, 232)
     assert base is not None and shape is not None

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gdbheapx.jemalloc import what_if
+from gdbheapx.jemalloc import options
 from gdbheapx.jemalloc.records import PublicNames
 from gdbheapx.model import HistogramRow
 
@@ -20,7 +20,7 @@ def arena(used: Any, active: Any = 100, resident: Any = None, rounding: Any = 0)
 
 def told(*arenas: Any, is_set: bool = False, asked: bool = False) -> Any:
     conditions: Any = SimpleNamespace(names=PublicNames("_rjem_", "_RJEM_MALLOC_CONF"), background_enabled=False, background_asked=asked)
-    return {one.code: one for one in what_if.list_jemalloc_effects(arenas, conditions, 7, 2, is_set)}
+    return {one.code: one for one in options.list_jemalloc_effects(arenas, conditions, 7, 2, is_set)}
 
 
 def test_ends_of_what_options_save() -> None:
@@ -42,12 +42,12 @@ def test_what_the_variable_has_is_kept() -> None:
 
 def test_free_is_what_is_held_and_not_used() -> None:
     """With dirty and muzzy pages, without what blocks are rounded up by; an unknown part makes it unknown."""
-    assert what_if.sum_jemalloc_free([arena(60, rounding=30), arena(100)]) == 56
-    assert what_if.sum_jemalloc_free([arena(60), arena(100)]) == 86
-    assert what_if.sum_jemalloc_free([arena(60), arena(None)]) is None
+    assert options.sum_jemalloc_free([arena(60, rounding=30), arena(100)]) == 56
+    assert options.sum_jemalloc_free([arena(60), arena(100)]) == 86
+    assert options.sum_jemalloc_free([arena(60), arena(None)]) is None
 
 
 def test_ends_of_large_blocks_may_never_have_been_written() -> None:
     """20 KiB can be a request of 16 KiB and a byte: less than a page; 320 KiB one of 256 KiB and a byte."""
     rows = [HistogramRow(size, size, 2, 2 * size, 0, 0, 0) for size in (16, 20 << 10, 320 << 10)]
-    assert what_if.sum_unwritten_ends(rows, 4096) == 2 * (60 << 10)
+    assert options.sum_unwritten_ends(rows, 4096) == 2 * (60 << 10)

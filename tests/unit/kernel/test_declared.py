@@ -1,6 +1,6 @@
 """C and Python declare alike what crosses between them: numbers, structs and functions of the headers gdbheapx*.h.
 
-Files: kernel/glibc/walkers.py, kernel/jemalloc/layouts.py, kernel/jemalloc/walkers.py.
+Files: kernel/glibc/walkers.py, kernel/jemalloc/walkers.py.
 """
 
 import ctypes
