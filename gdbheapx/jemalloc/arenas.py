@@ -13,7 +13,7 @@ from gdbheapx.errors import UnreadableMemory
 from gdbheapx.inferior.base import BulkSource, Mapping, Target, Thread, TypeSet
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.find import Jemalloc
-from gdbheapx.jemalloc.layouts import JemallocGeometry
+from gdbheapx.jemalloc.layouts import JemallocGeometry, resident_counts_muzzy
 from gdbheapx.jemalloc.symbols import JemallocSymbols, read_arena_pointers, read_own_index
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import Kernel
@@ -450,6 +450,22 @@ def add_mapped_bytes(context: JemallocContext, parts_bytes: Iterable[Optional[in
     if total is None:
         return None
     return (total + values // 2) % values - values // 2 if signed else total % values
+
+
+def read_arena_memory(context: JemallocContext, view: LayoutView, base: Optional[LayoutView]) -> Dict[str, Optional[int]]:
+    """Read the bytes of an arena by its own counters: `base`, `internal`, `mapped`, and `resident` without the HPA (arena_stats_merge)."""
+    allocated, resident, mapped = (base.get(name) if base is not None else None for name in ("allocated", "resident", "mapped"))
+    states = ("dirty", "muzzy") if resident_counts_muzzy(context.jemalloc.version) else ("dirty",)
+    pages = [count_active_pages(view), *(count_pages(view, state) for state in states)]
+    pinned = count_pages(view, "pinned")
+    in_ram = add_values([*pages, *([pinned] if pinned is not None else [])])
+    in_ram_bytes = None if in_ram is None else in_ram * context.geometry.page_bytes
+    return {
+        "base": allocated,
+        "internal": view.get("stats.internal"),
+        "mapped": add_mapped_bytes(context, [mapped, view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")], True),
+        "resident": add_values([resident, in_ram_bytes]),
+    }
 
 
 MutexCounters = Dict[str, Optional[int]]

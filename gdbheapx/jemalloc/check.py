@@ -112,6 +112,7 @@ PAGE_CODES: Dict[str, ProblemCode] = {
     "muzzy": codes.MUZZY_PAGES,
     "retained": codes.RETAINED_PAGES,
     "pinned": codes.PINNED_PAGES,
+    "active": codes.ACTIVE_PAGES,
 }
 INVALID_KEY = 1
 """RTREE_LEAFKEY_INVALID."""
@@ -132,69 +133,54 @@ def has_used_hpa(view: LayoutView) -> bool:
     return bool(view.get("pa_shard.ever_used_hpa") or view.get("pa_shard.use_hpa"))
 
 
-def check_pages(
-    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: LayoutView, seen: Optional[ArenaExtents]
-) -> None:
-    """Pages by state."""
-    if has_used_hpa(view) or (seen is not None and seen.other.extents):
-        return
-    page = context.geometry.page_bytes
-    for state in list_unused_states(context):
-        code, counted = PAGE_CODES[state], count_pages(view, state)
-        _compare_pages(findings, code, arena, "%s pages" % state, counted, getattr(seen, state).bytes // page if seen is not None else 0)
-    active = seen.active.bytes // page if seen is not None else 0
-    _compare_pages(findings, codes.ACTIVE_PAGES, arena, "active pages", count_active_pages(view), active)
+class ArenaAccounts:
+    """An arena's own counters, compared with what its extents add up to."""
 
+    def __init__(
+        self, context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: LayoutView, seen: Optional[ArenaExtents]
+    ) -> None:
+        self._context, self._findings, self._arena, self._view, self._seen = context, findings, arena, view, seen
+        self._is_moving = has_used_hpa(view) or (seen is not None and bool(seen.other.extents))
 
-def check_mapped(
-    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: LayoutView, seen: Optional[ArenaExtents]
-) -> None:
-    """Bytes mapped: active, dirty, muzzy and pinned extents (arena_stats.mapped, from 5.3 pac_stats.pac_mapped)."""
-    if has_used_hpa(view) or (seen is not None and seen.other.extents):
-        return
-    counted = view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")
-    there = seen.active.bytes + seen.dirty.bytes + seen.muzzy.bytes + seen.pinned.bytes if seen is not None else 0
-    if counted is not None and counted != there:
-        what = "arena %d counts 0x%x bytes as mapped, its extents have 0x%x" % (arena.index, counted, there)
-        findings.add(codes.MAPPED_BYTES, arena.address, what, arena.index)
+    def _sum_bytes(self, *states: str) -> int:
+        return sum(getattr(self._seen, state).bytes for state in states) if self._seen is not None else 0
 
+    def check_pages(self) -> None:
+        """Compare pages by state."""
+        counted = {state: count_pages(self._view, state) for state in list_unused_states(self._context)}
+        counted["active"] = count_active_pages(self._view)
+        for state, count in counted.items():
+            there = self._sum_bytes(state) // self._context.geometry.page_bytes
+            if count not in (None, there) and not self._is_moving:
+                what = "arena %d counts %d %s pages, its extents have %d" % (self._arena.index, count or 0, state, there)
+                self._findings.add(PAGE_CODES[state], self._arena.address, what, self._arena.index)
 
-def _compare_pages(
-    findings: JemallocFindings, code: ProblemCode, arena: ArenaHandle, name: str, counted: Optional[int], there: int
-) -> None:
-    if counted is not None and counted != there:
-        what = "arena %d counts %d %s, its extents have %d" % (arena.index, counted, name, there)
-        findings.add(code, arena.address, what, arena.index)
+    def check_mapped(self) -> None:
+        """Compare bytes mapped: active, dirty, muzzy and pinned extents (arena_stats.mapped, from 5.3 pac_stats.pac_mapped)."""
+        counted = self._view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")
+        there = self._sum_bytes("active", "dirty", "muzzy", "pinned")
+        if counted not in (None, there) and not self._is_moving:
+            what = "arena %d counts 0x%x bytes as mapped, its extents have 0x%x" % (self._arena.index, counted or 0, there)
+            self._findings.add(codes.MAPPED_BYTES, self._arena.address, what, self._arena.index)
 
-
-def check_bins(
-    context: JemallocContext,
-    findings: JemallocFindings,
-    arena: ArenaHandle,
-    view: LayoutView,
-    seen: Optional[ArenaExtents],
-    is_sampling: bool,
-) -> None:
-    """Slabs and regions of each bin. Sampled allocations are counted in the bin, and lie elsewhere (5.3.1)."""
-    own = {row.szind: row for row in seen.bins} if seen is not None else {}
-    for szind, row in enumerate(read_bin_stats(context, view)):
-        slabs, regions = (own[szind].curslabs, own[szind].curregs) if szind in own else (0, 0)
-        if row["curslabs"] is not None and row["curslabs"] != slabs:
-            what = "bin %d of arena %d counts %d slabs, there are %d" % (szind, arena.index, row["curslabs"], slabs)
-            findings.add(codes.BIN_SLABS, _find_bin_place(arena, szind), what, arena.index)
-        if is_sampling or row["curregs"] is None:
-            continue
-        if row["curregs"] != regions:
-            what = "bin %d of arena %d counts %d regions in use, its slabs have %d" % (szind, arena.index, row["curregs"], regions)
-            findings.add(codes.BIN_REGIONS, _find_bin_place(arena, szind), what, arena.index)
-        elif row["nmalloc"] is not None and (row["nmalloc"] - row["ndalloc"]) % (1 << 64) != row["curregs"]:
-            what = "bin %d of arena %d: nmalloc %d less ndalloc %d is not curregs %d"
-            numbers = (szind, arena.index, row["nmalloc"], row["ndalloc"], row["curregs"])
-            findings.add(codes.BIN_REQUESTS, _find_bin_place(arena, szind), what % numbers, arena.index)
-
-
-def _find_bin_place(arena: ArenaHandle, szind: int) -> int:
-    return arena.address + szind
+    def check_bins(self, is_sampling: bool) -> None:
+        """Compare slabs and regions of each bin. Sampled allocations are counted in the bin, and lie elsewhere (5.3.1)."""
+        index, own = self._arena.index, {row.szind: row for row in self._seen.bins} if self._seen is not None else {}
+        for szind, row in enumerate(read_bin_stats(self._context, self._view)):
+            place = self._arena.address + szind  # stands for the bin
+            slabs, regions = (own[szind].curslabs, own[szind].curregs) if szind in own else (0, 0)
+            if row["curslabs"] is not None and row["curslabs"] != slabs:
+                what = "bin %d of arena %d counts %d slabs, there are %d" % (szind, index, row["curslabs"], slabs)
+                self._findings.add(codes.BIN_SLABS, place, what, index)
+            if is_sampling or row["curregs"] is None:
+                continue
+            if row["curregs"] != regions:
+                what = "bin %d of arena %d counts %d regions in use, its slabs have %d" % (szind, index, row["curregs"], regions)
+                self._findings.add(codes.BIN_REGIONS, place, what, index)
+            elif row["nmalloc"] is not None and (row["nmalloc"] - row["ndalloc"]) % (1 << 64) != row["curregs"]:
+                what = "bin %d of arena %d: nmalloc %d less ndalloc %d is not curregs %d"
+                numbers = (szind, index, row["nmalloc"], row["ndalloc"], row["curregs"])
+                self._findings.add(codes.BIN_REQUESTS, place, what % numbers, index)
 
 
 def check_slabs(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle) -> None:
@@ -248,21 +234,21 @@ def check_rtree_caches(context: JemallocContext, findings: JemallocFindings, tsd
                 continue
 
 
-class LinkOffsets(NamedTuple):
-    """Links in an extent structure."""
-
-    next: int
-    previous: int
-    child: int = api.NO_LINK
+LinkOffsets = Tuple[int, int, int]
+"""Offsets of next, previous and child in an extent structure; of a ring the last is NO_LINK."""
 
 
-class ExtentLinks(NamedTuple):
-    """Offsets of links in this build's extents; None if its types lack them."""
-
-    heap: Optional[LinkOffsets]
-    unused: Optional[LinkOffsets]
-    """The ring of unused extents, oldest first."""
-    used: Optional[LinkOffsets]
+def _find_links(types: TypeSet, struct: str, *names: str) -> Optional[LinkOffsets]:
+    """Find the first of these links that this build has, by the names of each release."""
+    size = types.size_bytes(struct)
+    for name in names:
+        steps = ("qre_next", "qre_prev") if name.startswith("ql") else ("next", "prev", "lchild")
+        places = [types.place(struct, name + step) for step in steps]
+        offsets = [place.offset for place in places if place is not None and place.offset + place.size_bytes <= size]
+        if len(offsets) == len(steps):
+            following, previous, *child = offsets
+            return following, previous, child[0] if child else api.NO_LINK
+    return None
 
 
 class AskedList(NamedTuple):
@@ -271,34 +257,8 @@ class AskedList(NamedTuple):
     name: str
     arena: ArenaHandle
     place: int
-    """Where its head lies."""
+    """Address of its head."""
     row: api.LinkedList
-    is_bin: bool = False
-
-
-def find_extent_links(types: TypeSet, struct: str) -> ExtentLinks:
-    """Find the offsets of links by the names of each release."""
-
-    def find_ring(*names: str) -> Optional[LinkOffsets]:
-        known = (_find_link_offsets(types, struct, name + ".qre_next", name + ".qre_prev") for name in names)
-        return next((offsets for offsets in known if offsets), None)
-
-    heap = next(
-        (
-            offsets
-            for name, prefix in (("heap_link.link.", ""), ("ph_link.", "phn_"))
-            for offsets in (_find_link_offsets(types, struct, *(name + prefix + step for step in ("next", "prev", "lchild"))),)
-            if offsets
-        ),
-        None,
-    )
-    return ExtentLinks(heap, find_ring("ql_link_inactive", "ql_link"), find_ring("ql_link_active", "ql_link"))
-
-
-def _find_link_offsets(types: TypeSet, struct: str, *paths: str) -> Optional[LinkOffsets]:
-    size, places = types.size_bytes(struct), [types.place(struct, path) for path in paths]
-    offsets = [place.offset for place in places if place is not None and place.offset + place.size_bytes <= size]
-    return LinkOffsets(*offsets) if len(offsets) == len(paths) else None
 
 
 class ExtentLists:
@@ -307,7 +267,10 @@ class ExtentLists:
     def __init__(self, context: JemallocContext, findings: JemallocFindings, most: int) -> None:
         """`most`: extents that there can be."""
         self._context, self._found, self._most = context, findings, most
-        self._links = find_extent_links(context.types, context.geometry.extent_struct)
+        types, struct = context.types, context.geometry.extent_struct
+        self._heap = _find_links(types, struct, "heap_link.link.", "ph_link.phn_")
+        self._unused = _find_links(types, struct, "ql_link_inactive.", "ql_link.")  # the ring of unused extents, oldest first
+        self._used = _find_links(types, struct, "ql_link_active.", "ql_link.")
         self._asked: List[AskedList] = []
         self._sets: List[Tuple[ArenaHandle, str, int, List[int], Optional[int]]] = []
         self._bins: List[Tuple[ArenaHandle, int, List[int], Optional[int]]] = []
@@ -315,9 +278,8 @@ class ExtentLists:
     def _add_list(
         self, name: str, arena: ArenaHandle, place: int, head: int, offsets: LinkOffsets, state: int, szind: int, is_bin: bool
     ) -> int:
-        is_heap = offsets.child != api.NO_LINK
-        row = api.LinkedList(head, *offsets, arena.index, state, szind, is_bin and is_heap, self._most)
-        self._asked.append(AskedList(name, arena, place, row, is_bin))
+        row = api.LinkedList(head, *offsets, arena.index, state, szind, is_bin and offsets[2] != api.NO_LINK, self._most)
+        self._asked.append(AskedList(name, arena, place, row))
         return len(self._asked) - 1
 
     def add(self, arena: ArenaHandle, view: LayoutView) -> None:
@@ -328,9 +290,9 @@ class ExtentLists:
                 if view.has(path + ".npages"):
                     self._add_set(arena, view, path, state, getattr(states, state))
         large = self._context.types.first("arena_s", *("large." + name for name in RING_HEADS))
-        if large is not None and self._links.used is not None:
+        if large is not None and self._used is not None:
             place = view.address_of(large)
-            self._add_list("list of large allocations", arena, place, view[large], self._links.used, states.active, api.ANY, False)
+            self._add_list("list of large allocations", arena, place, view[large], self._used, states.active, api.ANY, False)
         self._add_bins(arena, view)
 
     def _add_set(self, arena: ArenaHandle, view: LayoutView, path: str, state: str, number: int) -> None:
@@ -339,31 +301,18 @@ class ExtentLists:
         whole = types.place("arena_s", array) if array is not None else None
         root = types.first("arena_s", *("%s[0].%s" % (array, name) for name in HEAP_ROOTS)) if array is not None else None
         first = types.place("arena_s", root) if root is not None else None
-        if self._links.heap is None or whole is None or first is None:
+        if self._heap is None or whole is None or first is None:
             return
         column = read_words(target, arena.address + whole.offset, whole.count * whole.size_bytes // word)
         step, offset = whole.size_bytes // word, (first.offset - whole.offset) // word
-        heads = column[offset::step][: whole.count]
-        numbers = [
-            self._add_list(
-                "heap of %s extents" % state,
-                arena,
-                arena.address + first.offset + index * whole.size_bytes,
-                head,
-                self._links.heap,
-                number,
-                api.ANY,
-                False,
-            )
-            for index, head in enumerate(heads)
-            if head
-        ]
+        heads, name, start = column[offset::step][: whole.count], "heap of %s extents" % state, arena.address + first.offset
+        places = ((start + index * whole.size_bytes, head) for index, head in enumerate(heads) if head)
+        numbers = [self._add_list(name, arena, *place, self._heap, number, api.ANY, False) for place in places]
         ring = None
         lru = types.first("arena_s", *("%s.lru.%s" % (path, name) for name in RING_HEADS))
-        if lru is not None and self._links.unused is not None and state != "pinned":  # no age counts there (eset.c: eset_insert)
-            ring = self._add_list(
-                "list of %s extents" % state, arena, view.address_of(lru), view[lru], self._links.unused, number, api.ANY, False
-            )
+        if lru is not None and self._unused is not None and state != "pinned":  # no age counts there (eset.c: eset_insert)
+            name, place = "list of %s extents" % state, view.address_of(lru)
+            ring = self._add_list(name, arena, place, view[lru], self._unused, number, api.ANY, False)
         self._sets.append((arena, path, view[path + ".npages"], numbers, ring))
         self._tell_bitmap(arena, view, path, state, heads)
 
@@ -375,12 +324,8 @@ class ExtentLists:
         bits, width = view.numbers(path + ".bitmap"), 8 * bitmap.size_bytes
         for index, head in enumerate(heads):
             if index // width < len(bits) and bool(head) != bool(bits[index // width] >> index % width & 1):
-                what = "arena %d: heap %d of %s extents is %s, but its bit says otherwise" % (
-                    arena.index,
-                    index,
-                    state,
-                    "not empty" if head else "empty",
-                )
+                what = "arena %d: heap %d of %s extents is %s, but its bit says otherwise"
+                what %= arena.index, index, state, "not empty" if head else "empty"
                 self._found.add(codes.HEAP_BITMAP, view.address_of(path + ".bitmap") + index // 8, what, arena.index)
 
     def _add_bins(self, arena: ArenaHandle, view: LayoutView) -> None:
@@ -395,12 +340,12 @@ class ExtentLists:
             for shard in shards:
                 own = LayoutView(context.types, struct, shard, context.target.read(shard, size), context.geometry.little_endian)
                 counted += own["stats.nonfull_slabs"] if has_count else 0
-                if heap is not None and self._links.heap is not None:
+                if heap is not None and self._heap is not None:
                     name, place = "heap of slabs of bin %d" % szind, own.address_of(heap)
-                    numbers.append(self._add_list(name, arena, place, own[heap], self._links.heap, active, szind, True))
-                if full is not None and self._links.used is not None:
+                    numbers.append(self._add_list(name, arena, place, own[heap], self._heap, active, szind, True))
+                if full is not None and self._used is not None:
                     name, place = "list of full slabs of bin %d" % szind, own.address_of(full)
-                    self._add_list(name, arena, place, own[full], self._links.used, active, szind, True)
+                    self._add_list(name, arena, place, own[full], self._used, active, szind, True)
             if has_count:
                 self._bins.append((arena, szind, numbers, counted))
 
@@ -411,11 +356,8 @@ class ExtentLists:
             if seen.problem:
                 is_ring = asked.row.child_offset == api.NO_LINK
                 is_alien = seen.problem in (api.LINKED_ALIEN, api.LINKED_FULL)
-                code = (
-                    (codes.RING_MEMBER if is_alien else codes.RING_LINKS)
-                    if is_ring
-                    else (codes.HEAP_MEMBER if is_alien else codes.HEAP_LINKS)
-                )
+                links, members = (codes.RING_LINKS, codes.RING_MEMBER) if is_ring else (codes.HEAP_LINKS, codes.HEAP_MEMBER)
+                code = members if is_alien else links
                 where = seen.before or asked.place
                 what = "arena %d: the %s %s" % (asked.arena.index, asked.name, LINK_FAULTS[seen.problem] % where)
                 self._found.add(code, seen.at, what, asked.arena.index)
@@ -577,12 +519,12 @@ def check_heap(seen: CheckedHeap, told: Sequence[Diagnostic], rest: PartialSink)
         if context.budget.expired():
             break
         try:
-            view = arena.read()
+            accounts = ArenaAccounts(context, findings, arena, arena.read(), by_index.get(arena.index))
             if is_whole:
-                check_pages(context, findings, arena, view, by_index.get(arena.index))
+                accounts.check_pages()
             if is_whole and seen.has_stats:
-                check_mapped(context, findings, arena, view, by_index.get(arena.index))
-                check_bins(context, findings, arena, view, by_index.get(arena.index), is_sampling)
+                accounts.check_mapped()
+                accounts.check_bins(is_sampling)
             if seen.has_stats:
                 check_base(context, findings, arena)
             check_slabs(context, findings, arena)

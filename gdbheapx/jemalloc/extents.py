@@ -12,7 +12,6 @@ from gdbheapx.jemalloc.arenas import (
     UNUSED_STATES,
     ArenaHandle,
     JemallocContext,
-    add_mapped_bytes,
     count_active_pages,
     count_pages,
     explain_contradiction,
@@ -20,13 +19,13 @@ from gdbheapx.jemalloc.arenas import (
     hides_dirty_pages,
     list_base_blocks,
     list_unused_states,
+    read_arena_memory,
     read_base,
     read_column,
     read_decay_ms,
     sum_writable_bytes,
     unpack_pointers,
 )
-from gdbheapx.jemalloc.layouts import resident_counts_muzzy
 from gdbheapx.jemalloc.records import JemallocArena, JemallocBin, JemallocHugePages
 from gdbheapx.jemalloc.symbols import find_current_slabs, find_leaf, look_up_extent, read_arena_pointers
 from gdbheapx.jemalloc.threads import JemallocCaches
@@ -503,22 +502,13 @@ def _read_counters(context: JemallocContext, arena: ArenaHandle, extra: KnownOfA
     pages = {state: count_pages(view, state) for state in list_unused_states(context)}
     pages["active"] = count_active_pages(view)
 
-    def in_states(*states: str) -> Optional[int]:
-        count = add_values(pages[state] for state in (*states, "pinned") if state in pages)
-        return None if count is None else count * context.geometry.page_bytes
-
     if extra.has_stats is False:
         own = sum(block.size_bytes for block in list_base_blocks(context, arena))
-        metadata, mapped, resident = None, add_values([own, in_states("active", *UNUSED_STATES)]), None
+        here = add_values(pages[state] for state in ("active", *UNUSED_STATES, "pinned") if state in pages)
+        metadata, mapped, resident = None, None if here is None else own + here * context.geometry.page_bytes, None
     else:
-        base = read_base(context, view)
-        own_allocated, own_resident, own_mapped = (
-            base.get(name) if base is not None else None for name in ("allocated", "resident", "mapped")
-        )
-        counted = ("active", *UNUSED_STATES) if resident_counts_muzzy(context.jemalloc.version) else ("active", "dirty")
-        metadata = add_values([own_allocated, view.get("stats.internal")])
-        mapped = add_mapped_bytes(context, [own_mapped, _read_mapped(context, view)], True)
-        resident = add_values([own_resident, in_states(*counted)])
+        memory = read_arena_memory(context, view, read_base(context, view))
+        metadata, mapped, resident = add_values([memory["base"], memory["internal"]]), memory["mapped"], memory["resident"]
     return _Counters(
         pages={state: count for state, count in pages.items() if count is not None},
         threads=view.get("nthreads[0]"),
@@ -528,16 +518,6 @@ def _read_counters(context: JemallocContext, arena: ArenaHandle, extra: KnownOfA
         mapped_bytes=mapped,
         resident_bytes=resident,
     )
-
-
-def _read_mapped(context: JemallocContext, view: LayoutView) -> Optional[int]:
-    pointer = view.get("pa_shard.pac.stats")
-    if pointer is None:
-        return view.get("stats.mapped")
-    try:
-        return context.view("pac_stats_s", pointer).get("pac_mapped")
-    except (UnreadableMemory, KeyError):
-        return view.get("stats.pa_shard_stats.pac_stats.pac_mapped")
 
 
 def sum_absent(result: ExtentsResult) -> Optional[AbsentTotals]:

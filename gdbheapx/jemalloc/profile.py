@@ -33,61 +33,51 @@ LARGE_BYTES = 16 << 10
 """SC_LARGE_MINCLASS with pages of 4,096 bytes."""
 
 
-class TreeDamage(NamedTuple):
-    """A place where a tree does not go on."""
-
-    address: int
-    what: str
-
-
-class Forest(NamedTuple):
-    """The nodes of several trees."""
-
-    nodes: Dict[int, LayoutView]
-    """By address."""
-    tree_of: Dict[int, int]
-    """Address -> the owner of its tree, as it was given."""
-    damage: List[TreeDamage]
-
-
 def read_forest(
     context: JemallocContext,
     struct: str,
     link: str,
+    label: str,
     roots: Iterable[Tuple[int, int]],
     most: int,
     owns: Optional[Callable[[LayoutView], int]] = None,
-) -> Forest:
+) -> Tuple[Dict[int, LayoutView], Dict[int, int]]:
     """Read every node of the red-black trees whose roots are given as (owner, address of the root, or 0).
 
     A node's left child is link.rbn_left, its right one link.rbn_right_red less the lowest bit, which is the colour; leaves are null.
-    `owns`, if given, returns the owner that a node names. No node is visited twice; at most `most` are.
+    `owns`, if given, returns the owner that a node names. No node is visited twice; at most `most` are. Returns nodes and the owners of
+    their trees by address. Places where a tree does not go on are reported with its `label`.
     """
-    trees = Forest({}, {}, [])
+    nodes: Dict[int, LayoutView] = {}
+    owners: Dict[int, int] = {}
+
+    def report_damage(address: int, what: str) -> None:
+        context.report(codes.PROFILE_DAMAGED, address, "a node of %s %s" % (label, what), "nodes behind it are missing here")
+
     frontier = {root: owner for owner, root in roots if root}
     seen: Set[int] = set(frontier)
-    while frontier and len(trees.nodes) < most and not context.budget.expired():
+    while frontier and len(nodes) < most and not context.budget.expired():
         read = read_views(context, struct, frontier)
         children: Dict[int, int] = {}
         for address, owner in frontier.items():
             view = read.get(address)
             if view is None:
-                trees.damage.append(TreeDamage(address, "cannot be read"))
+                report_damage(address, "cannot be read")
                 continue
             if owns is not None and owns(view) != owner:
-                trees.damage.append(TreeDamage(address, "belongs to 0x%x, not to 0x%x" % (owns(view), owner)))
+                report_damage(address, "belongs to 0x%x, not to 0x%x" % (owns(view), owner))
                 continue
-            trees.nodes[address], trees.tree_of[address] = view, owner
+            nodes[address], owners[address] = view, owner
             for child in (view[link + ".rbn_left"], view[link + ".rbn_right_red"] & ~1):
                 if child in seen:
-                    trees.damage.append(TreeDamage(child, "appears twice"))
+                    report_damage(child, "appears twice")
                 elif child:
                     seen.add(child)
                     children[child] = owner
         frontier = children
     if frontier:
-        trees.damage.append(TreeDamage(next(iter(frontier)), "is where the walk ended"))
-    return trees
+        report_damage(next(iter(frontier)), "is where the walk ended")
+    return nodes, owners
 
 
 class ProfileCounts(NamedTuple):
@@ -161,11 +151,12 @@ def read_profile(context: JemallocContext) -> Profile:
         raise HeapxError(what, "give the debug file of this build: --debug-dir DIR", code=MISSING_SYMBOLS)
     gctxs = read_views(context, "prof_gctx_s", _read_table(context, table.address))
     tdatas = _read_threads(context)
-    forest = _read_contexts(context, gctxs)
-    shares: Dict[int, List[Tuple[LayoutView, int]]] = {}
-    for address, view in forest.nodes.items():
+    roots, label = ((address, view["tctxs.rbt_root"]) for address, view in gctxs.items()), "a backtrace's tree of threads"
+    nodes, owners = read_forest(context, "prof_tctx_s", "tctx_link", label, roots, MAX_CONTEXTS, lambda view: view["gctx"])
+    shares: Dict[int, List[LayoutView]] = {}
+    for address, view in nodes.items():
         if view["state"] in STATES_COUNTED and _is_counted(context, view, tdatas):
-            shares.setdefault(forest.tree_of[address], []).append((view, address))
+            shares.setdefault(owners[address], []).append(view)
     return _make_profile(context, gctxs, shares, tdatas)
 
 
@@ -223,21 +214,8 @@ def _read_threads(context: JemallocContext) -> Dict[int, LayoutView]:
         what = "cannot read jemalloc's tree of profiled threads"
         context.report(codes.PROFILE_UNREADABLE, symbol.address if symbol else None, what, "the lines of single threads are missing")
         return {}
-    trees = read_forest(context, "prof_tdata_s", "tdata_link", [(symbol.address, root)], MAX_THREADS)
-    for damage in trees.damage:
-        what = "a node of jemalloc's tree of profiled threads %s" % damage.what
-        context.report(codes.PROFILE_DAMAGED, damage.address, what, "nodes behind it are missing here")
-    return trees.nodes
-
-
-def _read_contexts(context: JemallocContext, gctxs: Dict[int, LayoutView]) -> Forest:
-    """Every prof_tctx_t, from the tree of each gctx."""
-    roots = ((address, view["tctxs.rbt_root"]) for address, view in gctxs.items())
-    trees = read_forest(context, "prof_tctx_s", "tctx_link", roots, MAX_CONTEXTS, lambda view: view["gctx"])
-    for damage in trees.damage:
-        what = "a node of a backtrace's tree of threads %s" % damage.what
-        context.report(codes.PROFILE_DAMAGED, damage.address, what, "nodes behind it are missing here")
-    return trees
+    label = "jemalloc's tree of profiled threads"
+    return read_forest(context, "prof_tdata_s", "tdata_link", label, [(symbol.address, root)], MAX_THREADS)[0]
 
 
 def _is_counted(context: JemallocContext, tctx: LayoutView, tdatas: Dict[int, LayoutView]) -> bool:
@@ -252,7 +230,7 @@ def _is_counted(context: JemallocContext, tctx: LayoutView, tdatas: Dict[int, La
 
 
 def _make_profile(
-    context: JemallocContext, gctxs: Dict[int, LayoutView], shares: Dict[int, List[Tuple[LayoutView, int]]], tdatas: Dict[int, LayoutView]
+    context: JemallocContext, gctxs: Dict[int, LayoutView], shares: Dict[int, List[LayoutView]], tdatas: Dict[int, LayoutView]
 ) -> Profile:
     accum = bool(context.variable("opt_prof_accum", 1))
     per_thread: Dict[int, ProfileCounts] = {}
@@ -260,9 +238,9 @@ def _make_profile(
     traces = []
     frames = _read_frames(context, gctxs)
     for address, entries in shares.items():
-        entries.sort(key=lambda entry: (entry[0]["thr_uid"], entry[0]["thr_discrim"], entry[0]["tctx_uid"]))
+        entries.sort(key=lambda view: (view["thr_uid"], view["thr_discrim"], view["tctx_uid"]))
         rows, summed = [], NO_COUNTS
-        for view, _ in entries:
+        for view in entries:
             counts = _read_counts(view)
             added = counts if accum else counts._replace(accumobjs=0, accumbytes=0, accumobjs_shifted=0, accumbytes_unbiased=0)
             rows.append(ThreadShare(view["thr_uid"], counts))

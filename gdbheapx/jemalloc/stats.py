@@ -1,6 +1,6 @@
 """Compute the figures of malloc_stats_print from memory: nothing is called, no epoch is advanced."""
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import add_values
 from gdbheapx.errors import UnreadableMemory
@@ -21,6 +21,7 @@ from gdbheapx.jemalloc.arenas import (
     make_mutex_counters,
     make_rows,
     merge_mutexes,
+    read_arena_memory,
     read_arena_mutexes,
     read_base,
     read_column,
@@ -35,7 +36,6 @@ from gdbheapx.jemalloc.layouts import (
     choose_print_form,
     list_config_names,
     merges_no_large_flushes,
-    resident_counts_muzzy,
     shards_bins,
     shows_system,
 )
@@ -77,6 +77,10 @@ Figures = Dict[str, Any]
 `nrequests` of lextents."""
 
 
+SecStats = Tuple[int, Dict[str, int], MutexCounters]
+"""Bytes, counters by member, and locks of the small extent cache of one arena."""
+
+
 def has_hpa(view: LayoutView) -> bool:
     """Return whether this build has an HPA."""
     return view.has(find_hpa_path(view) + "psset.stats")
@@ -112,13 +116,13 @@ def find_hpa_counters(view: LayoutView) -> CounterPath:
     return CounterPath(view, shard + "psset.stats.", shard + "stats.", bool(view.get("pa_shard.ever_used_hpa")))
 
 
-def read_hpa_stats(context: JemallocContext, place: CounterPath, sec: "SecStats") -> Figures:
+def read_hpa_stats(context: JemallocContext, place: CounterPath, sec: SecStats) -> Figures:
     """`hpa_shard` of malloc_stats_print; all 0 in an arena that never used huge pages."""
     new = place.view.has(place.slabs + "merged")
     per_slab = count_slab_pages(context) if new else None
-    row: Figures = {"sec_bytes": sec.bytes} if new else {}
+    row: Figures = {"sec_bytes": sec[0]} if new else {}
     if new:
-        row.update({key: sec.totals.get(member, 0) for key, member in SEC_KEYS})
+        row.update({key: sec[1].get(member, 0) for key, member in SEC_KEYS})
         row.update({part: _read_hpa_number(place, place.slabs + "merged." + part) for part in SLAB_PARTS})
     row.update({key: _read_hpa_number(place, place.purges + key) for key in HPA_PURGES if place.view.has(place.purges + key)})
     if new:
@@ -150,18 +154,10 @@ def _read_slabs(context: JemallocContext, place: CounterPath, name: str, per_sla
     return rows
 
 
-class SecStats:
-    """The small extent cache of one arena."""
-
-    def __init__(self, bytes_: int, totals: Dict[str, int], locks: MutexCounters) -> None:
-        self.bytes = bytes_
-        self.totals = totals
-        self.locks = locks
-
-
 def read_sec(context: JemallocContext, view: LayoutView) -> SecStats:
     """Its bytes, counters and locks over all its shards or bins; empty where it was never used (sec.c: sec_stats_merge)."""
-    empty, shard = SecStats(0, {}, make_mutex_counters()), find_hpa_path(view)
+    shard = find_hpa_path(view)
+    empty: SecStats = 0, {}, make_mutex_counters()
     if not view.get("pa_shard.ever_used_hpa"):
         return empty
     if view.has("pa_shard.hpa_sec.shards"):
@@ -173,19 +169,14 @@ def read_sec(context: JemallocContext, view: LayoutView) -> SecStats:
         return empty
     if not start or struct not in context.types.structs or not 0 < count <= MAX_SEC_BINS:
         return empty
-    size = context.types.size_bytes(struct)
     try:
-        data = context.target.read(start, size * count)
+        parts = context.array(struct, start, count)
     except UnreadableMemory as problem:
         what = "cannot read the small extent cache of the arena at 0x%x" % view.address
         context.report(codes.STATISTICS_UNREADABLE, problem.address, what, None)
         return empty
-    parts = [
-        LayoutView(context.types, struct, start + at, data[at : at + size], context.geometry.little_endian)
-        for at in range(0, len(data), size)
-    ]
     totals = {member: sum(part.get("stats." + member) or 0 for part in parts) for _, member in SEC_KEYS}
-    return SecStats(sum(part["bytes_cur"] for part in parts), totals, merge_mutexes(read_mutex(part, "mtx") for part in parts))
+    return sum(part["bytes_cur"] for part in parts), totals, merge_mutexes(read_mutex(part, "mtx") for part in parts)
 
 
 BIN_COUNTERS = (
@@ -232,17 +223,18 @@ def read_bin_stats(context: JemallocContext, arena: LayoutView) -> List[Figures]
         if missing is not None:
             what = "cannot read bin %d of the arena at 0x%x" % (szind, arena.address)
             context.report(codes.STATISTICS_UNREADABLE, missing, what, "its figures are missing here")
-        bins.append(_make_bin_row([by_address[address] for address in shards] if missing is None else [], lock))
+        bins.append(_make_bin_row([by_address[address] for address in shards] if missing is None else [], "stats.", lock + ".prof_data."))
     return bins
 
 
-def _make_bin_row(shards: Sequence[LayoutView], lock: str) -> Figures:
+def _make_bin_row(shards: Sequence[LayoutView], stats: str, lock: str) -> Figures:
+    """Make the row of a bin from its shards; `stats` and `lock`: how the paths of their counters and those of their lock begin."""
     row: Figures = {}
     for key, member in BIN_COUNTERS:
-        if shards and not shards[0].has("stats." + member):
+        if shards and not shards[0].has(stats + member):
             continue  # nonfull_slabs came with 5.2.0
-        row[key] = sum(shard["stats." + member] for shard in shards) if shards else None
-    row["mutex"] = merge_mutexes(read_mutex(shard, lock) for shard in shards) if shards else make_mutex_counters(None)
+        row[key] = sum(shard[stats + member] for shard in shards) if shards else None
+    row["mutex"] = merge_mutexes(read_mutex_at(shard, lock) for shard in shards) if shards else make_mutex_counters(None)
     return row
 
 
@@ -267,7 +259,7 @@ def read_arena_stats(context: JemallocContext, arena: ArenaHandle, cached: Count
     figures["large"] = _add_large(context, view, large)
     figures.update(_read_memory(context, view, base, cached))
     sec = read_sec(context, view)
-    figures["mutexes"] = read_arena_mutexes(view, base, sec.locks)
+    figures["mutexes"] = read_arena_mutexes(view, base, sec[2])
     figures["bins"] = bins
     figures["lextents"] = large
     extents = _read_extent_stats(context, view)
@@ -276,7 +268,7 @@ def read_arena_stats(context: JemallocContext, arena: ArenaHandle, cached: Count
     if has_hpa(view):
         hpa = read_hpa_stats(context, find_hpa_counters(view), sec)
         if "sec_bytes" not in hpa:
-            figures["sec_bytes"] = sec.bytes
+            figures["sec_bytes"] = sec[0]
         figures["hpa_shard"] = hpa
     return figures
 
@@ -326,32 +318,21 @@ def _add_large(context: JemallocContext, view: LayoutView, large: List[Figures])
 
 
 def _read_memory(context: JemallocContext, view: LayoutView, base: Optional[LayoutView], cached: CountedCaches) -> Figures:
-    page = context.geometry.page_bytes
-    own = {
-        key: base.get(key) if base is not None else None
-        for key in ("allocated", "resident", "mapped", "n_thp", "edata_allocated", "rtree_allocated")
-    }
-    mapped = view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")
-    retained = count_pages(view, "retained")
-    pinned = count_pages(view, "pinned")
-    counted = [count_active_pages(view), count_dirty_pages(view), *([pinned] if pinned is not None else [])]
-    if resident_counts_muzzy(context.jemalloc.version):
-        counted.append(count_pages(view, "muzzy"))
+    page, memory = context.geometry.page_bytes, read_arena_memory(context, view, base)
+    unused = {state: count_pages(view, state) for state in ("retained", "pinned")}
     figures: Figures = {
-        "mapped": add_mapped_bytes(context, [own["mapped"], mapped]),
-        "retained": None if retained is None else retained * page,
-        **({"pinned": pinned * page} if pinned is not None else {}),
-        "base": own["allocated"],
-        "internal": view.get("stats.internal"),
+        "mapped": add_mapped_bytes(context, [memory["mapped"]]),
+        **{state: None if count is None else count * page for state, count in unused.items() if count is not None or state == "retained"},
+        "base": memory["base"],
+        "internal": memory["internal"],
     }
     if base is not None and base.has("edata_allocated"):
-        figures["metadata_edata"], figures["metadata_rtree"] = own["edata_allocated"], own["rtree_allocated"]
-    figures["metadata_thp"] = own["n_thp"]
+        figures["metadata_edata"], figures["metadata_rtree"] = base.get("edata_allocated"), base.get("rtree_allocated")
+    figures["metadata_thp"] = base.get("n_thp") if base is not None else None
     figures["tcache_bytes"] = cached.tcache_bytes
     if "edata_s" in context.types.structs:
         figures["tcache_stashed_bytes"] = cached.stashed_bytes
-    pages = add_values(counted)
-    figures["resident"] = add_values([own["resident"], None if pages is None else pages * page])
+    figures["resident"] = add_values([memory["resident"], count_hpa_dirty(view) * page])
     figures["abandoned_vm"] = view.get("stats.pa_shard_stats.pac_stats.abandoned_vm", "stats.abandoned_vm")
     figures["extent_avail"] = view.get("pa_shard.edata_cache.count", "extent_avail_cnt")
     return figures
@@ -404,7 +385,8 @@ def _make_destroyed(context: JemallocContext, view: LayoutView, stats: LayoutVie
     figures["large"]["nfills"] = figures["large"]["nmalloc"]
     figures.update(_read_destroyed_memory(stats, pac, new))
     figures["mutexes"] = _read_destroyed_mutexes(stats, stats.has("hpastats"))
-    figures["bins"] = _read_destroyed_bins(stats, context.geometry.nbins)
+    shards = [stats.view("bstats", szind) for szind in range(context.geometry.nbins)]
+    figures["bins"] = [_make_bin_row([own], "stats_data." if own.has("stats_data") else "", "mutex_data.") for own in shards]
     large = {key: read_column(stats, "lstats", key, order) for key in ("curlextents", "nmalloc", "ndalloc", "nrequests")}
     figures["lextents"] = make_rows(large, len(context.geometry.size_classes) - context.geometry.nbins)
     if stats.has("estats"):
@@ -415,7 +397,7 @@ def _make_destroyed(context: JemallocContext, view: LayoutView, stats: LayoutVie
         sec = _read_destroyed_sec(stats)
         figures["hpa_shard"] = read_hpa_stats(context, CounterPath(stats, "hpastats.psset_stats.", "hpastats.nonderived_stats.", True), sec)
         if "sec_bytes" not in figures["hpa_shard"]:
-            figures["sec_bytes"] = sec.bytes
+            figures["sec_bytes"] = sec[0]
     return figures
 
 
@@ -432,21 +414,10 @@ def _read_destroyed_mutexes(stats: LayoutView, has_hpa: bool) -> Dict[str, Mutex
     return {name: read_mutex_at(stats.view("astats.mutex_prof_data", at), "") for at, name in enumerate(keys)}
 
 
-def _read_destroyed_bins(stats: LayoutView, nbins: int) -> List[Figures]:
-    bins = []
-    for szind in range(nbins):
-        view = stats.view("bstats", szind)
-        start = "stats_data." if view.has("stats_data") else ""
-        row: Figures = {key: view[start + member] for key, member in BIN_COUNTERS if view.has(start + member)}
-        row["mutex"] = read_mutex_at(view, "mutex_data.")
-        bins.append(row)
-    return bins
-
-
 def _read_destroyed_sec(stats: LayoutView) -> SecStats:
     start = "hpastats.secstats." if stats.has("hpastats.secstats") else "secstats."
     totals = {member: stats.get(start + "total." + member) or 0 for _, member in SEC_KEYS}
-    return SecStats(stats.get(start + "bytes") or 0, totals, make_mutex_counters())
+    return stats.get(start + "bytes") or 0, totals, make_mutex_counters()
 
 
 TEXT_ONLY = {"bins": ("nslabs",), "lextents": ("nmalloc", "ndalloc", "nrequests")}
