@@ -1,12 +1,12 @@
 """Foresee refusals: a command that acts is advised only where it would not be refused, and a dry run says why it would be."""
 
-from typing import Any, Callable, Dict, FrozenSet, Optional
+from typing import Callable, Dict, FrozenSet, Optional
 
 from gdbheapx import problems
 from gdbheapx.actions import call, preflight
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.plan import Change
-from gdbheapx.allocators.records import Returning
+from gdbheapx.allocators.records import Answered, Returning
 from gdbheapx.allocators.returning import ALL, DryRun, Portion
 from gdbheapx.child_python import find_program
 from gdbheapx.errors import HeapxError, Refusal
@@ -31,9 +31,9 @@ def find_advisable(session: Session, heap: AllocatorInstance) -> FrozenSet[str]:
     return frozenset(made)
 
 
-def find_blind_tickers(session: Session) -> Any:
+def find_blind_tickers(session: Session) -> Answered:
     """Return the threads that never return pages, without advice that would be refused."""
-    report: Any = session.heaps.together("tickers")
+    report = session.heaps.together("tickers")
     heaps = session.heaps.with_capability("tickers") if report.found else ()  # none of the sort is an answer, and no error
     known = {heap.info.id: find_advisable(session, heap) for heap in heaps}
     refused = [

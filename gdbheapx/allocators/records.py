@@ -4,6 +4,7 @@ from typing import (
     Annotated,
     Any,
     Callable,
+    Container,
     Dict,
     FrozenSet,
     Iterable,
@@ -190,6 +191,12 @@ class Answered(Protocol):
     @property
     def is_done(self) -> bool:
         """The process was changed."""
+
+    @property
+    def found(self) -> Sequence[Tuple[AllocatorInfo, object]]: ...
+
+    def without(self, refused: Container[Tuple[str, Optional[str]]]) -> "Answered":
+        """Drop advice that would be refused: (id of the heap, code of the advice)."""
 
 
 class Facts(Protocol):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, cast
 
 from gdbheapx.allocators.fingerprints import Fingerprint
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
-from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, ArenaRow, HeapContext, Instances, Page, Surroundings
+from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Answered, ArenaRow, HeapContext, Instances, Page, Surroundings
 from gdbheapx.inferior.base import Target
 from gdbheapx.jemalloc.help import PURGE
 
@@ -65,7 +65,7 @@ class JemallocEntry(Allocator["Jemalloc", "JemallocFacts"]):
 
         return JemallocMalloc(located, around)
 
-    def together(self, capability: str, told: Sequence[Any], unread: Sequence[Any], unsure: bool) -> Any:
+    def together(self, capability: str, told: Sequence[Any], unread: Sequence[Any], unsure: bool) -> Answered:
         """Join the ticker reports of all jemallocs of a process."""
         from gdbheapx.jemalloc.text import TickersAnswer, UnreadJemallocRow
 
