@@ -325,15 +325,8 @@ class JemallocMalloc(AllocatorInstance):
         for arena in arenas:
             list_base_blocks(own.context, arena)
         stream = make_extent_walker(own.context).blocks
-        seen = CheckedHeap(
-            own.context,
-            arenas,
-            walked,
-            own.tsds(),
-            own.tcaches(),
-            bool(own.has_stats()),
-            lambda block_filter: stream(own.cached_pointers(), block_filter),
-        )
+        threads, has_stats = (own.tsds(), own.tcaches()), bool(own.has_stats())
+        seen = CheckedHeap(own.context, arenas, walked, *threads, has_stats, lambda wanted: stream(own.cached_pointers(), wanted))
         yield from check_heap(seen, told, self.context.report)
 
     def claims(self) -> List[Claim]:

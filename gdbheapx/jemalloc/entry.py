@@ -21,12 +21,7 @@ class JemallocEntry(Allocator["Jemalloc", "JemallocFacts"]):
     preload = "libjemalloc.so.2"
     fingerprint = Fingerprint(functions=("mallctl", "je_mallctl", "_rjem_mallctl"))
     statuses = ("used", "cached", "free", "dirty", "muzzy", "pinned", "retained", "metadata")
-    known_capabilities = frozenset(
-        (
-            *("cure", "tickers", "decay", "profile", "native-stats", "held-bytes"),
-            *("meter", "exact-reading"),
-        )
-    )
+    known_capabilities = frozenset(("cure", "tickers", "decay", "profile", "native-stats", "held-bytes", "meter", "exact-reading"))
     returning = PURGE
     records = MappingProxyType(
         {

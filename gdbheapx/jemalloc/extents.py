@@ -86,13 +86,7 @@ CACHED_DAMAGE: Dict[int, Tuple[ProblemCode, str]] = {
 }
 """By CACHED_ number."""
 
-NODE_DAMAGE = (
-    kernel_api.EXTENT_NODE_UNREADABLE,
-    kernel_api.EXTENT_NODE_HOLE,
-    kernel_api.EXTENT_NODE_TWICE,
-    kernel_api.EXTENT_NODE_MISALIGNED,
-    kernel_api.EXTENT_TOO_MANY_NODES,
-)
+NODE_DAMAGE = range(kernel_api.EXTENT_NODE_UNREADABLE, kernel_api.EXTENT_TOO_MANY_NODES + 1)
 """Damage that no step of jemalloc's own looks like: nodes are made before they are linked, and stay."""
 
 _LEFT_OVER = (kernel_api.EXTENT_STALE, kernel_api.EXTENT_SIZE)
@@ -755,12 +749,8 @@ def _find_metadata(context: JemallocContext, arenas: Sequence[ArenaHandle], addr
     for arena in arenas:
         for block in list_base_blocks(context, arena):
             if block.address <= address < block.address + block.size_bytes:
-                part = AddressPart(
-                    "base",
-                    "metadata of arena %d" % arena.index,
-                    TargetAddress(block.address),
-                    TargetAddress(block.address + block.size_bytes),
-                )
-                own = Neighbour(TargetAddress(block.address), block.size_bytes, block.size_bytes, "metadata")
+                start, end = TargetAddress(block.address), TargetAddress(block.address + block.size_bytes)
+                part = AddressPart("base", "metadata of arena %d" % arena.index, start, end)
+                own = Neighbour(start, block.size_bytes, block.size_bytes, "metadata")
                 places.append(AllocatorPlace(context.jemalloc.id, arena.index, own, None, address - block.address, None, None, [part]))
     return places[0] if places else None

@@ -326,11 +326,9 @@ def find_jemallocs(target: Target, suspects: Sequence[JemallocSuspect]) -> Insta
     read: List[Jemalloc] = []
     not_read: List[UnreadJemalloc] = []
     for suspect in suspects:
-        candidate = (
-            _read_named(target, suspect, len(read))
-            if suspect.is_named
-            else _read_nameless(target, suspect.module, suspect.traces, len(read))
-        )
+        number = len(read)
+        is_named, module, traces = suspect.is_named, suspect.module, suspect.traces
+        candidate = _read_named(target, suspect, number) if is_named else _read_nameless(target, module, traces, number)
         if isinstance(candidate, Jemalloc):
             read.append(candidate)
         else:

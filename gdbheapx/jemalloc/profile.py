@@ -102,28 +102,13 @@ class ProfileCounts(NamedTuple):
 NO_COUNTS = ProfileCounts(0, 0, 0, 0)
 
 
-class ThreadShare(NamedTuple):
-    """A prof_tctx_t: allocations of one thread by one backtrace."""
-
-    thread_uid: int
-    counts: ProfileCounts
-
-
 class Backtrace(NamedTuple):
     """A prof_gctx_t."""
 
     frames: Tuple[int, ...]
     """Return addresses, innermost first."""
-    shares: Sequence[ThreadShare]
-    total: ProfileCounts
-
-
-class ProfiledThread(NamedTuple):
-    """A prof_tdata_t that is not expired."""
-
-    uid: int
-    name: Optional[str]
-    """As the program set it by thread.prof.name."""
+    shares: Sequence[Tuple[int, ProfileCounts]]
+    """Allocations of each thread, by its uid (prof_tctx_t)."""
     total: ProfileCounts
 
 
@@ -136,7 +121,8 @@ class Profile(NamedTuple):
     """The text shows counters that are corrected block by block (opt.prof_unbias)."""
     accum: bool
     """opt.prof_accum: the accumulated counters count."""
-    threads: Sequence[ProfiledThread]
+    threads: Sequence[Tuple[int, Optional[str], ProfileCounts]]
+    """Uid, name as the program set it by thread.prof.name, and sum of each thread that is not expired (prof_tdata_t)."""
     backtraces: Sequence[Backtrace]
     total: ProfileCounts
 
@@ -243,7 +229,7 @@ def _make_profile(
         for view in entries:
             counts = _read_counts(view)
             added = counts if accum else counts._replace(accumobjs=0, accumbytes=0, accumobjs_shifted=0, accumbytes_unbiased=0)
-            rows.append(ThreadShare(view["thr_uid"], counts))
+            rows.append((view["thr_uid"], counts))
             summed, total = summed.plus(added), total.plus(added)
             per_thread[view["tdata"]] = per_thread.get(view["tdata"], NO_COUNTS).plus(added)
         if address in frames and (summed.accumobjs if accum else summed.curobjs):
@@ -255,9 +241,7 @@ def _make_profile(
         unbias=bool(context.variable("opt_prof_unbias", 1)),
         accum=accum,
         threads=[
-            ProfiledThread(view["thr_uid"], _read_name(context, view), per_thread.get(view.address, NO_COUNTS))
-            for view in threads
-            if not view["expired"]
+            (view["thr_uid"], _read_name(context, view), per_thread.get(view.address, NO_COUNTS)) for view in threads if not view["expired"]
         ],
         backtraces=[trace for _, trace in traces],
         total=total,
@@ -358,13 +342,13 @@ def write_profile(profile: Profile, maps: str) -> Iterator[str]:
     """The lines; `maps` goes below MAPPED_LIBRARIES, by which jeprof finds symbols."""
     yield "heap_v2/%d" % (1 << profile.lg_sample)
     yield "  t*: %s" % _format_counts(profile, profile.total)
-    for thread in profile.threads:
-        yield "  t%d: %s%s" % (thread.uid, _format_counts(profile, thread.total), " " + thread.name if thread.name is not None else "")
+    for uid, name, total in profile.threads:
+        yield "  t%d: %s%s" % (uid, _format_counts(profile, total), " " + name if name is not None else "")
     for trace in profile.backtraces:
         yield "@" + "".join(" 0x%x" % frame for frame in trace.frames)
         yield "  t*: %s" % _format_counts(profile, trace.total)
-        for one in trace.shares:
-            yield "  t%d: %s" % (one.thread_uid, _format_counts(profile, one.counts))
+        for uid, counts in trace.shares:
+            yield "  t%d: %s" % (uid, _format_counts(profile, counts))
     if maps:
         yield ""
         yield "MAPPED_LIBRARIES:"

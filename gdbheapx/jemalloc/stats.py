@@ -180,16 +180,9 @@ def read_sec(context: JemallocContext, view: LayoutView) -> SecStats:
 
 
 BIN_COUNTERS = (
-    ("nmalloc", "nmalloc"),
-    ("ndalloc", "ndalloc"),
-    ("curregs", "curregs"),
-    ("nrequests", "nrequests"),
-    ("nfills", "nfills"),
-    ("nflushes", "nflushes"),
+    *((name, name) for name in ("nmalloc", "ndalloc", "curregs", "nrequests", "nfills", "nflushes")),
     ("nreslabs", "reslabs"),
-    ("curslabs", "curslabs"),
-    ("nonfull_slabs", "nonfull_slabs"),
-    ("nslabs", "nslabs"),
+    *((name, name) for name in ("curslabs", "nonfull_slabs", "nslabs")),
 )
 """Key of malloc_stats_print -> member of bin_stats_s; `nslabs` is in its text alone."""
 GAP_BYTES = 1 << 16
@@ -474,14 +467,8 @@ def read_malloc_stats(
         entries = _read_arenas(context, listed, cached, now_ns)
         figures["stats"] = _add_totals(context, entries, known)
         figures["stats.arenas"] = {**_merge_arenas(context, entries), **_read_destroyed(context), **entries}
-    return MallocStats(
-        figures,
-        running,
-        counts,
-        choose_print_form(context.jemalloc.version),
-        context.geometry.page_classes,
-        count_slab_pages(context),
-    )
+    form, page_classes = choose_print_form(context.jemalloc.version), context.geometry.page_classes
+    return MallocStats(figures, running, counts, form, page_classes, count_slab_pages(context))
 
 
 def _add_malloc_conf(context: JemallocContext, config: Figures) -> Figures:

@@ -80,17 +80,9 @@ def list_findings(
     bins: Sequence[JemallocBin] = (),
 ) -> List[Finding]:
     """The findings, what keeps most memory first. `version`: for the sentences."""
-    lines = [
-        *_report_blind(version, tickers, state),
-        *_report_unpurged(tickers),
-        *_report_never_purged(found, tickers, state),
-        *_report_without_threads(tickers),
-    ]
-    lines += [
-        *_report_background(found, state, tickers),
-        *_report_many_arenas(found, rows, bins, len(tickers.threads), state),
-        *_report_unheeded(state),
-    ]
+    lines = [*_report_blind(version, tickers, state), *_report_unpurged(tickers), *_report_never_purged(found, tickers, state)]
+    lines += [*_report_without_threads(tickers), *_report_background(found, state, tickers)]
+    lines += [*_report_many_arenas(found, rows, bins, len(tickers.threads), state), *_report_unheeded(state)]
     damaged = [row for row in rows if row.unparsed_bytes]
     if damaged:
         evidence = make_sentence("%s of extents", SentenceSize(sum(row.unparsed_bytes or 0 for row in damaged)))
@@ -441,14 +433,8 @@ TSD_WAYS = {
 
 def list_checks(build: JemallocBuild, threads: int, owns_malloc: Optional[bool]) -> List[Check]:
     """Proof, constants, switches, thread-local storage."""
-    return [
-        *_check_structure(build),
-        _check_names(build, owns_malloc),
-        _check_proof(build),
-        _check_constants(build),
-        _check_switches(build),
-        _check_tsd(build, threads),
-    ]
+    checks = [*_check_structure(build), _check_names(build, owns_malloc), _check_proof(build)]
+    return [*checks, _check_constants(build), _check_switches(build), _check_tsd(build, threads)]
 
 
 def _check_structure(build: JemallocBuild) -> List[Check]:

@@ -239,19 +239,9 @@ def read_tsds(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Tsds:
 
 
 TSD_MEMBERS: Sequence[Tuple[str, ...]] = (
-    ("state",),
-    ("tcache_enabled",),
-    ("tcache_slow.arena", "tcache.arena"),
-    ("reentrancy_level",),
-    ("arenas_tdata_bypass",),
-    ("arenas_tdata",),
-    ("narenas_tdata",),
-    ("arena",),
-    ("iarena",),
-    ("thread_allocated",),
-    ("thread_deallocated",),
-    ("arena_decay_ticker.tick",),
-    ("arena_decay_ticker.nticks",),
+    *(("state",), ("tcache_enabled",), ("tcache_slow.arena", "tcache.arena"), ("reentrancy_level",), ("arenas_tdata_bypass",)),
+    *(("arenas_tdata",), ("narenas_tdata",), ("arena",), ("iarena",), ("thread_allocated",), ("thread_deallocated",)),
+    *(("arena_decay_ticker.tick",), ("arena_decay_ticker.nticks",)),
 )
 """What is read of each tsd_s, in the order in which _Reader takes it."""
 
@@ -468,12 +458,9 @@ def read_cache_limits(context: JemallocContext) -> CacheLimits:
         most = read_words(context.target, pointer, count, 2 if has_short_ncached_max(context.types) else 4) if pointer else []
     except UnreadableMemory:
         most = []
-    element = context.types.place("tcache_s", "bins")
-    picker = (
-        Picker(context.types, element.struct, BIN_MEMBERS, context.geometry.little_endian)
-        if element is not None and element.struct is not None
-        else None
-    )
+    element, little = context.types.place("tcache_s", "bins"), context.geometry.little_endian
+    struct = element.struct if element is not None else None
+    picker = Picker(context.types, struct, BIN_MEMBERS, little) if struct is not None else None
     return CacheLimits(nhbins, disabled.address if disabled is not None else None, most, picker)
 
 

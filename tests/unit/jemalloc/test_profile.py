@@ -64,9 +64,9 @@ def test_many(version):
     found = profile.read_profile(world.context)
     assert {one.frames for one in found.backtraces} == set(traces)
     for one in found.backtraces:
-        assert [share.thread_uid for share in one.shares] == [share.uid for share in traces[one.frames]]
+        assert [uid for uid, _ in one.shares] == [share.uid for share in traces[one.frames]]
         assert one.total.curbytes == sum(share.bytes for share in traces[one.frames])
-    assert found.total.curbytes == sum(thread.total.curbytes for thread in found.threads) == sum(one.total.curbytes for one in found.backtraces)
+    assert found.total.curbytes == sum(total.curbytes for _, _, total in found.threads) == sum(one.total.curbytes for one in found.backtraces)
     assert not world.problems
 
 
