@@ -28,12 +28,11 @@ from gdbheapx.jemalloc.extents import (
 )
 from gdbheapx.jemalloc.find import Jemalloc
 from gdbheapx.jemalloc.help import PURGE
-from gdbheapx.jemalloc.options import counts_stats, describe_build, read_conditions
+from gdbheapx.jemalloc.options import counts_stats, list_checks, read_conditions
 from gdbheapx.jemalloc.records import (
     DecayRow,
     JemallocArena,
     JemallocBin,
-    JemallocBuild,
     JemallocConditions,
     JemallocHugePages,
     MallocStats,
@@ -190,9 +189,7 @@ class JemallocMalloc(AllocatorInstance):
 
     def checks(self) -> List[Check]:
         """List how its build was recognised, and what that build does not show."""
-        from gdbheapx.jemalloc.text import list_checks
-
-        return list_checks(self.build(), len(self.context.target.threads()), self.info.owns_malloc)
+        return list_checks(self.context, self.arena_list(), self.tsds())
 
     @cache_answer
     def arena_list(self) -> Sequence[ArenaHandle]:
@@ -203,10 +200,6 @@ class JemallocMalloc(AllocatorInstance):
     def has_stats(self) -> Optional[bool]:
         """Return config_stats; None if it cannot be inferred."""
         return counts_stats(self.context, self.arena_list())
-
-    def build(self) -> JemallocBuild:
-        """Describe how it was built."""
-        return describe_build(self.context, self.arena_list(), self.tsds())
 
     def conditions(self) -> JemallocConditions:
         """Read the options and states that drive its purging."""

@@ -14,13 +14,13 @@ from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import read_background
 from gdbheapx.jemalloc.find import STRIPPED, is_initialized, suggest_file
 from gdbheapx.jemalloc.layouts import has_ticker_bug, keeps_profile_text, list_config_names, takes_cache_oblivious
-from gdbheapx.jemalloc.records import JemallocArena, JemallocBuild, JemallocConditions, RefusedOption
+from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions, RefusedOption
 from gdbheapx.jemalloc.symbols import PROFILER, find_bin_addresses, name_bin_struct
 from gdbheapx.jemalloc.threads import Tsds
 from gdbheapx.layout.pack import shipped_text
 from gdbheapx.layout.view import read_view
-from gdbheapx.model import HistogramRow
-from gdbheapx.units import count_noun
+from gdbheapx.model import Check, HistogramRow
+from gdbheapx.units import count_noun, format_number
 
 OptionValue = Union[None, bool, int, str]
 
@@ -501,36 +501,105 @@ def _is_cache_oblivious(context: JemallocContext) -> Optional[bool]:
     return True if context.variable("opt_cache_oblivious", 1) == 1 else None
 
 
-def describe_build(context: JemallocContext, listed: Sequence[ArenaHandle], tsds: Tsds) -> JemallocBuild:
-    """Constants of the build, how they were proven, and the way to each thread's tsd."""
-    jemalloc, geometry = context.jemalloc, context.geometry
-    local = context.symbols.thread_local("tsd_tls")
-    configured = read_config(context, listed)
-    return JemallocBuild(
-        allocator=jemalloc.id,
-        version_text=jemalloc.version_text,
-        prefix=context.symbols.prefix,
-        names=context.symbols.public_names,
-        calibrated_slabs=jemalloc.calibrated_slabs,
-        named_arenas=jemalloc.named_arenas,
-        page_bytes=geometry.page_bytes,
-        quantum_bytes=geometry.size_classes[2] - geometry.size_classes[1],
-        nbins=geometry.nbins,
-        nsizes=len(geometry.size_classes),
-        lg_vaddr=geometry.rtree.lg_vaddr,
-        rtree_levels=geometry.rtree.levels,
-        compact_leaves=geometry.rtree.compact,
-        narenas=geometry.narenas,
-        is_initialized=is_initialized(context.target, jemalloc),
-        has_stats=configured["stats"],
-        has_prof=configured["prof"],
-        threads_with_tsd=None if local is None else sum(1 for record in tsds.records if record.state is not None),
-        tsd_way=None if local is None else local.way,
-        by_structure=context.symbols.by_structure,
-        fitting=jemalloc.fitting,
-        debug_hint=suggest_file(context.target, jemalloc.module, STRIPPED) if context.symbols.by_structure else None,
-        unread_variables=list_unread_variables(context),
+TSD_WAYS = {
+    "static-tls": "a constant offset from the thread pointer",
+    "dtv": "the thread's vector of TLS blocks",
+    "libthread_db": "libthread_db",
+}
+
+
+def list_checks(context: JemallocContext, listed: Sequence[ArenaHandle], tsds: Tsds) -> List[Check]:
+    """List how the build was recognised, its names, constants and switches, and the way to each thread's tsd."""
+    checks = [*_check_structure(context), _check_names(context), _check_proof(context), _check_constants(context)]
+    return [*checks, _check_switches(read_config(context, listed)), _check_tsd(context, tsds)]
+
+
+def _check_structure(context: JemallocContext) -> List[Check]:
+    """Report that no name was found, and what that costs."""
+    jemalloc = context.jemalloc
+    if not context.symbols.by_structure:
+        return [Check("", None, "the layout of %s fits its arenas" % jemalloc.fitting, None)] if jemalloc.fitting else []
+    debug_hint = suggest_file(context.target, jemalloc.module, STRIPPED)
+    without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
+    arenas = (
+        "1 arena names its own index"
+        if jemalloc.named_arenas == 1
+        else "%s arenas name their own index" % format_number(jemalloc.named_arenas)
     )
+    sure = "%s confirm it" % _say_slabs(context) if jemalloc.calibrated_slabs else "no slab confirms it yet: figures may be incomplete"
+    text = "found by structure: the layout of %s fits, %s, %s" % (jemalloc.fitting, arenas, sure)
+    if jemalloc.fitting is None:
+        text = "found by structure: no known layout fits, %s, %s confirmed by the radix tree" % (arenas, _say_slabs(context))
+        without = "only its extents are read: counters, threads, caches and decay are unknown"
+        return [Check("", None, text, None), Check("", None, without, debug_hint)]
+    return [Check("", bool(jemalloc.calibrated_slabs), text, None), Check("", None, without, debug_hint)]
+
+
+def _say_slabs(context: JemallocContext) -> str:
+    return count_noun(context.jemalloc.calibrated_slabs, "slab")
+
+
+def _check_names(context: JemallocContext) -> Check:
+    text = "built as %s" % (context.jemalloc.version_text or "an unreadable version")
+    if not context.symbols.by_structure:
+        text += ", private names begin with `%s`" % context.symbols.prefix
+    prefix = context.symbols.public_names.prefix
+    if prefix is None:
+        return Check("", None, text + ", the prefix of its public names is unknown", None)
+    text += ", public names with `%s`" % prefix if prefix else ", public names have no prefix"
+    if prefix and context.jemalloc.owns_malloc is False:
+        text += ": code that calls %smalloc gets its memory here, code that calls malloc does not" % prefix
+    if prefix:
+        text += "; it reads options from %s" % context.symbols.public_names.conf_variable
+    unread = list_unread_variables(context)
+    if unread:
+        text += "; it does not read %s, which %s in the environment" % (" and ".join(unread), "is" if len(unread) == 1 else "are")
+    return Check("", None, text, None)
+
+
+def _check_proof(context: JemallocContext) -> Check:
+    jemalloc = context.jemalloc
+    if is_initialized(context.target, jemalloc) is False:
+        return Check("", False, "jemalloc is still being initialised: its figures may be incomplete", "retry")
+    if not jemalloc.calibrated_slabs:
+        count = "1 arena has its" if jemalloc.named_arenas == 1 else "%s arenas have their" % format_number(jemalloc.named_arenas)
+        named = ", but %s own index where these types expect it" % count
+        text = "not yet verified on any slab: no bin has one" + (named if jemalloc.named_arenas else "")
+        return Check("", None, text, "retry when the program has allocated memory")
+    return Check("", True, "types and constants verified on %s" % _say_slabs(context), None)
+
+
+def _check_constants(context: JemallocContext) -> Check:
+    geometry, shape = context.geometry, context.geometry.rtree
+    quantum = geometry.size_classes[2] - geometry.size_classes[1]
+    levels = "+".join(map(str, shape.levels))
+    leaves = "one word" if shape.compact else "two words"
+    text = "pages of %d bytes, quantum %d, %d bins of %d size classes, "
+    text += "radix tree of %d levels (%s bits of %d, leaf elements of %s), narenas %s"
+    sizes = (geometry.page_bytes, quantum, geometry.nbins, len(geometry.size_classes))
+    tree = (len(shape.levels), levels, shape.lg_vaddr, leaves)
+    return Check("", None, text % (*sizes, *tree, "unknown" if context.symbols.by_structure else geometry.narenas), None)
+
+
+def _check_switches(config: Config) -> Check:
+    words = {True: "yes", False: "no", None: "unknown"}
+    text = "built with statistics: %s, with heap profiling: %s" % (words[config["stats"]], words[config["prof"]])
+    if config["stats"] is False:
+        return Check("", None, text, "counters (sweeps, requests, mapped, metadata) are null; the walk counts extents and regions")
+    return Check("", None, text, None)
+
+
+def _check_tsd(context: JemallocContext, tsds: Tsds) -> Check:
+    local, threads = context.symbols.thread_local("tsd_tls"), len(context.target.threads())
+    if local is None:
+        unknown = "cached blocks count as used if their cache is not on the arenas' lists, and blind threads may go undetected"
+        return Check("thread caches", False, "thread-local storage of this jemalloc not found", unknown)
+    way = TSD_WAYS.get(local.way, "an unknown way")
+    known = sum(1 for record in tsds.records if record.state is not None)
+    text = "tsd read for %s of %s, by %s" % (format_number(known), count_noun(threads, "thread"), way)
+    whole = known >= threads
+    hint = None if whole else "caches and tickers of the other threads are unknown; see the problems below"
+    return Check("thread caches", whole, text, hint)
 
 
 def read_conditions(context: JemallocContext, listed: Sequence[ArenaHandle]) -> JemallocConditions:

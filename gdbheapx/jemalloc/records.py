@@ -143,50 +143,6 @@ class JemallocBin(NamedTuple):
     """Of them."""
 
 
-class JemallocBuild(NamedTuple):
-    """The configuration of one build, as far as its memory shows."""
-
-    allocator: str
-    version_text: Optional[str]
-    """The string it was built with."""
-    prefix: str
-    """Of its private names: `je_`, `_rjem_je_`."""
-    names: PublicNames
-    calibrated_slabs: int
-    """Slabs on which layout and constants were proven."""
-    named_arenas: int
-    """Arenas that name their own index at the place where this layout has it."""
-    page_bytes: int
-    """jemalloc's own page."""
-    quantum_bytes: int
-    nbins: int
-    """Size classes that have slabs."""
-    nsizes: int
-    lg_vaddr: int
-    rtree_levels: Sequence[int]
-    """Key bits of each level of the radix tree, root first."""
-    compact_leaves: bool
-    narenas: int
-    """narenas_total."""
-    is_initialized: Optional[bool]
-    has_stats: Optional[bool]
-    """It counts (--enable-stats)."""
-    has_prof: Optional[bool]
-    """It can profile the heap (--enable-prof)."""
-    threads_with_tsd: Optional[int]
-    """Threads whose tsd could be read; None if thread-local storage cannot be found."""
-    tsd_way: Optional[str]
-    """`static-tls`, `dtv` or `libthread_db`."""
-    by_structure: bool = False
-    """Found in memory without any name."""
-    fitting: Optional[str] = None
-    """The layout of another build that fits, where it brings none."""
-    debug_hint: Optional[str] = None
-    """What gets the file that has its names."""
-    unread_variables: Sequence[str] = ()
-    """See JemallocConditions."""
-
-
 class RefusedOption(NamedTuple):
     """An option that was set and is not in force."""
 

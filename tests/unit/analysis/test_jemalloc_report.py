@@ -18,7 +18,6 @@ from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import (
     JemallocArena,
     JemallocBin,
-    JemallocBuild,
     JemallocConditions,
     PublicNames,
     TickerArena,
@@ -171,14 +170,6 @@ def test_programs_that_can_purge_themselves() -> None:
         assert "redis-cli MEMORY PURGE returns the unused pages of every arena to the OS now" in steps
         assert [getattr(step, "saves_bytes", None) for step in steps if "PURGE" in step] == [50 * MB]
     assert runtimes.suggest_program_purge(modules("/usr/sbin/named")) is None
-
-
-# ---------------------------------------------------------------------------------------------------- doctor and split
-
-
-def build(**fields: Any) -> JemallocBuild:
-    made = JemallocBuild("jemalloc", "5.3.0-0-g5", "_rjem_je_", PublicNames("_rjem_", "_RJEM_MALLOC_CONF"), 20, 3, 4096, 16, 36, 232, 48, (18, 18), True, 9, True, True, False, 4, "static-tls")
-    return made._replace(**fields)
 
 
 # ---------------------------------------------------------------------------------------------------- what is not read
