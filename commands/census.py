@@ -21,10 +21,10 @@ or 64 KiB together. They are compared byte by byte, which takes up to 36 bytes o
 --by-text: the objects of --like, grouped by a text inside them, behind one of their pointers, or in one of their attributes.
 Texts are data of the program.
 """
-SITES_HELP = """--sites: which functions may have allocated the blocks of a row, by the code of the loaded files: calls of malloc and operator new
-that store in the new block the same words as these blocks have (a vtable, a type of Python, a pointer into themselves or to the next of
-them), or that hand it to the functions that link nodes of C++'s containers. Nothing was recorded: they are candidates, no stack. Other
-blocks have none. It takes seconds to minutes, 24 bytes of memory for each byte of code, and gdbheapx[sites].
+SITES_HELP = """--sites: which functions may have allocated the blocks of a row, by the code of the loaded files: calls of malloc and
+operator new that store in the new block the same words as these blocks have (a vtable, a type of Python, a pointer into themselves or to
+the next of them), or that hand it to the functions that link nodes of C++'s containers. Nothing was recorded: they are candidates, no
+stack. Other blocks have none. It takes seconds to minutes, 24 bytes of memory for each byte of code, and gdbheapx[sites].
 """
 
 

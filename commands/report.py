@@ -42,13 +42,14 @@ where the program has the memory: for the owners and types of the memory in use.
 Ruby, PHP or Perl the same look adds a table in which every byte of RSS, or of the core, stands once, whatever the verdict.
 Of BIND's server (9.16, 9.18, 9.20) its memory contexts by name are always shown, with their sum against what malloc has in use.
 """
-SITES_HELP = """--sites adds to a page, and to --page, which functions may have allocated the memory in use, by the program's code: candidates, no stack,
-as `census --sites` has them. Every block is read then, as by --deep, and code for seconds to minutes; it requires gdbheapx[sites].
+SITES_HELP = """--sites adds to a page, and to --page, which functions may have allocated the memory in use, by the program's code:
+candidates, no stack, as `census --sites` has them. Every block is read then, as by --deep, and code for seconds to minutes; it requires
+gdbheapx[sites].
 """
-HTML_HELP = """--html writes one page that a browser shows without a network or scripts: verdict, split, arenas, a map of the heap's pages, size
-classes, memory in use with its owners (where blocks were read), purging, findings, next steps. It requires Jinja2. With --json the
-document that the page was made from is printed. In that document `page` has the data that only the page shows; --page adds it to --json
-alone.
+HTML_HELP = """--html writes one page that a browser shows without a network or scripts: verdict, split, arenas, a map of the heap's
+pages, size classes, memory in use with its owners (where blocks were read), purging, findings, next steps. It requires Jinja2. With
+--json the document that the page was made from is printed. In that document `page` has the data that only the page shows; --page adds it
+to --json alone.
 """
 
 

@@ -85,7 +85,8 @@ def render_everything(program: str) -> str:
     every = [Argument(flags, options) for flags, options in command.COMMON]
     pages = _make_parser("")
     _add_option(pages, "options of every command", [one for one in every if not _is_advanced(one)])
-    _add_option(pages, "advanced: how a process is read", [*[one for one in every if _is_advanced(one)], *filter(command.has_option, SHORT_STOP)])
+    advanced = [*filter(_is_advanced, every), *filter(command.has_option, SHORT_STOP)]
+    _add_option(pages, "advanced: how a process is read", advanced)
     return "\n".join([*parts, pages.format_help().partition("\n\n")[2]])
 
 

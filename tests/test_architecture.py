@@ -33,7 +33,7 @@ ALLOWED = {
     "addons/monitor": {"inferior", "allocators", "analysis", "snapshot", "report", "session", "command", "runner", "output", "invocation", "worker", "addons/monitor"},
     "addons/labs": {"inferior", "allocators", "analysis", "report", "session", "command", "runner", "actions", "addons/labs"},
     "addons/runtimes": {"inferior", "analysis", "session", "addons/runtimes"},
-    "actions": {"inferior", "allocators", "analysis", "session", "actions", "command"},
+    "actions": {"inferior", "allocators", "session", "actions", "command"},
     "kernel": {"inferior", "kernel"},
     "commands": {"allocators", "analysis", "snapshot", "report", "actions", "session", "command"},
 }

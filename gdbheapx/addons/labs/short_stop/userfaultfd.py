@@ -57,8 +57,8 @@ def check_injection(target: Target, accepts_split: bool = False) -> None:
 
 
 def take_descriptor(pid: int, accepts_split: bool = False) -> Tuple[int, float, bool]:
-    """Return the descriptor (closed by exec, not blocking, without UFFDIO_API), the ms for which the process was stopped, and whether threads
-    of it are under seccomp filters.
+    """Return the descriptor (closed by exec, not blocking, without UFFDIO_API), the ms for which the process was stopped, and whether
+    threads of it are under seccomp filters.
     """
     prepared = require_injection(pid, accepts_split)
     with watchdog.held_off():

@@ -35,9 +35,9 @@ Files are readable only by you. --csv and --jsonl continue a file that is there.
 textfile collector of Prometheus' node exporter needs it; the new file takes over mode and group of the old one. To let a collector
 that runs as another user read it, make it beforehand: install -m 0640 -g GROUP /dev/null FILE.
 """
-HTML_HELP = """--html writes a page for a browser when the watch ends, also by Ctrl-C or SIGTERM: the summary, curves of RSS, of what allocators
-hold, have in use and free, of threads, and the times at which memory was returned to the OS. With --from FILE the page is made of that file. It
-requires Jinja2.
+HTML_HELP = """--html writes a page for a browser when the watch ends, also by Ctrl-C or SIGTERM: the summary, curves of RSS, of what
+allocators hold, have in use and free, of threads, and the times at which memory was returned to the OS. With --from FILE the page is made
+of that file. It requires Jinja2.
 """
 
 

@@ -67,7 +67,8 @@ def find_current_frame(words: Sequence[int]) -> int:
 
 
 def list_php_locals(values: PhpValues, frame: int) -> Iterator[Tuple[str, str, PhpValue]]:
-    """Yield (function, name, value) of the variables of all functions, the innermost first; those of files are global, or their function's."""
+    """Yield (function, name, value) of the variables of all functions, the innermost first; those of files are global, or
+    their function's."""
     seen: Set[int] = set()
     while frame and frame not in seen and len(seen) < MOST_FRAMES:
         seen.add(frame)

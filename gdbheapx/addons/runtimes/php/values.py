@@ -304,7 +304,8 @@ RELEASES = "8.2, 8.4, 8.5 and 8.6"
 
 
 def read_php_release(world: World) -> Optional[Tuple[int, Optional[str]]]:
-    """Return ZEND_MODULE_API_NO, which all built-in modules of a release have, and its version, if that can be read; None without modules."""
+    """Return ZEND_MODULE_API_NO, which all built-in modules of a release have, and its version, if that can be read; None without
+    modules."""
     entries = [entry for content, _ in read_interpreter_data(world) for entry in _find_module_entries(content)]
     numbers = Counter(entry[0] >> 32 for entry in entries).most_common(1)
     if not numbers or numbers[0][1] < LEAST_MODULES:
