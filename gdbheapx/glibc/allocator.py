@@ -6,16 +6,37 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.columns import add_values
-from gdbheapx.errors import UnreadableMemory
-from gdbheapx.glibc import bins, layouts, mmapped, tcache, trim
-from gdbheapx.glibc.arenas import Glibc
-from gdbheapx.glibc.bins import FreeLists
-from gdbheapx.glibc.context import Context
+from gdbheapx.glibc import layouts
+from gdbheapx.glibc.arenas import Context, Glibc
+from gdbheapx.glibc.freelists import (
+    Cache,
+    Caches,
+    FreeLists,
+    GlibcCacheBins,
+    check_cache_lists,
+    each_arena,
+    make_glibc_bin_rows,
+    read_caches,
+)
 from gdbheapx.glibc.help import TRIM
 from gdbheapx.glibc.layouts import usable_bytes
-from gdbheapx.glibc.messages import pages as pages
 from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, BinRow, MmappedTotals
-from gdbheapx.glibc.survey import Survey, arena_claims, arena_totals, find_arenas, survey_heaps
+from gdbheapx.glibc.survey import (
+    Survey,
+    arena_claims,
+    arena_totals,
+    count_zero_huge_bytes,
+    find_arenas,
+    find_mmapped_chunks,
+    is_ahead,
+    list_free_pages,
+    list_top_pages,
+    predict_systrim,
+    predict_trim,
+    read_mmapped_counters,
+    survey_heaps,
+)
+from gdbheapx.glibc.text import sum_glibc_arenas
 from gdbheapx.kernel.blocks.stream import (
     CLASS_CACHED,
     CLASS_USED,
@@ -30,22 +51,20 @@ from gdbheapx.kernel.blocks.stream import (
 from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.kernel.common.library import histogram_bounds, histogram_class
 from gdbheapx.kernel.glibc import records as api
-from gdbheapx.kernel.glibc.lists import CUT, NativeFollowedList
-from gdbheapx.kernel.glibc.records import NativeListed
+from gdbheapx.kernel.glibc.records import CUT, MmappedChunks, NativeFollowedList, NativeListed
 from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, TargetAddress, ThreadCache
 from gdbheapx.problems import Diagnostic
-from gdbheapx.ranges import unite_ranges
+from gdbheapx.ranges import Range, unite_ranges
 
 if TYPE_CHECKING:
     # What one command alone asks for is imported where it is asked: a look at a small process is half importing.
     from gdbheapx.allocators.answers import AllocatorPlace, BrokenRule, Effect, Keeping, Reading, Requests
     from gdbheapx.allocators.returning import DryRun, Portion
-    from gdbheapx.glibc.malloc_info import NativeStats
     from gdbheapx.glibc.meter import GlibcMeter
     from gdbheapx.glibc.plan import Trim
     from gdbheapx.glibc.records import GlibcFacts, Top
-    from gdbheapx.glibc.tunables import GlibcTunables
+    from gdbheapx.glibc.text import GlibcTunables, NativeStats
 
 WORDS = ("used", "fast", "tcache", "overhead", "free", "top", "overhead", "mmapped", "tcache")
 """The contract's word for each STATUS_ number."""
@@ -109,46 +128,37 @@ class GlibcMalloc(AllocatorInstance):
 
     def totals(self) -> Dict[str, Optional[int]]:
         """Their sums, and its mmapped chunks."""
-        return pages.sum_glibc_arenas(self.arenas(), self.mmapped_totals())
+        return sum_glibc_arenas(self.arenas(), self.mmapped_totals())
 
     def facts(self) -> "GlibcFacts":
         """Return all figures that verdicts and snapshots rest on."""
-        from gdbheapx.glibc import code
+        from gdbheapx.glibc.plan import has_aborted
         from gdbheapx.glibc.records import GlibcFacts
 
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         more = self.trim_threshold_bytes(), self.asks_for_huge_pages(), self._list_tops()
-        ended = code.has_aborted(self.context.target, self.glibc.module)
+        ended = has_aborted(self.context.target, self.glibc.module)
         facts = GlibcFacts(self.info, *known, *more, self.survey().are_all_arenas, self.most_cached_bytes(), self._free_pages, ended)
-        asks, fixed = self._asks_by_default(), self._are_thresholds_fixed()
+        asks, fixed = self._asks_by_default(), bool(self._read_setting("no_dyn_threshold"))
         return facts._replace(asks_by_default=asks, zero_huge_bytes=self._zero_huge_bytes, are_thresholds_fixed=fixed)
 
-    def _free_pages(self) -> List[Tuple[int, int]]:
-        """Whole pages inside free chunks (malloc.c: mtrim), and those that systrim gives back."""
-        from gdbheapx.glibc import trim
-
-        spans = trim.list_free_pages(self.context, self.survey().walks)
-        for walk in self.survey().walks:
-            total = walk.total()
-            top = trim.predict_systrim(self.context, walk, total) if total is not None and walk.arena.is_main else None
-            spans += [(top.start, top.end)] if top is not None else []
-        return sorted(spans)
+    def _free_pages(self) -> List[Range]:
+        """Return whole pages inside free chunks (malloc.c: mtrim), and those that systrim gives back."""
+        tops = [predict_systrim(self.context, walk) for walk in self.survey().walks]
+        return sorted([*list_free_pages(self.context, self.survey().walks), *(top for top in tops if top is not None)])
 
     def _zero_huge_bytes(self) -> Optional[int]:
-        from gdbheapx.glibc import trim
-
-        return trim.count_zero_huge_bytes(self.context, self.survey().walks, self.survey().heap_max)
+        return count_zero_huge_bytes(self.context, self.survey().walks, self.survey().heap_max)
 
     def _list_tops(self) -> "List[Top]":
-        """Whole pages of tops that a malloc_trim(0) leaves: those of thread arenas, and the main one's where the break is elsewhere."""
+        """Return whole pages of tops that a malloc_trim(0) leaves: those of thread arenas, and the main one's if top does not end at the
+        break.
+        """
         from gdbheapx.glibc.records import Top
 
         page, tops = self.glibc.geometry.page_bytes, []
         for walk in self.survey().walks:
-            total = walk.total()
-            if total is None or (walk.arena.is_main and trim.predict_systrim(self.context, walk, total) is not None):
-                continue
-            for region, result in walk.runs:
+            for region, result in walk.runs if predict_systrim(self.context, walk) is None else ():
                 start, end = -(-(region.top + self.header_bytes) // page) * page, (region.top + result.top_bytes) & -page
                 if result.top_bytes and start < end:
                     tops.append(Top(walk.arena.index, start, end))
@@ -161,12 +171,8 @@ class GlibcMalloc(AllocatorInstance):
         """Return the most that all thread caches may hold by mp_'s limits, or None where these cannot be read."""
         from gdbheapx.glibc.layouts import TCACHE_SMALL_BINS, tcache_size
 
-        try:
-            limits, threads = self.mp(), self.context.target.threads()
-            if not threads or not limits.has("tcache_max_bytes"):
-                return None
-            largest, count = limits["tcache_max_bytes"], limits["tcache_count"]
-        except UnreadableMemory:
+        largest, count, threads = *map(self._read_setting, ("tcache_max_bytes", "tcache_count")), self.context.target.threads()
+        if not threads or largest is None or count is None:
             return None
         sizes = [tcache_size(index, self.glibc.geometry) for index in range(TCACHE_SMALL_BINS)]
         small = [size for size in sizes if size <= largest + 64]
@@ -175,24 +181,24 @@ class GlibcMalloc(AllocatorInstance):
 
     def tunables(self) -> "GlibcTunables":
         """mp_'s values."""
-        from gdbheapx.glibc import tunables
+        from gdbheapx.glibc.text import GlibcTunables, read_glibc_tunables
 
         place = self.glibc.place
         others = layouts.other_names(layouts.MALLOC_PAR, place.rows) if place is not None else {}
-        return tunables.GlibcTunables(tunables.read_glibc_tunables(self.mp(), others))
+        return GlibcTunables(read_glibc_tunables(self.mp(), others))
 
     def checks(self) -> List[Check]:
         """Return how thread caches were found, for `doctor`."""
-        from gdbheapx.glibc.messages import pages as doctor_pages
+        from gdbheapx.glibc.text import list_glibc_checks
 
-        return doctor_pages.list_glibc_checks(self.context.target, self.glibc)
+        return list_glibc_checks(self.context.target, self.glibc)
 
     def would_return(self, portion: "Portion") -> "DryRun":
         """Predict what malloc_trim(pad) gives back."""
         from gdbheapx.glibc.plan import predict_malloc_trim
 
-        known = [(walk, walk.total()) for walk in self.survey().walks]
-        arenas = [trim.predict_trim(self.context, walk, total, portion.pad_bytes) for walk, total in known if total is not None]
+        walks = [(walk, walk.total()) for walk in self.survey().walks]
+        arenas = [predict_trim(self.context, walk, total, portion.pad_bytes) for walk, total in walks if total is not None]
         return predict_malloc_trim(arenas, self.context.target.kind == "live")
 
     def return_plan(self, portion: "Portion") -> "Trim":
@@ -203,44 +209,45 @@ class GlibcMalloc(AllocatorInstance):
 
     def block_at(self, address: int) -> Optional["AllocatorPlace"]:
         """The chunk that holds the address, and its neighbours."""
-        from gdbheapx.glibc import locate
+        from gdbheapx.glibc.locate import Locator
 
-        return locate.locate_in_glibc(self.context, self.shape, self.survey, address)
+        return Locator(self.context, self.shape, self.survey, address).locate()
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of malloc's."""
         from gdbheapx.allocators.answers import make_collector
-        from gdbheapx.glibc.check import run
+        from gdbheapx.glibc.rules import GlibcCheck
 
-        told: List[Diagnostic] = []
-        own = GlibcMalloc(self.glibc, self.around._replace(report=make_collector(told)))
+        complaints: List[Diagnostic] = []
+        own = GlibcMalloc(self.glibc, self.around._replace(report=make_collector(complaints)))
         survey = own.survey()
-        yield from run.find_glibc_broken_rules(own.context, survey, told, self.around, own.arena_ranges)
+        yield from GlibcCheck(own.context, survey, complaints, self.around.report).run(own.arena_ranges)
 
     def native_stats(self) -> "NativeStats":
         """Return the figures of malloc_stats(3) and mallinfo2."""
-        from gdbheapx.glibc import malloc_info
+        from gdbheapx.glibc.text import NativeStats
 
         self._read_counters()  # says where they contradict each other: the figures themselves are printed as they are
-        rows, mp = self.arenas(), self.mp()
-        arenas, total = malloc_info.malloc_stats(rows, mp)
-        return malloc_info.NativeStats(malloc_info.compute_mallinfo2(rows, mp), arenas, total, mp["max_n_mmaps"], mp["max_mmapped_mem"])
+        return NativeStats(self.arenas(), self.mp())
 
     @cache_answer
     def _read_counters(self) -> Optional[MmappedTotals]:
-        return mmapped.read_mmapped_counters(self.context)
+        return read_mmapped_counters(self.context)
 
     def mmapped_totals(self) -> MmappedTotals:
         """mp_'s counters of mmapped chunks; their bytes by the chunks themselves where mp_'s cannot be right."""
         counted = self._read_counters() or MmappedTotals(None, None)
-        if mmapped.is_ahead(self.context, counted) and self.mmapped().complete:
-            return counted._replace(bytes=self.mmapped().chunks.bytes)
+        if is_ahead(self.context, counted) and self._find_mmapped()[1]:
+            return counted._replace(bytes=self.mmapped().bytes)
         return counted
 
     @cache_answer
-    def mmapped(self) -> mmapped.Mmapped:
-        """The mmapped chunks themselves."""
-        return mmapped.find_mmapped_chunks(self.context, self.arena_ranges(), self._read_counters())
+    def _find_mmapped(self) -> Tuple[MmappedChunks, bool]:
+        return find_mmapped_chunks(self.context, self.arena_ranges(), self._read_counters())
+
+    def mmapped(self) -> MmappedChunks:
+        """Return the mmapped chunks themselves."""
+        return self._find_mmapped()[0]
 
     def arena_ranges(self) -> List[Tuple[int, int]]:
         """Addresses (start, end) that its arenas occupy, sorted."""
@@ -254,7 +261,7 @@ class GlibcMalloc(AllocatorInstance):
 
     def claims(self) -> List[Claim]:
         """Return all memory that malloc holds: arenas, the rest of their heaps, mmapped chunks (neighbours joined)."""
-        mapped = [Claim(*span, "mmapped chunks") for span in self.mmapped().chunks.spans()]
+        mapped = [Claim(*span, "mmapped chunks") for span in self.mmapped().spans()]
         return [*arena_claims(self.survey()), *self.reserved(), *mapped]
 
     def own_data(self) -> List[Tuple[int, int]]:
@@ -263,33 +270,23 @@ class GlibcMalloc(AllocatorInstance):
         return [(start, start + self.glibc.malloc_state.size_bytes)]
 
     def trim_threshold_bytes(self) -> Optional[int]:
-        """mp_.trim_threshold; None if it cannot be read."""
-        try:
-            return self.mp().get("trim_threshold")
-        except UnreadableMemory:
-            return None
+        """Return mp_.trim_threshold, or None if it cannot be read."""
+        return self._read_setting("trim_threshold")
 
-    def _are_thresholds_fixed(self) -> bool:
-        """The program or its environment set one of them."""
-        try:
-            return bool(self.mp().get("no_dyn_threshold"))
-        except UnreadableMemory:
-            return False
+    def _read_setting(self, name: str) -> Optional[int]:
+        return self.glibc.read_setting(self.context.target, name)
 
     def asks_for_huge_pages(self) -> bool:
-        """Return whether malloc advises MADV_HUGEPAGE (malloc.c: madvise_thp): mp_.thp_pagesize is set (2.35), and mp_.thp_mode where
-        there is one.
+        """Return whether malloc advises MADV_HUGEPAGE (malloc.c: madvise_thp): mp_.thp_pagesize is set (2.35), and mp_.thp_mode if there is
+        one.
         """
-        try:
-            return bool(self.mp().get("thp_pagesize")) and self.mp().get("thp_mode") in (None, layouts.THP_MADVISE)
-        except UnreadableMemory:
-            return False
+        return bool(self._read_setting("thp_pagesize")) and self._read_setting("thp_mode") in (None, layouts.THP_MADVISE)
 
     def _asks_by_default(self) -> bool:
         """Return True if this malloc asks for huge pages although no tunable in the environment sets that: releases with mp_.thp_mode can
         (thp_init, DEFAULT_THP_PAGESIZE).
         """
-        if not self.asks_for_huge_pages() or self.mp().get("thp_mode") is None:
+        if not self.asks_for_huge_pages() or self._read_setting("thp_mode") is None:
             return False
         return "glibc.malloc.hugetlb" not in (self.context.target.environment_variable("GLIBC_TUNABLES") or "")
 
@@ -299,7 +296,7 @@ class GlibcMalloc(AllocatorInstance):
         """
         parts = [result.histogram for walk in self.survey().walks for _, result in walk.runs]
         align = self.glibc.geometry.alignment_bytes
-        cached, mapped = self.survey().cached_chunks.mapped, self.mmapped().chunks
+        cached, mapped = self.survey().singles.mapped, self.mmapped()
         in_caches = Counter(chunk.total_bytes for chunk in mapped if chunk.chunk in cached) if cached else Counter()
         extra = []
         for total, count in Counter(mapped.totals).items():
@@ -340,13 +337,13 @@ class GlibcMalloc(AllocatorInstance):
     def _stream_blocks(
         self, regions: Sequence[NativeListed], block_filter: BlockFilter, mapped: Optional[NativeBlocks] = None
     ) -> BlockStream:
-        return self.context.walker.blocks(regions, self.survey().cached_chunks.chunks, block_filter, mapped)
+        return self.context.walker.blocks(regions, self.survey().singles.chunks, block_filter, mapped)
 
     def _mapped_blocks(self, block_filter: BlockFilter) -> NativeBlocks:
         """Mapped chunks, which belong to no arena."""
-        cached, shape = self.survey().cached_chunks.mapped, self.shape
+        cached, shape = self.survey().singles.mapped, self.shape
         rows = []
-        for chunk in self.mmapped().chunks:
+        for chunk in self.mmapped():
             kind, class_ = (api.STATUS_MAPPED_TCACHE, CLASS_CACHED) if chunk.chunk in cached else (api.STATUS_MAPPED, CLASS_USED)
             if block_filter.has(kind, chunk.size_bytes):
                 rows.append((chunk.chunk + self.header_bytes, chunk.size_bytes - shape.overheads[kind], class_, kind, NO_ARENA))
@@ -354,23 +351,22 @@ class GlibcMalloc(AllocatorInstance):
 
     def what_if(self) -> "List[Effect]":
         """Return the effects of other settings."""
-        from gdbheapx.glibc import trim, what_if
+        from gdbheapx.glibc import what_if
+        from gdbheapx.glibc.what_if import FIXED_BYTES
 
-        walks = self.survey().walks
-        spans = [span for walk in walks if walk.arena.is_main for span in trim.list_top_pages(self.context, walk)]
-        top = (self.context.ram.of(spans, False) or UNKNOWN).resident_bytes if spans else 0
-        rows = self.arenas()
-        free, large = what_if.sum_glibc_free(rows), None
+        walks, rows, most = self.survey().walks, self.arenas(), MOST_MERGED * self.mp()["mmap_threshold"]
+        main = [span for walk in walks if walk.arena.is_main for span in list_top_pages(self.context, walk)]
+        free = what_if.sum_glibc_free(rows)
+        large = sum(row.free_bytes or 0 for row in self.histogram() if FIXED_BYTES <= row.size_bytes <= most)
         if free is not None and sum(row.free_chunks or 0 for row in rows) <= what_if.MOST_CHUNKS:
-            tops = [span for walk in walks for span in trim.list_top_pages(self.context, walk)]
-            pages = trim.list_free_pages(self.context, walks)
+            tops = [span for walk in walks for span in list_top_pages(self.context, walk)]
+            pages = list_free_pages(self.context, walks)
             whole = sorted([*pages, *tops])
-            resident = (self.context.ram.of(whole, False) or UNKNOWN).resident_bytes if whole else 0
+            resident = self._resident_bytes(whole)
             free -= sum(end - start for start, end in whole) - resident if resident is not None else 0
-            most = MOST_MERGED * self.mp()["mmap_threshold"]
-            one_by_one = sorted([*(span for span in pages if span[1] - span[0] <= most), *tops])
-            wide = [(start, end) for start, end in one_by_one if end - start >= what_if.FIXED_BYTES]
-            large = (self.context.ram.of(wide, False) or UNKNOWN).resident_bytes if wide else 0
+            merged = sorted([*(span for span in pages if span[1] - span[0] <= most), *tops])
+            known = self._resident_bytes([(start, end) for start, end in merged if end - start >= FIXED_BYTES])
+            large = large if known is None else known
         has = what_if.GlibcSettingFigures(
             arenas=len(rows),
             free_bytes=free,
@@ -378,10 +374,10 @@ class GlibcMalloc(AllocatorInstance):
             kept_apart_bytes=what_if.kept_apart_bytes(rows),
             others_bytes=what_if.sum_glibc_free([row for row in rows if row.index]),
             cached_bytes=add_values(row.tcache_bytes for row in rows),
-            top_bytes=top,
+            top_bytes=self._resident_bytes(main),
             huge_page_bytes=self._to_huge_pages(),
-            large_chunks=sum(row.used_chunks for row in self.histogram() if row.max_size_bytes >= what_if.FIXED_BYTES),
-            large_free_bytes=self._large_free_bytes() if large is None else large,
+            large_chunks=sum(row.used_chunks for row in self.histogram() if row.max_size_bytes >= FIXED_BYTES),
+            large_free_bytes=large,
             unmerged_bytes=sum(row.unmerged_bytes or 0 for row in rows if row.index),
             fast_bytes=sum(row.fast_bytes or 0 for row in rows),
             no_fastbins=layouts.no_fastbins(self.glibc.version),
@@ -390,14 +386,11 @@ class GlibcMalloc(AllocatorInstance):
         variables = [name for name in what_if.VARIABLES if target.environment_variable(name)] if target.kind == "live" else None
         return what_if.list_glibc_effects(self.mp(), has, self.glibc.geometry.page_bytes, variables)
 
-    def _large_free_bytes(self) -> int:
-        from gdbheapx.glibc import what_if
-
-        most = MOST_MERGED * self.mp()["mmap_threshold"]
-        return sum(row.free_bytes or 0 for row in self.histogram() if what_if.FIXED_BYTES <= row.size_bytes <= most)
+    def _resident_bytes(self, spans: Sequence[Range]) -> Optional[int]:
+        return (self.context.ram.of(spans, False) or UNKNOWN).resident_bytes if spans else 0
 
     def requests(self) -> "List[Requests]":
-        """Return the requests behind chunks in use, by size."""
+        """Return the requests that made the chunks in use, by size."""
         from gdbheapx.glibc import what_if
 
         return what_if.make_glibc_requests(self.histogram(), self.glibc.geometry.word_bytes, self.glibc.geometry.page_bytes)
@@ -413,30 +406,28 @@ class GlibcMalloc(AllocatorInstance):
 
     def kept(self) -> "Keeping":
         """Return what malloc_trim(0) leaves, as of one stop."""
-        from gdbheapx.glibc import keeping
+        from gdbheapx.glibc.plan import explain_keeping
 
         done = self.survey()
-        return keeping.explain_keeping(done, arena_totals(done), self.shape)
+        return explain_keeping(done, arena_totals(done), self.shape)
 
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""
         arenas, _ = find_arenas(self.context)
-        rows = bins.each_arena(self.context, arenas, bins.make_arena_bin_rows)
-        return [row._replace(arena=arena.index) for arena in arenas for row in rows[arena.index]]
+        rows = each_arena(self.context, arenas, make_glibc_bin_rows)
+        return [row for arena in arenas for row in rows[arena.index]]
 
     def caches(self) -> List[ThreadCache]:
         """Return each thread's cache with its bins."""
         arenas, _ = find_arenas(self.context)
         lists = FreeLists(self.context)
-        caches = tcache.read_caches(lists, arenas)
+        caches = read_caches(lists, arenas)
         followed = lists.follow()
-        tcache.check_cache_lists(self.context, caches, followed)
+        check_cache_lists(self.context, caches, followed)
         index = {arena.address: arena.index for arena in arenas}
         return [self._make_cache_row(cache, caches, followed, index) for cache in caches.caches]
 
-    def _make_cache_row(
-        self, cache: tcache.Cache, caches: tcache.Caches, followed: NativeFollowedList, index: Dict[int, int]
-    ) -> ThreadCache:
+    def _make_cache_row(self, cache: Cache, caches: Caches, followed: NativeFollowedList, index: Dict[int, int]) -> ThreadCache:
         lists = caches.lists(cache)
         chunks = followed.counts[lists.start : lists.stop]
         is_cut = CUT in followed.problems[lists.start : lists.stop]
@@ -451,15 +442,15 @@ class GlibcMalloc(AllocatorInstance):
             arena=index.get(cache.arena) if cache.arena else None,
             chunks=sum(chunks) if known else None,
             bytes=sum(bytes_) if known else None,
-            bins=tcache.GlibcCacheBins(caches.sizes, chunks, bytes_) if not is_cut else (),
+            bins=GlibcCacheBins(caches.sizes, chunks, bytes_) if not is_cut else (),
         )
 
     def malloc_info(self) -> str:
         """malloc_info(0, fp)'s XML."""
-        from gdbheapx.glibc import malloc_info
+        from gdbheapx.glibc.text import write_malloc_info
 
         self._read_counters()
-        return malloc_info.write_malloc_info(self.context)
+        return write_malloc_info(self.context)
 
     def mp(self) -> LayoutView:
         """`mp_`."""

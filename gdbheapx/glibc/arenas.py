@@ -1,20 +1,29 @@
-"""Record of one glibc malloc, as detect.py fills it, and its arenas. The ring of arenas: main_arena first, then the newest thread arena
-to the oldest (malloc_info's order); and the heaps of a thread arena, each of which starts on a multiple of HEAP_MAX_SIZE with a heap_info
-(arena.c).
-"""
+"""Read one glibc malloc as detect.py found it: the ring of arenas, main_arena first, then the newest thread arena to the oldest (malloc_info's
+order), the heaps of a thread arena, each of which starts on a multiple of HEAP_MAX_SIZE with a heap_info (arena.c), and the memory where
+heaps can lie.
 
-from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+malloc.c changes an arena under its mutex, except in a process of one thread (SINGLE_THREAD_P), and thread caches without any. What a thread
+was changing when the process was stopped is called changing, and not damaged."""
 
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.allocators.answers import make_collector
 from gdbheapx.budget import Budget
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import codes, layouts
 from gdbheapx.glibc.layouts import HEAP_INFO, MALLOC_STATE, align_chunk
-from gdbheapx.inferior.base import Module, StructType, Symbol, Target, ThreadLocal, TypeSet
-from gdbheapx.kernel.glibc.records import Geometry, Region
+from gdbheapx.glibc.records import ArenaTotals
+from gdbheapx.inferior.base import BulkSource, Mapping, Module, StructType, Symbol, Target, ThreadLocal, TypeSet
+from gdbheapx.kernel.common.in_ram import Ram
+from gdbheapx.kernel.common.library import STOP_TOP, Kernel
+from gdbheapx.kernel.glibc.records import Geometry, Region, WalkResult, add_results
+from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from gdbheapx.layout.pack import Pack
 from gdbheapx.layout.view import LayoutView, read_view
 from gdbheapx.model import AllocatorInfo
-from gdbheapx.problems import PartialSink
+from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode
+from gdbheapx.ranges import Range, subtract_ranges, unite_ranges
 
 if TYPE_CHECKING:
     from gdbheapx.glibc.structure_search import ArenaPlace, ThreadLocalOffsets
@@ -51,7 +60,7 @@ class Glibc(NamedTuple):
     locals: "Optional[ThreadLocalOffsets]" = None
     """Where its threads have their variables by structure, where symbols or a pack have all but these."""
     is_untouched: bool = False
-    """It was never used, so that no thread has any; told only where nothing leads to them."""
+    """It was never used, so that no thread has any; set only if nothing leads to them."""
 
     @property
     def malloc_state(self) -> StructType:
@@ -126,8 +135,15 @@ class Glibc(NamedTuple):
             target.prepare_thread_local_at(self.module)
 
     def read_mp(self, target: Target) -> LayoutView:
-        """`mp_` as it is now. Unreadable if it cannot be read."""
+        """Read `mp_` as it is now. Raises UnreadableMemory."""
         return read_view(target, self.types, layouts.MALLOC_PAR.name, self.mp.address)
+
+    def read_setting(self, target: Target, name: str) -> Optional[int]:
+        """Return a member of `mp_`; None if it cannot be read, or this release has none."""
+        try:
+            return self.read_mp(target).get(name)
+        except UnreadableMemory:
+            return None
 
 
 class Arena(NamedTuple):
@@ -144,6 +160,10 @@ class Arena(NamedTuple):
         top = self.state["top"]
         return 0 if self.address <= top < self.address + self.state.size_bytes else top
 
+    def read_top_size(self, target: Target, glibc: Glibc) -> int:
+        """Return the size of the top chunk; 0 if the arena was never used. Raises UnreadableMemory."""
+        return target.read_word(self.top + glibc.geometry.word_bytes) & ~7 if self.top else 0
+
     @property
     def is_contiguous(self) -> bool:
         """Return whether all of the arena came from brk."""
@@ -156,8 +176,8 @@ class Arena(NamedTuple):
 
 
 def read_ring(target: Target, glibc: Glibc, report: PartialSink, budget: Optional[Budget] = None) -> List[Arena]:
-    """Return all arenas, following `next` from main_arena until it comes back; stops with a report where the ring is broken or time runs
-    out. Arenas never disappear, and new ones are linked right behind main_arena (arena.c: _int_new_arena).
+    """Return all arenas, following `next` from main_arena until it comes back; stops with a report if the ring is broken or time runs
+    out. Arenas never disappear, and new ones are linked right after main_arena (arena.c: _int_new_arena).
     """
     ring: List[Arena] = []
     seen = set()
@@ -165,27 +185,18 @@ def read_ring(target: Target, glibc: Glibc, report: PartialSink, budget: Optiona
     while address not in seen and len(ring) < MAX_ARENAS:
         seen.add(address)
         if budget is not None and len(seen) % BETWEEN_CLOCKS == 0 and budget.expired():
-            report(
-                codes.RING_CUT, None, "the walk of the ring of arenas did not finish: %s" % budget.reason, "some arenas are missing here"
-            )
+            message = "the walk of the ring of arenas did not finish: %s" % budget.reason
+            report(codes.RING_CUT, None, message, "some arenas are missing here")
             return ring
         try:
             state = read_view(target, glibc.types, MALLOC_STATE.name, address)
         except UnreadableMemory as problem:
-            report(
-                codes.RING_UNREADABLE,
-                problem.address,
-                "the ring of arenas points to 0x%x, which cannot be read" % address,
-                "the arenas after it are missing here",
-            )
+            message = "the ring of arenas points to 0x%x, which cannot be read" % address
+            report(codes.RING_UNREADABLE, problem.address, message, "the arenas after it are missing here")
             return ring
-        if ring and not _follows_heap_info(target, glibc, address):
-            report(
-                codes.RING_BROKEN,
-                address,
-                "the ring of arenas points to 0x%x, which is not a malloc_state" % address,
-                "the arenas after it are missing here",
-            )
+        if ring and not follows_heap_info(target, glibc.heap_info, address):
+            message = "the ring of arenas points to 0x%x, which is not a malloc_state" % address
+            report(codes.RING_BROKEN, address, message, "the arenas after it are missing here")
             return ring
         ring.append(Arena(len(ring), address, address == glibc.main_arena.address, state))
         address = state["next"]
@@ -194,11 +205,11 @@ def read_ring(target: Target, glibc: Glibc, report: PartialSink, budget: Optiona
     return ring
 
 
-def _follows_heap_info(target: Target, glibc: Glibc, address: int) -> bool:
-    """A thread arena stands directly behind the heap_info of its first heap, whose ar_ptr points to it (arena.c: _int_new_arena)."""
-    heap = address - glibc.heap_info.size_bytes
+def follows_heap_info(target: Target, heap_info: StructType, address: int) -> bool:
+    """Return whether the heap_info of a first heap, whose ar_ptr is the arena's address, ends at an arena (arena.c: _int_new_arena)."""
     try:
-        return address % glibc.geometry.word_bytes == 0 and target.read_word(heap + glibc.heap_info.members["ar_ptr"].offset) == address
+        heap = address - heap_info.size_bytes
+        return address % target.word_bytes == 0 and target.read_word(heap + heap_info.members["ar_ptr"].offset) == address
     except UnreadableMemory:
         return False
 
@@ -215,7 +226,7 @@ class HeapInfo(NamedTuple):
     mprotect_size_bytes: int
 
     def region(self, glibc: Glibc, top: int) -> Region:
-        """The run of chunks in it: in an arena's first heap the malloc_state stands before the first chunk."""
+        """Return the run of chunks in it: in an arena's first heap the malloc_state comes before the first chunk."""
         first = self.address + glibc.heap_info.size_bytes
         if self.arena == first:
             first += glibc.malloc_state.size_bytes
@@ -225,12 +236,7 @@ class HeapInfo(NamedTuple):
 
 def read_heap(target: Target, glibc: Glibc, address: int, heap_max: int) -> Optional[HeapInfo]:
     """The heap_info at `address`; None if what is there is none. Unreadable if it cannot be read."""
-    info = read_view(target, glibc.types, HEAP_INFO.name, address)
-    return _check_heap_info(info, glibc, heap_max)
-
-
-def _check_heap_info(info: LayoutView, glibc: Glibc, heap_max: int) -> Optional[HeapInfo]:
-    page = glibc.geometry.page_bytes
+    info, page = read_view(target, glibc.types, HEAP_INFO.name, address), glibc.geometry.page_bytes
     size, writable = info["size"], info["mprotect_size"]
     if not 0 < size <= writable <= heap_max or size % page or writable % page or info["prev"] % heap_max:
         return None
@@ -260,20 +266,12 @@ def _follow_heaps(target: Target, glibc: Glibc, arena: Arena, heap_max: int, rep
         try:
             heap = read_heap(target, glibc, address, heap_max)
         except UnreadableMemory:
-            report(
-                codes.HEAP_UNREADABLE,
-                address,
-                "cannot read a heap of %s (not mapped, or not in the core)" % arena.title,
-                "its bytes count as unparsed",
-            )
+            message = "cannot read a heap of %s (not mapped, or not in the core)" % arena.title
+            report(codes.HEAP_UNREADABLE, address, message, "its bytes count as unparsed")
             break
         if heap is None or heap.arena != arena.address:
-            report(
-                codes.HEAP_DAMAGED,
-                address,
-                "heap_info of %s is damaged (ar_ptr, size or mprotect_size)" % arena.title,
-                "its bytes count as unparsed",
-            )
+            message = "heap_info of %s is damaged (ar_ptr, size or mprotect_size)" % arena.title
+            report(codes.HEAP_DAMAGED, address, message, "its bytes count as unparsed")
             break
         chain.append(heap)
         address = heap.prev
@@ -281,33 +279,196 @@ def _follow_heaps(target: Target, glibc: Glibc, arena: Arena, heap_max: int, rep
 
 
 def scan_heap_infos(target: Target, glibc: Glibc, heap_max: int, known: Set[int], budget: Optional[Budget] = None) -> List[HeapInfo]:
-    """Every plausible heap_info on a multiple of heap_max in writable anonymous memory, but for the known ones; fewer where time runs
-    out."""
-    heaps: Dict[int, HeapInfo] = {}
-    looked = 0
+    """Return every plausible heap_info on a multiple of heap_max in writable anonymous memory, except the known ones, whose arena can be
+    read; fewer if time runs out.
+    """
+    heaps: List[HeapInfo] = []
     for mapping in target.mappings():
         if not (mapping.readable and mapping.writable) or mapping.is_file:
             continue
-        address = -(-mapping.start // heap_max) * heap_max
-        while address + glibc.heap_info.size_bytes <= mapping.end:
-            looked += 1
-            if budget is not None and looked % BETWEEN_CLOCKS == 0 and budget.expired():
-                return _with_readable_arena(target, glibc, list(heaps.values()))
-            if address not in known:
-                try:
-                    heap = read_heap(target, glibc, address, heap_max)
-                except UnreadableMemory:
-                    heap = None
-                if heap is not None and heap.arena % glibc.geometry.word_bytes == 0 and heap.arena:
-                    heaps[address] = heap
-            address += heap_max
-    return _with_readable_arena(target, glibc, list(heaps.values()))
+        first = -(-mapping.start // heap_max) * heap_max
+        for looked, address in enumerate(range(first, mapping.end - glibc.heap_info.size_bytes + 1, heap_max)):
+            if budget is not None and looked % BETWEEN_CLOCKS == BETWEEN_CLOCKS - 1 and budget.expired():
+                return heaps
+            try:
+                heap = read_heap(target, glibc, address, heap_max) if address not in known else None
+            except UnreadableMemory:
+                continue
+            if heap is None or not heap.arena or heap.arena % glibc.geometry.word_bytes:
+                continue
+            if len(target.read_prefix(heap.arena, glibc.malloc_state.size_bytes)) == glibc.malloc_state.size_bytes:
+                heaps.append(heap)
+    return heaps
 
 
-def _with_readable_arena(target: Target, glibc: Glibc, heaps: Sequence[HeapInfo]) -> List[HeapInfo]:
-    """Heaps whose ar_ptr stands behind the heap_info of some heap on a boundary, or can be read at all."""
-    kept = []
-    for heap in heaps:
-        if len(target.read_prefix(heap.arena, glibc.malloc_state.size_bytes)) == glibc.malloc_state.size_bytes:
-            kept.append(heap)
-    return kept
+MOST_LEFT_OUT_BYTES = 1 << 30
+"""A gap between mappings of a core that is no larger may be memory that was left out of it: gdb's gcore drops what cannot be read, and what
+the program asked to leave out (MADV_DONTDUMP)."""
+LOCKED_ONCE = "its mutex is held: a thread was changing this arena, so this may not be damage"
+LOOK_AGAIN = "run it again; if it persists, `thread apply all backtrace` in gdb shows which thread is inside malloc"
+
+
+class Context(NamedTuple):
+    """State of one heap walk: target, memory source, budget and error sink."""
+
+    target: Target
+    glibc: Glibc
+    kernel: Kernel
+    source: BulkSource
+    budget: Budget
+    report: PartialSink
+    ram: Ram
+    """Source of what is in RAM."""
+    others: Callable[[], Sequence[Tuple[int, int]]]
+    """Ranges that other allocators hold."""
+
+    @property
+    def walker(self) -> ChunkWalker:
+        """The kernel's, bound to this heap."""
+        return ChunkWalker(self.kernel, self.source, self.glibc.geometry, self.budget)
+
+    def threads_at_work(self) -> Set[int]:
+        """Return the ids of a live process's threads that were stopped while they ran in malloc's object: their caches, and what malloc
+        counts without a lock, may be in the middle of a change."""
+        from gdbheapx.inferior.standing import find_running_threads
+
+        return find_running_threads(self.target, self.glibc.module) if self.target.kind == "live" else set()
+
+    def is_changed_without_locks(self) -> bool:
+        """Return True if a live process has one thread, which takes no lock (SINGLE_THREAD_P, 2.27), and was stopped in malloc's object."""
+        return len(self.target.threads()) == 1 and bool(self.threads_at_work())
+
+
+class ArenaWalk:
+    """Progress and results of walking one arena."""
+
+    def __init__(self, arena: Arena, report: PartialSink) -> None:
+        self.arena = arena
+        self.report = report
+        """For what does not add up in this arena."""
+        self.heaps: Sequence[HeapInfo] = ()
+        self.runs: List[Tuple[Region, WalkResult]] = []
+        self.system_bytes = arena.state["system_mem"]
+        self.overhead_bytes = 0
+        """heap_info, malloc_state, alignment and fenceposts; without tcache structs and foreign bytes."""
+        self.foreign_bytes = 0
+        self.unparsed_bytes = 0
+        self.pieces = 0
+        self.behind_fences: List[Tuple[Region, int]] = []
+        """Of an arena that is not contiguous: runs of the break that end in fenceposts, and where a further one may begin, not
+        searched yet."""
+        self.damages = 0
+        self.timed_out = False
+        self.walked_bytes = 0
+        """Bytes of chunks in all runs."""
+        self.unlocated_bytes = 0
+        """Bytes of system_mem that the walk did not come by; known once it is over."""
+        self.row: Optional[ArenaTotals] = None
+        """Its figures, once they were asked for."""
+        self.members: Optional[Sequence[int]] = None
+        """bins.members: chunks in its bins, sorted; None until they were asked for."""
+
+    def add(self, region: Region, result: WalkResult) -> None:
+        """A run that was walked."""
+        self.runs.append((region, result))
+        self.walked_bytes += chunk_bytes(result)
+
+    def ranges(self, page_bytes: int) -> List[Tuple[int, int]]:
+        """Addresses (start, end) that the arena occupies, whole pages, sorted: its heaps, or the pieces of the main arena."""
+        if not self.arena.is_main:
+            return sorted((heap.address, heap.address + heap.size_bytes) for heap in self.heaps)
+        spans = []
+        for region, result in self.runs:
+            end = region.top + result.top_bytes if result.stop == STOP_TOP else result.at
+            spans.append((region.begin & -page_bytes, -(-end // page_bytes) * page_bytes))
+        return sorted(spans)
+
+    def reserves(self, heap_max: int) -> List[Tuple[int, int]]:
+        """Return the unused end of each heap: from heap_info.size to the end of its HEAP_MAX_SIZE bytes (arena.c)."""
+        return sorted((heap.address + heap.size_bytes, heap.address + heap_max) for heap in self.heaps if heap.size_bytes < heap_max)
+
+    def total(self) -> Optional[WalkResult]:
+        """Return all runs of chunks as one result, or None if the arena holds no chunk."""
+        return add_results([result for _, result in self.runs])
+
+
+def chunk_bytes(total: WalkResult) -> int:
+    """Return the bytes of all chunks in a walk result."""
+    cached = total.tcache_bytes + total.tcache_struct_bytes
+    return total.used_bytes + cached + total.fast_bytes + total.free_bytes + total.top_bytes + total.fence_bytes
+
+
+def private_mappings(target: Target) -> List[Mapping]:
+    """Private anonymous memory with any rights, sorted: a program may protect a part of what malloc gave it."""
+    return [
+        mapping
+        for mapping in target.mappings()
+        if not mapping.is_file and not mapping.shared and not mapping.name.startswith(("[v", "[stack"))
+    ]
+
+
+def find_reaches(target: Target, ranges: Sequence[Range], taken: Sequence[Range]) -> List[int]:
+    """Return for each range of private anonymous memory how far a block that begins in it may extend: over memory with other rights, in a
+    core over memory that may have been left out, up to `taken` or other owners.
+    """
+    own = {mapping.start for mapping in private_mappings(target)}
+    runs: List[Range] = []
+    last = 0
+    for mapping in target.mappings():
+        gap = mapping.start - last
+        if mapping.start not in own:
+            last = -1 - MOST_LEFT_OUT_BYTES
+            continue
+        if runs and (gap == 0 or (target.kind == "core" and 0 < gap <= MOST_LEFT_OUT_BYTES)):
+            runs[-1] = (runs[-1][0], mapping.end)
+        else:
+            runs.append((mapping.start, mapping.end))
+        last = mapping.end
+    runs = subtract_ranges(runs, taken)
+    starts = [start for start, _ in runs]
+    places = (bisect_right(starts, start) - 1 for start, _ in ranges)
+    return [max(end, runs[place][1]) if place >= 0 and runs[place][1] > start else end for place, (start, end) in zip(places, ranges)]
+
+
+def unite_mappings(mappings: Iterable[Mapping]) -> List[Range]:
+    """Neighbouring mappings as one range: the kernel merges and splits them at will."""
+    return unite_ranges((mapping.start, mapping.end) for mapping in mappings)
+
+
+def anonymous_ranges(target: Target) -> List[Range]:
+    """Return the memory in which arenas can lie."""
+    return unite_mappings(mapping for mapping in private_mappings(target) if mapping.readable and mapping.writable)
+
+
+class ArenaReports:
+    """Contradictions in each arena, collected for one purpose. An arena that a thread was changing is reported as changing, not as
+    damaged.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._collected: Dict[int, List[Diagnostic]] = {}
+
+    def collect_for(self, arena: Arena) -> PartialSink:
+        """Return the report that collects the complaints about an arena."""
+        return make_collector(self._collected.setdefault(arena.address, []))
+
+    def tell(self, arena: Arena) -> None:
+        """Report the complaints about an arena that was read."""
+        context, is_locked = self._context, bool(arena.state["mutex"])
+        complaints, is_live = self._collected.pop(arena.address, []), context.target.kind == "live"
+        if complaints and is_live and (is_locked or context.is_changed_without_locks()):
+            holder = ": a thread holds its mutex" if is_locked else ""
+            context.report(codes.ARENA_CHANGING, arena.address, "%s is in the middle of a change%s" % (arena.title, holder), LOOK_AGAIN)
+            return
+        for code, address, message, hint in complaints:
+            context.report(code, address, message, LOCKED_ONCE if is_locked else hint)
+
+
+def tell_unless_changing(context: Context, complaints: Sequence[Diagnostic], code: ProblemCode, change: str) -> None:
+    """Report complaints about what no arena's mutex guards; of a live process with a thread in malloc's object the change alone."""
+    if complaints and context.threads_at_work():
+        context.report(code, None, change, LOOK_AGAIN)
+        return
+    for complaint in complaints:
+        context.report(*complaint)

@@ -22,7 +22,7 @@ CHUNK_OVERRUN = ProblemCode("chunk-overrun", Severity.DAMAGE)
 FENCEPOST_INSIDE = ProblemCode("fencepost-inside", Severity.DAMAGE)
 NO_TOP = ProblemCode("no-top-chunk", Severity.DAMAGE)
 MORE_DAMAGE = ProblemCode("more-damage", Severity.DAMAGE)
-"""Places that are not told one by one."""
+"""Places that are not named one by one."""
 CHUNK_UNREADABLE = ProblemCode("chunk-unreadable", Severity.UNREAD)
 NO_FENCEPOST = ProblemCode("no-fencepost", Severity.DAMAGE)
 TOP_UNREADABLE = ProblemCode("top-unreadable", Severity.UNREAD)
@@ -33,7 +33,7 @@ FREE_NEIGHBOURS = ProblemCode("adjacent-free-chunks", Severity.DAMAGE)
 BREAK_DISAGREES = ProblemCode("break-mismatch", Severity.DAMAGE)
 """sbrk_base, top and system_mem."""
 RUN_NOT_FOUND = ProblemCode("run-not-found", Severity.DAMAGE)
-"""What lies behind a foreign sbrk."""
+"""Chunks after a foreign sbrk."""
 NOT_LOCATED = ProblemCode("bytes-not-located", Severity.DAMAGE)
 SYSTEM_MEM_SMALL = ProblemCode("system-mem-small", Severity.DAMAGE)
 
@@ -47,7 +47,7 @@ BINS_DISAGREE = ProblemCode("bins-mismatch", Severity.DAMAGE)
 LISTED_TWICE = ProblemCode("free-list-entry-twice", Severity.DAMAGE)
 LISTED_OUTSIDE = ProblemCode("free-list-entry-outside", Severity.DAMAGE)
 LISTED_ASTRAY = ProblemCode("free-list-entry-not-a-chunk", Severity.DAMAGE)
-"""It stands on no chunk boundary."""
+"""It is on no chunk boundary."""
 
 CACHES_CUT = ProblemCode("caches-incomplete", Severity.TIME)
 CACHES_CHANGING = ProblemCode("caches-changing", Severity.MOMENT)

@@ -14,7 +14,6 @@ from gdbheapx.inferior.base import DebugHint, Module, Symbol, Target, TypeSet
 from gdbheapx.layout import pack as packs
 from gdbheapx.layout.pack import Pack
 from gdbheapx.layout.view import LayoutView, NeededStruct, Shape, read_view, take_struct
-from gdbheapx.layout.view import lay_out_struct as placed
 from gdbheapx.problems import ALLOCATOR_UNREAD
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ NEEDED = (
 CACHE = NeededStruct(layouts.TCACHE, ("entries",))
 STRUCTS = tuple(needed.struct.name for needed in (*NEEDED, CACHE))
 """By their tags."""
-MAX_RING = 65536
 MOST_WRONG_BINS = 12
 """Of 127, in a main_arena that is one: with another build's layout hardly any holds."""
 DISTRIBUTED = re.compile(r"(?!.*/lib(32|x32)/).*/(libc[.-]|libc_malloc_debug|ld-linux)")
@@ -46,7 +44,7 @@ PACKAGES = (
 
 
 class NoLayout(HeapxError):
-    """A copy was found, and the layout of its structs is not known: structure may tell it."""
+    """A copy was found, and the layout of its structs is not known: structure search may find it."""
 
     code = ALLOCATOR_UNREAD
 
@@ -56,14 +54,14 @@ class NoLayout(HeapxError):
 
 
 class WrongPack(NoLayout):
-    """A pack does not fit: whoever gave it must know."""
+    """A pack does not fit, which its maker must know."""
 
 
 def find_glibc_copies(target: Target) -> List[Glibc]:
-    """Every copy of glibc malloc whose main_arena and mp_ are known to a symbol table or a pack, in the dynamic linker's order; then
+    """Return every copy of glibc malloc whose main_arena and mp_ are known to a symbol table or a pack, in the dynamic linker's order; then
     those that are found by structure.
 
-    Raises NoLayout where a copy was found but its layout could not be told, or does not fit its memory.
+    Raises NoLayout if a copy was found but its layout is not known, or does not fit its memory.
     """
     partners = target.find_static("mp_")
     known: List[Tuple[Symbol, Symbol, Optional[Pack]]] = []
@@ -323,13 +321,15 @@ def _version_text(target: Target, arena: Symbol) -> Optional[str]:
 
 def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Optional[Tuple[int, int]]:
     """Return a release whose layouts fit the bytes of this copy."""
-    alignment = default_alignment(target.word_bytes, target.machine, None)
+    from gdbheapx.glibc.structure_search import fit_version
+
     local = target.thread_local("tcache", arena)
     pointers: List[int] = []
     for address in local.addresses.values() if local is not None else ():
         data = target.read_prefix(address, target.word_bytes) if address else b""
         pointers.append(int.from_bytes(data, target.byte_order))
-    return fitting_version(target, arena, partner, Shape(target.word_bytes, alignment), pointers)
+    version = fit_version(target, arena.address, partner.address, pointers)
+    return (version[0], version[1]) if version is not None else None
 
 
 def _version_by_fields(types: TypeSet) -> Tuple[int, int]:
@@ -366,31 +366,9 @@ def heap_max_bytes(target: Target, glibc: Glibc, arenas: Sequence[int]) -> int:
     return candidates[0]
 
 
-def fitting_version(target: Target, arena: Symbol, mp: Symbol, shape: Shape, tcaches: Sequence[int]) -> Optional[Tuple[int, int]]:
-    """The newest release whose malloc_state, malloc_par and tcache_perthread_struct all fit; None if none does.
-
-    `tcaches`: addresses of tcache_perthread_structs, if any are known: the size of their chunks tells 2.42 from 2.41 and so on.
-    """
-    for version in layouts.ROWS:
-        rows = (layouts.MALLOC_STATE, layouts.MALLOC_PAR, layouts.TCACHE)
-        if _has_valid_fields(target, TypeSet({struct.name: placed(struct, version, shape) for struct in rows}), arena, mp, shape, tcaches):
-            return version
-    return None
-
-
-def _has_valid_fields(target: Target, types: TypeSet, arena: Symbol, mp: Symbol, shape: Shape, tcaches: Sequence[int]) -> bool:
-    """Every rule holds where these types are laid over memory."""
-    try:
-        state = read_view(target, types, layouts.MALLOC_STATE.name, arena.address)
-        par = read_view(target, types, layouts.MALLOC_PAR.name, mp.address)
-        return _state_fits(target, state) and _par_fits(target, par, state) and _tcache_fits(target, types, shape, tcaches)
-    except UnreadableMemory:
-        return False
-
-
 def find_build_contradiction(target: Target, types: TypeSet, arena: Symbol, mp: Symbol) -> Optional[str]:
-    """Return why types and addresses must be those of another build, or None. Less strict than fitting_version: where the heap is damaged
-    or its process runs, some bins do not hold.
+    """Return why types and addresses must be those of another build, or None. Less strict than fit_version(): if the heap is damaged or its
+    process runs, some bins do not hold.
     """
     try:
         state = read_view(target, types, layouts.MALLOC_STATE.name, arena.address)
@@ -412,57 +390,11 @@ def find_build_contradiction(target: Target, types: TypeSet, arena: Symbol, mp: 
     return None
 
 
-def _state_fits(target: Target, state: LayoutView) -> bool:
-    """Bins point to themselves or are linked both ways, the ring of arenas comes back, sizes are in order."""
-    if not state["system_mem"] <= state["max_system_mem"] or state["flags"] & ~7 or state["mutex"] not in (0, 1, 2):
-        return False
-    return _wrong_bins(target, state) == 0 and _ring_comes_back(target, state)
-
-
 def _wrong_bins(target: Target, state: LayoutView) -> int:
     """Count bins that are neither empty nor linked both ways. If the arena was never used, return 1 if it has a top."""
     from gdbheapx.glibc.structure_search import BINS, wrong_bins
 
     return wrong_bins(target, state, BINS) if any(state.array("bins")) else int(state["top"] != 0)
-
-
-def _ring_comes_back(target: Target, state: LayoutView) -> bool:
-    offset = state.address_of("next") - state.address
-    address = state["next"]
-    seen: Set[int] = set()
-    while address != state.address:
-        if address in seen or len(seen) > MAX_RING:
-            return False
-        seen.add(address)
-        address = target.read_word(address + offset)
-    return True
-
-
-def _par_fits(target: Target, par: LayoutView, state: LayoutView) -> bool:
-    """Counters are in order, and sbrk_base is where the arena's bytes begin."""
-    if (
-        not 0 <= par["n_mmaps"] <= par["max_n_mmaps"]
-        or not par["mmapped_mem"] <= par["max_mmapped_mem"]
-        or par["no_dyn_threshold"] not in (0, 1)
-    ):
-        return False
-    if (par["n_mmaps"] == 0) != (par["mmapped_mem"] == 0) or par["n_mmaps_max"] < 0:
-        return False
-    if (par.get("tcache_count") or 0) > layouts.MAX_TCACHE_COUNT or (
-        par.get("tcache_bins", "tcache_small_bins") or 0
-    ) > layouts.TCACHE_BINS:
-        return False
-    if state["system_mem"] == 0 or state["flags"] & 2:
-        return True
-    word = target.word_bytes
-    top_end = state["top"] + (target.read_word(state["top"] + word) & ~7)
-    return par["sbrk_base"] == top_end - state["system_mem"]
-
-
-def _tcache_fits(target: Target, types: TypeSet, shape: Shape, tcaches: Sequence[int]) -> bool:
-    word, struct = shape.word_bytes, types.structs.get(layouts.TCACHE.name)
-    sizes = [target.read_word(address - word) & ~7 for address in tcaches if address]
-    return not sizes or (struct is not None and all(layouts.is_tcache_chunk(size, struct, word, shape.alignment_bytes) for size in sizes))
 
 
 def debug_hint(target: Target, module: Module) -> DebugHint:

@@ -38,7 +38,7 @@ class GlibcEntry(Allocator["Glibc", "GlibcFacts"]):
         {
             "arenas": "gdbheapx.glibc.records.ArenaTotals",
             "bins": "gdbheapx.glibc.records.BinRow",
-            "tunables": "gdbheapx.glibc.tunables.GlibcTunables",
+            "tunables": "gdbheapx.glibc.text.GlibcTunables",
         }
     )
 
@@ -65,9 +65,9 @@ class GlibcEntry(Allocator["Glibc", "GlibcFacts"]):
 
     def find_locks(self, target: Target, located: "Glibc") -> Sequence[int]:
         """The mutexes of its arenas."""
-        from gdbheapx.glibc import arenas
+        from gdbheapx.glibc.arenas import read_ring
 
-        ring = arenas.read_ring(target, located, lambda code, address, what, hint: None)
+        ring = read_ring(target, located, lambda code, address, message, hint: None)
         return [arena.state.address_of("mutex") for arena in ring]
 
     def open(self, located: "Glibc", around: HeapContext) -> AllocatorInstance:
@@ -82,16 +82,15 @@ class GlibcEntry(Allocator["Glibc", "GlibcFacts"]):
 
     def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
         """Return the page of `arenas`."""
-        from gdbheapx.glibc.messages.pages import make_glibc_arenas_page
+        from gdbheapx.glibc.text import make_glibc_arenas_page
 
         return make_glibc_arenas_page(cast("Sequence[ArenaTotals]", rows), totals)
 
     def page(self, name: str, answer: Any) -> Page:
         """Return the page of `bins` or `tunables`."""
-        from gdbheapx.glibc import tunables
-        from gdbheapx.glibc.messages import pages
+        from gdbheapx.glibc.text import make_glibc_bins_page, make_glibc_tunables_page
 
-        return pages.make_glibc_bins_page(answer) if name == "bins" else tunables.make_glibc_tunables_page(answer)
+        return make_glibc_bins_page(answer) if name == "bins" else make_glibc_tunables_page(answer)
 
     def judge(self, facts: "Sequence[GlibcFacts]", around: Surroundings) -> List[AllocatorJudgement]:
         """Judge all glibc mallocs of a process together."""
@@ -101,7 +100,7 @@ class GlibcEntry(Allocator["Glibc", "GlibcFacts"]):
 
 
 def without_symbols(target: Target, module: Module) -> NotRead:
-    """A libc of which no symbol tells where its malloc is."""
+    """Describe a libc whose symbols do not lead to its malloc."""
     from gdbheapx.glibc.detect import debug_hint
 
     hint = debug_hint(target, module)

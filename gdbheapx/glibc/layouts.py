@@ -81,7 +81,7 @@ def count_fastbins(shape: Shape) -> int:
 
 
 def _heap_info_pad(words: int) -> Callable[[Shape], int]:
-    """Bytes of heap_info.pad behind that many words: what keeps (sizeof + 2 words) aligned (arena.c)."""
+    """Bytes of heap_info.pad after that many words: they keep (sizeof + 2 words) aligned (arena.c)."""
     return lambda shape: -(words + 2) * shape.word_bytes & (shape.alignment_bytes - 1)
 
 
@@ -149,7 +149,7 @@ def find_version_row(version: Version) -> Version:
 
 
 def release_by_lists(row: Version, safe_linking: Optional[bool], has_tcache_key: Optional[bool]) -> Tuple[int, int]:
-    """A release of the row that behaves as its free lists were seen to; the row's own where no list tells.
+    """Return a release of the row that behaves as its free lists do; the row's own if no list shows it.
 
     `safe_linking`: links are stored xor-ed (2.32). `has_tcache_key`: the second word of a cached chunk is the address of its cache
     (2.29 to 2.33), not a random number (2.34).
@@ -218,7 +218,7 @@ def default_alignment(word_bytes: int, machine: str, version: Optional[Tuple[int
 
 
 def align_chunk(address: int, geometry: Geometry) -> int:
-    """The lowest address not below `address` where a chunk can stand: its mem is aligned."""
+    """Return the lowest address not below `address` that a chunk can have: its mem is aligned."""
     header = 2 * geometry.word_bytes
     return -(-(address + header) // geometry.alignment_bytes) * geometry.alignment_bytes - header
 

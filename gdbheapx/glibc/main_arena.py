@@ -1,15 +1,15 @@
-"""The main arena's pieces: one run from brk, with holes where somebody else called sbrk, or pieces from mmap where brk failed.
+"""Find the main arena's pieces: one run from brk, with holes where other code called sbrk, or pieces from mmap where brk failed.
 
 malloc.c: sysmalloc. Holes lie between two fenceposts and the next run, whose start is stored nowhere: it is found by the chunk
 sizes that lead onto a chunk known from a free list, or onto top.
 
-Pieces of a main arena that is not contiguous each start on a page and come from mmap (malloc.c: sysmalloc_mmap_fallback). Nothing says
+Pieces of a main arena that is not contiguous each start on a page and come from mmap (malloc.c: sysmalloc_mmap_fallback); no field says
 where they are. Chunks that are known from elsewhere (top, those at both ends of each bin, those on single lists) say in which ranges of
 memory; in each the lowest page from which chunk sizes lead onto one of them, or onto fenceposts, begins the first piece. From there the
-kernel walks on from piece to piece (kernel.glibc.records.Region.joined), and what lies beyond its end is looked at anew. All of it
-ascends, so that a range is passed once. What then still lacks of system_mem is looked for by every chunk in the bins, and last in ranges
-that hold no known chunk. The main heap of a core that lost main_arena: the chunks are there although nothing says any more where they
-begin and end. Going on behind damage: the next place that is surely a chunk, and the rule that was broken.
+native library walks on from piece to piece (kernel.glibc.records.Region.joined), and what lies beyond its end is searched again. All of it
+ascends, so that a range is passed once. What is then missing of system_mem is searched by every chunk in the bins, and last in ranges
+that hold no known chunk. The main heap of a core that lost main_arena: the chunks are there although no field says any more where they
+begin and end. After damage the walk goes on at the next place that is surely a chunk.
 """
 
 from array import array
@@ -17,10 +17,9 @@ from bisect import bisect_left, bisect_right
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import UnreadableMemory
-from gdbheapx.glibc import bins, codes
-from gdbheapx.glibc.arenas import Arena
-from gdbheapx.glibc.bins import KIND_BITS, CachedChunks
-from gdbheapx.glibc.context import ArenaWalk, Context, anonymous_ranges
+from gdbheapx.glibc import codes
+from gdbheapx.glibc.arenas import Arena, ArenaWalk, Context, anonymous_ranges
+from gdbheapx.glibc.freelists import KIND_BITS, collect_bin_members
 from gdbheapx.glibc.layouts import align_chunk
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.stream import NO_ARENA
@@ -64,7 +63,7 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
         return []
     try:
         base = glibc.read_mp(target)["sbrk_base"]
-        top_size = target.read_word(arena.top + glibc.geometry.word_bytes) & ~7
+        top_size = arena.read_top_size(target, glibc)
     except UnreadableMemory as problem:
         walk.report(codes.TOP_UNREADABLE, problem.address, "cannot read mp_ or the top chunk of main_arena", "its bytes count as unparsed")
         walk.unparsed_bytes += walk.system_bytes
@@ -73,12 +72,8 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
     if arena.is_contiguous:
         end = arena.top + top_size
         if end - base != walk.system_bytes:
-            walk.report(
-                codes.BREAK_DISAGREES,
-                arena.top,
-                "main_arena: sbrk_base, top and system_mem do not agree",
-                "see `%s` and `%s`" % (hint_command("tunables"), hint_command("doctor")),
-            )
+            hint = "see `%s` and `%s`" % (hint_command("tunables"), hint_command("doctor"))
+            walk.report(codes.BREAK_DISAGREES, arena.top, "main_arena: sbrk_base, top and system_mem do not agree", hint)
             end = max(end, base + walk.system_bytes) if base < end <= _mapped_end(context, base) else base + walk.system_bytes
     else:
         end = _break_above(context, base)
@@ -127,8 +122,8 @@ def fence_end(context: Context, at: int) -> int:
     return -(-(at + 2 * word * count) // align) * align if count >= 2 else 0
 
 
-def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end: int, cached_chunks: CachedChunks) -> Optional[Region]:
-    """The run of chunks behind a pair of fenceposts; None if the piece ends there, or if Pieces asks for it once it knows that something
+def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end: int, cached_chunks: Sequence[int]) -> Optional[Region]:
+    """Return the run of chunks after a pair of fenceposts; None if the piece ends there, or if Pieces asks for it once it knows that something
     lacks."""
     walk.overhead_bytes += end - at
     if walk.arena.is_contiguous:
@@ -140,30 +135,26 @@ def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end
     return None
 
 
-def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, cached_chunks: CachedChunks) -> Optional[Region]:
-    """The run of chunks that goes on in the region behind what somebody else's sbrk took from `end` on; None if there is none."""
+def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, cached_chunks: Sequence[int]) -> Optional[Region]:
+    """Return the run of chunks that goes on in the region after a foreign sbrk, which took memory from `end` on; None if there is none."""
     start = _chain_start(context, end, _first_known(context, walk, region, end, cached_chunks))
     if context.budget.expired():
         return region._replace(begin=end, top=region.top if region.top >= end else 0)  # where the walk ends for lack of time
     if start is None:
         if walk.arena.is_contiguous:
-            walk.report(
-                codes.RUN_NOT_FOUND, end, "main_arena: cannot find the run of chunks after a foreign sbrk", "its bytes count as unparsed"
-            )
+            message = "main_arena: cannot find the run of chunks after a foreign sbrk"
+            walk.report(codes.RUN_NOT_FOUND, end, message, "its bytes count as unparsed")
             walk.unparsed_bytes += region.end - end
         return None
     walk.foreign_bytes += start - end
     return region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
-def _first_known(context: Context, walk: ArenaWalk, region: Region, low: int, cached_chunks: CachedChunks) -> Optional[int]:
+def _first_known(context: Context, walk: ArenaWalk, region: Region, low: int, cached_chunks: Sequence[int]) -> Optional[int]:
     """The lowest chunk from `low` on in the region that a list names, or top; None if there is none."""
-    members = bins.collect_bin_members(context, walk)
+    members = collect_bin_members(context, walk)
     chunks = [
-        int(known[place]) & ~KIND_BITS
-        for known in (members, cached_chunks.chunks)
-        for place in [bisect_left(known, low)]
-        if place < len(known)
+        int(known[place]) & ~KIND_BITS for known in (members, cached_chunks) for place in [bisect_left(known, low)] if place < len(known)
     ]
     chunks += [region.top] if region.top >= low else []
     return min((chunk for chunk in chunks if chunk < region.end), default=None)
@@ -186,7 +177,7 @@ def _chain_start(context: Context, low: int, known: Optional[int]) -> Optional[i
 class Pieces:
     """The search for them, stage by stage; each stage passes through memory once."""
 
-    def __init__(self, context: Context, walk: ArenaWalk, cached_chunks: CachedChunks, taken: Sequence[Range]) -> None:
+    def __init__(self, context: Context, walk: ArenaWalk, cached_chunks: Sequence[int], taken: Sequence[Range]) -> None:
         self._context, self._walk, self._cached_chunks = context, walk, cached_chunks
         self._left = subtract_ranges(anonymous_ranges(context.target), sorted(taken))
         """Ranges that no run has passed yet."""
@@ -280,9 +271,9 @@ class Pieces:
         """Known without following any bin: top, the first piece, both ends of each bin, and the first chunk of each range that a single
         list names."""
         context, walk = self._context, self._walk
-        known = {walk.arena.top, align_chunk(_sbrk_base(context), context.glibc.geometry)}
+        known = {walk.arena.top, align_chunk(context.glibc.read_setting(context.target, "sbrk_base") or 0, context.glibc.geometry)}
         known.update(walk.arena.state.numbers("bins"))
-        chunks = self._cached_chunks.chunks
+        chunks = self._cached_chunks
         for low, high in self._left:
             place = bisect_left(chunks, low)
             chunk = chunks[place] & ~KIND_BITS if place < len(chunks) else high
@@ -292,7 +283,7 @@ class Pieces:
         return []
 
     def _behind_fences(self) -> List[Region]:
-        """Runs of the break behind what somebody else's sbrk took: where they begin takes a walk over all bins to say."""
+        """Find runs of the break after a foreign sbrk: their begin takes a walk over all bins."""
         left, self._walk.behind_fences = self._walk.behind_fences, []
         regions = [run_behind(self._context, self._walk, region, end, self._cached_chunks) for region, end in left]
         if any(regions):
@@ -301,13 +292,14 @@ class Pieces:
 
     def _find_by_bins(self) -> List[Region]:
         """Every chunk in the bins."""
-        self._enter_known(bins.collect_bin_members(self._context, self._walk))
+        self._enter_known(collect_bin_members(self._context, self._walk))
         return []
 
     def _find_unanchored(self) -> List[Region]:
         """Pieces without any free chunk: ranges whose chunks end in fenceposts on a page, and are not too long."""
         context, page = self._context, self._context.glibc.geometry.page_bytes
-        probes = [self._make_probe(low, high) for low, high in self._left if self._may_begin(low)]
+        geometry, left = context.glibc.geometry, [span for span in self._left if self._may_begin(span[0])]
+        probes = [Region(align_chunk(low, geometry), min(high, low + self.missing()), 0, True) for low, high in left]
         results = context.walker.walk(probes, array("Q"))
         regions, missing = [], self.missing()
         for probe, result in zip(probes, results):
@@ -321,12 +313,9 @@ class Pieces:
         """However far from its first known chunk a piece begins: what was walked is known as well."""
         self._reach = None
         self._enter_known(
-            array("Q", sorted({*bins.collect_bin_members(self._context, self._walk), *(region.begin for region, _ in self._walk.runs)}))
+            array("Q", sorted({*collect_bin_members(self._context, self._walk), *(region.begin for region, _ in self._walk.runs)}))
         )
         return []
-
-    def _make_probe(self, low: int, high: int) -> Region:
-        return Region(align_chunk(low, self._context.glibc.geometry), min(high, low + self.missing()), 0, True)
 
     def _may_begin(self, low: int) -> bool:
         """A chunk of the main arena that follows one in use, as a piece's first does."""
@@ -338,13 +327,6 @@ def _size_field(context: Context, chunk: int) -> int:
     """The size field of a chunk; 0 if it cannot be read."""
     try:
         return context.target.read_word(chunk + context.glibc.geometry.word_bytes)
-    except UnreadableMemory:
-        return 0
-
-
-def _sbrk_base(context: Context) -> int:
-    try:
-        return context.glibc.read_mp(context.target)["sbrk_base"]
     except UnreadableMemory:
         return 0
 
@@ -385,16 +367,6 @@ def _without_last(context: Context, region: Region, result: WalkResult) -> Remna
     return Remnant(region, result._replace(used_chunks=result.used_chunks - 1, used_bytes=result.used_bytes - size), size)
 
 
-class Damage(NamedTuple):
-    """A place where a run of chunks ended against the rules."""
-
-    at: int
-    end: int
-    """End of the region."""
-    top: int
-    """The arena's top chunk, wherever it is."""
-
-
 def damage_rule(context: Context, arena: Arena, result: WalkResult) -> Tuple[ProblemCode, str]:
     """The code, and one line: arena, rule, and the size field that was found."""
     geometry = context.glibc.geometry
@@ -406,14 +378,13 @@ def damage_rule(context: Context, arena: Arena, result: WalkResult) -> Tuple[Pro
     return code, "%s: %s (size field 0x%x)" % (arena.title, rule, size)
 
 
-def next_start(context: Context, damage: Damage, cached_chunks: CachedChunks, members: Sequence[int]) -> Optional[int]:
-    """The lowest address behind the damage from which chunk sizes lead exactly onto a chunk known from elsewhere.
-
-    Such chunks are those on free lists and top. None if there is none before the region's end: then the rest is lost.
+def next_start(context: Context, arena: Arena, damage: Range, cached_chunks: Sequence[int], members: Sequence[int]) -> Optional[int]:
+    """Return the lowest address after the damage from which chunk sizes lead exactly onto a chunk known from elsewhere: those on free lists
+    and top. None if there is none before the region's end: then the rest is lost. `damage`: its address, and the end of the region.
     """
     geometry, word = context.glibc.geometry, context.glibc.geometry.word_bytes
-    low = align_chunk(damage.at + 1, geometry)
-    for known in _known_behind(damage, cached_chunks.chunks, members):
+    low = align_chunk(damage[0] + 1, geometry)
+    for known in _list_known(arena.top, damage, cached_chunks, members):
         ordered = array("Q", [chunk for chunk in known if align_chunk(chunk, geometry) == chunk])
         for number, anchor in enumerate(ordered):
             if len(context.target.read_prefix(anchor, 2 * word)) < 2 * word:
@@ -425,14 +396,14 @@ def next_start(context: Context, damage: Damage, cached_chunks: CachedChunks, me
     return None
 
 
-def _known_behind(damage: Damage, cached_chunks: Sequence[int], members: Sequence[int]) -> Iterator[List[int]]:
-    """Known chunks behind the damage in ascending lots: the next ones are nearly always enough, and there may be millions."""
-    at = damage.at
-    while at < damage.end:
+def _list_known(top: int, damage: Range, cached_chunks: Sequence[int], members: Sequence[int]) -> Iterator[List[int]]:
+    """Yield known chunks after the damage in ascending lots: the next ones are nearly always enough, and there may be millions."""
+    at, end = damage
+    while at < end:
         lots = [known[place : place + KNOWN_AT_ONCE] for known in (cached_chunks, members) for place in [bisect_left(known, at + 8)]]
         full = [int(lot[-1]) & ~KIND_BITS for lot in lots if len(lot) == KNOWN_AT_ONCE]
-        until = min([*full, damage.end - 1])
+        until = min([*full, end - 1])
         chunks = {int(chunk) & ~KIND_BITS for lot in lots for chunk in lot}
-        chunks.update([damage.top] if damage.top else ())
+        chunks.update([top] if top else ())
         yield sorted(chunk for chunk in chunks if at < chunk <= until)
-        at = until if full else damage.end
+        at = until if full else end

@@ -4,7 +4,7 @@ A thread may change an arena while it is read. Sizes of tops are believed only i
 walked twice, and is unknown where the two differ.
 """
 
-from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.answers import BUSY_TRIES, Figure, Reading, make_empty_reading
 from gdbheapx.allocators.records import HeapContext
@@ -12,11 +12,11 @@ from gdbheapx.budget import Budget
 from gdbheapx.columns import add_values
 from gdbheapx.errors import HeapxError, UnreadableMemory
 from gdbheapx.glibc.arenas import MAX_ARENAS, Arena, Glibc, read_ring
-from gdbheapx.glibc.bins import list_bin_headers, most_chunks
+from gdbheapx.glibc.freelists import head_address, list_used_bins, most_chunks
 from gdbheapx.glibc.layouts import MALLOC_STATE, fast_size
 from gdbheapx.inferior.base import ProcessSource
-from gdbheapx.kernel.glibc.lists import BIN, FAST, NativeFreeLists, NativeRules
-from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.glibc.records import BIN, FAST, NativeFreeLists, NativeRules
+from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import AllocatorInfo
 
@@ -30,7 +30,7 @@ FIGURES = (
 TOLERATED_PERCENT = 2
 """By so much of what is free two walks may differ."""
 TOLERATED_OF_SYSTEM = 1000
-"""Or by one part in so many of what all arenas have: of little that is free a few chunks are more than 2 %, and matter to nobody."""
+"""Or by one part in so many of what all arenas have: of little that is free a few chunks are more than 2 %, and do not matter."""
 LIST_TRIES, MOST_BROKEN = 8, 4
 """How often a list is followed that changes meanwhile; and how many may never hold, which count as far as they were followed."""
 NEW_RING = 16
@@ -38,23 +38,7 @@ NEW_RING = 16
 
 
 def ignore_report(*_: object, **__: object) -> None:
-    """Nobody is told what contradicts itself: it is read again at the next sample."""
-
-
-class OneList(NamedTuple):
-    """A free list to follow."""
-
-    kind: int
-    head: int
-    """The first chunk of a fastbin, the header of a bin."""
-    most: int
-    """It can have no more chunks."""
-    most_bytes: int
-    """Nor more bytes: what its arena has."""
-    chunk_bytes: int
-    """Of a fastbin's chunks; 0 for a bin, whose chunks say it themselves."""
-    place: int
-    """Where the head of a fastbin stands; 0 for a bin."""
+    """Drop a report: what contradicts itself is read again at the next sample."""
 
 
 class GlibcMeter:
@@ -83,7 +67,7 @@ class GlibcMeter:
             return make_empty_reading(FIGURES)
         system = sum(arena.state["system_mem"] for arena in arenas)
         top = self._sum_tops(arenas)
-        mapped = self._read_mmapped()
+        mapped = self.glibc.read_setting(self.around.target, "mmapped_mem")
         free = self._sum_free(arenas, system, walk_seconds) if walk_seconds > 0 and top is not None else None
         held = None if mapped is None else system + mapped
         kept = None if free is None or top is None else free + top
@@ -103,7 +87,7 @@ class GlibcMeter:
         return arenas
 
     def _reread_known(self) -> List[Arena]:
-        """The arenas that are known, if there are no others by now: a new one is linked behind main_arena (arena.c: _int_new_arena)."""
+        """Return the arenas that are known, if there are no others by now: a new one is linked after main_arena (arena.c: _int_new_arena)."""
         target, types, main = self.around.target, self.glibc.types, self.glibc.main_arena.address
         arenas: List[Arena] = []
         for index, address in enumerate(self._addresses):
@@ -142,12 +126,6 @@ class GlibcMeter:
             pass
         return None
 
-    def _read_mmapped(self) -> Optional[int]:
-        try:
-            return self.glibc.read_mp(self.around.target)["mmapped_mem"]
-        except UnreadableMemory:
-            return None
-
     def _sum_free(self, arenas: Sequence[Arena], system: int, walk_seconds: float) -> Optional[int]:
         """Return the bytes in bins and fastbins, if two walks agree and both ended in time; else None."""
         budget = Budget(walk_seconds)
@@ -162,65 +140,53 @@ class GlibcMeter:
         """Sum the bytes in bins and fastbins in one walk. Lists that break, as they do while a thread changes them, are followed again
         one by one. None if many never hold, or time ran out.
         """
-        lists = self._make_lists(arenas)
+        lists = [(arena, kind, index) for arena in arenas for kind in (FAST, BIN) for index in list_used_bins(arena, kind, self.glibc)]
         sums = self._follow_lists(lists, budget)
         if sums is None:
             return None
-        total = sum(size for size, is_whole in sums if is_whole)
-        lost = 0
-        for free_list in [free_list for free_list, (_, is_whole) in zip(lists, sums) if not is_whole]:
-            size, is_whole = self._follow_alone(free_list, budget)
-            total, lost = total + size, lost + (0 if is_whole else 1)
-            if lost > MOST_BROKEN or budget.expired():
-                return None
+        total = lost = 0
+        for free_list, (size, is_whole) in zip(lists, sums):
+            if not is_whole:
+                size, is_whole = self._follow_alone(free_list, budget)
+                lost += not is_whole
+                if lost > MOST_BROKEN or budget.expired():
+                    return None
+            total += size
         return total
 
-    def _follow_alone(self, free_list: OneList, budget: Budget) -> Tuple[int, bool]:
+    def _follow_alone(self, free_list: Tuple[Arena, int, int], budget: Budget) -> Tuple[int, bool]:
         """Follow one list separately, and return its bytes, and whether it came to its end. That takes microseconds; with all others, the
         list would change meanwhile.
         """
         size = 0
         for _ in range(LIST_TRIES):
-            free_list = self._refresh_list(free_list)
-            sums = self._follow_lists([free_list], budget)
+            sums = self._follow_lists([free_list], budget, is_fresh=True)
             size, is_whole = sums[0] if sums else (0, False)
             if is_whole:
                 return size, True
-        return min(size, free_list.most_bytes), False
+        return min(size, free_list[0].state["system_mem"]), False
 
-    def _make_lists(self, arenas: Sequence[Arena]) -> List[OneList]:
-        """The free lists that are not empty."""
-        lists: List[OneList] = []
-        word = self.glibc.geometry.word_bytes
-        for arena in arenas:
-            most, all_bytes = most_chunks(arena, self.glibc), arena.state["system_mem"]
-            if arena.state.has("fastbinsY"):
-                places = arena.state.address_of("fastbinsY")
-                for index, head in enumerate(arena.state.numbers("fastbinsY")):
-                    if head:
-                        size = fast_size(index, self.glibc.geometry)
-                        lists.append(OneList(FAST, head, most, all_bytes, size, places + index * word))
-            own, heads = list_bin_headers(arena, self.glibc), arena.state.numbers("bins")[0::2]
-            lists += [OneList(BIN, header, most, all_bytes, 0, 0) for head, header in zip(heads, own) if head not in (0, header)]
-        return lists
-
-    def _refresh_list(self, free_list: OneList) -> OneList:
-        """A fastbin with the head that it has by now; a bin is followed from its header, which stays where it is."""
-        if not free_list.place:
-            return free_list
+    def _find_head(self, arena: Arena, kind: int, index: int, is_fresh: bool) -> int:
+        """Return the header of a bin, which stays where it is, or a fastbin's first chunk; `is_fresh`: that of now, not of the arena as read."""
+        place = head_address(arena, kind, index, self.glibc)
+        if kind == BIN:
+            return place
+        head = int(arena.state.numbers("fastbinsY")[index])
         try:
-            return free_list._replace(head=self.around.target.read_word(free_list.place))
+            return self.around.target.read_word(place) if is_fresh else head
         except UnreadableMemory:
-            return free_list
+            return head
 
-    def _follow_lists(self, free_lists: Sequence[OneList], budget: Budget) -> Optional[List[Tuple[int, bool]]]:
-        """(bytes, it came to its end) for each list. None if time ran out."""
+    def _follow_lists(
+        self, free_lists: Sequence[Tuple[Arena, int, int]], budget: Budget, is_fresh: bool = False
+    ) -> Optional[List[Tuple[int, bool]]]:
+        """Return for each list (arena, FAST or BIN, number) its bytes, and whether it came to its end; None if time ran out."""
         lists = NativeFreeLists()
-        for free_list in free_lists:
-            lists.add(free_list.kind, (free_list.head,), free_list.most)
+        for arena, kind, index in free_lists:
+            lists.add(kind, (self._find_head(arena, kind, index, is_fresh),), most_chunks(arena, self.glibc))
         if not free_lists or budget.expired():
             return None if free_lists else []
-        walker = chunk_walker(self.around.kernel, self._source, self.glibc.geometry, budget)
+        walker = ChunkWalker(self.around.kernel, self._source, self.glibc.geometry, budget)
         try:
             followed = walker.follow(lists, NativeRules(self.glibc.traits.safe_linking))
         except (HeapxError, MemoryError):
@@ -228,9 +194,9 @@ class GlibcMeter:
         if followed.cut:
             return None
         sums = []
-        for free_list, count, size, problem in zip(free_lists, followed.counts, followed.bytes, followed.problems):
-            size = count * free_list.chunk_bytes if free_list.kind == FAST else size
-            sums.append((size, not problem and size <= free_list.most_bytes))
+        for (arena, kind, index), count, size, problem in zip(free_lists, followed.counts, followed.bytes, followed.problems):
+            size = count * fast_size(index, self.glibc.geometry) if kind == FAST else size
+            sums.append((size, not problem and size <= arena.state["system_mem"]))
         return sums
 
 

@@ -1,17 +1,92 @@
-"""Prediction of the memory that a malloc_trim would give back, and the plan of that call."""
+"""Plan a malloc_trim: malloc's code, its locks, the prediction, and what free memory stays (malloc.c: mtrim, systrim)."""
 
-from typing import Any, List, Sequence
+from typing import Any, List, Optional, Sequence
 
-from gdbheapx.allocators.plan import FUTEX, Held, Plan, Span, SystemCall
+from gdbheapx.allocators.answers import ENDED_ARENA, FAST_LIST, FOREIGN_BREAK, MAIN_TOP, THREAD_TOP, USUAL, ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.plan import FUTEX, Held, Plan, Span, SystemCall, Troubles, whole_code
 from gdbheapx.allocators.returning import DryRun, Portion, Predicted
 from gdbheapx.columns import ColumnsTable, add_values, columns_of
 from gdbheapx.errors import Refusal
-from gdbheapx.glibc import code
-from gdbheapx.glibc.arenas import Glibc
+from gdbheapx.glibc.arenas import ArenaWalk, Glibc, read_ring
 from gdbheapx.glibc.detect import debug_hint
 from gdbheapx.glibc.help import TRIM
-from gdbheapx.glibc.trim import ArenaTrim
+from gdbheapx.glibc.records import ArenaTotals
+from gdbheapx.glibc.survey import ArenaTrim, Survey, predict_systrim
 from gdbheapx.hints import hint_command
+from gdbheapx.inferior.base import Module, StackCopy, Target
+from gdbheapx.kernel.blocks.pages import LISTED, PinShape
+from gdbheapx.kernel.blocks.stream import BlockShape
+from gdbheapx.kernel.glibc.records import STATUS_FAST
+
+PUBLIC = (
+    "malloc",
+    "free",
+    "realloc",
+    "calloc",
+    "memalign",
+    "aligned_alloc",
+    "posix_memalign",
+    "valloc",
+    "pvalloc",
+    "malloc_trim",
+    "malloc_usable_size",
+    "mallinfo",
+    "mallinfo2",
+    "malloc_stats",
+    "malloc_info",
+    "mallopt",
+)
+"""Exported functions of glibc's malloc.o, which the linker keeps together."""
+BELOW, ABOVE = 0x3800, 0x1000
+"""malloc.o's static functions lie below its exported ones: within 0x2c00 bytes in 2.31 to 2.43."""
+SIGABRT = 6
+ABORT_STACK_BYTES = 64 << 10
+"""More than lies between abort() and the function of malloc that led to it."""
+LISTS = ("list_lock", "free_list_lock")
+"""Static ints of arena.c; fork's handlers hold the first."""
+
+
+def find_glibc_code_spans(target: Target, module: Module) -> Optional[List[Span]]:
+    """The code of glibc's malloc in this object; None if its functions cannot be found."""
+    named = {name: target.module_symbol(module, name) for name in PUBLIC}
+    addresses = {name: symbol.address for name, symbol in named.items() if symbol is not None}
+    if "malloc" not in addresses or "free" not in addresses:
+        return None
+    near = [one for one in addresses.values() if abs(one - addresses["malloc"]) < 0x10000]
+    low, high = min(near) - BELOW, max(near) + ABOVE
+    found = [Span(low, high, "malloc")]
+    every = target.functions(module)
+    parts = {one.name for one in every if low <= one.start < high}
+    found += [Span(one.start, one.end, "malloc") for one in every if ".cold" in one.name and one.name.split(".cold")[0] in parts]
+    for other in target.modules():
+        if other.file_name.startswith("libc_malloc_debug"):
+            found += whole_code(target, other, "malloc")
+    return found
+
+
+def has_aborted(target: Target, module: Module) -> bool:
+    """A core of a process that ended by abort(), called by malloc: as it does where it finds its heap damaged."""
+    thread = next(iter(target.threads()), None)
+    if thread is None or thread.signal != SIGABRT or thread.pc is None or thread.stack_pointer is None:
+        return False
+    data = target.read_prefix(thread.stack_pointer, ABORT_STACK_BYTES)
+    calls = target.calls(StackCopy(thread.stack_pointer, thread.pc, target.register_words(thread), data))
+    ours = find_glibc_code_spans(target, module) or []
+    return any(span.start <= call.pc - call.is_return < span.end for call in calls for span in ours)
+
+
+def find_glibc_held_locks(target: Target, glibc: Glibc) -> List[Held]:
+    """Arena mutexes and the locks of the lists of arenas that are not 0. An arena's mutex has no owner (lowlevellock)."""
+    broken = Troubles()
+    ring = read_ring(target, glibc, broken.report)
+    found = [Held("the lock of %s" % arena.title, None) for arena in ring if arena.state["mutex"]]
+    for name in LISTS:
+        symbol = target.module_symbol(glibc.module, name)
+        data = target.read_prefix(symbol.address, 4) if symbol is not None else b""
+        if data.strip(b"\0"):
+            found.append(Held(name, None))
+    return found + [Held("the ring of arenas (%s)" % one, None) for one in broken.found]
+
 
 DONTNEED = 4
 
@@ -48,12 +123,52 @@ class Trim(Plan):
                 % (module.name, module.build_id or "unknown", source, lacks),
                 fetched + ": --debug-dir DIR; trim --dry-run predicts what malloc_trim would return",
             )
-        return self.known(code.find_glibc_code_spans(self.target, self.glibc.module), "malloc")
+        return self.known(find_glibc_code_spans(self.target, self.glibc.module), "malloc")
 
     def locks(self) -> List[Held]:
-        return code.find_glibc_held_locks(self.target, self.glibc)
+        return find_glibc_held_locks(self.target, self.glibc)
 
     def look(self, heap: Any) -> Predicted:
         predicted = super().look(heap)
         heap.bins()
         return predicted
+
+
+WORDS = {**USUAL, LISTED: FAST_LIST}
+
+
+def explain_keeping(done: Survey, rows: List[ArenaTotals], blocks: BlockShape) -> Keeping:
+    """Return why free memory stays, from the survey that made the rows."""
+    geometry = done.context.glibc.geometry
+    shape = PinShape(
+        page_bytes=geometry.page_bytes,
+        head_bytes=geometry.chunk_struct_bytes,
+        lead_bytes=blocks.header_bytes or 0,
+        overheads=blocks.overheads,
+        listed_kinds=frozenset((STATUS_FAST,)),
+        apart=[row.index for row in rows if row.kind == "thread" and _has_ended(row)],
+    )
+    by_index = {row.index: row for row in rows}
+    arenas = [_explain_arena(done, walk, by_index[walk.arena.index]) for walk in done.walks]
+    if done.remnant is not None:
+        arenas.append(ArenaKeeps(0, None, MAIN_TOP))
+    sums = [sum(getattr(row, name) or 0 for row in rows) for name in ("free_bytes", "fast_bytes", "top_bytes", "reclaimable_bytes")]
+    terms = [Term(name, value) for name, value in zip(("free", "fast", "top"), sums)] + [Term("reclaimable", sums[-1], is_taken_off=True)]
+    return Keeping(shape, arenas, terms, WORDS, sums[-1])
+
+
+def _has_ended(row: ArenaTotals) -> bool:
+    """No thread is attached any more."""
+    return (row.attached_threads if row.attached_threads is not None else row.threads) == 0
+
+
+def _explain_arena(done: Survey, walk: ArenaWalk, row: ArenaTotals) -> ArenaKeeps:
+    parts = (row.free_bytes, row.fast_bytes, row.top_bytes, row.reclaimable_bytes)
+    free, fast, top, given = (part or 0 for part in parts)
+    kept = None if None in parts else free + fast + top - given
+    if not walk.arena.is_main:  # freeing the block below the end returns nothing, unless a further heap goes with it
+        is_ended = _has_ended(row)
+        return ArenaKeeps(row.index, kept, ENDED_ARENA if is_ended else THREAD_TOP, not is_ended and (row.heaps or 1) > 1)
+    end = predict_systrim(done.context, walk)
+    is_foreign = done.context.glibc.break_address(done.context.target) != walk.arena.top + top
+    return ArenaKeeps(row.index, kept, FOREIGN_BREAK if is_foreign else MAIN_TOP, False, end[1] - end[0] if end is not None else 0)

@@ -39,7 +39,7 @@ class ArenaTotals(NamedTuple):
     overhead_bytes: Annotated[Optional[int], Column("overhead", BYTES, ADD, goes=8)]
     """heap_info, malloc_state, fenceposts, alignment, tcache structs, and foreign_bytes."""
     foreign_bytes: Annotated[Optional[int], hidden_column(ADD)]
-    """Bytes that somebody else's sbrk took inside the main arena; part of overhead."""
+    """Bytes that a foreign sbrk took inside the main arena; part of overhead."""
     unparsed_bytes: Annotated[Optional[int], Column("unparsed", BYTES, ADD, IF_ANY)]
     """Bytes that could not be attributed; 0 unless the arena is damaged or a part was not located."""
     tcache_struct_chunks: Annotated[Optional[int], hidden_column(ADD)]
@@ -59,9 +59,9 @@ class ArenaTotals(NamedTuple):
     """In RAM although the arena gave it back or never used it: the rest of its heaps up to HEAP_MAX_SIZE, which huge pages fill. None on a
     core."""
     free_returned_huge_bytes: Annotated[Optional[int], hidden_column(ADD)]
-    """Those of them that are parts of huge pages; None where the kernel does not tell, and on a core."""
+    """Those of them that are parts of huge pages; None if the kernel does not say, and on a core."""
     huge_bytes: Annotated[Optional[int], Column("huge pages", BYTES, ADD, IF_ANY, goes=4)]
-    """Parts of huge pages in its heaps; None where the kernel does not tell, and on a core."""
+    """Parts of huge pages in its heaps; None if the kernel does not say, and on a core."""
     threads: Annotated[Optional[int], Column("threads", sums=ADD, goes=6)]
     """Live threads whose thread_arena is this one; None if thread-local storage is unreadable."""
     attached_threads: Annotated[Optional[int], hidden_column(ADD)]
@@ -69,12 +69,12 @@ class ArenaTotals(NamedTuple):
     locked: Annotated[Optional[bool], hidden_column()]
     """The arena's mutex is not 0: a thread is inside malloc."""
     blockless_huge_bytes: Annotated[Optional[int], Column("huge without block", BYTES, ADD, IF_ANY, goes=4)] = None
-    """Of huge_bytes the pages in which no block lies: whole pages inside free chunks and tops, and free_returned_huge_bytes. None where the
-    kernel does not tell, and on a core."""
+    """Of huge_bytes the pages in which no block lies: whole pages inside free chunks and tops, and free_returned_huge_bytes. None if the
+    kernel does not say, and on a core."""
     unmerged_bytes: Annotated[Optional[int], hidden_column(ADD)] = None
     """Free and fastbin chunks directly below top: they become top once malloc merges fastbins."""
     between_bytes: Annotated[Optional[int], hidden_column(ADD)] = None
-    """Free and fastbin chunks beside blocks, in runs that do not end in top, without the whole pages inside these runs."""
+    """Free and fastbin chunks between blocks, in runs that do not end in top, without the whole pages inside these runs."""
 
     @property
     def held_bytes(self) -> int:
@@ -139,7 +139,7 @@ class GlibcFacts(NamedTuple):
     most_cached_bytes: Optional[int] = None
     """What thread caches may hold at most; None if nothing limits it."""
     free_pages: Callable[[], Sequence[Tuple[int, int]]] = tuple
-    """Whole pages inside free chunks and at the end of the main top, which a trim gives back. One more walk: where nothing else tells which
+    """Whole pages inside free chunks and at the end of the main top, which a trim gives back. One more walk: if no page table shows which
     of them are in memory (a core)."""
     has_aborted: bool = False
     """A core of a process that malloc itself has ended."""
@@ -147,6 +147,6 @@ class GlibcFacts(NamedTuple):
     """It asks for huge pages although no tunable of the environment says so (2.43 on some machines: DEFAULT_THP_PAGESIZE)."""
     zero_huge_bytes: Callable[[], Optional[int]] = lambda: None
     """Of blockless_huge_bytes the pages that hold zeros alone: at most they would not be in RAM without huge pages. One more walk, and
-    these pages are read: where it is said. None where that cannot be told, or is too much to read."""
+    these pages are read: only if it is needed. None if that is not known, or is too much to read."""
     are_thresholds_fixed: bool = False
     """The program or its environment set one: freeing mmapped chunks raises none."""

@@ -1,6 +1,6 @@
-"""Search for the malloc of a build without symbols: main_arena by its bins and ring, mp_ beside it, and each thread's variables.
+"""Search for the malloc of a build without symbols: main_arena by its bins and ring, mp_ near it, and each thread's variables.
 
-malloc_state is the one struct whose bins point into itself. Around it lie struct malloc_par and the break; beside each thread pointer lie
+malloc_state is the one struct whose bins point into itself. Around it lie struct malloc_par and the break; near each thread pointer lie
 `tcache` and `thread_arena`, at the same distance in all threads (initial-exec TLS).
 """
 
@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Se
 
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import layouts
+from gdbheapx.glibc.arenas import follows_heap_info
 from gdbheapx.glibc.layouts import LIBRARY, default_alignment, is_tcache_chunk
 from gdbheapx.inferior.base import Mapping, Module, StructType, Target, Thread, TypeSet
 from gdbheapx.layout import view as layout_view
@@ -76,7 +77,7 @@ def of_mappings(target: Target, known: Sequence[Module], of_files: bool) -> Iter
 
 
 def _module_of(target: Target, mapping: Mapping) -> Module:
-    """The object that a mapping belongs to, as far as its file's name tells."""
+    """Return the object that a mapping belongs to, by its file's name."""
     if not mapping.is_file:
         program = next((module for module in target.modules() if module.is_executable), None)
         return program or Module(target.executable or "", 0, True, None, None)
@@ -103,8 +104,8 @@ def at_own_address(area: SearchedArea, target: Target, less_bytes: int) -> List[
 
 
 def list_searched_areas(target: Target, known: Set[int]) -> List[List[Module]]:
-    """Lists of objects, each to be searched if nothing was found in those before: what a libc's file is called, the program, the others.
-    `known`: bases of those of which symbols or a pack tell; where they do, only what a libc is called."""
+    """Return lists of objects, each to be searched if nothing was found in those before: what a libc's file is called, the program, the others.
+    `known`: bases of those that symbols or a pack describe; if there are any, only objects with a libc's name."""
     unknown = [module for module in target.modules() if module.base not in known]
     named = [module for module in unknown if LIBRARY.match(module.file_name)]
     if known:
@@ -144,6 +145,12 @@ class ArenaCandidate(NamedTuple):
     """The ring comes back."""
     good_bins: int
     """Of 127, how many lead back; 0 in one that was never used."""
+    mp: int = 0
+    """Address of its mp_, once that was found."""
+    score: int = 0
+    """How many fields of mp_ have the values that they begin with, or follow from each other."""
+    has_caches: bool = False
+    """mp_ has settings of thread caches where its layout has them."""
 
     @property
     def is_used(self) -> bool:
@@ -157,7 +164,7 @@ def candidate_rows(target: Target) -> List[ArenaLayout]:
 
 
 def types_of(target: Target, version: Version) -> TypeSet:
-    """The structs of a release, which nobody may change."""
+    """Return the structs of a release, which must not be changed."""
     return _make_types(target.word_bytes, target.machine, version)
 
 
@@ -205,7 +212,7 @@ def _find_bin_starts(target: Target, heads: Dict[int, Module], lasts: bool) -> I
 
 
 def _at_bins(target: Target, module: Module, bins: int, rows: Sequence[ArenaLayout]) -> Iterator[ArenaCandidate]:
-    """The arenas whose bins[] begins at this address. What stands before bins[] is told by the ring alone: fields behind it lie alike."""
+    """Yield the arenas whose bins[] begins at this address. The fields before bins[] are proven by the ring alone; those after it lie alike."""
     good = -1
     rings: Dict[Tuple[int, int, int], Tuple[Tuple[int, ...], bool]] = {}
     for row in rows:
@@ -266,19 +273,11 @@ def ring_of(target: Target, row: ArenaLayout, address: int) -> Tuple[Tuple[int, 
             break
         if at == address:
             return tuple(arenas), True
-        if at in seen or at % target.word_bytes or not _is_thread_arena(target, row, at):
+        if at in seen or not follows_heap_info(target, row.types.structs[layouts.HEAP_INFO.name], at):
             break
         seen.add(at)
         arenas.append(at)
     return tuple(arenas), False
-
-
-def _is_thread_arena(target: Target, row: ArenaLayout, address: int) -> bool:
-    info = row.types.structs[layouts.HEAP_INFO.name]
-    try:
-        return target.read_word(address - info.size_bytes + info.members["ar_ptr"].offset) == address
-    except UnreadableMemory:
-        return False
 
 
 def _never_used(target: Target, area: SearchedArea, rows: Sequence[ArenaLayout]) -> Iterator[ArenaCandidate]:
@@ -308,18 +307,7 @@ PAGE = 4096
 """malloc moves the break to ends of pages (malloc.c: sysmalloc)."""
 
 
-class Par(NamedTuple):
-    """A place that may be the mp_ of an arena, with that arena's layout."""
-
-    arena: ArenaCandidate
-    address: int
-    score: int
-    """How many of its fields have the values that they begin with, or follow from each other."""
-    has_caches: bool
-    """It has settings of thread caches where its layout has them."""
-
-
-def find_par(target: Target, arena: ArenaCandidate, areas: Sequence[SearchedArea]) -> Optional[Par]:
+def find_par(target: Target, arena: ArenaCandidate, areas: Sequence[SearchedArea]) -> Optional[ArenaCandidate]:
     """The best mp_ for this arena; None if nothing is one.
 
     An arena whose ring is open is proved by what its mp_ says of its top; one whose ring is closed may have a top that is damaged.
@@ -329,18 +317,18 @@ def find_par(target: Target, arena: ArenaCandidate, areas: Sequence[SearchedArea
     return best or (_find_best_par(target, arena, areas, None) if arena.is_closed and base is not None else None)
 
 
-def _find_best_par(target: Target, arena: ArenaCandidate, areas: Sequence[SearchedArea], base: Optional[int]) -> Optional[Par]:
+def _find_best_par(target: Target, arena: ArenaCandidate, areas: Sequence[SearchedArea], base: Optional[int]) -> Optional[ArenaCandidate]:
     near = [area for area in areas if area.start < arena.address + WINDOW_BYTES and arena.address - WINDOW_BYTES < area.end]
-    pars: List[Par] = []
+    pars: List[ArenaCandidate] = []
     for address in _places_of_par(target, arena, near, base):
         try:
             par = read_view(target, arena.row.types, layouts.MALLOC_PAR.name, address)
         except UnreadableMemory:
             continue
         score = rate_par(par, target, base)
-        if is_par_proven(score, base):
-            pars.append(Par(arena, address, score, has_tcache_settings(par)))
-    return max(pars, key=lambda candidate: (candidate.score, -abs(candidate.address - arena.address)), default=None)
+        if score >= (LEAST_SCORE if base is None else 2 * BASE_SCORE):
+            pars.append(arena._replace(mp=address, score=score, has_caches=has_tcache_settings(par)))
+    return max(pars, key=lambda fit: (fit.score, -abs(fit.mp - arena.address)), default=None)
 
 
 def heap_start(target: Target, state: LayoutView) -> Optional[int]:
@@ -399,11 +387,6 @@ def rate_par(par: LayoutView, target: Target, base: Optional[int]) -> int:
     return sum(usual) + (BASE_SCORE if base is not None else 0)
 
 
-def is_par_proven(score: int, base: Optional[int]) -> bool:
-    """An mp_ may be called one."""
-    return score >= (LEAST_SCORE if base is None else 2 * BASE_SCORE)
-
-
 def has_tcache_settings(par: LayoutView) -> bool:
     """Return whether the words at mp_.tcache_* are settings of thread caches (malloc.c, from 2.26; tunables set them)."""
     bins = par.get("tcache_bins", "tcache_small_bins")
@@ -413,40 +396,37 @@ def has_tcache_settings(par: LayoutView) -> bool:
     return 0 < bins <= layouts.TCACHE_BINS and is_small and par["tcache_unsorted_limit"] < 1 << 31
 
 
-def find_break(target: Target, par: Par, searched: Sequence[SearchedArea]) -> Optional[int]:
+def find_break(target: Target, fit: ArenaCandidate, searched: Sequence[SearchedArea]) -> Optional[int]:
     """Return the address of __curbrk, or None if no word, or more than one, can be it. Its value lies between the end of top and the end
     of the mapping; in an arena with pieces from mmap it is the highest above sbrk_base.
     """
-    low, high = _find_break_bounds(target, par)
+    low, high = _find_break_bounds(target, fit)
     held: Dict[int, int] = {}
+    own = [(fit.address, fit.state.size_bytes), (fit.mp, fit.row.types.size_bytes(layouts.MALLOC_PAR.name))]
     for area in searched:
-        if area.module == par.arena.module:
+        if area.module == fit.module:
             values, start = read_area_words(area, target)
-            word = target.word_bytes
-            held.update((start + word * place, value) for place, value in enumerate(values) if low <= value <= high)
-    own = [(par.arena.address, par.arena.state.size_bytes), (par.address, par.arena.row.types.size_bytes(layouts.MALLOC_PAR.name))]
-    held = {at: value for at, value in held.items() if (value == low or value % PAGE == 0) and not _is_within(at, own)}
+            for place, value in enumerate(values):
+                at = start + target.word_bytes * place
+                if low <= value <= high and (value == low or value % PAGE == 0) and not any(0 <= at - begin < size for begin, size in own):
+                    held[at] = value
     best = low if low in held.values() else max(held.values(), default=None)
     places = [at for at, value in held.items() if value == best]
     return places[0] if len(places) == 1 else None
 
 
-def _find_break_bounds(target: Target, par: Par) -> Tuple[int, int]:
-    """(lowest, highest) value that the break can have; an empty range where nothing came from brk."""
-    base = heap_start(target, par.arena.state)
+def _find_break_bounds(target: Target, fit: ArenaCandidate) -> Tuple[int, int]:
+    """(lowest, highest) value that the break can have; an empty range if nothing came from brk."""
+    base = heap_start(target, fit.state)
     if base is None:
-        low = read_view(target, par.arena.row.types, layouts.MALLOC_PAR.name, par.address)["sbrk_base"]
+        low = read_view(target, fit.row.types, layouts.MALLOC_PAR.name, fit.mp)["sbrk_base"]
     else:
-        low = base + par.arena.state["system_mem"]
+        low = base + fit.state["system_mem"]
     end = low
     for mapping in target.mappings():
-        if mapping.start < end + 1 <= mapping.end + 1 and mapping.writable and mapping.start <= end:
-            end = max(end, mapping.end)
+        if mapping.start <= end <= mapping.end and mapping.writable:
+            end = mapping.end
     return (low, end) if low and (base is not None or end > low) else (1, 0)
-
-
-def _is_within(address: int, spans: Sequence[Tuple[int, int]]) -> bool:
-    return any(start <= address < start + size for start, size in spans)
 
 
 REACH_BYTES = 64 << 10
@@ -467,7 +447,7 @@ class ThreadLocalOffsets(NamedTuple):
     tcache_bytes: Optional[int]
     """sizeof tcache_perthread_struct, by the chunks that hold the structs; None where no thread has one."""
     safe_linking: Optional[bool]
-    """By links in the caches; None where none tells."""
+    """By links in the caches; None if none shows it."""
     has_key: Optional[bool]
     """Cached chunks carry the address of their cache."""
 
@@ -491,7 +471,7 @@ class _SearchedMemory:
         self._word = word
 
     def holding(self, values: Set[int]) -> Iterator[int]:
-        """Distances from the thread pointer at which one of these words stands."""
+        """Yield the distances from the thread pointer at which one of these words is."""
         first = self.start - self.pointer
         return (first + self._word * place for place in compress(count(), map(values.__contains__, self.words)))
 
@@ -576,13 +556,13 @@ def _find_caches(
 
 
 def _are_dummies(target: Target, pointers: Sequence[int]) -> bool:
-    """2.43 has all threads without a cache point to one of two stand-ins inside libc (malloc.c: __tcache_dummy)."""
+    """Return whether all lead to the two dummies inside libc that threads without a cache have in 2.43 (malloc.c: __tcache_dummy)."""
     spans = target.file_ranges()
     return all(any(start <= pointer < end for start, end in spans) for pointer in pointers)
 
 
 def _cache_bytes(target: Target, address: int, structs: Sequence[StructType]) -> int:
-    """sizeof the tcache_perthread_struct that stands here in a chunk of its own; 0 if none does."""
+    """Return sizeof the tcache_perthread_struct that lies here in a chunk of its own; 0 if there is none."""
     word, align = target.word_bytes, 2 * target.word_bytes
     head = target.read_prefix(address - word, word)
     size = int.from_bytes(head, target.byte_order)
@@ -677,7 +657,7 @@ class ArenaPlace(NamedTuple):
 
 
 def find_arena_places(target: Target, known: Set[int]) -> List[ArenaPlace]:
-    """Every copy in an object that is not among `known` (bases of those of which symbols or a pack tell). Of those equally good all."""
+    """Return every copy in an object that is not among `known` (bases of those that symbols or a pack describe). Of those equally good all."""
     for modules in list_searched_areas(target, known):
         copies = _in_areas(target, list(of_modules(target, modules)))
         if copies:
@@ -691,57 +671,43 @@ def find_arena_places(target: Target, known: Set[int]) -> List[ArenaPlace]:
 
 def _in_areas(target: Target, searched: Sequence[SearchedArea]) -> List[ArenaPlace]:
     """The copies whose arena and mp_ are both there: the used ones, else those never used."""
-    by_arena: Dict[int, List[Par]] = {}
+    by_arena: Dict[int, List[ArenaCandidate]] = {}
     for candidate in find_candidates(target, searched, candidate_rows(target)):
         fitting = find_par(target, candidate, searched)
         if fitting is not None and (fitting.has_caches or not _wants_caches(fitting)):
             by_arena.setdefault(candidate.address, []).append(fitting)
-    by_bins = {fit.arena.state.address_of("bins"): fit.arena.is_closed for pars in by_arena.values() for fit in pars if fit.arena.is_closed}
-    for address in [at for at, pars in by_arena.items() if not pars[0].arena.is_closed]:
-        if by_arena[address][0].arena.state.address_of("bins") in by_bins:
-            del by_arena[address]
-    best = [max(pars, key=lambda fit: (fit.score, fit.has_caches, fit.arena.row.version)) for pars in by_arena.values()]
+    closed = {fit.state.address_of("bins") for pars in by_arena.values() for fit in pars if fit.is_closed}
+    groups = [pars for pars in by_arena.values() if pars[0].is_closed or pars[0].state.address_of("bins") not in closed]
+    best = [max(pars, key=lambda fit: (fit.score, fit.has_caches, fit.row.version)) for pars in groups]
     return [_settle_place(target, fit)._replace(curbrk=find_break(target, fit, searched)) for fit in best]
 
 
-def _wants_caches(fit: Par) -> bool:
+def _wants_caches(fit: ArenaCandidate) -> bool:
     """Its layout has thread caches, and its object is built with them."""
-    is_without = fit.arena.module.file_name.startswith(WITHOUT_CACHES)
-    return "tcache_max_bytes" in fit.arena.row.types.structs[layouts.MALLOC_PAR.name].members and not is_without
+    is_without = fit.module.file_name.startswith(WITHOUT_CACHES)
+    return "tcache_max_bytes" in fit.row.types.structs[layouts.MALLOC_PAR.name].members and not is_without
 
 
-def _settle_place(target: Target, fit: Par) -> ArenaPlace:
+def _settle_place(target: Target, fit: ArenaCandidate) -> ArenaPlace:
     """Return the place of an arena with the thread-local variables. Thread caches distinguish releases that have the same malloc_state
     and malloc_par.
     """
-    own = fit.arena.row
+    own = fit.row
     same = [layout for layout in candidate_rows(target) if _list_places(layout) == _list_places(own)]  # whatever fields are called
-    arena = fit.arena
-    has_caches = _wants_caches(fit) and (arena.is_used or len(arena.ring) > 1)  # none before the first malloc
+    has_caches = _wants_caches(fit) and (fit.is_used or len(fit.ring) > 1)  # none before the first malloc
     structs = {layout.types.size_bytes(layouts.TCACHE.name): layout for layout in reversed(same)} if has_caches else {}
-    places = find_thread_locals(target, arena.ring, [layout.types.structs[layouts.TCACHE.name] for layout in structs.values()])
+    places = find_thread_locals(target, fit.ring, [layout.types.structs[layouts.TCACHE.name] for layout in structs.values()])
     row = structs.get(places.tcache_bytes or 0)
     rows = [layout.version for layout in same] if row is None else [row.version]
     types = TypeSet(dict((row or own).types.structs))
     if not has_caches:
         del types.structs[layouts.TCACHE.name]
-    return ArenaPlace(
-        module=arena.module,
-        main_arena=arena.address,
-        mp=fit.address,
-        row=(row or own).version,
-        types=types,
-        locals=places,
-        bins=arena.good_bins,
-        arenas=len(arena.ring),
-        is_closed=arena.is_closed,
-        score=fit.score,
-        rows=rows,
-    )
+    proof = (fit.good_bins, len(fit.ring), fit.is_closed, fit.score)
+    return ArenaPlace(fit.module, fit.address, fit.mp, (row or own).version, types, places, *proof, rows)
 
 
 def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[ThreadLocalOffsets]:
-    """The variables of each thread beside its thread pointer, for a copy whose arenas and layouts are known from elsewhere; None where it
+    """Find the variables of each thread near its thread pointer, for a copy whose arenas and layouts are known from elsewhere; None if it
     was never used, so that no thread has any."""
     ring, is_closed = ring_of(target, ArenaLayout(layouts.NEWEST_KNOWN, types), main_arena)
     try:
@@ -757,3 +723,26 @@ def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[Threa
 def _list_places(row: ArenaLayout) -> List[List[int]]:
     both = [row.types.structs[name] for name in (layouts.MALLOC_STATE.name, layouts.MALLOC_PAR.name)]
     return [[*(member.offset for member in struct.members.values()), struct.size_bytes] for struct in both]
+
+
+def fit_version(target: Target, main_arena: int, mp: int, caches: Sequence[int]) -> Optional[Version]:
+    """Return the newest release whose layouts fit an arena and an mp_ at known addresses, or None. `caches`: addresses of
+    tcache_perthread_structs, if any are known: the size of their chunks distinguishes 2.42 from 2.41 and so on.
+    """
+    word, align = target.word_bytes, default_alignment(target.word_bytes, target.machine, None)
+    try:
+        sizes = [target.read_word(address - word) & ~7 for address in caches if address]
+        for row in candidate_rows(target):
+            state = read_view(target, row.types, layouts.MALLOC_STATE.name, main_arena)
+            par = read_view(target, row.types, layouts.MALLOC_PAR.name, mp)
+            struct = row.types.structs[layouts.TCACHE.name]
+            wrong = wrong_bins(target, state) if any(state.array("bins")) else int(state["top"] != 0)
+            is_arena = not wrong and is_sane(state, target.page_bytes) and ring_of(target, row, main_arena)[1]
+            has_tunables = not par.has("tcache_count") or has_tcache_settings(par)
+            if not is_arena or not has_tunables or not rate_par(par, target, heap_start(target, state)):
+                continue
+            if all(is_tcache_chunk(size, struct, word, align) for size in sizes):
+                return row.version
+    except UnreadableMemory:
+        pass
+    return None

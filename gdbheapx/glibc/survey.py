@@ -1,34 +1,281 @@
-"""The walk over everything that belongs to one glibc malloc: arenas, heaps, pieces, chunks; damage is met by going on behind it.
+"""Walk everything that belongs to one glibc malloc: arenas, heaps, pieces, chunks, mmapped chunks; the walk goes on after damage.
 
-The figures of each arena follow from it: system = used + tcache + fast + free + top + overhead + unparsed.
-"""
+The figures of each arena follow from it: system = used + tcache + fast + free + top + overhead + unparsed. So does what a malloc_trim(0)
+would return (malloc.c: mtrim and systrim, after malloc_consolidate)."""
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from array import array
+from typing import Annotated, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.glibc import bins, codes, main_arena, tcache
-from gdbheapx.glibc.arenas import Arena, Glibc, HeapInfo, heaps_of, read_ring, scan_heap_infos
-from gdbheapx.glibc.bins import FreeLists
-from gdbheapx.glibc.context import ArenaReports, ArenaWalk, Context, chunk_bytes
+from gdbheapx.allocators.answers import make_collector
+from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, add_values
+from gdbheapx.errors import UnreadableMemory
+from gdbheapx.glibc import codes, main_arena
+from gdbheapx.glibc.arenas import (
+    Arena,
+    ArenaReports,
+    ArenaWalk,
+    Context,
+    Glibc,
+    chunk_bytes,
+    find_reaches,
+    heaps_of,
+    private_mappings,
+    read_ring,
+    scan_heap_infos,
+    tell_unless_changing,
+    unite_mappings,
+)
 from gdbheapx.glibc.detect import heap_max_bytes
+from gdbheapx.glibc.freelists import (
+    KIND_BITS,
+    FreeLists,
+    Singles,
+    ask_lists,
+    collect_bin_members,
+    collect_bins,
+    links_agree,
+    read_singles,
+    report_listed_twice,
+    threads_by_arena,
+)
 from gdbheapx.glibc.layouts import MALLOC_STATE
-from gdbheapx.glibc.main_arena import Damage, Pieces, Remnant, damage_rule, next_start
-from gdbheapx.glibc.records import ArenaTotals
-from gdbheapx.glibc.tcache import threads_by_arena
-from gdbheapx.glibc.trim import ArenaTrim, predict_trim
-from gdbheapx.kernel.common.in_ram import UNKNOWN, InRam
-from gdbheapx.kernel.common.library import STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
-from gdbheapx.kernel.glibc.lists import NativeFollowedList
-from gdbheapx.kernel.glibc.records import Region, WalkResult
+from gdbheapx.glibc.main_arena import Pieces, Remnant, damage_rule, next_start
+from gdbheapx.glibc.records import ArenaTotals, MmappedTotals
+from gdbheapx.hints import hint_command
+from gdbheapx.inferior.base import Mapping
+from gdbheapx.kernel.blocks.stream import BlockFilter
+from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN, InRam
+from gdbheapx.kernel.common.library import ADDRESS_MASK, STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
+from gdbheapx.kernel.glibc.records import BIN, PAGE_COUNTERS, STATUS_FREE, MmappedChunks, NativeListed, Region, WalkResult
 from gdbheapx.layout.view import read_view
 from gdbheapx.model import Claim, TargetAddress
-from gdbheapx.problems import PartialSink, ProblemCode
+from gdbheapx.problems import Diagnostic, PartialSink
+from gdbheapx.ranges import Range, subtract_ranges
 from gdbheapx.units import count_noun
+
+MOST_LEFT_BYTES = 1 << 20
+"""65,536 times that a block was remapped."""
+
+MOST_GUARD_BYTES = 64 << 10
+"""Memory that cannot be read is a reserve where it is larger, and no chunk begins there."""
+
+
+def read_mmapped_counters(context: Context) -> Optional[MmappedTotals]:
+    """mp_.n_mmaps and mp_.mmapped_mem; None, and a report, if mp_ cannot be read or one of the two contradicts the other."""
+    try:
+        mp = context.glibc.read_mp(context.target)
+    except UnreadableMemory as problem:
+        context.report(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "mmapped chunks are not counted")
+        return None
+    chunks, bytes_ = mp["n_mmaps"], mp["mmapped_mem"]
+    if chunks < 0 or not _is_consistent(context, chunks, bytes_):
+        message = "mp_ counts %d mmapped chunks of %d bytes" % (chunks, bytes_)
+        hint = "one of these counts is wrong, so mmapped chunks are unknown"
+        changing = "mmapped chunks are being made or freed: mp_ is in the middle of a change"
+        complaint = Diagnostic(codes.MP_DISAGREES, context.glibc.mp.address, message, hint)
+        tell_unless_changing(context, [complaint], codes.MAPPED_CHANGING, changing)
+        return None
+    return MmappedTotals(chunks, bytes_)
+
+
+def _is_consistent(context: Context, chunks: int, bytes_: int) -> bool:
+    """Return True if both counters are 0, or both are positive with at least a page for each chunk. With 2.43 some bytes stay counted
+    after blocks were remapped: two words for each time (is_ahead).
+    """
+    if not chunks:
+        return not bytes_ or (context.glibc.traits.mmapped_trailer and bytes_ < MOST_LEFT_BYTES)
+    return bytes_ >= chunks * context.glibc.geometry.page_bytes
+
+
+def is_ahead(context: Context, counted: MmappedTotals) -> bool:
+    """Return True if mp_.mmapped_mem is no number of whole pages: glibc 2.43 counts mremapped blocks too large, and only the blocks
+    themselves show by how much.
+    """
+    return context.glibc.traits.mmapped_trailer and bool((counted.bytes or 0) % context.glibc.geometry.page_bytes)
+
+
+def find_mmapped_chunks(context: Context, heaps: Sequence[Range], counted: Optional[MmappedTotals]) -> Tuple[MmappedChunks, bool]:
+    """Find every mmapped chunk outside the arenas' own ranges `heaps` and what other allocators hold. Return the chunks, and whether their
+    number and bytes are those that mp_ counts; if they are not, that is reported.
+    """
+    if counted is None or not counted.chunks or counted.bytes is None:
+        return MmappedChunks(array("Q")), counted is not None
+    ranges = find_mmapped_ranges(context, heaps)
+    data = context.target.data_ranges(sorted(ranges))
+    ranges = ranges if data is None or data else []
+    limits = find_reaches(context.target, ranges, sorted([*heaps, *context.others()]))
+    trailer, pages = context.glibc.traits.mmapped_trailer, context.ram.pages
+    search = (trailer, counted.chunks, counted.bytes, pages, data or ())
+    chunks, is_complete = context.walker.scan_mmapped(ranges, *search, 0 if _is_blind(context) else ADDRESS_MASK, limits)
+    if not is_complete and not context.budget.expired():
+        _report_missing(context, chunks, counted)
+    return chunks, is_complete
+
+
+def has_searched_mmapped(context: Context, counted: MmappedTotals) -> bool:
+    """Return whether find_mmapped_chunks() looks everywhere, if it must."""
+    return not counted.chunks or counted.bytes is None or not _is_blind(context)
+
+
+def _is_blind(context: Context) -> bool:
+    """Return True if it is unknown which pages of the process were ever touched. Then only likely places of headers are read, because
+    reading others changes the process.
+    """
+    return context.ram.pages is None and context.target.kind != "core"
+
+
+def find_mmapped_ranges(context: Context, heaps: Sequence[Range]) -> List[Range]:
+    """Return ranges where mmapped chunks can begin, smallest first, as a runtime's own are large. The first page of one may be protected
+    by now, as a whole block may be, or as a guard is.
+    """
+    taken = sorted([*heaps, *context.others()])
+    mappings = [mapping for mapping in private_mappings(context.target) if not _is_named(mapping.name)]
+    plain = unite_mappings(mapping for mapping in mappings if mapping.readable and mapping.writable)
+    others = unite_mappings(mapping for mapping in mappings if not (mapping.readable and mapping.writable) and _may_begin(mapping))
+    left = subtract_ranges(sorted([*plain, *others]), taken)
+    return sorted(left, key=lambda pair: (pair[1] - pair[0], pair))
+
+
+def _may_begin(mapping: Mapping) -> bool:
+    return mapping.readable or mapping.size_bytes <= MOST_GUARD_BYTES
+
+
+def _is_named(name: str) -> bool:
+    """The program has said what the memory is for (prctl PR_SET_VMA_ANON_NAME), and it is not malloc (glibc.mem.decorate_maps, 2.39)."""
+    return name.startswith("[anon:") and "glibc: malloc" not in name
+
+
+def _report_missing(context: Context, chunks: MmappedChunks, counted: MmappedTotals) -> None:
+    text = "found %d mmapped chunks of %d bytes, mp_ counts %s of %s"
+    message = text % (len(chunks), chunks.bytes, counted.chunks, counted.bytes)
+    if _is_blind(context):
+        why = "without /proc/PID/pagemap gdbheapx does not search for the others, because that would touch all memory"
+        hint = why + ": run gdbheapx as root on the machine of the process"
+        context.report(codes.MAPPED_NOT_SOUGHT, context.glibc.mp.address, message, hint)
+        return
+    hint = (
+        "a header is damaged (`%s` shows where), or in memory that was not dumped" % hint_command("check")
+        if context.target.kind == "core"
+        else "a header is damaged (`%s` shows where), or in swap, or one was just being made or freed: then retry" % hint_command("check")
+    )
+    changing = "mmapped chunks are being made or freed: their number does not match mp_"
+    complaint = Diagnostic(codes.MAPPED_MISSING, context.glibc.mp.address, message, hint)
+    tell_unless_changing(context, [complaint], codes.MAPPED_CHANGING, changing)
+
+
+def count_blockless_huge_bytes(context: Context, walk: ArenaWalk, total: Optional[WalkResult], kept: InRam) -> Optional[int]:
+    """Return the parts of huge pages in which no block lies; None without a page table. `kept`: what of the rest of its heaps is in RAM."""
+    if context.ram.pages is None:
+        return None
+    page = context.glibc.geometry.page_bytes
+    inside = context.ram.settle(total.interior_residency, walk.ranges(page)) if total is not None else NOTHING
+    spans = list_top_pages(context, walk)
+    top = context.ram.of(spans, False) or UNKNOWN if spans else NOTHING
+    return add_values(part.huge_bytes for part in (inside, top, kept))
+
+
+def list_top_pages(context: Context, walk: ArenaWalk) -> List[Range]:
+    """Whole pages inside tops, with the free chunks that border them."""
+    geometry = context.glibc.geometry
+    page, spans = geometry.page_bytes, []
+    for region, result in walk.runs:
+        start = -(-((result.top_run_start or region.top) + geometry.chunk_struct_bytes) // page) * page
+        end = (region.top + result.top_bytes) & -page
+        if result.top_bytes and start < end:
+            spans.append((start, end))
+    return sorted(spans)
+
+
+def list_free_pages(context: Context, walks: Sequence[ArenaWalk]) -> List[Range]:
+    """Whole pages inside free chunks (malloc.c: mtrim), in the order of the walks."""
+    geometry, spans = context.glibc.geometry, []
+    page = geometry.page_bytes
+    regions = [NativeListed(region, walk.arena.index) for walk in walks for region, _ in walk.runs]
+    for batch in context.walker.blocks(regions, array("Q"), BlockFilter(kinds=frozenset((STATUS_FREE,)), min_size=page)):
+        for address, usable in zip(batch.addresses, batch.usable_bytes):
+            start = -(-(address - 2 * geometry.word_bytes + geometry.chunk_struct_bytes) // page) * page
+            end = (address + usable) & -page
+            if start < end:
+                spans.append((start, end))
+    return spans
+
+
+def count_zero_huge_bytes(context: Context, walks: Sequence[ArenaWalk], heap_max: int) -> Optional[int]:
+    """Return how much of count_blockless_huge_bytes() holds only zeros; None as Ram.zero_huge_bytes()."""
+    spans = list_free_pages(context, walks)
+    for walk in walks:
+        spans += [*list_top_pages(context, walk), *walk.reserves(heap_max)]
+    return context.ram.zero_huge_bytes(spans, context.source, context.budget)
+
+
+class ArenaTrim(NamedTuple):
+    """Memory of an arena that malloc_trim would give back."""
+
+    arena: Annotated[int, Column("arena", TEXT)]
+    interior_bytes: Annotated[int, Column("inside free chunks", BYTES)]
+    """Whole pages inside free chunks (madvise)."""
+    top_bytes: Annotated[int, Column("top", BYTES)]
+    """The end of top (brk); 0 for thread arenas, ever."""
+    resident_bytes: Annotated[Optional[int], Column("resident", BYTES, shown=IF_KNOWN)]
+    """Those of both that count in RSS; None if there is no page table, or it does not say."""
+    exclusive_bytes: Optional[int]
+    """Those of them that the machine gets back at once, see kernel.common.in_ram.InRam."""
+
+    @property
+    def bytes(self) -> int:
+        """Both."""
+        return self.interior_bytes + self.top_bytes
+
+
+def predict_trim(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) -> ArenaTrim:
+    """The prediction for one walked arena."""
+    top = predict_systrim(context, walk, pad)
+    ranges = walk.ranges(context.glibc.geometry.page_bytes)
+    apart = [(mapping.start, mapping.end) for mapping in context.target.mappings() if mapping.is_hugetlb]
+    if apart and any(low < end and start < high for start, end in ranges for low, high in apart):
+        interior = _free_outside(context, walk, apart)
+        known = NOTHING if not interior and context.ram.pages is not None else context.ram.of(interior) or UNKNOWN
+        size = sum(end - start for start, end in interior)
+        return ArenaTrim(walk.arena.index, size, 0, known.resident_bytes, known.exclusive_bytes)
+    parts = [context.ram.settle(total.interior_residency, ranges)]
+    if top is not None:
+        parts.append(context.ram.of([top]) or UNKNOWN)
+    resident, exclusive = (add_values(part[place] for part in parts) for place in range(2))
+    return ArenaTrim(walk.arena.index, total.interior_bytes, top[1] - top[0] if top else 0, resident, exclusive)
+
+
+def _free_outside(context: Context, walk: ArenaWalk, apart: Sequence[Tuple[int, int]]) -> List[Tuple[int, int]]:
+    """Whole pages inside free chunks outside hugetlbfs: of its pages madvise takes whole ones alone, and gives them to their pool."""
+    return sorted(
+        (start, end) for start, end in list_free_pages(context, [walk]) if not any(low < end and start < high for low, high in apart)
+    )
+
+
+def predict_systrim(context: Context, walk: ArenaWalk, pad: int = 0) -> Optional[Range]:
+    """Return the range that systrim(pad) would give back; None if nothing: a thread arena, too small, or top does not end at the break.
+
+    Free and fast chunks that border top are merged into it first (malloc_consolidate).
+    """
+    glibc, total = context.glibc, walk.total()
+    end = walk.arena.top + (total.top_bytes if total is not None else 0)
+    if total is None or not walk.arena.is_main or not total.top_bytes or glibc.break_address(context.target) != end:
+        return None
+    area = end - (total.top_run_start or walk.arena.top) - glibc.geometry.min_chunk_bytes - 1
+    try:
+        unit = glibc.read_mp(context.target).get("thp_pagesize") or glibc.geometry.page_bytes
+    except UnreadableMemory:
+        return None
+    extra = (area - pad) // unit * unit if area > pad else 0
+    return (end - extra, end) if extra else None
+
 
 MAX_DAMAGES = 1000
 """Places of damage in one arena after which the rest of the piece is given up."""
-
 MAX_REPORTED = 8
 """Places of damage in one arena that are named; the rest is counted."""
+NO_CHUNKS = WalkResult._make([*[0] * (len(WalkResult._fields) - 1), ()])
+NO_CHUNKS_NO_PAGES = WalkResult._make([None if name in PAGE_COUNTERS else value for name, value in NO_CHUNKS._asdict().items()])
+"""Of an arena without chunks."""
 
 
 class Survey(NamedTuple):
@@ -36,8 +283,7 @@ class Survey(NamedTuple):
 
     context: Context
     walks: Sequence[ArenaWalk]
-    cached_chunks: bins.CachedChunks
-    singles: "Singles"
+    singles: Singles
     heap_max: int
     remnant: Optional[Remnant]
     """The main heap where main_arena is lost."""
@@ -55,42 +301,13 @@ def find_arenas(context: Context) -> Tuple[List[Arena], int]:
     return arenas, heap_max
 
 
-class Singles(NamedTuple):
-    """Thread caches and fastbins as they were followed."""
-
-    caches: tcache.Caches
-    fast: Sequence[bins.AskedFast]
-    followed: NativeFollowedList
-    heads: Sequence[int]
-    """The first entry of each list."""
-
-
-class ArenaLists(NamedTuple):
-    """Thread caches, and what stands on their lists and in fastbins."""
-
-    cached_chunks: bins.CachedChunks
-    singles: Singles
-
-
-def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], heap_max: int) -> ArenaLists:
-    """Follow all lists of chunks that look used and are free; of the `others`, which were read before, only those of thread caches."""
-    lists = FreeLists(context)
-    caches = tcache.read_caches(lists, arenas)
-    fast = [(walk, bins.ask_fast(lists, walk.arena)) for walk in walks]
-    lists.lists.also.extend(tcache.own_chunks(context, caches))
-    followed = lists.follow(collect=True)
-    tcache.check_cache_lists(context, caches, followed)
-    for walk, asked in fast:
-        bins.fast_lists(context.glibc, asked, followed, walk.report)
-    singles = Singles(caches, [asked for _, asked in fast], followed, lists.lists.heads)
-    return ArenaLists(bins.gather_free_lists(followed, _sink_for(context, walks, heap_max)), singles)
-
-
-def _sink_for(context: Context, walks: Sequence[ArenaWalk], heap_max: int) -> Callable[[int], Optional[PartialSink]]:
-    """Return the error sink for the arena that owns a chunk."""
-    known: Dict[int, PartialSink] = {heap.address: walk.report for walk in walks for heap in walk.heaps}
+def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], heap_max: int) -> Singles:
+    """Follow all lists of chunks that look used and are free, and report what is on two of them to the arena that owns it."""
+    singles = read_singles(context, arenas, walks)
+    sinks = {heap.address: walk.report for walk in walks for heap in walk.heaps}
     main = next((walk.report for walk in walks if walk.arena.is_main), context.report)
-    return lambda chunk: known.get(chunk & -heap_max, main)
+    report_listed_twice(singles.followed, lambda chunk: sinks.get(chunk & -heap_max, main))
+    return singles
 
 
 def _ring_is_broken(arenas: Sequence[Arena], glibc: Glibc) -> bool:
@@ -114,34 +331,36 @@ def survey_heaps(context: Context) -> Survey:
     arenas, heap_max = find_arenas(context)
     reports = ArenaReports(context)
     walks = [_begin_walk(context, arena, reports.collect_for(arena), heap_max) for arena in arenas]
-    lists = read_lists(context, arenas, walks, heap_max)
+    singles = read_lists(context, arenas, walks, heap_max)
     pending: List[Tuple[ArenaWalk, Region]] = []
     for walk in walks:
         if walk.arena.is_main:
             pending += [(walk, region) for region in main_arena.first_regions(context, walk)]
-        else:
-            pending += [(walk, _heap_region(context, walk, heap)) for heap in walk.heaps]
+        for heap in walk.heaps:
+            region = heap.region(context.glibc, walk.arena.top)
+            walk.overhead_bytes += region.begin - heap.address
+            pending.append((walk, region))
     scattered = [walk for walk in walks if walk.arena.is_main and not walk.arena.is_contiguous and walk.arena.top]
     search: List[Tuple[ArenaWalk, Pieces]] = []
     if scattered:
         taken = [(heap.address, heap.address + heap_max) for walk in walks for heap in walk.heaps] + list(context.others())
-        search = [(walk, Pieces(context, walk, lists.cached_chunks, taken)) for walk in scattered]
+        search = [(walk, Pieces(context, walk, singles.chunks, taken)) for walk in scattered]
     pending = pending or _find_pieces(search)
     while pending:
-        results = context.walker.walk([region for _, region in pending], lists.cached_chunks.chunks, context.ram.pages)
+        results = context.walker.walk([region for _, region in pending], singles.chunks, context.ram.pages)
         following: List[Tuple[ArenaWalk, Region]] = []
         for (walk, region), result in zip(pending, results):
             walk.add(region, result)
-            after = _find_next_region(context, walk, region, result, lists.cached_chunks)
+            after = _find_next_region(context, walk, region, result, singles.chunks)
             if after is not None:
                 following.append((walk, after))
         pending = following or _find_pieces(search)
     lost = main_arena.find_remnant(context, walks) if not any(walk.arena.is_main for walk in walks) else None
-    _check_walks(context, walks, lists.cached_chunks)
+    _check_walks(context, walks, singles.chunks)
     for walk in walks:
         reports.tell(walk.arena)
     are_all = not _ring_is_broken(arenas, context.glibc) and any(walk.arena.is_main for walk in walks)
-    return Survey(context, walks, lists.cached_chunks, lists.singles, heap_max, lost, are_all)
+    return Survey(context, walks, singles, heap_max, lost, are_all)
 
 
 def _begin_walk(context: Context, arena: Arena, report: PartialSink, heap_max: int) -> ArenaWalk:
@@ -152,20 +371,12 @@ def _begin_walk(context: Context, arena: Arena, report: PartialSink, heap_max: i
     return walk
 
 
-def _heap_region(context: Context, walk: ArenaWalk, heap: HeapInfo) -> Region:
-    region = heap.region(context.glibc, walk.arena.top)
-    walk.overhead_bytes += region.begin - heap.address
-    return region
-
-
 def _find_pieces(search: Sequence[Tuple[ArenaWalk, Pieces]]) -> List[Tuple[ArenaWalk, Region]]:
     """Pieces of a main arena that is not contiguous which the walk so far did not meet."""
     return [(walk, region) for walk, pieces in search if not walk.timed_out for region in pieces.following()]
 
 
-def _find_next_region(
-    context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: bins.CachedChunks
-) -> Optional[Region]:
+def _find_next_region(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: Sequence[int]) -> Optional[Region]:
     """Return the region to walk next after a run ended: None, the piece after a hole, or the part after a place of damage."""
     if result.stop == STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
@@ -175,9 +386,8 @@ def _find_next_region(
         return None
     if result.stop == STOP_TIME:
         if not walk.timed_out:
-            context.report(
-                codes.WALK_CUT, result.at, "%s: the walk was %s" % (walk.arena.title, context.budget.reason), "the rest counts as unparsed"
-            )
+            message = "%s: the walk was %s" % (walk.arena.title, context.budget.reason)
+            context.report(codes.WALK_CUT, result.at, message, "the rest counts as unparsed")
         walk.timed_out = True
         walk.unparsed_bytes += 0 if region.joined else region.end - result.at
         return None
@@ -195,20 +405,20 @@ def _find_next_region(
     return _behind_damage(context, walk, region, result, special)
 
 
-def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: bins.CachedChunks) -> Optional[Region]:
+def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: Sequence[int]) -> Optional[Region]:
     walk.damages += 1
     if walk.damages <= MAX_REPORTED:
-        code, what = damage_rule(context, walk.arena, result)
-        walk.report(code, result.at, what, "the bytes up to the next certain chunk count as unparsed")
+        code, message = damage_rule(context, walk.arena, result)
+        walk.report(code, result.at, message, "the bytes up to the next certain chunk count as unparsed")
     start = None
     if walk.damages <= MAX_DAMAGES:
-        start = next_start(context, Damage(result.at, region.end, walk.arena.top), special, bins.collect_bin_members(context, walk))
+        start = next_start(context, walk.arena, (result.at, region.end), special, collect_bin_members(context, walk))
     if not region.joined:  # else the region may go on beyond the arena: what is not located in the end is unparsed
         walk.unparsed_bytes += (start or region.end) - result.at
     return None if start is None else region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
-def _check_walks(context: Context, walks: Sequence[ArenaWalk], listed: bins.CachedChunks) -> None:
+def _check_walks(context: Context, walks: Sequence[ArenaWalk], listed: Sequence[int]) -> None:
     """Check the walk as a whole: every listed chunk was met, links of bins are in order, and each arena's bytes add up."""
     met = 0
     for walk in walks:
@@ -221,16 +431,16 @@ def _check_walks(context: Context, walks: Sequence[ArenaWalk], listed: bins.Cach
             continue
         met += total.specials_met
         _check_arena(context, walk, total)
-    if met < len(listed.chunks) and not any(walk.damages or walk.timed_out or walk.unparsed_bytes for walk in walks):
-        outside = len(listed.chunks) - met - sum(total.missed_specials for total in (walk.total() for walk in walks) if total)
+    if met < len(listed) and not any(walk.damages or walk.timed_out or walk.unparsed_bytes for walk in walks):
+        outside = len(listed) - met - sum(total.missed_specials for total in (walk.total() for walk in walks) if total)
         if outside > 0:
             context.report(codes.LISTED_OUTSIDE, None, "%d free-list entries point outside every heap" % outside, None)
 
 
 def _report_unlocated(context: Context, walk: ArenaWalk, total: Optional[WalkResult]) -> None:
-    """Bytes of system_mem that the walk did not come by, reported; none if it all adds up.
+    """Report bytes of system_mem that the walk did not meet, if there are any.
 
-    A hole that somebody else's sbrk made counts in system_mem only while the arena is contiguous (sysmalloc).
+    A hole that a foreign sbrk made counts in system_mem only while the arena is contiguous (sysmalloc).
     """
     counted = (chunk_bytes(total) if total else 0) + walk.overhead_bytes + walk.foreign_bytes + walk.unparsed_bytes
     missing = walk.system_bytes - counted
@@ -240,49 +450,39 @@ def _report_unlocated(context: Context, walk: ArenaWalk, total: Optional[WalkRes
     if missing > 0:
         walk.unlocated_bytes = missing
         if not walk.damages and not walk.timed_out and context.budget.reason is None:
-            walk.report(
-                codes.NOT_LOCATED, address, "%s: cannot account for %d bytes" % (walk.arena.title, missing), "they count as unparsed"
-            )
+            message = "%s: cannot account for %d bytes" % (walk.arena.title, missing)
+            walk.report(codes.NOT_LOCATED, address, message, "they count as unparsed")
     elif missing < 0:
-        walk.report(
-            codes.SYSTEM_MEM_SMALL,
-            address,
-            "%s: system_mem is %d bytes smaller than the sum of its chunks" % (walk.arena.title, -missing),
-            "system_mem may be damaged",
-        )
+        message = "%s: system_mem is %d bytes smaller than the sum of its chunks" % (walk.arena.title, -missing)
+        walk.report(codes.SYSTEM_MEM_SMALL, address, message, "system_mem may be damaged")
 
 
 def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
     title = walk.arena.title
     if total.missed_specials:
-        what = "%s: %d free-list entries do not point at a chunk" % (title, total.missed_specials)
-        walk.report(codes.LISTED_ASTRAY, total.missed_special & ~bins.KIND_BITS, what, None)
+        message = "%s: %d free-list entries do not point at a chunk" % (title, total.missed_specials)
+        walk.report(codes.LISTED_ASTRAY, total.missed_special & ~KIND_BITS, message, None)
     if total.bad_prev_size_chunks:
-        what = "%s: corrupted size vs. prev_size (%s)" % (title, count_noun(total.bad_prev_size_chunks, "free chunk"))
-        walk.report(codes.PREV_SIZE_WRONG, total.bad_prev_size, what, "malloc would abort here")
+        message = "%s: corrupted size vs. prev_size (%s)" % (title, count_noun(total.bad_prev_size_chunks, "free chunk"))
+        walk.report(codes.PREV_SIZE_WRONG, total.bad_prev_size, message, "malloc would abort here")
     if total.bad_neighbour_chunks:
-        walk.report(
-            codes.FREE_NEIGHBOURS,
-            total.bad_neighbour,
-            "%s: two free chunks side by side (%s)" % (title, count_noun(total.bad_neighbour_chunks, "time")),
-            None,
-        )
+        message = "%s: two free chunks side by side (%s)" % (title, count_noun(total.bad_neighbour_chunks, "time"))
+        walk.report(codes.FREE_NEIGHBOURS, total.bad_neighbour, message, None)
     if walk.damages or walk.timed_out or walk.unparsed_bytes:
         return
-    if not bins.links_agree(walk.arena, context.glibc, total.free_sum, total.fd_sum, total.bk_sum):
+    if not links_agree(walk.arena, context.glibc, total.free_sum, total.fd_sum, total.bk_sum):
         _name_bad_bin(context, walk)
 
 
 def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
-    """The sums say that the bins do not hold the free chunks: walk the bins to say where."""
-    before: List[int] = []
-
-    def count_report(code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:
-        before.append(1)
-        walk.report(code, address, what, hint)
-
-    bins.walk_bins(context, [walk.arena], count_report)
-    if not before and context.budget.reason is None:
+    """Follow the bins, which by the sums do not hold the free chunks, to say where."""
+    complaints: List[Diagnostic] = []
+    lists = FreeLists(context)
+    group = ask_lists(lists, walk.arena, BIN)
+    collect_bins(context.glibc, group, lists.follow(), make_collector(complaints))
+    for complaint in complaints:
+        walk.report(*complaint)
+    if not complaints and context.budget.reason is None:
         walk.report(codes.BINS_DISAGREE, walk.arena.address, "%s: the bins and the free chunks do not match" % walk.arena.title, None)
 
 
@@ -307,11 +507,13 @@ def arena_totals(done: Survey) -> List[ArenaTotals]:
 
 
 def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
-    """The main heap without its main_arena: what the chunks alone tell; thread caches and fastbins count as used."""
+    """Make the row of the main heap without its main_arena, by the chunks alone; thread caches and fastbins count as used."""
     unknown: Dict[str, Any] = dict.fromkeys(ArenaTotals._fields)
     result = lost.result
-    what = "cannot read main_arena; gdbheapx takes the run of chunks at 0x%x for its heap" % lost.region.begin
-    done.context.report(codes.MAIN_ARENA_LOST, done.context.glibc.main_arena.address, what, "its thread caches and fastbins count as used")
+    message = "cannot read main_arena; gdbheapx takes the run of chunks at 0x%x for its heap" % lost.region.begin
+    done.context.report(
+        codes.MAIN_ARENA_LOST, done.context.glibc.main_arena.address, message, "its thread caches and fastbins count as used"
+    )
     unknown.update(
         allocator=done.context.glibc.id,
         index=0,
@@ -329,61 +531,46 @@ def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
 
 
 def _make_row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
-    total = walk.total()
-    system = walk.system_bytes
-    has_pages = done.context.ram.pages is not None
-    nothing = ArenaTrim(walk.arena.index, 0, 0, *((0, 0) if has_pages else (None, None)))
-    prediction = predict_trim(done.context, walk, total) if total else nothing
-    ranges, reserves = walk.ranges(done.context.glibc.geometry.page_bytes), walk.reserves(done.heap_max)
-    kept, own = done.context.ram.of(reserves, False) or UNKNOWN, done.context.ram.of(ranges, False) or UNKNOWN
-    free = total.free_bytes if total else 0
-    fast = total.fast_bytes if total else 0
-    top = total.top_bytes if total else 0
-    unmerged = walk.arena.top - total.top_run_start if total and total.top_run_start else 0
-    overhead = walk.overhead_bytes + walk.foreign_bytes + (total.tcache_struct_bytes + total.fence_bytes if total else 0)
-    cached_known = done.singles.caches.known
-    state = walk.arena.state
+    context, state, system, known = done.context, walk.arena.state, walk.system_bytes, done.singles.caches.known
+    total = walk.total() or (NO_CHUNKS_NO_PAGES if context.ram.pages is None else NO_CHUNKS)
+    trim = predict_trim(context, walk, total)
+    kept = context.ram.of(walk.reserves(done.heap_max), False) or UNKNOWN
+    own = context.ram.of(walk.ranges(context.glibc.geometry.page_bytes), False) or UNKNOWN
+    unmerged = walk.arena.top - total.top_run_start if total.top_run_start else 0
+    free = total.free_bytes + total.fast_bytes
     return ArenaTotals(
-        allocator=done.context.glibc.id,
+        allocator=context.glibc.id,
         index=walk.arena.index,
         address=TargetAddress(walk.arena.address),
         kind="main" if walk.arena.is_main else "thread",
         heaps=walk.pieces,
         system_bytes=system,
         max_system_bytes=state["max_system_mem"],
-        used_chunks=total.used_chunks if total else 0,
-        used_bytes=total.used_bytes if total else 0,
-        tcache_chunks=None if not cached_known else total.tcache_chunks if total else 0,
-        tcache_bytes=None if not cached_known else total.tcache_bytes if total else 0,
-        fast_chunks=total.fast_chunks if total else 0,
-        fast_bytes=fast,
-        free_chunks=total.free_chunks if total else 0,
-        free_bytes=free,
-        top_bytes=top,
-        overhead_bytes=overhead,
+        used_chunks=total.used_chunks,
+        used_bytes=total.used_bytes,
+        tcache_chunks=total.tcache_chunks if known else None,
+        tcache_bytes=total.tcache_bytes if known else None,
+        fast_chunks=total.fast_chunks,
+        fast_bytes=total.fast_bytes,
+        free_chunks=total.free_chunks,
+        free_bytes=total.free_bytes,
+        top_bytes=total.top_bytes,
+        overhead_bytes=walk.overhead_bytes + walk.foreign_bytes + total.tcache_struct_bytes + total.fence_bytes,
         foreign_bytes=walk.foreign_bytes,
         unparsed_bytes=walk.unparsed_bytes + walk.unlocated_bytes,
-        tcache_struct_chunks=None if not cached_known else total.tcache_struct_chunks if total else 0,
-        largest_free_bytes=total.largest_free_bytes if total else 0,
-        free_percent=round(100.0 * (free + fast + top) / system, 1) if system else 0.0,
-        reclaimable_bytes=prediction.bytes,
-        reclaimable_resident_bytes=prediction.resident_bytes,
-        reclaimable_exclusive_bytes=prediction.exclusive_bytes,
+        tcache_struct_chunks=total.tcache_struct_chunks if known else None,
+        largest_free_bytes=total.largest_free_bytes,
+        free_percent=round(100.0 * (free + total.top_bytes) / system, 1) if system else 0.0,
+        reclaimable_bytes=trim.bytes,
+        reclaimable_resident_bytes=trim.resident_bytes,
+        reclaimable_exclusive_bytes=trim.exclusive_bytes,
         free_returned_resident_bytes=kept.resident_bytes,
         free_returned_huge_bytes=kept.huge_bytes,
         huge_bytes=None if kept.huge_bytes is None or own.huge_bytes is None else kept.huge_bytes + own.huge_bytes,
         threads=None,
         attached_threads=state.get("attached_threads"),
         locked=bool(state["mutex"]),
-        blockless_huge_bytes=_blockless_huge_bytes(done.context, walk, total, kept),
+        blockless_huge_bytes=count_blockless_huge_bytes(context, walk, total, kept),
         unmerged_bytes=unmerged,
-        between_bytes=free + fast - unmerged - (total.interior_bytes if total else 0),
+        between_bytes=free - unmerged - total.interior_bytes,
     )
-
-
-def _blockless_huge_bytes(context: Context, walk: ArenaWalk, total: Optional[WalkResult], kept: InRam) -> Optional[int]:
-    if context.ram.pages is None:
-        return None
-    from gdbheapx.glibc import trim
-
-    return trim.count_blockless_huge_bytes(context, walk, total, kept)

@@ -1,6 +1,6 @@
 """malloc-info and malloc-stats equal what the allocator says about itself, in every state it can be in.
 
-Files: glibc/malloc_info.py.
+Files: glibc/text.py.
 """
 
 import re

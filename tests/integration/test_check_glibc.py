@@ -1,13 +1,13 @@
 """check on glibc malloc: each planted damage under its rule, nothing in what is whole, on a core and live.
 
-Files: glibc/check/run.py, glibc/check/lists.py, glibc/check/findings.py.
+Files: glibc/rules.py.
 """
 
 from typing import Iterator
 
 import pytest
 
-from gdbheapx.glibc.check.findings import RULE_NAMES
+from gdbheapx.glibc.rules import RULE_NAMES
 from tests.support import kernelcore, plants_mapped
 from tests.support.damaged_glibc import Damaged
 from tests.support.plants_glibc import PLANTS, Map, Plant, plant

@@ -1,6 +1,6 @@
 """check on headers of mapped chunks: each way of damage is told with its place, its rule and what malloc says, live and on cores.
 
-Files: glibc/mmapped.py.
+Files: glibc/survey.py.
 """
 
 import os

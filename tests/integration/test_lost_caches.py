@@ -1,6 +1,6 @@
 """Thread caches that cannot be found: never counted as empty, whatever is damaged; and threads that have none, which are no damage.
 
-Files: glibc/tcache.py.
+Files: glibc/freelists.py.
 """
 
 import random

@@ -1,6 +1,6 @@
 """Which blocks keep free memory from being returned: programs whose culprits are known, held against their record and `arenas`.
 
-Files: glibc/keeping.py, jemalloc/extents.py.
+Files: glibc/plan.py, jemalloc/extents.py.
 """
 
 import socket

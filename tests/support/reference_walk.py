@@ -8,7 +8,7 @@ from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, ListingEnd
 from gdbheapx.kernel.common import library as common
 from gdbheapx.kernel.common.library import ADDRESS_MASK, STOP_END, STOP_FENCE, STOP_OVERRUN, STOP_TOP, STOP_UNREADABLE, histogram_class
-from gdbheapx.kernel.glibc import lists as glibc_lists
+from gdbheapx.kernel.glibc import records as glibc_lists
 from gdbheapx.kernel.glibc.records import (
     PAGE_COUNTERS,
     SPECIAL_FAST,

@@ -281,12 +281,6 @@ static void listing_free(struct block_source *self)
     free(listing);
 }
 
-static uint64_t bytes_of(const struct region *region)
-{
-    const uint64_t end = region->top > region->begin && region->top < region->end && !region->joined ? region->top : region->end;
-    return end > region->begin ? end - region->begin : 0;
-}
-
 static int add_part(const struct listing *listing, size_t region, uint64_t from, struct block_source **out)
 {
     struct listing *part = malloc(sizeof *part);
@@ -314,7 +308,7 @@ static int split_region(const struct listing *listing, size_t region, uint64_t *
                         uint64_t *begins, int *count, uint8_t *buffer)
 {
     const struct region *one = &listing->regions[region].region;
-    const uint64_t bytes = bytes_of(one);
+    const uint64_t bytes = region_bytes(one);
     uint64_t at = *skip, last = 0;
     for (; at < bytes; at += step) {
         const uint64_t near = one->begin + at;
@@ -348,7 +342,7 @@ static int listing_split(const struct block_source *self, unsigned most, struct 
     uint64_t total = 0, skip = 0;
     int count = 0;
     for (size_t i = 0; i < listing->region_count; i++)
-        total += bytes_of(&listing->regions[i].region);
+        total += region_bytes(&listing->regions[i].region);
     if (total / SPLIT_LEAST < most)
         most = (unsigned) (total / SPLIT_LEAST);
     uint8_t *buffer = most > 1 && is_plain(listing) ? malloc(LISTING_BLOCK) : NULL;

@@ -1,7 +1,7 @@
 /* The checks of single chunks, in one pass over all regions: what malloc would trip over when it meets them.
 
-   quick() passes what contradicts nothing with two compares more than the walk's own loop; the rest is met by cursor_step(). Members of
-   bins come as sorted addresses, like the specials: a chunk that is free by its successor must be among them, and no other chunk may. */
+   Members of bins come as sorted addresses, like the specials: a chunk that is free by its successor must be among them, and no other
+   chunk may. */
 #include "chunk.h"
 
 #include <stdlib.h>
@@ -61,80 +61,6 @@ static void pass_astray(struct checker *checker, uint64_t address)
         tell(checker, BROKEN_LISTED_ASTRAY, checker->specials[checker->astray++] & ~(uint64_t) FLAGS, 0);
     while (next_member(checker) < address)
         tell(checker, BROKEN_BINNED_ASTRAY, checker->members[checker->member++], 0);
-}
-
-static inline uint64_t rotated(uint64_t value, unsigned by)
-{
-    return value >> by | value << ((64 - by) & 63);
-}
-
-static inline uint64_t less(uint64_t limit, uint64_t bound, uint64_t margin)
-{
-    uint64_t place = bound > margin ? bound - margin : 0;
-    return place < limit ? place : limit;
-}
-
-static inline __attribute__((always_inline)) void
-quick_loop(struct checker *checker, const unsigned word, const unsigned swap, const unsigned shift, const unsigned min_chunk)
-{
-    struct cursor *cursor = &checker->cursor;
-    const struct window *window = &checker->window;
-    const uint64_t small_limit = checker->geometry.small_limit, span = (small_limit - min_chunk) >> shift, margin = small_limit + 4 * word;
-    uint64_t limit = less(less(UINT64_MAX, window->begin + window->length, margin), cursor->end, margin);
-    if (cursor->top >= cursor->at && cursor->top)
-        limit = less(limit, cursor->top, small_limit);
-    if (cursor->special < cursor->specials_end)
-        limit = less(limit, cursor->specials[cursor->special] & ~(uint64_t) FLAGS, 0);
-    if (limit <= cursor->at)
-        return;
-    const uint64_t base = cursor->at, non_main = checker->flags & REGION_MAIN ? 0 : FLAG_NON_MAIN;
-    const uint8_t *p = window->bytes + (base - window->begin), *const first = p, *const last = p + (limit - base), *previous = p;
-    uint64_t field = load_word(p + word, word, swap), member = next_member(checker);
-    do {
-        if (rotated((field & ~(uint64_t) 5) - min_chunk, shift) > span)
-            break;
-        const uint64_t size = field & ~(uint64_t) FLAGS, at = base + (uint64_t) (p - first);
-        const uint8_t *next = p + size;
-        const uint64_t next_field = load_word(next + word, word, swap);
-        if (next_field & FLAG_PREV_INUSE) {
-            if (member < at + size || ((field ^ non_main) & FLAG_NON_MAIN) || next_field == FLAG_PREV_INUSE)
-                break;      /* the last: a fencepost, before a terminator */
-        } else {
-            if (member != at || load_word(next, word, swap) != size || (field & (FLAG_PREV_INUSE | FLAG_NON_MAIN)) != FLAG_PREV_INUSE)
-                break;
-            checker->member++;
-            member = next_member(checker);
-            if (member < at + size) {   /* inside this chunk: told once it is passed */
-                previous = p;
-                p = next;
-                field = next_field;
-                break;
-            }
-        }
-        previous = p;
-        p = next;
-        field = next_field;
-    } while (p < last);
-    if (p == first)
-        return;
-    cursor->previous = base + (uint64_t) (previous - first);
-    cursor->previous_was_quick = 1;
-    cursor->at = base + (uint64_t) (p - first);
-    checker->before = field & FLAG_PREV_INUSE ? STATUS_USED : STATUS_FREE;
-}
-
-/* The first chunk of a run is left to the slow way: whether its PREV_INUSE may be clear depends on where it stands. */
-static void quick(struct checker *checker)
-{
-    const struct cursor *cursor = &checker->cursor;
-    const struct chunk_geometry *geometry = &checker->geometry;
-    if (!cursor->previous || cursor->at - checker->window.begin >= checker->window.length)
-        return;
-    if (geometry->word == 8 && geometry->alignment == 16 && geometry->min_chunk == 32 && !geometry->swap)
-        quick_loop(checker, 8, 0, 4, 32);
-    else
-        quick_loop(checker, geometry->word, geometry->swap, geometry->shift, geometry->min_chunk);
-    pass_astray(checker, cursor->at);
 }
 
 static void judge(struct checker *checker, const struct chunk *chunk, int is_listed)
@@ -235,7 +161,6 @@ int64_t heapx_check_slice(struct checker *checker, double seconds)
             if (clock_now() > deadline)
                 return 1;
         }
-        quick(checker);
         const int stop = step(checker);
         if (stop == STEP_PAUSED)
             return INTERRUPTED;

@@ -77,6 +77,17 @@ void cursor_finish(struct cursor *cursor, int handoff);
 
 size_t specials_from(const uint64_t *specials, size_t count, uint64_t address);
 
+/* `count` words at `address`: 1, 0 if not all of them can be read, or INTERRUPTED. */
+int read_words(const struct source *source, struct pages *pages, const struct chunk_geometry *geometry, uint64_t address, unsigned count,
+               uint64_t *words);
+
+/* Bytes of a region that a walk passes. */
+static inline uint64_t region_bytes(const struct region *region)
+{
+    const uint64_t end = region->top > region->begin && region->top < region->end && !region->joined ? region->top : region->end;
+    return end > region->begin ? end - region->begin : 0;
+}
+
 /* ---- totals.c: what a walk counts ---- */
 
 #define HISTOGRAM_CLASSES (HISTOGRAM_EXACT_BYTES / 8 + 1 + 54 * 4)

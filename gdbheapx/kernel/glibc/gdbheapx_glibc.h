@@ -3,8 +3,6 @@
 
 #include "../common/gdbheapx.h"
 
-/* ---- check.py ---- */
-
 enum {
     BROKEN_PREV_SIZE = 0, BROKEN_FREE_NEIGHBOURS = 1, BROKEN_NOT_BINNED = 2, BROKEN_BINNED_USED = 3,
     BROKEN_BINNED_ASTRAY = 4, BROKEN_LISTED_FREE = 5, BROKEN_LISTED_ASTRAY = 6, BROKEN_NON_MAIN = 7,
@@ -33,8 +31,6 @@ struct broken {
     uint64_t rule, address, value, previous, previous_status;
 };
 
-/* ---- lists.py ---- */
-
 enum { TCACHE = 0, FAST = 1, BIN = 2 };
 enum { UNALIGNED = 1, UNREADABLE = 2, TOO_LONG = 3, BACK_LINK = 4, CYCLE = 5, CUT = 6 };
 enum { TCACHE_SIZED = 3 };
@@ -43,8 +39,6 @@ enum { LISTS_MEMBERS = 0, LISTS_TWICE = 1, LISTS_MAPPED = 2 };
 struct rules {
     uint64_t mangled, collect, most_entries;
 };
-
-/* ---- records.py ---- */
 
 enum { SPECIAL_FAST = 1, SPECIAL_TCACHE = 2, SPECIAL_TCACHE_STRUCT = 3 };
 enum {
@@ -84,8 +78,6 @@ struct source;
 
 #pragma GCC visibility push(default)
 
-/* ---- check.py ---- */
-
 void heapx_check_free(struct checker *checker);
 struct checker *heapx_check_new(const struct source *source, const struct geometry *geometry, const struct checked *regions,
     uint64_t region_count, const uint64_t *specials, uint64_t special_count, const uint64_t *members, uint64_t member_count);
@@ -97,16 +89,12 @@ struct members *heapx_members_new(const struct source *source, const struct geom
 int64_t heapx_members_slice(struct members *members, double seconds);
 uint64_t heapx_members_result(const struct members *members, uint64_t room, uint64_t *counts, struct broken *rows);
 
-/* ---- lists.py ---- */
-
 void heapx_lists_free(struct lists *lists);
 struct lists *heapx_lists_new(const struct source *source, const struct geometry *geometry, const uint64_t *columns, uint64_t count,
     const uint64_t *also, uint64_t also_count, const struct rules *rules);
 int64_t heapx_lists_slice(struct lists *lists, double seconds);
 void heapx_lists_result(const struct lists *lists, uint64_t *out);
 uint64_t heapx_lists_numbers(const struct lists *lists, int which, const uint64_t **values);
-
-/* ---- walkers.py ---- */
 
 struct block_source *heapx_chunk_blocks(const struct source *memory, const struct geometry *geometry, const struct listed *regions,
     uint64_t region_count, const uint64_t *specials, uint64_t special_count, const struct block_wanted *wanted);
@@ -117,11 +105,11 @@ int64_t heapx_chain_slice(struct chain *chain, double seconds);
 int heapx_chain_found(const struct chain *chain, uint64_t *start);
 void heapx_mmapped_free(struct mmapped *scan);
 struct mmapped *heapx_mmapped_new(const struct source *source, const struct geometry *geometry, const uint64_t *ranges,
-    uint64_t range_count, const uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count, int has_trailer,
-    uint64_t wanted_chunks, uint64_t wanted_bytes, uint64_t most_pages, const struct page_table *pages);
+    uint64_t range_count, const uint64_t *data, uint64_t data_count, int has_trailer, uint64_t wanted_chunks, uint64_t wanted_bytes,
+    uint64_t most_pages, const struct page_table *pages);
 int64_t heapx_mmapped_slice(struct mmapped *scan, double seconds);
 uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, uint64_t *out);
-int heapx_mmapped_cut(const struct mmapped *scan);
+int heapx_mmapped_complete(const struct mmapped *scan);
 int64_t heapx_walk_slice(struct job *job, double seconds);
 void heapx_walk_free(struct job *job);
 struct job *heapx_walk_new(const struct source *source, const struct geometry *geometry, const struct region *regions,

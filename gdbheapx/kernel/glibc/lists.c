@@ -52,7 +52,7 @@ struct link {
     uint64_t next, back, field;
 };
 
-enum { LINK_READ, LINK_UNREADABLE, LINK_PAUSED };
+enum { LINK_READ = 1, LINK_UNREADABLE = 0, LINK_PAUSED = INTERRUPTED };     /* as read_words() */
 
 static int numbers_add(struct lists *lists, struct numbers *numbers, uint64_t value)
 {
@@ -82,21 +82,6 @@ static uint64_t link_place(const struct lists *lists, const struct list *list, u
     return (entry + offset) & word_mask(lists);
 }
 
-static int read_words(struct lists *lists, uint64_t address, unsigned count, uint64_t *words)
-{
-    const unsigned word = lists->geometry.word;
-    uint8_t bytes[4 * 8];
-    const uint8_t *from = source_at(lists->source, address, count * word);
-    if (!from) {
-        if (!pages_read(&lists->pages, address, bytes, count * word))
-            return lists->pages.interrupted ? LINK_PAUSED : LINK_UNREADABLE;
-        from = bytes;
-    }
-    for (unsigned i = 0; i < count; i++)
-        words[i] = load_word(from + i * word, word, lists->geometry.swap);
-    return LINK_READ;
-}
-
 /* Of a chunk in a bin 4 words are read, of a sized list's entry the size field and the link, else the link alone. */
 static int read_link(struct lists *lists, const struct list *list, struct link *link)
 {
@@ -105,16 +90,16 @@ static int read_link(struct lists *lists, const struct list *list, struct link *
     int got;
     memset(link, 0, sizeof *link);
     if (list->kind == BIN) {
-        got = read_words(lists, lists->entry, 4, words);
+        got = read_words(lists->source, &lists->pages, &lists->geometry, lists->entry, 4, words);
         *link = (struct link) {words[2], words[3], words[1]};
         return got;
     }
     if (list->kind == TCACHE_SIZED) {
-        got = read_words(lists, (place - lists->geometry.word) & mask, 2, words);
+        got = read_words(lists->source, &lists->pages, &lists->geometry, (place - lists->geometry.word) & mask, 2, words);
         link->field = words[0];
         link->next = words[1];
     } else {
-        got = read_words(lists, place, 1, &link->next);
+        got = read_words(lists->source, &lists->pages, &lists->geometry, place, 1, &link->next);
     }
     if (lists->mangled)     /* PROTECT_PTR, REVEAL_PTR (malloc.c): always by 12 bits */
         link->next = (link->next ^ place >> 12) & mask;
@@ -143,7 +128,7 @@ static void count_field(struct list *list, uint64_t field)
 static int open_bin(struct lists *lists, struct list *list)
 {
     uint64_t words[2];
-    const int got = read_words(lists, list->head + 2 * lists->geometry.word, 2, words);
+    const int got = read_words(lists->source, &lists->pages, &lists->geometry, list->head + 2 * lists->geometry.word, 2, words);
     if (got == LINK_UNREADABLE)
         end_list(list, UNREADABLE, list->head);
     else if (got == LINK_READ)
@@ -155,7 +140,7 @@ static int open_bin(struct lists *lists, struct list *list)
 static int close_bin(struct lists *lists, struct list *list)
 {
     uint64_t words[2];
-    const int got = read_words(lists, list->head + 2 * lists->geometry.word, 2, words);
+    const int got = read_words(lists->source, &lists->pages, &lists->geometry, list->head + 2 * lists->geometry.word, 2, words);
     if (got == LINK_PAUSED)
         return got;
     if (got == LINK_READ && words[1] == (list->count ? list->last : list->head))

@@ -30,22 +30,6 @@ static void tell(struct members *members, unsigned rule, uint64_t chunk, uint64_
     members->rows[members->row_count++] = row;
 }
 
-/* The words at `address`; 0 if not all of them can be read, INTERRUPTED. */
-static int read_words(struct members *members, uint64_t address, unsigned count, uint64_t *words)
-{
-    uint8_t bytes[48];
-    const unsigned word = members->geometry.word;
-    const uint8_t *from = source_at(members->source, address, count * word);
-    if (!from) {
-        if (!pages_read(&members->pages, address, bytes, count * word))
-            return members->pages.interrupted ? INTERRUPTED : 0;
-        from = bytes;
-    }
-    for (unsigned i = 0; i < count; i++)
-        words[i] = load_word(from + i * word, word, members->geometry.swap);
-    return 1;
-}
-
 static void check_size(struct members *members, const struct member_list *list, uint64_t chunk, uint64_t size)
 {
     if (size < list->min_size || size > list->max_size)
@@ -59,7 +43,7 @@ static int step_single(struct members *members, const struct member_list *list)
     const uint64_t mask = word == 8 ? UINT64_MAX : UINT32_MAX;
     const uint64_t chunk = list->kind == FAST ? members->entry : (members->entry - 2 * word) & mask, field = (chunk + 2 * word) & mask;
     uint64_t words[3];
-    const int got = read_words(members, (chunk + word) & mask, 3, words);
+    const int got = read_words(members->source, &members->pages, &members->geometry, (chunk + word) & mask, 3, words);
     if (got != 1)
         return got;
     check_size(members, list, chunk, words[0] & ~(uint64_t) FLAGS);
@@ -91,7 +75,7 @@ static void check_order(struct members *members, uint64_t chunk, uint64_t size, 
 static int close_bin(struct members *members, const struct member_list *list)
 {
     uint64_t back;
-    const int got = read_words(members, list->head + 3 * members->geometry.word, 1, &back);
+    const int got = read_words(members->source, &members->pages, &members->geometry, list->head + 3 * members->geometry.word, 1, &back);
     if (got == INTERRUPTED)
         return got;
     if (got != 1 || back != members->before)
@@ -108,7 +92,8 @@ static int step_bin(struct members *members, const struct member_list *list)
     const uint64_t chunk = members->entry;
     if (chunk == list->head)
         return close_bin(members, list);
-    const int got = members->left ? read_words(members, chunk, list->is_sorted ? 6 : 4, words) : 0;
+    const unsigned count = list->is_sorted ? 6 : 4;
+    const int got = members->left ? read_words(members->source, &members->pages, &members->geometry, chunk, count, words) : 0;
     if (got == INTERRUPTED)
         return got;
     if (got != 1 || words[3] != members->before) {
@@ -142,7 +127,8 @@ static int step_list(struct members *members, const struct member_list *list)
 static int open_list(struct members *members, const struct member_list *list)
 {
     uint64_t words[1] = {list->head};
-    const int got = list->kind == BIN ? read_words(members, list->head + 2 * members->geometry.word, 1, words) : 1;
+    const uint64_t place = list->head + 2 * members->geometry.word;
+    const int got = list->kind == BIN ? read_words(members->source, &members->pages, &members->geometry, place, 1, words) : 1;
     members->entry = got == 1 ? words[0] : 0;
     members->left = list->count;
     members->before = list->head;

@@ -1,6 +1,6 @@
 /* Chunks with a mapping of their own. They are in no list: only their number and bytes are known (mp_.n_mmaps, mp_.mmapped_mem).
 
-   Such blocks often lie side by side, so the first passes hop from known ones, and from the start of each range, from block to block.
+   Such blocks often lie side by side, so the first pass hops from the start of each range from block to block.
    Only if that does not find all of them are pages looked at, those alone that are in RAM, where a header must be: first the two places
    where nearly all headers are, the page's first (a plain block) and its last bytes (memalign with more than a page), then the few other
    places that alignment allows (munmap_chunk: mem modulo the page size is a power of two, or 0). */
@@ -19,22 +19,22 @@ struct hit {
     int is_doubted;             /* come upon page by page: anything may look like a header */
 };
 
-enum pass { PASS_KNOWN, PASS_HOP, PASS_EDGES, PASS_ALL, PASS_DONE };
+enum pass { PASS_HOP, PASS_EDGES, PASS_ALL, PASS_DONE };
 
 struct mmapped {
     struct chunk_geometry geometry;
     struct window window;       /* onto ranges[range] */
     struct page_window pages;
-    const uint64_t *ranges, *known, *data;
-    size_t range_count, known_count, data_count, range;
+    const uint64_t *ranges, *data;
+    size_t range_count, data_count, range;
     uint64_t place;             /* the next page to look at in ranges[range]; 0: not begun */
-    uint64_t pages_left;        /* to look at: beyond them the search is cut */
+    uint64_t pages_left;        /* to look at */
     uint64_t trailer;           /* bytes of a mapping behind its chunk: 2 words from glibc 2.43 on */
     uint64_t plain_offset;      /* of a plain block's header: where its memory is aligned */
     uint64_t wanted_chunks, wanted_bytes, bytes;
     struct hit *hits;           /* sorted by block */
     size_t count, room;
-    int no_memory, cut;
+    int no_memory;
     enum pass pass;
     uint8_t *bytes_of_window;
 };
@@ -48,13 +48,11 @@ void heapx_mmapped_free(struct mmapped *scan)
     free(scan);
 }
 
-/* The caller keeps: the ranges (begin, end, how far a
-   block may reach that begins there), the `known` chunks, `pages` (may be NULL),
-   and `data`, the ranges (sorted) outside which nothing but zeros lies (none: anywhere something may). */
+/* The caller keeps: the ranges (begin, end, how far a block may reach that begins there), `pages` (may be NULL), and `data`, the
+   ranges (sorted) outside which nothing but zeros lies (none: anywhere something may). */
 struct mmapped *heapx_mmapped_new(const struct source *source, const struct geometry *geometry, const uint64_t *ranges,
-                                  uint64_t range_count, const uint64_t *known, uint64_t known_count, const uint64_t *data,
-                                  uint64_t data_count, int has_trailer, uint64_t wanted_chunks, uint64_t wanted_bytes, uint64_t most_pages,
-                                  const struct page_table *pages)
+                                  uint64_t range_count, const uint64_t *data, uint64_t data_count, int has_trailer,
+                                  uint64_t wanted_chunks, uint64_t wanted_bytes, uint64_t most_pages, const struct page_table *pages)
 {
     struct mmapped *scan = calloc(1, sizeof *scan);
     if (!scan || !(scan->bytes_of_window = malloc(BLOCK_BYTES))) {
@@ -67,8 +65,6 @@ struct mmapped *heapx_mmapped_new(const struct source *source, const struct geom
     page_window_open(&scan->pages, pages);
     scan->ranges = ranges;
     scan->range_count = (size_t) range_count;
-    scan->known = known;
-    scan->known_count = (size_t) known_count;
     scan->data = data;
     scan->data_count = (size_t) data_count;
     scan->trailer = has_trailer ? 2 * scan->geometry.word : 0;
@@ -76,7 +72,7 @@ struct mmapped *heapx_mmapped_new(const struct source *source, const struct geom
     scan->wanted_chunks = wanted_chunks;
     scan->wanted_bytes = wanted_bytes;
     scan->pages_left = most_pages;
-    scan->pass = wanted_chunks ? PASS_KNOWN : PASS_DONE;
+    scan->pass = wanted_chunks ? PASS_HOP : PASS_DONE;
     return scan;
 }
 
@@ -158,7 +154,7 @@ static uint64_t covered_until(const struct mmapped *scan, uint64_t address)
 }
 
 /* So many would be all. In 2.43 mp_.mmapped_mem grows by the trailer each time a block is moved or resized (mremap_chunk subtracts
-   chunksize, which has no trailer, and adds the whole mapping), so there it may be ahead. base.adds_up says the same. */
+   chunksize, which has no trailer, and adds the whole mapping), so there it may be ahead. */
 static int adds_up(const struct mmapped *scan, uint64_t count, uint64_t bytes)
 {
     if (count != scan->wanted_chunks || bytes > scan->wanted_bytes)
@@ -343,16 +339,6 @@ static int meet(struct mmapped *scan, uint64_t address, uint64_t begin, uint64_t
     return until > 0 ? hop(scan, (uint64_t) until, begin, end) : (int) until;
 }
 
-/* The known chunks of this range, if they are still what they were. */
-static int look_at_known(struct mmapped *scan, uint64_t begin, uint64_t end)
-{
-    for (size_t i = 0; i < scan->known_count; i++)
-        if (scan->known[i] >= begin && scan->known[i] < end && !covered_until(scan, scan->known[i]) && meet(scan, scan->known[i], begin,
-                end))
-            return INTERRUPTED;
-    return 0;
-}
-
 /* The headers on both sides of the start of a page. */
 static int look_at_edges(struct mmapped *scan, uint64_t page, uint64_t begin, uint64_t end)
 {
@@ -393,7 +379,6 @@ static int look_at_pages(struct mmapped *scan, uint64_t begin, uint64_t end, uin
         }
         if (!known && may_hold(scan, page)) {
             if (!scan->pages_left) {
-                scan->cut = 1;
                 scan->pass = PASS_DONE;
                 return 0;
             }
@@ -425,7 +410,7 @@ static int portion(struct mmapped *scan)
     if (scan->pass > PASS_HOP) {
         failed = look_at_pages(scan, begin, end, limit);
     } else {
-        failed = scan->pass == PASS_KNOWN ? look_at_known(scan, begin, limit) : hop(scan, begin, begin, limit);
+        failed = hop(scan, begin, begin, limit);
         scan->place = failed ? begin : end;
     }
     if (!failed && scan->place >= end)
@@ -459,8 +444,8 @@ uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, uint64_
     return scan->count;
 }
 
-/* More pages would have had to be looked at than were allowed. */
-int heapx_mmapped_cut(const struct mmapped *scan)
+/* The chunks that were found are all. */
+int heapx_mmapped_complete(const struct mmapped *scan)
 {
-    return scan->cut;
+    return adds_up(scan, scan->count, scan->bytes);
 }

@@ -1,11 +1,12 @@
-"""Input and results of walks over glibc's chunks, and of searches for mmapped ones; both kernels fill exactly these records."""
+"""Input and results of the native library's passes over a glibc heap: walks over chunks, searches for mmapped ones, free lists that are
+followed together (as columns: a process can have more than 100,000), and checks of single chunks and of members of lists.
+"""
 
 from array import array
 from operator import add
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.common.library import Residency
+from gdbheapx.kernel.common.library import ADDRESS_MASK, Residency
 
 SPECIAL_FAST = 1
 SPECIAL_TCACHE = 2
@@ -25,6 +26,76 @@ STATUS_MAPPED_TCACHE = 8
 """Of chunks with a mapping of their own, which no walk meets: used, or in a thread cache."""
 
 
+TCACHE = 0
+"""A thread cache's list: entries are what malloc returned, the link is the first word there."""
+FAST = 1
+"""A fastbin: entries are chunks, the link is fd."""
+BIN = 2
+"""A doubly linked bin, followed along fd from its header, which acts as a chunk, until it comes back."""
+TCACHE_SIZED = 3
+"""As TCACHE, with the chunks' size fields: lists whose chunks differ in size, or may have a mapping of their own."""
+
+UNALIGNED, UNREADABLE, TOO_LONG, BACK_LINK, CYCLE, CUT, UNREAD = range(1, 8)
+"""What can be wrong with a list; 0 is nothing. UNREAD: memory is there and was not read, which is no damage; kernels say UNREADABLE."""
+
+LISTS_MEMBERS, LISTS_TWICE, LISTS_MAPPED = range(3)
+"""Numbers that heapx_lists_numbers gives: NativeFollowedList.members, twice and mapped."""
+
+PROBLEMS = (
+    "",
+    "unaligned",
+    "unreadable",
+    "too long",
+    "bk of the next chunk points elsewhere",
+    "already in the list",
+    "not reached in time",
+    "in memory that was not read",
+)
+"""The problems in words, by number."""
+
+BROKEN_PREV_SIZE = 0
+"""A free chunk whose size is not repeated after it; `value`: the word there."""
+BROKEN_FREE_NEIGHBOURS = 1
+"""A free chunk directly after another one, at `value`."""
+BROKEN_NOT_BINNED = 2
+"""Free by its successor, and in no bin; `value`: its size."""
+BROKEN_BINNED_USED = 3
+"""In a bin, and in use by its successor; `value`: the size field."""
+BROKEN_BINNED_ASTRAY = 4
+"""A member of a bin on no chunk boundary."""
+BROKEN_LISTED_FREE = 5
+"""In a thread cache or fastbin, and free by its successor as well; `value`: its size."""
+BROKEN_LISTED_ASTRAY = 6
+"""A member of a thread cache or fastbin on no chunk boundary."""
+BROKEN_NON_MAIN = 7
+"""A chunk that was handed out with NON_MAIN_ARENA in the main arena, or without it elsewhere."""
+BROKEN_FREE_FLAGS = 8
+"""A free chunk with NON_MAIN_ARENA."""
+BROKEN_FIRST = 9
+"""The first chunk of a heap says that the chunk before it is free."""
+BROKEN_STOP = 10
+"""Where a region ends: `value` is the STOP_. No contradiction by itself; one for each region, in order."""
+BROKEN_RULES = 11
+
+MEMBER_SIZE = 0
+"""The member's size, `value`, is none of its list."""
+MEMBER_KEY = 1
+"""Its second word, `value`, is not the key that thread caches write there."""
+MEMBER_ORDER = 2
+"""It is larger than the member before it, of `value` bytes, in a bin that has the largest first."""
+MEMBER_NEXTSIZE = 3
+"""fd_nextsize and bk_nextsize of it and of `value` do not lead to each other."""
+MEMBER_LINK = 4
+"""A bin whose bk here is not the chunk before it, `value`; which cannot be read, or does not come back to its header. It ends here."""
+MEMBER_RULES = 5
+
+REGION_MAIN, REGION_FIRST, REGION_BINS_KNOWN = 1, 2, 4
+"""Of the main arena; its first chunk has none before it; a free chunk that is in no bin is wrong."""
+
+MOST_ROWS = 64
+"""Of each rule that are given one by one; all are counted."""
+
+
 class Geometry(NamedTuple):
     """Arithmetic of one glibc malloc build, taken from the target."""
 
@@ -39,7 +110,7 @@ class Geometry(NamedTuple):
     page_bytes: int
     little_endian: bool
     is_tagged: bool = False
-    """glibc.mem.tagging has malloc tag its blocks, in granules of 16 bytes: none shares one with the header behind it."""
+    """glibc.mem.tagging has malloc tag its blocks, in granules of 16 bytes: none shares one with the header after it."""
 
     @property
     def overhead_bytes(self) -> int:
@@ -59,8 +130,8 @@ class Region(NamedTuple):
     top: int
     """Address of the top chunk if it lies in this region, else 0."""
     joined: bool = False
-    """Pieces of a main arena that is not contiguous may follow each other: the walk goes on behind fenceposts, and behind top, that end
-    with a page where chunks of the main arena stand (N clear) that prove themselves: 16 without contradiction, or up to top, a special or
+    """Pieces of a main arena that is not contiguous may follow each other: the walk goes on after fenceposts, and after top, that end
+    with a page, if chunks of the main arena follow (N clear) that prove themselves: 16 without contradiction, or up to top, a special or
     such fenceposts."""
 
 
@@ -92,7 +163,7 @@ class WalkResult(NamedTuple):
     tcache_struct_bytes: int
     top_bytes: int
     fence_bytes: int
-    """Bytes of a MINSIZE chunk that turned out to be a fencepost (it stands directly before a terminator); counted here, not as used. In
+    """Bytes of a MINSIZE chunk that turned out to be a fencepost (it lies directly before a terminator); counted here, not as used. In
     joined regions also all fenceposts between two pieces."""
     largest_free_bytes: int
     interior_bytes: int
@@ -229,46 +300,130 @@ class MmappedChunks(Sequence[MmappedChunk]):
         return [(self.blocks[low], ends[high - 1]) for low, high in zip(first, [*starts, len(self)])]
 
 
-class MmappedSearch(NamedTuple):
-    """Bounds and goal of a search for mmapped chunks."""
+class NativeFreeLists:
+    """Lists to follow."""
 
-    has_trailer: bool
-    """The layout of glibc 2.43 (malloc.c: mmap_size)."""
-    wanted_chunks: int
-    """mp_.n_mmaps."""
-    wanted_bytes: int
-    """mp_.mmapped_mem."""
-    pages: Optional[PageTable] = None
-    """Pages that are not in RAM are not looked at; a swapped one only where a block is likely to begin. None: all are."""
-    data: Sequence[Tuple[int, int]] = ()
-    """Sorted ranges outside which nothing but zeros lies: what a core has in its file. Empty: anywhere something may lie."""
-    known: Sequence[int] = ()
-    """Chunks that an earlier search found: looked at first."""
-    most_pages: Optional[int] = None
-    """Pages to look at one by one after the likely places; None for no bound."""
-    limits: Sequence[int] = ()
-    """How far a block may reach that begins in a range, one for each: a program may protect a part of it. Empty: to the range's end."""
+    def __init__(self) -> None:
+        self.heads = array("Q")
+        """The first entry of each; of a bin the address of its header. 0: an empty list."""
+        self.kinds = array("Q")
+        self.limits = array("Q")
+        """No list has more entries."""
+        self.also = array("Q")
+        """`chunk | SPECIAL_x` of chunks that are on no list and shall be among the members."""
 
-    def limits_of(self, ranges: Sequence[Tuple[int, int]]) -> Sequence[int]:
-        """Return the limit of each range."""
-        return self.limits or [end for _, end in ranges]
+    def __len__(self) -> int:
+        return len(self.heads)
 
-
-class MmappedFound(NamedTuple):
-    """Result of a search for mmapped chunks."""
-
-    chunks: MmappedChunks
-    complete: bool
-    """Their number and bytes are the wanted ones (adds_up)."""
-    cut: bool
-    """More pages would have had to be looked at than most_pages."""
+    def add(self, kind: int, heads: Sequence[int], limit: int) -> int:
+        """Add lists of one kind, and return the number of the first one."""
+        first = len(self.heads)
+        self.heads.extend(heads)
+        self.kinds.extend(array("Q", [kind]) * len(heads))
+        self.limits.extend(array("Q", [limit]) * len(heads))
+        return first
 
 
-def adds_up(chunks: int, bytes_: int, search: MmappedSearch, word_bytes: int) -> bool:
-    """So many mapped chunks of so many bytes are all of them.
+class NativeRules(NamedTuple):
+    """Rules that all lists of one call share."""
 
-    With the layout of glibc 2.43 mp_.mmapped_mem may be ahead by any number of trailers of two words: mremap_chunk (malloc.c) subtracts
-    chunksize, which has no trailer, and adds the whole mapping.
-    """
-    ahead = search.wanted_bytes - bytes_
-    return chunks == search.wanted_chunks and (ahead == 0 or (search.has_trailer and ahead > 0 and ahead % (2 * word_bytes) == 0))
+    mangled: bool
+    """Links of fastbins and thread caches are protected (malloc.c: PROTECT_PTR)."""
+    collect: bool = False
+    """The members are wanted, not only what they add up to."""
+    most_entries: int = ADDRESS_MASK
+    """All lists together have no more: as many chunks as memory can hold. What comes beyond is on several lists, and its list too long."""
+
+
+class NativeFollowedList(NamedTuple):
+    """Lists that were followed: a column for each figure, in the order in which the lists were given."""
+
+    counts: Sequence[int]
+    """Entries before the end or the problem; of a list that comes back to itself each entry once."""
+    problems: Sequence[int]
+    """0, or what is wrong."""
+    ats: Sequence[int]
+    """The address that caused the problem: the bad link's value, the entry that cannot be read, the chunk whose bk is wrong; else 0."""
+    lasts: Sequence[int]
+    """The last entry counted, which holds the bad link; 0 if there is none."""
+    bytes: Sequence[int]
+    """Sum of the masked sizes; this and the next three are 0 for lists whose sizes were not read."""
+    raw_bytes: Sequence[int]
+    """Sum of the size fields with their flag bits: malloc_info prints these."""
+    raw_mins: Sequence[int]
+    raw_maxs: Sequence[int]
+    members: Sequence[int]
+    """array('Q'), sorted: `chunk | SPECIAL_x` of thread caches and fastbins, chunks of bins, each once. Empty unless asked for, or if time
+    ran out."""
+    twice: Sequence[int]
+    """Chunks on two lists, or twice on one; sorted."""
+    mapped: Sequence[int]
+    """Chunks on sized lists that have a mapping of their own: in no arena, and not among the members; sorted."""
+
+    @property
+    def cut(self) -> bool:
+        """Time ran out before every list had ended."""
+        return CUT in self.problems
+
+
+def describe_damage(found: NativeFollowedList, index: int) -> Optional[str]:
+    """Return the damage of a list in words, or None if there is none or time ran out."""
+    problem, at = found.problems[index], found.ats[index]
+    if not problem or problem == CUT:
+        return None
+    if problem == CYCLE:
+        return "the list does not end: a link points back to 0x%x" % at
+    if problem == TOO_LONG:
+        return "the list is longer than possible"
+    if problem == BACK_LINK:
+        return "corrupted double-linked list: %s" % PROBLEMS[problem]
+    return "the link points to 0x%x, which is %s" % (at, PROBLEMS[problem])
+
+
+class Checked(NamedTuple):
+    """A region whose chunks are checked."""
+
+    region: Region
+    flags: int
+    """REGION_ bits."""
+
+
+class MemberList(NamedTuple):
+    """A list whose members are checked."""
+
+    kind: int
+    """TCACHE, FAST, BIN or TCACHE_SIZED."""
+    head: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
+    """So many members; of a bin at most so many before its header comes again."""
+    min_size: int
+    """Of its chunks."""
+    max_size: int
+    key: int
+    """The second word of each member; 0: not to be looked at."""
+    is_sorted: bool
+    """A large bin."""
+
+
+class NativeBroken(NamedTuple):
+    """A contradiction."""
+
+    rule: int
+    """A BROKEN_ or MEMBER_ number."""
+    address: int
+    """The chunk."""
+    value: int
+    """As the rule says; else 0."""
+    previous: int
+    """The chunk before it; 0 if there is none. Of a member the number of its list."""
+    previous_status: int
+    """Its STATUS_."""
+
+
+class BrokenRows(NamedTuple):
+    """Contradictions that a pass over chunks or over members of lists found."""
+
+    rows: Sequence[NativeBroken]
+    """In the order met, at most MOST_ROWS of a rule."""
+    counts: Sequence[int]
+    """How many by rule; of a pass over members then how many bins have, and the sum of their addresses modulo 2**64."""

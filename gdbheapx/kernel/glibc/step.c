@@ -23,6 +23,22 @@ void geometry_set(struct chunk_geometry *geometry, const struct geometry *given)
     geometry->small_limit = limit & ~(uint64_t) (geometry->alignment - 1);
 }
 
+int read_words(const struct source *source, struct pages *pages, const struct chunk_geometry *geometry, uint64_t address, unsigned count,
+               uint64_t *words)
+{
+    const unsigned word = geometry->word;
+    uint8_t bytes[6 * 8];
+    const uint8_t *from = source_at(source, address, count * word);
+    if (!from) {
+        if (!pages_read(pages, address, bytes, count * word))
+            return pages->interrupted ? INTERRUPTED : 0;
+        from = bytes;
+    }
+    for (unsigned i = 0; i < count; i++)
+        words[i] = load_word(from + i * word, word, geometry->swap);
+    return 1;
+}
+
 size_t specials_from(const uint64_t *specials, size_t count, uint64_t address)
 {
     size_t low = 0, high = count;

@@ -19,12 +19,6 @@ static void open_piece(struct job *job, size_t region, uint64_t begin)
             && cursor->specials[cursor->special] == (begin | SPECIAL_FAST);
 }
 
-static uint64_t region_bytes(const struct region *region)
-{
-    uint64_t end = region->top > region->begin && region->top < region->end && !region->joined ? region->top : region->end;
-    return end > region->begin ? end - region->begin : 0;
-}
-
 static uint64_t piece_bytes(const struct job *job)
 {
     uint64_t total = 0, size;

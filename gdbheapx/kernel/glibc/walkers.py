@@ -1,29 +1,35 @@
-"""The walks over a glibc heap, by ctypes."""
+"""The native library's passes over a glibc heap, by ctypes."""
 
+import ctypes
 import os
 from array import array
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple
+from contextlib import contextmanager
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockStream, CBlocks, NativeBlocks, apart_from
 from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, OpenPages, address_of, as_array, declare_functions, run_resumable
-from gdbheapx.kernel.glibc.lists import PROTOTYPES as LIST_PROTOTYPES
-from gdbheapx.kernel.glibc.lists import NativeFollowedList, NativeFreeLists, NativeRules, read_followed
 from gdbheapx.kernel.glibc.records import (
+    BROKEN_RULES,
+    LISTS_MAPPED,
+    LISTS_MEMBERS,
+    LISTS_TWICE,
+    MEMBER_RULES,
     PAGE_COUNTERS,
+    BrokenRows,
+    Checked,
     Geometry,
+    MemberList,
     MmappedChunks,
-    MmappedFound,
-    MmappedSearch,
+    NativeBroken,
+    NativeFollowedList,
+    NativeFreeLists,
     NativeListed,
+    NativeRules,
     Region,
     WalkResult,
-    adds_up,
 )
-
-if TYPE_CHECKING:
-    from gdbheapx.kernel.glibc.check import BrokenChunks, BrokenMembers, Checked, MemberList
 
 PROTOTYPES = """
 struct block_source *heapx_chunk_blocks(const struct source *memory, const struct geometry *geometry, const struct listed *regions,
@@ -35,37 +41,63 @@ int64_t heapx_chain_slice(struct chain *chain, double seconds);
 int heapx_chain_found(const struct chain *chain, uint64_t *start);
 void heapx_mmapped_free(struct mmapped *scan);
 struct mmapped *heapx_mmapped_new(const struct source *source, const struct geometry *geometry, const uint64_t *ranges,
-    uint64_t range_count, const uint64_t *known, uint64_t known_count, const uint64_t *data, uint64_t data_count, int has_trailer,
-    uint64_t wanted_chunks, uint64_t wanted_bytes, uint64_t most_pages, const struct page_table *pages);
+    uint64_t range_count, const uint64_t *data, uint64_t data_count, int has_trailer, uint64_t wanted_chunks, uint64_t wanted_bytes,
+    uint64_t most_pages, const struct page_table *pages);
 int64_t heapx_mmapped_slice(struct mmapped *scan, double seconds);
 uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, uint64_t *out);
-int heapx_mmapped_cut(const struct mmapped *scan);
+int heapx_mmapped_complete(const struct mmapped *scan);
 int64_t heapx_walk_slice(struct job *job, double seconds);
 void heapx_walk_free(struct job *job);
 struct job *heapx_walk_new(const struct source *source, const struct geometry *geometry, const struct region *regions,
     uint64_t region_count, const uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads);
 uint64_t heapx_walk_result(struct job *job, uint64_t region, struct walk_result *out, uint64_t *classes);
 uint64_t heapx_walk_classes(void);
+void heapx_lists_free(struct lists *lists);
+struct lists *heapx_lists_new(const struct source *source, const struct geometry *geometry, const uint64_t *columns, uint64_t count,
+    const uint64_t *also, uint64_t also_count, const struct rules *rules);
+int64_t heapx_lists_slice(struct lists *lists, double seconds);
+void heapx_lists_result(const struct lists *lists, uint64_t *out);
+uint64_t heapx_lists_numbers(const struct lists *lists, int which, const uint64_t **values);
+void heapx_check_free(struct checker *checker);
+struct checker *heapx_check_new(const struct source *source, const struct geometry *geometry, const struct checked *regions,
+    uint64_t region_count, const uint64_t *specials, uint64_t special_count, const uint64_t *members, uint64_t member_count);
+int64_t heapx_check_slice(struct checker *checker, double seconds);
+uint64_t heapx_check_result(const struct checker *checker, uint64_t room, uint64_t *counts, struct broken *rows);
+void heapx_members_free(struct members *members);
+struct members *heapx_members_new(const struct source *source, const struct geometry *geometry, const struct member_list *lists,
+    uint64_t count, int mangled);
+int64_t heapx_members_slice(struct members *members, double seconds);
+uint64_t heapx_members_result(const struct members *members, uint64_t room, uint64_t *counts, struct broken *rows);
 """
 
-REGION_NUMBERS = len(Region._fields)
 REGIONS_AT_ONCE = 64
 """Each piece of a walk needs 14 KB for its histogram; more regions are walked in turns."""
 MAX_THREADS = 8
+LIST_COLUMNS = 8
+"""Of NativeFollowedList, from counts to raw_maxs."""
 
 
 class ChunkWalker:
-    """Walks over the chunks of one heap: bound to where its bytes come from, its geometry, and the budget of whoever asks."""
+    """Passes over one heap: bound to where its bytes come from, its geometry, and a budget."""
 
     def __init__(self, kernel: Kernel, source: BulkSource, geometry: Geometry, budget: Budget) -> None:
         check_geometry(geometry)
-        self._kernel, self._library, self._opened = (
-            kernel,
-            declare_functions(kernel.library, PROTOTYPES + LIST_PROTOTYPES),
-            kernel.open(source),
-        )
+        self._kernel, self._library, self._opened = kernel, declare_functions(kernel.library, PROTOTYPES), kernel.open(source)
         self._geometry, self._budget = geometry, budget
         self._numbers = array("Q", map(int, geometry))
+
+    @contextmanager
+    def _run(self, name: str, *arguments: Any) -> Iterator[int]:
+        """Yield a job of heapx_NAME_new() once heapx_NAME_slice() has done all there is, or time is up; then heapx_NAME_free() it."""
+        new, work, free = (getattr(self._library, "heapx_%s_%s" % (name, verb)) for verb in ("new", "slice", "free"))
+        job = new(self._opened.handle, address_of(self._numbers), *arguments)
+        if not job:
+            raise MemoryError()
+        try:
+            run_resumable(lambda seconds: work(job, seconds), self._opened, self._budget)
+            yield job
+        finally:
+            free(job)
 
     def walk(
         self, regions: Sequence[Region], cached_chunks: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
@@ -75,23 +107,15 @@ class ChunkWalker:
         processors, up to 8; results do not depend on it. When the budget expires, or at Ctrl-C, unfinished regions end with STOP_TIME. A
         special whose successor's PREV_INUSE is clear is counted as free. fd and bk that cannot be read count as 0 in the sums.
         """
-        library, listed, table = self._library, as_array(cached_chunks), self._kernel.open_pages(pages)
+        listed, table = as_array(cached_chunks), self._kernel.open_pages(pages)
         count = min(threads or os.cpu_count() or 1, MAX_THREADS)
         results: List[WalkResult] = []
         for start in range(0, len(regions), REGIONS_AT_ONCE):
             count = 1 if self._budget.expired() else count  # no search for pieces that will not be walked
-            part = array("Q", [number for region in regions[start : start + REGIONS_AT_ONCE] for number in region])
-            rows = len(part) // REGION_NUMBERS
-            job = library.heapx_walk_new(
-                self._opened.handle, address_of(self._numbers), address_of(part), rows, address_of(listed), len(listed), table.handle, count
-            )
-            if not job:
-                raise MemoryError()
-            try:
-                run_resumable(lambda seconds, job=job: library.heapx_walk_slice(job, seconds), self._opened, self._budget)
+            part = flatten(regions[start : start + REGIONS_AT_ONCE])
+            rows = len(part) // len(Region._fields)
+            with self._run("walk", address_of(part), rows, address_of(listed), len(listed), table.handle, count) as job:
                 results += [self._walk_result(job, index, table.handle is not None) for index in range(rows)]
-            finally:
-                library.heapx_walk_free(job)
         return results
 
     def _walk_result(self, job: int, index: int, has_pages: bool) -> WalkResult:
@@ -127,86 +151,93 @@ class ChunkWalker:
 
         An entry with a problem is not counted. When the budget expires, or at Ctrl-C, lists that have not ended have the problem CUT.
         """
-        library, columns, also, numbers = self._library, lists.heads + lists.kinds + lists.limits, lists.also, array("Q", map(int, rules))
-        job = library.heapx_lists_new(
-            self._opened.handle,
-            address_of(self._numbers),
-            address_of(columns),
-            len(lists),
-            address_of(also),
-            len(also),
-            address_of(numbers),
-        )
-        if not job:
-            raise MemoryError()
-        try:
-            run_resumable(lambda seconds: library.heapx_lists_slice(job, seconds), self._opened, self._budget)
-            return read_followed(library, job, len(lists))
-        finally:
-            library.heapx_lists_free(job)
+        columns, also, numbers, count = lists.heads + lists.kinds + lists.limits, lists.also, array("Q", map(int, rules)), len(lists)
+        with self._run("lists", address_of(columns), count, address_of(also), len(also), address_of(numbers)) as job:
+            out = array("Q", bytes(8 * LIST_COLUMNS * count))
+            self._library.heapx_lists_result(job, address_of(out))
+            figures: List[Any] = [out[column * count : (column + 1) * count] for column in range(LIST_COLUMNS)]
+            members, twice, mapped = (self._read_numbers(job, which) for which in (LISTS_MEMBERS, LISTS_TWICE, LISTS_MAPPED))
+            return NativeFollowedList._make([*figures, members, twice, array("Q", sorted(set(mapped)))])
 
-    def check(self, regions: "Sequence[Checked]", cached_chunks: Sequence[int], members: Sequence[int]) -> "BrokenChunks":
-        """See ChunkWalker."""
-        from gdbheapx.kernel.glibc.check import check_chunks_in_c
+    def _read_numbers(self, job: int, which: int) -> "array[int]":
+        values, out = ctypes.c_void_p(), array("Q")
+        count = self._library.heapx_lists_numbers(job, which, ctypes.byref(values))
+        if count:
+            out.frombytes((ctypes.c_char * (8 * count)).from_address(values.value or 0))
+        return out
 
-        return check_chunks_in_c(self._library, self._opened, address_of(self._numbers), regions, (cached_chunks, members), self._budget)
+    def check(self, regions: Sequence[Checked], cached_chunks: Sequence[int], members: Sequence[int]) -> BrokenRows:
+        """Check every chunk of the regions. `cached_chunks`: as for walk(). `members`: sorted chunks in bins."""
+        flat = array("Q", [number for one in regions for number in (*one.region, one.flags)])
+        listed, binned = as_array(cached_chunks), as_array(members)
+        places = (address_of(flat), len(regions), address_of(listed), len(listed), address_of(binned), len(binned))
+        with self._run("check", *places) as job:
+            return _read_broken(self._library.heapx_check_result, job, BROKEN_RULES)
 
-    def check_members(self, lists: "Sequence[MemberList]", mangled: bool) -> "BrokenMembers":
-        """See ChunkWalker."""
-        from gdbheapx.kernel.glibc.check import check_members_in_c
+    def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenRows:
+        """Check the members of lists that end."""
+        flat = flatten(lists)
+        with self._run("members", address_of(flat), len(lists), int(mangled)) as job:
+            return _read_broken(self._library.heapx_members_result, job, MEMBER_RULES + 2)
 
-        return check_members_in_c(self._library, self._opened, address_of(self._numbers), lists, mangled, self._budget)
+    def scan_mmapped(
+        self,
+        ranges: Sequence[Tuple[int, int]],
+        has_trailer: bool,
+        wanted_chunks: int,
+        wanted_bytes: int,
+        pages: Optional[PageTable] = None,
+        data: Sequence[Tuple[int, int]] = (),
+        most_pages: int = ADDRESS_MASK,
+        limits: Sequence[int] = (),
+    ) -> Tuple[MmappedChunks, bool]:
+        """Find chunks with a mapping of their own, and whether their number and bytes are the wanted ones (mp_.n_mmaps, mp_.mmapped_mem).
 
-    def scan_mmapped(self, ranges: Sequence[Tuple[int, int]], search: MmappedSearch) -> MmappedFound:
-        """Chunks with a mapping of their own. `ranges`: page-aligned (begin, end) in which to look, the likeliest first."""
-        library, pages, known = self._library, OpenPages(self._library, search.pages), as_array(search.known)
-        flat = array("Q", [number for (begin, end), limit in zip(ranges, search.limits_of(ranges)) for number in (begin, end, limit)])
-        data = array("Q", [number for pair in search.data for number in pair])
-        most = ADDRESS_MASK if search.most_pages is None else search.most_pages
-        wanted = (int(search.has_trailer), search.wanted_chunks, search.wanted_bytes, most)
-        places = (address_of(flat), len(ranges), address_of(known), len(known), address_of(data), len(data) // 2)
-        job = library.heapx_mmapped_new(self._opened.handle, address_of(self._numbers), *places, *wanted, pages.handle)
-        if not job:
-            raise MemoryError()
-        try:
-            run_resumable(lambda seconds: library.heapx_mmapped_slice(job, seconds), self._opened, self._budget)
-            count = library.heapx_mmapped_result(job, 0, None)
+        `ranges`: page-aligned (begin, end) in which to look, the likeliest first. `has_trailer`: the layout of glibc 2.43 (malloc.c:
+        mmap_size). `pages`: pages that are not in RAM are not looked at, a swapped one only where a block is likely to begin. `data`: sorted
+        ranges outside which nothing but zeros lies, as a core has them in its file; empty: anywhere something may lie. `most_pages`: pages
+        to look at one by one after the likely places. `limits`: how far a block may reach that begins in a range, one for each, as a program
+        may protect a part of it; empty: to the range's end.
+        """
+        table, limits = OpenPages(self._library, pages), limits or [end for _, end in ranges]
+        flat = flatten([(*span, limit) for span, limit in zip(ranges, limits)])
+        known = flatten(data)
+        goal = (int(has_trailer), wanted_chunks, wanted_bytes, most_pages)
+        with self._run("mmapped", address_of(flat), len(ranges), address_of(known), len(data), *goal, table.handle) as job:
+            count = self._library.heapx_mmapped_result(job, 0, None)
             out = array("Q", bytes(32 * count))
-            library.heapx_mmapped_result(job, count, address_of(out))
-            cut = bool(library.heapx_mmapped_cut(job))
-        finally:
-            library.heapx_mmapped_free(job)
-        found = MmappedChunks(out)
-        return MmappedFound(found, adds_up(len(found), found.bytes, search, self._geometry.word_bytes), cut)
+            self._library.heapx_mmapped_result(job, count, address_of(out))
+            return MmappedChunks(out), bool(self._library.heapx_mmapped_complete(job))
 
     def find_chain(
         self, low: int, high: int, anchors: Sequence[int], strict: bool = False, fences: bool = False, step: Optional[int] = None
     ) -> Optional[int]:
-        """The lowest chunk-aligned address in [low, high) from which plausible sizes lead exactly onto an anchor, or None.
+        """Return the lowest chunk-aligned address in [low, high) from which plausible sizes lead exactly onto an anchor, or None.
 
         `anchors`: sorted array('Q') of chunk addresses above `low`. `strict`: the first chunk has PREV_INUSE set, and each
-        free chunk on the way has its size repeated behind it, as in an undamaged region. `fences`: two fenceposts, which end a
-        piece of the main arena, are as good as an anchor. `step`: bytes from one address that is tried to the next, the alignment unless
-        told.
+        free chunk on the way has its size repeated after it, as in an undamaged region. `fences`: two fenceposts, which end a
+        piece of the main arena, are as good as an anchor. `step`: bytes from one address that is tried to the next, the alignment by
+        default.
         """
-        library, listed = self._library, as_array(anchors)
+        listed, start = as_array(anchors), array("Q", [0])
         if not len(listed) or low >= high:
             return None
         options = (int(strict), int(fences), step or self._geometry.alignment_bytes)
-        job = library.heapx_chain_new(self._opened.handle, address_of(self._numbers), low, high, address_of(listed), len(listed), *options)
-        if not job:
-            raise MemoryError()
-        try:
-            run_resumable(lambda seconds: library.heapx_chain_slice(job, seconds), self._opened, self._budget)
-            start = array("Q", [0])
-            return start[0] if library.heapx_chain_found(job, address_of(start)) else None
-        finally:
-            library.heapx_chain_free(job)
+        with self._run("chain", low, high, address_of(listed), len(listed), *options) as job:
+            return start[0] if self._library.heapx_chain_found(job, address_of(start)) else None
 
 
-def chunk_walker(kernel: Kernel, source: BulkSource, geometry: Geometry, budget: Budget) -> ChunkWalker:
-    """Walks over a heap of that geometry. ValueError for one that no glibc has."""
-    return ChunkWalker(kernel, source, geometry, budget)
+def flatten(rows: Sequence[Sequence[int]]) -> "array[int]":
+    """Return rows of numbers as C reads them: one after the other."""
+    return array("Q", [int(number) for row in rows for number in row])
+
+
+def _read_broken(result: Any, job: int, numbers: int) -> BrokenRows:
+    counts, width = array("Q", bytes(8 * numbers)), len(NativeBroken._fields)
+    count = result(job, 0, address_of(counts), None)
+    out = array("Q", bytes(8 * width * count))
+    result(job, count, address_of(counts), address_of(out))
+    return BrokenRows([NativeBroken._make(out[place : place + width]) for place in range(0, len(out), width)], counts)
 
 
 def check_geometry(geometry: Geometry) -> None:

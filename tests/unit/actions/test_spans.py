@@ -1,6 +1,6 @@
 """Which code is jemalloc's, by the symbol table of the object that it is linked into; and what ends an action in time.
 
-Files: glibc/code.py, jemalloc/plan.py.
+Files: glibc/plan.py, jemalloc/plan.py.
 """
 
 from types import SimpleNamespace

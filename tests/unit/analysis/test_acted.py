@@ -1,6 +1,6 @@
 """What commands that act have to tell: the same keys for a real run and a dry one, sums in which unknown stays unknown, and their text.
 
-Files: glibc/messages/pages.py, glibc/plan.py, jemalloc/plan.py.
+Files: glibc/text.py, glibc/plan.py, jemalloc/plan.py.
 """
 
 
@@ -9,7 +9,7 @@ from typing import Any
 from gdbheapx.allocators import returning
 from gdbheapx.allocators.returning import Predicted
 from gdbheapx.columns import add_values
-from gdbheapx.glibc.messages import pages as glibc_arenas
+from gdbheapx.glibc import text as glibc_arenas
 from gdbheapx.glibc.records import MmappedTotals
 from gdbheapx.jemalloc import text as jemalloc_arenas
 from gdbheapx.jemalloc.text import TickersAnswer

@@ -20,7 +20,7 @@ from gdbheapx.allocators import huge_pages
 from gdbheapx.allocators.records import AllocatorJudgement, Surroundings
 from gdbheapx.analysis import memory_verdict, overview
 from gdbheapx.analysis.memory import kinds
-from gdbheapx.glibc.messages import pages as glibc_pages
+from gdbheapx.glibc import text as glibc_pages
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.glibc.records import ArenaTotals, GlibcFacts, MmappedTotals, Top
 from gdbheapx.inferior.base import HugePages

@@ -2,7 +2,7 @@
 
 `test_no_sentence_is_left_out` looks which calls of Finding and Step the cases reach: a new sentence needs a case.
 
-Files: glibc/messages/pages.py, glibc/tunables.py.
+Files: glibc/text.py.
 """
 
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ from gdbheapx.analysis import inside, memory_verdict, pins
 from gdbheapx.analysis import split as memory_split
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import EndedThreads, ThreadStacks, ThreadStart
-from gdbheapx.glibc.messages import pages as glibc_pages
+from gdbheapx.glibc import text as glibc_pages
 from gdbheapx.glibc.messages import verdict as glibc_verdict
 from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
 from gdbheapx.inferior.base import HugePages, ParentPages

@@ -1,6 +1,6 @@
 """Pages without a block in huge pages: which pages these are, and what of them holds zeros.
 
-File: glibc/trim.py.
+File: glibc/survey.py.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ import pytest
 
 from gdbheapx import kernel
 from gdbheapx.budget import Budget
-from gdbheapx.glibc import trim
+from gdbheapx.glibc import survey
 from gdbheapx.inferior.base import ProcessSource
 from gdbheapx.inferior.live import page_table, procfs
 from gdbheapx.kernel.common import in_ram
@@ -38,9 +38,9 @@ def context(free: Any = (), **more: Any) -> Any:
 
 def test_whole_pages_of_tops_and_of_free_chunks() -> None:
     """malloc's own words at the begin of a chunk stay, and a page that is not free as a whole is none."""
-    assert trim.list_top_pages(context(), walk((0, 0x10010, 0x14000), (0x20FF0, 0x21800, 0x24000))) == [(0x11000, 0x14000), (0x22000, 0x24000)]
-    assert trim.list_top_pages(context(), walk((0, 0x10FE0, 0x12000), (0, 0, 0))) == []
-    assert trim.list_free_pages(context([(0x10010, 0x3000), (0x20010, 0x800)]), [walk((0, 0x30000, 0x31000))]) == [(0x11000, 0x13000)]
+    assert survey.list_top_pages(context(), walk((0, 0x10010, 0x14000), (0x20FF0, 0x21800, 0x24000))) == [(0x11000, 0x14000), (0x22000, 0x24000)]
+    assert survey.list_top_pages(context(), walk((0, 0x10FE0, 0x12000), (0, 0, 0))) == []
+    assert survey.list_free_pages(context([(0x10010, 0x3000), (0x20010, 0x800)]), [walk((0, 0x30000, 0x31000))]) == [(0x11000, 0x13000)]
 
 
 @pytest.mark.parametrize("part, expected", [(InRam(9, 9, 4), 12), (InRam(9, 9, None), None)], ids=["known", "untold"])
@@ -49,7 +49,7 @@ def test_the_sum_is_unknown_where_a_part_is(part: InRam, expected: Any) -> None:
     ram = SimpleNamespace(pages=object(), settle=lambda counted, ranges: InRam(9, 9, 4), of=lambda ranges, exclusive: part)
     one = walk((0, 0x10000, 0x14000))
     one.ranges = lambda page: [(0x10000, 0x14000)]
-    assert trim.count_blockless_huge_bytes(context(ram=ram), one, SimpleNamespace(interior_residency=None), InRam(4, 4, 4)) == expected
+    assert survey.count_blockless_huge_bytes(context(ram=ram), one, SimpleNamespace(interior_residency=None), InRam(4, 4, 4)) == expected
 
 
 def test_pages_of_zeros_in_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,10 +76,10 @@ def test_pages_of_zeros_in_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("the kernel gives no huge pages here")
     around = context(target=here, ram=ram, kernel=native, source=ProcessSource(os.getpid()), budget=Budget())
     spans = [(start + PAGE, start + 4 * HUGE)]
-    assert trim.count_zero_huge_bytes(around, [walk(reserves=spans)], 0) == 2 * HUGE - 3 * PAGE
+    assert survey.count_zero_huge_bytes(around, [walk(reserves=spans)], 0) == 2 * HUGE - 3 * PAGE
     assert of([(start, start + 4 * HUGE)]).resident_bytes == 2 * HUGE, "reading brought more into RAM"
     here.can_read_on = False
-    assert trim.count_zero_huge_bytes(around, [walk(reserves=spans)], 0) is None, "it runs on"
+    assert survey.count_zero_huge_bytes(around, [walk(reserves=spans)], 0) is None, "it runs on"
     here.can_read_on = True
     monkeypatch.setattr(in_ram, "MOST_READ_BYTES", HUGE)
-    assert trim.count_zero_huge_bytes(around, [walk(reserves=spans)], 0) is None
+    assert survey.count_zero_huge_bytes(around, [walk(reserves=spans)], 0) is None

@@ -6,7 +6,7 @@ import pytest
 
 from gdbheapx.allocators.answers import LOCKED, BrokenRule
 from gdbheapx.glibc import layouts
-from gdbheapx.glibc.check.findings import RULE_NAMES, abort_of, code_of
+from gdbheapx.glibc.rules import RULE_NAMES, abort_of, code_of
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_TCACHE, STATUS_USED
 from gdbheapx.layout.view import Shape, lay_out_struct
 from gdbheapx.session import Session

@@ -1,6 +1,6 @@
 """Which contradictions of a heap are told, and which are called a change under way.
 
-Files: glibc/context.py, inferior/standing.py, allocators/answers.py.
+Files: glibc/arenas.py, inferior/standing.py, allocators/answers.py.
 """
 
 from typing import Any, List, NamedTuple, Optional, Sequence, Set
@@ -9,7 +9,7 @@ import pytest
 
 from gdbheapx.allocators import answers
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.context import ArenaReports, Context, tell_unless_changing
+from gdbheapx.glibc.arenas import ArenaReports, Context, tell_unless_changing
 from gdbheapx.inferior import standing
 from gdbheapx.inferior.base import Thread
 from gdbheapx.problems import Diagnostic, ProblemCode

@@ -1,6 +1,6 @@
 """What the model says of a synthetic process is what the process was made of, for every release and geometry.
 
-Files: glibc/arenas.py, glibc/bins.py, glibc/context.py, glibc/entry.py, glibc/main_arena.py, glibc/records.py, glibc/tcache.py, glibc/survey.py.
+Files: glibc/arenas.py, glibc/freelists.py, glibc/entry.py, glibc/main_arena.py, glibc/records.py, glibc/survey.py.
 """
 
 from typing import List

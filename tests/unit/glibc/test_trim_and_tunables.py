@@ -1,14 +1,14 @@
 """What systrim would give back of the main top, and what the settings in force mean.
 
-Files: glibc/trim.py, glibc/tunables.py.
+Files: glibc/survey.py, glibc/text.py.
 """
 
-from typing import Any, Dict, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 import pytest
 
 from gdbheapx.errors import UnreadableMemory
-from gdbheapx.glibc import layouts, trim, tunables
+from gdbheapx.glibc import layouts, survey, text
 
 TOP, BREAK = 0x100000, 0x110000
 """A top of 64 KiB that ends at the program break."""
@@ -57,32 +57,36 @@ class Around(NamedTuple):
     glibc: Glibc = Glibc()
     target: Any = None
     arena: Arena = Arena()
+    counted: Total = Total()
+
+    def total(self) -> Total:
+        return self.counted
 
 
-def systrim(glibc: Glibc, total: Total, pad: int = 0) -> Optional[trim.TopTrim]:
-    around = Around(glibc)
-    return trim.predict_systrim(around, around, total, pad)  # type: ignore[arg-type]
+def systrim(glibc: Glibc, total: Total, pad: int = 0) -> Optional[Tuple[int, int]]:
+    around = Around(glibc, counted=total)
+    return survey.predict_systrim(around, around, pad)  # type: ignore[arg-type]
 
 
 def test_whole_pages_at_the_end_of_top_go() -> None:
     """But for MINSIZE and one byte, as systrim computes it: the first page stays."""
-    assert systrim(Glibc(), Total()) == trim.TopTrim(TOP + 4096, BREAK)
+    assert systrim(Glibc(), Total()) == (TOP + 4096, BREAK)
 
 
 def test_pad_stays() -> None:
     """With MINSIZE and one byte, rounded up to whole pages; with too much of it nothing goes."""
-    assert systrim(Glibc(), Total(), 5000) == trim.TopTrim(TOP + 2 * 4096, BREAK)
+    assert systrim(Glibc(), Total(), 5000) == (TOP + 2 * 4096, BREAK)
     assert systrim(Glibc(), Total(), 1 << 20) is None
 
 
 def test_free_chunks_below_top_are_merged_first() -> None:
     """malloc_consolidate runs before: the run that borders top begins lower."""
-    assert systrim(Glibc(), Total(top_run_start=TOP - 8192)) == trim.TopTrim(TOP - 4096, BREAK)
+    assert systrim(Glibc(), Total(top_run_start=TOP - 8192)) == (TOP - 4096, BREAK)
 
 
 def test_huge_pages_make_larger_steps() -> None:
     """With glibc.malloc.hugetlb=1 brk moves by thp_pagesize."""
-    assert systrim(Glibc(mp={"thp_pagesize": 1 << 15}), Total()) == trim.TopTrim(BREAK - (1 << 15), BREAK)
+    assert systrim(Glibc(mp={"thp_pagesize": 1 << 15}), Total()) == (BREAK - (1 << 15), BREAK)
 
 
 @pytest.mark.parametrize("glibc, total", [(Glibc(at=BREAK + 4096), Total()), (Glibc(at=None), Total()), (Glibc(), Total(0)), (Glibc(mp=None), Total())])
@@ -100,6 +104,6 @@ def test_a_name_that_depends_on_an_unknown_release_is_null() -> None:
     others = layouts.other_names(layouts.MALLOC_PAR, [(2, 42), (2, 41)])
     assert others == dict.fromkeys(("tcache_bins", "tcache_small_bins"), ("tcache_small_bins", "tcache_bins"))
     assert not layouts.other_names(layouts.MALLOC_PAR, [(2, 41)])
-    (row, last) = tunables.read_glibc_tunables(Record({"tcache_small_bins": 64, "tcache_count": 7}), others)  # type: ignore[arg-type]
+    (row, last) = text.read_glibc_tunables(Record({"tcache_small_bins": 64, "tcache_count": 7}), others)  # type: ignore[arg-type]
     assert (row.name, row.value, last.name) == (None, 64, "tcache_count")
     assert row.meaning.endswith("called tcache_small_bins or tcache_bins, by the release")

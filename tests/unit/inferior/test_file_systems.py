@@ -17,7 +17,7 @@ from gdbheapx.inferior.live.file_systems import FileSystems, is_fuse
 from gdbheapx.inferior.live.source import LiveMemory
 from gdbheapx.kernel.common.library import STOP_UNREADABLE
 from gdbheapx.kernel.glibc.records import Geometry, Region
-from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from gdbheapx.ranges import RangeIndex
 
 PAGE = mmap.PAGESIZE
@@ -108,7 +108,7 @@ def test_anonymous_memory_that_a_userfaultfd_fills_in_is_no_zeros() -> None:
 
 def was_read(source: ProcessSource, address: int) -> bool:
     """The native library can read a page: a walk over it ends for another reason."""
-    walker = chunk_walker(kernel.load_native_library(), source, Geometry(8, 16, 32, 48, 4096, True), Budget())
+    walker = ChunkWalker(kernel.load_native_library(), source, Geometry(8, 16, 32, 48, 4096, True), Budget())
     return walker.walk([Region(address, address + PAGE, 0)], array("Q"))[0].stop != STOP_UNREADABLE
 
 

@@ -16,7 +16,7 @@ from gdbheapx.inferior.base import BytesSource, CallSource
 from gdbheapx.kernel.blocks.stream import CLASS_USED, EVERYTHING, NO_ARENA, BlockFilter, make_blocks
 from gdbheapx.kernel.common.library import STOP_END, STOP_TIME, Kernel
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_MAPPED, STATUS_TCACHE, STATUS_USED, NativeListed, Region
-from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support import reference_walk
 from tests.support.builders import heap, rtree_truth
@@ -58,7 +58,7 @@ class Process:
 
     def stream(self, kernel: Kernel, wanted: BlockFilter = EVERYTHING, source: Any = None) -> Any:
         """All of it."""
-        return chunk_walker(kernel, source or self.source, heap.LP64, Budget()).blocks(self.regions, self.cached_chunks, wanted, self.apart)
+        return ChunkWalker(kernel, source or self.source, heap.LP64, Budget()).blocks(self.regions, self.cached_chunks, wanted, self.apart)
 
 
 def without_class(found: Sequence[Tuple[int, int, int, int, int]]) -> List[Tuple[int, int, int, int]]:
@@ -109,7 +109,7 @@ def test_a_region_that_keeps_its_end_behind_damage(kernel: Kernel, joined: bool)
     wanted = [begin + 64 * place + 16 for place in [*range(10), *range(20, 31)]]
     wanted = sorted([*wanted, begin + 15 * 64])
     for start in [0, *(begin + 64 * place for place in [*range(10), 15, *range(20, 31)])]:
-        stream = chunk_walker(kernel, BytesSource(((begin, bytes(data)),)), heap.LP64, Budget()).blocks(regions, array("Q"), BlockFilter(start=start), apart)
+        stream = ChunkWalker(kernel, BytesSource(((begin, bytes(data)),)), heap.LP64, Budget()).blocks(regions, array("Q"), BlockFilter(start=start), apart)
         found = rows(stream)
         assert [row[0] for row in found] == [address for address in wanted if address >= start]
         assert [row[4] for row in found] == [NO_ARENA if row[3] == STATUS_MAPPED else int(row[0] > begin + 20 * 64) for row in found]

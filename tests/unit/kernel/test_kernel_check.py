@@ -1,6 +1,6 @@
 """The checks of chunks and members: nothing in a heap as it was built, each contradiction where it is, and both kernels say the same.
 
-Files: kernel/glibc/check.py, kernel/glibc/records.py.
+Files: kernel/glibc/records.py, kernel/glibc/walkers.py.
 """
 
 from array import array
@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.glibc import check as api
-from gdbheapx.kernel.glibc.lists import BIN, FAST, TCACHE
-from gdbheapx.kernel.glibc.records import STATUS_FENCE, STATUS_FREE, STATUS_TOP, Geometry, Region
-from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.glibc import records as api
+from gdbheapx.kernel.glibc.records import BIN, FAST, STATUS_FENCE, STATUS_FREE, STATUS_TOP, TCACHE, Geometry, Region
+from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from tests.support import reference_walk
 from tests.support.builders import heap
 from tests.support.builders.drawn import damaged, heaps
@@ -26,8 +25,8 @@ DRAWN = search(150)
 ALL = api.REGION_FIRST | api.REGION_BINS_KNOWN
 
 
-def check(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, flags: int, cached_chunks: Any, members: Any) -> api.BrokenChunks:
-    return chunk_walker(kernel, source, geometry, Budget()).check([api.Checked(region, flags)], cached_chunks, members)
+def check(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, flags: int, cached_chunks: Any, members: Any) -> api.BrokenRows:
+    return ChunkWalker(kernel, source, geometry, Budget()).check([api.Checked(region, flags)], cached_chunks, members)
 
 
 def binned(built: heap.Built) -> "array[int]":
@@ -121,11 +120,11 @@ class Room:
     def check(self, kernel: Kernel, *lists: api.MemberList, mangled: bool = True) -> Dict[int, List[Tuple[int, int, int]]]:
         """rule -> (chunk, value, list) of each."""
         source = BytesSource(((self.begin, bytes(self.data)),))
-        found = chunk_walker(kernel, source, heap.LP64, Budget()).check_members(lists, mangled)
+        found = ChunkWalker(kernel, source, heap.LP64, Budget()).check_members(lists, mangled)
         rows: Dict[int, List[Tuple[int, int, int]]] = {}
         for row in found.rows:
             rows.setdefault(row.rule, []).append((row.address, row.value, row.previous))
-        assert tuple(len(rows.get(rule, ())) for rule in range(api.MEMBER_RULES)) == found.counts
+        assert tuple(len(rows.get(rule, ())) for rule in range(api.MEMBER_RULES)) == tuple(found.counts[: api.MEMBER_RULES])
         return rows
 
     def single(self, entries: List[int], sizes: List[int], key: int, offset: int = 0) -> None:
@@ -192,7 +191,7 @@ def test_garbage_is_followed_to_an_end(kernel: Kernel, data: bytes, heads: List[
     words = array("Q", [begin + (word % len(data) & -8) if word % 3 else word for word in words])
     lists = [api.MemberList(kind, begin + 8 * place, count, 32, 4096, 7 * (place % 2), sort) for kind, place, count in heads]
     source = BytesSource(((begin, words.tobytes()),))
-    found = chunk_walker(kernel, source, heap.LP64, Budget()).check_members(lists, False)
-    assert found.binned <= sum(one.count for one in lists if one.kind == BIN)
-    for rule, count in enumerate(found.counts):
+    found = ChunkWalker(kernel, source, heap.LP64, Budget()).check_members(lists, False)
+    assert found.counts[api.MEMBER_RULES] <= sum(one.count for one in lists if one.kind == BIN)
+    for rule, count in enumerate(found.counts[: api.MEMBER_RULES]):
         assert sum(row.rule == rule for row in found.rows) == min(count, api.MOST_ROWS)

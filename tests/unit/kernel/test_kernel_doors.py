@@ -22,7 +22,7 @@ from gdbheapx.kernel.blocks.stream import BlockFilter
 from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common.library import STOP_END, STOP_TIME, STOP_UNREADABLE, Kernel
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, NativeListed, Region
-from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from gdbheapx.problems import KERNEL_MISSING
 from tests.support import compilers
 from tests.support.builders import heap
@@ -44,18 +44,18 @@ def test_every_source_gives_the_same_walk(kernel: Kernel, tmp_path: Path) -> Non
     path.write_bytes(b"x" * 100 + data[half:] + data[:half])
     live = mmap.mmap(-1, len(data))
     live[:] = data
-    wanted = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([region], cached_chunks)
+    wanted = ChunkWalker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([region], cached_chunks)
     file = FileSource(str(path), (Segment(region.begin, half, 100 + len(data) - half), Segment(region.begin + half, len(data) - half, 100)))
-    assert chunk_walker(kernel, file, heap.LP64, Budget()).walk([region], cached_chunks) == wanted
+    assert ChunkWalker(kernel, file, heap.LP64, Budget()).walk([region], cached_chunks) == wanted
 
     def read(address: int, size: int) -> bytes:
         return data[max(address - region.begin, 0) :][:size] if address >= region.begin else b""
 
-    assert chunk_walker(kernel, CallSource(read), heap.LP64, Budget()).walk([region], cached_chunks, threads=8) == wanted
+    assert ChunkWalker(kernel, CallSource(read), heap.LP64, Budget()).walk([region], cached_chunks, threads=8) == wanted
     shift = address_of(live) - region.begin
     here = Region(region.begin + shift, region.end + shift, 0)
     moved = array("Q", [special + shift for special in cached_chunks])
-    got = chunk_walker(kernel, ProcessSource(os.getpid()), heap.LP64, Budget()).walk([here], moved)[0]
+    got = ChunkWalker(kernel, ProcessSource(os.getpid()), heap.LP64, Budget()).walk([here], moved)[0]
     assert got[2:16] == wanted[0][2:16] and got.histogram == wanted[0].histogram
 
 
@@ -65,9 +65,9 @@ def test_a_truncated_core_is_read_to_its_end(kernel: Kernel, tmp_path: Path) -> 
     path = tmp_path / "core"
     path.write_bytes(data[:1000000])
     source = FileSource(str(path), (Segment(region.begin, len(data), 0),))
-    result = chunk_walker(kernel, source, heap.LP64, Budget()).walk([region], cached_chunks)[0]
+    result = ChunkWalker(kernel, source, heap.LP64, Budget()).walk([region], cached_chunks)[0]
     assert result.stop == STOP_UNREADABLE and abs(result.at - region.begin - 1000000) < 13000
-    assert result == chunk_walker(kernel, BytesSource(((region.begin, data[:1000000]),)), heap.LP64, Budget()).walk([region], cached_chunks)[0]
+    assert result == ChunkWalker(kernel, BytesSource(((region.begin, data[:1000000]),)), heap.LP64, Budget()).walk([region], cached_chunks)[0]
 
 
 def test_page_entries_are_kept_in_a_stop_alone(c_kernel: Kernel) -> None:
@@ -82,7 +82,7 @@ def test_page_entries_are_kept_in_a_stop_alone(c_kernel: Kernel) -> None:
     def looked() -> Tuple[int, int]:
         """(blocks, reads)."""
         before = reads()
-        result = chunk_walker(c_kernel, source, heap.LP64, Budget()).walk([Region(start, start + count * size, 0)], NONE)[0]
+        result = ChunkWalker(c_kernel, source, heap.LP64, Budget()).walk([Region(start, start + count * size, 0)], NONE)[0]
         return result.used_chunks, reads() - before
 
     running = looked()
@@ -107,7 +107,7 @@ def test_a_hole_ends_a_read(c_kernel: Kernel) -> None:
     start = address_of(live)
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.munmap(ctypes.c_void_p(start + (1 << 20)), ctypes.c_size_t(PAGE)) == 0
-    result = chunk_walker(c_kernel, ProcessSource(os.getpid()), heap.LP64, Budget()).walk([Region(start, start + len(data), 0)], NONE)[0]
+    result = ChunkWalker(c_kernel, ProcessSource(os.getpid()), heap.LP64, Budget()).walk([Region(start, start + len(data), 0)], NONE)[0]
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10  # MAP_FIXED: the hole is filled again before the object is closed
     libc.mmap(ctypes.c_void_p(start + (1 << 20)), ctypes.c_size_t(PAGE), 3, flags, -1, 0)
     assert result.stop == STOP_UNREADABLE and start + (1 << 20) - 13000 < result.at < start + (1 << 20) + PAGE
@@ -125,12 +125,12 @@ def test_ctrl_c_gives_what_was_counted(kernel: Kernel) -> None:
         return data[address - region.begin :][:size]
 
     budget = Budget()
-    results = chunk_walker(kernel, CallSource(read), heap.LP64, budget).walk([region, region], cached_chunks)
+    results = ChunkWalker(kernel, CallSource(read), heap.LP64, budget).walk([region, region], cached_chunks)
     assert budget.reason == "stopped by Ctrl-C"
     assert results[0].stop == results[1].stop == STOP_TIME
     assert region.begin < results[0].at < region.end and results[1].at == region.begin
     part = region._replace(end=results[0].at)
-    whole = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([part], cached_chunks)[0]
+    whole = ChunkWalker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).walk([part], cached_chunks)[0]
     assert whole.stop == STOP_END and whole.tcache_chunks == results[0].tcache_chunks
     assert abs(whole.used_chunks + whole.free_chunks - results[0].used_chunks - results[0].free_chunks) <= 1
 
@@ -145,7 +145,7 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
         return data[address - region.begin :][:size]
 
     budget = Budget()
-    listing = chunk_walker(kernel, CallSource(read), heap.LP64, budget).blocks([NativeListed(region, 0)], cached_chunks)
+    listing = ChunkWalker(kernel, CallSource(read), heap.LP64, budget).blocks([NativeListed(region, 0)], cached_chunks)
     rows = [row for blocks in listing for row in zip(*blocks)]
     assert listing.result and listing.result.stop == STOP_TIME and rows and listing.result.at >= rows[-1][0] - 16
     assert budget.reason == "stopped by Ctrl-C"
@@ -156,16 +156,16 @@ def test_an_expired_budget_ends_every_region(kernel: Kernel) -> None:
     built = heap.build([(STATUS_USED, 64)])
     budget = Budget(0.0)
     time.sleep(0.001)
-    result = chunk_walker(kernel, built.source, heap.LP64, budget).walk([built.region], NONE)[0]
+    result = ChunkWalker(kernel, built.source, heap.LP64, budget).walk([built.region], NONE)[0]
     assert (result.stop, result.at, result.used_chunks) == (STOP_TIME, built.region.begin, 0)
-    assert list(chunk_walker(kernel, built.source, heap.LP64, budget).blocks([NativeListed(built.region, 0)], NONE)) == []
+    assert list(ChunkWalker(kernel, built.source, heap.LP64, budget).blocks([NativeListed(built.region, 0)], NONE)) == []
 
 
 def test_impossible_geometry_is_refused(kernel: Kernel) -> None:
     """The kernels rely on a few facts about every glibc."""
     for wrong in ({"word_bytes": 2}, {"alignment_bytes": 24}, {"page_bytes": 5000}, {"min_chunk_bytes": 16}):
         with pytest.raises(ValueError):
-            chunk_walker(kernel, BytesSource(()), heap.LP64._replace(**wrong), Budget()).walk([], NONE)
+            ChunkWalker(kernel, BytesSource(()), heap.LP64._replace(**wrong), Budget()).walk([], NONE)
 
 
 def test_a_library_that_is_missing_broken_or_stale_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -236,16 +236,16 @@ def test_random_slices_do_not_change_the_answer(c_kernel: Kernel, monkeypatch: p
     """Work that is paused and resumed every few blocks gives what one go gives."""
     data, region, cached_chunks = heap.large(9, 24)
     source = BytesSource(((region.begin, data),))
-    wanted = chunk_walker(c_kernel, source, heap.LP64, Budget()).walk([region], cached_chunks, threads=1)
+    wanted = ChunkWalker(c_kernel, source, heap.LP64, Budget()).walk([region], cached_chunks, threads=1)
     for threads in (1, 3):
         slices = random.Random(threads)
         monkeypatch.setattr(library, "FIRST_SLICE_SECONDS", slices.choice((1e-6, 1e-4)))
         monkeypatch.setattr(library, "SLICE_SECONDS", 1e-4)
-        assert chunk_walker(c_kernel, source, heap.LP64, Budget()).walk([region], cached_chunks, threads=threads) == wanted
+        assert ChunkWalker(c_kernel, source, heap.LP64, Budget()).walk([region], cached_chunks, threads=threads) == wanted
 
 
 def test_a_listing_is_let_go_before_its_end(kernel: Kernel) -> None:
     """A caller may stop asking; nothing is kept, and the result stays unknown."""
     data, region, cached_chunks = heap.large(5, 1)
-    listing = chunk_walker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([NativeListed(region, 0)], cached_chunks, BlockFilter({STATUS_FREE}))
+    listing = ChunkWalker(kernel, BytesSource(((region.begin, data),)), heap.LP64, Budget()).blocks([NativeListed(region, 0)], cached_chunks, BlockFilter({STATUS_FREE}))
     assert next(iter(listing)) and listing.result is None

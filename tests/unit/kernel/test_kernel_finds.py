@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Geometry, MmappedChunk, MmappedSearch
-from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED, Geometry, MmappedChunk
+from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from tests.support import reference_walk
 from tests.support.builders import heap
 from tests.support.searches import search
@@ -32,7 +32,7 @@ def test_a_region_behind_foreign_bytes_is_found(kernel: Kernel, strict: bool) ->
     foreign = b"\xff" * (built.region.begin - BASE)
     source = BytesSource(((BASE, foreign + built.data),))
     for anchor in (built.chunks[3][0], built.region.top):
-        assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, anchor, array("Q", [anchor]), strict=strict) == built.region.begin
+        assert ChunkWalker(kernel, source, heap.LP64, Budget()).find_chain(BASE, anchor, array("Q", [anchor]), strict=strict) == built.region.begin
 
 
 def test_memalign_leaves_an_old_header_behind(kernel: Kernel) -> None:
@@ -42,7 +42,7 @@ def test_memalign_leaves_an_old_header_behind(kernel: Kernel) -> None:
     heap.put(data, heap.LP64, 0xFFF0, 0xFFF0)
     heap.put(data, heap.LP64, 0xFFF8, (0x40000 - 0xFFF0) | 2)
     source = BytesSource(((BASE, bytes(data)),))
-    found, complete, _ = chunk_walker(kernel, source, heap.LP64, Budget()).scan_mmapped([(BASE, BASE + 0x40000)], MmappedSearch(False, 1, 0x40000))
+    found, complete = ChunkWalker(kernel, source, heap.LP64, Budget()).scan_mmapped([(BASE, BASE + 0x40000)], False, 1, 0x40000)
     assert complete and found == [MmappedChunk(BASE + 0xFFF0, 0x40000 - 0xFFF0, BASE, 0x40000)]
 
 
@@ -51,7 +51,7 @@ def test_hostile_sizes_take_linear_time(kernel: Kernel) -> None:
     data = (b"\xff" * 8 + (0x21).to_bytes(8, "little")) * (1 << 15)
     source = BytesSource(((BASE, data[:-32] + b"\xff" * 32),))
     before = time.process_time()
-    assert chunk_walker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE + len(data), array("Q", [BASE + len(data) + 16])) is None
+    assert ChunkWalker(kernel, source, heap.LP64, Budget()).find_chain(BASE, BASE + len(data), array("Q", [BASE + len(data) + 16])) is None
     assert time.process_time() - before < 5
 
 
@@ -60,9 +60,9 @@ def test_the_time_limit_bounds_the_search(kernel: Kernel) -> None:
     budget = Budget(0.0)
     time.sleep(0.001)
     source = BytesSource(((BASE, b"\xff" * 0x10000),))
-    assert chunk_walker(kernel, source, heap.LP64, budget).find_chain(BASE, BASE + 0x10000, array("Q", [BASE + 0x10000])) is None
+    assert ChunkWalker(kernel, source, heap.LP64, budget).find_chain(BASE, BASE + 0x10000, array("Q", [BASE + 0x10000])) is None
     assert budget.reason
-    assert chunk_walker(kernel, source, heap.LP64, budget).scan_mmapped([(BASE, BASE + 0x10000)], MmappedSearch(False, 1, 4096)) == ([], False, False)
+    assert ChunkWalker(kernel, source, heap.LP64, budget).scan_mmapped([(BASE, BASE + 0x10000)], False, 1, 4096) == ([], False)
 
 
 @FAST
@@ -82,7 +82,7 @@ def test_chains_are_those_of_the_reference_walk(
         heap.put(data, geometry, place * geometry.word_bytes, value)
     source = BytesSource(((BASE, bytes(data[:hole])), (BASE + hole + 20, bytes(data[hole + 20 :]))))
     sorted_anchors = array("Q", sorted(heap.first_chunk(geometry, BASE + 8 * anchor) for anchor in anchors))
-    found = chunk_walker(kernel, source, geometry, Budget()).find_chain(BASE, BASE + len(data), sorted_anchors, strict)
+    found = ChunkWalker(kernel, source, geometry, Budget()).find_chain(BASE, BASE + len(data), sorted_anchors, strict)
     assert found == reference_walk.find_chain(source, geometry, BASE, BASE + len(data), sorted_anchors, strict)
 
 
@@ -129,8 +129,8 @@ def test_mapped_blocks_are_found_until_the_figures_are_reached(kernel: Kernel, m
     if cut and chunks:
         ranges = [(BASE, chunks[0].block_start + chunks[0].total_bytes), (chunks[0].block_start + chunks[0].total_bytes, BASE + len(data))]
     total = sum(chunk.total_bytes for chunk in chunks)
-    got = chunk_walker(kernel, BytesSource(((BASE, data),)), geometry, Budget()).scan_mmapped(ranges, MmappedSearch(trailer, len(chunks), total))
-    assert got == (chunks, True, False)
+    got = ChunkWalker(kernel, BytesSource(((BASE, data),)), geometry, Budget()).scan_mmapped(ranges, trailer, len(chunks), total)
+    assert got == (chunks, True)
 
 
 @pytest.mark.parametrize("trailer, ahead, complete", [(True, 0, True), (True, 48, True), (True, 40, False), (True, -16, False), (False, 48, False)])
@@ -139,8 +139,8 @@ def test_a_counter_that_is_ahead(kernel: Kernel, trailer: bool, ahead: int, comp
     data = bytearray(8 * 4096)
     chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, trailer) for place in (1, 5)]
     ranges = [(BASE, BASE + len(data))]
-    got = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(ranges, MmappedSearch(trailer, 2, 4 * 4096 + ahead))
-    assert got == (chunks, complete, False)
+    got = ChunkWalker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped(ranges, trailer, 2, 4 * 4096 + ahead)
+    assert got == (chunks, complete)
 
 
 @pytest.mark.parametrize("strangers", [(), ((5, 3),), ((5, 3), (20, 3)), ((5, 3), (20, 4), (25, 1))])
@@ -150,10 +150,10 @@ def test_what_only_looks_like_a_header(kernel: Kernel, strangers: Tuple[Tuple[in
     data = bytearray(b"\xee" * (40 * 4096))
     chunks = [mapped(data, heap.LP64, BASE + place * 4096, 2, 16, False) for place in (1, 10, 30)]
     also = [mapped(data, heap.LP64, BASE + place * 4096, pages, 16, False) for place, pages in strangers]
-    search = MmappedSearch(False, 3, 6 * 4096)
-    got = chunk_walker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + len(data))], search)
+    search = (False, 3, 6 * 4096)
+    got = ChunkWalker(kernel, BytesSource(((BASE, bytes(data)),)), heap.LP64, Budget()).scan_mmapped([(BASE, BASE + len(data))], *search)
     is_told = len(strangers) < 3
-    assert got == ((chunks if is_told else sorted(chunks + also)), is_told, False)
+    assert got == ((chunks if is_told else sorted(chunks + also)), is_told)
 
 
 def test_a_block_goes_on_behind_its_range(kernel: Kernel) -> None:
@@ -164,24 +164,23 @@ def test_a_block_goes_on_behind_its_range(kernel: Kernel) -> None:
     parts = ((BASE, bytes(data[: 2 * 4096])), (BASE + 3 * 4096, bytes(data[3 * 4096 :])))
     ranges = [(BASE, BASE + 2 * 4096), (BASE + 3 * 4096, BASE + 12 * 4096)]
 
-    def scan(*limits: int) -> Tuple[List[MmappedChunk], bool, bool]:
-        search = MmappedSearch(False, 2, 8 * 4096, limits=limits)
-        return chunk_walker(kernel, BytesSource(parts), heap.LP64, Budget()).scan_mmapped(ranges, search)
+    def scan(*limits: int) -> Tuple[Any, bool]:
+        return ChunkWalker(kernel, BytesSource(parts), heap.LP64, Budget()).scan_mmapped(ranges, False, 2, 8 * 4096, limits=limits)
 
-    assert scan(BASE + 12 * 4096, BASE + 12 * 4096) == (chunks, True, False)
-    assert scan(BASE + 6 * 4096, BASE + 12 * 4096) == (chunks, True, False)
-    assert scan(BASE + 5 * 4096, BASE + 12 * 4096) == scan() == (chunks[1:], False, False)
+    assert scan(BASE + 12 * 4096, BASE + 12 * 4096) == (chunks, True)
+    assert scan(BASE + 6 * 4096, BASE + 12 * 4096) == (chunks, True)
+    assert scan(BASE + 5 * 4096, BASE + 12 * 4096) == scan() == (chunks[1:], False)
 
 
 def test_a_terabyte_of_holes_is_passed_over(kernel: Kernel) -> None:
     """Of a core only pages that have data are looked at, however long the mapping is: at once, also where a block is never found."""
     data, far = bytearray(8 * 4096), BASE + (1 << 40) - 16 * 4096
     chunk = mapped(data, heap.LP64, BASE + 2 * 4096, 2, 16, False)
-    search = MmappedSearch(False, 2, 4 * 4096, data=((far, far + 4096), (far + 2 * 4096, far + 4 * 4096)))
+    parts = ((far, far + 4096), (far + 2 * 4096, far + 4 * 4096))
     moved, began = bytes(data), time.process_time()
-    walker = chunk_walker(kernel, BytesSource(((far, moved),)), heap.LP64, Budget())
-    got = walker.scan_mmapped([(BASE, BASE + (1 << 40))], search)
-    assert [one.chunk - far for one in got.chunks] == [chunk.chunk - BASE] and not got.complete
+    walker = ChunkWalker(kernel, BytesSource(((far, moved),)), heap.LP64, Budget())
+    found, complete = walker.scan_mmapped([(BASE, BASE + (1 << 40))], False, 2, 4 * 4096, data=parts)
+    assert [one.chunk - far for one in found] == [chunk.chunk - BASE] and not complete
     assert time.process_time() - began < 2
 
 
@@ -201,11 +200,10 @@ def test_blocks_in_garbage_are_what_their_headers_say(
         offset = place // 16 * 256 if kind > 2 else place // 256 * 4096
         heap.put(data, geometry, offset, (0, 16, 4080, 48, 4096 + 4080, 8)[kind])
         heap.put(data, geometry, offset + geometry.word_bytes, pages * 4096 - (16 * (kind % 3)) & 0xFFFFFFF8 | 2)
-    source, ranges, search = BytesSource(((BASE, bytes(data)),)), [(BASE, BASE + len(data))], MmappedSearch(trailer, 99, 99)
-    found = chunk_walker(kernel, source, geometry, Budget()).scan_mmapped(ranges, search)
-    assert not found.cut
+    source, ranges = BytesSource(((BASE, bytes(data)),)), [(BASE, BASE + len(data))]
+    chunks, _ = ChunkWalker(kernel, source, geometry, Budget()).scan_mmapped(ranges, trailer, 99, 99)
     end = BASE
-    for chunk, size, block, total in found.chunks:
+    for chunk, size, block, total in chunks:
         word, at = geometry.word_bytes, chunk - BASE
         order: Any = "little" if geometry.little_endian else "big"
         before, field = (int.from_bytes(data[place : place + word], order) for place in (at, at + word))

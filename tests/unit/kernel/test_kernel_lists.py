@@ -1,6 +1,6 @@
 """Lists: singly linked ones of fastbins and thread caches, and bins; both kernels against a follower of a few lines.
 
-Files: kernel/glibc/lists.py.
+Files: kernel/glibc/records.py, kernel/glibc/walkers.py.
 """
 
 import random
@@ -13,18 +13,20 @@ from hypothesis import strategies as st
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource, CallSource
 from gdbheapx.kernel.common.library import Kernel
-from gdbheapx.kernel.glibc.lists import (
+from gdbheapx.kernel.glibc.records import (
     BIN,
     FAST,
+    SPECIAL_FAST,
+    SPECIAL_TCACHE,
     TCACHE,
     TCACHE_SIZED,
+    Geometry,
     NativeFollowedList,
     NativeFreeLists,
     NativeRules,
     describe_damage,
 )
-from gdbheapx.kernel.glibc.records import SPECIAL_FAST, SPECIAL_TCACHE, Geometry
-from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from tests.support import reference_walk
 from tests.support.builders import heap
 from tests.support.searches import search
@@ -93,7 +95,7 @@ def test_a_list_is_followed_to_its_null_link(kernel: Kernel, geometry: Geometry,
     source = memory(geometry, linked(geometry, entries, offset, mangled))
     head = entries[0] if entries else 0
     rules = NativeRules(mangled, True)
-    found = chunk_walker(kernel, source, geometry, Budget()).follow(asked(kind, [head], 1000), rules)
+    found = ChunkWalker(kernel, source, geometry, Budget()).follow(asked(kind, [head], 1000), rules)
     assert ones(found) == [(len(entries), 0, 0, entries[-1] if entries else 0)]
     assert list(found.members) == chunks_of(geometry, kind, entries) and not len(found.twice) and not len(found.mapped)
     assert list(found.bytes) == [32 * len(entries) if kind == TCACHE_SIZED else 0]
@@ -122,7 +124,7 @@ def test_no_read_for_each_member(c_kernel: Kernel, order: str) -> None:
     size = 32 * 200004
     entries = [BASE + 32 * place for place in shuffled(200000, order)]
     source, reads = counted(memory(heap.LP64, linked(heap.LP64, entries, 0, True), size=size))
-    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), NativeRules(True, True))
+    found = ChunkWalker(c_kernel, source, heap.LP64, Budget()).follow(asked(TCACHE, entries[:1], 1 << 20), NativeRules(True, True))
     assert found.counts[0] == 200000
     assert len(reads) < 4000 and sum(reads) < 2 * size + 4096 * 1000
 
@@ -191,7 +193,7 @@ def test_garbage_is_followed_as_defined(
         lists.add(kind, [BASE + head * step - (header if kind in (FAST, BIN) else 0)], limit)
     collect = BIN not in lists.kinds
     rules = NativeRules(mangled, collect)
-    found = chunk_walker(c_kernel, source, geometry, Budget()).follow(lists, rules)
+    found = ChunkWalker(c_kernel, source, geometry, Budget()).follow(lists, rules)
     assert found == reference_walk.follow(source, geometry, lists, rules)
 
 
@@ -228,7 +230,7 @@ def test_long_lists_with_stale_links_and_damage(c_kernel: Kernel, seed: int, kin
         words[victim + data.choice((8, 16, 16, 24))] = data.choice((0, 0x1234, 8, chunks[0], chunks[data.randrange(len(chunks))], 1 << 47))
     source = memory(heap.LP64, words, size=64 * (2 * count + 4))
     wanted = reference_walk.follow(source, heap.LP64, asked(kind, heads, 1 << 14), NativeRules(True, True))
-    found = chunk_walker(c_kernel, source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), NativeRules(True, True))
+    found = ChunkWalker(c_kernel, source, heap.LP64, Budget()).follow(asked(kind, heads, 1 << 14), NativeRules(True, True))
     assert found == wanted
 
 
@@ -236,5 +238,5 @@ def test_time_that_is_up_is_told_as_such(kernel: Kernel) -> None:
     """Lists that were not reached have no damage: they are cut."""
     entries = [BASE + 32 * place for place in shuffled(2000, "random")]
     source = memory(heap.LP64, linked(heap.LP64, entries, 0, False))
-    found = chunk_walker(kernel, source, heap.LP64, Budget(0.0)).follow(asked(TCACHE, entries[:1], 1 << 20), PLAIN)
+    found = ChunkWalker(kernel, source, heap.LP64, Budget(0.0)).follow(asked(TCACHE, entries[:1], 1 << 20), PLAIN)
     assert found.cut and describe_damage(found, 0) is None and not len(found.members)

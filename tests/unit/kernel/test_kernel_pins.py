@@ -25,7 +25,7 @@ from gdbheapx.kernel.blocks.pages import (
 )
 from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_USED, EVERYTHING, make_blocks
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_USED, NativeListed
-from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support.builders import heap, rtree
 from tests.support.builders.extent_cases import BINS, Spec, some_heap
@@ -118,7 +118,7 @@ def test_heaps_of_chunks(c_kernel: CKernel, geometry: Any, seed: int) -> None:
     labels = PinLabels(array("I", [rng.randrange(4) for _ in range(120)]))
 
     def stream() -> Any:
-        return chunk_walker(c_kernel, built.source, geometry, Budget()).blocks([NativeListed(built.region, 3)], built.cached_chunks, EVERYTHING, None)
+        return ChunkWalker(c_kernel, built.source, geometry, Budget()).blocks([NativeListed(built.region, 3)], built.cached_chunks, EVERYTHING, None)
 
     made = c_kernel.pins(built.source, shape, labels, 0, Budget())
     made.stream(stream())

@@ -17,7 +17,7 @@ from gdbheapx.kernel.blocks.graph import Graph, GraphShape
 from gdbheapx.kernel.blocks.signatures import ALL, AT_MOST, UNKNOWN, Condition, Referring, SignatureRow, Signer
 from gdbheapx.kernel.blocks.stream import CLASS_USED, make_blocks
 from gdbheapx.kernel.glibc.records import STATUS_USED, NativeListed
-from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from gdbheapx.kernel.jemalloc.records import BLOCK_USED
 from gdbheapx.kernel.jemalloc.walkers import extent_walker
 from tests.support.builders import heap, rtree, rtree_truth
@@ -50,7 +50,7 @@ class Made:
     def blocks(self, kernel: CKernel, source: BulkSource) -> Any:
         """The stream, with a block of a MiB beside it."""
         apart = make_blocks([(APART, 1 << 20, CLASS_USED, STATUS_USED, 0)])
-        return chunk_walker(kernel, source, heap.LP64, Budget()).blocks([NativeListed(self.region, 0)], self.cached_chunks, apart=apart)
+        return ChunkWalker(kernel, source, heap.LP64, Budget()).blocks([NativeListed(self.region, 0)], self.cached_chunks, apart=apart)
 
     def _classes(self, values: int) -> bytes:
         """An image of classes with two vtables each, and as many places that are none."""
@@ -222,7 +222,7 @@ class MadeExtents:
     def graph(self, kernel: CKernel) -> Graph:
         """Everything is read and resolved; beside a heap of glibc's that has no arena."""
         graph = kernel.graph(self.source, GraphShape([(self.begin, self.end)], [], 8, True, 8, True), Budget())
-        nothing = chunk_walker(kernel, self.source, heap.LP64, Budget()).blocks([], [])
+        nothing = ChunkWalker(kernel, self.source, heap.LP64, Budget()).blocks([], [])
         graph.gather([extent_walker(kernel, self.source, self.built.heap(), Budget()).blocks([]), nothing])
         graph.settle()
         graph.resolve()

@@ -28,7 +28,7 @@ from gdbheapx.kernel.glibc.records import (
     Region,
     WalkResult,
 )
-from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from tests.support import reference_walk
 from tests.support.builders import heap
 from tests.support.builders.drawn import damaged, heaps
@@ -48,12 +48,12 @@ FAST = search(150)
 
 
 def walk(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, cached_chunks: Any = NONE, threads: int = 1) -> WalkResult:
-    return chunk_walker(kernel, source, geometry, Budget()).walk([region], cached_chunks, threads=threads)[0]
+    return ChunkWalker(kernel, source, geometry, Budget()).walk([region], cached_chunks, threads=threads)[0]
 
 
 def listed(kernel: Kernel, source: BulkSource, geometry: Geometry, region: Region, cached_chunks: Any = NONE, wanted: BlockFilter = EVERYTHING) -> Tuple[Any, Any]:
     """(chunk, size, status) of each, and how it ended."""
-    stream = chunk_walker(kernel, source, geometry, Budget()).blocks([NativeListed(region, 7)], cached_chunks, wanted)
+    stream = ChunkWalker(kernel, source, geometry, Budget()).blocks([NativeListed(region, 7)], cached_chunks, wanted)
     rows = [row for blocks in stream for row in zip(*blocks)]
     word = geometry.word_bytes
     assert all(class_ == CLASS_OF[kind] and arena == 7 for _, _, class_, kind, arena in rows)
@@ -127,7 +127,7 @@ def test_many_random_heaps_with_few_bits_flipped(kernel: Kernel) -> None:
 
 
 def all_threads(kernel: Kernel, source: BulkSource, geometry: Geometry, regions: List[Region], cached_chunks: Any) -> List[List[WalkResult]]:
-    return [chunk_walker(kernel, source, geometry, Budget()).walk(regions, cached_chunks, threads=threads) for threads in (1, 2, 3, 8)]
+    return [ChunkWalker(kernel, source, geometry, Budget()).walk(regions, cached_chunks, threads=threads) for threads in (1, 2, 3, 8)]
 
 
 @pytest.mark.parametrize("geometry", [heap.LP64, heap.GEOMETRIES[3], heap.GEOMETRIES[4], heap.GEOMETRIES[8]])

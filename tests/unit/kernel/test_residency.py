@@ -20,7 +20,7 @@ from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from gdbheapx.kernel.common.in_ram import InRam, Ram
 from gdbheapx.kernel.common.library import Kernel, Residency
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_USED
-from gdbheapx.kernel.glibc.walkers import chunk_walker
+from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from tests.support.builders import heap
 
 PAGE = os.sysconf("SC_PAGESIZE")
@@ -147,10 +147,10 @@ def test_resident_interior_bytes_of_a_walk(kernel: Kernel, table: PageTable) -> 
     memory.write(10 * PAGE, 11 * PAGE).write(20 * PAGE, 21 * PAGE)
     geometry = heap.LP64._replace(page_bytes=PAGE)
     source = ProcessSource(os.getpid(), ((memory.start, memory.start + HUGE),))
-    result = chunk_walker(kernel, source, geometry, Budget()).walk([built.region], NONE, pages=table)[0]
+    result = ChunkWalker(kernel, source, geometry, Budget()).walk([built.region], NONE, pages=table)[0]
     assert (result.interior_ranges, result.interior_bytes) == (1, 39 * PAGE)
     assert result.interior_residency == Residency(2 * PAGE, 2 * PAGE, 0, 0, 0)
-    assert chunk_walker(kernel, ProcessSource(os.getpid()), geometry, Budget()).walk([built.region], NONE)[0].interior_residency is None
+    assert ChunkWalker(kernel, ProcessSource(os.getpid()), geometry, Budget()).walk([built.region], NONE)[0].interior_residency is None
 
 
 def test_memory_outside_rss_is_not_counted(kernel: Kernel, table: PageTable) -> None:
@@ -169,7 +169,7 @@ def test_untouched_memory_is_read_as_zeros_and_stays_untouched(kernel: Kernel) -
     target = open_elf_target(pid=os.getpid())
     built = heap.build([(STATUS_USED, 64)] * 40, address=memory.start + (32 << 20))
     ctypes.memmove(built.region.begin, built.data, min(len(built.data), PAGE))
-    result = chunk_walker(kernel, ProcessSource(os.getpid(), zeros), heap.LP64, Budget()).walk([built.region._replace(end=memory.start + (64 << 20))], NONE)[0]
+    result = ChunkWalker(kernel, ProcessSource(os.getpid(), zeros), heap.LP64, Budget()).walk([built.region._replace(end=memory.start + (64 << 20))], NONE)[0]
     assert result.used_chunks >= 39
     assert target.read(memory.start + (8 << 20), 3 << 20) == bytes(3 << 20)
     assert target.read((memory.start + (32 << 20)) - 8, 16) == bytes(8) + built.data[:8]
@@ -187,7 +187,7 @@ def test_a_guard_page_is_not_swap(kernel: Kernel, table: PageTable) -> None:
     before, target = kernel.swapped_in_bytes, open_elf_target(pid=os.getpid())
     assert target.read_prefix(memory.start + (1 << 20) - PAGE, 3 * PAGE) == (b"\1" + bytes(PAGE - 1))
     source = ProcessSource(os.getpid(), ((memory.start, memory.start + (8 << 20)),))
-    chunk_walker(kernel, source, heap.LP64, Budget()).walk([heap.build([(STATUS_USED, 64)], address=memory.start + (1 << 20)).region], NONE)
+    ChunkWalker(kernel, source, heap.LP64, Budget()).walk([heap.build([(STATUS_USED, 64)], address=memory.start + (1 << 20)).region], NONE)
     assert (target.swapped_in_bytes(), kernel.swapped_in_bytes - before) == (0, 0)
     found = kernel.residency(table, [(memory.start, memory.start + (2 << 20))])
     assert found is not None and (found.resident_bytes, found.swapped_bytes) == ((2 << 20) - PAGE, 0)

@@ -24,8 +24,6 @@ struct source;
 
 #pragma GCC visibility push(default)
 
-/* ---- lists.py ---- */
-
 struct free_lists *heapx_mimalloc_lists_new(const struct source *source, const struct mi_free_list *lists, uint64_t count,
     const struct mi_list_page *pages, uint64_t page_count);
 int64_t heapx_mimalloc_lists_slice(struct free_lists *job, double seconds);

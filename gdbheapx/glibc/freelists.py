@@ -1,0 +1,610 @@
+"""Read the free lists: fastbins (singly linked), bins 1 to 126 (doubly linked: unsorted, small, large), and thread caches (malloc.c:
+tcache_get, tcache_put). All lists of a process are followed in one call: that costs far less than one by one.
+
+A thread is attached to an arena before it gets a cache and until it has given the cache up (arena.c: arena_get2,
+__malloc_arena_thread_freeres), and attached_threads counts those (since 2.23, before there were caches). So an arena that counts no more
+threads than were found to point to it has none that is missing; one that counts more has.
+"""
+
+from array import array
+from bisect import bisect_right
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx import problems
+from gdbheapx.allocators.answers import make_collector
+from gdbheapx.errors import UnreadableMemory
+from gdbheapx.glibc import codes
+from gdbheapx.glibc.arenas import LOOK_AGAIN, Arena, ArenaReports, ArenaWalk, Context, Glibc, anonymous_ranges, tell_unless_changing
+from gdbheapx.glibc.layouts import (
+    MAX_TCACHE_COUNT,
+    NBINS,
+    NSMALLBINS,
+    TCACHE_SMALL_BINS,
+    align_chunk,
+    bin_range,
+    fast_size,
+    is_tcache_chunk,
+    tcache_size,
+)
+from gdbheapx.glibc.layouts import TCACHE as TCACHE_STRUCT
+from gdbheapx.glibc.records import BinRow
+from gdbheapx.hints import hint_command
+from gdbheapx.inferior.base import Target, Thread, ThreadLocal
+from gdbheapx.kernel.common.library import ADDRESS_MASK
+from gdbheapx.kernel.glibc.records import (
+    BACK_LINK,
+    BIN,
+    CUT,
+    FAST,
+    SPECIAL_TCACHE_STRUCT,
+    TCACHE,
+    TCACHE_SIZED,
+    UNREAD,
+    UNREADABLE,
+    NativeFollowedList,
+    NativeFreeLists,
+    NativeRules,
+    describe_damage,
+)
+from gdbheapx.layout.view import LayoutView, read_view
+from gdbheapx.model import CacheBin
+from gdbheapx.problems import Diagnostic, PartialSink
+from gdbheapx.ranges import Range
+from gdbheapx.units import count_noun
+
+KIND_BITS = 7
+MAX_REPORTED = 8
+"""Chunks on two lists, threads or arenas that are named; the rest is counted."""
+UNSORTED = 1
+NOT_DUMPED = (
+    "the core lacks this thread's stack: chunks in its cache count as used; "
+    "a core that the kernel writes (see core(5)), or a newer gdb, has it"
+)
+
+
+class FreeLists(NativeFreeLists):
+    """Lists to follow in one heap."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self.context = context
+
+    def follow(self, collect: bool = False) -> NativeFollowedList:
+        """Follow all lists. If time runs out that is reported, and the lists count as far as they were followed."""
+        context, ranges = self.context, anonymous_ranges(self.context.target)
+        most = sum(end - start for start, end in ranges) // context.glibc.geometry.min_chunk_bytes
+        followed = context.walker.follow(self, NativeRules(context.glibc.traits.safe_linking, collect, most))
+        if followed.cut:
+            message = "the walk of the free lists did not finish: %s" % context.budget.reason
+            context.report(codes.LISTS_CUT, None, message, "the chunks reached so far are counted")
+        if UNREADABLE not in followed.problems:
+            return followed
+        # a link that leads to where chunks may lie is not damaged because they were not read: they are in swap, or not in the core
+        pairs = zip(followed.problems, followed.ats)
+        return followed._replace(problems=[UNREAD if problem == UNREADABLE and is_within(ranges, at) else problem for problem, at in pairs])
+
+
+def is_within(ranges: Sequence[Range], address: int) -> bool:
+    """Return whether one of these sorted ranges covers the address."""
+    place = bisect_right(ranges, (address, ADDRESS_MASK)) - 1
+    return place >= 0 and address < ranges[place][1]
+
+
+def report_listed_twice(followed: NativeFollowedList, find_sink: Callable[[int], PartialSink]) -> None:
+    """Report chunks that are on two lists (a double free) to the sink of each; among the members they are once."""
+    for chunk in followed.twice[:MAX_REPORTED]:
+        find_sink(chunk)(codes.LISTED_TWICE, chunk, "chunk is on two free lists (freed twice, or a list is damaged)", None)
+    more = len(followed.twice) - MAX_REPORTED
+    if more > 0:
+        find_sink(followed.twice[-1])(codes.LISTED_TWICE, None, "%s on two free lists" % count_noun(more, "more chunk"), None)
+
+
+# ---------------------------------------------------------------------------------------------------- fastbins and bins
+
+
+class AskedLists(NamedTuple):
+    """The fastbins or the bins of one arena that are not empty, among the lists asked for."""
+
+    arena: Arena
+    kind: int
+    """FAST or BIN."""
+    first: int
+    """Number of the first list."""
+    indexes: Sequence[int]
+    """Numbers of the bins."""
+
+    def name(self, index: int) -> str:
+        """Return the name of a bin for messages."""
+        return "%s %d of %s" % ("fastbin" if self.kind == FAST else "bin", index, self.arena.title)
+
+    def damage_address(self, number: int, index: int, followed: NativeFollowedList, glibc: Glibc) -> int:
+        """Return the address of the chunk or head that holds the bad link of list `number`."""
+        if followed.problems[number] == BACK_LINK:
+            return followed.ats[number]
+        return followed.lasts[number] or head_address(self.arena, self.kind, index, glibc)
+
+
+class Bin(NamedTuple):
+    """A fastbin or bin that is not empty."""
+
+    kind: str
+    """`fast`, `unsorted`, `small` or `large`."""
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    chunks: int
+    bytes: int
+    raw_bytes: int
+    """Sum of the size fields with their flag bits, as the next two have them: malloc_info prints these. 0 for a fastbin."""
+    raw_min: int
+    raw_max: int
+    cut: bool
+    """Time ran out before its end: there are more chunks than these."""
+
+
+def kind_of_bin(index: int) -> str:
+    """Return `unsorted`, `small` or `large`."""
+    return "unsorted" if index == UNSORTED else "small" if index < NSMALLBINS else "large"
+
+
+def most_chunks(arena: Arena, glibc: Glibc) -> int:
+    """No list of the arena can be longer than this: its size over MINSIZE."""
+    return max(arena.state["system_mem"], arena.state["max_system_mem"]) % (1 << 48) // glibc.geometry.min_chunk_bytes + 1
+
+
+def head_address(arena: Arena, kind: int, index: int, glibc: Glibc) -> int:
+    """Return the address of a fastbin's head, or of a bin's header: bin_at(m, i) (malloc.c)."""
+    word = glibc.geometry.word_bytes
+    if kind == FAST:
+        return arena.state.address_of("fastbinsY") + index * word
+    return arena.state.address_of("bins") + 2 * (index - 2) * word
+
+
+def list_bin_headers(arena: Arena, glibc: Glibc) -> Any:
+    """Return array('Q') of the headers of bins 1 to 127: the addresses that they have as if they were chunks."""
+    first, step = head_address(arena, BIN, 1, glibc), 2 * glibc.geometry.word_bytes
+    return array("Q", range(first, first + step * (NBINS - 1), step))
+
+
+def list_used_bins(arena: Arena, kind: int, glibc: Glibc) -> List[int]:
+    """Return the numbers of the arena's fastbins or bins that are not empty. Before the first malloc (up to 2.41) bins are all 0, and from
+    2.43 on there are no fastbins.
+    """
+    if kind == FAST:
+        return [index for index, head in enumerate(arena.state.numbers("fastbinsY")) if head] if arena.state.has("fastbinsY") else []
+    own, heads = list_bin_headers(arena, glibc), arena.state.numbers("bins")[0::2]
+    return [] if heads == own else [index for index, head, header in zip(range(1, NBINS), heads, own) if head not in (0, header)]
+
+
+def ask_lists(lists: FreeLists, arena: Arena, kind: int) -> AskedLists:
+    """Add the arena's fastbins (FAST) or bins (BIN) that are not empty."""
+    glibc = lists.context.glibc
+    used = list_used_bins(arena, kind, glibc)
+    if kind == FAST:
+        heads = [arena.state.numbers("fastbinsY")[index] for index in used]
+    else:
+        heads = [head_address(arena, BIN, index, glibc) for index in used]
+    return AskedLists(arena, kind, lists.add(kind, heads, most_chunks(arena, glibc)), used)
+
+
+def collect_bins(glibc: Glibc, group: AskedLists, followed: NativeFollowedList, report: PartialSink) -> List[Bin]:
+    """Return the bins that are not empty; a broken one is reported and counts up to the damage."""
+    made, is_fast = [], group.kind == FAST
+    for number, index in enumerate(group.indexes, group.first):
+        message, problem, chunks = describe_damage(followed, number), followed.problems[number], followed.counts[number]
+        if message is not None:
+            code = codes.LIST_UNREAD if problem == UNREAD else codes.FASTBIN_BROKEN if is_fast else codes.BIN_BROKEN
+            hint = "the chunks after it count as used" if is_fast else "`%s` counts the chunks before it" % hint_command("bins")
+            report(code, group.damage_address(number, index, followed, glibc), "%s: %s" % (group.name(index), message), hint)
+        if is_fast:
+            made.append(Bin("fast", index, chunks, chunks * fast_size(index, glibc.geometry), 0, 0, 0, problem == CUT))
+        else:
+            raw = (followed.raw_bytes[number], followed.raw_mins[number], followed.raw_maxs[number])
+            made.append(Bin(kind_of_bin(index), index, chunks, followed.bytes[number], *raw, problem == CUT))
+    return made
+
+
+def each_arena(context: Context, arenas: Sequence[Arena], make: Callable[[Context, Arena, List[Bin]], Any]) -> Dict[int, Any]:
+    """Return, by arena index, what `make` returns for (context, arena, its fastbins and bins that are not empty)."""
+    lists, reports, made = FreeLists(context), ArenaReports(context), {}
+    group = [(ask_lists(lists, arena, FAST), ask_lists(lists, arena, BIN)) for arena in arenas]
+    followed = lists.follow()
+    for pair in group:
+        arena = pair[0].arena
+        own = context._replace(report=reports.collect_for(arena))
+        made[arena.index] = make(own, arena, [item for lists_ in pair for item in collect_bins(own.glibc, lists_, followed, own.report)])
+        reports.tell(arena)
+    return made
+
+
+def collect_bin_members(context: Context, walk: ArenaWalk) -> Sequence[int]:
+    """Return chunk addresses in the arena's bins, sorted: places where a chain can be joined again after damage."""
+    if walk.members is None:
+        lists = FreeLists(context)
+        ask_lists(lists, walk.arena, BIN)
+        walk.members = lists.follow(collect=True).members
+    return walk.members
+
+
+def collect_unsorted(context: Context, arenas: Sequence[Arena]) -> Sequence[int]:
+    """Return the chunks in the unsorted bins, sorted."""
+    lists = FreeLists(context)
+    for arena in arenas:
+        header = head_address(arena, BIN, UNSORTED, context.glibc)
+        if arena.state.numbers("bins")[0] not in (0, header):
+            lists.add(BIN, [header], most_chunks(arena, context.glibc))
+    return lists.follow(collect=True).members if len(lists) else ()
+
+
+def links_agree(arena: Arena, glibc: Glibc, free_sum: int, fd_sum: int, bk_sum: int) -> bool:
+    """Return whether the bins hold exactly the free chunks, as far as sums show: each node is the fd of one node and the bk of one.
+
+    Sums over the free chunks come from the walk; the bin headers are added here. Any single wrong link shows.
+    """
+    if not arena.top:
+        return True
+    words = arena.state.numbers("bins")
+    mask = (1 << 64) - 1
+    nodes = (free_sum + sum(list_bin_headers(arena, glibc))) & mask
+    return bool(nodes == (fd_sum + sum(words[0::2])) & mask == (bk_sum + sum(words[1::2])) & mask)
+
+
+def make_glibc_bin_rows(context: Context, arena: Arena, bins: Sequence[Bin]) -> List[BinRow]:
+    """Return the rows of `bins` for one arena."""
+    glibc, rows = context.glibc, []
+    for item in bins:
+        low: Optional[int] = None
+        high: Optional[int] = None
+        if item.kind == "fast":
+            low = high = fast_size(item.index, glibc.geometry)
+        elif item.index != UNSORTED:
+            low, high = bin_range(item.index, glibc.geometry)
+        chunks, bytes_ = (None, None) if item.cut else (item.chunks, item.bytes)
+        rows.append(BinRow(glibc.id, arena.index, item.kind, item.index, low, high, chunks, bytes_))
+    return rows
+
+
+# ---------------------------------------------------------------------------------------------------- thread caches
+
+
+class Cache(NamedTuple):
+    """A thread's cache."""
+
+    thread: Thread
+    address: Optional[int]
+    """Its tcache_perthread_struct; None if the thread has none (it never used malloc, or this build has no tcache) or it is not known."""
+    arena: Optional[int]
+    """thread_arena: address of a malloc_state; 0 if the thread is attached to none; None if it is not known."""
+    first: Optional[int] = None
+    """Number of the first of its lists among those asked for, one for each bin; None if it has none, or they are not known."""
+    known: bool = True
+    """It was read, or it is certain that the thread has none."""
+
+
+class Caches(NamedTuple):
+    """Caches of all threads."""
+
+    caches: Sequence[Cache]
+    known: bool
+    """Every thread's is known, so the lists are complete."""
+    sizes: Sequence[Optional[int]]
+    """Chunk size of each bin; None for the large bins."""
+    expected: Sequence[int]
+    """array('Q'): how many chunks the structs count in each list, cache after cache; empty if that is not known."""
+
+    def lists(self, cache: Cache) -> range:
+        """Return the numbers of the cache's lists among those asked for, bin by bin."""
+        return range(0) if cache.first is None else range(cache.first, cache.first + len(self.sizes))
+
+
+class GlibcCacheBins(Sequence[CacheBin]):
+    """The non-empty bins of one thread cache, made when they are looked at: a process has 64 for each thread."""
+
+    def __init__(self, sizes: Sequence[Optional[int]], chunks: Sequence[int], bytes_: Sequence[int]) -> None:
+        self._sizes, self._chunks, self._bytes = sizes, chunks, bytes_
+        self._used = [index for index, count in enumerate(chunks) if count]
+
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def __getitem__(self, place: Any) -> Any:
+        index = self._used[place]
+        return CacheBin(index, self._sizes[index], self._chunks[index], self._bytes[index])
+
+
+def _read_struct(context: Context, address: int) -> Optional[LayoutView]:
+    try:
+        return read_view(context.target, context.glibc.types, TCACHE_STRUCT.name, address)
+    except UnreadableMemory:
+        return None
+
+
+def _is_chunk(context: Context, record: LayoutView) -> bool:
+    """Return whether the struct lies in a chunk that tcache_init could have got for it."""
+    geometry, struct = context.glibc.geometry, context.glibc.tcache
+    try:
+        size = context.target.read_word(record.address - geometry.word_bytes) & ~7
+    except UnreadableMemory:
+        return False
+    is_aligned = record.address % geometry.alignment_bytes == 0
+    return is_aligned and struct is not None and is_tcache_chunk(size, struct, geometry.word_bytes, geometry.alignment_bytes)
+
+
+def _read_cache_counts(context: Context, record: LayoutView) -> Sequence[int]:
+    """Return the number of chunks in each bin as the struct counts; since 2.42 num_slots counts down from mp_.tcache_count. Empty if that is
+    not known.
+    """
+    numbers = record.numbers("counts") if record.has("counts") else array("Q")
+    limit = context.glibc.read_setting(context.target, "tcache_count") if record.has("num_slots") else None
+    return numbers if limit is None else array("Q", [max(limit - left, 0) for left in record.numbers("num_slots")])
+
+
+class _CacheReader:
+    """Reader of one cache after the other."""
+
+    def __init__(self, lists: FreeLists, pointers: ThreadLocal) -> None:
+        self._lists, self._context, self._pointers = lists, lists.context, pointers
+        self._owners: Dict[int, int] = {}
+        self.expected: Any = array("Q")
+        self.troubles: Dict[int, Tuple[Optional[int], str, bool]] = {}
+        """By lwp why its cache is not known: (address, reason, whether the thread surely has or had one)."""
+
+    def read(self, thread: Thread, arena: Optional[int]) -> Cache:
+        """Read the thread cache of one thread."""
+        context, place = self._context, self._pointers.addresses.get(thread.lwp)
+        if place is None:
+            why = self._pointers.unknown.get(thread.lwp)
+            return Cache(thread, None, arena) if why is None else self._add_unknown(Cache(thread, None, arena), None, why)
+        address = _read_pointer(context.target, place)
+        if address is None:
+            return self._add_unknown(Cache(thread, None, arena), place, "cannot read its thread-local storage")
+        if not address or (context.glibc.traits.mmapped_trailer and is_within(context.target.file_ranges(), address)):
+            return Cache(thread, None, arena)  # 2.43: &__tcache_dummy, an empty read-only stand-in inside libc
+        cache = Cache(thread, address, arena)
+        if self._owners.setdefault(address, thread.lwp) != thread.lwp:
+            return self._add_unknown(cache, place, "its tcache is the one of thread %d" % self._owners[address], True)
+        record = _read_struct(context, address)
+        if record is None:
+            return self._add_unknown(cache, address, "cannot read its tcache at 0x%x" % address, True)
+        if not _is_chunk(context, record):
+            return self._add_unknown(cache, address, "no tcache at 0x%x: there is no chunk of that size" % address, True)
+        heads = record.numbers("entries")
+        first = self._lists.add(TCACHE, heads[:TCACHE_SMALL_BINS], MAX_TCACHE_COUNT)
+        self._lists.add(TCACHE_SIZED, heads[TCACHE_SMALL_BINS:], MAX_TCACHE_COUNT)
+        self.expected.extend(_read_cache_counts(context, record))
+        return cache._replace(first=first)
+
+    def _add_unknown(self, cache: Cache, where: Optional[int], why: str, is_sure: bool = False) -> Cache:
+        self.troubles[cache.thread.lwp] = (where, why, is_sure)
+        return cache._replace(known=False)
+
+
+def _read_pointer(target: Target, address: Optional[int]) -> Optional[int]:
+    try:
+        return target.read_word(address) if address is not None else None
+    except UnreadableMemory:
+        return None
+
+
+def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
+    """Read every thread's cache; its lists are added to `lists`, which must be empty.
+
+    If thread-local storage cannot be read, or time runs out, that is reported and `known` is False.
+    """
+    context = lists.context
+    target, glibc = context.target, context.glibc
+    threads, has_caches = target.threads(), glibc.tcache is not None
+    attached = glibc.thread_local(target, "thread_arena")
+    pointers = glibc.thread_local(target, "tcache") if has_caches else None
+    if has_caches and pointers is None:
+        message = "cannot read thread-local storage: chunks in thread caches count as used"
+        context.report(problems.THREAD_LOCALS_UNREADABLE, None, message, "see " + hint_command("doctor"))
+    reader = _CacheReader(lists, pointers) if pointers is not None else None
+    read: List[Cache] = []
+    for thread in threads:
+        if context.budget.expired():
+            break
+        arena = _read_pointer(target, attached.addresses.get(thread.lwp)) if attached is not None else None
+        if arena is None and attached is not None and thread.lwp not in attached.unknown and attached.addresses.get(thread.lwp) is None:
+            arena = 0
+        read.append(reader.read(thread, arena) if reader is not None else Cache(thread, None, arena, known=not has_caches))
+    is_whole = len(read) == len(threads)
+    if not is_whole:
+        message = "not all thread caches were read: %s" % context.budget.reason
+        context.report(codes.CACHES_CUT, None, message, "chunks in the others count as used")
+    known, expected = not has_caches, array("Q")
+    if reader is not None:
+        expected = reader.expected
+        read, known = _settle_caches(context, arenas, read, reader.troubles) if is_whole else (read, False)
+    bins = glibc.tcache.members["entries"].count if glibc.tcache is not None else 0
+    sizes = [tcache_size(index, glibc.geometry) if index < TCACHE_SMALL_BINS else None for index in range(bins)]
+    return Caches(read, known, sizes, expected if len(expected) == len(lists) else array("Q"))
+
+
+def _settle_caches(
+    context: Context, arenas: Sequence[Arena], caches: List[Cache], troubles: Dict[int, Tuple[Optional[int], str, bool]]
+) -> Tuple[List[Cache], bool]:
+    """Return the caches, and whether all are known; what is not known is reported.
+
+    The arenas count the threads that are attached to them: whether a thread whose cache was not found has one follows from that.
+    """
+    complaints: List[Diagnostic] = []
+    own = context._replace(report=make_collector(complaints))
+    is_attached_known = all(cache.arena is not None for cache in caches if cache.known)
+    missing = {arena: count for arena, count in _count_missing(arenas, caches).items() if count > 0} if is_attached_known else {}
+    known = is_attached_known and not missing and not any(is_sure for _, _, is_sure in troubles.values())
+    if troubles and not known:
+        _report_troubles(own, troubles)
+    else:
+        caches = [cache if cache.known else cache._replace(address=None, arena=0, known=True) for cache in caches]
+        unattached = sum(1 for cache in caches if cache.arena == 0 and not cache.address)
+        known = sum(missing.values()) <= unattached  # these may be on their way in or out, and have no cache then
+        if known:
+            known = _has_no_orphan(own, arenas, caches)
+        else:
+            _report_missing_threads(own, arenas, missing)
+    tell_unless_changing(context, complaints, codes.CACHES_CHANGING, "threads start and exit: the caches of some were not found")
+    return caches, known
+
+
+def _report_missing_threads(context: Context, arenas: Sequence[Arena], missing: Dict[int, int]) -> None:
+    titles = {arena.address: arena.title for arena in arenas}
+    exited = "the count includes threads that exited by the bare system call, or that a fork left behind"
+    for arena, count in list(missing.items())[:MAX_REPORTED]:
+        message = "%s attached to %s %s not found" % (count_noun(count, "thread"), titles[arena], "was" if count == 1 else "were")
+        context.report(codes.CACHES_LOST, arena, message, "chunks in their caches count as used; " + exited)
+
+
+def _count_missing(arenas: Sequence[Arena], caches: Sequence[Cache]) -> Dict[int, int]:
+    missing = {arena.address: arena.state.get("attached_threads") or 0 for arena in arenas}
+    for cache in caches:
+        if cache.arena in missing and (cache.known or cache.address):
+            missing[cache.arena] -= 1
+    return missing
+
+
+def _report_troubles(context: Context, troubles: Dict[int, Tuple[Optional[int], str, bool]]) -> None:
+    lost = _list_not_dumped(context.target)
+    for lwp, (where, why, _) in list(troubles.items())[:MAX_REPORTED]:
+        hint = NOT_DUMPED if lwp in lost else "chunks in its cache count as used"
+        context.report(codes.CACHE_UNKNOWN, where, "thread %d: %s" % (lwp, why), hint)
+    if len(troubles) > MAX_REPORTED:
+        message = "the caches of %s are unknown" % count_noun(len(troubles) - MAX_REPORTED, "more thread")
+        context.report(codes.CACHE_UNKNOWN, None, message, "chunks in them count as used")
+
+
+def _list_not_dumped(target: Target) -> Set[int]:
+    """Threads whose control block a core does not have: it lies on top of the stack, in one mapping with it."""
+    if target.kind != "core":
+        return set()
+    return {thread.lwp for thread in target.threads() if thread.thread_pointer and not target.read_prefix(thread.thread_pointer, 1)}
+
+
+def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache]) -> bool:
+    """Return False, with a report, if a thread is attached to an arena and has no cache, and a cache that is no thread's lies at the place of
+    the first thread's: in the arena's first chunk. A thread that asked for aligned memory alone has none (up to 2.41), nor one that is
+    ending.
+    """
+    owned = {cache.address for cache in caches}
+    by_address = {arena.address: arena for arena in arenas}
+    for cache in caches:
+        arena = by_address.get(cache.arena or 0)
+        if cache.address or arena is None:
+            continue
+        first = _first_chunk(context, arena)
+        address = first + 2 * context.glibc.geometry.word_bytes
+        if first and address not in owned and _is_in_use(context, address):
+            message = "thread %d has no tcache, and the one at 0x%x belongs to no thread" % (cache.thread.lwp, address)
+            context.report(codes.CACHE_UNKNOWN, address, message, "the thread's pointer to it may be damaged; chunks in it count as used")
+            return False
+    return True
+
+
+def _first_chunk(context: Context, arena: Arena) -> int:
+    glibc = context.glibc
+    begin = arena.address + glibc.malloc_state.size_bytes
+    if arena.is_main:
+        begin = glibc.read_setting(context.target, "sbrk_base") or 0
+    return align_chunk(begin, glibc.geometry) if begin else 0
+
+
+def _is_in_use(context: Context, address: int) -> bool:
+    """Return whether a thread cache is here that holds something: a chunk of its size, in use, with as many lists as are counted to hold
+    chunks.
+    """
+    record, word = _read_struct(context, address) if context.glibc.tcache is not None else None, context.glibc.geometry.word_bytes
+    if record is None or not _is_chunk(context, record):
+        return False
+    try:
+        following = address - 2 * word + (context.target.read_word(address - word) & ~7)
+        if not context.target.read_word(following + word) & 1:
+            return False
+    except UnreadableMemory:
+        return False
+    heads, counted = record.numbers("entries"), _read_cache_counts(context, record)
+    return any(heads) and len(heads) == len(counted) and all(bool(head) == bool(count) for head, count in zip(heads, counted))
+
+
+def name_cache_bin(cache: Cache, index: int) -> str:
+    """Return the name of a thread cache's bin for messages."""
+    return "tcache bin %d of thread %d" % (index, cache.thread.lwp)
+
+
+def check_cache_lists(context: Context, caches: Caches, followed: NativeFollowedList) -> None:
+    """Report every list that is broken, and those that do not hold as many chunks as their struct counts.
+
+    A thread changes its cache under no lock: between two steps of its change the list is right and the count is not.
+    """
+    group = sum(len(caches.lists(cache)) for cache in caches.caches)
+    if not any(followed.problems[:group]) and (not caches.expected or caches.expected == followed.counts[:group]):
+        return
+    complaints: List[Diagnostic] = []
+    own, at_work, is_changing = context._replace(report=make_collector(complaints)), context.threads_at_work(), False
+    for cache in caches.caches:
+        for index, number in enumerate(caches.lists(cache)):
+            apart = caches.expected[number] - followed.counts[number] if caches.expected else 0
+            if context.target.kind == "live" and not followed.problems[number] and abs(apart) == 1:
+                continue  # a step of tcache_put or tcache_get
+            if cache.thread.lwp in at_work and followed.problems[number] not in (0, CUT):
+                is_changing = True
+                continue
+            _check_list(own, followed, cache, index, number, apart)
+    if is_changing:
+        context.report(codes.CACHES_CHANGING, None, "thread caches are in the middle of a change", LOOK_AGAIN)
+    for complaint in complaints:
+        context.report(*complaint)
+
+
+def _check_list(context: Context, followed: NativeFollowedList, cache: Cache, index: int, number: int, apart: int) -> None:
+    name, message, count = name_cache_bin(cache, index), describe_damage(followed, number), followed.counts[number]
+    if message is not None:
+        assert context.glibc.tcache is not None and cache.address is not None
+        head = cache.address + context.glibc.tcache.members["entries"].offset + index * context.glibc.geometry.word_bytes
+        code = codes.LIST_UNREAD if followed.problems[number] == UNREAD else codes.CACHE_BROKEN
+        context.report(code, followed.lasts[number] or head, "%s: %s" % (name, message), "the chunks after it count as used")
+    elif apart and followed.problems[number] != CUT:
+        but = "lists %d" % count if count else "its list is empty"
+        message = "%s counts %s but %s" % (name, count_noun(count + apart, "chunk"), but)
+        context.report(codes.CACHE_MISCOUNTS, cache.address, message, None)
+
+
+def threads_by_arena(caches: Caches) -> Optional[Dict[int, int]]:
+    """Return arena address -> number of threads attached to it; None if any thread's thread_arena is not known."""
+    attached: Dict[int, int] = {}
+    for cache in caches.caches:
+        if cache.arena is None:
+            return None
+        attached[cache.arena] = attached.get(cache.arena, 0) + 1
+    return attached
+
+
+class Singles(NamedTuple):
+    """Thread caches and fastbins as they were followed, and the chunks that look used and are free: members of both."""
+
+    caches: Caches
+    fast: Sequence[AskedLists]
+    followed: NativeFollowedList
+    heads: Sequence[int]
+    """The first entry of each list."""
+
+    @property
+    def chunks(self) -> Sequence[int]:
+        """Return array('Q') of `chunk | SPECIAL_x`, sorted, each chunk once: members, and the thread caches' own structs."""
+        return self.followed.members
+
+    @property
+    def mapped(self) -> FrozenSet[int]:
+        """Return mapped chunks in thread caches: in no arena (2.43)."""
+        return frozenset(self.followed.mapped)
+
+
+def read_singles(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk]) -> Singles:
+    """Follow all lists of chunks that look used and are free."""
+    lists = FreeLists(context)
+    caches = read_caches(lists, arenas)
+    fast = [ask_lists(lists, walk.arena, FAST) for walk in walks]
+    structs = {cache.address - 2 * context.glibc.geometry.word_bytes for cache in caches.caches if cache.address and cache.known}
+    lists.also.extend(chunk | SPECIAL_TCACHE_STRUCT for chunk in structs if chunk > 0 and not chunk & KIND_BITS)
+    followed = lists.follow(collect=True)
+    check_cache_lists(context, caches, followed)
+    for walk, group in zip(walks, fast):
+        collect_bins(context.glibc, group, followed, walk.report)
+    return Singles(caches, fast, followed, lists.heads)

@@ -1,0 +1,994 @@
+"""Check every rule of one glibc malloc: the walk, the lists, each chunk, each arena, mmapped chunks."""
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from typing import AbstractSet, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.allocators.answers import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, RuleSuspect, make_collector, sorted_out
+from gdbheapx.errors import UnreadableMemory
+from gdbheapx.glibc import codes
+from gdbheapx.glibc.arenas import Arena, ArenaWalk, Context, find_reaches, private_mappings, unite_mappings
+from gdbheapx.glibc.freelists import (
+    UNSORTED,
+    AskedLists,
+    FreeLists,
+    ask_lists,
+    collect_unsorted,
+    head_address,
+    kind_of_bin,
+    list_bin_headers,
+    most_chunks,
+    name_cache_bin,
+)
+from gdbheapx.glibc.layouts import HEAP_INFO, NSMALLBINS, align_chunk, bin_range, fast_size, tcache_range
+from gdbheapx.glibc.plan import find_glibc_code_spans
+from gdbheapx.glibc.records import MmappedTotals
+from gdbheapx.glibc.survey import Survey, find_mmapped_chunks, find_mmapped_ranges, has_searched_mmapped, is_ahead, read_mmapped_counters
+from gdbheapx.kernel.common.library import ADDRESS_MASK
+from gdbheapx.kernel.glibc import records as api
+from gdbheapx.kernel.glibc.records import (
+    BACK_LINK,
+    BIN,
+    CYCLE,
+    FAST,
+    STATUS_FAST,
+    STATUS_TCACHE,
+    STATUS_TCACHE_STRUCT,
+    STATUS_USED,
+    TCACHE,
+    TCACHE_SIZED,
+    UNALIGNED,
+    UNREAD,
+    MmappedChunk,
+    MmappedChunks,
+    NativeFollowedList,
+    describe_damage,
+)
+from gdbheapx.layout.view import read_view
+from gdbheapx.model import TargetAddress
+from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode
+from gdbheapx.ranges import Range, subtract_ranges
+from gdbheapx.units import count_noun
+
+_SYSMALLOC = (
+    "(old_top == initial_top (av) && old_size == 0) || "
+    "((unsigned long) (old_size) >= MINSIZE && prev_inuse (old_top) && ((unsigned long) old_end & (pagesize - 1)) == 0)"
+)
+"""What every release's message of this assertion contains."""
+SIGABRT = 6
+CRASHES = (4, 7, 8, 11)
+"""SIGILL, SIGBUS, SIGFPE, SIGSEGV: malloc does not get them unless what it reads is damaged; nor does it abort."""
+FRAME_WORDS = 8
+"""So many words from the stack pointer on are taken for return addresses of a leaf function or a system call."""
+
+
+_RULES: Dict[str, Tuple[ProblemCode, Optional[str]]] = {
+    "chunk-size-small": (codes.CHUNK_SMALL, "free(): invalid size"),
+    "chunk-size-misaligned": (codes.CHUNK_MISALIGNED, "free(): invalid size"),
+    "chunk-mmapped-bit": (codes.CHUNK_MMAPPED_BIT, "munmap_chunk(): invalid pointer"),
+    "chunk-overrun": (codes.CHUNK_OVERRUN, "double free or corruption (out)"),
+    "chunk-size-zero": (codes.FENCEPOST_INSIDE, "free(): invalid size"),
+    "unsorted-size": (codes.CHUNK_SMALL, "malloc(): invalid size (unsorted)"),
+    "unsorted-next-size": (codes.CHUNK_SMALL, "malloc(): invalid next size (unsorted)"),
+    "unsorted-prev-size": (codes.PREV_SIZE_WRONG, "malloc(): mismatching next->prev_size (unsorted)"),
+    "unsorted-prev-inuse": (codes.BINNED_USED, "malloc(): invalid next->prev_inuse (unsorted)"),
+    "unsorted-links": (codes.BIN_BROKEN, "malloc(): unsorted double linked list corrupted"),
+    "unsorted-head": (codes.BIN_BROKEN, "free(): corrupted unsorted chunks"),
+    "smallbin-links": (codes.BIN_BROKEN, "malloc(): smallbin double linked list corrupted"),
+    "smallbin-head": (codes.BIN_BROKEN, "free(): chunks in smallbin corrupted"),
+    "largebin-links": (codes.BIN_BROKEN, "corrupted double-linked list"),
+    "largebin-head": (codes.BIN_BROKEN, "malloc(): largebin double linked list corrupted (bk)"),
+    "largebin-order": (codes.LARGE_ORDER, None),
+    "largebin-nextsize": (codes.LARGE_LINKS, "corrupted double-linked list (not small)"),
+    "bin-size": (codes.ENTRY_SIZE, None),
+    "bin-entry-in-use": (codes.BINNED_USED, None),
+    "bin-entry-not-a-chunk": (codes.BINNED_ASTRAY, None),
+    "bins-mismatch": (codes.BINS_DISAGREE, "corrupted double-linked list"),
+    "prev-size": (codes.PREV_SIZE_WRONG, "corrupted size vs. prev_size"),
+    "free-neighbours": (codes.FREE_NEIGHBOURS, None),
+    "free-not-in-bin": (codes.NOT_BINNED, "corrupted double-linked list"),
+    "double-free": (codes.CACHED_FREE, "double free or corruption (!prev)"),
+    "arena-bit": (codes.ARENA_BIT, None),
+    "free-arena-bit": (codes.ARENA_BIT, None),
+    "first-chunk": (codes.FIRST_CHUNK, "corrupted size vs. prev_size while consolidating"),
+    "fastbin-unaligned": (codes.FASTBIN_BROKEN, "malloc(): unaligned fastbin chunk detected"),
+    "fastbin-link": (codes.FASTBIN_BROKEN, None),
+    "fastbin-double-free": (codes.FASTBIN_BROKEN, "double free or corruption (fasttop)"),
+    "fastbin-size": (codes.ENTRY_SIZE, "malloc(): memory corruption (fast)"),
+    "tcache-unaligned": (codes.CACHE_BROKEN, "malloc(): unaligned tcache chunk detected"),
+    "tcache-link": (codes.CACHE_BROKEN, None),
+    "tcache-double-free": (codes.CACHE_BROKEN, "free(): double free detected in tcache 2"),
+    "tcache-count": (codes.CACHE_MISCOUNTS, None),
+    "tcache-too-many": (codes.CACHE_MISCOUNTS, "free(): too many chunks detected in tcache"),
+    "tcache-size": (codes.ENTRY_SIZE, None),
+    "tcache-key": (codes.CACHE_KEY, None),
+    "listed-twice": (codes.LISTED_TWICE, "free(): double free detected in tcache 2"),
+    "listed-not-a-chunk": (codes.LISTED_ASTRAY, "free(): invalid pointer"),
+    "listed-outside": (codes.LISTED_OUTSIDE, None),
+    "top-size": (codes.TOP_WRONG, "malloc(): corrupted top size"),
+    "top-small": (codes.TOP_WRONG, _SYSMALLOC),
+    "top-prev-inuse": (codes.TOP_WRONG, _SYSMALLOC),
+    "top-page-end": (codes.TOP_WRONG, _SYSMALLOC),
+    "top-flags": (codes.TOP_WRONG, None),
+    "top-short": (codes.TOP_SHORT, _SYSMALLOC),
+    "top-unmapped": (codes.TOP_UNREADABLE, None),
+    "top-missing": (codes.NO_TOP, None),
+    "break-below-top": (codes.BREAK_DISAGREES, "break adjusted to free malloc space"),
+    "break-mismatch": (codes.BREAK_DISAGREES, None),
+    "run-not-found": (codes.RUN_NOT_FOUND, None),
+    "fencepost-missing": (codes.NO_FENCEPOST, None),
+    "system-mem": (codes.SYSTEM_MEM_SMALL, None),
+    "bytes-not-located": (codes.NOT_LOCATED, None),
+    "system-mem-max": (codes.ARENA_STATE, None),
+    "attached-threads": (codes.ARENA_STATE, None),
+    "arena-mutex": (codes.ARENA_STATE, None),
+    "arena-flags": (codes.ARENA_STATE, None),
+    "binmap": (codes.BINMAP_WRONG, None),
+    "arena-ring": (codes.RING_BROKEN, None),
+    "arena-ring-open": (codes.RING_OPEN, None),
+    "main-arena-lost": (codes.MAIN_ARENA_LOST, None),
+    "heap-arena": (codes.HEAP_CHAIN, None),
+    "heap-prev": (codes.HEAP_CHAIN, None),
+    "heap-size": (codes.HEAP_CHAIN, None),
+    "heap-sum": (codes.HEAP_CHAIN, None),
+    "heap-info": (codes.HEAP_DAMAGED, None),
+    "heap-unmapped": (codes.HEAP_UNREADABLE, None),
+    "chunk-unmapped": (codes.CHUNK_UNREADABLE, None),
+    "mmapped-count": (codes.MP_DISAGREES, None),
+    "mmapped-header": (codes.MAPPED_HEADER, "munmap_chunk(): invalid pointer"),
+    "mmapped-as-used": (codes.MAPPED_HEADER, "double free or corruption (out)"),
+    "mmapped-as-small": (codes.MAPPED_HEADER, "free(): invalid size"),
+    "mmapped-as-wild": (codes.MAPPED_HEADER, "free(): invalid pointer"),
+    "mmapped-flags": (codes.MAPPED_HEADER, None),
+    "mmapped-size": (codes.MAPPED_HEADER, None),
+}
+"""By the rule's name its code and the message that a current malloc aborts with, None where it does not notice. Older releases may have
+other words."""
+
+RULE_NAMES = tuple(_RULES)
+
+
+def code_of(rule: str) -> ProblemCode:
+    """The code of a rule's findings."""
+    return _RULES[rule][0]
+
+
+def abort_of(rule: str) -> Optional[str]:
+    """Return what malloc aborts with where it meets a broken rule, or None."""
+    return _RULES[rule][1]
+
+
+def _near_stack(context: Context, pointer: Optional[int]) -> List[int]:
+    if pointer is None:
+        return []
+    word = context.glibc.geometry.word_bytes
+    return context.target.words_in(context.target.read_prefix(pointer & -word, FRAME_WORDS * word))
+
+
+class Findings:
+    """Broken rules of one heap, each place once."""
+
+    def __init__(self, context: Context, walks: Sequence[ArenaWalk]) -> None:
+        self._context, threads = context, context.target.threads()
+        self._locked: Set[int] = set()
+        """Addresses of arenas whose mutex is held. This and the next explain a contradiction in a process that was stopped in the middle of
+        a change; a core of a process that crashed or aborted shows what was wrong before."""
+        self._is_inside = False
+        """A thread is in malloc's code."""
+        self._is_single = len(threads) == 1
+        """There is one thread, which takes no lock (SINGLE_THREAD_P, 2.27)."""
+        if not any(thread.signal in (*CRASHES, SIGABRT) for thread in threads[:1]):
+            code = find_glibc_code_spans(context.target, context.glibc.module) or []
+            places = [place for thread in threads for place in (thread.pc, *_near_stack(context, thread.stack_pointer))]
+            self._locked = {walk.arena.address for walk in walks if walk.arena.state["mutex"]}
+            self._is_inside = any(span.start <= place < span.end for place in places if place is not None for span in code)
+        self._found: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
+        page = context.glibc.geometry.page_bytes
+        spans = [(start, end, walk) for walk in walks for start, end in walk.ranges(page)]
+        spans += [(walk.arena.address, walk.arena.address + walk.arena.state.size_bytes, walk) for walk in walks if walk.arena.is_main]
+        self._spans = sorted(spans, key=lambda span: span[:2])
+        self._starts = [span[0] for span in self._spans]
+
+    @property
+    def rows(self) -> List[BrokenRule]:
+        """Return all in the order found; findings at one address share a suspect."""
+        suspects = {row.address: row.suspect for row in self._found.values() if row.suspect is not None and row.address is not None}
+        return [
+            row if row.suspect is not None else row._replace(suspect=suspects.get(row.address or TargetAddress(0)))
+            for row in self._found.values()
+        ]
+
+    def arena_of(self, address: Optional[int]) -> Optional[ArenaWalk]:
+        """The arena that owns this address."""
+        place = bisect_right(self._starts, address) - 1 if address is not None else -1
+        return self._spans[place][2] if place >= 0 and address is not None and address < self._spans[place][1] else None
+
+    def add(self, rule: str, address: Optional[int], message: str, suspect: Optional[RuleSuspect] = None, is_cache: bool = False) -> None:
+        """Add a broken rule unless its place has it already."""
+        key = (rule, address)
+        if key in self._found or len(self._found) >= MOST_BROKEN:
+            return
+        walk, glibc = self.arena_of(address), self._context.glibc
+        self._found[key] = BrokenRule(
+            allocator=glibc.id,
+            arena=walk.arena.index if walk is not None else None,
+            code=code_of(rule),
+            address=TargetAddress(address) if address is not None else None,
+            rule=rule,
+            abort=abort_of(rule),
+            suspect=suspect,
+            what=message,
+            evidence=self._explain(walk, is_cache),
+        )
+
+    def _explain(self, walk: Optional[ArenaWalk], is_cache: bool) -> Optional[str]:
+        if walk is not None and walk.arena.address in self._locked:
+            return LOCKED
+        return INSIDE if self._is_inside and (self._is_single or is_cache) else None
+
+
+WORDS = {STATUS_USED: "used", STATUS_TCACHE: "tcache", STATUS_FAST: "fast", STATUS_TCACHE_STRUCT: "overhead"}
+"""Statuses of chunks into which the program or malloc writes, or wrote."""
+RULE_OF_BIN = {"unsorted": "unsorted", "small": "smallbin", "large": "largebin"}
+KEY_SAMPLES, KEYS_OF_A_LIST = 64, 4
+PREV_INUSE, MMAPPED, NON_MAIN, FLAGS = 1, 2, 4, 7
+MUTEX_VALUES = (0, 1, 2)
+"""Free, locked, locked with waiters (lowlevellock)."""
+KNOWN_FLAGS = 7
+MOST_THREADS = 1 << 22
+"""PID_MAX_LIMIT: no arena has more threads."""
+MAP_BITS = 32
+BY_CODE: Dict[ProblemCode, str] = {
+    codes.CHUNK_SMALL: "chunk-size-small",
+    codes.CHUNK_MISALIGNED: "chunk-size-misaligned",
+    codes.CHUNK_MMAPPED_BIT: "chunk-mmapped-bit",
+    codes.CHUNK_OVERRUN: "chunk-overrun",
+    codes.FENCEPOST_INSIDE: "chunk-size-zero",
+    codes.NO_TOP: "top-missing",
+    codes.TOP_SHORT: "top-short",
+    codes.NO_FENCEPOST: "fencepost-missing",
+    codes.BREAK_DISAGREES: "break-mismatch",
+    codes.RUN_NOT_FOUND: "run-not-found",
+    codes.NOT_LOCATED: "bytes-not-located",
+    codes.SYSTEM_MEM_SMALL: "system-mem",
+    codes.RING_BROKEN: "arena-ring",
+    codes.RING_OPEN: "arena-ring-open",
+    codes.MAIN_ARENA_LOST: "main-arena-lost",
+    codes.HEAP_DAMAGED: "heap-info",
+    codes.LISTED_TWICE: "listed-twice",
+    codes.BINS_DISAGREE: "bins-mismatch",
+    codes.MP_DISAGREES: "mmapped-count",
+}
+"""Damage that the walk reports. Its complaints of lists and neighbours are found again here, place by place, with finer names."""
+AGAIN = (
+    codes.PREV_SIZE_WRONG,
+    codes.FREE_NEIGHBOURS,
+    codes.FASTBIN_BROKEN,
+    codes.BIN_BROKEN,
+    codes.CACHE_BROKEN,
+    codes.CACHE_MISCOUNTS,
+    codes.LISTED_ASTRAY,
+    codes.LISTED_OUTSIDE,
+    codes.MORE_DAMAGE,
+)
+UNMAPPED: Dict[ProblemCode, str] = {
+    codes.RING_UNREADABLE: "arena-ring",
+    codes.HEAP_UNREADABLE: "heap-unmapped",
+    codes.TOP_UNREADABLE: "top-unmapped",
+    codes.CHUNK_UNREADABLE: "chunk-unmapped",
+}
+"""What cannot be read because nothing is mapped there: damage, not a core that lacks it."""
+CHAINS = (codes.HEAP_DAMAGED, codes.HEAP_UNREADABLE, codes.RING_BROKEN, codes.RING_OPEN, codes.RING_UNREADABLE, codes.RING_CUT)
+"""Arenas or heaps are missing: what lists hold may be in them."""
+SIZES = (codes.CHUNK_SMALL, codes.CHUNK_MISALIGNED, codes.CHUNK_OVERRUN, codes.FENCEPOST_INSIDE)
+MOST_LOOKED_AT = 4096
+"""Places where a block may begin."""
+MOST_LEAD_BYTES = 64 << 10
+MOST_PLACES = 64
+"""Alignments that memalign may have been asked for."""
+SEARCHED = 1 << 40
+"""More chunks than there are: a search for all that lie somewhere."""
+
+
+class GlibcCheck:
+    """Look at every rule once. `survey`: the walk, whose complaints are in `complaints`; `report`: for what breaks no rule."""
+
+    def __init__(self, context: Context, survey: Survey, complaints: Sequence[Diagnostic], report: PartialSink) -> None:
+        self.context, self.survey, self.complaints, self.report = context, survey, complaints, report
+        self.singles, self.glibc = survey.singles, context.glibc
+        self.walks = [walk for walk in survey.walks if not walk.timed_out]
+        self.arenas = [walk.arena for walk in self.walks]
+        self.findings = Findings(context, self.walks)
+        self.unsorted: Set[int] = set()
+        """Chunks in unsorted bins, at which malloc looks first, and of which it says other things; filled if something is wrong with a chunk."""
+        self.stops: Dict[Optional[int], api.NativeBroken] = {}
+        """By address where each region ended."""
+
+    def run(self, ranges: Callable[[], List[Range]]) -> List[BrokenRule]:
+        """Return all broken rules. `ranges`: memory of the arenas."""
+        own, later = self.context, []  # type: Context, List[Diagnostic]
+        self.context = own._replace(report=make_collector(later))
+        try:
+            if not own.budget.expired():
+                self._check_lists_and_chunks()
+            for walk in self.walks:
+                _check_top(self.context, self.findings, walk.arena, self._find_suspect(self.stops.get(walk.arena.top)))
+                _check_state(self.findings, walk.arena)
+                _check_bin_map(self.context, self.findings, walk.arena)
+                _check_heaps(self.context, self.findings, walk)
+        except UnreadableMemory as problem:
+            self.report(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "not every rule was checked")
+        told = [diagnostic for diagnostic in self.complaints if diagnostic.code not in AGAIN and not self._is_unmapped(diagnostic)]
+        sorted_out(told, BY_CODE, self.report, self._add_complaint)
+        for diagnostic in later:
+            if diagnostic.code not in AGAIN and diagnostic.code not in BY_CODE:
+                self.report(*diagnostic)
+        check_mmapped_count(own, self.findings, ranges(), self.report)
+        return self.findings.rows
+
+    def _check_lists_and_chunks(self) -> None:
+        """Check the lists, then every chunk in one pass."""
+        followed, is_damaged = self.singles.followed, any(walk.damages for walk in self.walks)
+        for group in self.singles.fast:
+            self._tell_lists(group, followed)
+        self._tell_caches()
+        members: Sequence[int] = ()
+        known: Set[int] = set()
+        if not self._check_members():
+            lists = FreeLists(self.context)
+            bins = [ask_lists(lists, arena, BIN) for arena in self.arenas]
+            doubles = lists.follow(collect=True)
+            for group in bins:
+                self._tell_lists(group, doubles)
+                self._tell_empty_bins(group.arena)
+            members = doubles.members
+            known = {one.arena.index for one in bins if not any(doubles.problems[one.first : one.first + len(one.indexes)])}
+        rows = self.context.walker.check(self._list_regions(known), self.singles.chunks, members).rows
+        self.stops = {row.address: row for row in rows if row.rule == api.BROKEN_STOP}
+        if is_damaged or any(row.rule != api.BROKEN_STOP for row in rows):
+            self.unsorted.update(collect_unsorted(self.context, self.arenas))
+        for row in rows:
+            self._tell_chunk(row)
+        is_whole = not is_damaged and not any(walk.unparsed_bytes for walk in self.walks) and len(self.walks) == len(self.survey.walks)
+        if is_whole and not any(diagnostic.code in CHAINS for diagnostic in self.complaints):
+            self._tell_outside()
+
+    # ---- single chunks
+
+    def _list_regions(self, known: Set[int]) -> List[api.Checked]:
+        """Every run of chunks that was walked. `known`: indexes of arenas whose bins are whole."""
+        checked = []
+        for walk in self.walks:
+            firsts = {heap.region(self.glibc, 0).begin for heap in walk.heaps}
+            if not firsts:
+                firsts = {align_chunk(self.glibc.read_mp(self.context.target)["sbrk_base"], self.glibc.geometry)}
+            own = api.REGION_MAIN * walk.arena.is_main | api.REGION_BINS_KNOWN * (walk.arena.index in known)
+            checked += [api.Checked(region, own | api.REGION_FIRST * (region.begin in firsts)) for region, _ in walk.runs]
+        return checked
+
+    def _find_suspect(self, row: Optional[api.NativeBroken]) -> Optional[RuleSuspect]:
+        """Return the block before the damaged header, if it is one that the program or malloc writes into."""
+        if row is None or not row.previous or row.previous_status not in WORDS:
+            return None
+        address = TargetAddress(row.previous + 2 * self.glibc.geometry.word_bytes)
+        return RuleSuspect(address, row.address - row.previous, WORDS[row.previous_status])
+
+    def _make_own_suspect(self, row: api.NativeBroken, status: str) -> RuleSuspect:
+        """Return the chunk itself, which ends at the damaged header."""
+        return RuleSuspect(TargetAddress(row.address + 2 * self.glibc.geometry.word_bytes), row.value, status)
+
+    def _tell_chunk(self, row: api.NativeBroken) -> None:
+        at, add, before, is_unsorted = row.address, self.findings.add, self._find_suspect(row), row.address in self.unsorted
+        if row.rule == api.BROKEN_PREV_SIZE:
+            message = "a free chunk of this size must have it repeated behind it; 0x%x is there" % row.value
+            add("unsorted-prev-size" if is_unsorted else "prev-size", at, message, before)
+        elif row.rule == api.BROKEN_FREE_NEIGHBOURS:
+            add("free-neighbours", at, "a free chunk directly follows the free chunk at 0x%x" % row.value)
+        elif row.rule == api.BROKEN_NOT_BINNED:
+            message = "the next chunk says that this chunk is free, but no bin holds it"
+            add("free-not-in-bin", at, message, self._make_own_suspect(row, "used"))
+        elif row.rule == api.BROKEN_BINNED_USED:
+            message = "a bin holds this chunk, but the next chunk says that it is in use"
+            add("unsorted-prev-inuse" if is_unsorted else "bin-entry-in-use", at, message)
+        elif row.rule == api.BROKEN_BINNED_ASTRAY:
+            add("bin-entry-not-a-chunk", at, "a bin holds this address, but no chunk begins here")
+        elif row.rule == api.BROKEN_LISTED_FREE:
+            message = (
+                "this chunk is on a thread cache's or fastbin's list, but the next chunk says that it is free: freed twice, or overrun"
+            )
+            add("double-free", at, message, self._make_own_suspect(row, "tcache"), is_cache=True)
+        elif row.rule == api.BROKEN_LISTED_ASTRAY:
+            message = "a thread cache or fastbin holds this address, but no chunk begins here"
+            add("listed-not-a-chunk", at, message, is_cache=True)
+        elif row.rule == api.BROKEN_NON_MAIN:
+            wrong = "has" if row.value & NON_MAIN else "lacks"
+            add("arena-bit", at, "the size field 0x%x %s the bit NON_MAIN_ARENA, against its arena" % (row.value, wrong), before)
+        elif row.rule == api.BROKEN_FREE_FLAGS:
+            add("free-arena-bit", at, "the size field 0x%x of a free chunk has the bit NON_MAIN_ARENA" % row.value, before)
+        elif row.rule == api.BROKEN_FIRST:
+            add("first-chunk", at, "the first chunk of a heap says that the chunk before it is free")
+
+    def _tell_outside(self) -> None:
+        """Add entries of single lists that lie in no arena."""
+        chunks, page = self.singles.chunks, self.glibc.geometry.page_bytes
+        spans = sorted(span for walk in self.walks for span in walk.ranges(page))
+        outside: Dict[int, None] = {}
+        edges = [0, *(edge for span in spans for edge in span), ADDRESS_MASK]
+        for start, end in zip(edges[0::2], edges[1::2]):
+            first = bisect_left(chunks, start)
+            outside.update((chunk & ~FLAGS, None) for chunk in chunks[first : min(bisect_left(chunks, end), first + api.MOST_ROWS)])
+        for address in list(outside)[: api.MOST_ROWS]:
+            message = "a thread cache or fastbin holds this address, which is in no arena"
+            self.findings.add("listed-outside", address, message, is_cache=True)
+
+    # ---- links
+
+    def _tell_lists(self, group: AskedLists, followed: NativeFollowedList) -> None:
+        """Add fastbins or bins whose links do not hold."""
+        for number, index in enumerate(group.indexes, group.first):
+            message, problem = describe_damage(followed, number), followed.problems[number]
+            if message is None:
+                continue
+            where, message = group.damage_address(number, index, followed, self.glibc), "%s: %s" % (group.name(index), message)
+            if problem == UNREAD:
+                if group.kind == BIN:
+                    self.context.report(codes.LIST_UNREAD, where, message, "the chunks after it were not checked")
+            elif group.kind == FAST:
+                rules = {UNALIGNED: "fastbin-unaligned", CYCLE: "fastbin-double-free"}
+                self.findings.add(rules.get(problem, "fastbin-link"), where, message)
+            else:
+                is_at_head = not followed.lasts[number] or (
+                    problem == BACK_LINK and where == head_address(group.arena, BIN, index, self.glibc)
+                )
+                self.findings.add("%s-%s" % (RULE_OF_BIN[kind_of_bin(index)], "head" if is_at_head else "links"), where, message)
+
+    def _tell_empty_bins(self, arena: Arena) -> None:
+        words = arena.state.numbers("bins")
+        for index, (head, tail, header) in enumerate(zip(words[0::2], words[1::2], list_bin_headers(arena, self.glibc)), 1):
+            if head == header != tail:
+                message = "bin %d of %s is empty by fd, but its bk is 0x%x" % (index, arena.title, tail)
+                self.findings.add("%s-head" % RULE_OF_BIN[kind_of_bin(index)], header, message)
+
+    def _tell_caches(self) -> None:
+        """Add thread caches whose links or counts do not hold."""
+        followed, caches = self.singles.followed, self.singles.caches
+        limit = self.glibc.read_mp(self.context.target).get("tcache_count")
+        for cache in caches.caches:
+            for index, number in enumerate(caches.lists(cache)):
+                problem, count = followed.problems[number], followed.counts[number]
+                expected = caches.expected[number] if caches.expected else count
+                if not (problem or count or expected):
+                    continue
+                name, message, where = name_cache_bin(cache, index), describe_damage(followed, number), followed.lasts[number]
+                if message is not None and problem != UNREAD:
+                    rules = {UNALIGNED: "tcache-unaligned", CYCLE: "tcache-double-free"}
+                    rule = rules.get(problem, "tcache-link")
+                    self.findings.add(rule, where or cache.address or 0, "%s: %s" % (name, message), is_cache=True)
+                if problem:
+                    continue
+                if limit is not None and count > limit:
+                    message = "%s lists %s, more than %d" % (name, count_noun(count, "chunk"), limit)
+                    self.findings.add("tcache-too-many", where, message, is_cache=True)
+                if expected != count:
+                    message = "%s counts %s but lists %d" % (name, count_noun(expected, "chunk"), count)
+                    self.findings.add("tcache-count", where or cache.address or 0, message, is_cache=True)
+
+    # ---- members
+
+    def _check_members(self) -> bool:
+        """Check sizes, keys and order of list members, and links of bins. Return whether the bins hold exactly the free chunks, as far as
+        their number and the sum of their addresses show.
+        """
+        named = [*self._list_cached(), *self._list_fast(), *self._list_binned()]
+        passed = self.context.walker.check_members([members for _, members in named], self.glibc.traits.safe_linking)
+        for row in passed.rows:
+            if row.rule != api.MEMBER_LINK:
+                self._tell_member(row, *named[row.previous])
+        totals = [total for total in (walk.total() for walk in self.walks) if total is not None]
+        free = [sum(total.free_chunks for total in totals), sum(total.free_sum for total in totals) & ADDRESS_MASK]
+        return not passed.counts[api.MEMBER_LINK] and free == list(passed.counts[api.MEMBER_RULES :])
+
+    def _tell_member(self, row: api.NativeBroken, name: str, members: api.MemberList) -> None:
+        at, add = row.address, self.findings.add
+        if row.rule == api.MEMBER_KEY:
+            message = "%s: the key behind the link is 0x%x, not 0x%x: written to after it was freed" % (name, row.value, members.key)
+            add("tcache-key", at, message, is_cache=True)
+        elif row.rule == api.MEMBER_ORDER:
+            add("largebin-order", at, "%s: the chunk before it has only 0x%x bytes" % (name, row.value))
+        elif row.rule == api.MEMBER_NEXTSIZE:
+            message = "%s: fd_nextsize and bk_nextsize of this chunk and 0x%x do not point to each other" % (name, row.value)
+            add("largebin-nextsize", at, message)
+        else:
+            rule = {BIN: "bin-size", FAST: "fastbin-size"}.get(members.kind, "tcache-size")
+            is_cache = members.kind in (TCACHE, TCACHE_SIZED)
+            add(rule, at, "%s: a chunk of 0x%x bytes does not belong there" % (name, row.value), is_cache=is_cache)
+
+    def _list_cached(self) -> Iterator[Tuple[str, api.MemberList]]:
+        key, singles = self._find_tcache_key(), self.singles
+        for cache in singles.caches.caches:
+            for index, number in enumerate(singles.caches.lists(cache)):
+                count = singles.followed.counts[number]
+                if count and not singles.followed.problems[number]:
+                    low, high = tcache_range(index, self.glibc.geometry)
+                    kind = TCACHE if singles.caches.sizes[index] is not None else TCACHE_SIZED
+                    own = (cache.address or 0) if key == -1 else key
+                    yield name_cache_bin(cache, index), api.MemberList(kind, singles.heads[number], count, low, high, own, False)
+
+    def _find_tcache_key(self) -> int:
+        """Return the key that most of the sampled cached chunks have in the word after their link: -1 if it is the address of the cache that
+        holds the chunk, 0 if it is unknown.
+        """
+        if not self.glibc.traits.tcache_key:
+            return 0
+        seen: Counter[int] = Counter()
+        followed = self.singles.followed
+        for cache in self.singles.caches.caches:
+            for number in self.singles.caches.lists(cache):
+                if sum(seen.values()) < KEY_SAMPLES and not followed.problems[number]:
+                    words = self._read_keys(self.singles.heads[number], min(followed.counts[number], KEYS_OF_A_LIST))
+                    seen.update(-1 if word == cache.address else word for word in words)
+        value, count = seen.most_common(1)[0] if seen else (0, 0)
+        return value if count > 1 and 2 * count > sum(seen.values()) else 0
+
+    def _read_keys(self, entry: int, count: int) -> Iterator[int]:
+        target, size = self.context.target, 2 * self.glibc.geometry.word_bytes
+        for _ in range(count):
+            link, second = target.words_in(target.read_prefix(entry, size).ljust(size, b"\0"))
+            yield second
+            entry = link ^ entry >> 12 if self.glibc.traits.safe_linking else link
+
+    def _list_fast(self) -> Iterator[Tuple[str, api.MemberList]]:
+        singles = self.singles
+        for group in singles.fast:
+            for number, index in enumerate(group.indexes, group.first):
+                count, size = singles.followed.counts[number], fast_size(index, self.glibc.geometry)
+                if count and not singles.followed.problems[number]:
+                    yield group.name(index), api.MemberList(FAST, singles.heads[number], count, size, size, 0, False)
+
+    def _list_binned(self) -> Iterator[Tuple[str, api.MemberList]]:
+        geometry = self.glibc.geometry
+        for arena in self.arenas:
+            words, limit = arena.state.numbers("bins"), most_chunks(arena, self.glibc)
+            for index, header in enumerate(list_bin_headers(arena, self.glibc), 1):
+                if words[2 * index - 2] == words[2 * index - 1] == header or not any(words[0::2]):
+                    continue
+                low, high = (2 * geometry.word_bytes + 1, arena.state["system_mem"]) if index == UNSORTED else bin_range(index, geometry)
+                most = ADDRESS_MASK if high is None else high
+                yield "bin %d of %s" % (index, arena.title), api.MemberList(BIN, header, limit, low, most, 0, index >= NSMALLBINS)
+
+    # ---- what the walk said
+
+    def _is_unmapped(self, diagnostic: Diagnostic) -> bool:
+        """Add what cannot be read because nothing is mapped there."""
+        code, address, message, _ = diagnostic
+        if code not in UNMAPPED or address is None or any(one.start <= address < one.end for one in self.context.target.mappings()):
+            return False
+        self.findings.add(UNMAPPED[code], address, message)
+        return True
+
+    def _add_complaint(self, diagnostic: Diagnostic) -> None:
+        """Add a complaint of the walk: where it stopped is known from the pass over single chunks, and so is the chunk before it."""
+        code, address, message, _ = diagnostic
+        stop = self.stops.get(address)
+        walk, rule = self.findings.arena_of(address), BY_CODE[code]
+        if code in (codes.BINS_DISAGREE, codes.NOT_LOCATED, codes.SYSTEM_MEM_SMALL) and self.findings.rows:
+            return  # what these sums only hint at was found
+        if code == codes.CHUNK_OVERRUN and walk is not None and address == walk.arena.top:
+            rule = "top-size"
+        elif code in SIZES and address in self.unsorted:
+            rule = "unsorted-size"
+        elif code in SIZES and stop is not None and stop.previous in self.unsorted:
+            rule = "unsorted-next-size"
+        elif code == codes.BREAK_DISAGREES and walk is not None:
+            top, end = walk.arena.top + self._read_top_size(walk), self.glibc.break_address(self.context.target)
+            rule = "break-below-top" if end is not None and end < top else rule
+        if code == codes.HEAP_DAMAGED and address is not None:
+            for other in self.survey.walks:
+                if address in (other.arena.top & -self.survey.heap_max, other.arena.address & -self.survey.heap_max):
+                    for name, why in heap_rules(self.context, other.arena, address, frozenset()):
+                        self.findings.add(name, address, why)
+        self.findings.add(rule, address, message, self._find_suspect(stop))
+
+    def _read_top_size(self, walk: ArenaWalk) -> int:
+        try:
+            return walk.arena.read_top_size(self.context.target, self.glibc)
+        except UnreadableMemory:
+            return 0
+
+
+# ---------------------------------------------------------------------------------------------------- arenas
+
+
+def _check_top(context: Context, findings: Findings, arena: Arena, before: Optional[RuleSuspect]) -> None:
+    geometry, top, title = context.glibc.geometry, arena.top, arena.title
+    if not top:
+        return
+    try:
+        field = context.target.read_word(top + geometry.word_bytes)
+    except UnreadableMemory:
+        return
+    size = field & ~FLAGS
+    if size > arena.state["system_mem"]:
+        message = "the top chunk of %s has 0x%x bytes, more than the arena (0x%x)" % (title, size, arena.state["system_mem"])
+        findings.add("top-size", top, message, before)
+        return
+    if size < geometry.min_chunk_bytes:
+        findings.add("top-small", top, "the top chunk of %s has 0x%x bytes, less than MINSIZE" % (title, size), before)
+    elif (top + size) % geometry.page_bytes:
+        findings.add("top-page-end", top, "the top chunk of %s ends at 0x%x, which is no page" % (title, top + size), before)
+    if not field & PREV_INUSE:
+        findings.add("top-prev-inuse", top, "the top chunk of %s says that the chunk before it is free" % title, before)
+    if field & FLAGS & ~PREV_INUSE:
+        findings.add("top-flags", top, "the size field 0x%x of the top chunk of %s has flags that top never has" % (field, title), before)
+
+
+def _check_state(findings: Findings, arena: Arena) -> None:
+    state, title = arena.state, arena.title
+    if state["system_mem"] > state["max_system_mem"]:
+        message = "%s: system_mem 0x%x is larger than max_system_mem 0x%x" % (title, state["system_mem"], state["max_system_mem"])
+        findings.add("system-mem-max", state.address_of("system_mem"), message)
+    if state["mutex"] not in MUTEX_VALUES:
+        message = "%s: the mutex has the value %d, which no lock has" % (title, state["mutex"])
+        findings.add("arena-mutex", state.address_of("mutex"), message)
+    if state["flags"] & ~KNOWN_FLAGS:
+        findings.add(
+            "arena-flags", state.address_of("flags"), "%s: flags is 0x%x, which has bits that malloc does not use" % (title, state["flags"])
+        )
+    attached = state.get("attached_threads")
+    if attached is not None and attached > MOST_THREADS:
+        findings.add("attached-threads", state.address_of("attached_threads"), "%s counts %d attached threads" % (title, attached))
+
+
+def _check_bin_map(context: Context, findings: Findings, arena: Arena) -> None:
+    words, own = arena.state.numbers("binmap"), list_bin_headers(arena, context.glibc)
+    heads = arena.state.numbers("bins")[0::2]
+    if not any(heads):
+        return
+    for index in range(2, len(own)):
+        if heads[index - 1] != own[index - 1] and not words[index // MAP_BITS] >> index % MAP_BITS & 1:
+            message = "%s: bin %d is not empty, but its bit in binmap is clear: malloc does not find its chunks" % (arena.title, index)
+            findings.add("binmap", arena.state.address_of("binmap") + index // MAP_BITS * 4, message)
+
+
+def _check_heaps(context: Context, findings: Findings, walk: ArenaWalk) -> None:
+    if walk.arena.is_main or not walk.arena.top:
+        return
+    total = sum(heap.size_bytes for heap in walk.heaps)
+    if walk.heaps and total != walk.arena.state["system_mem"]:
+        message = "%s: its heaps have 0x%x bytes, but system_mem is 0x%x" % (walk.arena.title, total, walk.arena.state["system_mem"])
+        findings.add("heap-sum", walk.arena.state.address_of("system_mem"), message)
+    for heap in walk.heaps:
+        for name, message in heap_rules(context, walk.arena, heap.address, {heap.address for heap in walk.heaps}):
+            findings.add(name, heap.address, "%s: %s" % (walk.arena.title, message))
+
+
+def heap_rules(context: Context, arena: Arena, address: int, known: AbstractSet[int]) -> List[Tuple[str, str]]:
+    """(rule, what) of the heap_info at `address`."""
+    page, told = context.glibc.geometry.page_bytes, []
+    try:
+        info = read_view(context.target, context.glibc.types, HEAP_INFO.name, address)
+    except UnreadableMemory:
+        return []
+    if info["ar_ptr"] != arena.address:
+        told.append(("heap-arena", "the heap_info names the arena 0x%x" % info["ar_ptr"]))
+    size, writable = info["size"], info["mprotect_size"]
+    if not 0 < size <= writable or size % page or writable % page:
+        told.append(("heap-size", "the heap_info has size 0x%x and mprotect_size 0x%x" % (size, writable)))
+    if info["prev"] and info["prev"] not in known:
+        told.append(("heap-prev", "the heap_info points to 0x%x, which is no heap of this arena" % info["prev"]))
+    return told
+
+
+# ---------------------------------------------------------------------------------------------------- mmapped chunks
+
+
+def check_mmapped_count(own: Context, findings: Findings, heaps: List[Range], rest: PartialSink) -> None:
+    """Find the header that contradicts mp_'s count of mmapped chunks; without one the difference stays a gap of the answer."""
+    missing: List[Diagnostic] = []
+
+    def report_problem(code: object, address: object, what: str, hint: Optional[str]) -> None:
+        if code == codes.MP_DISAGREES:
+            findings.add("mmapped-count", own.glibc.mp.address, what)
+        else:
+            missing.append(Diagnostic(code, own.glibc.mp.address, what, hint))  # type: ignore[arg-type]
+
+    context = own._replace(report=report_problem)
+    try:
+        counted = read_mmapped_counters(context)
+        chunks, is_complete = find_mmapped_chunks(context, heaps, counted)
+    except UnreadableMemory:
+        return
+    told = 0
+    if counted is not None and has_searched_mmapped(context, counted) and own.budget.reason is None:
+        look = DamagedHeader(context, heaps, chunks, counted)
+        told = (0 if is_complete else look.tell(findings)) + look.moved_up(findings)
+    for diagnostic in missing:
+        if not (told and diagnostic.code == codes.MAPPED_MISSING):
+            rest(*diagnostic)
+
+
+class Header(NamedTuple):
+    """The words at a place where the header of an mmapped chunk must be."""
+
+    block: int
+    """Where its mapping begins."""
+    chunk: int
+    prev_size: int
+    field: int
+    """The size field, with flags."""
+    total: int
+    """Bytes that the mapping must have."""
+    agrees: int
+    """How many of the offset, the size and the flags are as they must be."""
+
+    @property
+    def is_blank(self) -> bool:
+        """Zeros, as all fresh memory has."""
+        return not (self.prev_size or self.field)
+
+
+class DamagedHeader:
+    """Search for the header that contradicts mp_, which counts mmapped chunks and their bytes. One missing chunk must begin or end where
+    a mapping or another chunk does, and has the missing bytes: two of offset, size and flags agree with that, or it exactly fills a place
+    that nothing else fits. A chunk that has become larger covers others, whose headers lie inside it; one that has become smaller leaves
+    a gap after it.
+    """
+
+    def __init__(self, context: Context, heaps: Sequence[Range], chunks: MmappedChunks, counted: MmappedTotals) -> None:
+        self._context, self._there, self._geometry = context, list(chunks), context.glibc.geometry
+        self._trailer = 2 * self._geometry.word_bytes if context.glibc.traits.mmapped_trailer else 0
+        # 2.43 caches mmapped chunks as well
+        self._cached_bytes = context.glibc.read_mp(context.target)["tcache_max_bytes"] if self._trailer else 0
+        self._missing = (counted.chunks or 0) - len(self._there)
+        lost = (counted.bytes or 0) - chunks.bytes
+        self._lost = lost - lost % self._geometry.page_bytes if is_ahead(context, counted) else lost
+        others = sorted([*heaps, *context.others()])
+        mappings = private_mappings(context.target)
+        self._others = others
+        self._free = subtract_ranges(unite_mappings(mappings), sorted([*others, *chunks.spans()]))
+        self._begins = sorted(find_mmapped_ranges(context, heaps))
+        edges = {edge for mapping in mappings for edge in (mapping.start, mapping.end)}
+        self._mapping_edges = frozenset(edges)
+        self._edges = edges.union(edge for span in (*self._free, *others) for edge in span)
+
+    def tell(self, findings: Findings) -> int:
+        """Adds what is certain; how many."""
+        if self._missing < 0:
+            return 0
+        told = self._grown_over_others(findings) if self._missing else 0
+        if not told and self._missing == 1 and self._lost > 0:
+            told = self._only_one(findings)
+        if not told and self._missing:
+            told = self._find_several(findings)
+        if not told and not self._missing:
+            told = self._find_resized(findings)
+        if not told and self._missing and not self._lost:
+            message = "mp_ counts %d mapped %s more than there %s, but no byte more: one was freed or resized with the size of several"
+            words = ("chunk", "is") if self._missing == 1 else ("chunks", "are")
+            findings.add("mmapped-count", self._context.glibc.mp.address, message % (self._missing, *words))
+            return 1
+        return told
+
+    def _may_begin(self, block: int) -> bool:
+        place = bisect_right(self._begins, (block, 1 << 65)) - 1
+        return place >= 0 and block < self._begins[place][1]
+
+    # ---- one header
+
+    def _read_header(self, address: int) -> Optional[Tuple[int, int]]:
+        """prev_size and the size field; zeros where a process never wrote; None where it cannot be read without bringing a page in."""
+        word, target = self._geometry.word_bytes, self._context.target
+        if target.kind == "live" and not target.present_ranges(address, address + 2 * word):
+            return None if target.touched_ranges(address, address + 2 * word) else (0, 0)
+        data = target.read_prefix(address, 2 * word)
+        if len(data) < 2 * word:
+            return None
+        before, field = target.words_in(data)
+        return (before & ~1 if self._trailer else before), field
+
+    def _iterate_places(self, block: int, end: int) -> Iterator[int]:
+        head, alignment, before = 2 * self._geometry.word_bytes, self._geometry.alignment_bytes, -1
+        plain = block + alignment - head
+        for _ in range(MOST_PLACES):
+            place = -(-(block + head) // alignment) * alignment - head
+            if place + head > end:
+                return
+            if place != before:
+                yield place
+            if 0 < place - plain < self._geometry.min_chunk_bytes and place + alignment + head <= end:
+                yield place + alignment
+            before, alignment = place, 2 * alignment
+
+    def _find_header(self, block: int, total: int) -> Optional[Header]:
+        """The likeliest header of a block of `total` bytes; None where none can be read."""
+        best: Optional[Header] = None
+        for place in self._iterate_places(block, block + total):
+            words = self._read_header(place)
+            if words is None:
+                continue
+            offset, (prev_size, field) = place - block, words
+            agrees = (prev_size == offset) + (field & FLAGS == MMAPPED) + (field & ~FLAGS == total - offset - self._trailer)
+            if best is None or agrees > best.agrees:
+                best = Header(block, place, prev_size, field, total, agrees)
+        return best
+
+    def _choose_rule(self, prev_size: int, field: int, chunk: int) -> str:
+        page, geometry = self._geometry.page_bytes, self._geometry
+        size, mem = field & ~FLAGS, chunk + 2 * geometry.word_bytes
+        is_wild = chunk > -size & ((1 << 8 * geometry.word_bytes) - 1)
+        if self._trailer and is_wild:  # 2.43 looks at the size before the flags
+            return "mmapped-as-wild"
+        if geometry.min_chunk_bytes <= size < self._cached_bytes and field & MMAPPED:
+            return "mmapped-size"
+        if field & MMAPPED:
+            total, inside = prev_size + size + self._trailer, mem % page
+            if (chunk - prev_size) % page or total % page or inside & (inside - 1):
+                return "mmapped-header"
+            return "mmapped-size" if field & FLAGS == MMAPPED else "mmapped-flags"
+        if field & NON_MAIN:
+            return "mmapped-flags"
+        if is_wild:
+            return "mmapped-as-wild"
+        if size < geometry.min_chunk_bytes or size % geometry.alignment_bytes:
+            return "mmapped-as-small"
+        return "mmapped-as-used"
+
+    def _add_header(self, findings: Findings, header: Header) -> None:
+        message = (
+            "an mmapped chunk of 0x%x bytes must be here by mp_'s counters and its neighbours; its header has prev_size 0x%x, size 0x%x"
+        )
+        rule = self._choose_rule(header.prev_size, header.field, header.chunk)
+        findings.add(rule, header.chunk, message % (header.total, header.prev_size, header.field))
+
+    # ---- what is lacking
+
+    def _only_one(self, findings: Findings) -> int:
+        """The block that is lacking has the bytes that are lacking."""
+        total, page, blocks = self._lost, self._geometry.page_bytes, []  # type: int, int, List[Tuple[int, bool]]
+        for start, end in self._free:
+            inner = [edge for edge in self._edges if start <= edge <= end]
+            starts = {edge for edge in inner if edge + total <= end}.union(edge - total for edge in inner if edge - total >= start)
+            blocks += [(block, block in self._edges and block + total in self._edges) for block in sorted(starts) if not block % page]
+        blocks = [(block, is_exact) for block, is_exact in blocks if self._may_begin(block)]
+        headers = [(self._find_header(block, total), is_exact) for block, is_exact in blocks[:MOST_LOOKED_AT]]
+        if any(header is None for header, _ in headers):
+            headers = [pair for pair in headers if pair[0] is not None and pair[0].agrees >= 2]  # it may be in what cannot be read
+        known = [(header, is_exact) for header, is_exact in headers if header is not None]
+        strong = [pair for pair in known if pair[0].agrees >= 2 and not pair[0].is_blank]
+        exact = [pair for pair in known if pair[1]]
+        written = [pair for pair in exact if not pair[0].is_blank]
+        for some in (strong, [pair for pair in strong if pair[1]], written, exact):
+            if len(some) == 1:
+                self._add_header(findings, some[0][0])
+                return 1
+            if some and some is strong and len({pair[0].chunk for pair in strong}) > 1 and not any(pair[1] for pair in strong):
+                return 0
+        return 0
+
+    def _find_several(self, findings: Findings) -> int:
+        """Report several damaged headers, and return how many. Candidates are consecutive headers with one thing wrong, from each place
+        where mmapped chunks can begin: all of them if their number and bytes are those missing, else those directly after another mmapped
+        chunk that have the right flags.
+        """
+        page, ends = self._geometry.page_bytes, {chunk.block_start + chunk.total_bytes for chunk in self._there}
+        chains: List[Header] = []
+        for start, end in self._free[:MOST_LOOKED_AT]:
+            block = start
+            while block < end and len(chains) < MOST_LOOKED_AT:
+                header = self._find_next(block, end)
+                if header is None:
+                    break
+                chains.append(header)
+                block += header.total
+        if len(chains) == self._missing and sum(header.total for header in chains) == self._lost:
+            sure = chains
+        else:
+            mapped = [header for header in chains if header.field & FLAGS == MMAPPED and header.prev_size % page == 0]
+            sure = [header for header in mapped if header.block in ends]
+        for header in sure[: self._missing]:
+            self._add_header(findings, header)
+        return min(len(sure), self._missing)
+
+    def _find_next(self, block: int, end: int) -> Optional[Header]:
+        """A damaged header of the block that begins here: the size is plausible, or the flags are right and it goes on to the end."""
+        page = self._geometry.page_bytes
+        for place in self._iterate_places(block, end):
+            words = self._read_header(place)
+            if words is None or not words[1]:
+                continue
+            offset, (prev_size, field) = place - block, words
+            total = offset + (field & ~FLAGS) + self._trailer
+            fits = not total % page and 0 < total <= end - block and field & ~FLAGS >= self._geometry.min_chunk_bytes
+            is_mapped, is_placed = field & FLAGS == MMAPPED, prev_size == offset
+            if fits and is_mapped + is_placed == 1:
+                return Header(block, place, prev_size, field, total, 2)
+            if is_mapped and is_placed and not fits:
+                return Header(block, place, prev_size, field, end - block, 2)
+        return None
+
+    # ---- what memalign moved
+
+    def moved_up(self, findings: Findings) -> int:
+        """Check headers that memalign moved up. It leaves the old one where it was (_int_memalign), which names the same block: if only
+        zeros lie between that and another header of which the offset or the size is right, what else that says is wrong."""
+        told, plain = 0, self._geometry.alignment_bytes - 2 * self._geometry.word_bytes
+        for chunk in self._there[:MOST_LOOKED_AT]:
+            block, end = chunk.block_start, chunk.block_start + chunk.total_bytes
+            if chunk.chunk != block + plain:
+                continue
+            for place in self._iterate_places(block, end):
+                words = self._read_header(place) if place > chunk.chunk else (0, 0)
+                if words is None:
+                    break
+                if any(words):
+                    size = chunk.total_bytes - (place - block) - self._trailer
+                    if (words[0] == place - block or words[1] & ~FLAGS == size) and self._is_blank(chunk.chunk, place):
+                        self._add_header(findings, Header(block, place, words[0], words[1], chunk.total_bytes, 1))
+                        told += 1
+                    break
+        return told
+
+    def _is_blank(self, chunk: int, place: int) -> bool:
+        """Return whether only zeros lie between the header that memalign left and the one further in."""
+        start = chunk + 2 * self._geometry.word_bytes
+        end = min(place, start + MOST_LEAD_BYTES)
+        parts = self._context.target.present_ranges(start, end) if self._context.target.kind == "live" else [(start, end)]
+        return not any(self._context.target.read_prefix(low, high - low).strip(b"\0") for low, high in parts)
+
+    # ---- what is there, and of another size
+
+    def _grown_over_others(self, findings: Findings) -> int:
+        """Headers of mmapped chunks that lie inside another one, as many as are lacking at most."""
+        page, told, met = self._geometry.page_bytes, 0, 0
+        ranges: List[Range] = []
+        owners: List[MmappedChunk] = []
+        for chunk in self._there[:MOST_LOOKED_AT]:
+            start, end = max(chunk.block_start + page, -(-(chunk.chunk + 1) // page) * page), chunk.block_start + chunk.total_bytes
+            if start < end:
+                ranges.append((start, end))
+                owners.append(chunk)
+        if not ranges:
+            return 0
+        taken = sorted([*self._others, *((chunk.block_start, chunk.block_start + chunk.total_bytes) for chunk in self._there)])
+        limits = find_reaches(self._context.target, [(end, end) for _, end in ranges], taken)
+        ram, data = self._context.ram.pages, self._context.target.data_ranges(ranges)
+        search = (bool(self._trailer), SEARCHED, SEARCHED, ram, data or ())
+        inner = list(self._context.walker.scan_mmapped(ranges, *search, limits=limits)[0])
+        for chunk in owners:
+            inside = [other for other in inner if chunk.block_start < other.block_start < chunk.block_start + chunk.total_bytes]
+            met += len(inside)
+            if inside and met <= self._missing:
+                told += 1
+                message = "the header of this mmapped chunk has size 0x%x, but another mmapped chunk begins inside it, at 0x%x"
+                findings.add("mmapped-size", chunk.chunk, message % (chunk.size_bytes, inside[0].chunk))
+        return told
+
+    def _find_resized(self, findings: Findings) -> int:
+        """Report the chunk whose changed size explains the difference, where all chunks are present but their bytes are not what mp_
+        counts. Return 1, or 0 if no chunk or more than one explains it.
+        """
+        page, change = self._geometry.page_bytes, abs(self._lost)
+        starts, ends = dict(self._free), {end: start for start, end in self._free}
+        filled: List[MmappedChunk] = []
+        exact: List[MmappedChunk] = []
+        some: List[MmappedChunk] = []
+        for chunk in self._there:
+            block, end = chunk.block_start, chunk.block_start + chunk.total_bytes
+            is_plain = chunk.chunk - block < page
+            if self._lost > 0:
+                behind, before = starts.get(end, end) - end, 0 if is_plain else block - ends.get(block, block)
+                fits = behind >= change or before >= change
+                is_exact = (behind >= change and end + change in self._edges) or (before >= change and block - change in self._edges)
+                filled += [chunk] * (change in (behind, before))
+            else:
+                fits = chunk.total_bytes > change
+                is_exact = fits and (end - change in self._mapping_edges or (not is_plain and block + change in self._mapping_edges))
+            some += [chunk] * fits
+            exact += [chunk] * is_exact
+        changed = next((group[0] for group in (filled, exact, some) if len(group) == 1), None)
+        if changed is None or change % page:
+            return 0
+        message = "its header says that its mapping has 0x%x bytes (prev_size 0x%x, size 0x%x); mp_ counts 0x%x bytes %s in all of them"
+        offset, word = changed.chunk - changed.block_start, "more" if self._lost > 0 else "fewer"
+        findings.add("mmapped-size", changed.chunk, message % (changed.total_bytes, offset, changed.size_bytes, change, word))
+        return 1
