@@ -44,7 +44,7 @@ if TYPE_CHECKING:
             """Return the step that names the settings that help most; None if none is worth it."""
 
     class RunningCopy(Protocol):
-        """A process that was copied while it ran, but for its last pages."""
+        """A process that was copied while it ran, except its last pages."""
 
         by_marks: bool
 

@@ -28,7 +28,7 @@ class Predicted(NamedTuple):
     """A prediction of what a call returns."""
 
     bytes: Optional[int]
-    """None where the heap does not tell it of every part."""
+    """None where it is unknown of a part."""
     resident_bytes: Optional[int]
     exclusive_bytes: Optional[int]
     kept: Optional[Mapping[str, Optional[int]]] = None
@@ -69,7 +69,7 @@ class DryRun(NamedTuple):
     is_live: bool
     """A process, no core."""
     also: Sequence[str] = ("way_reason", "thread")
-    """What a real run tells besides."""
+    """What a real run shows besides."""
     is_refused: bool = False
     """The call would be refused: a note says why."""
     unreached: Optional[Sentence] = None
