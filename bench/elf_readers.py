@@ -14,9 +14,9 @@ from typing import Any, Callable
 
 from tabulate import tabulate
 
-from gdbheapx.inferior.core.file import CoreFile
+from gdbheapx.inferior.core_file import CoreFile
+from gdbheapx.inferior.elf.dwarf import DwarfUnits, TypeWalk
 from gdbheapx.inferior.elf.file import ElfFile, gnu_build_id_path
-from gdbheapx.inferior.elf.types import DwarfUnits, TypeWalk
 
 LIBRARY = "/lib/x86_64-linux-gnu/libc.so.6"
 STRUCTS = ("malloc_state", "malloc_par", "_heap_info", "tcache_perthread_struct")

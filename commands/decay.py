@@ -17,12 +17,12 @@ Where jemalloc has the bug that makes threads blind (they never return pages), t
 @declare_command("decay", reads=Reads.STATE, help=HELP, examples=("-p 4711 decay",), snapshot=True)
 def answer_decay(session: Session, options: Options) -> CommandAnswer:
     """The command `decay`."""
-    from gdbheapx.actions import foreseen
+    from gdbheapx.actions import call
     from gdbheapx.allocators import OfAllocator
 
     kind = List[Annotated[Any, OfAllocator("decay")]]
     answers = session.kept("decay", kind, lambda: [heap.capabilities["decay"]() for heap in session.heaps.with_capability("decay")])
-    blind = session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: foreseen.find_blind_tickers(session))
+    blind = session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: call.find_blind_tickers(session))
     told = {name: blind.data[name] for name in ("affected", "threads", "counts")}
     rows = [row for answer in answers for row in answer.rows]
 

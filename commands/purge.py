@@ -34,12 +34,12 @@ def answer_purge(session: Session, options: Options) -> CommandAnswer:
     """The command `purge`."""
     if options.arena is not None and not 0 <= options.arena < 4096:
         raise UsageError("purge: arena %d not found" % options.arena, "see " + hint_command("arenas"))
-    from gdbheapx.actions import call, foreseen
+    from gdbheapx.actions import call
     from gdbheapx.allocators.returning import Portion
     from gdbheapx.report import analysis_text, text
 
     portion = Portion(arena=options.arena, is_decayed=options.decay)
     if not options.dry_run:
         return analysis_text.make_acted_answer(call.return_heap_memory(session, options, "purge", portion))
-    predicted = foreseen.make_heap_dry_run(session, "purge", portion, options.accept_seccomp)()
+    predicted = call.make_heap_dry_run(session, "purge", portion, options.accept_seccomp)()
     return CommandAnswer(lambda: predicted.data, lambda style: text.format_page(style, predicted.page), read=True)

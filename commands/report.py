@@ -68,11 +68,10 @@ def decide_depth(session: Session, options: Options) -> None:
     process, table = session.process, session.target.page_table()
     if options.deep is not None or process is None or table is None or process.anonymous_bytes > MOST_COPIED_BYTES:
         return
-    counting = session.target.counters()
-    now = counting.read() if counting is not None else None
+    now = session.target.anonymous_use()
     is_copied = in_stop(Reads.CENSUS, process) == Reads.COPY
     is_short = predict_ms(Reads.COPY, process) <= MOST_PAUSE_MS
-    options.unasked = is_copied and is_short and now is not None and not now.swapped_bytes
+    options.unasked = is_copied and is_short and now is not None and not now[1]
 
 
 @declare_command(
@@ -173,10 +172,10 @@ def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[Pa
 
 def walk_heaps(session: Session, options: Options) -> "Tuple[Overview, Optional[PageParts]]":
     """Walk every heap once and return its totals."""
-    from gdbheapx.actions import foreseen
+    from gdbheapx.actions import call
     from gdbheapx.analysis.overview import make_overview
 
     session.heaps.may_be_none = True
     return make_overview(
-        session, True if options.sites else options.deep, options.page, lambda heap: foreseen.find_advisable(session, heap)
+        session, True if options.sites else options.deep, options.page, lambda heap: call.find_advisable(session, heap)
     )

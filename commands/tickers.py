@@ -49,11 +49,11 @@ def answer_tickers(session: Session, options: Options) -> CommandAnswer:
         return cure_tickers(session, options)
     if options.thread is not None:
         raise UsageError("tickers: --thread requires --cure", "try: tickers --cure --thread %d" % options.thread)
-    from gdbheapx.actions import foreseen
+    from gdbheapx.actions import call
     from gdbheapx.allocators import OfAllocator
 
     return _make_answer(
-        session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: foreseen.find_blind_tickers(session)), options.strict
+        session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: call.find_blind_tickers(session)), options.strict
     )
 
 

@@ -77,10 +77,10 @@ def answer_trim(session: Session, options: Options) -> CommandAnswer:
 
 def answer_prediction(session: Session, options: Options) -> CommandAnswer:
     """The dry run."""
-    from gdbheapx.actions import call, foreseen
+    from gdbheapx.actions import call
     from gdbheapx.allocators.returning import Portion
 
-    look = foreseen.make_heap_dry_run(session, "trim", Portion(options.pad), options.accept_seccomp)
+    look = call.make_heap_dry_run(session, "trim", Portion(options.pad), options.accept_seccomp)
     can_write, predicted = call.probe_registers(session, look) if options.probe else (None, look())
 
     def text(style: TextStyle) -> Any:
@@ -95,7 +95,7 @@ def answer_prediction(session: Session, options: Options) -> CommandAnswer:
 
 def trim_periodically(session: Session, options: Options) -> CommandAnswer:
     """--every: one JSON line for each period."""
-    from gdbheapx.actions import every
+    from gdbheapx.actions import call
     from gdbheapx.report.encodings import encode_json
 
     if options.every is None or options.above is None:
@@ -104,7 +104,7 @@ def trim_periodically(session: Session, options: Options) -> CommandAnswer:
         raise UsageError("trim: --every runs unattended and needs --yes", "add --yes")
 
     def lines(style: TextStyle) -> Any:
-        for row in every.run_rounds(session, options, session.again):
+        for row in call.run_rounds(session, options, session.again):
             yield encode_json(row)
 
-    return CommandAnswer(lambda: list(every.run_rounds(session, options, session.again)), lines, live=True)
+    return CommandAnswer(lambda: list(call.run_rounds(session, options, session.again)), lines, live=True)

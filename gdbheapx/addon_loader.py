@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gdbheapx.analysis.census.world import Recogniser, World
     from gdbheapx.copying import Copying
     from gdbheapx.inferior.base import Target
+    from gdbheapx.inferior.source import TargetSource
     from gdbheapx.invocation import Invocation, Shell
     from gdbheapx.model import StepSentence
     from gdbheapx.session import Session
@@ -189,6 +190,11 @@ def load_sites(name: str) -> "SiteFinder":
 def load_short_stop() -> "RunningCopier":
     """Return what copies a process while it runs."""
     return cast("RunningCopier", load_capability("short_stop", "--short-stop"))
+
+
+def load_dump(pid: int, descriptor: int) -> "TargetSource":
+    """Return a process that the kernel is writing the core of; `descriptor`: of a file that begins as the core does."""
+    return cast("TargetSource", load_capability("dumped", "capture").DumpedSource(pid, descriptor))
 
 
 def load_cold() -> "Optional[ColdFinder]":

@@ -481,7 +481,7 @@ def _as_file(heap: Heap) -> Iterator[str]:
 
 def _evaluate_in_gdb(expression: str) -> int:
     """gdb's."""
-    from gdbheapx.inferior.gdb import settings as expressions
+    from gdbheapx.inferior.gdb import target as expressions
 
     return expressions.resolve_expression(expression)
 

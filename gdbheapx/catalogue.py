@@ -36,7 +36,7 @@ ADDON_COMMANDS: Dict[str, Tuple[str, ...]] = {
 """Folders of gdbheapx/addons, each of which may be missing, with the files of their commands."""
 ADDON_CAPABILITIES: Dict[str, Tuple[str, ...]] = {
     "views": ("explore", "html", "mcp", "pages", "rows", "sql"),
-    "monitor": ("capture", "standby", "turn"),
+    "monitor": ("capture", "dumped", "standby", "turn"),
     "labs": ("cold", "settings", "short_stop", "sites"),
     "runtimes": ("books", "collector", "recognisers"),
     "allocators": ("allocators",),

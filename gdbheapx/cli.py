@@ -174,20 +174,12 @@ def render_invocation(invocation: "Invocation", renderer: str) -> int:
     """Have something else made of what one look finds than the command's own answer."""
     from gdbheapx import addon_loader
     from gdbheapx.errors import HeapxError
-    from gdbheapx.invocation import Dumps, Shell
+    from gdbheapx.invocation import Shell
 
     def fail_render(error: "HeapxError", has_document: bool) -> int:
         return end_with_error(() if has_document else invocation.words, error)
 
-    def read_crashes() -> Dumps:
-        from gdbheapx.inferior.live.crashed import accept_crash_connection, not_filled
-        from gdbheapx.inferior.live.dumped import read_head
-
-        return Dumps(read_head, accept_crash_connection, not_filled)
-
-    shell = Shell(
-        lambda look: run_interruptible(look.words, lambda: perform_invocation(look)), print_text, print_error, fail_render, read_crashes
-    )
+    shell = Shell(lambda look: run_interruptible(look.words, lambda: perform_invocation(look)), print_text, print_error, fail_render)
     try:
         make = addon_loader.load_renderer(renderer, "%s --%s" % (invocation.command.name, renderer))
     except HeapxError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Set, Tuple
 from gdbheapx.analysis.memory.kinds import OF_KERNEL, is_device
 from gdbheapx.inferior.base import Mapping, MappingUse, Target
 from gdbheapx.inferior.live import procfs
-from gdbheapx.inferior.live.file_systems import is_fuse
+from gdbheapx.inferior.live.usage import is_fuse
 from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN, CopiedRange, Copy
 
 if TYPE_CHECKING:

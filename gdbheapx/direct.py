@@ -33,9 +33,9 @@ def open_source(asked: GlobalOptions) -> TargetSource:
     program = os.path.abspath(asked.exe) if asked.exe else None
     if asked.core is None:
         if asked.pid and os.environ.get(DUMPED):
-            from gdbheapx.inferior.live.dumped import DumpedSource
+            from gdbheapx.addon_loader import load_dump
 
-            return DumpedSource(asked.pid, int(os.environ[DUMPED]))
+            return load_dump(asked.pid, int(os.environ[DUMPED]))
         from gdbheapx.inferior.live import procfs
         from gdbheapx.inferior.live.source import LiveSource
 

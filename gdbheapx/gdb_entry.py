@@ -16,7 +16,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
-from gdbheapx.inferior.gdb.call_guard import end_with_parent
+from gdbheapx.inferior.live.tracer import end_with_parent
 from gdbheapx.invocation import COMMAND, FD, GLOBALS, SCREEN, GlobalOptions, unpack_words
 from gdbheapx.output import Screen
 

@@ -165,7 +165,7 @@ def read_settings() -> Any:
 def run_words(words: List[str]) -> Any:
     """Run a command on what gdb has selected; gives runner.Ended."""
     from gdbheapx import runner
-    from gdbheapx.inferior.gdb import settings as gdb_settings
+    from gdbheapx.inferior.gdb import target as gdb_settings
     from gdbheapx.inferior.gdb import target as gdb_target
     from gdbheapx.invocation import command_first
 

@@ -7,7 +7,7 @@ target.
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.command import (
     COMMANDS,
@@ -25,7 +25,7 @@ from gdbheapx.command import (
 from gdbheapx.errors import HeapxError, UsageError
 
 if TYPE_CHECKING:
-    import socket
+    pass
 
 COMMAND, GLOBALS, FD, SCREEN = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD", "GDBHEAPX_SCREEN"
 """Variables of the environment: the command with its options, the global options, the descriptor of the real standard output, and what
@@ -196,7 +196,9 @@ def processes_called(name: str) -> List[int]:
         return found
     typed = {pid: [os.path.basename(word) for word in command_line(pid)] for pid in named}
     return sorted(pid for pid in typed if typed[pid][:1] == [name]) or sorted(
-        pid for pid in typed if name in typed[pid] and "gdbheapx" not in typed[pid]  # what runs this very command line names it, too
+        pid
+        for pid in typed
+        if name in typed[pid] and "gdbheapx" not in typed[pid]  # what runs this very command line names it, too
     )
 
 
@@ -267,7 +269,7 @@ def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[Hea
 
     until = float("inf") if max_seconds is None else time.monotonic() + max(max_seconds, LEAST_S)
     os.environ.pop(UNPACKED, None)
-    from gdbheapx.inferior.core import unpacking
+    from gdbheapx.inferior import core_file
 
     fetched = None
     if "://" in core:
@@ -275,22 +277,22 @@ def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[Hea
             core, fetched = fetch_core(core, until)
         except HeapxError as error:
             return error
-    form = unpacking.find_form(core) if fetched is None else unpacking.detect_file_form(fetched)
+    form = core_file.find_form(core) if fetched is None else core_file.detect_file_form(fetched)
     if form is None and fetched is None:
         return None
-    from gdbheapx.inferior.core import unpacking
+    from gdbheapx.inferior import core_file
     from gdbheapx.problems import CANNOT_UNPACK
 
     try:
-        unpacked = unpacking.Unpacked(fetched or 0, "") if form is None else unpacking.unpack_core(core, form, fetched, until)
-    except unpacking.CannotUnpack as error:
+        descriptor, trouble = (fetched or 0, "") if form is None else core_file.unpack_core(core, form, fetched, until)
+    except core_file.CannotUnpack as error:
         return HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
     except Exception as error:  # of a library, which may raise whatever it likes
         what = " ".join(("%s: %s" % (type(error).__name__, error)).split())
         tool = form.tool if form is not None else ""
         return HeapxError("cannot unpack %s: %s" % (core, what), "unpack it first: %s %s" % (tool, core), code=CANNOT_UNPACK)
-    os.set_inheritable(unpacked.descriptor, True)
-    os.environ[UNPACKED] = pack_words([str(unpacked.descriptor), unpacked.trouble])
+    os.set_inheritable(descriptor, True)
+    os.environ[UNPACKED] = pack_words([str(descriptor), trouble])
     return None
 
 
@@ -298,7 +300,7 @@ def fetch_core(core: str, until: float = float("inf")) -> Tuple[str, Optional[in
     """Return the core's name and a descriptor of the file fetched from its URL, None if it is no URL. HeapxError if nothing can be
     fetched.
     """
-    from gdbheapx.inferior.core import unpacking
+    from gdbheapx.inferior import core_file
     from gdbheapx.problems import CANNOT_UNPACK
     from gdbheapx.snapshot import container
 
@@ -306,20 +308,9 @@ def fetch_core(core: str, until: float = float("inf")) -> Tuple[str, Optional[in
         return core, None
     name, (size_bytes, _) = container.hide_secrets(core), container.read_url_state(core) or (0, None)
     try:
-        return name, unpacking.copy_core(name, size_bytes or 0, container.read_url_pieces(core), until)
-    except unpacking.CannotUnpack as error:
+        return name, core_file.copy_core(name, size_bytes or 0, container.read_url_pieces(core), until)
+    except core_file.CannotUnpack as error:
         raise HeapxError(error.cause, error.hint, code=CANNOT_UNPACK)
-
-
-class Dumps(NamedTuple):
-    """Functions of inferior.live that read crashes."""
-
-    read_head: Callable[[int, int, float], Any]
-    """dumped.read_head"""
-    accept: Callable[["socket.socket", float], Any]
-    """crashed.accept"""
-    not_filled: Callable[[Sequence[str]], List[str]]
-    """crashed.not_filled"""
 
 
 class Shell(NamedTuple):
@@ -332,9 +323,7 @@ class Shell(NamedTuple):
     fail: Callable[[str], None]
     """Shows one line of an error."""
     failed: Callable[[HeapxError, bool], int]
-    """Reports an error; True: a document is out already. The exit code."""
-    dumps: Callable[[], Dumps]
-    """Imports what reads crashes."""
+    """Tells an error; True: a document is out already. The exit code."""
 
 
 class Invocation(NamedTuple):

@@ -6,7 +6,7 @@ from gdbheapx import kernel as kernels
 from gdbheapx import problems
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import CounterReader, MemoryGroup, Target
+from gdbheapx.inferior.base import Target
 from gdbheapx.model import Problem
 from gdbheapx.problems import NO_TARGET, ProblemCode, Severity
 from gdbheapx.stops import GIB, READ_STOP_S, Reads, StoppedProcess, format_prediction, in_stop, predict_ms
@@ -95,19 +95,6 @@ class Session:
     def has_target(self) -> bool:
         """False for `doctor` without a target."""
         return self._target is not None
-
-    def counting(self, pid: int) -> CounterReader:
-        """The counters of any process of this machine. OSError where it may not be read, or has ended."""
-        from gdbheapx.inferior.live.counters import Counters
-
-        return Counters(pid)
-
-    def memory_group(self, which: str) -> MemoryGroup:
-        """A memory cgroup of this machine: by its path, by the id of a pod or container, or by a process in it. HeapxError where there is
-        none, or several."""
-        from gdbheapx.inferior.live import group
-
-        return group.find_memory_group(which)
 
     def of_process(self, pid: int) -> "Session":
         """A session with another process of this machine, which is never stopped. OSError or HeapxError where it cannot be read."""
@@ -254,23 +241,19 @@ class Session:
         """Do now, before a live process is stopped, whatever does not need it stopped (symbols, types, addresses)."""
         _ = self.kernel
         self.target.identity()
-        try:
-            counting = self.target.counters() if not getattr(self.target, "held_by_gdb", True) else None
-        except OSError:  # it has just ended: whoever stops it says so
-            counting = None
-        now = counting.read() if counting is not None else None
+        now = self.target.anonymous_use() if not getattr(self.target, "held_by_gdb", True) else None
         self.discovery.prepare()
         if now is not None:
-            anonymous_bytes, count = now.anonymous_bytes + (now.swapped_bytes or 0), len(self.target.mappings())
+            anonymous_bytes, swapped_bytes, threads = now
+            anonymous_bytes, count = anonymous_bytes + swapped_bytes, len(self.target.mappings())
             from gdbheapx.budget import allowed_bytes
 
             small_bytes, large_bytes = self._kinds_of_blocks()
             counted: Tuple[Optional[int], Optional[int]] = (None, None)
-            if small_bytes and small_bytes >= COUNTED_BYTES and not now.swapped_bytes:
+            if small_bytes and small_bytes >= COUNTED_BYTES and not swapped_bytes:
                 counted = self._count_blocks(small_bytes)
-            has_swapped = bool(now.swapped_bytes)
             self.process = StoppedProcess(
-                anonymous_bytes, now.threads or 1, count, small_bytes, large_bytes, allowed_bytes(), *counted, has_swapped=has_swapped
+                anonymous_bytes, threads, count, small_bytes, large_bytes, allowed_bytes(), *counted, has_swapped=bool(swapped_bytes)
             )
 
     def _count_blocks(self, small_bytes: int) -> Tuple[Optional[int], Optional[int]]:

@@ -8,7 +8,7 @@ from gdbheapx import gdb_process
 from gdbheapx.budget import goes_first
 from gdbheapx.errors import HeapxError, Interrupted
 from gdbheapx.files import open_unnamed
-from gdbheapx.inferior.gdb.call_guard import end_with_parent
+from gdbheapx.inferior.live.tracer import end_with_parent
 from gdbheapx.problems import CANNOT_WRITE
 
 if TYPE_CHECKING:

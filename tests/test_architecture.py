@@ -145,8 +145,8 @@ LIBRARIES = {
     "mcp": {"addons/views/agents/server.py"},
     "capstone": {"addons/labs/sites/code.py"},
     "pyarrow": {"report/encodings.py"},
-    "lz4": {"inferior/core/unpacking.py"},
-    "zstandard": {"inferior/core/unpacking.py"},
+    "lz4": {"inferior/core_file.py"},
+    "zstandard": {"inferior/core_file.py"},
 }
 LIBRARIES = {name: places for name, places in LIBRARIES.items() if all((ROOT / "gdbheapx" / place).exists() for place in places)}  # without add-ons that were deleted
 """Each third-party library and where alone it is imported."""
@@ -286,12 +286,12 @@ def test_allocators_that_are_not_read_stand_in_one_table() -> None:
 
 
 def test_the_seam_is_all_that_is_known_of_targets() -> None:
-    """Above inferior/ only inferior.base and the records of inferior.standing are imported; the entry points alone open targets."""
+    """Above inferior/ only inferior.base is imported; the entry points alone open targets."""
     wrong = [
         one
         for one in every_import()
         if one.module.startswith("gdbheapx.inferior.")
-        and not one.module.startswith(("gdbheapx.inferior.base", "gdbheapx.inferior.standing"))
+        and not one.module.startswith("gdbheapx.inferior.base")
         and folder(one.file) not in ENTRY | {"inferior", "actions"}
         and not one.file.startswith(("addons/labs/cold/", "addons/labs/short_stop/"))  # act, too
     ]
@@ -418,7 +418,7 @@ STARTS = "Popen|run|call|check_call|check_output|getoutput|getstatusoutput|syste
 STARTING = {
     "child_python.py",  # Python
     "gdb_process.py",  # gdb
-    "inferior/gdb/call_guard.py",  # /bin/sh
+    "inferior/live/tracer.py",  # /bin/sh
     "addons/monitor/capture/decision.py",  # what the kernel would have started
     "kernel/build.py",  # a compiler, in a folder of its own
 }
@@ -434,7 +434,7 @@ def test_one_file_starts_an_interpreter() -> None:
                 of_python.add(label(path))
             if isinstance(node, ast.Call) and re.match(r"(subprocess|os|shutil)\.(%s)$" % STARTS, ast.unparse(node.func)):
                 starting.add(label(path))
-    assert of_python == {"child_python.py", "inferior/gdb/call_guard.py"}  # sh has a -c, too
+    assert of_python == {"child_python.py", "inferior/live/tracer.py"}  # sh has a -c, too
     assert starting == STARTING
 
 

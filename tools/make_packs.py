@@ -23,7 +23,7 @@ from elftools.elf.enums import ENUM_E_MACHINE
 from gdbheapx.arch import of_elf
 from gdbheapx.errors import HeapxError
 from gdbheapx.glibc.detect import STRUCTS
-from gdbheapx.inferior.elf.types import TypeWalk
+from gdbheapx.inferior.elf.dwarf import TypeWalk
 from gdbheapx.jemalloc import layouts, traces
 from gdbheapx.layout.pack import SCHEMA, Pack
 from tools import pack_glibc, pack_jemalloc

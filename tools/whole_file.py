@@ -8,7 +8,7 @@ import struct
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.files import open_regular
-from gdbheapx.inferior.elf.types import RawMember, RawType, TypeReader
+from gdbheapx.inferior.elf.dwarf import RawMember, RawType, TypeReader
 
 QUALIFIERS = ("DW_TAG_const_type", "DW_TAG_volatile_type", "DW_TAG_restrict_type", "DW_TAG_atomic_type")
 STRUCTS = ("DW_TAG_structure_type", "DW_TAG_union_type", "DW_TAG_class_type")

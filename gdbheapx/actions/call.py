@@ -1,23 +1,28 @@
-"""Choose the heap to change, check whether a call may be tried at all, and make the call that returns its memory."""
+"""Choose the heap to change, foresee refusals, and return memory: once, by every allocator, or again and again."""
 
-from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Tuple, TypeVar
+import time
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx import allocators, problems
 from gdbheapx.actions import preflight
-from gdbheapx.actions.seccomp import Sandbox
+from gdbheapx.actions.preflight import Sandbox, measure_process
 from gdbheapx.allocators.discovery import FoundInstance
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.plan import Change
-from gdbheapx.allocators.records import Returning
-from gdbheapx.allocators.returning import Acted, Portion, Predicted, require_returning, say_resident
+from gdbheapx.allocators.records import Answered, Returning
+from gdbheapx.allocators.returning import ALL, Acted, DryRun, Portion, Predicted, require_returning, say_resident
+from gdbheapx.child_python import find_program
 from gdbheapx.command import Options
 from gdbheapx.errors import HeapxError, Refusal
+from gdbheapx.inferior.live import procfs
+from gdbheapx.problems import CALL_REFUSED
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads, format_lasting
 from gdbheapx.units import SentenceSize, make_cells
 
 if TYPE_CHECKING:
     from gdbheapx.inferior.gdb.call import GdbControl
+
 
 OWN_INTERFACE = "use that allocator's own interface"
 GDB_MS = 200.0
@@ -157,3 +162,223 @@ def hint_other_command(names: Sequence[Optional[str]]) -> str:
     there = [known[name] for name in names if name is not None and name in known]
     ways = ["use %s" % allocator.returning.command for allocator in there if allocator.returning is not None]
     return next(iter([*ways, *(allocator.never_returns.hint for allocator in there if allocator.never_returns is not None)]), OWN_INTERFACE)
+
+
+def find_advisable(session: Session, heap: AllocatorInstance) -> FrozenSet[str]:
+    """Commands and capabilities that change the process, or say what that would return, and may be advised for this heap: nothing that can
+    be known forbids them. Where its threads are is checked when it is done."""
+    target, dry_run = session.target, session.heaps.dry_run(heap)
+    made = {dry_run} if dry_run is not None else set()
+    if target.kind == "live" and (target.debugger_version is not None or find_program("gdb") is not None):
+        changes: Dict[str, Callable[[], Change]] = {"cure": heap.capabilities["cure"]} if "cure" in heap.capabilities else {}
+        if heap.returning is not None:
+            changes[heap.returning.command] = lambda: heap.return_plan(ALL)
+        for name, change in changes.items():
+            try:
+                _check_refused(session, heap, name, change)
+                made.add(name)
+            except HeapxError:
+                continue
+    return frozenset(made)
+
+
+def find_blind_tickers(session: Session) -> Answered:
+    """Return the threads that never return pages, without advice that would be refused."""
+    report = session.heaps.together("tickers")
+    heaps = session.heaps.with_capability("tickers") if report.found else ()  # none of the sort is an answer, and no error
+    known = {heap.info.id: find_advisable(session, heap) for heap in heaps}
+    refused = [
+        (name, capability) for name, capabilities in known.items() for capability in ("cure", "purge") if capability not in capabilities
+    ]
+    return report.without(refused)
+
+
+def _check_refused(
+    session: Session, heap: AllocatorInstance, name: str, change: Callable[[], Change], portion: Portion = ALL, is_accepted: bool = False
+) -> None:
+    """Raises what forbids it: found out before the process is stopped, except the filters of its threads, which only then can be read."""
+    key = (_check_refused, heap.info.id, name, portion, is_accepted)
+    if key not in session.constants:
+        try:
+            choose_target_heap(session, name)
+            session.constants[key] = preflight.check_beforehand(change(), is_accepted)
+        except HeapxError as error:
+            session.constants[key] = error
+    known = session.constants[key]
+    if isinstance(known, HeapxError):
+        raise known
+    known.check_all()
+
+
+def make_heap_dry_run(session: Session, command: str, portion: Portion, is_accepted: bool) -> Callable[[], DryRun]:
+    """Return the function that makes the dry run, for the heap that the command is for."""
+    return would_return(session, session.heaps.returning(command, portion), portion, is_accepted)
+
+
+def would_return(session: Session, heap: AllocatorInstance, portion: Portion, is_accepted: bool) -> Callable[[], DryRun]:
+    """Return the function that makes the dry run. Whether the call would be refused here is found out at once; a note says why.
+    `is_accepted`: --accept-seccomp.
+    """
+    assert heap.returning is not None
+    refusal = _find_refusal(session, heap.returning, heap, portion, is_accepted)
+    if refusal is not None:
+        session.problem(
+            problems.CALL_REFUSED, None, "%s would be refused here: %s" % (heap.returning.command, refusal.message), refusal.hint, False
+        )
+    return lambda: heap.would_return(portion)._replace(is_refused=refusal is not None)
+
+
+def _find_refusal(session: Session, way: Returning, heap: AllocatorInstance, portion: Portion, is_accepted: bool) -> Optional[Refusal]:
+    target = session.target
+    if not target.has_memory:
+        return None
+    try:
+        if target.kind == "core":  # of a process that may be asked later, on a machine of its kind
+            target.arch.to_call()
+            return None
+        if target.debugger_version is not None:  # who predicts without gdb may have one for the call
+            preflight.require_live(session, way.done, "")
+        _check_refused(session, heap, way.command, lambda: heap.return_plan(portion), portion, is_accepted)
+        preflight.ensure_in_ram(target, lambda: heap.return_plan(portion).predict())
+    except Refusal as refusal:
+        return refusal
+    except HeapxError:
+        return None  # what is not known beforehand
+    return None
+
+
+class ReleasePart(NamedTuple):
+    """Memory that one allocator has returned, or would."""
+
+    allocator: str
+    command: str
+    """`trim` or `purge`: what does it alone."""
+    done: Optional[Acted]
+    predicted: Optional[DryRun]
+    """Of --dry-run."""
+
+    @property
+    def data(self) -> Dict[str, Any]:
+        """Return the keys of `trim` and `purge`, and the allocator."""
+        told = self.predicted if self.done is None else self.done
+        return {"allocator": self.allocator, "command": self.command, **(told.data if told is not None else {})}
+
+
+def find_return_ways(session: Session) -> List[Tuple[AllocatorInstance, str]]:
+    """The heaps that return memory when they are asked, and the command that asks them; Refusal where there is none."""
+    owner = session.heaps.one()
+    asked = [
+        (heap, heap.returning)
+        for heap in session.heaps.all()
+        if heap.info.owns_malloc or not owner.info.owns_malloc or not _is_owners(heap)
+    ]
+    able = [(heap, way.command) for heap, way in asked if way is not None]
+    if not able:
+        raise Refusal("%s owns malloc here, and returns nothing when it is asked" % owner.kind, hint_other_command([owner.info.name]))
+    return able
+
+
+def _is_owners(heap: AllocatorInstance) -> bool:
+    return heap.returning is not None and heap.returning.is_owners
+
+
+def predict_release(session: Session, is_accepted: bool) -> List[ReleasePart]:
+    """The dry run."""
+    looks = [(heap, command, would_return(session, heap, ALL, is_accepted)) for heap, command in find_return_ways(session)]
+    return [ReleasePart(heap.info.id, command, None, look()) for heap, command, look in looks]
+
+
+def release_memory(session: Session, options: Options) -> List[ReleasePart]:
+    """Ask one allocator after the other. What is refused is a problem next to what was done; Refusal where nothing was done."""
+    parts: List[ReleasePart] = []
+    refused: List[HeapxError] = []
+    found = [(heap.info.id, command) for heap, command in find_return_ways(session)]
+    for allocator, command in found:
+        asked = session if not parts else session.again()
+        asked.allocator_id = allocator if len(found) > 1 else session.allocator_id
+        try:
+            parts.append(ReleasePart(allocator, command, return_heap_memory(asked, options, command, ALL), None))
+        except Refusal as error:
+            refused.append(error)
+    if not parts:
+        raise refused[0]
+    for refusal in refused:
+        session.problem(CALL_REFUSED, None, refusal.message, refusal.hint, partial=False)
+    return parts
+
+
+NOTHING = "trimmed: nothing free was in RAM"
+NAP_S = 0.2
+"""How soon Ctrl-C is heeded."""
+
+
+def run_rounds(
+    session: Session, options: Any, fresh: Callable[[], Session], sleep: Callable[[float], None] = time.sleep
+) -> Iterator[Dict[str, Any]]:
+    """Yield one entry for each period, until --times is reached or the process ends. `fresh` returns a session without any knowledge of
+    the previous one. Times are milliseconds, sizes bytes. Below --above the process is not attached to and not called. It ends as the
+    last round would by itself: if that was refused, with its refusal.
+    """
+    preflight.require_gdb(session.target, "trimmed")
+    pid, left = session.target.pid or 0, options.times
+    while left is None or left > 0:
+        began = time.monotonic()
+        if has_process_ended(pid):
+            yield {"message": "process %d crashed or exited" % pid, "periodMs": round(options.every * 1000)}
+            return
+        row, error = one_round(session, options, pid)
+        yield row
+        left = None if left is None else left - 1
+        until = began + options.every
+        while left != 0 and time.monotonic() < until and not session.budget.expired():
+            sleep(max(0.0, min(NAP_S, until - time.monotonic())))
+        if left == 0 or session.budget.expired():
+            if error is not None and not has_process_ended(pid):
+                raise Refusal(error.message, error.hint, error.address, error.code)
+            return
+        try:
+            session = session if has_process_ended(pid) else fresh()
+        except HeapxError:
+            if not has_process_ended(pid):
+                raise
+
+
+def has_process_ended(pid: int) -> bool:
+    """Return True if there is no such process, or only a zombie that waits to be reaped."""
+    return procfs.read_process_status(pid).get("State", "X")[:1] in ("Z", "X")
+
+
+def gave_nothing(done: Acted) -> bool:
+    """No page went, and none was predicted to: the next rounds will be the same until the program frees more."""
+    before, after = done.before.anonymous_bytes, done.after.anonymous_bytes
+    return not done.predicted.resident_bytes and before is not None and after is not None and after >= before
+
+
+def one_round(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any], Optional[HeapxError]]:
+    """Run one period: return its entry, and the reason if the action was due and not done."""
+    began = time.monotonic()
+    now = measure_process(pid)
+    done: Optional[Acted] = None
+    refusal: Optional[HeapxError] = None
+    if now.rss_bytes is None:
+        message = "cannot read resident memory"
+    elif now.rss_bytes <= options.above:
+        message = "below the limit"
+    else:
+        try:
+            done = return_heap_memory(session, options, "trim", Portion(options.pad))
+            message = done.trouble or (NOTHING if gave_nothing(done) else "trimmed")
+        except HeapxError as error:
+            message, refusal = error.line(), error
+    before, after = (done.before, done.after) if done is not None else (now, now)
+    row: Dict[str, Any] = {
+        "message": message,
+        "periodMs": round(options.every * 1000),
+        "elapsedMs": round((time.monotonic() - began) * 1000),
+        "rss.before": before.rss_bytes,
+        "rss.after": after.rss_bytes,
+        "rss.diff": None if before.rss_bytes is None or after.rss_bytes is None else after.rss_bytes - before.rss_bytes,
+    }
+    if done is not None:
+        row.update(done.data)
+    return row, refusal

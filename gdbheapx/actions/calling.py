@@ -1,20 +1,230 @@
-"""Make one call into the process, after checking all its preconditions while the process is stopped."""
+"""Make one call into the process: stop it, check all preconditions, choose the thread, call; or let it run and stop again.
 
-from typing import Dict, List, Optional, Sequence, Tuple
+The thread is in a system call, outside the allocator, on a stack of its own with room left. Whether it is inside an allocator or in a fork
+is decided by the addresses of its frames, so that stripped objects are judged as well. The number of stops is bounded.
+"""
+
+import re
+import time
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx import problems
-from gdbheapx.actions import caller, preflight, waiting
+from gdbheapx.actions import preflight
 from gdbheapx.actions.finisher import Standby, kept_alive
-from gdbheapx.actions.inside import ThreadsInside, find_fork_spans
-from gdbheapx.actions.preflight import measure_process
-from gdbheapx.actions.seccomp import Sandbox
-from gdbheapx.allocators.plan import Plan
+from gdbheapx.actions.preflight import Sandbox, measure_process
+from gdbheapx.allocators.plan import Plan, Span, in_time
 from gdbheapx.allocators.returning import Acted, Caller, Predicted
-from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal
+from gdbheapx.budget import Budget
+from gdbheapx.errors import Busy, HeapxError, OutOfTime, Refusal, StopOver
 from gdbheapx.hints import hint_command
-from gdbheapx.inferior.gdb.call import GdbControl
-from gdbheapx.inferior.standing import CallOutcome, StoppedThread
+from gdbheapx.inferior.base import CallOutcome, Mapping, Module, StoppedThread
+from gdbheapx.inferior.target import ElfTarget
+from gdbheapx.problems import STOP_LIMIT
 from gdbheapx.units import count_noun, format_number
+
+if TYPE_CHECKING:
+    from gdbheapx.inferior.gdb.call import GdbControl
+
+
+FORKS = ("fork", "__fork", "__libc_fork", "_Fork", "vfork", "__vfork", "posix_spawn", "posix_spawnp", "_dl_runtime_profile")
+MAX_STACK_BYTES = 16 << 20
+
+
+class ForbiddenCode:
+    """Knows the code in which no thread may be."""
+
+    def __init__(self, target: ElfTarget, spans: Sequence[Span]) -> None:
+        self.target = target
+        self.spans = sorted(spans)
+
+    def what(self, address: int) -> Optional[str]:
+        """Describe the owner of the code at this address; None if it is neither the allocator's nor a fork."""
+        return next((span.what for span in self.spans if span.start <= address < span.end), None)
+
+    def why(self, thread: StoppedThread) -> Optional[str]:
+        """Return one sentence if the thread is inside, or if that is not known; None if it surely is outside."""
+        for frame in thread.frames:
+            for at in (frame.pc, frame.pc - 1):
+                whose = self.what(at)
+                if whose is not None:
+                    return "%s is inside %s%s" % (thread.who, whose, " (%s)" % frame.name if frame.name else "")
+        return None if thread.whole else self._by_stack(thread)
+
+    def _by_stack(self, thread: StoppedThread) -> Optional[str]:
+        """A stack that cannot be unwound: any return address into the allocator on it counts."""
+        span = next((mapping for mapping in self.target.mappings() if mapping.start <= thread.sp < mapping.end), None)
+        if span is None or span.end - thread.sp > MAX_STACK_BYTES:
+            return "%s: cannot unwind or search its stack" % thread.who
+        data = self.target.read_prefix(thread.sp & -8, span.end - (thread.sp & -8))
+        for word in memoryview(data[: len(data) // 8 * 8]).cast("Q"):
+            word &= self.target.arch.return_mask
+            whose = self.what(word - 1)
+            if whose is not None and self._is_call(word):
+                return "%s may be inside %s (its stack cannot be unwound, and contains a return address into it)" % (thread.who, whose)
+        return None
+
+    def _is_call(self, after: int) -> bool:
+        """A call instruction ends at this address, or may."""
+        machine = self.target.arch.calling
+        return machine is None or machine.ends_call(self.target.read_prefix(after - machine.call_bytes, machine.call_bytes))
+
+
+def find_fork_spans(target: ElfTarget) -> List[Span]:
+    """fork and its like in every loaded object: their handlers hold the allocator's locks."""
+    spans = []
+    for module in target.modules():
+        if re.match(r"(libc|libpthread|ld-linux)[.-]", module.file_name) or module.is_executable:
+            for name in FORKS:
+                symbol = target.module_symbol(module, name)
+                size = target.symbol_bytes(symbol) if symbol is not None else None
+                if symbol is not None and size:
+                    spans.append(Span(symbol.address, symbol.address + size, name.strip("_")))
+    return spans
+
+
+ROOM_BYTES = 32 << 10
+"""What must be left of a thread's stack; malloc_trim and purging take a few kilobytes."""
+LOADER = ("ld-linux", "ld-2", "ld-musl", "ld.so", "ld64")
+LIBC = re.compile(r"(libc|libpthread)[.-]")
+
+
+def choose_caller(
+    threads: Sequence[StoppedThread],
+    inside: ForbiddenCode,
+    mappings: Sequence[Mapping],
+    pointers: Sequence[Tuple[int, Optional[int]]],
+    pid: int,
+    suits: Callable[[StoppedThread], Optional[str]],
+    system_call_only: bool,
+) -> Tuple[Optional[StoppedThread], Sequence[str]]:
+    """The best thread: the main thread in a system call, another in one, one that runs the program's own code.
+
+    pointers: (lwp, thread pointer). suits: what the allocator says against a thread. system_call_only: the last is not enough.
+    """
+    ranked: List[Tuple[int, StoppedThread]] = []
+    reasons = []
+    known = dict(pointers)
+    for thread in threads:
+        reason = inside.why(thread) or _find_objection(thread, mappings, known.get(thread.lwp), pid, system_call_only) or suits(thread)
+        if reason is not None:
+            reasons.append(reason)
+        else:
+            ranked.append(((0 if thread.lwp == pid else 1) if thread.in_system_call else 2, thread))
+    return min(ranked, key=lambda one: one[0])[1] if ranked else None, reasons
+
+
+def _find_objection(
+    thread: StoppedThread, mappings: Sequence[Mapping], pointer: Optional[int], pid: int, system_call_only: bool
+) -> Optional[str]:
+    if system_call_only and not thread.in_system_call:
+        return "%s is not in a system call" % thread.who
+    if any(frame.is_signal for frame in thread.frames):
+        return "%s is handling a signal, and the interrupted code is unknown" % thread.who
+    if not thread.in_system_call and not thread.whole:
+        return "%s runs code that gdb cannot unwind" % thread.who
+    for frame in thread.frames:
+        place = next((mapping for mapping in mappings if mapping.start <= frame.pc < mapping.end), None)
+        if place is not None and place.name.rsplit("/", 1)[-1].startswith(LOADER):
+            return "%s is in the dynamic linker" % thread.who
+    span = next((mapping for mapping in mappings if mapping.start <= thread.sp < mapping.end), None)
+    if span is None:
+        return "the stack pointer of %s is in no mapping" % thread.who
+    if span.name == "[stack]" and thread.lwp == pid:
+        return None
+    # a pthread's thread pointer is above its stack in one mapping, to which the kernel may have joined what was mapped behind it
+    if thread.lwp == pid or pointer is None or not span.start <= thread.sp < pointer < span.end:
+        return "%s runs on a stack that is not its own (a coroutine or a signal stack)" % thread.who
+    if thread.sp - span.start < ROOM_BYTES:
+        return "%s has only %d bytes of its stack left" % (thread.who, thread.sp - span.start)
+    return None
+
+
+def _is_libc(module: Module) -> bool:
+    return LIBC.match(module.file_name) is not None
+
+
+def against_registers(control: "GdbControl", thread: StoppedThread) -> List[str]:
+    """Return the reason why the call may not be made with the general registers alone on this thread; empty if there is none. Its
+    innermost frame must be a function of the C library that uses no vector register and was entered by an ordinary call: there the ABI
+    lets the callee change all of them, so that the caller keeps nothing there. A system call that a compiler put into the program itself
+    may have values in them.
+    """
+    who, target = thread.who, control.target
+    if len(thread.frames) < 2 or any(frame.is_signal for frame in thread.frames):
+        return ["%s: the caller of its system call is unknown" % who]
+    modules = [target.module_at(frame.pc) for frame in thread.frames]
+    first, outer = modules[0], next((module for module in modules if module is None or not _is_libc(module)), None)
+    if first is None or not _is_libc(first):
+        return ["%s: its system call is not in the C library: vector registers may hold live values" % who]
+    if outer is None:
+        return ["%s: its system call was not called from a loaded object" % who]
+    span = control.function_span(first, thread.frames[0])
+    code = control.disassemble(*span) if span is not None else None
+    if code is None:
+        return ["%s: the bounds of the function with its system call are unknown" % who]
+    if any(re.search(control.machine.vector_operand, line) for line in code):
+        return ["%s: the function with its system call uses vector registers" % who]
+    return []
+
+
+Done = TypeVar("Done")
+PAUSES_S = (0.003, 0.007, 0.013, 0.023, 0.041)
+"""Between two stops; of different length, so that what is periodic is not met at the same place again."""
+
+
+class Tries(NamedTuple):
+    """Record of the attempts until it could be done."""
+
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
+    reasons: Sequence[str]
+
+
+def attempt_action(control: "GdbControl", waits: int, budget: Budget, act: Callable[[Tries], Done], last: Callable[[Tries], Done]) -> Done:
+    """Hold the process and act; `act` raises Busy where it cannot be done now. `last` has its turn when all waiting was in vain.
+
+    The process runs on after every outcome. OutOfTime where Ctrl-C or --max-seconds comes while it waits, or where it has stood still for
+    --max-stop before anything was begun.
+    """
+    reasons: List[str] = []
+    try:
+        for count in range(waits + 1):
+            control.hold()
+            tries = Tries(count + 1, list(reasons))
+            try:
+                return act(tries)
+            except Busy as busy:
+                reasons.append(busy.message)
+                if not control.ours:
+                    raise Refusal(busy.message, "continue the process for a moment, stop it again, then retry")
+                if count == waits:
+                    return last(Tries(count + 1, list(reasons)))
+                control.let_go()
+            in_time(budget)
+            time.sleep(PAUSES_S[count % len(PAUSES_S)])
+    except StopOver:
+        raise make_out_of_time(control)
+    except HeapxError as error:
+        if error.code == STOP_LIMIT or control.is_cut:  # what it says may be for lack of what was not read any more
+            raise make_out_of_time(control)
+        raise
+    finally:
+        control.let_go()
+    raise AssertionError
+
+
+def begin_action(control: "GdbControl") -> None:
+    """Something is about to be called or written: the last moment at which it is still left undone for --max-stop."""
+    if control.is_late:
+        raise make_out_of_time(control)
+    control.commit()
+
+
+def make_out_of_time(control: "GdbControl") -> OutOfTime:
+    """The process stood still for as long as it may."""
+    limit_s = control.target.max_stop_s or 0.0
+    what = "process %d was let go after --max-stop %g, before everything was checked: nothing was changed" % (control.pid, limit_s)
+    return OutOfTime(what, "allow more with --max-stop %d" % max(1, round(2 * limit_s + 0.5)), code=STOP_LIMIT)
+
 
 BOUND_S = 10.0
 BYTES_A_SECOND = 100 << 20
@@ -26,27 +236,27 @@ ENTRIES, ENTRY_S = 8, 2.0
 class Call:
     """The way of one call from the first stop to the last figure."""
 
-    def __init__(self, control: GdbControl, plan: Plan, sandbox: Sandbox) -> None:
+    def __init__(self, control: "GdbControl", plan: Plan, sandbox: Sandbox) -> None:
         self.control, self.plan, self.target, self.sandbox = control, plan, control.target, sandbox
         self._forbidden: Dict[int, str] = {}
         """By lwp: what its seccomp rules say against a call on it."""
-        self.inside = ThreadsInside(self.target, plan.spans() + find_fork_spans(self.target))
+        self.inside = ForbiddenCode(self.target, plan.spans() + find_fork_spans(self.target))
 
     def run(self, waits: int) -> Acted:
         """Do it, or raise a Refusal; the process runs on in either case."""
         preflight.callable_here(self.target)  # once more: the user may have been asked for long
-        done = waiting.attempt_action(self.control, waits, self.plan.budget, self.now, self.at_entry)
+        done = attempt_action(self.control, waits, self.plan.budget, self.now, self.at_entry)
         return done._replace(stopped_ms=round(self.control.stopped_ms, 1) if self.control.ours else None)
 
-    def now(self, tries: waiting.Tries) -> Acted:
+    def now(self, tries: Tries) -> Acted:
         """Check everything with the process held, then call. Raises Busy if it cannot be done at this moment."""
         threads = self.look()
-        choice = self.choose(threads, system_call_only=False)
-        if choice.thread is None:
-            raise Busy("no thread can make the call: %s" % _pick_first_reason(choice.reasons))
-        broken = self.control.probe(choice.thread.lwp)
+        chosen, reasons = self.choose(threads, system_call_only=False)
+        if chosen is None:
+            raise Busy("no thread can make the call: %s" % _pick_first_reason(reasons))
+        broken = self.control.probe(chosen.lwp)
         if broken is None:
-            return self.call(choice.thread, "system call" if choice.thread.in_system_call else "program", tries, "gdb-call")
+            return self.call(chosen, "system call" if chosen.in_system_call else "program", tries, "gdb-call")
         return self.by_registers(threads, broken, tries)
 
     def look(self) -> List[StoppedThread]:
@@ -72,20 +282,20 @@ class Call:
     def _find_objection(self, thread: StoppedThread) -> Optional[str]:
         return self._forbidden.get(thread.lwp) or self.plan.suits(thread) or self.control.against(thread)
 
-    def choose(self, threads: Sequence[StoppedThread], system_call_only: bool) -> caller.Choice:
+    def choose(self, threads: Sequence[StoppedThread], system_call_only: bool) -> Tuple[Optional[StoppedThread], Sequence[str]]:
         """The thread that makes the call."""
         pointers: List[Tuple[int, Optional[int]]] = [(thread.lwp, thread.thread_pointer) for thread in self.target.threads()]
-        return caller.choose_caller(
+        return choose_caller(
             threads, self.inside, self.target.mappings(), pointers, self.control.pid, self._find_objection, system_call_only
         )
 
-    def by_registers(self, threads: Sequence[StoppedThread], broken: str, tries: waiting.Tries) -> Acted:
+    def by_registers(self, threads: Sequence[StoppedThread], broken: str, tries: Tries) -> Acted:
         """Call with the general registers alone, from a system call that keeps nothing in the others, where gdb cannot write all
         registers.
         """
         reasons: List[str] = []
         for thread in threads:
-            against = list(self.choose([thread], system_call_only=True).reasons) or caller.against_registers(self.control, thread)
+            against = list(self.choose([thread], system_call_only=True)[1]) or against_registers(self.control, thread)
             if not against:
                 return self.call(thread, "system call", tries, "register-call")._replace(way_reason=broken)
             reasons += against
@@ -93,19 +303,19 @@ class Call:
         raise Busy(what % (broken, _pick_first_reason(reasons)))
 
     def call(
-        self, thread: StoppedThread, place: str, tries: waiting.Tries, way: str, alone: bool = True, known: Optional[Predicted] = None
+        self, thread: StoppedThread, place: str, tries: Tries, way: str, alone: bool = True, known: Optional[Predicted] = None
     ) -> Acted:
         """The call itself, with what is measured before and after it."""
         plan, control = self.plan, self.control
         predicted = known or self.predict()
-        waiting.begin_action(control)
+        begin_action(control)
         with kept_alive(), Standby(control.pid, thread.lwp, control.breakpoints(), self.target.mappings(), control.entry) as self._standby:
             self.try_out(thread, way)
             if plan.warming is not None and alone:
                 self.warm(thread, way)
             bound = BOUND_S + (predicted.bytes or 0) / BYTES_A_SECOND
             before = measure_process(control.pid)
-            waiting.begin_action(control)  # what was tried may have taken long
+            begin_action(control)  # what was tried may have taken long
             outcome = self.made(thread, way, plan.text, alone, bound)
             after = measure_process(control.pid)
         return Acted(
@@ -166,7 +376,7 @@ class Call:
             return text + "; the call was aborted and %s is still locked: the next thread that needs it will hang" % held[0].name
         return text + "; the call was aborted, and no lock is held"
 
-    def at_entry(self, tries: waiting.Tries) -> Acted:
+    def at_entry(self, tries: Tries) -> Acted:
         """Too busy to be met with everybody outside: meet a thread that has just entered the allocator, which holds none of its locks."""
         reasons = [tries.reasons[-1]]
         threads = self.control.threads()
@@ -185,9 +395,9 @@ class Call:
                 continue
             self._ask_sandbox(there)
             outside = met._replace(frames=met.frames[1:])
-            choice = self.choose([outside], system_call_only=False)
-            if choice.thread is None:
-                reasons += choice.reasons
+            chosen, objections = self.choose([outside], system_call_only=False)
+            if chosen is None:
+                reasons += objections
                 continue
             try:
                 predicted = self.predict()  # a walk without a fault, though others stand inside: nothing is half done

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
 
 from gdbheapx import problems
-from gdbheapx.actions import call, inside, waiting
-from gdbheapx.actions.seccomp import Objection, Sandbox
+from gdbheapx.actions import call, calling
+from gdbheapx.actions.preflight import Objection, Sandbox
 from gdbheapx.allocators.plan import CurePlan
 from gdbheapx.command import Options
 from gdbheapx.errors import Busy, Refusal
@@ -29,7 +29,7 @@ class Cure:
 
     def __init__(self, control: "GdbControl", plan: CurePlan, only: Optional[int], sandbox: Sandbox) -> None:
         self.control, self.plan, self.only, self.sandbox = control, plan, only, sandbox
-        self.inside = inside.ThreadsInside(control.target, plan.spans() + inside.find_fork_spans(control.target))
+        self.inside = calling.ForbiddenCode(control.target, plan.spans() + calling.find_fork_spans(control.target))
         self.done: Dict[int, Cured] = {}
         self.report: Any = None
 
@@ -38,8 +38,8 @@ class Cure:
         """A byte was written."""
         return any(one.cured for one in self.done.values())
 
-    def now(self, tries: waiting.Tries) -> List[Cured]:
-        """Cure those that can be cured at this moment; Busy while one stands inside the allocator."""
+    def now(self, tries: calling.Tries) -> List[Cured]:
+        """Cure those that can be cured at this moment; Busy while one is inside the allocator."""
         if self.has_cured:
             self.control.commit()  # some are cured: the answer is theirs, and few are left
         is_done = self.only is not None and self.only in self.done and self.done[self.only].cured
@@ -71,7 +71,7 @@ class Cure:
         self.report = self.plan.read()
         return list(self.done.values())
 
-    def last(self, tries: waiting.Tries) -> List[Cured]:
+    def last(self, tries: calling.Tries) -> List[Cured]:
         """Return the outcome for each thread, also for those that could not be cured in time; Refusal if no thread was cured."""
         self.report = self.plan.read()
         if not self.has_cured:
@@ -83,7 +83,7 @@ class Cure:
         if self.control.target.read_prefix(address, 1) != self.plan.before:
             raise Refusal("%s at 0x%x is not %d" % (self.plan.byte, address, self.plan.before[0]), "retry")
         if not self.has_cured:
-            waiting.begin_action(self.control)
+            calling.begin_action(self.control)
         self.control.write(address, self.plan.after)
 
 
@@ -99,5 +99,5 @@ def cure_threads(session: Session, options: Options) -> Any:
         lambda plan: "reset %s of %s" % (plan.byte, threads),
     )
     cure = Cure(control, plan, options.thread, sandbox)
-    rows = waiting.attempt_action(control, options.wait, session.budget, cure.now, cure.last)
+    rows = calling.attempt_action(control, options.wait, session.budget, cure.now, cure.last)
     return plan.answer(heap.info, cure.report, rows, round(control.stopped_ms, 1) if control.ours else None)

@@ -1,11 +1,11 @@
 """If gdb is killed in the middle of a call, the call ends all the same, and the process goes on as it was.
 
 A call that gdb makes returns to a place where nothing is but a breakpoint: without gdb the process would die there. So a helper waits
-beside gdb. When gdb ends, it takes gdb's breakpoints out of the code, becomes the tracer of the thread that makes the call, lets the call
+next to gdb. When gdb ends, it takes gdb's breakpoints out of the code, becomes the tracer of the thread that makes the call, lets the call
 come to that place, and sets the registers and the signal mask back.
 
 What it cannot catch is a thread that comes to that place between gdb's death and the moment when gdb has given it free. Where the thread
-stands there while gdb lives, all its signals are blocked: the kernel then keeps the fault for later, and the helper takes it away.
+is there while gdb lives, all its signals are blocked: the kernel then keeps the fault for later, and the helper takes it away.
 """
 
 import contextlib
@@ -20,11 +20,11 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.arch import native_architecture
 from gdbheapx.inferior.base import Mapping
+from gdbheapx.inferior.elf.file import NT_PRSTATUS
 from gdbheapx.inferior.live import keeper, procfs
 from gdbheapx.inferior.live.tracer import (
     GETSIGMASK,
     MASK_BYTES,
-    NT_PRSTATUS,
     PTRACE_CONT,
     PTRACE_DETACH,
     PTRACE_EVENT_STOP,
@@ -92,7 +92,7 @@ def _try_write(path: str, data: bytes) -> bool:
 
 
 class Standby(Tracer):
-    """Beside gdb, which holds the process: the helper is there for the length of a block. Without it where there can be none."""
+    """Next to gdb, which holds the process: the helper is there for the length of a block. Without it where there can be none."""
 
     def __init__(self, pid: int, lwp: int, breakpoints: Sequence[int], mappings: Sequence[Mapping], entry: Optional[int]) -> None:
         super().__init__(pid, FREED_S)
@@ -102,7 +102,7 @@ class Standby(Tracer):
         self._breakpoints = [at for at in breakpoints if any(one.start <= at < one.end - BREAKPOINT_BYTES for one in code)]
 
     def __enter__(self) -> "Standby":
-        machine = native_architecture().to_inject()
+        machine = native_architecture().calling
         numbers = [NT_PRSTATUS] + ([machine.state_set] if machine is not None else [])
         code = [(at, self._read_code(at)) for at in self._breakpoints if at != self._entry]
         self._before = Before([(number, register_set(self._lwp, number)) for number in numbers], self._read_mask(), code)
@@ -142,7 +142,7 @@ class Standby(Tracer):
 
     @contextlib.contextmanager
     def calling(self) -> Iterator[None]:
-        """A call is made. Behind it the thread stands where its return has made it stop, for which it would be killed if gdb were."""
+        """A call is made. After it the thread is where its return has made it stop, for which it would be killed if gdb were."""
         self._write_state(CALLING)
         try:
             yield
@@ -191,7 +191,7 @@ class Standby(Tracer):
             is_first = False
 
     def _restore_code(self) -> None:
-        """Take gdb's breakpoints out, but for the one that a call returns to."""
+        """Take gdb's breakpoints out, except the one that a call returns to."""
         try:
             with open("/proc/%d/mem" % self.pid, "r+b", buffering=0) as memory:
                 for at, code in self._before.code:
@@ -217,7 +217,7 @@ class Standby(Tracer):
         return 0 if state >> 16 == PTRACE_EVENT_STOP else os.WSTOPSIG(state)
 
     def _returns_to(self, pc: int, sp: int) -> bool:
-        """A call comes back to this place; behind a breakpoint that the processor has run, or at it. `sp`: the thread's before."""
+        """A call comes back to this place; after a breakpoint that the processor has run, or at it. `sp`: the thread's before."""
         return sp - DUMMY_BYTES < pc <= sp or (self._entry is not None and pc in (self._entry, self._entry + 1))
 
     @staticmethod

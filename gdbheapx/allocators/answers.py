@@ -190,7 +190,7 @@ def call_changing(target: Target, module: Module, changing: ProblemCode, report:
     """Return a report that calls damage a change under way (`changing`) where a thread of a live process was stopped in this object."""
 
     def report_changing(code: ProblemCode, address: Optional[int], what: str, hint: Optional[str]) -> None:
-        from gdbheapx.inferior.standing import find_running_threads  # of cores nobody asks
+        from gdbheapx.inferior.base import find_running_threads  # of cores nobody asks
 
         is_damage = target.kind == "live" and code.nature == Severity.DAMAGE
         if is_damage and find_running_threads(target, module):

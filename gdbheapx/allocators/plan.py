@@ -10,8 +10,7 @@ from gdbheapx.allocators.returning import Portion, Predicted, Returns
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, OutOfTime, Refusal
 from gdbheapx.hints import hint_command
-from gdbheapx.inferior.base import Module, Symbol, Target
-from gdbheapx.inferior.standing import StoppedThread
+from gdbheapx.inferior.base import Module, StoppedThread, Symbol, Target
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
 

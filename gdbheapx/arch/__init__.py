@@ -25,11 +25,8 @@ REGISTRY: Dict[str, Tuple[int, int, str]] = {
 CALLS_TESTED_ON = "x86-64 and aarch64"
 """Machines with a `calling`, for sentences."""
 NT_PRSTATUS, NT_FPREGSET = 1, 2
-NO_STACK_FLAGS = 0x10
-"""ss_flags that sigaltstack(2) refuses, so that sigreturn leaves the thread's other stack as it is; ptrace does not tell which that is."""
-ALL_SIGNALS = (1 << 64) - 1
 ANEW_S = 0.1
-"""A wait as short as this may begin anew: the stop takes longer."""
+"""A wait as short as this may begin again: the stop takes longer."""
 ByteOrder = Literal["little", "big"]
 
 
@@ -41,9 +38,9 @@ class RegisterSet(NamedTuple):
     pc: str
     sp: str
     thread_pointer: Optional[str] = None
-    """None: `pointer_set` tells it, or nothing does."""
+    """None: `pointer_set` has it, or nothing does."""
     pointer_set: Optional[int] = None
-    """A further register set that tells the thread pointer."""
+    """A further register set with the thread pointer."""
     read_pointer: Optional[Callable[[Mapping[str, int], bytes, str], Optional[int]]] = None
     """The thread pointer, by the general registers by name, the contents of that set, and the byte order as struct's first letter."""
 
@@ -54,13 +51,13 @@ class ThreadStorage(NamedTuple):
     tcb_bytes: Optional[int] = None
     """Variant I: static blocks lie above the thread pointer, so many bytes between. None: variant II, they end at the thread pointer."""
     dtv_words: int = 1
-    """Where the pointer to the dtv stands, in words from the thread pointer."""
+    """Where the pointer to the dtv is, in words from the thread pointer."""
     self_words: Optional[int] = None
-    """Where a pointer to the control block itself stands."""
+    """Where a pointer to the control block itself is."""
     guard_at: Optional[int] = None
-    """Where the pointer guard stands, in bytes from the thread pointer."""
+    """Where the pointer guard is, in bytes from the thread pointer."""
     guard_name: Optional[str] = None
-    """The variable with the pointer guard, where it stands in none of the threads' control blocks."""
+    """The variable with the pointer guard, where it is in none of the threads' control blocks."""
     guard_turn: int = 0
     """By how many bits what was XORed with it is rotated to the left (sysdeps/unix/sysv/linux/MACHINE/pointer_guard.h);
     64: not at all."""
@@ -87,7 +84,7 @@ class Unwinding(NamedTuple):
     """DWARF's numbers of registers, as call frame information uses them."""
 
     names: Sequence[str]
-    """By number; the return address stands for the program counter."""
+    """By number; the return address takes the place of the program counter."""
     sp: int
     pc: int
     kept: Sequence[int]
@@ -109,7 +106,7 @@ class TimedCall(NamedTuple):
     """A system call with a limit in time, which the kernel goes on with by another one (restart_syscall) once it was interrupted."""
 
     time_at: int
-    """Where its struct timespec stands."""
+    """Address of its struct timespec."""
     is_span: bool
     """That counts from the call on: made once more, it would wait for all of it again."""
 
@@ -124,12 +121,12 @@ class InSystemCall(NamedTuple):
     result: str
     is_rewound: bool = False
     """A call that is to be made again has the instruction at the program counter, and the result is its first argument again: the
-    kernel sees to that before a tracer sees the thread. It then goes on with a TimedCall only if nobody moves the program counter."""
+    kernel sees to that before a tracer sees the thread. It then goes on with a TimedCall only if the program counter is not moved."""
     timed: Optional[Callable[[Mapping[str, int]], Optional[TimedCall]]] = None
     """The general registers -> the call that they make, if it is such a one. Where it does not show otherwise."""
 
     def shows(self, pc: int, read: Callable[[int, int], bytes]) -> bool:
-        """The instruction stands in front of this program counter, or at it where the call is made again."""
+        """The instruction is in front of this program counter, or at it where the call is made again."""
         size = len(self.instruction)
         return read(pc - size, size) == self.instruction or (self.is_rewound and read(pc, size) == self.instruction)
 
@@ -171,107 +168,18 @@ class Calling(NamedTuple):
     """A vector register that gdb is tried on, and its halves as a field of gdb's."""
     vector_operand: str
     """Matches an operand that is a vector register, in gdb's disassembly."""
+    state_set: int
+    """The register set with everything that is not general."""
     call_bytes: int
     """The longest call instruction."""
     ends_call: Callable[[bytes], bool]
-    """A call instruction ends behind these bytes."""
+    """A call instruction ends after these bytes."""
     link: str = ""
     """The register with the return address."""
     kept_sets: Sequence[int] = ()
     """Register sets with all that is not general, the first that a thread has: saved, compared and set back besides what gdb does."""
     against: Optional[Callable[[Mapping[str, int], Callable[[int], bytes]], Optional[str]]] = None
     """(the general registers, what gives a register set) -> why not on this thread at this moment."""
-
-
-class Injecting(NamedTuple):
-    """Requirements for a thread to make two system calls and continue by itself, even if no tracer holds it any more. Frames below its
-    stack, as the kernel makes them for a signal, bring it from one call to the next and back. `words` are its general registers, in the
-    order of `registers`.
-    """
-
-    call_and_return: bytes
-    """Code that makes a system call and returns."""
-    come_back: Sequence[bytes]
-    """Code that goes on as the frame below the stack pointer says, as at the end of signal handlers in the C library. The first found."""
-    state_set: int
-    """The register set with everything that is not general."""
-    against: Callable[[Sequence[int], bytes, Callable[[int], bytes]], Optional[str]]
-    """(words, state, a register set by its number) -> why not on this thread."""
-    rank: Callable[[Sequence[int]], int]
-    """How well it suits; the lowest first."""
-    base: Callable[[Sequence[int], bytes], int]
-    """(words, state) -> where the frames begin, which end below the part of the stack that is in use."""
-    frames: Callable[..., bytes]
-    """(words, state, signal mask, base, call_and_return's address, come_back's, number and argument of the second call) -> what is there
-    before the first call."""
-    first: Callable[[Sequence[int], int, int, int, int, int], Sequence[int]]
-    """(words, base, call_and_return's address, come_back's, number, argument) -> registers with which the thread makes the first call."""
-    second: Callable[[Sequence[int], int, int, int, int, int], Sequence[int]]
-    """The same for the second one."""
-    argument_at: int
-    """Where the frames have the second call's argument, in bytes from their base."""
-    cancelled: Callable[[Sequence[int]], Tuple[int, bytes]]
-    """(words at the entry of a system call) -> a register set, and with which contents of it the kernel makes no call."""
-
-
-class Operand(NamedTuple):
-    """Operand that an instruction reads or writes."""
-
-    kind: str
-    """`register`, `number`, `memory` or `other`."""
-    base: str = ""
-    """The register; of memory that which is the address, empty: `number` is."""
-    number: int = 0
-    """Of memory: beyond the register."""
-    index: str = ""  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
-    scale: int = 1
-    size_bytes: int = 8
-
-
-class CodeStep(NamedTuple):
-    """Single action of an instruction."""
-
-    kind: str
-    """`copy` (to a register), `address` (the address of memory, not what is there), `times` (a product), `choose` (copies or not), `lose`
-    (something unknown), `store`, `push`, `pop`, `call`, `jump`, `test` (of `first` against 0), `branch` (a jump under a condition) or
-    `return`."""
-    to: str = ""
-    """The register that is written; of a branch `zero` or `other` if it is taken if what was tested just before is 0, or is not."""
-    first: Operand = Operand("other")
-    second: Operand = Operand("other")
-
-
-class CodeBranch(NamedTuple):
-    """Bytes that may be a call or a jump."""
-
-    address: int
-    target: Optional[int]
-    slot: Optional[int]
-    """Where the pointer stands through which it goes; one of both is None."""
-    kind: str
-    """`call` or `jump`."""
-
-
-class CodeReader(NamedTuple):
-    """Reader of functions' code for their requests to malloc."""
-
-    library: Tuple[str, str]
-    """Of the library that takes code apart, the names of its machine and mode."""
-    decode: Callable[[int, int, str, str], Sequence[CodeStep]]
-    """(address, bytes, name, operands) of an instruction -> what it does. Registers have one name, whatever part of them is meant."""
-    branches: Callable[[int, bytes], Iterator[CodeBranch]]
-    """(address, code) -> all that may be a call or a jump, by its bytes."""
-    loads: Callable[[int, bytes], Iterator[Tuple[int, int]]]
-    """(address, code) -> (where, what address) of all that may load a word from a fixed address."""
-    stub: Callable[[int, bytes], Sequence[int]]
-    """(address of a jump through a pointer, code before it) -> where an entry of the procedure linkage table that has it may begin."""
-    arguments: Sequence[str]
-    result: str
-    sp: str
-    lost: Sequence[str]
-    """Registers that a call may change."""
-    word_on_call: int = 0
-    """Bytes of the return address on the stack."""
 
 
 class Architecture(NamedTuple):
@@ -293,10 +201,6 @@ class Architecture(NamedTuple):
     system_calls: Optional[SystemCalls] = None
     in_system_call: Optional[InSystemCall] = None
     calling: Optional[Calling] = None
-    injecting: Optional[str] = None
-    """The module here with its INJECTING, which only few need."""
-    code: Optional[str] = None
-    """The module here with its READER, which only few need."""
     relative_reads: Optional[Callable[[int, bytes, Callable[[int], int]], Iterator[int]]] = None
     """(address, code of a function, the word at an address) -> what it reads relative to itself before it returns, in the code's order."""
     return_mask: int = (1 << 64) - 1
@@ -314,7 +218,7 @@ class Architecture(NamedTuple):
     ignored_bits: int = 0
     """Bits of a pointer that the processor does not look at, in every process: programs, compilers and allocators keep tags there."""
     ignorable_bits: int = 0
-    """Those that it does not look at in a process that has asked the kernel for that, which only a living one tells (`untag_mask` of
+    """Those that it does not look at in a process that has asked the kernel for that, which only a living one shows (`untag_mask` of
     /proc/PID/status)."""
     signature_set: Optional[int] = None
     """A register set whose first word has the bits of a pointer to data that may be a signature (pointer authentication): no address,
@@ -337,20 +241,6 @@ class Architecture(NamedTuple):
             what = "calls into %s processes are not supported: they were tested only on %s" % (self.name, CALLS_TESTED_ON)
             raise Refusal(what, "--dry-run works here")
         return self.calling
-
-    def to_inject(self) -> Optional[Injecting]:
-        """Return the requirements of system calls made by a thread, or None if they were never tried on this machine."""
-        if self.injecting is None:
-            return None
-        injecting: Injecting = importlib.import_module("gdbheapx.arch." + self.injecting).INJECTING
-        return injecting
-
-    def to_read_code(self) -> Optional[CodeReader]:
-        """Return the reader of code, or None if reading code was never tried on this machine."""
-        if self.code is None:
-            return None
-        reader: CodeReader = importlib.import_module("gdbheapx.arch." + self.code).READER
-        return reader
 
 
 def byte_order(little_endian: bool) -> ByteOrder:

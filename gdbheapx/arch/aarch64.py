@@ -80,7 +80,7 @@ def ends_with_bl(code: bytes) -> bool:
 
 
 ADRP, ADD, LOAD, RET = (0x9F000000, 0x90000000), (0xFFC00000, 0x91000000), (0x3B000000, 0x39000000), 0xD65F03C0
-"""(bits that tell it, these bits): a page relative to the code; a sum with 12 bits; loads and stores with an unsigned offset."""
+"""(bits that decide it, these bits): a page relative to the code; a sum with 12 bits; loads and stores with an unsigned offset."""
 NEAR_BYTES = 1 << 32
 """What leads so near is taken for a pointer in the global offset table that is followed elsewhere."""
 
@@ -159,13 +159,13 @@ ARCHITECTURE = Architecture(
         passing_flags=STEP,
         vector=("v15", "d.u"),
         vector_operand=r"\b[vzqdshbp]\d",
+        state_set=NT_FPREGSET,
         call_bytes=4,
         ends_call=ends_with_bl,
         link="x30",
         kept_sets=(NT_ARM_SVE, NT_FPREGSET),
         against=reason_against_call,
     ),
-    injecting="aarch64_injecting",
     relative_reads=read_page_relative,
     return_mask=(1 << CODE_BITS) - 1,
 )

@@ -25,7 +25,7 @@ LAM_U57 = 0x3F << 57
 
 
 def ends_with_call(code: bytes) -> bool:
-    """A call instruction ends behind these 7 bytes: relative, or through a register or memory."""
+    """A call instruction ends after these 7 bytes: relative, or through a register or memory."""
     return len(code) == 7 and (code[2] == 0xE8 or any(code[at] == 0xFF and code[at + 1] & 0x38 == 0x10 for at in range(6)))
 
 
@@ -100,11 +100,10 @@ ARCHITECTURE = Architecture(
         passing_flags=RESUME,
         vector=("xmm15", "v2_int64"),
         vector_operand=r"%?\b([xyz]mm\d|k[0-7]\b|mm[0-7]|st\()",
+        state_set=NT_X86_XSTATE,
         call_bytes=7,
         ends_call=ends_with_call,
     ),
-    injecting="x86_64_injecting",
-    code="x86_64_code",
     relative_reads=read_rip_relative,
     sign_extends=True,
     ignorable_bits=LAM_U57,

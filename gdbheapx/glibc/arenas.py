@@ -330,7 +330,7 @@ class Context(NamedTuple):
     def threads_at_work(self) -> Set[int]:
         """Return the ids of a live process's threads that were stopped while they ran in malloc's object: their caches, and what malloc
         counts without a lock, may be in the middle of a change."""
-        from gdbheapx.inferior.standing import find_running_threads
+        from gdbheapx.inferior.base import find_running_threads
 
         return find_running_threads(self.target, self.glibc.module) if self.target.kind == "live" else set()
 

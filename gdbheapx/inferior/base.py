@@ -1,4 +1,4 @@
-"""The seam: everything above it asks a Target and cannot tell a live process from a core."""
+"""The seam: everything above it asks a Target and does not distinguish a live process from a core."""
 
 import os
 import time
@@ -75,7 +75,7 @@ class TypeSet:
         self.structs = structs or {}
         """By name."""
         self.enums = enums or {}
-        """Enum name -> enumerator -> value; enums without a name stand together under the empty one."""
+        """Enum name -> enumerator -> value; enums without a name share the empty one."""
         self.variables = variables or {}
         """Types of variables by their name without prefix."""
         self.origin = ""
@@ -173,7 +173,7 @@ class Mapping(NamedTuple):
 
     @property
     def is_untouched_zero(self) -> bool:
-        """A page here that is neither present nor swapped reads as zeros, and nobody else can have written it: private and anonymous."""
+        """True if a page here that is neither present nor swapped reads as zeros: private and anonymous, no other process writes it."""
         return not self.shared and (not self.inode or self.is_hugetlb) and not self.is_file and not self.name.startswith("[v")
 
 
@@ -188,7 +188,7 @@ class Module(NamedTuple):
     build_id: Optional[str]
     """Lower-case hex, None if the object has none or it cannot be read."""
     has_debug_info: Optional[bool]
-    """Full debug information is loaded for it; None where nobody looked."""
+    """Full debug information is loaded for it; None where it was not checked."""
     link: Optional[str] = None
     """The name that the program was started by, if that is a link to its file: `redis-server`, a link to `redis-check-rdb`."""
 
@@ -280,7 +280,7 @@ class Thread(NamedTuple):
     pc: Optional[int]
     signal: Optional[int] = None
     """Of the thread that a core was written for, if it ended by itself: the signal of a fault, or of abort(); None elsewhere, and where
-    somebody sent a signal."""
+    the signal was sent."""
 
 
 class Segment(NamedTuple):
@@ -382,7 +382,7 @@ class EndedStop(NamedTuple):
     """By the monotonic clock."""
     stopped_ms: float
     ended: Optional[int]
-    """What wait(2) told of the process's end, if it ended meanwhile."""
+    """Status of wait(2), if the process ended meanwhile."""
     maps: bytes
     """/proc/PID/maps as it was."""
     registers: Dict[int, Dict[int, bytes]]
@@ -400,7 +400,7 @@ class ProcessSource(NamedTuple):
     """Ranges (start, end) of private anonymous memory, sorted: a page of these that /proc/PID/pagemap says is neither present nor
     swapped is given as zeros and not read, because reading it would give the process a page table and count a page fault."""
     still: Optional[Still] = None
-    """Until when it stands still: what is read later counts as not read, and interrupts."""
+    """Until when it is stopped: what is read later counts as not read, and interrupts."""
     swap: Optional[SwapRoom] = None
     """What may be brought in from swap; None: everything."""
     scans: bool = False
@@ -438,11 +438,11 @@ class PageTable(NamedTuple):
 
     pid: int
     scans: bool
-    """ioctl PAGEMAP_SCAN is there (Linux 6.7): it tells the zero page and huge pages."""
+    """ioctl PAGEMAP_SCAN is there (Linux 6.7): it shows the zero page and huge pages."""
     knows_huge_zero: bool
-    """PAGEMAP_SCAN tells the huge zero page as well as the small one (Linux 6.17; before that it passes for a page of the process)."""
+    """PAGEMAP_SCAN shows the huge zero page as well as the small one (Linux 6.17; before that it passes for a page of the process)."""
     flags_fd: int
-    """/proc/kpageflags, open, where that and page frame numbers can be read (root): they tell the zero page. -1 elsewhere, and where it is
+    """/proc/kpageflags, open, where that and page frame numbers can be read (root): they show the zero page. -1 elsewhere, and where it is
     not needed."""
     outside_rss: Tuple[Tuple[int, int], ...]
     """Ranges (start, end) that RSS does not count: hugetlb pages; sorted."""
@@ -542,145 +542,6 @@ class MemoryUse(NamedTuple):
     """The most that was in RAM (VmHWM)."""
 
 
-class ProcessCounters(NamedTuple):
-    """Counters that the kernel keeps at all times; reading them costs the process nothing."""
-
-    resident_bytes: int
-    """RSS, as statm has it."""
-    anonymous_bytes: int
-    """The part of it that is no file's and no shared memory."""
-    swapped_bytes: Optional[int]
-    threads: Optional[int]
-    virtual_bytes: Optional[int] = None
-    """Of all mappings together, touched or not; None: not known (a file of samples of an earlier release)."""
-    peak_bytes: Optional[int] = None
-    """The highest RSS since the process began or ran this program (VmHWM); None: not known."""
-    group_peak_bytes: Optional[int] = None
-    """The most that its memory cgroup has used, files and other processes too (memory.peak, memory.max_usage_in_bytes)."""
-
-
-class ProcessPages(NamedTuple):
-    """Counters for which the kernel walks the page table."""
-
-    resident_bytes: Optional[int]
-    proportional_bytes: Optional[int]
-    """PSS: of a page that several processes have, each one's part."""
-    anonymous_bytes: Optional[int]
-    huge_bytes: Optional[int]
-    """Anonymous memory in huge pages."""
-
-
-class InContainer(NamedTuple):
-    """Names of the control groups that a process runs in, as Kubernetes labels them; None: in none, or not recognised."""
-
-    container_id: Optional[str] = None
-    pod_uid: Optional[str] = None
-
-
-class CounterReader(Protocol):
-    """Reads the counters of a process repeatedly."""
-
-    def name(self) -> Optional[str]:
-        """The program's name, whatever it holds."""
-
-    def read(self) -> Optional[ProcessCounters]:
-        """Read the counters; None once the process has ended."""
-
-    def container(self) -> InContainer:
-        """Return the container that it runs in now."""
-
-    def pages(self) -> Optional[ProcessPages]:
-        """Under a lock of the process: to be asked rarely."""
-
-    def memory_use(self) -> Optional["MemoryUse"]:
-        """Read the pages by mapping; None if the kernel does not have them."""
-
-    def pressure(self, percent: float) -> Optional[str]:
-        """Return a sign of memory shortage since the last call, or None: reclaim for its cgroup, a limit that is close, or tasks that
-        waited for memory in `percent` of the last ten seconds."""
-
-    def lacking_here(self, needed_bytes: int) -> Optional[str]:
-        """Return why this program must not take so much memory, or None."""
-
-
-class GroupMemory(NamedTuple):
-    """Counters of a memory cgroup with those below it."""
-
-    path: str
-    """As /proc/PID/cgroup has it."""
-    cgroup_version: int
-    """Of cgroups: 1 or 2."""
-    current_bytes: int
-    """memory.current; memory.usage_in_bytes of version 1."""
-    stat: ReadOnly[str, int]
-    """memory.stat by the keys of version 2, in bytes; a key that this kernel or version does not have is not there."""
-    limit_bytes: Optional[int]
-    """The lowest memory.max of the group and of those above it; None: there is no limit."""
-    limit_of: Optional[str]
-    """Path of the group that has that limit."""
-    high_bytes: Optional[int]
-    """The lowest memory.high of them; None: none."""
-    swapped_bytes: Optional[int]
-    """In swap; None: this kernel does not count it."""
-    swap_max_bytes: Optional[int]
-    """memory.swap.max; None: no limit of its own."""
-    swap_free_bytes: int
-    """Of the machine's swap."""
-    events: ReadOnly[str, int]
-    """How often since it was made: `high`, `max`, `oom`, `oom_kill`."""
-    is_cut_above: bool
-    """Limits of groups above it cannot be seen from here, in a container."""
-    thread_stack_bytes: Optional[int]
-    """Of the kernel's memory what one thread's stack takes on this machine, for a kernel that does not count them by group."""
-    batch_bytes: int
-    """So much may be missing or too much in its counters: each CPU keeps some pages back before it counts them."""
-
-
-class GroupBelow(NamedTuple):
-    """A memory cgroup right below another one, such as a container of a pod."""
-
-    path: str
-    current_bytes: int
-    """Part of the other's."""
-    limit_bytes: Optional[int]
-    """Its own; None: none."""
-    kills: Optional[int]
-    """Processes that were killed for memory in it (oom_kill)."""
-
-
-class GroupProcess(NamedTuple):
-    """A process of a memory cgroup, read while it runs."""
-
-    pid: int
-    name: str
-    anonymous_bytes: int
-    """RssAnon of /proc/PID/status."""
-    swapped_bytes: Optional[int]
-    threads: Optional[int]
-    page_tables_bytes: Optional[int]
-    locked_bytes: Optional[int]
-    """VmLck: mlock; the kernel cannot take it."""
-    pinned_bytes: Optional[int]
-    """VmPin: pinned for a device."""
-    uses: Optional[Sequence[MappingUse]]
-    """Of every mapping; None: this user may not read it."""
-    gpu_bytes: ReadOnly[str, int]
-    """By region what drivers of GPUs say in /proc/PID/fdinfo, such as `vram0` or `gtt`."""
-
-
-class MemoryGroup(Protocol):
-    """A memory cgroup of this machine."""
-
-    def memory(self) -> GroupMemory:
-        """Its counters now."""
-
-    def below(self) -> Sequence[GroupBelow]:
-        """Return its child groups, largest first."""
-
-    def processes(self) -> Tuple[Sequence[GroupProcess], int]:
-        """Return the processes in it and below it, and the number that ended or could not be read."""
-
-
 class ThreadLocal(NamedTuple):
     """The way to one thread-local variable in every thread."""
 
@@ -689,7 +550,7 @@ class ThreadLocal(NamedTuple):
     way: str
     """`static-tls` (a constant offset from the thread pointer), `dtv`, or `libthread_db`."""
     unknown: ReadOnly[int, str] = MappingProxyType({})
-    """lwp -> why the place is not known, to stand behind `thread N: `."""
+    """lwp -> why the place is not known, as text after `thread N: `."""
 
 
 class Memory(ABC):
@@ -768,8 +629,8 @@ class Memory(ABC):
         return None
 
     def unwritten_ranges(self) -> Sequence[Tuple[int, int]]:
-        """Writable private memory that a core left out because nobody had ever written to it, or the program wanted it so (MADV_DONTDUMP):
-        begin and end, sorted. The two cannot be told apart."""
+        """Writable private memory that a core left out because it was never written to, or the program wanted it so (MADV_DONTDUMP):
+        begin and end, sorted. The core does not distinguish the two."""
         return ()
 
     def undumped_files(self) -> Sequence[Tuple[int, int, str]]:
@@ -822,8 +683,8 @@ class Usage:
         """Return why returned memory can be resident; None on anything but a live process of this machine."""
         return None
 
-    def counters(self) -> Optional[CounterReader]:
-        """The counters of a living process of this machine; None on anything else."""
+    def anonymous_use(self) -> Optional[Tuple[int, int, int]]:
+        """Return what of a living process of this machine is anonymous memory, in RAM and in swap, in bytes, and its number of threads."""
         return None
 
     def page_table(self) -> Optional[PageTable]:
@@ -942,7 +803,7 @@ class Objects(ABC):
         return False
 
     def image_ranges(self) -> Sequence[Tuple[int, int, Module]]:
-        """(first address, end, module) of every loaded object's image with its bss, as its program headers tell; sorted."""
+        """(first address, end, module) of every loaded object's image with its bss, by its program headers; sorted."""
         return ()
 
     def code_ranges(self, module: Module) -> List[Tuple[int, int]]:
@@ -1093,7 +954,7 @@ class Threads(ABC):
         return ()
 
     def calls(self, copy: StackCopy) -> Sequence[StackCall]:
-        """The calls on a stack, the innermost first, as far as the files of the objects tell. Reads nothing of the target."""
+        """The calls on a stack, the innermost first, as far as the files of the objects allow. Reads nothing of the target."""
         return ()
 
     @abstractmethod
@@ -1151,11 +1012,11 @@ class Target(Memory, Mappings, Usage, Process, Objects, Threads):
     page_bytes: int
     """AT_PAGESZ of the target, never this machine's."""
     max_stop_s: Optional[float] = None
-    """How long a process may stand still at a time."""
+    """Longest stop of a process."""
     debugger_version: Optional[str] = None
     """Version of the gdb that serves, such as `13.1`; None without gdb."""
     discovery: Any = None
-    """What its recorded answers tell of allocators (allocators/discovery.py)."""
+    """What its recorded answers say of allocators (allocators/discovery.py)."""
     held_by_caller = False
     """Who asks from Python has it stopped, or copied, for several questions: it is neither stopped nor let go for one of them."""
     is_kept = False
@@ -1185,3 +1046,71 @@ class Target(Memory, Mappings, Usage, Process, Objects, Threads):
     def can_read_on(self) -> bool:
         """Its memory is as it was."""
         return self.kind == "core" or self.stands_still or self.is_kept
+
+
+MEMORY_CALLS = ("brk", "mmap", "munmap", "mprotect", "madvise")
+"""System calls that an allocator makes in the middle of a change."""
+
+
+class Frame(NamedTuple):
+    """A frame of a stack."""
+
+    pc: int
+    name: Optional[str]
+    is_signal: bool
+    """The kernel's frame of a signal handler."""
+
+
+class StoppedThread(NamedTuple):
+    """A stopped thread."""
+
+    lwp: int
+    name: Optional[str]
+    pc: int
+    sp: int
+    system_call: Optional[int]
+    """Number of the system call that the kernel interrupted it in, its program counter after the instruction; None if it is in none."""
+    frames: Sequence[Frame]
+    """Innermost first."""
+    whole: bool
+    """Unwound to the thread's first function; otherwise frames may be missing."""
+
+    @property
+    def in_system_call(self) -> bool:
+        """True if the kernel interrupted it in a system call."""
+        return self.system_call is not None
+
+    @property
+    def who(self) -> str:
+        """Name in messages."""
+        return "thread %d (%s)" % (self.lwp, self.name) if self.name else "thread %d" % self.lwp
+
+
+class CallOutcome(NamedTuple):
+    """Result of a call into the process."""
+
+    returned: Optional[int]
+    """None if it did not return in the ordinary way, see `trouble`."""
+    elapsed_ms: float
+    trouble: Optional[str]
+    """What went wrong."""
+    finished: bool = True
+    """The function ran to its end, whatever gdb says."""
+
+
+def find_running_threads(target: Target, module: Module) -> Set[int]:
+    """Return the ids of threads that were stopped in the code of an object, without those that wait in a system call."""
+    ranges = target.code_ranges(module)
+    inside = (thread for thread in target.threads() if thread.pc is not None and any(start <= thread.pc < end for start, end in ranges))
+    return {thread.lwp for thread in inside if not _is_waiting(target, thread)}
+
+
+def _is_waiting(target: Target, thread: Thread) -> bool:
+    shown, layout, calls = target.arch.in_system_call, target.arch.registers, target.arch.system_calls
+    if shown is None or not shown.shows(thread.pc or 0, target.read_prefix):
+        return False
+    words = target.register_words(thread)
+    if layout is None or calls is None or len(words) < len(layout.names):
+        return True
+    number = words[layout.names.index(shown.number)]
+    return number >> 63 == 0 and number not in [calls.numbers[name] for name in MEMORY_CALLS]

@@ -8,14 +8,17 @@ import os
 import re
 import stat
 import struct
+import time
 from abc import abstractmethod
 from bisect import bisect_right
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
+from gdbheapx.errors import HeapxError
 from gdbheapx.files import HANDLE, TargetPath, copy_of, copy_range, in_tree, open_of_target, open_regular, unnamed_or_in_memory, walk_path
 from gdbheapx.inferior.base import (
     BulkSource,
+    CallSource,
     CopiedMemory,
     FileSource,
     Identity,
@@ -30,7 +33,7 @@ from gdbheapx.inferior.base import (
     choose_program_name,
     format_utc,
 )
-from gdbheapx.inferior.core.file import AT_EXECFN, WRITABLE, CoreFile, Extents, FileMapping, find_dumped_ranges, measure_dumped_use
+from gdbheapx.inferior.core_file import AT_EXECFN, WRITABLE, CoreFile, Extents, FileMapping, find_dumped_ranges, measure_dumped_use
 from gdbheapx.inferior.elf.file import (
     ET_CORE,
     PT_DYNAMIC,
@@ -46,7 +49,7 @@ from gdbheapx.inferior.elf.file import (
     program_header_bytes,
 )
 from gdbheapx.inferior.elf.link_map import AT_PHDR, DT_DEBUG, LinkMap, NumberReader, Read
-from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
+from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, GDB_FAILED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
 
 PAGE = 4096
 """The smallest page there is: a mapping begins and ends at a multiple of the target's, which is a multiple of this."""
@@ -69,7 +72,7 @@ class FileShare(NamedTuple):
 
 
 def find_executable(path: str, name: str, program_headers: int, read: Read) -> Optional[FileShare]:
-    """The program, by where the kernel told it that its program headers are."""
+    """The program, by the address of its program headers in the auxiliary vector."""
     file = open_elf(path)
     if file is None:
         return None
@@ -137,14 +140,14 @@ def has_layout(file: ElfFile, entries: Sequence[FileMapping], page: int) -> bool
 
 
 def has_same_headers(file: ElfFile, base: int, read: Read) -> Optional[bool]:
-    """The program headers in memory are the file's; None where memory does not tell."""
+    """The program headers in memory are the file's; None where memory does not say."""
     place, size_bytes = find_headers_address(file), file.header.phnum * program_header_bytes(file.header.word_bytes)
     theirs = read(base + place, size_bytes) if place is not None else b""
     return theirs == file.pread(file.header.phoff, size_bytes) if theirs and len(theirs) == size_bytes else None
 
 
 def has_same_dynamic(file: ElfFile, base: int, read: Read) -> Optional[bool]:
-    """The dynamic section in memory is the file's, where ld.so may have added the base. None where memory does not tell, or the file has
+    """The dynamic section in memory is the file's, where ld.so may have added the base. None where memory does not say, or the file has
     none."""
     entry = next((entry for entry in file.program_headers() if entry.type == PT_DYNAMIC), None)
     if entry is None:
@@ -174,7 +177,7 @@ def read_os_release(root: str) -> Dict[str, str]:
 
 
 def read_release_name(root: str) -> str:
-    """The distribution, such as `Debian GNU/Linux 12 (bookworm)`; empty if the tree does not tell."""
+    """The distribution, such as `Debian GNU/Linux 12 (bookworm)`; empty if the tree does not say."""
     return read_os_release(root).get("PRETTY_NAME", "")
 
 
@@ -186,7 +189,7 @@ def find_debug_package(root: str, packages: Packages) -> Optional[str]:
 
 
 def is_from_wheel(root: str, path: str) -> bool:
-    """The file was installed by pip: into a place of its own, or beside the metadata that wheels bring. Distributions keep theirs below
+    """The file was installed by pip: into a place of its own, or next to the metadata that wheels bring. Distributions keep theirs below
     /usr/lib."""
     if re.search(r"/site-packages/|^/usr/local/lib/python[^/]*/dist-packages/", path):
         return True
@@ -232,7 +235,7 @@ class TargetSource(Memory, Mappings, Usage, Process):
     sysroot = ""
     """Put before the paths of the target to find its files here."""
     still: Optional[Still] = None
-    """How long the process may stand still, where it can be stopped."""
+    """Longest stop of the process, where it can be stopped."""
 
     def __init__(self, header: ElfHeader) -> None:
         """`header`: of the program, or of the core: word size, byte order and machine of the target."""
@@ -277,7 +280,7 @@ class TargetSource(Memory, Mappings, Usage, Process):
         """See ElfTarget."""
 
     def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
-        """The process stands still; take() copies its memory, and it will run on: what else changes is taken down first. Until forget()."""
+        """The process is stopped; take() copies its memory, and it will run on: what else changes is taken down first. Until forget()."""
 
     def keep_held(self, copy: CopiedMemory, lwps: Iterable[int], maps: bytes, monotonic_ns: int) -> None:
         """Take over a copy, threads and mappings of a stop that is over."""
@@ -371,7 +374,7 @@ class CoreSource(TargetSource):
         return all(share.matches for share in shares)
 
     def _find_executable(self) -> Optional[str]:
-        """The file that holds the program headers the kernel told the process of; else what execve was given."""
+        """The file that holds the program headers of the auxiliary vector; else what execve was given."""
         auxv = self.auxv()
         for entry in self.core.notes().files:
             if entry.start <= auxv.get(AT_PHDR, 0) < entry.end:
@@ -408,7 +411,7 @@ class CoreSource(TargetSource):
         return b"".join(parts)
 
     def _read_clean_pages(self, address: int, size_bytes: int) -> bytes:
-        """Pages of a read-only file mapping that nobody dumped because the file has them. What the process could have written is never
+        """Pages of a read-only file mapping that were not dumped because the file has them. What the process could have written is never
         taken from a file."""
         load = self.core.find(address)
         if load is None:
@@ -664,9 +667,108 @@ class CoreSource(TargetSource):
 
 
 def read_page_bytes(auxv: Dict[int, int]) -> int:
-    """AT_PAGESZ; 4096 where the target does not tell, or tells what is no page of any machine."""
+    """AT_PAGESZ; 4096 where the target does not say, or says what is no page of any machine."""
     size_bytes = auxv.get(AT_PAGESZ, PAGE)
     return size_bytes if PAGE <= size_bytes <= MOST_PAGE_BYTES and not size_bytes & (size_bytes - 1) else PAGE
+
+
+GDB_MAPPING = re.compile(r"^\s*(0x[0-9a-f]+)\s+(0x[0-9a-f]+)\s+0x[0-9a-f]+\s+(0x[0-9a-f]+)(?:\s+([r-][w-][x-][ps-]))?(?:\s+(\S.*?))?\s*$")
+GDB_AUXV = re.compile(r'^(\d+)\s+\S+\s.*?\s(0x[0-9a-f]+|\d+)(?:\s+".*")?\s*$')
+
+
+class RemoteSource(TargetSource):
+    """Reads through two functions of gdb, so that this file needs no gdb."""
+
+    kind = "remote"
+
+    def __init__(self, pid: int, execute: Callable[[str], str], read: Callable[[int, int], bytes], sysroot: str = "") -> None:
+        self.pid = pid
+        self._execute = execute
+        self._read = read
+        self.sysroot = sysroot
+        self._auxv = parse_auxv_text(self._run_command("info auxv"))
+        header = find_first_header(self._auxv.get(AT_PHDR, 0), read)
+        if header is None:
+            raise HeapxError(
+                "the remote stub does not provide the auxiliary vector, so gdbheapx cannot find the program's ELF header",
+                "use gdbserver or a core of the process",
+                code=GDB_FAILED,
+            )
+        TargetSource.__init__(self, header)
+        match = re.search(r"^exe = '(.*)'$", self._run_command("info proc exe"), re.MULTILINE)
+        self.executable = match.group(1) if match else None
+
+    def _run_command(self, command: str) -> str:
+        try:
+            return self._execute(command)
+        except HeapxError:
+            return ""
+
+    def identity(self) -> Identity:
+        return super().identity()._replace(time=format_utc(time.time()))
+
+    def read_prefix(self, address: int, size_bytes: int) -> bytes:
+        return self._read(address, size_bytes) if address >= 0 else b""
+
+    def mappings(self) -> List[Mapping]:
+        return parse_mappings_text(self._run_command("info proc mappings"))
+
+    def auxv(self) -> Dict[int, int]:
+        return self._auxv
+
+    def threads(self) -> List[Thread]:
+        return []
+
+    def bulk_source(self) -> BulkSource:
+        return CallSource(self._read)
+
+
+def find_first_header(program_headers: int, read: Callable[[int, int], bytes]) -> Optional[ElfHeader]:
+    """The ELF header in front of the program headers: right before them as every linker lays them out, else at the start of their page."""
+    for start in (program_headers - 64, program_headers - 52, program_headers & ~0xFFF, program_headers & ~0xFFFF):
+        header = parse_header(read(start, 64)) if program_headers and start >= 0 else None
+        if header is not None and header.phoff == program_headers - start:
+            return header
+    return None
+
+
+def parse_auxv_text(text: str) -> Dict[int, int]:
+    """Parse the output of `info auxv`."""
+    values: Dict[int, int] = {}
+    for line in text.splitlines():
+        match = GDB_AUXV.match(line)
+        if match:
+            values[int(match.group(1))] = int(match.group(2), 0)
+    return values
+
+
+def parse_mappings_text(text: str) -> List[Mapping]:
+    """Parse the output of `info proc mappings`. Without rights (gdb before 12) anonymous memory counts as writable, a file's first
+    mapping as not."""
+    mappings = []
+    seen: Dict[str, int] = {}
+    for line in text.splitlines():
+        match = GDB_MAPPING.match(line)
+        if not match:
+            continue
+        name = match.group(5) or ""
+        rights: Optional[str] = match.group(4)
+        seen[name] = seen.get(name, 0) + 1
+        if rights is None:
+            rights = "r--p" if name.startswith("/") and seen[name] <= 4 else "rw-p"
+        mappings.append(
+            Mapping(
+                int(match.group(1), 16),
+                int(match.group(2), 16),
+                rights[0] == "r",
+                rights[1] == "w",
+                rights[2] == "x",
+                rights[3] == "s",
+                name,
+                None,
+            )
+        )
+    return sorted(mappings)
 
 
 DEBUG = (".debug_", ".zdebug_", ".gdb_index", ".gnu_debug")
@@ -742,7 +844,7 @@ def copy_without_debug_info(path: str) -> int:
 
 
 def is_fixed(path: str) -> bool:
-    """Nobody but root and this user can have another file lie at the path when gdb opens it."""
+    """Only root and this user can have another file lie at the path when gdb opens it."""
     if not isinstance(path, TargetPath):
         return True
     if path.root is None or path.root.startswith("/proc/"):

@@ -1,4 +1,4 @@
-"""A target read without gdb: a core or a process, and the ELF files behind it. Everything but types and source-level debug information."""
+"""A target read without gdb: a core or a process, and its ELF files. Everything but types and source-level debug information."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List,
 from gdbheapx.budget import NEVER, WORK, Still, TooMuchWork
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import in_tree
+from gdbheapx.inferior import core_file
 from gdbheapx.inferior.base import (
     BulkSource,
     ClassVtable,
@@ -31,8 +32,7 @@ from gdbheapx.inferior.base import (
     TypeLayout,
     TypeSet,
 )
-from gdbheapx.inferior.core import damage
-from gdbheapx.inferior.core.file import (
+from gdbheapx.inferior.core_file import (
     MOST_THREAD_LOCAL_BYTES,
     dumps_all_constants,
     find_dumped_constants,
@@ -82,13 +82,13 @@ from gdbheapx.problems import NO_PROGRAM, OBJECTS_CUT, Diagnostic
 from gdbheapx.ranges import RangeIndex, unite_ranges
 
 if TYPE_CHECKING:
-    from gdbheapx.inferior.elf.types import DwarfReader, DwarfUnits, VariableTypes
-    from gdbheapx.inferior.elf.unwind import CallFrames
-    from gdbheapx.inferior.live.stopper import Stopper
+    from gdbheapx.inferior.elf.dwarf import DwarfReader, DwarfUnits, VariableTypes
+    from gdbheapx.inferior.elf.images import CallFrames
+    from gdbheapx.inferior.live.tracer import Stopper
 
 FUNCTIONS, VARIABLES = (STT_FUNC,), (STT_OBJECT, STT_TLS)
 LINKERS_OWN = ("malloc", "calloc", "realloc", "free")
-"""What the dynamic linker exports for itself until the C library is there (dl-minimal.c, up to release 2.33): nobody else's malloc."""
+"""What the dynamic linker exports for itself until the C library is there (dl-minimal.c, up to release 2.33): not the program's malloc."""
 DEBUG_DIRECTORY = "/usr/lib/debug"
 HIGHEST = (1 << 64) - 1
 """No address is higher."""
@@ -101,7 +101,7 @@ MOST_CONSTANT_BYTES = 64 << 20
 
 ASKED = (
     *("present_ranges", "touched_ranges", "data_ranges", "unwritten_ranges", "undumped_files", "lost_bytes", "page_table"),
-    *("memory_use", "parent_pages", "read_parent", "huge_pages", "counters", "swap_room", "swapped_in_bytes", "swappable_ranges"),
+    *("memory_use", "parent_pages", "read_parent", "huge_pages", "anonymous_use", "swap_room", "swapped_in_bytes", "swappable_ranges"),
     *("monotonic_ns", "environment_variable", "has_ended"),
 )
 
@@ -115,7 +115,7 @@ def delegate_to_source(cls: Type["ElfTarget"]) -> Type["ElfTarget"]:
 
 @delegate_to_source
 class ElfTarget(Target):
-    """The part of a target that memory and ELF files tell; GdbTarget adds what gdb's reading of debug information tells."""
+    """The part of a target that memory and ELF files give; GdbTarget adds gdb's reading of debug information."""
 
     held_by_gdb = False
     """The user's gdb has the process or core: it is stopped already, or never runs."""
@@ -146,7 +146,7 @@ class ElfTarget(Target):
         self._registers: Optional[Stopper] = None
         """Who has the registers of a process that runs on, as they were."""
         self.max_stop_s: Optional[float] = None
-        """How long it may stand still at a time; None: as long as it takes."""
+        """Longest stop; None: as long as it takes."""
         self.still = source.still or Still()
         self._tls_offsets: Dict[Tuple[str, int, str], Optional[int]] = {}
         self._vtables: Dict[Module, Dict[int, ClassVtable]] = {}
@@ -211,7 +211,7 @@ class ElfTarget(Target):
         return [word & address if word & ignored and is_mapped(word & address, (word & address) + 1) else word for word in words]
 
     def _signature_bits(self) -> int:
-        """Read them from the threads, which a process has only while it stands still."""
+        """Read them from the threads, which a process has only while it is stopped."""
         stopper = self._stopper or self._registers
         if stopper is None or self.arch.signature_set is None:
             return 0
@@ -453,8 +453,7 @@ class ElfTarget(Target):
         reader = self._unit_reader(near.module, near.address)
         if reader is None:
             return None
-        from gdbheapx.inferior.elf.dwarf import Unsupported
-        from gdbheapx.inferior.elf.types import TypeWalk, find_private_prefix
+        from gdbheapx.inferior.elf.dwarf import TypeWalk, Unsupported, find_private_prefix
 
         try:
             return TypeWalk(reader, find_private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
@@ -481,7 +480,7 @@ class ElfTarget(Target):
         if file is None:
             return None
         if self._dwarf_units is None:
-            from gdbheapx.inferior.elf.types import DwarfUnits  # most targets need it not, and it takes time to import
+            from gdbheapx.inferior.elf.dwarf import DwarfUnits  # most targets need it not, and it takes time to import
 
             self._dwarf_units = DwarfUnits()
         return self._dwarf_units.reader(file, address - module.base)
@@ -494,8 +493,8 @@ class ElfTarget(Target):
     def _held_threads(self, stopper: "Stopper") -> List[Thread]:
         threads = []
         for thread in self.source.threads():
-            held = stopper.registers(thread.lwp, self.source.header)
-            threads.append(Thread(thread.lwp, thread.name, held.thread_pointer, held.sp, held.pc))
+            pc, sp, pointer = stopper.registers(thread.lwp, self.source.header)
+            threads.append(Thread(thread.lwp, thread.name, pointer, sp, pc))
         return threads
 
     def register_words(self, thread: Thread) -> Sequence[int]:
@@ -506,12 +505,12 @@ class ElfTarget(Target):
     def stop(self) -> bool:
         """Stop the process, for at most `max_stop_s`. False if other objects are loaded now than were seen before: what was found out by
         then is out of date."""
-        from gdbheapx.inferior.live import seccomp
-        from gdbheapx.inferior.live.stopper import NO_LIMIT_S, Stopper
+        from gdbheapx.inferior.live import tracer
+        from gdbheapx.inferior.live.tracer import NO_LIMIT_S, Stopper
 
         self.modules()  # as they were before
         if self._filtered is None:
-            self._filtered = seccomp.list_filtered_threads(self.pid or 0)
+            self._filtered = tracer.list_filtered_threads(self.pid or 0)
         limit_s = NO_LIMIT_S if self.max_stop_s is None else self.max_stop_s
         self._stopper = Stopper(self.pid or 0, limit_s)
         self._stopper.stop()
@@ -525,7 +524,7 @@ class ElfTarget(Target):
         self._foreseen_code = _label_code(self.source.maps_text())
 
     def keep(self, copy: CopiedMemory, take: Callable[[], None]) -> None:
-        """Have take() copy the memory of a process that stands still, and let it run on: it is read from there. Registers come first, as
+        """Have take() copy the memory of a stopped process, and let it run on: it is read from there. Registers come first, as
         there may be no time for all memory."""
         stopper = self._stopper
         assert stopper is not None
@@ -539,7 +538,7 @@ class ElfTarget(Target):
 
     def keep_held(self, copy: CopiedMemory, held: EndedStop) -> bool:
         """Take over a stop and copy that are complete."""
-        from gdbheapx.inferior.live.stopper import RecordedStop
+        from gdbheapx.inferior.live.tracer import RecordedStop
 
         def keep_copied() -> None:
             self.source.keep_held(copy, held.registers, held.maps, held.began_ns)
@@ -610,9 +609,9 @@ class ElfTarget(Target):
             return self._stopper.filters(lwp)
         if lwp in self._filters:
             return self._filters[lwp]
-        from gdbheapx.inferior.live import seccomp
+        from gdbheapx.inferior.live import tracer
 
-        return seccomp.fetch_seccomp_filters(lwp)
+        return tracer.fetch_seccomp_filters(lwp)
 
     def was_stopped(self, took_ms: float) -> None:
         self.stops = (self.stops or 0) + 1
@@ -699,7 +698,7 @@ class ElfTarget(Target):
             except TooMuchWork:
                 by_address = {}
             self._vtables[module] = {
-                at: ClassVtable(demangle.demangle_class(vtable.mangled), vtable.within) for at, vtable in by_address.items()
+                at: ClassVtable(demangle.demangle_class(vtable.name), vtable.within) for at, vtable in by_address.items()
             }
         return self._vtables[module]
 
@@ -713,7 +712,7 @@ class ElfTarget(Target):
         if file is None:
             return None
         if module.base not in self._members:
-            from gdbheapx.inferior.elf.types import VariableTypes  # few commands name members
+            from gdbheapx.inferior.elf.dwarf import VariableTypes  # few commands name members
 
             self._members[module.base] = VariableTypes(file)
         return self._members[module.base].variable(address - module.base)
@@ -768,21 +767,21 @@ class ElfTarget(Target):
         return self._in_blocks(place, loaded.memory, offset)
 
     def calls(self, copy: StackCopy) -> Sequence[StackCall]:
-        from gdbheapx.inferior.elf import unwind
+        from gdbheapx.inferior.elf import images
 
-        images = self.image_ranges()
+        ranges = self.image_ranges()
 
-        def find_row(address: int) -> Optional[unwind.UnwindRow]:
-            module = next((module for start, end, module in images if start <= address < end), None)
+        def find_row(address: int) -> Optional[images.UnwindRow]:
+            module = next((module for start, end, module in ranges if start <= address < end), None)
             if module is None:
                 return None
             if module.base not in self._call_frames:
                 file = self._own_file(module)
-                self._call_frames[module.base] = None if file is None else unwind.CallFrames(file)
+                self._call_frames[module.base] = None if file is None else images.CallFrames(file)
             frames = self._call_frames[module.base]
             return None if frames is None else frames.row(address - module.base)
 
-        return unwind.walk_calls(copy, find_row, self.arch)
+        return images.walk_calls(copy, find_row, self.arch)
 
     def static_blocks(self) -> Sequence[StaticBlock]:
         pointer = next((thread.thread_pointer for thread in self.threads() if thread.thread_pointer), None)
@@ -794,7 +793,7 @@ class ElfTarget(Target):
             if place is not None:
                 distance = place.block_offset
             if loaded is not None and place is not None and distance is None:
-                block = find_tls_block(place, pointer, loaded.memory).address
+                block = find_tls_block(place, pointer, loaded.memory)[0]
                 distance = block - (pointer or 0) if block is not None else None
             if distance and abs(distance) <= MOST_STATIC_BYTES:
                 blocks.append(StaticBlock(distance, size, module))
@@ -805,8 +804,8 @@ class ElfTarget(Target):
 
     def _in_blocks(self, place: TlsPlace, memory: NumberReader, offset: int) -> ThreadLocal:
         blocks = self._find_tls_blocks(place, memory)
-        addresses = {lwp: None if block.address is None else block.address + offset for lwp, block in blocks.items()}
-        return ThreadLocal(addresses, place.way, {lwp: block.why_unknown for lwp, block in blocks.items() if block.why_unknown is not None})
+        addresses = {lwp: None if address is None else address + offset for lwp, (address, _) in blocks.items()}
+        return ThreadLocal(addresses, place.way, {lwp: why for lwp, (_, why) in blocks.items() if why is not None})
 
     def _find_tls_blocks(self, place: TlsPlace, memory: NumberReader) -> Dict[int, TlsBlock]:
         """lwp -> the thread's block of thread-local storage.
@@ -814,15 +813,16 @@ class ElfTarget(Target):
         A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two
         threads have, is damage.
         """
-        is_live, blocks = self.kind == "live", {}
+        is_live = self.kind == "live"
+        blocks: Dict[int, TlsBlock] = {}
         times = Counter(thread.thread_pointer for thread in self.threads() if thread.thread_pointer)
         met: Set[int] = set()
         for thread in self.threads():
             pointer = thread.thread_pointer
             if is_live and (pointer == 0 or pointer in met):
-                blocks[thread.lwp] = TlsBlock(None, None)
+                blocks[thread.lwp] = (None, None)
             elif pointer and times[pointer] > 1 and not is_live:
-                blocks[thread.lwp] = TlsBlock(None, "another thread has the same thread pointer 0x%x" % pointer)
+                blocks[thread.lwp] = (None, "another thread has the same thread pointer 0x%x" % pointer)
             else:
                 blocks[thread.lwp] = find_tls_block(place, pointer, memory)
             met.add(pointer or 0)
@@ -871,14 +871,14 @@ class ElfTarget(Target):
         if base != self.auxv().get(AT_BASE):
             return False
         starts = look_up_symbol(self.link_map().searched(), "__libc_start_main")
-        return starts is None or starts.loaded.base != base
+        return starts is None or starts[0].base != base
 
     def _look_up_dynamic(self, name: str) -> Optional[Symbol]:
         symbol = look_up_symbol(self.link_map().searched(), name)
-        if symbol is None or (name in LINKERS_OWN and self._is_linker_alone(symbol.loaded.base)):
+        if symbol is None or (name in LINKERS_OWN and self._is_linker_alone(symbol[0].base)):
             return None
-        module = next((module for module in self.modules() if module.base == symbol.loaded.base), None)
-        return Symbol(name, symbol.address, module, "symbol") if module else None
+        module = next((module for module in self.modules() if module.base == symbol[0].base), None)
+        return Symbol(name, symbol[1], module, "symbol") if module else None
 
     def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
         build_id, root = module.build_id, self.source.sysroot
@@ -929,8 +929,8 @@ class ElfTarget(Target):
             self._damage = []
             if isinstance(self.source, CoreSource):
                 core, objects = self.source.core, self.link_map().objects()
-                self._damage = damage.find_contradictions(core, objects, self.page_bytes)
-                self._damage += damage.find_missing_roots(core, objects, self.threads(), self.page_bytes)
+                self._damage = core_file.find_contradictions(core, objects, self.page_bytes)
+                self._damage += core_file.find_missing_roots(core, objects, self.threads(), self.page_bytes)
         return self._damage
 
     def _nothing_loaded(self) -> Diagnostic:

@@ -8,8 +8,7 @@ from gdbheapx.allocators.returning import DryRun, Portion, Predicted
 from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
 from gdbheapx.errors import HeapxError, Refusal, UnreadableMemory
 from gdbheapx.hints import hint_command
-from gdbheapx.inferior.base import Function, Module, Target, TypeSet
-from gdbheapx.inferior.standing import StoppedThread
+from gdbheapx.inferior.base import Function, Module, StoppedThread, Target, TypeSet
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import BLIND, UNKNOWN
 from gdbheapx.jemalloc.find import Jemalloc

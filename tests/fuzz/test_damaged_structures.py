@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from gdbheapx.budget import WORK
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.elf import demangle, images, unwind
-from gdbheapx.inferior.elf.dwarf import Dwarf, Unsupported
+from gdbheapx.inferior.elf import demangle, images
+from gdbheapx.inferior.elf.dwarf import Dwarf, DwarfReader, TypeWalk, Unsupported
 from gdbheapx.inferior.elf.file import ElfFile, parse_header
 from gdbheapx.inferior.elf.link_map import LinkMap, find_tls
-from gdbheapx.inferior.elf.types import DwarfReader, TypeWalk
 from gdbheapx.inferior.source import CoreSource
 from gdbheapx.snapshot import container, record
 from tests.support.builders import core_file
@@ -152,7 +151,7 @@ def read_object(path: str) -> None:
     file.names_ending("mallctl"), file.names_starting("je_"), list(file.symbols_starting("_ZTV"))
     for name, _ in file.every_symbol(exported=True):
         demangle.demangle_variable(name)
-    frames = unwind.CallFrames(file)
+    frames = images.CallFrames(file)
     frames.row(0x10010)
     for step in (lambda: images.find_raw_vtables(file, [file]), lambda: images.read_code(file), lambda: read_types(file)):
         try:
@@ -181,7 +180,7 @@ def test_the_specimen_is_whole(tmp_path: Path) -> None:
     unit = dwarf.unit_of(0x10010)
     assert unit is not None and file.names_ending("mallctl") == ["je_mallctl"] and file.build_id() == bytes(range(20)).hex()
     types = TypeWalk(DwarfReader(dwarf, unit, 0x10000), "").collect(["outer"], [], [])
-    assert sorted(types.structs["outer"].members) == ["a", "b"] and unwind.CallFrames(file).row(0x10010) is not None
+    assert sorted(types.structs["outer"].members) == ["a", "b"] and images.CallFrames(file).row(0x10010) is not None
     image = images.ElfImage(file)
     assert len(image.own) > 8 and len(images.read_code(file).functions) == 1  # type: ignore[union-attr]
 
@@ -204,10 +203,10 @@ def test_call_frames(tmp_path: Path, parts: List[bytes], times: int) -> None:
     path.write_bytes(specimen((b"".join(parts) * times)[:8192])[0])
 
     def read() -> None:
-        row = unwind.CallFrames(ElfFile(str(path))).row(0x10010)
+        row = images.CallFrames(ElfFile(str(path))).row(0x10010)
         numbers = ElfFile(str(path)).header.arch.unwinding
         if row is not None and numbers is not None:
-            unwind.unwind_caller(row, dict.fromkeys(range(17), 4096), lambda address: address, numbers)
+            images.unwind_caller(row, dict.fromkeys(range(17), 4096), lambda address: address, numbers)
 
     counted(read)
 

@@ -1,7 +1,7 @@
 """Paths through C++ containers, held against what the program itself writes down of its blocks.
 
-Files: analysis/census/cplusplus_paths.py, analysis/census/cplusplus_paths.py, analysis/census/cplusplus_paths.py,
-analysis/reachability/paths.py, inferior/elf/types.py.
+Files: analysis/census/cplusplus_paths.py,
+analysis/reachability/paths.py, inferior/elf/dwarf.py.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Expressions of gdb's where a command takes an address: they are read, and nothing of the program is called or written for it.
 
-Files: inferior/gdb/settings.py
+Files: inferior/gdb/target.py
 """
 
 import json

@@ -38,8 +38,8 @@ Trim.predict = lambda self: calling.Predicted(0, 0, 0)
 %s
 end
 """
-NOT_INSIDE = "calling.Call.choose = lambda self, threads, system_call_only: calling.caller.Choice(next(one for one in threads if one.lwp == %d), [])"
-IN_WAY = {"gdb-call": "", "register-call": "calling.GdbControl.probe = lambda self, lwp: 'Could not write'\n"}
+NOT_INSIDE = "calling.Call.choose = lambda self, threads, system_call_only: (next(one for one in threads if one.lwp == %d), [])"
+IN_WAY = {"gdb-call": "", "register-call": "from gdbheapx.inferior.gdb.call import GdbControl\nGdbControl.probe = lambda self, lwp: 'Could not write'\n"}
 CALLS_FAIL = """python
 import gdbheapx.actions.calling as calling
 import gdbheapx.inferior.gdb.inferior as inferior

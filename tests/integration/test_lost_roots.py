@@ -1,6 +1,6 @@
 """A core without a program's variables: what is leaked is unknown, in every answer that says it.
 
-Files: inferior/core/damage.py, analysis/reachability/leaks.py, analysis/inside.py, snapshot/diff.py.
+Files: inferior/core_file.py, analysis/reachability/leaks.py, analysis/inside.py, snapshot/diff.py.
 """
 
 import struct

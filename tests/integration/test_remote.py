@@ -1,6 +1,6 @@
 """A process behind gdbserver gives the answer it gives when it is attached to directly.
 
-Files: inferior/gdb/inferior.py, inferior/gdb/settings.py, inferior/gdb/target.py.
+Files: inferior/gdb/inferior.py, inferior/gdb/target.py, inferior/gdb/target.py.
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Rust programs with `debug = true`: jemalloc's types come from its own units, without gdb, which takes seconds for each of them.
 
-Files: inferior/gdb/readers.py.
+Files: inferior/gdb/target.py.
 """
 
 import json
@@ -22,9 +22,9 @@ WAYS = [name for name, build in jemallocs.RUST.items() if build.profile == "with
 SAME = """
 python
 from gdbheapx.jemalloc import layouts
-from gdbheapx.inferior.elf.types import DwarfUnits, TypeWalk
+from gdbheapx.inferior.elf.dwarf import DwarfUnits, TypeWalk
 from gdbheapx.inferior.elf.file import ElfFile
-from gdbheapx.inferior.gdb.readers import GdbReader
+from gdbheapx.inferior.gdb.target import GdbReader
 name, prefix = "_rjem_je_arena_choose_hard", "_rjem_je_"
 near = gdb.objfiles()[0].lookup_global_symbol(name)
 file = ElfFile(%(program)r)

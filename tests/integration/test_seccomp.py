@@ -179,7 +179,7 @@ def test_died_in_the_call(stage: Stage, live: str) -> None:
     """Where a call ends the process after all, the line says so, with the signal: nobody takes it for a program that ended by itself."""
     process = stage.start("filtered", "kill-madvise")
     tampered = stage.folder() / "tampered.gdb"
-    tampered.write_text("python\nfrom gdbheapx.actions.seccomp import Sandbox\nSandbox.against = lambda *more, **rest: None\nend\n")
+    tampered.write_text("python\nfrom gdbheapx.actions.preflight import Sandbox\nSandbox.against = lambda *more, **rest: None\nend\n")
     outcome = in_gdb(["--pid", str(process.pid)], ["source %s" % tampered, "heapx trim --yes"])
     text = outcome.stdout.decode() + outcome.stderr
     assert "process %d died during malloc_trim: signal 31 (SIGSYS" % process.pid in text

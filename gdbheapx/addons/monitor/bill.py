@@ -10,6 +10,7 @@ import time
 from typing import Annotated, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, cast
 
 from gdbheapx import allocators, problems
+from gdbheapx.addons.monitor.memory_group import GroupMemory, GroupProcess, LiveGroup, find_memory_group
 from gdbheapx.allocators.answers import Reading
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.records import heap_sum
@@ -21,7 +22,6 @@ from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, PLAIN, TEXT, Column, hidden_column
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_about
-from gdbheapx.inferior.base import GroupMemory, GroupProcess, MemoryGroup
 from gdbheapx.problems import Severity
 from gdbheapx.session import Session
 from gdbheapx.units import SentenceSize, make_sentence
@@ -172,7 +172,7 @@ class BillReading(NamedTuple):
 def make_bill(session: Session, which: str, top: Optional[int] = None) -> Bill:
     """Return the bill of the group that `which` names. `top`: look into this number of processes, however long that takes."""
     began = time.monotonic()
-    group = session.memory_group(which)
+    group = find_memory_group(which)
     group.memory()  # one that has no counters is refused before its processes are read
     read, lost = group.processes()
     memory = group.memory()
@@ -212,7 +212,7 @@ def _count_swappable(memory: GroupMemory) -> int:
 
 def _report_problems(
     session: Session,
-    group: MemoryGroup,
+    group: LiveGroup,
     before: GroupMemory,
     processes: Sequence[GroupProcess],
     looks: Sequence[BillReading],

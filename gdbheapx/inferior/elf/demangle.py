@@ -25,7 +25,7 @@ MOST_RUST_LETTERS = 1 << 16
 MOST_UNDERSCORES = 6
 """Each reference to an earlier part of a name ends in one, and doubles it at most."""
 PARAMETER = re.compile(r"T\d*_")
-"""May stand for several arguments."""
+"""Refers to several arguments."""
 NAMES = WorkCounter("names of classes and variables", lasts=False)
 ESCAPES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
 BASIC = {
@@ -136,7 +136,7 @@ class _UnreadRustName(Exception):
 
 
 def demangle_rust_owner(symbol: str) -> Optional[str]:
-    """T of a method of `<T as Trait>` or `T`, of drop_in_place::<T>, or a closure by what it stands in; None: another function."""
+    """T of a method of `<T as Trait>` or `T`, of drop_in_place::<T>, or a closure by the function around it; None: another function."""
     if not symbol.isascii() or len(symbol) > MOST_BYTES:
         return None
     if symbol.startswith("_R"):
@@ -428,7 +428,7 @@ class _Lengths:
         self._parts: List[int] = []
         """Of what S_, S0_ and so on refer to."""
         self._widest = self._parameters = 0
-        """The longest template argument, for which T_ may stand, and how many of these there were."""
+        """The longest template argument, which T_ may refer to, and how many of these there were."""
         self._lambdas = 0
         """Closures and unnamed types: libstdc++ up to release 10 numbers each as a part of its own."""
         self._longest = 1

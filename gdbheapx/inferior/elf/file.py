@@ -330,7 +330,7 @@ class ElfFile:
                     yield from self._at_name(table, offset)
 
     def names_ending(self, suffix: str) -> List[str]:
-        """Every name of a defined symbol in .symtab and .dynsym that ends so, behind at most MOST_PREFIX_BYTES."""
+        """Every name of a defined symbol in .symtab and .dynsym that ends so, after at most MOST_PREFIX_BYTES."""
         end = suffix.encode() + b"\0"
         return sorted(
             set(
@@ -346,7 +346,7 @@ class ElfFile:
 
     @ends_with_work
     def _iterate_names(self, places_in: Callable[[bytes], Iterable[int]]) -> Iterator[str]:
-        """The names of defined symbols that stand at some of these places of the string tables."""
+        """The names of defined symbols at some of these places of the string tables."""
         for table in self._symbol_tables(SHT_SYMTAB, SHT_DYNSYM):
             text = self._read_table(table)[2]
             letters = count_letters(text, self.path)
@@ -421,7 +421,7 @@ class ElfFile:
         return self._tables[table.offset]
 
     def _at_name(self, table: ElfSection, offset: int) -> List[ElfSymbol]:
-        """The defined symbols whose name stands at this offset of the string table; several may share one."""
+        """The defined symbols whose name is at this offset of the string table; several may share one."""
         size, order, word_bytes = symbol_bytes(self.header.word_bytes), self.header.order, self.header.word_bytes
         names, entries, _ = self._read_table(table)
         self.work.spend(1 + (len(names) >> READ_SHIFT + 2))  # bytes.find passes over 4 KiB in a fraction of a step
@@ -432,7 +432,7 @@ class ElfFile:
 
 
 def find_substrings(text: bytes, what: bytes, work: WorkCounter) -> Iterator[int]:
-    """Every offset at which `what` stands in a string table; the linker lets a name share the tail of a longer one."""
+    """Every offset at which `what` occurs in a string table; the linker lets a name share the tail of a longer one."""
     at = text.find(what)
     while at >= 0:
         work.spend()
@@ -499,36 +499,32 @@ def parse_auxv(header: ElfHeader, data: bytes) -> Dict[int, int]:
     return values
 
 
-class ThreadRegisters(NamedTuple):
-    """Registers of a thread; None if this machine is not known or a set is missing."""
-
-    pc: Optional[int]
-    sp: Optional[int]
-    thread_pointer: Optional[int]
+ThreadRegisters = Tuple[Optional[int], Optional[int], Optional[int]]
+"""Program counter, stack pointer and thread pointer; None if this machine is not known or a set is missing."""
 
 
 def decode_registers(header: ElfHeader, general: bytes, extra: bytes = b"") -> ThreadRegisters:
-    """The registers from the general set and, where the machine has one, the set that tells the thread pointer."""
+    """The registers from the general set and, where the machine has one, the set with the thread pointer."""
     layout = header.arch.registers
     if layout is None:
-        return ThreadRegisters(None, None, None)
+        return None, None, None
     letter = "Q" if layout.word_bytes == 8 else "I"
     words = struct.unpack_from("%s%d%s" % (header.order, len(general) // layout.word_bytes, letter), general)
     by_name = dict(zip(layout.names, words))
     pointer = by_name.get(layout.thread_pointer or "")
     if layout.pc not in by_name or layout.sp not in by_name or (layout.thread_pointer and pointer is None):
-        return ThreadRegisters(None, None, None)
+        return None, None, None
     if layout.read_pointer is not None:
         pointer = layout.read_pointer(by_name, extra, header.order)
-    return ThreadRegisters(by_name[layout.pc], by_name[layout.sp], pointer)
+    return by_name[layout.pc], by_name[layout.sp], pointer
 
 
 def signature_bits(header: ElfHeader, mask: bytes) -> int:
-    """Bits of a pointer to data that may be a signature, by the register set that tells them; 0 where it has nothing."""
+    """Bits of a pointer to data that may be a signature, by the register set that has them; 0 where it has nothing."""
     return int.from_bytes(mask[: header.word_bytes], header.byte_order)
 
 
 def split_register_words(header: ElfHeader, sets: Sequence[bytes]) -> List[int]:
-    """Every word of some register sets, as a pointer of the program may stand in any of them."""
+    """Every word of some register sets, as a pointer of the program may be in any of them."""
     letter = "Q" if header.word_bytes == 8 else "I"
     return [word for data in sets for word in struct.unpack_from("%s%d%s" % (header.order, len(data) // header.word_bytes, letter), data)]

@@ -57,7 +57,7 @@ READ_STEPS = 8
 """What a read of the target's memory costs."""
 DT_VERDEF, DT_VERNEED = 0x6FFFFFFC, 0x6FFFFFFE
 BEHIND_SYMBOLS = (DT_HASH, DT_STRTAB, DT_RELA, DT_REL, DT_JMPREL, DT_GNU_HASH, DT_VERSYM, DT_VERDEF, DT_VERNEED)
-"""What linkers write behind .dynsym, whose length no entry says: the nearest of them ends it."""
+"""What linkers write after .dynsym, whose length no entry says: the nearest of them ends it."""
 
 
 class NumberReader:
@@ -106,7 +106,7 @@ class Loaded:
         self._headers = headers
         self._work = WorkCounter(name or "the program")
         self._end = base
-        """Where the image ends, if its headers do not tell."""
+        """Where the image ends, if its headers do not say."""
 
     def program_headers(self) -> List[ProgramHeader]:
         """Return the program headers by the ELF header at the start of the image; empty if not in memory."""
@@ -149,7 +149,7 @@ class Loaded:
         the thread (dlopen); None: the map does not say.
 
         The fields are found by their contents, which are PT_TLS's: GNU's (include/link.h, 2.3 to 2.41) has l_tls_initimage,
-        l_tls_initimage_size, l_tls_blocksize, l_tls_align, l_tls_firstbyte_offset and l_tls_offset one behind the other, the other
+        l_tls_initimage_size, l_tls_blocksize, l_tls_align, l_tls_firstbyte_offset and l_tls_offset one after the other, the other
         C library's (libc.h: struct tls_module) image, len, size, align and offset.
         """
         entry, word = self.tls_segment(), self.memory.word_bytes
@@ -220,7 +220,7 @@ class Loaded:
         return table is not None and not self.memory.read(table, 1)
 
     def names_ending(self, suffix: str) -> List[str]:
-        """Every exported, defined name that ends so, behind at most MOST_PREFIX_BYTES."""
+        """Every exported, defined name that ends so, after at most MOST_PREFIX_BYTES."""
         return sorted(set(self._names_ending(suffix.encode() + b"\0")))
 
     @ends_with_work
@@ -317,7 +317,7 @@ class LinkMap:
         self._nodes = 0
         """Entries of its lists that were read."""
         self._loader_place: Optional[int] = None
-        """Where ld.so stands in its own list, if it was started as the program, with the program's name as its argument."""
+        """Place of ld.so in its own list, if it was started as the program, with the program's name as its argument."""
 
     def objects(self) -> List[Loaded]:
         """The executable first; without a readable list the executable alone."""
@@ -337,12 +337,12 @@ class LinkMap:
 
     def searched(self) -> List[Loaded]:
         """The objects in the order in which names are looked up: ld.so that was started as the program comes where its list has it. (Up to
-        2.31 it exports a malloc of its own, which serves nobody.)"""
+        2.31 it exports a malloc of its own, which is not used.)"""
         objects, place = self.objects(), self._loader_place
         return objects if place is None else [*objects[1:place], objects[0], *objects[place:]]
 
     def add(self, name: str, base: int, end: int = 0, is_executable: bool = False) -> None:
-        """An object that is known from elsewhere; where the list could not be followed. Its headers tell where its dynamic section is, if
+        """An object that is known from elsewhere; where the list could not be followed. Its headers say where its dynamic section is, if
         they can be read, else `end` where it ends."""
         loaded = self.objects()
         if not any(known.base == base for known in loaded):
@@ -425,28 +425,21 @@ class LinkMap:
             node = following
 
 
-class Definition(NamedTuple):
-    """A dynamic symbol and the object that defines it."""
+def look_up_symbol(objects: List[Loaded], name: str) -> Optional[Tuple[Loaded, int]]:
+    """Return the object and address that the dynamic linker binds to: the first in the order of loading.
 
-    loaded: Loaded
-    symbol: ElfSymbol
-    address: int
-
-
-def look_up_symbol(objects: List[Loaded], name: str) -> Optional[Definition]:
-    """The definition the dynamic linker binds to: the first in the order of loading. None also where an object before it has a table of
-    names that cannot be read: it may be there."""
+    None also where an object before it has a table of names that cannot be read: it may be there."""
     for loaded in objects:
         symbol = loaded.lookup(name.encode()) if loaded.dynamic() else None
         if symbol is not None:
-            return Definition(loaded, symbol, loaded.base + symbol.value)
+            return loaded, loaded.base + symbol.value
         if loaded.has_lost_names():
             return None
     return None
 
 
 def find_gnu_candidates(memory: NumberReader, table: int, name: bytes, work: WorkCounter) -> Iterator[int]:
-    """Indexes in .dynsym whose hash in DT_GNU_HASH equals the name's, but for its lowest bit."""
+    """Indexes in .dynsym whose hash in DT_GNU_HASH equals the name's, its lowest bit aside."""
     head = [memory.number(table + 4 * i, 4) for i in range(4)]
     buckets, first, bloom = head[0], head[1], head[2]
     if not buckets or first is None or bloom is None:
@@ -582,41 +575,38 @@ def local_exec_offset(loaded: Loaded) -> Optional[int]:
     return -(round_up(segment.memsz - first, align) + first)
 
 
-class TlsBlock(NamedTuple):
-    """A thread's block. Neither field: the thread never used the object's variables and has none."""
-
-    address: Optional[int]
-    why_unknown: Optional[str]
-    """In words, to stand behind `thread N: `; None: it is known."""
+TlsBlock = Tuple[Optional[int], Optional[str]]
+"""Address of a thread's block, and why that is not known, as text after `thread N: `. Neither: the thread never used its variables."""
 
 
 def find_tls_block(place: TlsPlace, thread_pointer: Optional[int], memory: NumberReader) -> TlsBlock:
     """Return a thread's block of an object; an invalid thread pointer makes it unknown."""
     word, highest, storage = memory.word_bytes, (1 << 8 * memory.word_bytes) - 1, memory.header.arch.storage
     if thread_pointer is None:
-        return TlsBlock(None, "cannot read its registers")
+        return None, "cannot read its registers"
     if not thread_pointer:
-        return TlsBlock(None, "its thread pointer is 0")
+        return None, "its thread pointer is 0"
     is_repeated = storage.self_words is None or memory.word(thread_pointer + storage.self_words * word) == thread_pointer
     # every C library has it at the block's begin, where the machine's ABI wants it; their vectors of blocks differ
     if not is_repeated and (place.block_offset is None or memory.word(thread_pointer) != thread_pointer):
-        return TlsBlock(
-            None, "its thread pointer 0x%x is not that of a thread control block (its first word is not its own address)" % thread_pointer
+        return (
+            None,
+            "its thread pointer 0x%x is not that of a thread control block (its first word is not its own address)" % thread_pointer,
         )
     if place.block_offset is not None:
-        return TlsBlock((thread_pointer + place.block_offset) & highest, None)
+        return (thread_pointer + place.block_offset) & highest, None
     dtv_at = word * storage.dtv_words
     dtv = memory.word(thread_pointer + dtv_at)
     slots = memory.word(dtv - 2 * word) if dtv else None  # dtv[-1].counter
     if not dtv or slots is None:
-        return TlsBlock(None, "cannot read its vector of thread-local blocks at 0x%x" % (dtv or thread_pointer + dtv_at))
+        return None, "cannot read its vector of thread-local blocks at 0x%x" % (dtv or thread_pointer + dtv_at)
     number = place.module_number or 0
     if number > slots:
-        return TlsBlock(None, None)
+        return None, None
     address = memory.word(dtv + 2 * word * number)
     if address is None:
-        return TlsBlock(None, "cannot read its vector of thread-local blocks at 0x%x" % dtv)
-    return TlsBlock(None if address in (0, highest) else address, None)
+        return None, "cannot read its vector of thread-local blocks at 0x%x" % dtv
+    return None if address in (0, highest) else address, None
 
 
 def round_up(value: int, align: int) -> int:

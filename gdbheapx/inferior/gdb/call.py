@@ -11,15 +11,13 @@ from gdbheapx.arch import Calling
 from gdbheapx.budget import NEVER
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_about
-from gdbheapx.inferior.base import Module
+from gdbheapx.inferior.base import CallOutcome, Frame, Module, StoppedThread
 from gdbheapx.inferior.gdb import inferior as gdb_inferior
-from gdbheapx.inferior.gdb.call_guard import CallWatchdog, DeferredSignals, SignalMask, end_with_parent
 from gdbheapx.inferior.gdb.inferior import GdbError
-from gdbheapx.inferior.gdb.settings import OWN_FAULTS, GdbSettings, GdbSignals
-from gdbheapx.inferior.gdb.target import GdbTarget, execute_gdb, try_gdb
+from gdbheapx.inferior.gdb.target import OWN_FAULTS, GdbSettings, GdbSignals, GdbTarget, execute_gdb, try_gdb
 from gdbheapx.inferior.live import procfs, tracer
 from gdbheapx.inferior.live.keeper import Priority
-from gdbheapx.inferior.standing import CallOutcome, Frame, ProcessRun, StoppedThread
+from gdbheapx.inferior.live.tracer import CallWatchdog, DeferredSignals, SignalMask, end_with_parent
 from gdbheapx.kernel.common import watchdog
 from gdbheapx.problems import GDB_FAILED
 
@@ -44,7 +42,7 @@ class GdbHold:
         self._ours_pending = False
         """A SIGINT of the watchdog may still wait in gdb: none is handed on at the detach. A call says so."""
         self._owed_sigint = False
-        """Somebody sent the process a SIGINT, which a call took for itself: it gets it at the detach."""
+        """The process was sent a SIGINT, which a call took for itself: it gets it at the detach."""
         self._linker_at: Optional[int] = None
         """An address in the dynamic linker's code, if gdb was given its unwinding tables for as long as it is attached."""
         self._signals = GdbSignals(self.ours)
@@ -120,7 +118,7 @@ class GdbHold:
         self.target.gdb_holds(True)
 
     def limit(self) -> None:
-        """Reads and walks end when it has stood still for --max-stop, counted from the attach; not where somebody else holds it."""
+        """Reads and walks end when it has stood still for --max-stop, counted from the attach; not where another debugger holds it."""
         limit_s = self.target.max_stop_s
         if self.ours and limit_s is not None:
             self._until_s = self._began + limit_s
@@ -141,7 +139,7 @@ class GdbHold:
         return self.ours and self.target.still.is_over
 
     def spare(self) -> None:
-        """No thread is killed by its seccomp filter for running on. Where somebody else holds it, `problems` has told that one."""
+        """No thread is killed by its seccomp filter for running on. Where another debugger holds it, `problems` has a warning."""
         for lwp in procfs.list_thread_ids(self.pid) if self.ours else ():
             tracer.spare_traced_thread(lwp)
 
@@ -221,7 +219,7 @@ class GdbFrames(GdbHold):
         return {name: int(fields.get(name, "0") or "0", 16) for name in ("SigIgn", "ShdPnd")}
 
     def function_span(self, module: Module, frame: Frame) -> Optional[Tuple[int, int]]:
-        """Start and end of the frame's function, by the symbol tables of its object; None if these do not tell."""
+        """Start and end of the frame's function, by the symbol tables of its object; None if these do not say."""
         symbol = self.target.module_symbol(module, frame.name) if frame.name else None
         size = self.target.symbol_bytes(symbol) if symbol is not None else None
         if symbol is None or not size or not symbol.address <= frame.pc <= symbol.address + size:
@@ -259,7 +257,7 @@ class GdbControl(GdbFrames):
 
     @property
     def entry(self) -> Optional[int]:
-        """The program's first instruction, where nobody comes by any more."""
+        """The program's first instruction, which no thread reaches again."""
         return self.target.auxv().get(AT_ENTRY)
 
     def breakpoints(self) -> List[int]:
@@ -333,8 +331,8 @@ class GdbControl(GdbFrames):
     def call(self, lwp: int, address: int, arguments: Sequence[int], text: Optional[bytes], alone: bool, bound_s: float) -> CallOutcome:
         """Call a function by gdb, on one thread; `text` is put on its stack and its address is the first argument.
 
-        alone: no other thread runs meanwhile. A call that takes longer than bound_s is not broken off, which would leave locks
-        behind it held: the other threads are let run, and it gets as long again.
+        alone: no other thread runs meanwhile. A call that takes longer than bound_s is not broken off, which would leave its locks
+        held: the other threads are let run, and it gets as long again.
         """
         self.switch(lwp)
         with DeferredSignals(), GdbSettings(self._for_call(alone, bound_s)), SignalMask(lwp):
@@ -446,10 +444,11 @@ class GdbControl(GdbFrames):
         """
         made, size, machine = gdb_inferior.find_call_in_progress(), self.machine.return_bytes, self.machine
         if made is not None:
-            is_left = not size or self.target.read_prefix(made.sp - size, size) == made.pc.to_bytes(size, "little")
+            pc, sp = made
+            is_left = not size or self.target.read_prefix(sp - size, size) == pc.to_bytes(size, "little")
             if self._harmless is not None and is_left:
-                returns = [(machine.link, made.pc)] if machine.link else []
-                for name, value in (*machine.entering, *returns, (machine.pc, self._harmless), (machine.sp, made.sp - size)):
+                returns = [(machine.link, pc)] if machine.link else []
+                for name, value in (*machine.entering, *returns, (machine.pc, self._harmless), (machine.sp, sp - size)):
                     gdb_inferior.set_register(name, value)
             gdb_inferior.leave_function()
         try_gdb("queue-signal 0")
@@ -520,22 +519,25 @@ class GdbControl(GdbFrames):
         stopped = ""
         for locking in ("on", "off"):
             try_gdb("set scheduler-locking %s" % locking)
-            run = self._run_on(lwp, bound_s)
+            signals, is_late, error = self._run_on(lwp, bound_s)
             if (gdb_inferior.read_register("pc"), gdb_inferior.read_register("sp")) == place:
                 if stopped:
                     return CallOutcome(None, _elapsed_ms(began), "%s and completed when the other threads were allowed to run" % stopped)
                 return CallOutcome(signed_int(gdb_inferior.read_register(self.machine.result)), _elapsed_ms(began), None)
-            fault = next((name for name in run.signals if name in OWN_FAULTS), None)
-            if fault is not None or run.error is not None:
-                return CallOutcome(None, _elapsed_ms(began), "%s in the call" % fault if fault is not None else run.error, finished=False)
-            by_whom = "it was interrupted by a SIGINT" if "SIGINT" in run.signals else "it was stopped"
-            stopped = stopped or ("it took longer than %g s" % bound_s if run.late else by_whom)
+            fault = next((name for name in signals if name in OWN_FAULTS), None)
+            if fault is not None or error is not None:
+                return CallOutcome(None, _elapsed_ms(began), "%s in the call" % fault if fault is not None else error, finished=False)
+            by_whom = "it was interrupted by a SIGINT" if "SIGINT" in signals else "it was stopped"
+            stopped = stopped or ("it took longer than %g s" % bound_s if is_late else by_whom)
         return CallOutcome(
             None, _elapsed_ms(began), "%s, and did not complete with the other threads running either" % stopped, finished=False
         )
 
-    def _run_on(self, lwp: int, bound_s: float) -> ProcessRun:
-        """Let the process run for so long at most; a SIGINT that is not the watchdog's is owed to it."""
+    def _run_on(self, lwp: int, bound_s: float) -> Tuple[Sequence[str], bool, Optional[str]]:
+        """Let the process run for so long at most; a SIGINT that is not the watchdog's is owed to it.
+
+        Returns the names of the signals that stopped it, whether its time was up, and what gdb said where it could not let it run.
+        """
         self.spare()
         heard, guard, error = gdb_inferior.StopSignals(), self._make_watchdog(bound_s), None
         heard.listen()
@@ -550,7 +552,7 @@ class GdbControl(GdbFrames):
         self._swallow_sigint(guard)
         self._owed_sigint = self._owed_sigint or "SIGINT" in heard.names and not guard.fired
         self.switch(lwp)
-        return ProcessRun(heard.names, guard.fired, error)
+        return heard.names, guard.fired, error
 
     def meet(self, addresses: Sequence[int], bound_s: float) -> Optional[int]:
         """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time. HeapxError in gdb 10."""

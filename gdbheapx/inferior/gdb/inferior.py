@@ -1,5 +1,5 @@
-"""Access a process that gdb holds: threads, frames, registers, memory, breakpoints, one function for each of them. hold.py and call.py
-determine the order, and see nothing of gdb itself: addresses and registers are integers, a thread is identified by its lwp, and gdb's
+"""Access a process that gdb holds: threads, frames, registers, memory, breakpoints, one function for each of them. call.py
+determines the order and sees nothing of gdb itself: addresses and registers are integers, a thread is identified by its lwp, and gdb's
 errors are raised as GdbError with gdb's text in one line.
 """
 
@@ -9,8 +9,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import gdb
 
 from gdbheapx.errors import HeapxError
+from gdbheapx.inferior.base import Frame
 from gdbheapx.inferior.gdb.target import call_in_every_thread, execute_gdb, try_gdb, unsigned_register
-from gdbheapx.inferior.standing import Frame
 from gdbheapx.problems import GDB_FAILED, NOT_FOUND
 
 MAX_FRAMES = 4096
@@ -44,18 +44,11 @@ class GdbThreadStack(NamedTuple):
     pc: int
     sp: int
     asked: Optional[int]
-    """The number of a system call if it is in one; None if gdb does not tell."""
+    """The number of a system call if it is in one; None if gdb does not say."""
     frames: Sequence[Frame]
     """Innermost first."""
     whole: bool
     """Unwound to the thread's first function."""
-
-
-class CallInProgress(NamedTuple):
-    """Frame from which gdb's own call on the selected thread's stack was made."""
-
-    pc: int
-    sp: int
 
 
 # ---------------------------------------------------------------------------------------------------- threads and frames
@@ -131,14 +124,14 @@ def find_selected_lwp() -> Optional[int]:
 
 
 @raise_gdb_errors
-def find_call_in_progress() -> Optional[CallInProgress]:
-    """gdb's own call, if one still stands on the selected thread's stack."""
+def find_call_in_progress() -> Optional[Tuple[int, int]]:
+    """Return pc and sp of the frame from which gdb's own call was made, if one is still on the selected thread's stack."""
     frame: Any = gdb.newest_frame()
     for _ in range(MAX_FRAMES):
         if frame is None:
             return None
         if frame.type() == gdb.DUMMY_FRAME:
-            return CallInProgress(unsigned_register(frame.pc()), unsigned_register(frame.read_register("sp")))
+            return unsigned_register(frame.pc()), unsigned_register(frame.read_register("sp"))
         try:
             frame = frame.older()
         except gdb.error:
@@ -199,7 +192,7 @@ def write_vector(halves: str, value: int) -> None:
 
 
 def flush_registers() -> None:
-    """Have gdb read the registers anew."""
+    """Have gdb read the registers again."""
     if try_gdb("maint flush register-cache") is None:
         try_gdb("flushregs")
 
@@ -283,7 +276,7 @@ def format_signal(value: int) -> str:
 
 
 def unwinds_failed_calls() -> bool:
-    """gdb 10 takes a call that a signal ended off the stack itself: it can hang when registers are written while one stands there.
+    """gdb 10 takes a call that a signal ended off the stack itself: gdb can freeze when registers are written during one.
 
     So its calls get no second chance with the other threads running.
     """

@@ -1,5 +1,4 @@
-"""A target read with gdb's help: types and debug information, and, where gdb holds the process, its registers. All of gdb's API that
-reading needs is used here."""
+"""Read a target with gdb's help: types and debug information, settings, and, where gdb holds the process, its registers."""
 
 import os
 import re
@@ -9,16 +8,119 @@ import gdb
 
 from gdbheapx.arch import Architecture
 from gdbheapx.budget import TooMuchWork
-from gdbheapx.errors import HeapxError
+from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.inferior.base import BulkSource, CallSource, Module, Symbol, Thread, ThreadLocal, TypeSet
-from gdbheapx.inferior.elf.types import TypeWalk, find_private_prefix
-from gdbheapx.inferior.gdb.readers import GdbReader, find_variable_symbols
+from gdbheapx.inferior.elf.dwarf import RawMember, RawType, TypeReader, TypeWalk, find_private_prefix
 from gdbheapx.inferior.live import procfs, tracer
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.source import CoreSource, Openable, TargetSource
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Diagnostic
 from gdbheapx.units import count_noun
+
+
+class GdbRaw(RawType):
+    """A gdb.Type."""
+
+    def __init__(self, api: Any, kind: Any) -> None:
+        self._api = api
+        alias = ""
+        while kind.code == api.TYPE_CODE_TYPEDEF:
+            alias, kind = kind.name or alias, kind.target()
+        self._type = kind
+        self.name = getattr(kind, "tag", None) or alias
+        self.size_bytes = int(kind.sizeof) if kind.code != api.TYPE_CODE_VOID else 0
+        self.code = self._classify_type(kind)
+
+    def _classify_type(self, kind: Any) -> str:
+        api = self._api
+        if kind.code in (api.TYPE_CODE_STRUCT, api.TYPE_CODE_UNION):
+            return "struct"
+        if kind.code == api.TYPE_CODE_PTR:
+            inner = kind.target()
+            while inner.code == api.TYPE_CODE_TYPEDEF:
+                inner = inner.target()
+            return "string" if inner.code in (api.TYPE_CODE_INT, api.TYPE_CODE_CHAR) and inner.unqualified().name == "char" else "pointer"
+        if kind.code in (api.TYPE_CODE_INT, api.TYPE_CODE_CHAR):
+            return "char" if kind.unqualified().name == "char" else "int" if is_signed_type(api, kind) else "uint"
+        return {api.TYPE_CODE_ARRAY: "array", api.TYPE_CODE_ENUM: "enum", api.TYPE_CODE_BOOL: "bool", api.TYPE_CODE_FLT: "float"}.get(
+            kind.code, "other"
+        )
+
+    def members(self) -> List[RawMember]:
+        fields = [field for field in self._type.fields() if hasattr(field, "bitpos")]
+        return [RawMember(field.name or "", field.bitpos // 8, bool(field.bitsize), GdbRaw(self._api, field.type)) for field in fields]
+
+    def element(self) -> Tuple[RawType, int]:
+        try:
+            low, high = self._type.range()
+        except (self._api.error, RuntimeError):  # a flexible array
+            low, high = 0, -1
+        return GdbRaw(self._api, self._type.target()), max(0, int(high) - int(low) + 1)
+
+    def enumerators(self) -> Dict[str, int]:
+        return {field.name: int(field.enumval) for field in self._type.fields()}
+
+
+class GdbReader(TypeReader):
+    """Reads types of the compilation unit of one symbol."""
+
+    def __init__(self, api: Any, objfile: Any, block: Any) -> None:
+        self._api = api
+        self._objfile = objfile
+        self._unit: Optional[Dict[str, List[Any]]] = None
+        self._block = block
+
+    def struct(self, name: str) -> Optional[RawType]:
+        for symbol in self._of_unit().get(name, ()):
+            if symbol.addr_class == self._api.SYMBOL_LOC_TYPEDEF:
+                raw = GdbRaw(self._api, symbol.type)
+                if raw.code == "enum" or (raw.code == "struct" and raw.members()):
+                    return raw
+        return None
+
+    def variable(self, name: str) -> Optional[RawType]:
+        for symbol in find_variable_symbols(self._objfile, name):
+            if self._is_own(symbol) and (symbol.is_variable or symbol.addr_class == self._api.SYMBOL_LOC_UNRESOLVED):
+                return GdbRaw(self._api, symbol.type)
+        return None
+
+    def enum_with(self, enumerator: str) -> Optional[RawType]:
+        for symbol in self._of_unit().get(enumerator, ()):
+            if symbol.type is not None and symbol.type.strip_typedefs().code == self._api.TYPE_CODE_ENUM:
+                return GdbRaw(self._api, symbol.type)
+        return None
+
+    def _of_unit(self) -> Dict[str, List[Any]]:
+        """The symbols of the unit by name. gdb's own lookup goes on in all other units for a name that this one lacks."""
+        if self._unit is None:
+            self._unit = {}
+            for block in (self._block, self._block.global_block):
+                for symbol in block:
+                    self._unit.setdefault(symbol.name, []).append(symbol)
+        return self._unit
+
+    def _is_own(self, symbol: Any) -> bool:
+        return symbol.symtab is not None and symbol.symtab.objfile == self._objfile
+
+
+def find_variable_symbols(objfile: Any, name: str) -> List[Any]:
+    """gdb's symbols of a variable of one object: its definition, or the declaration in a header of a unit that gdb has read.
+
+    A declaration has the type and, by the symbol table, the address. Having gdb search for the definition (`info line`, `info
+    variables`) makes it read every unit: a minute and gigabytes for a program of ordinary size.
+    """
+    return [symbol for symbol in (objfile.lookup_static_symbol(name), objfile.lookup_global_symbol(name)) if symbol is not None]
+
+
+def is_signed_type(api: Any, kind: Any) -> bool:
+    """True for signed integers and enums. Type.is_signed came with gdb 12."""
+    if kind.code not in (api.TYPE_CODE_INT, api.TYPE_CODE_CHAR, api.TYPE_CODE_ENUM):
+        return False
+    if hasattr(kind, "is_signed"):
+        return bool(kind.is_signed)
+    return "unsigned" not in str(kind) and str(kind) not in ("char8_t", "char16_t", "char32_t", "bool", "_Bool")
+
 
 NEEDED = re.compile(r"^(libc[.-]|libc_malloc_debug)")
 """Base names of the objects whose debug information is read by gdb for every answer; that of others by dwarf.py."""
@@ -126,7 +228,7 @@ class GdbTarget(ElfTarget):
         self._register_words: Optional[Dict[int, List[int]]] = None
 
     def gdb_holds(self, holds: bool) -> None:
-        """gdb itself has stopped the process, or let it go: what changes while it runs is read anew, names and types are kept."""
+        """gdb itself has stopped the process, or let it go: what changes while it runs is read again, names and types are kept."""
         self.modules()  # as they were before
         self.held_by_gdb = holds
         self._bulk = None
@@ -476,6 +578,94 @@ def open_selected_target() -> GdbTarget:
             return GdbTarget(LiveSource(inferior.pid, root), held_by_gdb=True)
         except HeapxError:
             pass  # gdb can read it although this process may not: go through gdb
-    from gdbheapx.inferior.gdb.readers import RemoteSource
+    from gdbheapx.inferior.source import RemoteSource
 
     return GdbTarget(RemoteSource(inferior.pid, execute_gdb, read_memory, root), held_by_gdb=True)
+
+
+OWN_FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
+
+
+class GdbSettings:
+    """gdb settings for the length of a block; those that this gdb lacks are left out."""
+
+    def __init__(self, values: Dict[str, str]) -> None:
+        self._wanted = values
+        self._before: Dict[str, str] = {}
+
+    def __enter__(self) -> None:
+        for name, value in self._wanted.items():
+            before = read_gdb_setting(name)
+            if before is not None:
+                self._before[name] = before
+                try_gdb("set %s %s" % (name, value))
+
+    def __exit__(self, *error: object) -> None:
+        for name, value in self._before.items():
+            try_gdb("set %s %s" % (name, value))
+
+
+class GdbSignals:
+    """Signal handling of gdb while it holds the process; a gdb of the user's own gets its settings back."""
+
+    def __init__(self, ours: bool) -> None:
+        self._ours = ours
+        self._before: Dict[str, Tuple[str, str, str]] = {}
+
+    def keep(self) -> None:
+        """No signal of the program stops it or is lost while gdb holds it; what a thread raises itself by a fault does stop it."""
+        self._before = read_signal_table()
+        try_gdb("handle all nostop noprint pass")
+        try_gdb(
+            "handle SIGSTOP print"
+        )  # gdb's own, by which it stops threads: of signals that are not even printed it takes none for its own, and hands them on
+        for name in OWN_FAULTS:
+            try_gdb("handle %s stop print pass" % name)
+        try_gdb("handle SIGINT %s" % ("nostop noprint pass" if self._ours else "stop print nopass"))
+
+    def put_back(self) -> None:
+        """Restore the settings."""
+        if self._ours:
+            return
+        now = read_signal_table()
+        for name, actions in self._before.items():
+            if now.get(name) != actions:
+                try_gdb("handle %s %s %s %s" % ((name,) + actions))
+        self._before = {}
+
+
+def read_signal_table() -> Dict[str, Tuple[str, str, str]]:
+    """Return how gdb handles each signal, in the words of `handle`."""
+    table = {}
+    for line in (try_gdb("info signals") or "").splitlines():
+        words = line.split()
+        if len(words) >= 4 and words[0].startswith("SIG") and all(word in ("Yes", "No") for word in words[1:4]):
+            no = ["" if word == "Yes" else "no" for word in words[1:4]]
+            table[words[0]] = (no[0] + "stop", no[1] + "print", no[2] + "pass")
+    return table
+
+
+READ_ONLY = {"may-call-functions": "off", "may-write-memory": "off"}
+"""gdb takes no other setting of this kind while there is a process."""
+LITERAL = re.compile(r"\"(\\.|[^\"\\])*\"|'(\\.|[^'\\])*'")
+WRITES = re.compile(r"<<=|>>=|(?<![=!<>])=(?!=)|\+\+|--")
+"""With these settings gdb refuses the program's variables only: registers and its own ($count++) would change."""
+FUNCTION_OF_GDB = re.compile(r"\$[A-Za-z_]\w*\s*\(")
+"""Python of other people's, or $_shell."""
+HINT = "give a number, or an expression that only reads: $sp, &variable, obj->next"
+
+
+def resolve_expression(expression: str) -> int:
+    """The address. UsageError for what would change something, what needs a function of the program, and what gdb cannot evaluate."""
+    code = LITERAL.sub("", expression)
+    if WRITES.search(code):
+        raise UsageError("%s would assign: it was not evaluated" % expression, HINT)
+    if FUNCTION_OF_GDB.search(code):
+        raise UsageError("%s calls a function of gdb's: it was not evaluated" % expression, HINT)
+    try:
+        with GdbSettings(READ_ONLY):
+            if any(read_gdb_setting(name) not in (None, "off") for name in READ_ONLY):
+                raise HeapxError("this gdb has no read-only mode for expressions", code=GDB_FAILED)
+            return find_expression_address(expression)
+    except HeapxError as error:
+        raise UsageError("cannot evaluate %s: %s" % (expression, error.message), HINT)

@@ -33,7 +33,7 @@ DROPPABLE = {
 COUNTERS = {V1: "memory.oom_control", V2: "memory.events"}
 KILLS = "oom_kill"
 START_TIME, EXIT_CODE = 19, 49
-"""Fields 22 and 52 of /proc/PID/stat (proc_pid_stat(5)), counted from behind the name."""
+"""Fields 22 and 52 of /proc/PID/stat (proc_pid_stat(5)), counted from after the name."""
 CORE_OR_OTHER = "look for its core, or give the pid of a running process"
 MOST_RESERVED_BYTES = 1 << 30
 """Half of what is left stays free, but no more than this: the process itself, its neighbours and the kernel's read-ahead take from it."""
@@ -67,21 +67,12 @@ class Mount(NamedTuple):
     """The group that is its uppermost folder, as paths in /proc/PID/cgroup are counted."""
 
 
-class Bound(NamedTuple):
-    """Files of one limit of one group, and of its use."""
-
-    limit: str
-    used: str
-    is_memory: bool
-    """Files that the kernel can drop count in what is used."""
-
-
 BOUNDS = {
     V1: (
-        Bound("memory.limit_in_bytes", "memory.usage_in_bytes", True),
-        Bound("memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes", True),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ("memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes"),
     ),
-    V2: (Bound("memory.max", "memory.current", True), Bound("memory.high", "memory.current", True)),
+    V2: (("memory.max", "memory.current"), ("memory.high", "memory.current")),
 }
 """Of version 1 the sum with swap as well: a page that comes in is counted twice for a moment."""
 
@@ -151,19 +142,19 @@ def find_headroom(pid: int, files: Optional[HeadroomFiles] = None) -> Headroom:
 
 def of_group(folder: str, shown: str, kind: str, files: HeadroomFiles) -> Iterator[Headroom]:
     """Yield the headroom below each limit of one group. Hidden if the use of a limit cannot be read."""
-    for bound in BOUNDS[kind]:
-        limit, used = files.number(os.path.join(folder, bound.limit)), files.number(os.path.join(folder, bound.used))
+    for limit_name, used_name in BOUNDS[kind]:
+        limit, used = files.number(os.path.join(folder, limit_name)), files.number(os.path.join(folder, used_name))
         if limit is None or limit >= NO_LIMIT_BYTES:
             continue
         if used is None:
             raise Hidden("how much of the limit of memory cgroup %s is in use cannot be read" % shown)
         left = max(limit - used, 0)
-        if left < limit and bound.is_memory:
+        if left < limit:
             stat = files.fields(os.path.join(folder, "memory.stat"))
             clean, dirty = (sum(stat.get(key, 0) for key in keys) for keys in DROPPABLE[kind])
             left = min(limit, left + max(clean - dirty, 0))
-        by = make_sentence("memory cgroup %s has %s left of %s (%s)", shown, SentenceSize(left), SentenceSize(limit), bound.limit)
-        yield Headroom(left, by, True, os.path.join(folder, bound.limit), limit)
+        by = make_sentence("memory cgroup %s has %s left of %s (%s)", shown, SentenceSize(left), SentenceSize(limit), limit_name)
+        yield Headroom(left, by, True, os.path.join(folder, limit_name), limit)
 
 
 class Hidden(Exception):

@@ -2,7 +2,7 @@
 is killed.
 
 A thread would not do: while Python, gdb or the C kernel is inside one long call, no other thread of Python gets on. It is forked before
-anything large is loaded, and lives as long as somebody holds the other end of its pipes. It tells and hears lists of numbers and texts."""
+anything large is loaded, and lives as long as the other end of its pipes is open. It exchanges lists of numbers and texts."""
 
 import marshal
 import os
@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, List, Optional
 
 HELD, MOST_NICE = -10, -20
-"""The niceness that is asked for while a process stands still, and instead of a real-time priority."""
+"""The niceness that is asked for while a process is stopped, and instead of a real-time priority."""
 DESCRIPTORS = "GDBHEAPX_KEEPER"
 """The variable with the descriptors of its pipes, for a process that is started with them: to write requests, to read answers."""
 FORM = 2
@@ -113,7 +113,7 @@ class Keeper:
 
     @property
     def is_closed(self) -> bool:
-        """Nobody can be asked any more."""
+        """True once the pipes are closed."""
         return self._requests < 0
 
 
@@ -168,7 +168,7 @@ def fork_keeper() -> Keeper:
 
 
 def detach_keeper(*kept: int) -> None:
-    """Leave everything behind that is not needed: the terminal and its signals, every descriptor but `kept`, the queue for a processor."""
+    """Give up everything that is not needed: the terminal and its signals, every descriptor but `kept`, the queue for a processor."""
     import signal
 
     os.setsid()
@@ -187,10 +187,10 @@ def detach_keeper(*kept: int) -> None:
 
 
 def serve_keeper_requests(requests: int, answers: int) -> None:
-    """Until nobody holds the other end."""
+    """Serve requests until the other end is closed."""
     from gdbheapx.arch import native_architecture
     from gdbheapx.errors import HeapxError
-    from gdbheapx.inferior.live import seccomp
+    from gdbheapx.inferior.live import tracer
     from gdbheapx.inferior.live.tracer import Tracer
 
     native_architecture()  # its module is imported now, and not in the first stop
@@ -221,7 +221,7 @@ def serve_keeper_requests(requests: int, answers: int) -> None:
             reply = [held.register_sets(request[1])] if held is not None and held.stopped_ms is None else [{}]
         elif request[0] == FILTERS:
             try:
-                reply = seccomp.fetch_seccomp_filters(request[1])
+                reply = tracer.fetch_seccomp_filters(request[1])
             except HeapxError as error:
                 reply = [error.message]
         else:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import RegularFile, TargetPath
@@ -94,6 +94,20 @@ def read_process_status(pid: int) -> Dict[str, str]:
     return {key: value.strip() for key, _, value in (line.partition(":") for line in text.split("\n")) if key}
 
 
+def read_anonymous_use(pid: int) -> Optional[Tuple[int, int, int]]:
+    """Return the bytes of anonymous memory in RAM and in swap, and the number of threads; None once it has ended.
+
+    Takes no lock of the process.
+    """
+    fields, sizes = read_process_status(pid), (slurp_file("/proc/%d/statm" % proc_entry_number(pid)) or b"").split()
+    if len(sizes) < 3 or fields.get("State", "X")[:1] in ("Z", "X"):
+        return None
+    rest_bytes = (int(sizes[1]) - int(sizes[2])) * os.sysconf("SC_PAGESIZE")  # before Linux 4.5: what is no file's
+    swapped, threads = fields.get("VmSwap", "0").split()[0], fields.get("Threads", "")
+    anonymous_bytes = int(fields["RssAnon"].split()[0]) * 1024 if "RssAnon" in fields else rest_bytes
+    return anonymous_bytes, int(swapped) * 1024, int(threads) if threads.isdigit() else 1
+
+
 def read_capabilities(pid: Optional[int] = None) -> int:
     """The effective capabilities of a process, of this one by default (capabilities(7)), as bits."""
     return int(read_process_status(os.getpid() if pid is None else pid).get("CapEff", "0"), 16)
@@ -130,17 +144,10 @@ def root_prefix(pid: int) -> str:
     return "" if same else "/proc/%d/root" % proc_entry_number(pid)
 
 
-class ExistingTracer(NamedTuple):
-    """Process that already traces the process."""
-
-    pid: int
-    name: str
-
-
-def find_process_tracer(pid: int) -> Optional[ExistingTracer]:
-    """The debugger that holds the process; None if nobody does."""
+def find_process_tracer(pid: int) -> Optional[Tuple[int, str]]:
+    """Return (pid, name) of the debugger that holds the process; None if there is none."""
     tracer_pid = int(read_process_status(pid).get("TracerPid", "0") or 0)
-    return ExistingTracer(tracer_pid, thread_name(tracer_pid, tracer_pid) or "?") if tracer_pid else None
+    return (tracer_pid, thread_name(tracer_pid, tracer_pid) or "?") if tracer_pid else None
 
 
 def check_numbers() -> None:
@@ -203,9 +210,9 @@ def check_alive(pid: int) -> None:
         whole = fields["Tgid"]
         raise HeapxError("%d is a thread of process %s" % (pid, whole), "use " + hint_about("process", whole, "report"), code=NO_PROCESS)
     holder = find_process_tracer(pid)
-    if holder and holder.pid != os.getpid():
+    if holder and holder[0] != os.getpid():
         raise HeapxError(
-            "process %d is already traced by %s (pid %d)" % (pid, holder.name, holder.pid),
+            "process %d is already traced by %s (pid %d)" % (pid, holder[1], holder[0]),
             "detach that debugger first, or use heapx inside it",
             code=ALREADY_TRACED,
         )
@@ -320,7 +327,7 @@ def uptime_s(pid: int) -> Optional[int]:
 
 
 def _read_stat(pid: int) -> List[bytes]:
-    """The fields of /proc/PID/stat behind the name: the first is the third of proc_pid_stat(5)."""
+    """The fields of /proc/PID/stat after the name: the first is the third of proc_pid_stat(5)."""
     return (slurp_file("/proc/%d/stat" % proc_entry_number(pid)) or b"").rpartition(b")")[2].split()
 
 

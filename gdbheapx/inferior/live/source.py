@@ -3,7 +3,7 @@ not touched.
 
 A read of an untouched page through /proc/PID/mem gives the process a page table and its cgroup a page fault; one of a page of a library
 that is not mapped in raises its RSS. So /proc/PID/pagemap is asked first: what is neither present nor swapped reads as zeros in private
-anonymous memory, and comes from the file itself where one is mapped. Where that cannot be opened the page is not read: whoever serves the
+anonymous memory, and comes from the file itself where one is mapped. Where that cannot be opened the page is not read: who serves the
 file may never answer, and nothing ends the wait of a read of /proc/PID/mem. For that reason no page of a file on FUSE is read there even
 if it is present, for its server may take it back at any time; on other file systems a page that goes between the look and the read comes
 from a disk, or from a server that root has chosen. Swapped pages are brought in, and counted, as far as there is room
@@ -26,7 +26,6 @@ from gdbheapx.files import RegularFile, TargetPath
 from gdbheapx.inferior.base import (
     BulkSource,
     CopiedMemory,
-    CounterReader,
     HugePages,
     Identity,
     Mapping,
@@ -39,10 +38,9 @@ from gdbheapx.inferior.base import (
     choose_program_name,
     format_utc,
 )
-from gdbheapx.inferior.live import page_table, procfs
-from gdbheapx.inferior.live.file_systems import FileSystems, is_fuse
+from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.live.headroom import Deaths, LiveSwapRoom
-from gdbheapx.inferior.live.page_table import GUARD, OF_FILE, PRESENT, SWAPPED
+from gdbheapx.inferior.live.usage import GUARD, OF_FILE, PRESENT, SWAPPED, FileSystems, is_fuse
 from gdbheapx.inferior.source import TargetSource
 from gdbheapx.problems import MAPPED_FILE_UNREAD, PROCESS_ENDED, USERFAULTFD_UNREAD, Diagnostic
 from gdbheapx.ranges import RangeIndex, subtract_ranges, unite_ranges
@@ -66,7 +64,7 @@ SLOW = ("auxv", "huge_pages", "_usage_texts")
 
 
 KINDS = PRESENT | SWAPPED | OF_FILE
-"""Bits of an entry that tell how a page is read."""
+"""Bits of an entry that say how a page is read."""
 HANDLED = frozenset(("um", "ui"))
 """VmFlags of memory that a userfaultfd fills in: missing pages, or those that are in the page cache alone."""
 UNREAD_HINT = "the files cannot be opened here, or a user serves them: run as root, or read a core of the process"
@@ -128,7 +126,7 @@ class LiveMemory:
             return False
 
     def keep(self, still: bool) -> None:
-        """The process stands still from now on, or runs again: while it does, pages from which little is read are kept."""
+        """The process is stopped from now on, or runs again: while it does, pages from which little is read are kept."""
         self._kept.clear()
         self._keeps = still
 
@@ -214,8 +212,8 @@ class LiveMemory:
         """Return, for entries that look swapped, the end of the first run that is treated alike, and the kind that _iterate_runs() yields
         for it.
         """
-        looks, place = (bool(entries[start] & GUARD), page_table.is_mark(entries[start])), start + 1
-        while place < end and (bool(entries[place] & GUARD), page_table.is_mark(entries[place])) == looks:
+        looks, place = (bool(entries[start] & GUARD), usage.is_mark(entries[start])), start + 1
+        while place < end and (bool(entries[place] & GUARD), usage.is_mark(entries[place])) == looks:
             place += 1
         if any(looks):
             return place, PRESENT if looks[0] else 0
@@ -347,7 +345,7 @@ class LiveMemory:
 
 
 def _file_system(descriptor: int) -> int:
-    """statfs.f_type; 0 if it cannot be told."""
+    """statfs.f_type; 0 if unknown."""
     answer = ctypes.create_string_buffer(256)
     failed = ctypes.CDLL(None).fstatfs(descriptor, answer)
     return 0 if failed else ctypes.c_long.from_buffer(answer).value
@@ -383,7 +381,7 @@ class LiveSource(TargetSource):
         self._foreseen: Dict[str, Any] = {}
         """Of what is kept, what was asked for just before the stop."""
         self.forget()
-        self._page_tables = page_table.Finder(pid)
+        self._page_tables = usage.Finder(pid)
 
     def read_prefix(self, address: int, size_bytes: int) -> bytes:
         return self._memory.read_prefix(address, size_bytes)
@@ -445,12 +443,12 @@ class LiveSource(TargetSource):
 
     def memory_use(self) -> Optional[MemoryUse]:
         if self._use is None:
-            from gdbheapx.inferior.live import smaps
+            from gdbheapx.inferior.live import usage
 
             told = self._as_it_was("_usage_texts", self._usage_texts)
-            self._use = smaps.make_smaps_usage(told)
+            self._use = usage.make_smaps_usage(told)
             if self._use is not None and self._is_foreseen and self._memory.copy is not None:
-                uses = smaps.in_copy(self._use.mappings, self.mappings(), self._copied_bytes)
+                uses = usage.in_copy(self._use.mappings, self.mappings(), self._copied_bytes)
                 self._use = self._use._replace(mappings=uses)
         return self._use
 
@@ -468,36 +466,34 @@ class LiveSource(TargetSource):
         return None if ranges is None else sum(high - low for low, high in ranges)
 
     def _usage_texts(self) -> Any:
-        from gdbheapx.inferior.live import smaps
+        from gdbheapx.inferior.live import usage
 
-        return smaps.read_smaps_texts(self._pid)
+        return usage.read_smaps_texts(self._pid)
 
     def huge_pages(self) -> HugePages:
-        from gdbheapx.inferior.live import smaps
+        from gdbheapx.inferior.live import usage
 
         if self._huge_setting is None:
-            self._huge_setting = (smaps.machine_setting(),)  # the machine's: asked once
+            self._huge_setting = (usage.machine_setting(),)  # the machine's: asked once
         setting = self._huge_setting[0]
-        pages: HugePages = self._as_it_was("huge_pages", lambda: smaps.find_huge_pages(self._pid, setting))
+        pages: HugePages = self._as_it_was("huge_pages", lambda: usage.find_huge_pages(self._pid, setting))
         return pages
 
     def parent_pages(self) -> Optional[ParentPages]:
         use = self.memory_use()
         if use is None or self.has_ended():
             return None
-        from gdbheapx.inferior.live import forked
+        from gdbheapx.inferior.live import usage
 
-        return forked.compare_with_parent(self._pid, use.mappings, self.auxv())
+        return usage.compare_with_parent(self._pid, use.mappings, self.auxv())
 
     def read_parent(self, address: int, size_bytes: int) -> bytes:
-        from gdbheapx.inferior.live import forked
+        from gdbheapx.inferior.live import usage
 
-        return forked.read_parent(self._pid, address, size_bytes)
+        return usage.read_parent(self._pid, address, size_bytes)
 
-    def counters(self) -> CounterReader:
-        from gdbheapx.inferior.live.counters import Counters
-
-        return Counters(self._pid)
+    def anonymous_use(self) -> Optional[Tuple[int, int, int]]:
+        return procfs.read_anonymous_use(self._pid)
 
     def swap_room(self) -> SwapRoom:
         return self.swap
@@ -558,14 +554,14 @@ class LiveSource(TargetSource):
         return ProcessSource(procfs.proc_entry_number(self._pid), tuple(zeros), self.still, self.swap, scans, copy, *guards)
 
     def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
-        copy, most_bytes = self._memory.copy, page_table.MOST_PAGES * self._memory.page_bytes
+        copy, most_bytes = self._memory.copy, usage.MOST_PAGES * self._memory.page_bytes
         known = copy.touched(start, min(end, start + most_bytes), False) if copy is not None else None
-        return page_table.list_present_ranges(self._pid, start, end) if known is None else known
+        return usage.list_present_ranges(self._pid, start, end) if known is None else known
 
     def touched_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         copy = self._memory.copy
         known = copy.touched(start, end, True) if copy is not None else None
-        return page_table.list_touched_ranges(self._pid, start, end) if known is None else known
+        return usage.list_touched_ranges(self._pid, start, end) if known is None else known
 
     def maps_text(self) -> str:
         text: str = self._as_it_was("maps_text", lambda: procfs.maps_text(self._pid))

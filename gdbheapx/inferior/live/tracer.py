@@ -1,31 +1,268 @@
-"""Stops a process of this machine for a moment with PTRACE_SEIZE and lets it run on. It writes nothing, sends no signal and needs no
-debugger; seccomp.py has the one exception.
+"""Stop a process of this machine for a moment with PTRACE_SEIZE, read its registers and seccomp filters, and let it run on.
 
-Why not gdb's attach: that costs 15 to 200 ms of the process's time, this 1 to 4 ms. If this process dies, the kernel lets the other one run
-on by itself. As with any debugger a few system calls, epoll_wait among them, return EINTR to a program that is stopped in them (signal(7)).
+It writes nothing, sends no signal and needs no debugger. Why not gdb's attach: that costs 15 to 200 ms of the process's time, this 1 to
+4 ms. If this process dies, the kernel lets the other one run on by itself. As with any debugger a few system calls, epoll_wait among
+them, return EINTR to a program that is stopped in them (signal(7)). `Tracer` runs in the keeper (keeper.py), which lets go on time;
+`Stopper` asks it.
 
-This runs in the keeper (keeper.py): what it holds is let go on time, whatever the process that reads is busy with.
+One exception: a thread that was stopped in a sleep, or in a wait with a time limit, a seccomp filter would kill when it is let go.
+The kernel goes on with such a system call by another one, restart_syscall(2), of which the program knows nothing; a filter that does
+not list it kills the program as soon as anything stops it, also SIGSTOP. Such a thread is given the error EINTR instead, as a signal
+would give.
 
-Keeps a thread that was stopped in a sleep, or in a wait with a time limit, from being killed when it is let go.
-
-The kernel goes on with such a system call by another one, restart_syscall(2), of which the program knows nothing. A seccomp filter is asked
-for it like for any: one that does not list it kills the program as soon as anybody stops it, also by SIGSTOP. Such a thread is given the
-error EINTR instead, as a signal would give it. That is the only thing that is ever written to a process that is only read.
+What a seccomp filter answers is computed here: a classic BPF program over struct seccomp_data (seccomp(2)). Where it asks for what is not
+known, such as the address of a page, both ways are followed.
 """
 
 import ctypes
 import errno
 import os
+import signal
+import struct
+import subprocess
 import time
 from functools import cache
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from itertools import islice
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.arch import native_architecture
+from gdbheapx.arch import SystemCalls, native_architecture
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.live import procfs, seccomp
-from gdbheapx.problems import ALREADY_TRACED, PROCESS_ENDED
+from gdbheapx.inferior.elf.file import NT_PRSTATUS, ElfHeader, ThreadRegisters, decode_registers, signature_bits
+from gdbheapx.inferior.live import keeper, procfs
+from gdbheapx.problems import ALREADY_TRACED, NO_ANSWER, NOT_PERMITTED, PROCESS_ENDED, SECCOMP, ProblemCode
 
-GETREGSET, SETREGSET, NT_PRSTATUS = 0x4204, 0x4205, 1
+DISABLED, STRICT, FILTER = 0, 1, 2
+MOST_FILTERED, MOST_LISTED = 8, 256
+"""Threads whose filters are read in a stop, 0.1 to 0.2 ms each, and of how many it is asked whether they have some: a call needs one thread
+that may make it. Where all of these may not, and others are not known, it is not advised."""
+GET_FILTER = 0x420C
+"""PTRACE_SECCOMP_GET_FILTER (Linux 4.4): for a tracer with CAP_SYS_ADMIN that is under no seccomp itself."""
+SYS_ADMIN = 21
+MOST_FILTERS, MOST_INSTRUCTIONS = 256, 4096
+"""More than the kernel takes (MAX_INSNS_PER_PATH, BPF_MAXINSNS)."""
+MOST_STEPS = 100_000
+"""Of one program for one system call: beyond that the answer is unknown."""
+ENOENT = 2
+
+KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, NOTIFY, TRACE, LOG, ALLOW = (
+    0x80000000,
+    0x00000000,
+    0x00030000,
+    0x00050000,
+    0x7FC00000,
+    0x7FF00000,
+    0x7FFC0000,
+    0x7FFF0000,
+)
+"""What a filter may answer (linux/seccomp.h); errno in the lower half."""
+ACTIONS = (KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, NOTIFY, TRACE, LOG, ALLOW)
+RESTART = "restart_syscall"
+"""By which the kernel goes on with a sleep or a wait with a time limit that a stop has interrupted; the filter is asked for it."""
+
+
+class SeccompRules(NamedTuple):
+    """Seccomp mode of one thread, and its number of filters, from /proc."""
+
+    mode: int
+    filters: Optional[int]
+    """How many; None before Linux 5.9."""
+
+
+def system_calls() -> SystemCalls:
+    """Return the system calls of this machine's programs. HeapxError if they are not known."""
+    calls = native_architecture().system_calls
+    if calls is None:
+        raise HeapxError("the system calls of this machine are not known here", code=SECCOMP)
+    return calls
+
+
+def read_seccomp_rules(lwp: int) -> SeccompRules:
+    """Read the seccomp rules of this thread."""
+    fields = procfs.read_process_status(lwp)
+    mode, count = fields.get("Seccomp", "0"), fields.get("Seccomp_filters")
+    return SeccompRules(int(mode) if mode.isdigit() else DISABLED, int(count) if count is not None and count.isdigit() else None)
+
+
+def list_filtered_threads(pid: int) -> List[int]:
+    """Return the first threads of a process that are under filters, at most MOST_FILTERED; none if filters cannot be read here."""
+    if not may_fetch():
+        return []
+    lwps = sorted(procfs.list_thread_ids(pid))[:MOST_LISTED]
+    return list(islice((lwp for lwp in lwps if read_seccomp_rules(lwp).mode == FILTER), MOST_FILTERED))
+
+
+def may_fetch() -> bool:
+    """Return True if this process may ask the kernel for the filters of another one."""
+    return bool(procfs.read_capabilities() >> SYS_ADMIN & 1) and read_seccomp_rules(os.getpid()).mode == DISABLED
+
+
+def fetch_seccomp_filters(lwp: int) -> List[bytes]:
+    """The filters of a thread that this process traces and that is stopped, the newest first. HeapxError says why not."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
+    filters: List[bytes] = []
+    while len(filters) < MOST_FILTERS:
+        ctypes.set_errno(0)
+        count = libc.ptrace(GET_FILTER, lwp, len(filters), None)
+        if count < 0 and ctypes.get_errno() == ENOENT:
+            return filters
+        if not 0 < count <= MOST_INSTRUCTIONS:
+            raise HeapxError("the kernel does not give them: %s" % os.strerror(ctypes.get_errno()), code=SECCOMP)
+        data = ctypes.create_string_buffer(8 * count)
+        if libc.ptrace(GET_FILTER, lwp, len(filters), ctypes.addressof(data)) != count:
+            raise HeapxError("the kernel does not give them: %s" % os.strerror(ctypes.get_errno()), code=SECCOMP)
+        filters.append(data.raw)
+    raise HeapxError("there are more than %d" % MOST_FILTERS, code=SECCOMP)
+
+
+def same_container(pid: int) -> bool:
+    """Return True if this process runs in the container of that one, as far as /proc shows: same namespaces, same control group."""
+    try:
+        for name in ("pid", "mnt", "user"):
+            if os.readlink("/proc/%d/ns/%s" % (procfs.proc_entry_number(pid), name)) != os.readlink("/proc/self/ns/%s" % name):
+                return False
+    except OSError:
+        return False
+    group = procfs.slurp_file("/proc/%d/cgroup" % pid)
+    return group is not None and group == procfs.slurp_file("/proc/self/cgroup")
+
+
+def compute_filter_answers(filters: Sequence[bytes], number: int, arguments: Sequence[Optional[int]]) -> FrozenSet[int]:
+    """Return every answer that these filters may give together; the kernel takes the strictest, and of equal ones the newest.
+    `arguments`: None and those that are left out are not known. HeapxError if a program is not understood.
+    """
+    together: Set[int] = {ALLOW}
+    for program in filters:
+        results = run_seccomp_program(program, number, arguments)
+        together = {ours if _rank_answer(ours) <= _rank_answer(theirs) else theirs for ours in together for theirs in results}
+    return frozenset(together)
+
+
+def _rank_answer(answer: int) -> int:
+    """The lower, the stricter: the action as a signed number. What is no action kills."""
+    action = answer & 0xFFFF0000
+    return action - (1 << 32) if action >> 31 or action not in ACTIONS else action
+
+
+# ---------------------------------------------------------------------------------------------------- classic BPF
+
+LD, LDX, ST, STX, ALU, JMP, RET, MISC = range(8)
+K, X_SOURCE, A_SOURCE = 0x00, 0x08, 0x10
+IMM, ABS, MEM, LEN = 0x00, 0x20, 0x60, 0x80
+JA, JEQ, JGT, JGE, JSET = 0x00, 0x10, 0x20, 0x30, 0x40
+TXA = 0x80
+DATA_BYTES, WORDS = 64, 16
+MASK = 0xFFFFFFFF
+
+State = Tuple[int, Optional[int], Optional[int], Tuple[Optional[int], ...]]
+"""Next instruction, A, X, M[]; None is not known."""
+
+
+def run_seccomp_program(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[int]:
+    """Everything that one filter may answer."""
+    code = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program) - 7, 8)]
+    data = _make_seccomp_data(number, arguments)
+    results: Set[int] = set()
+    seen: Set[State] = set()
+    waiting: List[State] = [(0, 0, 0, (0,) * WORDS)]
+    steps = 0
+    while waiting:
+        at, a, x, memory = waiting.pop()
+        while True:
+            steps += 1
+            if steps > MOST_STEPS or at >= len(code):
+                raise HeapxError("a filter was not followed to its end", code=SECCOMP)
+            what, yes, no, k = code[at]
+            kind, at = what & 7, at + 1
+            if kind == RET:
+                value = a if what & 0x18 == A_SOURCE else k
+                if value is None:
+                    raise HeapxError("a filter returns a value that is not known here", code=SECCOMP)
+                results.add(value)
+                break
+            if kind == LD:
+                a = _load_value(what, k, data, memory)
+            elif kind == LDX:
+                x = _load_value(what, k, data, memory)
+            elif kind in (ST, STX):
+                memory = memory[: k % WORDS] + (a if kind == ST else x,) + memory[k % WORDS + 1 :]
+            elif kind == ALU:
+                a = _compute_value(what & 0xF0, a, x if what & X_SOURCE else k)
+            elif what in (MISC, MISC | TXA):
+                a, x = (x, x) if what == MISC | TXA else (a, a)
+            elif what == JMP | JA:
+                at += k
+            elif kind != JMP:
+                raise HeapxError("a filter has an instruction that is not known here", code=SECCOMP)
+            else:
+                taken = _is_jump_taken(what & 0xF0, a, x if what & X_SOURCE else k)
+                if taken is None:
+                    state = (at + no, a, x, memory)
+                    if state not in seen:
+                        seen.add(state)
+                        waiting.append(state)
+                    if what & 0xF0 == JEQ:
+                        a = x if what & X_SOURCE else k  # it is known now
+                at += no if taken is False else yes
+    return results
+
+
+def _make_seccomp_data(number: int, arguments: Sequence[Optional[int]]) -> Dict[int, Optional[int]]:
+    """struct seccomp_data, word by word; its instruction pointer is not known."""
+    data: Dict[int, Optional[int]] = {0: number, 4: system_calls().audit, 8: None, 12: None}
+    for place in range(6):
+        value = arguments[place] if place < len(arguments) else None
+        data[16 + 8 * place] = None if value is None else value & MASK
+        data[20 + 8 * place] = None if value is None else value >> 32 & MASK
+    return data
+
+
+def _load_value(what: int, k: int, data: Dict[int, Optional[int]], memory: Sequence[Optional[int]]) -> Optional[int]:
+    mode = what & 0xE0
+    if mode == IMM:
+        return k
+    if mode == LEN:
+        return DATA_BYTES
+    if mode == MEM:
+        return memory[k % WORDS]
+    if mode == ABS and k in data:
+        return data[k]
+    raise HeapxError("a filter has an instruction that is not known here", code=SECCOMP)
+
+
+def _compute_value(operation: int, a: Optional[int], b: Optional[int]) -> Optional[int]:
+    if operation == 0x80:  # BPF_NEG
+        return None if a is None else -a & MASK
+    if a is None or b is None:
+        return 0 if operation == 0x50 and 0 in (a, b) else None
+    if operation in (0x30, 0x90):  # BPF_DIV, BPF_MOD; by zero the kernel's programs end with 0
+        if b == 0:
+            raise HeapxError("a filter divides by zero", code=SECCOMP)
+        return a // b if operation == 0x30 else a % b
+    if operation in (0x60, 0x70):  # BPF_LSH, BPF_RSH
+        return (a << (b & 31) if operation == 0x60 else a >> (b & 31)) & MASK
+    simple = {0x00: a + b, 0x10: a - b, 0x20: a * b, 0x40: a | b, 0x50: a & b, 0xA0: a ^ b}
+    if operation not in simple:
+        raise HeapxError("a filter has an instruction that is not known here", code=SECCOMP)
+    return simple[operation] & MASK
+
+
+def _is_jump_taken(test: int, a: Optional[int], b: Optional[int]) -> Optional[bool]:
+    """Return True if it jumps, or None if that is not known."""
+    if a is None or b is None:
+        return False if test == JSET and 0 in (a, b) else None
+    if test == JEQ:
+        return a == b
+    if test == JGT:
+        return a > b
+    if test == JGE:
+        return a >= b
+    if test == JSET:
+        return a & b != 0
+    raise HeapxError("a filter has an instruction that is not known here", code=SECCOMP)
+
+
+GETREGSET, SETREGSET = 0x4204, 0x4205
 RESTART_BLOCK, EINTR = -516, -4
 """-ERESTART_RESTARTBLOCK (linux/errno.h), which only a tracer sees."""
 WORD = (1 << 64) - 1
@@ -35,15 +272,15 @@ PTRACE_EVENT_STOP = 128
 WALL = 0x40000000
 SIGTRAP = 5
 PATIENCE = 5.0
-"""Seconds to wait for threads to stop: one in an uninterruptible sleep (disk, NFS) does not before that ends. The others stand meanwhile,
-so no more than half of what the process may stand still."""
+"""Seconds to wait for threads to stop: one in an uninterruptible sleep (disk, NFS) does not before that ends. The others are stopped
+meanwhile, so no more than half of the longest stop."""
 UNSTOPPABLE = "waits in the kernel and cannot be stopped: in vfork, until its child calls exec or exits, or on a device"
 REGISTER_BYTES = 16 << 10
 """More than any register set has, those with matrices among them."""
 
 
 def spare_traced_thread(lwp: int) -> bool:
-    """Do so for a thread that this process traces and that stands still; whether it was necessary. Never raises."""
+    """Do so for a thread that this process traces and that is stopped; whether it was necessary. Never raises."""
     words = _in_danger(lwp)
     return words is not None and _access_registers(SETREGSET, lwp, words)
 
@@ -111,15 +348,15 @@ def _load_ptrace() -> Any:
 
 
 def _may_restart(lwp: int) -> bool:
-    rules = seccomp.read_seccomp_rules(lwp)
-    if rules.mode != seccomp.FILTER:
+    rules = read_seccomp_rules(lwp)
+    if rules.mode != FILTER:
         return True
     try:
-        answers = seccomp.compute_filter_answers(seccomp.fetch_seccomp_filters(lwp), seccomp.system_calls().numbers[seccomp.RESTART], ())
+        answers = compute_filter_answers(fetch_seccomp_filters(lwp), system_calls().numbers[RESTART], ())
     except HeapxError:  # they are not given: those of a container, under which this process is as well, allow what a debugger needs
-        mine = seccomp.read_seccomp_rules(os.getpid())
+        mine = read_seccomp_rules(os.getpid())
         return rules.filters is not None and mine == rules
-    return answers <= {seccomp.ALLOW, seccomp.LOG}
+    return answers <= {ALLOW, LOG}
 
 
 class Vector(ctypes.Structure):
@@ -128,19 +365,13 @@ class Vector(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
-class Stopped(NamedTuple):
-    """Thread that is held."""
-
-    signal: int
-    """The signal it was about to get; handed on when it is let go."""
-
-
 class Tracer:
-    """Holds every thread of a process between stop() and let_go(). `limit_s`: how long it may stand still."""
+    """Holds every thread of a process between stop() and let_go(). `limit_s`: its longest stop."""
 
     def __init__(self, pid: int, limit_s: float) -> None:
         self.pid = pid
-        self.held: Dict[int, Stopped] = {}
+        self.held: Dict[int, int] = {}
+        """Held thread -> the signal it was about to get, handed on when it is let go; -1: it was not seen stopped yet."""
         self.late: List[int] = []
         """Threads that could not be stopped in time."""
         self.began_s = time.monotonic()
@@ -150,7 +381,7 @@ class Tracer:
         self._ptrace = _load_ptrace()
         self._buffer = ctypes.create_string_buffer(REGISTER_BYTES)
         self.ended: Optional[int] = None
-        """What waitpid told of the process's end."""
+        """Status of waitpid at the process's end."""
 
     def _call_ptrace(self, request: int, lwp: int, address: int = 0, data: int = 0) -> int:
         """0, or the errno."""
@@ -182,7 +413,7 @@ class Tracer:
                         raise self._make_refusal(lwp)
                     seized.add(lwp)
                     self._call_ptrace(PTRACE_INTERRUPT, lwp)
-                    self.held[lwp] = Stopped(-1)
+                    self.held[lwp] = -1
                 for lwp in fresh:
                     if lwp in seized:
                         self._wait_for_stop(lwp, self._patient_until_s)
@@ -195,19 +426,19 @@ class Tracer:
     def _make_refusal(self, lwp: int) -> HeapxError:
         """Return why a thread of the process cannot be traced."""
         holder = procfs.find_process_tracer(lwp)
-        if holder and holder.pid == os.getpid():  # by an earlier stop: only a thread that stands can be let go
+        if holder and holder[0] == os.getpid():  # by an earlier stop: only a thread that stands can be let go
             what = "thread %d of process %d %s" % (lwp, self.pid, UNSTOPPABLE)
             return HeapxError(what, "retry when that is over", code=ALREADY_TRACED)
         if holder:
             return HeapxError(
-                "process %d is already traced by %s (pid %d)" % (self.pid, holder.name, holder.pid),
+                "process %d is already traced by %s (pid %d)" % (self.pid, holder[1], holder[0]),
                 "detach that debugger first, or use heapx inside it",
                 code=ALREADY_TRACED,
             )
         return procfs.why_not_permitted(self.pid)
 
     def _wait_for_stop(self, lwp: int, deadline: float) -> None:
-        """Until the thread stands still, has ended, or patience runs out."""
+        """Until the thread is stopped, has ended, or patience runs out."""
         pause = 0.00005
         while True:
             try:
@@ -217,7 +448,7 @@ class Tracer:
                 return
             if got and os.WIFSTOPPED(state):
                 # an event stop of ours carries no signal for the program; any other stop is one about to be delivered
-                self.held[lwp] = Stopped(0 if state >> 16 == PTRACE_EVENT_STOP else os.WSTOPSIG(state))
+                self.held[lwp] = 0 if state >> 16 == PTRACE_EVENT_STOP else os.WSTOPSIG(state)
                 spare_traced_thread(lwp)  # at once: the kernel lets it go by itself if this process is killed
                 return
             if got:
@@ -244,9 +475,9 @@ class Tracer:
         return self._buffer.raw[: vector.length]
 
     def let_go(self) -> None:
-        """Let every thread run on, those that stand first. Harmless when called twice."""
+        """Let every thread run on, those that are stopped first. Harmless when called twice."""
         dying: Set[int] = set()
-        standing = {lwp: state for lwp, state in self.held.items() if state.signal >= 0}
+        standing = {lwp: state for lwp, state in self.held.items() if state >= 0}
         for lwp, state in standing.items():
             self._detach_thread(lwp, state, dying)
         if self.stopped_ms is None:
@@ -258,9 +489,9 @@ class Tracer:
                 self._detach_thread(lwp, self.held[lwp], dying)
         self._see_off(dying)
 
-    def _detach_thread(self, lwp: int, state: Stopped, dying: Set[int]) -> None:
+    def _detach_thread(self, lwp: int, number: int, dying: Set[int]) -> None:
         del self.held[lwp]
-        if self._call_ptrace(PTRACE_DETACH, lwp, 0, max(state.signal, 0)) == errno.ESRCH:
+        if self._call_ptrace(PTRACE_DETACH, lwp, 0, max(number, 0)) == errno.ESRCH:
             dying.add(lwp)
 
     def _see_off(self, dying: Set[int]) -> None:
@@ -277,3 +508,220 @@ class Tracer:
                     dying.discard(lwp)
             if dying:
                 time.sleep(0.001)
+
+
+NO_LIMIT_S = 1e6
+
+
+class Stopper:
+    """Holds every thread of a process between stop() and let_go(), for at most `limit_s`."""
+
+    def __init__(self, pid: int, limit_s: float = NO_LIMIT_S) -> None:
+        self.pid, self._limit_s = pid, limit_s
+        self.held: Sequence[int] = ()
+        """The stopped threads."""
+        self.late: Sequence[int] = ()
+        """Threads that could not be stopped in time."""
+        self.until_s: Optional[float] = None
+        """When it runs on at the latest, by the monotonic clock."""
+        self.stopped_ms: Optional[float] = None
+        self.is_over = False
+        """It ran on because its time was up."""
+        self.ended: Optional[int] = None
+        """Status of wait(2), if the process ended while it was held."""
+        self._keeper = keeper.the_keeper()
+        self._sets: Dict[Any, Dict[int, List[bytes]]] = {}
+        self._priority = keeper.make_stop_priority()
+
+    def stop(self) -> None:
+        """Stop all threads, also those that are being made meanwhile. On failure nothing stays held."""
+        self._priority.ask()
+        try:
+            told = self._keeper.ask(keeper.STOP, self.pid, self._limit_s)
+        except keeper.Lost:
+            self._priority.give_back()
+            what = "the helper that stops process %d has ended" % self.pid
+            raise HeapxError(what, "retry; if it persists, memory may be short here", code=NO_ANSWER)
+        except BaseException:
+            self._priority.give_back()
+            raise
+        if len(told) == 3:
+            self._priority.give_back()
+            raise HeapxError(told[0], told[1], code=ProblemCode.of(told[2]))
+        _, self.until_s, self.held, self.late = told
+
+    def registers(self, lwp: int, header: ElfHeader) -> ThreadRegisters:
+        """The registers of a held thread."""
+        layout = header.arch.registers
+        other = layout.pointer_set if layout is not None else None
+        sets = self._read_register_sets(lwp, (NT_PRSTATUS, other) if other else (NT_PRSTATUS,))
+        return decode_registers(header, sets[0] if sets else b"", sets[1] if other and sets else b"")
+
+    def register_sets(self, lwp: int, header: ElfHeader) -> List[bytes]:
+        """The contents of a held thread's general and vector registers."""
+        return [data for data in self._read_register_sets(lwp, (NT_PRSTATUS, *header.arch.vector_sets)) if data]
+
+    def signature_bits(self, lwp: int, header: ElfHeader) -> int:
+        """Return the bits of pointers to data that may be a signature (Architecture.signature_set)."""
+        number = header.arch.signature_set
+        sets = self._read_register_sets(lwp, (number,)) if number is not None else []
+        return signature_bits(header, sets[0]) if sets else 0
+
+    def _read_register_sets(self, lwp: int, numbers: Sequence[int]) -> List[bytes]:
+        """Return the register sets of a held thread; the sets of all threads are requested at once."""
+        key = tuple(numbers)
+        if key not in self._sets:
+            try:
+                self._sets[key] = self._keeper.ask(keeper.REGISTERS, list(numbers))[0]
+            except keeper.Lost:
+                self._sets[key] = {}
+        return self._sets[key].get(lwp, [])
+
+    def filters(self, lwp: int) -> List[bytes]:
+        """The seccomp filters of a held thread. HeapxError says why they cannot be had."""
+        try:
+            told = self._keeper.ask(keeper.FILTERS, lwp)
+        except keeper.Lost:
+            told = ["the process is not stopped any more"]
+        if told and isinstance(told[0], str):
+            raise HeapxError(told[0], code=SECCOMP)
+        return list(told)
+
+    def let_go(self) -> None:
+        """Let every thread run on. Harmless when called twice."""
+        if self.until_s is None or self.stopped_ms is not None:
+            return
+        try:
+            self.stopped_ms, self.is_over, self.ended = self._keeper.ask(keeper.GO)
+        except keeper.Lost:
+            self.is_over = True
+        finally:
+            self._priority.give_back()
+            self.held = ()
+
+
+class RecordedStop(Stopper):
+    """Register sets recorded by a stop that is over. `sets`: by thread, the register sets by their numbers."""
+
+    def __init__(self, pid: int, sets: Dict[int, Dict[int, bytes]]) -> None:
+        self.pid, self._recorded = pid, sets
+
+    def _read_register_sets(self, lwp: int, numbers: Sequence[int]) -> List[bytes]:
+        return [self._recorded[lwp].get(number, b"") for number in numbers] if lwp in self._recorded else []
+
+
+def wanted_sets(header: ElfHeader) -> List[int]:
+    """The numbers of all that is asked for."""
+    other = header.arch.registers.pointer_set if header.arch.registers is not None else None
+    return [NT_PRSTATUS, *(number for number in (other, header.arch.signature_set) if number), *header.arch.vector_sets]
+
+
+GET_MASK, SET_MASK = 0x420A, 0x420B
+NEVER_BLOCKED = (2, 4, 5, 6, 7, 8, 9, 11, 19, 31)
+"""SIGINT, by which a call is interrupted; what a thread raises itself, which the kernel would make fatal if it were blocked; KILL and
+STOP."""
+SIGACTION_BYTES = 512
+"""More than sizeof(struct sigaction) anywhere."""
+LATER = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGTSTP)
+"""What ends or stops gdb, SIGINT aside, which ends the call."""
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent(number: int) -> None:
+    """Have the kernel send this process the signal when the one that started it has ended, however that came (prctl(2))."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+
+
+class SignalMask:
+    """Keeps one thread from handling signals while it runs something else: they wait, and come when it is done."""
+
+    def __init__(self, lwp: int) -> None:
+        self._lwp = lwp
+        self._before = (ctypes.c_uint64 * 1)()
+        self._ptrace: Any = None
+
+    def __enter__(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
+        if libc.ptrace(GET_MASK, self._lwp, 8, ctypes.addressof(self._before)):
+            what = "cannot hold back the signals of thread %d: %s" % (self._lwp, os.strerror(ctypes.get_errno()))
+            raise HeapxError(what, code=NOT_PERMITTED)
+        self._ptrace = libc.ptrace
+        mask = 0xFFFFFFFFFFFFFFFF
+        for number in NEVER_BLOCKED:
+            mask &= ~(1 << number - 1)
+        self._set_mask(mask)
+
+    def _set_mask(self, mask: int) -> None:
+        value = (ctypes.c_uint64 * 1)(mask)
+        if self._ptrace is not None:
+            self._ptrace(SET_MASK, self._lwp, 8, ctypes.addressof(value))
+
+    def __exit__(self, *error: object) -> None:
+        self._set_mask(self._before[0])
+
+
+class DeferredSignals:
+    """Defers signals that end or stop gdb until a call into the process is done.
+
+    Inside gdb the true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole. A handler in
+    Python that was there before is put back too: it would be called by the true one again.
+    """
+
+    def __init__(self) -> None:
+        self._libc: Any = ctypes.CDLL(None)
+        self._saved: Dict[int, Any] = {}
+        self._before: Dict[int, Any] = {}
+        self._heard: List[int] = []
+
+    def __enter__(self) -> None:
+        for number in LATER:
+            saved = ctypes.create_string_buffer(SIGACTION_BYTES)
+            self._libc.sigaction(int(number), None, saved)
+            try:
+                self._before[int(number)] = signal.signal(number, lambda number, frame: self._heard.append(number))
+            except ValueError:  # not the main thread
+                return
+            self._saved[int(number)] = saved
+
+    def __exit__(self, *error: object) -> None:
+        for number, saved in self._saved.items():
+            if self._before[number] is not None:
+                signal.signal(number, self._before[number])
+            self._libc.sigaction(number, saved, None)
+        for number in self._heard:
+            os.kill(os.getpid(), number)
+
+
+class CallWatchdog:
+    """Sends the process a SIGINT, which gdb keeps to itself, if something in it takes too long. Older gdbs have no bound of their own."""
+
+    def __init__(self, pid: int, bound_s: float) -> None:
+        script = "sleep %g && echo fired && kill -INT %d" % (bound_s + 1, pid)  # told first: whoever is stopped by it cancels at once
+        self.fired = False
+        try:
+            self._child: Any = subprocess.Popen(
+                ["/bin/sh", "-c", script],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:
+            self._child = None
+
+    def cancel(self) -> None:
+        """Not needed any more."""
+        if self._child is None:
+            return
+        try:
+            os.killpg(self._child.pid, 9)
+        except OSError:
+            pass
+        self.fired = b"fired" in self._child.stdout.read()
+        self._child.stdout.close()
+        try:
+            self._child.wait()
+        except OSError:
+            pass
+        self._child = None

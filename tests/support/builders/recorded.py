@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from gdbheapx.analysis.split import Split, split_memory
 from gdbheapx.arch import architecture_named
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Module, PageTable, Thread
-from gdbheapx.inferior.live import smaps
+from gdbheapx.inferior.live import usage
 from gdbheapx.kernel.common.library import Residency
 from gdbheapx.model import Claim, MemoryPart
 from tests.support.paths import ROOT
@@ -43,7 +43,7 @@ class Recorded:
     def lost_bytes(self) -> int:
         return 0
 
-    def counters(self) -> None:
+    def anonymous_use(self) -> None:
         return None
 
     def parent_pages(self) -> None:
@@ -100,7 +100,7 @@ def overlap(low: int, high: int, start: int, end: int) -> int:
 
 def recorded(name: str, filesystems: Optional[Dict[str, str]] = None, **target: Any) -> Recorded:
     """The process of a recorded text."""
-    return Recorded(smaps.parse_smaps((RECORDED / name).read_bytes(), filesystems), **target)
+    return Recorded(usage.parse_smaps((RECORDED / name).read_bytes(), filesystems), **target)
 
 
 def use(start: int, end: int, rights: str = "rw-p", name: str = "", resident: int = 0, **more: Any) -> MappingUse:

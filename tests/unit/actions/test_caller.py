@@ -1,18 +1,17 @@
 """Which thread may make a call, and which stand inside an allocator, without gdb.
 
-Files: actions/inside.py, inferior/standing.py, jemalloc/plan.py.
+Files: actions/calling.py, inferior/base.py, jemalloc/plan.py.
 """
 
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.actions import caller
-from gdbheapx.actions.inside import ThreadsInside
+from gdbheapx.actions import calling
+from gdbheapx.actions.calling import ForbiddenCode
 from gdbheapx.allocators.plan import Held, Span
 from gdbheapx.arch import architecture_named
-from gdbheapx.inferior.base import Mapping, Member, StructType, TypeSet
-from gdbheapx.inferior.standing import Frame, StoppedThread
+from gdbheapx.inferior.base import Frame, Mapping, Member, StoppedThread, StructType, TypeSet
 from gdbheapx.jemalloc import plan
 
 STACK = Mapping(0x7000000, 0x7800000, True, True, False, False, "", None)
@@ -39,10 +38,10 @@ class Memory:
         return self.data if address >= STACK.start else self.code
 
 
-def inside(target: Optional[Memory] = None) -> ThreadsInside:
+def inside(target: Optional[Memory] = None) -> ForbiddenCode:
     """Knows one span of malloc."""
     found: Any = target or Memory()
-    return ThreadsInside(found, [MALLOC])
+    return ForbiddenCode(found, [MALLOC])
 
 
 def thread(pcs: Sequence[int], system_call: Optional[int] = 35, whole: bool = True, signal: Optional[int] = None, sp: int = 0x7700000) -> StoppedThread:
@@ -51,14 +50,14 @@ def thread(pcs: Sequence[int], system_call: Optional[int] = 35, whole: bool = Tr
     return StoppedThread(LWP, "worker", pcs[0], sp, system_call, frames, whole)
 
 
-def choose(one: StoppedThread, pointer: Optional[int] = 0x77F0000, only: bool = False) -> caller.Choice:
+def choose(one: StoppedThread, pointer: Optional[int] = 0x77F0000, only: bool = False) -> Tuple[Optional[StoppedThread], Sequence[str]]:
     """The choice among one thread."""
-    return caller.choose_caller([one], inside(), MAPPINGS, [(LWP, pointer)], PID, lambda _: None, only)
+    return calling.choose_caller([one], inside(), MAPPINGS, [(LWP, pointer)], PID, lambda _: None, only)
 
 
 def test_a_thread_in_a_system_call_is_chosen() -> None:
     """Outside malloc, on its own stack, in a system call: it may."""
-    assert choose(thread([0x410000, 0x420000])).thread is not None
+    assert choose(thread([0x410000, 0x420000]))[0] is not None
 
 
 @pytest.mark.parametrize(
@@ -78,16 +77,16 @@ def test_a_thread_in_a_system_call_is_chosen() -> None:
 def test_these_threads_are_not_called_on(one: StoppedThread, pointer: Optional[int], word: str) -> None:
     """Each for its own reason, in one sentence that names the thread."""
     found = choose(one, pointer)
-    assert found.thread is None
-    assert len(found.reasons) == 1
-    assert word in found.reasons[0]
-    assert "thread 101 (worker)" in found.reasons[0]
+    assert found[0] is None
+    assert len(found[1]) == 1
+    assert word in found[1][0]
+    assert "thread 101 (worker)" in found[1][0]
 
 
 def test_general_registers_need_a_system_call() -> None:
     """A thread in the program's own code will not do where vector registers cannot be restored."""
-    assert choose(thread([0x410000], system_call=None)).thread is not None
-    assert choose(thread([0x410000], system_call=None), only=True).thread is None
+    assert choose(thread([0x410000], system_call=None))[0] is not None
+    assert choose(thread([0x410000], system_call=None), only=True)[0] is None
 
 
 def test_a_return_address_behind_the_end_counts() -> None:

@@ -1,6 +1,6 @@
 """A cure within --max-stop: either nothing was written, or what was written is told.
 
-Files: actions/waiting.py, allocators/plan.py.
+Files: actions/calling.py, allocators/plan.py.
 """
 
 from types import SimpleNamespace
@@ -8,11 +8,11 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx.actions import cure, waiting
+from gdbheapx.actions import calling, cure
 from gdbheapx.allocators.plan import Suspect
 from gdbheapx.errors import Busy, OutOfTime
 
-FIRST = waiting.Tries(1, [])
+FIRST = calling.Tries(1, [])
 
 
 class Control:

@@ -9,7 +9,7 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx.actions import call, every, preflight
+from gdbheapx.actions import call, preflight
 from gdbheapx.errors import Busy, HeapxError, Refusal, UnreadableMemory
 
 OPTIONS = SimpleNamespace(every=0.0, above=1, times=2, pad=0)
@@ -35,7 +35,7 @@ def rows_of(monkeypatch: pytest.MonkeyPatch, outcomes: List[Any], rows: List[Any
     monkeypatch.setattr(preflight, "require_gdb", lambda *_: None)
     monkeypatch.setattr(call, "return_heap_memory", run)
     options = SimpleNamespace(**{**vars(OPTIONS), "above": above})
-    for row in every.run_rounds(session, options, lambda: session):
+    for row in call.run_rounds(session, options, lambda: session):
         rows.append(row["message"])
 
 

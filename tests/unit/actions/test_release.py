@@ -5,7 +5,7 @@ from typing import Any, List, Optional
 
 import pytest
 
-from gdbheapx.actions import release
+from gdbheapx.actions import call
 from gdbheapx.errors import Refusal
 
 
@@ -34,22 +34,22 @@ BOTH = heap("je", True, "purge"), heap("tc", False, "purge")
 def test_only_what_serves_is_asked() -> None:
     """A way that serves the owner of malloc alone is none beside another owner; where nothing is left, the owner is named."""
     own = heap("own", False, "trim", is_owners=True)
-    assert [command for _, command in release.find_return_ways(Asked(*BOTH, own))] == ["purge", "purge"]  # type: ignore[arg-type]
+    assert [command for _, command in call.find_return_ways(Asked(*BOTH, own))] == ["purge", "purge"]  # type: ignore[arg-type]
     with pytest.raises(Refusal, match="never owns malloc here"):
-        release.find_return_ways(Asked(heap("never", True, None), own))  # type: ignore[arg-type]
+        call.find_return_ways(Asked(heap("never", True, None), own))  # type: ignore[arg-type]
 
 
 def test_one_refusal_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was done is told, with the refusal beside it; where nothing was done, it is refused."""
 
-    def call(session: Any, options: Any, command: str, portion: Any) -> Any:
+    def return_memory(session: Any, options: Any, command: str, portion: Any) -> Any:
         if session.allocator_id in options:
             raise Refusal("locked")
         return SimpleNamespace(data={"returned": 0})
 
-    monkeypatch.setattr(release.call, "return_heap_memory", call)
+    monkeypatch.setattr(call, "return_heap_memory", return_memory)
     session = Asked(*BOTH)
-    assert [part.data for part in release.release_memory(session, ["je"])] == [{"allocator": "tc", "command": "purge", "returned": 0}]  # type: ignore[arg-type]
+    assert [part.data for part in call.release_memory(session, ["je"])] == [{"allocator": "tc", "command": "purge", "returned": 0}]  # type: ignore[arg-type]
     assert [told[2] for told in session.problems] == ["locked"]
     with pytest.raises(Refusal, match="locked"):
-        release.release_memory(Asked(*BOTH), ["je", "tc"])  # type: ignore[arg-type]
+        call.release_memory(Asked(*BOTH), ["je", "tc"])  # type: ignore[arg-type]

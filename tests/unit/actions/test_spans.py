@@ -8,7 +8,7 @@ from typing import Any, List, Tuple
 
 import pytest
 
-from gdbheapx.actions import waiting
+from gdbheapx.actions import calling
 from gdbheapx.allocators.plan import in_time
 from gdbheapx.budget import Budget
 from gdbheapx.errors import Busy, OutOfTime, Refusal, StopOver
@@ -87,7 +87,7 @@ class Held:
         pass
 
 
-def never(tries: waiting.Tries) -> None:
+def never(tries: calling.Tries) -> None:
     raise Busy("a thread is inside malloc")
 
 
@@ -97,7 +97,7 @@ def test_waiting_ends_with_the_users_patience() -> None:
     budget.interrupt()
     wanted: Any = control
     with pytest.raises(OutOfTime, match="stopped by Ctrl-C before everything was checked") as caught:
-        waiting.attempt_action(wanted, 20, budget, never, never)
+        calling.attempt_action(wanted, 20, budget, never, never)
     assert control.holds == 1 and caught.value.hint is None
 
 
@@ -108,14 +108,14 @@ def test_a_stop_has_its_limit(ends: BaseException) -> None:
     control.is_cut = control.is_late = True
     wanted: Any = control
 
-    def act(tries: waiting.Tries) -> None:
+    def act(tries: calling.Tries) -> None:
         raise ends
 
     with pytest.raises(OutOfTime, match="process 77 was let go after --max-stop 0.3, .*: nothing was changed") as caught:
-        waiting.attempt_action(wanted, 20, Budget(), act, never)
+        calling.attempt_action(wanted, 20, Budget(), act, never)
     assert control.holds == 1 and caught.value.code == STOP_LIMIT and caught.value.hint == "allow more with --max-stop 1"
     with pytest.raises(OutOfTime):
-        waiting.begin_action(wanted)
+        calling.begin_action(wanted)
 
 
 def test_time_that_is_up_is_no_damage() -> None:

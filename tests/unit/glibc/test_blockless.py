@@ -15,7 +15,7 @@ from gdbheapx import kernel
 from gdbheapx.budget import Budget
 from gdbheapx.glibc import survey
 from gdbheapx.inferior.base import ProcessSource
-from gdbheapx.inferior.live import page_table, procfs
+from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.kernel.common import in_ram
 from gdbheapx.kernel.common.in_ram import InRam
 
@@ -54,7 +54,7 @@ def test_the_sum_is_unknown_where_a_part_is(part: InRam, expected: Any) -> None:
 
 def test_pages_of_zeros_in_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written is left out, and no page is read that is not in RAM."""
-    table = page_table.Finder(os.getpid()).find(procfs.read_process_maps(os.getpid()))
+    table = usage.Finder(os.getpid()).find(procfs.read_process_maps(os.getpid()))
     if PAGE != mmap.PAGESIZE or table is None or not table.scans:
         pytest.skip("this kernel does not tell which pages are huge")
     memory = mmap.mmap(-1, 5 * HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -1,6 +1,6 @@
 """Which contradictions of a heap are told, and which are called a change under way.
 
-Files: glibc/arenas.py, inferior/standing.py, allocators/answers.py.
+Files: glibc/arenas.py, inferior/base.py, allocators/answers.py.
 """
 
 from typing import Any, List, NamedTuple, Optional, Sequence, Set
@@ -10,7 +10,7 @@ import pytest
 from gdbheapx.allocators import answers
 from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import ArenaReports, Context, tell_unless_changing
-from gdbheapx.inferior import standing
+from gdbheapx.inferior import base
 from gdbheapx.inferior.base import Thread
 from gdbheapx.problems import Diagnostic, ProblemCode
 
@@ -68,7 +68,7 @@ def context_of(target: Any, told: List[ProblemCode]) -> Any:
 def test_who_runs_in_an_object(pcs: Sequence[int], system_call: int, running: Set[int]) -> None:
     """Not who waits in a system call, but for those that an allocator itself makes; not who has just come back from one."""
     target: Any = FakeTarget("live", pcs, system_call)
-    assert standing.find_running_threads(target, None) == running  # type: ignore[arg-type]
+    assert base.find_running_threads(target, None) == running  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

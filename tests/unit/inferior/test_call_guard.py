@@ -1,4 +1,4 @@
-"""gdbheapx/inferior/gdb/call_guard.py without gdb: signals that come in the middle of a call."""
+"""gdbheapx/inferior/live/tracer.py without gdb: signals that come in the middle of a call."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ SECONDS = 60
 NESTED = """
 import os, signal
 from gdbheapx.budget import Interrupts
-from gdbheapx.inferior.gdb.call_guard import DeferredSignals
+from gdbheapx.inferior.live.tracer import DeferredSignals
 heard = []
 number = int(signal.%s)
 with Interrupts(heard.append) as command:

@@ -1,4 +1,4 @@
-"""gdbheapx/inferior/core/file.py
+"""gdbheapx/inferior/core_file.py
 
 Files: arch/aarch64.py, arch/i386.py, inferior/elf/file.py.
 """
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gdbheapx.arch.aarch64 import NT_ARM_TLS
 from gdbheapx.arch.i386 import NT_386_TLS
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.core.file import CoreFile
+from gdbheapx.inferior.core_file import CoreFile
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.builders.core_file import Piece, build, note

@@ -1,6 +1,6 @@
 """gdbheapx/inferior/elf/dwarf.py and dwarf_types.py: one unit's types as compilers write them, held against pyelftools, and damaged.
 
-Files: inferior/elf/types.py, inferior/source.py.
+Files: inferior/elf/dwarf.py, inferior/source.py.
 """
 
 import random
@@ -12,9 +12,8 @@ from typing import Any, Dict, List, Sequence, Tuple
 import pytest
 
 from gdbheapx.inferior.base import TypeSet
-from gdbheapx.inferior.elf.dwarf import Dwarf, Unsupported
+from gdbheapx.inferior.elf.dwarf import Dwarf, DwarfReader, DwarfUnits, TypeWalk, Unsupported
 from gdbheapx.inferior.elf.file import ElfFile
-from gdbheapx.inferior.elf.types import DwarfReader, DwarfUnits, TypeWalk
 from gdbheapx.inferior.target import open_elf_target
 from tools import whole_file
 

@@ -1,6 +1,6 @@
 """gdbheapx/inferior/: link_map, tls, source and elf_target on a program that tells the truth about itself, live and as a core.
 
-Files: inferior/core/file.py, inferior/elf/file.py, inferior/elf/images.py, inferior/elf/link_map.py, inferior/source.py, inferior/target.py.
+Files: inferior/core_file.py, inferior/elf/file.py, inferior/elf/images.py, inferior/elf/link_map.py, inferior/source.py, inferior/target.py.
 """
 
 import shutil
@@ -12,11 +12,11 @@ from typing import Any, Dict, Optional, Tuple
 import pytest
 
 from gdbheapx import arch
+from gdbheapx.inferior import core_file
 from gdbheapx.inferior.base import Segment
-from gdbheapx.inferior.core import file
 from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile, ProgramHeader
-from gdbheapx.inferior.live.stopper import Stopper
+from gdbheapx.inferior.live.tracer import Stopper
 from gdbheapx.inferior.source import CoreSource, find_load_bias
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 
@@ -287,11 +287,11 @@ def test_all_constants_are_those_of_every_read_only_segment(both: Both) -> None:
         for flags, start, size in ((4, 0, 0x5D50), (5, 0x6000, 0x75675), (4, 0x7C000, 0xD918), (6, 0x8A080, 0x52F1))
     ]
     whole = [Segment(BASE + one.vaddr, one.filesz, one.vaddr) for one in loads]
-    assert file.dumps_all_constants(loads, BASE, whole[:3])
+    assert core_file.dumps_all_constants(loads, BASE, whole[:3])
     for lost in range(3):
-        assert not file.dumps_all_constants(loads, BASE, [one for one in whole if one is not whole[lost]])
-        assert not file.dumps_all_constants(loads, BASE, [one._replace(size_bytes=one.size_bytes - (one is whole[lost])) for one in whole])
-    assert not file.dumps_all_constants([], BASE, whole) and not file.dumps_all_constants(loads[3:], BASE, whole)
+        assert not core_file.dumps_all_constants(loads, BASE, [one for one in whole if one is not whole[lost]])
+        assert not core_file.dumps_all_constants(loads, BASE, [one._replace(size_bytes=one.size_bytes - (one is whole[lost])) for one in whole])
+    assert not core_file.dumps_all_constants([], BASE, whole) and not core_file.dumps_all_constants(loads[3:], BASE, whole)
 
 
 def test_the_thread_local_image(both: Both) -> None:
@@ -316,8 +316,8 @@ def test_the_thread_local_image(both: Both) -> None:
 def test_a_thread_pointer_of_any_libc_leads_to_itself(words: Dict[int, int], offset: Optional[int], is_known: bool) -> None:
     """The machine's ABI wants it in the first word of the control block; glibc has it in the third one, too."""
     memory: Any = SimpleNamespace(word_bytes=8, header=SimpleNamespace(arch=arch.architecture_named("i386:x86-64")), word=words.get)
-    block = link_map.find_tls_block(link_map.TlsPlace(offset, None if offset else 1), 0x1000, memory)
-    assert (block.address == 0x1000 - 64) == is_known and (block.why_unknown is None) == is_known
+    address, why_unknown = link_map.find_tls_block(link_map.TlsPlace(offset, None if offset else 1), 0x1000, memory)
+    assert (address == 0x1000 - 64) == is_known and (why_unknown is None) == is_known
 
 
 @pytest.mark.parametrize("page", [4096, 16384, 65536])

@@ -13,8 +13,8 @@ from gdbheapx import kernel
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import Mapping, ProcessSource, SwapRoom
 from gdbheapx.inferior.live import procfs
-from gdbheapx.inferior.live.file_systems import FileSystems, is_fuse
 from gdbheapx.inferior.live.source import LiveMemory
+from gdbheapx.inferior.live.usage import FileSystems, is_fuse
 from gdbheapx.kernel.common.library import STOP_UNREADABLE
 from gdbheapx.kernel.glibc.records import Geometry, Region
 from gdbheapx.kernel.glibc.walkers import ChunkWalker

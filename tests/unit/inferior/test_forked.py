@@ -1,6 +1,6 @@
 """Memory of a forked process beside its parent's.
 
-Files: inferior/live/forked.py.
+Files: inferior/live/usage.py.
 """
 
 import subprocess
@@ -10,7 +10,7 @@ from typing import List, Optional
 import pytest
 
 from gdbheapx.inferior.base import ParentPages
-from gdbheapx.inferior.live import forked, procfs, smaps
+from gdbheapx.inferior.live import procfs, usage
 
 PARENT = """
 import os, subprocess, sys
@@ -35,11 +35,11 @@ def compare(text: str, *words: str) -> Optional[ParentPages]:
     with subprocess.Popen([sys.executable, "-c", PARENT % text, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         child, found = int(parent.stdout.readline()), None
-        use, header = smaps.make_smaps_usage(smaps.read_smaps_texts(child)), procfs.executable_header(child)
+        use, header = usage.make_smaps_usage(usage.read_smaps_texts(child)), procfs.executable_header(child)
         assert use is not None and header is not None
-        found = forked.compare_with_parent(child, use.mappings, procfs.read_process_auxv(child, header))
+        found = usage.compare_with_parent(child, use.mappings, procfs.read_process_auxv(child, header))
         assert found is None or found.parent == parent.pid
-        assert forked.read_parent(child, use.mappings[0].mapping.start, 4) == b"\x7fELF"
+        assert usage.read_parent(child, use.mappings[0].mapping.start, 4) == b"\x7fELF"
         return found
 
 

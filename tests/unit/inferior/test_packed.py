@@ -1,6 +1,6 @@
-"""gdbheapx/inferior/core/unpacking.py and unpacking.py
+"""gdbheapx/inferior/core_file.py and unpacking.py
 
-Files: inferior/core/unpacking.py.
+Files: inferior/core_file.py.
 """
 
 import bz2
@@ -13,7 +13,7 @@ from typing import Any, List
 
 import pytest
 
-from gdbheapx.inferior.core import unpacking
+from gdbheapx.inferior import core_file
 from tests.support.builders.packed import pack
 
 PAGE = 4096
@@ -37,22 +37,22 @@ def unpack(folder: Path, data: bytes) -> "tuple[bytes, str]":
     """What a file with this in it unpacks to, and the trouble."""
     path = folder / "a name that says nothing"
     path.write_bytes(data)
-    form = unpacking.find_form(str(path))
+    form = core_file.find_form(str(path))
     assert form is not None
-    found = unpacking.unpack_core(str(path), form)
+    descriptor, trouble = core_file.unpack_core(str(path), form)
     try:
-        return os.pread(found.descriptor, 1 << 30, 0), found.trouble
+        return os.pread(descriptor, 1 << 30, 0), trouble
     finally:
-        os.close(found.descriptor)
+        os.close(descriptor)
 
 
 def test_zeros_take_no_room(tmp_path: Path) -> None:
     """Pages of zeros are holes."""
     path = tmp_path / "core"
     path.write_bytes(gzip.compress(core_bytes(bytes(PAGE * 20_000), *noise(2))))
-    found = unpacking.unpack_core(str(path), unpacking.FORMS[b"\x1f\x8b"])
-    status = os.fstat(found.descriptor)
-    os.close(found.descriptor)
+    descriptor, trouble = core_file.unpack_core(str(path), core_file.FORMS[b"\x1f\x8b"])
+    status = os.fstat(descriptor)
+    os.close(descriptor)
     assert status.st_size == PAGE * 20_003 and status.st_blocks * 512 < PAGE * 64
 
 
@@ -63,18 +63,18 @@ def test_the_file_is_private_and_has_no_name(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("TMPDIR", str(folder))
     path = tmp_path / "core"
     path.write_bytes(lzma.compress(core_bytes(*noise(2))))
-    found = unpacking.unpack_core(str(path), unpacking.FORMS[b"\xfd7zXZ\0"])
-    assert os.readlink("/proc/self/fd/%d" % found.descriptor).startswith(str(folder)) and list(folder.iterdir()) == []
-    assert os.fstat(found.descriptor).st_mode & 0o777 == 0o600
-    os.close(found.descriptor)
+    descriptor, trouble = core_file.unpack_core(str(path), core_file.FORMS[b"\xfd7zXZ\0"])
+    assert os.readlink("/proc/self/fd/%d" % descriptor).startswith(str(folder)) and list(folder.iterdir()) == []
+    assert os.fstat(descriptor).st_mode & 0o777 == 0o600
+    os.close(descriptor)
 
 
 def test_room_is_looked_for_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As soon as the core's headers tell how long it is; nothing of it is written where there is too little."""
     written: List[int] = []
-    monkeypatch.setattr(unpacking.UnpackedFile, "_write_data", lambda self, at, data: written.append(len(data)))
+    monkeypatch.setattr(core_file.UnpackedFile, "_write_data", lambda self, at, data: written.append(len(data)))
     data = gzip.compress(core_bytes(*noise(600), claimed_pages=1 << 40))
-    with pytest.raises(unpacking.CannotUnpack) as refused:
+    with pytest.raises(core_file.CannotUnpack) as refused:
         unpack(tmp_path, data)
     assert "no room" in refused.value.cause and "TMPDIR" in refused.value.hint and not written
 
@@ -90,8 +90,8 @@ def test_room_is_looked_for_while_writing(tmp_path: Path, monkeypatch: pytest.Mo
         return os.statvfs_result(found)
 
     monkeypatch.setattr(os, "fstatvfs", shrinking)
-    monkeypatch.setattr(unpacking, "RESERVE_BYTES", 4 << 20)
-    with pytest.raises(unpacking.CannotUnpack) as refused:
+    monkeypatch.setattr(core_file, "RESERVE_BYTES", 4 << 20)
+    with pytest.raises(core_file.CannotUnpack) as refused:
         unpack(tmp_path, gzip.compress(core_bytes(*noise(3000)), 0))
     assert "no room" in refused.value.cause and len(asked) == 3
 
@@ -102,7 +102,7 @@ def test_what_is_in_it_must_be_a_core(tmp_path: Path, inside: bytes) -> None:
     if inside == b"\x7fEL":
         assert unpack(tmp_path, gzip.compress(inside)) == (inside, "")
         return
-    with pytest.raises(unpacking.CannotUnpack):
+    with pytest.raises(core_file.CannotUnpack):
         unpack(tmp_path, gzip.compress(inside))
 
 
@@ -130,10 +130,10 @@ def test_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     for one in [one for one in sys.modules if one.split(".")[0] == module] + [module, "compression.zstd"]:
         monkeypatch.setitem(sys.modules, one, None)
-    form = unpacking.find_form(str(path))
+    form = core_file.find_form(str(path))
     assert form is not None
-    with pytest.raises(unpacking.CannotUnpack) as refused:
-        unpacking.unpack_core(str(path), form)
+    with pytest.raises(core_file.CannotUnpack) as refused:
+        core_file.unpack_core(str(path), form)
     assert module in refused.value.cause and "gdbheapx[cores]" in refused.value.hint and form.tool in refused.value.hint
 
 
@@ -147,6 +147,6 @@ def test_a_zstandard_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setitem(__import__("sys").modules, "compression.zstd", None)
     monkeypatch.setattr(library, "ZstdDecompressor", lambda **given: Old())
-    with pytest.raises(unpacking.CannotUnpack) as refused:
+    with pytest.raises(core_file.CannotUnpack) as refused:
         unpack(tmp_path, pack(".zst", core_bytes(*noise(2))))
     assert "zstandard" in refused.value.cause

@@ -1,6 +1,6 @@
 """What a file, a core or memory says to be long costs by what is there: steps, bytes and names are counted, not seconds.
 
-Files: inferior/elf/types.py, inferior/elf/dwarf.py, inferior/elf/unwind.py, inferior/elf/images.py, inferior/source.py.
+Files: inferior/elf/dwarf.py, inferior/elf/dwarf.py, inferior/elf/images.py, inferior/elf/images.py, inferior/source.py.
 """
 
 import os
@@ -11,9 +11,9 @@ from typing import Dict, List, Optional, Tuple
 import pytest
 
 from gdbheapx.budget import WORK, TooMuchWork
-from gdbheapx.inferior.core.file import CoreFile
+from gdbheapx.inferior.core_file import CoreFile
+from gdbheapx.inferior.elf import dwarf, images
 from gdbheapx.inferior.elf import file as elf
-from gdbheapx.inferior.elf import images, types, unwind
 from gdbheapx.inferior.elf.dwarf import Dwarf, Unsupported
 from gdbheapx.inferior.elf.file import ElfFile, read_sleb, read_uleb
 from gdbheapx.inferior.elf.link_map import MAX_OBJECTS, MOST_CHAIN, LinkMap, Loaded
@@ -100,7 +100,7 @@ def test_abbreviations_without_end(tmp_path: Path) -> None:
     assert spent(before) < 1000
 
 
-class Nested(types.RawType):
+class Nested(dwarf.RawType):
     """A struct that has the next one twice, without a name."""
 
     code, size_bytes = "struct", 8
@@ -108,33 +108,33 @@ class Nested(types.RawType):
     def __init__(self, depth: int) -> None:
         self.name, self._depth, self._inner = "n%d" % depth, depth, None if not depth else Nested(depth - 1)
 
-    def members(self) -> List[types.RawMember]:
-        return [] if self._inner is None else [types.RawMember("", 0, False, self._inner)] * 2
+    def members(self) -> List[dwarf.RawMember]:
+        return [] if self._inner is None else [dwarf.RawMember("", 0, False, self._inner)] * 2
 
-    def element(self) -> Tuple[types.RawType, int]:
+    def element(self) -> Tuple[dwarf.RawType, int]:
         return self, 1
 
     def enumerators(self) -> Dict[str, int]:
         return {}
 
 
-class Reading(types.TypeReader):
+class Reading(dwarf.TypeReader):
     """Has it."""
 
-    def struct(self, name: str) -> Optional[types.RawType]:
+    def struct(self, name: str) -> Optional[dwarf.RawType]:
         return Nested(40)
 
-    def variable(self, name: str) -> Optional[types.RawType]:
+    def variable(self, name: str) -> Optional[dwarf.RawType]:
         return None
 
-    def enum_with(self, enumerator: str) -> Optional[types.RawType]:
+    def enum_with(self, enumerator: str) -> Optional[dwarf.RawType]:
         return None
 
 
 def test_anonymous_structs_are_counted() -> None:
     """Forty levels of two each: members are counted each time they are met."""
     with pytest.raises(TooMuchWork):
-        types.TypeWalk(Reading(), "").collect(["a"], [], [])
+        dwarf.TypeWalk(Reading(), "").collect(["a"], [], [])
     WORK.exceeded.clear()
 
 
@@ -154,7 +154,7 @@ def test_call_frames_are_small(tmp_path: Path, program: bytes, is_read: bool) ->
     at = starts([Part("", PROGBITS, b"")], 2)[0]
     head, frames = call_frames(program, at)
     data = build([Part(".eh_frame_hdr", PROGBITS, head), Part(".eh_frame", PROGBITS, frames)], [Segment(LOAD, 5, 0, 0x20000), Segment(0x6474E550, 4, at, len(head))])
-    row = unwind.CallFrames(opened(tmp_path, data)).row(0x10010)
+    row = images.CallFrames(opened(tmp_path, data)).row(0x10010)
     assert (row is not None) == is_read
 
 

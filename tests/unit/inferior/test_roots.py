@@ -1,6 +1,6 @@
 """A core that lost a segment, or whose headers and notes contradict each other, is never called whole.
 
-Files: inferior/core/damage.py, inferior/core/damage.py.
+Files: inferior/core_file.py, inferior/core_file.py.
 """
 
 import struct
@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, NamedTuple, Tuple
 
 import pytest
 
-from gdbheapx.inferior.core.file import CoreFile
+from gdbheapx.inferior.core_file import CoreFile
 from gdbheapx.inferior.elf.file import PT_LOAD, parse_notes
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.builders.core_file import Piece, build, note

@@ -10,7 +10,7 @@ from typing import Dict, List
 import pytest
 
 from gdbheapx.inferior.base import MappingUse
-from gdbheapx.inferior.live import procfs, smaps
+from gdbheapx.inferior.live import procfs, usage
 
 RECORDED = Path(__file__).parents[2] / "data" / "smaps"
 NAMES = sorted(path.name for path in RECORDED.glob("*.smaps"))
@@ -37,9 +37,9 @@ def total(uses: List[MappingUse], field: str) -> int:
 def test_sums_are_those_of_the_text(name: str) -> None:
     """Every column of every kernel's text adds up to what its lines say."""
     data = text(name)
-    uses, wanted = smaps.parse_smaps(data), sums(data)
+    uses, wanted = usage.parse_smaps(data), sums(data)
     assert len(uses) == len(re.findall(rb"^[0-9a-f]+-[0-9a-f]+ ", data, re.MULTILINE)) > 5
-    for field, keys in smaps.SUMS:
+    for field, keys in usage.SUMS:
         if any(key.decode() in wanted for key in keys):
             assert total(uses, field) == sum(wanted.get(key.decode(), 0) for key in keys), field
         else:
@@ -50,15 +50,15 @@ def test_sums_are_those_of_the_text(name: str) -> None:
 def test_both_ways_of_reading_agree(name: str) -> None:
     """Column by column, as almost every text is read, and line by line, as any can be."""
     lines = text(name).splitlines()
-    fast = smaps._by_stride(lines)
+    fast = usage._by_stride(lines)
     assert (fast is None) == (name == "linux-3.10.smaps"), "only there a mapping has a key that the others have not"
     if fast is not None:
-        assert smaps._make_records(fast, {}) == smaps._make_records(smaps._by_line(lines), {})
+        assert usage._make_records(fast, {}) == usage._make_records(usage._by_line(lines), {})
 
 
 def test_what_an_old_kernel_does_not_tell_is_unknown() -> None:
     """Linux 3.10 counts neither hugetlb pages nor what MADV_FREE gave up; it has VmFlags."""
-    uses = smaps.parse_smaps(text("linux-3.10.smaps"))
+    uses = usage.parse_smaps(text("linux-3.10.smaps"))
     huge = next(use for use in uses if use.mapping.name.startswith("/anon_hugepage"))
     assert huge.hugetlb_bytes is None and huge.lazy_free_bytes is None
     assert huge.flags is not None and "ht" in huge.flags
@@ -73,15 +73,15 @@ def test_a_name_with_a_form_feed_is_one_line() -> None:
     mappings = procfs.parse_maps(line + "\n7f0000001000-7f0000002000 rw-p 00000000 00:00 0 \n")
     assert [mapping.name for mapping in mappings] == ["/srv/a\x0cb\x85c\u2028d", ""]
     data = line.encode() + b"\nRss:   4 kB\nSwap:  0 kB\n"
-    assert [use.mapping.name for use in smaps.parse_smaps(data)] == ["/srv/a\x0cb\x85c\u2028d"]
+    assert [use.mapping.name for use in usage.parse_smaps(data)] == ["/srv/a\x0cb\x85c\u2028d"]
 
 
 @pytest.mark.parametrize("end", [b"Rss:                  12 kB\nPs", b"", b"7f00-7f"])
 def test_a_text_that_breaks_off_gives_what_it_has(end: bytes) -> None:
     """A process that ends while it is read: mappings whose Rss is missing are left out, the others are whole."""
-    whole = smaps.parse_smaps(text("linux-4.19.smaps"))
+    whole = usage.parse_smaps(text("linux-4.19.smaps"))
     head = b"7ffd3c700000-7ffd3c701000 rw-p 00000000 00:00 0 \nSize:                   4 kB\n"
-    cut = smaps.parse_smaps(text("linux-4.19.smaps") + head + end)
+    cut = usage.parse_smaps(text("linux-4.19.smaps") + head + end)
     assert cut[: len(whole)] == whole and len(cut) - len(whole) == (1 if b"Rss" in end else 0)
 
 
@@ -96,7 +96,7 @@ def test_mappings_of_a_moment_later() -> None:
         MappingUse(procfs.parse_maps("6000-7000 rw-p 0 00:00 0")[0], 4096),
         MappingUse(empty, 0, swapped_bytes=0),
     ]
-    found = smaps.in_copy(uses, [same, grown, empty, new], lambda start, end, swapped: 8192 if swapped and start == 40960 else 4096)
+    found = usage.in_copy(uses, [same, grown, empty, new], lambda start, end, swapped: 8192 if swapped and start == 40960 else 4096)
     assert [use.mapping for use in found] == [same, grown, empty, new] and found[0] is uses[0]
     assert [use.resident_bytes for use in found] == [4096] * 4 and [use.swapped_bytes for use in found] == [None, 0, 0, 4096]
     assert found[1].flags == flags and found[3].flags == frozenset() and found[3].pss_bytes == 4096

@@ -1,4 +1,4 @@
-"""gdbheapx/inferior/live/stopper.py
+"""gdbheapx/inferior/live/tracer.py
 
 Files: inferior/live/keeper.py, inferior/live/tracer.py.
 """
@@ -14,8 +14,7 @@ import pytest
 
 from gdbheapx.errors import HeapxError, StopOver
 from gdbheapx.inferior.live import keeper, procfs
-from gdbheapx.inferior.live.stopper import Stopper
-from gdbheapx.inferior.live.tracer import Tracer
+from gdbheapx.inferior.live.tracer import Stopper, Tracer
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.problems import ALREADY_TRACED
 
@@ -40,7 +39,7 @@ def test_every_thread_stands_and_runs_on(live: Any) -> None:
     header = procfs.executable_header(live.popen.pid)
     assert header is not None
     assert len(stopper.held) == 4
-    assert all(stopper.registers(lwp, header).sp for lwp in stopper.held)
+    assert all(stopper.registers(lwp, header)[1] for lwp in stopper.held)
     assert state(live.popen.pid) == "t"
     stopper.let_go()
     stopper.let_go()
@@ -133,7 +132,7 @@ def test_it_runs_on_when_its_time_is_up(live: Any) -> None:
 def test_it_runs_on_while_the_reader_is_stopped(live: Any) -> None:
     """A reader that is itself stopped, by Ctrl-Z for example, keeps nobody standing."""
     program = (
-        "import sys, time\nfrom gdbheapx.inferior.live.stopper import Stopper\nstopper = Stopper(%d, 0.2)\nstopper.stop()\n"
+        "import sys, time\nfrom gdbheapx.inferior.live.tracer import Stopper\nstopper = Stopper(%d, 0.2)\nstopper.stop()\n"
         "print('held', flush=True)\ntime.sleep(60)\n" % live.popen.pid
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as reader:
@@ -146,7 +145,7 @@ def test_it_runs_on_while_the_reader_is_stopped(live: Any) -> None:
 def test_the_keeper_ends_with_who_it_serves(live: Any) -> None:
     """Killed while it holds a process: that runs on, and the helper is gone."""
     program = (
-        "import time\nfrom gdbheapx.inferior.live.stopper import Stopper\nstopper = Stopper(%d, 60)\nstopper.stop()\nprint('held', flush=True)\ntime.sleep(60)\n"
+        "import time\nfrom gdbheapx.inferior.live.tracer import Stopper\nstopper = Stopper(%d, 60)\nstopper.stop()\nprint('held', flush=True)\ntime.sleep(60)\n"
         % live.popen.pid
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as reader:
@@ -215,8 +214,8 @@ def test_it_runs_on_and_priority_comes_back_though_its_threads_cannot_be_read(li
 
 def test_a_thread_that_an_earlier_stop_could_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever holds it already is this process, and no security module: the thread waits in vfork or on a device."""
-    monkeypatch.setattr(procfs, "find_process_tracer", lambda lwp: procfs.ExistingTracer(os.getpid(), "gdbheapx"))
+    monkeypatch.setattr(procfs, "find_process_tracer", lambda lwp: (os.getpid(), "gdbheapx"))
     refused = Tracer(os.getpid(), 1.0)._make_refusal(7)
     assert refused.code == ALREADY_TRACED and "thread 7" in refused.message and "vfork" in refused.message
-    monkeypatch.setattr(procfs, "find_process_tracer", lambda lwp: procfs.ExistingTracer(1, "gdb"))
+    monkeypatch.setattr(procfs, "find_process_tracer", lambda lwp: (1, "gdb"))
     assert "gdb (pid 1)" in Tracer(os.getpid(), 1.0)._make_refusal(7).message

@@ -1,6 +1,6 @@
 """What the target layer parses: /proc/PID/maps, gdb's tables of remote targets, string tables, holes in files.
 
-Files: inferior/gdb/readers.py, inferior/core/file.py.
+Files: inferior/gdb/target.py, inferior/core_file.py.
 """
 
 import os
@@ -8,10 +8,10 @@ from pathlib import Path
 
 from gdbheapx.budget import WorkCounter
 from gdbheapx.inferior.base import Segment
-from gdbheapx.inferior.core.file import Extents
+from gdbheapx.inferior.core_file import Extents
 from gdbheapx.inferior.elf.file import ElfFile, find_substrings
-from gdbheapx.inferior.gdb.readers import parse_auxv_text, parse_mappings_text
 from gdbheapx.inferior.live.procfs import parse_maps
+from gdbheapx.inferior.source import parse_auxv_text, parse_mappings_text
 
 GDB13 = """process 4949
 Mapped address spaces:

@@ -6,7 +6,7 @@ Files: inferior/base.py.
 from typing import Any, Dict, List, Optional, Tuple
 
 from gdbheapx.inferior.base import Member
-from gdbheapx.inferior.elf.types import RawMember, RawType, TypeReader, TypeWalk
+from gdbheapx.inferior.elf.dwarf import RawMember, RawType, TypeReader, TypeWalk
 
 
 class Raw(RawType):

@@ -1,6 +1,6 @@
 """Call frames: what is damaged tells nothing, and no more than that; expressions come to what DWARF says.
 
-Files: arch/aarch64.py, arch/x86_64.py, inferior/elf/unwind.py.
+Files: arch/aarch64.py, arch/x86_64.py, inferior/elf/images.py.
 """
 
 import random
@@ -12,9 +12,9 @@ import pytest
 from gdbheapx.arch import architecture_named
 from gdbheapx.arch.x86_64 import ARCHITECTURE
 from gdbheapx.inferior.base import StackCopy
-from gdbheapx.inferior.elf import unwind
+from gdbheapx.inferior.elf import images
 from gdbheapx.inferior.elf.file import ElfFile, read_sleb, read_uleb
-from gdbheapx.inferior.elf.unwind import evaluate_expression
+from gdbheapx.inferior.elf.images import evaluate_expression
 
 FOREIGN = Path(__file__).parents[3] / ".cache" / "foreign" / "arm64"
 NUMBERS: Any = ARCHITECTURE.unwinding
@@ -32,23 +32,23 @@ def libc() -> str:
 
 def test_rows_of_a_library() -> None:
     """Nearly all functions of libc have a row at each place, and their callers' stack pointers lie above."""
-    frames = unwind.CallFrames(ElfFile(libc()))
-    rows: List[Optional[unwind.UnwindRow]] = [frames.row(start) for start, _ in frames._table[::20]]
+    frames = images.CallFrames(ElfFile(libc()))
+    rows: List[Optional[images.UnwindRow]] = [frames.row(start) for start, _ in frames._table[::20]]
     known = [row for row in rows if row is not None]
     assert len(known) > 0.9 * len(rows) > 10
     by_stack = [row for row in known if row.register == NUMBERS.sp]
-    saved = [row for row in by_stack if row.rules.get(NUMBERS.pc, ())[:2] == (unwind.SAVED, -8)]
+    saved = [row for row in by_stack if row.rules.get(NUMBERS.pc, ())[:2] == (images.SAVED, -8)]
     assert len(saved) > 0.98 * len(by_stack)  # of those that nobody returns from, as a thread's first, it is told otherwise
     plain = [row for row in known if (row.register, row.offset, len(row.rules)) == (NUMBERS.sp, 8, 1)]
     assert len(plain) > 0.5 * len(known)
     one = plain[0]
-    after = unwind.unwind_caller(one, {NUMBERS.sp: 0x1000, 3: 7, 0: 1}, WORDS.get, NUMBERS)
+    after = images.unwind_caller(one, {NUMBERS.sp: 0x1000, 3: 7, 0: 1}, WORDS.get, NUMBERS)
     assert after == {NUMBERS.sp: 0x1008, NUMBERS.pc: 0x2000, 3: 7}
 
 
 def test_the_last_function_has_an_end() -> None:
     """All functions of a library have one, as their own entry says: none begins behind the last, which was lost for that."""
-    frames = unwind.CallFrames(ElfFile(libc()))
+    frames = images.CallFrames(ElfFile(libc()))
     found = frames.functions()
     assert found and all(start < end for start, end in found)
     last = max(range(len(found)), key=lambda place: found[place][0])
@@ -76,13 +76,13 @@ def test_damage_tells_nothing(seed: int) -> None:
     """No exception, whatever stands there."""
     rng = random.Random(seed)
     damaged: Any = Damaged(ElfFile(libc()), rng)
-    frames = unwind.CallFrames(damaged)
+    frames = images.CallFrames(damaged)
     damaged.spoils = True
     for _ in range(200):
         start = rng.choice(frames._table)[0]
         row = frames.row(start + rng.randrange(64))
         if row is not None:
-            unwind.unwind_caller(row, dict.fromkeys(range(17), 4096), WORDS.get, NUMBERS)
+            images.unwind_caller(row, dict.fromkeys(range(17), 4096), WORDS.get, NUMBERS)
 
 
 def test_expressions() -> None:
@@ -100,11 +100,11 @@ SIGNATURE = 0x2A << 48
 """Bits that pacia has put above an address."""
 
 
-def of_aarch64(program: bytes) -> unwind.UnwindRow:
+def of_aarch64(program: bytes) -> images.UnwindRow:
     """What such instructions of an entry come to."""
-    machine = unwind.CfaMachine(unwind.FrameCommon(4, -8, unwind.PCREL4, False, True, b""))
+    machine = images.CfaMachine(images.FrameCommon(4, -8, images.PCREL4, False, True, b""))
     machine.run(bytes((0x0C, 31, 0)) + program, None)
-    return unwind.UnwindRow(machine.register, machine.offset, machine.expression, machine.rules, False)
+    return images.UnwindRow(machine.register, machine.offset, machine.expression, machine.rules, False)
 
 
 def test_a_signed_return_address_is_one() -> None:
@@ -116,7 +116,7 @@ def test_a_signed_return_address_is_one() -> None:
     general = dict.fromkeys(arch.registers.names, 0)
     general.update(pc=0x5FFF, sp=0x1000, x30=1)
     copy = StackCopy(0x1000, 0x5FFF, [general[name] for name in arch.registers.names], stack)
-    found = unwind.walk_calls(copy, rows.get, arch)
+    found = images.walk_calls(copy, rows.get, arch)
     assert [(call.pc, call.start, call.end) for call in found] == [(0x5FFF, 0x1000, 0x1020), (0x7000, 0x1020, 0x1030)]
 
 
@@ -125,10 +125,10 @@ def test_rows_of_a_library_of_aarch64() -> None:
     file = FOREIGN / "lib" / "aarch64-linux-gnu" / "libc.so.6"
     if not file.exists():
         pytest.skip("no libc of arm64: tools/foreign_libc.sh")
-    frames, numbers = unwind.CallFrames(ElfFile(str(file))), architecture_named("aarch64").unwinding
+    frames, numbers = images.CallFrames(ElfFile(str(file))), architecture_named("aarch64").unwinding
     rows = [frames.row(start + 32) for start, _ in frames._table[::20]]
     known = [row for row in rows if row is not None]
     assert numbers is not None and len(known) > 0.9 * len(rows) > 100
     saving = [row for row in known if numbers.returns in row.rules]
     assert len(saving) > 0.5 * len(known)
-    assert all(row.rules[29][1] + 8 == row.rules[30][1] for row in saving if 29 in row.rules and row.rules[30][0] == unwind.SAVED)
+    assert all(row.rules[29][1] + 8 == row.rules[30][1] for row in saving if 29 in row.rules and row.rules[30][0] == images.SAVED)

@@ -1,6 +1,6 @@
 """Memory that was never touched is passed, however much of it a block has: the answers are those of a look at each of its bytes.
 
-Files: inferior/live/page_table.py.
+Files: inferior/live/usage.py.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ import pytest
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import NOWHERE, BulkSource, BytesSource, FileSource, ProcessSource, Segment
-from gdbheapx.inferior.live import page_table, procfs
+from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, GraphShape
 from gdbheapx.kernel.blocks.signatures import Referring
@@ -54,7 +54,7 @@ class Made:
 
     def sources(self) -> List[BulkSource]:
         """Every way that this machine has."""
-        table = page_table.Finder(os.getpid()).find(procfs.read_process_maps(os.getpid()))
+        table = usage.Finder(os.getpid()).find(procfs.read_process_maps(os.getpid()))
         scans = [False, True] if table is not None and table.scans else [False]
         return [ProcessSource(os.getpid(), self.zeros, scans=one) for one in scans]
 

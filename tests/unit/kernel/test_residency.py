@@ -15,7 +15,7 @@ import pytest
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import PageTable, ProcessSource
-from gdbheapx.inferior.live import page_table, procfs
+from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 from gdbheapx.kernel.common.in_ram import InRam, Ram
 from gdbheapx.kernel.common.library import Kernel, Residency
@@ -72,7 +72,7 @@ def shows_frames() -> bool:
 def table(request: pytest.FixtureRequest) -> Iterator[PageTable]:
     """Every way to know that this machine has, one at a time."""
     scans, frames = WAYS[request.param]
-    best = page_table.Finder(os.getpid()).find(procfs.read_process_maps(os.getpid()))
+    best = usage.Finder(os.getpid()).find(procfs.read_process_maps(os.getpid()))
     assert best is not None
     if scans and not best.scans:
         pytest.skip("this kernel has no PAGEMAP_SCAN")

@@ -14,7 +14,7 @@ import pytest
 
 from gdbheapx import invocation
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.core import unpacking
+from gdbheapx.inferior import core_file
 from gdbheapx.problems import CANNOT_UNPACK, CANNOT_WRITE, FILE_NOT_FOUND, FILE_UNREADABLE, MISSING_PACKAGE, SNAPSHOT_DAMAGED, ProblemCode
 from gdbheapx.snapshot import container, take
 
@@ -129,8 +129,8 @@ def test_a_core_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     fsspec.filesystem("memory").pipe("/core", b"x" * 100)
     assert refused("memory://none") == FILE_UNREADABLE
     with monkeypatch.context() as patch:
-        patch.setattr(unpacking, "RESERVE_BYTES", 1 << 62)
-        patch.setattr(unpacking.UnpackedFile, "put", None)
+        patch.setattr(core_file, "RESERVE_BYTES", 1 << 62)
+        patch.setattr(core_file.UnpackedFile, "put", None)
         assert refused("memory://core") == CANNOT_UNPACK
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "size", lambda self, path: 50)
     assert refused("memory://core") == FILE_UNREADABLE and len(os.listdir("/proc/self/fd")) == before

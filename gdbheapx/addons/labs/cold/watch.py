@@ -20,8 +20,7 @@ from gdbheapx.addons.labs.cold.find import AGES, IDLE, KNOWN, STALE, WRITTEN, Ag
 from gdbheapx.addons.labs.short_stop import stop, userfaultfd
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live import procfs
-from gdbheapx.inferior.live.page_table import ENTRY_BYTES, PRESENT
-from gdbheapx.inferior.live.smaps import BYTES_AT_ONCE
+from gdbheapx.inferior.live.usage import BYTES_AT_ONCE, ENTRY_BYTES, PRESENT
 from gdbheapx.kernel.common.copy import NativeFollower
 from gdbheapx.problems import NO_PROCESS, NO_SHORT_STOP
 from gdbheapx.session import Session

@@ -19,15 +19,16 @@ import time
 from functools import cache, partial
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.addons.labs.short_stop.machine import find_injecting
 from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping
-from gdbheapx.inferior.live import procfs, seccomp
+from gdbheapx.inferior.elf.file import NT_PRSTATUS
+from gdbheapx.inferior.live import procfs, tracer
 from gdbheapx.inferior.live.tracer import (
     GETREGSET,
     GETSIGMASK,
     MASK_BYTES,
-    NT_PRSTATUS,
     PTRACE_CONT,
     PTRACE_EVENT_STOP,
     PTRACE_INTERRUPT,
@@ -165,7 +166,7 @@ class Injector(Tracer):
     def __init__(self, prepared: Prepared) -> None:
         self._prepared = prepared
         self._memory = self._process = -1
-        injecting, calls = native_architecture().to_inject(), native_architecture().system_calls
+        injecting, calls = find_injecting(), native_architecture().system_calls
         layout = native_architecture().registers
         assert injecting is not None and calls is not None and layout is not None
         shown = native_architecture().in_system_call
@@ -219,12 +220,12 @@ class Injector(Tracer):
     def _is_refused(self, lwp: int, predicted: int) -> bool:
         """The thread's seccomp filters may refuse one of the calls, or are not understood."""
         try:
-            filters = seccomp.fetch_seccomp_filters(lwp)
+            filters = tracer.fetch_seccomp_filters(lwp)
             if sum(map(len, filters)) > MOST_FILTER_BYTES:
                 return True
             made = (("userfaultfd", FLAGS), ("close", predicted), ("rt_sigreturn", None))
             return any(
-                seccomp.compute_filter_answers(filters, self._numbers[name], [first]) - {seccomp.ALLOW, seccomp.LOG} for name, first in made
+                tracer.compute_filter_answers(filters, self._numbers[name], [first]) - {tracer.ALLOW, tracer.LOG} for name, first in made
             )
         except HeapxError:
             return True
@@ -234,12 +235,12 @@ class Injector(Tracer):
         best: Optional[Tuple[int, Chosen]] = None
         why = "all are about to get a signal"
         for lwp in sorted(self.held, key=lambda one: one != self.pid):
-            if self.held[lwp].signal:
+            if self.held[lwp]:
                 continue
             if not self._get_registers(lwp):
                 continue
             words = list(self._words)
-            state = self._read_set(lwp, self._machine.state_set)
+            state = self._read_set(lwp, native_architecture().to_call().state_set)
             against = self._machine.against(words, state, partial(self._read_set, lwp)) or self._find_objection(lwp, words)
             if against is not None:
                 why = "thread %d %s" % (lwp, against)
@@ -292,7 +293,7 @@ class Injector(Tracer):
             return "runs on a stack that is not its own"
         if at - span.start < ROOM_BYTES:
             return "has only %d bytes of its stack left" % (at - span.start)
-        if not self._prepared.is_filtered and b"\nSeccomp:\t%d\n" % seccomp.DISABLED not in (
+        if not self._prepared.is_filtered and b"\nSeccomp:\t%d\n" % tracer.DISABLED not in (
             procfs.slurp_file("/proc/%d/status" % lwp) or b""
         ):
             return "has come under a seccomp filter"

@@ -19,10 +19,11 @@ from typing import Any, Callable, List, Optional, Tuple
 
 from gdbheapx.actions import preflight
 from gdbheapx.addons.labs.short_stop.injector import FLAGS, KILLED_S, Prepared, inject_calls, same_descriptors, same_memory, system_call
+from gdbheapx.addons.labs.short_stop.machine import find_injecting
 from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Target
-from gdbheapx.inferior.live import keeper, procfs, seccomp
+from gdbheapx.inferior.live import keeper, procfs, tracer
 from gdbheapx.kernel.common import watchdog
 from gdbheapx.problems import NO_SHORT_STOP, ProblemCode
 
@@ -167,7 +168,7 @@ def require_injection(pid: int, accepts_split: bool = False) -> Prepared:
     """Check everything that can be checked while the process runs, and return the input of the injection."""
     procfs.check_alive(pid)
     machine, header = native_architecture(), procfs.executable_header(pid)
-    injecting = machine.to_inject()
+    injecting = find_injecting()
     if injecting is None or machine.system_calls is None:
         raise make_no_injection_error("short stops are not known of %s" % machine.name)
     if procfs.proc_entry_number(pid) != pid:
@@ -191,7 +192,7 @@ def require_injection(pid: int, accepts_split: bool = False) -> Prepared:
 
 
 def _prepare_injection(pid: int, is_filtered: bool) -> Prepared:
-    injecting, mappings = native_architecture().to_inject(), procfs.read_process_maps(pid)
+    injecting, mappings = find_injecting(), procfs.read_process_maps(pid)
     assert injecting is not None
     code = _find_code(pid, mappings, [injecting.call_and_return])
     back = _find_code(pid, mappings, injecting.come_back)
@@ -204,10 +205,10 @@ def _prepare_injection(pid: int, is_filtered: bool) -> Prepared:
 
 def _is_filtered(pid: int) -> bool:
     """Threads are under seccomp filters, which can be read and set aside for the two system calls."""
-    modes = [seccomp.read_seccomp_rules(lwp).mode for lwp in procfs.list_thread_ids(pid)]
-    if all(mode == seccomp.DISABLED for mode in modes):
+    modes = [tracer.read_seccomp_rules(lwp).mode for lwp in procfs.list_thread_ids(pid)]
+    if all(mode == tracer.DISABLED for mode in modes):
         return False
-    if seccomp.may_fetch():
+    if tracer.may_fetch():
         return True
     raise make_no_injection_error(
         "process %d is under seccomp filters, which may kill it for userfaultfd; setting them aside needs CAP_SYS_ADMIN and no filter here"

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, FlowFollower, Instruction, Pointers, Value
 from gdbheapx.addons.labs.sites.ways import ALLOCATORS
-from gdbheapx.arch import CodeReader
+from gdbheapx.addons.labs.sites.x86_64 import READERS, CodeReader
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Module, ObjectCode, Target
 from gdbheapx.problems import MISSING_PACKAGE, OUT_OF_MEMORY
@@ -133,12 +133,12 @@ def read_object_code(target: Target, room_bytes: int) -> Read:
     found: List[Tuple[Module, ObjectCode, CodeReader]] = []
     unread: List[Tuple[str, str]] = []
     for module in target.modules():
-        code = target.code(module)
-        reader = code.arch.to_read_code() if code is not None else None
+        reader = READERS.get(target.arch.name)
+        code = target.code(module) if reader is not None else None
         if code is not None and reader is not None:
             found.append((module, code, reader))
         elif not module.name.startswith(("linux-", "[")) and module.name:
-            unread.append((module.file_name, "no file" if code is None else "its machine"))
+            unread.append((module.file_name, "no file" if reader is not None else "its machine"))
         code_bytes = sum(len(data) for _, one, _ in found for _, data in one.parts)
         if code_bytes * EACH_BYTES > room_bytes:
             what = "reading %s of code or more takes about %s of memory, and this process may use %s"

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.arch import CodeReader, CodeStep, Operand
+from gdbheapx.addons.labs.sites.x86_64 import CodeReader, CodeStep, Operand
 
 Root = Tuple[str, int]
 """(`argument`, number), (`either`, number), (`stack`, 0), (`result`, address of the call), (`slot` or `data`, address), (`unknown`, number)

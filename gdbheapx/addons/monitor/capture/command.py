@@ -16,6 +16,7 @@ from typing import Any, List, NamedTuple
 
 from gdbheapx import runner, worker
 from gdbheapx.addons.monitor.capture import turn as turns
+from gdbheapx.addons.monitor.capture.crashed import accept_crash_connection, not_filled
 from gdbheapx.addons.monitor.capture.decision import (
     BUSY,
     FAILED,
@@ -32,12 +33,13 @@ from gdbheapx.addons.monitor.capture.decision import (
     release_core,
     report_decision,
 )
+from gdbheapx.addons.monitor.capture.dumped import read_head
 from gdbheapx.addons.monitor.capture.folder import SHARE, CaptureFolder
 from gdbheapx.budget import goes_first
 from gdbheapx.child_python import find_program
 from gdbheapx.errors import HeapxError, Interrupted, UsageError, error_of_document
 from gdbheapx.hints import hint_run
-from gdbheapx.invocation import DUMPED, Dumps, Invocation, Shell, understand_words
+from gdbheapx.invocation import DUMPED, Invocation, Shell, understand_words
 from gdbheapx.problems import NO_ANSWER, PROCESS_ENDED, ProblemCode, Severity
 
 PATTERN = "/proc/sys/kernel/core_pattern"
@@ -56,26 +58,25 @@ def make(invocation: Invocation, shell: Shell) -> int:
     """Capture; the exit code."""
     options = invocation.options
     try:
-        dumps = shell.dumps()
         if options.listen is not None:
-            unknown = dumps.not_filled(options.pass_to or ())
+            unknown = not_filled(options.pass_to or ())
             if unknown:
                 raise UsageError("capture --listen cannot fill in %%%s" % ", %".join(unknown), "leave it out of --pass-to")
         if options.show_pattern:
             return shell.say(pattern_text(options))
         if options.listen is not None:
-            return listen_for_crashes(invocation, shell, dumps)
+            return listen_for_crashes(invocation, shell)
         if options.pid is None:
             raise UsageError("capture requires the process id that the kernel gives (%P)", "see " + hint_run("capture --show-pattern"))
         if os.isatty(0):
             raise UsageError("capture reads the core that the kernel writes to standard input", "see " + hint_run("capture --show-pattern"))
-        return handle_crash(invocation, shell, dumps)
+        return handle_crash(invocation, shell)
     except HeapxError as error:
         return shell.failed(error, False)
 
 
-def listen_for_crashes(invocation: Invocation, shell: Shell, dumps: Dumps) -> int:
-    """Handle what comes through the socket, until a signal ends this process."""
+def listen_for_crashes(invocation: Invocation, shell: Shell) -> int:
+    """Handle what comes through the socket, until this process is told to end."""
     from gdbheapx.addons.monitor.capture import listener
 
     options = invocation.options
@@ -85,7 +86,7 @@ def listen_for_crashes(invocation: Invocation, shell: Shell, dumps: Dumps) -> in
     def handle_connection(connection: socket.socket) -> None:
         unix_s = time.time()
         try:
-            crashed = dumps.accept(connection, time.monotonic() + options.max_seconds)
+            crashed = accept_crash_connection(connection, time.monotonic() + options.max_seconds)
         except HeapxError as error:
             pid = struct.unpack("=3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
             outcome = FAILED if error.code == PROCESS_ENDED else REFUSED
@@ -93,7 +94,7 @@ def listen_for_crashes(invocation: Invocation, shell: Shell, dumps: Dumps) -> in
             return
         os.dup2(connection.fileno(), 0)
         connection.close()
-        handle_crash(invocation.asking(pid=crashed.pid), shell, dumps, crashed)
+        handle_crash(invocation.asking(pid=crashed.pid), shell, crashed)
 
     def log_failure(error: HeapxError) -> None:
         log_line(json.dumps({"kind": "capture-error", "why": error.line()}), options.log)
@@ -103,7 +104,7 @@ def listen_for_crashes(invocation: Invocation, shell: Shell, dumps: Dumps) -> in
     return runner.WHOLE
 
 
-def handle_crash(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: Any = None) -> int:
+def handle_crash(invocation: Invocation, shell: Shell, crashed: Any = None) -> int:
     """Handle one crash, whose core comes through standard input; the exit code. `crashed`: the kernel's facts about it where no line of
     core_pattern has them.
     """
@@ -116,7 +117,7 @@ def handle_crash(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: An
             turns.limit_memory()
             turn = turns.take_turn(options.to, status, options.max_seconds)
         began = turn.began_s
-        head = dumps.read_head(options.pid, 0, turn.until_s)
+        head = read_head(options.pid, 0, turn.until_s)
         first, signal_number = head.data, head.signal
         decision = decision._replace(program=head.name, threads=head.threads, memory_bytes=head.memory_bytes)
         if head.error is not None:
@@ -138,7 +139,7 @@ def handle_crash(invocation: Invocation, shell: Shell, dumps: Dumps, crashed: An
     words = options.pass_to or ()
     if crashed is not None and words:
         if not first:  # it had no turn, and %s is in the notes
-            head = dumps.read_head(options.pid, 0, time.monotonic() + options.max_seconds)
+            head = read_head(options.pid, 0, time.monotonic() + options.max_seconds)
             first, signal_number = head.data, head.signal
         words = crashed.fill(words, signal_number, decision.unix_s)
     return finish_decision(decision, words, first, options.log)
@@ -256,4 +257,3 @@ def has_sockets() -> bool:
             return "socket" in file.read().split()
     except OSError:
         return False
-

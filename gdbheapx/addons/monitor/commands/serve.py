@@ -88,7 +88,7 @@ def answer_serve(session: Session, options: Options) -> CommandAnswer:
     from gdbheapx.addons.monitor.watch.machine import Machine
     from gdbheapx.addons.monitor.watch.samples import Sampler
 
-    of = Sampler(session, False) if session.has_target else Machine(options.pids, session.counting, is_judged=False)
+    of = Sampler(session, False) if session.has_target else Machine(options.pids, is_judged=False)
     return CommandAnswer(lambda: None, lambda style: serve_lines(session, options, of, style), live=True, read=True, document=True)
 
 

@@ -145,12 +145,12 @@ def watch_lines(session: Session, options: Options, sampler: "Sampler", style: T
     captures: Any = None
     if options.snapshot_when:
         from gdbheapx.addons.monitor.watch.capture import Captures
+        from gdbheapx.addons.monitor.watch.counters import open_counters
 
         words = ["--max-stop", "%g" % options.max_stop] if options.max_stop is not None else []
         words += ["--short-stop", "--yes"] if options.snapshot_short_stop else []
         rules = options.snapshot_when, options.snapshot_to, options.snapshots, options.snapshot_gap
-        counting = session.target.counters()
-        captures = Captures(sampler.pid, *rules, words, counting)
+        captures = Captures(sampler.pid, *rules, words, open_counters(session.target))
     yield from [encoded.start(options.every)] if options.json else told.start(options.every)
     try:
         for event in watch_events(sampler, history, options.every, count_planned_samples(options), session.budget):
@@ -194,9 +194,7 @@ def machine_lines(session: Session, options: Options, style: TextStyle) -> Itera
     from gdbheapx.report.text import format_page
 
     file = Appended(options.jsonl, None) if options.jsonl else None
-    for moment in machine.sample_machine(
-        machine.Machine(options.pids, session.counting), options.every, count_planned_samples(options), session.budget
-    ):
+    for moment in machine.sample_machine(machine.Machine(options.pids), options.every, count_planned_samples(options), session.budget):
         if file is not None:
             file.line(machine.machine_json_line(moment))
         shown = [machine.machine_json_line(moment)] if options.json else format_page(style, machine.machine_page(moment))

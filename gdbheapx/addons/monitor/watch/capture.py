@@ -9,11 +9,11 @@ import os
 import time
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.addons.monitor.watch.counters import Counters
 from gdbheapx.addons.monitor.watch.samples import Sample
 from gdbheapx.addons.monitor.watch.series import Series
 from gdbheapx.command import parse_size, some_seconds
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import CounterReader
 from gdbheapx.snapshot import take
 from gdbheapx.units import SentenceSize, make_sentence
 
@@ -74,7 +74,7 @@ class Captures:
         most: int,
         gap_s: float,
         words: Sequence[str] = (),
-        counting: Optional[CounterReader] = None,
+        counting: Optional[Counters] = None,
     ) -> None:
         """`most`: snapshots after the first; `gap_s`: at least so long between two; `words`: more options of `snapshot`; `counting`:
         reports a lack of memory."""

@@ -5,11 +5,12 @@ import resource
 import time
 from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
+from gdbheapx.addons.monitor.memory_group import InContainer
+from gdbheapx.addons.monitor.watch.counters import Counters, ProcessCounters
 from gdbheapx.addons.monitor.watch.series import Series
 from gdbheapx.addons.monitor.watch.table import format_utc_time
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, PLAIN, TEXT, Column, ColumnsTable, columns_of
-from gdbheapx.inferior.base import CounterReader, InContainer, ProcessCounters
 from gdbheapx.report.encodings import encode_json
 from gdbheapx.report.text import make_printable
 from gdbheapx.units import SentenceSize, make_sentence
@@ -64,7 +65,7 @@ class MachineMoment(NamedTuple):
 class FollowedProcess:
     """Process that is followed."""
 
-    def __init__(self, pid: int, counting: CounterReader, elapsed_s: float, is_judged: bool = True) -> None:
+    def __init__(self, pid: int, counting: Counters, elapsed_s: float, is_judged: bool = True) -> None:
         self.pid, self.counting, self.since_s = pid, counting, elapsed_s
         self.name = "?"
         self.rss = Series() if is_judged else None
@@ -113,7 +114,7 @@ class Machine:
     another program judges growth, so neither earlier samples nor processes that have ended are kept.
     """
 
-    def __init__(self, which: str, counting: Callable[[int], CounterReader], proc: str = "/proc", is_judged: bool = True) -> None:
+    def __init__(self, which: str, counting: Callable[[int], Counters] = Counters, proc: str = "/proc", is_judged: bool = True) -> None:
         self._which, self._counting, self._proc, self._is_judged = which, counting, proc, is_judged
         self._running: Dict[int, FollowedProcess] = {}
         self._ended: List[FollowedProcess] = []

@@ -2,9 +2,10 @@
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.addons.monitor.memory_group import InContainer
 from gdbheapx.addons.monitor.watch import machine, table
+from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler
-from gdbheapx.inferior.base import InContainer, ProcessCounters
 from gdbheapx.report.text import make_printable
 
 PREFIX = "gdbheapx_"

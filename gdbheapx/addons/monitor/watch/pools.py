@@ -2,6 +2,7 @@
 
 from typing import Dict, Mapping, Optional
 
+from gdbheapx.addons.monitor.watch.counters import open_counters
 from gdbheapx.analysis.memory import attribute, kinds
 from gdbheapx.analysis.memory.attribute import Attribution
 from gdbheapx.session import Session
@@ -15,7 +16,7 @@ class PoolMeter:
 
     def read(self) -> Optional[Mapping[str, int]]:
         """Bytes in RAM by name; None where the kernel does not say."""
-        counting = self._session.target.counters()
+        counting = open_counters(self._session.target)
         use = counting.memory_use() if counting is not None else None
         if use is None:
             return None

@@ -6,13 +6,13 @@ import math
 import time
 from typing import Any, BinaryIO, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import ENDED, EXECUTED, OPEN, STOPPED, TIMES, History, Over
 from gdbheapx.addons.monitor.watch.table import heading_of_figure
 from gdbheapx.allocators.answers import Figure, Reading
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
-from gdbheapx.inferior.base import ProcessCounters
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import FILE_UNREADABLE, WRONG_FILE
 from gdbheapx.snapshot import container

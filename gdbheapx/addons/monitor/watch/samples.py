@@ -4,11 +4,12 @@ import gc
 import time
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
 
+from gdbheapx.addons.monitor.memory_group import InContainer
+from gdbheapx.addons.monitor.watch.counters import ProcessCounters, ProcessPages, open_counters
 from gdbheapx.allocators.answers import Figure, Meter, Reading, make_empty_reading
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, StopOver
 from gdbheapx.hints import hint_command
-from gdbheapx.inferior.base import InContainer, ProcessCounters, ProcessPages
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NO_COUNTERS, NOT_LIVE
 from gdbheapx.session import Session
@@ -108,7 +109,7 @@ class Sampler:
     def __init__(self, session: Session, is_exact: bool, pool_meter: "Optional[PoolMeter]" = None) -> None:
         self.session, self.is_exact, self._pool_meter = session, is_exact, pool_meter
         target = session.target
-        counting = target.counters()
+        counting = open_counters(target)
         if counting is None or target.pid is None:
             raise HeapxError("watch needs a process that runs on this machine", "name it: gdbheapx -p PID watch", code=NOT_LIVE)
         self.pid: int = target.pid

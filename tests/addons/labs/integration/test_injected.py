@@ -1,6 +1,6 @@
 """A userfaultfd of a process that lives: what it is good for, what the process notices of it, and who is left when somebody is killed.
 
-Files: addons/labs/short_stop/userfaultfd.py, addons/labs/short_stop/injector.py, arch/x86_64_injecting.py.
+Files: addons/labs/short_stop/userfaultfd.py, addons/labs/short_stop/injector.py, addons/labs/short_stop/x86_64.py.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ import pytest
 
 from gdbheapx.addons.labs.short_stop import injector, userfaultfd
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.live import procfs, seccomp
+from gdbheapx.inferior.live import procfs, tracer
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.problems import NO_SHORT_STOP
 from tests.support.injections import is_well, started, state
@@ -338,7 +338,7 @@ def test_foreign_calls_are_cancelled(stage: Stage, monkeypatch: pytest.MonkeyPat
 
 def test_filters_that_allow_stay_in_force(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter is set aside only if it would refuse one of the calls."""
-    if not seccomp.may_fetch():
+    if not tracer.may_fetch():
         pytest.skip("filters are read with CAP_SYS_ADMIN and outside any filter")
     options: List[int] = []
     original = injector.Injector._call_ptrace
@@ -452,11 +452,11 @@ def test_filters_that_kill(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
     """A filter that kills for what it does not list is set aside for the two calls, and is in force again; without that right, nothing is done."""
     process = stage.start("filtered", "list-kill")
     before = state(process)
-    if seccomp.may_fetch():
+    if tracer.may_fetch():
         os.close(userfaultfd.take_userfaultfd(process.pid))
         process.command(b"c")
-        assert state(process)[0] == before[0] and seccomp.read_seccomp_rules(process.pid).mode == seccomp.FILTER
-    monkeypatch.setattr(seccomp, "may_fetch", lambda: False)
+        assert state(process)[0] == before[0] and tracer.read_seccomp_rules(process.pid).mode == tracer.FILTER
+    monkeypatch.setattr(tracer, "may_fetch", lambda: False)
     assert "is under seccomp filters" in refusal(process)
     process.command(b"c")
 

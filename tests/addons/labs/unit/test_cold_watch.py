@@ -14,7 +14,7 @@ from gdbheapx.addons.labs.cold import watch
 from gdbheapx.addons.labs.cold.find import KNOWN, STALE
 from gdbheapx.addons.labs.short_stop import stop, userfaultfd
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.live.page_table import PRESENT
+from gdbheapx.inferior.live.usage import PRESENT
 from gdbheapx.problems import NO_PROCESS
 
 PAGE = os.sysconf("SC_PAGESIZE")

@@ -7,6 +7,7 @@ from typing import Any, List
 import pytest
 
 from gdbheapx.addons.labs.short_stop import injector
+from gdbheapx.addons.labs.short_stop.machine import find_injecting
 from gdbheapx.arch import native_architecture
 
 CODE, AUDIT, FLAGS = 0x7F0000001000, 0xC000003E, injector.FLAGS
@@ -60,7 +61,7 @@ def test_what_is_no_entry_is_given_up(monkeypatch: pytest.MonkeyPatch, stop: int
 
 def test_cancelled_is_the_number_alone() -> None:
     """The registers in which a machine keeps the number of a call have -1 there, and are the same otherwise."""
-    machine = native_architecture().to_inject()
+    machine = find_injecting()
     if machine is None:
         pytest.skip("this machine has no injections")
     layout = native_architecture().registers

@@ -1,6 +1,6 @@
 """`capture`: processes that crash while they allocate leave whole snapshots, which say what their cores say, to the byte; nothing is held up.
 
-Files: addons/monitor/capture/command.py inferior/live/dumped.py addons/monitor/commands/capture.py
+Files: addons/monitor/capture/command.py addons/monitor/capture/dumped.py addons/monitor/commands/capture.py
 """
 
 import json

@@ -1,6 +1,6 @@
 """`watch --snapshot-when`: one before, some when a rule holds, no more than were asked for; the process goes on, and `diff` says what grew.
 
-Files: addons/monitor/watch/capture.py addons/monitor/watch/standby.py inferior/live/pressure.py
+Files: addons/monitor/watch/capture.py addons/monitor/watch/standby.py addons/monitor/watch/counters.py
 """
 
 import argparse
@@ -16,10 +16,10 @@ from typing import Any, Dict, Iterator, List
 import pytest
 
 from gdbheapx.addons.monitor.watch import capture, recorded
+from gdbheapx.addons.monitor.watch import counters as pressing
+from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import ProcessCounters
-from gdbheapx.inferior.live import pressure as pressing
 from gdbheapx.inferior.live.headroom import HeadroomFiles
 from gdbheapx.snapshot import take
 from tests.support.tool import Outcome, heapx

@@ -14,8 +14,8 @@ from typing import Any, Dict, Iterator, List
 import pytest
 
 from gdbheapx.addons.monitor.watch import machine
+from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import ProcessCounters
 from tests.support.busy import stretch
 from tests.support.tool import heapx
 
@@ -80,7 +80,7 @@ def test_who_grows_and_how_fast(programs: Programs, tmp_path: Path) -> None:
 
 def test_those_that_end_and_those_that_begin(programs: Programs) -> None:
     """One that ended keeps its row, and says so; one that began is followed from then on. Nobody is counted twice."""
-    from gdbheapx.inferior.live.counters import Counters
+    from gdbheapx.addons.monitor.watch.counters import Counters
 
     followed = machine.Machine(programs.name, Counters)
     first = programs.start(0)

@@ -8,9 +8,10 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.addons.monitor import bill, bill_text
+from gdbheapx.addons.monitor.memory_group import GroupBelow, GroupMemory, GroupProcess
 from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import GroupBelow, GroupMemory, GroupProcess, Mapping, MappingUse
+from gdbheapx.inferior.base import Mapping, MappingUse
 from gdbheapx.report.text import escape_line, format_page
 from gdbheapx.session import Session
 

@@ -1,6 +1,6 @@
 """`capture` without a crash: names, what stays in the folder, whose turn it is, the core handed on, the line for core_pattern.
 
-Files: files.py addons/monitor/capture/command.py addons/monitor/capture/decision.py addons/monitor/capture/turn.py addons/monitor/capture/folder.py addons/monitor/capture/listener.py inferior/live/crashed.py inferior/live/dumped.py
+Files: files.py addons/monitor/capture/command.py addons/monitor/capture/decision.py addons/monitor/capture/turn.py addons/monitor/capture/folder.py addons/monitor/capture/listener.py addons/monitor/capture/crashed.py addons/monitor/capture/dumped.py
 """
 
 import ctypes
@@ -18,11 +18,10 @@ from typing import Any, Iterable, Iterator, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.addons.monitor.capture import command, decision, listener
+from gdbheapx.addons.monitor.capture import command, crashed, decision, dumped, listener
 from gdbheapx.addons.monitor.capture import turn as turns
 from gdbheapx.addons.monitor.capture.folder import OURS, CaptureFolder
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.live import crashed, dumped
 from gdbheapx.invocation import GlobalOptions, split_words, understand_words
 from gdbheapx.problems import (
     CANNOT_LISTEN,

@@ -7,8 +7,9 @@ from typing import Any, Iterable, List, Optional, Tuple
 
 import pytest
 
+from gdbheapx.addons.monitor.watch import samples, text
 from gdbheapx.addons.monitor.watch import summary as codes
-from gdbheapx.addons.monitor.watch import text
+from gdbheapx.addons.monitor.watch.counters import ProcessCounters, ProcessPages
 from gdbheapx.addons.monitor.watch.returned import Steps
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched
 from gdbheapx.addons.monitor.watch.series import MOST_POINTS, Series
@@ -16,7 +17,6 @@ from gdbheapx.addons.monitor.watch.summary import History, Over, watch_events
 from gdbheapx.allocators.answers import Figure, Reading
 from gdbheapx.budget import Budget
 from gdbheapx.errors import UnreadableMemory
-from gdbheapx.inferior.base import ProcessCounters, ProcessPages
 from gdbheapx.model import AllocatorInfo
 
 MB = 1 << 20
@@ -299,10 +299,6 @@ class Process:
         """None."""
         return None
 
-    def counters(self) -> "Process":
-        """Itself."""
-        return self
-
     def has_ended(self) -> bool:
         """As is_gone."""
         return self.is_gone
@@ -353,6 +349,12 @@ class Session:
 
     def __init__(self, process: Process) -> None:
         self.target, self.heaps = process, Heaps(Heap(Meter(process)))
+
+
+@pytest.fixture(autouse=True)
+def counters_of_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process here is its own counters."""
+    monkeypatch.setattr(samples, "open_counters", lambda target: target)
 
 
 def watched(process: Process, times: Optional[int] = None, budget: Optional[Budget] = None) -> List[Any]:

@@ -12,9 +12,10 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import pytest
 
+from gdbheapx.addons.monitor.memory_group import InContainer
 from gdbheapx.addons.monitor.watch import endpoint, machine, openmetrics
+from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import InContainer, ProcessCounters
 from gdbheapx.problems import CANNOT_LISTEN
 from tests.support.hostile import HOSTILE
 

@@ -13,14 +13,15 @@ from typing import Any, Dict, List, Optional
 
 import pytest
 
+from gdbheapx.addons.monitor.memory_group import InContainer
 from gdbheapx.addons.monitor.watch import openmetrics, table
+from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import TIMES, History, Over
 from gdbheapx.addons.monitor.watch.text import BLOCKS, Text
 from gdbheapx.allocators.answers import Figure, Reading
 from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import InContainer, ProcessCounters
 from gdbheapx.model import AllocatorInfo
 
 MB = 1 << 20

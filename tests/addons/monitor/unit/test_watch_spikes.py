@@ -10,10 +10,10 @@ import pytest
 
 from gdbheapx.addons.monitor.watch import spikes
 from gdbheapx.addons.monitor.watch import summary as codes
+from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import History, Summary
 from gdbheapx.allocators.answers import Reading
-from gdbheapx.inferior.base import ProcessCounters
 from gdbheapx.model import AllocatorInfo
 
 MB = 1 << 20

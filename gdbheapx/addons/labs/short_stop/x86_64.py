@@ -3,8 +3,9 @@
 import struct
 from typing import Callable, List, Optional, Sequence, Tuple
 
-from gdbheapx.arch import ALL_SIGNALS, NO_STACK_FLAGS, NT_PRSTATUS, Injecting
-from gdbheapx.arch.x86_64 import NT_X86_XSTATE, ORDER
+from gdbheapx.addons.labs.short_stop.machine import ALL_SIGNALS, NO_STACK_FLAGS, Injecting
+from gdbheapx.arch import NT_PRSTATUS
+from gdbheapx.arch.x86_64 import ORDER
 
 AT = {name: place for place, name in enumerate(ORDER)}
 CODE_64 = 0x33
@@ -117,7 +118,6 @@ def cancel_system_call(words: Sequence[int]) -> Tuple[int, bytes]:
 INJECTING = Injecting(
     call_and_return=b"\x0f\x05\xc3",
     come_back=(b"\x48\xc7\xc0\x0f\0\0\0\x0f\x05", b"\xb8\x0f\0\0\0\x0f\x05"),
-    state_set=NT_X86_XSTATE,
     against=reason_against_injecting,
     rank=rank_x86_64_thread,
     base=x86_64_frames_base,

@@ -7,7 +7,7 @@ registers in every frame; without one for SVE it clears what these registers hav
 import struct
 from typing import Callable, List, Optional, Sequence
 
-from gdbheapx.arch import ALL_SIGNALS, NO_STACK_FLAGS, NT_FPREGSET, Injecting
+from gdbheapx.addons.labs.short_stop.machine import ALL_SIGNALS, NO_STACK_FLAGS, Injecting
 from gdbheapx.arch.aarch64 import NAMES, NT_ARM_SVE, SET_HEADER, SVE_REGISTERS, reason_against_call
 
 AT = {name: place for place, name in enumerate(NAMES)}
@@ -114,7 +114,6 @@ def make_aarch64_frames(
 INJECTING = Injecting(
     call_and_return=SVC + RET,
     come_back=(SIGRETURN,),
-    state_set=NT_FPREGSET,
     against=against_this,
     rank=rank_aarch64_thread,
     base=aarch64_frames_base,

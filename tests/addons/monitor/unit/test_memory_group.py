@@ -1,6 +1,6 @@
 """A memory cgroup by path, by the id of a pod or container, by a process: found, or refused with a next step; its counters of both versions.
 
-Files: inferior/live/group.py.
+Files: addons/monitor/memory_group.py.
 """
 
 import os
@@ -9,8 +9,8 @@ from typing import Any, Dict, Tuple
 
 import pytest
 
+from gdbheapx.addons.monitor import memory_group
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.live import group
 from tests.support.cgroup_files import PID, V1_MOUNT, V2_MOUNT, Machine, v2
 
 MIB = 1 << 20
@@ -63,15 +63,15 @@ def test_which_group_it_is(machine: Machine, which: str, path: "str | None") -> 
     """By pid, by id or its beginning, by the name of a service, by path; digits alone are a pid."""
     if path is None:
         with pytest.raises(HeapxError) as raised:
-            group.find_memory_group(which, machine.files)
+            memory_group.find_memory_group(which, machine.files)
         assert raised.value.hint
     else:
-        assert group.find_memory_group(which, machine.files).memory().path == path
+        assert memory_group.find_memory_group(which, machine.files).memory().path == path
 
 
 def test_a_path_of_the_file_system(machine: Machine) -> None:
     """As a shell completes it."""
-    assert group.find_memory_group(str(machine.top / "system.slice" / "redis.service"), machine.files).memory().path == "/system.slice/redis.service"
+    assert memory_group.find_memory_group(str(machine.top / "system.slice" / "redis.service"), machine.files).memory().path == "/system.slice/redis.service"
 
 
 @pytest.mark.parametrize(
@@ -89,25 +89,25 @@ def test_a_path_of_the_file_system(machine: Machine) -> None:
 def test_what_is_no_group(machine: Machine, which: str, code: str, told: str) -> None:
     """Refused in one line with a next step: several, none with one that is near, none at all, the whole machine."""
     with pytest.raises(HeapxError) as raised:
-        group.find_memory_group(which, machine.files).memory()
+        memory_group.find_memory_group(which, machine.files).memory()
     assert raised.value.code == code and told in (raised.value.hint or ""), raised.value.line()
 
 
 def test_counters_of_version_2(machine: Machine) -> None:
     """The nearest limit is the pod's, which stands above the container; swap and events are the container's own."""
-    memory = group.find_memory_group(BOX, machine.files).memory()
+    memory = memory_group.find_memory_group(BOX, machine.files).memory()
     assert (memory.cgroup_version, memory.current_bytes, memory.stat["anon"]) == (2, 100 * MIB, 60 * MIB)
     assert (memory.limit_bytes, memory.limit_of, memory.high_bytes) == (200 * MIB, POD, 180 * MIB)
     assert (memory.swapped_bytes, memory.swap_max_bytes, memory.events["oom_kill"]) == (8 * MIB, 16 * MIB, 2)
-    own = group.find_memory_group(OTHER, machine.files).memory()
+    own = memory_group.find_memory_group(OTHER, machine.files).memory()
     assert (own.limit_bytes, own.limit_of, own.swapped_bytes) == (50 * MIB, "%s/cri-containerd-%s.scope" % (POD, OTHER), None)
 
 
 def test_groups_below(machine: Machine) -> None:
     """The containers of a pod, largest first; a container has none."""
-    pod = group.find_memory_group(UID.replace("_", "-"), machine.files).below()
+    pod = memory_group.find_memory_group(UID.replace("_", "-"), machine.files).below()
     assert [(below.current_bytes, below.limit_bytes, below.kills) for below in pod] == [(100 * MIB, None, 2), (40 * MIB, 50 * MIB, None)]
-    assert pod[0].path == "%s/cri-containerd-%s.scope" % (POD, BOX) and group.find_memory_group(BOX, machine.files).below() == []
+    assert pod[0].path == "%s/cri-containerd-%s.scope" % (POD, BOX) and memory_group.find_memory_group(BOX, machine.files).below() == []
 
 
 def test_counters_of_version_1(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_counters_of_version_1(tmp_path: Path) -> None:
     stat = {"rss": 1, "total_rss": 50 * MIB, "total_cache": 30 * MIB, "total_mapped_file": 3 * MIB, "total_swap": MIB}
     machine.group("/a", {"memory.limit_in_bytes": 100 * MIB}, stat)
     machine.group("/a/b", {**files, "memory.oom_control": "oom_kill_disable 0\noom_kill 6"}, stat)
-    memory = group.find_memory_group(str(PID), machine.files).memory()
+    memory = memory_group.find_memory_group(str(PID), machine.files).memory()
     assert (memory.cgroup_version, memory.path, memory.limit_of, memory.limit_bytes) == (1, "/a/b", "/a", 100 * MIB)
     assert memory.stat == {"anon": 50 * MIB, "file": 30 * MIB, "file_mapped": 3 * MIB, "kernel": 4 * MIB} and memory.swapped_bytes == MIB
     assert memory.events == {"oom_kill": 6, "max": 5} and not memory.is_cut_above
@@ -130,7 +130,7 @@ def test_no_group_at_all(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.process("0::/\n")
     with pytest.raises(HeapxError, match="no file system of memory cgroups"):
-        group.find_memory_group("x", machine.files)
+        memory_group.find_memory_group("x", machine.files)
 
 
 SMAPS = "00400000-00500000 rw-p 00000000 00:00 0 \nSize: 1024 kB\nRss: 512 kB\nPss: 512 kB\nAnonymous: 512 kB\n"
@@ -150,7 +150,7 @@ def test_processes(machine: Machine) -> None:
     add(machine, 22, status="Name:\tz\nState:\tZ\n")
     machine.group(POD, {"cgroup.procs": "20\n21"})
     machine.group(POD + "/cri-containerd-%s.scope" % BOX, {"cgroup.procs": "20\n22\n0\n23"})
-    found, lost = group.find_memory_group("0123abcd-1111", machine.files).processes()
+    found, lost = memory_group.find_memory_group("0123abcd-1111", machine.files).processes()
     assert lost == 3 and [(process.pid, process.name) for process in found] == [(20, "a"), (21, "b")]
     first, second = found
     assert (first.threads, first.page_tables_bytes, first.locked_bytes, first.pinned_bytes) == (3, 8 << 10, 4 << 10, 2 << 10)
@@ -163,7 +163,7 @@ def gpu(machine: Machine, files: Dict[str, Tuple[str, str]]) -> Dict[str, int]:
         machine.write(machine.proc / "30" / "fdinfo" / number, text)
         (machine.proc / "30" / "fd").mkdir(exist_ok=True)
         os.symlink(link, machine.proc / "30" / "fd" / number)
-    return group.gpu_memory(30, machine.files)
+    return memory_group.gpu_memory(30, machine.files)
 
 
 def test_memory_of_gpus(machine: Machine) -> None:
@@ -172,7 +172,7 @@ def test_memory_of_gpus(machine: Machine) -> None:
     second = "drm-client-id:\t6\ndrm-pdev:\t0000:01\ndrm-memory-gtt:\t1 MiB\ndrm-memory-cpu:\t0\n"
     files = {"3": ("/dev/dri/renderD128", first), "4": ("/dev/dri/renderD128", first), "5": ("/dev/dri/card0", second), "6": ("/etc/passwd", first)}
     assert gpu(machine, files) == {"vram": 2 * MIB, "gtt": 4 * MIB}
-    assert group.gpu_memory(31, machine.files) == {}
+    assert memory_group.gpu_memory(31, machine.files) == {}
 
 
 @pytest.mark.parametrize(
@@ -197,4 +197,4 @@ def test_memory_of_gpus(machine: Machine) -> None:
 )
 def test_the_container_of_a_process(groups: str, place: Tuple[Any, Any]) -> None:
     """The names that kubelet, containerd, CRI-O, Docker and podman give; in Kubernetes' own spelling. What only looks alike is none."""
-    assert group.container_of(groups + "\n") == place
+    assert memory_group.container_of(groups + "\n") == place

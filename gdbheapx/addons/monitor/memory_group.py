@@ -4,11 +4,11 @@ import difflib
 import math
 import os
 import re
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import GroupBelow, GroupMemory, GroupProcess, InContainer
-from gdbheapx.inferior.live import procfs, smaps
+from gdbheapx.inferior.base import MappingUse
+from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.live.headroom import (
     KILLS,
     NO_LIMIT_BYTES,
@@ -55,6 +55,78 @@ GPU_FILES = "/dev/dri/"
 GPU_LINE = re.compile(r"drm-(resident|memory)-([\w.-]+):\s*(\d+)\s*(KiB|MiB)?$", re.MULTILINE)
 GPU_CLIENT = re.compile(r"drm-(?:client-id|pdev):\s*(\S+)")
 """Documentation/gpu/drm-usage-stats.rst; `memory` is what drivers before Linux 6.7 call it."""
+
+
+class GroupMemory(NamedTuple):
+    """Counters of a memory cgroup with those below it."""
+
+    path: str
+    """As /proc/PID/cgroup has it."""
+    cgroup_version: int
+    """Of cgroups: 1 or 2."""
+    current_bytes: int
+    """memory.current; memory.usage_in_bytes of version 1."""
+    stat: Mapping[str, int]
+    """memory.stat by the keys of version 2, in bytes; a key that this kernel or version does not have is not there."""
+    limit_bytes: Optional[int]
+    """The lowest memory.max of the group and of those above it; None: there is no limit."""
+    limit_of: Optional[str]
+    """Path of the group that has that limit."""
+    high_bytes: Optional[int]
+    """The lowest memory.high of them; None: none."""
+    swapped_bytes: Optional[int]
+    """In swap; None: this kernel does not count it."""
+    swap_max_bytes: Optional[int]
+    """memory.swap.max; None: no limit of its own."""
+    swap_free_bytes: int
+    """Of the machine's swap."""
+    events: Mapping[str, int]
+    """How often since it was made: `high`, `max`, `oom`, `oom_kill`."""
+    is_cut_above: bool
+    """Limits of groups above it cannot be seen from here, in a container."""
+    thread_stack_bytes: Optional[int]
+    """Of the kernel's memory what one thread's stack takes on this machine, for a kernel that does not count them by group."""
+    batch_bytes: int
+    """So much may be missing or too much in its counters: each CPU keeps some pages back before it counts them."""
+
+
+class GroupBelow(NamedTuple):
+    """A memory cgroup right below another one, such as a container of a pod."""
+
+    path: str
+    current_bytes: int
+    """Part of the other's."""
+    limit_bytes: Optional[int]
+    """Its own; None: none."""
+    kills: Optional[int]
+    """Processes that were killed for memory in it (oom_kill)."""
+
+
+class GroupProcess(NamedTuple):
+    """A process of a memory cgroup, read while it runs."""
+
+    pid: int
+    name: str
+    anonymous_bytes: int
+    """RssAnon of /proc/PID/status."""
+    swapped_bytes: Optional[int]
+    threads: Optional[int]
+    page_tables_bytes: Optional[int]
+    locked_bytes: Optional[int]
+    """VmLck: mlock; the kernel cannot take it."""
+    pinned_bytes: Optional[int]
+    """VmPin: pinned for a device."""
+    uses: Optional[Sequence[MappingUse]]
+    """Of every mapping; None: this user may not read it."""
+    gpu_bytes: Mapping[str, int]
+    """By region what drivers of GPUs say in /proc/PID/fdinfo, such as `vram0` or `gtt`."""
+
+
+class InContainer(NamedTuple):
+    """Names of the control groups that a process runs in, as Kubernetes labels them; None: in none, or not recognised."""
+
+    container_id: Optional[str] = None
+    pod_uid: Optional[str] = None
 
 
 class CgroupPlace(NamedTuple):
@@ -174,7 +246,7 @@ def _iterate_groups(tops: Sequence[Mount]) -> Iterator[CgroupPlace]:
 
 
 class LiveGroup:
-    """Memory cgroup of this machine: see base.MemoryGroup."""
+    """Memory cgroup of this machine."""
 
     def __init__(self, place: CgroupPlace, files: HeadroomFiles) -> None:
         self._place, self._files, self._kind = place, files, place.mount.kind
@@ -294,11 +366,11 @@ def read_process(pid: int, files: HeadroomFiles) -> Optional[GroupProcess]:
     if "VmSize" not in fields:  # a zombie has none
         return None
     told = (
-        smaps.read_smaps_texts(pid)
+        usage.read_smaps_texts(pid)
         if files.proc == "/proc"
-        else smaps.Texts(procfs.slurp_file("%s/%d/smaps" % (files.proc, pid)) or b"", b"", {})
+        else usage.Texts(procfs.slurp_file("%s/%d/smaps" % (files.proc, pid)) or b"", b"", {})
     )
-    use = smaps.make_smaps_usage(told)
+    use = usage.make_smaps_usage(told)
     if use is None and "VmSize" not in files.fields("%s/%d/status" % (files.proc, pid)):
         return None
     name = (procfs.slurp_file("%s/%d/comm" % (files.proc, pid)) or b"?").decode("utf-8", "replace").rstrip("\n")

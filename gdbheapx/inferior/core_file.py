@@ -1,25 +1,34 @@
-"""An ELF core read without gdb: which bytes of memory it holds, and where, and what its notes say.
+"""Read an ELF core without gdb: the bytes of memory in it, its notes, contradictions in them, and compressed cores.
 
 Its own reader, as every command on a core pays for it: 60,000 PT_LOADs take 140 ms here and 560 by pyelftools, the notes of 1,000 threads
 and 15,000 mapped files 15 ms and 225, which does not decode registers (bench/elf_readers.py). What is damaged is read as far as it goes.
 
-Also what stands in an object's image (constants, the first state of thread-local storage), which of it a core has, and how much of the
-core's file each mapping takes.
+Damage is found by rules of what writes cores (fs/binfmt_elf.c: elf_core_dump, fill_files_note; gdb's linux-tdep.c): the memory of one
+mapping follows the other. Memory that leads to blocks must be there: writable segments of each loaded object without PT_GNU_RELRO, and of
+each thread the stack at its stack pointer and the block at its thread pointer. The kernel dumps no mapping that was never written to, so
+that mappings count, not bytes.
+
+A compressed core is unpacked to a temporary file without a name, which is then read as any core; the copy vanishes with the last process
+that has it open. Pages of zeros become holes: a compressed core does not distinguish them from memory that was never touched.
 """
 
 import os
 import struct
+import time
 from bisect import bisect_right
 from itertools import islice
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.files import NotRegular, open_regular
+from gdbheapx.files import NotRegular, open_regular, open_unnamed, temporary_folder
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Segment, Thread
-from gdbheapx.inferior.core import unpacking
 from gdbheapx.inferior.elf.file import (
     ET_CORE,
     NT_PRSTATUS,
+    PF_R,
+    PF_W,
+    PF_X,
+    PT_GNU_RELRO,
     PT_LOAD,
     PT_NOTE,
     PT_TLS,
@@ -35,8 +44,18 @@ from gdbheapx.inferior.elf.file import (
     program_header_bytes,
     signature_bits,
 )
-from gdbheapx.problems import CANNOT_UNPACK, FILE_NOT_FOUND, FILE_UNREADABLE, NOT_A_CORE, NOT_PERMITTED
-from gdbheapx.ranges import unite_ranges
+from gdbheapx.inferior.elf.link_map import AT_BASE, AT_PHDR, AT_PHNUM, Loaded
+from gdbheapx.problems import (
+    CANNOT_UNPACK,
+    CORE_DAMAGED,
+    FILE_NOT_FOUND,
+    FILE_UNREADABLE,
+    NOT_A_CORE,
+    NOT_PERMITTED,
+    ROOTS_MISSING,
+    Diagnostic,
+)
+from gdbheapx.ranges import RangeIndex, subtract_ranges, unite_ranges
 
 EXECUTABLE, WRITABLE = 1, 2
 """PF_X and PF_W of a program header's flags."""
@@ -149,7 +168,7 @@ class CoreFile:
         self.claimed_end = max([entry.offset + entry.filesz for entry in headers] or [0])
         """How long the file would be if it were whole."""
         self.missing_headers = self._promised_headers - len(headers)
-        """Program headers that the file does not hold: nobody knows what memory they would have described."""
+        """Program headers that the file does not hold: the memory that they would have described is unknown."""
         spans = [(entry.filesz, self.file_bytes - entry.offset) for entry in self._note_headers]
         self.missing_note_bytes = sum(claimed - max(0, min(claimed, there)) for claimed, there in spans)
         self._notes: Optional[CoreNotes] = None
@@ -340,8 +359,8 @@ class CoreNotes:
         if status is None or len(status) < registers_at:
             return
         lwp = struct.unpack_from(self._header.order + "i", status, lwp_at)[0]
-        registers = decode_registers(self._header, status[registers_at:], extra)
-        self.threads.append(Thread(lwp, None, registers.thread_pointer, registers.sp, registers.pc))
+        pc, sp, pointer = decode_registers(self._header, status[registers_at:], extra)
+        self.threads.append(Thread(lwp, None, pointer, sp, pc))
         self.register_sets[lwp] = [status[registers_at:], *vectors]
 
     def _read_siginfo(self, desc: bytes) -> None:
@@ -428,7 +447,7 @@ def explain_no_core(path: str, first: bytes, header: Optional[ElfHeader], wrong:
     """Return an error that says why this file is no core, or a damaged one, and what to do."""
     if wrong is not None:
         return HeapxError("%s: %s" % (path, wrong), "copy the core again, or take a new one", code=NOT_A_CORE)
-    form = unpacking.detect_form(first)
+    form = detect_form(first)
     if form is not None:
         return HeapxError("%s is compressed" % path, "unpack it first: %s %s" % (form.tool, path), code=CANNOT_UNPACK)
     if not first:
@@ -442,36 +461,23 @@ def explain_no_core(path: str, first: bytes, header: Optional[ElfHeader], wrong:
     return HeapxError("%s is not an ELF core" % path, "give a core file with --core FILE", code=NOT_A_CORE)
 
 
-class WritableSegment(NamedTuple):
-    """A writable PT_LOAD at its loaded address."""
-
-    start: int
-    file_end: int
-    """Behind what comes from the file; what follows up to `end` begins as zeros (.bss)."""
-    end: int
-
-
-def find_writable_segments(headers: Sequence[ProgramHeader], base: int) -> List[WritableSegment]:
-    """The writable segments of an object with this load bias."""
+def find_writable_segments(headers: Sequence[ProgramHeader], base: int) -> List[Tuple[int, int, int]]:
+    """Return (start, end of what its file initialises, end with .bss) of the writable segments of an object with this load bias."""
     entries = [entry for entry in headers if entry.type == PT_LOAD and entry.writable]
     return [
-        WritableSegment(base + header.vaddr, base + header.vaddr + min(header.filesz, header.memsz), base + header.vaddr + header.memsz)
+        (base + header.vaddr, base + header.vaddr + min(header.filesz, header.memsz), base + header.vaddr + header.memsz)
         for header in entries
     ]
 
 
-def find_writable_mappings(mappings: Sequence[Mapping], start: int, end: int) -> List[WritableSegment]:
+def find_writable_mappings(mappings: Sequence[Mapping], start: int, end: int) -> List[Tuple[int, int, int]]:
     """Return an object's writable segments by its mappings, if its headers cannot be read; unnamed memory after the last is its .bss."""
-    segments = [
-        WritableSegment(mapping.start, mapping.end, mapping.end)
-        for mapping in mappings
-        if mapping.writable and start <= mapping.start < end
-    ]
+    segments = [(mapping.start, mapping.end, mapping.end) for mapping in mappings if mapping.writable and start <= mapping.start < end]
     rest = next((mapping for mapping in mappings if mapping.start == end and mapping.writable and not mapping.name), None)
-    if rest is not None and segments and segments[-1].end == end:
-        segments[-1] = segments[-1]._replace(end=rest.end)
+    if rest is not None and segments and segments[-1][2] == end:
+        segments[-1] = (*segments[-1][:2], rest.end)
     elif rest is not None:
-        segments.append(WritableSegment(end, end, rest.end))
+        segments.append((end, end, rest.end))
     return segments
 
 
@@ -638,3 +644,572 @@ def measure_dumped_use(
         sum(extents.data_bytes((segment,), segment.address, segment.address + segment.size_bytes) for segment in segments) < size_bytes
     )
     return MemoryUse("dumped", uses, None, by_kernel and has_holes)
+
+
+AT_ENTRY = 9
+PT_GNU_PROPERTY, PT_AARCH64_MEMTAG_MTE = 0x6474E553, 0x70000002
+TYPES = (PT_LOAD, PT_NOTE, PT_GNU_PROPERTY, PT_AARCH64_MEMTAG_MTE)
+"""All p_type that cores have."""
+NAMED = ((AT_PHDR, "AT_PHDR"), (AT_RANDOM, "AT_RANDOM"), (AT_EXECFN, "AT_EXECFN"), (AT_ENTRY, "AT_ENTRY"), (AT_BASE, "AT_BASE"))
+PAGE = 4096
+MOST_GAP_BYTES = 1 << 16
+"""Between two parts of a file that libbfd wrote, which aligns them. The kernel leaves less than a page, after the notes alone."""
+MOST = 8
+"""Contradictions that are listed."""
+Contradiction = Tuple[Optional[int], str]
+"""(address, what is wrong)."""
+
+
+def find_contradictions(core: CoreFile, objects: Sequence[Loaded], page: int) -> List[Diagnostic]:
+    """Return the first contradictions among the core's headers, notes and loaded objects."""
+    hint = "copy the core again, or take a new one"
+    checks = (
+        _check_types(core),
+        _check_loads(core),
+        _check_order(core),
+        _check_files(core, page),
+        _check_auxv(core, objects),
+        _check_segments(core, objects, page),
+    )
+    found = [Diagnostic(CORE_DAMAGED, at, "the core is damaged: " + what, hint) for check in checks for at, what in _first_of_kind(check)]
+    return found[:MOST]
+
+
+def _first_of_kind(check: Iterator[Contradiction]) -> List[Contradiction]:
+    """Return the first of a kind: the others mostly follow from it."""
+    first = next(check, None)
+    return [first] if first is not None else []
+
+
+def _check_types(core: CoreFile) -> Iterator[Contradiction]:
+    for entry in core.program_headers:
+        if entry.type not in TYPES:
+            yield entry.vaddr, "a program header has the type 0x%x, which no core has: its memory is not read" % entry.type
+
+
+def _check_loads(core: CoreFile) -> Iterator[Contradiction]:
+    for entry in core.program_headers:
+        if entry.type != PT_LOAD:
+            continue
+        if entry.filesz > entry.memsz or entry.vaddr % PAGE:
+            yield entry.vaddr, "a program header begins within a page, or has more bytes in the file than in memory"
+        if entry.flags & ~(PF_R | PF_W | PF_X) or (entry.filesz and entry.flags & PF_W and not entry.flags & PF_R):
+            yield entry.vaddr, "a program header has the rights 0x%x, which no mapping with content has" % entry.flags
+
+
+def _check_order(core: CoreFile) -> Iterator[Contradiction]:
+    """Mappings come by address; bytes of the file between two belong to one whose header is lost."""
+    loads = [entry for entry in core.program_headers if entry.type == PT_LOAD]
+    for load, after in zip(loads, loads[1:]):
+        if load.vaddr > after.vaddr:
+            yield load.vaddr, "a program header is not where its address belongs among the others"
+    notes = [entry for entry in core.program_headers if entry.type == PT_NOTE]
+    spans = sorted((entry.offset, entry.offset + entry.filesz, entry.vaddr) for entry in loads + notes if entry.filesz)
+    for (_, end, _), (start, _, address) in zip(spans, spans[1:]):
+        if start < end:
+            yield address, "two program headers have the same bytes of the file"
+        elif start - end >= (PAGE if core.is_by_kernel else MOST_GAP_BYTES):
+            yield address, "%d bytes of the file before this mapping's belong to no program header" % (start - end)
+
+
+def _check_files(core: CoreFile, page: int) -> Iterator[Contradiction]:
+    """NT_FILE: by address, as many names as entries, and of each mapping the same span as its program header."""
+    notes = core.notes()
+    if notes.has_stray_names:
+        yield None, "NT_FILE has not as many names as mapped files"
+    if notes.file_page_bytes not in (None, 1, page):
+        yield None, "NT_FILE counts in pages of %d bytes" % notes.file_page_bytes
+    for entry, after in zip(notes.dumped_files, notes.dumped_files[1:]):
+        if entry.end > after.start:
+            yield after.start, "mapped files overlap in NT_FILE, or are not sorted"
+    if core.has_overlap or core.missing_headers > 0:
+        return
+    mapped = RangeIndex((load.start, load.end) for load in core.loads)
+    for entry in notes.dumped_files:
+        load = core.find(entry.start)
+        if entry.start >= entry.end:
+            yield entry.start, "a mapped file ends before it begins in NT_FILE"
+        elif (core.is_by_kernel or mapped.meets(entry.start, entry.end)) and (load is None or load[:2] != entry[:2]):
+            yield entry.start, "no program header describes the mapping of %s that NT_FILE has here" % (entry.name or "a file")
+
+
+def _check_auxv(core: CoreFile, objects: Sequence[Loaded]) -> Iterator[Contradiction]:
+    """Addresses that the kernel gave the program must be mapped, and be those of the program that is found by them."""
+    auxv = core.notes().auxv
+    for key, name in NAMED:
+        address = auxv.get(key) or 0
+        is_base = key == AT_BASE and any(loaded.base == address for loaded in objects)  # a prelinked ld.so's is a difference
+        if address and core.missing_headers <= 0 and core.find(address) is None and core.file_at(address) is None and not is_base:
+            yield address, "%s of the auxiliary vector is no address of the process" % name
+    program = next((loaded for loaded in objects if loaded.is_executable), None)
+    if program is None:
+        return
+    start, end = program.span()
+    header = parse_header(core.read_dumped(start, 64))
+    if auxv.get(AT_ENTRY) and not start <= auxv[AT_ENTRY] < end:
+        yield auxv[AT_ENTRY], "AT_ENTRY of the auxiliary vector lies outside the program at AT_PHDR"
+    if header is not None and header.phnum != auxv.get(AT_PHNUM):
+        yield auxv.get(AT_PHDR), "AT_PHNUM is %s, and the program has %d program headers" % (auxv.get(AT_PHNUM), header.phnum)
+
+
+def _check_segments(core: CoreFile, objects: Sequence[Loaded], page: int) -> Iterator[Contradiction]:
+    """Compare an object's own headers with NT_FILE."""
+    executable = RangeIndex((load.start, load.end) for load in core.loads if load.flags & PF_X)
+    mapped = RangeIndex((load.start, load.end) for load in core.loads)
+    for loaded in objects:
+        name: Optional[str] = None
+        for entry in loaded.program_headers():
+            start = (loaded.base + entry.vaddr) & -page
+            if entry.type != PT_LOAD or not entry.filesz:
+                continue
+            file, end = core.file_at(start), loaded.base + entry.vaddr + entry.memsz
+            name = name or (file.name if file is not None else None)
+            if entry.flags & PF_X and mapped.meets(start, start + 1) and not executable.meets(start, end):
+                yield start, "code of %s has no right to be run" % (loaded.name or "the program")
+            if file is not None and file.name == name and file.start == start and file.offset != entry.offset & -page:
+                yield start, "NT_FILE has another place of %s here than the file's own headers" % name
+
+
+FAULTS = (7, 11)
+"""SIGBUS and SIGSEGV: the stack pointer of the thread that died may be what went wrong."""
+
+
+def find_missing_roots(core: CoreFile, objects: Sequence[Loaded], threads: Sequence[Thread], page: int) -> List[Diagnostic]:
+    """The first data segment of an object and the first stack that the core does not have; nothing where program headers were cut off."""
+    if core.missing_headers > 0:
+        return []
+    mapped = RangeIndex((load.start, load.end) for load in core.loads)
+    writable = RangeIndex((load.start, load.end) for load in core.loads if load.flags & PF_W and load.flags & PF_R)
+    # gdb gives no header to what of a file nobody has written to
+    clean = RangeIndex(() if core.is_by_kernel else ((file.start, file.end) for file in core.notes().files))
+    checks = (_find_missing_data(objects, mapped, writable, clean, page), _find_missing_stacks(threads, writable))
+    found = [next(check, None) for check in checks]
+    hint = "without it no block can be called leaked: copy the core again, or take a new one"
+    return [Diagnostic(ROOTS_MISSING, one[0], one[1], hint) for one in found if one is not None]
+
+
+def _find_missing_data(
+    objects: Sequence[Loaded], mapped: RangeIndex, writable: RangeIndex, clean: RangeIndex, page: int
+) -> Iterator[Tuple[int, str]]:
+    for loaded in objects:
+        headers = loaded.program_headers()
+        relro = RangeIndex(
+            ((loaded.base + entry.vaddr) & -page, (loaded.base + entry.vaddr + entry.memsz) & -page)
+            for entry in headers
+            if entry.type == PT_GNU_RELRO
+        )
+        for first, file_end, last in find_writable_segments(headers, loaded.base):
+            start, middle, end = first & -page, -(-file_end // page) * page, -(-last // page) * page
+            # .bss is a mapping of its own
+            for low, high in [part for span in ((start, middle), (middle, end)) for part in subtract_ranges([span], list(relro))]:
+                lost = [part for hole in mapped.outside(low, high) for part in clean.outside(*hole)]
+                name = loaded.name or "the program"
+                if lost:
+                    yield lost[0][0], "%d bytes of variables of %s are not in the core" % (sum(last - first for first, last in lost), name)
+                elif mapped.meets(low, high) and not writable.meets(low, high):  # parts of it a program may protect
+                    yield low, "variables of %s cannot be read and written by their mapping's rights" % name
+
+
+def _find_missing_stacks(threads: Sequence[Thread], writable: RangeIndex) -> Iterator[Tuple[int, str]]:
+    for thread in threads:
+        pointer, storage = thread.stack_pointer, thread.thread_pointer
+        if pointer and thread.signal not in FAULTS and not writable.meets(pointer, pointer + 1):
+            yield pointer, "the stack of thread %d is not in the core" % thread.lwp
+        if storage and not writable.meets(storage - 1, storage + 1):  # some machines' pointers are the end of the control block
+            yield storage, "the thread-local storage of thread %d is not in the core" % thread.lwp
+
+
+IN_BYTES, LITTLE_BYTES, OUT_BYTES = 1 << 17, 1 << 11, 1 << 20
+WINDOW_BITS = 31
+"""The largest window of zstd (--long=31): within the memory of this process, not of the file."""
+
+
+class CompressionForm(NamedTuple):
+    """A compression that cores may have."""
+
+    suffix: str
+    tool: str
+    """The command that unpacks it."""
+    pieces: Callable[[int], Iterator[bytes]]
+    """Gives what the descriptor's file unpacks to, in pieces of bounded size; Cut or Damaged after the last that can be had.
+    ImportError where the library is missing."""
+
+
+class CutStream(Exception):
+    """The compressed file ends before its end."""
+
+
+class DamagedStream(Exception):
+    """The compressed file contradicts itself."""
+
+
+def decompress_frames(descriptor: int, make: Callable[[], Any], wrong: Any) -> Iterator[bytes]:
+    """Unpack by a decompressor such as lzma's. A file may be several streams in a row; trailing bytes that are none are ignored."""
+    decompressor, data = make(), b""
+    first = data = os.read(descriptor, IN_BYTES)
+    while True:
+        try:
+            piece = decompressor.decompress(data, OUT_BYTES)
+        except wrong as error:
+            raise DamagedStream(" ".join(str(error).split()))
+        if piece:
+            yield piece
+        data = b""
+        if decompressor.eof:
+            data = decompressor.unused_data or b""
+            while len(data) < 4:
+                more = os.read(descriptor, IN_BYTES)
+                if not more:
+                    return
+                data += more
+            if data[:4] != first[:4]:
+                return
+            decompressor = make()
+        elif decompressor.needs_input:
+            data = os.read(descriptor, IN_BYTES)
+            if not data:
+                raise CutStream
+
+
+class Gzip:
+    """zlib in the form of the others."""
+
+    def __init__(self) -> None:
+        import zlib
+
+        self._inner: Any = zlib.decompressobj(31)
+        self._left = b""
+
+    @property
+    def eof(self) -> bool:
+        """The end of a member was reached."""
+        return bool(self._inner.eof)
+
+    @property
+    def needs_input(self) -> bool:
+        """True if all input was consumed."""
+        return not self._left
+
+    @property
+    def unused_data(self) -> bytes:
+        """Input after the end of the stream."""
+        return bytes(self._inner.unused_data)
+
+    def decompress(self, data: bytes, most_bytes: int) -> bytes:
+        """Return some of the unpacked bytes."""
+        plain = self._inner.decompress(self._left + data, most_bytes)
+        self._left = self._inner.unconsumed_tail
+        return bytes(plain)
+
+
+def decompress_gzip(descriptor: int) -> Iterator[bytes]:
+    """Unpack a gzip stream."""
+    import zlib
+
+    return decompress_frames(descriptor, Gzip, zlib.error)
+
+
+def decompress_xz(descriptor: int) -> Iterator[bytes]:
+    """Unpack an xz stream."""
+    import lzma
+
+    return decompress_frames(descriptor, lzma.LZMADecompressor, lzma.LZMAError)
+
+
+def decompress_bzip2(descriptor: int) -> Iterator[bytes]:
+    """Unpack a bzip2 stream."""
+    import bz2
+
+    return decompress_frames(descriptor, bz2.BZ2Decompressor, OSError)
+
+
+def decompress_lz4(descriptor: int) -> Iterator[bytes]:
+    """Unpack an lz4 stream by the library lz4."""
+    from lz4 import frame
+
+    return decompress_frames(descriptor, frame.LZ4FrameDecompressor, RuntimeError)
+
+
+def decompress_zstd(descriptor: int) -> Iterator[bytes]:
+    """Unpack a zstd stream by Python's own module (3.14) or the library zstandard."""
+    import importlib
+
+    try:
+        own: Any = importlib.import_module("compression.zstd")
+    except ImportError:
+        import zstandard
+
+        return decompress_frames(descriptor, Zstandard, zstandard.ZstdError)
+    options = {own.DecompressionParameter.window_log_max: WINDOW_BITS}
+    return decompress_frames(descriptor, lambda: own.ZstdDecompressor(options=options), own.ZstdError)
+
+
+class Zstandard:
+    """The library's decompressor, which does not bound what it gives: it gets little at a time, of which no more than 64 MB can come."""
+
+    def __init__(self) -> None:
+        import zstandard
+
+        self._inner: Any = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_BITS).decompressobj()
+        if not hasattr(self._inner, "eof"):
+            raise ImportError("zstandard is older than 0.19", name="zstandard")
+        self._data, self._at = b"", 0
+
+    @property
+    def eof(self) -> bool:
+        """The end of a frame was reached."""
+        return bool(self._inner.eof)
+
+    @property
+    def needs_input(self) -> bool:
+        """True if all input was consumed."""
+        return self._at >= len(self._data)
+
+    @property
+    def unused_data(self) -> bytes:
+        """Input after the end of the stream."""
+        return bytes(self._inner.unused_data) + self._data[self._at :]
+
+    def decompress(self, data: bytes, most_bytes: int) -> bytes:
+        """Return some of the unpacked bytes."""
+        if data:
+            self._data, self._at = data, 0  # nothing was left
+        piece = self._data[self._at : self._at + LITTLE_BYTES]
+        self._at += len(piece)
+        return bytes(self._inner.decompress(piece))
+
+
+FORMS: Dict[bytes, CompressionForm] = {
+    b"\x28\xb5\x2f\xfd": CompressionForm(".zst", "zstd -d", decompress_zstd),
+    b"\x04\x22\x4d\x18": CompressionForm(".lz4", "lz4 -d", decompress_lz4),
+    b"\xfd7zXZ\0": CompressionForm(".xz", "xz -dk", decompress_xz),
+    b"\x1f\x8b": CompressionForm(".gz", "gzip -dk", decompress_gzip),
+    b"BZh": CompressionForm(".bz2", "bzip2 -dk", decompress_bzip2),
+}
+"""By what the file begins with."""
+
+
+def detect_form(first: bytes) -> Optional[CompressionForm]:
+    """Return the compression of a file that begins so, or None."""
+    return next((form for magic, form in FORMS.items() if first.startswith(magic)), None)
+
+
+def find_form(path: str) -> Optional[CompressionForm]:
+    """Return the compression of a file; None if it has none or cannot be read."""
+    try:
+        descriptor = open_regular(path)
+    except OSError:
+        return None
+    try:
+        return detect_file_form(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def detect_file_form(descriptor: int) -> Optional[CompressionForm]:
+    """Return the compression of an open file, or None."""
+    try:
+        return detect_form(os.pread(descriptor, 6, 0))
+    except OSError:
+        return None
+
+
+RESERVE_BYTES = 64 << 20
+"""What is left free for others where the core goes."""
+ZEROS = bytes(2 * OUT_BYTES)
+ELF_MAGIC = b"\x7fELF"
+NEVER = float("inf")
+
+
+class CannotUnpack(Exception):
+    """Failure to unpack a core, with the next step."""
+
+    def __init__(self, cause: str, hint: str) -> None:
+        super().__init__(cause)
+        self.cause, self.hint = cause, hint
+
+
+def unpack_core(path: str, form: CompressionForm, source: Optional[int] = None, until: float = NEVER) -> Tuple[int, str]:
+    """Unpack the core to a temporary file until the deadline; `source` is its descriptor, if open, and is closed.
+
+    Returns the descriptor of the file, and what was wrong with the compressed one: empty if nothing was.
+    """
+    hint = "unpack it first: %s %s" % (form.tool, path)
+    try:
+        source = open_regular(path) if source is None else source
+    except OSError as error:
+        raise CannotUnpack("cannot open the core %s: %s" % (path, error.strerror), "give a core file with --core FILE")
+    try:
+        pieces = form.pieces(source)
+        out = UnpackedFile(path, hint, until)
+        try:
+            return out.descriptor, out.fill(pieces)
+        except BaseException:
+            os.close(out.descriptor)
+            raise
+    except ImportError as error:
+        name = (error.name or "").split(".")[0]
+        raise CannotUnpack(
+            "%s is compressed (%s), and this Python has no module %s, or an old one" % (path, form.suffix, name),
+            "pip install 'gdbheapx[cores]', or unpack it first: %s %s" % (form.tool, path),
+        )
+    except OSError as error:
+        raise CannotUnpack("cannot unpack %s to %s: %s" % (path, temporary_folder(), error.strerror or error), hint)
+    finally:
+        os.close(source)
+
+
+def copy_core(name: str, size_bytes: int, pieces: Iterator[bytes], until: float = NEVER) -> int:
+    """A descriptor of what is called so, which is no file of this machine, in a temporary file. It may be compressed."""
+    try:
+        out = UnpackedFile(name, "copy it to this machine, and give the copy", until)
+        try:
+            out.look_for_room(size_bytes)
+            at = 0
+            for piece in pieces:
+                if out.is_late or at > out.most_bytes:
+                    why = "there was no time for all of it" if out.is_late else "it is longer than there is room for"
+                    raise CannotUnpack(
+                        "cannot copy %s to %s: %s" % (name, temporary_folder(), why), "raise --max-seconds, or copy it first"
+                    )
+                out.put(at, piece)
+                at += len(piece)
+            os.ftruncate(out.descriptor, at)
+            return out.descriptor
+        except BaseException:
+            os.close(out.descriptor)
+            raise
+    except OSError as error:
+        raise CannotUnpack(
+            "cannot copy %s to %s: %s" % (name, temporary_folder(), error.strerror or error), "set TMPDIR to a folder with room"
+        )
+
+
+class UnpackedFile:
+    """The file that a core is unpacked to."""
+
+    def __init__(self, path: str, hint: str, until: float = NEVER) -> None:
+        self.path = path
+        self.descriptor = open_unnamed()
+        self._hint, self._until = hint, until
+        room = os.fstatvfs(self.descriptor)
+        self.most_bytes = room.f_bavail * room.f_frsize
+        """How long it may be where its length is unknown, also if most of it is zeros, which take no room."""
+        self._looked = 0
+        """How far was written when room was looked for last."""
+
+    @property
+    def is_late(self) -> bool:
+        """True after the deadline."""
+        return time.monotonic() > self._until
+
+    def fill(self, pieces: Iterator[bytes]) -> str:
+        """Write everything, up to where the core's own headers end it; what was wrong."""
+        held: List[bytes] = []
+        at, held_bytes, trouble = 0, 0, ""
+        head = CoreHead(self.path)
+        while at + held_bytes < (self.most_bytes if head.end is None else head.end):
+            if self.is_late:
+                trouble = "the compressed file %s was not unpacked to its end within --max-seconds" % self.path
+                break
+            try:
+                piece = next(pieces, None)
+            except CutStream:
+                trouble = "the compressed file %s ends early: it was not copied or written to its end" % self.path
+                break
+            except DamagedStream as error:
+                trouble = "the compressed file %s is damaged%s" % (self.path, ": %s" % error if str(error) else "")
+                break
+            if piece is None:
+                break
+            if head.take(piece):
+                self.look_for_room(head.end or 0)
+            held.append(piece)
+            held_bytes += len(piece)
+            if held_bytes >= OUT_BYTES:
+                data = b"".join(held)
+                whole = held_bytes & -PAGE
+                self.put(at, data[:whole])
+                at, held, held_bytes = at + whole, [data[whole:]], held_bytes - whole
+        self.put(at, b"".join(held))
+        os.ftruncate(self.descriptor, at + held_bytes)
+        if not at + held_bytes:
+            raise CannotUnpack(trouble or "%s is compressed and has nothing in it" % self.path, "copy the core again, or take a new one")
+        return trouble
+
+    def look_for_room(self, more_bytes: int) -> None:
+        """CannotUnpack where so many bytes more would leave too little for others."""
+        room = os.fstatvfs(self.descriptor)
+        free = room.f_bavail * room.f_frsize
+        if more_bytes + RESERVE_BYTES > free:
+            needed = "at least %d MB" % (more_bytes + RESERVE_BYTES >> 20)
+            raise CannotUnpack(
+                "no room for %s: it takes %s in %s, which has %d MB free" % (self.path, needed, temporary_folder(), free >> 20),
+                "set TMPDIR to a folder with more room, or " + self._hint,
+            )
+
+    def put(self, at: int, data: bytes) -> None:
+        """Write what is not zeros; `at` is a page's beginning."""
+        if data == ZEROS[: len(data)]:
+            return
+        start: Optional[int] = None
+        for place in range(0, len(data), PAGE):
+            page = data[place : place + PAGE]
+            if page == ZEROS[: len(page)]:
+                if start is not None:
+                    self._write_data(at + start, data[start:place])
+                    start = None
+            elif start is None:
+                start = place
+        if start is not None:
+            self._write_data(at + start, data[start:])
+
+    def _write_data(self, at: int, data: bytes) -> None:
+        if at - self._looked >= RESERVE_BYTES >> 1:
+            self._looked = at
+            self.look_for_room(0)
+        while data:
+            done = os.pwrite(self.descriptor, data, at)
+            at, data = at + done, data[done:]
+
+
+MOST_HEAD_BYTES = 16 << 20
+"""Program headers of 300,000 mappings."""
+SECTIONS_FOLLOW = 0xFFFF
+"""PN_XNUM: the number of program headers follows all that was dumped."""
+
+
+class CoreHead:
+    """The beginning of the core, which gives its length."""
+
+    def __init__(self, path: str) -> None:
+        self._wrong = CannotUnpack("%s is compressed, and its content is not an ELF core" % path, "give a core file with --core FILE")
+        self._data = b""
+        self._is_open = True
+        self.end: Optional[int] = None
+        """Where the last segment and the table of sections end; None while that is not known, or cannot be known."""
+
+    def take(self, piece: bytes) -> bool:
+        """Add a piece; True if it determined where the core ends, or that nothing will."""
+        if not self._is_open:
+            return False
+        from gdbheapx.inferior.elf.file import parse_header, parse_program_headers
+
+        self._data += piece
+        header = parse_header(self._data[:64])
+        if header is None:
+            if len(self._data) >= 64 or self._data[:4] != ELF_MAGIC[: len(self._data)]:
+                raise self._wrong
+            return False
+        table = header.phoff + header.phnum * header.phentsize
+        sections = header.shoff + header.shnum * header.shentsize if header.shoff else 0
+        unknown = header.phnum in (0, SECTIONS_FOLLOW) or table > MOST_HEAD_BYTES
+        if table > len(self._data) and not unknown:
+            return False
+        if unknown:
+            self.end = sections or None
+        else:
+            entries = parse_program_headers(header.order, header.word_bytes, self._data[header.phoff : table])
+            self.end = max([table, sections] + [entry.offset + entry.filesz for entry in entries])
+        self._is_open, self._data = False, b""
+        return True

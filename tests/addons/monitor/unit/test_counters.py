@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gdbheapx.inferior.live.counters import Counters
+from gdbheapx.addons.monitor.watch.counters import Counters
 
 PAGE = os.sysconf("SC_PAGESIZE")
 

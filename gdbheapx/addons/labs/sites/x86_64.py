@@ -5,9 +5,68 @@ the psABI for AMD64, 3.2, and Intel's manual, volume 2. The disassembler library
 import re
 import struct
 from functools import lru_cache
-from typing import Iterator, List, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.arch import CodeBranch, CodeReader, CodeStep, Operand
+
+class Operand(NamedTuple):
+    """Operand that an instruction reads or writes."""
+
+    kind: str
+    """`register`, `number`, `memory` or `other`."""
+    base: str = ""
+    """The register; of memory that which is the address, empty: `number` is."""
+    number: int = 0
+    """Of memory: beyond the register."""
+    index: str = ""  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a record
+    scale: int = 1
+    size_bytes: int = 8
+
+
+class CodeStep(NamedTuple):
+    """Single action of an instruction."""
+
+    kind: str
+    """`copy` (to a register), `address` (the address of memory, not what is there), `times` (a product), `choose` (copies or not), `lose`
+    (something unknown), `store`, `push`, `pop`, `call`, `jump`, `test` (of `first` against 0), `branch` (a jump under a condition) or
+    `return`."""
+    to: str = ""
+    """The register that is written; of a branch `zero` or `other` if it is taken if what was tested just before is 0, or is not."""
+    first: Operand = Operand("other")
+    second: Operand = Operand("other")
+
+
+class CodeBranch(NamedTuple):
+    """Bytes that may be a call or a jump."""
+
+    address: int
+    target: Optional[int]
+    slot: Optional[int]
+    """Where the pointer stands through which it goes; one of both is None."""
+    kind: str
+    """`call` or `jump`."""
+
+
+class CodeReader(NamedTuple):
+    """Reader of functions' code for their requests to malloc."""
+
+    library: Tuple[str, str]
+    """Of the library that takes code apart, the names of its machine and mode."""
+    decode: Callable[[int, int, str, str], Sequence[CodeStep]]
+    """(address, bytes, name, operands) of an instruction -> what it does. Registers have one name, whatever part of them is meant."""
+    branches: Callable[[int, bytes], Iterator[CodeBranch]]
+    """(address, code) -> all that may be a call or a jump, by its bytes."""
+    loads: Callable[[int, bytes], Iterator[Tuple[int, int]]]
+    """(address, code) -> (where, what address) of all that may load a word from a fixed address."""
+    stub: Callable[[int, bytes], Sequence[int]]
+    """(address of a jump through a pointer, code before it) -> where an entry of the procedure linkage table that has it may begin."""
+    arguments: Sequence[str]
+    result: str
+    sp: str
+    lost: Sequence[str]
+    """Registers that a call may change."""
+    word_on_call: int = 0
+    """Bytes of the return address on the stack."""
+
 
 FAMILIES = (
     ("rax", "eax", "ax", "al", "ah"),
@@ -243,3 +302,5 @@ READER = CodeReader(
     lost=("rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", *("xmm%d%s" % (n, half) for n in range(16) for half in ("", "h"))),
     word_on_call=8,
 )
+READERS: Dict[str, CodeReader] = {"i386:x86-64": READER}
+"""gdb's name of a machine -> the reader of its code."""

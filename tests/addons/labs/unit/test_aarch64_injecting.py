@@ -8,7 +8,7 @@ from typing import Dict, List, Optional
 
 import pytest
 
-from gdbheapx.arch import aarch64_injecting as injecting
+from gdbheapx.addons.labs.short_stop import aarch64 as injecting
 
 CODE, BACK, CLOSE, DESCRIPTOR, MASK = 0xFFFF80001000, 0xFFFF90000050, 57, 17, 0x4002
 PROGRAM = """

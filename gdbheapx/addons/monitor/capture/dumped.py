@@ -15,7 +15,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, MappingUse, MemoryUse, SwapRoom
-from gdbheapx.inferior.core.file import MAX_NOTES, MOST_HEADERS, PN_XNUM, CoreFile
+from gdbheapx.inferior.core_file import MAX_NOTES, MOST_HEADERS, PN_XNUM, CoreFile
 from gdbheapx.inferior.elf.file import (
     ET_CORE,
     NT_PRSTATUS,
@@ -28,7 +28,7 @@ from gdbheapx.inferior.elf.file import (
     parse_program_headers,
     program_header_bytes,
 )
-from gdbheapx.inferior.live import page_table, procfs
+from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.source import CoreSource
 from gdbheapx.problems import NO_PROCESS, NOT_A_CORE, PROCESS_ENDED, Diagnostic
@@ -196,7 +196,7 @@ class DumpedSource(CoreSource):
         return self.live.file_in_memory(name)
 
     def _read_clean_pages(self, address: int, size_bytes: int) -> bytes:
-        """Of what is not dumped only mapped files that cannot have been written to, as from a core; but the very pages."""
+        """Return clean pages that are not dumped, from mapped files alone that cannot have been written to; the very pages."""
         load = self.core.find(address)
         if load is None or load.flags & 2 or load.start not in self._names:
             return b""
@@ -207,7 +207,7 @@ class DumpedSource(CoreSource):
 
     def data_ranges(self, ranges: Sequence[Tuple[int, int]]) -> Sequence[Tuple[int, int]]:
         dumped = (part for start, end in ranges for part in self._list_dumped(start, end))
-        return unite_ranges(part for low, high in dumped for part in page_table.list_touched_ranges(self.pid or 0, low, high))
+        return unite_ranges(part for low, high in dumped for part in usage.list_touched_ranges(self.pid or 0, low, high))
 
     def present_ranges(self, start: int, end: int) -> Sequence[Tuple[int, int]]:
         return self._list_dumped(start, end)

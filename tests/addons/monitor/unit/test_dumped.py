@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from gdbheapx.inferior.live.dumped import _DumpedMemory
+from gdbheapx.addons.monitor.capture.dumped import _DumpedMemory
 
 PAGE = 4096
 

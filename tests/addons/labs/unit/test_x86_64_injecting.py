@@ -7,7 +7,7 @@ from typing import Dict, List, Optional
 
 import pytest
 
-from gdbheapx.arch import x86_64_injecting as injecting
+from gdbheapx.addons.labs.short_stop import x86_64 as injecting
 from gdbheapx.arch.x86_64 import ORDER
 
 CODE, BACK, CLOSE, DESCRIPTOR, MASK = 0x7FFFF7FC1000, 0x7FFFF7C3C050, 3, 17, 0x4002
