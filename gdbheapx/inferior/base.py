@@ -554,7 +554,7 @@ class ThreadLocal(NamedTuple):
 
 
 class Memory(ABC):
-    """Bytes by address, and where they are: in RAM, in swap, in a core's file, or nowhere."""
+    """Bytes and mappings by address, and where the bytes are: in RAM, in swap, in a core's file, or nowhere."""
 
     word_bytes: int
     """sizeof(void *) in the target: 8 or 4."""
@@ -641,10 +641,6 @@ class Memory(ABC):
         """Memory that the process had and a core lacks: it was cut, or private memory was left out. None: how much is not known."""
         return 0
 
-
-class Mappings(ABC):
-    """The address space."""
-
     @abstractmethod
     def mappings(self) -> Sequence[Mapping]:
         """Return all mappings sorted by address; of a core those of its program headers or notes."""
@@ -661,48 +657,6 @@ class Mappings(ABC):
     def maps_text(self) -> str:
         """The address space in the format of /proc/PID/maps, which other tools read; empty where file offsets are not known."""
         return ""
-
-
-class Usage:
-    """Memory that the process takes, and where its pages are; None where not known."""
-
-    def memory_use(self) -> Optional[MemoryUse]:
-        """Return the memory of each mapping, read once until forget(); None for remote targets."""
-        return None
-
-    def parent_pages(self) -> Optional[ParentPages]:
-        """Compare its memory with its parent's; None unless it is a live process, forked without exec, with much private memory and a
-        readable parent."""
-        return None
-
-    def read_parent(self, address: int, size_bytes: int) -> bytes:
-        """Bytes of its parent; empty where they cannot be read."""
-        return b""
-
-    def huge_pages(self) -> Optional[HugePages]:
-        """Return why returned memory can be resident; None on anything but a live process of this machine."""
-        return None
-
-    def anonymous_use(self) -> Optional[Tuple[int, int, int]]:
-        """Return what of a living process of this machine is anonymous memory, in RAM and in swap, in bytes, and its number of threads."""
-        return None
-
-    def page_table(self) -> Optional[PageTable]:
-        """Return its page table; None on anything but a live process of this machine, or without permission."""
-        return None
-
-    def swap_room(self) -> Optional[SwapRoom]:
-        """Return the budget for swapped pages; None on anything but a live process of this machine."""
-        return None
-
-    def swapped_in_bytes(self) -> Optional[int]:
-        """Bytes that were in swap when they were read through this target, bulk sources not counted: they are in RAM now. None where that
-        is not known, as on anything but a live process of this machine."""
-        return None
-
-    def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
-        """Return the parts of a file mapping's range whose file has data, in RAM or in swap; None if it cannot be opened."""
-        return None
 
 
 class Identity(NamedTuple):
@@ -733,7 +687,7 @@ def choose_program_name(command: Optional[str], words: str, executable: Optional
 
 
 class Process:
-    """Facts about the process as a whole."""
+    """Facts about the process as a whole and the memory that it takes; None where not known."""
 
     kind: str
     """`core`, `live`, `remote` or `snapshot`."""
@@ -786,9 +740,101 @@ class Process:
     def let_go(self) -> None:
         """Everything is read: let the process run on if this tool stopped it. Harmless when called twice."""
 
+    def memory_use(self) -> Optional[MemoryUse]:
+        """Return the memory of each mapping, read once until forget(); None for remote targets."""
+        return None
 
-class Objects(ABC):
-    """Loaded ELF objects with their files, symbols and types."""
+    def parent_pages(self) -> Optional[ParentPages]:
+        """Compare its memory with its parent's; None unless it is a live process, forked without exec, with much private memory and a
+        readable parent."""
+        return None
+
+    def read_parent(self, address: int, size_bytes: int) -> bytes:
+        """Bytes of its parent; empty where they cannot be read."""
+        return b""
+
+    def huge_pages(self) -> Optional[HugePages]:
+        """Return why returned memory can be resident; None on anything but a live process of this machine."""
+        return None
+
+    def anonymous_use(self) -> Optional[Tuple[int, int, int]]:
+        """Return what of a living process of this machine is anonymous memory, in RAM and in swap, in bytes, and its number of threads."""
+        return None
+
+    def page_table(self) -> Optional[PageTable]:
+        """Return its page table; None on anything but a live process of this machine, or without permission."""
+        return None
+
+    def swap_room(self) -> Optional[SwapRoom]:
+        """Return the budget for swapped pages; None on anything but a live process of this machine."""
+        return None
+
+    def swapped_in_bytes(self) -> Optional[int]:
+        """Bytes that were in swap when they were read through this target, bulk sources not counted: they are in RAM now. None where that
+        is not known, as on anything but a live process of this machine."""
+        return None
+
+    def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
+        """Return the parts of a file mapping's range whose file has data, in RAM or in swap; None if it cannot be opened."""
+        return None
+
+
+class TypeLayout(Protocol):
+    """A type of the program's, as far as paths need it."""
+
+    def member(self, offset: int) -> "Optional[Tuple[str, TypeLayout]]":
+        """Return the path (`.book.bids`) and type of the member at this offset, or None."""
+
+    def target(self) -> "Optional[TypeLayout]":
+        """Return the type that a pointer or unique_ptr leads to; None of any other."""
+
+    def element(self) -> "Optional[TypeLayout]":
+        """The type of a container's elements, of a map's values; None of any other."""
+
+
+class Target(Memory, Process):
+    """A stopped process, a core or a remote target: memory, mappings, loaded objects with symbols and types, threads.
+
+    Nothing here writes to it.
+    """
+
+    page_bytes: int
+    """AT_PAGESZ of the target, never this machine's."""
+    max_stop_s: Optional[float] = None
+    """Longest stop of a process."""
+    debugger_version: Optional[str] = None
+    """Version of the gdb that serves, such as `13.1`; None without gdb."""
+    discovery: Any = None
+    """What its recorded answers say of allocators (allocators/discovery.py)."""
+    held_by_caller = False
+    """Who asks from Python has it stopped, or copied, for several questions: it is neither stopped nor let go for one of them."""
+    is_kept = False
+    """A process that runs on, of which all is read as it was while it stood still."""
+
+    def was_stopped(self, took_ms: float) -> None:
+        """Account for a stop of the process that has ended."""
+
+    def prepare(self, asked: Any, session: Any, options: Any) -> None:
+        """A command is about to run: HeapxError where its answer is not recorded. Nothing by default."""
+
+    def death(self) -> Optional[Diagnostic]:
+        """Return how the process ended, if it has, and let go of it; None for cores."""
+        return None
+
+    @property
+    def stands_still(self) -> bool:
+        """True while this tool, or its gdb, holds the process stopped."""
+        return False
+
+    @property
+    def knows_filters(self) -> bool:
+        """True if the seccomp filters of its threads can be read, or were read while it was stopped."""
+        return self.stands_still
+
+    @property
+    def can_read_on(self) -> bool:
+        """Its memory is as it was."""
+        return self.kind == "core" or self.stands_still or self.is_kept
 
     @abstractmethod
     def modules(self) -> Sequence[Module]:
@@ -941,10 +987,6 @@ class Objects(ABC):
         else from what a core dumped of it. Reads no page of a process."""
         return None
 
-
-class Threads(ABC):
-    """Threads, their registers, stacks and thread-local storage."""
-
     @abstractmethod
     def threads(self) -> Sequence[Thread]:
         """Every thread."""
@@ -991,61 +1033,6 @@ class Threads(ABC):
     def static_blocks(self) -> Sequence[StaticBlock]:
         """Return the static thread-local blocks of all objects, as far as known."""
         return ()
-
-
-class TypeLayout(Protocol):
-    """A type of the program's, as far as paths need it."""
-
-    def member(self, offset: int) -> "Optional[Tuple[str, TypeLayout]]":
-        """Return the path (`.book.bids`) and type of the member at this offset, or None."""
-
-    def target(self) -> "Optional[TypeLayout]":
-        """Return the type that a pointer or unique_ptr leads to; None of any other."""
-
-    def element(self) -> "Optional[TypeLayout]":
-        """The type of a container's elements, of a map's values; None of any other."""
-
-
-class Target(Memory, Mappings, Usage, Process, Objects, Threads):
-    """A stopped process, a core or a remote target. Nothing here writes to it."""
-
-    page_bytes: int
-    """AT_PAGESZ of the target, never this machine's."""
-    max_stop_s: Optional[float] = None
-    """Longest stop of a process."""
-    debugger_version: Optional[str] = None
-    """Version of the gdb that serves, such as `13.1`; None without gdb."""
-    discovery: Any = None
-    """What its recorded answers say of allocators (allocators/discovery.py)."""
-    held_by_caller = False
-    """Who asks from Python has it stopped, or copied, for several questions: it is neither stopped nor let go for one of them."""
-    is_kept = False
-    """A process that runs on, of which all is read as it was while it stood still."""
-
-    def was_stopped(self, took_ms: float) -> None:
-        """Account for a stop of the process that has ended."""
-
-    def prepare(self, asked: Any, session: Any, options: Any) -> None:
-        """A command is about to run: HeapxError where its answer is not recorded. Nothing by default."""
-
-    def death(self) -> Optional[Diagnostic]:
-        """Return how the process ended, if it has, and let go of it; None for cores."""
-        return None
-
-    @property
-    def stands_still(self) -> bool:
-        """True while this tool, or its gdb, holds the process stopped."""
-        return False
-
-    @property
-    def knows_filters(self) -> bool:
-        """True if the seccomp filters of its threads can be read, or were read while it was stopped."""
-        return self.stands_still
-
-    @property
-    def can_read_on(self) -> bool:
-        """Its memory is as it was."""
-        return self.kind == "core" or self.stands_still or self.is_kept
 
 
 MEMORY_CALLS = ("brk", "mmap", "munmap", "mprotect", "madvise")

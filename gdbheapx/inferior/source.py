@@ -23,13 +23,11 @@ from gdbheapx.inferior.base import (
     FileSource,
     Identity,
     Mapping,
-    Mappings,
     Memory,
     MemoryUse,
     Packages,
     Process,
     Thread,
-    Usage,
     choose_program_name,
     format_utc,
 )
@@ -229,7 +227,7 @@ def read_write_time(path: Optional[str]) -> Optional[str]:
         return None
 
 
-class TargetSource(Memory, Mappings, Usage, Process):
+class TargetSource(Memory, Process):
     """Facts about a target that cannot be worked out by reading its memory."""
 
     sysroot = ""

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 
 from gdbheapx import command, hints
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Identity, Process, Usage, choose_program_name
+from gdbheapx.inferior.base import Identity, Process, choose_program_name
 from gdbheapx.model import AllocatorInfo, HeapSum
 from gdbheapx.problems import NO_ANSWER, NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED, ProblemCode
 from gdbheapx.session import Session
@@ -236,7 +236,7 @@ class RecordedInfos(WithoutMemory):
         return self._found
 
 
-class Snapshot(Usage, Process, WithoutMemory):
+class Snapshot(Process, WithoutMemory):
     """Target for the runner that answers from a snapshot file."""
 
     kind = "snapshot"

@@ -266,12 +266,9 @@ class ElfFile:
         return b""
 
     def word_at(self, address: int) -> Optional[int]:
-        """The pointer-sized integer that the file holds for this address, before any relocation; None if it holds none."""
-        for entry in self.program_headers():
-            if entry.type == PT_LOAD and entry.vaddr <= address < entry.vaddr + entry.filesz:
-                data = self.pread(entry.offset + address - entry.vaddr, self.header.word_bytes)
-                return int.from_bytes(data, self.header.byte_order) if len(data) == self.header.word_bytes else None
-        return None
+        """Return the pointer-sized integer that the file holds for this address, before any relocation; None if it holds none."""
+        data = self.at(address, self.header.word_bytes)
+        return int.from_bytes(data, self.header.byte_order) if len(data) == self.header.word_bytes else None
 
     def build_id(self) -> Optional[str]:
         """NT_GNU_BUILD_ID, from the program headers or, in debug files (whose notes they misplace), from the sections."""
@@ -280,18 +277,13 @@ class ElfFile:
         return self._build_id[0]
 
     def _find_build_id(self) -> Optional[str]:
-        for section in [part for part in self.sections() if part.type == SHT_NOTE][:MOST_NOTE_PARTS]:
-            if section.size_bytes:
-                build_id = find_build_id(parse_notes(self.header.order, self.pread(section.offset, min(section.size_bytes, 1 << 16))))
-                if build_id:
-                    return build_id
-        for segment in [part for part in self.program_headers() if part.type == PT_NOTE][:MOST_NOTE_PARTS]:
-            if segment.filesz:
-                build_id = find_build_id(
-                    parse_notes(self.header.order, self.pread(segment.offset, min(segment.filesz, 1 << 16)), segment.align)
-                )
-                if build_id:
-                    return build_id
+        spans = [(part.offset, part.size_bytes, 4) for part in self.sections() if part.type == SHT_NOTE][:MOST_NOTE_PARTS]
+        spans += [(part.offset, part.filesz, part.align) for part in self.program_headers() if part.type == PT_NOTE][:MOST_NOTE_PARTS]
+        for offset, size_bytes, align in spans:
+            data = self.pread(offset, min(size_bytes, 1 << 16)) if size_bytes else b""
+            build_id = find_build_id(parse_notes(self.header.order, data, align))
+            if build_id:
+                return build_id
         return None
 
     def sections(self) -> List[ElfSection]:

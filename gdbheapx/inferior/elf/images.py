@@ -139,7 +139,7 @@ class CallFrames:
         for place, (start, entry) in enumerate(self._table):
             self._file.work.spend()
             following = self._table[place + 1][0] if place + 1 < len(self._table) else self._end_of_load(start)
-            data = self._read_loaded(entry + 4, 12)
+            data = self._file.at(entry + 4, 12)
             size = int.from_bytes(data[8:12], "little") if len(data) == 12 else 0
             ranges.append((start, start + size if size and start + size <= following else following))
         return ranges
@@ -149,13 +149,9 @@ class CallFrames:
 
     def _read_sized_bytes(self, address: int) -> bytes:
         """A length and so many bytes after it."""
-        data = self._read_loaded(address, 4)
+        data = self._file.at(address, 4)
         size = int.from_bytes(data, "little") if len(data) == 4 else 0
-        return self._read_loaded(address + 4, size) if size <= MOST_ENTRY_BYTES else b""
-
-    def _read_loaded(self, address: int, size_bytes: int) -> bytes:
-        load = next((segment for segment in self._loads if segment.vaddr <= address < segment.vaddr + segment.filesz), None)
-        return b"" if load is None else self._file.pread(load.offset + address - load.vaddr, size_bytes)
+        return self._file.at(address + 4, size) if size <= MOST_ENTRY_BYTES else b""
 
     def row(self, address: int) -> Optional[UnwindRow]:
         """Return the unwind row for an address in the file."""
@@ -418,10 +414,7 @@ class ElfImage:
     def read(self, address: int, size_bytes: int) -> bytes:
         """Return the file's bytes for these addresses; shorter where they end."""
         self.file.work.spend(1 + (size_bytes >> READ_SHIFT))
-        for load in self._loads:
-            if load.vaddr <= address < load.vaddr + load.filesz:
-                return self.file.pread(load.offset + address - load.vaddr, min(size_bytes, load.vaddr + load.filesz - address))
-        return b""
+        return self.file.at(address, size_bytes)
 
     def number(self, address: int) -> Optional[int]:
         """The signed word in the file; None where it has none."""

@@ -98,18 +98,17 @@ def may_fetch() -> bool:
 
 def fetch_seccomp_filters(lwp: int) -> List[bytes]:
     """The filters of a thread that this process traces and that is stopped, the newest first. HeapxError says why not."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
+    ptrace = _load_ptrace()
     filters: List[bytes] = []
     while len(filters) < MOST_FILTERS:
         ctypes.set_errno(0)
-        count = libc.ptrace(GET_FILTER, lwp, len(filters), None)
+        count = ptrace(GET_FILTER, lwp, len(filters), None)
         if count < 0 and ctypes.get_errno() == ENOENT:
             return filters
         if not 0 < count <= MOST_INSTRUCTIONS:
             raise HeapxError("the kernel does not give them: %s" % os.strerror(ctypes.get_errno()), code=SECCOMP)
         data = ctypes.create_string_buffer(8 * count)
-        if libc.ptrace(GET_FILTER, lwp, len(filters), ctypes.addressof(data)) != count:
+        if ptrace(GET_FILTER, lwp, len(filters), ctypes.addressof(data)) != count:
             raise HeapxError("the kernel does not give them: %s" % os.strerror(ctypes.get_errno()), code=SECCOMP)
         filters.append(data.raw)
     raise HeapxError("there are more than %d" % MOST_FILTERS, code=SECCOMP)
@@ -641,12 +640,10 @@ class SignalMask:
         self._ptrace: Any = None
 
     def __enter__(self) -> None:
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.ptrace.argtypes, libc.ptrace.restype = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p), ctypes.c_long
-        if libc.ptrace(GET_MASK, self._lwp, 8, ctypes.addressof(self._before)):
+        if _load_ptrace()(GET_MASK, self._lwp, 8, ctypes.addressof(self._before)):
             what = "cannot hold back the signals of thread %d: %s" % (self._lwp, os.strerror(ctypes.get_errno()))
             raise HeapxError(what, code=NOT_PERMITTED)
-        self._ptrace = libc.ptrace
+        self._ptrace = _load_ptrace()
         mask = 0xFFFFFFFFFFFFFFFF
         for number in NEVER_BLOCKED:
             mask &= ~(1 << number - 1)
