@@ -58,6 +58,8 @@ def test_the_last_function_has_an_end() -> None:
 class Damaged:
     """A file of which bytes were changed."""
 
+    at = ElfFile.at
+
     def __init__(self, file: ElfFile, rng: random.Random) -> None:
         self.header, self.program_headers, self._file, self._rng = file.header, file.program_headers, file, rng
         self.work, self.pread_table = file.work, self.pread
