@@ -80,9 +80,6 @@ class Told(Session):
         super().__init__(None)
         self._group = group
 
-    def memory_group(self, which: str) -> Any:
-        return self._group
-
     def of_process(self, pid: int) -> Session:
         raise HeapxError("it has ended")
 
@@ -90,7 +87,9 @@ class Told(Session):
 def made(*processes: GroupProcess, told: Optional[GroupMemory] = None, later: Optional[GroupMemory] = None) -> Tuple[bill.Bill, Told]:
     """The bill, and what was noted."""
     session = Told(Group(told or memory(), list(processes), later))
-    return bill.make_bill(session, "x"), session
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bill, "find_memory_group", lambda which: session._group)
+        return bill.make_bill(session, "x"), session
 
 
 def sizes(of: bill.Bill) -> Dict[str, int]:
