@@ -1,6 +1,6 @@
-"""Read one glibc malloc as detect.py found it: the ring of arenas, main_arena first, then the newest thread arena to the oldest (malloc_info's
-order), the heaps of a thread arena, each of which starts on a multiple of HEAP_MAX_SIZE with a heap_info (arena.c), and the memory where
-heaps can lie.
+"""Read one glibc malloc as detect.py found it: the ring of arenas, main_arena first, then the newest thread arena to the oldest
+(malloc_info's order), the heaps of a thread arena, each of which starts on a multiple of HEAP_MAX_SIZE with a heap_info (arena.c), and
+the memory where heaps can lie.
 
 malloc.c changes an arena under its mutex, except in a process of one thread (SINGLE_THREAD_P), and thread caches without any. What a thread
 was changing when the process was stopped is called changing, and not damaged."""

@@ -329,8 +329,8 @@ def _is_chunk(context: Context, record: LayoutView) -> bool:
 
 
 def _read_cache_counts(context: Context, record: LayoutView) -> Sequence[int]:
-    """Return the number of chunks in each bin as the struct counts; since 2.42 num_slots counts down from mp_.tcache_count. Empty if that is
-    not known.
+    """Return the number of chunks in each bin as the struct counts; since 2.42 num_slots counts down from mp_.tcache_count. Empty if that
+    is not known.
     """
     numbers = record.numbers("counts") if record.has("counts") else array("Q")
     limit = context.glibc.read_setting(context.target, "tcache_count") if record.has("num_slots") else None
@@ -479,9 +479,9 @@ def _list_not_dumped(target: Target) -> Set[int]:
 
 
 def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache]) -> bool:
-    """Return False, with a report, if a thread is attached to an arena and has no cache, and a cache that is no thread's lies at the place of
-    the first thread's: in the arena's first chunk. A thread that asked for aligned memory alone has none (up to 2.41), nor one that is
-    ending.
+    """Return False, with a report, if a thread is attached to an arena and has no cache, and a cache that is no thread's lies at the
+    place of the first thread's: in the arena's first chunk. A thread that asked for aligned memory alone has none (up to 2.41), nor one
+    that is ending.
     """
     owned = {cache.address for cache in caches}
     by_address = {arena.address: arena for arena in arenas}

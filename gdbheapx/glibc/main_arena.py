@@ -123,8 +123,9 @@ def fence_end(context: Context, at: int) -> int:
 
 
 def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end: int, cached_chunks: Sequence[int]) -> Optional[Region]:
-    """Return the run of chunks after a pair of fenceposts; None if the piece ends there, or if Pieces asks for it once it knows that something
-    lacks."""
+    """Return the run of chunks after a pair of fenceposts; None if the piece ends there, or if Pieces asks for it once it knows that
+    something lacks.
+    """
     walk.overhead_bytes += end - at
     if walk.arena.is_contiguous:
         run = run_behind(context, walk, region, end, cached_chunks)

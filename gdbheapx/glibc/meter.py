@@ -87,7 +87,9 @@ class GlibcMeter:
         return arenas
 
     def _reread_known(self) -> List[Arena]:
-        """Return the arenas that are known, if there are no others by now: a new one is linked after main_arena (arena.c: _int_new_arena)."""
+        """Return the arenas that are known, if there are no others by now: a new one is linked after main_arena (arena.c:
+        _int_new_arena).
+        """
         target, types, main = self.around.target, self.glibc.types, self.glibc.main_arena.address
         arenas: List[Arena] = []
         for index, address in enumerate(self._addresses):
@@ -167,7 +169,9 @@ class GlibcMeter:
         return min(size, free_list[0].state["system_mem"]), False
 
     def _find_head(self, arena: Arena, kind: int, index: int, is_fresh: bool) -> int:
-        """Return the header of a bin, which stays where it is, or a fastbin's first chunk; `is_fresh`: that of now, not of the arena as read."""
+        """Return the header of a bin, which stays where it is, or a fastbin's first chunk; `is_fresh`: that of now, not of the arena as
+        read.
+        """
         place = head_address(arena, kind, index, self.glibc)
         if kind == BIN:
             return place

@@ -300,7 +300,9 @@ class GlibcCheck:
         self.arenas = [walk.arena for walk in self.walks]
         self.findings = Findings(context, self.walks)
         self.unsorted: Set[int] = set()
-        """Chunks in unsorted bins, at which malloc looks first, and of which it says other things; filled if something is wrong with a chunk."""
+        """Chunks in unsorted bins, at which malloc looks first, and of which it says other things; filled if something is wrong with a
+        chunk.
+        """
         self.stops: Dict[Optional[int], api.NativeBroken] = {}
         """By address where each region ended."""
 
@@ -515,8 +517,8 @@ class GlibcCheck:
                     yield name_cache_bin(cache, index), api.MemberList(kind, singles.heads[number], count, low, high, own, False)
 
     def _find_tcache_key(self) -> int:
-        """Return the key that most of the sampled cached chunks have in the word after their link: -1 if it is the address of the cache that
-        holds the chunk, 0 if it is unknown.
+        """Return the key that most of the sampled cached chunks have in the word after their link: -1 if it is the address of the cache
+        that holds the chunk, 0 if it is unknown.
         """
         if not self.glibc.traits.tcache_key:
             return 0

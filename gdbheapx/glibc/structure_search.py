@@ -104,8 +104,9 @@ def at_own_address(area: SearchedArea, target: Target, less_bytes: int) -> List[
 
 
 def list_searched_areas(target: Target, known: Set[int]) -> List[List[Module]]:
-    """Return lists of objects, each to be searched if nothing was found in those before: what a libc's file is called, the program, the others.
-    `known`: bases of those that symbols or a pack describe; if there are any, only objects with a libc's name."""
+    """Return lists of objects, each to be searched if nothing was found in those before: what a libc's file is called, the program, the
+    others. `known`: bases of those that symbols or a pack describe; if there are any, only objects with a libc's name.
+    """
     unknown = [module for module in target.modules() if module.base not in known]
     named = [module for module in unknown if LIBRARY.match(module.file_name)]
     if known:
@@ -212,7 +213,9 @@ def _find_bin_starts(target: Target, heads: Dict[int, Module], lasts: bool) -> I
 
 
 def _at_bins(target: Target, module: Module, bins: int, rows: Sequence[ArenaLayout]) -> Iterator[ArenaCandidate]:
-    """Yield the arenas whose bins[] begins at this address. The fields before bins[] are proven by the ring alone; those after it lie alike."""
+    """Yield the arenas whose bins[] begins at this address. The fields before bins[] are proven by the ring alone; those after it lie
+    alike.
+    """
     good = -1
     rings: Dict[Tuple[int, int, int], Tuple[Tuple[int, ...], bool]] = {}
     for row in rows:
@@ -657,7 +660,9 @@ class ArenaPlace(NamedTuple):
 
 
 def find_arena_places(target: Target, known: Set[int]) -> List[ArenaPlace]:
-    """Return every copy in an object that is not among `known` (bases of those that symbols or a pack describe). Of those equally good all."""
+    """Return every copy in an object that is not among `known` (bases of those that symbols or a pack describe). Of those equally good
+    all.
+    """
     for modules in list_searched_areas(target, known):
         copies = _in_areas(target, list(of_modules(target, modules)))
         if copies:

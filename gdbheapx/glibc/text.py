@@ -1,5 +1,6 @@
-"""Write what one glibc malloc says: the pages of `arenas`, `bins` and `tunables`, checks of `doctor`, malloc_info(0, fp)'s XML byte for byte,
-mallinfo2's fields and malloc_stats(3)'s text."""
+"""Write what one glibc malloc says: the pages of `arenas`, `bins` and `tunables`, checks of `doctor`, malloc_info(0, fp)'s XML byte for
+byte, mallinfo2's fields and malloc_stats(3)'s text.
+"""
 
 from functools import partial
 from types import MappingProxyType

@@ -194,10 +194,10 @@ class ChunkWalker:
         """Find chunks with a mapping of their own, and whether their number and bytes are the wanted ones (mp_.n_mmaps, mp_.mmapped_mem).
 
         `ranges`: page-aligned (begin, end) in which to look, the likeliest first. `has_trailer`: the layout of glibc 2.43 (malloc.c:
-        mmap_size). `pages`: pages that are not in RAM are not looked at, a swapped one only where a block is likely to begin. `data`: sorted
-        ranges outside which nothing but zeros lies, as a core has them in its file; empty: anywhere something may lie. `most_pages`: pages
-        to look at one by one after the likely places. `limits`: how far a block may reach that begins in a range, one for each, as a program
-        may protect a part of it; empty: to the range's end.
+        mmap_size). `pages`: pages that are not in RAM are not looked at, a swapped one only where a block is likely to begin. `data`:
+        sorted ranges outside which nothing but zeros lies, as a core has them in its file; empty: anywhere something may lie.
+        `most_pages`: pages to look at one by one after the likely places. `limits`: how far a block may reach that begins in a range, one
+        for each, as a program may protect a part of it; empty: to the range's end.
         """
         table, limits = OpenPages(self._library, pages), limits or [end for _, end in ranges]
         flat = flatten([(*span, limit) for span, limit in zip(ranges, limits)])
