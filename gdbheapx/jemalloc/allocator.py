@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from gdbheapx.jemalloc.plan import JemallocCure, JemallocPurge
     from gdbheapx.jemalloc.profile import ProfileAnswer
     from gdbheapx.jemalloc.records import JemallocFacts
-    from gdbheapx.jemalloc.stats_text import JemallocStats
+    from gdbheapx.jemalloc.stats import JemallocStats
     from gdbheapx.jemalloc.text import DecayAnswer
     from gdbheapx.kernel.jemalloc.records import AbsentTotals
 
@@ -229,7 +229,7 @@ class JemallocMalloc(AllocatorInstance):
 
     def native_stats(self) -> "JemallocStats":
         """Return the figures of malloc_stats_print with their text, and the bytes it holds."""
-        from gdbheapx.jemalloc.stats_text import JemallocStats
+        from gdbheapx.jemalloc.stats import JemallocStats
 
         return JemallocStats(self.malloc_stats(), self.counted_bytes())
 

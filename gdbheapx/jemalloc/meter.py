@@ -53,13 +53,6 @@ class LargeCounters(NamedTuple):
     sizes: Sequence[int]
 
 
-class KnownSum(NamedTuple):
-    """The sum of a group of counters, and what they were then."""
-
-    data: bytes
-    bytes: int
-
-
 class JemallocMeter:
     """Reader of the counters of one instance."""
 
@@ -75,7 +68,8 @@ class JemallocMeter:
         self._arena_bytes = context.types.size_bytes("arena_s")
         self._reach: Dict[int, int] = {}
         """Address -> so many bytes from the arena on hold it and its bins, where these follow it (from 5.3)."""
-        self._sums: Dict[Tuple[int, int], KnownSum] = {}
+        self._sums: Dict[Tuple[int, int], Tuple[bytes, int]] = {}
+        """The counters of a group as they were last, and their sum."""
         self._checked: Dict[int, int] = {}
         """Address -> index of arenas that were found to be that arena."""
         self._counts = False
@@ -183,9 +177,9 @@ class JemallocMeter:
         if len(data) < size_bytes:
             return None
         known = self._sums.get(key)
-        if known is None or known.data != data:
-            known = self._sums[key] = KnownSum(data, count(self._unpack_words(data)))
-        return known.bytes if 0 <= known.bytes < 1 << 62 else None
+        if known is None or known[0] != data:
+            known = self._sums[key] = data, count(self._unpack_words(data))
+        return known[1] if 0 <= known[1] < 1 << 62 else None
 
     def _large_bytes(self, words: "array[int]") -> int:
         large = self._large

@@ -1,13 +1,12 @@
 """malloc-stats: the arithmetic between memory and jemalloc's own words, and the tables of its text.
 
-Files: jemalloc/arenas.py, jemalloc/stats_text.py, jemalloc/text.py, jemalloc/options.py, jemalloc/stats.py.
+Files: jemalloc/arenas.py, jemalloc/text.py, jemalloc/options.py, jemalloc/stats.py.
 """
 
 import pytest
 
 from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc import arenas, options, stats
-from gdbheapx.jemalloc import stats_text as jemalloc_stats
 from gdbheapx.jemalloc import text as tunables_page
 from gdbheapx.jemalloc.records import MallocStats, PrintForm
 
@@ -183,8 +182,8 @@ def test_options_that_nothing_names_are_null():
         "",
         "background threads: unknown",
     ]
-    stats = MallocStats({"version": None, "opt": None, "arenas": {}}, {}, False, FORM, (), None)
-    assert "Run-time option settings: unknown" in list(jemalloc_stats.JemallocStats(stats, None).lines())
+    found = MallocStats({"version": None, "opt": None, "arenas": {}}, {}, False, FORM, (), None)
+    assert "Run-time option settings: unknown" in list(stats.JemallocStats(found, None).lines())
 
 
 def test_options_are_listed_once():
