@@ -303,9 +303,9 @@ class JemallocMalloc(AllocatorInstance):
 
     def block_at(self, address: int) -> Optional["AllocatorPlace"]:
         """The block and extent that hold the address."""
-        from gdbheapx.jemalloc.extents import locate_address
+        from gdbheapx.jemalloc.extents import locate_jemalloc_address
 
-        return locate_address(self.context, self.arena_list(), self.tcaches(), address)
+        return locate_jemalloc_address(self.context, self.arena_list(), self.tcaches(), address)
 
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of jemalloc's."""

@@ -163,7 +163,7 @@ UNUSED_STATES = ("dirty", "muzzy")
 ACTIVE_PATHS = ("pa_shard.nactive", "nactive")
 
 
-class ThreadsInside(NamedTuple):
+class ThreadsInJemalloc(NamedTuple):
     """Kernel ids of threads."""
 
     surely: List[int]
@@ -173,7 +173,7 @@ class ThreadsInside(NamedTuple):
     """A return address into that code lies near the top of their stack."""
 
 
-def find_threads_inside(context: JemallocContext) -> ThreadsInside:
+def find_threads_inside(context: JemallocContext) -> ThreadsInJemalloc:
     """Return the threads that were inside jemalloc, as far as registers and the top of each stack show."""
     mappings = context.target.mappings()
     base = context.jemalloc.module.base
@@ -182,7 +182,7 @@ def find_threads_inside(context: JemallocContext) -> ThreadsInside:
     )  # ld.so's path may have symlinks
     names = {name, context.jemalloc.module.name} - {""}
     code = [range(mapping.start, mapping.end) for mapping in mappings if mapping.executable and mapping.name in names]
-    inside = ThreadsInside([], [])
+    inside = ThreadsInJemalloc([], [])
     for thread in context.target.threads():
         if thread.pc is not None and any(thread.pc in span for span in code):
             inside.surely.append(thread.lwp)

@@ -21,7 +21,14 @@ from gdbheapx.jemalloc.arenas import (
     sum_writable_bytes,
 )
 from gdbheapx.jemalloc.decay import has_percpu_arenas
-from gdbheapx.jemalloc.extents import EXTENT_DAMAGE, NODE_DAMAGE, find_extent, leaves_stale_elements, locate_address, make_extent_walker
+from gdbheapx.jemalloc.extents import (
+    EXTENT_DAMAGE,
+    NODE_DAMAGE,
+    find_extent,
+    leaves_stale_elements,
+    locate_jemalloc_address,
+    make_extent_walker,
+)
 from gdbheapx.jemalloc.plan import find_arena_locks
 from gdbheapx.jemalloc.stats import read_bin_stats
 from gdbheapx.jemalloc.symbols import find_bin_addresses, find_current_slabs, find_leaf, name_bin_struct, read_slab_begin, read_words
@@ -458,7 +465,7 @@ class OverrunSuspects:
     def _search_suspect(self, place: int) -> Optional[RuleSuspect]:
         extent = find_extent(self._context, place)
         if extent is not None and extent.is_slab:
-            located = locate_address(self._context, self._arenas, self._caches, place)
+            located = locate_jemalloc_address(self._context, self._arenas, self._caches, place)
             if located is None or located.block is None:
                 return None
             return _make_suspect(located.previous) if located.previous is not None else self._ends_at(extent.begin)
@@ -471,7 +478,7 @@ class OverrunSuspects:
         return self._ends_at(block.address if block is not None else place & -page)
 
     def _ends_at(self, address: int) -> Optional[RuleSuspect]:
-        located = locate_address(self._context, self._arenas, self._caches, address - 1)
+        located = locate_jemalloc_address(self._context, self._arenas, self._caches, address - 1)
         if located is None or located.block is None or located.block.status not in WRITTEN_STATUSES:
             return None
         return _make_suspect(located.block)

@@ -670,7 +670,7 @@ def _search_backwards(context: JemallocContext, address: int) -> Optional[int]:
     return None
 
 
-def locate_address(
+def locate_jemalloc_address(
     context: JemallocContext, arenas: Sequence[ArenaHandle], caches: JemallocCaches, address: int
 ) -> Optional[AllocatorPlace]:
     """Locate an address in a block and an extent; None if jemalloc has no memory there."""
