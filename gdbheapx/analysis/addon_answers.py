@@ -23,7 +23,7 @@ class Word(NamedTuple):
     kind: str
     """ADDRESS: of something in a file's memory (a vtable, a type, a function); ITSELF: of the block plus `value`;
     PUSHED: what the place had that points to the block plus `value` now. BEGIN (of the block plus `value`) and BEYOND (of where `offset` is
-    counted from plus `value`) stand somewhere in the block, the code does not tell where; offsets of both are from one place."""
+    counted from plus `value`) are somewhere in the block, the code does not show where; offsets of both are from one place."""
     value: int
 
 
@@ -32,7 +32,7 @@ class Site(NamedTuple):
 
     module: Module
     start: int
-    """Of the function that it stands in: where a part of it begins that has call frames of its own. In memory, as all addresses here."""
+    """Of the function that it is in: where a part of it begins that has call frames of its own. In memory, as all addresses here."""
     function: Optional[str]
     """Its name, where a symbol table has it."""
     address: int
@@ -42,7 +42,7 @@ class Site(NamedTuple):
     link: Optional[str] = None
     """TREE, LIST or CHAIN: the function of the C++ runtime that links such nodes gets the block."""
     floats: bool = False
-    """The words' offsets are from an object that begins behind a head of unknown size in the block."""
+    """The words' offsets are from an object that begins after a head of unknown size in the block."""
     words: Sequence[Word] = ()
     """What it, what it calls for the block, or the function that it asks for it stores there last."""
     loose: Sequence[int] = ()
@@ -240,7 +240,7 @@ class Garbage(NamedTuple):
     runtime: str
     blocks: int
     bytes: int
-    """All that a collection would free, memory beside the objects included."""
+    """All that a collection would free, memory next to the objects included."""
     objects: int
     """Those that the collector counts."""
     frozen_objects: int

@@ -198,13 +198,13 @@ class Location(NamedTuple):
     named: Optional[AddressSymbol]
     thread: Optional[AddressThread]
     held_by: Optional[Holder] = None
-    """Who holds the block; None where nobody looked, or it is no block in use."""
+    """Who holds the block; None where no one looked, or it is no block in use."""
     signature: Optional[str] = None
-    """What the block is, such as its class, and how sure that is; None where nobody looked, or nothing knows it."""
+    """What the block is, such as its class, and how sure that is; None where no one looked, or nothing knows it."""
     used: Optional[UsedBlock] = None
     """Of a snapshot, in place of `places`."""
     piece: Optional[RuntimePiece] = None
-    """In memory that a runtime cuts up itself, beside the block of an allocator that it may have cut; None where there is none."""
+    """In memory that a runtime cuts up itself, next to the block of an allocator that it may have cut; None where there is none."""
 
 
 def locate_in_heaps(target: Target, heaps: Sequence[AllocatorInstance], address: int) -> Location:

@@ -172,7 +172,7 @@ def _check_calls(target: Target) -> Check:
 
 @cache
 def _cpu_flags() -> Optional[List[str]]:
-    """Features of this machine's first CPU; None where /proc/cpuinfo does not tell."""
+    """Features of this machine's first CPU; None where /proc/cpuinfo does not show."""
     try:
         with open("/proc/cpuinfo") as file:
             return next((line.split(":", 1)[1].split() for line in file if line.startswith(("flags", "Features"))), None)

@@ -53,7 +53,7 @@ class RuntimeTable(NamedTuple):
     sum_bytes: int
     """Of all rows: memory.total_bytes."""
     remainder_bytes: int
-    """Anonymous memory of which nothing tells what it is: one of the rows."""
+    """Anonymous memory of which nothing shows what it is: one of the rows."""
 
 
 class Watch:
@@ -115,7 +115,7 @@ def _make_table(recogniser: Recogniser, split: Split, looked: CensusLook, watch:
 
 
 def _is_own(part: MemoryPart, words: RuntimeLabels) -> bool:
-    """Mappings of its pieces, of which the pieces themselves were told."""
+    """Mappings of its pieces, of which the pieces themselves were found."""
     return part.kind == kinds.RUNTIME and part.program == words.name
 
 
@@ -180,7 +180,7 @@ class MapCell(NamedTuple):
     returned_bytes: int
     """Addresses that the allocator keeps, and has returned the memory."""
     free_resident_bytes: Optional[int]
-    """Of the free ones, in RAM; None on a core, and where it cannot be told."""
+    """Of the free ones, in RAM; None on a core, and where it cannot be found."""
     returned_resident_bytes: Optional[int]
 
 
@@ -301,7 +301,7 @@ def _make_maps(session: Session, facts: Sequence[Facts]) -> Sequence[PageHeapMap
 MOST_ROWS = 5
 LOST_PERCENT = 5
 PINNED = (findings.FREE_BETWEEN, findings.FREE_REGIONS, findings.PART_HELD)
-"""Codes of verdicts by which much free memory is not returned for the blocks beside it."""
+"""Codes of verdicts by which much free memory is not returned for the blocks next to it."""
 
 
 class InsideAnswer(NamedTuple):
@@ -311,7 +311,7 @@ class InsideAnswer(NamedTuple):
     leaked: Optional[NativeSum]
     """Nothing leads there; None where there was no room to find out, or it is unknown (see Leaks). `leaks` looks closer."""
     suspect: Optional[owners.LeakSuspect]
-    """Who keeps most of it; None where nobody keeps a fifth."""
+    """Who keeps most of it; None where no one keeps a fifth."""
     classes: Sequence[find.CensusRow]
     """What most of it is, the largest first."""
     leaked_is_upper_bound: bool = False
@@ -589,7 +589,7 @@ def steps_to_suspect(found: Optional[InsideAnswer]) -> List[StepSentence]:
 
 
 def make_inside_steps(code: Optional[str], session: Session) -> List[StepSentence]:
-    """Commands that go on from such a verdict; the first says for how long a process stands still for them."""
+    """Commands that go on from such a verdict; the first says for how long a process is stopped for them."""
     stop = session.stands_still(Reads.CENSUS if code in HELD_BY_PROGRAM else Reads.PINS)
     held = [
         StepSentence(hint_command("owners"), "shows which variables and threads keep memory alive" + stop),

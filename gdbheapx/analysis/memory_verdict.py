@@ -150,7 +150,7 @@ def sum_droppable(split: Optional[Split], allocators: Sequence[str]) -> Dict[str
 
 
 def unread_bytes(split: Optional[Split], lost_bytes: Optional[int]) -> int:
-    """The most that an allocator may hold beyond what was read of it: what nobody else is known to have, and what a core lost."""
+    """The most that an allocator may hold beyond what was read of it: what no other owner is known to have, and what a core lost."""
     if split is None or lost_bytes is None:
         return UNBOUNDED
     return lost_bytes + sum(weigh_part(part) for part in split.parts if _may_be_mallocs(part))
@@ -430,7 +430,7 @@ HINT = "blocks in there are missing from this answer: `%s` shows which allocator
 
 
 class Coverage(NamedTuple):
-    """Anonymous memory in RAM or swap, or in the core, beside stacks, bss, generated code and shared memory."""
+    """Anonymous memory in RAM or swap, or in the core, next to stacks, bss, generated code and shared memory."""
 
     anonymous_bytes: int
     read_bytes: int
@@ -533,8 +533,8 @@ def count_unloaded(session: Session) -> Optional[int]:
 
 
 def _count_loads(target: Target) -> Optional[int]:
-    """Loads that were counted, without the objects that are loaded (sysdeps/generic/ldsodefs.h: struct rtld_global). `_dl_load_adds` stands
-    behind the recursive mutexes behind `_dl_nns`, two or three by release; `_ns_nloaded` of the first namespace is the second word."""
+    """Loads that were counted, without the objects that are loaded (sysdeps/generic/ldsodefs.h: struct rtld_global). `_dl_load_adds` is
+    after the recursive mutexes after `_dl_nns`, two or three by release; `_ns_nloaded` of the first namespace is the second word."""
     state = target.dynamic_symbol("_rtld_global")
     size = target.symbol_bytes(state) if state is not None else None
     if state is None or size is None or size > MOST_STATE_BYTES or target.word_bytes != 8 or not target.little_endian:
@@ -552,7 +552,7 @@ def _count_loads(target: Target) -> Optional[int]:
 
 
 def _is_unlocked(words: Sequence[int]) -> bool:
-    """A recursive mutex that nobody holds."""
+    """A recursive mutex that no one holds."""
     return len(words) == MUTEX_WORDS and words[2] & 0xFFFFFFFF == RECURSIVE and not any((*words[:2], *words[3:]))
 
 

@@ -20,7 +20,7 @@ class ProgramAdvice(NamedTuple):
     core: Tuple[StepSentence, ...] = ()
     """What a core can be asked."""
     in_malloc: Tuple[StepSentence, ...] = ()
-    """What tells a process's blocks of malloc apart."""
+    """What distinguishes a process's blocks of malloc."""
     is_seen: bool = False
     """This tool knows its objects: `owners` and `census` come first."""
     has_objects: bool = False

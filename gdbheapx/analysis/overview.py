@@ -29,7 +29,7 @@ class Overview(NamedTuple):
     """Content of `report`."""
 
     split: Optional[Sequence[MemoryPart]]
-    """The memory by whose it is, largest first; None where the target does not tell (remote)."""
+    """The memory by whose it is, largest first; None where the target does not show (remote)."""
     memory: Optional[SplitMemory]
     """The sums of the split."""
     verdict: HeapVerdict
@@ -47,7 +47,7 @@ class Overview(NamedTuple):
     sizes: Sequence[HistogramRow]
     """The size classes that hold most used bytes, largest first."""
     findings: Sequence[Finding]
-    """All that was found, the lines of the verdicts first: whoever asks for a code finds it here."""
+    """All that was found, the lines of the verdicts first: who asks for a code finds it here."""
     next: Sequence[NextStep]
     """Those of `next_steps` without target."""
     allocators: Sequence[AllocatorInfo]
@@ -57,7 +57,7 @@ class Overview(NamedTuple):
     inside: Optional[InsideAnswer]
     """The part in use; None where it was not looked at."""
     runtimes: Optional[Sequence[RuntimeTable]]
-    """For each runtime that is read (CPython, a JVM) a table in which every byte of memory.total_bytes stands once; None where that was not
+    """For each runtime that is read (CPython, a JVM) a table in which every byte of memory.total_bytes is once; None where that was not
     looked at."""
     books: Optional[Books] = None
     """What BIND's server itself counts, by memory context; None: no such program, or its contexts were not found."""
@@ -72,7 +72,7 @@ class Overview(NamedTuple):
 
 
 MOST_BLOCKS = 1 << 18
-"""With more of them the settings are not weighed: the process would stand still for longer than the report takes."""
+"""With more of them the settings are not weighed: the process would be stopped for longer than the report takes."""
 
 DOCTOR = StepSentence(hint_command("doctor"), "lists the parts that were found and those that are missing")
 
@@ -350,7 +350,7 @@ class Brief(NamedTuple):
     was_looked: bool
     """All blocks in use were looked at."""
     suspect: Optional[LeakSuspect]
-    """Who keeps most of them; None also where nobody keeps a fifth."""
+    """Who keeps most of them; None also where no one keeps a fifth."""
     next: Optional[StepAdvice]
 
 

@@ -25,7 +25,7 @@ from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, joi
 SEVERAL, LEAKED = "several", "leaked"
 """In place of an owner: no single one; nothing leads there."""
 SMALL_SHARE = 0.05
-"""Of all that is kept: what keeps less is not ranked by how little it is itself, since that tells nothing."""
+"""Of all that is kept: what keeps less is not ranked by how little it is itself, since that shows nothing."""
 COPY_BYTES = 50
 """Of each block of a living process, which runs on before its blocks are looked at."""
 PINS_BYTES = heap_graph.OWNERS_BYTES + census.CENSUS_BYTES + COPY_BYTES
@@ -93,7 +93,7 @@ class PinRow(NamedTuple):
     places: int
     """Pages, slabs or ends of arenas."""
     alone_bytes: int
-    """Of kept_bytes those on places where only blocks of this group are: they are all that stands in the way."""
+    """Of kept_bytes those on places where only blocks of this group are: they are all that is in the way."""
     allocator: str
     arenas: Sequence[int]
     sample: Annotated[Optional[TargetAddress], Column("example", TEXT, shown=IF_ANY, goes=4)]
@@ -110,7 +110,7 @@ class PinsSum(NamedTuple):
     """The first less the second: not 0 where the heap is damaged, or was not read to its end."""
     terms: Sequence[Term]
     returnable_bytes: Optional[int]
-    """Free memory beside that which can be returned; None where it is not known."""
+    """Free memory next to that which can be returned; None where it is not known."""
     command: Optional[str]
     """What returns it; None where nothing does here."""
 

@@ -165,13 +165,13 @@ class SplitMemory(NamedTuple):
     huge_bytes: Optional[int]
     """Of total_bytes those that are mapped as transparent huge pages; None on a core."""
     hugetlb_bytes: Optional[int]
-    """Beside total_bytes: pages of hugetlbfs; None on a core, and before Linux 4.4 where there are any."""
+    """Next to total_bytes: pages of hugetlbfs; None on a core, and before Linux 4.4 where there are any."""
     largest: Sequence[SplitPart]
     """The largest that are no allocator's: files and runtimes summed, anonymous memory that nothing names by mapping."""
     unclaimed: Sequence[UnclaimedMapping]
-    """The largest mappings of which nothing tells whose they are."""
+    """The largest mappings of which nothing shows whose they are."""
     zero_bytes: Optional[int] = None
-    """Beside total_bytes: pages of zeros in a core that does not tell which of them were ever in RAM (one that gdb wrote, or that was
+    """Next to total_bytes: pages of zeros in a core that does not show which of them were ever in RAM (one that gdb wrote, or that was
     copied without its holes); None: a process."""
     thread_stacks: Optional[ThreadStacks] = None
     """What living threads have touched of their stacks, and how deep they are in them."""
@@ -228,7 +228,7 @@ def split_memory(
     budget: Optional[Budget] = None,
     names: Optional[Mapping[str, str]] = None,
 ) -> Optional[Split]:
-    """The split, by what each allocator claims (`names`: what its part is called, by id); None where the target tells neither what is in
+    """The split, by what each allocator claims (`names`: what its part is called, by id); None where the target shows neither what is in
     RAM nor what was dumped (remote)."""
     measured = target.memory_use()
     if measured is None:

@@ -1,4 +1,4 @@
-"""The loops over memory: a C library behind ctypes.
+"""The loops over memory: a C library called by ctypes.
 
 `load()` gives the kernel, and walkers.py of an allocator's folder walks by it; what it takes and gives is in records.py of
 its folder. What follows pointers is in binding.py alone.

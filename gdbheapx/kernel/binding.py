@@ -46,7 +46,7 @@ class CKernel(Kernel):
         return Graph(self.library, self.open(source), shape, budget, None if images is None else self.open_apart(images))
 
     def unpacked(self, kept: "PackedGraph", budget: Budget) -> "Graph":
-        """The graph of a file, resolved. ValueError where it is none: a file is somebody's."""
+        """The graph of a file, resolved. ValueError where it is none: a file is not to be trusted."""
         from gdbheapx.kernel.blocks.graph import Graph
 
         return Graph.unpacked(self.library, self.open(BytesSource(())), kept, budget)
@@ -88,7 +88,7 @@ class CKernel(Kernel):
     def heap_map(
         self, source: BulkSource, shape: "MapShape", ranges: Sequence[Tuple[int, int]], pages: Optional[PageTable], budget: Budget
     ) -> "NativeHeapMap":
-        """A look at what the pages of these ranges are, which are sorted and do not overlap. `pages`: tells what is in RAM."""
+        """A look at what the pages of these ranges are, which are sorted and do not overlap. `pages`: shows what is in RAM."""
         from gdbheapx.kernel.blocks.pages import NativeHeapMap
 
         return NativeHeapMap(self.library, self.open(source), shape, ranges, pages, budget)

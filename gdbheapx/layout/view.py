@@ -134,7 +134,7 @@ Version = Tuple[int, ...]
 
 
 class CType(NamedTuple):
-    """A C type by its size; 0 stands for the target's word."""
+    """A C type by its size; 0 means the target's word."""
 
     size_bytes: int
     signed: bool
@@ -211,7 +211,7 @@ class NeededStruct(NamedTuple):
 
 def take_struct(types: TypeSet, needed: NeededStruct, own: Optional[TypeSet], version: Optional[Version], shape: Shape) -> Optional[bool]:
     """Add the struct to `types`: as the build's own types have it (True), else by the table's row for `version` (False), of which what
-    these types say is not there is left out, but for what is needed.
+    these types say is not there is left out, except for what is needed.
 
     None if neither has what is needed.
     """

@@ -1,6 +1,5 @@
 """A snapshot as a file: packed parts, values as JSON, and where it is stored (a path, or a URL by fsspec)."""
 
-
 import functools
 import io
 import os
@@ -63,7 +62,7 @@ def is_snapshot(path: str) -> bool:
 
 
 class PackedPart(NamedTuple):
-    """A part as it stands in the file."""
+    """A part as it is in the file."""
 
     length: int
     """Unpacked."""
@@ -111,7 +110,7 @@ def make_file_pieces(parts: Mapping[str, PackedPart]) -> List[bytes]:
 
 
 def write_file(path: str, parts: Mapping[str, PackedPart]) -> int:
-    """Its size. Nobody else may read it, and it is there whole or not at all; HeapxError where it cannot be written."""
+    """Its size. No one else may read it, and it is there whole or not at all; HeapxError where it cannot be written."""
     content = b"".join(make_file_pieces(parts))
     if is_url(path):
         put_url(path, content)
@@ -304,7 +303,7 @@ URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.ASCII)
 SECRET = re.compile(r"//[^/@]*@")
 PATTERN = re.compile(r"[*?\[]")
 MOST_FILES = 100_000
-"""That a pattern may stand for."""
+"""That a pattern may match."""
 PIECE_BYTES, AHEAD_BYTES = 1 << 20, 8 << 20
 """Handed on, and fetched, at once."""
 LET_IN = "check the URL, and the credentials of the protocol"
@@ -352,7 +351,7 @@ def get_url(url: str) -> bytes:
 
 
 def read_beginning(url: str, count: int) -> bytes:
-    """The first bytes of what is there; nothing where it cannot be read: whoever reads it then says why."""
+    """The first bytes of what is there; nothing where it cannot be read: the caller that reads it then says why."""
     try:
         system, path = _open_url(url)
         return bytes(system.cat_file(path, start=0, end=count))

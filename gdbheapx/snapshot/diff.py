@@ -211,7 +211,7 @@ class OwnedGraph(NamedTuple):
     why: Optional[str]
     """Why there is none."""
     named: Mapping[str, Tuple[int, int]] = {}
-    """Bytes and blocks that is retained by all that has a name, also where the memory is told of what lies above or below it."""
+    """Bytes and blocks that is retained by all that has a name, also where the memory counts for what lies above or below it."""
 
 
 def make_owned(session: Session, record: SnapshotRecord, name: str) -> OwnedGraph:
@@ -303,7 +303,7 @@ WITHOUT_NAMES = "it was taken with --no-names, and numbers mean nothing elsewher
 NO_GRAPH = OwnedGraph(None, "its graph was not looked at")
 IN_USE, KEPT = "in use", "kept by the allocator"
 OBJECTS, POOLS_FREE = "in use by objects", "free in pools"
-"""States of runtimes that cut up memory themselves, beside malloc's blocks: `whose` is `CPython`."""
+"""States of runtimes that cut up memory themselves, next to malloc's blocks: `whose` is `CPython`."""
 
 
 class DiffChange(NamedTuple):
@@ -335,7 +335,7 @@ class DiffSide(NamedTuple):
     pid: Optional[int]
     executable: Optional[str]
     taken: Optional[str]
-    """When its memory was as it is told: of a process when it was looked at, of a core when its file was written; None: unknown."""
+    """When its memory was as it is shown: of a process when it was looked at, of a core when its file was written; None: unknown."""
     form: str
     """What was named: `snapshot`, `core`, `process`, or `current` (what gdb has)."""
 
@@ -393,7 +393,7 @@ class Diff(NamedTuple):
     missing: Sequence[DiffMissing]
     next: Sequence[DiffNext]
     contexts: Optional[Sequence[DiffChange]] = None
-    """Memory contexts by name, where both are BIND's server, and told with names."""
+    """Memory contexts by name, where both are BIND's server, and shown with names."""
     held: Optional[Sequence[DiffChange]] = None
     """What each owner has by class; None where one of the two has no graph, or no names."""
     between_s: Optional[int] = None
@@ -552,7 +552,7 @@ def _drop_unknown(old: Unsure, new: Unsure) -> List[DiffChange]:
 
 
 def _sum_arena_parts(record: SnapshotRecord) -> Unsure:
-    """Every sum of the arenas that both allocator and name tell."""
+    """Every sum of the arenas that both allocator and name show."""
     unsure: Unsure = {}
     for heap in _list_heap_arenas(record):
         for name, value in heap.totals.items():

@@ -1,4 +1,4 @@
-"""The graph of blocks in a snapshot: who points to whom, and what each block is, without contents."""
+"""The graph of blocks in a snapshot: who points to which, and what each block is, without contents."""
 
 import itertools
 import sys
@@ -26,7 +26,7 @@ from gdbheapx.snapshot.record import GRAPH, SnapshotRecord
 
 PREFIX = container.STREAMS
 LABELS, WEAK = "labels", "weak"
-"""Streams beside those of the kernel: of each block what it is, of what a second look has found the block and its evidence."""
+"""Streams next to those of the kernel: of each block what it is, of what a second look has found the block and its evidence."""
 MOST_PLACES = 20_000
 """Pointers in stacks and thread-local storage whose frame or variable is kept."""
 FAST_LEVEL = 3
@@ -115,13 +115,13 @@ class KeptGraph(NamedTuple):
     places: Sequence[KeptPlace]
     labels: Sequence[KeptLabel]
     by_row: int
-    """So many of the first labels come from what stands in a block."""
+    """So many of the first labels come from what is in a block."""
     label_bytes: int
     """Of each block's label in the stream; the first is 1, 0 means that nothing knows the block."""
     habits: Sequence[Habit]
     looked_again: bool
     starts: Sequence[int] = ()
-    """Blocks that have a name by themselves: nobody owns them."""
+    """Blocks that have a name by themselves: no one owns them."""
     paths: Sequence[KeptPath] = ()
     """Of the blocks that an answer has named."""
     has_garbage: bool = False
@@ -239,7 +239,7 @@ def _keep_places(tallied: dominance.OwnerTally, called: NodeNames) -> List[KeptP
 
 
 class FilePaths:
-    """See Paths: what was told when the snapshot was taken."""
+    """See Paths: what was found when the snapshot was taken."""
 
     def __init__(self, model: KeptGraph) -> None:
         self._starts, self.has_garbage = model.starts, model.has_garbage
@@ -273,7 +273,7 @@ class FilePaths:
 
 
 class FileSymbols:
-    """See Symbols: what was told when the snapshot was taken."""
+    """See Symbols: what was found when the snapshot was taken."""
 
     def __init__(self, model: KeptGraph, roots: Sequence[heap_graph.GraphRoot]) -> None:
         self._variables: Dict[Tuple[int, int], List[NamedVariable]] = {}

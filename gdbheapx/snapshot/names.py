@@ -2,8 +2,8 @@
 
 Addresses without where the process had its memory: each mapping begins where its number says, and what lies in it keeps its offset.
 
-A snapshot is mailed: real addresses would tell an attacker of a process that still runs what address space layout randomisation hides. They
-stay as long as they were, so that tables stay straight. Addresses below 4 GiB are those of programs linked to a fixed place; they tell
+A snapshot is mailed: real addresses would show an attacker of a process that still runs what address space layout randomisation hides. They
+stay as long as they were, so that tables stay straight. Addresses below 4 GiB are those of programs linked to a fixed place; they show
 nothing.
 """
 
@@ -36,7 +36,7 @@ KEYS = {
     "path": "path",
     "function": "function",
 }
-"""Members of records and JSON objects that hold a name, and what stands there instead, with a number."""
+"""Members of records and JSON objects that hold a name, and what is there instead, with a number."""
 RUNTIMES = "python jvm perl ruby php lua redis bind postgresql nginx sqlite rust c++"
 WORDS_OF_OURS = (
     "main thread auto manual huge used cached free text zeros global mapping block shared thread-local data stack registers "
@@ -44,13 +44,13 @@ WORDS_OF_OURS = (
 )
 ALLOCATORS = (*(name.split(".")[1] for name in REGISTRY if "." in name), *(name for files in ADDON_ALLOCATORS.values() for name in files))
 OURS = frozenset([*owned.WORDS, *WORDS_OF_OURS.split(), *RUNTIMES.split(), *ALLOCATORS])
-"""What gdbheapx says itself where names stand."""
+"""What gdbheapx says itself where names are."""
 IN_SENTENCES = (
     "bytes block blocks arena arenas memory free used cached in of the a it is and by program heap heaps thread threads chunk chunks page "
     "pages share shared size sizes data stack root roots mapping mappings object objects type types list text zeros pool pools cache caches"
 )
 SENTENCES = frozenset(IN_SENTENCES.split())
-"""Words of our own sentences and headings that programs name things by, too: they stay where they do not stand alone."""
+"""Words of our own sentences and headings that programs name things by, too: they stay where they are not alone."""
 WORDS = re.compile(r"[A-Za-z0-9_.:/<>~@*&\[\]()$+-]+")
 
 
@@ -168,7 +168,7 @@ class NameNumbers:
         return self._numbers[name]
 
     def gather(self, value: Any, key: str = "") -> None:
-        """Learns the names in records, by the members in which they stand."""
+        """Learns the names in records, by the members in which they are."""
         names: Sequence[str] = getattr(value, "_fields", ())
         if isinstance(value, str):
             if key in KEYS:
@@ -186,7 +186,7 @@ class NameNumbers:
                 self.gather(member, key)
 
     def text(self, text: str) -> str:
-        """A text without them: whole, or where they stand in it as words."""
+        """A text without them: whole, or where they are in it as words."""
         if text in OURS or text in self._numbers:
             return self._numbers.get(text, text)
         return WORDS.sub(lambda match: self._replace_word(match.group()), self._replace_long_names(text))
@@ -217,7 +217,7 @@ class NameNumbers:
 
 
 def remove_names(record: SnapshotRecord, known: Iterable[str]) -> SnapshotRecord:
-    """The record without names. `known`: those of files and threads, which stand in sentences."""
+    """The record without names. `known`: those of files and threads, which are in sentences."""
     nameless = NameNumbers(known)
     nameless.gather([record.head, record.outcomes, record.models])
 

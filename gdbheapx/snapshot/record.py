@@ -88,7 +88,7 @@ class SnapshotHead(NamedTuple):
     command_line: Optional[str] = None
     host: Optional[str] = None
     uptime_s: Optional[int] = None
-    """These four as Identity has them; None in a snapshot that is older, and, but for the last, without names."""
+    """These four as Identity has them; None in a snapshot that is older, and, except for the last, without names."""
     secret: Optional[str] = None
     """Of the marks of commands in its texts (hints.py): the file's own, for a process may read a file while its next one is taken."""
 
@@ -226,7 +226,7 @@ class WithoutMemory:
 
 
 class RecordedInfos(WithoutMemory):
-    """Stands for the discovery of allocators."""
+    """Replaces the discovery of allocators."""
 
     def __init__(self, infos: Sequence[AllocatorInfo]) -> None:
         self._found = infos

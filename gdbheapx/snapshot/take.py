@@ -36,7 +36,7 @@ STANDING = (
     ("chunks", "--histogram"),
     ("what-if",),
 )
-"""These read what they show while the process stands still."""
+"""These read what they show while the process is stopped."""
 COLD = ("cold",)
 """Of pages a snapshot has only what was in swap."""
 BY_ONE_LOOK = (
@@ -168,7 +168,7 @@ def detect_source(name: str) -> str:
 
 
 def check_source(name: str) -> None:
-    """HeapxError where nothing has that name: told before anything else is read."""
+    """HeapxError where nothing has that name: raised before anything else is read."""
     if detect_source(name) != PROCESS and not os.path.exists(name):
         raise HeapxError(
             "%s is no file and no process id" % name, "give a snapshot, a core, or the id of a running process", code=FILE_NOT_FOUND

@@ -179,7 +179,7 @@ class Labels(NamedTuple):
     of: "array[int]"
     """array('I'): for each block the place of what it is in `names`."""
     names: Sequence[Optional[Signature]]
-    """None first: nothing knows such a block. Each stands there once."""
+    """None first: nothing knows such a block. Each is there once."""
 
 
 def label_by_words(session: Session, addresses: "array[int]", usable_bytes: "array[int]") -> Optional[Labels]:

@@ -44,7 +44,7 @@ class Example(NamedTuple):
     address: TargetAddress
     signature: Optional[str]
     size_bytes: int
-    """Of those that it stands for, on average."""
+    """Of those that it represents, on average."""
 
 
 def read_texts(target: Target, address: int, size_bytes: int) -> List[str]:
@@ -154,9 +154,9 @@ SAMPLED, SAMPLED_BYTES = 256, 1 << 20
 LEAST_SHARE = 4
 """A field counts if one of so many of these has a text there."""
 INLINE_STEP = 4
-"""Bytes: an array of characters may begin anywhere, and behind numbers of four bytes mostly does so here."""
+"""Bytes: an array of characters may begin anywhere, and after numbers of four bytes mostly does so here."""
 LEAST_INLINE = 3
-"""Characters of a text that stands in the block itself."""
+"""Characters of a text that is in the block itself."""
 MOST_TOLD = 8
 MOST_WORDS = 2048
 """Of a block that are looked through."""
@@ -370,7 +370,7 @@ class _Objects:
 
 
 MOST_CONTENTS = 1 << 16
-"""That are told one by one: those with most to spare."""
+"""That are listed one by one: those with most to spare."""
 
 
 class CopyRow(NamedTuple):

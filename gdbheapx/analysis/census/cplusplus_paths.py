@@ -22,7 +22,7 @@ MOST_LOOKED, MOST_NODES = 4096, 1 << 14
 LEAST_PERIODS = 3
 """Elements with the same marks: fewer may be one struct."""
 FEW = 8
-"""Pairs of pointers: of fewer it is not told whether they are pairs."""
+"""Pairs of pointers: of fewer it is not decided whether they are pairs."""
 DEQUE_BUFFER = 512
 OBJECTS = {"vector": 24, "list": 24, "unordered map or set": 56, "map or set": 48, "deque": 80}
 """Bytes of containers, as libstdc++ has them."""
@@ -353,7 +353,7 @@ FRACTIONS = (0x33000000, 0x4F000000)
 MOST_WIDE = 1 << 53
 SIGN, WORD = 1 << 63, (1 << 64) - 1
 PADDING = (0x5500, 0x7FFF)
-"""Of the four bytes behind an int, what the upper half of an address leaves there."""
+"""Of the four bytes after an int, what the upper half of an address leaves there."""
 MULTIPLIER, SEED = 0xC6A4A7935BD1E995, 0xC70F6907
 ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
@@ -451,7 +451,7 @@ class MemberPosition(NamedTuple):
     base: int
     """Offsets count from here."""
     low: int
-    """Containers begin here or behind."""
+    """Containers begin here or after."""
     form: str = MEMBER
     """Of an offset."""
     container: Optional[HeldContainer] = None

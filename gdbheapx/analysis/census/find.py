@@ -1,9 +1,9 @@
 """Slabs: large blocks of malloc that the program cuts up itself, as LLVM's BumpPtrAllocator, arenas of protobuf, pools of apr and Zones do.
 
 Where the layout of an allocator is known, its pieces are blocks of their own (of GLib, PostgreSQL and PHP), and its slabs are not
-among these. Of others it shows that objects begin inside such blocks at places of no one stride: what vtables stand there, and where words
+among these. Of others it shows that objects begin inside such blocks at places of no one stride: what vtables are there, and where words
 of such blocks lead to. An array, whose elements are of one size, has no such places; a slab of objects of one size shows no more than one
-has, and is told as none.
+has, and counts as none.
 """
 
 import re
@@ -58,14 +58,14 @@ LEAST_PERCENT = 25
 MOST_SIZES, MOST_SAMPLES = 8, 8
 """That are looked at: the sizes that take most, and blocks of each of them."""
 MOST_LOOKED_BYTES = 1 << 14
-"""Of each block: a process stands still meanwhile."""
+"""Of each block: a process is stopped meanwhile."""
 LEAST_PLACES, MOST_PLACES = 16, 128
 """Objects that begin in a block: so many, of which some are looked at."""
 LEAST_UNIT_BYTES, ALIGNED_BYTES = 8, 16
 LEAST_STRIDE_UNITS, MOST_STRIDE_BYTES = 4, 512
-"""Elements of an array: where all that begins stands at half of the places in them or less, there are elements of that size."""
+"""Elements of an array: where all that begins is at half of the places in them or less, there are elements of that size."""
 PARTS, LEAST_PARTS = 16, 4
-"""They stand in so many of these parts of a block. A stack, whose words lead into it as well, is in use at one end."""
+"""They are in so many of these parts of a block. A stack, whose words lead into it as well, is in use at one end."""
 LEAST_DISTANCES = 8
 """Between words that lead into their own block and where they lead: a string with an inline buffer has always the same."""
 
@@ -339,18 +339,18 @@ class PlaceNames:
 
 
 MOST_STEPS = 2
-"""From a block whose name is known to one that is told by who points to it: more only walk along lists."""
+"""From a block whose name is known to one that is named by who points to it: more only walk along lists."""
 CENSUS_BYTES = 48
 """Of each block, at the peak."""
 TREE_NODE = Ask(SignatureRow([Condition(0, 4, AT_MOST, 1), Condition(8, 8, NOT_EQUAL, 0)], least_usable=40), lambda key: None, order=85)
-"""Begins as a node of std::map or std::set does, with a colour and a parent: whether it is one its neighbours tell."""
+"""Begins as a node of std::map or std::set does, with a colour and a parent: whether it is one its neighbours show."""
 LEAST_SAME_PERCENT = 1
 """Of what is in use: so much with one content is a row of its own."""
 PREPARED, TOLD = "prepared", "told"
 """What commands share while a snapshot is taken."""
 Then = Callable[[Graph], None]
 Watch = Callable[[Sequence[Inner], Sequence[Tuple[int, int]]], None]
-"""Called with what runtimes have of their own, and (address, size) of the large blocks, while the process still stands."""
+"""Called with what runtimes have of their own, and (address, size) of the large blocks, while the process is still stopped."""
 LARGE_BYTES = 64 << 10
 """Some pages of such a block may never have been touched."""
 SIGNATURE, MODULE, SIZE = "signature", "module", "size"
@@ -374,7 +374,7 @@ class CensusRow(NamedTuple):
     owner: Annotated[Optional[str], Column("owner", TEXT, shown=IF_ANY)] = None
     """Who owns them, where that is asked."""
     content_bytes: Annotated[Optional[int], hidden_column()] = None
-    """Of `bytes` what lengths in the blocks, or beside the pointers to them, say is in use, heads and a text's zero included. Blocks whose
+    """Of `bytes` what lengths in the blocks, or next to the pointers to them, say is in use, heads and a text's zero included. Blocks whose
     length was not found, at most 1 % of a sort, count as full; None where it is more."""
 
 
@@ -481,7 +481,7 @@ class LabelSet(NamedTuple):
     called: NodeNames
     """Of the graph's nodes."""
     by_row: int
-    """So many of the first labels come from what stands in a block; those beyond from who points to it, or its size alone."""
+    """So many of the first labels come from what is in a block; those beyond from who points to it, or its size alone."""
     paths: "Optional[GraphPaths]" = None
     """What runtimes call their objects; None where none does."""
 

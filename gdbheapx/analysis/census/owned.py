@@ -24,7 +24,7 @@ NO_OWNER, CLASS = "[several owners, small ones, or leaked]", "class"
 AT_ONCE = 1 << 16
 Then = Callable[[Graph], None]
 SMALL, SEVERAL = "[small owners]", "[held by several owners]"
-"""Of single blocks, what NO_OWNER is beside what is leaked."""
+"""Of single blocks, what NO_OWNER is, apart from what is leaked."""
 
 
 class OwnerRows(NamedTuple):
@@ -282,7 +282,7 @@ class OwnerStack(NamedTuple):
     """Of the bytes those in RAM; None where that is not known of all stacks, or was not asked."""
     swapped_bytes: Optional[int] = None
     kept_bytes: Optional[int] = None
-    """Free memory beside the blocks, on their pages or in their slabs, which they keep from being returned; None as before."""
+    """Free memory next to the blocks, on their pages or in their slabs, which they keep from being returned; None as before."""
 
 
 class FlameFrame(NamedTuple):
@@ -295,7 +295,7 @@ class FlameFrame(NamedTuple):
     others: int
     """So many small frames are put together in this one; 0: it is one itself."""
     frames: Sequence["FlameFrame"] = ()
-    """What stands on it, the largest first; together no more than it."""
+    """What is on it, the largest first; together no more than it."""
 
 
 class CodeImage(NamedTuple):
@@ -351,7 +351,7 @@ KEEPS: Mapping[Optional[str], OwnerFrame] = {
 }
 """What keeps free memory and is no block that has a stack."""
 WORDS = (NOT_NAMED, LEAKED_FRAME.name, SHARED_FRAME.name)
-"""What stands in place of a program's names."""
+"""What is in place of a program's names."""
 
 
 class OwnerPaths:

@@ -179,7 +179,7 @@ def has_typed_objects(module: str) -> bool:
 
 
 def object_heads() -> Sequence[int]:
-    """Return how many bytes may stand before an object that has a type."""
+    """Return how many bytes may be before an object that has a type."""
     return next((recogniser.object_heads for recogniser in list_recognisers() if recogniser.object_heads), (0,))
 
 

@@ -1,8 +1,8 @@
 """Rust: trait objects (Box<dyn Trait>, &dyn Trait), which are an address and the vtable of what lies there; and what looks for containers.
 
 A vtable is what drops the object or 0, its size, its alignment, then the trait's methods (rustc_middle: vtable.rs, COMMON_VTABLE_ENTRIES).
-What a trait object itself is, its block does not say: the vtable stands beside the pointer in the owner, at any place of that. A row looks
-at one block, and tells of those that begin with one; what lies there is told while the graph is read (rust.c).
+What a trait object itself is, its block does not say: the vtable is next to the pointer in the owner, at any place of that. A row looks
+at one block, and describes those that begin with one; what lies there is shown while the graph is read (rust.c).
 """
 
 from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple

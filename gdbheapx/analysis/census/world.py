@@ -19,7 +19,7 @@ EXACT = "exact"
 SHAPE = "shape"
 """The block's words fit together as this shape's must; something else may by chance."""
 PLACE = "place"
-"""What it is was not found: who points to it is told, which is no type."""
+"""What it is was not found: who points to it is named, which is no type."""
 CONTENT = "content"
 """By what its bytes look like alone."""
 SURE = (EXACT, SHAPE, PLACE, CONTENT)
@@ -35,7 +35,7 @@ class Signature(NamedTuple):
 
     name: str
     module: str
-    """Whose: a module's name, or a runtime's (`python`, `jvm`); empty: nobody's."""
+    """Whose: a module's name, or a runtime's (`python`, `jvm`); empty: no one's."""
     sure: str = EXACT
     """One of SURE."""
 
@@ -51,13 +51,13 @@ class Ask(NamedTuple):
     order: int = SHAPES_FROM
     """Lower ones are asked first: the first row that a block meets counts. 10: headers that a runtime writes before each block; 20: types
     by pointers that are known; 50: shapes; 90: what is only a place. From WEAK_ORDER on: what
-    has no name in the end is told by its content."""
+    has no name in the end is named by its content."""
     settle: Optional[Callable[[Sequence[Signed]], None]] = None
-    """Told, before `name` is asked, all that met the row: how many of each key, and where the first one lies."""
+    """Called with, before `name` is asked, all that met the row: how many of each key, and where the first one lies."""
     accepts: Optional[Callable[[Signed], bool]] = None
     """Whether all blocks of one key together can be that: their number, their sizes."""
     owning: Optional[Callable[[int], Optional[int]]] = None
-    """Which words of such a block own what they point to, by the row's key, as Namer.owning_words() tells it; None: as that does by the
+    """Which words of such a block own what they point to, by the row's key, as Namer.owning_words() shows it; None: as that does by the
     name alone."""
     least_blocks: int = 1
     """Fewer of one key are not that; the others are not even looked at: chance makes many keys of one block each."""
@@ -161,7 +161,7 @@ class Inner(NamedTuple):
     name: str
     """Of what no row knows in it."""
     taken: Sequence[Tuple[int, int]] = ()
-    """The pieces. A block of malloc's that holds one is told as this runtime's, not counted once more."""
+    """The pieces. A block of malloc's that holds one counts as this runtime's, not counted once more."""
     free_bytes: int = 0
     overhead_bytes: int = 0
     unit_bytes: int = 16
@@ -169,7 +169,7 @@ class Inner(NamedTuple):
     instead: Sequence[int] = ()
     """Addresses of malloc's blocks that it cut up, sorted: the census asks for these blocks instead."""
     is_told_apart: bool = True
-    """What lies in it is told; if not, it may hold anything, as a mapping does."""
+    """What lies in it is shown; if not, it may hold anything, as a mapping does."""
     is_collected: bool = False
     """Nothing points to some of its blocks before the next collection: garbage, and no leak."""
 
@@ -218,7 +218,7 @@ class Recogniser:
     table: Optional[RuntimeLabels] = None
     """How its lines read where all memory is shown by what this runtime has of it (analysis/inside.py)."""
     object_heads: Sequence[int] = ()
-    """Bytes that may stand before its objects, whose second word is their type."""
+    """Bytes that may be before its objects, whose second word is their type."""
     allocator_in_type = 0
     """Offset in a type of the function that allocates its objects."""
     line_of_library = ""

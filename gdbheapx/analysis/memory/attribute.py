@@ -208,13 +208,13 @@ def _find_data(target: Target, uses: Sequence[MappingUse]) -> Sequence[Range]:
 
 
 def _is_silent_use(use: MemoryUse, mapping_use: MappingUse) -> bool:
-    """Its zeros say nothing. The kernel dumps pages of shared memory and of files that nobody has touched as well (mm/gup.c:
+    """Its zeros say nothing. The kernel dumps pages of shared memory and of files that no one has touched as well (mm/gup.c:
     no_page_table)."""
     return not use.tells_untouched or bool(mapping_use.mapping.name)
 
 
 def _drop_silent(use: MappingUse, pages: WrittenPages) -> MappingUse:
-    """The mapping without its pages of zeros. Private addresses that nobody may write and that hold nothing are reserved ones: gcore calls
+    """The mapping without its pages of zeros. Private addresses that no one may write and that hold nothing are reserved ones: gcore calls
     all readable."""
     mapping = use.mapping
     taken = min(use.resident_bytes, pages.bytes_in([(mapping.start, mapping.end)]))
@@ -247,7 +247,7 @@ class PageCounter:
         self._ram = Ram(target, kernel)
 
     def held(self, ranges: Sequence[Range]) -> Optional[HeldMemory]:
-        """Bytes that count in RSS, or that the core has; None where that cannot be told."""
+        """Bytes that count in RSS, or that the core has; None where that cannot be found."""
         if self._target.kind != "live":
             return None if self._written is None else HeldMemory(self._written.bytes_in(ranges), None)
         counted = self._kernel.residency(self._ram.pages, ranges, False) if self._ram.pages is not None else None
@@ -384,7 +384,7 @@ class Attribution:
         return find_shared_use(self.here, use.mapping.name, owner) if owner is not None and owner.kind == kinds.SHARED else owner
 
     def _split_file(self, place: int, use: MappingUse, owner: MemoryOwner, taken: int, swapped: Optional[int]) -> Iterator[MappingPiece]:
-        """A file: private copies are the process's own, the rest is the page cache's. A core does not tell which is which."""
+        """A file: private copies are the process's own, the rest is the page cache's. A core does not show which is which."""
         if self._use.measure == "dumped":
             yield MappingPiece(place, kinds.DUMPED_WRITABLE if use.mapping.writable else kinds.DUMPED_FILES, taken, None)
             return
@@ -444,7 +444,7 @@ class Attribution:
 LARGEST = 5
 """Threads that are named."""
 NEAR_BYTES = 64 << 10
-"""So much of what lies above the stack pointer may be untouched (alloca, thread-local storage) and count as touched: nobody asks."""
+"""So much of what lies above the stack pointer may be untouched (alloca, thread-local storage) and count as touched: no one asks."""
 Touched = Callable[[int, Range], Optional[int]]
 """Bytes that were touched of a part of one mapping."""
 
@@ -537,7 +537,7 @@ class ThreadStart(NamedTuple):
     """A function that was given to pthread_create."""
 
     function: str
-    """With its object; `app+0x1189` where no symbol tells its name."""
+    """With its object; `app+0x1189` where no symbol shows its name."""
     threads: int
 
 
@@ -545,7 +545,7 @@ class EndedThreads(NamedTuple):
     """Stacks of ended threads, by the C library's lists of stacks."""
 
     unjoined: int
-    """Threads that have ended and that nobody has joined, nor detached."""
+    """Threads that have ended and that no one has joined, nor detached."""
     unjoined_bytes: int
     """Of their stacks in RAM, of a core its bytes."""
     unjoined_virtual_bytes: int

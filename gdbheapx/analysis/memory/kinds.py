@@ -83,7 +83,7 @@ def is_locked(use: MappingUse) -> bool:
 
 
 def is_shared_memory(use: MappingUse) -> bool:
-    """Memory without a disk behind it that other processes may map: shmem of every sort."""
+    """Memory without a file on disk that other processes may map: shmem of every sort."""
     name = use.mapping.name
     if name.startswith((SYSV, MEMFD, SHM, NAMED_SHARED)):
         return True
@@ -116,7 +116,7 @@ def find_shared_owner(use: MappingUse) -> MemoryOwner:
 
 
 def find_owner_by_line(use: MappingUse) -> Optional[MemoryOwner]:
-    """The owner, if the mapping's own line tells it; for a file that of its pages that are not private copies. None: anonymous memory."""
+    """The owner, if the mapping's own line shows it; for a file that of its pages that are not private copies. None: anonymous memory."""
     name = use.mapping.name
     if is_hugetlb(use):
         return HUGE_PAGES
@@ -140,7 +140,7 @@ class MappingShape(NamedTuple):
     """Common properties of one sort of a runtime's mappings. A mapping fits if every condition holds."""
 
     what: str
-    """Behind the runtime's name: `Java heap`."""
+    """After the runtime's name: `Java heap`."""
     align_bytes: int = 1
     """Of the first address."""
     end_align_bytes: int = 1

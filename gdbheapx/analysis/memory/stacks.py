@@ -48,7 +48,7 @@ class ThreadLists(NamedTuple):
     """Ended threads."""
 
     unjoined: Sequence[EndedThread] = ()
-    """On the lists of threads that are in use: nobody has joined them."""
+    """On the lists of threads that are in use: no one has joined them."""
     cached: Sequence[EndedThread] = ()
     """On the list of stacks that are kept for reuse."""
 
@@ -67,7 +67,7 @@ class ControlBlocks:
         self._is_one: Dict[int, bool] = {}
         self._stacks: Dict[int, Optional[Tuple[Range, int]]] = {}
         self._at: Optional[int] = None
-        """The word of it that tells where a stack begins, once it was found."""
+        """The word of it that shows where a stack begins, once it was found."""
 
     def words(self, pointer: int) -> Tuple[int, ...]:
         """The words of a control block; none where it cannot be read."""
@@ -88,12 +88,12 @@ class ControlBlocks:
         return self._is_one[pointer]
 
     def was_joined(self, pointer: int) -> bool:
-        """Somebody has joined the thread."""
+        """Another thread has joined the thread."""
         tid = self._words_at(pointer + self.list_at + HEAD_BYTES, WORD)
         return bool(tid) and tid[0] & JOINED == JOINED
 
     def stack(self, pointer: int) -> Optional[Tuple[Range, int]]:
-        """(the stack that this control block tells of, without its guard, in the mapping where both lie; bytes of the guard).
+        """(the stack that this control block describes, without its guard, in the mapping where both lie; bytes of the guard).
 
         allocate_stack writes begin, size and guard side by side into struct pthread (nptl/descr.h: stackblock, stackblock_size,
         guardsize), whose end is that of the stack; another C library writes its mapping, where in it the stack ends, and the guard
@@ -127,7 +127,7 @@ class ControlBlocks:
         return None
 
     def start_routine(self, pointer: int, images: RangeIndex) -> Optional[int]:
-        """The function that the thread ran: the first pointer into an object behind its list, scheduling parameters in front of it
+        """The function that the thread ran: the first pointer into an object after its list, scheduling parameters in front of it
         (nptl/descr.h: joinid, result, schedparam and schedpolicy, start_routine)."""
         words = self.words(pointer)
         for at in range(self.list_at // WORD + 3, len(words)):
@@ -202,7 +202,7 @@ def _by_heads(blocks: ControlBlocks, own: int, living: Dict[int, bool], objects:
 
 
 def _fits_sum(blocks: ControlBlocks, head: int, own: int, members: Sequence[int], words: Dict[int, int]) -> bool:
-    """The stacks of this list add up to what the C library says of its cache; since 2.34 in the word behind the head."""
+    """The stacks of this list add up to what the C library says of its cache; since 2.34 in the word after the head."""
     told = [blocks.stack(block) for block in members]
     size = sum(span[1] - span[0] + guard for span, guard in filter(None, told))
     if None in told or words.get(head + HEAD_BYTES) == size:
@@ -262,19 +262,19 @@ class Stacks(NamedTuple):
     sorts: Dict[int, MemoryOwner]
     """Index of each mapping that is a stack, or begins with one -> which sort."""
     ends: Dict[int, int]
-    """Of those where it is known the end of the stack: behind it the kernel may have joined another mapping to it."""
+    """Of those where it is known the end of the stack: after it the kernel may have joined another mapping to it."""
     ended: Sequence[int] = ()
     """The control blocks of ended threads whose stacks are still there."""
     lists: Optional[ThreadLists] = None
     """Those of them that are on the C library's lists; None where the lists were not found."""
     own: ReadOnly[int, Tuple[int, int]] = MappingProxyType({})
-    """lwp -> the mapping of the thread's own stack, wherever it runs just now, and an address in that stack."""
+    """lwp -> the mapping of the thread's own stack, at whatever place it runs just now, and an address in that stack."""
     blocks: Sequence[Tuple[int, int]] = ()
     """(control block, end of its stack) of living and ended threads, sorted; empty where control blocks lie elsewhere."""
     told: ReadOnly[int, Range] = MappingProxyType({})
-    """By its control block the stack that this tells, without its guard."""
+    """By its control block the stack that this shows, without its guard."""
     apart: ReadOnly[int, Sequence[Tuple[MemoryOwner, Range]]] = MappingProxyType({})
-    """Of mappings all of whose stacks are told, these with their guards: what else lies there is none of theirs."""
+    """Of mappings all of whose stacks are shown, these with their guards: what else lies there is none of theirs."""
     cut_at: Optional[int] = None
     """Where there was no more time to follow the lists, which are None then."""
 
@@ -364,7 +364,7 @@ class StackSpans:
         self._of: Dict[int, List[Tuple[MemoryOwner, Range]]] = {}
         self.told: Dict[int, Range] = {}
         self.unknown: Set[int] = set()
-        """Mappings with a stack of which nothing is told."""
+        """Mappings with a stack of which nothing is shown."""
 
     def take(self, place: int, pointer: int, owner: MemoryOwner) -> None:
         """The stack of this control block lies in that mapping."""
@@ -396,7 +396,7 @@ def _has_guard(places: MappingPlaces, place: int) -> bool:
 
 
 def _find_own_stack(places: MappingPlaces, thread: Thread, main: Optional[int], unguarded: bool, blocks: ControlBlocks) -> Optional[int]:
-    """The mapping of the thread's own stack: its control block lies at the upper end of it, wherever it runs just now."""
+    """The mapping of the thread's own stack: its control block lies at the upper end of it, at whatever place it runs just now."""
     block, runs = places.at(thread.thread_pointer), places.at(thread.stack_pointer)
     if thread.lwp == main or block is None:  # the main thread's stack is named, or in a core found by the auxiliary vector
         return None
@@ -411,7 +411,7 @@ def _find_own_stack(places: MappingPlaces, thread: Thread, main: Optional[int], 
 
 
 def _where_it_runs(places: MappingPlaces, thread: Thread, alone: bool, unguarded: bool) -> Optional[Tuple[int, MemoryOwner]]:
-    """The stack that it runs on, if its control block did not tell it. `alone`: the stack pointer is all there is to go by."""
+    """The stack that it runs on, if its control block did not show it. `alone`: the stack pointer is all there is to go by."""
     place, alone = places.at(thread.stack_pointer), alone or not thread.thread_pointer
     if place is None or not places.is_plain(place):
         return None

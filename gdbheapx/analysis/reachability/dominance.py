@@ -54,7 +54,7 @@ class Kin:
         self._groups: Optional[array[int]] = None
 
     def starts(self, edges: Sequence[Edge]) -> List[int]:
-        """Slots of the first pointer of each variable, of pointers that stand side by side."""
+        """Slots of the first pointer of each variable, of pointers that are side by side."""
         in_array = self._in_array(edges)
         if len(edges) < 2 or in_array.count(False) > MOST_APART or not self._graph.shape.all_slots:
             return [edge.slot for edge in edges[:1]]
@@ -109,7 +109,7 @@ MOST_CONTAINERS = 20_000
 MOST_SIZES, MOST_SORTED = 3, 1 << 20
 """Of elements of several sizes: rows of one size each, and elements that are looked at for these."""
 LARGE = 2
-"""An element that keeps so many times what the average one does is told by itself."""
+"""An element that keeps so many times what the average one does has a row of its own."""
 
 
 class ContainerColumns(NamedTuple):
@@ -129,7 +129,7 @@ class ContainerRow(NamedTuple):
     """What it is called: by the word that holds it."""
     shape: str
     field: Optional[str]
-    """Where that word stands in its variable or block: `+0x60`."""
+    """Where that word is in its variable or block: `+0x60`."""
     elements: int
     element_bytes: Optional[int]
     """None: they have several sizes."""
@@ -372,7 +372,7 @@ SUSPECT_SHARE = 0.2
 DROP_RATIO = 0.7
 """Where the largest part of what a node keeps has less than this share of it, the memory piles up there (MAT: big_drop_ratio)."""
 GAP_BYTES = 64
-"""Pointers of an object without symbols that stand further apart belong to different variables; nearer ones may."""
+"""Pointers of an object without symbols that are further apart belong to different variables; nearer ones may."""
 HEAD_WORDS = 2
 """Of a container in front of its first pointer: a colour, a capacity."""
 LEAST_SHARED = 0.001
@@ -384,11 +384,11 @@ MOST_PASSED = 100
 MOST_SILENT = 4
 """Blocks below one that are called as it is."""
 MOST_OWNERS = 500
-"""Where all blocks are told by their owners: those that retain most; what others own is put together."""
+"""Where all blocks are shown by their owners: those that retain most; what others own is put together."""
 MOST_KEEPING = 60
 """Owners that are looked at for how much several hold."""
 MOST_HOLDERS, MOST_POINTERS = 16, 1000
-"""Of a suspect that several hold: told by name, and pointers to it that are looked at."""
+"""Of a suspect that several hold: named, and pointers to it that are looked at."""
 KINDS = {heap_graph.DATA: GLOBAL, heap_graph.THREAD_LOCAL: LOCAL, heap_graph.STACK: THREAD, heap_graph.REGISTERS: THREAD}
 NOWHERE = Path("", ())
 
@@ -410,7 +410,7 @@ class OwnerTally:
         self.parts = self._split_roots()
         self._named = frozenset(paths.starts() if paths is not None else ())
         self.has_starts = bool(self._named)
-        """Runtimes give names, and say which words own: else only what containers tell has paths."""
+        """Runtimes give names, and say which words own: else only what containers show has paths."""
         if paths is not None:
             paths.split([part.root for part in self.parts])
         strong = sum(part.root.kind in (heap_graph.DATA, heap_graph.THREAD_LOCAL) for part in self.parts)
@@ -687,7 +687,7 @@ class OwnerTally:
         return sorted(found, key=lambda top: -self.tree.retained_bytes[top[0]])[:limit]
 
     def suspect(self, node: int, kind: str) -> LeakSuspect:
-        """Goes down from an owner to where its memory piles up, or divides; what several hold is told as it is."""
+        """Goes down from an owner to where its memory piles up, or divides; what several hold counts as it is."""
         retained = self.tree.retained_bytes
         at, steps = (node, 0) if self.is_container(node) else self._piled_up(node)
         largest, count = self.graph.children(self.tree, at, MOST_PARTS)
@@ -805,7 +805,7 @@ MOST_SUSPECTS = 5
 MOST_VOTES, MOST_VOTED = 1000, 3
 """Blocks that several owners hold, by which those variables are chosen of which it is counted how much they lead to."""
 MOST_JOINT, MOST_TOGETHER, LEAST_TOGETHER = 24, 5, 0.05
-"""Blocks with most pointers of which it is counted how much they lead to; how many of them are told, and from which part of the heap on."""
+"""Blocks with most pointers of which it is counted how much they lead to; how many of them are shown, and from which part of the heap on."""
 MOST_NAMED_OWNERS = 1 << 14
 """Of what owners own that is asked for its name, while one is looked for."""
 MOST_HEAD = 50

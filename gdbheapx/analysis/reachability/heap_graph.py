@@ -42,7 +42,7 @@ from gdbheapx.session import Session
 from gdbheapx.units import SentenceSize, count_noun, make_sentence
 
 LEAST_STATIC_BYTES = 256
-"""Thread-local storage below the thread pointer where nothing tells how much it is: the C library's own is 128 to 144 bytes."""
+"""Thread-local storage below the thread pointer where nothing shows how much it is: the C library's own is 128 to 144 bytes."""
 
 DATA, THREAD_LOCAL, STACK, REGISTERS = "data", "thread-local", "stack", "registers"
 STRONG_FIRST = (DATA, THREAD_LOCAL, STACK, REGISTERS)
@@ -71,7 +71,7 @@ class GraphNode(NamedTuple):
     end: int
     use: MappingUse
     whose: Optional[str] = None
-    """As `report` calls it, such as `JVM: Java heap`; None where its shape tells nothing for sure."""
+    """As `report` calls it, such as `JVM: Java heap`; None where its shape shows nothing for sure."""
 
 
 class Regions(NamedTuple):
@@ -360,7 +360,7 @@ class NamedVariable(NamedTuple):
 
 
 class SymbolSource(Protocol):
-    """Whoever can tell."""
+    """Source of names for places in memory."""
 
     def variable(self, module: Module, address: int) -> Optional[NamedVariable]:
         """The variable that has this address."""
@@ -421,7 +421,7 @@ class TargetSymbols:
 
 
 LITTLE_BYTES = 64 << 20
-"""What takes less is tried wherever it is."""
+"""What takes less is tried at whatever place it is."""
 MOST_BLOCKS = 500_000_000
 """Above this a graph's edges have no room for the numbers of its blocks (kernel/blocks/graph.h: ID_BITS)."""
 SMALL_HEAP_BYTES = 2 << 30
@@ -522,7 +522,7 @@ def report_unwritten(session: Session, graph: Graph) -> None:
 
 
 def _first_block(graph: Graph, count: int, address: int) -> int:
-    """The id of the first block at the address or behind it."""
+    """The id of the first block at the address or after it."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -616,7 +616,7 @@ NO_POOLS = RuntimePools()
 
 
 def make_graph(session: Session, slots: bool, names: bool = False, further: RuntimePools = NO_POOLS) -> Reach:
-    """Reads everything, lets the process go, and resolves. `slots`: keep where in its block each pointer stands; `names`: and what tells
+    """Reads everything, lets the process go, and resolves. `slots`: keep where in its block each pointer is; `names`: and what shows
     frames and thread-local variables. `further`: what counts as blocks, too."""
     shared: Optional[Reach] = session.shared(REACH)
     return shared if shared is not None else resolve_graph(session, read_world(session, slots, names, further=further))
@@ -781,7 +781,7 @@ def read_world(
     owning: bool = True,
 ) -> WorldRead:
     """Reads everything. `signer`: what signs all blocks in this one read; `further`: what counts as blocks, too; `owning`: words that own
-    nothing are told apart, if slots are kept."""
+    nothing are distinguished, if slots are kept."""
     target = session.target
     session.budget.progress.stage = "reading all blocks"
     made = collect_world(session, slots, further)
@@ -838,7 +838,7 @@ def is_plain(node: GraphNode) -> bool:
 
 
 def is_blank(node: GraphNode) -> bool:
-    """Zeros without a look at any page: of its whole mapping none is in memory or in swap, which every kernel tells."""
+    """Zeros without a look at any page: of its whole mapping none is in memory or in swap, which every kernel shows."""
     use = node.use
     return use.mapping.is_untouched_zero and not use.mapping.is_hugetlb and use.resident_bytes == 0 and use.swapped_bytes == 0
 
@@ -881,7 +881,7 @@ def report_unread_counts(session: Session, numbers: GraphNumbers, outside: Regio
 
 
 def report_tags(session: Session, graph: Graph) -> None:
-    """Notes words that are pointers if the process has had the processor ignore some of their bits: only a living process tells that."""
+    """Notes words that are pointers if the process has had the processor ignore some of their bits: only a living process shows that."""
     if graph.tagged_words:
         what = "%s to blocks without another reference, if the process uses tagged pointers: a %s does not say whether it does"
         hint = "ask the process while it runs; until then `maybe` counts the blocks behind them"

@@ -44,7 +44,7 @@ def find_lost_containers(reach: Reach) -> Optional[Containers]:
 def label_lost_containers(
     reach: Reach, containers: Containers, known: "Optional[array[int]]", names: int
 ) -> Tuple["array[int]", Dict[int, LostContainer]]:
-    """A label for each leak root, and what those from `names` on are. `known`: labels by what stands in the blocks."""
+    """A label for each leak root, and what those from `names` on are. `known`: labels by what is in the blocks."""
     graph = reach.graph
     labels = array("I", known if known is not None else bytes(4 * len(graph.leak_root_ids())))
     of = containers.of()
@@ -96,11 +96,11 @@ Naming = Callable[["array[int]", "array[int]"], Optional[Labels]]
 
 
 class LeakGroup(NamedTuple):
-    """Leaked blocks of one size and sort to which no other group leads, or first elements of containers, and what hangs behind them."""
+    """Leaked blocks of one size and sort to which no other group leads, or first elements of containers, and what is reachable from them."""
 
     signature: Annotated[Optional[str], Column("type", TEXT, None, "where any row knows it")]
     kind: Annotated[str, Column("kind", TEXT, goes=2)]
-    """`root`: nothing points to them; `cycle`: only blocks behind them do."""
+    """`root`: nothing points to them; `cycle`: only blocks that they lead to do."""
     size_bytes: Annotated[int, Column("size", BYTES, goes=3)]
     blocks: Annotated[int, Column("blocks")]
     bytes: Annotated[int, Column("bytes", BYTES)]
@@ -165,7 +165,7 @@ class Leaks(NamedTuple):
     """Those with most bytes first."""
     habits: Sequence[Habit] = ()
     offsets: Sequence[Tuple[int, int]] = ()
-    """(offset, references) by which blocks are reached that are told as maybe for that alone."""
+    """(offset, references) by which blocks are reached that count as maybe for that alone."""
     mappings: Sequence[LostMapping] = ()
     low_addresses: bool = False
     """The heap lies where small numbers are addresses."""

@@ -82,7 +82,7 @@ class PathStep(NamedTuple):
 
     kind: Annotated[str, Column("kind", TEXT)]
     name: Annotated[str, Column("name", TEXT)]
-    """As it stands in the path: `shop`, `._cache`, `["u:1234"]`, `[3]`."""
+    """As it is in the path: `shop`, `._cache`, `["u:1234"]`, `[3]`."""
     address: Annotated[Optional[TargetAddress], Column("address", TEXT)]
     """Of the object that the step leads to; None of a frame."""
 

@@ -180,7 +180,7 @@ class LeakSuspect(NamedTuple):
     others: Optional[Others] = None
     """What else leads to what it keeps, and speaks against it."""
     holders: Sequence[str] = ()
-    """If several hold it, some of them: in whose memory pointers to it stand, who retains most first."""
+    """If several hold it, some of them: in whose memory pointers to it are, who retains most first."""
     holding: Sequence[HoldingBlock] = ()
     """Of each of these the block with a pointer to it, and the holder itself where that is a block."""
 
@@ -284,7 +284,7 @@ def _find_listed(rows: Sequence[OwnedMemory], what: str, address: Optional[int])
 
 
 def describe_containers(containers: Sequence[HeldContainer]) -> str:
-    """`unordered map or set of 230,000 entries, beside a list of 4,096`; empty for none."""
+    """Describe containers in words, those after the first in one group; empty for none."""
     told = [one.words() for one in containers[:MOST_TOLD]]
     others = [("an " if one[0] == "u" else "a ") + one for one in told[1:]]
     others += ["%d others" % (len(containers) - MOST_TOLD)] if len(containers) > MOST_TOLD else []

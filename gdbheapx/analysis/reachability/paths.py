@@ -25,7 +25,7 @@ LEAST_FOLDED, MOST_TURN = 5, 3
 MOST_LETTERS, MOST_TAIL = 100, 40
 """Of a path as text, and of its end where its middle is left out: `path_steps` has it whole."""
 LAST_BIT = LAST_OWNING_BIT
-"""Of a mask of words: this one and all behind it."""
+"""Of a mask of words: this one and all after it."""
 VARIABLE, ATTRIBUTE, KEY, INDEX, FRAME, LOCAL, CLOSURE, TYPE, FIELD = (
     *("variable", "attribute", "key", "index"),
     *("frame", "local", "closure", "type", "field"),
@@ -310,7 +310,7 @@ class LabelKind(NamedTuple):
     """Of the namer; empty: none knows it."""
     name: Optional[str]
     owning: Optional[int] = None
-    """Which words own, as Namer.owning_words() tells it; None: the name tells that."""
+    """Which words own, as Namer.owning_words() shows it; None: the name shows that."""
 
 
 class PathSources(NamedTuple):
@@ -325,9 +325,9 @@ class PathSources(NamedTuple):
     can_read: bool
     """Memory is as it was: else only what has a name by itself gets a path."""
     has_names: bool = True
-    """Paths are wanted; if not, runtimes tell only what owns what."""
+    """Paths are wanted; if not, runtimes show only what owns what."""
     has_keys: bool = True
-    """Keys, which are data, are told in them."""
+    """Keys, which are data, are shown in them."""
     containers: Optional[Namer] = None
     """Of blocks that are no runtime's; None: each pointer is an offset."""
 
@@ -642,7 +642,7 @@ MOST_HOPS = 1000
 MOST_STATES = 1 << 16
 NO_KEY = "[...]"
 MOST_STALE = 64
-"""Words that turn out to be left over, such as one behind a list's length: with each of them all ways are looked for once more."""
+"""Words that turn out to be left over, such as one after a list's length: with each of them all ways are looked for once more."""
 MOST_PASSED = 1 << 27
 """Nodes that may be passed for them, where that is more of such words: as many as take some seconds."""
 MOST_ENDS = 1 << 17

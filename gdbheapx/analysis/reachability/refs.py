@@ -21,11 +21,11 @@ class RefsStep(NamedTuple):
     """Pointer of a chain."""
 
     address: Optional[TargetAddress]
-    """The block or mapping that it stands in; of a root where it stands; None for a register."""
+    """The block or mapping that it is in; of a root where it is; None for a register."""
     offset: Optional[int]
     """Where in the block."""
     signature: Optional[str]
-    """What the block is, such as its class; None where nobody looked, or nothing knows it."""
+    """What the block is, such as its class; None where no one looked, or nothing knows it."""
     root: Optional[str]
     """The root's name; None for a block or a mapping."""
     evidence: str
@@ -82,7 +82,7 @@ class RefsMarks:
     """Data shared by all blocks of a graph."""
 
     def __init__(self, reach: Reach, paths: Optional[Paths] = None, tallied: "Optional[OwnerTally]" = None) -> None:
-        """`tallied`: of this graph, whose roots are variables; elements are told by their containers then."""
+        """`tallied`: of this graph, whose roots are variables; elements are shown by their containers then."""
         self.contained: Optional[ContainerTree] = tallied.contained if tallied is not None and tallied.tree.containers else None
         self.elements: Dict[int, str] = {}
         if tallied is None:  # which has marked it

@@ -1,4 +1,4 @@
-"""The graph of blocks: what is asked to make one, what it tells, and what can be done with it."""
+"""The graph of blocks: what is asked to make one, its answers, and what can be done with it."""
 
 import heapq
 from array import array
@@ -120,7 +120,7 @@ MASKED, UNALIGNED, MANGLED = 7, 8, 9
 """Only a second look has found a pointer: with its upper bits masked or packed, not aligned, or mangled with the guard of the thread's
 control block."""
 UNOWNING = 10
-"""Of a pointer alone: it stands behind a string's length, a vector's end, or in an inline buffer that is not used; and a better one leads
+"""Of a pointer alone: it is after a string's length, a vector's end, or in an inline buffer that is not used; and a better one leads
 where it does."""
 LEAKED = 15
 """Nothing leads there."""
@@ -158,13 +158,13 @@ MOST_POINTERS = 0xFFFFFFFE
 NO_NODE = 0xFFFFFFFF
 NO_SLOT = 0xFFFFFFFF
 EXACT_SLOT = 0xFFFFFF00
-"""Where a root's `exact` words stand."""
+"""Where a root's `exact` words are."""
 
 
 OWNS_ALL = (1 << 64) - 1
 """As a mask of words: it is not known which of them own what they point to."""
 LAST_OWNING_BIT = 63
-"""Of a mask of words: that word and all behind it."""
+"""Of a mask of words: that word and all after it."""
 
 
 class Owning(NamedTuple):
@@ -177,14 +177,14 @@ class Owning(NamedTuple):
     nothing: Sequence[int]
     """Nodes that own nothing, whatever they are: blocks, and roots before they are split."""
     starts: Sequence[int]
-    """Blocks that have a name by themselves, such as a module: nobody owns them."""
+    """Blocks that have a name by themselves, such as a module: no one owns them."""
     first_starts: Optional[int] = None
     """So many of them give names to all that they lead to before the others, such as variables of frames, do; None: all at once."""
     begins: Sequence[int] = ()
     """Of each label where the object begins in its block, in bytes: a pointer there is one to the block; none: at the start."""
     items: Sequence[Tuple[int, int]] = ()
     """Of each label where in the block the items begin of an object that counts them, as CPython's do, and how long each is: a last word
-    behind them owns nothing. (0, 0): it has none; none: no label has any."""
+    after them owns nothing. (0, 0): it has none; none: no label has any."""
 
 
 class GraphShape(NamedTuple):
@@ -199,7 +199,7 @@ class GraphShape(NamedTuple):
     unit_bytes: int
     """Blocks begin at multiples of this: 4, 8 or 16."""
     all_slots: bool
-    """Keep where in its block each pointer stands."""
+    """Keep where in its block each pointer is."""
     images: Sequence[Tuple[int, int]] = ()
     """(start, end) of what may hold vtables, sorted."""
     ignored_bits: int = 0
@@ -244,7 +244,7 @@ class Referrer(NamedTuple):
     """Pointer to a node."""
 
     node: int
-    """Where it stands."""
+    """Where it is."""
     rule: int
     slot: int
 
@@ -254,9 +254,9 @@ class LeakRoot(NamedTuple):
 
     id: int
     is_cycle: bool
-    """Blocks behind it lead back to it."""
+    """Blocks that it leads to lead back to it."""
     blocks: int
-    """It and those behind it; a block behind two roots counts for one."""
+    """It and those that it leads to; a block that two roots lead to counts for one."""
     bytes: int
     place: int
     """In the order of all."""
@@ -277,7 +277,7 @@ class NativeLeakGroup(NamedTuple):
 
 
 NO_ROOT, LEAK_ROOT, LEAK_CYCLE = 0, 1, 2
-"""What a leaked block is: behind a root, a root, or one to which blocks behind it lead back."""
+"""What a leaked block is: below a root, a root, or one to which blocks that it leads to lead back."""
 LEAK_SAMPLES = 5
 """Of a group, at most."""
 
@@ -328,7 +328,7 @@ class Container(NamedTuple):
     """Blocks that are linked with each other, such as the nodes of a list or a tree, or a table with its chains: one node of a tree."""
 
     node: int
-    """Its number, behind those of all nodes of the graph."""
+    """Its number, after those of all nodes of the graph."""
     shape: str
     elements: int
     element_bytes: int
@@ -364,11 +364,11 @@ SHAPES = LIST, TREE, HASH_TABLE, SKIP_LIST, ARRAY, LRU
 """By the kernel's numbers."""
 SURES = CERTAIN, LIKELY, GUESS, HELD_BY_SEVERAL
 MOST_ENTRIES = 64
-"""Of a container: words that hold it which are told."""
+"""Of a container: words that hold it which are shown."""
 
 
 MOST_USERS = 8
-"""Of a container that are told."""
+"""Of a container that are shown."""
 MOST_USER_STEPS = 1 << 28
 """Up the tree of owners, from what points to elements: of all containers together."""
 NOT_COUNTED = -3
@@ -456,7 +456,7 @@ class Containers(Sequence[Container]):
 
 
 class Tree(NamedTuple):
-    """Dominators: the owner of each node, and what each keeps alive. Containers are nodes, too: behind those of the graph, between who
+    """Dominators: the owner of each node, and what each keeps alive. Containers are nodes, too: after those of the graph, between who
     holds one and its elements."""
 
     owners: "array[int]"
@@ -467,7 +467,7 @@ class Tree(NamedTuple):
     retained_blocks: "array[int]"
     """array('I')."""
     containers: Sequence[Container] = ()
-    """By number: number 0 is the first node behind those of the graph."""
+    """By number: number 0 is the first node after those of the graph."""
     members: "Optional[array[int]]" = None
     """array('I') by block: the number + 1 of the container whose element it is, 0 of none; None: there are no containers."""
 
@@ -555,7 +555,7 @@ class Graph:
         return found
 
     def pack(self, moves: Sequence[Move], slots: bool) -> Pieces:
-        """The graph for a file, after resolve(). `moves`: where mappings go, by address; `slots`: where pointers stand in their blocks is
+        """The graph for a file, after resolve(). `moves`: where mappings go, by address; `slots`: where pointers are in their blocks is
         written, too. ValueError where a block lies in none of the mappings."""
         yield from pack_pieces(self._library, self._handle, moves, slots)
 
@@ -595,7 +595,7 @@ class Graph:
         self._library.heapx_graph_sign(self._handle, self._signer.handle)
 
     def note_unowning(self) -> None:
-        """Words that own nothing are told apart, where slots of blocks are kept, and words are 64 bits of this machine's order."""
+        """Words that own nothing are distinguished, where slots of blocks are kept, and words are 64 bits of this machine's order."""
         self._library.heapx_graph_note_unowning(self._handle)
 
     def large(self, least_bytes: int) -> List[Tuple[int, int]]:
@@ -606,7 +606,7 @@ class Graph:
         return list(zip(out[::2], out[1::2]))
 
     def gather(self, streams: Sequence[Iterator[NativeBlocks]], own: Sequence[int] = ()) -> None:
-        """Reads all used blocks of these heaps, but for those that hold one of the addresses `own`."""
+        """Reads all used blocks of these heaps, except for those that hold one of the addresses `own`."""
         places = array("Q", sorted(own))
         with join_streams(self._library, streams) as blocks:
             job = self._library.heapx_gather_new(blocks, address_of(places), len(places))
@@ -736,8 +736,8 @@ class Graph:
         return sorted(found, key=lambda one: -one[1])
 
     def find_leak_roots(self, containers: Optional[Containers] = None) -> int:
-        """Finds where leaks begin, after mark(): how many they are. What hangs behind them sums up to all that is leaked. One of
-        `containers` of which all is leaked begins with its first element, whoever else points to others of it."""
+        """Finds where leaks begin, after mark(): how many they are. What they lead to sums up to all that is leaked. One of
+        `containers` of which all is leaked begins with its first element, whatever else points to others of it."""
         if not self._library.heapx_leak_roots_open(self._handle, None if containers is None else containers.handle):
             raise MemoryError()
         self._run_work(lambda seconds: self._library.heapx_leak_roots_slice(self._handle, seconds))
@@ -878,7 +878,7 @@ class Graph:
         return out
 
     def split(self, places: Sequence[Tuple[int, int]]) -> None:
-        """A new root begins at each (node, slot), in ascending order: nodes behind it get higher numbers."""
+        """A new root begins at each (node, slot), in ascending order: nodes after it get higher numbers."""
         nodes, slots = array("I", [node for node, _ in places]), array("I", [slot for _, slot in places])
         if self._library.heapx_graph_split(self._handle, address_of(nodes), address_of(slots), len(places)):
             raise MemoryError()

@@ -102,12 +102,12 @@ class FrameRule(NamedTuple):
     """array('I') by block."""
     of_label: Sequence[int]
     of_root: "array[int]"
-    """array('I') by node behind the blocks, containers too."""
+    """array('I') by node after the blocks, containers too."""
     begins: "array[int]"
     """array('I') by block, from begin(): a frame before its own; 0: none."""
     leaked: int
     shared: int
-    """Before that of a block which nobody owns."""
+    """Before that of a block which no one owns."""
     most_frames: int
 
 
@@ -153,7 +153,7 @@ def owner_stacks(library: Any, graph: Graph, tree: Tree, rule: FrameRule) -> Own
 
 
 COPIES_BYTES = 36
-"""Of each block, at the peak, beside what the census takes."""
+"""Of each block, at the peak, on top of what the census takes."""
 
 
 class Tallied(NamedTuple):
@@ -183,7 +183,7 @@ class Compared(NamedTuple):
 
 
 def compare_contents(signer: Signer, graph: Any, most: int) -> Compared:
-    """After refer(), of a signer that keeps contents beyond it: memory must be as it was. `most`: so many contents are told one by one."""
+    """After refer(), of a signer that keeps contents beyond it: memory must be as it was. `most`: so many contents are listed one by one."""
     library = declare_functions(signer.library, PROTOTYPES)
     work = library.heapx_copies_new(signer.handle, graph.handle, signer.opened.handle)
     if not work:
@@ -204,7 +204,7 @@ def compare_contents(signer: Signer, graph: Any, most: int) -> Compared:
 
 ITSELF = ALL
 MOST_UNTOLD_PERCENT = 1
-"""Of the bytes of a label: whoever has the block may have it in a register."""
+"""Of the bytes of a label: who has the block may have it in a register."""
 
 
 class FillRule(NamedTuple):
@@ -227,7 +227,7 @@ class FillRule(NamedTuple):
 
 def measure_fill(signer: Signer, graph: Any, rules: Sequence[FillRule], bases: Sequence[int], has_classes: bool) -> Dict[int, int]:
     """Bytes of content by label. Blocks that do not say how many count as full; a label with more than a few of them is left out. After
-    refer(), while memory is as it was. `bases`: where each node behind the blocks begins, 0 where that is not known."""
+    refer(), while memory is as it was. `bases`: where each node after the blocks begins, 0 where that is not known."""
     library = declare_functions(signer.library, PROTOTYPES)
     flat, places = array("Q", [number for rule in sorted(rules) for number in rule]), array("Q", bases)
     work = library.heapx_fill_new(

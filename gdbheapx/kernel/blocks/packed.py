@@ -21,7 +21,7 @@ STREAMS = ("addresses", "sizes", "degrees", "edges", "kinds", "inside", "slots")
 PACKED_LINK = 8
 """Of a kind, in older files: a link of a doubly linked list. It says nothing any more."""
 PACKED_LOOSE, PACKED_SURE = 16, 32
-"""Of a kind: the word owns nothing, or it owns, as its runtime tells."""
+"""Of a kind: the word owns nothing, or it owns, as its runtime shows."""
 PACKED_UNOWNING = 64
 """It owns nothing, and a better way leads where it does."""
 PIECE_BYTES = 1 << 20
@@ -55,7 +55,7 @@ class PackedGraph(NamedTuple):
     streams: Mapping[int, bytes]
 
     def is_possible(self) -> bool:
-        """Its numbers are what they may be: a file is somebody's."""
+        """Its numbers are what they may be: a file is not to be trusted."""
         units = [1 << shift for shift in range(13)]
         return self.word_bytes in (4, 8) and self.unit_bytes in units and len(self.habits) <= 32 and self._mappings_are_right()
 

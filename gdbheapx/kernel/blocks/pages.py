@@ -32,16 +32,16 @@ void heapx_map_cells(struct heap_map *map, struct cell *out);
 EDGE, HOLE, LISTED, RESERVE, ROOM, APART, SITUATIONS = range(7)
 """Situations of free bytes. EDGE: the ends of free memory that has whole pages, on pages shared with blocks; HOLE: free memory without a
 whole page that goes back; LISTED: the same, all of it on lists of chunks that look used; RESERVE: an arena's end; ROOM: regions of a room
-such as a slab; APART: all of an arena that is told apart, but its end."""
+such as a slab; APART: all of an arena that is distinguished, but its end."""
 PIN_USED, PIN_CACHED, PIN_OWN, PIN_NONE = range(4)
-"""Who pins: blocks in use; blocks in caches; the allocator's own; nobody."""
+"""Who pins: blocks in use; blocks in caches; the allocator's own; no one."""
 BY_SEVERAL, BY_NOBODY = 0xFFFFFFFF, 0xFFFFFFFE
 """In place of the node that owns the blocks: no single one does, or it is not known; they are leaked."""
 MOST_KINDS = 16
 
 
 class PinNumbers(NamedTuple):
-    """A PinShape as the kernel takes it, beside the overheads; `kinds` has one bit for each listed kind."""
+    """A PinShape as the kernel takes it, next to the overheads; `kinds` has one bit for each listed kind."""
 
     page_bytes: int
     head_bytes: int
@@ -63,11 +63,11 @@ class PinShape(NamedTuple):
     """Kinds of cached blocks that count as free: on lists from which they are merged with their neighbours before memory is returned. By
     rooms: kinds of free memory in no room."""
     apart: Sequence[int] = ()
-    """Arenas that are told apart, sorted."""
+    """Arenas that are distinguished, sorted."""
     rooms: Sequence[Tuple[int, int]] = ()
     """(size of a region, bytes of the room), sorted: then memory goes back by rooms that are wholly free, not by pages."""
     spans: Sequence[int] = ()
-    """array('Q'): begin, end and size of regions of each room, sorted, where sizes do not tell rooms."""
+    """array('Q'): begin, end and size of regions of each room, sorted, where sizes do not show rooms."""
 
     @property
     def by_rooms(self) -> bool:
@@ -89,7 +89,7 @@ class PinLabels(NamedTuple):
     tree: "Optional[Tree]" = None
     """Of that graph."""
     least_retained_bytes: int = 0
-    """A block that no single node owns and that keeps so much alive is told as an owner itself."""
+    """A block that no single node owns and that keeps so much alive counts as an owner itself."""
     own: Sequence[int] = array("Q")
     """array('Q'), sorted: addresses in blocks that are an allocator's own."""
 
@@ -178,7 +178,7 @@ class Pins:
 
 
 class MapNumbers(NamedTuple):
-    """A MapShape as the kernel takes it, beside the overheads; one bit for each kind that counts as free."""
+    """A MapShape as the kernel takes it, next to the overheads; one bit for each kind that counts as free."""
 
     page_bytes: int
     lead_bytes: int
@@ -211,7 +211,7 @@ class MapShape(NamedTuple):
 
 class Cell(NamedTuple):
     """Bytes of whole pages by what they are. Pinned: blocks in use, or the allocator's own,
-    beside free ones; cached: nothing in use, blocks in caches; own: the allocator's alone; returned: it keeps the addresses alone."""
+    next to free ones; cached: nothing in use, blocks in caches; own: the allocator's alone; returned: it keeps the addresses alone."""
 
     used_bytes: int
     pinned_bytes: int
@@ -220,7 +220,7 @@ class Cell(NamedTuple):
     free_bytes: int
     returned_bytes: int
     free_resident_bytes: int
-    """Of the free ones. This and the next two are 0 where nothing tells what is in RAM."""
+    """Of the free ones. This and the next two are 0 where nothing shows what is in RAM."""
     returned_resident_bytes: int
     unsure_bytes: int
     """Of both: present, and either shared with a forked process or the zero page."""

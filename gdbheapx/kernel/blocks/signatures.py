@@ -63,11 +63,11 @@ class SignatureRow(NamedTuple):
     least_usable: int = 0
     most_usable: int = ALL
     key: Optional[Tuple[int, int, int]] = None
-    """(offset, width, mask) of the number by which they are told apart."""
+    """(offset, width, mask) of the number by which they are distinguished."""
     sized: bool = False
-    """They are told apart by their usable bytes too: sized() reads such a key. Of the number 48 bits count."""
+    """They are distinguished by their usable bytes too: sized() reads such a key. Of the number 48 bits count."""
     weak: bool = False
-    """What meets it may turn out to be nothing: refer() tells it by its content then."""
+    """What meets it may turn out to be nothing: refer() shows it by its content then."""
 
 
 class RowNumbers(NamedTuple):
@@ -85,7 +85,7 @@ class RowNumbers(NamedTuple):
 
 
 def split_sized_key(key: int) -> Tuple[int, int]:
-    """(number, usable bytes in whole steps of 8) of the key of a row that is `sized`; bytes beyond MOST_SIZED are told as MOST_SIZED."""
+    """(number, usable bytes in whole steps of 8) of the key of a row that is `sized`; bytes beyond MOST_SIZED count as MOST_SIZED."""
     return key & ((1 << SIZED_BITS) - 1), 8 * (key >> SIZED_BITS)
 
 
@@ -121,7 +121,7 @@ UNKNOWN, KNOWN, BY_CONTENT, COUNTS, STRONG, BY_BEGIN = range(6)
 """What a label is worth: nothing; a name; less than who points there, and more than a size; two counts as an Rc or Arc has; and the second
 one is 1, the first one the key; more than who points there, and less than the container whose block it is."""
 MOST_SAME = 128
-"""Contents that are told one by one."""
+"""Contents that are listed one by one."""
 
 
 class Signed(NamedTuple):
@@ -155,7 +155,7 @@ class Referring(NamedTuple):
     layouts: Sequence[Tuple[int, int, int]] = ()
     """(vtable, size, alignment) of what trait objects of Rust lead to, sorted."""
     least_same_bytes: int = 0
-    """Of blocks with the same content, together: what has fewer is not told one by one."""
+    """Of blocks with the same content, together: what has fewer is not listed one by one."""
 
 
 class Copied(NamedTuple):
@@ -205,7 +205,7 @@ class Signer:
 
     def look_for_rust(self, constants: Sequence[Tuple[int, int]], foreign: Sequence[bool]) -> None:
         """The program is Rust, and its vtables may lie in these ranges (sorted, without overlap): called before a graph is gathered.
-        `foreign`: of each row, whether its blocks are another language's: no vector of Rust stands in these."""
+        `foreign`: of each row, whether its blocks are another language's: no vector of Rust is in these."""
         bounds, rows = array("Q", [bound for pair in constants for bound in pair]), array("B", foreign)
         if not self.library.heapx_signer_rust(self.handle, address_of(bounds), len(constants), address_of(rows)):
             raise MemoryError()
@@ -263,7 +263,7 @@ class Signer:
         return int(self.library.heapx_signer_found(self.handle, None, 0))
 
     def frequent(self, least_blocks: Sequence[int]) -> List[int]:
-        """Labels of at least so many blocks as stand at their row's number; of rows beyond the list all."""
+        """Labels of at least so many blocks as are at their row's number; of rows beyond the list all."""
         out, rows = self._read_numbers(), len(least_blocks)
         pairs = enumerate(zip(out[0::7], out[2::7]), 1)
         return [label for label, (row, blocks) in pairs if row >= rows or blocks >= least_blocks[row]]

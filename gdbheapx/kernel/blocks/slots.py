@@ -11,7 +11,7 @@ from gdbheapx.kernel.common.library import Kernel, NativeRows, OpenSource, addre
 SLOT_PAUSED = 0
 SLOT_READ = 1
 SLOT_UNREADABLE = 2
-"""What tells the block in a used slot cannot be read, or tells one that leaves the slot."""
+"""What shows the block in a used slot cannot be read, or shows one that leaves the slot."""
 SLOT_STRAY = 3
 """An address that is on a list of free ones begins no slot."""
 SLOT_TWICE = 4
@@ -20,13 +20,13 @@ SLOT_OWN = 16
 """From here on an allocator's own."""
 SLOT_KINDS = 64
 MOST_SLOT_PROBLEMS = 1000
-"""That are told one by one; all are counted."""
+"""That are listed one by one; all are counted."""
 MASK_SLOTS = 64
 
 
 class SlotRun(NamedTuple):
     """Slots side by side. Runs are given in the order of addresses, without overlap: where slots of one run lie in a slot of another, that
-    one is given as what lies before it, the slot itself, and what lies behind it."""
+    one is given as what lies before it, the slot itself, and what lies after it."""
 
     start: int
     slot_bytes: int
@@ -44,7 +44,7 @@ class SlotRun(NamedTuple):
     free_mask: int
     """Bit i: slot i is free. Slots from MASK_SLOTS on have none."""
     base: int
-    """What the allocator's own reader must know besides, such as where a header lies; told with each problem."""
+    """What the allocator's own reader must know besides, such as where a header lies; shown with each problem."""
     is_read: bool
     """Slots are looked into by the allocator's own reader, if it has one."""
     tag: int
@@ -142,7 +142,7 @@ int64_t heapx_pool_sums(struct block_source *self, struct pool_sums *out, double
 
 class SlotWalker:
     """Walks over these runs. `runs`: array('Q') of SlotRun, row by row; `classes`: a CLASS_ for each kind; `labels`: how many there may be.
-    ValueError where runs overlap or are out of order: whoever reads them from memory drops what is damaged before."""
+    ValueError where runs overlap or are out of order: the caller that reads them from memory drops what is damaged before."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class PoolShape(NamedTuple):
     pool_bytes: int
     little_endian: bool
     runs: Sequence[Tuple[int, int]]
-    """(begin, end) of pools that stand one after the other: sorted, without overlap."""
+    """(begin, end) of pools that are one after the other: sorted, without overlap."""
 
 
 class PoolSums(NamedTuple):

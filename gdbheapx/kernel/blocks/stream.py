@@ -100,7 +100,7 @@ class BlockFilter(NamedTuple):
     """Bounds of the allocator's own size, both included."""
     start: int = 0
     """No block below this address is given: a BlockStream's `at`, or any other. Heaps that end below it are not read, the one that holds it
-    is read from its begin, since only a chain of sizes tells where a chunk begins."""
+    is read from its begin, since only a chain of sizes shows where a chunk begins."""
 
     def numbers(self) -> "array[int]":
         """Return the filter as the numbers of a BlockWanted."""

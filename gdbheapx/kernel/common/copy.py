@@ -93,7 +93,7 @@ class Copy:
         return self._run_counted(lambda out: self._library.heapx_copy_prepare(self.handle, self._threads, out))
 
     def take(self, ranges: Sequence[CopiedRange], source: OpenSource, until: Any, first: int = 0) -> Optional[int]:
-        """Copies a process that stands still: every range that begins at the address `first` or behind it. `source`: its own, which knows
+        """Copies a process that is stopped: every range that begins at the address `first` or after it. `source`: its own, which knows
         what may be brought in from swap; `until`: one double, by the monotonic clock. The begin of the first range for which there was no
         time; None: there is none."""
         self.set(ranges)
@@ -189,7 +189,7 @@ def split_by_rooms(ranges: Sequence[CopiedRange], rooms: Sequence[Range]) -> Lis
 
 
 HELD_DONE, HELD_ASKS, HELD_NOT = 0, 1, 2
-"""The process was stopped, and runs on; it stands still until it is told what is to be copied; it was not possible, and it runs on."""
+"""The process was stopped, and runs on; it is stopped until it is given what is to be copied; it was not possible, and it runs on."""
 HEAD = struct.Struct("=3Q")
 Find = Callable[[bytes], Sequence[CopiedRange]]
 """What is to be copied, by the text of maps."""
@@ -200,11 +200,11 @@ class HoldOrder(NamedTuple):
 
     pid: int
     limit_ns: int
-    """How long it may stand still."""
+    """How long it may be stopped."""
     patience_ns: int
     """How long its threads may take to stop."""
     number_at: int
-    """The word of the general registers that tells which system call a thread is in, and the one with its result."""
+    """The word of the general registers that shows which system call a thread is in, and the one with its result."""
     result_at: int
     thread_count: int
     text_bytes: int
@@ -222,7 +222,7 @@ class HoldTaken(NamedTuple):
     copied_bytes: int
     unread_bytes: int
     ended: int
-    """What wait(2) told of the process's end, plus 1; 0: it has not ended."""
+    """What wait(2) gave for the process's end, plus 1; 0: it has not ended."""
     text: int
     text_bytes: int
     registers: int
@@ -246,7 +246,7 @@ class Hold:
             self._handle = None
 
     def take(self, copy: Copy, source: OpenSource, maps: bytes, ranges: Sequence[CopiedRange], find: Find) -> Optional[EndedStop]:
-        """Stop the process and end its copy: the ranges are those of `maps`; if they are others, find() tells. None: it was not
+        """Stop the process and end its copy: the ranges are those of `maps`; if they are others, find() gives them. None: it was not
         possible, and the process runs on."""
         copy.set(ranges)
         told = ctypes.create_string_buffer(maps, len(maps))

@@ -36,7 +36,7 @@ class Ram:
         self.was_missed = False
         """It was asked of a live process whose page table cannot be read."""
         self.left_open = False
-        """Somewhere it could not be told whether pages are shared with a forked process or the zero page."""
+        """Somewhere it could not be found whether pages are shared with a forked process or the zero page."""
 
     def of(self, ranges: Sequence[Range], with_exclusive: bool = True) -> Optional[InRam]:
         """Return the residency of these ascending, page-aligned ranges, or None without a page table. exclusive_bytes means nothing if it

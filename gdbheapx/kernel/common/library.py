@@ -41,15 +41,15 @@ class Residency(NamedTuple):
 
     resident_bytes: int
     """In RAM and counted in the process's RSS: what giving the pages back lowers RSS by. The zero page, which reading an untouched page
-    maps, is in nobody's RSS; pages shared with a forked process are in the RSS of both."""
+    maps, is in no one's RSS; pages shared with a forked process are in the RSS of both."""
     exclusive_bytes: int
     """Those of them that no other process has mapped: what the machine gets back at once. Of a huge page only if the range holds all of
     it."""
     swapped_bytes: int
     huge_bytes: int
-    """Those resident that are part of a huge page; 0 also where the page table cannot tell (PageTable.scans)."""
+    """Those resident that are part of a huge page; 0 also where the page table does not show (PageTable.scans)."""
     unsure_bytes: int
-    """Present, and either shared with a forked process or the zero page: neither this kernel nor our rights tell which. In no other sum."""
+    """Present, and either shared with a forked process or the zero page: neither this kernel nor our rights show which. In no other sum."""
 
 
 class Written(NamedTuple):
@@ -113,7 +113,7 @@ uint64_t heapx_written_result(const struct written *job, uint64_t room, uint64_t
 """
 
 HEAPX_ABI = 33
-"""Raised when the meaning of what crosses changes: a library without its C files beside it is known by it."""
+"""Raised when the meaning of what crosses changes: a library without its C files next to it is known by it."""
 STALE = "stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build"
 
 LIBRARY = os.path.join(build.native_folder(), build.LIBRARY)
@@ -145,7 +145,7 @@ _TYPES = {
     "read_call": ctypes.c_void_p,
     "stop_call": ctypes.c_void_p,
 }
-"""Of what PROTOTYPES name, beside pointers."""
+"""Of what PROTOTYPES name, besides pointers."""
 
 
 class Unusable(Exception):
@@ -411,7 +411,7 @@ def run_resumable(work: Any, opened: OpenSource, budget: Budget) -> None:
 
 
 def make_stop_call(budget: Budget) -> Any:
-    """A stop_call for work in one call, which asks the budget, and hears Ctrl-C. Whoever hands it over keeps it until the call returns."""
+    """A stop_call for work in one call, which asks the budget, and hears Ctrl-C. The caller that hands it over keeps it until the call returns."""
 
     def is_over() -> int:
         try:
@@ -439,7 +439,7 @@ class Kernel:
         return self._opened
 
     def open_apart(self, source: BulkSource) -> OpenSource:
-        """A source beside the one that is kept."""
+        """A source next to the one that is kept."""
         return OpenSource(self.library, source, self._swapped_in)
 
     def open_pages(self, pages: Optional[PageTable]) -> OpenPages:

@@ -1,7 +1,7 @@
 """Ends this process where it does not end by itself: a second after a signal or the deadline, whatever the main thread is in.
 
 The C library has the thread for that: it needs no lock of Python's. Without the library nothing is read that could last. Nothing here
-knows gdb: in the user's own gdb nobody calls start(), and the other functions do nothing.
+knows gdb: in the user's own gdb no one calls start(), and the other functions do nothing.
 """
 
 import os
@@ -44,7 +44,7 @@ def start_watching(
     wake: Optional[int] = None,
 ) -> None:
     """Watch this process from now on. `document`: what goes to `out` for an error where nothing was written; `told`: where the exit code is
-    told; `wake`: gives the numbers of signals, where Python's handlers are not the ones that hear them."""
+    shown; `wake`: gives the numbers of signals, where Python's handlers are not the ones that hear them."""
     global _cells, _paths, _library
     if library is None:
         return
