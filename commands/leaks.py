@@ -83,10 +83,10 @@ def answer_leaks(session: Session, options: Options) -> CommandAnswer:
         reach, sums = heap_graph.mark_graph(session, options.weak, further, None if graph is None else graph.reach, slots)
         found = paths.find_cycles(reach, graph.paths) if graph is not None else None
         if found is not None:
-            sums = model.subtract_nodes(reach, sums, found.nodes)
+            sums = model.subtract_nodes(reach, sums, found[1])
         naming = functools.partial(block.label_by_words, session) if block.can_tell(session) else None
-        made = model.find_leaks(reach, options.interior_holds, sums, naming)._replace(garbage=found.garbage if found is not None else None)
-        garbage = frozenset(found.nodes if found is not None else ())
+        made = model.find_leaks(reach, options.interior_holds, sums, naming)._replace(garbage=found[0] if found is not None else None)
+        garbage = frozenset(found[1] if found is not None else ())
         listed.extend(model.list_leaked_blocks(reach, made, options.interior_holds, garbage) if options.list else ())
         return model.judge_leaks(session, made)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # few commands ask for any of these
     from gdbheapx.kernel.blocks.packed import PackedGraph
     from gdbheapx.kernel.blocks.pages import MapShape, NativeHeapMap, PinLabels, Pins, PinShape
     from gdbheapx.kernel.blocks.signatures import NumberSet, SignatureRow, Signer
-    from gdbheapx.kernel.blocks.slots import Pools, PoolShape
+    from gdbheapx.kernel.blocks.slots import Pools
     from gdbheapx.kernel.blocks.stream import CsvRows, CsvWords
     from gdbheapx.kernel.common.copy import Copy
 
@@ -59,11 +59,11 @@ class CKernel(Kernel):
 
         return Signer(self.library, self.open(source), shape, rows, sets, budget)
 
-    def pools(self, source: BulkSource, shape: "PoolShape", budget: Budget) -> "Pools":
+    def pools(self, source: BulkSource, pool_bytes: int, little_endian: bool, runs: Sequence[Tuple[int, int]], budget: Budget) -> "Pools":
         """A look at pools of cells."""
         from gdbheapx.kernel.blocks.slots import Pools
 
-        return Pools(self.library, self.open(source), shape, budget)
+        return Pools(self.library, self.open(source), pool_bytes, little_endian, runs, budget)
 
     def cells(self, runs: Sequence[Tuple[int, int, int]], labels: "Optional[array[int]]" = None) -> "Tuple[array[int], array[int]]":
         """See blocks.binding.cells."""

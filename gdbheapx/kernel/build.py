@@ -1,6 +1,7 @@
 """Compile the C kernel with any compiler at hand. Standard library only: setup.py runs this before anything is installed.
 
-C and Python both declare the numbers, structs and functions that cross between them: C in the gdbheapx*.h of each folder, Python next to its
+C and Python both declare the numbers, structs and functions that cross between them: C in the gdbheapx*.h of each folder, Python next to
+its
 calls. tests/unit/kernel/test_declared.py compares the two.
 
 common/library.py calls `source_id` whenever it loads the library, so the imports that only building needs are inside functions.

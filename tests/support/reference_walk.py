@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.inferior.base import BulkSource, BytesSource
-from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, ListingEnd
+from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockState
 from gdbheapx.kernel.common import library as common
 from gdbheapx.kernel.common.library import ADDRESS_MASK, STOP_END, STOP_FENCE, STOP_OVERRUN, STOP_TOP, STOP_UNREADABLE, histogram_class
 from gdbheapx.kernel.glibc import records as glibc_lists
@@ -304,15 +304,15 @@ class _Lane:
 
 def list_chunks(
     source: BulkSource, geometry: Geometry, regions: Sequence[NativeListed], specials: Sequence[int] = (), wanted: BlockFilter = EVERYTHING
-) -> Tuple[List[Tuple[int, int, int, int]], ListingEnd]:
+) -> Tuple[List[Tuple[int, int, int, int]], BlockState]:
     """As ChunkWalker.blocks: (address, usable bytes, status, arena) of each, and how the region that ended last did."""
     memory, left, lanes = Memory(source, geometry.word_bytes, geometry.little_endian), sorted(regions), []  # type: ignore[var-annotated]
     rows: List[Tuple[int, int, int, int]] = []
-    end = ListingEnd(STOP_END, 0)
+    end = BlockState(1, STOP_END, 0)
     while True:
         for lane in [lane for lane in lanes if lane.row is None]:
             lanes.remove(lane)
-            end = ListingEnd(lane.walked.stop, lane.walked.at)
+            end = BlockState(1, lane.walked.stop, lane.walked.at)
         if left and not (lanes and left[0].region.begin > min(lane.row[0] for lane in lanes if lane.row)):
             region, arena = left.pop(0)
             if region.end > wanted.start:

@@ -16,7 +16,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_again, hint_command
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks import graph_queries as kernel
-from gdbheapx.kernel.blocks.graph import Graph
+from gdbheapx.kernel.blocks.graph import Graph, NativeSum
 from gdbheapx.kernel.blocks.signatures import STRING
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import NO_ANSWER, NOT_FOUND, NOT_IN_SNAPSHOT, OUT_OF_MEMORY, USAGE
@@ -400,13 +400,6 @@ class CopyClass(NamedTuple):
     spare_bytes: Annotated[int, Column("would save", BYTES)]
 
 
-class Zeros(NamedTuple):
-    """Blocks that have nothing but zeros; some may never have been written to."""
-
-    blocks: int
-    bytes: int
-
-
 class CopySearch(NamedTuple):
     """The answer."""
 
@@ -419,7 +412,8 @@ class CopySearch(NamedTuple):
     bytes: int
     spare_bytes: int
     """If each content were there once."""
-    zeros: Zeros
+    zeros: NativeSum
+    """Blocks that have nothing but zeros; some may never have been written to."""
     unlike_blocks: int
     """Left out: numbers made of their contents are the same, the contents are not, or could not be read once more."""
     used_blocks: int
@@ -447,7 +441,7 @@ def find_copies(session: Session, like: Optional[str], world: Optional[World]) -
     heap_graph.check_time(session)
     rows = [row for row in _make_copy_rows(looked.told, compared) if find.has_in_name(row.signature, like)]
     classes = [row for row in _make_copy_classes(looked.told, compared) if find.has_in_name(row.signature, like)]
-    zeros, used = Zeros(compared.zero_blocks, compared.zero_bytes), (looked.census.blocks, looked.census.bytes)
+    zeros, used = NativeSum(compared.zero_blocks, compared.zero_bytes), (looked.census.blocks, looked.census.bytes)
     return CopySearch(rows, classes, *compared.all, zeros, compared.unlike_blocks, *used), looked
 
 

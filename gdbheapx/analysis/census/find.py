@@ -87,6 +87,8 @@ class SlabGroup(NamedTuple):
     size_bytes: int
     starts: Sequence[int]
     """In ascending order."""
+    contents: Sequence[Tuple[int, bytes]] = ()
+    """By address the first bytes of some, from the first block to the last."""
 
 
 def group_blocks(large: Sequence[Tuple[int, int]]) -> List[SlabGroup]:
@@ -101,28 +103,21 @@ def group_blocks(large: Sequence[Tuple[int, int]]) -> List[SlabGroup]:
     return [SlabGroup(min(size for _, size in blocks), sorted(start for start, _ in blocks)) for blocks in some.values()]
 
 
-class Sampled(NamedTuple):
-    """Contents of some blocks of one size."""
-
-    group: SlabGroup
-    contents: Sequence[Tuple[int, bytes]]
-    """By address the first bytes of some, from the first block to the last."""
-
-
-def read_slabs(world: World, large: Sequence[Tuple[int, int]]) -> List[Sampled]:
+def read_slabs(world: World, large: Sequence[Tuple[int, int]]) -> List[SlabGroup]:
     """Read samples of large blocks, given as (address, size), while the process is stopped."""
     made = []
     for group in group_blocks(large):
         count, last = min(MOST_SAMPLES, len(group.starts)), len(group.starts) - 1
         some = [group.starts[place * last // max(1, count - 1)] for place in range(count)]
-        made.append(Sampled(group, [(start, world.read(start, min(group.size_bytes, MOST_LOOKED_BYTES))) for start in some]))
+        contents = [(start, world.read(start, min(group.size_bytes, MOST_LOOKED_BYTES))) for start in some]
+        made.append(group._replace(contents=contents))
     return made
 
 
-def find_slabs(world: World, sampled: Sequence[Sampled], used_bytes: int) -> Optional[Slabs]:
+def find_slabs(world: World, sampled: Sequence[SlabGroup], used_bytes: int) -> Optional[Slabs]:
     """Return the slabs among samples; None if there are none, or they are little of what is in use."""
     classes: AbstractSet[int] = frozenset(world.constant(CppClasses).firsts() if sampled and world.word_bytes == 8 else ())
-    cut_up = [some.group for some in sampled if _is_cut_up(world, some, classes)]
+    cut_up = [group for group in sampled if _is_cut_up(world, group, classes)]
     total = sum(group.size_bytes * len(group.starts) for group in cut_up)
     if not total or 100 * total < LEAST_PERCENT * used_bytes:
         return None
@@ -130,9 +125,9 @@ def find_slabs(world: World, sampled: Sequence[Sampled], used_bytes: int) -> Opt
     return Slabs(blocks, total, [group.size_bytes for group in cut_up], round(100.0 * total / max(total, used_bytes), 1))
 
 
-def _is_cut_up(world: World, some: Sampled, classes: AbstractSet[int]) -> bool:
+def _is_cut_up(world: World, group: SlabGroup, classes: AbstractSet[int]) -> bool:
     """Return True if most of the blocks that were read have objects inside."""
-    return 2 * sum(_has_objects(world, some.group, start, data, classes) for start, data in some.contents) > len(some.contents)
+    return 2 * sum(_has_objects(world, group, start, data, classes) for start, data in group.contents) > len(group.contents)
 
 
 def _has_objects(world: World, group: SlabGroup, start: int, data: bytes, classes: AbstractSet[int]) -> bool:
@@ -214,15 +209,6 @@ class Beyond(NamedTuple):
     """See Recogniser.has_buffers."""
 
 
-class ElementWay(NamedTuple):
-    """Offsets from a container's elements down to a block."""
-
-    offsets: str
-    """`+0x38 -> +0x10`."""
-    elements: str
-    """`elements of the list g_queue`."""
-
-
 class PlaceNames:
     """The names of labels, by number from 1 on: rows gave the first ones theirs."""
 
@@ -273,16 +259,17 @@ class PlaceNames:
     def _format_offset(self, slot: int) -> str:
         return "+0x%x" % (slot * self._reach.word_bytes)
 
-    def _find_element_way(self, label: int) -> Optional[ElementWay]:
+    def _find_element_way(self, label: int) -> Optional[Tuple[str, str]]:
+        """Return (`+0x38 -> +0x10`, `elements of the list g_queue`): the offsets from a container's elements down to a block."""
         key = self._matches[label].key
         is_below = self._find_label_kind(label) == signatures.REFERRED and key & NO_SLOT != signatures.ELEMENT
         return self._way_below(key >> 32, key & NO_SLOT) if is_below else None
 
-    def _way_below(self, above: int, slot: int) -> Optional[ElementWay]:
+    def _way_below(self, above: int, slot: int) -> Optional[Tuple[str, str]]:
         if self._is_member(above):
-            return ElementWay(self._format_offset(slot), self._all_of(above))
+            return self._format_offset(slot), self._all_of(above)
         way = self._find_element_way(above)
-        return None if way is None else way._replace(offsets="%s -> %s" % (way.offsets, self._format_offset(slot)))
+        return None if way is None else ("%s -> %s" % (way[0], self._format_offset(slot)), way[1])
 
     def _is_member(self, label: int) -> bool:
         name = self.names[label - 1]
@@ -611,7 +598,7 @@ def take_census(
     tally, managed = CensusTally(), [_make_managed(memory) for memory in inner]
     lacking = heap_graph.check_fit(session, CENSUS_BYTES)
     told: Optional[LabelSet] = None
-    own: List[Sampled] = []
+    own: List[SlabGroup] = []
     if lacking is None:
         if contents or beyond:
             signer.keep_contents(beyond)
@@ -665,8 +652,8 @@ def _make_managed(inner: Inner) -> Managed:
 
 def _by_graph(
     session: Session, made: PreparedCensus, tally: CensusTally, watch: Optional[Watch], world: World
-) -> Tuple[LabelSet, Dict[Optional[Signature], int], List[Sampled]]:
-    own: List[Sampled] = []
+) -> Tuple[LabelSet, Dict[Optional[Signature], int], List[SlabGroup]]:
+    own: List[SlabGroup] = []
 
     def read_large_blocks(graph: Graph) -> None:
         own.extend(read_slabs(world, graph.large(LEAST_BYTES)))

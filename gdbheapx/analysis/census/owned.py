@@ -14,7 +14,7 @@ from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerR
 from gdbheapx.analysis.reachability.owners import OwnedMemory
 from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Graph, NativeClass
-from gdbheapx.kernel.blocks.graph_queries import FrameRule, OwnerStacks, encode_begin, owner_stacks
+from gdbheapx.kernel.blocks.graph_queries import OwnerStacks, encode_begin, owner_stacks
 from gdbheapx.kernel.blocks.pages import PinLabels
 from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED, KIND_UNSURE
 from gdbheapx.kernel.common.in_ram import Ram
@@ -159,13 +159,6 @@ def _make_owned(row: CensusRow) -> OwnedMemory:
     )
 
 
-class PageSums(NamedTuple):
-    """Running sums over the pages of one mapping."""
-
-    resident: Sequence[int]
-    swapped: Sequence[int]
-
-
 class PageStates:
     """Looked up block by block; of a mapping in which no block lies nothing is asked."""
 
@@ -179,18 +172,21 @@ class PageStates:
         """Take `kinds`: for a mapping a byte for each page, None if they are not known; `resident`: the bytes of it in RSS."""
         self._page, self._mappings, self._kinds, self._resident = page_bytes, sorted(mappings), kinds, resident
         self._starts = [start for start, _ in self._mappings]
-        self._sums: List[Optional[PageSums]] = [None] * len(self._mappings)
+        self._sums: List[Optional[Tuple[Sequence[int], Sequence[int]]]] = [None] * len(self._mappings)
+        """Running sums over the pages of each mapping: resident, swapped."""
         self._asked = bytearray(len(self._mappings))
         self.is_whole = True
         """All blocks that were asked for lie where everything is known."""
 
-    def _read_page_sums(self, number: int) -> Optional[PageSums]:
+    def _read_page_sums(self, number: int) -> Optional[Tuple[Sequence[int], Sequence[int]]]:
         if not self._asked[number]:
             self._asked[number] = 1
             told = self.told(*self._mappings[number])
             if told is not None:
-                counts = (array("I", accumulate(told.translate(_make_flags(some)), initial=0)) for some in (KIND_RESIDENT, KIND_SWAPPED))
-                self._sums[number] = PageSums(*counts)
+                resident, swapped = (
+                    array("I", accumulate(told.translate(_make_flags(some)), initial=0)) for some in (KIND_RESIDENT, KIND_SWAPPED)
+                )
+                self._sums[number] = resident, swapped
         return self._sums[number]
 
     def told(self, start: int, end: int) -> Optional[bytes]:
@@ -217,7 +213,7 @@ class PageStates:
             self.is_whole = False
             return 0, 0
         begin = address - self._starts[number]
-        return self._sum_bytes(sums.resident, begin, begin + size_bytes), self._sum_bytes(sums.swapped, begin, begin + size_bytes)
+        return self._sum_bytes(sums[0], begin, begin + size_bytes), self._sum_bytes(sums[1], begin, begin + size_bytes)
 
     def _sum_bytes(self, sums: Sequence[int], begin: int, end: int) -> int:
         if end <= begin:
@@ -486,8 +482,8 @@ def paths_of(
     others = [number_frame(OwnerFrame(tallied.name(node))) if tree.retained_blocks[node] else 0 for node in range(blocks, graph.nodes)]
     others += [number_frame(OwnerFrame(tallied.contained.step(one))) for one in tree.containers]
     ends = number_frame(LEAKED_FRAME), number_frame(SHARED_FRAME), MOST_FRAMES
-    rule = FrameRule(told.labels, [number_frame(name) for name in names], array("I", others), begins, *ends)
-    made = owner_stacks(session.kernel.library, graph, tree, rule)
+    by_label = [number_frame(name) for name in names]
+    made = owner_stacks(session.kernel.library, graph, tree, told.labels, by_label, array("I", others), begins, *ends)
     paths, at = OwnerPaths(list(frames), made), made.of_node
     heap_graph.check_time(session)
     if pages is not None:

@@ -805,7 +805,8 @@ MOST_SUSPECTS = 5
 MOST_VOTES, MOST_VOTED = 1000, 3
 """Blocks that several owners hold, by which those variables are chosen of which it is counted how much they lead to."""
 MOST_JOINT, MOST_TOGETHER, LEAST_TOGETHER = 24, 5, 0.05
-"""Blocks with most pointers of which it is counted how much they lead to; how many of them are shown, and from which part of the heap on."""
+"""Blocks with most pointers of which it is counted how much they lead to; how many of them are shown, and from which part of the heap
+on."""
 MOST_NAMED_OWNERS = 1 << 14
 """Of what owners own that is asked for its name, while one is looked for."""
 MOST_HEAD = 50

@@ -8,7 +8,6 @@ from itertools import compress
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.analysis.memory import attribute, kinds, stacks
 from gdbheapx.analysis.memory.kinds import MappingPlaces
 from gdbheapx.budget import allowed_bytes
@@ -713,21 +712,8 @@ class WorldRead(NamedTuple):
     blocks: Sequence[StaticBlock]
 
 
-class GraphWorld(NamedTuple):
-    """Specification of the data to read from a target."""
-
-    heaps: Sequence[AllocatorInstance]
-    regions: Regions
-    shape: GraphShape
-
-    @property
-    def own_places(self) -> List[int]:
-        """Addresses in blocks that are the allocators' own."""
-        return [place for heap in self.heaps for place in heap.own_places()]
-
-
-def collect_world(session: Session, slots: bool, further: RuntimePools = NO_POOLS) -> GraphWorld:
-    """Heaps, and what lies outside of them. `further`: blocks of others."""
+def _collect_world(session: Session, slots: bool, further: RuntimePools) -> Tuple[Regions, GraphShape]:
+    """Return what lies outside of the heaps, and the input of a graph. `further`: blocks of others."""
     target, heaps = session.target, session.heaps.all()
     claims = find_mapped_ranges(
         target, RangeIndex([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken])
@@ -744,7 +730,7 @@ def collect_world(session: Session, slots: bool, further: RuntimePools = NO_POOL
         images=find_image_ranges(target),
         ignored_bits=target.ignored_bits,
     )
-    return GraphWorld(heaps, outside, shape)
+    return outside, shape
 
 
 def exclude_blocks(stream: Iterator[NativeBlocks], gone: Sequence[int]) -> Iterator[NativeBlocks]:
@@ -784,15 +770,16 @@ def read_world(
     nothing are distinguished, if slots are kept."""
     target = session.target
     session.budget.progress.stage = "reading all blocks"
-    made = collect_world(session, slots, further)
-    outside = made.regions
-    vtables = open_image_source(target, made.shape.images)
-    graph = session.kernel.graph(open_block_source(target), made.shape, session.budget, vtables)
+    outside, shape = _collect_world(session, slots, further)
+    vtables = open_image_source(target, shape.images)
+    graph = session.kernel.graph(open_block_source(target), shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)
     if owning:
         graph.note_unowning()
-    graph.gather([*(exclude_blocks(heap.blocks(), further.instead) for heap in made.heaps), *further.blocks], made.own_places)
+    heaps = session.heaps.all()
+    own_places = [place for heap in heaps for place in heap.own_places()]
+    graph.gather([*(exclude_blocks(heap.blocks(), further.instead) for heap in heaps), *further.blocks], own_places)
     session.budget.progress.stage = "reading all other memory"
     read_bytes, node_bytes = 0, sum(node.end - node.start for node in outside.nodes)
     session.budget.progress.measure(lambda: read_bytes, node_bytes + sum(root.end - root.start for root in outside.roots))
@@ -812,7 +799,7 @@ def read_world(
         read_bytes += root.end - root.start
     graph.settle()
     kept, blocks = (copy_stacks(target, outside.roots), target.static_blocks()) if names else ({}, [])
-    return WorldRead(graph, outside, made.shape.heaps, kept, blocks)
+    return WorldRead(graph, outside, shape.heaps, kept, blocks)
 
 
 def resolve_graph(session: Session, read: WorldRead, hold: bool = False) -> Reach:

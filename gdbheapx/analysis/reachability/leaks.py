@@ -22,17 +22,6 @@ MOST_BELOW, MOST_POINTERS = 64, 64
 """Blocks between a root and a container, and pointers of each that are followed."""
 
 
-class LostContainer(NamedTuple):
-    """Lost container, or several of one sort."""
-
-    label: int
-    """What its first element is."""
-    linked: LinkedContainer
-    """All of them together."""
-    is_held: bool
-    """The root is no element: it leads to the container."""
-
-
 def find_lost_containers(reach: Reach) -> Optional[Containers]:
     """Find containers in the graph as it is; None where slots of blocks were not kept, or where there are none."""
     if not reach.graph.shape.all_slots:
@@ -43,12 +32,13 @@ def find_lost_containers(reach: Reach) -> Optional[Containers]:
 
 def label_lost_containers(
     reach: Reach, containers: Containers, known: "Optional[array[int]]", names: int
-) -> Tuple["array[int]", Dict[int, LostContainer]]:
-    """A label for each leak root, and what those from `names` on are. `known`: labels by what is in the blocks."""
+) -> Tuple["array[int]", Dict[int, Tuple[int, LinkedContainer, bool]]]:
+    """Return a label for each leak root; and for those from `names` on the label of the first element, all containers of the row together,
+    and True if the root is no element. `known`: labels by what is in the blocks."""
     graph = reach.graph
     labels = array("I", known if known is not None else bytes(4 * len(graph.leak_root_ids())))
     of = containers.of()
-    found: Dict[int, LostContainer] = {}
+    found: Dict[int, Tuple[int, LinkedContainer, bool]] = {}
     together: Dict[Tuple[int, str, int], int] = {}
     roots = graph.leak_roots(MOST_ROOTS)
     least = LARGE_SHARE * sum(root.bytes for root in roots)
@@ -66,9 +56,9 @@ def label_lost_containers(
         before = found.get(new)
         linked = LinkedContainer(one.shape, one.elements, one.element_bytes or None, one.own_bytes)
         if before is not None:
-            sums = before.linked.elements + linked.elements, before.linked.own_bytes + linked.own_bytes
+            sums = before[1].elements + linked.elements, before[1].own_bytes + linked.own_bytes
             linked = linked._replace(elements=sums[0], own_bytes=sums[1])
-        found[new] = LostContainer(label, linked, is_held)
+        found[new] = label, linked, is_held
         labels[root.place] = new
     return labels, found
 
@@ -96,7 +86,8 @@ Naming = Callable[["array[int]", "array[int]"], Optional[Labels]]
 
 
 class LeakGroup(NamedTuple):
-    """Leaked blocks of one size and sort to which no other group leads, or first elements of containers, and what is reachable from them."""
+    """Leaked blocks of one size and sort to which no other group leads, or first elements of containers, and what is reachable from
+    them."""
 
     signature: Annotated[Optional[str], Column("type", TEXT, None, "where any row knows it")]
     kind: Annotated[str, Column("kind", TEXT, goes=2)]
@@ -227,13 +218,13 @@ def group_leaks(reach: Reach, naming: Optional[Naming], containers: Optional[Con
     """Roots of one size, kind and sort together; large containers each alone."""
     labels = naming(*reach.graph.columns(reach.graph.leak_root_ids())) if naming is not None else None
     of, names = (labels.of, labels.names) if labels is not None else (None, [None])
-    found: Dict[int, LostContainer] = {}
+    found: Dict[int, Tuple[int, LinkedContainer, bool]] = {}
     if containers is not None:
         of, found = label_lost_containers(reach, containers, of, len(names))
     rows = []
     for group in reach.graph.leak_groups(of):
         one = found.get(group.label)
-        name = names[group.label if one is None else one.label]
+        name = names[group.label if one is None else one[0]]
         row = LeakGroup(
             signature=name.name if name is not None else None,
             kind=CYCLE if group.is_cycle else ROOT,
@@ -243,8 +234,8 @@ def group_leaks(reach: Reach, naming: Optional[Naming], containers: Optional[Con
             behind_blocks=group.blocks_behind,
             behind_bytes=group.bytes_behind,
             sample=[TargetAddress(address) for address, _ in reach.graph.blocks(group.samples)],
-            container=one.linked if one is not None else None,
-            is_holder=one is not None and one.is_held,
+            container=one[1] if one is not None else None,
+            is_holder=one is not None and one[2],
         )
         rows.append(row)
     return sorted(rows, key=lambda row: (-(row.bytes + row.behind_bytes), row.size_bytes))

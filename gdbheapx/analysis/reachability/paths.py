@@ -274,13 +274,6 @@ LEAST_BYTES = 64 << 10
 """Less is what every running program has between two collections."""
 
 
-class FoundGarbage(NamedTuple):
-    """The answer, and which blocks of the graph it is."""
-
-    garbage: Garbage
-    nodes: Sequence[int]
-
-
 def find_garbage(session: Session, reach: Reach, paths: Optional[object]) -> Optional[Garbage]:
     """Return the garbage in cycles without its blocks; of a snapshot, what was found when it was taken."""
     try:
@@ -289,17 +282,18 @@ def find_garbage(session: Session, reach: Reach, paths: Optional[object]) -> Opt
         return None
     if not kept and session.target.has_memory:
         found = find_cycles(reach, paths)
-        kept += [found.garbage] if found is not None else []
+        kept += [found[0]] if found is not None else []
     return kept[0] if kept else None
 
 
-def find_cycles(reach: Reach, paths: Optional[object]) -> Optional[FoundGarbage]:
-    """Return the garbage of the first runtime that counts references; None if there is none, or less than LEAST_BYTES. Memory is read."""
+def find_cycles(reach: Reach, paths: Optional[object]) -> Optional[Tuple[Garbage, Sequence[int]]]:
+    """Return the garbage of the first runtime that counts references, and its nodes; None if there is none, or less than LEAST_BYTES.
+    Memory is read."""
     if not isinstance(paths, BlockPaths) or not paths.can_read or reach.word_bytes != 8:
         return None
     if not paths.garbage:
         paths.garbage.append(_find_garbage(reach, paths))
-    found: Optional[FoundGarbage] = paths.garbage[0]
+    found: Optional[Tuple[Garbage, Sequence[int]]] = paths.garbage[0]
     return found
 
 
@@ -604,7 +598,7 @@ class BlockPaths(graph_names.Paths):
         return None if edge is None or edge.slot == NO_SLOT else edge.slot * self._reach.word_bytes
 
 
-def _find_garbage(reach: Reach, paths: BlockPaths) -> Optional[FoundGarbage]:
+def _find_garbage(reach: Reach, paths: BlockPaths) -> Optional[Tuple[Garbage, Sequence[int]]]:
     for runtime, speaker in paths.speakers.items():
         namer = speaker.namer
         kinds = [kind.name if kind.runtime == runtime else None for kind in paths.kinds]
@@ -633,7 +627,7 @@ def _find_garbage(reach: Reach, paths: BlockPaths) -> Optional[FoundGarbage]:
         collector, size = namer.collector(), sum(size for _, size in places)
         why = explain_garbage(collector, objects, frozen_objects)
         made = Garbage(runtime, len(nodes), size, objects, frozen_objects, classes[:MOST_CLASSES], collector, why)
-        return FoundGarbage(made, nodes)
+        return made, nodes
     return None
 
 

@@ -6,7 +6,7 @@ from gdbheapx.analysis.reachability.dominance import ContainerElement, Container
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.names import NamedGraph, NodeNames, Path, Paths, PathStep
 from gdbheapx.analysis.reachability.owners import HeldContainer
-from gdbheapx.kernel.blocks.graph import EVIDENCE, EXACT_SLOT, MAYBE, NO_NODE, NO_SLOT, RULE_START, UNOWNING, WEAK, Referrer, class_of
+from gdbheapx.kernel.blocks.graph import EVIDENCE, EXACT_SLOT, MAYBE, NO_NODE, NO_SLOT, RULE_START, UNOWNING, WEAK, Edge, class_of
 from gdbheapx.model import TargetAddress
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class RefsMarks:
         """What has a name by itself: a chain ends there."""
         first, graph = reach.roots_from, reach.graph
         self.parents = graph.named_parents(first, is_any=True) if self.starts else graph.parents(first)
-        self.lost: Dict[int, Optional[Referrer]] = {}
+        self.lost: Dict[int, Optional[Edge]] = {}
 
     def member(self, node: int) -> Optional[ContainerElement]:
         """Return the container of which the node is an element; else None."""
@@ -133,7 +133,7 @@ def find_refs(
     return Refs(TargetAddress(start), offset, size, evidence, chains, is_cut, path, marks.element(node), links)
 
 
-def _is_link(marks: RefsMarks, member: ContainerElement, pointer: Referrer) -> bool:
+def _is_link(marks: RefsMarks, member: ContainerElement, pointer: Edge) -> bool:
     """Return True for a pointer from an element of the container to another one."""
     other = marks.member(pointer.node)
     return other is not None and other.number == member.number
@@ -147,7 +147,7 @@ def _order_chain(chain: RefsChain) -> Tuple[bool, bool, bool, bool, int]:
     return not chain.is_held, chain.is_user, not owns[0], not all(owns), chain.length
 
 
-def _find_above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) -> Optional[Referrer]:
+def _find_above(reach: Reach, node: int, lost: Dict[int, Optional[Edge]]) -> Optional[Edge]:
     """A pointer to a node to which no root leads; each takes a pass over the graph, so only so many are looked for."""
     if node not in lost and len(lost) < MOST_STEPS:
         lost[node] = next(iter(reach.graph.referrers(node, 1)), None)
@@ -155,7 +155,7 @@ def _find_above(reach: Reach, node: int, lost: Dict[int, Optional[Referrer]]) ->
 
 
 def _make_chain(
-    reach: Reach, names: NodeNames, first: Referrer, marks: RefsMarks, paths: Optional[Paths], below: Optional[ContainerElement]
+    reach: Reach, names: NodeNames, first: Edge, marks: RefsMarks, paths: Optional[Paths], below: Optional[ContainerElement]
 ) -> RefsChain:
     """The way from a pointer to a root or to what has a name by itself, or as far up as it goes; a cycle is gone round once. From an
     element it goes on at once to what holds its container. `below`: of which the block is an element."""

@@ -44,10 +44,6 @@ struct edge {
     uint64_t node, rule, slot;
 };
 
-struct referrer {
-    uint64_t node, rule, slot;
-};
-
 struct leak_root {
     uint64_t id, is_cycle, blocks, bytes, place;
 };
@@ -319,7 +315,7 @@ unsigned heapx_marks_evidence(const struct graph *graph, uint32_t node);
 uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t from, uint32_t end, uint32_t *out, uint8_t *evidence,
     uint64_t room, uint32_t *next);
 void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t room);
-uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct referrer *out, uint64_t room);
+uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct edge *out, uint64_t room);
 int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, const uint64_t *ends,
     uint64_t label_count, const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count,

@@ -67,7 +67,7 @@ unsigned heapx_marks_evidence(const struct graph *graph, uint32_t node);
 uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t from, uint32_t end, uint32_t *out, uint8_t *evidence,
     uint64_t room, uint32_t *next);
 void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t room);
-uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct referrer *out, uint64_t room);
+uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct edge *out, uint64_t room);
 int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
 int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, const uint64_t *ends,
     uint64_t label_count, const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count,
@@ -231,22 +231,13 @@ class Habit(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """Pointer from a node to another."""
+    """Pointer between two nodes."""
 
     node: int
-    """Where it points to."""
+    """Where it points to; of referrers() where it is."""
     rule: int
     slot: int
     """Which word of its node it is; NO_SLOT if that was not kept."""
-
-
-class Referrer(NamedTuple):
-    """Pointer to a node."""
-
-    node: int
-    """Where it is."""
-    rule: int
-    slot: int
 
 
 class LeakRoot(NamedTuple):
@@ -820,11 +811,11 @@ class Graph:
                 ask(handle, node, place, few)
             yield () if not count else list(zip(out[: 3 * count : 3], out[2 : 3 * count : 3]))
 
-    def referrers(self, node: int, limit: int) -> List[Referrer]:
+    def referrers(self, node: int, limit: int) -> List[Edge]:
         """Return the pointers to a node, words that own nothing last."""
         out = array("Q", bytes(24 * limit))
         count = self._library.heapx_graph_referrers(self._handle, node, address_of(out), limit)
-        return [Referrer(*out[place : place + 3]) for place in range(0, 3 * count, 3)]
+        return [Edge(*out[place : place + 3]) for place in range(0, 3 * count, 3)]
 
     def parents(self, roots_from: int) -> "array[int]":
         """array('I') by node: the node before it on a shortest way from a root; NO_NODE for roots and what nothing leads to."""

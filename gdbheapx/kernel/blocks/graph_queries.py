@@ -95,24 +95,8 @@ class Cycles:
         return NativeSum(*out)
 
 
-class FrameRule(NamedTuple):
-    """Frame of each node, by the frames' numbers."""
-
-    labels: "array[int]"
-    """array('I') by block."""
-    of_label: Sequence[int]
-    of_root: "array[int]"
-    """array('I') by node after the blocks, containers too."""
-    begins: "array[int]"
-    """array('I') by block, from begin(): a frame before its own; 0: none."""
-    leaked: int
-    shared: int
-    """Before that of a block which no one owns."""
-    most_frames: int
-
-
 def encode_begin(frame: int, is_always: bool) -> int:
-    """Return the entry of FrameRule.begins for a frame. `is_always`: it replaces all frames above the block; otherwise only if the block
+    """Return the entry of `begins` for a frame. `is_always`: it replaces all frames above the block; otherwise only if the block
     has no owner.
     """
     return 2 * frame + 2 + is_always
@@ -130,16 +114,32 @@ class OwnerStacks(NamedTuple):
     """array('I') by node of those that blocks have; NO_NODE: not asked for."""
 
 
-def owner_stacks(library: Any, graph: Graph, tree: Tree, rule: FrameRule) -> OwnerStacks:
-    """The stacks of all blocks. After mark() and dominators()."""
+def owner_stacks(
+    library: Any,
+    graph: Graph,
+    tree: Tree,
+    labels: "array[int]",
+    of_label: Sequence[int],
+    of_root: "array[int]",
+    begins: "array[int]",
+    leaked: int,
+    shared: int,
+    most_frames: int,
+) -> OwnerStacks:
+    """Return the stacks of all blocks, after mark() and dominators(). Frames are numbers.
+
+    `labels`: array('I') by block; `of_label`: the frame of each; `of_root`: array('I') of frames by node after the blocks, containers too;
+    `begins`: array('I') by block, from encode_begin(): a frame before its own, or 0; `leaked`, `shared`: the frames before a block that is
+    leaked, and before one that has several owners.
+    """
     nodes, blocks = graph.nodes + len(tree.containers), graph.numbers().blocks
-    if not (len(tree.owners) == nodes and len(rule.labels) >= blocks == len(rule.begins) and len(rule.of_root) == nodes - blocks):
+    if not (len(tree.owners) == nodes and len(labels) >= blocks == len(begins) and len(of_root) == nodes - blocks):
         raise ValueError("a label for each block, and a frame for each other node")
-    if blocks and max(rule.labels) >= len(rule.of_label):
+    if blocks and max(labels) >= len(of_label):
         raise ValueError("a frame for each label")
-    kernel, of_label, of_node = declare_functions(library, PROTOTYPES), array("I", rule.of_label), array("I", [NO_NODE]) * nodes
-    arrays = map(address_of, (tree.owners, rule.labels, of_label, rule.of_root, rule.begins))
-    handle = kernel.heapx_stacks_new(graph.handle, *arrays, rule.leaked, rule.shared, rule.most_frames, nodes, address_of(of_node))
+    kernel, frame_by_label, of_node = declare_functions(library, PROTOTYPES), array("I", of_label), array("I", [NO_NODE]) * nodes
+    arrays = map(address_of, (tree.owners, labels, frame_by_label, of_root, begins))
+    handle = kernel.heapx_stacks_new(graph.handle, *arrays, leaked, shared, most_frames, nodes, address_of(of_node))
     if not handle:
         raise MemoryError()
     try:
@@ -183,7 +183,8 @@ class Compared(NamedTuple):
 
 
 def compare_contents(signer: Signer, graph: Any, most: int) -> Compared:
-    """After refer(), of a signer that keeps contents beyond it: memory must be as it was. `most`: so many contents are listed one by one."""
+    """After refer(), of a signer that keeps contents beyond it: memory must be as it was. `most`: so many contents are listed one by
+    one."""
     library = declare_functions(signer.library, PROTOTYPES)
     work = library.heapx_copies_new(signer.handle, graph.handle, signer.opened.handle)
     if not work:

@@ -16,13 +16,13 @@ static uint32_t source_of(const struct graph *graph, uint64_t edge)
 }
 
 /* Pointers to `node`, at most `room`, those that own nothing last. Returns how many. */
-uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct referrer *out, uint64_t room)
+uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct edge *out, uint64_t room)
 {
     uint64_t count = 0;
     for (int is_owning = 1; is_owning >= 0; is_owning--)
         for (uint64_t edge = 0; edge < graph->edges && count < room; edge++)
             if (EDGE_ID(graph->to[edge]) == node && owns_nothing(graph, edge) != is_owning)
-                out[count++] = (struct referrer) {source_of(graph, edge), rule_of(graph, edge), slot_of(graph, edge)};
+                out[count++] = (struct edge) {source_of(graph, edge), rule_of(graph, edge), slot_of(graph, edge)};
     return count;
 }
 

@@ -205,15 +205,6 @@ class SlotWalker:
 POOL_HEADER_BYTES = 48
 
 
-class PoolShape(NamedTuple):
-    """Location of pools."""
-
-    pool_bytes: int
-    little_endian: bool
-    runs: Sequence[Tuple[int, int]]
-    """(begin, end) of pools that are one after the other: sorted, without overlap."""
-
-
 class PoolSums(NamedTuple):
     """Sums of the pool headers, in bytes if not said otherwise."""
 
@@ -231,16 +222,18 @@ class PoolSums(NamedTuple):
 
 
 class Pools:
-    """Single reading of pools."""
+    """Single reading of pools. `runs`: (begin, end) of pools that are one after the other, sorted, without overlap."""
 
-    def __init__(self, library: Any, opened: OpenSource, shape: PoolShape, budget: Budget) -> None:
-        self._library, self._opened, self._shape, self._budget = declare_functions(library, PROTOTYPES), opened, shape, budget
-        self._runs = array("Q", [bound for run in shape.runs for bound in run])
+    def __init__(
+        self, library: Any, opened: OpenSource, pool_bytes: int, little_endian: bool, runs: Sequence[Tuple[int, int]], budget: Budget
+    ) -> None:
+        self._library, self._opened, self._budget = declare_functions(library, PROTOTYPES), opened, budget
+        self._runs = array("Q", [bound for run in runs for bound in run])
+        self._shape = (int(little_endian), pool_bytes, address_of(self._runs), len(runs))
 
     def _make_blocks(self) -> CBlocks:
-        shape = (int(self._shape.little_endian), self._shape.pool_bytes, address_of(self._runs), len(self._shape.runs))
         return CBlocks(
-            self._library, self._opened, self._library.heapx_pool_blocks(self._opened.handle, *shape), self._runs, None, self._budget
+            self._library, self._opened, self._library.heapx_pool_blocks(self._opened.handle, *self._shape), self._runs, None, self._budget
         )
 
     def sums(self) -> PoolSums:

@@ -117,13 +117,6 @@ class BlockFilter(NamedTuple):
 EVERYTHING = BlockFilter()
 
 
-class ListingEnd(NamedTuple):
-    """End of a listing: the reason, a STOP_ number, and the address that was next."""
-
-    stop: int
-    at: int
-
-
 class BlockStream(ABC):
     """The blocks of one heap in batches, each address above the one before; where damage makes regions overlap, no batch is sure to be so.
 
@@ -131,12 +124,12 @@ class BlockStream(ABC):
     while the kernel works ends the listing with STOP_TIME; in the caller's own code it is the caller's.
     """
 
-    result: Optional[ListingEnd] = None
+    result: Optional[BlockState] = None
     """How it ended; None until then."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._end: Optional[ListingEnd] = None
+        self._end: Optional[BlockState] = None
 
     def __iter__(self) -> Iterator[NativeBlocks]:
         return self
@@ -152,7 +145,7 @@ class BlockStream(ABC):
                 break
             if batch is not None:
                 return batch
-        self.result = self._end = self._end or ListingEnd(STOP_TIME, self.at)
+        self.result = self._end = self._end or BlockState(1, STOP_TIME, self.at)
         raise StopIteration
 
     @abstractmethod
@@ -298,9 +291,9 @@ class CBlocks(BlockStream):
             raise MemoryError()
         if not got:  # else what was read before the error comes first
             self._opened.raise_error()
-        ended, stop, place = self._read_state()
-        if ended:
-            self._end = ListingEnd(stop, place)
+        state = self._read_state()
+        if state.ended:
+            self._end = state
         return NativeBlocks(*(column[:got] for column in self._columns)) if got else None
 
 

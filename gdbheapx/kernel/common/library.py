@@ -411,7 +411,8 @@ def run_resumable(work: Any, opened: OpenSource, budget: Budget) -> None:
 
 
 def make_stop_call(budget: Budget) -> Any:
-    """A stop_call for work in one call, which asks the budget, and hears Ctrl-C. The caller that hands it over keeps it until the call returns."""
+    """A stop_call for work in one call, which asks the budget, and hears Ctrl-C. The caller that hands it over keeps it until the call
+    returns."""
 
     def is_over() -> int:
         try:

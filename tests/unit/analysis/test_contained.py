@@ -15,7 +15,7 @@ from gdbheapx.analysis.reachability.dominance import ContainerElement, OwnerTall
 from gdbheapx.analysis.reachability.heap_graph import GraphRoot
 from gdbheapx.analysis.reachability.owners import CONTAINER, ELEMENTS, SHARED, OwnedMemory, add_owner_types
 from gdbheapx.command import TextStyle
-from gdbheapx.kernel.blocks.graph import CERTAIN, HASH_TABLE, LIKELY, LIST, NO_NODE, NO_SLOT, Container, Edge, NativeSum, Referrer, Tree
+from gdbheapx.kernel.blocks.graph import CERTAIN, HASH_TABLE, LIKELY, LIST, NO_NODE, NO_SLOT, Container, Edge, NativeSum, Tree
 from gdbheapx.report import reach_text
 
 BLOCKS, ROOTS = 40, 3
@@ -233,7 +233,7 @@ class HashTableMarks(refs.RefsMarks):
 
 def test_what_holds_a_table_is_no_user_of_its_elements() -> None:
     """Whichever of its words leads to an element; links of others are counted."""
-    pointers = [Referrer(3, 0, 1), Referrer(2, 0, 7), Referrer(1, 0, 0)]
+    pointers = [Edge(3, 0, 1), Edge(2, 0, 7), Edge(1, 0, 0)]
     graph = SimpleNamespace(
         find=lambda address: (0, 0), referrers=lambda node, most: pointers, blocks=lambda ids: [(0x1000 * (node + 1), 48) for node in ids]
     )

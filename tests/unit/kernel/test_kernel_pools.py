@@ -12,7 +12,6 @@ import pytest
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.slots import PoolShape
 from gdbheapx.kernel.blocks.stream import CLASS_USED
 
 HERE = 0x100000
@@ -54,8 +53,8 @@ def test_used_cells_and_sums(c_kernel: CKernel, seed: int, pool_bytes: int, orde
     """The used cells are those that were carved and are on no list; sums tell the same of headers alone."""
     data, used, sums = world(seed, order, pool_bytes)
     half = HERE + 7 * pool_bytes
-    shape = PoolShape(pool_bytes, order == "little", ((HERE, half), (half, HERE + len(data))))
-    pools = c_kernel.pools(BytesSource(((HERE, data),)), shape, Budget())
+    runs = ((HERE, half), (half, HERE + len(data)))
+    pools = c_kernel.pools(BytesSource(((HERE, data),)), pool_bytes, order == "little", runs, Budget())
     batches = list(pools.blocks())
     assert [pair for batch in batches for pair in zip(batch.addresses, batch.usable_bytes)] == used
     assert {class_ for batch in batches for class_ in batch.classes} == {CLASS_USED}
@@ -98,7 +97,7 @@ def test_damaged_pools(c_kernel: CKernel, seed: int) -> None:
         pool = rng.randrange(12) * 4096
         damaged[pool + rng.choice((rng.randrange(48), rng.randrange(4096)))] = rng.getrandbits(8)
     there = bytes(damaged[: -rng.randrange(9000)])
-    pools = c_kernel.pools(BytesSource(((HERE, there),)), PoolShape(4096, True, ((HERE, HERE + len(data)),)), Budget())
+    pools = c_kernel.pools(BytesSource(((HERE, there),)), 4096, True, ((HERE, HERE + len(data)),), Budget())
     sums, used = by_definition(there)
     assert list(pools.sums()) == list(sums.values())
     assert [pair for batch in pools.blocks() for pair in zip(batch.addresses, batch.usable_bytes)] == used

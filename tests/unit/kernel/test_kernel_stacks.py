@@ -11,7 +11,7 @@ import pytest
 
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE
-from gdbheapx.kernel.blocks.graph_queries import FrameRule, encode_begin, owner_stacks
+from gdbheapx.kernel.blocks.graph_queries import encode_begin, owner_stacks
 from tests.support.worlds import build, make, roots_from
 
 SHARED, LOST = 100, 101
@@ -28,7 +28,7 @@ def test_stacks_of_owners(c_kernel: CKernel, seed: int) -> None:
     labels, of_label = array("I", (pick.randrange(5) for _ in range(blocks))), [0, 1, 2, 2, 3]
     of_root = array("I", (200 + node % 3 for node in range(blocks, graph.nodes)))
     begins = array("I", (pick.choice((0, 0, 0, encode_begin(300, False), encode_begin(301, True))) for _ in range(blocks)))
-    made = owner_stacks(c_kernel.library, graph, tree, FrameRule(labels, of_label, of_root, begins, LOST, SHARED, most))
+    made = owner_stacks(c_kernel.library, graph, tree, labels, of_label, of_root, begins, LOST, SHARED, most)
     lost = {node for node, _ in graph.with_evidence((LEAKED,), 0, blocks)}
     sums: Dict[Tuple[int, ...], List[int]] = {}
     for node in range(blocks):

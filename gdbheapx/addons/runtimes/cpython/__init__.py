@@ -14,7 +14,7 @@ from gdbheapx.addons.runtimes.cpython.values import HEADS, NEWEST, TP_ALLOC, PyV
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, EQUAL, FIELD, IN_SET, Condition, NumberSet, SignatureRow, Signed
-from gdbheapx.kernel.blocks.slots import POOL_HEADER_BYTES, PoolShape
+from gdbheapx.kernel.blocks.slots import POOL_HEADER_BYTES
 
 ENTRY = 48
 FIRST_ENTRIES = 16
@@ -110,7 +110,7 @@ def read_obmalloc_arenas(world: World, arenas: Sequence[ObmallocArena]) -> Inner
     """Return the cells of arenas."""
     pool_bytes = (arenas[0].end - arenas[0].start) // POOLS
     runs: List[Tuple[int, int]] = [(arena.first_pool, arena.next_pool) for arena in arenas if arena.next_pool > arena.first_pool]
-    pools = world.session.kernel.pools(world.target.bulk_source(), PoolShape(pool_bytes, world.little_endian, runs), world.session.budget)
+    pools = world.session.kernel.pools(world.target.bulk_source(), pool_bytes, world.little_endian, runs, world.session.budget)
     sums = pools.sums()
     never = sum(arena.pools * pool_bytes - (arena.next_pool - arena.first_pool) for arena in arenas)
     beside = sum(arena.end - arena.start - arena.pools * pool_bytes for arena in arenas)
