@@ -387,6 +387,8 @@ def test_a_machine_is_known_in_its_file_alone() -> None:
         if folder(label(path)) in ("arch", "kernel", "packs") or (folder(label(path)) == "addons/labs" and path.stem in ("machine", "x86_64", "aarch64")):
             continue
         for number, line in enumerate(path.read_text().split("\n"), 1):
+            if line.startswith("from gdbheapx.addons.labs.sites.x86_64 import"):  # its file's name
+                continue
             wrong += ["%s:%d: %s" % (label(path), number, word.group()) for word in OF_A_MACHINE.finditer(line)]
     assert not wrong
 
