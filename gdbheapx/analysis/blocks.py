@@ -92,7 +92,7 @@ class Blocks(Sequence[Block]):
         return self.allocators.index(allocator)
 
     def columns(self) -> Dict[str, Any]:
-        """By name; a column of words is a pair: places, and the words."""
+        """Return the columns by name; a column of words is a pair: places, and the words."""
         return {
             "address": self.addresses,
             "usable_bytes": self.usable_bytes,

@@ -842,7 +842,7 @@ def copy_without_debug_info(path: str) -> int:
 
 
 def is_fixed(path: str) -> bool:
-    """Only root and this user can have another file lie at the path when gdb opens it."""
+    """Return True if root and this user alone can have another file lie at the path when gdb opens it."""
     if not isinstance(path, TargetPath):
         return True
     if path.root is None or path.root.startswith("/proc/"):

@@ -284,7 +284,7 @@ class PageCollector:
         """Release 3 marks the list of remote frees of an unowned page in its lowest bit."""
         return "is a thread's, but its list is marked as unowned" if self.form.line == 3 and page.thread and not thread_free & 1 else None
 
-    def found(self) -> MimallocPages:
+    def list_apart(self) -> MimallocPages:
         """Return the pages by address, without those that overlap another."""
         pages: List[MimallocPage] = []
         end = 0
@@ -349,7 +349,7 @@ def read_segments(target: Target, form: MimallocForm, key: int, addresses: Itera
         made.tell(codes.SEGMENT_WRONG, address, "what looks like a segment has another cookie")
     _add_stale_segments(made, places, stale)
     _reserve_arenas(made, places, [(address, address + SEGMENT_BYTES[form.line]) for address in spoilt])
-    return made.found()
+    return made.list_apart()
 
 
 def _reserve_arenas(made: PageCollector, places: SegmentPlaces, spoilt: Sequence[Range]) -> None:
@@ -560,7 +560,7 @@ def read_page_map(target: Target, form: MimallocForm, page_map: int, never_purge
     for address in sorted(read):
         _read_mapped(made, read[address], address, arenas)
     _read_arenas(made, arenas, never_purges)
-    return made.found()
+    return made.list_apart()
 
 
 def _drop_freed_pages(made: PageCollector, read: Dict[int, bytes]) -> Dict[int, bytes]:

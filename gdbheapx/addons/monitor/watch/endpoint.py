@@ -70,7 +70,7 @@ class Endpoint:
 
     @property
     def is_private(self) -> bool:
-        """Only this machine's users reach it."""
+        """True if this machine's users alone reach it."""
         return ipaddress.ip_address(self.at.host.partition("%")[0]).is_loopback
 
     def publish(self, metrics: Sequence[Metric], samples: int, missed: int) -> None:
