@@ -77,7 +77,7 @@ def ask_everything(patient: Patient) -> List[Any]:
             malloc.conditions,
         ):
             question()
-        malloc.build()
+        malloc.checks()
         json.dumps(stats.make_stats_json(malloc.malloc_stats()))
         try:
             list(malloc.profile().lines(""))

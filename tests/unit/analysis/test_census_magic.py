@@ -8,7 +8,7 @@ from typing import Any, Optional, Tuple, cast
 import pytest
 
 from gdbheapx.analysis.census.cplusplus import Images
-from gdbheapx.analysis.census.registry import RECOGNISERS
+from gdbheapx.analysis.census.registry import Magic
 from gdbheapx.kernel.blocks.signatures import Signed
 
 pytestmark = pytest.mark.once  # pure functions
@@ -52,5 +52,5 @@ class Memory:
 )
 def test_four_letters_alone_are_a_text(words: Tuple[int, ...], is_one: bool) -> None:
     """A structure has a pointer behind its number; `venu` and nothing else is a text, told as 'unev' before."""
-    (ask,) = RECOGNISERS[0].asks(cast(Any, Memory(words)))
+    (ask,) = Magic().asks(cast(Any, Memory(words)))
     assert ask.accepts is not None and ask.accepts(Signed(0, words[0] & 0xFFFFFFFF, 9, 360, HEAP, 40, 40)) == is_one

@@ -151,10 +151,10 @@ def test_the_keeper_ends_with_who_it_serves(live: Any) -> None:
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as reader:
         assert reader.stdout and reader.stdout.readline() == "held\n"
         holder = procfs.find_process_tracer(live.popen.pid)
-        assert holder is not None and holder.pid != reader.pid
+        assert holder is not None and holder[0] != reader.pid
         reader.kill()
         assert becomes(live.popen.pid, "S")
-    assert procfs.read_process_status(holder.pid).get("State", "Z")[0] in "ZX" or becomes_gone(holder.pid)
+    assert procfs.read_process_status(holder[0]).get("State", "Z")[0] in "ZX" or becomes_gone(holder[0])
 
 
 def becomes_gone(pid: int) -> bool:

@@ -89,7 +89,7 @@ def test_totals_need_no_list(stage: Stage, path: Path) -> None:
     threads' frees are followed all the same."""
     core = DamagedMimalloc(recorder(stage, path).core())
     around = heap_context(core.target, kernels.load_native_library(), Budget(None), lambda *told: None)
-    counted = heap.survey_mimalloc(core.located, around, follows=False)
+    counted = heap.survey_mimalloc(core.mimalloc, around, follows=False)
     assert counted.is_whole and counted.pages == core.found.pages and counted.pieces == core.found.pieces
     assert sum(page.remote for page in counted.pages) > 0 and len(counted.frees.addresses) < len(core.found.frees.addresses) // 2
 
