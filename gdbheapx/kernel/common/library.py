@@ -112,7 +112,7 @@ int64_t heapx_written_slice(struct written *job, double seconds);
 uint64_t heapx_written_result(const struct written *job, uint64_t room, uint64_t *out, uint64_t *at);
 """
 
-HEAPX_ABI = 33
+HEAPX_ABI = 34
 """Raised when the meaning of what crosses changes: a library without its C files next to it is known by it."""
 STALE = "stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build"
 
