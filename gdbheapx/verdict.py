@@ -19,7 +19,14 @@ LITTLE_BYTES = 8 * SMALL_BYTES
 IN_USE_SHARE = 0.8
 """From this share of a heap on the program has it."""
 MUCH_BYTES = 64 * SMALL_BYTES
-"""From here on a third of the heap is worth a verdict; below, half of it."""
+"""From so much free memory on 1/MUCH_KEPT_PARTS of the heap is worth a verdict; below, 1/KEPT_PARTS of it."""
+KEPT_PARTS, MUCH_KEPT_PARTS = 2, 3
+MOST_PARTS = 2
+"""One cause is the verdict on the free memory where it explains more than this part (1/MOST_PARTS) of it: blocks in use between,
+unmerged chunks, arenas that threads left."""
+SPREAD_PARTS, SPREAD_RATIO = 4, 2
+"""Free regions of slabs are the verdict on an allocator from this part (1/SPREAD_PARTS) of what it holds on, and from SPREAD_RATIO times its
+other free memory on."""
 WORTH_BYTES = 16 * SMALL_BYTES
 """Most findings next to a verdict are about more than this; a process below it is small, and a leak above it the verdict."""
 HUGE_SHARE = 4
@@ -219,8 +226,8 @@ def is_mostly_used(ask: Ask) -> bool:
 
 def is_much_free(ask: Ask) -> bool:
     """Return True if the allocator has enough free memory for a verdict."""
-    return ask(lambda case: 2 * case.free >= case.held) or (
-        ask(lambda case: case.free > MUCH_BYTES) and ask(lambda case: 3 * case.free >= case.held)
+    return ask(lambda case: KEPT_PARTS * case.free >= case.held) or (
+        ask(lambda case: case.free > MUCH_BYTES) and ask(lambda case: MUCH_KEPT_PARTS * case.free >= case.held)
     )
 
 
@@ -231,7 +238,7 @@ def is_rest(ask: Ask) -> bool:
 
 def is_fragmented(ask: Ask) -> bool:
     """Return True if most of the free memory lies between blocks in use."""
-    return ask(lambda case: 2 * case.between > case.free)
+    return ask(lambda case: MOST_PARTS * case.between > case.free)
 
 
 ALLOCATED, KEPT_BY_MALLOC = "allocated by the program", "free memory that malloc keeps"

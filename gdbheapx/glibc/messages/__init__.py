@@ -1,1 +1,1 @@
-"""Texts about glibc malloc: verdict, findings, tables."""
+"""The verdict on glibc's malloc; findings and pages are in gdbheapx/glibc/text.py."""

@@ -22,6 +22,7 @@ from gdbheapx.verdict import (
     ALLOCATED,
     KEPT_BY_MALLOC,
     LITTLE_BYTES,
+    MOST_PARTS,
     SMALL_BYTES,
     WORTH_BYTES,
     Ask,
@@ -390,8 +391,12 @@ GLIBC_RULES = (
         KEPT_BY_MALLOC,
         "free",
         (
-            VerdictRule(codes.ARENAS_LEFT, lambda ask: ask(lambda case: 2 * case.left > case.free), "Kept", KEPT_BY_MALLOC, "free"),
-            VerdictRule(codes.UNMERGED, lambda ask: ask(lambda case: 2 * case.unmerged > case.free), "Kept", KEPT_BY_MALLOC, "free"),
+            VerdictRule(
+                codes.ARENAS_LEFT, lambda ask: ask(lambda case: MOST_PARTS * case.left > case.free), "Kept", KEPT_BY_MALLOC, "free"
+            ),
+            VerdictRule(
+                codes.UNMERGED, lambda ask: ask(lambda case: MOST_PARTS * case.unmerged > case.free), "Kept", KEPT_BY_MALLOC, "free"
+            ),
             VerdictRule(codes.FREED_AND_HELD, is_rest, "Kept", KEPT_BY_MALLOC, "free"),
         ),
     ),

@@ -1,1 +1,1 @@
-"""Texts about jemalloc: verdict, findings, tables, statistics."""
+"""The verdict on jemalloc; findings and pages are in gdbheapx/jemalloc/text.py."""

@@ -19,6 +19,8 @@ from gdbheapx.verdict import (
     ALLOCATED,
     LITTLE_BYTES,
     SMALL_BYTES,
+    SPREAD_PARTS,
+    SPREAD_RATIO,
     UNBOUNDED,
     WORTH_BYTES,
     Ask,
@@ -353,9 +355,9 @@ def _is_small(ask: Ask) -> bool:
 
 
 def _is_fragmented(ask: Ask) -> bool:
-    if not ask(lambda case: 4 * case.between >= case.held):
+    if not ask(lambda case: SPREAD_PARTS * case.between >= case.held):
         return False
-    return ask(lambda case: case.between >= 2 * (case.free - case.huge_dirty + case.cached))
+    return ask(lambda case: case.between >= SPREAD_RATIO * (case.free - case.huge_dirty + case.cached))
 
 
 JEMALLOC_RULES = (

@@ -53,7 +53,7 @@ MODULES = (verdict, glibc_verdict, huge_pages, jemalloc_findings, jemalloc_verdi
 
 
 def glibc(**fields: Any) -> glibc_verdict.GlibcVerdictFigures:
-    """100 MiB, half of them free; 9 MiB of it can be given back."""
+    """100 MiB, half of them free; 40 MiB of it can be given back."""
     made = glibc_verdict.GlibcVerdictFigures(100 * MB, 50 * MB, 0, 50 * MB, 0, 0, 0, 40 * MB, None, 0, 0, 2, 2, None)._replace(**fields)
     ends = made.top_bytes + made.left_bytes + made.unmerged_bytes + made.hugetlb_bytes
     between = None if made.reclaimable_bytes is None else max(0, made.free_bytes - made.reclaimable_bytes - ends)
