@@ -8,6 +8,7 @@ import re
 import pytest
 
 from gdbheapx import catalogue, command, help_pages
+from tests.support.addons import require_command, require_every_addon
 
 command.load_commands()
 SHOWN = [help_pages.SHELL, help_pages.ELSEWHERE]
@@ -48,6 +49,7 @@ def test_the_help_of_a_command_is_short(name: str) -> None:
 def test_an_older_name_is_the_newer_form(older: str) -> None:
     """It runs the same function with the same options, and its help says what it is called now."""
     newer, given = catalogue.ALIASES[older]
+    require_command(newer)
     words = {"table": ["x"], "refs": ["16"]}.get(older, [])
     asked = [command.parse_command([*line, *words], "gdbheapx") for line in ([older], [newer, *help_pages.newer_flags(older)])]
     assert vars(asked[0].options) == vars(asked[1].options) and asked[0].command.run is asked[1].command.run
@@ -59,6 +61,7 @@ def test_examples_are_command_lines() -> None:
     """Each begins, behind the target, with the command's name, and is understood."""
     import shlex
 
+    require_every_addon()
     for name in command.command_names():
         for words in command.COMMANDS[name].examples:
             line = shlex.split(help_pages.TARGET.sub("", words))

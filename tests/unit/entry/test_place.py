@@ -8,6 +8,7 @@ from gdbheapx.model import Finding, StepAdvice
 from gdbheapx.report import encodings
 from gdbheapx.report.text import format_on_screen
 from gdbheapx.units import SentenceSize, make_sentence
+from tests.support.addons import require_every_addon
 
 PLACES = {
     "shell": (place.of_options(["-p", "4711"]), "gdbheapx -p 4711 owners"),
@@ -37,6 +38,7 @@ def test_a_command_is_whole_where_it_is_read(name: str) -> None:
 
 def test_what_a_shell_or_another_target_answers_is_written_for_it() -> None:
     """Inside gdb a shell's command names the process; what no snapshot answers, asks what it was taken of; files name themselves."""
+    require_every_addon()
     in_gdb, snapshot = PLACES["gdb"][0], place.of_target({"kind": "snapshot", "snapshot": "a.snap", "pid": 7, "taken_of": "live"})
     assert in_gdb.line("watch") == "gdbheapx -p 7 watch" and in_gdb.line("report --html a.html") == "gdbheapx -p 7 report --html a.html"
     assert snapshot.line("chunks") == "gdbheapx -p 7 chunks" and snapshot.line("owners") == "gdbheapx --snapshot a.snap owners"
@@ -67,6 +69,7 @@ def test_the_command_that_is_answered_is_written_once_more() -> None:
 
 def test_what_would_be_refused_is_known() -> None:
     """By the declarations: what changes or watches a process, what a snapshot has no answer for."""
+    require_every_addon()
     refused = {
         name: [words for words in ("trim", "trim --dry-run", "watch", "cold --for 60", "chunks", "owners") if where.refuses(words)]
         for name, (where, _) in PLACES.items()

@@ -39,6 +39,7 @@ from gdbheapx.snapshot.diff import (
     make_growth,
 )
 from gdbheapx.snapshot.record import RecordedOutcome, SnapshotHead, SnapshotRecord
+from tests.support.addons import require_addon
 from tests.support.builders.records import glibc_arena, part, split
 
 pytestmark = pytest.mark.once  # pure functions
@@ -99,6 +100,7 @@ def pooled(record: SnapshotRecord, used: int, free: int) -> SnapshotRecord:
 
 def test_objects_in_pools_are_in_use() -> None:
     """They have lines of their own and a part in the sentence, and who keeps them is next; also where the pools had room."""
+    require_addon("runtimes")
     old, new = looked(5 * MB, MB, {}), looked(5 * MB, MB, {})
     found = diff_snapshots(pooled(old, 45 * MB, 15 * MB), pooled(new, 58 * MB, 2 * MB), ("a", "b"))
     assert "CPython's objects +13.0 MiB (45.0 MiB -> 58.0 MiB)" in found.verdict.what and found.verdict.kind == "growing" and found.verdict.code == ELSEWHERE_GREW
