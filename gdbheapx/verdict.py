@@ -25,8 +25,8 @@ MOST_PARTS = 2
 """One cause is the verdict on the free memory where it explains more than this part (1/MOST_PARTS) of it: blocks in use between,
 unmerged chunks, arenas that threads left."""
 SPREAD_PARTS, SPREAD_RATIO = 4, 2
-"""Free regions of slabs are the verdict on an allocator from this part (1/SPREAD_PARTS) of what it holds on, and from SPREAD_RATIO times its
-other free memory on."""
+"""Free regions of slabs are the verdict on an allocator from this part (1/SPREAD_PARTS) of what it holds on, and from SPREAD_RATIO times
+its other free memory on."""
 WORTH_BYTES = 16 * SMALL_BYTES
 """Most findings next to a verdict are about more than this; a process below it is small, and a leak above it the verdict."""
 HUGE_SHARE = 4
