@@ -44,7 +44,7 @@ from gdbheapx.kernel.glibc.records import (
     NativeFollowedList,
     describe_damage,
 )
-from gdbheapx.layout.view import read_view
+from gdbheapx.layout.view import Version, read_view
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode
 from gdbheapx.ranges import Range, subtract_ranges
@@ -54,7 +54,10 @@ _SYSMALLOC = (
     "(old_top == initial_top (av) && old_size == 0) || "
     "((unsigned long) (old_size) >= MINSIZE && prev_inuse (old_top) && ((unsigned long) old_end & (pagesize - 1)) == 0)"
 )
-"""What every release's message of this assertion contains."""
+AbortMessages = Tuple[Tuple[Version, Optional[str]], ...]
+"""What malloc says from a release on, the newest first; None where it does not notice."""
+_FIRST_RELEASE = (2, 12)
+_UNNOTICED: AbortMessages = ()
 SIGABRT = 6
 CRASHES = (4, 7, 8, 11)
 """SIGILL, SIGBUS, SIGFPE, SIGSEGV: malloc does not get them unless what it reads is damaged; nor does it abort."""
@@ -62,88 +65,103 @@ FRAME_WORDS = 8
 """So many words from the stack pointer on are taken for return addresses of a leaf function or a system call."""
 
 
-_RULES: Dict[str, Tuple[ProblemCode, Optional[str]]] = {
-    "chunk-size-small": (codes.CHUNK_SMALL, "free(): invalid size"),
-    "chunk-size-misaligned": (codes.CHUNK_MISALIGNED, "free(): invalid size"),
-    "chunk-mmapped-bit": (codes.CHUNK_MMAPPED_BIT, "munmap_chunk(): invalid pointer"),
-    "chunk-overrun": (codes.CHUNK_OVERRUN, "double free or corruption (out)"),
-    "chunk-size-zero": (codes.FENCEPOST_INSIDE, "free(): invalid size"),
-    "unsorted-size": (codes.CHUNK_SMALL, "malloc(): invalid size (unsorted)"),
-    "unsorted-next-size": (codes.CHUNK_SMALL, "malloc(): invalid next size (unsorted)"),
-    "unsorted-prev-size": (codes.PREV_SIZE_WRONG, "malloc(): mismatching next->prev_size (unsorted)"),
-    "unsorted-prev-inuse": (codes.BINNED_USED, "malloc(): invalid next->prev_inuse (unsorted)"),
-    "unsorted-links": (codes.BIN_BROKEN, "malloc(): unsorted double linked list corrupted"),
-    "unsorted-head": (codes.BIN_BROKEN, "free(): corrupted unsorted chunks"),
-    "smallbin-links": (codes.BIN_BROKEN, "malloc(): smallbin double linked list corrupted"),
-    "smallbin-head": (codes.BIN_BROKEN, "free(): chunks in smallbin corrupted"),
-    "largebin-links": (codes.BIN_BROKEN, "corrupted double-linked list"),
-    "largebin-head": (codes.BIN_BROKEN, "malloc(): largebin double linked list corrupted (bk)"),
-    "largebin-order": (codes.LARGE_ORDER, None),
-    "largebin-nextsize": (codes.LARGE_LINKS, "corrupted double-linked list (not small)"),
-    "bin-size": (codes.ENTRY_SIZE, None),
-    "bin-entry-in-use": (codes.BINNED_USED, None),
-    "bin-entry-not-a-chunk": (codes.BINNED_ASTRAY, None),
-    "bins-mismatch": (codes.BINS_DISAGREE, "corrupted double-linked list"),
-    "prev-size": (codes.PREV_SIZE_WRONG, "corrupted size vs. prev_size"),
-    "free-neighbours": (codes.FREE_NEIGHBOURS, None),
-    "free-not-in-bin": (codes.NOT_BINNED, "corrupted double-linked list"),
-    "double-free": (codes.CACHED_FREE, "double free or corruption (!prev)"),
-    "arena-bit": (codes.ARENA_BIT, None),
-    "free-arena-bit": (codes.ARENA_BIT, None),
-    "first-chunk": (codes.FIRST_CHUNK, "corrupted size vs. prev_size while consolidating"),
-    "fastbin-unaligned": (codes.FASTBIN_BROKEN, "malloc(): unaligned fastbin chunk detected"),
-    "fastbin-link": (codes.FASTBIN_BROKEN, None),
-    "fastbin-double-free": (codes.FASTBIN_BROKEN, "double free or corruption (fasttop)"),
-    "fastbin-size": (codes.ENTRY_SIZE, "malloc(): memory corruption (fast)"),
-    "tcache-unaligned": (codes.CACHE_BROKEN, "malloc(): unaligned tcache chunk detected"),
-    "tcache-link": (codes.CACHE_BROKEN, None),
-    "tcache-double-free": (codes.CACHE_BROKEN, "free(): double free detected in tcache 2"),
-    "tcache-count": (codes.CACHE_MISCOUNTS, None),
-    "tcache-too-many": (codes.CACHE_MISCOUNTS, "free(): too many chunks detected in tcache"),
-    "tcache-size": (codes.ENTRY_SIZE, None),
-    "tcache-key": (codes.CACHE_KEY, None),
-    "listed-twice": (codes.LISTED_TWICE, "free(): double free detected in tcache 2"),
-    "listed-not-a-chunk": (codes.LISTED_ASTRAY, "free(): invalid pointer"),
-    "listed-outside": (codes.LISTED_OUTSIDE, None),
-    "top-size": (codes.TOP_WRONG, "malloc(): corrupted top size"),
-    "top-small": (codes.TOP_WRONG, _SYSMALLOC),
-    "top-prev-inuse": (codes.TOP_WRONG, _SYSMALLOC),
-    "top-page-end": (codes.TOP_WRONG, _SYSMALLOC),
-    "top-flags": (codes.TOP_WRONG, None),
-    "top-short": (codes.TOP_SHORT, _SYSMALLOC),
-    "top-unmapped": (codes.TOP_UNREADABLE, None),
-    "top-missing": (codes.NO_TOP, None),
-    "break-below-top": (codes.BREAK_DISAGREES, "break adjusted to free malloc space"),
-    "break-mismatch": (codes.BREAK_DISAGREES, None),
-    "run-not-found": (codes.RUN_NOT_FOUND, None),
-    "fencepost-missing": (codes.NO_FENCEPOST, None),
-    "system-mem": (codes.SYSTEM_MEM_SMALL, None),
-    "bytes-not-located": (codes.NOT_LOCATED, None),
-    "system-mem-max": (codes.ARENA_STATE, None),
-    "attached-threads": (codes.ARENA_STATE, None),
-    "arena-mutex": (codes.ARENA_STATE, None),
-    "arena-flags": (codes.ARENA_STATE, None),
-    "binmap": (codes.BINMAP_WRONG, None),
-    "arena-ring": (codes.RING_BROKEN, None),
-    "arena-ring-open": (codes.RING_OPEN, None),
-    "main-arena-lost": (codes.MAIN_ARENA_LOST, None),
-    "heap-arena": (codes.HEAP_CHAIN, None),
-    "heap-prev": (codes.HEAP_CHAIN, None),
-    "heap-size": (codes.HEAP_CHAIN, None),
-    "heap-sum": (codes.HEAP_CHAIN, None),
-    "heap-info": (codes.HEAP_DAMAGED, None),
-    "heap-unmapped": (codes.HEAP_UNREADABLE, None),
-    "chunk-unmapped": (codes.CHUNK_UNREADABLE, None),
-    "mmapped-count": (codes.MP_DISAGREES, None),
-    "mmapped-header": (codes.MAPPED_HEADER, "munmap_chunk(): invalid pointer"),
-    "mmapped-as-used": (codes.MAPPED_HEADER, "double free or corruption (out)"),
-    "mmapped-as-small": (codes.MAPPED_HEADER, "free(): invalid size"),
-    "mmapped-as-wild": (codes.MAPPED_HEADER, "free(): invalid pointer"),
-    "mmapped-flags": (codes.MAPPED_HEADER, None),
-    "mmapped-size": (codes.MAPPED_HEADER, None),
+def _says_since(message: str, since: Version = _FIRST_RELEASE, before: Optional[str] = None) -> AbortMessages:
+    return ((since, message),) if since == _FIRST_RELEASE else ((since, message), (_FIRST_RELEASE, before))
+
+
+def _says_up_to(last: Version, message: str, since: Version = _FIRST_RELEASE) -> AbortMessages:
+    return (((last[0], last[1] + 1), None), *_says_since(message, since))
+
+
+_TOP_ASSERTION: AbortMessages = (
+    ((2, 38), "(sysmalloc): assertion failed: %s" % _SYSMALLOC),
+    ((2, 36), "Fatal glibc error: malloc assertion failure in sysmalloc: %s" % _SYSMALLOC),
+    (_FIRST_RELEASE, "sysmalloc: Assertion `%s' failed." % _SYSMALLOC),
+)
+_RULES: Dict[str, Tuple[ProblemCode, AbortMessages]] = {
+    "chunk-size-small": (codes.CHUNK_SMALL, _says_since("free(): invalid size")),
+    "chunk-size-misaligned": (codes.CHUNK_MISALIGNED, _says_since("free(): invalid size")),
+    "chunk-mmapped-bit": (codes.CHUNK_MMAPPED_BIT, _says_since("munmap_chunk(): invalid pointer")),
+    "chunk-overrun": (codes.CHUNK_OVERRUN, _says_since("double free or corruption (out)")),
+    "chunk-size-zero": (codes.FENCEPOST_INSIDE, _says_since("free(): invalid size")),
+    "unsorted-size": (codes.CHUNK_SMALL, _says_since("malloc(): invalid size (unsorted)", (2, 29), "malloc(): memory corruption")),
+    "unsorted-next-size": (codes.CHUNK_SMALL, _says_since("malloc(): invalid next size (unsorted)", (2, 29))),
+    "unsorted-prev-size": (codes.PREV_SIZE_WRONG, _says_since("malloc(): mismatching next->prev_size (unsorted)", (2, 29))),
+    "unsorted-prev-inuse": (codes.BINNED_USED, _says_since("malloc(): invalid next->prev_inuse (unsorted)", (2, 29))),
+    "unsorted-links": (codes.BIN_BROKEN, _says_since("malloc(): unsorted double linked list corrupted", (2, 29))),
+    "unsorted-head": (codes.BIN_BROKEN, _says_since("free(): corrupted unsorted chunks")),
+    "smallbin-links": (codes.BIN_BROKEN, _says_since("malloc(): smallbin double linked list corrupted")),
+    "smallbin-head": (
+        codes.BIN_BROKEN,
+        _says_since("free(): chunks in smallbin corrupted", (2, 41), "malloc(): smallbin double linked list corrupted"),
+    ),
+    "largebin-links": (codes.BIN_BROKEN, _says_since("corrupted double-linked list")),
+    "largebin-head": (codes.BIN_BROKEN, _says_since("malloc(): largebin double linked list corrupted (bk)", (2, 30))),
+    "largebin-order": (codes.LARGE_ORDER, _UNNOTICED),
+    "largebin-nextsize": (codes.LARGE_LINKS, _says_since("corrupted double-linked list (not small)", (2, 22))),
+    "bin-size": (codes.ENTRY_SIZE, _UNNOTICED),
+    "bin-entry-in-use": (codes.BINNED_USED, _UNNOTICED),
+    "bin-entry-not-a-chunk": (codes.BINNED_ASTRAY, _UNNOTICED),
+    "bins-mismatch": (codes.BINS_DISAGREE, _says_since("corrupted double-linked list")),
+    "prev-size": (codes.PREV_SIZE_WRONG, _says_since("corrupted size vs. prev_size", (2, 26))),
+    "free-neighbours": (codes.FREE_NEIGHBOURS, _UNNOTICED),
+    "free-not-in-bin": (codes.NOT_BINNED, _says_since("corrupted double-linked list")),
+    "double-free": (codes.CACHED_FREE, _says_since("double free or corruption (!prev)")),
+    "arena-bit": (codes.ARENA_BIT, _UNNOTICED),
+    "free-arena-bit": (codes.ARENA_BIT, _UNNOTICED),
+    "first-chunk": (codes.FIRST_CHUNK, _says_since("corrupted size vs. prev_size while consolidating", (2, 29))),
+    "fastbin-unaligned": (codes.FASTBIN_BROKEN, _says_up_to((2, 42), "malloc(): unaligned fastbin chunk detected", (2, 32))),
+    "fastbin-link": (codes.FASTBIN_BROKEN, _UNNOTICED),
+    "fastbin-double-free": (codes.FASTBIN_BROKEN, _says_up_to((2, 42), "double free or corruption (fasttop)")),
+    "fastbin-size": (codes.ENTRY_SIZE, _says_up_to((2, 42), "malloc(): memory corruption (fast)")),
+    "tcache-unaligned": (codes.CACHE_BROKEN, _says_since("malloc(): unaligned tcache chunk detected", (2, 32))),
+    "tcache-link": (codes.CACHE_BROKEN, _UNNOTICED),
+    "tcache-double-free": (codes.CACHE_BROKEN, _says_since("free(): double free detected in tcache 2", (2, 29))),
+    "tcache-count": (codes.CACHE_MISCOUNTS, _UNNOTICED),
+    "tcache-too-many": (codes.CACHE_MISCOUNTS, _says_since("free(): too many chunks detected in tcache", (2, 33))),
+    "tcache-size": (codes.ENTRY_SIZE, _UNNOTICED),
+    "tcache-key": (codes.CACHE_KEY, _UNNOTICED),
+    "listed-twice": (codes.LISTED_TWICE, _says_since("free(): double free detected in tcache 2", (2, 29))),
+    "listed-not-a-chunk": (codes.LISTED_ASTRAY, _says_since("free(): invalid pointer")),
+    "listed-outside": (codes.LISTED_OUTSIDE, _UNNOTICED),
+    "top-size": (codes.TOP_WRONG, _says_since("malloc(): corrupted top size", (2, 29))),
+    "top-small": (codes.TOP_WRONG, _TOP_ASSERTION),
+    "top-prev-inuse": (codes.TOP_WRONG, _TOP_ASSERTION),
+    "top-page-end": (codes.TOP_WRONG, _TOP_ASSERTION),
+    "top-flags": (codes.TOP_WRONG, _UNNOTICED),
+    "top-short": (codes.TOP_SHORT, _TOP_ASSERTION),
+    "top-unmapped": (codes.TOP_UNREADABLE, _UNNOTICED),
+    "top-missing": (codes.NO_TOP, _UNNOTICED),
+    "break-below-top": (codes.BREAK_DISAGREES, _says_since("break adjusted to free malloc space")),
+    "break-mismatch": (codes.BREAK_DISAGREES, _UNNOTICED),
+    "run-not-found": (codes.RUN_NOT_FOUND, _UNNOTICED),
+    "fencepost-missing": (codes.NO_FENCEPOST, _UNNOTICED),
+    "system-mem": (codes.SYSTEM_MEM_SMALL, _UNNOTICED),
+    "bytes-not-located": (codes.NOT_LOCATED, _UNNOTICED),
+    "system-mem-max": (codes.ARENA_STATE, _UNNOTICED),
+    "attached-threads": (codes.ARENA_STATE, _UNNOTICED),
+    "arena-mutex": (codes.ARENA_STATE, _UNNOTICED),
+    "arena-flags": (codes.ARENA_STATE, _UNNOTICED),
+    "binmap": (codes.BINMAP_WRONG, _UNNOTICED),
+    "arena-ring": (codes.RING_BROKEN, _UNNOTICED),
+    "arena-ring-open": (codes.RING_OPEN, _UNNOTICED),
+    "main-arena-lost": (codes.MAIN_ARENA_LOST, _UNNOTICED),
+    "heap-arena": (codes.HEAP_CHAIN, _UNNOTICED),
+    "heap-prev": (codes.HEAP_CHAIN, _UNNOTICED),
+    "heap-size": (codes.HEAP_CHAIN, _UNNOTICED),
+    "heap-sum": (codes.HEAP_CHAIN, _UNNOTICED),
+    "heap-info": (codes.HEAP_DAMAGED, _UNNOTICED),
+    "heap-unmapped": (codes.HEAP_UNREADABLE, _UNNOTICED),
+    "chunk-unmapped": (codes.CHUNK_UNREADABLE, _UNNOTICED),
+    "mmapped-count": (codes.MP_DISAGREES, _UNNOTICED),
+    "mmapped-header": (codes.MAPPED_HEADER, _says_since("munmap_chunk(): invalid pointer")),
+    "mmapped-as-used": (codes.MAPPED_HEADER, _says_since("double free or corruption (out)")),
+    "mmapped-as-small": (codes.MAPPED_HEADER, _says_since("free(): invalid size")),
+    "mmapped-as-wild": (codes.MAPPED_HEADER, _says_since("free(): invalid size", (2, 43), "free(): invalid pointer")),
+    "mmapped-flags": (codes.MAPPED_HEADER, _UNNOTICED),
+    "mmapped-size": (codes.MAPPED_HEADER, _UNNOTICED),
 }
-"""By the rule's name its code and the message that a current malloc aborts with, None where it does not notice. Older releases may have
-other words."""
+"""By the rule's name its code and the messages that malloc aborts with (malloc/malloc.c: malloc_printerr, assert)."""
 
 RULE_NAMES = tuple(_RULES)
 
@@ -153,9 +171,9 @@ def code_of(rule: str) -> ProblemCode:
     return _RULES[rule][0]
 
 
-def abort_of(rule: str) -> Optional[str]:
-    """Return what malloc aborts with where it meets a broken rule, or None."""
-    return _RULES[rule][1]
+def abort_of(rule: str, release: Optional[Version]) -> Optional[str]:
+    """Return what a release aborts with where it meets a broken rule, or None; of an unknown release what the newest says."""
+    return next((message for since, message in _RULES[rule][1] if release is None or release >= since), None)
 
 
 def _near_stack(context: Context, pointer: Optional[int]) -> List[int]:
@@ -215,7 +233,7 @@ class Findings:
             code=code_of(rule),
             address=TargetAddress(address) if address is not None else None,
             rule=rule,
-            abort=abort_of(rule),
+            abort=abort_of(rule, glibc.version),
             suspect=suspect,
             what=message,
             evidence=self._explain(walk, is_cache),

@@ -416,6 +416,19 @@ class GdbTarget(ElfTarget):
             self._register_words = dict(call_in_every_thread(lambda selected: (selected.ptid[1], read_register_words(self.arch))))
         return self._register_words.get(thread.lwp, ())
 
+    def system_call_register(self, thread: Thread) -> Optional[int]:
+        shown = self.arch.in_system_call
+        if not self.held_by_gdb or self.kind == "core" or shown is None:
+            return ElfTarget.system_call_register(self, thread)
+
+        def read_register(selected: Any) -> Tuple[int, Optional[int]]:
+            try:
+                return selected.ptid[1], unsigned_register(gdb.newest_frame().read_register(shown.number))
+            except (gdb.error, ValueError):
+                return selected.ptid[1], None
+
+        return dict(call_in_every_thread(read_register)).get(thread.lwp)
+
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
         places = ElfTarget.thread_local(self, name, near)
         if places is None and self.held_by_gdb:

@@ -1,6 +1,6 @@
 """The rules of glibc malloc on synthetic processes of every release and geometry: none is broken in a whole one, each plant is found."""
 
-from typing import Callable, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 import pytest
 
@@ -74,10 +74,26 @@ def test_a_held_lock_is_evidence() -> None:
     assert {(row.arena, row.evidence) for row in rows} == {(0, LOCKED), (1, None)}
 
 
-def test_a_rule_has_one_message() -> None:
-    """malloc's own words; None where it does not notice."""
-    assert abort_of("top-size") == "malloc(): corrupted top size"
-    assert abort_of("tcache-count") is None
+@pytest.mark.parametrize(
+    "rule, release, text",
+    [
+        ("top-size", (2, 28), None),
+        ("top-size", (2, 29), "malloc(): corrupted top size"),
+        ("unsorted-size", (2, 28), "malloc(): memory corruption"),
+        ("unsorted-size", (2, 36), "malloc(): invalid size (unsorted)"),
+        ("fastbin-unaligned", (2, 42), "malloc(): unaligned fastbin chunk detected"),
+        ("fastbin-unaligned", (2, 43), None),
+        ("prev-size", (2, 26), "corrupted size vs. prev_size"),
+        ("mmapped-as-wild", (2, 42), "free(): invalid pointer"),
+        ("mmapped-as-wild", (2, 43), "free(): invalid size"),
+        ("smallbin-head", (2, 41), "free(): chunks in smallbin corrupted"),
+        ("prev-size", None, "corrupted size vs. prev_size"),
+        ("tcache-count", (2, 36), None),
+    ],
+)
+def test_messages_are_those_of_the_release(rule: str, release: Any, text: object) -> None:
+    """malloc's own words; None where that release does not notice."""
+    assert abort_of(rule, release) == text
 
 
 def test_every_rule_has_a_code() -> None:
