@@ -120,14 +120,10 @@ def test_gdb_is_imported_in_three_files() -> None:
     assert {one.file for one in every_import() if one.module.split(".")[0] == "gdb"} <= GDB
 
 
-HANDS = ("inferior", "call")
-"""Files of inferior/gdb/ by which a process is held, looked at frame by frame, and changed."""
-
-
-def test_only_actions_hold_and_call() -> None:
-    """Nobody but actions/ imports what holds, writes and calls."""
-    found = {one.file for one in every_import() if one.module.startswith(tuple("gdbheapx.inferior.gdb.%s." % name for name in HANDS))}
-    assert not [file for file in found if folder(file) != "actions" and file not in {"inferior/gdb/%s.py" % name for name in HANDS}]
+def test_only_actions_look_at_frames() -> None:
+    """Only actions/ imports inferior.py of inferior/gdb, by which it looks at each frame, and changes."""
+    found = {one.file for one in every_import() if one.module.startswith("gdbheapx.inferior.gdb.inferior.")}
+    assert not [file for file in found if folder(file) != "actions" and file != "inferior/gdb/inferior.py"]
 
 
 LIBRARIES = {

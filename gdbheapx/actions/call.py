@@ -21,7 +21,7 @@ from gdbheapx.stops import Reads, format_lasting
 from gdbheapx.units import SentenceSize, make_cells
 
 if TYPE_CHECKING:
-    from gdbheapx.inferior.gdb.call import GdbControl
+    from gdbheapx.actions.gdb_control import GdbControl
 
 
 OWN_INTERFACE = "use that allocator's own interface"
@@ -99,7 +99,7 @@ def begin_change(
 def require_control(session: Session, done: str, hint: str) -> "GdbControl":
     """The process, to be held and changed; Refusal where there is none that can be."""
     target = preflight.require_live(session, done, hint)
-    from gdbheapx.inferior.gdb.call import GdbControl  # without gdb there is no such module, and the refusal was said
+    from gdbheapx.actions.gdb_control import GdbControl  # without gdb there is no such module, and the refusal was said
 
     return GdbControl(target)
 

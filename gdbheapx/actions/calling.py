@@ -23,7 +23,7 @@ from gdbheapx.problems import STOP_LIMIT
 from gdbheapx.units import count_noun, format_number
 
 if TYPE_CHECKING:
-    from gdbheapx.inferior.gdb.call import GdbControl
+    from gdbheapx.actions.gdb_control import GdbControl
 
 
 FORKS = ("fork", "__fork", "__libc_fork", "_Fork", "vfork", "__vfork", "posix_spawn", "posix_spawnp", "_dl_runtime_profile")

@@ -12,7 +12,7 @@ from gdbheapx.session import Session
 from gdbheapx.units import count_noun
 
 if TYPE_CHECKING:
-    from gdbheapx.inferior.gdb.call import GdbControl
+    from gdbheapx.actions.gdb_control import GdbControl
 
 
 class Cured(NamedTuple):

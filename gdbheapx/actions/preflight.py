@@ -18,8 +18,9 @@ from gdbheapx.allocators.plan import Change, SystemCall
 from gdbheapx.allocators.returning import Measure
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.base import Target
-from gdbheapx.inferior.live import procfs, tracer
-from gdbheapx.inferior.live.tracer import DISABLED, STRICT, UNSTOPPABLE, SeccompRules
+from gdbheapx.inferior.live import procfs, seccomp
+from gdbheapx.inferior.live.seccomp import DISABLED, STRICT, SeccompRules
+from gdbheapx.inferior.live.tracer import UNSTOPPABLE
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.problems import GDB_MISSING, NOT_CONFIRMED, NOT_LIVE
 from gdbheapx.session import Session
@@ -33,10 +34,10 @@ TRIAL_S = 2.0
 PR_SET_DUMPABLE = 4
 PAGE = mmap.PAGESIZE
 DEADLY = {
-    tracer.KILL_PROCESS: "kills the process for %s",
-    tracer.KILL_THREAD: "kills the thread for %s",
-    tracer.TRAP: "raises SIGSYS for %s",
-    tracer.NOTIFY: "hands %s to another process, which may not answer",
+    seccomp.KILL_PROCESS: "kills the process for %s",
+    seccomp.KILL_THREAD: "kills the thread for %s",
+    seccomp.TRAP: "raises SIGSYS for %s",
+    seccomp.NOTIFY: "hands %s to another process, which may not answer",
 }
 ACCEPT = "--accept-seccomp"
 
@@ -64,13 +65,13 @@ class Sandbox:
         """Return the objection to a call on this thread; None if there is none. While the process runs, facts that only its filters show
         are not asked for.
         """
-        rules = tracer.read_seccomp_rules(lwp)
+        rules = seccomp.read_seccomp_rules(lwp)
         if rules.mode == DISABLED:
             return None
         if rules.mode == STRICT:
             reason = "%s is under strict seccomp: the kernel would kill it for %s" % (who, self.calls[0].name)
             return Objection(reason, "a thread in strict mode cannot return memory")
-        if tracer.may_fetch():
+        if seccomp.may_fetch():
             return self._by_filters(lwp, rules, who) if self._target.knows_filters else None
         if self._is_as_here(rules):
             return self._by_trial(who)
@@ -80,7 +81,7 @@ class Sandbox:
         """Refusal where something speaks against every thread that there was at first."""
         if self._threads is None:
             threads = threads_of(self.pid)
-            self._threads = threads if any(tracer.read_seccomp_rules(lwp).mode != DISABLED for lwp, _ in threads) else []
+            self._threads = threads if any(seccomp.read_seccomp_rules(lwp).mode != DISABLED for lwp, _ in threads) else []
         self.check(self._threads)
 
     def check(self, threads: Sequence[Tuple[int, str]]) -> Dict[int, str]:
@@ -108,14 +109,14 @@ class Sandbox:
     def _judge_filters(self, filters: Sequence[bytes]) -> Optional[Objection]:
         """`%s` in its reason is replaced by the thread."""
         for call in self.calls:
-            for answer in sorted(tracer.compute_filter_answers(filters, tracer.system_calls().numbers[call.name], call.arguments)):
+            for answer in sorted(seccomp.compute_filter_answers(filters, seccomp.system_calls().numbers[call.name], call.arguments)):
                 action, number = answer & 0xFFFF0000, answer & 0xFFFF
-                if action in (tracer.ALLOW, tracer.LOG):
+                if action in (seccomp.ALLOW, seccomp.LOG):
                     continue
-                if action == tracer.TRACE:  # gdb, which is the tracer, does not ask for these events
-                    action, number = tracer.ERRNO, errno.ENOSYS
-                if action != tracer.ERRNO:
-                    return self._make_forbidden(call, DEADLY.get(action, DEADLY[tracer.KILL_PROCESS]))
+                if action == seccomp.TRACE:  # gdb, which is the tracer, does not ask for these events
+                    action, number = seccomp.ERRNO, errno.ENOSYS
+                if action != seccomp.ERRNO:
+                    return self._make_forbidden(call, DEADLY.get(action, DEADLY[seccomp.KILL_PROCESS]))
                 if not call.may_fail or not number:
                     return self._make_forbidden(call, describe_filter_errno(number))
         return None
@@ -126,8 +127,8 @@ class Sandbox:
 
     def _is_as_here(self, rules: SeccompRules) -> bool:
         """The thread is under the same filters as this process: those of one container, as many of them."""
-        mine = tracer.read_seccomp_rules(os.getpid())
-        return (mine.mode, mine.filters) == (rules.mode, rules.filters) and rules.filters is not None and tracer.same_container(self.pid)
+        mine = seccomp.read_seccomp_rules(os.getpid())
+        return (mine.mode, mine.filters) == (rules.mode, rules.filters) and rules.filters is not None and seccomp.same_container(self.pid)
 
     def _by_trial(self, who: str) -> Optional[Objection]:
         if self._tried is None:
@@ -135,7 +136,7 @@ class Sandbox:
         for place, call in enumerate(self.calls):
             outcome = self._tried.get(place, HUNG)
             if outcome in (KILLED, HUNG) or outcome and not call.may_fail:
-                what = {KILLED: DEADLY[tracer.KILL_PROCESS], HUNG: DEADLY[tracer.NOTIFY]}.get(outcome, "makes %%s fail (%s)" % outcome)
+                what = {KILLED: DEADLY[seccomp.KILL_PROCESS], HUNG: DEADLY[seccomp.NOTIFY]}.get(outcome, "makes %%s fail (%s)" % outcome)
                 objection = self._make_forbidden(call, what)
                 return objection._replace(reason=objection.reason % who)
         return None
@@ -209,7 +210,7 @@ def _try_out(calls: Sequence[SystemCall], writing: int) -> None:
     for call in calls:
         words: List[Any] = [ctypes.c_long(word) for word in _choose_arguments(call, address)]
         ctypes.set_errno(0)
-        returned = libc.syscall(ctypes.c_long(tracer.system_calls().numbers[call.name]), *words)
+        returned = libc.syscall(ctypes.c_long(seccomp.system_calls().numbers[call.name]), *words)
         number = ctypes.get_errno() if returned == -1 else errno.EPERM if call.name == "brk" and not returned else 0
         is_own = call.name == "futex" and number == errno.EAGAIN  # a waiter that finds another word than it expects
         os.write(writing, b"%d\n" % (0 if is_own else number))

@@ -510,12 +510,12 @@ class ElfTarget(Target):
     def stop(self) -> bool:
         """Stop the process, for at most `max_stop_s`. False if other objects are loaded now than were seen before: what was found out by
         then is out of date."""
-        from gdbheapx.inferior.live import tracer
+        from gdbheapx.inferior.live import seccomp
         from gdbheapx.inferior.live.tracer import NO_LIMIT_S, Stopper
 
         self.modules()  # as they were before
         if self._filtered is None:
-            self._filtered = tracer.list_filtered_threads(self.pid or 0)
+            self._filtered = seccomp.list_filtered_threads(self.pid or 0)
         limit_s = NO_LIMIT_S if self.max_stop_s is None else self.max_stop_s
         self._stopper = Stopper(self.pid or 0, limit_s)
         self._stopper.stop()

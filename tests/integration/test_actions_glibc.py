@@ -1,6 +1,6 @@
 """trim on a live process: it gives back what was predicted, and nobody is harmed, however often.
 
-Files: actions/calling.py, inferior/gdb/call.py.
+Files: actions/calling.py, actions/gdb_control.py.
 """
 
 import json

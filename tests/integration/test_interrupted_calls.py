@@ -2,7 +2,7 @@
 
 The checks before a call are left out here, inside gdb, so that it is made where it never would be.
 
-Files: inferior/gdb/call.py, actions/finisher.py.
+Files: actions/gdb_control.py, actions/finisher.py.
 """
 
 import json
@@ -39,7 +39,7 @@ Trim.predict = lambda self: calling.Predicted(0, 0, 0)
 end
 """
 NOT_INSIDE = "calling.Call.choose = lambda self, threads, system_call_only: (next(one for one in threads if one.lwp == %d), [])"
-IN_WAY = {"gdb-call": "", "register-call": "from gdbheapx.inferior.gdb.call import GdbControl\nGdbControl.probe = lambda self, lwp: 'Could not write'\n"}
+IN_WAY = {"gdb-call": "", "register-call": "from gdbheapx.actions.gdb_control import GdbControl\nGdbControl.probe = lambda self, lwp: 'Could not write'\n"}
 CALLS_FAIL = """python
 import gdbheapx.actions.calling as calling
 import gdbheapx.inferior.gdb.inferior as inferior

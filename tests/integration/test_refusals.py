@@ -1,6 +1,6 @@
 """Every refusal of trim, purge and --cure, provoked for real: one line with its reason, nothing changed, and the process serves on.
 
-Files: actions/call.py, inferior/gdb/call.py.
+Files: actions/call.py, actions/gdb_control.py.
 """
 
 import json

@@ -13,8 +13,8 @@ from gdbheapx import arch
 from gdbheapx.actions import preflight as rules
 from gdbheapx.allocators.plan import SystemCall
 from gdbheapx.errors import HeapxError, Refusal
-from gdbheapx.inferior.live import tracer
-from gdbheapx.inferior.live.tracer import ALLOW, ERRNO, KILL_PROCESS, KILL_THREAD, LOG, NOTIFY, TRACE, TRAP, SeccompRules
+from gdbheapx.inferior.live import seccomp
+from gdbheapx.inferior.live.seccomp import ALLOW, ERRNO, KILL_PROCESS, KILL_THREAD, LOG, NOTIFY, TRACE, TRAP, SeccompRules
 
 LOAD, RETURN, RETURN_A = 0x20, 0x06, 0x16
 JEQ, JGE, JSET, JA = 0x15, 0x35, 0x45, 0x05
@@ -45,18 +45,18 @@ def test_strictest_of_all_filters() -> None:
     for place, strict in enumerate(order):
         for mild in order[place:]:
             for filters in ([one(MADVISE, strict), one(MADVISE, mild)], [one(MADVISE, mild), one(MADVISE, strict)]):
-                assert tracer.compute_filter_answers(filters, MADVISE, ()) == {strict}
-    assert tracer.compute_filter_answers([], MADVISE, ()) == {ALLOW}
+                assert seccomp.compute_filter_answers(filters, MADVISE, ()) == {strict}
+    assert seccomp.compute_filter_answers([], MADVISE, ()) == {ALLOW}
 
 
 def test_unknown_arguments_take_both_ways() -> None:
     """A known argument decides; an unknown one may go either way."""
-    assert tracer.run_seccomp_program(of_argument(2, JEQ, 4), MADVISE, (None, None, 4)) == {KILL_PROCESS}
-    assert tracer.run_seccomp_program(of_argument(2, JEQ, 4), MADVISE, (None, None, 8)) == {ALLOW}
-    assert tracer.run_seccomp_program(of_argument(2, JEQ, 0, high=True), MADVISE, (None, None, 8)) == {KILL_PROCESS}
+    assert seccomp.run_seccomp_program(of_argument(2, JEQ, 4), MADVISE, (None, None, 4)) == {KILL_PROCESS}
+    assert seccomp.run_seccomp_program(of_argument(2, JEQ, 4), MADVISE, (None, None, 8)) == {ALLOW}
+    assert seccomp.run_seccomp_program(of_argument(2, JEQ, 0, high=True), MADVISE, (None, None, 8)) == {KILL_PROCESS}
     for jump in (JEQ, JGE, JSET):
-        assert tracer.run_seccomp_program(of_argument(1, jump, 1 << 20), MADVISE, (None, None, 4)) == {KILL_PROCESS, ALLOW}
-    assert tracer.run_seccomp_program(of_argument(1, JSET, 0), MADVISE, ()) == {ALLOW}
+        assert seccomp.run_seccomp_program(of_argument(1, jump, 1 << 20), MADVISE, (None, None, 4)) == {KILL_PROCESS, ALLOW}
+    assert seccomp.run_seccomp_program(of_argument(1, JSET, 0), MADVISE, ()) == {ALLOW}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_unknown_arguments_take_both_ways() -> None:
 def test_what_is_not_understood(lines: Sequence[Line]) -> None:
     """No answer is made up."""
     with pytest.raises(HeapxError):
-        tracer.run_seccomp_program(program(*lines), MADVISE, ())
+        seccomp.run_seccomp_program(program(*lines), MADVISE, ())
 
 
 def test_bounded() -> None:
@@ -82,7 +82,7 @@ def test_bounded() -> None:
     for bit in range(40):
         lines += [(LOAD, 0, 0, 16), (JSET, 0, 3, 1 << bit % 32), (0x60, 0, 0, 1), (0x04, 0, 0, 1 << bit % 32), (0x02, 0, 0, 1)]
     with pytest.raises(HeapxError):
-        tracer.run_seccomp_program(program(*lines, (RETURN, 0, 0, ALLOW)), MADVISE, ())
+        seccomp.run_seccomp_program(program(*lines, (RETURN, 0, 0, ALLOW)), MADVISE, ())
 
 
 def sandbox(monkeypatch: Any, filters: Optional[Sequence[bytes]], mode: int = 2, accepted: bool = False) -> rules.Sandbox:
@@ -93,13 +93,16 @@ def sandbox(monkeypatch: Any, filters: Optional[Sequence[bytes]], mode: int = 2,
             raise HeapxError("not given")
         return list(filters)
 
-    monkeypatch.setattr(tracer, "may_fetch", lambda: True)
-    monkeypatch.setattr(tracer, "read_seccomp_rules", lambda lwp: SeccompRules(mode, 1))
+    monkeypatch.setattr(seccomp, "may_fetch", lambda: True)
+    monkeypatch.setattr(seccomp, "read_seccomp_rules", lambda lwp: SeccompRules(mode, 1))
     target: Any = SimpleNamespace(pid=1, knows_filters=True, seccomp_filters=fetch)
     return rules.Sandbox(target, PLAIN, "f(0)", accepted)
 
 
-@pytest.mark.parametrize("answer, forbids", [(ALLOW, False), (LOG, False), (TRACE, True), (NOTIFY, True), (ERRNO | 1, True), (ERRNO, True), (TRAP, True), (0, True)])
+@pytest.mark.parametrize(
+    "answer, forbids",
+    [(ALLOW, False), (LOG, False), (TRACE, True), (NOTIFY, True), (ERRNO | 1, True), (ERRNO, True), (TRAP, True), (0, True)],
+)
 def test_judgement(monkeypatch: Any, answer: int, forbids: bool) -> None:
     """madvise must be made; mmap may fail, which it may not as if it had succeeded."""
     assert (sandbox(monkeypatch, [one(MADVISE, answer)]).against(7, "thread 7") is not None) == forbids
@@ -128,4 +131,9 @@ def test_tried_in_a_child() -> None:
         found = rules.try_syscalls(calls)
         assert sorted(found) == list(range(len(calls)))
         assert not [what for place, what in found.items() if what and not calls[place].may_fail]
-        assert all(call.name in known.system_calls.numbers for call in calls for known in map(arch.architecture_named, arch.REGISTRY) if known.system_calls)
+        assert all(
+            call.name in known.system_calls.numbers
+            for call in calls
+            for known in map(arch.architecture_named, arch.REGISTRY)
+            if known.system_calls
+        )

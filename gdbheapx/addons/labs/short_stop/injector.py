@@ -24,7 +24,7 @@ from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.elf.file import NT_PRSTATUS
-from gdbheapx.inferior.live import procfs, tracer
+from gdbheapx.inferior.live import procfs, seccomp, tracer
 from gdbheapx.inferior.live.tracer import (
     GETREGSET,
     GETSIGMASK,
@@ -225,7 +225,7 @@ class Injector(Tracer):
                 return True
             made = (("userfaultfd", FLAGS), ("close", predicted), ("rt_sigreturn", None))
             return any(
-                tracer.compute_filter_answers(filters, self._numbers[name], [first]) - {tracer.ALLOW, tracer.LOG} for name, first in made
+                seccomp.compute_filter_answers(filters, self._numbers[name], [first]) - {seccomp.ALLOW, seccomp.LOG} for name, first in made
             )
         except HeapxError:
             return True
@@ -293,7 +293,7 @@ class Injector(Tracer):
             return "runs on a stack that is not its own"
         if at - span.start < ROOM_BYTES:
             return "has only %d bytes of its stack left" % (at - span.start)
-        if not self._prepared.is_filtered and b"\nSeccomp:\t%d\n" % tracer.DISABLED not in (
+        if not self._prepared.is_filtered and b"\nSeccomp:\t%d\n" % seccomp.DISABLED not in (
             procfs.slurp_file("/proc/%d/status" % lwp) or b""
         ):
             return "has come under a seccomp filter"

@@ -17,7 +17,7 @@ from gdbheapx.addons.labs.short_stop import userfaultfd
 from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.base import Target
-from gdbheapx.inferior.live import procfs, tracer
+from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.live.tracer import wanted_sets
 from gdbheapx.inferior.live.usage import ENTRY_BYTES, PRESENT, kernel_release
 from gdbheapx.kernel.common.copy import MOST_THREADS, Hold, HoldOrder, NativeFollower, is_marked
@@ -235,4 +235,4 @@ def clear_marks(pid: int) -> None:
 
 def has_filtered_threads(pid: int) -> bool:
     """Threads of it are under seccomp filters."""
-    return any(tracer.read_seccomp_rules(lwp).mode != tracer.DISABLED for lwp in procfs.list_thread_ids(pid))
+    return any(seccomp.read_seccomp_rules(lwp).mode != seccomp.DISABLED for lwp in procfs.list_thread_ids(pid))

@@ -23,7 +23,7 @@ from gdbheapx.addons.labs.short_stop.machine import find_injecting
 from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, Target
-from gdbheapx.inferior.live import keeper, procfs, tracer
+from gdbheapx.inferior.live import keeper, procfs, seccomp
 from gdbheapx.kernel.common import watchdog
 from gdbheapx.problems import NO_SHORT_STOP, ProblemCode
 
@@ -205,10 +205,10 @@ def _prepare_injection(pid: int, is_filtered: bool) -> Prepared:
 
 def _is_filtered(pid: int) -> bool:
     """Threads are under seccomp filters, which can be read and set aside for the two system calls."""
-    modes = [tracer.read_seccomp_rules(lwp).mode for lwp in procfs.list_thread_ids(pid)]
-    if all(mode == tracer.DISABLED for mode in modes):
+    modes = [seccomp.read_seccomp_rules(lwp).mode for lwp in procfs.list_thread_ids(pid)]
+    if all(mode == seccomp.DISABLED for mode in modes):
         return False
-    if tracer.may_fetch():
+    if seccomp.may_fetch():
         return True
     raise make_no_injection_error(
         "process %d is under seccomp filters, which may kill it for userfaultfd; setting them aside needs CAP_SYS_ADMIN and no filter here"

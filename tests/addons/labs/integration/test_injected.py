@@ -20,7 +20,7 @@ import pytest
 
 from gdbheapx.addons.labs.short_stop import injector, userfaultfd
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.live import procfs, tracer
+from gdbheapx.inferior.live import procfs, seccomp
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.problems import NO_SHORT_STOP
 from tests.support.injections import is_well, started, state
@@ -338,7 +338,7 @@ def test_foreign_calls_are_cancelled(stage: Stage, monkeypatch: pytest.MonkeyPat
 
 def test_filters_that_allow_stay_in_force(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter is set aside only if it would refuse one of the calls."""
-    if not tracer.may_fetch():
+    if not seccomp.may_fetch():
         pytest.skip("filters are read with CAP_SYS_ADMIN and outside any filter")
     options: List[int] = []
     original = injector.Injector._call_ptrace
@@ -354,7 +354,9 @@ def test_filters_that_allow_stay_in_force(stage: Stage, monkeypatch: pytest.Monk
         del options[:]
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
         try:
-            os.close(injector.inject_calls(userfaultfd.require_injection(process.pid))[0])  # what the helper does, and without an alarm where there are filters
+            os.close(
+                injector.inject_calls(userfaultfd.require_injection(process.pid))[0]
+            )  # what the helper does, and without an alarm where there are filters
         except HeapxError as late:
             assert options, late
         finally:
@@ -404,7 +406,7 @@ def test_vfork(stage: Stage) -> None:
 
 def test_a_32_bit_program(stage: Stage, tmp_path: Path) -> None:
     """Its registers and calls are others."""
-    (tmp_path / "waits.c").write_text("#include <unistd.h>\nint main(void) { write(1, \"ready\\n\", 6); pause(); return 0; }\n")
+    (tmp_path / "waits.c").write_text('#include <unistd.h>\nint main(void) { write(1, "ready\\n", 6); pause(); return 0; }\n')
     made = subprocess.run(["gcc", "-m32", "-w", "-o", "waits", "waits.c"], cwd=tmp_path, capture_output=True, text=True)
     if made.returncode:
         pytest.skip("gcc makes no 32-bit programs here: " + made.stderr[-200:])
@@ -452,11 +454,11 @@ def test_filters_that_kill(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
     """A filter that kills for what it does not list is set aside for the two calls, and is in force again; without that right, nothing is done."""
     process = stage.start("filtered", "list-kill")
     before = state(process)
-    if tracer.may_fetch():
+    if seccomp.may_fetch():
         os.close(userfaultfd.take_userfaultfd(process.pid))
         process.command(b"c")
-        assert state(process)[0] == before[0] and tracer.read_seccomp_rules(process.pid).mode == tracer.FILTER
-    monkeypatch.setattr(tracer, "may_fetch", lambda: False)
+        assert state(process)[0] == before[0] and seccomp.read_seccomp_rules(process.pid).mode == seccomp.FILTER
+    monkeypatch.setattr(seccomp, "may_fetch", lambda: False)
     assert "is under seccomp filters" in refusal(process)
     process.command(b"c")
 

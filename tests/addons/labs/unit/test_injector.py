@@ -76,5 +76,5 @@ def test_filters_that_are_too_long_are_set_aside(monkeypatch: pytest.MonkeyPatch
     """Of the filters of a process that stands still no more is run than so many instructions."""
     one = object.__new__(injector.Injector)
     monkeypatch.setattr(injector.tracer, "fetch_seccomp_filters", lambda lwp: [bytes(injector.MOST_FILTER_BYTES + 8)])
-    monkeypatch.setattr(injector.tracer, "compute_filter_answers", lambda *words: pytest.fail("a filter was run"))
+    monkeypatch.setattr(injector.seccomp, "compute_filter_answers", lambda *words: pytest.fail("a filter was run"))
     assert one._is_refused(1, 3)
