@@ -94,7 +94,7 @@ class GlibcEntry(Allocator["Glibc", "GlibcFacts"]):
 
     def judge(self, facts: "Sequence[GlibcFacts]", around: Surroundings) -> List[AllocatorJudgement]:
         """Judge all glibc mallocs of a process together."""
-        from gdbheapx.glibc.messages.verdict import judge_glibc
+        from gdbheapx.glibc.verdict import judge_glibc
 
         return judge_glibc(facts, around)
 

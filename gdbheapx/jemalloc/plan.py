@@ -14,11 +14,11 @@ from gdbheapx.jemalloc.decay import BLIND, UNKNOWN
 from gdbheapx.jemalloc.find import Jemalloc
 from gdbheapx.jemalloc.help import PURGE
 from gdbheapx.jemalloc.layouts import has_ticker_bug
-from gdbheapx.jemalloc.messages.verdict import huge_dirty_hint
 from gdbheapx.jemalloc.records import JemallocArena, TickerReport
 from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct
 from gdbheapx.jemalloc.text import TickersAnswer
 from gdbheapx.jemalloc.traces import BACKGROUND_NAME
+from gdbheapx.jemalloc.verdict import huge_dirty_hint
 from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NOT_FOUND, PartialSink

@@ -11,9 +11,8 @@ from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Page,
 from gdbheapx.columns import COUNT, TEXT, Column, ColumnsTable, columns_of, sum_columns
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module
+from gdbheapx.jemalloc import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.decay import AT_ONCE, BLIND, QUIET_VERDICTS, THREAD_VERDICTS
-from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
-from gdbheapx.jemalloc.messages.verdict import JemallocVerdictFigures
 from gdbheapx.jemalloc.options import JemallocTunable, JemallocTunables
 from gdbheapx.jemalloc.records import (
     DecayRow,
@@ -26,6 +25,7 @@ from gdbheapx.jemalloc.records import (
     TickerReport,
     TickerThread,
 )
+from gdbheapx.jemalloc.verdict import JemallocVerdictFigures
 from gdbheapx.model import AllocatorInfo, Finding, StepSentence
 from gdbheapx.units import Sentence, SentenceSize, count_noun, format_identifier, format_number, list_names, make_cells, make_sentence
 from gdbheapx.verdict import SMALL_BYTES

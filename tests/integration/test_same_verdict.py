@@ -1,6 +1,6 @@
 """A live process, a snapshot of it, and cores of either writer get the same verdict, with the same findings; and a trim that is advised works.
 
-Files: glibc/messages/verdict.py, glibc/survey.py.
+Files: glibc/verdict.py, glibc/survey.py.
 """
 
 from typing import Any, Dict, List, Sequence, Tuple

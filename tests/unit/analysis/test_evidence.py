@@ -21,10 +21,10 @@ from gdbheapx.allocators.records import AllocatorJudgement, Surroundings
 from gdbheapx.analysis import memory_verdict, overview
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.glibc import text as glibc_pages
-from gdbheapx.glibc.messages import verdict as glibc_verdict
+from gdbheapx.glibc import verdict as glibc_verdict
 from gdbheapx.glibc.records import ArenaTotals, GlibcFacts, MmappedTotals, Top
 from gdbheapx.inferior.base import HugePages
-from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
+from gdbheapx.jemalloc import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import JemallocFacts
 from gdbheapx.model import SURENESS, AllocatorInfo, Claim, HistogramRow
 from gdbheapx.units import SentenceSize, make_sentence

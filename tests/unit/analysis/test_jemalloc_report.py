@@ -13,8 +13,8 @@ from gdbheapx.analysis import overview
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc import text as jemalloc_findings
 from gdbheapx.jemalloc import text as runtimes
+from gdbheapx.jemalloc import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.find import UnreadJemalloc
-from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import (
     JemallocArena,
     JemallocBin,

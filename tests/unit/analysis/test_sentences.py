@@ -19,11 +19,11 @@ from gdbheapx.analysis import split as memory_split
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import EndedThreads, ThreadStacks, ThreadStart
 from gdbheapx.glibc import text as glibc_pages
-from gdbheapx.glibc.messages import verdict as glibc_verdict
+from gdbheapx.glibc import verdict as glibc_verdict
 from gdbheapx.glibc.records import GlibcFacts, MmappedTotals
 from gdbheapx.inferior.base import HugePages, ParentPages
 from gdbheapx.jemalloc import text as jemalloc_findings
-from gdbheapx.jemalloc.messages import verdict as jemalloc_verdict
+from gdbheapx.jemalloc import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import PublicNames, RefusedOption
 from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.model import AllocatorInfo, Finding
