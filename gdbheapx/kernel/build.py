@@ -1,8 +1,8 @@
 """Compile the C kernel with any compiler at hand. Standard library only: setup.py runs this before anything is installed.
 
-C and Python both declare the numbers, structs and functions that cross between them: C in the gdbheapx*.h of each folder, Python next to
-its
-calls. tests/unit/kernel/test_declared.py compares the two.
+C and Python both declare the numbers and structs that cross between them: C in the gdbheapx*.h of each folder, Python next to its calls.
+tests/unit/kernel/test_declared.py compares the two. The prototypes of these headers are compiled into the library, which Python declares its
+functions by.
 
 common/library.py calls `source_id` whenever it loads the library, so the imports that only building needs are inside functions.
 """
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     Compiled = subprocess.CompletedProcess[bytes]
 
 LIBRARY = "_kernel.so"
+PROTOTYPES = "prototypes.c"
+"""A file that is made of the headers while the library is compiled."""
 FLAGS = (
     "-std=c99",
     "-O2",
@@ -101,6 +103,26 @@ def find_compiler() -> Optional[List[str]]:
     return None
 
 
+def list_prototypes(texts: Dict[str, str]) -> List[str]:
+    """Return the prototypes of the functions that the headers export, each on one line."""
+    import re
+
+    prototypes: List[str] = []
+    for path, text in sorted(texts.items()):
+        if os.path.basename(path).startswith("gdbheapx") and path.endswith(".h"):
+            exported = text.partition("#pragma GCC visibility push(default)")[2].partition("#pragma")[0]
+            declarations = re.sub(r"/\*.*?\*/", "", exported, flags=re.DOTALL).split(";")
+            prototypes += [" ".join(declaration.split()) for declaration in declarations if declaration.strip()]
+    return prototypes
+
+
+def _make_prototypes_source(texts: Dict[str, str]) -> str:
+    """Return a C file with one function, which returns the prototypes, one on a line."""
+    declared = '__attribute__((visibility("default"))) const char *heapx_prototypes(void)'
+    lines = "\n".join('    "%s\\n"' % prototype for prototype in list_prototypes(texts))
+    return '%s;\n%s\n{\n    return ""\n%s;\n}\n' % (declared, declared, lines)
+
+
 def compile_into(target: str, words: List[str], texts: Dict[str, str], checksum: int, portable: Optional[str] = None) -> "Compiled":
     """Compile `texts`, as sources() returns them, into the library `target`. `portable`: a machine of OF_MACHINE."""
     import subprocess
@@ -108,11 +130,11 @@ def compile_into(target: str, words: List[str], texts: Dict[str, str], checksum:
 
     flags, last = (FLAGS, ()) if portable is None else ((*FLAGS, *PORTABLE), OF_MACHINE[portable])
     with tempfile.TemporaryDirectory(prefix="gdbheapx") as where:
-        for path, text in texts.items():
+        for path, text in {**texts, PROTOTYPES: _make_prototypes_source(texts)}.items():
             os.makedirs(os.path.dirname(os.path.join(where, path)), exist_ok=True)
             with open(os.path.join(where, path), "w", encoding="utf-8") as file:
                 file.write(text)
-        c_files = sorted(path for path in texts if path.endswith(".c"))
+        c_files = sorted(path for path in (*texts, PROTOTYPES) if path.endswith(".c"))
         command = [*words, *flags, "-I.", "-DHEAPX_SOURCE_ID=%du" % checksum, "-o", os.path.abspath(target), *c_files, *last]
         return subprocess.run(command, cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
 

@@ -23,7 +23,6 @@ from tests.support import compilers, toy_allocator
 from tests.support.paths import PROGRAMS, ROOT
 from tests.support.processes import Process, Stage
 from tests.support.tool import in_gdb
-from tests.support.toy_kernel.tiny import walker
 
 pytestmark = pytest.mark.once  # how allocators are put together depends on no image
 
@@ -218,11 +217,10 @@ def test_what_its_plan_refuses_is_said(hoarding: Process, monkeypatch: pytest.Mo
 
 
 def test_its_folder_of_the_kernel_reads_the_same(process: Process, with_its_folder: CKernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Block by block; its functions are known once it has walked."""
+    """Block by block."""
     core = {"core": str(process.core())}
     monkeypatch.setattr(kernel, "_loaded", [with_its_folder])
     by_c = answer(core, "chunks")
-    assert walker.PROTOTYPES in with_its_folder.library.declared
     monkeypatch.setattr(kernel, "_loaded", [])
     assert answer(core, "chunks") == by_c and by_c["chunks"]
 

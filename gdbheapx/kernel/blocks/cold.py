@@ -4,16 +4,7 @@ from array import array
 from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.graph import Graph
-from gdbheapx.kernel.common.library import address_of, declare_functions
-
-PROTOTYPES = """
-void heapx_cold_free(struct cold *cold);
-struct cold *heapx_cold_new(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const struct span *spans,
-    uint64_t count, const uint8_t *kinds, uint64_t page_bytes);
-int64_t heapx_cold_slice(struct cold *cold, double seconds);
-uint64_t heapx_cold_found(const struct cold *cold, struct cold_sum *out, uint64_t room);
-uint64_t heapx_cold_done(const struct cold *cold);
-"""
+from gdbheapx.kernel.common.library import address_of
 
 COLD_RESIDENT, COLD_SWAPPED, COLD_STALE, COLD_KNOWN, COLD_LOCKED, COLD_SEEN = 1, 2, 4, 8, 16, 32
 """Bits of a page: it is in RAM, in swap, was not touched while it was watched; whether it was touched is known; mlock keeps it in RAM;
@@ -61,7 +52,7 @@ def sum_cold(
             raise ValueError("the bits of each page of ascending spans")
         bounds.extend((start, end, len(kinds)))
         kinds += some
-    library, places = declare_functions(library, PROTOTYPES), [None if some is None else address_of(some) for some in (owners, labels)]
+    places = [None if some is None else address_of(some) for some in (owners, labels)]
     told = array("B", kinds)
     work = library.heapx_cold_new(graph.handle, *places, address_of(bounds), len(spans), address_of(told), page_bytes)
     if not work:

@@ -9,97 +9,12 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces, pack_pieces, unpack_handle
 from gdbheapx.kernel.blocks.stream import NativeBlocks, join_streams
-from gdbheapx.kernel.common.library import OpenSource, address_of, declare_functions, make_stop_call, run_resumable, usable_cpus
+from gdbheapx.kernel.common.library import OpenSource, address_of, make_stop_call, run_resumable, usable_cpus
 from gdbheapx.problems import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.blocks.signatures import Signer
 from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
-
-PROTOTYPES = """
-int heapx_graph_dominators(const struct graph *graph, uint32_t roots_from, uint32_t locals_from, uint32_t weak_from, uint32_t weak_until,
-    const struct containers *containers, uint32_t *owners, uint64_t *bytes, uint32_t *blocks);
-struct linked *heapx_groups_new(const struct graph *graph, stop_call is_asked);
-void heapx_groups_free(struct linked *linked);
-void heapx_groups_of(const struct linked *linked, uint32_t *of);
-struct containers *heapx_containers_new(const struct graph *graph, const struct linked *linked, uint32_t locals_from, uint32_t weak_from,
-    stop_call is_asked);
-void heapx_containers_free(struct containers *containers);
-uint64_t heapx_containers_count(const struct containers *containers);
-void heapx_containers_of(const struct containers *containers, uint32_t *of);
-void heapx_container_row(const struct graph *graph, struct containers *containers, uint32_t number, struct container_row *out);
-void heapx_container_entries(const struct graph *graph, const struct containers *containers, uint32_t number, uint64_t *out, uint64_t room);
-int64_t heapx_container_users(const struct graph *graph, struct containers *containers, uint32_t number, uint32_t node,
-    const uint32_t *owners, uint64_t *left, uint64_t *out, uint64_t room, uint64_t *sums);
-uint64_t heapx_container_members(const struct containers *containers, uint32_t number, uint64_t first, uint32_t *out, uint64_t room);
-struct gathering *heapx_gather_new(struct block_source *blocks, const uint64_t *own, uint64_t own_count);
-void heapx_gather_free(struct gathering *gathering);
-int64_t heapx_gather_slice(struct graph *graph, struct gathering *gathering, double seconds);
-uint64_t heapx_gather_done(const struct gathering *gathering);
-int64_t heapx_graph_scan(struct graph *graph, uint64_t base, uint64_t *at, uint64_t end, double seconds);
-int64_t heapx_graph_scan_bytes(struct graph *graph, const uint8_t *bytes, uint64_t size, uint64_t first_slot);
-int64_t heapx_graph_end_node(struct graph *graph);
-struct graph *heapx_graph_new(const struct source *memory, unsigned word, int little_endian, unsigned shift, unsigned all_slots,
-    const uint64_t *heaps, uint64_t heap_count, const uint64_t *mappings, uint64_t mapping_count, const struct source *images,
-    const uint64_t *ranges, uint64_t range_count, uint64_t ignored, unsigned threads);
-void heapx_graph_free(struct graph *graph);
-void heapx_graph_sign(struct graph *graph, struct signer *signer);
-int64_t heapx_graph_settle(struct graph *graph);
-int64_t heapx_graph_resolve(struct graph *graph, double seconds);
-uint64_t heapx_graph_resolve_done(const struct graph *graph);
-void heapx_graph_numbers(const struct graph *graph, struct graph_numbers *out, uint64_t *by_rule);
-uint32_t heapx_graph_find(const struct graph *graph, uint64_t address, uint64_t *offset);
-void heapx_graph_blocks(const struct graph *graph, const uint32_t *ids, uint64_t count, uint64_t *addresses, uint64_t *sizes);
-uint64_t heapx_graph_edges(const struct graph *graph, uint32_t node, struct edge *out, uint64_t room);
-void heapx_graph_note_unowning(struct graph *graph);
-int heapx_graph_find_unowning(struct graph *graph);
-uint64_t heapx_graph_habits(struct graph *graph, struct habit *out, uint64_t room);
-uint64_t heapx_leak_root_ids(const struct graph *graph, uint32_t *out, uint64_t room);
-int64_t heapx_leak_groups(const struct graph *graph, const uint32_t *labels, struct leak_group_row *out, uint64_t room);
-void heapx_leak_kinds(const struct graph *graph, const uint32_t *ids, uint64_t count, uint8_t *out);
-int heapx_leak_roots_open(struct graph *graph, const struct containers *containers);
-int64_t heapx_leak_roots_slice(struct graph *graph, double seconds);
-uint64_t heapx_leak_roots_result(const struct graph *graph, struct leak_root *out, uint64_t room);
-int heapx_marks_open(struct graph *graph, uint32_t roots_from);
-int64_t heapx_marks_slice(struct graph *graph, double seconds);
-void heapx_marks_sums(const struct graph *graph, struct sum *out);
-unsigned heapx_marks_evidence(const struct graph *graph, uint32_t node);
-uint64_t heapx_marks_list(const struct graph *graph, unsigned kinds, uint32_t from, uint32_t end, uint32_t *out, uint8_t *evidence,
-    uint64_t room, uint32_t *next);
-void heapx_marks_offsets(const struct graph *graph, uint64_t *counts, uint64_t room);
-uint64_t heapx_graph_referrers(const struct graph *graph, uint32_t node, struct edge *out, uint64_t room);
-int heapx_graph_parents(const struct graph *graph, uint32_t roots_from, uint32_t *parents);
-int heapx_graph_own(struct graph *graph, const uint32_t *labels, const uint64_t *masks, const uint64_t *begins, const uint64_t *ends,
-    uint64_t label_count, const uint32_t *nothing, uint64_t nothing_count, const uint32_t *starts, uint64_t start_count,
-    uint64_t first_count);
-int heapx_graph_edge_to(const struct graph *graph, uint32_t node, uint32_t target, struct edge *out);
-void heapx_graph_loosen(struct graph *graph, uint32_t node, uint64_t first, uint64_t end);
-void heapx_graph_only_holders(const struct graph *graph, uint32_t *holders);
-struct ways *heapx_ways_new(const struct graph *graph, uint32_t roots_from, uint32_t data, int is_any, uint32_t *parents);
-void heapx_ways_to(struct ways *ways, uint32_t node);
-void heapx_ways_free(struct ways *ways);
-int heapx_graph_reached(const struct graph *graph, uint32_t node, const uint32_t *owners, const uint32_t *first, const uint32_t *next,
-    uint64_t *bytes, uint64_t *blocks);
-int heapx_graph_split(struct graph *graph, const uint32_t *nodes, const uint32_t *slots, uint32_t count);
-void heapx_tree_others(const struct graph *graph, const uint32_t *under, const uint32_t *asked, uint32_t weak_from, uint32_t weak_until,
-    struct others *out);
-void heapx_tree_index(const uint32_t *owners, uint32_t nodes, uint32_t *first, uint32_t *next);
-uint64_t heapx_tree_children(const uint32_t *owners, const uint64_t *bytes, uint32_t begin, const uint32_t *next, uint32_t end,
-    uint32_t owner, uint32_t *out, uint64_t room);
-void heapx_tree_under(const uint32_t *owners, uint32_t nodes, uint32_t *under);
-int64_t heapx_graph_joint(const struct graph *graph, const uint32_t *owners, const uint64_t *retained, uint32_t first, uint32_t end,
-    struct joint *out, uint64_t room);
-int64_t heapx_tree_classes(const struct graph *graph, const uint32_t *under, uint32_t tops, const uint32_t *labels, uint32_t label_count,
-    uint64_t *out, uint64_t room);
-void heapx_marks_set(struct graph *graph, const uint32_t *nodes, const uint8_t *evidence, uint64_t count);
-struct weak *heapx_weak_new(const struct graph *graph, uint64_t guard, unsigned turn, uint64_t ignorable, unsigned threads);
-void heapx_weak_free(struct weak *weak);
-int64_t heapx_weak_scan(struct weak *weak, uint64_t *at, uint64_t end, double seconds);
-int64_t heapx_weak_blocks(struct weak *weak, double seconds);
-int64_t heapx_weak_settle(struct weak *weak, double seconds);
-uint64_t heapx_weak_tagged(const struct weak *weak);
-uint64_t heapx_graph_large(const struct graph *graph, uint64_t least, uint64_t *out, uint64_t room);
-"""
 
 RULE_START = 0
 """An aligned pointer to a block's start, or to any place of a mapping."""
@@ -516,7 +431,7 @@ class Graph:
 
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget, images: Optional[OpenSource] = None) -> None:
         self._library, self._opened, self._budget, self._shape, self._images_opened = (
-            declare_functions(library, PROTOTYPES),
+            library,
             opened,
             budget,
             shape,
@@ -539,7 +454,7 @@ class Graph:
             raise ValueError("numbers of its graph are none")
         found = cls.__new__(cls)
         shape = GraphShape((), kept.mappings, kept.word_bytes, True, kept.unit_bytes, kept.has_slots)
-        found._library, found._opened, found._budget, found._shape = declare_functions(library, PROTOTYPES), opened, budget, shape
+        found._library, found._opened, found._budget, found._shape = library, opened, budget, shape
         found._images_opened = None
         found._mappings, found._more = flatten_pairs(kept.mappings), 0
         found._handle = unpack_handle(library, kept, found._mappings)

@@ -6,37 +6,14 @@ from typing import Any, Container, Dict, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.graph import NO_NODE, Graph, NativeSum, Tree
 from gdbheapx.kernel.blocks.signatures import ALL, Signer
-from gdbheapx.kernel.common.library import address_of, declare_functions, run_resumable
-
-PROTOTYPES = """
-uint64_t heapx_labelled(const uint32_t *labels, uint64_t blocks, const uint8_t *wanted, uint64_t label_count, uint32_t *out, uint64_t room);
-int heapx_renumber(const uint32_t *labels, uint64_t blocks, const uint32_t *numbers, uint64_t label_count, unsigned bytes, uint8_t *out);
-int heapx_cycles_find(const struct graph *graph, uint32_t first, uint32_t end, const uint32_t *labels, const uint64_t *countings,
-    uint64_t label_count, uint8_t *state);
-int heapx_cycles_behind(const struct graph *graph, const uint8_t *state, const uint32_t *labels, const uint32_t *asked,
-    uint64_t asked_count, uint64_t *out);
-struct stacks *heapx_stacks_new(const struct graph *graph, const uint32_t *owners, const uint32_t *labels, const uint32_t *label_frames,
-    const uint32_t *root_frames, const uint32_t *begins, uint32_t leaked, uint32_t shared, uint32_t most_frames, uint32_t nodes,
-    uint32_t *at);
-uint64_t heapx_stacks_take(const struct stacks *stacks, uint32_t *above, uint32_t *frames, uint64_t *blocks, uint64_t *bytes);
-void heapx_stacks_free(struct stacks *stacks);
-void heapx_copies_free(struct copies *copies);
-struct copies *heapx_copies_new(const struct signer *signer, const struct graph *graph, const struct source *memory);
-int64_t heapx_copies_slice(struct copies *copies, double seconds);
-int64_t heapx_copies_found(const struct copies *copies, uint64_t *sums, uint64_t *by_label, uint64_t *largest, uint64_t room);
-void heapx_fill_free(struct fill *fill);
-struct fill *heapx_fill_new(const struct signer *signer, const struct graph *graph, const struct source *memory,
-    const struct fill_rule *rules, uint64_t rule_count, const uint64_t *bases, int has_classes);
-int64_t heapx_fill_slice(struct fill *fill, double seconds);
-void heapx_fill_found(const struct fill *fill, uint64_t *out);
-"""
+from gdbheapx.kernel.common.library import address_of, run_resumable
 
 
 def find_labelled(library: Any, labels: "array[int]", wanted: Container[int], label_count: int, most: int) -> "array[int]":
     """array('I'): the first blocks, at most so many, whose label is wanted. `labels`: array('I') by block."""
     asked, out = array("B", (label in wanted for label in range(label_count))), array("I", bytes(4 * min(most, len(labels))))
     del out[
-        declare_functions(library, PROTOTYPES).heapx_labelled(
+        library.heapx_labelled(
             address_of(labels), len(labels), address_of(asked), label_count, address_of(out), len(out)
         ) :
     ]
@@ -45,7 +22,7 @@ def find_labelled(library: Any, labels: "array[int]", wanted: Container[int], la
 
 def renumber_labels(library: Any, labels: "array[int]", blocks: int, numbers: Sequence[int], number_bytes: int) -> bytes:
     """Return for each block the number of its label, little endian. `number_bytes`: 1, 2 or 4."""
-    kernel, of_label, out = declare_functions(library, PROTOTYPES), array("I", numbers), array("B", bytes(number_bytes * blocks))
+    kernel, of_label, out = library, array("I", numbers), array("B", bytes(number_bytes * blocks))
     if len(labels) < blocks or kernel.heapx_renumber(
         address_of(labels), blocks, address_of(of_label), len(of_label), number_bytes, address_of(out)
     ):
@@ -73,7 +50,7 @@ class Cycles:
 
     def __init__(self, graph: Graph, roots: Tuple[int, int], labels: "array[int]", countings: Sequence[Counting]) -> None:
         self._graph, self._labels = graph, labels
-        self._library = declare_functions(graph.library, PROTOTYPES)
+        self._library = graph.library
         self.state = array("B", bytes(graph.numbers().blocks))
         numbers = array("Q", [number for counting in countings for number in counting])
         if self._library.heapx_cycles_find(
@@ -137,7 +114,7 @@ def owner_stacks(
         raise ValueError("a label for each block, and a frame for each other node")
     if blocks and max(labels) >= len(of_label):
         raise ValueError("a frame for each label")
-    kernel, frame_by_label, of_node = declare_functions(library, PROTOTYPES), array("I", of_label), array("I", [NO_NODE]) * nodes
+    kernel, frame_by_label, of_node = library, array("I", of_label), array("I", [NO_NODE]) * nodes
     arrays = map(address_of, (tree.owners, labels, frame_by_label, of_root, begins))
     handle = kernel.heapx_stacks_new(graph.handle, *arrays, leaked, shared, most_frames, nodes, address_of(of_node))
     if not handle:
@@ -185,7 +162,7 @@ class Compared(NamedTuple):
 def compare_contents(signer: Signer, graph: Any, most: int) -> Compared:
     """After refer(), of a signer that keeps contents beyond it: memory must be as it was. `most`: so many contents are listed one by
     one."""
-    library = declare_functions(signer.library, PROTOTYPES)
+    library = signer.library
     work = library.heapx_copies_new(signer.handle, graph.handle, signer.opened.handle)
     if not work:
         raise MemoryError()
@@ -229,7 +206,7 @@ class FillRule(NamedTuple):
 def measure_fill(signer: Signer, graph: Any, rules: Sequence[FillRule], bases: Sequence[int], has_classes: bool) -> Dict[int, int]:
     """Bytes of content by label. Blocks that do not say how many count as full; a label with more than a few of them is left out. After
     refer(), while memory is as it was. `bases`: where each node after the blocks begins, 0 where that is not known."""
-    library = declare_functions(signer.library, PROTOTYPES)
+    library = signer.library
     flat, places = array("Q", [number for rule in sorted(rules) for number in rule]), array("Q", bases)
     work = library.heapx_fill_new(
         signer.handle, graph.handle, signer.opened.handle, address_of(flat), len(rules), address_of(places), int(has_classes)

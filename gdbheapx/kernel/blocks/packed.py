@@ -4,15 +4,7 @@ import ctypes
 from array import array
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
-from gdbheapx.kernel.common.library import NO_MEMORY, address_of, declare_functions
-
-PROTOTYPES = """
-void heapx_packer_free(struct packer *packer);
-struct packer *heapx_packer_new(const struct graph *graph, const uint64_t *moves, uint64_t move_count, unsigned slots);
-int64_t heapx_packer_next(struct packer *packer, uint8_t *out, uint64_t room);
-struct graph *heapx_graph_unpack(unsigned word, unsigned shift, unsigned slots, const uint64_t *mappings, uint64_t mapping_count,
-    const uint64_t *streams, const uint16_t *habits, uint64_t habit_count, int *why);
-"""
+from gdbheapx.kernel.common.library import NO_MEMORY, address_of
 
 PACKED_ADDRESSES, PACKED_SIZES, PACKED_DEGREES, PACKED_EDGES, PACKED_KINDS, PACKED_INSIDE, PACKED_SLOTS, PACKED_STREAMS = range(8)
 """PACKED_ in packed.h, where it says what each has."""
@@ -99,7 +91,7 @@ def pack_numbers(values: "Sequence[int]") -> bytes:
 def pack_pieces(library: Any, graph: Any, moves: Sequence[Move], slots: bool) -> Pieces:
     """Pack a struct graph. ValueError if a block lies in none of the mappings."""
     table = array("Q", [number for move in moves for number in move])
-    packer = declare_functions(library, PROTOTYPES).heapx_packer_new(graph, address_of(table), len(moves), int(slots))
+    packer = library.heapx_packer_new(graph, address_of(table), len(moves), int(slots))
     if not packer:
         raise MemoryError()
     out = ctypes.create_string_buffer(PIECE_BYTES)
@@ -125,7 +117,7 @@ def unpack_handle(library: Any, kept: PackedGraph, mappings: "array[int]") -> An
     habits, why = array("H", kept.habits), array("i", [0])
     shift = kept.unit_bytes.bit_length() - 1
     numbers = (kept.word_bytes, shift, int(kept.has_slots), address_of(mappings), len(kept.mappings))
-    found = declare_functions(library, PROTOTYPES).heapx_graph_unpack(
+    found = library.heapx_graph_unpack(
         *numbers, address_of(streams), address_of(habits), len(habits), address_of(why)
     )
     if not found and why[0] == NO_MEMORY:

@@ -6,28 +6,11 @@ from typing import TYPE_CHECKING, AbstractSet, Any, Iterator, List, NamedTuple, 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import PageTable
 from gdbheapx.kernel.blocks.stream import CBlocks, NativeBlocks, NativeListedBlocks
-from gdbheapx.kernel.common.library import NO_MEMORY, OpenPages, OpenSource, address_of, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import NO_MEMORY, OpenPages, OpenSource, address_of, run_resumable
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.blocks.graph import Graph, Tree
 
-
-PROTOTYPES = """
-void heapx_pins_free(struct pins *pins);
-struct pins *heapx_pins_new(const struct pin_numbers *shape, const uint64_t *overheads, const uint64_t *rooms, uint64_t room_count,
-    const uint64_t *apart, uint64_t apart_count, const uint64_t *own, uint64_t own_count);
-void heapx_pins_spans(struct pins *pins, const uint64_t *spans, uint64_t count);
-void heapx_pins_label(struct pins *pins, const struct graph *graph, const uint32_t *labels, uint64_t count, uint64_t first);
-int heapx_pins_own(struct pins *pins, const uint32_t *owners, const uint64_t *retained, uint64_t count, uint64_t least);
-void heapx_pins_groups(const struct pins *pins, struct pin_group *out);
-int64_t heapx_pins_slice(struct pins *pins, struct block_source *blocks, double seconds);
-int64_t heapx_pins_end(struct pins *pins, uint64_t *returned, uint64_t *used);
-struct heap_map *heapx_map_new(const struct map_numbers *shape, const uint64_t *overheads, const uint64_t *ranges, uint64_t count,
-    const struct page_table *table);
-void heapx_map_free(struct heap_map *map);
-int64_t heapx_map_slice(struct heap_map *map, struct block_source *blocks, double seconds);
-void heapx_map_cells(struct heap_map *map, struct cell *out);
-"""
 
 EDGE, HOLE, LISTED, RESERVE, ROOM, APART, SITUATIONS = range(7)
 """Situations of free bytes. EDGE: the ends of free memory that has whole pages, on pages shared with blocks; HOLE: free memory without a
@@ -135,7 +118,7 @@ class Pins:
     """Used blocks that were met, and those before: where the labels of the next heap begin. Known after found()."""
 
     def __init__(self, library: Any, opened: OpenSource, shape: PinShape, labels: PinLabels, first: int, budget: Budget) -> None:
-        self._library, self._opened, self._budget = declare_functions(library, PROTOTYPES), opened, budget
+        self._library, self._opened, self._budget = library, opened, budget
         graph: Any = labels.graph
         rooms, apart = array("Q", [number for room in shape.rooms for number in room]), array("Q", shape.apart)
         own, known, tree = array("Q", labels.own), array("I", labels.labels), labels.tree
@@ -241,7 +224,7 @@ class NativeHeapMap:
         pages: Optional[PageTable],
         budget: Budget,
     ) -> None:
-        self._library, self._opened, self._budget = declare_functions(library, PROTOTYPES), opened, budget
+        self._library, self._opened, self._budget = library, opened, budget
         self._table, self._count = OpenPages(library, pages), shape.cells(ranges)
         kinds = sum(1 << kind for kind in shape.free_kinds)
         numbers = array("Q", MapNumbers(shape.page_bytes, shape.lead_bytes, shape.cell_bytes, kinds, shape.free_is_pinned))

@@ -6,28 +6,7 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.blocks.stream import CBlocks, NativeBlocks, NativeListedBlocks
-from gdbheapx.kernel.common.library import OpenSource, address_of, declare_functions, run_resumable
-
-PROTOTYPES = """
-void heapx_referrals_free(struct referrals *work);
-struct referrals *heapx_referrals_new(struct graph *graph, struct signer *signer, const uint8_t *known, uint32_t known_count,
-    unsigned most_depth, uint32_t roots_from, int has_classes, uint32_t tree_label, int containers, const uint64_t *layouts,
-    uint64_t layout_count, uint64_t least_same, const struct containers *linked);
-int64_t heapx_referrals_slice(struct referrals *work, double seconds);
-uint64_t heapx_signer_vtables(const struct signer *signer, uint64_t *out, uint64_t room);
-int heapx_signer_rust(struct signer *signer, const uint64_t *ranges, uint64_t count, const uint8_t *foreign);
-void heapx_signer_free(struct signer *signer);
-struct signer *heapx_signer_new(unsigned word, int little_endian, int keeps_labels, const struct condition *conditions,
-    const struct row_numbers *rows, uint64_t row_count, const uint64_t *sets, uint64_t set_count, const uint64_t *numbers);
-int64_t heapx_signer_slice(struct signer *signer, const struct source *memory, struct block_source *blocks, uint8_t *buffer,
-    double seconds);
-uint64_t heapx_signer_found(const struct signer *signer, uint64_t *out, uint64_t room);
-void heapx_signer_rest(const struct signer *signer, uint64_t *out);
-void heapx_signer_keep_contents(struct signer *signer, int beyond);
-uint64_t heapx_signer_copied(const struct signer *signer, uint64_t *out, uint64_t room);
-uint32_t *heapx_signer_labels(struct signer *signer, uint64_t *count);
-void heapx_signer_within(const struct signer *signer, const struct graph *graph, const uint64_t *ranges, uint64_t count, uint64_t *out);
-"""
+from gdbheapx.kernel.common.library import OpenSource, address_of, run_resumable
 
 SIGNED_BYTES = 512
 """Of a block, at its begin, that conditions may ask for."""
@@ -182,7 +161,7 @@ class Signer:
     def __init__(
         self, library: Any, opened: OpenSource, shape: Any, rows: Sequence[SignatureRow], sets: Sequence[NumberSet], budget: Budget
     ) -> None:
-        self.library, self.opened, self.budget = declare_functions(library, PROTOTYPES), opened, budget
+        self.library, self.opened, self.budget = library, opened, budget
         word_bytes, little_endian = shape
         self._kept = (*flat_rows(rows), *flat_sets(sets))
         conditions, flat, places, numbers = self._kept

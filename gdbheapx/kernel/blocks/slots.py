@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockStream, CBlocks, NativeBlocks, apart_from
-from gdbheapx.kernel.common.library import Kernel, NativeRows, OpenSource, address_of, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import Kernel, NativeRows, OpenSource, address_of, run_resumable
 
 SLOT_PAUSED = 0
 SLOT_READ = 1
@@ -121,23 +121,6 @@ class SlotReader(NamedTuple):
     blocks: str
     """The functions of the C kernel, which take what heapx_slot_blocks and heapx_slot_tally_new take."""
     tally: str
-    prototypes: str
-
-
-PROTOTYPES = """
-struct block_source *heapx_slot_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
-    const uint8_t *free_kinds, uint64_t free_count, const uint8_t *classes, const struct block_wanted *wanted);
-int heapx_slots_fit(const struct slot_run *runs, uint64_t run_count, uint64_t labels);
-struct slot_tally_job *heapx_slot_tally_new(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
-    const uint64_t *frees, uint64_t free_count, uint64_t labels);
-int64_t heapx_slot_tally_slice(struct slot_tally_job *job, double seconds);
-void heapx_slot_tally_result(const struct slot_tally_job *job, struct slot_tally *tallies, struct slot_problem *problems,
-    struct slot_sums *sums);
-void heapx_slot_tally_free(struct slot_tally_job *job);
-struct block_source *heapx_pool_blocks(const struct source *memory, int little_endian, uint64_t bytes, const uint64_t *runs,
-    uint64_t count);
-int64_t heapx_pool_sums(struct block_source *self, struct pool_sums *out, double seconds);
-"""
 
 
 class SlotWalker:
@@ -162,12 +145,12 @@ class SlotWalker:
             raise ValueError("no runs of slots")
 
     def _fits_kernel(self) -> bool:
-        return bool(declare_functions(self.kernel.library, PROTOTYPES).heapx_slots_fit(address_of(self.runs), self.count, self.labels))
+        return bool(self.kernel.library.heapx_slots_fit(address_of(self.runs), self.count, self.labels))
 
     def blocks(self, wanted: BlockFilter = EVERYTHING, apart: Optional[NativeBlocks] = None) -> BlockStream:
         """Return all blocks by address: used ones as the reader gives them, free slots whole. `apart`: further ones, to be merged in."""
         apart = apart_from(apart, wanted)
-        library, opened = self._declare_functions(), self.kernel.open(self.source)
+        library, opened = self.kernel.library, self.kernel.open(self.source)
         kept = (self.runs, self.frees, self.classes, wanted.numbers())
         make = getattr(library, self.reader.blocks if self.reader else "heapx_slot_blocks")
         lists = (address_of(self.frees.addresses), address_of(self.frees.kinds), len(self.frees.addresses))
@@ -176,7 +159,7 @@ class SlotWalker:
 
     def tally(self) -> SlotTallies:
         """Return all slots, counted by label, and their errors."""
-        library, opened, listed = self._declare_functions(), self.kernel.open(self.source), self.frees.addresses
+        library, opened, listed = self.kernel.library, self.kernel.open(self.source), self.frees.addresses
         make = getattr(library, self.reader.tally if self.reader else "heapx_slot_tally_new")
         job = make(opened.handle, address_of(self.runs), self.count, address_of(listed), len(listed), self.labels)
         if not job:
@@ -196,10 +179,6 @@ class SlotWalker:
             problem_count=sums.problems,
             strays=sums.strays,
         )
-
-    def _declare_functions(self) -> Any:
-        library = declare_functions(self.kernel.library, PROTOTYPES)
-        return declare_functions(library, self.reader.prototypes) if self.reader else library
 
 
 POOL_HEADER_BYTES = 48
@@ -227,7 +206,7 @@ class Pools:
     def __init__(
         self, library: Any, opened: OpenSource, pool_bytes: int, little_endian: bool, runs: Sequence[Tuple[int, int]], budget: Budget
     ) -> None:
-        self._library, self._opened, self._budget = declare_functions(library, PROTOTYPES), opened, budget
+        self._library, self._opened, self._budget = library, opened, budget
         self._runs = array("Q", [bound for run in runs for bound in run])
         self._shape = (int(little_endian), pool_bytes, address_of(self._runs), len(runs))
 

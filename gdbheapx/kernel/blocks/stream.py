@@ -9,7 +9,7 @@ from typing import AbstractSet, Any, Iterator, NamedTuple, Optional, Sequence, T
 
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.common import library as c
-from gdbheapx.kernel.common.library import ADDRESS_MASK, NO_MEMORY, STOP_TIME, OpenSource, address_of, declare_functions
+from gdbheapx.kernel.common.library import ADDRESS_MASK, NO_MEMORY, STOP_TIME, OpenSource, address_of
 
 CLASS_USED = 0
 """The program holds it."""
@@ -174,23 +174,6 @@ def make_blocks(rows: "Sequence[Tuple[int, int, int, int, int]]", in_order: bool
     return NativeBlocks(*(array(letter, column) for letter, column in zip(LETTERS, columns)))
 
 
-PROTOTYPES = """
-struct block_source *heapx_blocks_join(const uint64_t *sources, uint64_t count);
-struct block_source *heapx_blocks_listed(uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds, uint32_t *arenas,
-    uint64_t count);
-struct block_source *heapx_blocks_merge(struct block_source *inner, uint64_t *addresses, uint64_t *usable, uint8_t *classes, uint8_t *kinds,
-    uint32_t *arenas, uint64_t count);
-int64_t heapx_blocks_next(struct block_source *source, double seconds, uint64_t *addresses, uint64_t *usable, uint8_t *classes,
-    uint8_t *kinds, uint32_t *arenas, uint64_t room);
-void heapx_blocks_state(const struct block_source *source, struct block_state *out);
-void heapx_blocks_free(struct block_source *source);
-uint64_t heapx_blocks_cells(const uint64_t *runs, uint64_t run_count, const uint32_t *labels, uint64_t *addresses, uint64_t *usable);
-int64_t heapx_blocks_unlist(const struct source *memory, int little_endian, const uint64_t *runs, uint64_t run_count, const uint64_t *heads,
-    uint64_t head_count, uint64_t most, uint32_t *labels);
-int64_t heapx_csv_rows(const uint64_t *addresses, const uint64_t *usable, const uint8_t *classes, const uint8_t *kinds,
-    const uint32_t *arenas, const uint32_t *labels, uint64_t count, const struct csv_words *words, char *out);
-"""
-
 ROWS_AT_ONCE = 4096
 
 
@@ -204,7 +187,7 @@ def list_pool_cells(
     addresses, usable = array("Q", bytes(8 * total)), array("Q", bytes(8 * total))
     kept = None if labels is None else labels + array("I", bytes(4 * max(0, total - len(labels))))
     places = (address_of(flat), len(runs), None if kept is None else address_of(kept), address_of(addresses), address_of(usable))
-    count = declare_functions(library, PROTOTYPES).heapx_blocks_cells(*places)
+    count = library.heapx_blocks_cells(*places)
     return addresses[:count], usable[:count]
 
 
@@ -218,7 +201,7 @@ def label_unlisted_cells(
     places = (opened.handle, 1, address_of(flat), len(runs), address_of(starts), len(starts), most, address_of(labels))
 
     def follow_lists(seconds: float) -> int:
-        counts.append(int(declare_functions(library, PROTOTYPES).heapx_blocks_unlist(*places)))
+        counts.append(int(library.heapx_blocks_unlist(*places)))
         return NO_MEMORY if counts[-1] == NO_MEMORY else 0
 
     c.run_resumable(follow_lists, opened, budget)
@@ -230,7 +213,7 @@ class NativeListedBlocks:
     """A stream that the C kernel did not make, as one of its own."""
 
     def __init__(self, library: Any, stream: Iterator[NativeBlocks]) -> None:
-        self._library = declare_functions(library, PROTOTYPES)
+        self._library = library
         self._columns = [array(letter) for letter in LETTERS]
         for blocks in stream:
             for mine, column in zip(self._columns, blocks):
@@ -251,7 +234,7 @@ class CBlocks(BlockStream):
         self, library: Any, opened: OpenSource, handle: Optional[int], kept: Any, apart: Optional[NativeBlocks], budget: Budget
     ) -> None:
         super().__init__(budget)
-        self._library, self._opened, self._handle = declare_functions(library, PROTOTYPES), opened, handle
+        self._library, self._opened, self._handle = library, opened, handle
         self._kept = (kept, apart)
         self._columns = [array(letter, bytes(array(letter).itemsize * ROWS_AT_ONCE)) for letter in LETTERS]
         if not handle:
@@ -305,7 +288,7 @@ def join_streams(library: Any, streams: Sequence[Iterator[NativeBlocks]]) -> Ite
         yield sources[0].handle
         return
     handles = array("Q", [source.handle for source in sources])
-    handle = declare_functions(library, PROTOTYPES).heapx_blocks_join(address_of(handles), len(handles))
+    handle = library.heapx_blocks_join(address_of(handles), len(handles))
     if not handle:
         raise MemoryError()
     try:
@@ -339,7 +322,7 @@ class CsvRows:
     """Writes the rows of one heap."""
 
     def __init__(self, library: Any, words: CsvWords) -> None:
-        self._library = declare_functions(library, PROTOTYPES)
+        self._library = library
         cells = [*words.classes, *words.kinds, words.allocator, *words.signatures]
         self._texts = ctypes.create_string_buffer(b"".join(cells))
         self._starts = array("Q", [0])

@@ -8,31 +8,8 @@ from array import array
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import EndedStop, PageTable
-from gdbheapx.kernel.common.library import ADDRESS_MASK, OpenPages, OpenSource, address_of, declare_functions, flatten_record, usable_cpus
+from gdbheapx.kernel.common.library import ADDRESS_MASK, OpenPages, OpenSource, address_of, flatten_record, usable_cpus
 from gdbheapx.ranges import subtract_ranges, unite_ranges
-
-PROTOTYPES = """
-struct copy *heapx_copy_new(const struct page_table *table, int memory_fd);
-void heapx_copy_free(struct copy *copy);
-int heapx_copy_ranges(struct copy *copy, const uint64_t *ranges, uint64_t count, const uint64_t *rooms, uint64_t room_count);
-void heapx_copy_prepare(struct copy *copy, uint64_t threads, struct copy_taken *out);
-uint64_t heapx_copy_take(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, uint64_t from,
-    struct copy_taken *out);
-void heapx_copy_run_along(struct copy *copy, uint64_t threads, const struct source *swap, int is_marked, struct copy_taken *out);
-void heapx_copy_round(struct copy *copy, uint64_t threads, const struct source *swap, int looks, struct copy_taken *out);
-uint64_t heapx_copy_last(struct copy *copy, uint64_t threads, const struct source *swap, const double *until, struct copy_taken *out);
-int heapx_copy_run(const struct copy *copy, uint64_t address, uint64_t *run);
-uint64_t heapx_copy_kinds(const struct copy *copy, uint64_t address, uint64_t count, uint8_t *kinds);
-struct hold *heapx_hold_new(const struct hold_order *order, const uint64_t *sets, uint64_t set_count);
-void heapx_hold_free(struct hold *hold);
-int heapx_hold_begin(struct hold *hold, struct copy *copy, const struct source *swap, const uint8_t *maps, uint64_t maps_bytes,
-    struct hold_taken *out);
-int heapx_hold_go_on(struct hold *hold, struct hold_taken *out);
-int heapx_follow_begin(int fd);
-uint64_t heapx_pages_unmarked(const struct page_table *table, const uint64_t *ranges, uint64_t count);
-uint64_t heapx_follow_ranges(int fd, int pagemap, const uint64_t *ranges, uint64_t count);
-void heapx_follow_end(int fd, const uint64_t *ranges, uint64_t count);
-"""
 
 TAKES_ALL, TAKES_OWN = 0, 1
 """Of a range every page that was touched; or those alone that are no pages of the mapped file."""
@@ -67,7 +44,7 @@ class Copy:
     handle, _memory = 0, -1
 
     def __init__(self, library: Any, table: PageTable) -> None:
-        self._library = declare_functions(library, PROTOTYPES)
+        self._library = library
         self._memory = os.open("/proc/%d/mem" % table.pid, os.O_RDONLY | os.O_CLOEXEC)
         self._pages = OpenPages(library, table)
         self._rooms: List[Range] = []
@@ -233,7 +210,7 @@ class Hold:
     """Native state of one stop; MemoryError if there is no room."""
 
     def __init__(self, library: Any, order: HoldOrder, sets: Sequence[int]) -> None:
-        self._library = declare_functions(library, PROTOTYPES)
+        self._library = library
         self._out = array("Q", bytes(8 * len(HoldTaken._fields)))
         numbers, wanted = flatten_record(order), array("Q", sets)
         self._handle = self._library.heapx_hold_new(address_of(numbers), address_of(wanted), len(wanted))
@@ -281,7 +258,7 @@ def is_marked(library: Any, table: PageTable, ranges: Sequence[Tuple[int, int]])
     """Return True if each page that is in RAM has the kernel's mark of a write (soft-dirty), as all have until the marks are cleared."""
     pages, bounds = OpenPages(library, table), array("Q", [bound for pair in ranges for bound in pair])
     first = (
-        declare_functions(library, PROTOTYPES).heapx_pages_unmarked(pages.handle, address_of(bounds), len(ranges)) if pages.handle else 0
+        library.heapx_pages_unmarked(pages.handle, address_of(bounds), len(ranges)) if pages.handle else 0
     )
     return bool(first == ADDRESS_MASK)
 
@@ -292,7 +269,7 @@ class NativeFollower:
     """
 
     def __init__(self, library: Any, descriptor: int) -> None:
-        self._library, self._descriptor = declare_functions(library, PROTOTYPES), descriptor
+        self._library, self._descriptor = library, descriptor
         self._ranges = array("Q")
         error = self._library.heapx_follow_begin(descriptor)
         if error:

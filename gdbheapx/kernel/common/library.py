@@ -85,34 +85,7 @@ def histogram_bounds(index: int, alignment_bytes: int) -> Tuple[int, int]:
     return lower + alignment_bytes, lower + quarter
 
 
-PROTOTYPES = """
-struct page_table *heapx_pages_new(int pagemap_fd, int flags_fd, int scans, int knows_huge_zero, const uint64_t *outside_rss,
-    uint64_t outside_count);
-void heapx_pages_free(struct page_table *table);
-uint32_t heapx_abi(void);
-uint32_t heapx_source_id(void);
-struct source *heapx_source_new(int kind, int fd, read_call call, const uint64_t *segments, uint64_t count);
-void heapx_source_leave_untouched(struct source *source, int pagemap_fd, int scans, const uint64_t *ranges, uint64_t count,
-    uint64_t *swapped_in, uint64_t *swap_room);
-void heapx_source_guard(struct source *source, const uint64_t *brought_in, uint64_t brought_count, const uint64_t *unanswered,
-    uint64_t unanswered_count);
-void heapx_source_until(struct source *source, const double *until);
-void heapx_source_copied(struct source *source, const struct copy *copy);
-void heapx_pages_copied(struct page_table *table, const struct copy *copy);
-void heapx_source_free(struct source *source);
-uint64_t heapx_pages_look(const struct page_table *table, uint64_t first, uint64_t count, uint64_t *entries, uint8_t *kinds);
-void heapx_residency(const struct page_table *table, const uint64_t *ranges, uint64_t count, int with_exclusive,
-    struct residency *out);
-int heapx_sort(uint64_t *values, uint64_t count);
-uint64_t heapx_words_into(const uint64_t *words, uint64_t count, const uint64_t *ranges, uint64_t range_count, uint64_t mask,
-    uint64_t *places);
-void heapx_written_free(struct written *job);
-struct written *heapx_written_new(const struct source *source, const uint64_t *ranges, uint64_t range_count, uint64_t page);
-int64_t heapx_written_slice(struct written *job, double seconds);
-uint64_t heapx_written_result(const struct written *job, uint64_t room, uint64_t *out, uint64_t *at);
-"""
-
-HEAPX_ABI = 34
+HEAPX_ABI = 35
 """Raised when the meaning of what crosses changes: a library without its C files next to it is known by it."""
 STALE = "stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build"
 
@@ -145,7 +118,7 @@ _TYPES = {
     "read_call": ctypes.c_void_p,
     "stop_call": ctypes.c_void_p,
 }
-"""Of what PROTOTYPES name, besides pointers."""
+"""Types in the prototypes of exported functions, besides pointers."""
 
 
 class Unusable(Exception):
@@ -165,24 +138,22 @@ def load_library_at(path: str) -> Any:
     """The library at `path` with the types of its functions; Unusable if it does not load or is another one."""
     try:
         library: Any = ctypes.CDLL(path)
-        library.declared = set()
-        if declare_functions(library, PROTOTYPES).heapx_abi() == HEAPX_ABI:
-            return library
+        if library.heapx_abi() == HEAPX_ABI:
+            return _declare_functions(library)
     except (OSError, AttributeError) as error:
         raise Unusable("cannot load it: %s" % error) from None
     raise Unusable(STALE)
 
 
-def declare_functions(library: Any, prototypes: str) -> Any:
-    """The library, which knows the types of these functions from now on."""
-    if prototypes not in library.declared:
-        for prototype in filter(None, map(str.strip, prototypes.split(";"))):
-            result, _, rest = prototype.partition("heapx_")
-            name, _, arguments = rest.rstrip(")").partition("(")
-            function = getattr(library, "heapx_" + name)
-            function.restype = _parse_type(result)
-            function.argtypes = [_parse_type(argument) for argument in arguments.split(",") if argument != "void"]
-        library.declared.add(prototypes)
+def _declare_functions(library: Any) -> Any:
+    """The library with the types of its functions, by the prototypes that were compiled into it: those of its headers."""
+    library.heapx_prototypes.restype = ctypes.c_char_p
+    for prototype in library.heapx_prototypes().decode("ascii").splitlines():
+        result, _, rest = prototype.partition("heapx_")
+        name, _, arguments = rest.rstrip(")").partition("(")
+        function = getattr(library, "heapx_" + name)
+        function.restype = _parse_type(result)
+        function.argtypes = [_parse_type(argument) for argument in arguments.split(",") if argument != "void"]
     return library
 
 

@@ -13,13 +13,8 @@ from typing import Any, Callable, Iterator, Optional
 
 from gdbheapx.budget import LEAST_S, NAMES
 from gdbheapx.errors import HeapxError, Interrupted
-from gdbheapx.kernel.common.library import address_of, declare_functions
+from gdbheapx.kernel.common.library import address_of
 from gdbheapx.problems import CUT
-
-PROTOTYPES = """
-uint64_t heapx_watchdog_start(const uint8_t *texts, uint64_t texts_bytes, double until, int wake, int out, int told);
-void heapx_watchdog_hold(uint64_t *cells, int holds);
-"""
 
 WATCH_STATE, WATCH_BEGUN, WATCH_ANSWERED = 0, 1, 2
 """Cells: one of the states; a part of the answer was written; all is read, and only signals count."""
@@ -61,7 +56,7 @@ def start_watching(
     import ctypes
 
     numbers = array("B", b"\0".join(texts) + b"\0")
-    place = declare_functions(library, PROTOTYPES).heapx_watchdog_start(address_of(numbers), len(numbers), until, wake, out, told)
+    place = library.heapx_watchdog_start(address_of(numbers), len(numbers), until, wake, out, told)
     if place:
         _library, _cells = library, (ctypes.c_uint64 * WATCH_CELLS).from_address(place)
         _paths = (ctypes.c_ubyte * (WATCH_PATHS * WATCH_PATH_BYTES)).from_address(place + ctypes.sizeof(_cells))

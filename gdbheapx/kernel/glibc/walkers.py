@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockStream, CBlocks, NativeBlocks, apart_from
-from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, OpenPages, address_of, as_array, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, OpenPages, address_of, as_array, run_resumable
 from gdbheapx.kernel.glibc.records import (
     BROKEN_RULES,
     LISTS_MAPPED,
@@ -31,45 +31,6 @@ from gdbheapx.kernel.glibc.records import (
     WalkResult,
 )
 
-PROTOTYPES = """
-struct block_source *heapx_chunk_blocks(const struct source *memory, const struct geometry *geometry, const struct listed *regions,
-    uint64_t region_count, const uint64_t *specials, uint64_t special_count, const struct block_wanted *wanted);
-void heapx_chain_free(struct chain *chain);
-struct chain *heapx_chain_new(const struct source *source, const struct geometry *geometry, uint64_t low, uint64_t high,
-    const uint64_t *anchors, uint64_t anchor_count, int strict, int fences, uint64_t step);
-int64_t heapx_chain_slice(struct chain *chain, double seconds);
-int heapx_chain_found(const struct chain *chain, uint64_t *start);
-void heapx_mmapped_free(struct mmapped *scan);
-struct mmapped *heapx_mmapped_new(const struct source *source, const struct geometry *geometry, const uint64_t *ranges,
-    uint64_t range_count, const uint64_t *data, uint64_t data_count, int has_trailer, uint64_t wanted_chunks, uint64_t wanted_bytes,
-    uint64_t most_pages, const struct page_table *pages);
-int64_t heapx_mmapped_slice(struct mmapped *scan, double seconds);
-uint64_t heapx_mmapped_result(const struct mmapped *scan, uint64_t room, uint64_t *out);
-int heapx_mmapped_complete(const struct mmapped *scan);
-int64_t heapx_walk_slice(struct job *job, double seconds);
-void heapx_walk_free(struct job *job);
-struct job *heapx_walk_new(const struct source *source, const struct geometry *geometry, const struct region *regions,
-    uint64_t region_count, const uint64_t *specials, uint64_t special_count, const struct page_table *pages, unsigned threads);
-uint64_t heapx_walk_result(struct job *job, uint64_t region, struct walk_result *out, uint64_t *classes);
-uint64_t heapx_walk_classes(void);
-void heapx_lists_free(struct lists *lists);
-struct lists *heapx_lists_new(const struct source *source, const struct geometry *geometry, const uint64_t *columns, uint64_t count,
-    const uint64_t *also, uint64_t also_count, const struct rules *rules);
-int64_t heapx_lists_slice(struct lists *lists, double seconds);
-void heapx_lists_result(const struct lists *lists, uint64_t *out);
-uint64_t heapx_lists_numbers(const struct lists *lists, int which, const uint64_t **values);
-void heapx_check_free(struct checker *checker);
-struct checker *heapx_check_new(const struct source *source, const struct geometry *geometry, const struct checked *regions,
-    uint64_t region_count, const uint64_t *specials, uint64_t special_count, const uint64_t *members, uint64_t member_count);
-int64_t heapx_check_slice(struct checker *checker, double seconds);
-uint64_t heapx_check_result(const struct checker *checker, uint64_t room, uint64_t *counts, struct broken *rows);
-void heapx_members_free(struct members *members);
-struct members *heapx_members_new(const struct source *source, const struct geometry *geometry, const struct member_list *lists,
-    uint64_t count, int mangled);
-int64_t heapx_members_slice(struct members *members, double seconds);
-uint64_t heapx_members_result(const struct members *members, uint64_t room, uint64_t *counts, struct broken *rows);
-"""
-
 REGIONS_AT_ONCE = 64
 """Each piece of a walk needs 14 KB for its histogram; more regions are walked in turns."""
 MAX_THREADS = 8
@@ -82,7 +43,7 @@ class ChunkWalker:
 
     def __init__(self, kernel: Kernel, source: BulkSource, geometry: Geometry, budget: Budget) -> None:
         check_geometry(geometry)
-        self._kernel, self._library, self._opened = kernel, declare_functions(kernel.library, PROTOTYPES), kernel.open(source)
+        self._kernel, self._library, self._opened = kernel, kernel.library, kernel.open(source)
         self._geometry, self._budget = geometry, budget
         self._numbers = array("Q", map(int, geometry))
 

@@ -15,34 +15,11 @@ from gdbheapx.kernel.common.library import (
     OpenPages,
     address_of,
     as_array,
-    declare_functions,
     flatten_record,
     run_resumable,
 )
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import LinkedList, NativeLinked
-
-PROTOTYPES = """
-struct block_source *heapx_extent_blocks(const struct source *memory, const struct layout_numbers *numbers, const struct bin_layout *bins,
-    const uint64_t *size_classes, const uint64_t *cached, uint64_t cached_count, const struct block_wanted *wanted, uint64_t arena,
-    const struct block_sizes *sizes);
-struct extents_job *heapx_extents_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
-    const uint64_t *size_classes, const struct block_sizes *sizes, const uint64_t *cached, uint64_t cached_count,
-    const struct page_table *pages, const uint64_t *runs, uint64_t run_count);
-int64_t heapx_extents_slice(struct extents_job *job, double seconds);
-void heapx_extents_summary(const struct extents_job *job, struct extents_summary *out);
-void heapx_extents_problems(const struct extents_job *job, uint64_t *counts, uint64_t *detail_counts, uint64_t *cached_counts,
-    struct extent_problem *problems, struct extent_problem *details, struct cached_problem *cached);
-uint64_t heapx_extents_ranges(const struct extents_job *job, uint64_t room, uint64_t *out);
-int heapx_extents_arena(const struct extents_job *job, uint64_t index, struct state_totals *states, struct bin_totals *bins,
-    struct large_totals *larges, uint64_t *classes, uint64_t *counts, struct absent_totals *absent);
-void heapx_extents_free(struct extents_job *job);
-struct linked_job *heapx_linked_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
-    const struct linked_list *lists, uint64_t count);
-int64_t heapx_linked_slice(struct linked_job *job, double seconds);
-uint64_t heapx_linked_result(const struct linked_job *job, struct linked *out);
-void heapx_linked_free(struct linked_job *job);
-"""
 
 
 class ExtentWalker:
@@ -51,7 +28,7 @@ class ExtentWalker:
     def __init__(self, kernel: Kernel, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> None:
         check_layout(heap)
         self._library, self._opened, self._heap, self._budget = (
-            declare_functions(kernel.library, PROTOTYPES),
+            kernel.library,
             kernel.open(source),
             heap,
             budget,

@@ -21,7 +21,7 @@ from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.kernel.common import copy
 from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN
-from gdbheapx.kernel.common.library import address_of, declare_functions
+from gdbheapx.kernel.common.library import address_of
 from tests.support import at_rest
 
 PAGE = mmap.PAGESIZE
@@ -192,7 +192,6 @@ def test_marks_of_what_was_written(tmp_path: Path) -> None:
         (0, entry(110, marked), True),
     ]
     library = kernel.load_native_library().library
-    declare_functions(library, copy.PROTOTYPES)
     with open(tmp_path / "pagemap", "w+b", buffering=0) as pagemap, open(tmp_path / "mem", "w+b", buffering=0) as memory:
 
         def write(which: int, value: int) -> None:
@@ -221,7 +220,6 @@ def test_marks_of_what_was_written(tmp_path: Path) -> None:
         for number in (count - 2, count - 1):  # dropped
             assert library.heapx_copy_run(made, (first + number) * PAGE, address_of(array("Q", [8, 0]))) == copy.COPIED_NOT
         bounds = array("Q", [(first + 1) * PAGE, (first + 3) * PAGE])
-        declare_functions(library, copy.PROTOTYPES)
         write(1, 2)
         assert library.heapx_pages_unmarked(table, address_of(bounds), 1) == copy.ADDRESS_MASK
         write(0, 2)

@@ -7,7 +7,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, TEXT, Column, hidden_column
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RESERVE, CLASS_RETURNED, CLASS_USED
-from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, declare_functions, run_resumable
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, run_resumable
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow
 from gdbheapx.ranges import Range
 
@@ -81,22 +81,11 @@ class FreeBlocks(NamedTuple):
     """Members that are on lists more than once."""
 
 
-PROTOTYPES = """
-struct free_lists *heapx_mimalloc_lists_new(const struct source *source, const struct mi_free_list *lists, uint64_t count,
-    const struct mi_list_page *pages, uint64_t page_count);
-int64_t heapx_mimalloc_lists_slice(struct free_lists *job, double seconds);
-uint64_t heapx_mimalloc_lists_count(const struct free_lists *job, uint64_t *lists);
-void heapx_mimalloc_lists_result(const struct free_lists *job, uint64_t *found, struct mi_list_end *ends, uint64_t *shared);
-uint64_t heapx_mimalloc_lists_split(uint64_t *found, uint64_t count, uint8_t *kinds);
-void heapx_mimalloc_lists_free(struct free_lists *job);
-"""
-
-
 def follow_free_lists(
     kernel: Kernel, source: BulkSource, lists: Sequence[MiFreeList], pages: Sequence[MiListPage], budget: Budget
 ) -> FreeBlocks:
     """Members of these lists, without what damage leads to."""
-    library, opened = declare_functions(kernel.library, PROTOTYPES), kernel.open(source)
+    library, opened = kernel.library, kernel.open(source)
     rows = array("Q", [number for row in lists for number in row])
     blocks = array("Q", [number for row in pages for number in row])
     job = library.heapx_mimalloc_lists_new(opened.handle, address_of(rows), len(lists), address_of(blocks), len(pages))

@@ -8,7 +8,7 @@ from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, PERCENT, TEXT, Column
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.slots import SlotReader, SlotRun, SlotWalker
 from gdbheapx.kernel.blocks.stream import CLASS_FREE, CLASS_OVERHEAD, CLASS_USED
-from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, declare_functions, flatten_record, run_resumable
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, flatten_record, run_resumable
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 
 UNIT_BYTES = 16
@@ -219,31 +219,6 @@ def find_most_bytes(size_class: int) -> int:
     return count_slot_units(size_class) * UNIT_BYTES - TRAILER_BYTES
 
 
-READERS = """
-struct block_source *heapx_musl_blocks(const struct source *memory, const struct slot_run *runs, uint64_t run_count, const uint64_t *frees,
-    const uint8_t *free_kinds, uint64_t free_count, const uint8_t *classes, const struct block_wanted *wanted);
-struct slot_tally_job *heapx_musl_tally(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
-    const uint64_t *frees, uint64_t free_count, uint64_t labels);
-struct block_source *heapx_musl_blocks_big(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
-    const uint64_t *frees, const uint8_t *free_kinds, uint64_t free_count, const uint8_t *classes, const struct block_wanted *wanted);
-struct slot_tally_job *heapx_musl_tally_big(const struct source *memory, const struct slot_run *runs, uint64_t run_count,
-    const uint64_t *frees, uint64_t free_count, uint64_t labels);
-"""
-PROTOTYPES = (
-    READERS
-    + """
-struct groups_job *heapx_musl_groups_new(const struct source *source, const struct musl_layout *layout, const uint64_t *memory,
-    uint64_t memory_count, int with_rows);
-int64_t heapx_musl_groups_slice(struct groups_job *job, double seconds);
-void heapx_musl_groups_sums(const struct groups_job *job, struct musl_sums *out);
-void heapx_musl_groups_result(const struct groups_job *job, uint64_t *areas, uint64_t *held, uint64_t *alone, struct musl_class *classes,
-    struct musl_held *sums, struct musl_problem *problems);
-void heapx_musl_groups_rows(const struct groups_job *job, struct musl_group *groups, struct slot_run *runs);
-void heapx_musl_groups_free(struct groups_job *job);
-"""
-)
-
-
 def read_groups(
     kernel: Kernel, source: BulkSource, layout: MuslLayout, memory: "array[int]", with_rows: bool, budget: Budget
 ) -> MuslGroups:
@@ -251,7 +226,7 @@ def read_groups(
     begin and end of each range of the process, sorted.
     """
     library, opened, numbers, counts = (
-        declare_functions(kernel.library, PROTOTYPES),
+        kernel.library,
         kernel.open(source),
         flatten_record(layout),
         NativeRows(MuslSums, 1),
@@ -284,7 +259,7 @@ def make_musl_slot_walker(kernel: Kernel, source: BulkSource, layout: MuslLayout
     """Over the slots of these groups."""
     ending = "" if layout.little_endian else "_big"
     names = ("heapx_musl_blocks" + ending, "heapx_musl_tally" + ending)
-    reader = SlotReader(*names, prototypes=PROTOTYPES)
+    reader = SlotReader(*names)
     assert isinstance(runs, array)
     return SlotWalker(kernel, source, runs, MUSL_CLASS_OF, MUSL_LABELS, budget, reader=reader)
 

@@ -8,7 +8,7 @@ from gdbheapx.columns import ADD, BYTES, IF_KNOWN, TEXT, Column, hidden_column
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.slots import Frees, SlotRun, SlotWalker
 from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RETURNED, CLASS_USED
-from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, declare_functions, flatten_record, run_resumable
+from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, flatten_record, run_resumable
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 
 SIZE_CLASSES = 128
@@ -194,31 +194,13 @@ class FollowedLists(NamedTuple):
         return TcListEnd._make(self.ends[width * place : width * (place + 1)])
 
 
-PROTOTYPES = """
-struct spans_job *heapx_tc_spans_new(const struct source *source, const struct span_layout *layout, const struct page_leaf *leaves,
-    uint64_t leaf_count, const uint64_t *sizes);
-int64_t heapx_tc_spans_slice(struct spans_job *job, double seconds);
-void heapx_tc_spans_sums(const struct spans_job *job, struct span_sums *out);
-void heapx_tc_spans_result(const struct spans_job *job, struct tc_span *spans, struct slot_run *runs, struct span_problem *problems,
-    struct span_tally *tallies, struct span_range *held);
-void heapx_tc_spans_free(struct spans_job *job);
-struct lists_job *heapx_tc_lists_new(const struct source *source, uint64_t little_endian, const struct tc_free_list *lists,
-    uint64_t list_count, uint64_t most, struct tc_list_end *ends);
-int64_t heapx_tc_lists_slice(struct lists_job *job, double seconds);
-void heapx_tc_lists_sums(const struct lists_job *job, struct list_sums *out);
-void heapx_tc_lists_result(const struct lists_job *job, uint64_t *objects);
-void heapx_tc_lists_split(uint64_t *objects, uint64_t count, uint64_t *kinds);
-void heapx_tc_lists_free(struct lists_job *job);
-"""
-
-
 def read_spans(
     kernel: Kernel, source: BulkSource, layout: SpanLayout, leaves: Sequence[PageLeaf], sizes: Sequence[int], budget: Budget
 ) -> TcSpans:
     """Walk the spans of these leaves and return their objects as runs of slots. `sizes`: object bytes of each of SIZE_CLASSES, 0 for
     none.
     """
-    library, opened, sums = declare_functions(kernel.library, PROTOTYPES), kernel.open(source), NativeRows(SpanSums, 1)
+    library, opened, sums = kernel.library, kernel.open(source), NativeRows(SpanSums, 1)
     numbers, places, classes = flatten_record(layout), flatten_record(leaves), array("Q", sizes)
     job = library.heapx_tc_spans_new(
         opened.handle, address_of(numbers), address_of(places), len(leaves), address_of(classes)
@@ -249,7 +231,7 @@ def follow_objects(
     kernel: Kernel, source: BulkSource, little_endian: bool, lists: "array[int]", most: int, budget: Budget
 ) -> FollowedLists:
     """Follow lists of free objects. `lists`: TcFreeList, row by row; `most`: the number of objects that may exist."""
-    library, opened, sums = declare_functions(kernel.library, PROTOTYPES), kernel.open(source), NativeRows(ListSums, 1)
+    library, opened, sums = kernel.library, kernel.open(source), NativeRows(ListSums, 1)
     count = len(lists) // len(TcFreeList._fields)
     ends = _make_array(TcListEnd, count)
     job = library.heapx_tc_lists_new(opened.handle, int(little_endian), address_of(lists), count, most, address_of(ends))
@@ -270,7 +252,7 @@ def collect_frees(kernel: Kernel, listed: FollowedLists) -> Frees:
     """Return objects on lists for the walker over slots; `listed.objects` is consumed."""
     objects = listed.objects
     kinds = array("B", bytes(-(-len(objects) // 8) * 8))
-    declare_functions(kernel.library, PROTOTYPES).heapx_tc_lists_split(address_of(objects), len(objects), address_of(kinds))
+    kernel.library.heapx_tc_lists_split(address_of(objects), len(objects), address_of(kinds))
     return Frees(objects, kinds[: len(objects)])
 
 

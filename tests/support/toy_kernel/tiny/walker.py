@@ -5,11 +5,8 @@ from typing import NamedTuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.blocks.stream import BlockFilter, BlockStream, CBlocks
-from gdbheapx.kernel.common.library import Kernel, address_of, declare_functions, flatten_record
+from gdbheapx.kernel.common.library import Kernel, address_of, flatten_record
 
-PROTOTYPES = """
-struct block_source *heapx_tiny_blocks(const struct source *memory, const struct tiny_room *room, const struct block_wanted *wanted);
-"""
 HEADER_BYTES, FREED = 16, 1
 
 
@@ -22,6 +19,6 @@ class TinyRoom(NamedTuple):
 
 def walk(kernel: Kernel, source: BulkSource, room: TinyRoom, wanted: BlockFilter, budget: Budget) -> BlockStream:
     """Its blocks, by address."""
-    library, opened, kept = declare_functions(kernel.library, PROTOTYPES), kernel.open(source), (flatten_record(room), wanted.numbers())
+    library, opened, kept = kernel.library, kernel.open(source), (flatten_record(room), wanted.numbers())
     handle = library.heapx_tiny_blocks(opened.handle, address_of(kept[0]), address_of(kept[1]))
     return CBlocks(library, opened, handle, kept, None, budget)
