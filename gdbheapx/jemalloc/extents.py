@@ -43,7 +43,7 @@ from gdbheapx.kernel.jemalloc.records import (
     HeapLayout,
     RtreeLayout,
 )
-from gdbheapx.kernel.jemalloc.walkers import ExtentWalker, extent_walker
+from gdbheapx.kernel.jemalloc.walkers import ExtentWalker
 from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import HistogramRow, TargetAddress
 from gdbheapx.problems import ProblemCode
@@ -155,7 +155,7 @@ def _leaf_kind(context: JemallocContext) -> int:
 
 def make_extent_walker(context: JemallocContext) -> ExtentWalker:
     """The kernel's, bound to this heap."""
-    return extent_walker(context.kernel, context.source, make_heap_layout(context), context.budget)
+    return ExtentWalker(context.kernel, context.source, make_heap_layout(context), context.budget)
 
 
 def walk_extents(context: JemallocContext, cached: Sequence[int]) -> ExtentsResult:

@@ -184,7 +184,6 @@ def _suggest_build(module: Module) -> str:
 TypeSource = Tuple[TypeSet, str, Optional[StructTable]]
 """Types; `debug-info`, `pack` (of this very build) or `table` (of another build with the same structs); the table."""
 ANCHOR = "arenas"
-SLABS_CONFIRMED = 8
 
 
 def iterate_geometries(target: Target, symbols: JemallocSymbols, types: TypeSet, version: Version) -> Iterator[JemallocGeometry]:

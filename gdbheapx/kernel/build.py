@@ -1,8 +1,8 @@
 """Compile the C kernel with any compiler at hand. Standard library only: setup.py runs this before anything is installed.
 
 C and Python both declare the numbers and structs that cross between them: C in the gdbheapx*.h of each folder, Python next to its calls.
-tests/unit/kernel/test_declared.py compares the two. The prototypes of these headers are compiled into the library, which Python declares its
-functions by.
+tests/unit/kernel/test_declared.py compares the two. The prototypes of these headers are compiled into the library, and ctypes takes the
+types of the functions from there.
 
 common/library.py calls `source_id` whenever it loads the library, so the imports that only building needs are inside functions.
 """

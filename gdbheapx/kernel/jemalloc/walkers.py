@@ -23,16 +23,11 @@ from gdbheapx.kernel.jemalloc.records import LinkedList, NativeLinked
 
 
 class ExtentWalker:
-    """Walks over the extents of one jemalloc, bound to the source of its bytes, its layout and a budget."""
+    """Walks over the extents of one jemalloc. Raises ValueError for a layout that no jemalloc has."""
 
     def __init__(self, kernel: Kernel, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> None:
         check_layout(heap)
-        self._library, self._opened, self._heap, self._budget = (
-            kernel.library,
-            kernel.open(source),
-            heap,
-            budget,
-        )
+        self._library, self._opened, self._heap, self._budget = kernel.library, kernel.open(source), heap, budget
         self._numbers, self._bins = flatten_record(layout_numbers(heap)), flatten_record(heap.bins)
 
     def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None, runs: Optional[Sequence[int]] = None) -> api.ExtentsResult:
@@ -228,8 +223,3 @@ def _iterate_arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: boo
             histogram = [tuple(classes[place : place + numbers]) for place in range(0, numbers * counts[2], numbers)]
             rows = (tuple(bins.records(counts[0])), tuple(larges.records(counts[1])), tuple(histogram))
             yield api.ArenaExtents._make([index, *totals, *rows, absent.records(1)[0] if has_pages or has_runs else None])
-
-
-def extent_walker(kernel: Kernel, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> ExtentWalker:
-    """Walks over a heap of that layout. ValueError for one that no jemalloc has."""
-    return ExtentWalker(kernel, source, heap, budget)

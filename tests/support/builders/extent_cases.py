@@ -20,7 +20,7 @@ from gdbheapx.kernel.blocks.stream import (
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
-from gdbheapx.kernel.jemalloc.walkers import extent_walker
+from gdbheapx.kernel.jemalloc.walkers import ExtentWalker
 from tests.support.builders import rtree, rtree_truth
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, UNASSOCIATED, Spec, Variant
 
@@ -74,14 +74,14 @@ def cached_in(draw: Any, built: rtree.Built) -> List[int]:
 def walk(
     kernel: Kernel, built: rtree.Built, cached: Any = (), source: Any = None, budget: Optional[Budget] = None, pages: Optional[PageTable] = None, runs: Any = None
 ) -> api.ExtentsResult:
-    return extent_walker(kernel, source or built.source, built.heap(), budget or Budget()).walk(array("Q", sorted(cached)), pages, runs)
+    return ExtentWalker(kernel, source or built.source, built.heap(), budget or Budget()).walk(array("Q", sorted(cached)), pages, runs)
 
 
 def listed(
     kernel: Kernel, built: rtree.Built, cached: Any = (), sizes: BlockSizes = PADDED, wanted: BlockFilter = EVERYTHING, arena: Optional[int] = None
 ) -> Tuple[Any, Any]:
     """(address, size, status, arena) of each block, and how it ended."""
-    stream = extent_walker(kernel, built.source, built.heap(sizes), Budget()).blocks(array("Q", sorted(cached)), wanted, arena)
+    stream = ExtentWalker(kernel, built.source, built.heap(sizes), Budget()).blocks(array("Q", sorted(cached)), wanted, arena)
     return rows_of(stream), stream.result
 
 

@@ -17,7 +17,7 @@ from gdbheapx.kernel.blocks.stream import CLASS_USED, EVERYTHING, NO_ARENA, Bloc
 from gdbheapx.kernel.common.library import STOP_END, STOP_TIME, Kernel
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_MAPPED, STATUS_TCACHE, STATUS_USED, NativeListed, Region
 from gdbheapx.kernel.glibc.walkers import ChunkWalker
-from gdbheapx.kernel.jemalloc.walkers import extent_walker
+from gdbheapx.kernel.jemalloc.walkers import ExtentWalker
 from tests.support import reference_walk
 from tests.support.builders import heap, rtree_truth
 from tests.support.builders.extent_cases import PADDED, cached_in
@@ -141,7 +141,7 @@ def test_blocks_of_extents_go_on_and_take_others_in(kernel: Kernel, data: Any) -
     places = data.draw(st.lists(st.integers(0, len(truth)), max_size=4, unique=True))
     apart = make_blocks([((truth[place][0] if place < len(truth) else truth[-1][0] + 1 if truth else 0) + 1, 8, 4, 7, 3) for place in places])
     start = data.draw(st.sampled_from([0, *(row[0] for row in truth)]))
-    stream = extent_walker(kernel, built.source, built.heap(PADDED), Budget()).blocks(array("Q", sorted(cached)), BlockFilter(start=start), None, apart)
+    stream = ExtentWalker(kernel, built.source, built.heap(PADDED), Budget()).blocks(array("Q", sorted(cached)), BlockFilter(start=start), None, apart)
     found = without_class(rows(stream))
     assert stream.result is not None and stream.result.stop == STOP_END
     beside = [(address, usable, kind, arena) for address, usable, _, kind, arena in zip(*apart)]

@@ -20,7 +20,7 @@ from gdbheapx.kernel.blocks.stream import BlockFilter
 from gdbheapx.kernel.common.library import STOP_END, STOP_TIME, Kernel
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
-from gdbheapx.kernel.jemalloc.walkers import extent_walker
+from gdbheapx.kernel.jemalloc.walkers import ExtentWalker
 from tests.support.builders import rtree, rtree_truth
 from tests.support.builders.extent_cases import PADDED, PAGE, cached_in, heaps, listed, rows_of, some_heap, walk
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, OTHER, RETAINED, Spec, Variant
@@ -110,7 +110,7 @@ def test_ctrl_c_in_a_read_gives_what_is_there(kernel: Kernel) -> None:
     reads = 0
     while True:
         budget = Budget()
-        result = extent_walker(kernel, call_source(built, reads), built.heap(), budget).walk(array("Q"))
+        result = ExtentWalker(kernel, call_source(built, reads), built.heap(), budget).walk(array("Q"))
         if result.stop == STOP_END:
             break
         assert (result.stop, budget.reason) == (STOP_TIME, "stopped by Ctrl-C")
@@ -124,7 +124,7 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
     """The rows before it are given."""
     built = some_heap(extra=30)
     budget = Budget()
-    listing = extent_walker(kernel, call_source(built, 2), built.heap(), budget).blocks(array("Q"))
+    listing = ExtentWalker(kernel, call_source(built, 2), built.heap(), budget).blocks(array("Q"))
     rows = rows_of(listing)
     assert listing.result is not None and listing.result.stop == STOP_TIME
     assert rows == rtree_truth.blocks(built, (), PADDED)[: len(rows)]

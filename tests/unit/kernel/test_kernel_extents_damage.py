@@ -9,7 +9,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.jemalloc import records as api
-from gdbheapx.kernel.jemalloc.walkers import extent_walker
+from gdbheapx.kernel.jemalloc.walkers import ExtentWalker
 from tests.support import reference_walk
 from tests.support.builders import rtree
 from tests.support.builders.extent_cases import damaged, rows_of, some_heap, walk
@@ -29,7 +29,7 @@ def codes(result: api.ExtentsResult) -> List[int]:
 def test_more_nodes_than_memory(kernel: Kernel) -> None:
     """The bound on all nodes together ends the walk, and says at which."""
     built = some_heap()
-    result = extent_walker(kernel, built.source, built.heap()._replace(mapped_bytes=32 * 8 + 2047), Budget()).walk(())
+    result = ExtentWalker(kernel, built.source, built.heap()._replace(mapped_bytes=32 * 8 + 2047), Budget()).walk(())
     assert codes(result) == [api.EXTENT_TOO_MANY_NODES]
     assert (result.extents, result.nodes) == (0, 1)
 
@@ -49,7 +49,7 @@ def test_damage_is_the_same_to_the_reference_walk(kernel: Kernel, case: Tuple[rt
     built, source, cached = case
     result = walk(kernel, built, cached, source)
     assert result == reference_walk.walk_extents(source, built.heap(), cached)
-    rows = rows_of(extent_walker(kernel, source, built.heap(), Budget()).blocks(array("Q", sorted(cached))))
+    rows = rows_of(ExtentWalker(kernel, source, built.heap(), Budget()).blocks(array("Q", sorted(cached))))
     assert rows == reference_walk.list_extents(source, built.heap(), cached)
     total = sum(state.extents for arena in result.arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.pinned, arena.other))
     assert total == result.extents

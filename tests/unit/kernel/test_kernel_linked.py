@@ -10,7 +10,7 @@ import pytest
 from gdbheapx.budget import Budget
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.jemalloc import records as api
-from gdbheapx.kernel.jemalloc.walkers import extent_walker
+from gdbheapx.kernel.jemalloc.walkers import ExtentWalker
 from tests.support.builders import rtree
 from tests.support.builders.rtree import DIRTY, MUZZY, Built, Spec, Variant
 
@@ -43,7 +43,7 @@ def followed(kernel: Kernel, built: Built, head: int, is_ring: bool = False, mos
     """What is along the list."""
     offsets = (RING_NEXT, RING_PREVIOUS, api.NO_LINK) if is_ring else (NEXT, PREVIOUS, CHILD)
     row = api.LinkedList(head, *offsets, arena=1, state=DIRTY, szind=api.ANY, is_nonfull=False, most=most)._replace(**other)
-    (found,) = extent_walker(kernel, built.source, built.heap(), Budget()).follow([row])
+    (found,) = ExtentWalker(kernel, built.source, built.heap(), Budget()).follow([row])
     return found
 
 

@@ -26,7 +26,7 @@ from gdbheapx.kernel.blocks.pages import (
 from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_USED, EVERYTHING, make_blocks
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_USED, NativeListed
 from gdbheapx.kernel.glibc.walkers import ChunkWalker
-from gdbheapx.kernel.jemalloc.walkers import extent_walker
+from gdbheapx.kernel.jemalloc.walkers import ExtentWalker
 from tests.support.builders import heap, rtree
 from tests.support.builders.extent_cases import BINS, Spec, some_heap
 from tests.support.builders.rtree import Variant
@@ -140,7 +140,7 @@ def test_rooms(c_kernel: CKernel, seed: int) -> None:
     made = [Spec(0, szind=rng.randrange(BINS), free=rng.getrandbits(320), gap=rng.choice((0, 0, 1))) for _ in range(12)]
     built = rtree.build(made, Variant((5, 8))) if seed else some_heap()
     sizes = sorted((one.reg_size_bytes, one.slab_size_bytes) for one in built.heap().bins)
-    blocks = list(extent_walker(c_kernel, built.source, built.heap(), Budget()).blocks(array("Q")))
+    blocks = list(ExtentWalker(c_kernel, built.source, built.heap(), Budget()).blocks(array("Q")))
     shape, labels = PinShape(4096, rooms=sizes), PinLabels(array("I", [rng.randrange(3) for _ in range(200)]))
     one = c_kernel.pins(NOTHING, shape, labels, 0, Budget())
     one.stream(iter(blocks))

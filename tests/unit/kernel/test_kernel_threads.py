@@ -19,7 +19,7 @@ from gdbheapx.kernel.blocks.stream import CLASS_USED, make_blocks
 from gdbheapx.kernel.glibc.records import STATUS_USED, NativeListed
 from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from gdbheapx.kernel.jemalloc.records import BLOCK_USED
-from gdbheapx.kernel.jemalloc.walkers import extent_walker
+from gdbheapx.kernel.jemalloc.walkers import ExtentWalker
 from tests.support.builders import heap, rtree, rtree_truth
 from tests.support.builders.extent_cases import PADDED
 
@@ -223,7 +223,7 @@ class MadeExtents:
         """Everything is read and resolved; beside a heap of glibc's that has no arena."""
         graph = kernel.graph(self.source, GraphShape([(self.begin, self.end)], [], 8, True, 8, True), Budget())
         nothing = ChunkWalker(kernel, self.source, heap.LP64, Budget()).blocks([], [])
-        graph.gather([extent_walker(kernel, self.source, self.built.heap(), Budget()).blocks([]), nothing])
+        graph.gather([ExtentWalker(kernel, self.source, self.built.heap(), Budget()).blocks([]), nothing])
         graph.settle()
         graph.resolve()
         return graph
