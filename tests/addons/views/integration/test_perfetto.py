@@ -66,7 +66,8 @@ def test_blocks_bytes_and_roots(lasting: Lasting, kind: str, way: str, tmp_path:
             assert named[row["signature"]] == expected
     targets = {target for one in trace.objects.values() for _, target in one[2]}
     assert targets <= set(trace.objects) and {"ROOT_STICKY_CLASS", "ROOT_NATIVE_STACK"} <= set(trace.roots.values())
-    lost = sum(one[1] for id_, one in blocks.items() if id_ not in reached(trace))
+    there = reached(trace)
+    lost = sum(one[1] for id_, one in blocks.items() if id_ not in there)
     assert abs(lost - leaked["bytes"]) <= leaked["bytes"] // 10 + 4096
     assert [one[1:] for one in trace.packets] == [(number, number < len(trace.packets) - 1) for number in range(len(trace.packets))]
 
@@ -88,7 +89,9 @@ def test_it_is_the_graph(lasting: Lasting, core: str, tmp_path: Path) -> None:
         expected = [("+0x%x" % (8 * edge.slot), addresses[edge.node]) for edge in graph.edges(node) if edge.node < blocks]
         found = trace.objects[addresses[node]]
         assert found[1] == sizes[node] and [edge for edge in found[2] if edge[1] in trace.objects and edge in expected] == expected
-    assert list(graph.each_edges(0, graph.nodes)) == [[(edge.node, edge.slot) for edge in graph.edges(node)] or () for node in range(graph.nodes)]
+    assert list(graph.each_edges(0, graph.nodes)) == [
+        [(edge.node, edge.slot) for edge in graph.edges(node)] or () for node in range(graph.nodes)
+    ]
 
 
 @pytest.mark.parametrize("way", ["glibc", "jemalloc"])
