@@ -44,13 +44,8 @@ class EndedThread(NamedTuple):
     """The function that it ran."""
 
 
-class ThreadLists(NamedTuple):
-    """Ended threads."""
-
-    unjoined: Sequence[EndedThread] = ()
-    """On the lists of threads that are in use: no one has joined them."""
-    cached: Sequence[EndedThread] = ()
-    """On the list of stacks that are kept for reuse."""
+EndedLists = Tuple[List[EndedThread], List[EndedThread]]
+"""(threads on the lists of those in use, which no one has joined; threads on the list of stacks that are kept for reuse)."""
 
 
 class ControlBlocks:
@@ -159,30 +154,23 @@ class ControlBlocks:
         return (words[0], words[1]) if len(words) == 2 else None
 
 
-class LinkedObjects(NamedTuple):
-    """Objects that the dynamic linker has loaded."""
-
-    images: RangeIndex
-    segments: Sequence[Range]
-    """Their writable memory."""
-
-
-def find_ended(blocks: ControlBlocks, living: Dict[int, bool], objects: LinkedObjects, read: Read) -> Optional[ThreadLists]:
+def find_ended(blocks: ControlBlocks, living: Dict[int, bool], target: Target, read: Read) -> Optional[EndedLists]:
     """The control blocks of ended threads by the list that each is on; None where no living thread's list leads to the heads, or the time
     is up. `living`: thread pointer -> it is the main thread's."""
     for pointer in sorted(living, key=lambda pointer: not living[pointer]):
         own = blocks.follow(pointer + blocks.list_at) if blocks.is_one(pointer) else ()
         head = next((node for node in own if not blocks.is_one(node - blocks.list_at)), None)
         if head is not None:
-            found = _by_heads(blocks, head, living, objects, read)
+            found = _by_heads(blocks, head, living, target, read)
             return found if blocks.cut_at is None else None
         if blocks.cut_at is not None:
             break
     return None
 
 
-def _by_heads(blocks: ControlBlocks, own: int, living: Dict[int, bool], objects: LinkedObjects, read: Read) -> Optional[ThreadLists]:
-    words = _data_words(own, objects.segments, read)
+def _by_heads(blocks: ControlBlocks, own: int, living: Dict[int, bool], target: Target, read: Read) -> Optional[EndedLists]:
+    segments = [(low, end) for module in target.modules() for low, _, end in target.writable_segments(module)]
+    words = _data_words(own, segments, read)
     listed = {head: [node - blocks.list_at for node in blocks.follow(head)] for head in _find_heads(blocks, words, own)}
     listed = {head: members for head, members in listed.items() if all(map(blocks.is_one, members))}
     dead = [head for head, members in listed.items() if head != own and members and not any(block in living for block in members)]
@@ -190,15 +178,14 @@ def _by_heads(blocks: ControlBlocks, own: int, living: Dict[int, bool], objects:
     caches = caches or [head for head in dead if _fits_sum(blocks, head, own, listed[head], words)]
     if len(caches) > 1:
         return None
-    found: Tuple[List[EndedThread], List[EndedThread]] = ([], [])
+    images = RangeIndex((low, high) for low, high, _ in target.image_ranges())
+    found: EndedLists = ([], [])
     for head, members in listed.items():
         told = ((block, blocks.stack(block)) for block in members if block not in living)
         found[head in caches].extend(
-            EndedThread(block, (at[0][0] - at[1], at[0][1]), blocks.start_routine(block, objects.images))
-            for block, at in told
-            if at is not None
+            EndedThread(block, (at[0][0] - at[1], at[0][1]), blocks.start_routine(block, images)) for block, at in told if at is not None
         )
-    return ThreadLists(*found)  # the main thread has no stack of its own, and is in neither
+    return found  # the main thread has no stack of its own, and is in neither
 
 
 def _fits_sum(blocks: ControlBlocks, head: int, own: int, members: Sequence[int], words: Dict[int, int]) -> bool:
@@ -265,7 +252,7 @@ class Stacks(NamedTuple):
     """Of those where it is known the end of the stack: after it the kernel may have joined another mapping to it."""
     ended: Sequence[int] = ()
     """The control blocks of ended threads whose stacks are still there."""
-    lists: Optional[ThreadLists] = None
+    lists: Optional[EndedLists] = None
     """Those of them that are on the C library's lists; None where the lists were not found."""
     own: ReadOnly[int, Tuple[int, int]] = MappingProxyType({})
     """lwp -> the mapping of the thread's own stack, at whatever place it runs just now, and an address in that stack."""
@@ -330,7 +317,7 @@ def find_thread_stacks(places: MappingPlaces, target: Target, read: Read, unguar
                 spans.take(own, thread.thread_pointer or 0, LIVING)
     sizes = {places.uses[place].mapping.size_bytes for place in owners if places.guard_bytes(place)}
     living = {thread.thread_pointer: thread.lwp == main for thread in threads if thread.thread_pointer}
-    lists = _find_lists(blocks, living, target, read) if storage.is_pthread and storage.list_at else None
+    lists = find_ended(blocks, living, target, read) if storage.is_pthread and storage.list_at else None
     ended = set()
     for pointer, owner in [(gone.pointer, owner) for owner, listed in zip((UNJOINED, CACHED), lists or ()) for gone in listed]:
         place = places.at(pointer)
@@ -349,11 +336,6 @@ def find_thread_stacks(places: MappingPlaces, target: Target, read: Read, unguar
     ended.update(_without_thread(places, owners, sizes, read if storage.is_pthread else None))
     tops = [(pointer, find_stack_top(pointer, target.arch)) for pointer in sorted({*living, *ended})] if storage.is_pthread else []
     return Stacks(owners, ends, sorted(ended), lists, owns, tops, spans.told, spans.apart(), blocks.cut_at)
-
-
-def _find_lists(blocks: ControlBlocks, living: Dict[int, bool], target: Target, read: Read) -> Optional[ThreadLists]:
-    segments = [(low, end) for module in target.modules() for low, _, end in target.writable_segments(module)]
-    return find_ended(blocks, living, LinkedObjects(RangeIndex((low, high) for low, high, _ in target.image_ranges()), segments), read)
 
 
 class StackSpans:
