@@ -84,7 +84,7 @@ OF_THE_LOOK = {
 }
 
 
-CHANGING = re.compile(r"\b[\d.]+ (ms|s)\b|[\d.]+ [KMG]iB reclaimable by the kernel|PSS [\d.]+ [KMG]iB")
+CHANGING = re.compile(r"\b[\d.]+ (ms|s)\b|[\d.]+ [KMG]iB reclaimable by the kernel|PSS [\d.]+ [KMG]iB|taken [\d-]+ [\d:]+ UTC")
 """What a text has of the moment."""
 Targets = Tuple[List[str], List[str]]
 """The options that name a target, for each of the two checkouts."""
@@ -103,7 +103,8 @@ def answer(checkout: Path, target: List[str], words: str) -> Any:
     done = run(checkout, target, *words.split(), "--json")
     text = run(checkout, target, *words.split())
     lines = CHANGING.sub("...", text.stdout + text.stderr).replace(target[1], "TARGET").splitlines()
-    return {"exit": done.returncode, "envelope": json.loads(done.stdout) if done.stdout.startswith("{") else None, "lines of text": lines}
+    answered = done.stdout.replace(target[1], "TARGET")
+    return {"exit": done.returncode, "envelope": json.loads(answered) if answered.startswith("{") else None, "lines of text": lines}
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
