@@ -79,13 +79,18 @@ uint64_t heapx_follow_ranges(int fd, int pagemap, const uint64_t *ranges, uint64
     return followed;
 }
 
-/* Nothing is protected any more. Ranges as they were given. */
+/* Nothing is protected any more. Ranges as they were given.
+
+   Registered once more, as the kernel takes the protection away in registered memory alone: a mapping that mremap() moves beside one of
+   these, merges with it, and from then on neither is registered. What is registered already costs nothing. */
 void heapx_follow_end(int fd, const uint64_t *ranges, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
         for (uint64_t at = ranges[2 * i], end; at < ranges[2 * i + 1]; at = end) {
             end = piece_end(at, ranges[2 * i + 1]);
+            struct registered lost = {at, end - at, REGISTER_PROTECTS, 0};
             struct plain_range piece = {at, end - at};
+            (void) ioctl(fd, REGISTER_IOCTL, &lost);
             (void) ioctl(fd, UNREGISTER_IOCTL, &piece);   /* a piece that is gone has none */
         }
 }

@@ -198,6 +198,62 @@ def test_it_is_as_it_was_in_the_last_stop(writer: "subprocess.Popen[bytes]", c_k
     assert writer.poll() is None
 
 
+RETURNING = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define SIZE 65536ul
+int main(void)
+{
+    int fd = (int) syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1);
+    char *stays = mmap(NULL, 6 * SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *away = stays + 4 * SIZE;
+    mprotect(stays, 2 * SIZE, PROT_READ | PROT_WRITE);
+    memset(stays, 1, 2 * SIZE);
+    mremap(stays + SIZE, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, away);
+    printf("%d %lu\n", fd, (unsigned long) stays);
+    fflush(stdout);
+    getchar();
+    mremap(away, SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, stays + SIZE);
+    printf("back\n");
+    fflush(stdout);
+    getchar();
+}
+"""
+
+
+def test_nothing_stays_protected_where_a_mapping_came_back(tmp_path: object, c_kernel: CKernel) -> None:
+    """Beside its neighbour it is one mapping with it again, of which the kernel then tells nothing any more."""
+    path, size = "%s/returning" % tmp_path, 65536
+    subprocess.run(["cc", "-O1", "-w", "-x", "c", "-", "-o", path], input=RETURNING.encode(), check=True)
+    with subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        try:
+            assert program.stdin is not None and program.stdout is not None
+            number, start = map(int, program.stdout.readline().split())
+            descriptor = lent(program.pid, number)
+            if descriptor < 0:
+                pytest.skip("no userfaultfd here")
+            try:
+                follower = NativeFollower(c_kernel.library, descriptor)
+            except OSError:
+                pytest.skip("this kernel tells nobody what is written")
+            (stays,) = (one for one in LiveSource(program.pid).mappings() if one.start == start)
+            assert follower.follow([(start, start + size), (start + 4 * size, start + 5 * size)]) == 2 * size
+            assert all(entry & PRESENT and entry & PROTECTED for entry in pagemap(program.pid, stays))
+            program.stdin.write(b"x")
+            program.stdin.flush()
+            assert program.stdout.readline() == b"back\n"
+            follower.leave()
+            both = stays._replace(end=start + 2 * size)
+            assert all(entry & PRESENT and not entry & PROTECTED for entry in pagemap(program.pid, both))
+            follower.end()
+        finally:
+            program.kill()
+
+
 MARKED = r"""
 #define _GNU_SOURCE
 #include <fcntl.h>
