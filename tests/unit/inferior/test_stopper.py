@@ -47,10 +47,15 @@ def test_every_thread_stands_and_runs_on(live: Any) -> None:
 
 
 def test_it_runs_on_in_time_on_a_busy_machine(live: Any) -> None:
-    """Programs of other sessions share the processors with the helper, whatever its niceness: it does not wait for them. The machine that
-    this one may run on takes its processors away now and then: one stop in twenty may be late by that."""
+    """Programs of other sessions share the processors with the helper, whatever its niceness: it does not wait for them. Now and then every
+    process waits for the machine itself."""
     if subprocess.run([sys.executable, "-c", "import os; os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))"], capture_output=True).returncode:
         pytest.skip("no real-time priority is allowed here")
+    stopper = Stopper(live.popen.pid)
+    stopper.stop()
+    holder = procfs.find_process_tracer(live.popen.pid)
+    assert holder is not None and os.sched_getscheduler(holder[0]) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO
+    stopper.let_go()
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) for _ in range(4 * (os.cpu_count() or 1))]
     try:
         stopped = []
@@ -64,7 +69,7 @@ def test_it_runs_on_in_time_on_a_busy_machine(live: Any) -> None:
         for loop in loops:
             loop.kill()
             loop.wait()
-    assert sorted(stopped)[-2] < 38, stopped
+    assert sorted(stopped)[-3] < 34, stopped  # by niceness alone a quarter of them are later
 
 
 def test_no_signal_is_lost() -> None:
