@@ -54,8 +54,9 @@ def test_it_runs_on_in_time_on_a_busy_machine(live: Any) -> None:
     stopper = Stopper(live.popen.pid)
     stopper.stop()
     holder = procfs.find_process_tracer(live.popen.pid)
-    assert holder is not None and os.sched_getscheduler(holder[0]) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO
-    stopper.let_go()
+    policy = os.sched_getscheduler(holder[0]) if holder is not None else None
+    stopper.let_go()  # held, the process would not end after a failure
+    assert policy is not None and policy & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) for _ in range(4 * (os.cpu_count() or 1))]
     try:
         stopped = []
