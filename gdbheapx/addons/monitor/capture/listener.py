@@ -7,11 +7,12 @@ leave no core themselves (the kernel would wait for the server, which waits for 
 import ctypes
 import os
 import resource
+import signal
 import socket
 import socketserver
 import stat
 import sys
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Tuple
 
 from gdbheapx import runner
 from gdbheapx.addons.monitor.capture.turn import PLACES, open_folder
@@ -24,6 +25,7 @@ QUEUE = 4096
 """How many crashes may wait to be handled; net.core.somaxconn may allow fewer."""
 MOST_PATH_BYTES = 107
 PR_SET_DUMPABLE = 4
+ENDING_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 PASSED = 3
 """The first descriptor that systemd passes (sd_listen_fds(3))."""
 ANOTHER = "choose another with --listen SOCKET, such as /run/gdbheapx.sock"
@@ -76,11 +78,28 @@ class CaptureServer(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
             self._own = None
         super().server_close()
 
+    def get_request(self) -> Tuple[socket.socket, Any]:
+        """Accept a connection. From here on no signal ends the server until a child has it: the base class would shut down the connection,
+        which is the child's too, and the kernel would drop the core.
+        """
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+            return super().get_request()
+        except BaseException:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
+            raise
+
+    def close_request(self, request: Any) -> None:
+        """Close the connection, which is a child's by now or refused. A signal that came meanwhile ends the server here."""
+        super().close_request(request)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
+
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Handle a connection in the child, without the listening socket: the kernel would otherwise go on connecting to it after the
         server has ended.
         """
         self.socket.close()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
         self._handle(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -164,6 +164,8 @@ def test_one_server_for_a_socket(stage: Stage, started: Started) -> None:
     server = started()
     second = started(folder=server.folder)
     assert second.popen.wait(crashes.SECONDS) == 1 and second.popen.stderr and b"in use" in second.popen.stderr.read()
+    tried = crashes.decided(server.folder)  # the second has asked whether anybody answers: a child that begins with that listens, too
+    assert [one["outcome"] for one in tried] == ["refused"]
     assert server.path.exists() and server.end(signal.SIGKILL) == -9
     third, process = started(folder=server.folder), stage.start("crashing", "4", RATE)
     with third.named(process):

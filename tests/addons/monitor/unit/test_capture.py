@@ -452,6 +452,40 @@ def test_paths_that_core_pattern_could_not_name_are_refused(tmp_path: Path, path
     assert refused.value.code == CANNOT_LISTEN
 
 
+ENDED_AFTER_FORK = """
+import os, signal, sys
+from gdbheapx.addons.monitor.capture import listener
+from gdbheapx.cli import heed_signals
+heed_signals()
+fork = os.fork
+def fork_and_end():
+    child = fork()
+    if child:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return child
+os.fork = fork_and_end
+def answer(connection):
+    connection.sendall(connection.recv(1))
+listener.serve_crashes(sys.argv[1], answer, lambda error: None, lambda: print("ready", flush=True))
+"""
+
+
+def test_a_server_that_is_ended_while_it_makes_a_child_leaves_that_its_connection(tmp_path: Path) -> None:
+    """A crash that has come to a child is handled to its end, whenever the signal comes."""
+    path = str(tmp_path / "socket")
+    with subprocess.Popen([sys.executable, "-c", ENDED_AFTER_FORK, path], cwd=str(ROOT), stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None and server.stdout.readline() == b"ready\n"
+            with socket.socket(socket.AF_UNIX) as crash:
+                crash.settimeout(20)
+                crash.connect(path)
+                crash.sendall(b"x")
+                assert crash.recv(1) == b"x"
+            assert server.wait(20) == 0 and not os.path.exists(path)
+        finally:
+            server.kill()
+
+
 def test_a_folder_where_others_could_put_their_socket_is_refused(tmp_path: Path) -> None:
     """They would be given the cores."""
     listener.check_socket_path(str(tmp_path / "socket"))
