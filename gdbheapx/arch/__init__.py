@@ -192,9 +192,9 @@ class Architecture(NamedTuple):
     """Register sets that hold vectors: programs keep pointers in them."""
     gdb_thread_pointer: Optional[str] = None
     """gdb's name of the thread pointer."""
-    gdb_words: Sequence[Tuple[Sequence[str], Sequence[str], int]] = ()
-    """Registers that may hold pointers, in gdb's names: (registers, the fields that lead to their words, how many words). A register that
-    this CPU lacks ends its row; no fields: the register is one word."""
+    gdb_vectors: Sequence[Tuple[Sequence[str], Sequence[str], int]] = ()
+    """Vector registers, which may hold pointers, in gdb's names: (registers, the fields that lead to their words, how many words). A
+    register that this CPU lacks ends its row."""
     storage: ThreadStorage = ThreadStorage()
     relocations: Optional[Relocations] = None
     unwinding: Optional[Unwinding] = None

@@ -116,7 +116,7 @@ ARCHITECTURE = Architecture(
     registers=RegisterSet(NAMES, 8, pc="pc", sp="sp", pointer_set=NT_ARM_TLS, read_pointer=read_tpidr),
     vector_sets=(NT_FPREGSET, NT_ARM_SVE, NT_ARM_SSVE),
     gdb_thread_pointer="tpidr",
-    gdb_words=((GENERAL, (), 1), (tuple("v%d" % number for number in range(32)), ("d", "u"), 2)),
+    gdb_vectors=((tuple("v%d" % number for number in range(32)), ("d", "u"), 2),),
     ignored_bits=0xFF << 56,
     signature_set=NT_ARM_PAC_MASK,
     gdb_signature="pauth_dmask",

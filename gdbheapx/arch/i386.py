@@ -23,8 +23,7 @@ ARCHITECTURE = Architecture(
     halt=b"\xf4",
     registers=RegisterSet(ORDER, 4, pc="eip", sp="esp", pointer_set=NT_386_TLS, read_pointer=read_gs_base),
     vector_sets=(NT_FPREGSET, NT_X86_XSTATE, NT_PRXFPREG),
-    gdb_words=(
-        (("eax", "ebx", "ecx", "edx", "esi", "edi", "ebp"), (), 1),
+    gdb_vectors=(
         (tuple("ymm%d" % number for number in range(8)), ("v4_int64",), 4),
         (tuple("xmm%d" % number for number in range(8)), ("v2_int64",), 2),
     ),

@@ -10,7 +10,6 @@ ORDER = (
 ARCHITECTURE = Architecture(
     registers=RegisterSet(ORDER, 8, pc="pc", sp="sp", thread_pointer="tp"),
     gdb_thread_pointer="tp",
-    gdb_words=((tuple("x%d" % number for number in range(31)), (), 1),),
     storage=ThreadStorage(tcb_bytes=0, dtv_words=-2),
     relocations=Relocations(absolute=2, relative=3, module=7, offset=11),
     aligns_16_since=(),

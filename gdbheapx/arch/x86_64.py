@@ -55,8 +55,7 @@ ARCHITECTURE = Architecture(
     registers=RegisterSet(ORDER, 8, pc="rip", sp="rsp", thread_pointer="fs_base"),
     vector_sets=(NT_FPREGSET, NT_X86_XSTATE),
     gdb_thread_pointer="fs_base",
-    gdb_words=(
-        (("rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", *EXTENDED), (), 1),
+    gdb_vectors=(
         (tuple("ymm%d" % number for number in range(16)), ("v4_int64",), 4),
         (tuple("xmm%d" % number for number in range(16)), ("v2_int64",), 2),
     ),

@@ -992,12 +992,9 @@ class Target(Memory, Process):
         """Every thread."""
 
     def register_words(self, thread: Thread) -> Sequence[int]:
-        """Every word in a thread's general and vector registers, in no order; empty where they cannot be read."""
+        """Every word in a thread's general registers, in the order of `arch.registers`, and then in its vector registers; empty where they
+        cannot be read."""
         return ()
-
-    def system_call_register(self, thread: Thread) -> Optional[int]:
-        """Return the register that has the number of the system call a thread waits in, unsigned; None where it cannot be read."""
-        return None
 
     def calls(self, copy: StackCopy) -> Sequence[StackCall]:
         """The calls on a stack, the innermost first, as far as the files of the objects allow. Reads nothing of the target."""
@@ -1097,10 +1094,11 @@ def find_running_threads(target: Target, module: Module) -> Set[int]:
 
 
 def _is_waiting(target: Target, thread: Thread) -> bool:
-    shown, calls = target.arch.in_system_call, target.arch.system_calls
+    shown, layout, calls = target.arch.in_system_call, target.arch.registers, target.arch.system_calls
     if shown is None or not shown.shows(thread.pc or 0, target.read_prefix):
         return False
-    number = target.system_call_register(thread)
-    if number is None or calls is None:
+    words = target.register_words(thread)
+    if layout is None or calls is None or len(words) < len(layout.names):
         return True
+    number = words[layout.names.index(shown.number)]
     return number >> 63 == 0 and number not in [calls.numbers[name] for name in MEMORY_CALLS]

@@ -502,11 +502,6 @@ class ElfTarget(Target):
         sets = self.source.register_sets(thread.lwp) if stopper is None else stopper.register_sets(thread.lwp, header)
         return split_register_words(header, sets)
 
-    def system_call_register(self, thread: Thread) -> Optional[int]:
-        layout, shown = self.arch.registers, self.arch.in_system_call
-        words = ElfTarget.register_words(self, thread) if layout is not None and shown is not None else ()
-        return words[layout.names.index(shown.number)] if layout and shown and len(words) >= len(layout.names) else None
-
     def stop(self) -> bool:
         """Stop the process, for at most `max_stop_s`. False if other objects are loaded now than were seen before: what was found out by
         then is out of date."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gdbheapx.arch import native_architecture
 from tests.support.paths import GDB, GDBINIT, ROOT
 from tests.support.processes import Lasting, Stage
 from tests.support.tool import heapx, in_gdb, run, tool_command, tool_environment
@@ -115,3 +116,27 @@ def test_doctor_writes_nothing(stage: Stage, live: str, folder: Path) -> None:
     before = process.smaps_rollup("Anonymous")
     assert heapx(process.target(live), "doctor", "--json").code == 0
     assert process.smaps_rollup("Anonymous") == before
+
+
+ORDERED = """
+import gdb
+from gdbheapx.arch import native_architecture
+from gdbheapx.inferior.gdb.target import call_in_every_thread, read_register_words
+machine = native_architecture()
+def compare_words(thread):
+    words = read_register_words(machine)
+    by_name = {name: word for name, word in zip(machine.registers.names, words) if name not in ("eflags", "pstate")}
+    shown = {name: int(gdb.parse_and_eval("(unsigned long)$" + name)) for name in by_name}
+    return by_name[machine.in_system_call.number] if by_name == shown else None
+print("numbers of calls:", call_in_every_thread(compare_words))
+"""
+
+
+def test_registers_in_gdb_are_in_the_kernels_order(stage: Stage, tmp_path: Path) -> None:
+    """Calls on a stack and the system call that a thread waits in are found by their places, as in a core."""
+    process, script = stage.start("victim_parked", "idle"), tmp_path / "ordered.py"
+    script.write_text(ORDERED)
+    outcome = in_gdb(process.target("live"), ["source %s" % script])
+    shown = outcome.stdout.decode().rpartition("numbers of calls: ")[2].partition("]")[0]
+    calls = native_architecture().system_calls
+    assert calls is not None and str(calls.numbers["clock_nanosleep"]) in shown and "None" not in shown, (shown, outcome.stderr)

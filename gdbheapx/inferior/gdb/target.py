@@ -416,19 +416,6 @@ class GdbTarget(ElfTarget):
             self._register_words = dict(call_in_every_thread(lambda selected: (selected.ptid[1], read_register_words(self.arch))))
         return self._register_words.get(thread.lwp, ())
 
-    def system_call_register(self, thread: Thread) -> Optional[int]:
-        shown = self.arch.in_system_call
-        if not self.held_by_gdb or self.kind == "core" or shown is None:
-            return ElfTarget.system_call_register(self, thread)
-
-        def read_register(selected: Any) -> Tuple[int, Optional[int]]:
-            try:
-                return selected.ptid[1], unsigned_register(gdb.newest_frame().read_register(shown.number))
-            except (gdb.error, ValueError):
-                return selected.ptid[1], None
-
-        return dict(call_in_every_thread(read_register)).get(thread.lwp)
-
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
         places = ElfTarget.thread_local(self, name, near)
         if places is None and self.held_by_gdb:
@@ -503,15 +490,25 @@ def unsigned_register(value: Any) -> int:
 
 
 def read_register_words(arch: Architecture) -> List[int]:
-    """Every word in the selected thread's general and vector registers, as far as gdb names them so."""
-    frame, words = gdb.newest_frame(), []
-    for names, fields, count in arch.gdb_words:
+    """Every word in the selected thread's general registers, in the order of `arch.registers`, and in its vector registers. A general
+    register that gdb does not have by that name, or not as a number (eflags), is 0. Empty where gdb shows no frame."""
+    try:
+        frame = gdb.newest_frame()
+    except gdb.error:
+        return []
+    words = []
+    for name in arch.registers.names if arch.registers is not None else ():
+        try:
+            words.append(unsigned_register(frame.read_register(name)))
+        except (gdb.error, ValueError):
+            words.append(0)
+    for names, fields, count in arch.gdb_vectors:
         for name in names:
             try:
                 value = frame.read_register(name)
                 for field in fields:
                     value = value[field]
-                words += [unsigned_register(value[place]) for place in range(count)] if fields else [unsigned_register(value)]
+                words += [unsigned_register(value[place]) for place in range(count)]
             except (gdb.error, ValueError, KeyError):  # not on this CPU
                 break
     return words

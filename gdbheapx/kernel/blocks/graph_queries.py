@@ -12,11 +12,7 @@ from gdbheapx.kernel.common.library import address_of, run_resumable
 def find_labelled(library: Any, labels: "array[int]", wanted: Container[int], label_count: int, most: int) -> "array[int]":
     """array('I'): the first blocks, at most so many, whose label is wanted. `labels`: array('I') by block."""
     asked, out = array("B", (label in wanted for label in range(label_count))), array("I", bytes(4 * min(most, len(labels))))
-    del out[
-        library.heapx_labelled(
-            address_of(labels), len(labels), address_of(asked), label_count, address_of(out), len(out)
-        ) :
-    ]
+    del out[library.heapx_labelled(address_of(labels), len(labels), address_of(asked), label_count, address_of(out), len(out)) :]
     return out
 
 

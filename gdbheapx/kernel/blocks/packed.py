@@ -117,9 +117,7 @@ def unpack_handle(library: Any, kept: PackedGraph, mappings: "array[int]") -> An
     habits, why = array("H", kept.habits), array("i", [0])
     shift = kept.unit_bytes.bit_length() - 1
     numbers = (kept.word_bytes, shift, int(kept.has_slots), address_of(mappings), len(kept.mappings))
-    found = library.heapx_graph_unpack(
-        *numbers, address_of(streams), address_of(habits), len(habits), address_of(why)
-    )
+    found = library.heapx_graph_unpack(*numbers, address_of(streams), address_of(habits), len(habits), address_of(why))
     if not found and why[0] == NO_MEMORY:
         raise MemoryError()
     if not found:

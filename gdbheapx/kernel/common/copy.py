@@ -257,9 +257,7 @@ def parse_registers(data: bytes) -> Dict[int, Dict[int, bytes]]:
 def is_marked(library: Any, table: PageTable, ranges: Sequence[Tuple[int, int]]) -> bool:
     """Return True if each page that is in RAM has the kernel's mark of a write (soft-dirty), as all have until the marks are cleared."""
     pages, bounds = OpenPages(library, table), array("Q", [bound for pair in ranges for bound in pair])
-    first = (
-        library.heapx_pages_unmarked(pages.handle, address_of(bounds), len(ranges)) if pages.handle else 0
-    )
+    first = library.heapx_pages_unmarked(pages.handle, address_of(bounds), len(ranges)) if pages.handle else 0
     return bool(first == ADDRESS_MASK)
 
 

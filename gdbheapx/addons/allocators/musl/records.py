@@ -240,9 +240,7 @@ def read_groups(
         (known,) = counts.records(1)
         areas, held, alone = (_make_array(count) for count in (known.areas, 2 * known.held, 2 * known.alone))
         classes, sums, problems = NativeRows(MuslClass, HEAD_LABEL), NativeRows(MuslHeld, 1), NativeRows(MuslProblem, MOST_MUSL_PROBLEMS)
-        library.heapx_musl_groups_result(
-            job, *map(address_of, (areas, held, alone, classes.numbers, sums.numbers, problems.numbers))
-        )
+        library.heapx_musl_groups_result(job, *map(address_of, (areas, held, alone, classes.numbers, sums.numbers, problems.numbers)))
         rows = _make_array(len(MuslGroup._fields) * known.groups), _make_array(len(SlotRun._fields) * known.runs)
         library.heapx_musl_groups_rows(job, *map(address_of, rows))
     finally:

@@ -202,9 +202,7 @@ def read_spans(
     """
     library, opened, sums = kernel.library, kernel.open(source), NativeRows(SpanSums, 1)
     numbers, places, classes = flatten_record(layout), flatten_record(leaves), array("Q", sizes)
-    job = library.heapx_tc_spans_new(
-        opened.handle, address_of(numbers), address_of(places), len(leaves), address_of(classes)
-    )
+    job = library.heapx_tc_spans_new(opened.handle, address_of(numbers), address_of(places), len(leaves), address_of(classes))
     if not job:
         raise MemoryError()
     try:
