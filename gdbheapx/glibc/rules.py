@@ -65,12 +65,12 @@ FRAME_WORDS = 8
 """So many words from the stack pointer on are taken for return addresses of a leaf function or a system call."""
 
 
-def _says_since(message: str, since: Version = _FIRST_RELEASE, before: Optional[str] = None) -> AbortMessages:
-    return ((since, message),) if since == _FIRST_RELEASE else ((since, message), (_FIRST_RELEASE, before))
-
-
-def _says_up_to(last: Version, message: str, since: Version = _FIRST_RELEASE) -> AbortMessages:
-    return (((last[0], last[1] + 1), None), *_says_since(message, since))
+def _aborts_with(
+    message: str, since: Version = _FIRST_RELEASE, before: Optional[str] = None, until: Optional[Version] = None
+) -> AbortMessages:
+    later = () if until is None else (((until[0], until[1] + 1), None),)
+    earlier = () if since == _FIRST_RELEASE else ((_FIRST_RELEASE, before),)
+    return (*later, (since, message), *earlier)
 
 
 _TOP_ASSERTION: AbortMessages = (
@@ -79,52 +79,55 @@ _TOP_ASSERTION: AbortMessages = (
     (_FIRST_RELEASE, "sysmalloc: Assertion `%s' failed." % _SYSMALLOC),
 )
 _RULES: Dict[str, Tuple[ProblemCode, AbortMessages]] = {
-    "chunk-size-small": (codes.CHUNK_SMALL, _says_since("free(): invalid size")),
-    "chunk-size-misaligned": (codes.CHUNK_MISALIGNED, _says_since("free(): invalid size")),
-    "chunk-mmapped-bit": (codes.CHUNK_MMAPPED_BIT, _says_since("munmap_chunk(): invalid pointer")),
-    "chunk-overrun": (codes.CHUNK_OVERRUN, _says_since("double free or corruption (out)")),
-    "chunk-size-zero": (codes.FENCEPOST_INSIDE, _says_since("free(): invalid size")),
-    "unsorted-size": (codes.CHUNK_SMALL, _says_since("malloc(): invalid size (unsorted)", (2, 29), "malloc(): memory corruption")),
-    "unsorted-next-size": (codes.CHUNK_SMALL, _says_since("malloc(): invalid next size (unsorted)", (2, 29))),
-    "unsorted-prev-size": (codes.PREV_SIZE_WRONG, _says_since("malloc(): mismatching next->prev_size (unsorted)", (2, 29))),
-    "unsorted-prev-inuse": (codes.BINNED_USED, _says_since("malloc(): invalid next->prev_inuse (unsorted)", (2, 29))),
-    "unsorted-links": (codes.BIN_BROKEN, _says_since("malloc(): unsorted double linked list corrupted", (2, 29))),
-    "unsorted-head": (codes.BIN_BROKEN, _says_since("free(): corrupted unsorted chunks")),
-    "smallbin-links": (codes.BIN_BROKEN, _says_since("malloc(): smallbin double linked list corrupted")),
+    "chunk-size-small": (codes.CHUNK_SMALL, _aborts_with("free(): invalid size")),
+    "chunk-size-misaligned": (codes.CHUNK_MISALIGNED, _aborts_with("free(): invalid size")),
+    "chunk-mmapped-bit": (codes.CHUNK_MMAPPED_BIT, _aborts_with("munmap_chunk(): invalid pointer")),
+    "chunk-overrun": (codes.CHUNK_OVERRUN, _aborts_with("double free or corruption (out)")),
+    "chunk-size-zero": (codes.FENCEPOST_INSIDE, _aborts_with("free(): invalid size")),
+    "unsorted-size": (
+        codes.CHUNK_SMALL,
+        _aborts_with("malloc(): invalid size (unsorted)", since=(2, 29), before="malloc(): memory corruption"),
+    ),
+    "unsorted-next-size": (codes.CHUNK_SMALL, _aborts_with("malloc(): invalid next size (unsorted)", since=(2, 29))),
+    "unsorted-prev-size": (codes.PREV_SIZE_WRONG, _aborts_with("malloc(): mismatching next->prev_size (unsorted)", since=(2, 29))),
+    "unsorted-prev-inuse": (codes.BINNED_USED, _aborts_with("malloc(): invalid next->prev_inuse (unsorted)", since=(2, 29))),
+    "unsorted-links": (codes.BIN_BROKEN, _aborts_with("malloc(): unsorted double linked list corrupted", since=(2, 29))),
+    "unsorted-head": (codes.BIN_BROKEN, _aborts_with("free(): corrupted unsorted chunks")),
+    "smallbin-links": (codes.BIN_BROKEN, _aborts_with("malloc(): smallbin double linked list corrupted")),
     "smallbin-head": (
         codes.BIN_BROKEN,
-        _says_since("free(): chunks in smallbin corrupted", (2, 41), "malloc(): smallbin double linked list corrupted"),
+        _aborts_with("free(): chunks in smallbin corrupted", since=(2, 41), before="malloc(): smallbin double linked list corrupted"),
     ),
-    "largebin-links": (codes.BIN_BROKEN, _says_since("corrupted double-linked list")),
-    "largebin-head": (codes.BIN_BROKEN, _says_since("malloc(): largebin double linked list corrupted (bk)", (2, 30))),
+    "largebin-links": (codes.BIN_BROKEN, _aborts_with("corrupted double-linked list")),
+    "largebin-head": (codes.BIN_BROKEN, _aborts_with("malloc(): largebin double linked list corrupted (bk)", since=(2, 30))),
     "largebin-order": (codes.LARGE_ORDER, _UNNOTICED),
-    "largebin-nextsize": (codes.LARGE_LINKS, _says_since("corrupted double-linked list (not small)", (2, 22))),
+    "largebin-nextsize": (codes.LARGE_LINKS, _aborts_with("corrupted double-linked list (not small)", since=(2, 22))),
     "bin-size": (codes.ENTRY_SIZE, _UNNOTICED),
     "bin-entry-in-use": (codes.BINNED_USED, _UNNOTICED),
     "bin-entry-not-a-chunk": (codes.BINNED_ASTRAY, _UNNOTICED),
-    "bins-mismatch": (codes.BINS_DISAGREE, _says_since("corrupted double-linked list")),
-    "prev-size": (codes.PREV_SIZE_WRONG, _says_since("corrupted size vs. prev_size", (2, 26))),
+    "bins-mismatch": (codes.BINS_DISAGREE, _aborts_with("corrupted double-linked list")),
+    "prev-size": (codes.PREV_SIZE_WRONG, _aborts_with("corrupted size vs. prev_size", since=(2, 26))),
     "free-neighbours": (codes.FREE_NEIGHBOURS, _UNNOTICED),
-    "free-not-in-bin": (codes.NOT_BINNED, _says_since("corrupted double-linked list")),
-    "double-free": (codes.CACHED_FREE, _says_since("double free or corruption (!prev)")),
+    "free-not-in-bin": (codes.NOT_BINNED, _aborts_with("corrupted double-linked list")),
+    "double-free": (codes.CACHED_FREE, _aborts_with("double free or corruption (!prev)")),
     "arena-bit": (codes.ARENA_BIT, _UNNOTICED),
     "free-arena-bit": (codes.ARENA_BIT, _UNNOTICED),
-    "first-chunk": (codes.FIRST_CHUNK, _says_since("corrupted size vs. prev_size while consolidating", (2, 29))),
-    "fastbin-unaligned": (codes.FASTBIN_BROKEN, _says_up_to((2, 42), "malloc(): unaligned fastbin chunk detected", (2, 32))),
+    "first-chunk": (codes.FIRST_CHUNK, _aborts_with("corrupted size vs. prev_size while consolidating", since=(2, 29))),
+    "fastbin-unaligned": (codes.FASTBIN_BROKEN, _aborts_with("malloc(): unaligned fastbin chunk detected", since=(2, 32), until=(2, 42))),
     "fastbin-link": (codes.FASTBIN_BROKEN, _UNNOTICED),
-    "fastbin-double-free": (codes.FASTBIN_BROKEN, _says_up_to((2, 42), "double free or corruption (fasttop)")),
-    "fastbin-size": (codes.ENTRY_SIZE, _says_up_to((2, 42), "malloc(): memory corruption (fast)")),
-    "tcache-unaligned": (codes.CACHE_BROKEN, _says_since("malloc(): unaligned tcache chunk detected", (2, 32))),
+    "fastbin-double-free": (codes.FASTBIN_BROKEN, _aborts_with("double free or corruption (fasttop)", until=(2, 42))),
+    "fastbin-size": (codes.ENTRY_SIZE, _aborts_with("malloc(): memory corruption (fast)", until=(2, 42))),
+    "tcache-unaligned": (codes.CACHE_BROKEN, _aborts_with("malloc(): unaligned tcache chunk detected", since=(2, 32))),
     "tcache-link": (codes.CACHE_BROKEN, _UNNOTICED),
-    "tcache-double-free": (codes.CACHE_BROKEN, _says_since("free(): double free detected in tcache 2", (2, 29))),
+    "tcache-double-free": (codes.CACHE_BROKEN, _aborts_with("free(): double free detected in tcache 2", since=(2, 29))),
     "tcache-count": (codes.CACHE_MISCOUNTS, _UNNOTICED),
-    "tcache-too-many": (codes.CACHE_MISCOUNTS, _says_since("free(): too many chunks detected in tcache", (2, 33))),
+    "tcache-too-many": (codes.CACHE_MISCOUNTS, _aborts_with("free(): too many chunks detected in tcache", since=(2, 33))),
     "tcache-size": (codes.ENTRY_SIZE, _UNNOTICED),
     "tcache-key": (codes.CACHE_KEY, _UNNOTICED),
-    "listed-twice": (codes.LISTED_TWICE, _says_since("free(): double free detected in tcache 2", (2, 29))),
-    "listed-not-a-chunk": (codes.LISTED_ASTRAY, _says_since("free(): invalid pointer")),
+    "listed-twice": (codes.LISTED_TWICE, _aborts_with("free(): double free detected in tcache 2", since=(2, 29))),
+    "listed-not-a-chunk": (codes.LISTED_ASTRAY, _aborts_with("free(): invalid pointer")),
     "listed-outside": (codes.LISTED_OUTSIDE, _UNNOTICED),
-    "top-size": (codes.TOP_WRONG, _says_since("malloc(): corrupted top size", (2, 29))),
+    "top-size": (codes.TOP_WRONG, _aborts_with("malloc(): corrupted top size", since=(2, 29))),
     "top-small": (codes.TOP_WRONG, _TOP_ASSERTION),
     "top-prev-inuse": (codes.TOP_WRONG, _TOP_ASSERTION),
     "top-page-end": (codes.TOP_WRONG, _TOP_ASSERTION),
@@ -132,7 +135,7 @@ _RULES: Dict[str, Tuple[ProblemCode, AbortMessages]] = {
     "top-short": (codes.TOP_SHORT, _TOP_ASSERTION),
     "top-unmapped": (codes.TOP_UNREADABLE, _UNNOTICED),
     "top-missing": (codes.NO_TOP, _UNNOTICED),
-    "break-below-top": (codes.BREAK_DISAGREES, _says_since("break adjusted to free malloc space")),
+    "break-below-top": (codes.BREAK_DISAGREES, _aborts_with("break adjusted to free malloc space")),
     "break-mismatch": (codes.BREAK_DISAGREES, _UNNOTICED),
     "run-not-found": (codes.RUN_NOT_FOUND, _UNNOTICED),
     "fencepost-missing": (codes.NO_FENCEPOST, _UNNOTICED),
@@ -154,10 +157,10 @@ _RULES: Dict[str, Tuple[ProblemCode, AbortMessages]] = {
     "heap-unmapped": (codes.HEAP_UNREADABLE, _UNNOTICED),
     "chunk-unmapped": (codes.CHUNK_UNREADABLE, _UNNOTICED),
     "mmapped-count": (codes.MP_DISAGREES, _UNNOTICED),
-    "mmapped-header": (codes.MAPPED_HEADER, _says_since("munmap_chunk(): invalid pointer")),
-    "mmapped-as-used": (codes.MAPPED_HEADER, _says_since("double free or corruption (out)")),
-    "mmapped-as-small": (codes.MAPPED_HEADER, _says_since("free(): invalid size")),
-    "mmapped-as-wild": (codes.MAPPED_HEADER, _says_since("free(): invalid size", (2, 43), "free(): invalid pointer")),
+    "mmapped-header": (codes.MAPPED_HEADER, _aborts_with("munmap_chunk(): invalid pointer")),
+    "mmapped-as-used": (codes.MAPPED_HEADER, _aborts_with("double free or corruption (out)")),
+    "mmapped-as-small": (codes.MAPPED_HEADER, _aborts_with("free(): invalid size")),
+    "mmapped-as-wild": (codes.MAPPED_HEADER, _aborts_with("free(): invalid size", since=(2, 43), before="free(): invalid pointer")),
     "mmapped-flags": (codes.MAPPED_HEADER, _UNNOTICED),
     "mmapped-size": (codes.MAPPED_HEADER, _UNNOTICED),
 }
@@ -172,8 +175,11 @@ def code_of(rule: str) -> ProblemCode:
 
 
 def abort_of(rule: str, release: Optional[Version]) -> Optional[str]:
-    """Return what a release aborts with where it meets a broken rule, or None; of an unknown release what the newest says."""
-    return next((message for since, message in _RULES[rule][1] if release is None or release >= since), None)
+    """Return what a release aborts with where it meets a broken rule, or None. `release`: None if unknown: the newest message is it."""
+    messages = _RULES[rule][1]
+    if release is None:
+        return next((message for _, message in messages if message is not None), None)
+    return next((message for since, message in messages if release >= since), None)
 
 
 def _near_stack(context: Context, pointer: Optional[int]) -> List[int]:

@@ -88,6 +88,7 @@ def test_a_held_lock_is_evidence() -> None:
         ("mmapped-as-wild", (2, 43), "free(): invalid size"),
         ("smallbin-head", (2, 41), "free(): chunks in smallbin corrupted"),
         ("prev-size", None, "corrupted size vs. prev_size"),
+        ("fastbin-unaligned", None, "malloc(): unaligned fastbin chunk detected"),
         ("tcache-count", (2, 36), None),
     ],
 )
