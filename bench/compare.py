@@ -23,32 +23,8 @@ from bench.shape_process import ShapeProcess
 from bench.timing import HERE
 
 COMMANDS = (
-    *(
-        "report",
-        "report --deep",
-        "arenas",
-        "chunks",
-        "chunks --histogram",
-        "chunks --limit 9 --sort size",
-        "bins",
-        "tcache",
-        "malloc-info",
-        "malloc-stats",
-    ),
-    *(
-        "tunables",
-        "tickers",
-        "decay",
-        "doctor",
-        "trim --dry-run",
-        "purge --dry-run",
-        "check",
-        "leaks",
-        "leaks --list",
-        "owners",
-        "census",
-        "pins",
-    ),
+    *("report", "report --deep", "arenas", "chunks", "chunks --histogram", "chunks --limit 9 --sort size", "bins", "tcache", "malloc-info", "malloc-stats"),
+    *("tunables", "tickers", "decay", "doctor", "trim --dry-run", "purge --dry-run", "check", "leaks", "leaks --list", "owners", "census", "pins"),
     *("pins --no-owners", "whatis 4096", "refs 4096", "export --format folded", "export --format folded --of census"),
 )
 PROGRAMS: Tuple[Tuple[str, Tuple[str, ...], bool], ...] = (
@@ -63,25 +39,7 @@ WORDS = {"what", "hint", "evidence", "why", "code", "found", "next", "lines", "f
 """Keys under which sentences stand."""
 WORSE_SHARE, WORSE_MS = 0.05, 5.0
 """From both on a command takes more CPU time than before."""
-OF_THE_LOOK = {
-    "stopped_ms",
-    "predicted_stop_ms",
-    "snapshot",
-    "taken",
-    "stops",
-    "swapped_in_bytes",
-    "tool",
-    "uptime_ns",
-    "uptime_s",
-    "time",
-    "pause_ms",
-    "pauses",
-    "late_ms",
-    "epoch_ms",
-    "deadline_ms",
-    "pss_bytes",
-    "shared_bytes",
-}
+OF_THE_LOOK = {"stopped_ms", "predicted_stop_ms", "snapshot", "taken", "stops", "swapped_in_bytes", "tool", "uptime_ns", "uptime_s", "time", "pause_ms", "pauses", "late_ms", "epoch_ms", "deadline_ms", "pss_bytes", "shared_bytes"}
 
 
 CHANGING = re.compile(r"\b[\d.]+ (ms|s)\b|[\d.]+ [KMG]iB reclaimable by the kernel|PSS [\d.]+ [KMG]iB|taken [\d-]+ [\d:]+ UTC")
@@ -166,9 +124,7 @@ def targets(checkouts: Tuple[Path, Path], folder: Path) -> Iterator[Tuple[Target
         process = ShapeProcess(command, folder / "record", {"LD_PRELOAD": shape_programs.jemalloc_library()} if is_jemalloc else {})
         try:
             core = "%s.%d" % (folder / "the.core", process.pid)
-            subprocess.run(
-                ["gcore", "-o", str(folder / "the.core"), str(process.pid)], stdin=subprocess.DEVNULL, capture_output=True, check=True
-            )
+            subprocess.run(["gcore", "-o", str(folder / "the.core"), str(process.pid)], stdin=subprocess.DEVNULL, capture_output=True, check=True)
             yield (["--pid", str(process.pid)], ["--pid", str(process.pid)]), title + ", live"
             for each, form in forms(checkouts, core):
                 yield each, "%s, %s" % (title, form)
@@ -200,9 +156,7 @@ def timed(checkouts: Tuple[Path, Path], target: List[str], title: str, runs: int
 def main() -> int:
     """Compare, print one table. With RUNS: CPU time instead of answers."""
     if len(sys.argv) not in (2, 3) or not (Path(sys.argv[1]) / "gdbheapx" / "cli.py").exists():
-        print(
-            "usage: python -m bench.compare OLD [RUNS]; OLD: the folder of another checkout (git worktree add OLD COMMIT)", file=sys.stderr
-        )
+        print("usage: python -m bench.compare OLD [RUNS]; OLD: the folder of another checkout (git worktree add OLD COMMIT)", file=sys.stderr)
         return 2
     checkouts, runs = (Path(sys.argv[1]).resolve(), HERE.parent), int(sys.argv[2]) if len(sys.argv) == 3 else 0
     rows: List[List[str]] = []
