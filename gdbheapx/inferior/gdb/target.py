@@ -491,7 +491,7 @@ def unsigned_register(value: Any) -> int:
 
 def read_register_words(arch: Architecture) -> List[int]:
     """Every word in the selected thread's general registers, in the order of `arch.registers`, and in its vector registers. A general
-    register that gdb does not have by that name, or not as a number (eflags), is 0. Empty where gdb shows no frame."""
+    register that gdb does not have by that name, or not as a number, is 0. Empty where gdb shows no frame."""
     try:
         frame = gdb.newest_frame()
     except gdb.error:
