@@ -29,8 +29,8 @@ NAMES = tuple(name for name in catalogue.ADDON_COMMANDS if (ROOT / "gdbheapx" / 
 ALL = list(NAMES)
 TOP = ("gdbheapx", "commands", "tests", "tools", "docs", "docker", "bench", "demo", "share", "debian", "changelog.d", "setup.py", "pyproject.toml", "Makefile", "MANIFEST.in")
 TEXTS = ("README.md", "SECURITY.md", "SUPPORT.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE")
-NATIVE = "allocators"
-"""The add-on that has C code."""
+NATIVE = {Path(root).name for root in build.source_roots()[1:]}
+"""The add-ons that have C code."""
 IMPORTS = """
 import importlib, pathlib, sys
 from gdbheapx import command
@@ -102,7 +102,7 @@ def checkout(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         else:
             shutil.copy(ROOT / name, folder / name)
     made = Checkout(folder, missing)
-    if NATIVE in missing:  # its C code is part of the library, which is of other sources then
+    if NATIVE.intersection(missing):  # its C code is part of the library, which is of other sources then
         quick = compilers.with_last(build.find_compiler() or ["cc"], tmp_path_factory.mktemp("quick"), "-O0")
         done = made.run("gdbheapx/kernel/build.py", CC=quick[0])
         assert done.returncode == 0, done.stderr
@@ -240,7 +240,7 @@ def test_a_single_file_has_what_was_chosen(chosen: List[str], of_python: Process
 def test_a_single_file_reads_the_allocators_that_were_chosen(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """mimalloc by a file with the add-on; another names the add-on."""
     core = str(mimallocs.recorder(stage, mimallocs.library()).core())
-    for chosen in ("allocators", "none") if NATIVE in NAMES else ("none",):
+    for chosen in ("allocators", "none") if "allocators" in NAMES else ("none",):
         single = tmp_path / "single.py"
         monkeypatch.setattr(sys, "argv", ["make_single", str(single), "--with", chosen])
         make_single.main()
@@ -253,7 +253,7 @@ def test_a_single_file_reads_the_allocators_that_were_chosen(stage: Stage, tmp_p
 
 def test_an_allocator_that_is_gone_is_named(checkout: Checkout, stage: Stage) -> None:
     """By the name of its library, with how to get what reads it; what needs no allocator is answered."""
-    if NATIVE not in checkout.missing:
+    if "allocators" not in checkout.missing:
         pytest.skip("this copy has it")
     core = str(mimallocs.recorder(stage, mimallocs.library()).core())
     done = checkout.ask("--core", core, "arenas")

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Dict, Tuple
+from typing import Collection, Dict, Optional, Tuple
 
 from gdbheapx.kernel import build
 
@@ -34,17 +34,17 @@ def left_out() -> Tuple[str, ...]:
     return tuple("%s: install gcc-%s-linux-gnu" % (machine, machine.replace("_", "-")) for machine in build.OF_MACHINE if machine not in compilers())
 
 
-def compiled(with_addons: bool = True) -> Dict[str, bytes]:
-    """By machine, with the code of add-ons or without; what this compiler has made of the same files is not made again, nor by two at a time."""
+def compiled(addons: Optional[Collection[str]] = None) -> Dict[str, bytes]:
+    """By machine, with the code of all add-ons or of some; what this compiler has made of the same files is not made again, nor by two at a time."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # a checkout that cannot be written
             KEPT.mkdir(parents=True, exist_ok=True)
             fcntl.flock(stack.enter_context(open(KEPT / "lock", "w")), fcntl.LOCK_EX)
-        return _compiled(with_addons)
+        return _compiled(addons)
 
 
-def _compiled(with_addons: bool) -> Dict[str, bytes]:
-    sources, checksum = build.all_sources(with_addons), build.source_id(with_addons) or 0
+def _compiled(addons: Optional[Collection[str]]) -> Dict[str, bytes]:
+    sources, checksum = build.all_sources(addons), build.source_id(addons) or 0
     libraries = {}
     for machine, compiler in compilers().items():
         itself = subprocess.run([compiler, "-v"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True).stdout

@@ -20,9 +20,6 @@ LEFT_OUT = ("gdbheapx/addons/views/html/command.py", "gdbheapx/addons/views/quer
 PAGES = os.path.join("gdbheapx", "addons", "views", "html", "")
 """What makes pages."""
 
-NATIVE = "allocators"
-"""The add-on that has C code."""
-
 HEAD = '''"""gdbheapx {version} in one file: in gdb, `source {name}`, then `heapx`; from a shell, `python3 -I {name} --pid N report`, with gdb or without one.
 Made by tools/make_single.py; the source is in the modules below.
 
@@ -112,12 +109,12 @@ def packs():
                 yield name, file.read()
 
 
-def kernels(with_addons):
+def kernels(addons):
     """(machine, packed library) of each compiler that is here; the C files; their checksum."""
-    for machine, library in libraries.compiled(with_addons).items():
+    for machine, library in libraries.compiled(addons).items():
         yield machine, pack_bytes(library)
-    yield C_FILES, pack_bytes(json.dumps(build.all_sources(with_addons)).encode("utf-8"))
-    yield SOURCE_ID, str(build.source_id(with_addons))
+    yield C_FILES, pack_bytes(json.dumps(build.all_sources(addons)).encode("utf-8"))
+    yield SOURCE_ID, str(build.source_id(addons))
 
 
 def literal(text):
@@ -155,7 +152,7 @@ def main():
             out.write("GDBHEAPX_SINGLE[%r] = (%r, %s)\n" % (name, path, literal(text)))
         for name, text in packs():
             out.write("GDBHEAPX_PACKS[%r] = %s\n" % (name, literal(text)))
-        for name, text in kernels(NATIVE in addons):
+        for name, text in kernels(addons):
             out.write("GDBHEAPX_KERNELS[%r] = %r\n" % (name, text))
         out.write(TAIL)
         out.write("\n\n# gdbheapx/gdbinit.py\n" + gdbinit)

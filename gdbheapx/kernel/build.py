@@ -10,7 +10,7 @@ common/library.py calls `source_id` whenever it loads the library, so the import
 import os
 import sys
 import zlib
-from typing import TYPE_CHECKING, Dict, List, Optional
+from typing import TYPE_CHECKING, Collection, Dict, List, Optional
 
 if TYPE_CHECKING:
     import subprocess
@@ -49,10 +49,11 @@ def native_folder() -> str:
     return os.path.dirname(os.path.abspath(__file__))
 
 
-def source_roots(with_addons: bool = True) -> List[str]:
-    """Return the folders whose folders have sources: this one, and those of the add-on that has allocators, if it is there."""
-    addons = os.path.join(os.path.dirname(native_folder()), "addons", "allocators")
-    return [native_folder(), *([addons] if with_addons and os.path.isdir(addons) else [])]
+def source_roots(addons: Optional[Collection[str]] = None) -> List[str]:
+    """Return the folders whose rooms have C files: this one, and those of the add-ons that are there. `addons`: of these alone."""
+    folder = os.path.join(os.path.dirname(native_folder()), "addons")
+    names = [name for name in sorted(os.listdir(folder)) if addons is None or name in addons] if os.path.isdir(folder) else []
+    return [native_folder(), *(root for root in (os.path.join(folder, name) for name in names) if list_sources(root))]
 
 
 def list_sources(root: str) -> List[str]:
@@ -65,9 +66,9 @@ def list_sources(root: str) -> List[str]:
     return found
 
 
-def source_id(with_addons: bool = True) -> Optional[int]:
+def source_id(addons: Optional[Collection[str]] = None) -> Optional[int]:
     """Return a checksum of the C files and headers; None if they are not installed."""
-    checksum, paths = 0, [path for root in source_roots(with_addons) for path in list_sources(root)]
+    checksum, paths = 0, [path for root in source_roots(addons) for path in list_sources(root)]
     for path in paths:
         try:
             with open(path, "rb") as file:
@@ -77,9 +78,9 @@ def source_id(with_addons: bool = True) -> Optional[int]:
     return checksum if paths else None
 
 
-def all_sources(with_addons: bool = True) -> Dict[str, str]:
+def all_sources(addons: Optional[Collection[str]] = None) -> Dict[str, str]:
     """Return the text of each C file and header of the library, by path below its root."""
-    return {path: text for root in source_roots(with_addons) for path, text in read_sources(root).items()}
+    return {path: text for root in source_roots(addons) for path, text in read_sources(root).items()}
 
 
 def read_sources(root: str) -> Dict[str, str]:

@@ -38,7 +38,7 @@ struct hold_taken {
 
 /* ---- library.py ---- */
 
-enum { HEAPX_ABI = 35, INTERRUPTED = -1, NO_MEMORY = -2 };
+enum { HEAPX_ABI = 36, INTERRUPTED = -1, NO_MEMORY = -2 };
 
 /* ---- library.py ---- */
 

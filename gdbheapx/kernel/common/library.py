@@ -85,7 +85,7 @@ def histogram_bounds(index: int, alignment_bytes: int) -> Tuple[int, int]:
     return lower + alignment_bytes, lower + quarter
 
 
-HEAPX_ABI = 35
+HEAPX_ABI = 36
 """Raised when the meaning of what crosses changes: a library without its C files next to it is known by it."""
 STALE = "stale: built from other sources; rebuild it with: python3 -m gdbheapx.kernel.build"
 
