@@ -1,0 +1,369 @@
+"""Parts of the Java heap that objects lie in, by collector, and how objects' headers and references are written.
+
+A part is a run of objects without a gap: a region or space from its bottom to its top, less the allocation buffers of threads (TLABs), in
+which nothing is written yet. Files of HotSpot: gc/*/vmStructs_*.hpp, gc/shared/threadLocalAllocBuffer.cpp, oops/compressedOops.hpp.
+"""
+
+from struct import unpack_from
+from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx.addons.runtimes.jvm.vm_tables import VmTables
+from gdbheapx.ranges import Range, subtract_ranges, unite_ranges
+
+MOST_REGIONS = 1 << 18
+MOST_GRANULES = 1 << 23
+"""Entries of ZGC's page table."""
+MOST_THREADS = 1 << 17
+MOST_BYTES = 1 << 44
+"""Of a Java heap: ZGC's largest."""
+COLLECTORS = {
+    "UseG1GC": "G1",
+    "UseSerialGC": "Serial",
+    "UseParallelGC": "Parallel",
+    "UseZGC": "ZGC",
+    "UseShenandoahGC": "Shenandoah",
+    "UseEpsilonGC": "Epsilon",
+    "UseConcMarkSweepGC": "CMS",
+}
+FREE, HUMONGOUS, CONTINUES, PLAIN_REGION = range(4)
+"""Kinds of regions: a humongous object begins in one, and the following ones continue it."""
+GENERATIONS = (("DefNewGeneration", "_eden_space"), ("DefNewGeneration", "_from_space"), ("DefNewGeneration", "_to_space"))
+YOUNG_SPACES = (("PSYoungGen", "_eden_space"), ("PSYoungGen", "_from_space"), ("PSYoungGen", "_to_space"))
+SHENANDOAH_KINDS = {
+    "_empty_uncommitted": FREE,
+    "_empty_committed": FREE,
+    "_trash": FREE,
+    "_humongous_start": HUMONGOUS,
+    "_pinned_humongous_start": HUMONGOUS,
+    "_humongous_cont": CONTINUES,
+}
+NO_TABLE = "this release's tables do not lead to the collector's %s"
+
+
+class HeapRegion(NamedTuple):
+    """A region of a collector."""
+
+    bottom: int
+    top: int
+    kind: int
+
+
+class JavaHeap(NamedTuple):
+    """The Java heap of a process at one moment."""
+
+    collector: str
+    """`G1`, `Serial`, `Parallel`, `ZGC`, `Shenandoah`, `Epsilon`, `CMS`; empty if no flag names it."""
+    is_collecting: Optional[bool]
+    """It is in a pause in which objects are moved: two copies of an object may be there."""
+    reserved: Sequence[Range]
+    used_parts: Sequence[Range]
+    """Runs of objects, sorted; a humongous object is one. Nothing else of the heap is in use but `buffers`."""
+    buffers: Sequence[Range]
+    """The free rest of each allocation buffer, up to its hard end."""
+    regions: Optional[int]
+    """None for a collector without regions."""
+    free_regions: Optional[int]
+    problems: Sequence[str]
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of allocation buffers in which no object is yet."""
+        return sum(end - start for start, end in self.buffers)
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes in use as the collector counts them, with allocation buffers."""
+        return sum(end - start for start, end in self.used_parts) + self.buffer_bytes
+
+
+class JavaShape(NamedTuple):
+    """How references and headers of objects are written."""
+
+    oop_base: int
+    oop_shift: int
+    oop_bytes: int
+    """4 or 8; in 8 bytes there is the address, at base 0 and shift 0."""
+    class_base: int
+    class_shift: int
+    class_bytes: int
+    """4 or 8; 0: the class is the upper part of the mark word (compact headers)."""
+    class_offset: int
+    """Of the class in an object, 0 for compact headers."""
+    mark_class_shift: int
+    """With compact headers the class is mark >> this; else 0."""
+    alignment_bytes: int
+    array_length_offset: int
+    mirror_class_offset: Optional[int]
+    """In a java.lang.Class: the Klass that it stands for."""
+    mirror_size_offset: Optional[int]
+    """In a java.lang.Class: four bytes with the object's own size in words, static fields included."""
+    mirror_static_count_offset: Optional[int]
+    """In a java.lang.Class: four bytes with the number of static references; they begin where its instance fields end."""
+
+
+def find_static_word(tables: VmTables, *fields: Tuple[str, str]) -> Optional[int]:
+    """Return the word at the first of these static fields, named by type and field, that the tables have."""
+    addresses = (tables.static_address(*field) for field in fields)
+    address = next((address for address in addresses if address is not None), None)
+    return tables.read_word(address) if address is not None else None
+
+
+def find_offset(tables: VmTables, *fields: Tuple[str, str]) -> Optional[int]:
+    """Return the offset of the first of these fields, named by type and field, that the tables have."""
+    offsets = (tables.field_offset(*field) for field in fields)
+    return next((offset for offset in offsets if offset is not None), None)
+
+
+def read_java_shape(tables: VmTables) -> JavaShape:
+    """Read how references and headers of this JVM's objects are written."""
+    is_narrow, is_compact = bool(tables.flag_value("UseCompressedOops")), bool(tables.flag_value("UseCompactObjectHeaders"))
+    class_bytes = 0 if is_compact else 4 if tables.flag_value("UseCompressedClassPointers") else 8
+    oop = _read_encoding(tables, "CompressedOops", "_narrow_oop") if is_narrow else (0, 0)
+    klass = _read_encoding(tables, "CompressedKlassPointers", "_narrow_klass") if class_bytes < 8 else (0, 0)
+    alignment = tables.flag_value("ObjectAlignmentInBytes") or 8
+    offset = tables.field_offset("oopDesc", "_metadata._compressed_klass")
+    shift = tables.constant_value("markWord::klass_shift")
+    places = [
+        tables.static_address("java_lang_Class", field) for field in ("_klass_offset", "_oop_size_offset", "_static_oop_field_count_offset")
+    ]
+    mirror = [tables.read_u4(place) if place is not None else None for place in places]
+    return JavaShape(
+        oop_base=oop[0],
+        oop_shift=oop[1],
+        oop_bytes=4 if is_narrow else 8,
+        class_base=klass[0],
+        class_shift=klass[1],
+        class_bytes=class_bytes,
+        class_offset=0 if is_compact else 8 if offset is None else offset,
+        mark_class_shift=(42 if shift is None else shift) & 63 if is_compact else 0,
+        alignment_bytes=alignment if alignment in (8, 16, 32, 64, 128, 256) else 8,
+        array_length_offset=8 if is_compact else 8 + class_bytes,
+        mirror_class_offset=mirror[0],
+        mirror_size_offset=mirror[1],
+        mirror_static_count_offset=mirror[2],
+    )
+
+
+def list_java_thread_addresses(tables: VmTables) -> List[int]:
+    """Return the address of each JavaThread."""
+    threads = tables.static_word("ThreadsSMRSupport", "_java_thread_list")
+    length, array = tables.field_offset("ThreadsList", "_length"), tables.field_word(threads or 0, "ThreadsList", "_threads")
+    if threads and length is not None and array:
+        count = tables.read_u4(threads + length) or 0
+        return [address for address in tables.read_words(array, min(count, MOST_THREADS)) if address]
+    following, thread, seen = tables.field_offset("JavaThread", "_next"), tables.static_word("Threads", "_thread_list"), {0: None}
+    while following is not None and thread is not None and thread not in seen and len(seen) <= MOST_THREADS:
+        seen[thread] = None
+        thread = tables.read_word(thread + following)
+    return list(seen)[1:]
+
+
+def find_java_heap(tables: VmTables) -> Optional[JavaHeap]:
+    """Return the Java heap and which parts of it are in use; None where the tables do not lead to it."""
+    heap = tables.static_word("Universe", "_collectedHeap")
+    if not heap:
+        return None
+    collector = next((name for flag, name in COLLECTORS.items() if tables.flag_value(flag)), "")
+    problems: List[str] = []
+    reserved = [] if collector == "ZGC" else _read_reserved(tables, heap)
+    regions: Optional[List[HeapRegion]] = None
+    if collector in ("G1", "Shenandoah", "ZGC"):
+        reader = {"G1": _read_g1_regions, "Shenandoah": _read_shenandoah_regions, "ZGC": _read_zgc_pages}[collector]
+        regions = reader(tables, heap)
+        if not regions:
+            problems.append(NO_TABLE % ("pages" if collector == "ZGC" else "regions"))
+        parts = _join_humongous(regions)
+    else:
+        parts = _read_spaces(tables, heap, collector)
+        if not parts:
+            problems.append(NO_TABLE % "spaces")
+    bounds = reserved or [(1, 1 << 63)]
+    sound = [part for part in parts if any(low <= part[0] and part[1] <= high for low, high in bounds)]
+    if len(sound) < len(parts):
+        problems.append("%d of %d parts of the Java heap lie outside of it" % (len(parts) - len(sound), len(parts)))
+    parts = _drop_overlaps(sound)
+    buffers = _find_buffers(tables, parts)
+    active = find_offset(tables, ("CollectedHeap", "_is_stw_gc_active"), ("CollectedHeap", "_is_gc_active"))
+    data = tables.read_prefix(heap + active, 1) if active is not None else b""
+    return JavaHeap(
+        collector,
+        bool(data[0]) if data else None,
+        reserved,
+        subtract_ranges(parts, buffers),
+        buffers,
+        len(regions) if regions and collector != "ZGC" else None,
+        sum(region.kind == FREE for region in regions) if regions and collector != "ZGC" else None,
+        problems,
+    )
+
+
+def _read_encoding(tables: VmTables, owner: str, older: str) -> Tuple[int, int]:
+    """Return base and shift of narrow pointers."""
+    base = find_static_word(tables, (owner, "_base"), (owner, older + "._base"), ("Universe", older + "._base"))
+    shift = find_static_word(tables, (owner, "_shift"), (owner, older + "._shift"), ("Universe", older + "._shift"))
+    return base or 0, (shift or 0) & 31
+
+
+def _read_reserved(tables: VmTables, heap: int) -> List[Range]:
+    offset, start = tables.field_offset("CollectedHeap", "_reserved"), tables.field_offset("MemRegion", "_start")
+    length = tables.field_offset("MemRegion", "_word_size")
+    if offset is None or start is None or length is None:
+        return []
+    begin, words = tables.read_word(heap + offset + start), tables.read_word(heap + offset + length)
+    return [(begin, begin + 8 * words)] if begin and words and words <= MOST_BYTES // 8 else []
+
+
+def _read_spaces(tables: VmTables, heap: int, collector: str) -> List[Range]:
+    """Read the spaces of Serial, Parallel and Epsilon: one run of objects each."""
+    owners: List[Tuple[Optional[int], Sequence[Tuple[str, str]]]] = []
+    if collector == "Parallel":
+        generations = [tables.static_word("ParallelScavengeHeap", field) for field in ("_young_gen", "_old_gen")]
+        owners = [(generations[0], YOUNG_SPACES), (generations[1], [("PSOldGen", "_object_space")])]
+    elif collector == "Serial":
+        kind = "SerialHeap" if tables.field_offset("SerialHeap", "_young_gen") is not None else "GenCollectedHeap"
+        generations = [tables.field_word(heap, kind, field) for field in ("_young_gen", "_old_gen")]
+        owners = [(generations[0], GENERATIONS), (generations[1], [("TenuredGeneration", "_the_space")])]
+    elif collector == "Epsilon":
+        owners = [(heap, [("EpsilonHeap", "_space")])]
+    kind = "MutableSpace" if collector == "Parallel" else "ContiguousSpace"
+    bottom = find_offset(tables, (kind, "_bottom"), ("ImmutableSpace" if collector == "Parallel" else "Space", "_bottom"))
+    top = tables.field_offset(kind, "_top")
+    if bottom is None or top is None:
+        return []
+    spaces = [tables.field_word(owner or 0, *field) for owner, fields in owners for field in fields]
+    ends = [(tables.read_word(space + bottom) or 0, tables.read_word(space + top) or 0) for space in spaces if space]
+    return [(low, high) for low, high in ends if 0 < low < high]
+
+
+def _read_g1_regions(tables: VmTables, heap: int) -> List[HeapRegion]:
+    manager, kind = tables.field_offset("G1CollectedHeap", "_hrm"), "G1HeapRegion"
+    if tables.size_bytes(kind) is None:
+        kind = "HeapRegion"
+    regions = find_offset(tables, (kind + "Manager", "_regions"), ("HeapRegionManager", "_regions"))
+    tag = find_offset(tables, (kind, "_type"))
+    if manager is None or regions is None or tag is None:
+        return []
+    within = find_offset(tables, (kind + "Type", "_tag")) or 0
+    names = ("FreeTag", "HumongousMask", "ContinuesHumongousTag")
+    free, humongous, continues = [tables.constant_value("%sType::%s" % (kind, name)) for name in names]
+    table = heap + manager + regions
+    base, length = [tables.field_word(table, "G1HeapRegionTable", field) for field in ("_base", "_length")]
+    if not base or not length or free is None or not humongous or continues is None:
+        return []
+    pointers = tables.read_words(base, min(length, MOST_REGIONS))
+    rows = _read_region_rows(tables, pointers, kind, tag + within, ("G1ContiguousSpace", "_top"), ("Space", "_bottom"))
+    begins = continues ^ 1
+    kinds = {free: FREE, continues: CONTINUES, begins: HUMONGOUS}
+    return [HeapRegion(low, high, kinds.get(number, PLAIN_REGION)) for low, high, number in rows]
+
+
+def _read_shenandoah_regions(tables: VmTables, heap: int) -> List[HeapRegion]:
+    base, count = [tables.field_word(heap, "ShenandoahHeap", field) for field in ("_regions", "_num_regions")]
+    state = tables.field_offset("ShenandoahHeapRegion", "_state")
+    if not base or not count or state is None:
+        return []
+    pointers = tables.read_words(base, min(count, MOST_REGIONS))
+    kinds = {tables.constant_value("ShenandoahHeapRegion::" + name): kind for name, kind in SHENANDOAH_KINDS.items()}
+    rows = _read_region_rows(tables, pointers, "ShenandoahHeapRegion", state)
+    return [HeapRegion(low, high, kinds.get(number, PLAIN_REGION)) for low, high, number in rows]
+
+
+def _read_region_rows(
+    tables: VmTables, pointers: Iterable[int], kind: str, number: int, *older: Tuple[str, str]
+) -> List[Tuple[int, int, int]]:
+    """Return bottom, top and the number of its kind for each region that is there."""
+    places = [find_offset(tables, (kind, field), *(place for place in older if place[1] == field)) for field in ("_bottom", "_top")]
+    bottom, top = [place if place is not None else -1 for place in places]
+    size_bytes, rows = max(bottom, top, number) + 8, []
+    if min(bottom, top) < 0 or size_bytes > 1 << 16:
+        return []
+    order = "<" if tables.target.little_endian else ">"
+    for pointer in pointers:
+        data = tables.read_prefix(pointer, size_bytes)
+        if len(data) == size_bytes:
+            low, high = unpack_from(order + "Q", data, bottom)[0], unpack_from(order + "Q", data, top)[0]
+            rows.append((low, high, unpack_from(order + "I", data, number)[0]))
+    return rows
+
+
+def _join_humongous(regions: Sequence[HeapRegion]) -> List[Range]:
+    """Return each region's objects as a part, a humongous object as one."""
+    parts: List[Range] = []
+    is_open = False
+    for region in sorted(regions):
+        if region.kind == FREE or not 0 < region.bottom < region.top:
+            is_open = False
+        elif region.kind == CONTINUES and is_open and parts[-1][1] == region.bottom:
+            parts[-1] = (parts[-1][0], region.top)
+        else:
+            parts.append((region.bottom, region.top))
+            is_open = region.kind in (HUMONGOUS, CONTINUES)
+    return parts
+
+
+def _read_zgc_pages(tables: VmTables, heap: int) -> List[HeapRegion]:
+    """Read ZGC's pages: the page table has a pointer for each granule. JDK 21 has the older ZGC under names with an X."""
+    letter = "X" if tables.size_bytes("XPage") is not None and not tables.flag_value("ZGenerational") else "Z"
+    steps = [("CollectedHeap", "_heap"), ("Heap", "_page_table"), ("PageTable", "_map")]
+    offsets = [tables.field_offset(letter + owner, field) for owner, field in steps]
+    entries = tables.field_offset(letter + "GranuleMapForPageTable", "_map")
+    kind = letter + "VirtualMemory"
+    virtual, top = [tables.field_offset(letter + "Page", field) for field in ("_virtual", "_top")]
+    start = tables.field_offset(kind, "_start")
+    base = _read_zgc_base(tables, letter)
+    if entries is None or virtual is None or top is None or start is None or base is None:
+        return []
+    granules = heap + sum(offset for offset in offsets if offset is not None)
+    count, array = tables.read_word(granules + entries - 8), tables.read_word(granules + entries)
+    if None in offsets or not count or not array:
+        return []
+    end = array + 8 * min(count, MOST_GRANULES)
+    pages: Dict[int, None] = {}
+    for low, high in tables.target.touched_ranges(array, end) or [(array, end)]:
+        pages.update(dict.fromkeys(tables.read_words(max(low, array), (min(high, end) - max(low, array)) // 8)))
+    regions: List[HeapRegion] = []
+    for page in list(pages)[:MOST_REGIONS]:
+        place, used = tables.read_word(page + virtual + start), tables.read_word(page + top)
+        if page and place is not None and used and place < used <= MOST_BYTES:
+            regions.append(HeapRegion(base | place, base + used, PLAIN_REGION))
+    return regions
+
+
+def _read_zgc_base(tables: VmTables, letter: str) -> Optional[int]:
+    """Return what an offset in ZGC's heap lacks to be an address."""
+    names = letter + "GlobalsForVMStructs"
+    numbers = tables.static_word(names, "_instance_p")
+    place = tables.field_word(numbers or 0, names, "_%sAddressGoodMask" % letter)
+    if place:
+        return tables.read_word(place)
+    place = tables.field_word(numbers or 0, names, "_ZAddressOffsetMask")
+    mask = tables.read_word(place) if place else None
+    return mask + 1 if mask is not None else None
+
+
+def _drop_overlaps(parts: Iterable[Range]) -> List[Range]:
+    sound: List[Range] = []
+    for part in sorted(parts):
+        if not sound or sound[-1][1] <= part[0]:
+            sound.append(part)
+    return sound
+
+
+def _find_buffers(tables: VmTables, parts: Sequence[Range]) -> List[Range]:
+    """Return the free rests of the allocation buffers that lie in these parts (ThreadLocalAllocBuffer::hard_end)."""
+    buffer = find_offset(tables, ("Thread", "_tlab"), ("JavaThread", "_tlab"))
+    start, top, end = [tables.field_offset("ThreadLocalAllocBuffer", field) for field in ("_start", "_top", "_end")]
+    if buffer is None or start is None or top is None or end is None:
+        return []
+    header = 2 if tables.flag_value("UseCompressedClassPointers") or tables.flag_value("UseCompactObjectHeaders") else 3
+    prefetch = tables.static_address("ThreadLocalAllocBuffer", "_reserve_for_allocation_prefetch")
+    least = tables.static_word("CollectedHeap", "_lab_alignment_reserve")
+    reserve = max(tables.read_u4(prefetch) or 0 if prefetch is not None else 0, least or header)
+    unit = tables.flag_value("ObjectAlignmentInBytes") or 8
+    rest_bytes = -(-8 * reserve // unit) * unit if reserve < 1 << 16 else 0
+    rests = []
+    for thread in list_java_thread_addresses(tables):
+        low, used, high = [tables.read_word(thread + buffer + offset) or 0 for offset in (start, top, end)]
+        if 0 < low <= used <= high:
+            rests.append((used, high + rest_bytes))
+    return subtract_ranges(unite_ranges(rests), subtract_ranges([(0, 1 << 64)], unite_ranges(parts)))
