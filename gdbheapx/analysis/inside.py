@@ -15,6 +15,7 @@ from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.analysis.reachability import dominance, heap_graph, leaks, owners, paths
 from gdbheapx.analysis.reachability.heap_graph import is_leak_unknown, lacks_holders
+from gdbheapx.analysis.reachability.managed import HeldByField, ManagedHeap
 from gdbheapx.analysis.reachability.owners import Owners
 from gdbheapx.analysis.split import Split, count_taken
 from gdbheapx.errors import HeapxError
@@ -29,6 +30,7 @@ from gdbheapx.units import SentenceSize, count_noun, format_share, join_sentence
 from gdbheapx.verdict import HELD_BY_PROGRAM, LEAKED_PERCENT, LEAKED_PERCENT_1_0, SMALL_BYTES, WORTH_BYTES, HeapVerdict
 
 USED, FREE, OVERHEAD, ABSENT = "runtime-used", "runtime-free", "runtime-overhead", "not-in-ram"
+GARBAGE = "runtime-garbage"
 OWNED, OTHER, KEPT, REMAINDER = "malloc-owned", "malloc-other", "malloc-free", "remainder"
 UNNAMED = (kinds.ANONYMOUS, kinds.BRK)
 
@@ -37,7 +39,8 @@ class RuntimeRow(NamedTuple):
     """Row of a runtime's table."""
 
     kind: str
-    """`runtime-used`, `runtime-free`, `runtime-overhead` (what the runtime cut up itself), `malloc-owned` (blocks that its objects are or
+    """`runtime-used`, `runtime-garbage` (unreachable objects that are not collected yet), `runtime-free`, `runtime-overhead` (what the
+    runtime cut up itself), `malloc-owned` (blocks that its objects are or
     own, or that have its header), `malloc-other`, `malloc-free` (what the allocator keeps), `not-in-ram` (below 0: part of the lines above
     it), `remainder`; else the kind of a part of the split."""
     name: str
@@ -128,13 +131,34 @@ def _make_pool_rows(module: str, words: RuntimeLabels, looked: CensusLook, held_
     managed = [memory for memory in looked.census.managed if memory.module == module]
     if not managed:
         return []
+    missing = sum(memory.taken_bytes for memory in managed) - held_bytes
+    if looked.reach is not None and looked.reach.regions.managed:
+        return _make_collector_rows(words.pools, managed, looked.reach.regions.managed, missing, absent)
     rows = [
         RuntimeRow(USED, "%s: blocks in use" % words.pools, sum(memory.used_bytes for memory in managed)),
         RuntimeRow(FREE, "%s: free blocks and pools" % words.pools, sum(memory.free_bytes for memory in managed)),
         RuntimeRow(OVERHEAD, "%s: headers, and rest of pools" % words.pools, sum(memory.overhead_bytes for memory in managed)),
     ]
-    missing = sum(memory.taken_bytes for memory in managed) - held_bytes
     return [*rows, RuntimeRow(ABSENT, "%s: of the above, %s" % (words.pools, absent), -missing)] if missing else rows
+
+
+def _make_collector_rows(
+    name: str, managed: Sequence[find.Managed], heaps: Sequence[ManagedHeap], missing_bytes: int, absent: str
+) -> List[RuntimeRow]:
+    """Make the rows of a heap of objects: what is free of it and not in RAM is no row."""
+    garbage = sum(heap.garbage_bytes or 0 for heap in heaps)
+    is_known = all(heap.garbage_bytes is not None for heap in heaps)
+    free = sum(memory.free_bytes for memory in managed)
+    absent_bytes = missing_bytes - min(free, max(0, missing_bytes))
+    used = sum(memory.used_bytes for memory in managed)
+    rows = [
+        RuntimeRow(USED, "%s: objects" % name if is_known else "%s: objects, garbage included" % name, used - garbage),
+        RuntimeRow(GARBAGE, "%s: garbage, not collected yet" % name, garbage),
+        RuntimeRow(OVERHEAD, "%s: rest of allocation buffers" % name, sum(memory.overhead_bytes for memory in managed)),
+        RuntimeRow(FREE, "%s: free, and not returned" % name, free - (missing_bytes - absent_bytes)),
+        RuntimeRow(ABSENT, "%s: of the above, %s" % (name, absent), -absent_bytes),
+    ]
+    return [row for row in rows if row.bytes or row.kind == USED]
 
 
 def _make_malloc_rows(
@@ -326,6 +350,8 @@ class InsideAnswer(NamedTuple):
     """What is called leaked may wait for its collector."""
     garbage: Optional[Garbage] = None
     """Objects in cycles that wait for a collector, by a runtime that counts references; None: none, or it was not looked for."""
+    fields: Sequence[HeldByField] = ()
+    """What objects of a runtime with a collector hold, by class and field, the largest first."""
 
 
 def is_much_leaked(inside: Optional[InsideAnswer], whole_bytes: int = 0) -> bool:
@@ -547,6 +573,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
     suspect, leaked, garbage = None, None, None
     lost: Sequence[leaks.LostByName] = ()
     together: Sequence[owners.OwnedMemory] = ()
+    fields: Sequence[HeldByField] = ()
     if looked.reach is not None and looked.names is not None:
         session.budget.progress.stage = "finding who keeps most"
         depth, rows = (1, 1) if page is None else (OWNER_LEVELS, MOST_OWNERS)
@@ -558,6 +585,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
             told = told._replace(leaked=None)
         garbage = paths.find_garbage(session, looked.reach, tallied.paths)
         suspect, leaked, together = told.suspects[0] if told.suspects else None, told.leaked, told.together
+        fields = told.fields
         if page is not None and looked.told is not None:
             page = page._replace(owners=told, flame=owned.paths_of(session, looked.told, tallied).flame())
     census = looked.census
@@ -576,6 +604,7 @@ def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) 
         lost_mappings=() if is_leak_unknown(session) else lost,
         may_be_garbage=looked.paths is not None and looked.paths.has_garbage,
         garbage=garbage,
+        fields=fields,
     )
     return InsideReading(inside, made, None, page)
 

@@ -30,7 +30,7 @@ from gdbheapx.command import TextStyle
 from gdbheapx.hints import hint_again, hint_command
 from gdbheapx.kernel.blocks.graph import GUESS, LIKELY, MAYBE, WEAK, Others
 from gdbheapx.model import TargetAddress
-from gdbheapx.report import analysis_text, text
+from gdbheapx.report import analysis_text, managed_text, text
 from gdbheapx.units import (
     DAMAGE,
     WARNING,
@@ -171,9 +171,11 @@ def make_owners_page(owners: Owners) -> Page:
         yield from analysis_text.format_garbage(owners.garbage)
     elif not owners.suspects:
         yield NOBODY
+    yield from managed_text.describe_fields(owners.fields)
     yield from (describe_joint(row) for row in owners.together)
     yield ""
     yield _make_owners_table(owners)
+    yield from managed_text.make_fields_page(owners.fields, managed_text.MOST_FIELDS)
 
 
 def _make_owners_table(owners: Owners) -> ColumnsTable:
@@ -359,6 +361,7 @@ def make_leaks_data(
         "mappings": list(leaks.mappings),
         "unloaded_libraries": leaks.unloaded_libraries,
         "garbage": leaks.garbage,
+        "fields": list(leaks.fields[:limit]),
     }
     if rows is not None:
         made["blocks"] = [
@@ -408,6 +411,7 @@ def make_leaks_page(
         if len(shown) < len(leaks.groups):
             yield "%s: %s" % (count_noun(len(leaks.groups) - len(shown), "more group"), hint_again("--limit %d", len(leaks.groups)))
         yield from _make_unloaded_page(leaks)
+        yield from managed_text.name_alike(leaks.groups, leaks.fields)
         if has_blocks:
             yield "To inspect one: %s" % hint_command("whatis %s" % shown[0].sample[0])
     yield from _make_mappings_page(leaks)
@@ -464,6 +468,7 @@ def _make_leaks_verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Pa
         )
     if leaks.garbage is not None:
         yield from analysis_text.format_garbage(leaks.garbage)
+    yield from managed_text.describe_fields(leaks.fields)
     yield make_sentence("Reachable: %s in %s", SentenceSize(leaks.held.bytes), count_noun(leaks.held.blocks, "block"))
     if leaked is not None and leaked.blocks < leaks.held.blocks and leaked.bytes * 10 < whole and whole:
         yield "To see what holds the memory: %s" % hint_command("owners")

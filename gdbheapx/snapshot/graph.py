@@ -11,6 +11,7 @@ from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.world import Signature
 from gdbheapx.analysis.reachability import dominance, heap_graph
 from gdbheapx.analysis.reachability.heap_graph import NamedVariable
+from gdbheapx.analysis.reachability.managed import ManagedField
 from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths, PathStep
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
@@ -51,6 +52,8 @@ class KeptRoot(NamedTuple):
     module: Optional[str] = None
     lwp: Optional[int] = None
     thread: Optional[str] = None
+    field: Optional[str] = None
+    """Of a class, whose objects hold blocks."""
 
 
 class KeptNode(NamedTuple):
@@ -205,6 +208,8 @@ def _keep_root(part: dominance.RootPart) -> KeptRoot:
     kept_root = KeptRoot(root.kind, TargetAddress(root.start), root.end - root.start, part.slot)
     if root.module is not None:
         kept_root = kept_root._replace(base_bytes=root.start - root.module.base, module=root.module.shown_name)
+    if root.field is not None:
+        kept_root = kept_root._replace(field=root.field.name)
     return kept_root if root.thread is None else kept_root._replace(lwp=root.thread.lwp, thread=root.thread.name)
 
 
@@ -378,4 +383,5 @@ def _restore_root(root: KeptRoot) -> heap_graph.GraphRoot:
         raise ValueError("a root of no size")
     module = Module(root.module, root.start - root.base_bytes, False, None, None) if root.module is not None else None
     thread = Thread(root.lwp, root.thread, None, None, None) if root.lwp is not None else None
-    return heap_graph.GraphRoot(root.kind, int(root.start), root.start + root.bytes, module, thread)
+    field = ManagedField(root.field, (), ()) if root.field is not None else None
+    return heap_graph.GraphRoot(root.kind, int(root.start), root.start + root.bytes, module, thread, field=field)

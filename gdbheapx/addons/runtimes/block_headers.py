@@ -346,7 +346,7 @@ class NativeMemoryTracking(Recogniser):
     module, objects, is_wide = "jvm", ("libjvm.so",), False
     table = RuntimeLabels(
         "JVM",
-        "",
+        "JVM: Java heap",
         "",
         "malloc: blocks without a header of NMT's (JNI, libraries)",
         "malloc: blocks in use (NMT is off: direct buffers, JNI, the JVM itself)",

@@ -257,7 +257,8 @@ def combine_memory(memories: Sequence[Inner]) -> heap_graph.RuntimePools:
     unit = min((memory.unit_bytes for memory in memories), default=UNIT_BYTES)
     gone = sorted(address for memory in memories for address in memory.instead)
     taken = [part for memory in memories if memory.is_told_apart for part in memory.taken]
-    return heap_graph.RuntimePools([memory.blocks for memory in memories], taken, unit, gone)
+    managed = [memory.managed for memory in memories if memory.managed is not None]
+    return heap_graph.RuntimePools([memory.blocks for memory in memories], taken, unit, gone, managed)
 
 
 def find_piece_at(session: Session, address: int) -> Optional[RuntimePiece]:

@@ -4,6 +4,7 @@ from array import array
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx.analysis.reachability import heap_graph
+from gdbheapx.analysis.reachability.managed import ManagedHeap
 from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.graph_queries import ITSELF
@@ -172,6 +173,8 @@ class Inner(NamedTuple):
     """What lies in it is shown; if not, it may hold anything, as a mapping does."""
     is_collected: bool = False
     """Nothing points to some of its blocks before the next collection: garbage, and no leak."""
+    managed: Optional[ManagedHeap] = None
+    """How its objects hold blocks of others."""
 
 
 class Length(NamedTuple):

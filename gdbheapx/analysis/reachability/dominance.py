@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Se
 
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import Reach
+from gdbheapx.analysis.reachability.managed import HeldByField, measure_fields
 from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths, PathStep
 from gdbheapx.analysis.reachability.owners import (
     BLOCK,
     CONTAINER,
     ELEMENTS,
+    FIELD,
     GLOBAL,
     LOCAL,
     MAPPING,
@@ -389,7 +391,13 @@ MOST_KEEPING = 60
 """Owners that are looked at for how much several hold."""
 MOST_HOLDERS, MOST_POINTERS = 16, 1000
 """Of a suspect that several hold: named, and pointers to it that are looked at."""
-KINDS = {heap_graph.DATA: GLOBAL, heap_graph.THREAD_LOCAL: LOCAL, heap_graph.STACK: THREAD, heap_graph.REGISTERS: THREAD}
+KINDS = {
+    heap_graph.DATA: GLOBAL,
+    heap_graph.THREAD_LOCAL: LOCAL,
+    heap_graph.MANAGED: FIELD,
+    heap_graph.STACK: THREAD,
+    heap_graph.REGISTERS: THREAD,
+}
 NOWHERE = Path("", ())
 
 
@@ -413,7 +421,7 @@ class OwnerTally:
         """Runtimes give names, and say which words own: else only what containers show has paths."""
         if paths is not None:
             paths.split([part.root for part in self.parts])
-        strong = sum(part.root.kind in (heap_graph.DATA, heap_graph.THREAD_LOCAL) for part in self.parts)
+        strong = sum(part.root.kind in heap_graph.STRONG for part in self.parts)
         self.strong = reach.roots_from, reach.roots_from + strong
         self.weak = reach.roots_from + strong, reach.roots_from + len(self.parts)
         self._locals_from = reach.roots_from + sum(part.root.kind == heap_graph.DATA for part in self.parts)
@@ -620,6 +628,14 @@ class OwnerTally:
                     above = self.tree.owners[above]
                 found += 0 if above in self._named else self.tree.retained_bytes[node]
         return found
+
+    def field_rows(self) -> List[HeldByField]:
+        """Return what objects of managed heaps hold, by class and field."""
+        nodes = {
+            id(part.root.field): self.reach.roots_from + number for number, part in enumerate(self.parts) if part.root.field is not None
+        }
+        retained = self.tree.retained_bytes
+        return measure_fields(self.graph, self.reach.numbers.blocks, self.reach.regions.managed, lambda field: retained[nodes[id(field)]])
 
     def share(self, retained: int) -> float:
         """Return the percentage of all memory in use."""
@@ -842,7 +858,7 @@ def find_owners(tallied: OwnerTally, depth: int, limit: int) -> Owners:
     told = [suspect._replace(others=against) for (_, suspect), against in zip(suspects, others)]
     names = {name for suspect in told for name in (suspect.owner, *suspect.holders)}
     together = [row for row in (_find_joint_holders(tallied) if is_wanted else []) if row.owner not in names][:MOST_TOGETHER]
-    return Owners(told, rows, tallied.used, tallied.leaked, shared, together=together)
+    return Owners(told, rows, tallied.used, tallied.leaked, shared, together=together, fields=tallied.field_rows())
 
 
 def _find_joint_holders(tallied: OwnerTally) -> List[OwnedMemory]:

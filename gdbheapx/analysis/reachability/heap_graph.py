@@ -10,6 +10,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Protoco
 from gdbheapx import problems
 from gdbheapx.analysis.memory import attribute, kinds, stacks
 from gdbheapx.analysis.memory.kinds import MappingPlaces
+from gdbheapx.analysis.reachability.managed import ManagedField, ManagedHeap
 from gdbheapx.budget import allowed_bytes
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_command
@@ -43,17 +44,18 @@ from gdbheapx.units import SentenceSize, count_noun, make_sentence
 LEAST_STATIC_BYTES = 256
 """Thread-local storage below the thread pointer where nothing shows how much it is: the C library's own is 128 to 144 bytes."""
 
-DATA, THREAD_LOCAL, STACK, REGISTERS = "data", "thread-local", "stack", "registers"
-STRONG_FIRST = (DATA, THREAD_LOCAL, STACK, REGISTERS)
+DATA, THREAD_LOCAL, MANAGED, STACK, REGISTERS = "data", "thread-local", "managed", "stack", "registers"
+STRONG_FIRST = (DATA, THREAD_LOCAL, MANAGED, STACK, REGISTERS)
+STRONG = (DATA, THREAD_LOCAL, MANAGED)
 
 
 class GraphRoot(NamedTuple):
     """Memory whose pointers hold blocks by themselves."""
 
     kind: str
-    """DATA, THREAD_LOCAL, STACK or REGISTERS; registers without a thread are the control block of an ended one."""
+    """DATA, THREAD_LOCAL, MANAGED, STACK or REGISTERS; registers without a thread are the control block of an ended one."""
     start: int
-    """0 for registers."""
+    """0 for registers and fields of managed objects."""
     end: int
     module: Optional[Module] = None
     thread: Optional[Thread] = None
@@ -61,6 +63,8 @@ class GraphRoot(NamedTuple):
     """Of registers."""
     exact: Sequence[int] = ()
     """Of them the stack pointer where it lies in a heap: the block that it lies in is the stack, and in use."""
+    field: Optional[ManagedField] = None
+    """Of MANAGED."""
 
 
 class GraphNode(NamedTuple):
@@ -82,11 +86,13 @@ class Regions(NamedTuple):
     """By address."""
     unknown_threads: Sequence[Thread]
     """Threads whose registers cannot be read: their stacks are roots as a whole."""
+    managed: Sequence[ManagedHeap] = ()
+    """Whose fields are roots."""
 
 
-def find_regions(target: Target, claims: Iterable[Range]) -> Regions:
-    """Roots and nodes of a target. `claims`: what allocators hold."""
-    return RegionFinder(target, RangeIndex(claims)).find()
+def find_regions(target: Target, claims: Iterable[Range], managed: Sequence[ManagedHeap] = ()) -> Regions:
+    """Roots and nodes of a target. `claims`: what allocators hold, and the heaps of `managed`."""
+    return RegionFinder(target, RangeIndex(claims)).find(managed)
 
 
 class RegionFinder:
@@ -116,11 +122,12 @@ class RegionFinder:
             return b""
         return self._target.read_prefix(address, size_bytes)
 
-    def find(self) -> Regions:
-        """Find all regions."""
+    def find(self, managed: Sequence[ManagedHeap] = ()) -> Regions:
+        """Find all regions, with a root for each field by which managed objects hold blocks."""
+        self._roots += [GraphRoot(MANAGED, 0, 0, field=field) for heap in managed for field in heap.fields]
         self._add_threads()
         self._add_ended_threads()
-        own = RangeIndex((root.start, root.end) for root in self._roots if root.kind != REGISTERS)
+        own = RangeIndex((root.start, root.end) for root in self._roots if root.start < root.end)
         images = self._list_images()
         dead = {place for place, owner in self._stacks.sorts.items() if owner in (stacks.LIVING, stacks.COROUTINES, *stacks.OF_ENDED)}
         for place, use in enumerate(self._uses):
@@ -132,7 +139,7 @@ class RegionFinder:
                     self._add_part(use, low, high, images)
         order = {kind: number for number, kind in enumerate(STRONG_FIRST)}
         self._roots.sort(key=lambda root: (order[root.kind], root.start))
-        return Regions(self._roots, self._nodes, self._unknown)
+        return Regions(self._roots, self._nodes, self._unknown, managed)
 
     def _may_point(self, use: MappingUse) -> bool:
         mapping = use.mapping
@@ -580,7 +587,7 @@ class Reach(NamedTuple):
     @property
     def weak(self) -> Tuple[int, int]:
         """Roots that are stacks and registers."""
-        strong = sum(root.kind in (DATA, THREAD_LOCAL) for root in self.regions.roots)
+        strong = sum(root.kind in STRONG for root in self.regions.roots)
         return self.roots_from + strong, self.roots_from + len(self.regions.roots)
 
     def mapping(self, node: int) -> Optional[GraphNode]:
@@ -609,6 +616,8 @@ class RuntimePools(NamedTuple):
     """They begin at multiples of this."""
     instead: Sequence[int] = ()
     """Addresses of the heaps' blocks that some of them were cut from, sorted: those are left out."""
+    managed: Sequence[ManagedHeap] = ()
+    """Heaps of collectors in `taken`."""
 
 
 NO_POOLS = RuntimePools()
@@ -677,7 +686,7 @@ def mark_kept_graph(reach: Reach, kept: KeptReads, again: Optional[bool]) -> Seq
 def find_held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
     """Memory outside the heaps that counts: roots, and mappings that something points to."""
     roots = [
-        part for root in reach.regions.roots if root.kind != REGISTERS for part in find_readable_parts(target, root.start, root.end, False)
+        part for root in reach.regions.roots if root.start < root.end for part in find_readable_parts(target, root.start, root.end, False)
     ]
     for place, node in enumerate(reach.regions.nodes):
         if reach.graph.evidence(reach.numbers.blocks + place) not in (FROM_MAPPING, LEAKED) and not is_blank(node):
@@ -719,7 +728,7 @@ def _collect_world(session: Session, slots: bool, further: RuntimePools) -> Tupl
         target, RangeIndex([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken])
     )
     own = [part for heap in heaps for part in heap.own_data()]
-    outside = find_regions(target, unite_ranges([*claims, *own]))
+    outside = find_regions(target, unite_ranges([*claims, *own]), further.managed)
     shape = GraphShape(
         heaps=subtract_ranges(claims, unite_ranges(own)),
         mappings=[(node.start, node.end) for node in outside.nodes],
@@ -790,7 +799,9 @@ def read_world(
         graph.end_node()
         read_bytes += node.end - node.start
     for root in outside.roots:
-        if root.kind == REGISTERS:
+        if root.field is not None:
+            graph.scan_words(root.field.words, is_placed=False)
+        elif root.kind == REGISTERS:
             graph.scan_words(root.words, root.exact)
         else:
             for low, high in find_readable_parts(target, root.start, root.end, False):

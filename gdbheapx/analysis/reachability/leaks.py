@@ -8,6 +8,7 @@ from gdbheapx.analysis.addon_answers import Garbage
 from gdbheapx.analysis.census.block import Labels
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import GraphNode, Reach
+from gdbheapx.analysis.reachability.managed import HeldByField, measure_fields
 from gdbheapx.analysis.reachability.owners import LinkedContainer
 from gdbheapx.columns import BYTES, TEXT, Column
 from gdbheapx.kernel.blocks.graph import EVIDENCE, FROM_MAPPING, HELD, LEAKED, RULE_INSIDE, Containers, Habit, LeakRoot, NativeSum
@@ -166,6 +167,8 @@ class Leaks(NamedTuple):
     """Libraries that were loaded and are no longer; None where the dynamic linker's state could not be read."""
     garbage: Optional[Garbage] = None
     """None of the other classes has it; None: none was found, or looked for."""
+    fields: Sequence[HeldByField] = ()
+    """What objects of a runtime with a collector hold, by class and field, the largest first."""
 
     @property
     def classes(self) -> LeakClasses:
@@ -199,6 +202,7 @@ def find_leaks(reach: Reach, interior_holds: bool, sums: Sequence[NativeSum], na
         offsets=reach.graph.inside_offsets() if sums[RULE_INSIDE].blocks else (),
         mappings=find_lost_mappings(reach),
         low_addresses=any(start < 1 << 32 for start, _ in reach.heaps) and reach.word_bytes == 8,
+        fields=measure_fields(reach.graph, reach.numbers.blocks, reach.regions.managed, lambda field: None),
     )
 
 

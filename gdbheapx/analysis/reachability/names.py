@@ -54,6 +54,8 @@ class NodeNames:
         address = root.start + slot * self._reach.word_bytes if slot != NO_SLOT else root.start
         if root.kind == heap_graph.DATA and root.module is not None:
             return self.at(root.module, address)
+        if root.field is not None:
+            return root.field.name
         if root.kind == heap_graph.REGISTERS and root.thread is None:
             return "control block of an ended thread"
         kind = {heap_graph.THREAD_LOCAL: "thread-local storage", heap_graph.STACK: "stack"}.get(root.kind, "registers")
@@ -61,6 +63,13 @@ class NodeNames:
         if slot != NO_SLOT and root.thread is not None:
             place = self.place(root, address) or ("0x%x" % address if root.kind == heap_graph.STACK else None)
         return "%s of %s%s" % (kind, name_thread(root.thread), ", " + place if place else "")
+
+    def of_object(self, root: GraphRoot, start: int, end: int) -> str:
+        """`Handle.address of Store.kept.elementData[3]`: the field, and the first object that leads between two addresses."""
+        at = root.field.find_object(start, end) if root.field is not None else None
+        if root.field is None or at is None:
+            return self.of_root(root, NO_SLOT)
+        return "%s of %s" % (root.field.name, root.field.find_path(at) or "0x%x" % at)
 
     def of_mapping(self, node: int) -> str:
         """`mapping 0x...-0x... NAME`, or whose it is with its addresses."""

@@ -3,6 +3,7 @@
 from typing import Annotated, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx.analysis.addon_answers import Garbage
+from gdbheapx.analysis.reachability.managed import HeldByField
 from gdbheapx.analysis.reachability.names import PathStep
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column
 from gdbheapx.kernel.blocks.graph import HASH_TABLE, LRU, SKIP_LIST, NativeSum, Others
@@ -10,6 +11,7 @@ from gdbheapx.model import TargetAddress
 from gdbheapx.units import count_noun, sentence_size
 
 GLOBAL, THREAD, LOCAL, MAPPING, BLOCK, SHARED = "global", "thread", "thread-local", "mapping", "block", "shared"
+FIELD = "field"
 CONTAINER, ELEMENTS = "container", "elements"
 SHAPES = {HASH_TABLE: "hash table", SKIP_LIST: "skip list", LRU: "LRU list"}
 MOST_TOLD = 3
@@ -86,8 +88,8 @@ class OwnedMemory(NamedTuple):
 
     owner: Annotated[str, Column("owner", TEXT)]
     kind: Annotated[str, Column("kind", TEXT, goes=2)]
-    """`global`, `thread`, `thread-local`, `mapping`, `block`, `container`, `elements` of one that are alike, or `shared` for what several
-    owners hold."""
+    """`global`, `thread`, `thread-local`, `field` of a class of a runtime (`org.rocksdb.LRUCache.nativeHandle_`), `mapping`, `block`,
+    `container`, `elements` of one that are alike, or `shared` for what several owners hold."""
     address: Optional[TargetAddress]
     """Of a block, mapping or variable; of a container, and of elements, the first one."""
     retained_bytes: Annotated[int, Column("retained", BYTES)]
@@ -205,6 +207,8 @@ class Owners(NamedTuple):
     shortest ways lead to most."""
     garbage: Optional[Garbage] = None
     """Held by nothing but itself; None: none was found, or looked for."""
+    fields: Sequence[HeldByField] = ()
+    """What objects of a runtime with a collector hold, by class and field, the largest first."""
 
 
 def is_block_row(row: OwnedMemory) -> bool:

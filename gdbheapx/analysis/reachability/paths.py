@@ -421,7 +421,7 @@ class BlockPaths(graph_names.Paths):
 
     def strong_roots(self) -> Tuple[int, int]:
         """Return first and end of the roots that are no stacks and registers."""
-        strong = sum(root.kind in (heap_graph.DATA, heap_graph.THREAD_LOCAL) for root in self._roots)
+        strong = sum(root.kind in heap_graph.STRONG for root in self._roots)
         return self._reach.roots_from, self._reach.roots_from + strong
 
     def _forget_states(self) -> None:

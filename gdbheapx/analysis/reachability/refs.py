@@ -125,12 +125,11 @@ def find_refs(
         links = max(0, len(inside) - (not is_entered))
         passed = inside if is_entered else inside[1:]
         referrers = [at for at in referrers if at not in passed]
-    chains = sorted((_make_chain(reach, names, referrer, marks, paths, member) for referrer in referrers), key=_order_chain)
-    mapping = reach.mapping(node)
-    start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
+    chains = sorted((_make_chain(reach, names, referrer, node, marks, paths, member) for referrer in referrers), key=_order_chain)
+    start, end = _find_span(reach, node)
     evidence, path = EVIDENCE[reach.graph.evidence(node)], paths.of(node) if paths is not None else None
     is_cut = len(referrers) + links >= MOST_REFERRERS
-    return Refs(TargetAddress(start), offset, size, evidence, chains, is_cut, path, marks.element(node), links)
+    return Refs(TargetAddress(start), offset, end - start, evidence, chains, is_cut, path, marks.element(node), links)
 
 
 def _is_link(marks: RefsMarks, member: ContainerElement, pointer: Edge) -> bool:
@@ -155,10 +154,10 @@ def _find_above(reach: Reach, node: int, lost: Dict[int, Optional[Edge]]) -> Opt
 
 
 def _make_chain(
-    reach: Reach, names: NodeNames, first: Edge, marks: RefsMarks, paths: Optional[Paths], below: Optional[ContainerElement]
+    reach: Reach, names: NodeNames, first: Edge, held: int, marks: RefsMarks, paths: Optional[Paths], below: Optional[ContainerElement]
 ) -> RefsChain:
     """The way from a pointer to a root or to what has a name by itself, or as far up as it goes; a cycle is gone round once. From an
-    element it goes on at once to what holds its container. `below`: of which the block is an element."""
+    element it goes on at once to what holds its container. `held`: the block; `below`: of which it is an element."""
     is_entry = below is not None and below.is_held_by(first.node)
     is_user = below is not None and not is_entry and not _is_link(marks, below, first)
     rule = RULE_START if is_entry and first.rule == UNOWNING else first.rule
@@ -191,7 +190,8 @@ def _make_chain(
         if number and slot == NO_SLOT:
             edge = reach.graph.edge_to(node_id, shown[number - 1][0])
             slot, rule = (edge.slot, edge.rule) if edge is not None else (NO_SLOT, 0)
-        step = _make_step(reach, names, (node_id, slot, rule), left_out if left_out and number == MOST_STEPS // 2 else 0)
+        leads_to = shown[number - 1][0] if number else held
+        step = _make_step(reach, names, (node_id, slot, rule), leads_to, left_out if left_out and number == MOST_STEPS // 2 else 0)
         steps.append(step._replace(element=marks.element(node_id)))
     known = paths.of(node) if paths is not None and node in marks.starts else None
     if known is not None:
@@ -199,16 +199,24 @@ def _make_chain(
     return RefsChain(steps, node >= reach.roots_from or node in marks.starts, is_user)
 
 
-def _make_step(reach: Reach, names: NodeNames, pointer: Tuple[int, int, int], left_out: int) -> RefsStep:
+def _make_step(reach: Reach, names: NodeNames, pointer: Tuple[int, int, int], leads_to: int, left_out: int) -> RefsStep:
     node, slot, rule = pointer
     offset = None if slot == NO_SLOT else slot * reach.word_bytes
     root, mapping = reach.root(node), reach.mapping(node)
     if root is not None:
         at = TargetAddress(root.start + (offset or 0)) if root.start else None
-        return RefsStep(at, None, None, names.of(node, slot), EVIDENCE[rule], left_out)
+        name = names.of_object(root, *_find_span(reach, leads_to)) if root.field is not None else names.of(node, slot)
+        return RefsStep(at, None, None, name, EVIDENCE[rule], left_out)
     if mapping is not None:
         return RefsStep(TargetAddress(mapping.start), offset, names.of_mapping(node), None, EVIDENCE[rule], left_out)
     return RefsStep(TargetAddress(reach.graph.blocks([node])[0][0]), offset, None, None, EVIDENCE[rule], left_out)
+
+
+def _find_span(reach: Reach, node: int) -> Tuple[int, int]:
+    """Return the start and the end of a block or mapping."""
+    mapping = reach.mapping(node)
+    start, size = reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
+    return start, start + size
 
 
 def list_chain_blocks(reach: Reach, refs: Refs) -> List[Tuple[int, int]]:

@@ -536,11 +536,11 @@ class Graph:
         place = array("Q", [start])
         self._run_work(lambda seconds: self._library.heapx_graph_scan(self._handle, base, address_of(place), end, seconds))
 
-    def scan_words(self, words: Sequence[int], exact: Sequence[int] = ()) -> None:
-        """Scan words at hand as a part of a mapping or root: the first is slot 0. `exact`: addresses inside blocks that count as pointers
-        to their starts.
+    def scan_words(self, words: Sequence[int], exact: Sequence[int] = (), is_placed: bool = True) -> None:
+        """Scan words at hand as a part of a mapping or root: the first is slot 0, unless they have no place (NO_SLOT). `exact`: addresses
+        inside blocks that count as pointers to their starts.
         """
-        for slot, some in ((0, words), (EXACT_SLOT, exact)):
+        for slot, some in ((0 if is_placed else NO_SLOT, words), (EXACT_SLOT, exact)):
             kept = array("B", pack_target_words(some, self._shape))
             self._library.heapx_graph_scan_bytes(self._handle, address_of(kept), len(kept), slot)
 

@@ -1,0 +1,48 @@
+"""Format what objects of a runtime with a collector hold: garbage that nothing frees, and a table by class and field."""
+
+from typing import Iterator, Sequence
+
+from gdbheapx.allocators.records import Page
+from gdbheapx.analysis.reachability.leaks import LeakGroup
+from gdbheapx.analysis.reachability.managed import HeldByField
+from gdbheapx.columns import ColumnsTable, columns_of
+from gdbheapx.units import HEADING, Sentence, SentenceSize, count_noun, make_sentence, mark_sentence
+
+MOST_FIELDS, MOST_ALIKE = 8, 10
+LEAST_FIELD_SHARE = 100
+"""Of the largest field: what holds less than one part of so many needs no sentence."""
+
+
+def describe_fields(fields: Sequence[HeldByField]) -> Iterator[Sentence]:
+    """Say which objects hold memory that nothing frees, or that a collection would free."""
+    largest = max((held.bytes for held in fields), default=0)
+    for held in fields:
+        if held.bytes * LEAST_FIELD_SHARE < largest:
+            continue
+        if held.garbage_objects and held.garbage_bytes:
+            sentence = "Garbage: %s of %s with %s is unreachable, and holds %s that no Cleaner or finalizer frees: call close()"
+            objects = "{:,}".format(held.garbage_objects), count_noun(held.objects, "object")
+            yield make_sentence(sentence, *objects, held.field, SentenceSize(held.garbage_bytes))
+        if held.cleaned_objects:
+            sentence = "Collectable: %s of %s with %s are unreachable: the next collection frees the memory that they hold"
+            yield make_sentence(sentence, "{:,}".format(held.cleaned_objects), count_noun(held.objects, "object"), held.field)
+
+
+def make_fields_page(fields: Sequence[HeldByField], most: int) -> Page:
+    """Make the table of what objects hold, by class and field."""
+    if fields:
+        yield ""
+        yield mark_sentence("%s objects that hold memory of malloc, by class and field" % fields[0].runtime, HEADING)
+        yield ColumnsTable(columns_of(HeldByField), list(fields[:most]))
+        if len(fields) > most:
+            yield "%s: owners --json" % count_noun(len(fields) - most, "smaller row")
+
+
+def name_alike(groups: Sequence[LeakGroup], fields: Sequence[HeldByField]) -> Iterator[Sentence]:
+    """Say of leaked blocks by which field objects hold blocks of the same size, where only one does."""
+    for group in groups[:MOST_ALIKE]:
+        alike = [held for held in fields if held.block_bytes == group.size_bytes and held.blocks > 1]
+        if len(alike) == 1 and group.blocks > 1:
+            sentence = "%s leaked blocks of %s: as %s, which holds %s of that size, of objects that were collected, most likely"
+            count = "{:,}".format(group.blocks), SentenceSize(group.size_bytes)
+            yield make_sentence(sentence, *count, alike[0].field, count_noun(alike[0].blocks, "block"))
