@@ -80,11 +80,11 @@ class ContainerFinder:
 
     def within(self, start: int, end: int) -> List[HeldContainer]:
         """Return the containers in a range of memory, those with most elements first."""
-        return sorted(self._scan_range(start, end), key=lambda one: (one.elements is None, -(one.elements or one.elements_bytes or 0)))
+        return sorted(self._scan_range(start, end, end), key=lambda one: (one.elements is None, -(one.elements or one.elements_bytes or 0)))
 
     def around(self, address: int, start: int) -> Optional[HeldContainer]:
         """Return the container that has the word at the address, and begins at `start` or after it, or None."""
-        near = self._scan_range(max(start, address - 8 * (MOST_WORDS - 1)), address + 8 * MOST_WORDS)
+        near = self._scan_range(max(start, address - 8 * (MOST_WORDS - 1)), address + 8 * MOST_WORDS, address)
         return next((one for one in near if one.address <= address < one.address + one.size_bytes), None)
 
     def at(self, address: int) -> Optional[HeldContainer]:
@@ -93,12 +93,13 @@ class ContainerFinder:
         found = self._read_container_at(address, words) if self._world.word_bytes == 8 else None
         return None if found is None else _make_container(address, found)
 
-    def _scan_range(self, start: int, end: int) -> Iterator[HeldContainer]:
+    def _scan_range(self, start: int, end: int, last: int) -> Iterator[HeldContainer]:
+        """Yield the containers in a range that begin at `last` or before it."""
         size = self._world.word_bytes
         start += -start % size
         words_here = self._world.target.words_in(self._world.read(start, min(end - start, MOST_BYTES))) if end > start else []
         place = 0
-        while size == 8 and place < len(words_here):
+        while size == 8 and place < len(words_here) and start + 8 * place <= last:
             found = self._read_container_at(start + 8 * place, words_here[place : place + MOST_WORDS])
             if found is not None:
                 yield _make_container(start + 8 * place, found)

@@ -39,26 +39,20 @@ class Key(NamedTuple):
     """Where the value begins, if it is aligned to eight bytes."""
 
 
-class Hash(NamedTuple):
-    """Hash of an unordered container that was found out."""
-
-    table: int
-    buckets: int
-
-
-Reading = Callable[[int], Optional[int]]
-"""Of the integer at a place, or its hash."""
+Reading = Optional[Callable[[int], int]]
+"""Integer that a word has; None: the key is a string."""
 
 
 class CppKeys:
-    """Reader of keys in the maps and sets of one graph."""
+    """Reader of keys in the maps and sets of one graph. The first elements of a container are looked at once for all of its elements."""
 
     def __init__(self, world: World, containers: ContainerFinder) -> None:
         self._world, self._containers = world, containers
-        self._samples: Dict[int, List[int]] = {}
-        """By head."""
-        self._tops: Dict[int, List[int]] = {}
         self.string = functools.lru_cache(1 << 14)(self._read_string)
+        self.sample = functools.lru_cache(MOST_HEADS)(self._list_first_nodes)
+        self._is_small_sample = functools.lru_cache(MOST_HEADS)(self._has_small_words)
+        self._is_hashed_sample = functools.lru_cache(MOST_HEADS)(self._are_in_buckets)
+        self._ordered_sample = functools.lru_cache(MOST_HEADS)(self._count_ordered_sample)
 
     def _read_string(self, address: int) -> Optional[bytes]:
         """Return the characters of the std::string at the address, or None."""
@@ -82,14 +76,13 @@ class CppKeys:
         words = self._world.words(head, 2)
         if words is None or not words[1]:
             return None
-        table = Hash(*words)
         data = self.string(node + HASHED_AT)
         if data is not None:
-            is_key = self._keeps_hash(node, hash_of(data)) or self._fit_in(head, table, node, self._hash_of_string)
+            is_key = self._keeps_hash(node, hash_of(data)) or self._fit_in(head, words, node, None)
             return Key(quote_cpp_text(data), node + HASHED_AT + STRING_BYTES) if is_key else None
         word = self._read_word(node + HASHED_AT)
         for reading in INTEGERS if word is not None else ():
-            if self._fit_in(head, table, node, self._make_identity_hash(reading)):
+            if self._fit_in(head, words, node, reading):
                 return Key("%d" % reading(word or 0), node + HASHED_AT + 8)
         return None
 
@@ -99,29 +92,32 @@ class CppKeys:
         behind = self._world.words(node + HASHED_AT + STRING_BYTES, (min(usable, MOST_STRING) - HASHED_AT - STRING_BYTES) // 8)
         return behind is not None and hash_ in behind
 
-    def _hash_of_string(self, node: int) -> Optional[int]:
-        data = self.string(node + HASHED_AT)
-        return None if data is None else hash_of(data)
+    def _hash_key(self, node: int, reading: Reading) -> Optional[int]:
+        if reading is None:
+            data = self.string(node + HASHED_AT)
+            return None if data is None else hash_of(data)
+        word = self._read_word(node + HASHED_AT)
+        return None if word is None else reading(word) & WORD
 
-    def _make_identity_hash(self, reading: Callable[[int], int]) -> Reading:
-        def hash_of_node(node: int) -> Optional[int]:
-            word = self._read_word(node + HASHED_AT)
-            return None if word is None else reading(word) & WORD
-
-        return hash_of_node
-
-    def _fit_in(self, head: int, table: Hash, node: int, hash_: Reading) -> bool:
-        if not self._is_in_bucket(table, node, hash_):
+    def _fit_in(self, head: int, table: Tuple[int, ...], node: int, reading: Reading) -> bool:
+        """Return True if the node is in the bucket of its key, and so many others in theirs that it is no chance. `table`: address and
+        number of buckets.
+        """
+        if not self._is_in_bucket(table, node, reading):
             return False
-        sample = self.sample(head, False)
-        is_small = all((self._read_word(one + HASHED_AT) or 0) < SMALL for one in (node, *sample))
-        is_enough = is_small or len(sample) * (table.buckets.bit_length() - 1) >= LEAST_BITS
-        return is_enough and all(self._is_in_bucket(table, one, hash_) for one in sample)
+        is_small = (self._read_word(node + HASHED_AT) or 0) < SMALL and self._is_small_sample(head, False)
+        is_enough = is_small or len(self.sample(head, False)) * (table[1].bit_length() - 1) >= LEAST_BITS
+        return is_enough and self._is_hashed_sample(head, table, reading)
 
-    def sample(self, head: int, is_tree: bool) -> List[int]:
-        if head not in self._samples:
-            self._samples[head] = list(islice(self._in_order(head) if is_tree else self._iterate_chain(head), SAMPLES))
-        return self._samples[head]
+    def _are_in_buckets(self, head: int, table: Tuple[int, ...], reading: Reading) -> bool:
+        return all(self._is_in_bucket(table, node, reading) for node in self.sample(head, False))
+
+    def _has_small_words(self, head: int, is_tree: bool) -> bool:
+        key_at = ORDERED_AT if is_tree else HASHED_AT
+        return all((self._read_word(node + key_at) or 0) < SMALL for node in self.sample(head, is_tree))
+
+    def _list_first_nodes(self, head: int, is_tree: bool) -> List[int]:
+        return list(islice(self._in_order(head) if is_tree else self._iterate_chain(head), SAMPLES))
 
     def _iterate_chain(self, head: int) -> Iterator[int]:
         node = self._read_word(head + 16)
@@ -129,36 +125,50 @@ class CppKeys:
             yield node
             node = self._read_word(node)
 
-    def _is_in_bucket(self, table: Hash, node: int, hash_: Reading) -> bool:
-        own = hash_(node)
-        before = self._read_word(table.table + own % table.buckets * 8) if own is not None else None
+    def _is_in_bucket(self, table: Tuple[int, ...], node: int, reading: Reading) -> bool:
+        (first, buckets), own = table, self._hash_key(node, reading)
+        before = self._read_word(first + own % buckets * 8) if own is not None else None
         at = self._read_word(before) if before else None
         for _ in range(MOST_STEPS):
             if not at or at == node:
                 return at == node
-            of_at = hash_(at)
-            if own is None or of_at is None or of_at % table.buckets != own % table.buckets:
+            of_at = self._hash_key(at, reading)
+            if own is None or of_at is None or of_at % buckets != own % buckets:
                 return False
             at = self._read_word(at)
         return False
 
     def ordered(self, head: int, node: int) -> Optional[Key]:
         """Return the key of a node of the map or set with this header, or None."""
-        sample = self.sample(head, True)
         near = [one for one in (self._find_next(head, node, False), node, self._find_next(head, node, True)) if one is not None]
         data = self.string(node + ORDERED_AT)
         if data is not None:
-            is_key = all(_is_ordered([self.string(one + ORDERED_AT) for one in nodes]) for nodes in (near, sample))
+            is_key = _is_ordered([self.string(one + ORDERED_AT) for one in near]) and self._ordered_sample(head, None) is not None
             return Key(quote_cpp_text(data), node + ORDERED_AT + STRING_BYTES) if is_key else None
-        found = [[self._read_word(one + ORDERED_AT) for one in nodes] for nodes in (near, sample)]
-        words = [word for some in found for word in some if word is not None]
-        if len(words) != len(near) + len(sample) or not _may_be_integers(words, len(set(near) | set(sample))):
+        words = [word for one in near for word in self._world.words(one + ORDERED_AT, 1) or ()]
+        is_small = all(word < SMALL for word in words) and self._is_small_sample(head, True)
+        if len(words) != len(near) or not (is_small or len({*near, *self.sample(head, True)}) >= LEAST_ORDERED):
             return None
-        words += [word for one in self._list_top_nodes(head) for word in self._world.words(one + ORDERED_AT, 1) or ()]
         for reading in INTEGERS:
-            if all(_is_ordered([reading(word or 0) for word in some]) for some in found) and _fits_integers(reading, words):
+            counts, others = _count_fitting(reading, words), self._ordered_sample(head, reading)
+            if counts is None or others is None or not _is_ordered([reading(word) for word in words]):
+                continue
+            if 2 * (counts[0] + others[0]) > counts[1] + others[1]:
                 return Key("%d" % reading(self._read_word(node + ORDERED_AT) or 0), node + ORDERED_AT + 8)
         return None
+
+    def _count_ordered_sample(self, head: int, reading: Reading) -> Optional[Tuple[int, int]]:
+        """Return what _count_fitting() does for the first nodes of a tree in order, and the first from the root down; None if keys are not
+        in order, or cannot be read.
+        """
+        sample = self.sample(head, True)
+        if reading is None:
+            return (0, 0) if _is_ordered([self.string(node + ORDERED_AT) for node in sample]) else None
+        words = [word for node in sample for word in self._world.words(node + ORDERED_AT, 1) or ()]
+        if len(words) != len(sample) or not _is_ordered([reading(word) for word in words]):
+            return None
+        tops = [word for node in self._list_top_nodes(head) for word in self._world.words(node + ORDERED_AT, 1) or ()]
+        return _count_fitting(reading, words + tops)
 
     def _in_order(self, head: int) -> Iterator[int]:
         words = self._world.words(head, 3)
@@ -169,13 +179,11 @@ class CppKeys:
 
     def _list_top_nodes(self, head: int) -> List[int]:
         """Return the first nodes from the root down: these have all sizes and ages, while the first ones in order may be all alike."""
-        if head not in self._tops:
-            nodes = [word for word in (self._read_word(head + 8),) if word]
-            for node in nodes:
-                below = self._world.words(node + 16, 2) if len(nodes) < TOP_NODES else None
-                nodes += [word for word in below or () if self._containers.size(word) is not None]
-            self._tops[head] = nodes
-        return self._tops[head]
+        nodes = [word for word in (self._read_word(head + 8),) if word]
+        for node in nodes:
+            below = self._world.words(node + 16, 2) if len(nodes) < TOP_NODES else None
+            nodes += [word for word in below or () if self._containers.size(word) is not None]
+        return nodes
 
     def _find_next(self, head: int, node: int, is_next: bool) -> Optional[int]:
         """Return the next node in order, or the one before: the outermost of the opposite side below it, else the first ancestor on the
@@ -342,6 +350,8 @@ HASHED_AT, ORDERED_AT = 8, 32
 MOST_STRING, MOST_KEY = 4096, 60
 """Bytes of a string that is looked at, and letters of one that are shown."""
 SAMPLES, TOP_NODES, MOST_STEPS = 24, 63, 64
+MOST_HEADS = 1 << 12
+"""Containers whose first elements are known at a time."""
 LEAST_BITS = 12
 """By which chance is excluded: so many has a bucket's number, all together."""
 LEAST_ORDERED = 7
@@ -413,16 +423,14 @@ def _is_ordered(keys: Sequence[object]) -> bool:
     return all(one < other for one, other in pairs) or all(one > other for one, other in pairs)  # type: ignore[operator]
 
 
-def _may_be_integers(words: Sequence[int], nodes: int) -> bool:
-    return nodes >= LEAST_ORDERED or all(word < SMALL for word in words)
-
-
-def _fits_integers(reading: Callable[[int], int], words: Sequence[int]) -> bool:
+def _count_fitting(reading: Callable[[int], int], words: Sequence[int]) -> Optional[Tuple[int, int]]:
+    """Return how many words may have such an integer, by what is behind it, and the number of words; None if one of them is none."""
     if reading is _to_signed_64:
         narrow = [word for word in words if word < 1 << 32]
-        return all(-MOST_WIDE < _to_signed_64(word) < MOST_WIDE for word in words) and not _are_fractions(narrow)
+        fits = all(-MOST_WIDE < _to_signed_64(word) < MOST_WIDE for word in words) and not _are_fractions(narrow)
+        return (len(words), len(words)) if fits else None
     behind = sum(not word >> 32 or PADDING[0] <= word >> 32 <= PADDING[1] for word in words)
-    return 2 * behind > len(words) and not _are_fractions([_to_unsigned_32(word) for word in words])
+    return None if _are_fractions([_to_unsigned_32(word) for word in words]) else (behind, len(words))
 
 
 def _are_fractions(words: Sequence[int]) -> bool:
