@@ -366,11 +366,7 @@ class PyFrames:
         names = self.names(self.code(frame))
         first = self.first_local(frame, len(names))
         words = self._values.world.words(first, len(names)) or ()
-        return [
-            (name, first + place * WORD, word & ~TAGS)
-            for place, (name, word) in enumerate(zip(names, words))
-            if name and word & ~TAGS
-        ]
+        return [(name, first + place * WORD, word & ~TAGS) for place, (name, word) in enumerate(zip(names, words)) if name and word & ~TAGS]
 
     def stack_end(self, frame: int) -> int:
         """Return the end of the words that a frame holds; of one that runs only the variables are known."""

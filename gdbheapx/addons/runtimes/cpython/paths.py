@@ -460,9 +460,7 @@ class PyFramePointers:
             return None
         text = name if opening else "%s.f_locals[%s]" % (before, quote_python_text(name))
         if self._values.is_named(pointer, "cell"):
-            return move_to(
-                LOCAL, ".<cell %s>" % name, PyPosition(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True
-            )
+            return move_to(LOCAL, ".<cell %s>" % name, PyPosition(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True)
         return move_to(LOCAL, text, object_position(pointer), opening=opening)
 
 

@@ -77,7 +77,7 @@ class JavaHeap(NamedTuple):
 
 
 class JavaShape(NamedTuple):
-    """How references and headers of objects are written."""
+    """Encoding of references and headers of objects."""
 
     oop_base: int
     oop_shift: int
@@ -151,11 +151,11 @@ def list_java_thread_addresses(tables: VmTables) -> List[int]:
     if threads and length is not None and array:
         count = tables.read_u4(threads + length) or 0
         return [address for address in tables.read_words(array, min(count, MOST_THREADS)) if address]
-    following, thread, seen = tables.field_offset("JavaThread", "_next"), tables.static_word("Threads", "_thread_list"), {0: None}
-    while following is not None and thread is not None and thread not in seen and len(seen) <= MOST_THREADS:
-        seen[thread] = None
+    following, thread, visited = tables.field_offset("JavaThread", "_next"), tables.static_word("Threads", "_thread_list"), {0: None}
+    while following is not None and thread is not None and thread not in visited and len(visited) <= MOST_THREADS:
+        visited[thread] = None
         thread = tables.read_word(thread + following)
-    return list(seen)[1:]
+    return list(visited)[1:]
 
 
 def find_java_heap(tables: VmTables) -> Optional[JavaHeap]:

@@ -9,8 +9,8 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Target
 
-PAGE_BYTES, MOST_PAGES = 4096, 1024
-"""Names of the tables are read by pages: they lie side by side."""
+PAGE_BYTES, MOST_PAGES = 4096, 4096
+"""Of the cache."""
 MOST_ROWS, ROWS_AT_ONCE, MOST_ROW_BYTES = 1 << 14, 256, 256
 MOST_FLAGS = 1 << 13
 MOST_NAME_BYTES = 200
@@ -33,7 +33,8 @@ class VmField(NamedTuple):
 def escape_java_name(data: bytes) -> str:
     """Return modified UTF-8 as printable text, of at most 200 letters."""
     text = data[: 4 * MOST_NAME_BYTES].decode("utf-8", "backslashreplace")
-    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[: MOST_NAME_BYTES + 1])
+    text = text[: MOST_NAME_BYTES + 1]
+    shown = text if text.isprintable() else "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
     return shown if len(shown) <= MOST_NAME_BYTES else shown[: MOST_NAME_BYTES - 3] + "..."
 
 
@@ -117,30 +118,38 @@ class VmTables:
         offset = self.field_offset(type_name, *fields)
         return self.read_word(address + offset) if address and offset is not None else None
 
-    def text_at(self, address: int) -> Optional[str]:
-        """Return the printable ASCII text at an address, of at most 200 bytes."""
+    def read_settled(self, address: int, size_bytes: int) -> bytes:
+        """Return the readable bytes at an address through a cache of pages: for classes, names and other memory that HotSpot seldom writes.
+
+        Tables are read again for each moment of a process.
+        """
         data = b""
-        for page in (address // PAGE_BYTES, address // PAGE_BYTES + 1):
-            if page not in self._pages:
+        while len(data) < size_bytes and 0 < address + len(data) < 1 << 64:
+            number, within = divmod(address + len(data), PAGE_BYTES)
+            page = self._pages.get(number)
+            if page is None:
                 if len(self._pages) >= MOST_PAGES:
                     self._pages.clear()
-                self._pages[page] = self.read_prefix(page * PAGE_BYTES, PAGE_BYTES)
-            data += self._pages[page][address % PAGE_BYTES if not data else 0 :]
-            end = data.find(b"\0", 0, MOST_NAME_BYTES + 1)
-            if end >= 0 or len(data) > MOST_NAME_BYTES or len(self._pages[page]) < PAGE_BYTES:
+                page = self._pages[number] = self.read_prefix(number * PAGE_BYTES, PAGE_BYTES)
+            data += page[within : within + size_bytes - len(data)]
+            if len(page) < PAGE_BYTES:
                 break
-        return data[:end].decode("ascii") if end >= 0 and all(32 <= byte < 127 for byte in data[:end]) else None
+        return data
+
+    def text_at(self, address: int) -> Optional[str]:
+        """Return the printable ASCII text at an address, of at most 200 bytes."""
+        text, end, _ = self.read_settled(address, MOST_NAME_BYTES + 1).partition(b"\0")
+        return text.decode("ascii") if end and all(32 <= byte < 127 for byte in text) else None
 
     def symbol_text(self, symbol_address: int) -> Optional[str]:
         """Return the printable text of a Symbol, such as a class's name."""
         length, body = self.field_offset("Symbol", "_length"), self.field_offset("Symbol", "_body")
-        if length is None or body is None:
+        if length is None or body is None or not symbol_address:
             return None
-        size_bytes = self.read_u2(symbol_address + length) if symbol_address else None
-        if size_bytes is None:
-            return None
-        data = self.read_prefix(symbol_address + body, min(size_bytes, 4 * MOST_NAME_BYTES))
-        return escape_java_name(data) if len(data) == min(size_bytes, 4 * MOST_NAME_BYTES) else None
+        size = self.read_settled(symbol_address + length, 2)
+        size_bytes = min(int.from_bytes(size, self.target.byte_order), 4 * MOST_NAME_BYTES)
+        data = self.read_settled(symbol_address + body, size_bytes)
+        return escape_java_name(data) if len(size) == 2 and len(data) == size_bytes else None
 
     def _read_integer(self, address: int, size_bytes: int) -> Optional[int]:
         data = self.read_prefix(address, size_bytes)

@@ -129,6 +129,7 @@ def mask_php_class(values: PhpValues, class_: int) -> Optional[int]:
     end = PROPERTY_TABLE // 8 + VALUE_BYTES // 8 * count if count is not None else 0
     return OBJECT_WORDS & ((1 << end) - 1 if end <= LAST_BIT else ALL_WORDS) if end else None
 
+
 _Moved = Optional[Tuple[ValuePosition, Optional[Tuple[str, str]]]]
 
 

@@ -359,6 +359,7 @@ class RubyObjects:
             if table is not None:
                 yield from (extension[0], table.address)
                 yield from (entry for _, entry in self.entries(table))
+
     def most_variables(self, class_: int) -> Optional[int]:
         """Return the most variables that an object of a class has had (max_iv_count), or None."""
         at = self.layout.most_variables
