@@ -1,0 +1,398 @@
+"""Roots of the Java heap: what the JVM itself holds, by OopStorages, class loaders, JNI handles, threads and frames.
+
+HotSpot: gc/shared/oopStorage.cpp, oopStorageSet.cpp, classfile/classLoaderData.cpp, runtime/jniHandles.cpp, javaThread.cpp. What is weak is
+left out. Not read: the HandleArea of threads (objects that the VM's own code holds for the moment), words that native code hides.
+"""
+
+from array import array
+from struct import pack, unpack_from
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from gdbheapx.addons.runtimes.jvm.java_classes import JavaClass, find_field_named
+from gdbheapx.addons.runtimes.jvm.java_frames import (
+    CodeCacheIndex,
+    CompiledCode,
+    FrameRoots,
+    FrameWalker,
+    JavaStack,
+    JavaThread,
+    OopDecoder,
+)
+from gdbheapx.addons.runtimes.jvm.java_heap import JavaHeap, JavaShape, list_java_thread_addresses
+from gdbheapx.addons.runtimes.jvm.vm_tables import MOST_NAME_BYTES, VmTables, escape_java_name
+from gdbheapx.units import count_noun
+
+MOST_LOADERS, MOST_CHUNKS, MOST_BLOCKS, MOST_STORAGES, MOST_ARRAYS = 1 << 17, 1 << 20, 1 << 18, 64, 16
+MOST_DATA_BYTES, MOST_STACKS_BYTES = 64 << 20, 1 << 30
+CHUNK_WORDS, CHUNK_SIZE_AT, CHUNK_NEXT_AT = 32, 256, 264
+"""ClassLoaderData::ChunkedHandleList::Chunk: handles, how many there are (4 bytes), the next chunk."""
+STORAGE_ARRAY_AT, ARRAY_COUNT_AT, ARRAY_BLOCKS_AT = 8, 8, 24
+WEAK = "Weak"
+"""In the names of storages that are no roots: `JNI Weak`, `JVMTI Tag Weak OopStorage`."""
+LEAST_STORAGES = 3
+"""Of a release that has OopStorageSet (15). Before it, Universe and SystemDictionary keep their objects in variables of libjvm.so."""
+BLOCK_WORDS, BLOCK_MASK_AT, BLOCK_OWNER_AT = 64, 512, 520
+"""OopStorage::Block: its owner word proves the layout."""
+HANDLES_OF_BLOCK, POP_FRAME_LINK_AFTER_NEXT = 32, 16
+HANDLES_AT, RECEIVER_AT = 8, 24
+"""Of JavaCallWrapper {thread, handles, method, receiver, anchor, ...}."""
+LOCK_STACK = (("JavaThread", "_lock_stack"), ("LockStack", "_top"), ("LockStack", "_base[0]"))
+MOST_THREAD_BYTES = 1 << 14
+STATES = ("new", "in_native", "in_vm", "in_Java", "blocked")
+"""JavaThreadState, with `_thread_` before; in between, `_trans` follows."""
+THREAD_NAME_FIELDS = {"java.lang.Thread": ("name",), "java.lang.String": ("value", "coder")}
+QUIET_STATES = ("new", "in_native", "blocked")
+JAVA_STATES = ("in_Java", "in_Java_trans", None)
+
+
+class JavaRoots(NamedTuple):
+    """Addresses where objects should begin: who marks checks each against the objects of the walk."""
+
+    strong: Sequence[int]
+    """Held for certain, by all but the frames that have no oop map."""
+    from_stacks: Sequence[int]
+    """In doubt: words of interpreted frames, stubs, threads that ran, registers and JavaThreads alone refer to them, and may be stale."""
+    loader_handles: Dict[int, Sequence[int]]
+    """By ClassLoaderData: what its class loader holds, once an instance of one of its classes, or a key of `loader_keys`, is marked. As
+    strong roots they would keep dead plugins."""
+    loader_keys: Dict[int, int]
+    """Mirror of a class, or class loader -> ClassLoaderData."""
+    threads: Sequence[JavaThread]
+    problems: Sequence[str]
+    is_precise: bool
+    """False if words of stacks had to be taken of threads that ran."""
+
+
+class LoaderHandles:
+    """Objects that class loaders hold."""
+
+    def __init__(self) -> None:
+        self.strong: List[int] = []
+        self.by_loader: Dict[int, Sequence[int]] = {}
+        self.keys: Dict[int, int] = {}
+
+
+def find_java_roots(tables: VmTables, shape: JavaShape, heap: JavaHeap, classes: Sequence[JavaClass]) -> JavaRoots:
+    """Find all roots of a core, or of a process that is stopped."""
+    decoder, problems = OopDecoder(shape, heap.reserved), []
+    loaders, storages = read_loader_handles(tables, decoder, classes), list_oop_storages(tables)
+    strong = list(loaders.strong)
+    for storage, name in storages.items():
+        strong += () if WEAK in name else read_oop_storage(tables, storage)
+    if len(storages) < LEAST_STORAGES:
+        strong += read_static_words(tables, decoder)
+    threads = list_java_threads(tables, decoder, classes)
+    finder = ThreadRootFinder(tables, decoder)
+    for thread in threads:
+        finder.add_thread(thread)
+    strong += [*finder.strong, *finder.list_constants()]
+    if not heap.reserved:
+        problems.append("references of this collector are not read: which objects are reachable is unknown")
+    if not storages:
+        problems.append("the JVM's global references (OopStorage) were not found")
+    if heap.is_collecting:
+        problems.append("a collection was under way: there may be two copies of an object")
+    if finder.running:
+        problems.append("%s ran: words of their stacks and registers count as references" % count_noun(finder.running, "Java thread"))
+    if finder.undecoded:
+        problems.append("stacks of %s could not be decoded in full: their words count" % count_noun(finder.undecoded, "Java thread"))
+    sure = {word for word in strong if decoder.is_oop(word)}
+    doubted = array("Q", sorted(set(finder.doubted) - sure))
+    is_precise = bool(storages) and not (finder.running or finder.undecoded or heap.is_collecting) and bool(heap.reserved)
+    return JavaRoots(array("Q", sorted(sure)), doubted, loaders.by_loader, loaders.keys, threads, problems, is_precise)
+
+
+class ThreadRootFinder:
+    """Collect the roots of threads: fields, JNI handles, frames.
+
+    Oop maps hold at calls. Of a thread that is in Java code all words of the stack count, and its registers, those of vectors included (C2
+    spills to them): without registers objects in use were garbage. A thread in the VM has words of the VM's own frames, then Java's frames.
+    """
+
+    def __init__(self, tables: VmTables, decoder: OopDecoder) -> None:
+        self._tables, self._decoder, self._index = tables, decoder, CodeCacheIndex(tables)
+        self._walker = FrameWalker(tables, self._index, decoder)
+        self._natives = {thread.lwp: thread for thread in tables.target.threads()}
+        self._blocks: Set[int] = set()
+        self._codes: Dict[int, CompiledCode] = {}
+        self._left_bytes = MOST_STACKS_BYTES
+        self.strong: List[int] = []
+        self.doubted = array("Q")
+        self.running = self.undecoded = 0
+        """Threads in Java code or the VM; threads that have frames which could not be read or decoded."""
+
+    def add_thread(self, thread: JavaThread) -> None:
+        """Add all that one thread holds."""
+        tables = self._tables
+        self.strong += read_thread_fields(tables, thread.address)
+        self.strong += read_handle_blocks(tables, read_thread_word(tables, thread.address, "_active_handles") or 0, self._blocks)
+        self.doubted.extend(self._decoder.select_oops(read_thread_words(tables, thread.address)))
+        roots = self._walk_stack(thread)
+        self.strong += roots.oops
+        self.doubted.extend(self._decoder.select_oops(roots.words))
+        self._codes.update(roots.codes)
+        for wrapper in roots.wrappers:  # handles of outer native frames are here, not in `_active_handles`
+            self.strong += read_handle_blocks(tables, tables.read_word(wrapper + HANDLES_AT) or 0, self._blocks)
+            self.strong += tables.read_words(wrapper + RECEIVER_AT, 1)
+
+    def list_constants(self) -> Iterator[int]:
+        """Return the objects that the code of methods names which have a frame."""
+        for code in self._codes.values():
+            yield from self._index.list_constants(code)
+
+    def _walk_stack(self, thread: JavaThread) -> FrameRoots:
+        anchor, native = self._tables.field_offset("JavaThread", "_anchor"), self._natives.get(thread.lwp or 0)
+        place = self._walker.read_anchor(thread.address + anchor) if anchor is not None else (0, 0, 0)
+        is_quiet = thread.state in QUIET_STATES
+        has_frames = thread.state not in JAVA_STATES and thread.stack_begin <= place[0] < thread.stack_end and place[0] % 8 == 0
+        if is_quiet and not has_frames:
+            return FrameRoots()
+        low = place[0]
+        if not is_quiet:
+            pointer = native.stack_pointer if native is not None else None
+            low = pointer // 8 * 8 if pointer is not None else 0
+            low = low if thread.stack_begin <= low < thread.stack_end else self._find_stack_begin(thread)
+            low = min(low, place[0]) if has_frames else low
+        stack = JavaStack(self._tables, low, thread.stack_end if self._left_bytes > 0 else low)
+        self._left_bytes -= 8 * len(stack.words)
+        roots = self._walker.walk_frames(thread, stack, place) if has_frames else FrameRoots()
+        if not roots.is_whole:
+            roots.wrappers.extend(set(find_call_wrappers(self._tables, thread, stack)) - set(roots.wrappers))
+        if not is_quiet:
+            roots.words.extend(stack.cut_words(low, place[0]) if has_frames else stack.words)
+            roots.words.extend(self._tables.target.register_words(native) if native is not None else ())
+        self.running += 0 if is_quiet else 1
+        self.undecoded += 1 if stack.end < thread.stack_end or (has_frames and not roots.is_whole) else 0
+        return roots
+
+    def _find_stack_begin(self, thread: JavaThread) -> int:
+        """Return the first readable address of a stack whose pointer is unknown."""
+        mappings = self._tables.target.mappings()
+        starts = [mapping.start for mapping in mappings if mapping.readable and mapping.start < thread.stack_end <= mapping.end]
+        return max([thread.stack_begin, *starts]) // 8 * 8
+
+
+def find_call_wrappers(tables: VmTables, thread: JavaThread, stack: JavaStack) -> Iterator[int]:
+    """Find JavaCallWrappers by their first words: the thread, and its block of handles."""
+    at, top = -1, tables.field_offset("JNIHandleBlock", "_top")
+    for _ in range(stack.words.count(thread.address) if top is not None else 0):
+        at = stack.words.index(thread.address, at + 1)
+        block = stack.words[at + 1] if at + 1 < len(stack.words) else 0
+        count = tables.read_u4(block + (top or 0)) if block and block % 8 == 0 else None
+        if count is not None and count <= HANDLES_OF_BLOCK:
+            yield stack.begin + 8 * at
+
+
+def list_java_threads(tables: VmTables, decoder: OopDecoder, classes: Sequence[JavaClass]) -> Sequence[JavaThread]:
+    """List the threads that may run Java code, with their names."""
+    states = {tables.constant_value("_thread_%s%s" % (state, more)): state + more for state in STATES for more in ("", "_trans")}
+    names = ThreadNameReader(tables, decoder, classes)
+    threads = []
+    for address in list_java_thread_addresses(tables):
+        system = tables.field_word(address, "JavaThread", "_osthread") or tables.field_word(address, "Thread", "_osthread")
+        lwp, state = tables.field_offset("OSThread", "_thread_id"), tables.field_offset("JavaThread", "_thread_state")
+        base, size = (read_thread_word(tables, address, name) for name in ("_stack_base", "_stack_size"))
+        number = tables.read_u4(address + state) if state is not None else None
+        begin = (base or 0) - min(size or 0, base or 0)
+        threads.append(
+            JavaThread(
+                address,
+                names.read_name(address),
+                tables.read_u4(system + lwp) if system and lwp is not None else None,
+                states.get(number) if number is not None else None,
+                begin,
+                base or 0,
+            )
+        )
+    return threads
+
+
+def read_thread_word(tables: VmTables, thread: int, field: str) -> Optional[int]:
+    """Return a word of a JavaThread, which releases have in different classes."""
+    offset = tables.field_offset("JavaThread", field)
+    offset = tables.field_offset("Thread", field) if offset is None else offset
+    return tables.read_word(thread + offset) if offset is not None else None
+
+
+class ThreadNameReader:
+    """Read the names of Java threads out of their java.lang.Thread."""
+
+    def __init__(self, tables: VmTables, decoder: OopDecoder, classes: Sequence[JavaClass]) -> None:
+        self._tables, self._decoder = tables, decoder
+        self._offsets: Dict[Tuple[str, str], int] = {}
+        for java_class in classes:
+            for name in THREAD_NAME_FIELDS.get(java_class.name, ()):
+                field = find_field_named(tables, java_class.klass, name)
+                if field is not None:
+                    self._offsets.setdefault((java_class.name, name), field.offset)
+        helper = next((java_class.layout_helper for java_class in classes if java_class.name == "byte[]"), 0)
+        self._bytes_at = helper >> 16 & 0xFF
+        self._length_at = decoder.shape.array_length_offset
+
+    def find_thread_object(self, thread: int) -> int:
+        """Return the java.lang.Thread of a JavaThread; 0 if it has none. Up to 13 the field has the object, then a handle."""
+        word = read_thread_word(self._tables, thread, "_threadObj") or 0
+        return word if self._decoder.is_oop(word) else self._tables.read_word(word) or 0
+
+    def read_name(self, thread: int) -> Optional[str]:
+        """Return a thread's name, escaped and shortened, or None."""
+        text = self._follow_field(self.find_thread_object(thread), "java.lang.Thread", "name")
+        value, coder_at = self._follow_field(text, "java.lang.String", "value"), self._offsets.get(("java.lang.String", "coder"))
+        length = self._tables.read_u4(value + self._length_at) if value else None
+        coder = self._tables.read_prefix(text + coder_at, 1) if coder_at is not None and text else b""
+        if length is None or not coder:
+            return None
+        data = self._tables.read_prefix(value + self._bytes_at, min(length, 2 * MOST_NAME_BYTES))
+        return escape_java_name(data.decode("utf-16-le" if coder[0] else "latin-1", "replace").encode("utf-8", "replace"))
+
+    def _follow_field(self, oop: int, owner: str, field: str) -> int:
+        """Return the object that a field leads to; 0 if none."""
+        offset = self._offsets.get((owner, field))
+        if offset is None or not oop:
+            return 0
+        if self._decoder.is_narrow:
+            return self._decoder.decode_narrow(self._tables.read_u4(oop + offset) or 0)
+        return self._tables.read_word(oop + offset) or 0
+
+
+def list_oop_storages(tables: VmTables) -> Dict[int, str]:
+    """Return address and name of each OopStorage.
+
+    Two are in the tables. From 15 on, all are in one array of libjvm.so's data: it is found by the word of one, the others by their names.
+    """
+    handles = [tables.static_word("JNIHandles", name) for name in ("_global_handles", "_weak_global_handles")]
+    pattern, storages, arrays = pack("<Q", handles[0] or 0), {}, 0
+    for _, data in read_module_data(tables):
+        at = data.find(pattern) if handles[0] else -1
+        while at >= 0 and arrays < MOST_ARRAYS:
+            arrays += 1
+            for step in (8, -8):
+                for place in range(at + step, at + step * MOST_STORAGES, step):
+                    word = unpack_from("<Q", data, place)[0] if 0 <= place <= len(data) - 8 else 0
+                    name = read_storage_name(tables, word)
+                    if name is None:
+                        break
+                    storages[word] = name
+            at = data.find(pattern, at + 1)
+    for address in handles:
+        name = read_storage_name(tables, address or 0)
+        if name is not None:
+            storages[address or 0] = name
+    return storages
+
+
+def read_module_data(tables: VmTables) -> Iterator[Tuple[int, bytes]]:
+    """Read the variables of libjvm.so: begin and bytes of each segment."""
+    symbol = tables.target.dynamic_symbol("gHotSpotVMStructs")
+    for begin, _, end in tables.target.writable_segments(symbol.module) if symbol is not None else ():
+        yield begin, tables.read_prefix(begin, min(end - begin, MOST_DATA_BYTES))
+
+
+def read_static_words(tables: VmTables, decoder: OopDecoder) -> List[int]:
+    """Return the variables of libjvm.so that look like objects."""
+    return [word for begin, data in read_module_data(tables) for word in tables.read_words(begin, len(data) // 8) if decoder.is_oop(word)]
+
+
+def read_storage_name(tables: VmTables, storage: int) -> Optional[str]:
+    """Return the name of an OopStorage, which its first word points to; None if it is none."""
+    if not storage or storage % 8:
+        return None
+    name, blocks = tables.text_at(tables.read_word(storage) or 0), tables.read_word(storage + STORAGE_ARRAY_AT)
+    count = tables.read_word(blocks + ARRAY_COUNT_AT) if blocks and blocks % 8 == 0 else None
+    return name if name and count is not None and count <= MOST_BLOCKS else None
+
+
+def read_oop_storage(tables: VmTables, storage: int) -> List[int]:
+    """Return the objects of an OopStorage: those of its blocks whose bit is set."""
+    blocks = tables.read_word(storage + STORAGE_ARRAY_AT) or 0
+    oops: List[int] = []
+    for block in dict.fromkeys(
+        tables.read_words(blocks + ARRAY_BLOCKS_AT, min(tables.read_word(blocks + ARRAY_COUNT_AT) or 0, MOST_BLOCKS))
+    ):
+        words = tables.read_words(block, BLOCK_OWNER_AT // 8 + 1)
+        if len(words) > BLOCK_WORDS + 1 and words[BLOCK_OWNER_AT // 8] == storage:
+            mask = words[BLOCK_MASK_AT // 8]
+            oops += [word for bit, word in enumerate(words[:BLOCK_WORDS]) if mask >> bit & 1]
+    return oops
+
+
+def read_handle_blocks(tables: VmTables, block: int, blocks: Set[int]) -> List[int]:
+    """Return the objects of a chain of JNIHandleBlocks, and of those that PushLocalFrame has put away. `blocks`: those read before."""
+    top, following = tables.field_offset("JNIHandleBlock", "_top"), tables.field_offset("JNIHandleBlock", "_next")
+    handles = tables.field_offset("JNIHandleBlock", "_handles") or 0
+    oops: List[int] = []
+    waiting = [block]
+    while waiting and len(blocks) < MOST_CHUNKS and top is not None and following is not None:
+        block = waiting.pop()
+        count = tables.read_u4(block + top) if block and block not in blocks else None
+        blocks.add(block)
+        if count is not None and count <= HANDLES_OF_BLOCK:
+            oops += tables.read_words(block + handles, count)
+            waiting += tables.read_words(block + following + POP_FRAME_LINK_AFTER_NEXT, 1)
+            waiting += tables.read_words(block + following, 1) if count == HANDLES_OF_BLOCK else ()
+    return oops
+
+
+def read_thread_fields(tables: VmTables, thread: int) -> List[int]:
+    """Return the objects that fields of a JavaThread hold: exceptions under way, results of calls, locks."""
+    names = ("_exception_oop", "_vm_result", "_vm_result_oop", "_pending_async_exception", "_threadObj")
+    oops = [read_thread_word(tables, thread, name) or 0 for name in names]
+    oops.append(tables.field_word(thread, "ThreadShadow", "_pending_exception") or 0)
+    stack, top, begin = (tables.field_offset(*place) for place in LOCK_STACK)
+    if stack is not None and top is not None and begin is not None:  # `_top` counts from the thread
+        size_bytes = (tables.read_u4(thread + stack + top) or 0) - stack - begin
+        oops += tables.read_words(thread + stack + begin, min(max(size_bytes, 0), tables.size_bytes("LockStack") or 0) // 8)
+    return oops
+
+
+def read_thread_words(tables: VmTables, thread: int) -> Sequence[int]:
+    """Return the words of a JavaThread. Its allocation buffer begins with an object that may be dead, and above the top of its lock stack
+    objects stay that were locked: both are left out."""
+    words = list(tables.read_words(thread, min(tables.size_bytes("JavaThread") or 0, MOST_THREAD_BYTES) // 8))
+    for place, owner in (
+        (tables.field_offset("Thread", "_tlab"), "ThreadLocalAllocBuffer"),
+        (tables.field_offset(*LOCK_STACK[0]), "LockStack"),
+    ):
+        if place is not None:
+            end = place + (tables.size_bytes(owner) or 0)
+            words[place // 8 : end // 8] = [0] * len(words[place // 8 : end // 8])
+    return words
+
+
+def read_loader_handles(tables: VmTables, decoder: OopDecoder, classes: Sequence[JavaClass]) -> LoaderHandles:
+    """Read what each ClassLoaderData holds: the boot loader's and those in the making are roots, others count once they are reached."""
+    handles, strong_loaders, chunks = LoaderHandles(), set(), {0}
+    klasses, following = tables.field_offset("ClassLoaderData", "_klasses"), tables.field_offset("ClassLoaderData", "_next")
+    mirror = tables.field_offset("ClassLoaderData", "_has_class_mirror_holder", "_is_unsafe_anonymous", "_is_anonymous")
+    loader = tables.field_offset("ClassLoaderData", "_class_loader")
+    data = tables.static_word("ClassLoaderDataGraph", "_head")
+    while data and klasses is not None and following is not None and loader is not None and len(handles.by_loader) < MOST_LOADERS:
+        if data in handles.by_loader:
+            break
+        oops = handles.by_loader[data] = [oop for oop in read_handle_chunks(tables, data + klasses - 8, chunks) if decoder.is_oop(oop)]
+        is_kept = tables.read_u2(data + (mirror + 5) // 4 * 4) if mirror is not None else 1
+        slot = tables.read_word(data + loader)
+        if is_kept or not slot:  # _keep_alive
+            handles.strong.extend(oops)
+            strong_loaders.add(data)
+        elif mirror is not None and tables.read_prefix(data + mirror, 1) == b"\0":  # with one class alone, its mirror is the key
+            handles.keys[slot if decoder.is_oop(slot) else tables.read_word(slot) or 0] = data
+        data = tables.read_word(data + following)
+    for java_class in classes:
+        if java_class.loader_data in strong_loaders:
+            continue
+        if decoder.is_oop(java_class.mirror):
+            handles.keys.setdefault(java_class.mirror or 0, java_class.loader_data)
+    return handles
+
+
+def read_handle_chunks(tables: VmTables, head: int, chunks: Set[int]) -> Iterator[int]:
+    """Read a ChunkedHandleList. `chunks`: those read before."""
+    chunk = tables.read_word(head)
+    while chunk and chunk not in chunks and len(chunks) < MOST_CHUNKS:
+        chunks.add(chunk)
+        count = tables.read_u4(chunk + CHUNK_SIZE_AT)
+        if count is None or count > CHUNK_WORDS:
+            return
+        yield from tables.read_words(chunk, count)
+        chunk = tables.read_word(chunk + CHUNK_NEXT_AT)
