@@ -41,7 +41,6 @@ from gdbheapx.jemalloc.records import (
 from gdbheapx.jemalloc.text import sum_arena_rows
 from gdbheapx.jemalloc.threads import JemallocCaches, Tsds, count_cached_bytes, make_cache_rows, read_jemalloc_caches, read_tsds
 from gdbheapx.kernel.blocks.stream import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, NativeBlocks, make_blocks
-from gdbheapx.kernel.common.library import STOP_END
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, ThreadCache
 from gdbheapx.problems import Diagnostic, PartialSink
@@ -147,7 +146,7 @@ class JemallocMalloc(AllocatorInstance):
 
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         done = self.survey()
-        is_whole = done.stop == STOP_END and not done.unreadable_bytes
+        is_whole = bool(done.summary.done) and not done.summary.unreadable_bytes
         blocks = (block for arena in self.arena_list() for block in list_base_blocks(self.context, arena))
         bases = sorted((block.address, block.address + block.size_bytes) for block in blocks)
         facts = JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers(), is_whole, bases, self.most_cached_bytes())

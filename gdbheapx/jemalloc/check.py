@@ -34,7 +34,6 @@ from gdbheapx.jemalloc.stats import read_bin_stats
 from gdbheapx.jemalloc.symbols import find_bin_addresses, find_current_slabs, find_leaf, name_bin_struct, read_slab_begin, read_words
 from gdbheapx.jemalloc.threads import JemallocCaches, Tsds
 from gdbheapx.kernel.blocks.stream import BlockFilter, BlockStream, NativeBlocks
-from gdbheapx.kernel.common.library import STOP_END
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.records import BLOCK_CACHED, ArenaExtents, ExtentsResult
@@ -518,7 +517,7 @@ def check_heap(seen: CheckedHeap, told: Sequence[Diagnostic], rest: PartialSink)
     findings = JemallocFindings(context, seen.arenas)
     named = [diagnostic for diagnostic in told if not _is_unmapped(context, findings, diagnostic)]
     sorted_out(named, RULE_CODES, rest, lambda told: findings.add(told.code, told.address, told.what, is_fixed=told.code in FIXED_CODES))
-    is_whole = seen.walked.stop == STOP_END and not any(seen.walked.problem_counts) and not leaves_stale_elements(context)
+    is_whole = bool(seen.walked.summary.done) and not any(seen.walked.problem_counts) and not leaves_stale_elements(context)
     by_index = {row.arena: row for row in seen.walked.arenas}
     _check_details(seen, findings)
     is_sampling = bool(context.variable("opt_prof", 1))
@@ -548,7 +547,7 @@ def check_heap(seen: CheckedHeap, told: Sequence[Diagnostic], rest: PartialSink)
 
 def _bound_extents(seen: CheckedHeap, is_whole: bool) -> int:
     """No list has more members."""
-    walked, size = seen.walked, seen.context.types.size_bytes(seen.context.geometry.extent_struct)
+    walked, size = seen.walked.summary, seen.context.types.size_bytes(seen.context.geometry.extent_struct)
     return walked.extents + walked.unassociated_extents if is_whole else sum_writable_bytes(seen.context) // size
 
 

@@ -31,7 +31,7 @@ from gdbheapx.jemalloc.symbols import find_current_slabs, find_leaf, look_up_ext
 from gdbheapx.jemalloc.threads import JemallocCaches
 from gdbheapx.kernel.blocks.pages import PinShape
 from gdbheapx.kernel.common.in_ram import InRam
-from gdbheapx.kernel.common.library import STOP_TIME, Residency, histogram_bounds
+from gdbheapx.kernel.common.library import Residency, histogram_bounds
 from gdbheapx.kernel.jemalloc import records as kernel_api
 from gdbheapx.kernel.jemalloc.records import (
     AbsentTotals,
@@ -100,15 +100,17 @@ def make_heap_layout(context: JemallocContext) -> HeapLayout:
     """Places and constants for the kernel's walk."""
     geometry, types = context.geometry, context.types
     shape, struct = geometry.rtree, geometry.extent_struct
+    bits = (*shape.levels, 0, 0)
     rtree = RtreeLayout(
         root=geometry.rtree_root,
-        levels=shape.levels,
+        height=len(shape.levels),
+        level_bits=(bits[0], bits[1], bits[2]),
         lg_page=geometry.lg_page,
         lg_vaddr=shape.lg_vaddr,
         leaf_bytes=geometry.word_bytes * (1 if shape.compact else 2),
         compact=shape.compact,
         extent_low_bits=geometry.leaf_low_bits,
-        sign_extend=geometry.sign_extend,
+        sign_extend=geometry.sign_extend and geometry.word_bytes == 8,  # a pointer of 32 bits has nothing to be extended to
         leaf_kind=_leaf_kind(context),
     )
     bitmap = types.place(struct, types.first(struct, *_SLAB_BITMAPS) or "e_slab_data")
@@ -138,8 +140,9 @@ def make_heap_layout(context: JemallocContext) -> HeapLayout:
         binshard=fields.get("binshard", BitField(0, 0)),
         pinned=kernel_api.NO_STATE if states.pinned is None else states.pinned,
     )
-    sizes = BlockSizes(geometry.size_from_extent, geometry.large_pad_bytes)
-    return HeapLayout(rtree, extent, geometry.bins, geometry.size_classes, sizes, geometry.narenas, sum_writable_bytes(context))
+    sizes, bounds = BlockSizes(geometry.size_from_extent, geometry.large_pad_bytes), (geometry.narenas, sum_writable_bytes(context))
+    counts = (geometry.nbins, len(geometry.size_classes))
+    return HeapLayout(rtree, extent, sizes, *bounds, *counts, geometry.bins, geometry.size_classes)
 
 
 def _leaf_kind(context: JemallocContext) -> int:
@@ -205,9 +208,9 @@ def drop_left_over(result: ExtentsResult) -> ExtentsResult:
 
 def report_damage(context: JemallocContext, result: ExtentsResult) -> None:
     """Report what the walk found wrong: the first few of each kind with their addresses, the rest as numbers."""
-    if result.stop == STOP_TIME:
+    if not result.summary.done:
         why = "the walk over the extents ended here: %s" % (context.budget.reason or "time is up")
-        context.report(codes.EXTENTS_CUT, result.at, why, "raise --max-seconds")
+        context.report(codes.EXTENTS_CUT, result.summary.at, why, "raise --max-seconds")
     hint = explain_contradiction(context) if _may_pass(result) else None
     told: List[int] = []
     for problem in result.problems:

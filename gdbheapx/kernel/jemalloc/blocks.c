@@ -14,12 +14,10 @@ struct blocks {
     struct extents extents;
     const struct extent *extent;    /* the one at hand, from region `region` on; NULL if the next is wanted */
     uint64_t region;
-    const uint64_t *cached, *size_classes;  /* the caller's */
+    const uint64_t *cached;         /* the caller's */
     uint64_t cached_count, next_cached;
     struct block_wanted wanted;
     uint64_t arena;                 /* UINT64_MAX for all */
-    struct block_sizes sizes;
-    const struct layout_numbers *numbers;   /* the caller's */
     uint64_t from, until;           /* of a part: its first extent, and that of the next; 0: the first or last of all */
     int has_begun, ended;           /* has_begun: its first extent was met */
     int is_next_met;
@@ -73,31 +71,24 @@ static void list_slab(struct blocks *blocks, struct block_rows *rows)
         blocks->extent = NULL;
 }
 
-static uint64_t large_size(const struct blocks *blocks, const struct extent *extent)
-{
-    uint64_t bytes = extent->end - extent->begin;
-    if (!blocks->sizes.from_extent || extent->szind < blocks->extents.nbins)
-        return blocks->size_classes[extent->szind];
-    return bytes > blocks->sizes.large_pad_bytes ? bytes - blocks->sizes.large_pad_bytes : bytes;
-}
+static const uint8_t BLOCK_OF[] = {
+    [STATE_DIRTY] = BLOCK_DIRTY, [STATE_MUZZY] = BLOCK_MUZZY, [STATE_RETAINED] = BLOCK_RETAINED, [STATE_PINNED] = BLOCK_PINNED,
+    [STATE_OTHER] = BLOCK_OTHER,
+};
 
 static void list_extent(struct blocks *blocks, struct block_rows *rows)
 {
-    const struct extents *extents = &blocks->extents;
     const struct extent *extent = blocks->extent;
-    if (extent->state == extents->layout.active) {
-        if (extent->slab) {
-            list_slab(blocks, rows);
-            return;
-        }
-        add(blocks, rows, extent->address, large_size(blocks, extent), is_cached(blocks, extent->address) ? BLOCK_CACHED : BLOCK_USED);
-    } else {
-        int status = extent->state == extents->layout.dirty ? BLOCK_DIRTY
-                   : extent->state == extents->layout.muzzy ? BLOCK_MUZZY
-                   : extent->state == extents->layout.retained ? BLOCK_RETAINED
-                   : extent->state == extents->layout.pinned ? BLOCK_PINNED : BLOCK_OTHER;
-        add(blocks, rows, extent->begin, extent->end - extent->begin, status);
+    const int state = extent_state(&blocks->extents, extent);
+    if (state == STATE_ACTIVE && extent->slab) {
+        list_slab(blocks, rows);
+        return;
     }
+    if (state == STATE_ACTIVE)
+        add(blocks, rows, extent->address, extent_block_bytes(&blocks->extents, extent),
+            is_cached(blocks, extent->address) ? BLOCK_CACHED : BLOCK_USED);
+    else
+        add(blocks, rows, extent->begin, extent->end - extent->begin, BLOCK_OF[state]);
     blocks->extent = NULL;
 }
 
@@ -152,7 +143,7 @@ static unsigned find_cuts(struct extents *extents, unsigned most, uint64_t *cuts
     cuts[0] = 0;
     extents_resume(extents, SPLIT_SECONDS);
     while ((state = extents_next(extents, &extent)) == EXTENTS_ONE) {
-        if (extent->state != extents->layout.active)
+        if (extent->state != extents->layout->active)
             continue;
         if (bytes >= step) {
             cuts[count++] = extent->begin;
@@ -176,7 +167,7 @@ static struct blocks *new_blocks(const struct blocks *like, const struct source 
     if (!blocks)
         return NULL;
     *blocks = *like;
-    if (extents_open(&blocks->extents, memory, like->numbers, like->extents.bins))
+    if (extents_open(&blocks->extents, memory, like->extents.heap))
         return blocks;
     blocks_free(&blocks->source);
     return NULL;
@@ -205,15 +196,13 @@ static int blocks_split(const struct block_source *self, unsigned most, struct b
     return (int) count;
 }
 
-/* `arena`: UINT64_MAX for all. All arrays stay the caller's. NULL: no memory. */
-struct block_source *heapx_extent_blocks(const struct source *memory, const struct layout_numbers *numbers, const struct bin_layout *bins,
-                                         const uint64_t *size_classes, const uint64_t *cached, uint64_t cached_count,
-                                         const struct block_wanted *wanted, uint64_t arena, const struct block_sizes *sizes)
+/* `arena`: UINT64_MAX for all. `layout` and `cached` stay the caller's. NULL: no memory. */
+struct block_source *heapx_extent_blocks(const struct source *memory, const struct heap_layout *layout, const uint64_t *cached,
+                                         uint64_t cached_count, const struct block_wanted *wanted, uint64_t arena)
 {
     const struct block_source source = {0, blocks_next, blocks_state, blocks_free, NULL, 0, blocks_split};
     const struct blocks like = {
-        .source = source, .extents = {.bins = bins}, .cached = cached, .size_classes = size_classes, .cached_count = cached_count,
-        .wanted = *wanted, .arena = arena, .sizes = *sizes, .numbers = numbers,
+        .source = source, .extents = {.heap = layout}, .cached = cached, .cached_count = cached_count, .wanted = *wanted, .arena = arena,
     };
     struct blocks *blocks = new_blocks(&like, memory);
     return blocks ? &blocks->source : NULL;

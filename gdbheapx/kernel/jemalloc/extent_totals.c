@@ -13,12 +13,9 @@ struct arena_totals {
 
 struct extents_job {
     struct extents extents;
-    unsigned lg_page;
     struct page_window pages;
     const uint64_t *runs;               /* the caller's: begin and end of each run of pages that a core has; NULL: it is none */
     uint64_t run_count;
-    const uint64_t *size_classes;       /* the caller's */
-    struct block_sizes sizes;
     const uint64_t *cached;             /* the caller's */
     uint64_t cached_count, next_cached;
     uint64_t cached_counts[CACHED_REASONS];
@@ -35,7 +32,7 @@ void heapx_extents_free(struct extents_job *job)
 {
     if (!job)
         return;
-    for (uint64_t i = 0; job->arenas && i < job->extents.narenas; i++)
+    for (uint64_t i = 0; job->arenas && i < job->extents.heap->narenas; i++)
         free(job->arenas[i]);
     free(job->arenas);
     free(job->ranges);
@@ -43,25 +40,20 @@ void heapx_extents_free(struct extents_job *job)
     free(job);
 }
 
-/* `numbers` and `bins` as in extents_open; `bins`, `size_classes`, `cached` (sorted), `pages` and `runs` (may be NULL) stay the caller's
-   and must outlive the job. NULL: no memory. */
-struct extents_job *heapx_extents_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
-                                      const uint64_t *size_classes, const struct block_sizes *sizes, const uint64_t *cached,
+/* `layout`, `cached` (sorted), `pages` and `runs` (may be NULL) stay the caller's and must outlive the job. NULL: no memory. */
+struct extents_job *heapx_extents_new(const struct source *source, const struct heap_layout *layout, const uint64_t *cached,
                                       uint64_t cached_count, const struct page_table *pages, const uint64_t *runs, uint64_t run_count)
 {
     struct extents_job *job = calloc(1, sizeof *job);
     if (!job)
         return NULL;
-    int opened = extents_open(&job->extents, source, numbers, bins);
+    int opened = extents_open(&job->extents, source, layout);
     job->cached = cached;
     job->cached_count = cached_count;
-    job->lg_page = (unsigned) numbers->lg_page;
     page_window_open(&job->pages, pages);
     job->runs = runs;
     job->run_count = run_count;
-    job->size_classes = size_classes;
-    job->sizes = *sizes;
-    job->arenas = calloc(job->extents.narenas ? (size_t) job->extents.narenas : 1, sizeof *job->arenas);
+    job->arenas = calloc(layout->narenas ? (size_t) layout->narenas : 1, sizeof *job->arenas);
     if (!opened || !job->arenas) {
         heapx_extents_free(job);
         return NULL;
@@ -71,17 +63,17 @@ struct extents_job *heapx_extents_new(const struct source *source, const struct 
 
 static struct arena_totals *arena_of(struct extents_job *job, uint64_t index)
 {
-    const struct extents *extents = &job->extents;
+    const struct heap_layout *heap = job->extents.heap;
     if (job->arenas[index])
         return job->arenas[index];
     struct arena_totals *arena = calloc(1,
-            sizeof *arena + (size_t) extents->nbins * sizeof *arena->bins + (size_t) extents->nsizes * sizeof *arena->larges);
+            sizeof *arena + (size_t) heap->nbins * sizeof *arena->bins + (size_t) heap->nsizes * sizeof *arena->larges);
     if (!arena) {
         job->no_memory = 1;
         return NULL;
     }
     arena->bins = (struct bin_totals *) (arena + 1);
-    arena->larges = (struct large_totals *) (arena->bins + extents->nbins);
+    arena->larges = (struct large_totals *) (arena->bins + heap->nbins);
     return job->arenas[index] = arena;
 }
 
@@ -148,10 +140,18 @@ static uint64_t absent_in(struct extents_job *job, uint64_t begin, uint64_t end)
     return absent;
 }
 
-/* Of a whole extent, whose pages have just been counted. */
-static uint64_t absent_extent(struct extents_job *job, const struct extent *extent, const struct residency *sum)
+static uint64_t present(const struct residency *sum)
 {
-    const uint64_t there = sum->resident_bytes + sum->swapped_bytes + sum->unsure_bytes, bytes = extent->end - extent->begin;
+    return sum->resident_bytes + sum->swapped_bytes + sum->unsure_bytes;
+}
+
+/* Bytes of a whole extent that are not in memory; those that are there are added. */
+static uint64_t count_pages(struct extents_job *job, const struct extent *extent, struct residency *sum)
+{
+    const uint64_t bytes = extent->end - extent->begin, before = present(sum);
+    if (job->pages.table)
+        page_window_add(&job->pages, extent->begin, extent->end, sum);
+    const uint64_t there = present(sum) - before;
     if (job->runs || (job->pages.table && job->pages.table->outside_count && there < bytes))
         return absent_in(job, extent->begin, extent->end);
     return job->pages.table ? bytes - there : 0;
@@ -160,10 +160,7 @@ static uint64_t absent_extent(struct extents_job *job, const struct extent *exte
 /* Of the only block of an extent that is no slab. */
 static uint64_t block_end(const struct extents_job *job, const struct extent *extent)
 {
-    const uint64_t bytes = extent->end - extent->begin, pad = job->sizes.large_pad_bytes;
-    uint64_t size = bytes > pad ? bytes - pad : bytes;
-    if (!job->sizes.from_extent || extent->szind < job->extents.nbins)
-        size = job->size_classes[extent->szind];
+    const uint64_t size = extent_block_bytes(&job->extents, extent);
     return size < extent->end - extent->address ? extent->address + size : extent->end;
 }
 
@@ -182,7 +179,7 @@ static void charge_active(struct extents_job *job, struct absent_totals *totals,
         blocks = absent - absent_in(job, extent->begin, extent->address) - absent_in(job, block_end(job, extent), extent->end);
         totals->used += blocks;
     }
-    *(extent->slab || extent->szind >= job->extents.nbins ? &totals->rounding : &totals->sampled) += absent - blocks;
+    *(extent->slab || extent->szind >= job->extents.heap->nbins ? &totals->rounding : &totals->sampled) += absent - blocks;
 }
 
 static void charge_cached(struct extents_job *job, struct absent_totals *totals, uint64_t address, uint64_t end)
@@ -230,24 +227,11 @@ static void count_large(struct extents_job *job, struct large_totals *totals, co
     }
 }
 
-static int state_of(const struct extents *extents, uint64_t state)
-{
-    if (state == extents->layout.active)
-        return STATE_ACTIVE;
-    if (state == extents->layout.dirty)
-        return STATE_DIRTY;
-    if (state == extents->layout.muzzy)
-        return STATE_MUZZY;
-    if (state == extents->layout.pinned)
-        return STATE_PINNED;
-    return state == extents->layout.retained ? STATE_RETAINED : STATE_OTHER;
-}
-
 static void count_inactive(struct extents_job *job, struct arena_totals *arena, int state, const struct extent *extent)
 {
     uint64_t bytes = extent->end - extent->begin;
     if (state != STATE_OTHER) {
-        uint64_t *pair = &arena->rows[histogram_class(bytes, job->lg_page)][1 + 2 * (state - STATE_DIRTY)];
+        uint64_t *pair = &arena->rows[histogram_class(bytes, (unsigned) job->extents.heap->rtree.lg_page)][1 + 2 * (state - STATE_DIRTY)];
         pair[0]++;
         pair[1] += bytes;
     }
@@ -276,31 +260,18 @@ static void join(struct extents_job *job, uint64_t begin, uint64_t end)
     job->ranges[job->range_count++].end = end;
 }
 
-static void add_residency(struct residency *sum, const struct residency *here)
-{
-    sum->resident_bytes += here->resident_bytes;
-    sum->exclusive_bytes += here->exclusive_bytes;
-    sum->swapped_bytes += here->swapped_bytes;
-    sum->huge_bytes += here->huge_bytes;
-    sum->unsure_bytes += here->unsure_bytes;
-}
-
 static void count(struct extents_job *job, const struct extent *extent)
 {
     struct range *unknown = &job->extents.unknown;
     struct arena_totals *arena = arena_of(job, extent->arena);
     if (!arena)
         return;
-    int state = state_of(&job->extents, extent->state);
+    int state = extent_state(&job->extents, extent);
     job->counted++;
     join(job, extent->begin, extent->end);
     arena->states[state].extents++;
     arena->states[state].bytes += extent->end - extent->begin;
-    struct residency here = {0};
-    if (job->pages.table)
-        page_window_add(&job->pages, extent->begin, extent->end, &here);
-    add_residency(&arena->states[state].residency, &here);
-    const uint64_t absent = absent_extent(job, extent, &here);
+    const uint64_t absent = count_pages(job, extent, &arena->states[state].residency);
     uint64_t *const of_state[STATES] = {NULL, &arena->absent.dirty, &arena->absent.muzzy, &arena->absent.retained, &arena->absent.pinned,
                                         &arena->absent.other};
     if (absent && state == STATE_ACTIVE)
@@ -404,8 +375,8 @@ int heapx_extents_arena(const struct extents_job *job, uint64_t index, struct st
         return 0;
     memcpy(states, arena->states, sizeof arena->states);
     *absent = arena->absent;
-    counts[0] = write_rows((uint64_t *) bins, arena->bins, job->extents.nbins, sizeof *bins / 8);
-    counts[1] = write_rows((uint64_t *) larges, arena->larges, job->extents.nsizes, sizeof *larges / 8);
+    counts[0] = write_rows((uint64_t *) bins, arena->bins, job->extents.heap->nbins, sizeof *bins / 8);
+    counts[1] = write_rows((uint64_t *) larges, arena->larges, job->extents.heap->nsizes, sizeof *larges / 8);
     counts[2] = write_rows(classes, arena->rows, EXTENT_CLASSES, 1 + UNUSED_NUMBERS);
     return 1;
 }

@@ -62,22 +62,18 @@ const uint8_t *extent_cache_at(struct extent_cache *cache, uint64_t address, uin
     return cache->whole;
 }
 
-int extents_open(struct extents *extents, const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins)
+int extents_open(struct extents *extents, const struct source *source, const struct heap_layout *heap)
 {
     memset(extents, 0, sizeof *extents);
-    extents->layout = numbers->extent;
-    extents->word = (unsigned) numbers->extent.word_bytes;
-    extents->swap = is_swapped(numbers->extent.little_endian);
-    extents->narenas = numbers->narenas;
-    extents->nsizes = numbers->nsizes;
-    extents->nbins = numbers->nbins;
-    extents->bins = bins;
+    extents->heap = heap;
+    extents->layout = &heap->extent;
+    extents->bins = (const struct bin_layout *) (heap + 1);
+    extents->size_classes = (const uint64_t *) (extents->bins + heap->nbins);
     extents->pending = &extents->slots[0];
     extents->spare = &extents->slots[1];
     extents->cache.source = source;
     extents->cache.bytes = malloc(EXTENT_PAGES * CACHE_PAGE);
-    return tree_open(&extents->tree, source, numbers, extents->word, extents->swap, &extents->problems, &extents->unknown)
-            && extents->cache.bytes;
+    return tree_open(&extents->tree, source, heap, &extents->problems, &extents->unknown) && extents->cache.bytes;
 }
 
 void extents_close(struct extents *extents)
@@ -97,12 +93,12 @@ uint64_t extents_at(const struct extents *extents)
 static int read_bitmap(const struct extents *extents, struct extent *extent, const uint8_t *bitmap)
 {
     uint64_t nregs = extents->bins[extent->szind].nregs, count = 0;
-    const unsigned per_group = 64 / (8 * extents->word);
-    const uint64_t words = (nregs + 8 * extents->word - 1) / (8 * extents->word), groups = (nregs + 63) / 64;
+    const unsigned word = extents->tree.word, per_group = 64 / (8 * word);
+    const uint64_t words = (nregs + 8 * word - 1) / (8 * word), groups = (nregs + 63) / 64;
     for (uint64_t group = 0; group < groups; group++) {
         uint64_t bits = 0;
         for (unsigned i = 0; i < per_group && group * per_group + i < words; i++)
-            bits |= load_word(bitmap + (group * per_group + i) * extents->word, extents->word, extents->swap) << (i * 8 * extents->word);
+            bits |= word_at(extents, bitmap + (group * per_group + i) * word) << (i * 8 * word);
         if (group + 1 == groups && nregs % 64) {
             extent->rest = bits & ~(((uint64_t) 1 << nregs % 64) - 1);
             bits &= ((uint64_t) 1 << nregs % 64) - 1;
@@ -115,17 +111,17 @@ static int read_bitmap(const struct extents *extents, struct extent *extent, con
 
 static int check_active(struct extents *extents, struct extent *extent, uint64_t bits, const uint8_t *bytes)
 {
-    if (extent->szind >= (extent->slab ? extents->nbins : extents->nsizes))
+    if (extent->szind >= (extent->slab ? extents->heap->nbins : extents->heap->nsizes))
         return EXTENT_SZIND;
     if (!extent->slab)
         return EXTENT_GOOD;
     if (extent->end - extent->begin != extents->bins[extent->szind].slab_size_bytes)
         return EXTENT_SLAB_SIZE;
     const uint64_t shards = extents->bins[extent->szind].shards;
-    if (shards && bits_of(bits, extents->layout.binshard) >= shards)
+    if (shards && bits_of(bits, extents->layout->binshard) >= shards)
         problem_add(&extents->details, EXTENT_SHARD, extent->begin, extent->pointer);
     extent->rest = 0;
-    if (!read_bitmap(extents, extent, bytes + extents->layout.bitmap_offset))
+    if (!read_bitmap(extents, extent, bytes + extents->layout->bitmap_offset))
         return EXTENT_BITMAP;
     if (extent->rest)
         problem_add(&extents->details, EXTENT_BITMAP_REST, extent->begin, extent->pointer);
@@ -135,23 +131,23 @@ static int check_active(struct extents *extents, struct extent *extent, uint64_t
 /* What is wrong with an extent whose range is known to be right. */
 static int check_bits(struct extents *extents, struct extent *extent, uint64_t bits, const uint8_t *bytes)
 {
-    extent->arena = bits_of(bits, extents->layout.arena);
-    extent->slab = bits_of(bits, extents->layout.slab);
-    extent->state = bits_of(bits, extents->layout.state);
-    extent->szind = bits_of(bits, extents->layout.szind);
-    extent->nfree = bits_of(bits, extents->layout.nfree);
-    extent->unassociated = extent->arena == field_mask(extents->layout.arena);
+    extent->arena = bits_of(bits, extents->layout->arena);
+    extent->slab = bits_of(bits, extents->layout->slab);
+    extent->state = bits_of(bits, extents->layout->state);
+    extent->szind = bits_of(bits, extents->layout->szind);
+    extent->nfree = bits_of(bits, extents->layout->nfree);
+    extent->unassociated = extent->arena == field_mask(extents->layout->arena);
     if (extent->unassociated)
         return EXTENT_GOOD;
-    if (extent->arena >= extents->narenas)
+    if (extent->arena >= extents->heap->narenas)
         return EXTENT_ARENA;
-    if (extent->state >= extents->layout.states)
+    if (extent->state >= extents->layout->states)
         return EXTENT_STATE;
     /* Active without a size class: taken out of its state's list, by an allocation that has not yet made it its own or by a purge. */
-    if (extent->state == extents->layout.active && extent->szind == extents->nsizes)
-        extent->state = extents->layout.states;
+    if (extent->state == extents->layout->active && extent->szind == extents->heap->nsizes)
+        extent->state = extents->layout->states;
     /* slab, nfree and szind of other states are what an earlier life left behind */
-    return extent->state == extents->layout.active ? check_active(extents, extent, bits, bytes) : EXTENT_GOOD;
+    return extent->state == extents->layout->active ? check_active(extents, extent, bits, bytes) : EXTENT_GOOD;
 }
 
 /* Reads the extent that the element at hand names. 0 if not even its range is known; -1 if reading was interrupted. */
@@ -161,15 +157,15 @@ static int judge(struct extents *extents, struct extent *extent)
     extent->pointer = extents->pointer;
     extent->begin = NOWHERE;
     const uint8_t *bytes = NULL;
-    if (extents->pointer <= UINT64_MAX - extents->layout.size_bytes)
-        bytes = extent_cache_at(&extents->cache, extents->pointer, extents->layout.size_bytes);
+    if (extents->pointer <= UINT64_MAX - extents->layout->size_bytes)
+        bytes = extent_cache_at(&extents->cache, extents->pointer, extents->layout->size_bytes);
     if (extents->cache.interrupted)
         return -1;
     extent->code = EXTENT_UNREADABLE;
     if (!bytes)
         return 0;
-    extent->address = load_word(bytes + extents->layout.addr_offset, extents->word, extents->swap);
-    uint64_t size = load_word(bytes + extents->layout.size_offset, extents->word, extents->swap) & ~mask;
+    extent->address = word_at(extents, bytes + extents->layout->addr_offset);
+    uint64_t size = word_at(extents, bytes + extents->layout->size_offset) & ~mask;
     uint64_t begin = extent->address & ~mask, top = UINT64_MAX >> extents->tree.high_bits;
     extent->code = EXTENT_SIZE;
     if (!size)
@@ -184,7 +180,7 @@ static int judge(struct extents *extents, struct extent *extent)
         return 0;
     extent->begin = page;
     extent->end = begin + size;
-    extent->code = page == begin ? check_bits(extents, extent, load_word(bytes + extents->layout.bits_offset, 8, extents->swap), bytes)
+    extent->code = page == begin ? check_bits(extents, extent, load_word(bytes + extents->layout->bits_offset, 8, extents->tree.swap), bytes)
             : EXTENT_FIRST_PAGE;
     return 1;
 }
@@ -210,13 +206,31 @@ static void throw_away(struct extents *extents, uint64_t end, int code)
 /* Whether it is in use, so that leaf elements say the same of it as its own fields. */
 static int is_active(const struct extents *extents, const struct extent *extent)
 {
-    return extent->code == EXTENT_GOOD && !extent->unassociated && extent->state == extents->layout.active;
+    return extent->code == EXTENT_GOOD && !extent->unassociated && extent->state == extents->layout->active;
+}
+
+int extent_state(const struct extents *extents, const struct extent *extent)
+{
+    const struct extent_layout *layout = extents->layout;
+    const uint64_t known[] = {layout->active, layout->dirty, layout->muzzy, layout->retained, layout->pinned};
+    int state = STATE_ACTIVE;
+    while (state < STATE_OTHER && known[state] != extent->state)
+        state++;
+    return state;
+}
+
+uint64_t extent_block_bytes(const struct extents *extents, const struct extent *extent)
+{
+    const uint64_t bytes = extent->end - extent->begin, pad = extents->heap->sizes.large_pad_bytes;
+    if (!extents->heap->sizes.from_extent || extent->szind < extents->heap->nbins)
+        return extents->size_classes[extent->szind];
+    return bytes > pad ? bytes - pad : bytes;
 }
 
 /* What a leaf element of this extent must say; `mask`: what of it the element at hand is asked for. */
 static void check_leaf(struct extents *extents, const struct extent *extent, uint64_t mask)
 {
-    const uint64_t wanted = leaf_bits_of(extents->tree.leaf_kind, extent->slab, extent->state, extent->szind);
+    const uint64_t wanted = leaf_bits_of(extents->heap->rtree.leaf_kind, extent->slab, extent->state, extent->szind);
     if ((extents->tree.bits ^ wanted) & mask)
         problem_add(&extents->details, EXTENT_LEAF, extents->page, extent->pointer);
 }
@@ -226,7 +240,7 @@ static void check_last_leaf(struct extents *extents)
 {
     const struct extent *pending = extents->pending;
     struct tree *tree = &extents->tree;
-    if (!is_active(extents, pending) || tree->leaf_kind == LEAF_UNKNOWN)
+    if (!is_active(extents, pending) || extents->heap->rtree.leaf_kind == LEAF_UNKNOWN)
         return;
     check_leaf(extents, pending, pending->slab ? UINT64_MAX : 14);
     if (!pending->slab)
@@ -282,7 +296,7 @@ static int take(struct extents *extents, int has_range)
     extents->tree.skip_until = fresh->end - extents->tree.page;
     extents->tree.hole.begin = extents->tree.hole.end = 0;
     extents->tree.skipped = extents->tree.odd_page = 0;
-    extents->tree.skip_bits = leaf_bits_of(extents->tree.leaf_kind, fresh->slab, fresh->state, fresh->szind);
+    extents->tree.skip_bits = leaf_bits_of(extents->heap->rtree.leaf_kind, fresh->slab, fresh->state, fresh->szind);
     if (is_active(extents, fresh))
         check_leaf(extents, fresh, UINT64_MAX);
     return fresh->end - fresh->begin == extents->tree.page;

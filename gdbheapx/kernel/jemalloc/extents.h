@@ -49,10 +49,10 @@ struct extents {
     struct extent_cache cache;
     struct problems problems;
     struct problems details;        /* what takes no extent out of the totals */
-    unsigned word, swap;
-    struct extent_layout layout;
-    uint64_t narenas, nsizes, nbins;
-    const struct bin_layout *bins;         /* the caller's */
+    const struct heap_layout *heap; /* the caller's, as the next three */
+    const struct extent_layout *layout;
+    const struct bin_layout *bins;
+    const uint64_t *size_classes;
     struct extent slots[2];
     struct extent *pending;         /* its last page is not met yet, if it is live */
     struct extent *spare;
@@ -67,8 +67,8 @@ struct extents {
 
 enum { EXTENTS_ONE, EXTENTS_END, EXTENTS_PAUSED };
 
-/* 0 if there is no memory. `bins` stay the caller's. */
-int extents_open(struct extents *extents, const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins);
+/* 0 if there is no memory. `heap` stays the caller's. */
+int extents_open(struct extents *extents, const struct source *source, const struct heap_layout *heap);
 void extents_close(struct extents *extents);
 
 /* EXTENTS_ONE: *found is the next good extent, until the next call. EXTENTS_PAUSED: the deadline passed, or the reading call was
@@ -89,6 +89,18 @@ static inline int extents_interrupted(const struct extents *extents)
 {
     return extents->tree.interrupted || extents->cache.interrupted;
 }
+
+/* A word of a structure of the target. */
+static inline uint64_t word_at(const struct extents *extents, const uint8_t *bytes)
+{
+    return load_word(bytes, extents->tree.word, extents->tree.swap);
+}
+
+/* STATE_ number. */
+int extent_state(const struct extents *extents, const struct extent *extent);
+
+/* Bytes of the only block of an extent that is no slab. */
+uint64_t extent_block_bytes(const struct extents *extents, const struct extent *extent);
 
 static inline int region_is_free(const struct extent *extent, uint64_t region)
 {

@@ -45,11 +45,9 @@ struct extent_layout {
     uint64_t pinned;
 };
 
-struct layout_numbers {
+struct rtree_layout {
     uint64_t root, height, level_bits[3], lg_page, lg_vaddr, leaf_bytes, compact, extent_low_bits,
-        sign_extend, mapped_bytes, leaf_kind;
-    struct extent_layout extent;
-    uint64_t narenas, nsizes, nbins;
+        sign_extend, leaf_kind;
 };
 
 struct bin_layout {
@@ -58,6 +56,14 @@ struct bin_layout {
 
 struct block_sizes {
     uint64_t from_extent, large_pad_bytes;
+};
+
+/* The bins follow it, then the size classes. */
+struct heap_layout {
+    struct rtree_layout rtree;
+    struct extent_layout extent;
+    struct block_sizes sizes;
+    uint64_t narenas, mapped_bytes, nbins, nsizes;
 };
 
 struct state_totals {
@@ -109,12 +115,10 @@ struct source;
 
 /* ---- walkers.py ---- */
 
-struct block_source *heapx_extent_blocks(const struct source *memory, const struct layout_numbers *numbers, const struct bin_layout *bins,
-    const uint64_t *size_classes, const uint64_t *cached, uint64_t cached_count, const struct block_wanted *wanted, uint64_t arena,
-    const struct block_sizes *sizes);
-struct extents_job *heapx_extents_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
-    const uint64_t *size_classes, const struct block_sizes *sizes, const uint64_t *cached, uint64_t cached_count,
-    const struct page_table *pages, const uint64_t *runs, uint64_t run_count);
+struct block_source *heapx_extent_blocks(const struct source *memory, const struct heap_layout *layout, const uint64_t *cached,
+    uint64_t cached_count, const struct block_wanted *wanted, uint64_t arena);
+struct extents_job *heapx_extents_new(const struct source *source, const struct heap_layout *layout, const uint64_t *cached,
+    uint64_t cached_count, const struct page_table *pages, const uint64_t *runs, uint64_t run_count);
 int64_t heapx_extents_slice(struct extents_job *job, double seconds);
 void heapx_extents_summary(const struct extents_job *job, struct extents_summary *out);
 void heapx_extents_problems(const struct extents_job *job, uint64_t *counts, uint64_t *detail_counts, uint64_t *cached_counts,
@@ -123,8 +127,8 @@ uint64_t heapx_extents_ranges(const struct extents_job *job, uint64_t room, uint
 int heapx_extents_arena(const struct extents_job *job, uint64_t index, struct state_totals *states, struct bin_totals *bins,
     struct large_totals *larges, uint64_t *classes, uint64_t *counts, struct absent_totals *absent);
 void heapx_extents_free(struct extents_job *job);
-struct linked_job *heapx_linked_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
-    const struct linked_list *lists, uint64_t count);
+struct linked_job *heapx_linked_new(const struct source *source, const struct heap_layout *layout, const struct linked_list *lists,
+    uint64_t count);
 int64_t heapx_linked_slice(struct linked_job *job, double seconds);
 uint64_t heapx_linked_result(const struct linked_job *job, struct linked *out);
 void heapx_linked_free(struct linked_job *job);

@@ -31,14 +31,14 @@ void heapx_linked_free(struct linked_job *job)
     free(job);
 }
 
-/* `bins` and `lists` stay the caller's. NULL: no memory. */
-struct linked_job *heapx_linked_new(const struct source *source, const struct layout_numbers *numbers, const struct bin_layout *bins,
-                                    const struct linked_list *lists, uint64_t count)
+/* `layout` and `lists` stay the caller's. NULL: no memory. */
+struct linked_job *heapx_linked_new(const struct source *source, const struct heap_layout *layout, const struct linked_list *lists,
+                                    uint64_t count)
 {
     struct linked_job *job = calloc(1, sizeof *job);
     if (!job)
         return NULL;
-    int opened = extents_open(&job->extents, source, numbers, bins);
+    int opened = extents_open(&job->extents, source, layout);
     job->lists = lists;
     job->count = count;
     job->answers = calloc(count ? (size_t) count : 1, sizeof *job->answers);
@@ -67,12 +67,12 @@ static int push(struct linked_job *job, uint64_t at, uint64_t before)
 /* What a member says of itself contradicts its list: LINKED_ number. */
 static int judge(const struct extents *extents, const struct linked_list *list, uint64_t bits)
 {
-    const uint64_t szind = bits_of(bits, extents->layout.szind), nfree = bits_of(bits, extents->layout.nfree);
-    if (bits_of(bits, extents->layout.arena) != list->arena || bits_of(bits, extents->layout.state) != list->state)
+    const uint64_t szind = bits_of(bits, extents->layout->szind), nfree = bits_of(bits, extents->layout->nfree);
+    if (bits_of(bits, extents->layout->arena) != list->arena || bits_of(bits, extents->layout->state) != list->state)
         return LINKED_ALIEN;
     if (list->szind != UINT64_MAX && szind != list->szind)
         return LINKED_ALIEN;
-    if (list->is_nonfull && (szind >= extents->nbins || !nfree || nfree >= extents->bins[szind].nregs))
+    if (list->is_nonfull && (szind >= extents->heap->nbins || !nfree || nfree >= extents->bins[szind].nregs))
         return LINKED_FULL;
     return LINKED_GOOD;
 }
@@ -88,8 +88,8 @@ static int visit(struct linked_job *job)
     const uint8_t *bytes = NULL;
     answer->at = step.at;
     answer->before = step.before;
-    if (step.at <= UINT64_MAX - extents->layout.size_bytes && !(step.at & (extents->word - 1)))
-        bytes = extent_cache_at(&extents->cache, step.at, extents->layout.size_bytes);
+    if (step.at <= UINT64_MAX - extents->layout->size_bytes && !(step.at & (extents->tree.word - 1)))
+        bytes = extent_cache_at(&extents->cache, step.at, extents->layout->size_bytes);
     if (extents->cache.interrupted)
         return -1;
     job->step_count--;
@@ -97,16 +97,16 @@ static int visit(struct linked_job *job)
         answer->problem = LINKED_UNREADABLE;
         return 1;
     }
-    const uint64_t prev = load_word(bytes + list->prev_offset, extents->word, extents->swap);
-    const uint64_t next = load_word(bytes + list->next_offset, extents->word, extents->swap);
-    const uint64_t child = is_ring ? 0 : load_word(bytes + list->child_offset, extents->word, extents->swap);
+    const uint64_t prev = word_at(extents, bytes + list->prev_offset);
+    const uint64_t next = word_at(extents, bytes + list->next_offset);
+    const uint64_t child = is_ring ? 0 : word_at(extents, bytes + list->child_offset);
     if (!is_first && prev != step.before) {
         answer->problem = LINKED_BACK;
         return 1;
     }
     if (is_ring && !is_first && step.at == list->head)  /* around */
         return 1;
-    answer->problem = (uint64_t) judge(extents, list, load_word(bytes + extents->layout.bits_offset, 8, extents->swap));
+    answer->problem = (uint64_t) judge(extents, list, load_word(bytes + extents->layout->bits_offset, 8, extents->tree.swap));
     if (answer->problem)
         return 1;
     if (answer->members >= list->most) {
@@ -114,7 +114,7 @@ static int visit(struct linked_job *job)
         return 1;
     }
     answer->members++;
-    answer->bytes += load_word(bytes + extents->layout.size_offset, extents->word, extents->swap) & ~(extents->tree.page - 1);
+    answer->bytes += word_at(extents, bytes + extents->layout->size_offset) & ~(extents->tree.page - 1);
     if (is_ring)
         return push(job, next, step.at);
     return (!next || push(job, next, step.at)) && (!child || push(job, child, step.at));

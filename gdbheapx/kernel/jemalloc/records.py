@@ -122,8 +122,9 @@ class RtreeLayout(NamedTuple):
 
     root: int
     """Address of the array `root`."""
-    levels: Tuple[int, ...]
-    """Key bits of each level, the root's first: (18, 18), (15, 15, 15) or (16,)."""
+    height: int
+    level_bits: Tuple[int, int, int]
+    """Key bits of each of `height` levels, the root's first: (18, 18, 0), (15, 15, 15) or (16, 0, 0)."""
     lg_page: int
     lg_vaddr: int
     leaf_bytes: int
@@ -133,9 +134,14 @@ class RtreeLayout(NamedTuple):
     extent_low_bits: int
     """Low bits of a compact word that are no part of the pointer: 1 up to 5.2, 7 from 5.3 on."""
     sign_extend: bool
-    """Pointers and keys are sign-extended from lg_vaddr: not so on aarch64."""
+    """Pointers and keys are sign-extended from lg_vaddr: not so on aarch64, nor where a word has no more bits."""
     leaf_kind: int = LEAF_UNKNOWN
     """A LEAF_ number: the fields of leaf elements apart from the pointer."""
+
+    @property
+    def levels(self) -> Tuple[int, ...]:
+        """Return the key bits of the levels that there are."""
+        return self.level_bits[: self.height]
 
 
 class ExtentLayout(NamedTuple):
@@ -187,39 +193,21 @@ class BlockSizes(NamedTuple):
 
 
 class HeapLayout(NamedTuple):
-    """Layout of one jemalloc, complete for the native library."""
+    """Layout of one jemalloc, complete for the native library, which takes its numbers in this order."""
 
     rtree: RtreeLayout
     extent: ExtentLayout
-    bins: Tuple[BinLayout, ...]
-    """By szind."""
-    size_classes: Tuple[int, ...]
-    """sz_index2size of all nsizes."""
     sizes: BlockSizes
     narenas: int
     """Arena indexes are below it."""
     mapped_bytes: int
     """The sum of the mappings that can hold rtree nodes: more nodes than that are not believed."""
-
-
-class LayoutNumbers(NamedTuple):
-    """A HeapLayout as the native library takes it, without bins and size classes."""
-
-    root: int
-    height: int
-    level_bits: Tuple[int, int, int]
-    lg_page: int
-    lg_vaddr: int
-    leaf_bytes: int
-    compact: bool
-    extent_low_bits: int
-    sign_extend: bool
-    mapped_bytes: int
-    leaf_kind: int
-    extent: ExtentLayout
-    narenas: int
-    nsizes: int
     nbins: int
+    nsizes: int
+    bins: Tuple[BinLayout, ...]
+    """By szind."""
+    size_classes: Tuple[int, ...]
+    """sz_index2size of all nsizes."""
 
 
 class StateTotals(NamedTuple):
@@ -323,17 +311,25 @@ class CachedProblem(NamedTuple):
 
 
 class ExtentsSummary(NamedTuple):
-    """Summary of a walk by the native library: see ExtentsResult. The last three are the numbers of listed entries."""
+    """Summary of a walk over extents."""
 
-    done: bool
+    done: int
+    """1: whole. 0: up to `at`; cached pointers beyond are not judged."""
     at: int
+    """The page that is next."""
     nodes: int
+    """rtree nodes read, the root and the leaf nodes among them."""
     leaf_nodes: int
     extents: int
+    """Extents counted."""
     unassociated_extents: int
+    """Extents of no arena (all bits of the index set): in no total, and no problem."""
     unparsed_bytes: int
+    """Address ranges of damaged extents, as far as they are known."""
     unreadable_bytes: int
+    """Bytes of rtree nodes that cannot be read: of those nothing is known."""
     problems: int
+    """How many are listed one by one; so the next two."""
     details: int
     cached_problems: int
 
@@ -341,26 +337,12 @@ class ExtentsSummary(NamedTuple):
 class ExtentsResult(NamedTuple):
     """The walk of one rtree. Damaged extents are in no total."""
 
-    stop: int
-    """STOP_END: whole. STOP_TIME: up to `at`; cached pointers beyond are not judged."""
-    at: int
-    """The page that is next."""
+    summary: ExtentsSummary
     arenas: Tuple[ArenaExtents, ...]
     """By index, those with an extent."""
     ranges: Tuple[Tuple[int, int], ...]
     """(begin, end) of the extents in `arenas`, whatever their state, joined where they touch. Past MOST_RANGES the last one goes on to the
     end."""
-    nodes: int
-    """rtree nodes read, the root and the leaf nodes among them."""
-    leaf_nodes: int
-    extents: int
-    """Extents counted in `arenas`."""
-    unassociated_extents: int
-    """Extents of no arena (all bits of the index set): in no total, and no problem."""
-    unparsed_bytes: int
-    """Address ranges of damaged extents, as far as they are known."""
-    unreadable_bytes: int
-    """Bytes of rtree nodes that cannot be read: of those nothing is known."""
     problems: Tuple[ExtentProblem, ...]
     """The first MOST_PROBLEMS, in the order met."""
     problem_counts: Tuple[int, ...]

@@ -23,7 +23,7 @@ static uint64_t extended(const struct tree *tree, uint64_t address)
 {
     if (!tree->high_bits)
         return address;
-    if (tree->sign_extend)
+    if (tree->layout->rtree.sign_extend)
         return (uint64_t) ((int64_t) (address << tree->high_bits) >> tree->high_bits);
     return address << tree->high_bits >> tree->high_bits;
 }
@@ -90,31 +90,28 @@ static void open_level(struct tree *tree, unsigned depth, uint64_t node, uint64_
     tree->depth = depth;
 }
 
-int tree_open(struct tree *tree, const struct source *source, const struct layout_numbers *numbers, unsigned word, unsigned swap,
-              struct problems *problems, struct range *unknown)
+int tree_open(struct tree *tree, const struct source *source, const struct heap_layout *layout, struct problems *problems,
+              struct range *unknown)
 {
+    const struct rtree_layout *rtree = &layout->rtree;
     memset(tree, 0, sizeof *tree);
+    tree->layout = layout;
     tree->source = source;
     tree->problems = problems;
     tree->unknown = unknown;
-    tree->height = (unsigned) numbers->height;
-    tree->word = word;
-    tree->swap = swap;
-    tree->page = (uint64_t) 1 << numbers->lg_page;
-    tree->high_bits = 64 - (unsigned) numbers->lg_vaddr;
-    tree->compact = (unsigned) numbers->compact;
-    tree->low_mask = ((uint64_t) 1 << numbers->extent_low_bits) - 1;
-    tree->sign_extend = (unsigned) numbers->sign_extend;
-    tree->most_node_bytes = numbers->mapped_bytes;
-    tree->leaf_kind = (unsigned) numbers->leaf_kind;
-    tree->lg_vaddr = (unsigned) numbers->lg_vaddr;
-    unsigned shift = (unsigned) numbers->lg_page;
+    tree->height = (unsigned) rtree->height;
+    tree->word = (unsigned) layout->extent.word_bytes;
+    tree->swap = is_swapped(layout->extent.little_endian);
+    tree->page = (uint64_t) 1 << rtree->lg_page;
+    tree->high_bits = 64 - (unsigned) rtree->lg_vaddr;
+    tree->low_mask = ((uint64_t) 1 << rtree->extent_low_bits) - 1;
+    unsigned shift = (unsigned) rtree->lg_page;
     for (unsigned depth = tree->height; depth-- > 0;) {
         struct tree_level *level = &tree->levels[depth];
         int leaf = depth + 1 == tree->height;
-        level->bits = (unsigned) numbers->level_bits[depth];
+        level->bits = (unsigned) rtree->level_bits[depth];
         level->count = (uint64_t) 1 << level->bits;
-        level->element = leaf ? (unsigned) numbers->leaf_bytes : word;
+        level->element = leaf ? (unsigned) rtree->leaf_bytes : tree->word;
         level->shift = shift;
         shift += level->bits;
         level->capacity = leaf ? LEAF_BLOCK : NODE_BLOCK;
@@ -122,9 +119,9 @@ int tree_open(struct tree *tree, const struct source *source, const struct layou
         if (!level->bytes)
             return 0;
     }
-    open_level(tree, 0, numbers->root, 0);
+    open_level(tree, 0, rtree->root, 0);
     tree->node_bytes = tree->levels[0].count * tree->levels[0].element;
-    return see(tree, numbers->root) || !tree->no_memory;
+    return see(tree, rtree->root) || !tree->no_memory;
 }
 
 void tree_close(struct tree *tree)
@@ -201,7 +198,7 @@ static void open_child(struct tree *tree, struct tree_level *level, uint64_t ind
     int code;
     if ((node & (tree->word - 1)) || node > UINT64_MAX - bytes) {
         code = EXTENT_NODE_MISALIGNED;
-    } else if (tree->node_bytes + bytes > tree->most_node_bytes) {
+    } else if (tree->node_bytes + bytes > tree->layout->mapped_bytes) {
         problem_add(tree->problems, EXTENT_TOO_MANY_NODES, node, 0);
         give_up(tree, page_of(tree, level, index));
         return;
@@ -245,18 +242,18 @@ static uint64_t find(const struct tree *tree, struct tree_level *level, uint64_t
 /* rtree.h (jemalloc): rtree_leaf_elm_s, compact or not, with a state from 5.3 on. */
 static uint64_t leaf_bits(const struct tree *tree, const uint8_t *element)
 {
-    const uint64_t bits = load_word(element, tree->word, tree->swap);
+    const uint64_t bits = load_word(element, tree->word, tree->swap), kind = tree->layout->rtree.leaf_kind;
     uint64_t more;
-    switch (tree->leaf_kind) {
+    switch (kind) {
     case LEAF_COMPACT:
     case LEAF_COMPACT_STATE:
-        return leaf_bits_of(tree->leaf_kind, bits & 1, bits >> 2 & 7, bits >> tree->lg_vaddr);
+        return leaf_bits_of(kind, bits & 1, bits >> 2 & 7, bits >> tree->layout->rtree.lg_vaddr);
     case LEAF_METADATA:
         more = load_word(element + tree->word, 4, tree->swap);
-        return leaf_bits_of(tree->leaf_kind, more & 1, more >> 2 & 7, more >> 5);
+        return leaf_bits_of(kind, more & 1, more >> 2 & 7, more >> 5);
     case LEAF_FIELDS:
         more = load_word(element + tree->word, 4, tree->swap);
-        return leaf_bits_of(tree->leaf_kind, element[tree->word + 4] & 1, 0, more);
+        return leaf_bits_of(kind, element[tree->word + 4] & 1, 0, more);
     default:
         return 0;
     }
@@ -286,7 +283,7 @@ int tree_next(struct tree *tree, uint64_t *page, uint64_t *pointer)
             open_child(tree, level, index, value);
             continue;
         }
-        if (tree->compact)  /* the word may be non-zero and name no extent */
+        if (tree->layout->rtree.compact)  /* the word may be non-zero and name no extent */
             value = extended(tree, value) & ~tree->low_mask;
         *page = page_of(tree, level, index);
         if (!value)

@@ -59,13 +59,13 @@ struct tree {
     const struct source *source;
     struct problems *problems;
     struct range *unknown;          /* grows by what is lost; the caller cuts it */
-    unsigned height, depth, word, swap, compact, sign_extend;
+    const struct heap_layout *layout;
+    unsigned height, depth, word, swap;
     unsigned high_bits;             /* bits of an address above lg_vaddr */
     uint64_t low_mask;              /* low bits of a compact word that are no part of the pointer */
     uint64_t page;
     uint64_t skip_pointer, skip_until;  /* elements that name this extent for pages below are passed over */
-    uint64_t node_bytes, most_node_bytes;
-    unsigned leaf_kind, lg_vaddr;
+    uint64_t node_bytes;
     uint64_t bits;                  /* leaf_bits() of the element given last */
     uint64_t skip_bits;             /* what those of passed elements must be */
     uint64_t skipped, odd_page;     /* how many were passed, and the first that has others; the caller empties both */
@@ -78,7 +78,7 @@ struct tree {
 };
 
 /* What a leaf element says of an extent: 0 where its kind is not known. Only kinds with a state have one. */
-static inline uint64_t leaf_bits_of(unsigned kind, uint64_t slab, uint64_t state, uint64_t szind)
+static inline uint64_t leaf_bits_of(uint64_t kind, uint64_t slab, uint64_t state, uint64_t szind)
 {
     if (kind == LEAF_UNKNOWN)
         return 0;
@@ -86,8 +86,8 @@ static inline uint64_t leaf_bits_of(unsigned kind, uint64_t slab, uint64_t state
 }
 
 /* 0 if there is no memory. */
-int tree_open(struct tree *tree, const struct source *source, const struct layout_numbers *numbers, unsigned word, unsigned swap,
-              struct problems *problems, struct range *unknown);
+int tree_open(struct tree *tree, const struct source *source, const struct heap_layout *layout, struct problems *problems,
+              struct range *unknown);
 void tree_close(struct tree *tree);
 
 /* The next leaf element that names an extent: its page and the extent's address. Moves on. */

@@ -8,8 +8,6 @@ from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockStream, CBlocks, NativeBlocks, apart_from
 from gdbheapx.kernel.common.library import (
     ADDRESS_MASK,
-    STOP_END,
-    STOP_TIME,
     Kernel,
     NativeRows,
     OpenPages,
@@ -28,20 +26,19 @@ class ExtentWalker:
     def __init__(self, kernel: Kernel, source: BulkSource, heap: api.HeapLayout, budget: Budget) -> None:
         check_layout(heap)
         self._library, self._opened, self._heap, self._budget = kernel.library, kernel.open(source), heap, budget
-        self._numbers, self._bins = flatten_record(layout_numbers(heap)), flatten_record(heap.bins)
+        self._layout = flatten_record(heap)
 
     def walk(self, cached: Sequence[int], pages: Optional[PageTable] = None, runs: Optional[Sequence[int]] = None) -> api.ExtentsResult:
         """Every extent that the rtree names, counted by arena; one pass in address order.
 
         `cached`: sorted array('Q') of the pointers in thread caches. An extent is believed if the leaf elements of its first and its
-        last page name it. When the budget expires, or at Ctrl-C, the walk ends with STOP_TIME.
+        last page name it. When the budget expires, or at Ctrl-C, the walk ends before it is done.
         `runs`: begin and end of each run of pages that a core has, sorted: for `absent`, which `pages` is for in a process.
         """
         library, listed, table = self._library, as_array(cached), OpenPages(self._library, pages)
-        kept = [self._numbers, self._bins, as_array(self._heap.size_classes), flatten_record(self._heap.sizes), listed]
         present = as_array((0, 0) if runs is None else (*runs, 0, 0))  # not empty: its address says that there is one
         known = (table.handle, address_of(present) if runs is not None else None, len(present) // 2 - 1)
-        job = library.heapx_extents_new(self._opened.handle, *map(address_of, kept), len(listed), *known)
+        job = library.heapx_extents_new(self._opened.handle, address_of(self._layout), address_of(listed), len(listed), *known)
         if not job:
             raise MemoryError()
         try:
@@ -59,16 +56,9 @@ class ExtentWalker:
         page) with their size by `heap.sizes`, sampled small ones with that of their size class; all other extents whole.
         `apart`: further blocks, by address, to be merged in as they are.
         """
-        sizes, listed = self._heap.sizes, as_array(cached)
-        kept = [self._numbers, self._bins, as_array(self._heap.size_classes), listed, wanted.numbers(), flatten_record(sizes)]
-        places = (
-            *map(address_of, kept[:4]),
-            len(listed),
-            address_of(kept[4]),
-            ADDRESS_MASK if arena is None else arena,
-            address_of(kept[5]),
-        )
-        handle = self._library.heapx_extent_blocks(self._opened.handle, *places)
+        listed, numbers = as_array(cached), wanted.numbers()
+        given = (address_of(self._layout), address_of(listed), len(listed), address_of(numbers), ADDRESS_MASK if arena is None else arena)
+        handle, kept = self._library.heapx_extent_blocks(self._opened.handle, *given), [self._layout, listed, numbers]
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
     def follow(self, lists: Sequence[LinkedList]) -> List[NativeLinked]:
@@ -76,9 +66,7 @@ class ExtentWalker:
         that are returned.
         """
         library, asked = self._library, flatten_record(lists)
-        job = library.heapx_linked_new(
-            self._opened.handle, address_of(self._numbers), address_of(self._bins), address_of(asked), len(lists)
-        )
+        job = library.heapx_linked_new(self._opened.handle, address_of(self._layout), address_of(asked), len(lists))
         if not job:
             raise MemoryError()
         try:
@@ -97,22 +85,25 @@ def check_layout(heap: api.HeapLayout) -> None:
             raise ValueError("no %s of jemalloc: %r" % (what, (rtree, extent)))
     most_regions = min(8 * extent.bitmap_bytes, api.MOST_REGIONS)
     good_bins = all(row.reg_size_bytes > 0 and 0 < row.nregs <= most_regions and row.slab_size_bytes > 0 for row in heap.bins)
-    if len(heap.bins) > len(heap.size_classes) or not good_bins:
+    good_bins = good_bins and (len(heap.bins), len(heap.size_classes)) == (heap.nbins, heap.nsizes)
+    if heap.nbins > heap.nsizes or not good_bins:
         raise ValueError("no bins of jemalloc: %r" % (heap.bins,))
-    if not 0 <= heap.narenas <= 1 << extent.arena.width or heap.mapped_bytes < 0:
+    if not 0 <= heap.narenas <= 1 << extent.arena.width or not 0 <= heap.mapped_bytes <= ADDRESS_MASK:
         raise ValueError("no bounds: %r" % ((heap.narenas, heap.mapped_bytes),))
 
 
 def _good_rtree(rtree: api.RtreeLayout, word_bytes: int) -> bool:
     word_bits = 8 * word_bytes
     return (
-        1 <= len(rtree.levels) <= 3
+        1 <= rtree.height <= len(rtree.level_bits) == 3
         and all(1 <= bits <= 30 for bits in rtree.levels)
         and sum(rtree.levels) == rtree.lg_vaddr - rtree.lg_page
         and 10 <= rtree.lg_page <= 24
         and rtree.lg_vaddr <= word_bits
         and word_bytes <= rtree.leaf_bytes <= 64
-        and (not rtree.compact or (rtree.leaf_bytes == word_bytes == 8 and 0 <= rtree.extent_low_bits <= 12))
+        and (not rtree.compact or rtree.leaf_bytes == word_bytes == 8)
+        and 0 <= rtree.extent_low_bits <= 12
+        and (not rtree.sign_extend or word_bytes == 8)
         and 0 < rtree.root < 1 << word_bits
         and rtree.leaf_kind in _leaf_kinds(rtree, word_bytes)
         and rtree.root % word_bytes == 0
@@ -147,29 +138,6 @@ def _good_extent(extent: api.ExtentLayout) -> bool:
     )
 
 
-def layout_numbers(heap: api.HeapLayout) -> api.LayoutNumbers:
-    """The layout as the kernel takes it."""
-    rtree, extent = heap.rtree, heap.extent
-    bits = (*rtree.levels, 0, 0)
-    return api.LayoutNumbers(
-        root=rtree.root,
-        height=len(rtree.levels),
-        level_bits=(bits[0], bits[1], bits[2]),
-        lg_page=rtree.lg_page,
-        lg_vaddr=rtree.lg_vaddr,
-        leaf_bytes=rtree.leaf_bytes,
-        compact=rtree.compact,
-        extent_low_bits=rtree.extent_low_bits if rtree.compact else 0,
-        sign_extend=rtree.sign_extend and extent.word_bytes == 8,  # a pointer of 32 bits has nothing to be extended to
-        mapped_bytes=min(heap.mapped_bytes, ADDRESS_MASK),
-        leaf_kind=rtree.leaf_kind,
-        extent=extent,
-        narenas=heap.narenas,
-        nsizes=len(heap.size_classes),
-        nbins=len(heap.bins),
-    )
-
-
 def _make_result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, has_runs: bool) -> api.ExtentsResult:
     summaries = NativeRows(api.ExtentsSummary, 1)
     library.heapx_extents_summary(job, address_of(summaries.numbers))
@@ -181,16 +149,9 @@ def _make_result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, 
     ranges = array("Q", bytes(16 * count))
     library.heapx_extents_ranges(job, count, address_of(ranges))
     return api.ExtentsResult(
-        stop=STOP_END if summary.done else STOP_TIME,
-        at=summary.at,
+        summary=summary,
         arenas=tuple(_iterate_arenas(library, job, heap, has_pages, has_runs)),
         ranges=tuple(zip(ranges[::2], ranges[1::2])),
-        nodes=summary.nodes,
-        leaf_nodes=summary.leaf_nodes,
-        extents=summary.extents,
-        unassociated_extents=summary.unassociated_extents,
-        unparsed_bytes=summary.unparsed_bytes,
-        unreadable_bytes=summary.unreadable_bytes,
         problems=tuple(rows[0].records(summary.problems)),
         problem_counts=tuple(counts[0]),
         details=tuple(rows[1].records(summary.details)),

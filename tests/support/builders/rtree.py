@@ -122,7 +122,8 @@ class Built(NamedTuple):
 
     def heap(self, sizes: BlockSizes = FROM_EXTENT) -> HeapLayout:
         """Everything the kernels must know of it."""
-        return HeapLayout(self.rtree, self.extent, self.bins, self.size_classes, sizes, NARENAS, MAPPED)
+        counts = (len(self.bins), len(self.size_classes))
+        return HeapLayout(self.rtree, self.extent, sizes, NARENAS, MAPPED, *counts, self.bins, self.size_classes)
 
 
 def extent_layout(variant: Variant) -> ExtentLayout:
@@ -236,8 +237,9 @@ def build(specs: Sequence[Spec], variant: Variant) -> Built:
     pieces: Dict[int, bytearray] = dict(nodes.pieces)
     if data:
         pieces[structs] = data
+    bits = (*variant.levels, 0, 0)
     rtree = RtreeLayout(
-        nodes.root, variant.levels, variant.lg_page, lg_vaddr, nodes.leaf_bytes, variant.compact, 7 if variant.release == "5.3" else 1, variant.high,
+        nodes.root, len(variant.levels), (bits[0], bits[1], bits[2]), variant.lg_page, lg_vaddr, nodes.leaf_bytes, variant.compact, 7 if variant.release == "5.3" else 1, variant.high,
         leaf_kind(variant),
     )
     built = Built(rtree, layout, bins, size_classes(page), pieces, structs, placed, leaf)

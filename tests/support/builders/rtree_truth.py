@@ -2,7 +2,7 @@
 
 from typing import Dict, List, Sequence, Tuple
 
-from gdbheapx.kernel.common.library import STOP_END, histogram_class
+from gdbheapx.kernel.common.library import histogram_class
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import BlockSizes
 from tests.support.builders.rtree import ACTIVE, BINS, DIRTY, MUZZY, RETAINED, UNASSOCIATED, Built, Spec
@@ -51,16 +51,9 @@ def expected(built: Built, cached: Sequence[int] = ()) -> api.ExtentsResult:
     details = tuple(api.ExtentProblem(api.EXTENT_BITMAP_REST, begin, built.structs + number * built.extent.size_bytes) for number, begin in rests)
     no_counts = (0,) * api.EXTENT_CODES
     return api.ExtentsResult(
-        STOP_END,
-        at,
+        api.ExtentsSummary(1, at, nodes, leaves, len(counted), unassociated, 0, 0, 0, min(len(details), api.MOST_PROBLEMS), 0),
         arenas,
         tuple(ranges),
-        nodes,
-        leaves,
-        len(counted),
-        unassociated,
-        0,
-        0,
         (),
         no_counts,
         (),

@@ -5,7 +5,6 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from gdbheapx.jemalloc import extents
-from gdbheapx.kernel.common.library import STOP_END
 from gdbheapx.kernel.jemalloc import records as api
 from tests.support.builders.jemalloc import World
 
@@ -14,7 +13,7 @@ def result(*codes: int) -> api.ExtentsResult:
     """A walk that met these contradictions."""
     problems = tuple(api.ExtentProblem(code, 0x7F0000000000 + 4096 * place, 0x7E0000000000) for place, code in enumerate(codes))
     counts = tuple(codes.count(code) for code in range(api.EXTENT_CODES))
-    return api.ExtentsResult(STOP_END, 0, (), (), 1, 1, 0, 0, 0, 0, problems, counts, (), (0,) * api.CACHED_REASONS)
+    return api.ExtentsResult(api.ExtentsSummary(1, 0, 1, 1, 0, 0, 0, 0, len(problems), 0, 0), (), (), problems, counts, (), (0,) * api.CACHED_REASONS)
 
 
 class Walking:

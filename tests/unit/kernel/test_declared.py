@@ -85,13 +85,16 @@ def structure(tag: str, structs: Dict[str, List[Tuple[str, str, int]]]) -> Any:
 
 
 def flat_members(kind: Any) -> Iterator[Tuple[str, int]]:
-    """Yield (name, numbers) of each member of a record that crosses; a member that is a record counts its numbers."""
+    """Yield (name, numbers) of each member of a record that crosses; a member that is a record counts its numbers. Rows, of which there may be
+    any number, follow the struct."""
     for name, annotation in kind.__annotations__.items():
         inner = library._record_in(annotation)
         text = str(annotation)
+        if "..." in text:
+            continue
         if inner is not None:
             yield name, sum(count for _, count in flat_members(inner))
-        elif text.startswith("typing.Tuple[int") and "..." not in text:
+        elif text.startswith("typing.Tuple[int"):
             yield name, text.count("int")
         elif annotation in (int, bool) or text == "typing.Optional[int]":
             yield name, 1

@@ -31,7 +31,7 @@ def test_more_nodes_than_memory(kernel: Kernel) -> None:
     built = some_heap()
     result = ExtentWalker(kernel, built.source, built.heap()._replace(mapped_bytes=32 * 8 + 2047), Budget()).walk(())
     assert codes(result) == [api.EXTENT_TOO_MANY_NODES]
-    assert (result.extents, result.nodes) == (0, 1)
+    assert (result.summary.extents, result.summary.nodes) == (0, 1)
 
 
 def test_only_the_first_problems_are_listed(kernel: Kernel) -> None:
@@ -52,7 +52,7 @@ def test_damage_is_the_same_to_the_reference_walk(kernel: Kernel, case: Tuple[rt
     rows = rows_of(ExtentWalker(kernel, source, built.heap(), Budget()).blocks(array("Q", sorted(cached))))
     assert rows == reference_walk.list_extents(source, built.heap(), cached)
     total = sum(state.extents for arena in result.arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.pinned, arena.other))
-    assert total == result.extents
+    assert total == result.summary.extents
     assert sum(end - begin for begin, end in result.ranges) == sum(
         state.bytes for arena in result.arenas for state in (arena.active, arena.dirty, arena.muzzy, arena.retained, arena.pinned, arena.other)
     )
