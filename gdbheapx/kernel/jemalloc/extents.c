@@ -8,60 +8,6 @@
 
 #define NOWHERE UINT64_MAX
 
-/* Extent structures. They lie in jemalloc's base blocks, mostly in the order in which they were made, while the walk meets them in the
-   order of the addresses that they describe: pages that were read stay, and a page that follows one of them brings more with it. */
-static int load_pages(struct extent_cache *cache, uint64_t page, unsigned slot)
-{
-    unsigned before = (slot + EXTENT_PAGES - 1) % EXTENT_PAGES, ahead = 1;
-    if (cache->tags[before] == ((page - CACHE_PAGE) | 1))
-        ahead = EXTENT_PAGES - slot < EXTENT_PAGES_AHEAD ? EXTENT_PAGES - slot : EXTENT_PAGES_AHEAD;
-    ahead = (unsigned) (source_ahead(cache->source, page, CACHE_PAGE, (uint64_t) ahead * CACHE_PAGE) / CACHE_PAGE);
-    int64_t got = source_read(cache->source, page, cache->bytes + (size_t) slot * CACHE_PAGE, (uint64_t) ahead * CACHE_PAGE);
-    cache->reads++;
-    for (unsigned i = 0; i < ahead; i++)
-        cache->tags[slot + i] = 0;
-    if (got < 0) {
-        cache->interrupted = 1;
-        return 0;
-    }
-    uint64_t left = (uint64_t) got;
-    for (unsigned i = 0; i < ahead && (left || !i); i++) {
-        cache->tags[slot + i] = (page + (uint64_t) i * CACHE_PAGE) | 1;
-        cache->lengths[slot + i] = left < CACHE_PAGE ? (uint32_t) left : CACHE_PAGE;
-        left -= cache->lengths[slot + i];
-    }
-    return 1;
-}
-
-static const uint8_t *read_direct(struct extent_cache *cache, uint64_t address, uint64_t size)
-{
-    int64_t got = source_read(cache->source, address, cache->whole, size);
-    cache->reads++;
-    if (got < 0)
-        cache->interrupted = 1;
-    return got == (int64_t) size ? cache->whole : NULL;
-}
-
-const uint8_t *extent_cache_at(struct extent_cache *cache, uint64_t address, uint64_t size)
-{
-    uint64_t done = 0;
-    while (done < size) {
-        uint64_t page = (address + done) & ~(uint64_t) (CACHE_PAGE - 1), offset = address + done - page;
-        uint64_t want = CACHE_PAGE - offset < size - done ? CACHE_PAGE - offset : size - done;
-        unsigned slot = (unsigned) (page / CACHE_PAGE) % EXTENT_PAGES;
-        if (cache->tags[slot] != (page | 1) && !load_pages(cache, page, slot))
-            return NULL;
-        if (cache->lengths[slot] < offset + want)   /* a page may begin in a hole */
-            return read_direct(cache, address, size);
-        const uint8_t *from = cache->bytes + (size_t) slot * CACHE_PAGE + offset;
-        if (want == size)
-            return from;
-        memcpy(cache->whole + done, from, (size_t) want);
-        done += want;
-    }
-    return cache->whole;
-}
-
 int extents_open(struct extents *extents, const struct source *source, const struct heap_layout *heap)
 {
     memset(extents, 0, sizeof *extents);
@@ -71,15 +17,20 @@ int extents_open(struct extents *extents, const struct source *source, const str
     extents->size_classes = (const uint64_t *) (extents->bins + heap->nbins);
     extents->pending = &extents->slots[0];
     extents->spare = &extents->slots[1];
-    extents->cache.source = source;
-    extents->cache.bytes = malloc(EXTENT_PAGES * CACHE_PAGE);
-    return tree_open(&extents->tree, source, heap, &extents->problems, &extents->unknown) && extents->cache.bytes;
+    pages_open(&extents->pages, source, 0);
+    return tree_open(&extents->tree, source, heap, &extents->problems, &extents->unknown);
 }
 
 void extents_close(struct extents *extents)
 {
     tree_close(&extents->tree);
-    free(extents->cache.bytes);
+    pages_close(&extents->pages);
+}
+
+const uint8_t *extent_bytes(struct extents *extents, uint64_t address)
+{
+    const uint64_t size = extents->layout->size_bytes;
+    return address <= UINT64_MAX - size && pages_read(&extents->pages, address, extents->bytes, size) ? extents->bytes : NULL;
 }
 
 uint64_t extents_at(const struct extents *extents)
@@ -156,10 +107,8 @@ static int judge(struct extents *extents, struct extent *extent)
     const uint64_t page = extents->page, mask = extents->tree.page - 1;
     extent->pointer = extents->pointer;
     extent->begin = NOWHERE;
-    const uint8_t *bytes = NULL;
-    if (extents->pointer <= UINT64_MAX - extents->layout->size_bytes)
-        bytes = extent_cache_at(&extents->cache, extents->pointer, extents->layout->size_bytes);
-    if (extents->cache.interrupted)
+    const uint8_t *bytes = extent_bytes(extents, extents->pointer);
+    if (extents->pages.interrupted)
         return -1;
     extent->code = EXTENT_UNREADABLE;
     if (!bytes)
@@ -336,7 +285,7 @@ int extents_next(struct extents *extents, const struct extent **found)
 {
     int state = TREE_ENTRY;
     while (!extents->ended) {
-        uint64_t reads = extents->tree.reads + extents->cache.reads;
+        uint64_t reads = extents->tree.reads + extents->pages.reads;
         if (reads != extents->clock_reads) {
             extents->clock_reads = reads;
             if (clock_now() > extents->deadline)

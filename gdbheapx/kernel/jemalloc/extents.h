@@ -4,24 +4,6 @@
 
 #include "rtree.h"
 
-/* Extent structures, which lie close together but are met in any order. */
-
-#define EXTENT_PAGES 512u           /* of CACHE_PAGE bytes */
-#define EXTENT_PAGES_AHEAD 16u
-
-struct extent_cache {
-    const struct source *source;
-    uint8_t *bytes;
-    uint64_t reads;
-    int interrupted;
-    uint64_t tags[EXTENT_PAGES];    /* page address | 1; 0 if empty */
-    uint32_t lengths[EXTENT_PAGES];
-    uint8_t whole[MOST_EXTENT_BYTES];
-};
-
-/* The `size` bytes at `address`, or NULL: they cannot all be read, or the reading call was interrupted. */
-const uint8_t *extent_cache_at(struct extent_cache *cache, uint64_t address, uint64_t size);
-
 #define MOST_GROUPS (MOST_REGIONS / 64)
 
 static inline uint64_t field_mask(struct bit_field field)
@@ -46,7 +28,8 @@ struct extent {
 /* Extents in address order, each once, when the leaf elements of its first and its last page were met. */
 struct extents {
     struct tree tree;
-    struct extent_cache cache;
+    struct pages pages;             /* of extent structures */
+    uint8_t bytes[MOST_EXTENT_BYTES];   /* the structure at hand */
     struct problems problems;
     struct problems details;        /* what takes no extent out of the totals */
     const struct heap_layout *heap; /* the caller's, as the next three */
@@ -71,6 +54,9 @@ enum { EXTENTS_ONE, EXTENTS_END, EXTENTS_PAUSED };
 int extents_open(struct extents *extents, const struct source *source, const struct heap_layout *heap);
 void extents_close(struct extents *extents);
 
+/* The extent structure at `address`, until the next call; NULL: it cannot all be read, or the reading call was interrupted. */
+const uint8_t *extent_bytes(struct extents *extents, uint64_t address);
+
 /* EXTENTS_ONE: *found is the next good extent, until the next call. EXTENTS_PAUSED: the deadline passed, or the reading call was
    interrupted. */
 int extents_next(struct extents *extents, const struct extent **found);
@@ -81,13 +67,13 @@ uint64_t extents_at(const struct extents *extents);
 /* Before each portion of work. */
 static inline void extents_resume(struct extents *extents, double seconds)
 {
-    extents->tree.interrupted = extents->cache.interrupted = 0;
+    extents->tree.interrupted = extents->pages.interrupted = 0;
     extents->deadline = clock_now() + seconds;
 }
 
 static inline int extents_interrupted(const struct extents *extents)
 {
-    return extents->tree.interrupted || extents->cache.interrupted;
+    return extents->tree.interrupted || extents->pages.interrupted;
 }
 
 /* A word of a structure of the target. */

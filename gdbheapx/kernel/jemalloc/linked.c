@@ -12,7 +12,7 @@ struct step {
 };
 
 struct linked_job {
-    struct extents extents;     /* its fields and its cache; no tree is walked */
+    struct extents extents;     /* its fields and its pages; no tree is walked */
     const struct linked_list *lists;
     uint64_t count, place;
     struct linked *answers;
@@ -88,9 +88,9 @@ static int visit(struct linked_job *job)
     const uint8_t *bytes = NULL;
     answer->at = step.at;
     answer->before = step.before;
-    if (step.at <= UINT64_MAX - extents->layout->size_bytes && !(step.at & (extents->tree.word - 1)))
-        bytes = extent_cache_at(&extents->cache, step.at, extents->layout->size_bytes);
-    if (extents->cache.interrupted)
+    if (!(step.at & (extents->tree.word - 1)))
+        bytes = extent_bytes(extents, step.at);
+    if (extents->pages.interrupted)
         return -1;
     job->step_count--;
     if (!bytes) {
