@@ -163,18 +163,13 @@ UNUSED_STATES = ("dirty", "muzzy")
 ACTIVE_PATHS = ("pa_shard.nactive", "nactive")
 
 
-class ThreadsInJemalloc(NamedTuple):
-    """Kernel ids of threads."""
+def find_threads_inside(context: JemallocContext) -> Tuple[List[int], List[int]]:
+    """Return the kernel ids of the threads that were inside jemalloc, and of those that may have been.
 
-    surely: List[int]
-    """Their pc lies in the code of the object that holds this jemalloc, or the word that a leaf function returns to does, or they wait in
-    libc, which it has called: for a lock that was free again, and they have not run since, or in a system call."""
-    maybe: List[int]
-    """A return address into that code lies near the top of their stack."""
-
-
-def find_threads_inside(context: JemallocContext) -> ThreadsInJemalloc:
-    """Return the threads that were inside jemalloc, as far as registers and the top of each stack show."""
+    Surely: their pc lies in the code of the object that holds this jemalloc, or the word that a leaf function returns to does, or they wait
+    in libc, which it has called: for a lock that was free again, and they have not run since, or in a system call. Others have a return
+    address into that code near the top of their stack.
+    """
     mappings = context.target.mappings()
     base = context.jemalloc.module.base
     name = next(
@@ -182,16 +177,17 @@ def find_threads_inside(context: JemallocContext) -> ThreadsInJemalloc:
     )  # ld.so's path may have symlinks
     names = {name, context.jemalloc.module.name} - {""}
     code = [range(mapping.start, mapping.end) for mapping in mappings if mapping.executable and mapping.name in names]
-    inside = ThreadsInJemalloc([], [])
+    surely: List[int] = []
+    maybe: List[int] = []
     for thread in context.target.threads():
         if thread.pc is not None and any(thread.pc in span for span in code):
-            inside.surely.append(thread.lwp)
+            surely.append(thread.lwp)
             continue
         words = _top_of_stack(context, thread)
         returns = [any(word in span for span in code) for word in words]
         if any(returns):
-            (inside.surely if returns[0] or _waits_for_other(context, mappings, code, thread) else inside.maybe).append(thread.lwp)
-    return inside
+            (surely if returns[0] or _waits_for_other(context, mappings, code, thread) else maybe).append(thread.lwp)
+    return surely, maybe
 
 
 def _waits_for_other(context: JemallocContext, mappings: Sequence[Mapping], code: Sequence[range], thread: Thread) -> bool:
@@ -219,12 +215,12 @@ def _top_of_stack(context: JemallocContext, thread: Thread, most_bytes: int = FR
 def explain_contradiction(context: JemallocContext) -> Optional[str]:
     """Explain a contradiction between extents or with thread caches; no hint if no thread was inside and the target cannot be read
     again."""
-    inside = find_threads_inside(context)
-    who = inside.surely or inside.maybe
+    surely, maybe = find_threads_inside(context)
+    who = surely or maybe
     is_core = context.target.kind == "core"
     if not who:
         return None if is_core else "retry to see whether it persists"
-    is_sure = bool(inside.surely) and not context.jemalloc.module.is_executable  # else the program's own code may be meant
+    is_sure = bool(surely) and not context.jemalloc.module.is_executable  # else the program's own code may be meant
     verb = ("were" if len(who) > 1 else "was") if is_sure else "may have been"
     inside_it = "%s %s inside jemalloc" % (list_names("thread", who, MOST_NAMED), verb)
     if is_core:
@@ -282,7 +278,8 @@ def read_arenas(context: JemallocContext) -> List[ArenaHandle]:
             arena.report_unreadable(problem)
             continue
         own = read_own_index(context.target, context.types, address)
-        if own != index and (own is not None or _has_base(context, view)):
+        has_base = view.has("base") and context.types.place("base_s", "ind") is not None  # in the arena's block
+        if own != index and (own is not None or has_base):
             says = "that says it is arena %d" % own if own is not None else "with an unreadable base: it is not an arena"
             context.report(codes.ARENA_WRONG, address, "arenas[%d] points to a struct %s" % (index, says), "its figures are missing here")
             continue
@@ -318,11 +315,6 @@ def _find_kind(context: JemallocContext, index: int) -> Optional[str]:
     if geometry.huge_arena is not None and index == geometry.huge_arena:
         return "huge"
     return "manual" if geometry.manual_arena_base is not None and index >= geometry.manual_arena_base else "auto"
-
-
-def _has_base(context: JemallocContext, view: LayoutView) -> bool:
-    """Return whether this build's base_t has the arena's index. It lies in the same block as the arena."""
-    return view.has("base") and context.types.place("base_s", "ind") is not None
 
 
 def read_base(context: JemallocContext, view: LayoutView) -> Optional[LayoutView]:

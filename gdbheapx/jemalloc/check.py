@@ -33,10 +33,9 @@ from gdbheapx.jemalloc.plan import find_arena_locks
 from gdbheapx.jemalloc.stats import read_bin_stats
 from gdbheapx.jemalloc.symbols import find_bin_addresses, find_current_slabs, find_leaf, name_bin_struct, read_slab_begin, read_words
 from gdbheapx.jemalloc.threads import JemallocCaches, Tsds
-from gdbheapx.kernel.blocks.stream import BlockFilter, BlockStream, NativeBlocks
+from gdbheapx.kernel.blocks.stream import BlockFilter, BlockStream
 from gdbheapx.kernel.jemalloc import records as api
-from gdbheapx.kernel.jemalloc import records as kernel_api
-from gdbheapx.kernel.jemalloc.records import BLOCK_CACHED, ArenaExtents, ExtentsResult
+from gdbheapx.kernel.jemalloc.records import ArenaExtents, ExtentsResult
 from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode
@@ -50,7 +49,7 @@ def is_in_change(context: JemallocContext) -> bool:
     """Return whether a thread was in jemalloc's own code, and not because it crashed there; False where the program contains jemalloc."""
     if has_crashed(context) or context.jemalloc.module.is_executable:
         return False
-    return bool(find_threads_inside(context).surely)
+    return bool(find_threads_inside(context)[0])
 
 
 def has_crashed(context: JemallocContext) -> bool:
@@ -421,10 +420,10 @@ UNMAPPED_CODES = (codes.NODE_UNREADABLE, codes.NODE_HOLE, codes.EXTENT_UNREADABL
 FIXED_CODES = tuple(EXTENT_DAMAGE[number][0] for number in NODE_DAMAGE)
 """No step of jemalloc's own looks like these."""
 DETAIL_CODES: Dict[int, Tuple[ProblemCode, str]] = {
-    kernel_api.EXTENT_LEAF: (codes.LEAF, "the rtree says another size class, slab bit or state of this page than its extent"),
-    kernel_api.EXTENT_INTERIOR: (codes.SLAB_PAGES, "the rtree does not map each page of this slab to it"),
-    kernel_api.EXTENT_SHARD: (codes.SLAB_SHARD, "this slab is one of a shard that its bin does not have"),
-    kernel_api.EXTENT_BITMAP_REST: (codes.SLAB_BITMAP_REST, "the bitmap of this slab has free regions beyond its last one"),
+    api.EXTENT_LEAF: (codes.LEAF, "the rtree says another size class, slab bit or state of this page than its extent"),
+    api.EXTENT_INTERIOR: (codes.SLAB_PAGES, "the rtree does not map each page of this slab to it"),
+    api.EXTENT_SHARD: (codes.SLAB_SHARD, "this slab is one of a shard that its bin does not have"),
+    api.EXTENT_BITMAP_REST: (codes.SLAB_BITMAP_REST, "the bitmap of this slab has free regions beyond its last one"),
 }
 """By EXTENT_ number: what is wrong with extents that can be counted all the same."""
 SLOT_CODES = (codes.CACHED_OUTSIDE, codes.CACHED_NOT_START, codes.CACHED_CLASS, codes.CACHED_UNKNOWN)
@@ -555,10 +554,10 @@ def _check_details(seen: CheckedHeap, findings: JemallocFindings) -> None:
     """Report contradictions that take no extent out of the totals. If most leaf elements disagree, their meaning is unknown and they are
     skipped."""
     active = sum(arena.active.extents for arena in seen.walked.arenas)
-    is_known = seen.walked.detail_counts[kernel_api.EXTENT_LEAF] <= max(1, active // 2)
+    is_known = seen.walked.detail_counts[api.EXTENT_LEAF] <= max(1, active // 2)
     for detail in seen.walked.details:
         code, what = DETAIL_CODES[detail.code]
-        if is_known or detail.code != kernel_api.EXTENT_LEAF:
+        if is_known or detail.code != api.EXTENT_LEAF:
             findings.add(code, detail.page, "%s (extent 0x%x)" % (what, detail.extent))
 
 
@@ -618,14 +617,10 @@ def _check_classes(seen: CheckedHeap, findings: JemallocFindings) -> None:
             place += stack.count
     if not classes or seen.context.budget.expired():
         return
-    for blocks in seen.stream(BlockFilter(frozenset((BLOCK_CACHED,)))):
-        for address, usable in _pair_blocks(blocks):
+    for blocks in seen.stream(BlockFilter(frozenset((api.BLOCK_CACHED,)))):
+        for address, usable in zip(blocks.addresses, blocks.usable_bytes):
             szind = classes.get(address)
             is_told = szind is not None and not (seen.context.geometry.size_from_extent and szind >= seen.context.geometry.nbins)
             if szind is not None and is_told and sizes[szind] != usable:
                 what = "a thread cache's bin for blocks of %d bytes holds this block of %d bytes" % (sizes[szind], usable)
                 findings.add(codes.CACHED_CLASS, address, what)
-
-
-def _pair_blocks(blocks: NativeBlocks) -> "zip[Tuple[int, int]]":
-    return zip(blocks.addresses, blocks.usable_bytes)

@@ -348,7 +348,7 @@ def read_struct_tables() -> Sequence[StructTable]:
                 structs[number][struct] = made
     rows: List[Dict[str, Any]] = list(tree["releases"].values())
     return [
-        StructTable(name, _make_version(row["version"]), row["bins"], TypeSet(own), row["page"], row["mutex"])
+        StructTable(name, (row["version"][0], row["version"][1], row["version"][2]), row["bins"], TypeSet(own), row["page"], row["mutex"])
         for name, row, own in zip(names, rows, structs)
     ]
 
@@ -356,10 +356,6 @@ def read_struct_tables() -> Sequence[StructTable]:
 def find_struct_tables(page_bytes: int, mutex_bytes: Sequence[int]) -> Sequence[StructTable]:
     """Return the tables of builds with this page and one of these mutexes."""
     return [table for table in read_struct_tables() if table.page_bytes == page_bytes and table.mutex_bytes in mutex_bytes]
-
-
-def _make_version(parts: Sequence[int]) -> Version:
-    return parts[0], parts[1], parts[2]
 
 
 def add_pack_variables(table: StructTable) -> TypeSet:

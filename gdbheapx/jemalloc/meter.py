@@ -4,9 +4,7 @@ jemalloc changes each counter in one step under a lock of its own. A sum over ma
 allocated meanwhile. Where a group of counters has not changed since the sample before, neither has its sum."""
 
 from array import array
-from functools import partial
-from operator import mul
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.answers import Figure, Reading, make_empty_reading
 from gdbheapx.errors import UnreadableMemory
@@ -30,27 +28,15 @@ METER_STATES = ("active", *EXTENT_STATES)
 WORD = 8
 
 
-class BinSpan(NamedTuple):
-    """Bins that lie side by side and are read at once."""
+class CounterSpan(NamedTuple):
+    """Counters that lie side by side and are read at once: of large allocations, or of bins."""
 
     start: int
     size_bytes: int
     places: Sequence[int]
-    """Of curregs, in words from the start."""
+    """Of each counter, in words from the start."""
     sizes: Sequence[int]
-    """Bytes of a region, for each of them."""
-
-
-class LargeCounters(NamedTuple):
-    """Offsets of the counters of large allocations in arena_s."""
-
-    offset: int
-    size_bytes: int
-    stride: int
-    """The next three in words."""
-    made: int
-    freed: int
-    sizes: Sequence[int]
+    """Bytes of each that it counts; below 0 where it counts what was freed."""
 
 
 class JemallocMeter:
@@ -62,7 +48,8 @@ class JemallocMeter:
         self._context = context
         self._order_is_ours = context.geometry.little_endian == (array("H", b"\1\0")[0] == 1)
         self._large = self._find_large()
-        self._spans: Dict[int, List[BinSpan]] = {}
+        """As if its arena began at 0."""
+        self._spans: Dict[int, List[CounterSpan]] = {}
         self._places = {state: self._of_pages(state) for state in METER_STATES}
         """Of the counters of pages, from the start of an arena; none where this build has none."""
         self._arena_bytes = context.types.size_bytes("arena_s")
@@ -150,44 +137,33 @@ class JemallocMeter:
         arena on, often with its bins."""
         if self._large is None:
             return None
-        large, total = self._large, 0
-        bytes_ = self._sum_counters(
-            (arena.address, 0), data[large.offset : large.offset + large.size_bytes], large.size_bytes, self._large_bytes
-        )
-        if bytes_ is None:
-            return None
-        total += bytes_
+        total = 0
         try:
-            spans = self._find_bins(arena)
+            spans = [self._large._replace(start=arena.address + self._large.start), *self._find_bins(arena)]
         except (UnreadableMemory, KeyError):
             return None
-        for number, span in enumerate(spans, 1):
+        for number, span in enumerate(spans):
             begin = span.start - arena.address
             here = data[begin : begin + span.size_bytes] if 0 <= begin <= len(data) - span.size_bytes else None
             if here is None:
                 here = self._context.target.read_prefix(span.start, span.size_bytes)
-            bytes_ = self._sum_counters((arena.address, number), here, span.size_bytes, partial(_bin_bytes, span))
+            bytes_ = self._sum_counters((arena.address, number), here, span)
             if bytes_ is None:
                 return None
             total += bytes_
         return total
 
-    def _sum_counters(self, key: Tuple[int, int], data: bytes, size_bytes: int, count: Callable[["array[int]"], int]) -> Optional[int]:
-        """Return `count` of the counters, cached while their bytes are unchanged."""
-        if len(data) < size_bytes:
+    def _sum_counters(self, key: Tuple[int, int], data: bytes, span: CounterSpan) -> Optional[int]:
+        """Return the bytes that the counters say, cached while they are unchanged."""
+        if len(data) < span.size_bytes:
             return None
         known = self._sums.get(key)
         if known is None or known[0] != data:
-            known = self._sums[key] = data, count(self._unpack_words(data))
+            words = self._unpack_words(data)
+            known = self._sums[key] = data, sum(words[place] * size for place, size in zip(span.places, span.sizes))
         return known[1] if 0 <= known[1] < 1 << 62 else None
 
-    def _large_bytes(self, words: "array[int]") -> int:
-        large = self._large
-        assert large is not None
-        made, freed = words[large.made :: large.stride], words[large.freed :: large.stride]
-        return int(sum(map(mul, made, large.sizes)) - sum(map(mul, freed, large.sizes)))
-
-    def _find_large(self) -> Optional[LargeCounters]:
+    def _find_large(self) -> Optional[CounterSpan]:
         """Counters of large allocations; None in a build without statistics, and where an allocation's size is not its class's."""
         types, geometry = self._context.types, self._context.geometry
         table = types.place("arena_s", "stats.lstats")
@@ -197,10 +173,10 @@ class JemallocMeter:
         if made is None or freed is None or (made.size_bytes, freed.size_bytes) != (WORD, WORD) or table.size_bytes % WORD:
             return None
         sizes = geometry.size_classes[geometry.nbins :][: table.count]
-        places = (table.size_bytes // WORD, made.offset // WORD, freed.offset // WORD)
-        return LargeCounters(table.offset, table.size_bytes * len(sizes), *places, sizes)
+        places = [(at + one.offset) // WORD for one in (made, freed) for at in range(0, table.size_bytes * len(sizes), table.size_bytes)]
+        return CounterSpan(table.offset, table.size_bytes * len(sizes), places, [*sizes, *(-size for size in sizes)])
 
-    def _find_bins(self, arena: LayoutView) -> List[BinSpan]:
+    def _find_bins(self, arena: LayoutView) -> List[CounterSpan]:
         """Find the counters of regions in the arena's bins, which never move."""
         if arena.address not in self._spans:
             context = self._context
@@ -216,9 +192,9 @@ class JemallocMeter:
         return self._spans[arena.address]
 
 
-def _merge_spans(bins: Sequence[Tuple[int, int]], size_bytes: int, offset: int) -> List[BinSpan]:
+def _merge_spans(bins: Sequence[Tuple[int, int]], size_bytes: int, offset: int) -> List[CounterSpan]:
     """Sorted (address, bytes of a region) of bins, those together that lie close to each other."""
-    spans: List[BinSpan] = []
+    spans: List[CounterSpan] = []
     at = 0
     while at < len(bins):
         end = at
@@ -227,13 +203,9 @@ def _merge_spans(bins: Sequence[Tuple[int, int]], size_bytes: int, offset: int) 
         start = bins[at][0]
         here = bins[at : end + 1]
         places = [(address - start + offset) // WORD for address, _ in here]
-        spans.append(BinSpan(start, bins[end][0] - start + size_bytes, places, [region for _, region in here]))
+        spans.append(CounterSpan(start, bins[end][0] - start + size_bytes, places, [region for _, region in here]))
         at = end + 1
     return spans
-
-
-def _bin_bytes(span: BinSpan, words: "array[int]") -> int:
-    return sum(map(mul, map(words.__getitem__, span.places), span.sizes))
 
 
 def _make_reading(arenas: Optional[int], allocated: Optional[int], pages: Mapping[str, Optional[int]], page_bytes: int) -> Reading:

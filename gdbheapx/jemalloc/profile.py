@@ -233,7 +233,7 @@ def _make_profile(
             summed, total = summed.plus(added), total.plus(added)
             per_thread[view["tdata"]] = per_thread.get(view["tdata"], NO_COUNTS).plus(added)
         if address in frames and (summed.accumobjs if accum else summed.curobjs):
-            traces.append((frames[address], Backtrace(_read_addresses(context, frames[address]), rows, summed)))
+            traces.append((frames[address], Backtrace(tuple(context.target.words_in(frames[address])), rows, summed)))
     traces.sort(key=lambda trace: trace[0])  # memcmp's order, as the dump has it (prof_gctx_comp)
     threads = sorted(tdatas.values(), key=lambda view: (view["thr_uid"], view["thr_discrim"]))
     return Profile(
@@ -266,10 +266,6 @@ def _read_frames(context: JemallocContext, gctxs: Dict[int, LayoutView]) -> Dict
         else:
             frames[address] = read[start][:size]
     return frames
-
-
-def _read_addresses(context: JemallocContext, data: bytes) -> Tuple[int, ...]:
-    return tuple(context.target.words_in(data))
 
 
 def _read_name(context: JemallocContext, view: LayoutView) -> Optional[str]:

@@ -151,11 +151,6 @@ def choose_tsd_table(
     return best if votes[best.name] and list(votes.values()).count(votes[best.name]) == 1 else None
 
 
-def is_tsd_undecided(types: TypeSet) -> bool:
-    """tsd_s is one of several kinds of a release, none of which is proven."""
-    return "te_data" in types.structs["tsd_s"].members and "te_data_s" not in types.structs
-
-
 def find_explicit_caches(target: Target, types: TypeSet, memory: Sequence[Tuple[int, bytes]]) -> Optional[int]:
     """Find the variable `tcaches`, which leads to the array of caches that tcache.create made; None if there never was one.
 
@@ -272,8 +267,8 @@ class TsdFinder:
 
     def find(self) -> Optional[ThreadLocal]:
         """Find each thread's tsd; None if its place is unknown."""
-        if is_tsd_undecided(self._types):
-            return None
+        if "te_data" in self._types.structs["tsd_s"].members and "te_data_s" not in self._types.structs:
+            return None  # it is one of several kinds of a release, none of which is proven
         if self._distance is None and self._target.thread_local_at(self._module, 0) is None:
             self._distance = self._search_beside()
         if self._distance is not None:
@@ -328,13 +323,13 @@ class TsdFinder:
     def _find_within(self, block: int, data: bytes, arena: int) -> Iterator[int]:
         known = set(self._arenas)
 
-        def read_number(address: int, size_bytes: int) -> int:
+        def read_part(address: int, size_bytes: int) -> int:
             part = data[address - block : address - block + size_bytes] if address >= block else b""
             return int.from_bytes(part.ljust(size_bytes, b"\xff"), "little")
 
         for number, word in enumerate(array("Q", data[: len(data) & -8])):
             offset = 8 * number - arena
-            if word in known and offset >= 0 and self._tsd.holds(read_number, block + offset, self._arenas):
+            if word in known and offset >= 0 and self._tsd.holds(read_part, block + offset, self._arenas):
                 yield offset
 
 
@@ -389,13 +384,14 @@ def _iterate_ends(target: Target, module: Module, index: int, arena: int, base: 
     for first, second in zip(places, places[1:]):
         if not WORD < second - first <= ENTRIES_BETWEEN * WORD or first < SHARD_IND:
             continue
-        emap = _read_number(target, arena + first - WORD, WORD)
-        is_one = _read_number(target, arena + second - WORD, 4) == index == _read_number(target, arena + first - SHARD_IND, 4)
+        emap = read_number(target, arena + first - WORD, WORD)
+        is_one = read_number(target, arena + second - WORD, 4) == index == read_number(target, arena + first - SHARD_IND, 4)
         if is_one and not emap % WORD and _lies_within(target, module, emap, WORD):
             yield ArenaEnds(first, second, emap)
 
 
-def _read_number(target: Target, address: int, size_bytes: int) -> int:
+def read_number(target: Target, address: int, size_bytes: int) -> int:
+    """Read a number; all ones if unreadable."""
     return int.from_bytes(target.read_prefix(address, size_bytes).ljust(size_bytes, b"\xff"), "little")
 
 
@@ -446,9 +442,9 @@ def _has_own_blocks(target: Target, table: StructTable, arenas: ArenaTable) -> b
 
 
 def _ends_with_own(target: Target, base: int, blocks_offset: int) -> bool:
-    block, last, left = _read_number(target, base + blocks_offset, WORD), 0, MOST_BLOCKS
+    block, last, left = read_number(target, base + blocks_offset, WORD), 0, MOST_BLOCKS
     while block and left and not block % PIECE_BYTES:
-        last, block, left = block, _read_number(target, block + WORD, WORD), left - 1
+        last, block, left = block, read_number(target, block + WORD, WORD), left - 1
     return not block and base - last in BASE_OFFSETS.values()
 
 
@@ -718,7 +714,9 @@ class _StructureSearch:
             chosen: Optional[StructTable] = first
             if others:
                 chosen = choose_tsd_table(self.target, self.module, [first, *others], self.arenas, self.memory, self.seen.thread)
-            one_of_each.append(chosen if chosen is not None else first._replace(types=_drop_tsd(first.types)))
+            if chosen is None:  # its tsd_s is one of several kinds, none of which is proven
+                chosen = first._replace(types=TypeSet({name: one for name, one in first.types.structs.items() if name != "te_data_s"}))
+            one_of_each.append(chosen)
         return one_of_each
 
     def _match_table(self, table: StructTable) -> "StructureMatch | str":
@@ -775,7 +773,7 @@ class _StructureSearch:
         shapes = self._list_shapes(geometry)
         place, emap = types.place("emap_s", "rtree.root"), types.place("arena_s", "pa_shard.emap")
         if place is not None and emap is not None:
-            words = [_read_number(self.target, arena + emap.offset, WORD) for arena in self.arenas.pointers.values()]
+            words = [read_number(self.target, arena + emap.offset, WORD) for arena in self.arenas.pointers.values()]
             best = max(dict.fromkeys(words), key=words.count)  # the arena_emap_global that most arenas name
             return [(best + place.offset, shape) for shape in shapes] if best not in (0, UNREADABLE_WORD) else []
         known = list(islice(self._iterate_slabs(symbols, types, geometry), SLABS_LOOKED_UP))
@@ -866,8 +864,3 @@ def _add_arena_kinds(target: Target, symbols: JemallocSymbols, geometry: Jemallo
         return geometry
     has_huge = threshold is not None and LEAST_LARGE_PAGES * geometry.page_bytes <= threshold <= geometry.size_classes[-1]
     return geometry._replace(manual_arena_base=automatic + has_huge, huge_arena=automatic if has_huge else None)
-
-
-def _drop_tsd(types: TypeSet) -> TypeSet:
-    """Drop the mark of one tsd_s of a release that has several kinds, none of which is proven."""
-    return TypeSet({name: struct for name, struct in types.structs.items() if name != "te_data_s"})

@@ -1,15 +1,16 @@
 """Read each thread's tsd_t and tcache_t (tsd.h, tcache_structs.h, cache_bin.h)."""
 
 from array import array
+from functools import partial
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.hints import hint_command
-from gdbheapx.inferior.base import Member, Thread
+from gdbheapx.inferior.base import Thread
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext, unpack_pointers, unpack_strided
 from gdbheapx.jemalloc.layouts import has_short_ncached_max, omits_large_tcache_bins, read_tsd_states
-from gdbheapx.jemalloc.structure import is_tcache
+from gdbheapx.jemalloc.structure import is_tcache, read_number
 from gdbheapx.jemalloc.symbols import read_words
 from gdbheapx.layout.view import LayoutView, Picker
 from gdbheapx.model import CacheBin, TargetAddress, ThreadCache
@@ -54,16 +55,8 @@ def read_ql_ring(context: JemallocContext, first: int, next_offset: int) -> Ring
     return RingElements(elements, None, None) if not first else RingElements(elements, element, "is where the walk ended")
 
 
-class ListedCache(NamedTuple):
-    """A tcache_t on an arena's list."""
-
-    address: int
-    arena_index: int
-    arena_address: int
-
-
-def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Tuple[List[ListedCache], bool]:
-    """Find the caches on the lists of these arenas, and whether every list was followed to its end. Damage is reported.
+def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Tuple[List[Tuple[int, ArenaHandle]], bool]:
+    """Find the tcache_t on the lists of these arenas, and whether every list was followed to its end. Damage is reported.
 
     5.0.x links tcache_t itself (arena_s.tcache_ql); from 5.1.0 on cache_bin_array_descriptor_ql links a descriptor in each.
     """
@@ -71,7 +64,7 @@ def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) 
     is_old = types.place("arena_s", "cache_bin_array_descriptor_ql") is None
     head = types.place("arena_s", "tcache_ql.qlh_first" if is_old else "cache_bin_array_descriptor_ql.qlh_first")
     link = types.place("tcache_s" if is_old else "cache_bin_array_descriptor_s", "link.qre_next")
-    caches: List[ListedCache] = []
+    caches: List[Tuple[int, ArenaHandle]] = []
     if head is None or link is None:
         return caches, False
     complete = True
@@ -92,7 +85,7 @@ def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) 
             address = element if is_old else _find_descriptor_owner(context, element, arena)
             complete = complete and bool(address)
             if address:
-                caches.append(ListedCache(address, arena.index, arena.address))
+                caches.append((address, arena))
     return caches, complete and context.budget.reason is None
 
 
@@ -141,13 +134,10 @@ def read_explicit_caches(context: JemallocContext) -> Dict[int, int]:
 
 def _search_explicit_caches(context: JemallocContext, array: int) -> Dict[int, int]:
     """Find explicit caches without the number of entries: those entries that lead to a cache."""
-
-    def read_number(address: int, size_bytes: int) -> int:
-        return int.from_bytes(context.target.read_prefix(address, size_bytes).ljust(size_bytes, b"\xff"), "little")
-
     data = context.target.read_prefix(array, MAX_EXPLICIT * context.geometry.word_bytes) if array else b""
+    read = partial(read_number, context.target)
     entries = unpack_strided(data, 0, context.geometry.word_bytes, context.geometry.word_bytes, context.geometry.little_endian, False)
-    return {entry: number for number, entry in enumerate(entries) if entry and is_tcache(context.types, read_number, entry)}
+    return {entry: number for number, entry in enumerate(entries) if entry and is_tcache(context.types, read, entry)}
 
 
 NOMINAL_STATES = ("nominal", "nominal_slow", "nominal_recompute")
@@ -186,7 +176,6 @@ class Tsd(NamedTuple):
     """Address of the arena that it is bound to, 0 for none."""
     iarena: Optional[int] = None
     arena_index: Optional[int] = None
-    iarena_index: Optional[int] = None
     thread_allocated_bytes: Optional[int] = None
     """Stays 0 in builds without statistics up to 5.2."""
     thread_deallocated_bytes: Optional[int] = None
@@ -285,7 +274,6 @@ class _TsdReader:
             arena=arena,
             iarena=iarena,
             arena_index=self.arenas.get(arena or 0),
-            iarena_index=self.arenas.get(iarena or 0),
             thread_allocated_bytes=allocated,
             thread_deallocated_bytes=deallocated,
             ticker=None if tick is None or nticks is None else Ticker(tick, nticks),
@@ -369,14 +357,14 @@ def _read_listed_tsds(context: JemallocContext, reader: _TsdReader, threads: Seq
 
 def _find_cache_tsds(context: JemallocContext, reader: _TsdReader, listed: Sequence[ArenaHandle]) -> List[int]:
     addresses = []
-    for cache in find_listed_caches(context, listed)[0]:
+    for cache, arena in find_listed_caches(context, listed)[0]:
         place = context.types.place("tsd_s", "tcache")
-        address = cache.address - place.offset if place is not None else 0
+        address = cache - place.offset if place is not None else 0
         try:
             view = context.view("tsd_s", address)
         except UnreadableMemory:
             continue
-        if view["arena"] == cache.arena_address and reader.states.get(view["state"]) in NOMINAL_STATES and view["tcache_enabled"] == 1:
+        if view["arena"] == arena.address and reader.states.get(view["state"]) in NOMINAL_STATES and view["tcache_enabled"] == 1:
             addresses.append(address)
     return addresses
 
@@ -487,17 +475,14 @@ class _BinReader:
         self.complete = True
         self.limits, self.nhbins = limits, limits.nhbins
 
-    def integers(self, data: bytes, element: Member, place: Optional[Member]) -> List[int]:
-        """Unpack a member of every bin in `data`, an array of structs of element.size_bytes."""
+    def column(self, path: str, name: str) -> List[int]:
+        """Member `name` of every bin of the array `path`."""
+        element, data = self.context.types.place("tcache_s", path), self.view.bytes_of(path)
+        assert element is not None and element.struct is not None
+        place = self.context.types.place(element.struct, name)
         if place is None:
             return [0] * (len(data) // element.size_bytes)
         return unpack_strided(data, place.offset, element.size_bytes, place.size_bytes, self.context.geometry.little_endian, place.signed)
-
-    def column(self, path: str, name: str) -> List[int]:
-        """Member `name` of every bin of the array `path`."""
-        element = self.context.types.place("tcache_s", path)
-        assert element is not None and element.struct is not None
-        return self.integers(self.view.bytes_of(path), element, self.context.types.place(element.struct, name))
 
     def most(self, count: int) -> List[int]:
         """tcache_bin_info[szind].ncached_max of the first size classes; the widest bound where that cannot be read."""
@@ -508,10 +493,6 @@ class _BinReader:
         self.complete = False
         text = "size class %d of the thread cache at 0x%x: %s" % (szind, self.view.address, what)
         self.context.report(codes.CACHE_BIN_WRONG, self.view.address, text, "its blocks count as used")
-
-    def done(self, nhbins: int) -> JemallocCacheBins:
-        """The answer."""
-        return JemallocCacheBins(self.stacks, self.counted, nhbins, self.complete)
 
 
 class _Ascending(_BinReader):
@@ -536,7 +517,7 @@ class _Ascending(_BinReader):
                     continue
                 self.stacks.append(CacheStack(szind, avail - count * self.word, count))
         self.counted = self.stacks
-        return self.done(nhbins)
+        return JemallocCacheBins(self.stacks, self.counted, nhbins, self.complete)
 
 
 class _Descending(_BinReader):
@@ -569,7 +550,7 @@ class _Descending(_BinReader):
             if low != high - limit * word & LOW_BITS:
                 self._add_stashed(szind, head + count * self.word, low, high, limit, known)
         self.stacks += self.counted
-        return self.done(nhbins)
+        return JemallocCacheBins(self.stacks, self.counted, nhbins, self.complete)
 
     def _add_stashed(self, szind: int, end: int, full: int, empty: int, limit: int, known: bool) -> None:
         """Blocks between the low end of the array and low_bits_full (cache_bin_nitems_get_remote)."""
@@ -619,7 +600,7 @@ def read_jemalloc_caches(
     lists_complete = lists_complete and (bool(on_lists) if has_stats is None else has_stats)
     explicit = read_explicit_caches(context)
     own = {address: record for record in tsds.records for address in _find_own_cache(context, record)}
-    places = {address: JemallocCache(address, arena_index, own.get(address), explicit.get(address)) for address, arena_index, _ in on_lists}
+    places = {address: JemallocCache(address, arena.index, own.get(address), explicit.get(address)) for address, arena in on_lists}
     for address, record in own.items():
         if address not in places:
             if lists_complete:
