@@ -4,11 +4,6 @@
 
 #include <stdlib.h>
 
-#define PART_LEAST (1u << 20)       /* bytes */
-#define PASSES 3u                   /* of the parts that are asked for one is made: each passes over the extents before it */
-#define MOST_CUTS 64u
-#define SPLIT_SECONDS 1.0
-
 struct blocks {
     struct block_source source;     /* first: blocks are a block_source */
     struct extents extents;
@@ -18,9 +13,7 @@ struct blocks {
     uint64_t cached_count, next_cached;
     struct block_wanted wanted;
     uint64_t arena;                 /* UINT64_MAX for all */
-    uint64_t from, until;           /* of a part: its first extent, and that of the next; 0: the first or last of all */
-    int has_begun, ended;           /* has_begun: its first extent was met */
-    int is_next_met;
+    int ended;
 };
 
 static const uint8_t CLASS_OF[] = {
@@ -105,12 +98,10 @@ static int blocks_next(struct block_source *self, double seconds, struct block_r
         int state = extents_next(&blocks->extents, &extent);
         if (state == EXTENTS_PAUSED)
             break;
-        blocks->is_next_met = state == EXTENTS_ONE && blocks->until && extent->begin == blocks->until;
-        blocks->ended = state == EXTENTS_END || blocks->is_next_met;
+        blocks->ended = state == EXTENTS_END;
         if (blocks->ended)
             break;
-        blocks->has_begun |= !blocks->from || extent->begin == blocks->from;
-        if (blocks->has_begun && extent->end > blocks->wanted.start && (blocks->arena == UINT64_MAX || blocks->arena == extent->arena)) {
+        if (extent->end > blocks->wanted.start && (blocks->arena == UINT64_MAX || blocks->arena == extent->arena)) {
             blocks->extent = extent;
             blocks->region = 0;
         }
@@ -127,83 +118,24 @@ static struct block_state blocks_state(const struct block_source *self)
         state.at += blocks->region * blocks->extents.bins[extent->szind].reg_size_bytes;
     if (!state.ended && state.at < blocks->wanted.start)
         state.at = blocks->wanted.start;
-    if (blocks->is_next_met)
-        state.at = blocks->until;
     return state;
-}
-
-/* Where parts of about the same size begin, the first at 0; how many. One pass: where there are more than twice as many, every second one
-   goes. 0: it takes too long, or was interrupted. */
-static unsigned find_cuts(struct extents *extents, unsigned most, uint64_t *cuts)
-{
-    const struct extent *extent;
-    uint64_t step = PART_LEAST, bytes = 0;
-    unsigned count = 1;
-    int state;
-    cuts[0] = 0;
-    extents_resume(extents, SPLIT_SECONDS);
-    while ((state = extents_next(extents, &extent)) == EXTENTS_ONE) {
-        if (extent->state != extents->layout->active)
-            continue;
-        if (bytes >= step) {
-            cuts[count++] = extent->begin;
-            bytes = 0;
-        }
-        bytes += extent->end - extent->begin;
-        if (count == 2 * most) {
-            for (unsigned i = 0; i < most; i++)
-                cuts[i] = cuts[2 * i];
-            count = most;
-            bytes += step;
-            step *= 2;
-        }
-    }
-    return state == EXTENTS_END && !extents->tree.no_memory ? count : 0;
-}
-
-static struct blocks *new_blocks(const struct blocks *like, const struct source *memory)
-{
-    struct blocks *blocks = malloc(sizeof *blocks);
-    if (!blocks)
-        return NULL;
-    *blocks = *like;
-    if (extents_open(&blocks->extents, memory, like->extents.heap))
-        return blocks;
-    blocks_free(&blocks->source);
-    return NULL;
-}
-
-static int blocks_split(const struct block_source *self, unsigned most, struct block_source **out, uint64_t *begins)
-{
-    const struct blocks *blocks = (const struct blocks *) self;
-    const struct source *memory = blocks->extents.tree.source;
-    uint64_t cuts[MOST_CUTS];
-    struct blocks *walk = most >= 2 * PASSES && most / PASSES <= MOST_CUTS / 2 && !blocks->wanted.start ? new_blocks(blocks, memory) : NULL;
-    const unsigned count = walk ? find_cuts(&walk->extents, most / PASSES, cuts) : 0;
-    if (walk)
-        blocks_free(&walk->source);
-    for (unsigned i = 0; i < count; i++) {
-        struct blocks *part = new_blocks(blocks, memory);
-        if (!part) {
-            while (i)
-                blocks_free(out[--i]);
-            return NO_MEMORY;
-        }
-        part->from = begins[i] = cuts[i];
-        part->until = i + 1 < count ? cuts[i + 1] : 0;
-        out[i] = &part->source;
-    }
-    return (int) count;
 }
 
 /* `arena`: UINT64_MAX for all. `layout` and `cached` stay the caller's. NULL: no memory. */
 struct block_source *heapx_extent_blocks(const struct source *memory, const struct heap_layout *layout, const uint64_t *cached,
                                          uint64_t cached_count, const struct block_wanted *wanted, uint64_t arena)
 {
-    const struct block_source source = {0, blocks_next, blocks_state, blocks_free, NULL, 0, blocks_split};
-    const struct blocks like = {
-        .source = source, .extents = {.heap = layout}, .cached = cached, .cached_count = cached_count, .wanted = *wanted, .arena = arena,
-    };
-    struct blocks *blocks = new_blocks(&like, memory);
-    return blocks ? &blocks->source : NULL;
+    const struct block_source source = {0, blocks_next, blocks_state, blocks_free, NULL, 0, NULL};
+    struct blocks *blocks = calloc(1, sizeof *blocks);
+    if (!blocks)
+        return NULL;
+    blocks->source = source;
+    blocks->cached = cached;
+    blocks->cached_count = cached_count;
+    blocks->wanted = *wanted;
+    blocks->arena = arena;
+    if (extents_open(&blocks->extents, memory, layout))
+        return &blocks->source;
+    blocks_free(&blocks->source);
+    return NULL;
 }

@@ -232,18 +232,16 @@ class MadeExtents:
 @pytest.mark.parametrize("is_damaged", [False, True])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nor_does_one_of_jemalloc(monkeypatch: pytest.MonkeyPatch, c_kernel: CKernel, seed: int, is_damaged: bool) -> None:
-    """Each part walks over the same extents; the first graph has the blocks that were built."""
+    """Its blocks are read by one thread, and resolved by all; the first graph has the blocks that were built."""
     made = MadeExtents(seed, is_damaged)
     first: Optional[Dict[str, Any]] = None
-    reads = set()
     for threads in (1, 2, 3, 8):
         monkeypatch.setattr(graph_module, "usable_cpus", lambda threads=threads: threads)
         graph = made.graph(c_kernel)
-        reads.add(graph.numbers().bytes_read)
         found = told(graph)
         first = first or found
         assert [key for key in first if found[key] != first[key]] == [], threads
-    assert first is not None and len(reads) > 1, "it was read in parts"
+    assert first is not None
     if is_damaged:
         assert 0 < first["numbers"].blocks < len(made.used)
     else:
