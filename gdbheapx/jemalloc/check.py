@@ -578,11 +578,9 @@ def _add_suspects(seen: CheckedHeap, rows: Sequence[BrokenRule]) -> List[BrokenR
 
 def _is_unmapped(context: JemallocContext, findings: JemallocFindings, diagnostic: Diagnostic) -> bool:
     address = diagnostic.address
-    if (
-        diagnostic.code not in UNMAPPED_CODES
-        or address is None
-        or any(span.start <= address < span.end for span in context.target.mappings())
-    ):
+    if diagnostic.code not in UNMAPPED_CODES or address is None:
+        return False
+    if any(span.start <= address < span.end for span in context.target.mappings()):
         return False
     findings.add(diagnostic.code, address, diagnostic.what, is_fixed=True)
     return True

@@ -211,7 +211,9 @@ def report_damage(context: JemallocContext, result: ExtentsResult) -> None:
     if not result.summary.done:
         why = "the walk over the extents ended here: %s" % (context.budget.reason or "time is up")
         context.report(codes.EXTENTS_CUT, result.summary.at, why, "raise --max-seconds")
-    hint = explain_contradiction(context) if _may_pass(result) else None
+    # what a call in progress can look like: a slab's bitmap is written after nfree, leaf elements before the extent
+    may_pass = any(problem.code not in NODE_DAMAGE for problem in result.problems) or bool(result.cached_problems)
+    hint = explain_contradiction(context) if may_pass else None
     told: List[int] = []
     for problem in result.problems:
         told.append(problem.code)
@@ -235,11 +237,6 @@ def _tell_rest(context: JemallocContext, counts: Sequence[int], told: Sequence[i
         if count > MOST_SHOWN:
             code, what = damage[kind]
             context.report(code, None, "%s more: %s" % (format_number(count - min(MOST_SHOWN, told.count(kind))), what), None)
-
-
-def _may_pass(result: ExtentsResult) -> bool:
-    """Something is wrong that a call in progress can look like: a slab's bitmap is written after nfree, leaf elements before the extent."""
-    return any(problem.code not in NODE_DAMAGE for problem in result.problems) or bool(result.cached_problems)
 
 
 HPA_HEAP_LINKS: Sequence[str] = ("age_link.link.next", "age_link.link.lchild")
@@ -697,7 +694,7 @@ def _find_regions(
 ) -> "tuple[Optional[Neighbour], ...]":
     info = context.geometry.bins[extent.szind]
     size, number = info.reg_size_bytes, (address - extent.begin) // info.reg_size_bytes
-    cached = set(caches.pointers[_bisect_cached(caches, extent.begin) : _bisect_cached(caches, extent.end)])
+    cached = set(caches.pointers[bisect_left(caches.pointers, extent.begin) : bisect_left(caches.pointers, extent.end)])
 
     def make_region(index: int) -> Optional[Neighbour]:
         if not 0 <= index < info.nregs:
@@ -707,10 +704,6 @@ def _find_regions(
         return Neighbour(TargetAddress(start), size, size, status)
 
     return make_region(number), make_region(number - 1) if make_region(number) else None, make_region(number + 1)
-
-
-def _bisect_cached(caches: JemallocCaches, address: int) -> int:
-    return bisect_left(caches.pointers, address)
 
 
 def _find_neighbours(context: JemallocContext, caches: JemallocCaches, extent: LocatedExtent) -> "tuple[Optional[Neighbour], ...]":
@@ -733,7 +726,7 @@ def _make_block(context: JemallocContext, caches: JemallocCaches, extent: Locate
         size -= geometry.large_pad_bytes
     else:
         size = geometry.size_classes[extent.szind]
-    place = _bisect_cached(caches, extent.address)
+    place = bisect_left(caches.pointers, extent.address)
     is_cached = place < len(caches.pointers) and caches.pointers[place] == extent.address
     return Neighbour(TargetAddress(extent.address), size, size, "cached" if is_cached else "used")
 

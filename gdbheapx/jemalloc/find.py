@@ -129,20 +129,15 @@ def _describe_unread(module: Module, reason: NotReadable, text: Optional[str]) -
     name = ("jemalloc %s" % shorten_version(text)).rstrip() + " in %s" % module.name
     evidence = " (%s)" % reason.evidence if reason.evidence else ""
     if reason.why == STRIPPED:
-        what = "cannot read %s: it has no symbols, and its build is not among the bundled packs (build-id %s)" % (
-            name,
-            module.build_id or "none",
-        )
-        return what + ("; by its structure: %s" % reason.evidence if reason.evidence else "")
+        what = "cannot read %s: it has no symbols, and its build is not among the bundled packs (build-id %s)"
+        return what % (name, module.build_id or "none") + ("; by its structure: %s" % reason.evidence if reason.evidence else "")
     if reason.why == NO_LAYOUT:
         return "cannot read %s: it has symbols but no debug information, and no pack has its layouts%s" % (name, evidence)
     if reason.why == SNAPSHOT:
         release = parse_jemalloc_release(text)
-        between = (
-            "it was made %d commits after %d.%d.%d" % (count_commits_after(text), *release)
-            if release is not None
-            else "it does not state its release"
-        )
+        between = "it does not state its release"
+        if release is not None:
+            between = "it was made %d commits after %d.%d.%d" % (count_commits_after(text), *release)
         return "cannot read %s: %s, and no layout could be verified for it%s" % (name, between, evidence)
     if reason.why == WRONG_LAYOUT:
         return "cannot read %s: its memory does not match its layout%s" % (name, evidence)
@@ -154,9 +149,7 @@ def _describe_unread(module: Module, reason: NotReadable, text: Optional[str]) -
 def _list_facts(page_bytes: Optional[int], bug: Optional[bool]) -> str:
     facts = [] if page_bytes is None else ["its pages are %d bytes" % page_bytes]
     if bug is not None:
-        facts.append(
-            "its release has the bug that makes threads blind" if bug else "its release does not have the bug that makes threads blind"
-        )
+        facts.append("its release %s the bug that makes threads blind" % ("has" if bug else "does not have"))
     return "".join("; " + fact for fact in facts)
 
 
@@ -174,10 +167,8 @@ def suggest_file(target: Target, module: Module, why: str) -> Optional[str]:
 def _suggest_build(module: Module) -> str:
     keep = ""
     if module.build_id:
-        keep = "; or keep its unstripped file as DIR/.build-id/%s/%s.debug and give --debug-dir DIR" % (
-            module.build_id[:2],
-            module.build_id[2:],
-        )
+        keep = "; or keep its unstripped file as DIR/.build-id/%s/%s.debug and give --debug-dir DIR"
+        keep %= module.build_id[:2], module.build_id[2:]
     return "build it unstripped and with debug information (Rust: strip = false, debug = true)%s" % keep
 
 
@@ -200,14 +191,10 @@ def iterate_geometries(target: Target, symbols: JemallocSymbols, types: TypeSet,
     if not root or not elements:
         return
     leaf = types.structs.get("rtree_leaf_elm_s")
-    compact = "le_bits" in leaf.members if leaf is not None and elements == _count_root_elements(types) else None
+    typed = types.place("rtree_s", "root")
+    compact = "le_bits" in leaf.members if leaf is not None and typed is not None and elements == typed.count else None
     for shape in list_rtree_shapes(elements, base.lg_page, len(base.size_classes), compact, base.word_bytes):
         yield base._replace(rtree_root=root, rtree=shape)
-
-
-def _count_root_elements(types: TypeSet) -> Optional[int]:
-    place = types.place("rtree_s", "root")
-    return place.count if place is not None else None
 
 
 def _find_rtree_root(target: Target, symbols: JemallocSymbols, types: TypeSet) -> Tuple[int, int]:

@@ -406,9 +406,8 @@ def _explain_option(name: str, value: Any, now: Any) -> str:
     force = value if now is None else now
     remark = _REMARKS.get((name, force), "") if isinstance(force, (bool, int)) else ""
     if name in ("dirty_decay_ms", "muzzy_decay_ms") and now is not None and now != value:
-        remark += ("; " if remark else "") + (
-            "changed for arenas made since then: `%s` shows the value of each arena" % hint_command("decay")
-        )
+        since = "changed for arenas made since then: `%s` shows the value of each arena"
+        remark += ("; " if remark else "") + since % hint_command("decay")
     return text + ("; " if text and remark else "") + remark
 
 
@@ -521,11 +520,7 @@ def _check_structure(context: JemallocContext) -> List[Check]:
         return [Check("", None, "the layout of %s fits its arenas" % jemalloc.fitting, None)] if jemalloc.fitting else []
     debug_hint = suggest_file(context.target, jemalloc.module, STRIPPED)
     without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
-    arenas = (
-        "1 arena names its own index"
-        if jemalloc.named_arenas == 1
-        else "%s arenas name their own index" % format_number(jemalloc.named_arenas)
-    )
+    arenas = "%s %s own index" % (count_noun(jemalloc.named_arenas, "arena"), "names its" if jemalloc.named_arenas == 1 else "name their")
     sure = "%s confirm it" % _say_slabs(context) if jemalloc.calibrated_slabs else "no slab confirms it yet: figures may be incomplete"
     text = "found by structure: the layout of %s fits, %s, %s" % (jemalloc.fitting, arenas, sure)
     if jemalloc.fitting is None:
@@ -562,8 +557,8 @@ def _check_proof(context: JemallocContext) -> Check:
     if is_initialized(context.target, jemalloc) is False:
         return Check("", False, "jemalloc is still being initialised: its figures may be incomplete", "retry")
     if not jemalloc.calibrated_slabs:
-        count = "1 arena has its" if jemalloc.named_arenas == 1 else "%s arenas have their" % format_number(jemalloc.named_arenas)
-        named = ", but %s own index where these types expect it" % count
+        whose = "has its" if jemalloc.named_arenas == 1 else "have their"
+        named = ", but %s %s own index where these types expect it" % (count_noun(jemalloc.named_arenas, "arena"), whose)
         text = "not yet verified on any slab: no bin has one" + (named if jemalloc.named_arenas else "")
         return Check("", None, text, "retry when the program has allocated memory")
     return Check("", True, "types and constants verified on %s" % _say_slabs(context), None)

@@ -19,19 +19,15 @@ class PublicNames(NamedTuple):
 
     def call(self, arguments: str) -> str:
         """mallctl with these arguments, as it is written in the program."""
-        return (
-            "mallctl(%s), under this build's own prefix, which is unknown" % arguments
-            if self.prefix is None
-            else "%smallctl(%s)" % (self.prefix, arguments)
-        )
+        if self.prefix is None:
+            return "mallctl(%s), under this build's own prefix, which is unknown" % arguments
+        return "%smallctl(%s)" % (self.prefix, arguments)
 
     def setting(self, options: str) -> str:
         """Return the assignment to put into the environment."""
-        return (
-            "%s in this build's own MALLOC_CONF (unknown prefix)" % options
-            if self.conf_variable is None
-            else "%s=%s" % (self.conf_variable, options)
-        )
+        if self.conf_variable is None:
+            return "%s in this build's own MALLOC_CONF (unknown prefix)" % options
+        return "%s=%s" % (self.conf_variable, options)
 
 
 class PrintForm(NamedTuple):

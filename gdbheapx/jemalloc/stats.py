@@ -486,11 +486,7 @@ def _add_malloc_conf(context: JemallocContext, config: Figures) -> Figures:
 def _read_options(context: JemallocContext, config: Config) -> Figures:
     figures: Figures = {}
     if context.symbols.find("opt_malloc_conf_env_var") is not None:
-        for name, variable in (
-            ("global_var", "malloc_conf"),
-            ("symlink", "opt_malloc_conf_symlink"),
-            ("env_var", "opt_malloc_conf_env_var"),
-        ):
+        for name, variable in zip(CONF_TITLES, ("malloc_conf", "opt_malloc_conf_symlink", "opt_malloc_conf_env_var")):
             place = find_option(context, variable)
             figures[name] = (read_option_value(context, "pointer", place) if place is not None else None) or ""
     for option in OPTIONS:
@@ -966,20 +962,12 @@ def _write_totals(stats: Figures, arenas: Dict[str, Optional[Figures]]) -> Itera
     def format_total(key: str) -> str:
         return _format_value(stats.get(key))
 
-    metadata = "n_thp " + format_total("metadata_thp")
+    metadata = "%s (n_thp %s" % (format_total("metadata"), format_total("metadata_thp"))
     if "metadata_edata" in stats:
         metadata += ", edata %s, rtree %s" % (format_total("metadata_edata"), format_total("metadata_rtree"))
-    head = "Allocated: %s, active: %s, metadata: %s (%s), resident: %s, mapped: %s, retained: %s"
-    known = (
-        format_total("allocated"),
-        format_total("active"),
-        format_total("metadata"),
-        metadata,
-        format_total("resident"),
-        format_total("mapped"),
-        format_total("retained"),
-    )
-    yield head % known + (", pinned: %s" % format_total("pinned") if "pinned" in stats else "")
+    head = "Allocated: %s, active: %s, metadata: %s), resident: %s, mapped: %s, retained: %s"
+    before, after = map(format_total, ("allocated", "active")), map(format_total, ("resident", "mapped", "retained"))
+    yield head % (*before, metadata, *after) + (", pinned: %s" % format_total("pinned") if "pinned" in stats else "")
     if "zero_reallocs" in stats:
         yield "Count of realloc(non-null-ptr, 0) calls: %s" % format_total("zero_reallocs")
     threads = stats["background_thread"]

@@ -134,13 +134,8 @@ def _sum_unused(arenas: Sequence[TickerArena]) -> int:
 
 
 def _say_hold(arenas: Sequence[TickerArena], which: str = "") -> Sentence:
-    return make_sentence(
-        "%s%s %s %s of unused pages",
-        _name_arenas(arenas),
-        which,
-        "holds" if len(arenas) == 1 else "hold",
-        SentenceSize(_sum_unused(arenas)),
-    )
+    verb = "holds" if len(arenas) == 1 else "hold"
+    return make_sentence("%s%s %s %s of unused pages", _name_arenas(arenas), which, verb, SentenceSize(_sum_unused(arenas)))
 
 
 def _name_arenas(arenas: Sequence[TickerArena]) -> str:
@@ -281,12 +276,8 @@ def _report_many_arenas(
     spread = sum(row.dirty_bytes or 0 for row in used) + sum(row.bytes for row in bins if row.kind == "small" and row.arena in theirs)
     if len(used) <= 4 or spread < 16 * SMALL_BYTES or 2 * spread < found.held_bytes:
         return []
-    evidence = make_sentence(
-        "%s for %s, %s in unused pages and free regions",
-        count_noun(len(used), "arena"),
-        count_noun(threads, "thread"),
-        SentenceSize(spread),
-    )
+    counted = "%s for %s" % (count_noun(len(used), "arena"), count_noun(threads, "thread"))
+    evidence = make_sentence("%s, %s in unused pages and free regions", counted, SentenceSize(spread))
     hint = "to concentrate free memory, at the cost of more lock contention, set a smaller N: %s" % state.names.setting("narenas:N")
     return [Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS)]
 
@@ -625,11 +616,9 @@ def _say_background(found: JemallocTunables) -> str:
 
 def _show_value(row: JemallocTunable) -> Sentence:
     shown = _show_one(row.value, row.unit)
-    return (
-        make_cells("%s", shown)
-        if row.now is None or row.now == row.value
-        else make_cells("%s (now %s)", shown, _show_one(row.now, row.unit))
-    )
+    if row.now is None or row.now == row.value:
+        return make_cells("%s", shown)
+    return make_cells("%s (now %s)", shown, _show_one(row.now, row.unit))
 
 
 def _show_one(value: Any, unit: Optional[str]) -> Union[str, SentenceSize]:

@@ -229,11 +229,8 @@ def _most_metadata(facts: JemallocFacts, around: Surroundings) -> int:
 
 def sum_jemalloc_arenas(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin], unparsed: int = 0) -> JemallocVerdictFigures:
     """Return the sums over the arenas. An unknown part of one arena counts as 0, unless that part may be unknown as a whole."""
-    used, allocated, active = (
-        add_values(row.used_bytes for row in rows),
-        _sum_known(rows, "allocated_bytes"),
-        _sum_known(rows, "active_bytes"),
-    )
+    used = add_values(row.used_bytes for row in rows)
+    allocated, active = _sum_known(rows, "allocated_bytes"), _sum_known(rows, "active_bytes")
     free = sum(row.bytes for row in bins if row.kind == "small")
     rounding, sampled = add_values(row.rounding_bytes for row in rows), _sum_known(rows, "sampled_rounding_bytes")
     if rounding is None:  # a snapshot of an older release

@@ -80,8 +80,9 @@ static int check_active(struct extents *extents, struct extent *extent, uint64_t
 }
 
 /* What is wrong with an extent whose range is known to be right. */
-static int check_bits(struct extents *extents, struct extent *extent, uint64_t bits, const uint8_t *bytes)
+static int check_bits(struct extents *extents, struct extent *extent, const uint8_t *bytes)
 {
+    const uint64_t bits = load_word(bytes + extents->layout->bits_offset, 8, extents->tree.swap);
     extent->arena = bits_of(bits, extents->layout->arena);
     extent->slab = bits_of(bits, extents->layout->slab);
     extent->state = bits_of(bits, extents->layout->state);
@@ -129,8 +130,7 @@ static int judge(struct extents *extents, struct extent *extent)
         return 0;
     extent->begin = page;
     extent->end = begin + size;
-    extent->code = page == begin ? check_bits(extents, extent, load_word(bytes + extents->layout->bits_offset, 8, extents->tree.swap), bytes)
-            : EXTENT_FIRST_PAGE;
+    extent->code = page == begin ? check_bits(extents, extent, bytes) : EXTENT_FIRST_PAGE;
     return 1;
 }
 
@@ -275,12 +275,6 @@ static int meet(struct extents *extents)
     return take(extents, has_range) && settle(extents);
 }
 
-static int finish(struct extents *extents)
-{
-    extents->ended = 1;
-    return extents->live && settle_unnamed(extents);
-}
-
 int extents_next(struct extents *extents, const struct extent **found)
 {
     int state = TREE_ENTRY;
@@ -298,8 +292,9 @@ int extents_next(struct extents *extents, const struct extent **found)
         }
         if (state == TREE_PAUSED)
             return EXTENTS_PAUSED;
-        if (state == TREE_END)
-            counted = finish(extents);
+        extents->ended = state == TREE_END;
+        if (extents->ended)
+            counted = extents->live && settle_unnamed(extents);
         else if (extents->have_entry)
             counted = meet(extents);
         if (counted < 0)

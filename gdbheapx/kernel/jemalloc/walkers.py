@@ -162,22 +162,11 @@ def _make_result(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, 
 
 
 def _iterate_arenas(library: Any, job: int, heap: api.HeapLayout, has_pages: bool, has_runs: bool) -> Iterator[api.ArenaExtents]:
-    states, bins, larges = (
-        NativeRows(api.StateTotals, api.STATES),
-        NativeRows(api.BinTotals, len(heap.bins)),
-        NativeRows(api.LargeTotals, len(heap.size_classes)),
-    )
+    states, absent = NativeRows(api.StateTotals, api.STATES), NativeRows(api.AbsentTotals, 1)
+    bins, larges = NativeRows(api.BinTotals, heap.nbins), NativeRows(api.LargeTotals, heap.nsizes)
     numbers = 1 + api.UNUSED_NUMBERS
     classes, counts = array("Q", bytes(8 * numbers * api.EXTENT_CLASSES)), array("Q", bytes(8 * 3))
-    absent = NativeRows(api.AbsentTotals, 1)
-    places = (
-        address_of(states.numbers),
-        address_of(bins.numbers),
-        address_of(larges.numbers),
-        address_of(classes),
-        address_of(counts),
-        address_of(absent.numbers),
-    )
+    places = [address_of(room) for room in (states.numbers, bins.numbers, larges.numbers, classes, counts, absent.numbers)]
     for index in range(heap.narenas):
         if library.heapx_extents_arena(job, index, *places):
             totals: Any = [one if has_pages else one._replace(residency=None) for one in states.records(api.STATES)]
