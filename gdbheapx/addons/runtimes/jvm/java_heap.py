@@ -11,9 +11,9 @@ from gdbheapx.addons.runtimes.jvm.vm_tables import VmTables
 from gdbheapx.ranges import Range, subtract_ranges, unite_ranges
 
 MOST_REGIONS = 1 << 18
-MOST_GRANULES = 1 << 23
-"""Entries of ZGC's page table."""
-MOST_THREADS = 1 << 17
+MOST_GRANULES, GRANULES_BYTES = 1 << 23, 1 << 20
+"""Entries of ZGC's page table; bytes of it that are read at once."""
+MOST_THREADS, MOST_TLAB_BYTES = 1 << 17, 256
 MOST_BYTES = 1 << 44
 """Of a Java heap: ZGC's largest."""
 COLLECTORS = {
@@ -320,12 +320,15 @@ def _read_zgc_pages(tables: VmTables, heap: int) -> List[HeapRegion]:
     end = array + 8 * min(count, MOST_GRANULES)
     pages: Dict[int, None] = {}
     for low, high in tables.target.touched_ranges(array, end) or [(array, end)]:
-        pages.update(dict.fromkeys(tables.read_words(max(low, array), (min(high, end) - max(low, array)) // 8)))
+        for place in range(max(low, array), min(high, end), GRANULES_BYTES):
+            pages.update(dict.fromkeys(tables.read_words(place, (min(high, end, place + GRANULES_BYTES) - place) // 8)))
+            if len(pages) > MOST_REGIONS:
+                return []
     regions: List[HeapRegion] = []
-    for page in list(pages)[:MOST_REGIONS]:
-        place, used = tables.read_word(page + virtual + start), tables.read_word(page + top)
-        if page and place is not None and used and place < used <= MOST_BYTES:
-            regions.append(HeapRegion(base | place, base + used, PLAIN_REGION))
+    for page in pages:
+        begin, used = tables.read_word(page + virtual + start) if page else None, tables.read_word(page + top)
+        if begin is not None and used and begin < used <= MOST_BYTES:
+            regions.append(HeapRegion(base | begin, base + used, PLAIN_REGION))
     return regions
 
 
@@ -353,7 +356,7 @@ def _find_buffers(tables: VmTables, parts: Sequence[Range]) -> List[Range]:
     """Return the free rests of the allocation buffers that lie in these parts (ThreadLocalAllocBuffer::hard_end)."""
     buffer = find_offset(tables, ("Thread", "_tlab"), ("JavaThread", "_tlab"))
     start, top, end = [tables.field_offset("ThreadLocalAllocBuffer", field) for field in ("_start", "_top", "_end")]
-    if buffer is None or start is None or top is None or end is None:
+    if buffer is None or start is None or top is None or end is None or max(start, top, end) > MOST_TLAB_BYTES:
         return []
     header = 2 if tables.flag_value("UseCompressedClassPointers") or tables.flag_value("UseCompactObjectHeaders") else 3
     prefetch = tables.static_address("ThreadLocalAllocBuffer", "_reserve_for_allocation_prefetch")
@@ -361,9 +364,10 @@ def _find_buffers(tables: VmTables, parts: Sequence[Range]) -> List[Range]:
     reserve = max(tables.read_u4(prefetch) or 0 if prefetch is not None else 0, least or header)
     unit = tables.flag_value("ObjectAlignmentInBytes") or 8
     rest_bytes = -(-8 * reserve // unit) * unit if reserve < 1 << 16 else 0
-    rests = []
+    rests: List[Range] = []
     for thread in list_java_thread_addresses(tables):
-        low, used, high = [tables.read_word(thread + buffer + offset) or 0 for offset in (start, top, end)]
+        words = tables.read_words(thread + buffer, 1 + max(start, top, end) // 8)
+        low, used, high = [words[offset // 8] if offset // 8 < len(words) else 0 for offset in (start, top, end)]
         if 0 < low <= used <= high:
             rests.append((used, high + rest_bytes))
     return subtract_ranges(unite_ranges(rests), subtract_ranges([(0, 1 << 64)], unite_ranges(parts)))

@@ -133,7 +133,9 @@ def test_inside_a_program(stage: Stage, kind: str) -> None:
     folder = stage.folder()
     (folder / "inside.c").write_text(INSIDE)
     libraries = ["-Wl,-Bstatic", "-lssl", "-lcrypto", "-lsqlite3", "-lz", "-Wl,-Bdynamic", "-lm", "-ldl", "-pthread"]
-    made = shutil.which("gcc") and subprocess.run(["gcc", "-no-pie", "-s", "-o", "app", "inside.c", *libraries], cwd=folder, capture_output=True)
+    made = shutil.which("gcc") and subprocess.run(
+        ["gcc", "-no-pie", "-s", "-o", "app", "inside.c", *libraries], cwd=folder, capture_output=True
+    )
     if not made or made.returncode:
         pytest.skip("libssl.a, libsqlite3.a or libz.a is not installed")
     process = stage.spawn([str(folder / "app")], folder)

@@ -66,7 +66,9 @@ while (fgets(STDIN));
 
 def samples(target: Any, signature: str) -> Dict[str, Any]:
     """Of the row that is called so, and what the text says of it."""
-    (one,) = [one for one in heapx(target, "census", "--json", "--show-data", "--limit", "1000").data["samples"] if one["signature"] == signature]
+    (one,) = [
+        one for one in heapx(target, "census", "--json", "--show-data", "--limit", "1000").data["samples"] if one["signature"] == signature
+    ]
     return dict(one)
 
 
@@ -87,14 +89,16 @@ def test_python(stage: Stage, kind: str) -> None:
     same = [one for one in answer["samples"] if one["texts"] and one["texts"][0].startswith("template ")]
     assert {len(one["texts"][0]) for one in same} == {60} and len({one["texts"][0] for one in same}) >= 3
     shown = heapx(target, "census", "--show-data", "--limit", "1000").stdout.decode()
-    assert "Row of 2 entries: " in shown and 'slot\\n' in shown and "\x1b" not in shown
+    assert "Row of 2 entries: " in shown and "slot\\n" in shown and "\x1b" not in shown
 
 
 @pytest.mark.parametrize("program", [pytest.param("ruby", marks=pytest.mark.once), "php"])  # images have no Ruby, and one has PHP
 def test_ruby_and_php(stage: Stage, kind: str, program: str) -> None:
     """Strings of an object's variables, of a Struct's members, and of repeated contents."""
     process = started(stage, program, RUBY if program == "ruby" else PHP)
-    answer = heapx(process.target(kind), "census", "--json", "--show-data", "--limit", "1000").envelope["data"]  # partial for a PHP that is not read
+    answer = heapx(process.target(kind), "census", "--json", "--show-data", "--limit", "1000").envelope[
+        "data"
+    ]  # partial for a PHP that is not read
     told = {one["signature"]: one["texts"] for one in answer["samples"]}
     if "Session" not in told:
         pytest.skip("this release of %s is not one that is read" % program)

@@ -73,8 +73,14 @@ def test_long_lists_have_short_names() -> None:
     def text(*names: str) -> str:
         return format_path([PathStep("field", name, None) for name in names])
 
-    assert text("q", ".head", *[".next"] * 480, ".data") == "q.head.next x 480.data" and text("q", *[".next", ".other"] * 7, "[3]") == "q.next.other x 7[3]"
-    assert text("q", *[".next"] * 4, *[".a", ".b"] * 2) == "q.next.next.next.next.a.b.a.b" and text(*(".%d" % number for number in range(9)))[-2:] == ".8"
+    assert (
+        text("q", ".head", *[".next"] * 480, ".data") == "q.head.next x 480.data"
+        and text("q", *[".next", ".other"] * 7, "[3]") == "q.next.other x 7[3]"
+    )
+    assert (
+        text("q", *[".next"] * 4, *[".a", ".b"] * 2) == "q.next.next.next.next.a.b.a.b"
+        and text(*(".%d" % number for number in range(9)))[-2:] == ".8"
+    )
 
 
 def starts(session: Session) -> Dict[str, Start]:
@@ -137,7 +143,8 @@ def test_damaged_memory_ends(stage: Stage, core: str, seed: int) -> None:
     ends = [end for end in map(namer.live_end, ("generator", "coroutine", "frame")) if end is not None]
     for _ in range(500):
         hops = [
-            Hop(rng.choice(blocks) - rng.choice((0, 16, 32)), 1 << rng.randrange(4, 12), None, partial(int, 8 * rng.randrange(70))) for _ in range(5)
+            Hop(rng.choice(blocks) - rng.choice((0, 16, 32)), 1 << rng.randrange(4, 12), None, partial(int, 8 * rng.randrange(70)))
+            for _ in range(5)
         ]
         start = rng.choice(first)
         assert walk(namer, start, hops)[0] == start.steps[0]

@@ -19,7 +19,8 @@ from tests.support.processes import Process, Stage
 pytestmark = pytest.mark.image  # the system's Python
 
 COUNT = 4000
-SCRIPT = """
+SCRIPT = (
+    """
 import ctypes, json, sys
 class Thing:
     __slots__ = ("number",)
@@ -49,7 +50,9 @@ del one, every
 open(sys.argv[1], "w").write(json.dumps([told, [id(one) - 16 for one in pairs]]))
 print("ready", flush=True)
 sys.stdin.read()
-""" % COUNT
+"""
+    % COUNT
+)
 
 
 def started(stage: Stage, folder: Path) -> Process:

@@ -57,7 +57,9 @@ def test_python(stage: Stage, kind: str, way: str) -> None:
     """Pools are what the interpreter says; blocks of objects in malloc are there, and what of them was never touched is taken off."""
     folder = stage.folder()
     (folder / "program.py").write_text(PYTHON, encoding="utf-8")
-    process = stage.spawn([sys.executable, "-S", str(folder / "program.py")], folder, {"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {})
+    process = stage.spawn(
+        [sys.executable, "-S", str(folder / "program.py")], folder, {"LD_PRELOAD": str(jemalloc())} if way == "jemalloc" else {}
+    )
     process.wait_ready()
     found = table(process, kind, "CPython", *(("--deep",) if kind == "live" else ()))
     absent = "not in RAM" if kind == "live" else "not in the core (never touched, or zeros)"

@@ -167,7 +167,18 @@ int main(int argc, char **argv)
 """
 
 
-PARTS = (": done[", ": held[", "<upvalue seen>", "<metatable>", ": own[", ": rows[", ": argument", "package.loaded[", "debug.getregistry().own[", "_G.cache[")
+PARTS = (
+    ": done[",
+    ": held[",
+    "<upvalue seen>",
+    "<metatable>",
+    ": own[",
+    ": rows[",
+    ": argument",
+    "package.loaded[",
+    "debug.getregistry().own[",
+    "_G.cache[",
+)
 
 
 class Sample(NamedTuple):
@@ -244,7 +255,18 @@ def test_in_a_program_that_is_stripped(stage: Stage) -> None:
     """Nothing but what the interpreter says of itself is left: no symbol, no name of a file."""
     folder = stage.folder()
     (folder / "program.c").write_text(EMBEDDING)
-    command = ["cc", "-O2", "-s", "-I/usr/include/lua5.4", "-o", str(folder / "service"), str(folder / "program.c"), "-l:liblua5.4.a", "-lm", "-ldl"]
+    command = [
+        "cc",
+        "-O2",
+        "-s",
+        "-I/usr/include/lua5.4",
+        "-o",
+        str(folder / "service"),
+        str(folder / "program.c"),
+        "-l:liblua5.4.a",
+        "-lm",
+        "-ldl",
+    ]
     if shutil.which("cc") is None or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("Lua's library is not installed")
     check(started(stage, str(folder / "service")))

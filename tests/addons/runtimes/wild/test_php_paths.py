@@ -195,7 +195,9 @@ def values(session: Session, graph: NamedGraph) -> Iterator[Sample]:
 
 def checked(text: str) -> str:
     """The program, which asks for its paths where it says so."""
-    return re.sub(r"CHECK\((.*)\)", lambda match: CHECKS.replace("OWN", "'%s'" % match[1].replace("CLOSURE", "' . $GLOBALS['closure'] . '")), text)
+    return re.sub(
+        r"CHECK\((.*)\)", lambda match: CHECKS.replace("OWN", "'%s'" % match[1].replace("CLOSURE", "' . $GLOBALS['closure'] . '")), text
+    )
 
 
 def sampled(process: Process, kind: str) -> Tuple[List[Sample], List[str]]:

@@ -33,7 +33,9 @@ class Server:
             if os.access(parent, os.W_OK) and parent != Path("/") and parent != Path("/tmp"):
                 parent.chmod(parent.stat().st_mode | 0o055)
         self.run("initdb", "-D", str(folder / "data"))
-        self.run("pg_ctl", "-D", str(folder / "data"), "-w", "-l", str(folder / "log"), "-o", "-k %s -c listen_addresses=" % folder, "start")
+        self.run(
+            "pg_ctl", "-D", str(folder / "data"), "-w", "-l", str(folder / "log"), "-o", "-k %s -c listen_addresses=" % folder, "start"
+        )
         words = [*self.prefix, "psql", "-XAtq", "-h", str(folder), "postgres"]
         self.client = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -82,5 +84,7 @@ def test_memory_contexts(server: Server, stage: Stage) -> None:
         table = next(one for one in heapx(target, "report", "--deep", "--json").data["runtimes"] if one["name"] == "PostgreSQL")
         assert table["sum_bytes"] == sum(row["bytes"] for row in table["rows"])
         lines = {row["name"].replace("malloc: memory context ", ""): row["bytes"] for row in table["rows"] if row["kind"] == "malloc-owned"}
-        assert {name: lines[name] for name in told if told[name] > LARGE_BYTES} == {name: told[name] for name in told if told[name] > LARGE_BYTES}
+        assert {name: lines[name] for name in told if told[name] > LARGE_BYTES} == {
+            name: told[name] for name in told if told[name] > LARGE_BYTES
+        }
         assert table["remainder_bytes"] <= table["sum_bytes"] // 20
