@@ -201,17 +201,14 @@ class GdbFrames(GdbHold):
     def _list_stopped_threads(self) -> List[StoppedThread]:
         shown = self.target.arch.in_system_call
         stacks = gdb_inferior.read_stacks(self.target.still.check, shown.number if shown is not None else None)
-        return [self._make_stopped_thread(lwp, name, stack) for lwp, name, stack in stacks]
+        names = {thread.lwp: procfs.thread_name(self.pid, thread.lwp) or thread.name for thread in stacks}
+        return [thread._replace(name=names[thread.lwp], system_call=self._system_call(thread)) for thread in stacks]
 
-    def _make_stopped_thread(self, lwp: int, name: Optional[str], stack: gdb_inferior.GdbThreadStack) -> StoppedThread:
-        name = procfs.thread_name(self.pid, lwp) or name
-        return StoppedThread(lwp, name, stack.pc, stack.sp, self._system_call(stack), stack.frames, stack.whole)
-
-    def _system_call(self, stack: gdb_inferior.GdbThreadStack) -> Optional[int]:
-        asked, shown = stack.asked, self.target.arch.in_system_call
+    def _system_call(self, thread: StoppedThread) -> Optional[int]:
+        asked, shown = thread.system_call, self.target.arch.in_system_call
         if asked is None or shown is None or asked >= 1 << 63 or asked == 0xFFFFFFFF:
             return None
-        return asked if shown.shows(stack.pc, self.target.read_prefix) else None
+        return asked if shown.shows(thread.pc, self.target.read_prefix) else None
 
     def signal_masks(self) -> Dict[str, int]:
         """Signals that the process ignores (`SigIgn`) or that wait for the whole process (`ShdPnd`), as bits."""

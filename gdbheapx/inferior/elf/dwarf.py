@@ -75,16 +75,9 @@ class Unsupported(Exception):
     """A form or a kind of file that is not read here."""
 
 
-class AttributeForm(NamedTuple):
-    """An attribute of an abbreviation, or several that are skipped together."""
-
-    attribute: int
-    """0: not used."""
-    form: int
-    size_bytes: int
-    """-1 where the form does not say."""
-    constant: int
-    """Of DW_FORM_implicit_const."""
+AttributeForm = Tuple[int, int, int, int]
+"""(attribute, 0 if it is not used, form, bytes of its value or -1 where the form does not say, value of DW_FORM_implicit_const) of an
+abbreviation; several that are skipped together are one."""
 
 
 class Abbreviation(NamedTuple):
@@ -392,8 +385,8 @@ class Dwarf:
                 continue
             abbreviation = table[code]
             self._work.spend(1 + len(abbreviation.steps))
-            for step in abbreviation.steps:
-                at = at + step.size_bytes if step.size_bytes >= 0 else self._skip_value(unit, step.form, data, at)
+            for _, form, size, _ in abbreviation.steps:
+                at = at + size if size >= 0 else self._skip_value(unit, form, data, at)
             depth += abbreviation.has_children
         return at
 
@@ -513,10 +506,11 @@ def parse_abbreviations(data: bytes, unit: DwarfUnit, work: WorkCounter) -> Dict
                 break
             size = form_length(form, unit)
             kept = attribute if attribute in WANTED else 0
-            if not kept and size >= 0 and steps and not steps[-1].attribute and steps[-1].size_bytes >= 0:
-                steps[-1] = AttributeForm(0, 0, steps[-1].size_bytes + size, 0)
+            before, _, before_bytes, _ = steps[-1] if steps else (-1, 0, -1, 0)
+            if not kept and size >= 0 and not before and before_bytes >= 0:
+                steps[-1] = (0, 0, before_bytes + size, 0)
             else:
-                steps.append(AttributeForm(kept, form, size, constant))
+                steps.append((kept, form, size, constant))
         by_code[code] = Abbreviation(tag, bool(has_children), tuple(steps))
         code, at = read_uleb(data, at)
     return by_code

@@ -9,7 +9,7 @@ call frames have them: for signal handlers' callers and the procedure linkage ta
 import struct
 from bisect import bisect_left, bisect_right
 from itertools import islice
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.arch import Architecture, Relocations, Unwinding
 from gdbheapx.budget import READ_SHIFT, WorkCounter
@@ -88,28 +88,102 @@ def evaluate_expression(
     return stack[-1] if stack else None
 
 
-class FrameCommon(NamedTuple):
-    """A common information entry (CIE)."""
+class UnwindRow:
+    """Rules that lead from a frame to its caller, as the instructions of its entries (DW_CFA_*) give them."""
 
-    code_align: int
-    data_align: int
-    encoding: int
-    is_signal: bool
-    has_size: bool
-    program: bytes
+    def __init__(self, code_align: int, data_align: int, is_signal: bool) -> None:
+        self._code_align, self._data_align = code_align, data_align
+        self.is_signal = is_signal
+        """The frame was interrupted, not left by a call."""
+        self.register: Optional[int] = None
+        """The frame's end is this register and `offset`; None: `expression` gives it."""
+        self.offset = 0
+        self.expression = b""
+        self.rules: Dict[int, Tuple[int, int, bytes]] = {}
+        """Register -> (how it was saved, number, expression)."""
+        self._first: Dict[int, Tuple[int, int, bytes]] = {}
+        """Those of the common entry, to which a register may be restored."""
+        self._kept: List[Tuple[Optional[int], int, bytes, Dict[int, Tuple[int, int, bytes]]]] = []
 
+    def run_common(self, program: bytes) -> None:
+        """Execute the instructions that entries have in common."""
+        self.run(program, None)
+        self._first = dict(self.rules)
 
-class UnwindRow(NamedTuple):
-    """Rules that lead from a frame to its caller."""
+    def run(self, data: bytes, until: Optional[int]) -> None:
+        """Execute instructions up to an offset from the function's start."""
+        at = here = 0
+        while at < len(data):
+            code = data[at]
+            at += 1
+            if code >> 6 == 1 or code in (2, 3, 4):
+                size = {2: 1, 3: 2, 4: 4}.get(code, 0)
+                here += (int.from_bytes(data[at : at + size], "little") if size else code & 63) * self._code_align
+                at += size
+                if until is not None and here > until:
+                    return
+            elif code >> 6 == 2:
+                offset, at = read_uleb(data, at)
+                self._set_rule(code & 63, SAVED, offset * self._data_align)
+            elif code >> 6 == 3:
+                self._restore_register(code & 63)
+            else:
+                at = self._run_other_instruction(code, data, at)
 
-    register: Optional[int]
-    """The frame's end is this register and `offset`; None: `expression` gives it."""
-    offset: int
-    expression: bytes
-    rules: Dict[int, Tuple[int, int, bytes]]
-    """Register -> (how it was saved, number, expression)."""
-    is_signal: bool
-    """The frame was interrupted, not left by a call."""
+    def _restore_register(self, register: int) -> None:
+        self.rules.pop(register, None)
+        if register in self._first:
+            self.rules[register] = self._first[register]
+
+    def _set_rule(self, register: int, how: int, number: int, expression: bytes = b"") -> None:
+        if register >= MOST_REGISTERS:
+            raise ValueError(register)
+        self.rules[register] = (how, number, expression)
+
+    def _run_other_instruction(self, code: int, data: bytes, at: int) -> int:
+        align = self._data_align
+        if code in (0, SIGNED):
+            return at
+        if code == 0x0A:
+            if len(self._kept) >= MOST_STATES:
+                raise ValueError(code)
+            self._kept.append((self.register, self.offset, self.expression, dict(self.rules)))
+            return at
+        if code == 0x0B:
+            self.register, self.offset, self.expression, self.rules = self._kept.pop()
+            return at
+        operand, after = read_uleb(data, at)
+        if code == 0x0E:
+            self.offset = operand
+        elif code == 0x0F:
+            self.register, self.expression, after = None, data[after : after + operand], after + operand
+        elif code == 0x0D:
+            self.register = operand
+        elif code == 0x06:
+            self._restore_register(operand)
+        elif code in (0x07, 0x08):
+            self._set_rule(operand, SAME if code == 0x08 else OTHER, -1)
+        elif code == 0x13:
+            self.offset = read_sleb(data, at)[0] * align
+        elif code in (0x10, 0x16):
+            size, after = read_uleb(data, after)
+            self._set_rule(operand, EXPRESSION if code == 0x10 else VALUE, 0, data[after : after + size])
+            after += size
+        elif code in (0x05, 0x09, 0x0C):
+            two, after = read_uleb(data, after)
+            if code == 0x0C:
+                self.register, self.offset = operand, two
+            else:
+                self._set_rule(operand, *((SAVED, two * align) if code == 0x05 else (OTHER, two)))
+        elif code in (0x11, 0x12):
+            two, after = read_sleb(data, after)
+            if code == 0x12:
+                self.register, self.offset = operand, two * align
+            else:
+                self._set_rule(operand, SAVED, two * align)
+        elif code != 0x2E:
+            raise ValueError(code)
+        return after
 
 
 class CallFrames:
@@ -170,24 +244,24 @@ class CallFrames:
         place = self._table[low - 1][1]
         data = self._read_sized_bytes(place)
         common = self._read_common_entry(place + 4 - struct.unpack_from("<i", data)[0])
-        if common is None or common.encoding != PCREL4:
+        if common is None:
             return None
+        row, program, has_size = common
         start, size = struct.unpack_from("<iI", data, 4)
         start += place + 8
         if not start <= address < start + size:
             return None
         at = 12
-        if common.has_size:
+        if has_size:
             length, at = read_uleb(data, at)
             at += length
-        self._file.work.spend(len(common.program) + len(data))
-        machine = CfaMachine(common)
-        machine.run(common.program, None)
-        machine.first = dict(machine.rules)
-        machine.run(data[at:], address - start)
-        return UnwindRow(machine.register, machine.offset, machine.expression, machine.rules, common.is_signal)
+        self._file.work.spend(len(program) + len(data))
+        row.run_common(program)
+        row.run(data[at:], address - start)
+        return row
 
-    def _read_common_entry(self, address: int) -> Optional[FrameCommon]:
+    def _read_common_entry(self, address: int) -> Optional[Tuple[UnwindRow, bytes, bool]]:
+        """Return a row, the instructions of a common information entry (CIE), and whether entries have a size before theirs."""
         data = self._read_sized_bytes(address)
         end = data.index(b"\0", 5)
         words, at = data[5:end].decode("ascii"), end + 1
@@ -209,95 +283,7 @@ class CallFrames:
                 at += 5
             elif letter == "L":
                 at += 1
-        return FrameCommon(code, align, encoding, "S" in words, bool(words), data[program:])
-
-
-class CfaMachine:
-    """Interpreter of an entry's instructions (DW_CFA_*)."""
-
-    def __init__(self, common: FrameCommon) -> None:
-        self._common = common
-        self.register: Optional[int] = None
-        self.offset = 0
-        self.expression = b""
-        self.rules: Dict[int, Tuple[int, int, bytes]] = {}
-        self.first: Dict[int, Tuple[int, int, bytes]] = {}
-        self._kept: List[Tuple[Optional[int], int, bytes, Dict[int, Tuple[int, int, bytes]]]] = []
-
-    def run(self, data: bytes, until: Optional[int]) -> None:
-        """Execute instructions up to an offset from the function's start."""
-        at = here = 0
-        while at < len(data):
-            code = data[at]
-            at += 1
-            if code >> 6 == 1 or code in (2, 3, 4):
-                size = {2: 1, 3: 2, 4: 4}.get(code, 0)
-                here += (int.from_bytes(data[at : at + size], "little") if size else code & 63) * self._common.code_align
-                at += size
-                if until is not None and here > until:
-                    return
-            elif code >> 6 == 2:
-                offset, at = read_uleb(data, at)
-                self._set_rule(code & 63, SAVED, offset * self._common.data_align)
-            elif code >> 6 == 3:
-                self._restore_register(code & 63)
-            else:
-                at = self._run_other_instruction(code, data, at)
-
-    def _restore_register(self, register: int) -> None:
-        self.rules.pop(register, None)
-        if register in self.first:
-            self.rules[register] = self.first[register]
-
-    def _set_rule(self, register: int, how: int, number: int, expression: bytes = b"") -> None:
-        if register >= MOST_REGISTERS:
-            raise ValueError(register)
-        self.rules[register] = (how, number, expression)
-
-    def _run_other_instruction(self, code: int, data: bytes, at: int) -> int:
-        align = self._common.data_align
-        if code in (0, SIGNED):
-            return at
-        if code == 0x0A:
-            if len(self._kept) >= MOST_STATES:
-                raise ValueError(code)
-            self._kept.append((self.register, self.offset, self.expression, dict(self.rules)))
-            return at
-        if code == 0x0B:
-            self.register, self.offset, self.expression, self.rules = self._kept.pop()
-            return at
-        operand, after = read_uleb(data, at)
-        if code == 0x0E:
-            self.offset = operand
-        elif code == 0x0F:
-            self.register, self.expression, after = None, data[after : after + operand], after + operand
-        elif code == 0x0D:
-            self.register = operand
-        elif code == 0x06:
-            self._restore_register(operand)
-        elif code in (0x07, 0x08):
-            self._set_rule(operand, SAME if code == 0x08 else OTHER, -1)
-        elif code == 0x13:
-            self.offset = read_sleb(data, at)[0] * align
-        elif code in (0x10, 0x16):
-            size, after = read_uleb(data, after)
-            self._set_rule(operand, EXPRESSION if code == 0x10 else VALUE, 0, data[after : after + size])
-            after += size
-        elif code in (0x05, 0x09, 0x0C):
-            two, after = read_uleb(data, after)
-            if code == 0x0C:
-                self.register, self.offset = operand, two
-            else:
-                self._set_rule(operand, *((SAVED, two * align) if code == 0x05 else (OTHER, two)))
-        elif code in (0x11, 0x12):
-            two, after = read_sleb(data, after)
-            if code == 0x12:
-                self.register, self.offset = operand, two * align
-            else:
-                self._set_rule(operand, SAVED, two * align)
-        elif code != 0x2E:
-            raise ValueError(code)
-        return after
+        return (UnwindRow(code, align, "S" in words), data[program:], bool(words)) if encoding == PCREL4 else None
 
 
 def unwind_caller(row: UnwindRow, registers: Registers, word: Word, numbers: Unwinding) -> Optional[Registers]:

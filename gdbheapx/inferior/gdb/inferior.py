@@ -4,12 +4,12 @@ errors are raised as GdbError with gdb's text in one line.
 """
 
 import signal
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 import gdb
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import Frame
+from gdbheapx.inferior.base import Frame, StoppedThread
 from gdbheapx.inferior.gdb.target import call_in_every_thread, execute_gdb, try_gdb, unsigned_register
 from gdbheapx.problems import GDB_FAILED, NOT_FOUND
 
@@ -38,48 +38,30 @@ def raise_gdb_errors(function: Function) -> Function:
     return call_raising  # type: ignore[return-value]
 
 
-class GdbThreadStack(NamedTuple):
-    """A thread's key registers and frames."""
-
-    pc: int
-    sp: int
-    asked: Optional[int]
-    """The number of a system call if it is in one; None if gdb does not say."""
-    frames: Sequence[Frame]
-    """Innermost first."""
-    whole: bool
-    """Unwound to the thread's first function."""
-
-
 # ---------------------------------------------------------------------------------------------------- threads and frames
 
 
 @raise_gdb_errors
-def read_stacks(in_time: Callable[[], None], asking: Optional[str]) -> List[Tuple[int, Optional[str], GdbThreadStack]]:
-    """(lwp, gdb's name for it, stack) of every thread. `in_time` raises where there is no time for a further one. `asking`: the register
-    with the number of a system call."""
+def read_stacks(in_time: Callable[[], None], asking: Optional[str]) -> List[StoppedThread]:
+    """Return every thread, with gdb's name for it. `in_time` raises where there is no time for a further one. `asking`: the register with
+    the number of a system call, which counts as one here whatever it is."""
 
-    def read_thread_stack(thread: Any) -> Tuple[int, Optional[str], GdbThreadStack]:
+    def read_stack(thread: Any) -> StoppedThread:
         in_time()
-        return thread.ptid[1], thread.name, read_stack(asking)
+        frame = gdb.newest_frame()
+        pc, sp = unsigned_register(frame.read_register("pc")), unsigned_register(frame.read_register("sp"))
+        try:
+            asked = unsigned_register(frame.read_register(asking)) if asking is not None else None
+        except (ValueError, gdb.error):
+            asked = None
+        return StoppedThread(thread.ptid[1], thread.name, pc, sp, asked, *unwind_frames(frame))
 
     past_main = gdb.parameter("backtrace past-main")
     try_gdb("set backtrace past-main on")
     try:
-        return call_in_every_thread(read_thread_stack)
+        return call_in_every_thread(read_stack)
     finally:
         try_gdb("set backtrace past-main %s" % ("on" if past_main else "off"))
-
-
-def read_stack(asking: Optional[str]) -> GdbThreadStack:
-    """The selected thread's."""
-    frame = gdb.newest_frame()
-    pc, sp = unsigned_register(frame.read_register("pc")), unsigned_register(frame.read_register("sp"))
-    try:
-        asked = unsigned_register(frame.read_register(asking)) if asking is not None else None
-    except (ValueError, gdb.error):
-        asked = None
-    return GdbThreadStack(pc, sp, asked, *unwind_frames(frame))
 
 
 def unwind_frames(frame: Any) -> Tuple[List[Frame], bool]:

@@ -116,13 +116,8 @@ def make_smaps_usage(told: Texts) -> Optional[MemoryUse]:
     return MemoryUse("resident", parse_smaps(told.smaps, map_device_types(told.mounts)), swapped, True, virtual, most, peak)
 
 
-class SmapsTable:
-    """The lines that matter, by column."""
-
-    def __init__(self, heads: Sequence[bytes], columns: Dict[bytes, Column], flags: Sequence[Optional[bytes]]) -> None:
-        self.heads = heads
-        self.columns = columns
-        self.flags = flags
+SmapsTable = Tuple[Sequence[bytes], Dict[bytes, Column], Sequence[Optional[bytes]]]
+"""(first lines of mappings, numbers by key, VmFlags)."""
 
 
 def _by_stride(lines: List[bytes]) -> Optional[SmapsTable]:
@@ -146,7 +141,7 @@ def _by_stride(lines: List[bytes]) -> Optional[SmapsTable]:
             flags = [line[len(FLAGS) + 1 :] for line in lines[place::width]]
             if not all(map(bytes.startswith, lines[place::width], repeat(FLAGS))):
                 return None
-    return SmapsTable(heads, columns, flags) if b"Rss" in columns else None
+    return (heads, columns, flags) if b"Rss" in columns else None
 
 
 def _parse_numbers(key: bytes, lines: List[bytes]) -> Optional[List[Optional[int]]]:
@@ -175,7 +170,7 @@ def _by_line(lines: List[bytes]) -> SmapsTable:
                 values[-1][key] = rest
     kept = [(head, fields) for head, fields in zip(heads, values) if b"Rss" in fields]
     columns: Dict[bytes, Column] = {key: [_parse_number(fields.get(key)) for _, fields in kept] for key in NEEDED}
-    return SmapsTable([head for head, _ in kept], columns, [fields.get(FLAGS) for _, fields in kept])
+    return [head for head, _ in kept], columns, [fields.get(FLAGS) for _, fields in kept]
 
 
 def _parse_number(text: Optional[bytes]) -> Optional[int]:
@@ -185,12 +180,13 @@ def _parse_number(text: Optional[bytes]) -> Optional[int]:
 
 
 def _make_records(table: SmapsTable, filesystems: Dict[str, str]) -> List[MappingUse]:
-    parsed = [procfs.parse_maps_line(head) for head in os.fsdecode(b"\n".join(table.heads)).split("\n")]
+    heads, columns, flags = table
+    parsed = [procfs.parse_maps_line(head) for head in os.fsdecode(b"\n".join(heads)).split("\n")]
     mappings = [mapping or NO_MAPPING for mapping in parsed]
-    sums = [_sum_columns([table.columns[key] for key in keys if key in table.columns], len(table.heads)) for _, keys in SUMS]
-    known = {text: None if text is None else frozenset(os.fsdecode(text).split()) for text in set(table.flags)}  # a handful of combinations
+    sums = [_sum_columns([columns[key] for key in keys if key in columns], len(heads)) for _, keys in SUMS]
+    known = {text: None if text is None else frozenset(os.fsdecode(text).split()) for text in set(flags)}  # a handful of combinations
     types = [filesystems.get(mapping.device) if mapping.inode else None for mapping in mappings]
-    made = map(MappingUse._make, zip(mappings, *sums, [known[text] for text in table.flags], types))
+    made = map(MappingUse._make, zip(mappings, *sums, [known[text] for text in flags], types))
     if None not in parsed and None not in sums[0]:
         return list(made)
     return [use for use, mapping in zip(made, parsed) if mapping is not None and use.resident_bytes is not None]
