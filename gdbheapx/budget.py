@@ -242,11 +242,34 @@ class Budget:
         return seconds if self._still is None else max(0.0, min(seconds, self._still.left_s()))
 
 
+class SavedHandlers:
+    """Handlers of signals that others take the place of for a while. Inside gdb the true ones are gdb's, which Python's signal module
+    cannot put back: they are saved and restored whole. A handler in Python that was there before is put back too: it would be called by
+    the true one again.
+    """
+
+    def __init__(self) -> None:
+        self._libc: Any = ctypes.CDLL(None)
+        self._saved: Dict[int, Any] = {}
+
+    def replace(self, number: int, handler: Callable[[int, Optional[FrameType]], None]) -> None:
+        """Let this one handle the signal. ValueError outside of the main thread."""
+        saved = ctypes.create_string_buffer(SIGACTION_BYTES)
+        self._libc.sigaction(number, None, saved)
+        self._saved[number] = signal.signal(number, handler), saved
+
+    def restore(self) -> None:
+        """Put all back."""
+        for number, (before, saved) in self._saved.items():
+            if before is not None:
+                signal.signal(number, before)
+            self._libc.sigaction(number, saved, None)
+
+
 class Interrupts:
     """Calls `first` with the signal's name at the first of these signals within the block; the second raises KeyboardInterrupt.
 
-    Inside gdb the signals' true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole. A
-    signal that is ignored stays so, as SIGHUP is under nohup. Not `restores`: the process ends with the command; once a signal has come,
+    A signal that is ignored stays so, as SIGHUP is under nohup. Not `restores`: the process ends with the command; once a signal has come,
     what comes again while it does is not to take its answer away.
     """
 
@@ -255,9 +278,7 @@ class Interrupts:
         self._came_s: Dict[int, float] = {}
         self.heard: List[int] = []
         """Numbers of the signals that came."""
-        self._libc: Any = None
-        self._saved: Dict[int, Any] = {}
-        self._before: Dict[int, Any] = {}
+        self._handlers: Optional[SavedHandlers] = None
 
     @property
     def name(self) -> str:
@@ -277,27 +298,20 @@ class Interrupts:
 
     def __enter__(self) -> "Interrupts":
         try:
-            self._libc = ctypes.CDLL(None)
+            self._handlers = SavedHandlers()
             for number in NAMES:
-                if signal.getsignal(number) == signal.SIG_IGN:
-                    continue
-                saved = ctypes.create_string_buffer(SIGACTION_BYTES)
-                self._libc.sigaction(number, None, saved)
-                self._before[number] = signal.signal(number, self._handle_signal)
-                self._saved[number] = saved
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    self._handlers.replace(number, self._handle_signal)
         except (OSError, AttributeError, ValueError):  # not the main thread, or no such function
             pass
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
         if self.heard and not self._restores:
-            self._first = lambda name: None  # nothing of the command stays for the handlers' sake
-            self._before.clear()
-            return
-        for number, saved in self._saved.items():
-            if self._before[number] is not None:
-                signal.signal(number, self._before[number])
-            self._libc.sigaction(number, saved, None)
+            self._handlers = None  # nothing of the command stays for the handlers' sake
+            self._first = lambda name: None
+        elif self._handlers is not None:
+            self._handlers.restore()
 
 
 MOST_STEPS = 1 << 26

@@ -21,6 +21,7 @@ from functools import cache
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.arch import native_architecture
+from gdbheapx.budget import SavedHandlers
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.elf.file import NT_PRSTATUS, ElfHeader, ThreadRegisters, decode_registers, signature_bits
 from gdbheapx.inferior.live import keeper, procfs
@@ -38,7 +39,7 @@ GETREGSET, SETREGSET = 0x4204, 0x4205
 RESTART_BLOCK, EINTR = -516, -4
 """-ERESTART_RESTARTBLOCK (linux/errno.h), which only a tracer sees."""
 WORD = (1 << 64) - 1
-PTRACE_CONT, PTRACE_DETACH, PTRACE_GETREGSET, PTRACE_SEIZE, PTRACE_INTERRUPT = 7, 17, 0x4204, 0x4206, 0x4207
+PTRACE_CONT, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 7, 17, 0x4206, 0x4207
 GETSIGMASK, SETSIGMASK, MASK_BYTES = 0x420A, 0x420B, 8
 PTRACE_EVENT_STOP = 128
 WALL = 0x40000000
@@ -260,7 +261,7 @@ class Tracer:
 
     def _read_set(self, lwp: int, number: int) -> bytes:
         vector = Vector(ctypes.addressof(self._buffer), len(self._buffer))
-        if self._call_ptrace(PTRACE_GETREGSET, lwp, number, ctypes.addressof(vector)):
+        if self._call_ptrace(GETREGSET, lwp, number, ctypes.addressof(vector)):
             return b""
         return self._buffer.raw[: vector.length]
 
@@ -406,12 +407,9 @@ def wanted_sets(header: ElfHeader) -> List[int]:
     return [NT_PRSTATUS, *(number for number in (other, header.arch.signature_set) if number), *header.arch.vector_sets]
 
 
-GET_MASK, SET_MASK = 0x420A, 0x420B
 NEVER_BLOCKED = (2, 4, 5, 6, 7, 8, 9, 11, 19, 31)
 """SIGINT, by which a call is interrupted; what a thread raises itself, which the kernel would make fatal if it were blocked; KILL and
 STOP."""
-SIGACTION_BYTES = 512
-"""More than sizeof(struct sigaction) anywhere."""
 LATER = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGTSTP)
 """What ends or stops gdb, SIGINT aside, which ends the call."""
 PR_SET_PDEATHSIG = 1
@@ -428,55 +426,37 @@ class SignalMask:
     def __init__(self, lwp: int) -> None:
         self._lwp = lwp
         self._before = (ctypes.c_uint64 * 1)()
-        self._ptrace: Any = None
 
     def __enter__(self) -> None:
-        if _load_ptrace()(GET_MASK, self._lwp, 8, ctypes.addressof(self._before)):
+        if _load_ptrace()(GETSIGMASK, self._lwp, MASK_BYTES, ctypes.addressof(self._before)):
             what = "cannot hold back the signals of thread %d: %s" % (self._lwp, os.strerror(ctypes.get_errno()))
             raise HeapxError(what, code=NOT_PERMITTED)
-        self._ptrace = _load_ptrace()
-        mask = 0xFFFFFFFFFFFFFFFF
-        for number in NEVER_BLOCKED:
-            mask &= ~(1 << number - 1)
-        self._set_mask(mask)
+        self._set_mask(WORD & ~sum(1 << number - 1 for number in NEVER_BLOCKED))
 
     def _set_mask(self, mask: int) -> None:
         value = (ctypes.c_uint64 * 1)(mask)
-        if self._ptrace is not None:
-            self._ptrace(SET_MASK, self._lwp, 8, ctypes.addressof(value))
+        _load_ptrace()(SETSIGMASK, self._lwp, MASK_BYTES, ctypes.addressof(value))
 
     def __exit__(self, *error: object) -> None:
         self._set_mask(self._before[0])
 
 
 class DeferredSignals:
-    """Defers signals that end or stop gdb until a call into the process is done.
-
-    Inside gdb the true handlers are gdb's, which Python's signal module cannot put back: they are saved and restored whole. A handler in
-    Python that was there before is put back too: it would be called by the true one again.
-    """
+    """Defers signals that end or stop gdb until a call into the process is done."""
 
     def __init__(self) -> None:
-        self._libc: Any = ctypes.CDLL(None)
-        self._saved: Dict[int, Any] = {}
-        self._before: Dict[int, Any] = {}
+        self._handlers = SavedHandlers()
         self._heard: List[int] = []
 
     def __enter__(self) -> None:
-        for number in LATER:
-            saved = ctypes.create_string_buffer(SIGACTION_BYTES)
-            self._libc.sigaction(int(number), None, saved)
-            try:
-                self._before[int(number)] = signal.signal(number, lambda number, frame: self._heard.append(number))
-            except ValueError:  # not the main thread
-                return
-            self._saved[int(number)] = saved
+        try:
+            for number in LATER:
+                self._handlers.replace(number, lambda number, frame: self._heard.append(number))
+        except ValueError:  # not the main thread
+            pass
 
     def __exit__(self, *error: object) -> None:
-        for number, saved in self._saved.items():
-            if self._before[number] is not None:
-                signal.signal(number, self._before[number])
-            self._libc.sigaction(number, saved, None)
+        self._handlers.restore()
         for number in self._heard:
             os.kill(os.getpid(), number)
 
