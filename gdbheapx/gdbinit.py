@@ -165,7 +165,6 @@ def read_settings() -> Any:
 def run_words(words: List[str]) -> Any:
     """Run a command on what gdb has selected; gives runner.Ended."""
     from gdbheapx import runner
-    from gdbheapx.inferior.gdb import target as gdb_settings
     from gdbheapx.inferior.gdb import target as gdb_target
     from gdbheapx.invocation import command_first
 
@@ -185,7 +184,7 @@ def run_words(words: List[str]) -> Any:
     runner.set_debugger_version(gdb_target.read_gdb_version())
     return runner.run_command_line(
         words,
-        runner.Host("heapx", gdb.write, fail, open_target, read_settings(), screen=open_screen(), evaluate=gdb_settings.resolve_expression),
+        runner.Host("heapx", gdb.write, fail, open_target, read_settings(), screen=open_screen(), evaluate=gdb_target.resolve_expression),
     )
 
 

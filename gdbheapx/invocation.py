@@ -7,7 +7,7 @@ target.
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.command import (
     COMMANDS,
@@ -23,9 +23,6 @@ from gdbheapx.command import (
     parse_command,
 )
 from gdbheapx.errors import HeapxError, UsageError
-
-if TYPE_CHECKING:
-    pass
 
 COMMAND, GLOBALS, FD, SCREEN = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD", "GDBHEAPX_SCREEN"
 """Variables of the environment: the command with its options, the global options, the descriptor of the real standard output, and what

@@ -232,6 +232,8 @@ class TargetSource(Memory, Process):
 
     sysroot = ""
     """Put before the paths of the target to find its files here."""
+    given_executable: Optional[str] = None
+    """The program's file here, where the user named it."""
     still: Optional[Still] = None
     """Longest stop of the process, where it can be stopped."""
 
@@ -297,6 +299,8 @@ class TargetSource(Memory, Process):
 
     def host_path(self, name: str) -> str:
         """Return the path on this machine of the target's file `name`."""
+        if self.given_executable and name == self.executable:
+            return self.given_executable
         return in_tree(self.sysroot, name)
 
 
@@ -385,11 +389,6 @@ class CoreSource(TargetSource):
         notes = self.core.notes()
         program = choose_program_name(notes.command, (notes.command_line or "").split(" ")[0], self.executable)
         return Identity(program, notes.command_line, None, read_write_time(self.core_path), None)
-
-    def host_path(self, name: str) -> str:
-        if self.given_executable and name == self.executable:
-            return self.given_executable
-        return super().host_path(name)
 
     def read_own(self, address: int, size_bytes: int) -> bytes:
         return self.core.read_dumped(address, size_bytes)

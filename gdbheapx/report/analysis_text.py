@@ -1,6 +1,6 @@
 """Format what analyses found: the place of an address, a runtime's books, the effect of a call, garbage, a snapshot."""
 
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, Optional, Sequence
+from typing import Any, Dict, Iterable, Iterator, Optional, Sequence
 
 from gdbheapx.allocators.answers import AddressPart, AllocatorPlace, Neighbour
 from gdbheapx.allocators.records import Page
@@ -28,10 +28,6 @@ from gdbheapx.units import (
     mark_sentence,
     plain_form,
 )
-
-if TYPE_CHECKING:
-    pass
-
 
 LEAKED = "leaked"
 """In the words of a holder: there is none."""

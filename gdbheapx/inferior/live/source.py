@@ -392,11 +392,6 @@ class LiveSource(TargetSource):
     def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
         return self._memory.swappable_ranges(start, end)
 
-    def host_path(self, name: str) -> str:
-        if self.given_executable and name == self.executable:
-            return self.given_executable
-        return super().host_path(name)
-
     def forget(self) -> None:
         self._maps: Optional[List[Mapping]] = None
         self._use: Optional[MemoryUse] = None
@@ -443,8 +438,6 @@ class LiveSource(TargetSource):
 
     def memory_use(self) -> Optional[MemoryUse]:
         if self._use is None:
-            from gdbheapx.inferior.live import usage
-
             told = self._as_it_was("_usage_texts", self._usage_texts)
             self._use = usage.make_smaps_usage(told)
             if self._use is not None and self._is_foreseen and self._memory.copy is not None:
@@ -466,13 +459,9 @@ class LiveSource(TargetSource):
         return None if ranges is None else sum(high - low for low, high in ranges)
 
     def _usage_texts(self) -> Any:
-        from gdbheapx.inferior.live import usage
-
         return usage.read_smaps_texts(self._pid)
 
     def huge_pages(self) -> HugePages:
-        from gdbheapx.inferior.live import usage
-
         if self._huge_setting is None:
             self._huge_setting = (usage.machine_setting(),)  # the machine's: asked once
         setting = self._huge_setting[0]
@@ -483,13 +472,9 @@ class LiveSource(TargetSource):
         use = self.memory_use()
         if use is None or self.has_ended():
             return None
-        from gdbheapx.inferior.live import usage
-
         return usage.compare_with_parent(self._pid, use.mappings, self.auxv())
 
     def read_parent(self, address: int, size_bytes: int) -> bytes:
-        from gdbheapx.inferior.live import usage
-
         return usage.read_parent(self._pid, address, size_bytes)
 
     def anonymous_use(self) -> Optional[Tuple[int, int, int]]:
