@@ -97,7 +97,7 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
     limit = options.limit
     shown = census_text.MOST_ROWS if limit is None else limit
 
-    def texts(examples: Sequence[contents.Example]) -> Optional[Sequence[contents.SampleText]]:
+    def texts(examples: Sequence[contents.TextBlock]) -> Optional[Sequence[contents.SampleText]]:
         graph = looks[0].reach.graph if looks and looks[0].reach is not None else None
         return contents.find_sample_texts(session, examples, world, graph) if options.show_data else None
 
@@ -116,7 +116,7 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
     if options.copies:
         found, looked = contents.find_copies(session, options.like, world)
         looks.append(looked)
-        told = texts([contents.Example(row.sample, row.signature, row.size_bytes) for row in found.rows[:shown]])
+        told = texts([contents.TextBlock(row.sample, row.size_bytes, row.signature) for row in found.rows[:shown]])
         show = census_text.format_copies
         return CommandAnswer(
             lambda: census_text.make_copies_data(found, limit, told), lambda style: show(style, found, limit, told), read=True

@@ -28,11 +28,11 @@ def answer_check(session: Session, options: Options) -> CommandAnswer:
     from gdbheapx.report import pages
 
     rules = block.with_suspects(session, block.check_heaps(session.heaps.all(), session.problem))
-    looked_at = None if rules.rows else memory_verdict.tell_coverage(session)  # a heap that is damaged is a finding, not also a problem
+    looked_at = None if rules else memory_verdict.tell_coverage(session)  # a heap that is damaged is a finding, not also a problem
     return CommandAnswer(
-        lambda: {"findings": rules.rows},
-        lambda style: pages.format_broken_rules(style, rules.rows, looked_at),
-        finding=rules.is_finding,
+        lambda: {"findings": rules},
+        lambda style: pages.format_broken_rules(style, rules, looked_at),
+        finding=any(rule.is_sure for rule in rules),
         read=True,
-        record=lambda: rules.rows,
+        record=lambda: rules,
     )

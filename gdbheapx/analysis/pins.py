@@ -204,7 +204,8 @@ def _find_pinned(session: Session, heaps: Sequence[PinsReading], labels: PinLabe
         keeping, page = asked.keeping, session.target.page_bytes
         shape = plain_shape(asked.heap.shape) if keeping is None else keeping.shape
         shape = shape._replace(page_bytes=max(page, shape.page_bytes))
-        pins = session.kernel.pins(session.target.bulk_source(), shape, _select_labels(labels, asked.heap), first, session.budget)
+        own = labels._replace(own=array("Q", sorted(asked.heap.own_places())))
+        pins = session.kernel.pins(session.target.bulk_source(), shape, own, first, session.budget)
         pins.stream(iter(asked.blocks))
         groups = pins.found()
         first = pins.used_blocks
@@ -275,10 +276,6 @@ def _label_blocks(session: Session, owners: bool, heaps: List[PinsReading]) -> L
     return Labelled(PinLabels(told.labels, told.reach.graph, tallied.tree, least), told.names, PinOwners(told, tallied))
 
 
-def _select_labels(labels: PinLabels, heap: AllocatorInstance) -> PinLabels:
-    return labels._replace(own=array("Q", sorted(heap.own_places())))
-
-
 def _make_rows(heap: AllocatorInstance, keeping: Keeping, groups: Sequence[PinGroup], labelled: Labelled) -> List[PinRow]:
     """Named, the same of all arenas together."""
     arenas: Dict[int, ArenaKeeps] = {kept.arena: kept for kept in keeping.arenas}
@@ -290,7 +287,7 @@ def _make_rows(heap: AllocatorInstance, keeping: Keeping, groups: Sequence[PinGr
             continue
         key = (row.signature, row.module, row.sure, row.owner, row.where, row.status, group.size)
         sums[key] = _merge_rows(sums[key], row) if key in sums else row
-    return [_with_share(row) for row in sums.values()]
+    return [row._replace(kept_for_each=round(row.kept_bytes / row.pins_bytes, 1) if row.pins_bytes else None) for row in sums.values()]
 
 
 def _make_row(heap: AllocatorInstance, keeping: Keeping, arena: Optional[ArenaKeeps], group: PinGroup, labelled: Labelled) -> PinRow:
@@ -335,10 +332,6 @@ def _merge_rows(group: PinRow, other: PinRow) -> PinRow:
         arenas=sorted({*group.arenas, *other.arenas}),
         sample=group.sample if group.sample is not None else other.sample,
     )
-
-
-def _with_share(row: PinRow) -> PinRow:
-    return row._replace(kept_for_each=round(row.kept_bytes / row.pins_bytes, 1) if row.pins_bytes else None)
 
 
 def blocks_sentence(group: PinRow) -> Sentence:

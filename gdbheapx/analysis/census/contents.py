@@ -38,13 +38,13 @@ BLANKS = bytes(0x20 if value in b"\t\n\r" else value for value in range(256))
 """For bytes.translate: what parts the lines of a text is shown as a blank."""
 
 
-class Example(NamedTuple):
+class TextBlock(NamedTuple):
     """A block whose texts are asked for."""
 
     address: TargetAddress
-    signature: Optional[str]
     size_bytes: int
-    """Of those that it represents, on average."""
+    """Of one that represents others, of those on average."""
+    signature: Optional[str]
 
 
 def read_texts(target: Target, address: int, size_bytes: int) -> List[str]:
@@ -73,7 +73,7 @@ class SampleText(NamedTuple):
     """What a runtime says that it has: `dict of 3 entries`."""
 
 
-def list_census_examples(census: Census, limit: int, told: Optional[LabelSet] = None) -> List[Example]:
+def list_census_examples(census: Census, limit: int, told: Optional[LabelSet] = None) -> List[TextBlock]:
     """Return example blocks of the first rows, and of contents that several blocks have. The labels give typical blocks if a row's sizes
     differ.
     """
@@ -84,9 +84,9 @@ def list_census_examples(census: Census, limit: int, told: Optional[LabelSet] = 
         if row.signature is not None and row.size_bytes is None:
             address, size_bytes = typical.get(Signature(row.signature, row.module, row.sure), (address, size_bytes))
         if address is not None:
-            rows.append(Example(address, row.signature, size_bytes))
+            rows.append(TextBlock(address, size_bytes, row.signature))
     largest = census.copies.largest if census.copies is not None else ()
-    return rows + [Example(same.sample, same.signature, same.size_bytes) for same in largest]
+    return rows + [TextBlock(same.sample, same.size_bytes, same.signature) for same in largest]
 
 
 def _find_typical_blocks(told: LabelSet) -> Dict[Optional[Signature], Tuple[TargetAddress, int]]:
@@ -101,7 +101,7 @@ def _find_typical_blocks(told: LabelSet) -> Dict[Optional[Signature], Tuple[Targ
     return {name: (blocks[name, size_bytes], size_bytes) for name, size_bytes in most.items()}
 
 
-def find_sample_texts(session: Session, examples: Iterable[Example], world: Optional[World], graph: Optional[Graph]) -> List[SampleText]:
+def find_sample_texts(session: Session, examples: Iterable[TextBlock], world: Optional[World], graph: Optional[Graph]) -> List[SampleText]:
     """Return the texts of sample blocks. Without `graph` a block is as large as its example says; HeapxError if memory cannot be read."""
     target = session.target
     if world is None or not target.can_read_on:
@@ -119,14 +119,13 @@ def _find_size(graph: Optional[Graph], address: int) -> int:
     return graph.blocks([place[0]])[0][1] if graph is not None and place is not None else 0
 
 
-def _sample_text(target: Target, namers: Iterable[Namer], example: Example) -> SampleText:
-    address, signature, size_bytes = example
+def _sample_text(target: Target, namers: Iterable[Namer], example: TextBlock) -> SampleText:
     for namer in namers:
-        contents = namer.contents(address, size_bytes, signature)
-        told = _cut_texts(namer.texts(address, size_bytes, signature))
+        contents = namer.contents(*example)
+        told = _cut_texts(namer.texts(*example))
         if told or contents is not None:
-            return SampleText(address, signature or "", told, contents)
-    return SampleText(address, signature or "", read_texts(target, address, size_bytes))
+            return SampleText(example.address, example.signature or "", told, contents)
+    return SampleText(example.address, example.signature or "", read_texts(target, example.address, example.size_bytes))
 
 
 def _cut_texts(told: Iterable[str]) -> List[str]:
@@ -203,14 +202,6 @@ class FoundTexts(NamedTuple):
     sampled_blocks: int
 
 
-class TextBlock(NamedTuple):
-    """Object whose class was asked for."""
-
-    address: int
-    size_bytes: int
-    signature: str
-
-
 def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[World]) -> FoundTexts:
     """Group objects by text. `like`: the name of the objects; `wanted`: a field, a text that one has, or empty: the field whose texts
     separate most groups. HeapxError if there is no such object or text, or memory has changed.
@@ -254,7 +245,7 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
     whole = sum(row[1] for row in counts.values())
     rows = [TextRow(text, row[0], row[1], round(100.0 * row[1] / whole, 1), TargetAddress(row[2])) for text, row in counts.items()]
     rows.sort(key=lambda row: (-row.bytes, row.text or ""))
-    names = sorted({block.signature for block in _iterate_blocks(looked.told, chosen)})
+    names = sorted({block.signature or "" for block in _iterate_blocks(looked.told, chosen)})
     return FoundTexts(rows, field, names, len(ids), total, len(chosen), fields, len(sampled))
 
 
@@ -275,7 +266,7 @@ def _sample_ids(ids: Sequence[int], most: int) -> Sequence[int]:
 def _iterate_blocks(labels: find.LabelSet, ids: Sequence[int]) -> Iterator[TextBlock]:
     for number, (address, size) in zip(ids, labels.reach.graph.blocks(ids)):
         name = labels.names[labels.labels[number] - 1]
-        yield TextBlock(address, size, name.name if name is not None else "")
+        yield TextBlock(TargetAddress(address), size, name.name if name is not None else "")
 
 
 def _list_fields(sampled: Sequence[Texts]) -> List[FieldRow]:

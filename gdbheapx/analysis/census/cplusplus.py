@@ -36,13 +36,8 @@ NO_BASE, ONE_BASE, BASES = range(3)
 PAGE_BITS = 12
 
 
-class CppVtable(NamedTuple):
-    """C++ vtable in memory."""
-
-    type_info: int
-    """The address of its class's."""
-    within: int
-    """Where the part of the object that points here begins."""
+CppVtable = Tuple[int, int]
+"""(address of its class's type_info, where the part of the object that points to the vtable begins)."""
 
 
 class Images:
@@ -179,7 +174,7 @@ def find_vtables(images: Images) -> Dict[int, CppVtable]:
         if place in inside or distance is None or distance % word or not -MOST_DISTANCE < distance <= 0:
             continue
         if has_code(images, place + word):
-            vtables[place + word] = CppVtable(value, -distance)
+            vtables[place + word] = value, -distance
     return vtables
 
 
@@ -314,7 +309,7 @@ class CppClasses:
 
     def firsts(self) -> List[int]:
         """Return the address points that whole objects point to."""
-        points = {at for at, vtable in self._found.items() if not vtable.within} | {
+        points = {at for at, (_, within) in self._found.items() if not within} | {
             at for at, vtable in self._named.items() if not vtable.within
         }
         return sorted(points)
@@ -322,18 +317,18 @@ class CppClasses:
     def at(self, address: int) -> Optional[CppClass]:
         """Return the class of an address point, or None."""
         if address not in self._named and address in self._found:
-            self._named[address] = self._name_class(address, self._found[address])
+            self._named[address] = self._name_class(address, *self._found[address])
         return self._named.get(address)
 
-    def _name_class(self, address: int, vtable: CppVtable) -> CppClass:
-        span = self.images.span_at(vtable.type_info) or self.images.span_at(address)
+    def _name_class(self, address: int, type_info: int, within: int) -> CppClass:
+        span = self.images.span_at(type_info) or self.images.span_at(address)
         module = span[2] if span is not None else None
-        text = self.images.word(vtable.type_info + self._world.word_bytes)
+        text = self.images.word(type_info + self._world.word_bytes)
         at = name_address(text, self._world.word_bytes) if text is not None else 0
         home = self.images.span_at(at)
         name = self._world.target.class_name(home[2], at) if home is not None else None
         name = name or self.known(address) or self.by_place(address)
-        return CppClass(name, module.shown_name if module is not None else "", vtable.within)
+        return CppClass(name, module.shown_name if module is not None else "", within)
 
     def known(self, address: int) -> Optional[str]:
         """Return the name from the symbols of its file, or None."""

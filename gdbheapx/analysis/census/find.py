@@ -34,7 +34,7 @@ from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.names import NodeNames
 from gdbheapx.analysis.reachability.names import Paths as GraphPaths
 from gdbheapx.analysis.reachability.owners import SHAPES
-from gdbheapx.analysis.reachability.paths import BlockPaths, LabelKind, PathSources, Speaker, listen_to_namer
+from gdbheapx.analysis.reachability.paths import BlockPaths, LabelKind, Speaker, listen_to_namer
 from gdbheapx.columns import BYTES, IF_ANY, TEXT, Column, add_values, hidden_column
 from gdbheapx.kernel.blocks import signatures
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
@@ -443,15 +443,13 @@ def make_paths(
     return BlockPaths(
         reach,
         called,
-        PathSources(
-            labels=labels,
-            kinds=kinds,
-            speakers=speakers_,
-            can_read=session.target.can_read_on,
-            has_names=not session.without_names,
-            has_keys=not session.without_keys,
-            containers=containers,
-        ),
+        labels=labels,
+        kinds=kinds,
+        speakers=speakers_,
+        can_read=session.target.can_read_on,
+        has_names=not session.without_names,
+        has_keys=not session.without_keys,
+        containers=containers,
     )
 
 

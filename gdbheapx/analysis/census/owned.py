@@ -450,11 +450,6 @@ def find_paths(session: Session, by_page: bool = False) -> OwnerPaths:
     return paths_of(session, told, dominance.tally_owners(session, told.reach, told.called, told.paths), pages, heaps)
 
 
-def stacks_of(session: Session, told: find.LabelSet, tallied: dominance.OwnerTally) -> List[OwnerStack]:
-    """Return stacks of labels and owners that were found already."""
-    return paths_of(session, told, tallied).stacks()
-
-
 def paths_of(
     session: Session,
     told: find.LabelSet,

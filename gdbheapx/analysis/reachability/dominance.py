@@ -3,7 +3,7 @@
 import heapq
 import re
 from array import array
-from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import Reach
@@ -35,10 +35,6 @@ from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, LIST, LRU, NO_NODE,
 from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
 from gdbheapx.units import count_noun
-
-if TYPE_CHECKING:
-    pass
-
 
 LEAST_ARRAY = 16
 """So many pointers in a row to blocks of one size are one variable: a table."""
@@ -114,15 +110,6 @@ LARGE = 2
 """An element that keeps so many times what the average one does has a row of its own."""
 
 
-class ContainerColumns(NamedTuple):
-    """The members of Owned and of Accumulation that a container has."""
-
-    container: Optional[LinkedContainer] = None
-    confidence: Optional[str] = None
-    users: Sequence[ContainerUser] = ()
-    holders: Sequence[str] = ()
-
-
 class ContainerRow(NamedTuple):
     """Container as a row of a table."""
 
@@ -176,17 +163,17 @@ class ContainerTree:
             return container
         return self._tree.container(self._held[node])
 
-    def told(self, node: int) -> ContainerColumns:
-        """Return the columns that describe the container in its row."""
+    def told(self, node: int) -> Dict[str, Any]:
+        """Return the members of OwnedMemory and of Accumulation that a container has; none of what is no container."""
         one = self.of(node)
         if one is None:
-            return ContainerColumns()
+            return {}
         one = self._graph.with_users(self._tree, one)
         used = one.used_elements, one.used_bytes, one.other_users
         linked = LinkedContainer(one.shape, one.elements, one.element_bytes or None, one.own_bytes, *used)
         users = [ContainerUser(self.way(user), self._tallied.kind(user), pointers) for user, pointers in one.users]
         holders = self._name_holders(one, MOST_UP)
-        return ContainerColumns(linked, one.sure, users, holders if holders[1:] else ())
+        return {"container": linked, "confidence": one.sure, "users": users, "holders": holders if holders[1:] else ()}
 
     def has_names(self, node: int) -> Optional[bool]:
         """Return True if all holders of the container get their names from a named node; None if the node is no container."""
@@ -599,7 +586,7 @@ class OwnerTally:
             signature=self.contents(node),
             path=path.text if path is not None else None,
             path_steps=path.steps if path is not None else None,
-            **self.contained.told(node)._asdict(),
+            **self.contained.told(node),
             has_names=self.contained.has_names(node),
         )
 
@@ -721,7 +708,7 @@ class OwnerTally:
             retained_bytes=retained[at],
             steps=steps,
             parts=[self._make_division(part, container) for part in parts],
-            **self.contained.told(at)._asdict(),
+            **self.contained.told(at),
             is_below=container is not None and self.contained.is_below(container, node),
         )
         what = self.contents(node)

@@ -307,25 +307,6 @@ class LabelKind(NamedTuple):
     """Which words own, as Namer.owning_words() shows it; None: the name shows that."""
 
 
-class PathSources(NamedTuple):
-    """Labels of all blocks, and the namers of runtimes."""
-
-    labels: "array[int]"
-    """array('I'), of each block."""
-    kinds: Sequence[LabelKind]
-    """Of each label, 0 first: it has nothing."""
-    speakers: "Mapping[str, Speaker]"
-    """By runtime."""
-    can_read: bool
-    """Memory is as it was: else only what has a name by itself gets a path."""
-    has_names: bool = True
-    """Paths are wanted; if not, runtimes show only what owns what."""
-    has_keys: bool = True
-    """Keys, which are data, are shown in them."""
-    containers: Optional[Namer] = None
-    """Of blocks that are no runtime's; None: each pointer is an offset."""
-
-
 class Speaker(NamedTuple):
     """Namer of a runtime, with its answers that must be read while the target is stopped."""
 
@@ -338,15 +319,31 @@ class Speaker(NamedTuple):
 class BlockPaths(graph_names.Paths):
     """Paths of one graph, after its resolve() and before its roots are split; memory is read when a path is asked for."""
 
-    def __init__(self, reach: Reach, names: NodeNames, told: PathSources) -> None:
-        self._reach, self._names, self._told = reach, names, told
-        self.labels, self.kinds, self.speakers, self.can_read = told.labels, told.kinds, told.speakers, told.can_read
+    def __init__(
+        self,
+        reach: Reach,
+        names: NodeNames,
+        labels: "array[int]",
+        kinds: Sequence[LabelKind],
+        speakers: Mapping[str, Speaker],
+        can_read: bool,
+        has_names: bool,
+        has_keys: bool,
+        containers: Optional[Namer],
+    ) -> None:
+        """Take `labels`: array('I'), of each block; `kinds`: of each label, 0 first, which has nothing; `speakers`: by runtime; `can_read`:
+        memory is as it was: else only what has a name by itself gets a path; `has_names`: paths are wanted; if not, runtimes show only
+        what owns what; `has_keys`: keys, which are data, are shown in them; `containers`: of blocks that are no runtime's; None: each
+        pointer is an offset.
+        """
+        self._reach, self._names, self._has_names, self._has_keys, self._containers = reach, names, has_names, has_keys, containers
+        self.labels, self.kinds, self.speakers, self.can_read = labels, kinds, speakers, can_read
         self._starts: Dict[int, Tuple[Namer, Start]] = {}
         self._ways: Optional[Ways] = None
         self._roots: Sequence[heap_graph.GraphRoot] = reach.regions.roots
         self._known: Dict[int, Optional[graph_names.Path]] = {}
         self._contents: Dict[int, Optional[str]] = {}
-        self.has_garbage = any(speaker.namer.is_collected for speaker in told.speakers.values())
+        self.has_garbage = any(speaker.namer.is_collected for speaker in speakers.values())
         self._states: Dict[Tuple[Namer, int], Optional[PathState]] = {}
         """By namer and block; None: what leads there gives no name. Ways to neighbours begin alike."""
         self._most_stale = max(MOST_STALE, MOST_PASSED // max(1, reach.graph.nodes))
@@ -355,21 +352,21 @@ class BlockPaths(graph_names.Paths):
         self._stale = 0
         """Words left over that were found so far."""
         nothing: List[int] = []
-        for speaker in told.speakers.values():
+        for speaker in speakers.values():
             for start in speaker.starts:
                 node = self._find_block(start.address)
                 if node is not None:
                     self._starts.setdefault(node, (speaker.namer, start))
             nothing += [node for address in speaker.nothing for node in self._find_nodes(address)]
-        if not told.speakers:
+        if not speakers:
             return
         ordered = sorted(self._starts, key=self._comes_later)
-        masks, modules = [self._find_owning_mask(kind) for kind in told.kinds], len(ordered) - sum(map(self._comes_later, ordered))
-        speakers = [told.speakers.get(kind.runtime) for kind in told.kinds]
-        begins = [0 if one is None else one.namer.object_offset(kind.name) for one, kind in zip(speakers, told.kinds)]
-        items = [(0, 0) if one is None else one.namer.items(kind.name) for one, kind in zip(speakers, told.kinds)]
-        reach.graph.own(Owning(told.labels, masks, nothing, ordered, modules, begins, items))
-        if told.can_read:
+        masks, modules = [self._find_owning_mask(kind) for kind in kinds], len(ordered) - sum(map(self._comes_later, ordered))
+        named = [(speakers.get(kind.runtime), kind.name) for kind in kinds]
+        begins = [0 if one is None else one.namer.object_offset(name) for one, name in named]
+        items = [(0, 0) if one is None else one.namer.items(name) for one, name in named]
+        reach.graph.own(Owning(labels, masks, nothing, ordered, modules, begins, items))
+        if can_read:
             self._end_blocks()
 
     def _comes_later(self, node: int) -> bool:
@@ -378,20 +375,20 @@ class BlockPaths(graph_names.Paths):
         return steps[0].kind == FRAME or steps[-1].kind == FIELD
 
     def _find_owning_mask(self, kind: LabelKind) -> int:
-        speaker = self._told.speakers.get(kind.runtime)
+        speaker = self.speakers.get(kind.runtime)
         if speaker is not None and kind.owning is not None:
             return kind.owning
         return ALL_WORDS if speaker is None else speaker.namer.owning_words(kind.name)
 
     def _end_blocks(self) -> None:
         """Mark words after the end of a block's content as owning nothing."""
-        speakers = [self._told.speakers.get(kind.runtime) for kind in self._told.kinds]
-        known = [None if one is None else one.namer.live_end(kind.name) for one, kind in zip(speakers, self._told.kinds)]
+        speakers = [self.speakers.get(kind.runtime) for kind in self.kinds]
+        known = [None if one is None else one.namer.live_end(kind.name) for one, kind in zip(speakers, self.kinds)]
         labels = {label: end for label, end in enumerate(known) if end is not None}
-        library, own = self._reach.graph.library, self._told.labels
+        library, own = self._reach.graph.library, self.labels
         nodes = find_labelled(library, own, labels, len(known), MOST_ENDS) if labels else ()
         for node, (address, size) in zip(nodes, self._reach.graph.blocks(nodes)):
-            end = labels[self._told.labels[node]](address)
+            end = labels[self.labels[node]](address)
             if end is not None and address <= end < address + size:
                 self._reach.graph.loosen(node, (end - address) // self._reach.word_bytes, NO_SLOT)
 
@@ -430,7 +427,7 @@ class BlockPaths(graph_names.Paths):
     def of(self, node: int) -> Optional[graph_names.Path]:
         """Return the path to a block, or None if nothing gives it a name."""
         if node not in self._known:
-            self._known[node] = self._find_path(node) if node < self._reach.numbers.blocks and self._told.has_names else None
+            self._known[node] = self._find_path(node) if node < self._reach.numbers.blocks and self._has_names else None
         return self._known[node]
 
     def text(self, node: int) -> Optional[str]:
@@ -443,23 +440,23 @@ class BlockPaths(graph_names.Paths):
         """Return `dict of 230,000 entries`; None if no runtime says that the block is a container."""
         if node not in self._contents and node < self._reach.numbers.blocks:
             kind = self._find_node_kind(node)
-            speaker = self._told.speakers.get(kind.runtime) if self._told.can_read else None
+            speaker = self.speakers.get(kind.runtime) if self.can_read else None
             place = self._reach.graph.blocks([node])[0]
             self._contents[node] = None if speaker is None else speaker.namer.contents(*place, kind.name)
         return self._contents.get(node)
 
     def _find_node_kind(self, node: int) -> LabelKind:
-        return self._told.kinds[self._told.labels[node]]
+        return self.kinds[self.labels[node]]
 
     def _find_path(self, node: int) -> Optional[graph_names.Path]:
         while True:
-            way, containers = self._find_way(node), self._told.containers
+            way, containers = self._find_way(node), self._containers
             if way is None:
                 return None
             if containers is not None and self._is_plain(way):
                 begun = self._begin_at_variable(containers, way)
                 path = self._make_path(begun, self._make_steps(containers, begun, way)) if begun is not None else None
-                if path is not None or not self._told.speakers:
+                if path is not None or not self.speakers:
                     return path
             known = self._begin_way(way)
             if known is None:
@@ -467,7 +464,7 @@ class BlockPaths(graph_names.Paths):
             namer, start, way = known
             if len(way) == 1:
                 return self._make_path(start, start.steps)
-            if not self._told.can_read:
+            if not self.can_read:
                 return None
             reached, state = self._walk_way(namer, start, way)
             if reached == len(way) - 1:
@@ -505,7 +502,7 @@ class BlockPaths(graph_names.Paths):
         return namer.finish_path(state.move.position, state.steps(), self._find_node_place(way[-1])[0]) if state is not None else ()
 
     def _make_path(self, start: Start, steps: Sequence[PathStep]) -> Optional[graph_names.Path]:
-        if not self._told.has_keys:
+        if not self._has_keys:
             steps = [step._replace(name=NO_KEY) if step.kind == KEY else step for step in steps]
         return graph_names.Path(format_path(steps), steps, start.steps[0].kind == FRAME) if steps else None
 
@@ -529,12 +526,12 @@ class BlockPaths(graph_names.Paths):
         return way[0] not in self._starts and self._find_speaker(way[1]) is None
 
     def _find_speaker(self, node: int) -> Optional[Speaker]:
-        return self._told.speakers.get(self._find_node_kind(node).runtime) if node < self._reach.numbers.blocks else None
+        return self.speakers.get(self._find_node_kind(node).runtime) if node < self._reach.numbers.blocks else None
 
     def _begin_at_variable(self, containers: Namer, way: Sequence[int]) -> Optional[Start]:
         """Return the variable that a way begins at; where there are no symbols, the begin of its container."""
         root = self._roots[way[0] - self._reach.roots_from]
-        offset = self._find_offset(way[0], way[1]) if self._told.can_read and root.kind == heap_graph.DATA else None
+        offset = self._find_offset(way[0], way[1]) if self.can_read and root.kind == heap_graph.DATA else None
         if root.module is None or offset is None:
             return None
         place = root.start + offset

@@ -51,7 +51,7 @@ def test_a_typical_block() -> None:
     sized = find.CensusRow(None, "", "", 48, 1, 48, 2.2, TargetAddress(0x9000))
     same = find.CensusRow("user", "", CONTENT, 48, 1, 48, 2.2, TargetAddress(0xA000))
     census = find.Census([row, sized, same], 11, 2176, 0, 0, [], False)
-    assert [tuple(one) for one in contents.list_census_examples(census, 3, told)] == [(0x2000, "text", 0x100), (0x9000, None, 48), (0xA000, "user", 48)]
+    assert [tuple(one) for one in contents.list_census_examples(census, 3, told)] == [(0x2000, 0x100, "text"), (0x9000, 48, None), (0xA000, 48, "user")]
     assert contents.list_census_examples(census, 2)[0].address == 0x1000
 
 

@@ -83,7 +83,7 @@ def find_objects(session: Session, is_gathered: bool) -> Iterator[PerfettoObject
             format_number(MOST_OBJECTS),
         )
         session.problem(problems.OBJECTS_GATHERED, None, what, "a part of them: %s" % hint_command("owners --of ADDR"), partial=False)
-        return each_gathered_object(owned.stacks_of(session, told, tallied))
+        return each_gathered_object(owned.paths_of(session, told, tallied).stacks())
     return each_gathered_object(owned.find_stacks(session))
 
 
