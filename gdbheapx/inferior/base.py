@@ -938,7 +938,7 @@ class Target(Memory, Process):
         return iter(())
 
     def exported_functions(self, module: Module) -> Iterator[str]:
-        """The names of the functions that the object offers to others, one at a time."""
+        """Return the names of the functions that the object offers to others, as far as its table of them is in memory."""
         return iter(())
 
     def types(

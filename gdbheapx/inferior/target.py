@@ -414,7 +414,8 @@ class ElfTarget(Target):
 
     def exported_functions(self, module: Module) -> Iterator[str]:
         loaded = self.loaded_at(module.base)
-        return loaded.functions() if loaded is not None and loaded.dynamic() else iter(())
+        symbols = loaded.exported_symbols() if loaded is not None and loaded.dynamic() else iter(())
+        return (name for name, symbol in symbols if symbol.type == STT_FUNC)
 
     def types_of_functions(self, module: Module, addresses: Sequence[int]) -> List[Set[str]]:
         from gdbheapx.inferior.elf.demangle import demangle_rust_owner  # few commands name types of Rust

@@ -349,23 +349,6 @@ class ElfFile:
                     yield name
 
     @ends_with_work
-    def symbols_starting(self, start: str) -> Iterator[Tuple[str, ElfSymbol]]:
-        """Every defined symbol of .symtab and .dynsym whose name begins so; where both have it, twice."""
-        order, word_bytes, head = self.header.order, self.header.word_bytes, start.encode()
-        size = symbol_bytes(word_bytes)
-        for table in self._symbol_tables(SHT_SYMTAB, SHT_DYNSYM):
-            offsets, entries, text = self._read_table(table)
-            letters = count_letters(text, self.path)
-            self.work.spend(len(offsets) // 4)
-            for number, offset in enumerate(memoryview(offsets).cast("I")):
-                if text.startswith(head, offset):
-                    symbol = parse_symbol(order, word_bytes, entries[number * size : (number + 1) * size])[1]
-                    if symbol.section:
-                        name = read_c_string(text, offset)
-                        letters.spend(len(name) >> LETTERS_SHIFT)
-                        yield name, symbol
-
-    @ends_with_work
     def every_symbol(self, exported: bool = False, types: Sequence[int] = ()) -> Iterator[Tuple[str, ElfSymbol]]:
         """Every defined symbol of .symtab. `exported`: and of .dynsym, which stripped files keep; what both have comes twice. `types`: of
         these alone."""

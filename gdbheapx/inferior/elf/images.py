@@ -582,9 +582,9 @@ def _find_vtable_symbols(files: Sequence[ElfFile]) -> Iterator[Tuple[int, int, s
     """(start, end, mangled class name) of every vtable that has a symbol."""
     met: Set[Tuple[int, int]] = set()
     for file in files:
-        for name, symbol in file.symbols_starting(VTABLE):
+        for name, symbol in file.every_symbol(True, (STT_OBJECT,)):
             place = (symbol.value, symbol.value + symbol.size_bytes)
-            if symbol.type == STT_OBJECT and symbol.size_bytes and place not in met:
+            if name.startswith(VTABLE) and symbol.size_bytes and place not in met:
                 met.add(place)
                 yield symbol.value, symbol.value + symbol.size_bytes, name[len(VTABLE) :]
 

@@ -17,7 +17,6 @@ from gdbheapx.inferior.elf.file import (
     PT_NOTE,
     PT_PHDR,
     PT_TLS,
-    STT_FUNC,
     ElfHeader,
     ElfSymbol,
     ProgramHeader,
@@ -235,18 +234,6 @@ class Loaded:
                     yield name.decode("ascii", "replace")
 
     @ends_with_work
-    def functions(self) -> Iterator[str]:
-        """The name of every function that it offers to other objects, one at a time: there may be very many."""
-        strings = self.pointer(DT_STRTAB)
-        for index in self._iterate_hashed() if strings else ():
-            self._work.spend(READ_STEPS)
-            entry = self.symbol_at(index)
-            if entry is None:
-                return
-            if entry[1].section and entry[1].type == STT_FUNC:
-                yield (self.memory.string((strings or 0) + entry[0]) or b"").decode("utf-8", "replace")
-
-    @ends_with_work
     def exported_symbols(self) -> Iterator[Tuple[str, ElfSymbol]]:
         """(name, symbol) of every defined one in .dynsym, as far as table and names are in memory: kernels dump the first page of a file,
         and all of it where coredump_filter says so."""
@@ -264,24 +251,6 @@ class Loaded:
             letters.spend(len(name) >> LETTERS_SHIFT)
             if symbol.section and name and name.isprintable():
                 yield name, symbol
-
-    def _iterate_hashed(self) -> Iterator[int]:
-        """Indexes in .dynsym of what the hash table leads to; undefined ones may be among them."""
-        memory, table, gnu = self.memory, self.pointer(DT_HASH), self.pointer(DT_GNU_HASH)
-        if gnu is None:
-            yield from range(1, min((memory.number(table + 4, 4) if table else None) or 0, MAX_EXPORTED))
-            return
-        buckets, first, bloom = (memory.number(gnu + 4 * place, 4) or 0 for place in range(3))
-        at = gnu + 16 + bloom * memory.word_bytes
-        data = memory.read(at, 4 * min(buckets, MAX_EXPORTED))
-        last = max((int.from_bytes(data[place : place + 4], memory.header.byte_order) for place in range(0, len(data), 4)), default=0)
-        yield from range(first, min(last, MAX_EXPORTED))
-        while first <= last < MAX_EXPORTED:
-            yield last
-            chained = memory.number(at + 4 * buckets + 4 * (last - first), 4)
-            if chained is None or chained & 1:
-                return
-            last += 1
 
     @ends_with_work
     def _iterate_candidates(self, name: bytes) -> Iterator[int]:
