@@ -7,7 +7,7 @@ from bisect import bisect_left
 from html import escape
 from itertools import compress
 from json import dumps
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import hints
 from gdbheapx.columns import columns_of
@@ -167,17 +167,14 @@ def format_csv(kernel: Any, heaps: Sequence[Any]) -> Iterator[str]:
             yield writer.rows(blocks).decode("utf-8")
 
 
-class UsedBlocks(NamedTuple):
-    """Blocks in use of one heap, as they were read."""
-
-    heap: Any
-    batches: Sequence[NativeBlocks]
+UsedBlocks = Tuple[Any, List[NativeBlocks]]
+"""A heap, and its blocks in use as they were read."""
 
 
 def read_used_blocks(heaps: Sequence[Any]) -> Iterator[UsedBlocks]:
     """Reads them."""
     for heap in heaps:
-        yield UsedBlocks(heap, [block for block in map(select_in_use, heap.blocks()) if len(block.addresses)])
+        yield heap, [block for block in map(select_in_use, heap.blocks()) if len(block.addresses)]
 
 
 def select_in_use(blocks: NativeBlocks) -> NativeBlocks:

@@ -4,7 +4,7 @@ Names of a target may hold anything: what goes to a terminal is escaped here.
 """
 
 import re
-from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import TEXT, Column, ColumnsTable, field_value, format_cell
@@ -123,13 +123,13 @@ def format_described(style: TextStyle, described_table: ColumnsTable) -> List[st
 def format_fitted(style: TextStyle, columns: Sequence[Column], rows: Sequence[Sequence[Any]]) -> List[str]:
     """The lines of a table, as wide as the style allows; where it does not show all of it, a last line says so."""
     cells = [[make_printable(write_commands(replace_modules(style, str(content)), style.command_line)) for content in row] for row in rows]
-    fits = fit_table(columns, cells, style.width)
-    shown, longest = [columns[place] for place in fits.places], fits.longest if style.shortens else None
-    texts = [[shorten_text(row[place], longest) if columns[place].unit == TEXT else row[place] for place in fits.places] for row in cells]
+    places, fitting = fit_table(columns, cells, style.width)
+    shown, longest = [columns[place] for place in places], fitting if style.shortens else None
+    texts = [[shorten_text(row[place], longest) if columns[place].unit == TEXT else row[place] for place in places] for row in cells]
     lines = format_table([column.heading for column in shown], texts, "".join("l" if column.unit == TEXT else "r" for column in shown))
-    hidden = [column.heading or column.field for place, column in enumerate(columns) if place not in fits.places]
+    hidden = [column.heading or column.field for place, column in enumerate(columns) if place not in places]
     lines[:1] = [mark_sentence(line, HEADING) for line in lines[:1]]
-    has_shortened = any(kept != [row[place] for place in fits.places] for kept, row in zip(texts, cells))
+    has_shortened = any(kept != [row[place] for place in places] for kept, row in zip(texts, cells))
     return [*lines, *note_hidden(hidden, has_shortened, style.width)]
 
 
@@ -184,20 +184,11 @@ PROGRAMS = frozenset(
 ENDS = (",", ";", ":", ")", ".")
 
 
-class FittedTable(NamedTuple):
-    """Columns and cells of a table that are shown."""
-
-    places: Sequence[int]
-    """Of the columns that stay."""
-    longest: Optional[int]
-    """Characters that a text may have; None: as many as it has."""
-
-
-def fit_table(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: Optional[int]) -> FittedTable:
-    """Choose columns and cells that fit into lines of `width` characters; None: everything."""
+def fit_table(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: Optional[int]) -> Tuple[List[int], Optional[int]]:
+    """Return the places of the columns, and the characters of a text, that fit into lines of `width` characters; None: as many as it has."""
     places = list(range(len(columns)))
     if width is None or not columns:
-        return FittedTable(places, None)
+        return places, None
     heads = [len(column.heading) + GAP for column in columns]
     widths = [max([head, *(len(row[place]) for row in cells)]) for place, head in enumerate(heads)]
 
@@ -206,13 +197,13 @@ def fit_table(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: 
         return sum(shown) + GAP * (len(shown) - 1)
 
     if compute_needed(max(widths)) <= width:
-        return FittedTable(places, None)
+        return places, None
     _leave_out(columns, places, lambda: compute_needed(LONG) > width, declared=True)
     _leave_out(columns, places, lambda: compute_needed(SHORT) > width, declared=False)
     longest = max(widths)
     while longest > 1 and compute_needed(longest) > width:
         longest -= 1
-    return FittedTable(places, longest if longest < max(widths) else None)
+    return places, longest if longest < max(widths) else None
 
 
 def choose_staying(columns: Sequence[Column], widths: Sequence[int], width: Optional[int], gap: int = GAP) -> List[int]:

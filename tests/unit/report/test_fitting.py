@@ -117,7 +117,7 @@ COLUMNS = (
 
 
 def headings(width: Optional[int], name: str = "x") -> List[str]:
-    return [COLUMNS[place].heading for place in report_text.fit_table(COLUMNS, [[name, "1", "2", "3"]], width).places]
+    return [COLUMNS[place].heading for place in report_text.fit_table(COLUMNS, [[name, "1", "2", "3"]], width)[0]]
 
 
 def test_order_is_the_declared_one() -> None:

@@ -204,7 +204,7 @@ def _write_blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
     heaps = session.heaps.all()
     if asked.signed is not None or asked.held is not None:
         heap_graph.check_owners_fit(session)
-    used = [encodings.UsedBlocks(heap, []) for heap in heaps]
+    used: List[encodings.UsedBlocks] = [(heap, []) for heap in heaps]
     clear_file(session, asked.rows)
     for heap, batches in used:
         writer = session.kernel.csv(encodings.make_csv_words(heap, for_engines=True))
@@ -213,7 +213,7 @@ def _write_blocks(session: Session, asked: LookRequest) -> Callable[[], None]:
             if asked.signed is not None:
                 chosen = encodings.select_in_use(blocks)
                 if len(chosen.addresses):
-                    batches.append(chosen)  # type: ignore[attr-defined]
+                    batches.append(chosen)
 
     def write_signatures() -> None:
         assert asked.signed is not None
