@@ -10,7 +10,6 @@ import stat
 import struct
 import time
 from abc import abstractmethod
-from bisect import bisect_right
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
@@ -343,7 +342,6 @@ class CoreSource(TargetSource):
         notes = self.core.notes()
         self.pid = notes.pid
         self._names = {entry.start: entry for entry in notes.files}
-        self._starts = sorted(self._names)
         self.executable = self._find_executable()
         if not notes.files:
             self._assume_files()
@@ -372,7 +370,6 @@ class CoreSource(TargetSource):
                 self._refuse_file(share.name, "%s is not the file that was loaded when the core was written" % share.path)
         files.sort()
         self._names = {entry.start: entry for entry in files}
-        self._starts = sorted(self._names)
         return all(share.matches for share in shares)
 
     def _find_executable(self) -> Optional[str]:
@@ -425,9 +422,8 @@ class CoreSource(TargetSource):
 
     def _left_out(self, address: int, size_bytes: int) -> bytes:
         """Read clean pages of mappings that gcore names without a program header, if the file's segments are read-only."""
-        place = bisect_right(self._starts, address) - 1
-        entry = self._names[self._starts[place]] if place >= 0 else None
-        if entry is None or address >= entry.end:
+        entry = self.core.file_at(address)
+        if entry is None:
             return b""
         file, offset = self._find_file(entry), entry.offset + address - entry.start
         if file is None:

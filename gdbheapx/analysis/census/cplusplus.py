@@ -20,7 +20,7 @@ from gdbheapx.kernel.blocks.signatures import (
     Signed,
     split_sized_key,
 )
-from gdbheapx.ranges import unite_ranges
+from gdbheapx.ranges import RangeIndex, unite_ranges
 
 MOST_DISTANCE = 1 << 20
 """From a base to the start of its object, in bytes."""
@@ -500,14 +500,13 @@ class CppConstants:
         self._told: Dict[int, Signature] = {}
         self._vtables: Dict[int, bool] = {}
         self.ranges = constant_ranges(world, classes.images)
-        self._starts = [start for start, _ in self.ranges]
+        self._index = RangeIndex(self.ranges)
         self._objects = CppObjects(world, self, self)
         """Of those that are vtables: a large block may be a slab of several objects."""
 
     def __contains__(self, address: object) -> bool:
         assert isinstance(address, int)
-        place = bisect_right(self._starts, address) - 1
-        if place < 0 or address >= self.ranges[place][1]:
+        if not self._index.meets(address, address + 1):
             return False
         if address not in self._vtables:
             self._vtables[address] = self._is_vtable(address)

@@ -3,7 +3,6 @@
 import functools
 import struct
 from array import array
-from bisect import bisect_right
 from itertools import islice
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -15,6 +14,7 @@ from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.analysis.reachability.paths import FIELD, INDEX, KEY, Hop, Namer, PathMove, PathStep, Start
 from gdbheapx.inferior.base import TypeLayout
 from gdbheapx.model import TargetAddress
+from gdbheapx.ranges import RangeIndex
 from gdbheapx.session import Session
 
 MOST_LOOKED, MOST_NODES = 4096, 1 << 14
@@ -216,8 +216,7 @@ class CppElements:
 
     def __init__(self, world: World, containers: ContainerFinder, keys: CppKeys) -> None:
         self._world, self._containers, self._keys = world, containers, keys
-        self._constants: Sequence[Tuple[int, int]] = constant_ranges(world, world.once(Images))
-        self._starts = [start for start, _ in self._constants]
+        self._constants = RangeIndex(constant_ranges(world, world.once(Images)))
         self._known: Dict[Tuple[int, int], Optional[int]] = {}
         self._places: Dict[int, Dict[int, int]] = {}
 
@@ -267,8 +266,7 @@ class CppElements:
         return words[0] if words is not None and self._is_constant(words[0]) else 0
 
     def _is_constant(self, word: int) -> bool:
-        place = bisect_right(self._starts, word) - 1
-        return place >= 0 and word < self._constants[place][1]
+        return self._constants.meets(word, word + 1)
 
     def is_comparison(self, at: int) -> bool:
         return self._has_elements("map or set", at) is not None

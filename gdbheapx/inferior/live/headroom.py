@@ -103,15 +103,16 @@ class HeadroomFiles:
         return values
 
 
-def swapped_bytes(pid: int, files: Optional[HeadroomFiles] = None) -> int:
+MACHINE_FILES = HeadroomFiles()
+
+
+def swapped_bytes(pid: int, files: HeadroomFiles = MACHINE_FILES) -> int:
     """VmSwap: what the process has in swap, shared memory left out; 0 where there is none, or no such process."""
-    files = files or HeadroomFiles()
     return files.fields("%s/%d/status" % (files.proc, pid)).get("VmSwap", 0)
 
 
-def shared_swapped_bytes(pid: int, files: Optional[HeadroomFiles] = None) -> int:
+def shared_swapped_bytes(pid: int, files: HeadroomFiles = MACHINE_FILES) -> int:
     """Return the bytes of shared memory in swap, from smaps_rollup; if that cannot be read, the machine's used swap less VmSwap."""
-    files = files or HeadroomFiles()
     machine = files.fields("%s/meminfo" % files.proc)
     in_use = machine.get("SwapTotal", 0) - machine.get("SwapFree", 0)
     if not in_use:
@@ -119,15 +120,13 @@ def shared_swapped_bytes(pid: int, files: Optional[HeadroomFiles] = None) -> int
     return max(files.fields("%s/%d/smaps_rollup" % (files.proc, pid)).get("Swap", in_use) - swapped_bytes(pid, files), 0)
 
 
-def machine_swap_bytes(files: Optional[HeadroomFiles] = None) -> int:
+def machine_swap_bytes(files: HeadroomFiles = MACHINE_FILES) -> int:
     """Return the size of this machine's swap."""
-    files = files or HeadroomFiles()
     return files.fields("%s/meminfo" % files.proc).get("SwapTotal", 0)
 
 
-def find_headroom(pid: int, files: Optional[HeadroomFiles] = None) -> Headroom:
+def find_headroom(pid: int, files: HeadroomFiles = MACHINE_FILES) -> Headroom:
     """Return the memory that the process may still get; 0 and not known if the machine or a hidden group does not show it."""
-    files = files or HeadroomFiles()
     free = files.fields("%s/meminfo" % files.proc).get("MemAvailable")
     if free is None:
         return Headroom(0, make_sentence("this machine does not tell how much memory is free"), False)
@@ -225,8 +224,8 @@ def stat_fields(pid: int) -> List[str]:
 class Deaths:
     """Cause of death of one process, created before the process is read."""
 
-    def __init__(self, pid: int, files: Optional[HeadroomFiles] = None) -> None:
-        self._pid, self._files = pid, files or HeadroomFiles()
+    def __init__(self, pid: int, files: HeadroomFiles = MACHINE_FILES) -> None:
+        self._pid, self._files = pid, files
         self._started = self._start_time()
         self._counters: List[Tuple[str, str]] = []
         try:
