@@ -1,7 +1,8 @@
 """Address ranges: united, subtracted, looked up."""
 
+from array import array
 from bisect import bisect_left, bisect_right
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Iterable, Iterator, List, Sequence, Tuple
 
 Range = Tuple[int, int]
@@ -68,3 +69,26 @@ class RangeIndex:
     def outside(self, start: int, end: int) -> List[Range]:
         """The parts from `start` to `end` that lie in none."""
         return subtract_ranges([(start, end)], self.within(start, end))
+
+
+class RangeSums:
+    """Sorted ranges without overlap, of which those before an address are summed at once; there may be millions."""
+
+    def __init__(self, bounds: Sequence[int]) -> None:
+        """Take `bounds`: begin and end of each range."""
+        self.starts: array[int] = array("Q", bounds[::2])
+        self.ends: array[int] = array("Q", bounds[1::2])
+        self._before: array[int] = array("Q", accumulate((end - start for start, end in zip(self.starts, self.ends)), initial=0))
+        """Bytes before each range, and of all."""
+
+    def bounds(self) -> Sequence[int]:
+        """Return begin and end of each range, sorted."""
+        return array("Q", [bound for run in zip(self.starts, self.ends) for bound in run])
+
+    def bytes_in(self, ranges: Iterable[Range]) -> int:
+        """Return the bytes of other ranges that lie in these."""
+        return sum(self._bytes_before(end) - self._bytes_before(start) for start, end in ranges)
+
+    def _bytes_before(self, address: int) -> int:
+        place = bisect_right(self.starts, address) - 1
+        return 0 if place < 0 else self._before[place] + min(address, self.ends[place]) - self.starts[place]

@@ -55,7 +55,7 @@ from gdbheapx.problems import (
     ROOTS_MISSING,
     Diagnostic,
 )
-from gdbheapx.ranges import RangeIndex, subtract_ranges, unite_ranges
+from gdbheapx.ranges import RangeIndex, RangeSums, subtract_ranges, unite_ranges
 
 EXECUTABLE, WRITABLE = 1, 2
 """PF_X and PF_W of a program header's flags."""
@@ -557,32 +557,19 @@ class Extents:
     """Data and holes of a sparse file; holes read as zeros and take no space."""
 
     def __init__(self, path: str) -> None:
-        self._starts: List[int] = []
-        self._ends: List[int] = []
-        self._before: List[int] = []
-        """Data bytes before each extent."""
         with open(path, "rb", buffering=0) as file:
-            self._scan_extents(file.fileno(), os.fstat(file.fileno()).st_size)
+            extents = self._scan_extents(file.fileno(), os.fstat(file.fileno()).st_size)
+            self._sums = RangeSums([bound for extent in extents for bound in extent])
 
-    def _scan_extents(self, descriptor: int, size_bytes: int) -> None:
-        at, total = 0, 0
+    def _scan_extents(self, descriptor: int, size_bytes: int) -> Iterator[Tuple[int, int]]:
+        at = 0
         while at < size_bytes:
             try:
                 start = os.lseek(descriptor, at, os.SEEK_DATA)
                 at = os.lseek(descriptor, start, os.SEEK_HOLE)
             except OSError:  # ENXIO: nothing but a hole follows
                 return
-            self._starts.append(start)
-            self._ends.append(at)
-            self._before.append(total)
-            total += at - start
-
-    def data_before(self, offset: int) -> int:
-        """Data bytes of the file before `offset`."""
-        place = bisect_right(self._starts, offset) - 1
-        if place < 0:
-            return 0
-        return self._before[place] + min(offset, self._ends[place]) - self._starts[place]
+            yield start, at
 
     def data_bytes(self, segments: Sequence[Segment], start: int, end: int) -> int:
         """Data bytes of the addresses from `start` to `end`; segments sorted by address."""
@@ -591,20 +578,21 @@ class Extents:
             low, high = max(start, segment.address), min(end, segment.address + segment.size_bytes)
             if low < high:
                 shift = segment.file_offset - segment.address
-                total += self.data_before(high + shift) - self.data_before(low + shift)
+                total += self._sums.bytes_in([(low + shift, high + shift)])
         return total
 
     def data_ranges(self, segments: Sequence[Segment], start: int, end: int, page: int) -> List[Tuple[int, int]]:
         """The addresses from `start` to `end` whose pages have data in the file; segments sorted by address."""
         ranges: List[Tuple[int, int]] = []
+        starts, ends = self._sums.starts, self._sums.ends
         for segment in segments[max(0, bisect_right(segments, (start,)) - 1) :]:
             if segment.address >= end:
                 break
             low, high = max(start, segment.address), min(end, segment.address + segment.size_bytes)
             shift = segment.file_offset - segment.address
-            place = max(0, bisect_right(self._starts, low + shift) - 1)
-            while low < high and place < len(self._starts) and self._starts[place] < high + shift:
-                begin, until = max(low, (self._starts[place] - shift) & -page), min(high, -(-(self._ends[place] - shift) // page) * page)
+            place = max(0, bisect_right(starts, low + shift) - 1)
+            while low < high and place < len(starts) and starts[place] < high + shift:
+                begin, until = max(low, (starts[place] - shift) & -page), min(high, -(-(ends[place] - shift) // page) * page)
                 if begin < until:
                     ranges.append((begin, until))
                 place += 1

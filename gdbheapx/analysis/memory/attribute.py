@@ -1,11 +1,8 @@
 """Attribute every mapping to an owner, and count what it takes; how deep threads have used their stacks, and who started ended ones."""
 
 import struct
-from array import array
-from bisect import bisect_right
 from collections import Counter
-from itertools import accumulate
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.memory import kinds, stacks
 from gdbheapx.analysis.memory.kinds import (
@@ -27,7 +24,7 @@ from gdbheapx.inferior.base import MappingUse, MemoryUse, Module, Target, Thread
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel
 from gdbheapx.model import CERTAIN, GUESS, LIKELY, Claim
-from gdbheapx.ranges import Range, RangeIndex, subtract_ranges, unite_ranges
+from gdbheapx.ranges import Range, RangeIndex, RangeSums, subtract_ranges, unite_ranges
 
 ReadBytes = Callable[[int, int], bytes]
 
@@ -149,34 +146,11 @@ def find_named_owner(label: str) -> MemoryOwner:
     return MemoryOwner(RUNTIME if program else NAMED, name, CERTAIN, program=program)
 
 
-class WrittenPages:
-    """Runs of such pages, of which those in some ranges are wanted."""
-
-    def __init__(self, bounds: Sequence[int]) -> None:
-        self._starts: Any = array("Q", bounds[::2])
-        self._ends: Any = array("Q", bounds[1::2])
-        lengths = (end - start for start, end in zip(self._starts, self._ends))
-        self._before: Any = array("Q", accumulate(lengths, initial=0))
-        """Bytes before each run, and of all."""
-
-    def bounds(self) -> Sequence[int]:
-        """Begin and end of each run, sorted."""
-        return array("Q", [bound for run in zip(self._starts, self._ends) for bound in run])
-
-    def bytes_in(self, ranges: Sequence[Range]) -> int:
-        """Bytes of the ranges that lie in such pages."""
-        return sum(self._bytes_before(end) - self._bytes_before(start) for start, end in ranges)
-
-    def _bytes_before(self, address: int) -> int:
-        place = bisect_right(self._starts, address) - 1
-        return 0 if place < 0 else int(self._before[place] + min(address, self._ends[place]) - self._starts[place])
-
-
 class WrittenUse(NamedTuple):
     """Memory use of a core without the pages of zeros that carry no information."""
 
     use: MemoryUse
-    pages: Optional[WrittenPages]
+    pages: Optional[RangeSums]
     """None: this is no core."""
     zero_bytes: Optional[int]
     """Pages of zeros that were left out; None for what is no core."""
@@ -196,7 +170,7 @@ def drop_untouched(target: Target, kernel: Kernel, use: MemoryUse, budget: Budge
     runs = [*zip(written.bounds[::2], written.bounds[1::2]), *telling]
     if written.until is not None:
         runs += [(max(start, written.until), end) for start, end in silent if end > written.until]
-    pages = WrittenPages([bound for pair in sorted(runs) for bound in pair])
+    pages = RangeSums([bound for pair in sorted(runs) for bound in pair])
     mappings = [_drop_silent(mapping, pages) for mapping in use.mappings]
     left_out = sum(mapping.resident_bytes for mapping in use.mappings) - sum(mapping.resident_bytes for mapping in mappings)
     return WrittenUse(use._replace(mappings=mappings), pages, left_out, written.until)
@@ -213,7 +187,7 @@ def _is_silent_use(use: MemoryUse, mapping_use: MappingUse) -> bool:
     return not use.tells_untouched or bool(mapping_use.mapping.name)
 
 
-def _drop_silent(use: MappingUse, pages: WrittenPages) -> MappingUse:
+def _drop_silent(use: MappingUse, pages: RangeSums) -> MappingUse:
     """The mapping without its pages of zeros. Private addresses that no one may write and that hold nothing are reserved ones: gcore calls
     all readable."""
     mapping = use.mapping
@@ -242,7 +216,7 @@ class HeldMemory(NamedTuple):
 class PageCounter:
     """Counter of the bytes of ranges that are in RAM, or in the core."""
 
-    def __init__(self, target: Target, kernel: Kernel, written: Optional[WrittenPages]) -> None:
+    def __init__(self, target: Target, kernel: Kernel, written: Optional[RangeSums]) -> None:
         self._target, self._kernel, self._written = target, kernel, written
         self._ram = Ram(target, kernel)
 
@@ -267,7 +241,7 @@ class Attribution:
         kernel: Kernel,
         use: MemoryUse,
         claims: Mapping[str, Iterable[Claim]],
-        written: Optional[WrittenPages] = None,
+        written: Optional[RangeSums] = None,
         names: Optional[Mapping[str, str]] = None,
         budget: Optional[Budget] = None,
     ) -> None:
@@ -504,7 +478,7 @@ def _measure_in_core(
     """Pages of zeros may be the rest of a huge page, or gcore's. Unknown is what a core lacks."""
     there = target.data_ranges(unite_ranges(span for _, span in spans.values())) or ()
     written = kernel.written(target.bulk_source(), there, target.page_bytes, budget)
-    pages = WrittenPages(written.bounds)
+    pages = RangeSums(written.bounds)
 
     def count_touched_bytes(place: int, span: Range) -> Optional[int]:
         mapping = attribution.mappings[place].mapping
