@@ -185,7 +185,7 @@ ENDS = (",", ";", ":", ")", ".")
 
 
 def fit_table(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: Optional[int]) -> Tuple[List[int], Optional[int]]:
-    """Return the places of the columns, and the characters of a text, that fit into lines of `width` characters; None: as many as it has."""
+    """Return the places of the columns that fit into lines of `width` characters, and how many a text may have; None: all that it has."""
     places = list(range(len(columns)))
     if width is None or not columns:
         return places, None
