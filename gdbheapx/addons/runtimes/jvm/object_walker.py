@@ -3,7 +3,7 @@
 from array import array
 from typing import Annotated, Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.runtimes.jvm.java_classes import JavaClass
+from gdbheapx.addons.runtimes.jvm.java_classes import FINAL, SOFT, JavaClass
 from gdbheapx.addons.runtimes.jvm.java_heap import JavaShape
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource
@@ -131,14 +131,20 @@ class ObjectWalker:
         budget: Budget,
         little_endian: bool = True,
         stack_chunk: Optional[StackChunkShape] = None,
+        referent_offset: Optional[int] = None,
     ) -> None:
-        """`parts`: runs of objects, JavaHeap.used_parts."""
+        """`parts`: runs of objects, JavaHeap.used_parts. `referent_offset`: of java.lang.ref.Reference's field, which no class counts as a
+        reference: those of SoftReferences and FinalReferences are followed, for the former live while there is memory, and the latter
+        until they are finalized.
+        """
         self._library, self._opened, self._budget, self._class_count = kernel.library, kernel.open(source), budget, len(classes)
         self._ranges = array("Q")
         rows, blocks = array("Q"), array("Q")
         for java_class in classes:
             place = len(blocks) // 2
-            blocks.extend(number & ADDRESS_MASK for block in java_class.oop_blocks for number in block[:2])
+            has_referent = java_class.kind in (SOFT, FINAL) and referent_offset is not None
+            runs = sorted([*java_class.oop_blocks, (referent_offset or 0, 1)] if has_referent else java_class.oop_blocks)
+            blocks.extend(number & ADDRESS_MASK for run in runs for number in run[:2])
             helper = java_class.layout_helper & 0xFFFFFFFF
             rows.extend(ObjectClass((java_class.key or 0) & ADDRESS_MASK, helper, java_class.kind & 15, place, len(blocks) // 2 - place))
         layout = _make_layout(shape, little_endian, stack_chunk or StackChunkShape())

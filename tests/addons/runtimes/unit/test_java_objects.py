@@ -174,6 +174,23 @@ def test_references_of_references(kernel: Kernel) -> None:
     assert walker.look_up([held]) == bytes([11])
 
 
+def test_referents(kernel: Kernel) -> None:
+    """Those of soft and final references are followed where their offset is known, those of weak and phantom ones never."""
+    heap = JavaObjects(NARROW)
+    kinds = [heap.add_class(24, kind, [(16, 2)]) for kind in (SOFT, WEAK, FINAL, PHANTOM)]
+    plain = heap.add_instance_class(0, 0)
+    pairs = [(heap.add_object(kind, 24, [(12, 12)]), heap.add_instance(plain)) for kind in kinds]
+    for reference, held in pairs:
+        heap.refer(reference, 0, held)
+    budget = Budget()
+    for offset, wanted in ((12, [15, 8, 13, 8]), (None, [8, 8, 8, 8])):
+        walker = ObjectWalker(kernel, heap.source(), heap.shape, heap.classes, heap.parts, budget, referent_offset=offset)
+        walker.walk_objects()
+        for number, skipped in enumerate(((), SKIPPED, ())):
+            walker.mark_objects(number, [reference for reference, _ in pairs], skipped)
+        assert list(walker.look_up([held for _, held in pairs])) == wanted
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_border(kernel: Kernel, case: JavaCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words of instances, of mirrors behind their static references and of long[] are rows; references, other arrays and stacks are none."""
