@@ -158,7 +158,7 @@ def _make_collector_rows(
         RuntimeRow(FREE, "%s: free, and not returned" % name, free - (missing_bytes - absent_bytes)),
         RuntimeRow(ABSENT, "%s: of the above, %s" % (name, absent), -absent_bytes),
     ]
-    return [row for row in rows if row.bytes or row.kind == USED]
+    return [row for row in rows if row.bytes or row.kind in (USED, FREE)]
 
 
 def _make_malloc_rows(
@@ -615,6 +615,16 @@ def steps_to_suspect(found: Optional[InsideAnswer]) -> List[StepSentence]:
     if suspect is None or suspect.kind != owners.SHARED or suspect.accumulation.address is None:
         return []
     return [StepSentence(hint_command("refs %s", suspect.accumulation.address), "shows what points to the suspect's memory")]
+
+
+def steps_to_fields(found: Optional[InsideAnswer]) -> List[StepSentence]:
+    """Return the command to type where objects of a runtime with a collector hold blocks."""
+    if found is None or not found.fields:
+        return []
+    why = "lists the classes and fields of %s whose objects hold memory of malloc" % found.fields[0].runtime
+    if any(held.garbage_bytes for held in found.fields):
+        why += ", and how many of them are garbage that nothing frees"
+    return [StepSentence(hint_command("owners"), why)]
 
 
 def make_inside_steps(code: Optional[str], session: Session) -> List[StepSentence]:

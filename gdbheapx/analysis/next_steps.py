@@ -27,6 +27,7 @@ class ProgramAdvice(NamedTuple):
     """Most of its memory is a heap of objects, of which a collector or the runtime itself frees some."""
     has_c_beside: bool = False
     """Its own tools do not see malloc's blocks, which cgo or JNI take."""
+    owners: str = "shows the owners of the blocks in malloc (of code in C)"
 
 
 _NMT = StepSentence(
@@ -49,6 +50,7 @@ _BY_PROGRAM: Dict[str, ProgramAdvice] = {
         core=(StepSentence("jhsdb jmap --histo --exe JAVA --core CORE", "of the same JDK shows the objects in the Java heap by class"),),
         in_malloc=(_NMT,),
         has_c_beside=True,
+        owners="shows which fields of Java classes, and what of code in C, hold the blocks in malloc",
     ),
     "WebAssembly": ProgramAdvice(
         (
@@ -199,7 +201,7 @@ def make_memory_steps(
         StepSentence(hint_command("census"), "shows the objects by type"),
     ]
     beside = [
-        StepSentence(hint_command("owners"), "shows the owners of the blocks in malloc (of code in C)"),
+        StepSentence(hint_command("owners"), advice.owners),
         StepSentence(hint_command("leaks"), "lists those that nothing references any more"),
     ]
     return [

@@ -117,7 +117,7 @@ def make_overview(
     steps = [*steps, *_suggest_settings(session, main, may)]
     looked = inside.find_inside(session, main, deep, known_runtimes, inside.read_page_parts(session, facts) if page else None)
     main = inside.with_objects(main, memory_verdict.find_largest_program(memory), looked.tables)
-    steps = [*steps[:1], *inside.steps_to_suspect(looked.inside), *steps[1:]]
+    steps = [*inside.steps_to_fields(looked.inside), *steps[:1], *inside.steps_to_suspect(looked.inside), *steps[1:]]
     total = memory.memory.total_bytes if memory is not None else 0
     main, judged, steps = _with_leaked(session, main, judged, steps, looked.inside, total)
     shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]

@@ -1,6 +1,6 @@
 """Format what objects of a runtime with a collector hold: garbage that nothing frees, and a table by class and field."""
 
-from typing import Iterator, Sequence
+from typing import Iterator, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.reachability.leaks import LeakGroup
@@ -11,21 +11,27 @@ from gdbheapx.units import HEADING, Sentence, SentenceSize, count_noun, make_sen
 MOST_FIELDS, MOST_ALIKE = 8, 10
 LEAST_FIELD_SHARE = 100
 """Of the largest field: what holds less than one part of so many needs no sentence."""
+LEAST_GARBAGE_SHARE = 4
+"""One object of so many."""
 
 
 def describe_fields(fields: Sequence[HeldByField]) -> Iterator[Sentence]:
     """Say which objects hold memory that nothing frees, or that a collection would free."""
     largest = max((held.bytes for held in fields), default=0)
     for held in fields:
-        if held.bytes * LEAST_FIELD_SHARE < largest:
-            continue
-        if held.garbage_objects and held.garbage_bytes:
-            sentence = "Garbage: %s of %s with %s is unreachable, and holds %s that no Cleaner or finalizer frees: call close()"
-            objects = "{:,}".format(held.garbage_objects), count_noun(held.objects, "object")
-            yield make_sentence(sentence, *objects, held.field, SentenceSize(held.garbage_bytes))
-        if held.cleaned_objects:
-            sentence = "Collectable: %s of %s with %s are unreachable: the next collection frees the memory that they hold"
-            yield make_sentence(sentence, "{:,}".format(held.cleaned_objects), count_noun(held.objects, "object"), held.field)
+        if held.garbage_objects and held.garbage_bytes * LEAST_FIELD_SHARE >= largest:
+            sentence = "Garbage: %s of %s with %s, unreachable, holding %s that no Cleaner or finalizer frees: close() was not called"
+            yield make_sentence(sentence, *_count_objects(held.garbage_objects, held), SentenceSize(held.garbage_bytes))
+        elif held.garbage_objects and not held.garbage_bytes and held.garbage_objects * LEAST_GARBAGE_SHARE >= held.objects:
+            sentence = "Unreachable: %s of %s with %s; others keep the memory: a pool, if they are its buffers and were not released"
+            yield make_sentence(sentence, *_count_objects(held.garbage_objects, held))
+        if held.collectable_objects and held.bytes * LEAST_FIELD_SHARE >= largest:
+            sentence = "Collectable: %s of %s with %s, unreachable: the next collection frees the memory that they hold"
+            yield make_sentence(sentence, *_count_objects(held.collectable_objects, held))
+
+
+def _count_objects(count: int, held: HeldByField) -> Tuple[str, str, str]:
+    return "{:,}".format(count), count_noun(held.objects, "object"), held.field
 
 
 def make_fields_page(fields: Sequence[HeldByField], most: int) -> Page:
@@ -42,7 +48,7 @@ def name_alike(groups: Sequence[LeakGroup], fields: Sequence[HeldByField]) -> It
     """Say of leaked blocks by which field objects hold blocks of the same size, where only one does."""
     for group in groups[:MOST_ALIKE]:
         alike = [held for held in fields if held.block_bytes == group.size_bytes and held.blocks > 1]
-        if len(alike) == 1 and group.blocks > 1:
-            sentence = "%s leaked blocks of %s: as %s, which holds %s of that size, of objects that were collected, most likely"
+        if len(alike) == 1 and group.blocks > 1 and not alike[0].garbage_objects:
+            sentence = "%s leaked blocks of %s are of objects that were collected, most likely: %s holds %s of that size"
             count = "{:,}".format(group.blocks), SentenceSize(group.size_bytes)
             yield make_sentence(sentence, *count, alike[0].field, count_noun(alike[0].blocks, "block"))

@@ -11,7 +11,7 @@ from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.world import Signature
 from gdbheapx.analysis.reachability import dominance, heap_graph
 from gdbheapx.analysis.reachability.heap_graph import NamedVariable
-from gdbheapx.analysis.reachability.managed import ManagedField
+from gdbheapx.analysis.reachability.managed import HeldByField, ManagedField
 from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths, PathStep
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping, MappingUse, Module, Thread
@@ -128,6 +128,8 @@ class KeptGraph(NamedTuple):
     paths: Sequence[KeptPath] = ()
     """Of the blocks that an answer has named."""
     has_garbage: bool = False
+    fields: Sequence[HeldByField] = ()
+    """What objects of a runtime with a collector hold."""
 
 
 def keep_graph(session: Session, moves: Sequence[Move], has_names: bool) -> Tuple[Optional[KeptGraph], Dict[str, PackedPart]]:
@@ -187,6 +189,7 @@ def _make_model(session: Session, told: find.LabelSet, tallied: dominance.OwnerT
         starts=sorted(told.paths.starts()) if told.paths is not None else [],
         paths=_keep_paths(told.paths, tallied),
         has_garbage=told.paths is not None and told.paths.has_garbage,
+        fields=tallied.field_rows(),
     )
 
 
@@ -344,7 +347,7 @@ def _open_census(session: Session, model: KeptGraph, streams: Parted[str, Packed
         weak = list(zip(row[::2], row[1::2]))
         if len(row) % 2 or any(node >= count.blocks or evidence >= LEAKED for node, evidence in weak):
             raise ValueError("evidence of no block")
-    known = heap_graph.KeptReads(FileSymbols(model, roots), [root.slot for root in model.roots], weak)
+    known = heap_graph.KeptReads(FileSymbols(model, roots), [root.slot for root in model.roots], weak, model.fields)
     heaps = [(0, 1 << 32)] if model.is_low else []
     outside = heap_graph.Regions(roots, nodes, ())
     reach = heap_graph.Reach(graph, outside, count, model.habits, heaps, model.word_bytes, {}, [], known)

@@ -448,6 +448,14 @@ class OwnerTally:
         part = self.root(node)
         return part is not None and part.root.kind == heap_graph.DATA
 
+    def is_plumbing(self, node: int) -> bool:
+        """Return True for a variable of the runtime that a managed heap belongs to, and for a mapping of a runtime beside such a heap."""
+        part, mapping = self.root(node), self.reach.mapping(node)
+        module = part.root.module if part is not None else None
+        if mapping is not None:
+            return mapping.whose is not None and bool(self.reach.regions.managed)
+        return module is not None and any(heap.module == module.file_name for heap in self.reach.regions.managed)
+
     def is_container(self, node: int) -> bool:
         """Its blocks are nodes of their own."""
         return node >= self.reach.roots_from + len(self.parts)
@@ -618,6 +626,8 @@ class OwnerTally:
 
     def field_rows(self) -> List[HeldByField]:
         """Return what objects of managed heaps hold, by class and field."""
+        if self.reach.kept is not None:
+            return list(self.reach.kept.fields)
         nodes = {
             id(part.root.field): self.reach.roots_from + number for number, part in enumerate(self.parts) if part.root.field is not None
         }
@@ -745,15 +755,19 @@ class OwnerTally:
         return Division(name, self.address(node), retained, self.share(retained), container=linked)
 
     def _find_holders(self, node: int) -> Dict[int, int]:
-        """Return the holders of the node, most first, each with the node that contains the first of its pointers."""
+        """Return the holders of the node, fields of managed objects first, then those that keep most, each with the node that contains
+        the first of its pointers.
+        """
         found: Dict[int, int] = {}
         for referrer in self.graph.referrers(node, MOST_POINTERS):
             at = referrer.node
             while at != node and self.tree.owners[at] != NO_NODE:
                 at = self.tree.owners[at]
-            if at != node and referrer.rule <= RULE_HABIT and not self.weak[0] <= at < self.weak[1]:
+            is_strong = referrer.rule <= RULE_HABIT and not self.weak[0] <= at < self.weak[1]
+            if at != node and is_strong and not self.is_plumbing(at):
                 found.setdefault(at, referrer.node)
-        return {at: found[at] for at in sorted(found, key=lambda holder: -self.tree.retained_bytes[holder])[:MOST_HOLDERS]}
+        order = sorted(found, key=lambda holder: (self.kind(holder) != FIELD, -self.tree.retained_bytes[holder]))
+        return {at: found[at] for at in order[:MOST_HOLDERS]}
 
 
 def find_owner_blocks(tallied: OwnerTally, owners: Owners) -> List[Tuple[int, int]]:
@@ -904,7 +918,7 @@ def _find_voted_owners(tallied: OwnerTally) -> List[OwnedMemory]:
         for one in passed:  # the next node of a long list does not go all the way again
             parents[one] = at
         votes[at] = votes.get(at, 0) + tallied.tree.retained_bytes[node]
-    variables = (node for node in votes if node >= roots_from or tallied.is_variable(node))
+    variables = (node for node in votes if (node >= roots_from or tallied.is_variable(node)) and not tallied.is_plumbing(node))
     chosen = sorted(variables, key=lambda node: -votes[node])[:MOST_VOTED]
     found = (tallied.owned(node, reached=True) for node in chosen)
     return [row for row in found if (row.reached_bytes or 0) >= SUSPECT_SHARE * tallied.used.bytes]

@@ -10,7 +10,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Protoco
 from gdbheapx import problems
 from gdbheapx.analysis.memory import attribute, kinds, stacks
 from gdbheapx.analysis.memory.kinds import MappingPlaces
-from gdbheapx.analysis.reachability.managed import ManagedField, ManagedHeap
+from gdbheapx.analysis.reachability.managed import HeldByField, ManagedField, ManagedHeap
 from gdbheapx.budget import allowed_bytes
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_command
@@ -562,6 +562,7 @@ class KeptReads(NamedTuple):
     """Of each of Regions.roots the slot of its first pointer, or NO_SLOT: those of variables are apart already."""
     weak: Optional[Sequence[Tuple[int, int]]]
     """(node, evidence) that a second look has found; None: there was none."""
+    fields: Sequence[HeldByField] = ()
 
 
 class Reach(NamedTuple):

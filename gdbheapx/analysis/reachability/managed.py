@@ -15,11 +15,17 @@ class ManagedField(NamedTuple):
     name: str
     """`org.rocksdb.ReadOptions.nativeHandle_`."""
     words: Sequence[int]
-    """One for each object that is reachable, or that a collection will have its memory freed."""
+    """One for each object that is reachable, or whose memory a collection frees."""
     objects: Sequence[int]
     """Address of the object of each word."""
-    cleaned_objects: Optional[int] = None
-    """Of these, unreachable ones: the next collection frees what they hold (a Cleaner, a finalizer). None: reachability is unknown."""
+    object_count: int = 0
+    """Objects that have a word in this field, garbage included."""
+    garbage_objects: Optional[int] = None
+    """Of these, unreachable ones whose memory no collection frees; None: reachability is unknown."""
+    collectable_objects: Optional[int] = None
+    """Of these, unreachable ones whose memory the next collection frees (a Cleaner, a finalizer). None: reachability is unknown."""
+    other_words: Sequence[int] = ()
+    """Words that objects have by another field, too, which live longer."""
     lost_words: Sequence[int] = ()
     """Of unreachable objects, of whose memory nobody frees anything."""
     find_path: Callable[[int], Optional[str]] = lambda address: None
@@ -35,6 +41,8 @@ class ManagedHeap(NamedTuple):
 
     runtime: str
     """`Java`."""
+    module: str
+    """File name of the runtime's library: its own variables lead to all that its threads ever touched, and explain nothing."""
     collector: str
     used_bytes: int
     """Of objects, garbage included."""
@@ -55,14 +63,14 @@ class HeldByField(NamedTuple):
     objects: Annotated[int, Column("objects")]
     """With a word that leads to a block."""
     garbage_objects: Annotated[Optional[int], Column("garbage", goes=1)]
-    """Of these, unreachable ones whose memory nobody frees; None: unknown."""
-    cleaned_objects: Annotated[Optional[int], Column("collectable", shown=IF_ANY, goes=2)]
+    """Of these, unreachable ones whose memory no collection frees; None: unknown."""
+    collectable_objects: Annotated[Optional[int], Column("collectable", shown=IF_ANY, goes=2)]
     """Of these, unreachable ones whose memory the next collection frees; None: unknown."""
     blocks: Annotated[int, Column("blocks", goes=3)]
     """That all of them lead to directly."""
     bytes: Annotated[int, Column("bytes", BYTES)]
     garbage_bytes: Annotated[int, Column("of garbage", BYTES, shown=IF_ANY)]
-    """Of the blocks of garbage_objects."""
+    """Of blocks that only garbage holds."""
     retained_bytes: Annotated[Optional[int], Column("retained", BYTES, shown=IF_ANY)]
     """What only this field keeps alive; None where owners were not looked for."""
     block_bytes: Annotated[Optional[int], Column("size", BYTES, shown=IF_ANY, goes=5)] = None
@@ -71,7 +79,7 @@ class HeldByField(NamedTuple):
 
 def measure_field(graph: Graph, blocks: int, heap: ManagedHeap, field: ManagedField, retained_bytes: Optional[int]) -> HeldByField:
     """Count the blocks to which the objects of a class lead by one field. `blocks`: how many blocks the graph has."""
-    held = _find_blocks(graph, blocks, field.words)
+    held = _find_blocks(graph, blocks, [*field.words, *field.other_words])
     lost = _find_blocks(graph, blocks, field.lost_words[:MOST_LOST_WORDS]) - held
     sizes = [size for _, size in graph.blocks(sorted(held))]
     lost_sizes = [size for _, size in graph.blocks(sorted(lost))]
@@ -79,9 +87,9 @@ def measure_field(graph: Graph, blocks: int, heap: ManagedHeap, field: ManagedFi
     return HeldByField(
         field=field.name,
         runtime=heap.runtime,
-        objects=len(field.words) + len(field.lost_words),
-        garbage_objects=None if field.cleaned_objects is None else len(field.lost_words),
-        cleaned_objects=field.cleaned_objects,
+        objects=field.object_count,
+        garbage_objects=field.garbage_objects,
+        collectable_objects=field.collectable_objects,
         blocks=len(sizes) + len(lost_sizes),
         bytes=sum(sizes) + sum(lost_sizes),
         garbage_bytes=sum(lost_sizes),

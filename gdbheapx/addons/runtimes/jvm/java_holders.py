@@ -1,0 +1,268 @@
+"""Native memory that Java objects hold: by class and field, for each object whether it is in use, collectable or garbage."""
+
+from array import array
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from gdbheapx import problems
+from gdbheapx.addons.runtimes.jvm.java_classes import (
+    FINAL,
+    MIRROR,
+    PHANTOM,
+    SOFT,
+    STACK_CHUNK,
+    JavaClass,
+    find_field_at,
+    find_field_named,
+    list_fields,
+    read_java_classes,
+)
+from gdbheapx.addons.runtimes.jvm.java_heap import JavaHeap, JavaShape, find_java_heap, read_java_shape
+from gdbheapx.addons.runtimes.jvm.java_roots import JavaRoots, find_java_roots
+from gdbheapx.addons.runtimes.jvm.object_walker import ANY_ELEMENT, ObjectParent, ObjectWalker, StackChunkShape, WalkedObjects
+from gdbheapx.addons.runtimes.jvm.vm_tables import VmTables, read_vm_tables
+from gdbheapx.analysis.census.world import Inner, World
+from gdbheapx.analysis.reachability.heap_graph import find_mapped_ranges, open_block_source
+from gdbheapx.analysis.reachability.managed import ManagedField, ManagedHeap
+from gdbheapx.ranges import Range, RangeIndex, unite_ranges
+
+STRONG, KEPT = 0, 1
+"""Marks: by all references; without those of a Reference whose referent a Cleaner or finalizer ends."""
+IN_USE, COLLECTABLE, GARBAGE = range(3)
+"""States of what an object holds: it is reachable; a collection has it freed by a Cleaner or finalizer; nothing frees it."""
+MOST_LOADER_ROUNDS = 64
+MOST_PATH_STEPS = 20
+WITHOUT_MARKS = ("ZGC", "")
+"""Collectors of which it is not known which objects are reachable: ZGC's pointers have to be looked up in tables of forwarded objects."""
+
+
+class FieldTally(NamedTuple):
+    """Words that objects of a class have in one field."""
+
+    words: "array[int]"
+    objects: "array[int]"
+    """Of each of `words`."""
+    others: "array[int]"
+    """Words that objects have by another field, too, and these live longer."""
+    lost: "array[int]"
+    """Words of garbage alone."""
+    counts: List[int]
+    """Objects by the state of what they hold."""
+
+
+class JavaObjects:
+    """Objects of one process's Java heap, at one moment."""
+
+    def __init__(self, world: World, tables: VmTables, heap: JavaHeap) -> None:
+        self._world, self._tables, self.heap = world, tables, heap
+        self.shape: JavaShape = read_java_shape(tables)
+        self.classes: Sequence[JavaClass] = read_java_classes(tables)
+        chunk = next((java_class for java_class in self.classes if java_class.kind == STACK_CHUNK), None)
+        self._mirrors = {java_class.mirror: java_class for java_class in self.classes if java_class.mirror}
+        self._walker = ObjectWalker(
+            world.session.kernel,
+            open_block_source(world.target),
+            self.shape,
+            self.classes,
+            heap.used_parts,
+            world.session.budget,
+            world.little_endian,
+            read_chunk_shape(tables, chunk) if chunk is not None else StackChunkShape(),
+            self._find_referent_offset(),
+        )
+        self.walked: WalkedObjects = self._walker.walk_objects()
+        self.roots: Optional[JavaRoots] = None
+        self.why_unmarked = self._mark_objects()
+        self._names: Dict[Tuple[int, int, int], Optional[str]] = {}
+
+    def _find_referent_offset(self) -> Optional[int]:
+        soft = next((java_class.klass for java_class in self.classes if java_class.kind == SOFT), None)
+        referent = find_field_named(self._tables, soft, "referent") if soft is not None else None
+        return referent.offset if referent is not None else None
+
+    def _mark_objects(self) -> Optional[str]:
+        """Mark what is reachable; return why that cannot be known, or None."""
+        if self.heap.collector in WITHOUT_MARKS:
+            return "garbage of %s is not distinguished" % (self.heap.collector or "an unknown collector")
+        if self.heap.is_collecting is not False:
+            return "a collection was under way"
+        unwinding = self._world.target.arch.unwinding
+        if unwinding is None or unwinding.returns is not None:
+            return "Java's stacks are not read on this machine"
+        if any(problem.code in (problems.SEVERAL_MOMENTS, problems.STOP_LIMIT) for problem in self._world.session.problems):
+            return "its memory was read at several moments"
+        if not self.walked.is_whole:
+            return "the time was over"
+        self.roots = find_java_roots(self._tables, self.shape, self.heap, self.classes)
+        if not self.roots.strong:
+            return "; ".join(self.roots.problems) or "no roots were found"
+        for mark, skipped in ((STRONG, ()), (KEPT, (FINAL, PHANTOM))):
+            if not self._mark_from(self.roots, mark, skipped):
+                return "the time was over"
+        return None
+
+    def _mark_from(self, roots: JavaRoots, mark: int, skipped: Sequence[int]) -> bool:
+        """Mark what the roots lead to, and class loaders of what is reached with it."""
+        with_parents = mark == KEPT
+        is_whole = self._walker.mark_objects(mark, roots.strong, skipped, with_parents) and self._walker.mark_objects(
+            mark, roots.from_stacks, skipped, with_parents
+        )
+        waiting = dict(roots.loader_handles)
+        keys = list(roots.loader_keys)
+        for _ in range(MOST_LOADER_ROUNDS):
+            marks = self._walker.look_up(keys)
+            reached = {roots.loader_keys[key] for key, bits in zip(keys, marks) if bits >> mark & 1}
+            reached.update(self.classes[index].loader_data for index in self._walker.list_reached_classes(mark))
+            handles = [oop for loader in reached for oop in waiting.pop(loader, ())]
+            if not handles or not is_whole:
+                break
+            is_whole = self._walker.mark_objects(mark, handles, skipped, with_parents)
+        return is_whole
+
+    def list_fields_to(self, ranges: Sequence[Range]) -> List[ManagedField]:
+        """List the fields by which objects have words that lead into these ranges.
+
+        Several objects may hold a block: a buffer and what frees it once the buffer is collected. The one that lives longest decides.
+        """
+        holders: List[Tuple[str, int, int, int]] = []
+        states: Dict[int, int] = {}
+        worst: Dict[int, int] = {}
+        for rows in self._walker.iterate_border(ranges):
+            for index, offset, value, address, marks in zip(*rows):
+                name, state = self._name_field(index, offset, address), self._find_state(marks)
+                if name is not None and (offset != ANY_ELEMENT or state != GARBAGE):
+                    holders.append((name, value, address, state))
+                    states[value] = min(state, states.get(value, GARBAGE))
+                    worst[value] = max(state, worst.get(value, IN_USE))
+        fields: Dict[str, FieldTally] = {}
+        for name, value, address, state in holders:
+            tally = fields.setdefault(name, FieldTally(array("Q"), array("Q"), array("Q"), array("Q"), [0, 0, 0]))
+            tally.counts[_judge_object(state, states[value])] += 1
+            if states[value] == GARBAGE:
+                tally.lost.append(value)
+            elif state == (IN_USE if states[value] == IN_USE else worst[value]):  # that of a buffer, not that of what will free it
+                tally.words.append(value)
+                tally.objects.append(address)
+            else:
+                tally.others.append(value)
+        return [self._make_field(name, tally) for name, tally in fields.items() if tally.words or tally.lost]
+
+    def _find_state(self, marks: int) -> int:
+        if self.why_unmarked is not None or marks >> KEPT & 1:
+            return IN_USE
+        return COLLECTABLE if marks >> STRONG & 1 else GARBAGE
+
+    def _make_field(self, name: str, tally: "FieldTally") -> ManagedField:
+        collectable = tally.counts[COLLECTABLE] if self.why_unmarked is None else None
+        garbage = tally.counts[GARBAGE] if self.why_unmarked is None else None
+        return ManagedField(
+            name, tally.words, tally.objects, sum(tally.counts), garbage, collectable, tally.others, tally.lost, self.find_path
+        )
+
+    def count_garbage(self) -> Optional[int]:
+        """Return the bytes of objects that nothing leads to, after list_fields_to(); None if that is unknown."""
+        if self.why_unmarked is not None:
+            return None
+        _, sizes = self._walker.count_marked()
+        per_class = len(sizes) // max(1, len(self.classes))
+        return sum(size for place, size in enumerate(sizes) if not (place % per_class) >> STRONG & 1)
+
+    def _name_field(self, index: int, offset: int, address: int) -> Optional[str]:
+        """Return `org.rocksdb.ReadOptions.nativeHandle_`; of a java.lang.Class the static field. None of what has no name."""
+        java_class = self.classes[index]
+        key = (index, offset, address if java_class.kind == MIRROR else 0)
+        if key not in self._names:
+            self._names[key] = self._find_field_name(java_class, offset, address)
+        return self._names[key]
+
+    def _find_field_name(self, java_class: JavaClass, offset: int, address: int) -> Optional[str]:
+        if offset == ANY_ELEMENT:
+            return "elements of %s" % java_class.name
+        field = find_field_at(self._tables, java_class.klass, offset)
+        if field is not None:
+            return "%s.%s" % (java_class.name, field.name) if field.signature == "J" or field.signature.startswith("I") else None
+        owner = self._mirrors.get(address) if java_class.kind == MIRROR else None
+        return self._name_static(owner, offset) if owner is not None else None
+
+    def _name_static(self, owner: JavaClass, offset: int) -> Optional[str]:
+        fields = list_fields(self._tables, owner.klass)
+        name = next((field.name for field in fields if field.is_static and field.offset == offset), None)
+        return "%s.%s" % (owner.name, name) if name is not None else None
+
+    def find_path(self, address: int) -> Optional[str]:
+        """Return how the program reaches an object: `Store.kept.elementData[3042]`; None if nothing reachable leads there."""
+        steps = self._walker.find_path(address)
+        if steps is None:
+            return None
+        text = ""
+        for step in steps[-MOST_PATH_STEPS:]:
+            text = self._extend_path(text, step)
+        return text if len(steps) <= MOST_PATH_STEPS else "... " + text
+
+    def _extend_path(self, text: str, step: ObjectParent) -> str:
+        if not 0 <= step.class_index < len(self.classes):
+            return "?"
+        java_class = self.classes[step.class_index]
+        if java_class.kind == MIRROR and step.address in self._mirrors:
+            name = self._name_static(self._mirrors[step.address], step.place)
+            if name is not None:
+                return name
+        start = text or "(%s)" % java_class.name
+        if java_class.layout_helper < 0:
+            return "%s[%d]" % (start, step.place)
+        field = find_field_at(self._tables, java_class.klass, step.place)
+        return "%s.%s" % (start, field.name if field is not None else "+0x%x" % step.place)
+
+
+def _judge_object(state: int, state_of_memory: int) -> int:
+    """Return as what an object counts. An unreachable one whose memory another object keeps is garbage: a slice, or a buffer of a pool."""
+    if state == IN_USE or (state == COLLECTABLE and state_of_memory == IN_USE):
+        return IN_USE
+    return COLLECTABLE if state_of_memory == COLLECTABLE else GARBAGE
+
+
+def read_chunk_shape(tables: VmTables, chunk: JavaClass) -> StackChunkShape:
+    """Return where jdk.internal.vm.StackChunk has its size, stack pointer and flags."""
+    offsets = {field.name: field.offset for field in list_fields(tables, chunk.klass) if not field.is_static}
+    return StackChunkShape(offsets.get("size"), offsets.get("sp"), offsets.get("flags"))
+
+
+def read_java_objects(world: World) -> Optional[JavaObjects]:
+    """Walk and mark the Java heap; None where the process has none that can be read."""
+    tables = read_vm_tables(world.target)
+    heap = find_java_heap(tables) if tables is not None else None
+    return JavaObjects(world, tables, heap) if tables is not None and heap is not None and heap.used_parts else None
+
+
+class JavaMemory(NamedTuple):
+    """The Java heap as a census and a graph of blocks take it."""
+
+    inner: Inner
+    problems: Sequence[str]
+
+
+def read_java_memory(world: World) -> Optional[JavaMemory]:
+    """Return the Java heap, and what its objects hold of the blocks of allocators; None where there is none."""
+    objects = read_java_objects(world)
+    if objects is None:
+        return None
+    heap, target = objects.heap, world.target
+    bounds = RangeIndex(heap.reserved or heap.used_parts)
+    taken = [part for row in target.mappings() if row.readable and row.writable for part in bounds.within(row.start, row.end)]
+    claims = RangeIndex((claim.start, claim.end) for allocator in world.session.heaps.all() for claim in allocator.claims())
+    fields = objects.list_fields_to(find_mapped_ranges(target, claims))
+    used_bytes = sum(end - start for start, end in heap.used_parts)
+    managed = ManagedHeap(
+        "Java", "libjvm.so", heap.collector, used_bytes, objects.count_garbage(), heap.buffer_bytes, fields, objects.why_unmarked
+    )
+    taken_bytes = sum(end - start for start, end in taken)
+    inner = Inner(
+        iter(()),
+        "jvm",
+        "Java heap",
+        taken=unite_ranges(taken),
+        free_bytes=max(0, taken_bytes - used_bytes - heap.buffer_bytes),
+        overhead_bytes=heap.buffer_bytes,
+        managed=managed,
+    )
+    unknown = ["which of its objects are garbage is unknown: %s" % objects.why_unmarked] if objects.why_unmarked is not None else []
+    return JavaMemory(inner, [*heap.problems, *(objects.roots.problems if objects.roots is not None else ()), *unknown])

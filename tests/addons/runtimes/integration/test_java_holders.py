@@ -1,0 +1,81 @@
+"""Java objects that hold memory of malloc: by class and field, garbage apart, and lost blocks once their objects are collected."""
+
+import shutil
+from typing import Any, Dict
+
+import pytest
+
+from tests.support.javas import BUFFER_BYTES, BUFFERS, DROPPED_BUFFERS, DROPPED_HANDLES, HANDLE_BYTES, HANDLES, HOLDERS
+from tests.support.processes import Process, Stage
+from tests.support.tool import heapx
+
+pytestmark = pytest.mark.once  # a JVM that nobody here made
+
+
+STALE = 5
+"""Blocks to which words of stacks and registers still lead."""
+COLLECTORS = ("-XX:+UseG1GC", "-XX:+UseSerialGC", "-XX:+UseParallelGC")
+
+def start(stage: Stage, *options: str) -> Process:
+    """A JVM that has filled its lists, and waits."""
+    if not shutil.which("javac"):
+        pytest.skip("javac is not installed")
+    folder = stage.folder()
+    (folder / "Holders.java").write_text(HOLDERS)
+    process = stage.spawn(["java", "-Xms64m", "-Xmx64m", "-Xmn32m", *options, "Holders.java"], folder)
+    process.wait_ready()
+    return process
+
+
+def fields(process: Process, kind: str, command: str = "leaks") -> Dict[str, Dict[str, Any]]:
+    """By name."""
+    return {row["field"]: row for row in heapx(process.target(kind), command, "--json").data["fields"]}
+
+
+@pytest.mark.parametrize("option", COLLECTORS)
+def test_garbage_is_what_nothing_frees(stage: Stage, option: str) -> None:
+    """Each object counts; what a Cleaner frees is no garbage; blocks of garbage are leaked. Live and core agree."""
+    process = start(stage, option)
+    for kind in ("live", "core"):
+        rows = fields(process, kind)
+        handle, buffer = rows["Holders$Handle.address"], rows["java.nio.DirectByteBuffer.address"]
+        assert (handle["objects"], handle["garbage_objects"], handle["collectable_objects"]) == (HANDLES, DROPPED_HANDLES, 0)
+        assert (handle["blocks"], handle["bytes"], handle["garbage_bytes"]) == (HANDLES, HANDLES * HANDLE_BYTES, DROPPED_HANDLES * HANDLE_BYTES)
+        assert buffer["garbage_objects"] == 0
+        assert BUFFERS * BUFFER_BYTES <= buffer["bytes"] <= buffer["objects"] * (BUFFER_BYTES + 4096)
+        assert DROPPED_BUFFERS <= buffer["collectable_objects"] <= DROPPED_BUFFERS + buffer["objects"] - BUFFERS
+        leaked = heapx(process.target(kind), "leaks", "--json").data
+        assert any(row["size_bytes"] == HANDLE_BYTES and row["blocks"] >= DROPPED_HANDLES - STALE for row in leaked["groups"])
+
+
+def test_collected_objects_hold_nothing(stage: Stage) -> None:
+    """Once the garbage is collected its blocks are leaked: words in free parts of the Java heap are no pointers."""
+    process = start(stage)
+    process.command(b"g")
+    rows = fields(process, "live")
+    assert rows["Holders$Handle.address"]["objects"] == HANDLES - DROPPED_HANDLES
+    groups = heapx(process.target("live"), "leaks", "--json").data["groups"]
+    assert any(row["size_bytes"] == HANDLE_BYTES and row["blocks"] >= DROPPED_HANDLES - STALE for row in groups)
+
+
+def test_a_block_has_the_path_of_its_object(stage: Stage) -> None:
+    """`refs` of a block that an object holds ends at the field, and the way to the object from a static field."""
+    process = start(stage)
+    row = next(row for row in heapx(process.target("live"), "census", "--json").data["rows"] if row["signature"] == "Holders$Handle.address")
+    assert row["blocks"] >= HANDLES - DROPPED_HANDLES - STALE
+    chain = heapx(process.target("live"), "refs", row["sample"], "--json").data["chains"][0]
+    assert chain[-1]["root"].startswith("Holders$Handle.address of Holders.kept.elementData[")
+
+
+def test_report_parts_the_java_heap(stage: Stage) -> None:
+    """Objects, garbage and free memory of the Java heap are rows that add up with all others."""
+    process = start(stage)
+    data = heapx(process.target("live"), "report", "--deep", "--json").data
+    (table,) = [table for table in data["runtimes"] if table["name"] == "JVM"]
+    assert table["sum_bytes"] == sum(row["bytes"] for row in table["rows"]) == data["memory"]["total_bytes"]
+    sizes = {row["kind"]: row["bytes"] for row in table["rows"] if row["name"].startswith("JVM: Java heap")}
+    assert 0 < sizes["runtime-garbage"] < 60 << 20 and 0 < sizes["runtime-used"] < 60 << 20
+    owners = {row["owner"]: row for row in heapx(process.target("live"), "owners", "--json").data["owners"]}
+    assert owners["Holders$Handle.address"]["kind"] == "field"
+    kept = HANDLES - DROPPED_HANDLES
+    assert (kept - STALE) * HANDLE_BYTES <= owners["Holders$Handle.address"]["retained_bytes"] <= kept * HANDLE_BYTES
