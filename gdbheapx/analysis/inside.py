@@ -621,9 +621,9 @@ def steps_to_fields(found: Optional[InsideAnswer]) -> List[StepSentence]:
     """Return the command to type where objects of a runtime with a collector hold blocks."""
     if found is None or not found.fields:
         return []
-    why = "lists the classes and fields of %s whose objects hold memory of malloc" % found.fields[0].runtime
+    why = "lists %s classes and fields with the malloc memory that their objects hold" % found.fields[0].runtime
     if any(held.garbage_bytes for held in found.fields):
-        why += ", and how many of them are garbage that nothing frees"
+        why += ", and how many objects are garbage that nothing frees"
     return [StepSentence(hint_command("owners"), why)]
 
 

@@ -384,13 +384,13 @@ def _iterate_ends(target: Target, module: Module, index: int, arena: int, base: 
     for first, second in zip(places, places[1:]):
         if not WORD < second - first <= ENTRIES_BETWEEN * WORD or first < SHARD_IND:
             continue
-        emap = read_number(target, arena + first - WORD, WORD)
-        is_one = read_number(target, arena + second - WORD, 4) == index == read_number(target, arena + first - SHARD_IND, 4)
+        emap = read_sized_word(target, arena + first - WORD, WORD)
+        is_one = read_sized_word(target, arena + second - WORD, 4) == index == read_sized_word(target, arena + first - SHARD_IND, 4)
         if is_one and not emap % WORD and _lies_within(target, module, emap, WORD):
             yield ArenaEnds(first, second, emap)
 
 
-def read_number(target: Target, address: int, size_bytes: int) -> int:
+def read_sized_word(target: Target, address: int, size_bytes: int) -> int:
     """Read a number; all ones if unreadable."""
     return int.from_bytes(target.read_prefix(address, size_bytes).ljust(size_bytes, b"\xff"), "little")
 
@@ -442,9 +442,9 @@ def _has_own_blocks(target: Target, table: StructTable, arenas: ArenaTable) -> b
 
 
 def _ends_with_own(target: Target, base: int, blocks_offset: int) -> bool:
-    block, last, left = read_number(target, base + blocks_offset, WORD), 0, MOST_BLOCKS
+    block, last, left = read_sized_word(target, base + blocks_offset, WORD), 0, MOST_BLOCKS
     while block and left and not block % PIECE_BYTES:
-        last, block, left = block, read_number(target, block + WORD, WORD), left - 1
+        last, block, left = block, read_sized_word(target, block + WORD, WORD), left - 1
     return not block and base - last in BASE_OFFSETS.values()
 
 
@@ -773,7 +773,7 @@ class _StructureSearch:
         shapes = self._list_shapes(geometry)
         place, emap = types.place("emap_s", "rtree.root"), types.place("arena_s", "pa_shard.emap")
         if place is not None and emap is not None:
-            words = [read_number(self.target, arena + emap.offset, WORD) for arena in self.arenas.pointers.values()]
+            words = [read_sized_word(self.target, arena + emap.offset, WORD) for arena in self.arenas.pointers.values()]
             best = max(dict.fromkeys(words), key=words.count)  # the arena_emap_global that most arenas name
             return [(best + place.offset, shape) for shape in shapes] if best not in (0, UNREADABLE_WORD) else []
         known = list(islice(self._iterate_slabs(symbols, types, geometry), SLABS_LOOKED_UP))

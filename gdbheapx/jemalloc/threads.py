@@ -10,7 +10,7 @@ from gdbheapx.inferior.base import Thread
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext, unpack_pointers, unpack_strided
 from gdbheapx.jemalloc.layouts import has_short_ncached_max, omits_large_tcache_bins, read_tsd_states
-from gdbheapx.jemalloc.structure import is_tcache, read_number
+from gdbheapx.jemalloc.structure import is_tcache, read_sized_word
 from gdbheapx.jemalloc.symbols import read_words
 from gdbheapx.layout.view import LayoutView, Picker
 from gdbheapx.model import CacheBin, TargetAddress, ThreadCache
@@ -135,7 +135,7 @@ def read_explicit_caches(context: JemallocContext) -> Dict[int, int]:
 def _search_explicit_caches(context: JemallocContext, array: int) -> Dict[int, int]:
     """Find explicit caches without the number of entries: those entries that lead to a cache."""
     data = context.target.read_prefix(array, MAX_EXPLICIT * context.geometry.word_bytes) if array else b""
-    read = partial(read_number, context.target)
+    read = partial(read_sized_word, context.target)
     entries = unpack_strided(data, 0, context.geometry.word_bytes, context.geometry.word_bytes, context.geometry.little_endian, False)
     return {entry: number for number, entry in enumerate(entries) if entry and is_tcache(context.types, read, entry)}
 

@@ -38,7 +38,7 @@ def make_fields_page(fields: Sequence[HeldByField], most: int) -> Page:
     """Make the table of what objects hold, by class and field."""
     if fields:
         yield ""
-        yield mark_sentence("%s objects that hold memory of malloc, by class and field" % fields[0].runtime, HEADING)
+        yield mark_sentence("Malloc memory that %s objects hold, by class and field" % fields[0].runtime, HEADING)
         yield ColumnsTable(columns_of(HeldByField), list(fields[:most]))
         if len(fields) > most:
             yield "%s: owners --json" % count_noun(len(fields) - most, "smaller row")

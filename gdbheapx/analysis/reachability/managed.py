@@ -27,7 +27,7 @@ class ManagedField(NamedTuple):
     other_words: Sequence[int] = ()
     """Words that objects have by another field, too, which live longer."""
     lost_words: Sequence[int] = ()
-    """Of unreachable objects, of whose memory nobody frees anything."""
+    """Of unreachable objects whose memory nothing frees."""
     find_path: Callable[[int], Optional[str]] = lambda address: None
     """Returns how the program reaches the object at an address: `Store.kept.elementData[3]`; None where that is unknown."""
 

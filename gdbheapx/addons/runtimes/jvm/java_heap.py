@@ -37,7 +37,7 @@ SHENANDOAH_KINDS = {
     "_pinned_humongous_start": HUMONGOUS,
     "_humongous_cont": CONTINUES,
 }
-NO_TABLE = "this release's tables do not lead to the collector's %s"
+NO_TABLE = "this release's tables have no %s of the collector"
 
 
 class HeapRegion(NamedTuple):
@@ -94,7 +94,7 @@ class JavaShape(NamedTuple):
     alignment_bytes: int
     array_length_offset: int
     mirror_class_offset: Optional[int]
-    """In a java.lang.Class: the Klass that it stands for."""
+    """In a java.lang.Class: the Klass that it represents."""
     mirror_size_offset: Optional[int]
     """In a java.lang.Class: four bytes with the object's own size in words, static fields included."""
     mirror_static_count_offset: Optional[int]

@@ -119,7 +119,7 @@ class BorderRows(NamedTuple):
 
 
 class ObjectWalker:
-    """The objects of one Java heap. First walk_objects(), then any marks, then what asks for them; an answer after an expired budget is partial."""
+    """Objects of one Java heap: walk_objects() first, then marks, then questions; an answer after an expired budget is partial."""
 
     def __init__(
         self,
