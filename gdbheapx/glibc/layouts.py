@@ -69,7 +69,7 @@ TCACHE = Struct(
     ),
 )
 NEWEST_KNOWN = (2, 43)
-ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 24), (2, 23), (2, 17), (2, 12))
+ROWS = ((2, 43), (2, 42), (2, 41), (2, 34), (2, 29), (2, 26), (2, 25), (2, 23), (2, 22), (2, 15))
 """One release for each layout that differs, newest first: the newest that has it. (2.17 of Red Hat 7 has that of 2.23.)"""
 
 
@@ -165,8 +165,8 @@ def releases_of(rows: Sequence[Version]) -> str:
     """The releases that have the layouts of one of these rows, which follow each other, for people."""
     newest, oldest = max(rows), min(rows)
     below = next((row for row in ROWS if row < oldest), None)
-    first = "2.12" if below is None else "2.16" if below == ROWS[-1] else "%d.%d" % (below[0], below[1] + 1)
-    last = "%d.%d" % (newest[0], newest[1]) if newest != ROWS[-1] else "2.15"
+    first = "2.12" if below is None else "%d.%d" % (below[0], below[1] + 1)
+    last = "%d.%d" % (newest[0], newest[1])
     return "%s or newer" % first if newest == ROWS[0] else last if first == last else "%s to %s" % (first, last)
 
 

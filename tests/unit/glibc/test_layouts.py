@@ -35,6 +35,14 @@ def test_sizes_of_real_builds(version: Version) -> None:
     assert tuple(lay_out_struct(struct, version, LP64).size_bytes for struct in STRUCTS) == SIZES[version]
 
 
+@pytest.mark.parametrize("minor", range(12, layouts.NEWEST_KNOWN[1] + 1))
+def test_each_release_has_the_layouts_of_its_row(minor: int) -> None:
+    """A release that is skipped in ROWS has the layouts of the next one that is there: each row is the newest with its layouts."""
+    version = (2, minor)
+    row = layouts.find_version_row(version)
+    assert [lay_out_struct(struct, version, LP64) for struct in STRUCTS] == [lay_out_struct(struct, row, LP64) for struct in STRUCTS], row
+
+
 def test_offsets_on_i386() -> None:
     """On i386 2.36 bins lie at 64, there are 11 fastbins, mp_ has 76 bytes, heap_info 24."""
     state = lay_out_struct(layouts.MALLOC_STATE, (2, 36), I386)
@@ -92,14 +100,15 @@ def test_what_debug_information_says_is_not_there_comes_from_no_table(needed: Ne
 
 
 def test_a_release_that_is_newer_than_the_tables_has_the_members_of_its_debug_information() -> None:
-    """Though its symbols come from a table of them alone. mp_ of 2.44 ends at tcache_count: behind it lies something else."""
+    """Though its symbols come from a table of them alone. mp_ of the next release ends at tcache_count: behind it lies something else."""
     structs = {struct.name: lay_out_struct(struct, layouts.NEWEST_KNOWN, LP64) for struct in STRUCTS}
     del structs["malloc_par"].members["tcache_unsorted_limit"]
     module: Any = SimpleNamespace(name="libc.so.6", build_id=None)
     near = Symbol("malloc", 1, module, "debug-info")
     target: Any = SimpleNamespace(function=lambda module, name: near, types=lambda symbol, *names, **options: TypeSet(structs) if symbol is near else None)
     arena = Symbol("main_arena", 0, module, "symbol")
-    types, all_own = detect._choose_layouts(target, arena, None, (2, 44), LP64)
+    next_release = (layouts.NEWEST_KNOWN[0], layouts.NEWEST_KNOWN[1] + 1)
+    types, all_own = detect._choose_layouts(target, arena, None, next_release, LP64)
     assert all_own and "tcache_unsorted_limit" not in types.structs["malloc_par"].members
-    types, all_own = detect._choose_layouts(target, arena, None, (2, 43), LP64)
+    types, all_own = detect._choose_layouts(target, arena, None, layouts.NEWEST_KNOWN, LP64)
     assert not all_own and "tcache_unsorted_limit" in types.structs["malloc_par"].members

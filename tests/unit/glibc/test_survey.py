@@ -7,7 +7,7 @@ from typing import List
 
 import pytest
 
-from gdbheapx.glibc.layouts import MALLOC_STATE
+from gdbheapx.glibc.layouts import MALLOC_STATE, NEWEST_KNOWN
 from gdbheapx.glibc.records import ArenaTotals
 from gdbheapx.kernel.glibc.records import STATUS_FAST, STATUS_FREE, STATUS_TCACHE, STATUS_TCACHE_STRUCT, STATUS_USED
 from gdbheapx.session import Session
@@ -72,9 +72,10 @@ def test_release_is_told_from_the_bytes(world: World) -> None:
 
 def test_newer_release_is_said_to_be_unlisted() -> None:
     """A release newer than any that was tried is read like the newest, with a note that leaves the answer whole."""
-    session = look(make(WORLDS[-5]._replace(version=(2, 45))))
+    major, minor = NEWEST_KNOWN
+    session = look(make(WORLDS[-5]._replace(version=(major, minor + 1))))
     assert [row.unparsed_bytes for row in session.heaps.one().arenas()] == [0, 0, 0, 0]
-    assert not session.partial and "newer than 2.43" in session.problems[0].what
+    assert not session.partial and "newer than %d.%d" % NEWEST_KNOWN in session.problems[0].what
 
 
 def damaged(world: World = WORLDS[10]) -> Fake:
