@@ -1,6 +1,6 @@
 """The one list of systems that gdbheapx is tested on. CI, tests, the support table and the README's line read it.
 
-A new glibc release is one row here, rows in gdbheapx/glibc/layouts.py, and a changelog fragment.
+A new glibc release is one row here (of STRUCTURES too, if its layouts differ), rows in gdbheapx/glibc/layouts.py, and a changelog fragment.
 """
 
 from typing import List, NamedTuple, Optional, Tuple
@@ -135,7 +135,7 @@ STRUCTURES = (
     Structure("2.12 to 2.15", "foreign cores of 2.12 (Red Hat 6; x86-64, i386), by hand"),
     Structure("2.16 to 2.22", "by source, not tried (2.17 of Red Hat 7 has the layouts of 2.23)"),
     Structure("2.23", "foreign cores of Red Hat 7's 2.17 and of 2.23 (x86-64, i386), by hand"),
-    Structure("2.24, 2.25", "by source, not tried"),
+    Structure("2.24 to 2.25", "by source, not tried"),
     Structure("2.26", "by source, not tried"),
     Structure("2.27 to 2.29", "a foreign core of 2.29, by hand"),
     Structure("2.30 to 2.34", "Debian 11 (2.31)"),

@@ -40,6 +40,11 @@ def test_newest_layouts_are_the_last_row() -> None:
     assert matrix.ROWS[-1].glibc == layouts.NEWEST_KNOWN
 
 
+def test_structures_are_the_rows_of_layouts() -> None:
+    """What was tried of finding malloc by structure is said of the same releases that layouts.py has."""
+    assert [one.releases for one in matrix.STRUCTURES] == [layouts.releases_of([row]).replace(" or newer", "") for row in reversed(layouts.ROWS)]
+
+
 def test_the_jemallocs_are_those_that_are_tried() -> None:
     """Each row's libjemalloc2 and each Rust program's jemalloc has its line, and none is promised that is not tried."""
     tried: Dict[Version, Set[str]] = {version: set() for version in [row.jemalloc for row in matrix.ROWS] + list(jemallocs.VERSIONS.values())}
