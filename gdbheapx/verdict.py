@@ -19,8 +19,8 @@ LITTLE_BYTES = 8 * SMALL_BYTES
 IN_USE_SHARE = 0.8
 """From this share of a heap on the program has it."""
 MUCH_BYTES = 64 * SMALL_BYTES
-"""From so much free memory on 1/MUCH_KEPT_PARTS of the heap is worth a verdict; below, 1/KEPT_PARTS of it."""
-KEPT_PARTS, MUCH_KEPT_PARTS = 2, 3
+"""From more free memory on 1/MUCH_KEPT_PARTS of the heap is worth a verdict; else KEPT_PERCENT of it."""
+KEPT_PERCENT, MUCH_KEPT_PARTS = 50, 3
 MOST_PARTS = 2
 """One cause is the verdict on the free memory where it explains more than this part (1/MOST_PARTS) of it: blocks in use between,
 unmerged chunks, arenas that threads left."""
@@ -226,7 +226,7 @@ def is_mostly_used(ask: Ask) -> bool:
 
 def is_much_free(ask: Ask) -> bool:
     """Return True if the allocator has enough free memory for a verdict."""
-    return ask(lambda case: KEPT_PARTS * case.free >= case.held) or (
+    return ask(lambda case: 100 * case.free >= KEPT_PERCENT * case.held) or (
         ask(lambda case: case.free > MUCH_BYTES) and ask(lambda case: MUCH_KEPT_PARTS * case.free >= case.held)
     )
 
