@@ -4,6 +4,7 @@ The figures of each arena follow from it: system = used + tcache + fast + free +
 would return (malloc.c: mtrim and systrim, after malloc_consolidate)."""
 
 from array import array
+from bisect import bisect_right
 from typing import Annotated, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.answers import make_collector
@@ -46,7 +47,7 @@ from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.blocks.stream import BlockFilter
 from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN, InRam
 from gdbheapx.kernel.common.library import ADDRESS_MASK, STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
-from gdbheapx.kernel.glibc.records import BIN, PAGE_COUNTERS, STATUS_FREE, MmappedChunks, NativeListed, Region, WalkResult
+from gdbheapx.kernel.glibc.records import BIN, PAGE_COUNTERS, STATUS_FREE, MmappedChunk, MmappedChunks, NativeListed, Region, WalkResult
 from gdbheapx.layout.view import read_view
 from gdbheapx.model import Claim, TargetAddress
 from gdbheapx.problems import Diagnostic, PartialSink
@@ -107,9 +108,28 @@ def find_mmapped_chunks(context: Context, heaps: Sequence[Range], counted: Optio
     trailer, pages = context.glibc.traits.mmapped_trailer, context.ram.pages
     search = (trailer, counted.chunks, counted.bytes, pages, data or ())
     chunks, is_complete = context.walker.scan_mmapped(ranges, *search, 0 if _is_blind(context) else ADDRESS_MASK, limits)
+    if not is_complete and len(chunks) > (counted.chunks or 0):
+        chunks, is_complete = _leave_out_range(chunks, ranges, counted)
     if not is_complete and not context.budget.expired():
         _report_missing(context, chunks, counted)
     return chunks, is_complete
+
+
+def _leave_out_range(chunks: MmappedChunks, ranges: Sequence[Range], counted: MmappedTotals) -> Tuple[MmappedChunks, bool]:
+    """Return the chunks without those of the one range that makes them as many as mp_ counts, to the byte, and True; all chunks and False
+    if no range does, or several do. Words of another program's memory, such as a JVM's metaspace, look like headers by chance.
+    """
+    starts = sorted(start for start, _ in ranges)
+    by_range: Dict[int, List[MmappedChunk]] = {}
+    for chunk in chunks:
+        by_range.setdefault(bisect_right(starts, chunk.chunk), []).append(chunk)
+    surplus = len(chunks) - (counted.chunks or 0), chunks.bytes - (counted.bytes or 0)
+    fitting = [part for part in by_range.values() if (len(part), sum(chunk.total_bytes for chunk in part)) == surplus]
+    if len(fitting) != 1:
+        return chunks, False
+    left_out = {chunk.chunk for chunk in fitting[0]}
+    rest = [chunk for chunk in chunks if chunk.chunk not in left_out]
+    return MmappedChunks(array("Q", (number for chunk in rest for number in chunk))), True
 
 
 def has_searched_mmapped(context: Context, counted: MmappedTotals) -> bool:

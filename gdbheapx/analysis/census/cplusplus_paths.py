@@ -422,7 +422,7 @@ def _is_ordered(keys: Sequence[object]) -> bool:
 
 
 def _count_fitting(reading: Callable[[int], int], words: Sequence[int]) -> Optional[Tuple[int, int]]:
-    """Return how many words may have such an integer, by what is behind it, and the number of words; None if one of them is none."""
+    """Return how many words may have such an integer, by what follows it, and the number of words; None if one of them is none."""
     if reading is _to_signed_64:
         narrow = [word for word in words if word < 1 << 32]
         fits = all(-MOST_WIDE < _to_signed_64(word) < MOST_WIDE for word in words) and not _are_fractions(narrow)

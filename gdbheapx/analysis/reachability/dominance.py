@@ -449,7 +449,7 @@ class OwnerTally:
         return part is not None and part.root.kind == heap_graph.DATA
 
     def is_plumbing(self, node: int) -> bool:
-        """Return True for a variable of the runtime that a managed heap belongs to, and for a mapping of a runtime beside such a heap."""
+        """Return True for a variable of the runtime that a managed heap belongs to, and for a mapping of a runtime that has such a heap."""
         part, mapping = self.root(node), self.reach.mapping(node)
         module = part.root.module if part is not None else None
         if mapping is not None:

@@ -25,8 +25,8 @@ from gdbheapx.analysis.reachability.heap_graph import find_mapped_ranges, open_b
 from gdbheapx.analysis.reachability.managed import ManagedField, ManagedHeap
 from gdbheapx.ranges import Range, RangeIndex, unite_ranges
 
-STRONG, KEPT = 0, 1
-"""Marks: by all references; without those of a Reference whose referent a Cleaner or finalizer ends."""
+STRONG, KEPT, NAMED = range(3)
+"""Marks: by all references; without those of a Reference whose referent a Cleaner or finalizer ends; the same with parents, for paths."""
 IN_USE, COLLECTABLE, GARBAGE = range(3)
 """States of what an object holds: it is reachable; a collection has it freed by a Cleaner or finalizer; nothing frees it."""
 MOST_LOADER_ROUNDS = 64
@@ -73,6 +73,7 @@ class JavaObjects:
         self.roots: Optional[JavaRoots] = None
         self.why_unmarked = self._mark_objects()
         self._names: Dict[Tuple[int, int, int], Optional[str]] = {}
+        self._has_paths = False
 
     def _find_referent_offset(self) -> Optional[int]:
         soft = next((java_class.klass for java_class in self.classes if java_class.kind == SOFT), None)
@@ -102,7 +103,7 @@ class JavaObjects:
 
     def _mark_from(self, roots: JavaRoots, mark: int, skipped: Sequence[int]) -> bool:
         """Mark what the roots lead to, and class loaders of what is reached with it."""
-        with_parents = mark == KEPT
+        with_parents = mark == NAMED
         is_whole = self._walker.mark_objects(mark, roots.strong, skipped, with_parents) and self._walker.mark_objects(
             mark, roots.from_stacks, skipped, with_parents
         )
@@ -190,6 +191,11 @@ class JavaObjects:
 
     def find_path(self, address: int) -> Optional[str]:
         """Return how the program reaches an object: `Store.kept.elementData[3042]`; None if nothing reachable leads there."""
+        if self.roots is None or not self._world.target.can_read_on:
+            return None
+        if not self._has_paths:
+            self._mark_from(self.roots, NAMED, (FINAL, PHANTOM))
+            self._has_paths = True
         steps = self._walker.find_path(address)
         if steps is None:
             return None

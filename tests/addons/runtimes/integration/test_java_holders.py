@@ -12,8 +12,8 @@ from tests.support.tool import heapx
 pytestmark = pytest.mark.once  # a JVM that nobody here made
 
 
-STALE = 5
-"""Blocks to which words of stacks and registers still lead."""
+STALE, SPLIT_BYTES = 20, 24
+"""Blocks to which words of stacks and registers still lead, or that are larger than asked for; what malloc does not split off."""
 COLLECTORS = ("-XX:+UseG1GC", "-XX:+UseSerialGC", "-XX:+UseParallelGC")
 
 def start(stage: Stage, *options: str) -> Process:
@@ -40,7 +40,9 @@ def test_garbage_is_what_nothing_frees(stage: Stage, option: str) -> None:
         rows = fields(process, kind)
         handle, buffer = rows["Holders$Handle.address"], rows["java.nio.DirectByteBuffer.address"]
         assert (handle["objects"], handle["garbage_objects"], handle["collectable_objects"]) == (HANDLES, DROPPED_HANDLES, 0)
-        assert (handle["blocks"], handle["bytes"], handle["garbage_bytes"]) == (HANDLES, HANDLES * HANDLE_BYTES, DROPPED_HANDLES * HANDLE_BYTES)
+        assert handle["blocks"] == HANDLES
+        for size, count in ((handle["bytes"], HANDLES), (handle["garbage_bytes"], DROPPED_HANDLES)):
+            assert count * HANDLE_BYTES <= size <= count * HANDLE_BYTES + STALE * SPLIT_BYTES
         assert buffer["garbage_objects"] == 0
         assert BUFFERS * BUFFER_BYTES <= buffer["bytes"] <= buffer["objects"] * (BUFFER_BYTES + 4096)
         assert DROPPED_BUFFERS <= buffer["collectable_objects"] <= DROPPED_BUFFERS + buffer["objects"] - BUFFERS
@@ -78,4 +80,4 @@ def test_report_parts_the_java_heap(stage: Stage) -> None:
     owners = {row["owner"]: row for row in heapx(process.target("live"), "owners", "--json").data["owners"]}
     assert owners["Holders$Handle.address"]["kind"] == "field"
     kept = HANDLES - DROPPED_HANDLES
-    assert (kept - STALE) * HANDLE_BYTES <= owners["Holders$Handle.address"]["retained_bytes"] <= kept * HANDLE_BYTES
+    assert (kept - STALE) * HANDLE_BYTES <= owners["Holders$Handle.address"]["retained_bytes"] <= kept * HANDLE_BYTES + STALE * SPLIT_BYTES
