@@ -1,5 +1,7 @@
 """The product's size and its language only get better: figures of tools/house.py against tests/size.toml."""
 
+import ast
+
 import pytest
 
 from tools import house
@@ -31,6 +33,13 @@ def test_a_larger_package_is_noticed(measured: house.House) -> None:
         figures={**measured.figures, "fragments": figures["fragments"] + 1},
     )
     assert [line.split(":")[0].split(" ")[0] for line in house.find_excess(grown)] == ["gdbheapx/fresh", "commands", "fragments"]
+
+
+def test_an_override_is_none_of_the_one_word_functions() -> None:
+    """A method has its name from the first class that declares it, of whatever depth."""
+    text = "class A:\n def asks(self): ...\nclass B(m.A): ...\nclass C(B):\n def asks(self): ...\n def tells(self): ..."
+    found = house.find_overrides([house.Source("x.py", text, ast.parse(text))])
+    assert [(node.name, node.lineno) for node in found] == [("asks", 5)]
 
 
 @pytest.mark.parametrize(("docstring", "expected"), [("Return the arena.", False), ("What it has.", True), ("The same, by size.", True)])
