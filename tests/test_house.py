@@ -30,7 +30,7 @@ def test_a_larger_package_is_noticed(measured: house.House) -> None:
     packages, figures = house.read_limits()
     grown = measured._replace(
         packages={"commands": packages["commands"] + 1, "gdbheapx/fresh": 1},
-        figures={**measured.figures, "fragments": figures["fragments"] + 1},
+        figures={**measured.figures, **figures, "fragments": figures["fragments"] + 1},
     )
     assert [line.split(":")[0].split(" ")[0] for line in house.find_excess(grown)] == ["gdbheapx/fresh", "commands", "fragments"]
 
