@@ -87,6 +87,7 @@ class PartialSink(Protocol):
 MEMORY_UNREADABLE = ProblemCode("memory-unreadable", Severity.UNREAD)
 CORE_CUT = ProblemCode("core-truncated", Severity.UNREAD)
 """The core is shorter than it says, or cannot be read to its end."""
+CUT_HINT = "take a whole core: check the disk space and ulimit -c where it was written"
 CORE_DAMAGED = ProblemCode("core-damaged", Severity.DAMAGE)
 """The core's program headers contradict each other."""
 MEMORY_LEFT_OUT = ProblemCode("memory-left-out", Severity.UNREAD)

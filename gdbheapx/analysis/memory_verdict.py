@@ -234,7 +234,7 @@ def _make_lacking(split: Split, by_size: Sequence[PartGroup], lost_bytes: Option
         what = make_sentence(
             "the core is truncated; %s (%s) are missing", SentenceSize(lost_bytes), format_share(lost_bytes, total + lost_bytes)
         )
-    return inconclusive_finding(what, read, "take a whole core: check disk space and ulimit -c")
+    return inconclusive_finding(what, read, problems.CUT_HINT)
 
 
 def _main_line(largest: PartGroup, total: int, held: int, split: Split) -> Finding:

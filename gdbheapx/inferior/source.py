@@ -46,7 +46,7 @@ from gdbheapx.inferior.elf.file import (
     program_header_bytes,
 )
 from gdbheapx.inferior.elf.link_map import AT_PHDR, DT_DEBUG, LinkMap, NumberReader, Read
-from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, GDB_FAILED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
+from gdbheapx.problems import CORE_CUT, CORE_DAMAGED, CUT_HINT, GDB_FAILED, MEMORY_LEFT_OUT, WRONG_FILE, Diagnostic
 
 PAGE = 4096
 """The smallest page there is: a mapping begins and ends at a multiple of the target's, which is a multiple of this."""
@@ -637,7 +637,7 @@ class CoreSource(TargetSource):
         lost = self._what_is_cut()
         if lost is not None:
             what = "the core is truncated: %s (the file has %d bytes of %d)" % (lost, core.file_bytes, core.claimed_end)
-            diagnostics.append(Diagnostic(CORE_CUT, None, what, "check the disk space and ulimit -c where it was written"))
+            diagnostics.append(Diagnostic(CORE_CUT, None, what, CUT_HINT))
         if core.has_overlap:
             what = "the core is damaged: its program headers overlap, and memory in two of them is counted once"
             diagnostics.append(Diagnostic(CORE_DAMAGED, None, what, "copy the core again, or take a new one"))

@@ -27,6 +27,7 @@ from gdbheapx.jemalloc import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.records import PublicNames, RefusedOption
 from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.model import AllocatorInfo, Finding
+from gdbheapx.problems import CUT_HINT
 from tests.support.builders.records import (
     MB,
     UNKNOWN_NAMES,
@@ -510,7 +511,7 @@ MEMORY = {
     "garbage": Case(leaked(may_be_garbage=True), [codes.IN_USE], ["part of that may be garbage"]),
     "little is leaked": Case(leaked(leaked=NativeSum(3, 4 * MB)), [codes.IN_USE], ["normal unless it keeps growing"]),
     "leaked, and much is free": Case(leaked(verdict.usual_verdict(200 * MB, 90 * MB, 200 * MB)), [codes.LEAKED, codes.FREED_AND_HELD]),
-    "a core that is cut": Case(lost(80 * MB), [codes.EVIDENCE_MISSING], ["the core is truncated; 80.0 MiB (57 %) are missing", "60.0 MiB were read"]),
+    "a core that is cut": Case(lost(80 * MB), [codes.EVIDENCE_MISSING], ["the core is truncated; 80.0 MiB (57 %) are missing", "60.0 MiB were read", CUT_HINT]),
     "a core that lacks nobody knows how much": Case(lost(None), [codes.EVIDENCE_MISSING], ["it is unknown how much is missing"]),
     "a core that lacks little": Case(lost(8 * MB), []),
     "malloc may have more": Case(lost(0, True, part(kinds.ANONYMOUS, 60 * MB), part(kinds.ALLOCATOR, MB)), [codes.EVIDENCE_MISSING], ["memory of unknown owner may belong to it"]),

@@ -19,6 +19,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.core_file import CoreFile
 from gdbheapx.inferior.elf.file import ElfFile
 from gdbheapx.inferior.target import open_elf_target
+from gdbheapx.problems import CORE_CUT, CUT_HINT
 from tests.support.builders.core_file import Piece, build, note
 
 EM_386, EM_X86_64, EM_AARCH64 = 3, 62, 183
@@ -63,6 +64,13 @@ def test_cut_core_tells_what_is_missing(core: Any, tmp_path: Path) -> None:
     for load in cut.loads:
         assert len(cut.read_dumped(load.start, load.end - load.start)) == load.dumped_bytes or load.start + load.dumped_bytes == load.end
     assert all(segment.file_offset + segment.size_bytes <= cut.file_bytes for segment in cut.segments())
+
+
+def test_a_cut_core_says_what_to_do(core: Any, tmp_path: Path) -> None:
+    """Once, in the words of the verdict; a whole one does not."""
+    data = Path(core[0]).read_bytes()
+    cut, whole = (open_elf_target(core=path).problems() for path in (written(tmp_path, data[: len(data) // 2]), core[0]))
+    assert [one.code for one in cut if one.hint == CUT_HINT] == [CORE_CUT] and not [one for one in whole if one.hint == CUT_HINT]
 
 
 def test_what_nobody_wrote_to_is_not_dumped(tmp_path: Path) -> None:
