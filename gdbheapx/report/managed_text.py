@@ -6,6 +6,7 @@ from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.reachability.leaks import LeakGroup
 from gdbheapx.analysis.reachability.managed import HeldByField
 from gdbheapx.columns import ColumnsTable, columns_of
+from gdbheapx.hints import hint_command
 from gdbheapx.units import HEADING, Sentence, SentenceSize, count_noun, make_sentence, mark_sentence
 
 MOST_FIELDS, MOST_ALIKE = 8, 10
@@ -41,7 +42,7 @@ def make_fields_page(fields: Sequence[HeldByField], most: int) -> Page:
         yield mark_sentence("Malloc memory that %s objects hold, by class and field" % fields[0].runtime, HEADING)
         yield ColumnsTable(columns_of(HeldByField), list(fields[:most]))
         if len(fields) > most:
-            yield "%s: owners --json" % count_noun(len(fields) - most, "smaller row")
+            yield "%s: %s" % (count_noun(len(fields) - most, "smaller row"), hint_command("owners --json"))
 
 
 def name_alike(groups: Sequence[LeakGroup], fields: Sequence[HeldByField]) -> Iterator[Sentence]:

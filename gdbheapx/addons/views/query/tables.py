@@ -7,6 +7,7 @@ from gdbheapx.allocators import OfAllocator
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerRow
 from gdbheapx.analysis.reachability.leaks import LeakGroup
+from gdbheapx.analysis.reachability.managed import HeldByField
 from gdbheapx.analysis.reachability.owners import OwnedMemory
 from gdbheapx.model import TargetAddress, ThreadCache
 
@@ -168,6 +169,13 @@ TABLES = (
         "groups",
     ),
     QueryTable(
+        "fields",
+        "malloc memory that objects of Java hold, by class and field, as `owners` has it",
+        table_columns_of(HeldByField),
+        ("owners",),
+        "fields",
+    ),
+    QueryTable(
         "owners",
         "who keeps memory alive, down to level 3, the 40 largest of each; parent is the row above, NULL on level 1",
         (*_make_columns(NUMBER, "row level parent"), *table_columns_of(OwnedMemory)),
@@ -192,5 +200,5 @@ TABLES = (
     ),
 )
 BY_NAME = {table.name: table for table in TABLES}
-BY_ONE_LOOK = ("classes", CONTAINERS, "held", "leaks", "owners", SITES)
+BY_ONE_LOOK = ("classes", CONTAINERS, "fields", "held", "leaks", "owners", SITES)
 """The first of them that reads every block does it for all: those read while the process is stopped come before."""
