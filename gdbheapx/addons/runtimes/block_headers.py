@@ -6,9 +6,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.containers import MOST_COUNT, ContainerFinder, ContainerWords, spare_bytes_beyond
 from gdbheapx.analysis.census.cplusplus import Images
-from gdbheapx.analysis.census.find import BUFFER
 from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Length, Recogniser, RuntimeLabels, Signature, World
-from gdbheapx.analysis.memory import attribute, kinds
 from gdbheapx.kernel.blocks.signatures import (
     ADDRESS,
     ALL,
@@ -207,40 +205,6 @@ class MemoryContexts(Recogniser):
 
     def _read_text(self, world: World, address: int) -> Optional[str]:
         return world.text(address, MOST_NAME) if address else None
-
-
-STORE = "v8::BackingStore"
-STORE_BYTES = (48, 88)
-LOWEST, HIGHEST, MOST_LENGTH = 1 << 16, (1 << 47) - 1, 1 << 40
-
-
-class V8(Recogniser):
-    """A backing store begins {start, length, longest, capacity}: the last three are the same unless the buffer can grow."""
-
-    module, has_buffers = "v8", True
-    table = RuntimeLabels(
-        "V8",
-        "",
-        "",
-        "malloc: other blocks in use (node itself, addons, libraries)",
-        "malloc: blocks in use",
-    )
-
-    def is_here(self, world: World) -> bool:
-        """Return True if an object of the process has V8's heap."""
-        return world.word_bytes == 8 and world.little_endian and kinds.V8 in attribute.find_present_runtimes(world.target)
-
-    def line_in_tables(self, signature: Signature) -> Optional[str]:
-        """Return the line also of blocks with the words of a string, which buffers have (BackingStore, src/objects/backing-store.h)."""
-        return "malloc: memory of Buffers and ArrayBuffers, strings of C++" if signature == BUFFER else super().line_in_tables(signature)
-
-    def asks(self, world: World) -> Iterable[Ask]:
-        """Return the row of backing stores: a pointer, then three equal numbers."""
-        same = [Condition(at, 8, EQUAL, 0, FIELD, other=8) for at in (16, 24)]
-        begin = [Condition(0, 8, AT_LEAST, LOWEST), Condition(0, 8, AT_MOST, HIGHEST), Condition(0, 8, EQUAL, 0, mask=7)]
-        length = [Condition(8, 8, AT_LEAST, 1), Condition(8, 8, AT_MOST, MOST_LENGTH)]
-        row = SignatureRow([*begin, *length, *same], *STORE_BYTES)
-        yield Ask(row, lambda key: Signature(STORE, self.module, SHAPE), order=40)
 
 
 COMPRESSOR, DECOMPRESSOR = "state of a stream that compresses", "state of a stream that decompresses"
@@ -465,7 +429,6 @@ RECOGNISERS: List[Recogniser] = [
     Sqlite(),
     OneRow("nginx", "ngx_pool_t", NGX_POOL, "ngx_create_pool"),
     Zlib(),
-    V8(),
     MemoryContexts(),
     Redis(),
 ]

@@ -30,6 +30,8 @@ class ManagedField(NamedTuple):
     """Of unreachable objects whose memory nothing frees."""
     find_path: Callable[[int], Optional[str]] = lambda address: None
     """Returns how the program reaches the object at an address: `Store.kept.elementData[3]`; None where that is unknown."""
+    label: Optional[str] = None
+    """Name of the field before such a path; None: `name`."""
 
     def find_object(self, start: int, end: int) -> Optional[int]:
         """Return the first object whose word leads between two addresses, or None."""
@@ -42,7 +44,8 @@ class ManagedHeap(NamedTuple):
     runtime: str
     """`Java`."""
     module: str
-    """File name of the runtime's library: its own variables lead to all that its threads ever touched, and explain nothing."""
+    """File name of the runtime's library: its own variables lead to all that its threads ever touched, and explain nothing. Empty where it is
+    a part of the program."""
     collector: str
     used_bytes: int
     """Of objects, garbage included."""

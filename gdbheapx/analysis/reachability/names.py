@@ -69,7 +69,7 @@ class NodeNames:
         at = root.field.find_object(start, end) if root.field is not None else None
         if root.field is None or at is None:
             return self.of_root(root, NO_SLOT)
-        return "%s of %s" % (root.field.name, root.field.find_path(at) or "0x%x" % at)
+        return "%s of %s" % (root.field.label or root.field.name, root.field.find_path(at) or "0x%x" % at)
 
     def of_mapping(self, node: int) -> str:
         """`mapping 0x...-0x... NAME`, or whose it is with its addresses."""
