@@ -20,6 +20,8 @@ PROBES = 16
 OF_KERNEL = "["
 """How names of the program's break and stacks begin."""
 MOST_CHUNKS, MOST_MAPS, MOST_REALMS = 1 << 15, 1 << 18, 64
+MOST_RECENT = 128
+"""Pages that are kept, to which objects were moved."""
 MOST_HEAP_BYTES = 1 << 30
 """Of pages: a larger heap is not walked."""
 LEAST_SAMPLES, MOST_SAMPLES, MOST_MISSES = 16, 256, 4
@@ -98,6 +100,7 @@ class ScriptHeap:
         self._votes: Dict[int, List[int]] = {}
         self._realms: Set[int] = set()
         self._chunks: Set[int] = set()
+        self._recent: Dict[int, array[int]] = {}
         self.pages: List[ScriptPage] = []
         self.proven_words = self.free_words = self.other_words = 0
         """Of proven objects, free ones aside; of free space, and of zeros; of what is neither."""
@@ -125,6 +128,7 @@ class ScriptHeap:
         for span, (_, walk) in list(walked.items()):
             if walk.asks_for_rules > 1:  # rules may have been learned since
                 walked[span] = self._walk_span(span)
+        self._recent.clear()
         self.pages = [page for page, _ in walked.values()]
         self.proven_words = sum(walk.proven_words for _, walk in walked.values())
         self.free_words = sum(walk.free_words for _, walk in walked.values())
@@ -217,12 +221,16 @@ class ScriptHeap:
 
     def _measure_moved(self, word: int) -> int:
         """Return the size in words of an object that was moved to this address; 0 if none was."""
-        if word // CHUNK_BYTES not in self._chunks:
+        chunk, within = divmod(word, CHUNK_BYTES)
+        if chunk not in self._chunks or within % WORD:
             return 0
-        head = self.read_words(word, 2)
-        if len(head) < 2 or head[0] & 3 != 1:
-            return 0
-        return self.walker.measure_object(head, 0)
+        if chunk not in self._recent:
+            if len(self._recent) >= MOST_RECENT:
+                self._recent.clear()
+            self._recent[chunk] = self.read_words(chunk * CHUNK_BYTES, CHUNK_BYTES // WORD)
+        words = self._recent[chunk]
+        at = within // WORD
+        return self.walker.measure_object(words, at) if at + 1 < len(words) and words[at] & 3 == 1 else 0
 
     def _is_realm(self, tagged: int) -> bool:
         """Return True for a map of maps: its map is itself."""
