@@ -30,6 +30,10 @@ STRONG, KEPT, NAMED = range(3)
 IN_USE, COLLECTABLE, GARBAGE = range(3)
 """States of what an object holds: it is reachable; a collection has it freed by a Cleaner or finalizer; nothing frees it."""
 MOST_LOADER_ROUNDS = 64
+MOST_JUDGED = 1 << 21
+"""Addresses of which all holders are compared; of further ones each holder counts by itself."""
+LEAST_UNPARSED = 1 << 16
+"""Bytes: as many in a busy JVM are objects that were being made."""
 MOST_PATH_STEPS = 20
 WITHOUT_MARKS = ("ZGC", "")
 """Collectors of which it is not known which objects are reachable: ZGC's pointers have to be looked up in tables of forwarded objects."""
@@ -38,6 +42,8 @@ WITHOUT_MARKS = ("ZGC", "")
 class FieldTally(NamedTuple):
     """Words that objects of a class have in one field."""
 
+    number: int
+    """Among all fields."""
     words: "array[int]"
     objects: "array[int]"
     """Of each of `words`."""
@@ -47,6 +53,24 @@ class FieldTally(NamedTuple):
     """Words of garbage alone."""
     counts: List[int]
     """Objects by the state of what they hold."""
+
+
+class HolderColumns(NamedTuple):
+    """Words of objects that lead to memory of allocators, column by column."""
+
+    tallies: List[FieldTally]
+    numbers: "array[int]"
+    """Of each word the number of its field."""
+    values: "array[int]"
+    objects: "array[int]"
+    states: "array[int]"
+
+    def add_word(self, number: int, value: int, address: int, state: int) -> None:
+        """Append one word."""
+        self.numbers.append(number)
+        self.values.append(value)
+        self.objects.append(address)
+        self.states.append(state)
 
 
 class JavaObjects:
@@ -124,28 +148,32 @@ class JavaObjects:
 
         Several objects may hold a block: a buffer and what frees it once the buffer is collected. The one that lives longest decides.
         """
-        holders: List[Tuple[str, int, int, int]] = []
-        states: Dict[int, int] = {}
-        worst: Dict[int, int] = {}
+        tallies: Dict[str, FieldTally] = {}
+        holders = HolderColumns([], array("I"), array("Q"), array("Q"), array("B"))
+        lives: Dict[int, Tuple[int, int]] = {}
         for rows in self._walker.iterate_border(ranges):
             for index, offset, value, address, marks in zip(*rows):
                 name, state = self._name_field(index, offset, address), self._find_state(marks)
-                if name is not None and (offset != ANY_ELEMENT or state != GARBAGE):
-                    holders.append((name, value, address, state))
-                    states[value] = min(state, states.get(value, GARBAGE))
-                    worst[value] = max(state, worst.get(value, IN_USE))
-        fields: Dict[str, FieldTally] = {}
-        for name, value, address, state in holders:
-            tally = fields.setdefault(name, FieldTally(array("Q"), array("Q"), array("Q"), array("Q"), [0, 0, 0]))
-            tally.counts[_judge_object(state, states[value])] += 1
-            if states[value] == GARBAGE:
+                if name is None or (offset == ANY_ELEMENT and state == GARBAGE):
+                    continue
+                if name not in tallies:
+                    tallies[name] = FieldTally(len(tallies), array("Q"), array("Q"), array("Q"), array("Q"), [0, 0, 0])
+                    holders.tallies.append(tallies[name])
+                holders.add_word(tallies[name].number, value, address, state)
+                best, worst = lives.get(value, (GARBAGE, IN_USE))
+                if len(lives) < MOST_JUDGED or value in lives:
+                    lives[value] = min(state, best), max(state, worst)
+        for number, value, address, state in zip(holders.numbers, holders.values, holders.objects, holders.states):
+            tally, (best, worst) = holders.tallies[number], lives.get(value, (state, state))
+            tally.counts[_judge_object(state, best)] += 1
+            if best == GARBAGE:
                 tally.lost.append(value)
-            elif state == (IN_USE if states[value] == IN_USE else worst[value]):  # that of a buffer, not that of what will free it
+            elif state == (IN_USE if best == IN_USE else worst):  # that of a buffer, not that of what will free it
                 tally.words.append(value)
                 tally.objects.append(address)
             else:
                 tally.others.append(value)
-        return [self._make_field(name, tally) for name, tally in fields.items() if tally.words or tally.lost]
+        return [self._make_field(name, tally) for name, tally in tallies.items() if tally.words or tally.lost]
 
     def _find_state(self, marks: int) -> int:
         if self.why_unmarked is not None or marks >> KEPT & 1:
@@ -180,7 +208,7 @@ class JavaObjects:
             return "elements of %s" % java_class.name
         field = find_field_at(self._tables, java_class.klass, offset)
         if field is not None:
-            return "%s.%s" % (java_class.name, field.name) if field.signature == "J" or field.signature.startswith("I") else None
+            return "%s.%s" % (java_class.name, field.name) if field.signature == "J" else None
         owner = self._mirrors.get(address) if java_class.kind == MIRROR else None
         return self._name_static(owner, offset) if owner is not None else None
 
@@ -244,6 +272,8 @@ class JavaMemory(NamedTuple):
 
     inner: Inner
     problems: Sequence[str]
+    unparsed_bytes: int
+    """In which objects may hold blocks, too."""
 
 
 def read_java_memory(world: World) -> Optional[JavaMemory]:
@@ -271,4 +301,5 @@ def read_java_memory(world: World) -> Optional[JavaMemory]:
         managed=managed,
     )
     unknown = ["which of its objects are garbage is unknown: %s" % objects.why_unmarked] if objects.why_unmarked is not None else []
-    return JavaMemory(inner, [*heap.problems, *(objects.roots.problems if objects.roots is not None else ()), *unknown])
+    problems = [*heap.problems, *(objects.roots.problems if objects.roots is not None else ()), *unknown]
+    return JavaMemory(inner, problems, objects.walked.unparsed_bytes if objects.walked.is_whole else used_bytes)
