@@ -21,9 +21,11 @@ from gdbheapx.addons.runtimes.jvm.java_roots import JavaRoots, find_java_roots
 from gdbheapx.addons.runtimes.jvm.object_walker import ANY_ELEMENT, ObjectParent, ObjectWalker, StackChunkShape, WalkedObjects
 from gdbheapx.addons.runtimes.jvm.vm_tables import VmTables, read_vm_tables
 from gdbheapx.analysis.census.world import Inner, World
-from gdbheapx.analysis.reachability.heap_graph import find_mapped_ranges, open_block_source
+from gdbheapx.analysis.reachability.heap_graph import LITTLE_BYTES, find_mapped_ranges, open_block_source
 from gdbheapx.analysis.reachability.managed import ManagedField, ManagedHeap
+from gdbheapx.budget import allowed_bytes
 from gdbheapx.ranges import Range, RangeIndex, unite_ranges
+from gdbheapx.units import SentenceSize, make_sentence
 
 STRONG, KEPT, NAMED = range(3)
 """Marks: by all references; without those of a Reference whose referent a Cleaner or finalizer ends; the same with parents, for paths."""
@@ -32,6 +34,8 @@ IN_USE, COLLECTABLE, GARBAGE = range(3)
 MOST_LOADER_ROUNDS = 64
 MOST_JUDGED = 1 << 21
 """Addresses of which all holders are compared; of further ones each holder counts by itself."""
+HEAP_PER_BYTE = 14
+"""Bytes of the Java heap for each byte of bits for its objects: measured at the peak."""
 LEAST_UNPARSED = 1 << 16
 """Bytes: as many in a busy JVM are objects that were being made."""
 MOST_PATH_STEPS = 20
@@ -261,10 +265,18 @@ def read_chunk_shape(tables: VmTables, chunk: JavaClass) -> StackChunkShape:
 
 
 def read_java_objects(world: World) -> Optional[JavaObjects]:
-    """Walk and mark the Java heap; None where the process has none that can be read."""
+    """Walk and mark the Java heap; None where the process has none that can be read, or no room for its marks."""
     tables = read_vm_tables(world.target)
     heap = find_java_heap(tables) if tables is not None else None
-    return JavaObjects(world, tables, heap) if tables is not None and heap is not None and heap.used_parts else None
+    if tables is None or heap is None or not heap.used_parts:
+        return None
+    needed, allowed = heap.used_bytes // HEAP_PER_BYTE, allowed_bytes() - world.session.copied_bytes
+    if needed > max(allowed, LITTLE_BYTES):
+        text = "the objects of the Java heap were not read: that takes about %s of memory, and this process may use %s"
+        sentence = make_sentence(text, SentenceSize(needed), SentenceSize(max(allowed, 0)))
+        world.session.problem(problems.RUNTIME_UNREAD, None, sentence, "run it where there is more memory", partial=False)
+        return None
+    return JavaObjects(world, tables, heap)
 
 
 class JavaMemory(NamedTuple):
