@@ -44,8 +44,8 @@ class ManagedHeap(NamedTuple):
     runtime: str
     """`Java`."""
     module: str
-    """File name of the runtime's library: its own variables lead to all that its threads ever touched, and explain nothing. Empty where it is
-    a part of the program."""
+    """File name of the runtime's library: its own variables lead to all that its threads ever touched, and explain nothing. Empty if the
+    runtime is a part of the program."""
     collector: str
     used_bytes: int
     """Of objects, garbage included."""
