@@ -174,10 +174,9 @@ class ThreadRootFinder:
 
 def find_call_wrappers(tables: VmTables, thread: JavaThread, stack: JavaStack) -> Iterator[int]:
     """Find JavaCallWrappers by their first words: the thread, and its block of handles."""
-    at, top = -1, tables.field_offset("JNIHandleBlock", "_top")
-    for _ in range(stack.words.count(thread.address) if top is not None else 0):
-        at = stack.words.index(thread.address, at + 1)
-        block = stack.words[at + 1] if at + 1 < len(stack.words) else 0
+    top = tables.field_offset("JNIHandleBlock", "_top")
+    for at, word in enumerate(stack.words if top is not None else ()):
+        block = stack.words[at + 1] if word == thread.address and at + 1 < len(stack.words) else 0
         count = tables.read_u4(block + (top or 0)) if block and block % 8 == 0 else None
         if count is not None and count <= HANDLES_OF_BLOCK:
             yield stack.begin + 8 * at
