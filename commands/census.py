@@ -126,7 +126,8 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
         answer = answer._replace(rows=[row for row in answer.rows if find.is_like(row, options.like)])
     else:
         answer = session.kept("census", find.Census, look)
-        answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like))
+        objects = [row for row in answer.objects if find.has_in_name(row.name, options.like)]
+        answer = answer._replace(rows=find.chosen_rows(session, answer, options.by, options.like), objects=objects)
     told = texts(contents.list_census_examples(answer, shown, looks[0].told if looks and options.show_data else None))
     joined = None
     if options.sites and world is not None:

@@ -13,6 +13,7 @@ from gdbheapx.columns import ColumnsTable, columns_of
 from gdbheapx.command import TextStyle
 from gdbheapx.hints import hint_again
 from gdbheapx.report import text
+from gdbheapx.report.managed_text import MOST_CLASSES, make_classes_page
 from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_cells, make_sentence
 
 MOST_ROWS, MOST_SAME, MOST_NAME = 30, 10, 100
@@ -42,6 +43,7 @@ def make_census_data(
         "named_bytes": census.named_bytes,
         "placed_bytes": census.placed_bytes,
         "managed": list(census.managed),
+        "objects": list(census.objects[:limit]),
         "may_be_stale": census.may_be_stale,
         "copies": census.copies,
         "own_allocator": census.own_allocator,
@@ -224,6 +226,7 @@ def make_census_page(census: Census, limit: Optional[int]) -> Page:
     if census.managed:
         yield ""
         yield ColumnsTable(columns_of(Managed), [memory._asdict() for memory in census.managed])
+    yield from make_classes_page(census.objects, MOST_CLASSES if limit is None else limit)
 
 
 def join_size_ranges(rows: Sequence[CensusRow]) -> List[Tuple[CensusRow, Dict[str, Any]]]:

@@ -4,12 +4,12 @@ from typing import Iterator, Sequence, Tuple
 
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis.reachability.leaks import LeakGroup
-from gdbheapx.analysis.reachability.managed import HeldByField
+from gdbheapx.analysis.reachability.managed import HeldByField, ManagedClass
 from gdbheapx.columns import ColumnsTable, columns_of
 from gdbheapx.hints import hint_command
 from gdbheapx.units import HEADING, Sentence, SentenceSize, count_noun, make_sentence, mark_sentence
 
-MOST_FIELDS, MOST_ALIKE = 8, 10
+MOST_FIELDS, MOST_ALIKE, MOST_CLASSES = 8, 10, 10
 LEAST_FIELD_SHARE = 100
 """Of the largest field: what holds less than one part of so many needs no sentence."""
 LEAST_GARBAGE_SHARE = 4
@@ -43,6 +43,14 @@ def make_fields_page(fields: Sequence[HeldByField], most: int) -> Page:
         yield ColumnsTable(columns_of(HeldByField), list(fields[:most]))
         if len(fields) > most:
             yield "%s: %s" % (count_noun(len(fields) - most, "smaller row"), hint_command("owners --json"))
+
+
+def make_classes_page(classes: Sequence[ManagedClass], most: int) -> Page:
+    """Make the table of a collector's objects by class."""
+    if classes:
+        yield ""
+        yield mark_sentence("Objects of %s by class, in its own heap" % classes[0].runtime, HEADING)
+        yield ColumnsTable(columns_of(ManagedClass), list(classes[:most]))
 
 
 def name_alike(groups: Sequence[LeakGroup], fields: Sequence[HeldByField]) -> Iterator[Sentence]:

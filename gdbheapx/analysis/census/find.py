@@ -31,6 +31,7 @@ from gdbheapx.analysis.census.world import (
     order_rows,
 )
 from gdbheapx.analysis.reachability import heap_graph
+from gdbheapx.analysis.reachability.managed import ManagedClass
 from gdbheapx.analysis.reachability.names import NodeNames
 from gdbheapx.analysis.reachability.names import Paths as GraphPaths
 from gdbheapx.analysis.reachability.owners import SHAPES
@@ -419,6 +420,8 @@ class Census(NamedTuple):
     """None where there was no room to look for them."""
     own_allocator: Optional[Slabs] = None
     """Large blocks that the program cuts up itself; None where none were found, or there was no room to look."""
+    objects: Sequence[ManagedClass] = ()
+    """Of heaps of runtimes with a collector by class, most bytes first; not in `bytes`."""
 
 
 def make_paths(
@@ -626,7 +629,8 @@ def take_census(
         session.share(PREPARED, None)  # a label of each block, for which there is no room
     heap_graph.check_time(session)
     census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
-    census = census._replace(own_allocator=find_slabs(world, own, census.bytes))
+    objects = [row for memory in inner if memory.managed is not None for row in memory.managed.classes]
+    census = census._replace(own_allocator=find_slabs(world, own, census.bytes), objects=objects)
     return CensusLook(census, outside) if told is None else CensusLook(census, outside, told.reach, told.called, told.paths, told, signer)
 
 

@@ -38,6 +38,18 @@ class ManagedField(NamedTuple):
         return next((self.objects[place] for place, word in enumerate(self.words) if start <= word < end), None)
 
 
+class ManagedClass(NamedTuple):
+    """Objects of one class in the heap of a runtime with a collector."""
+
+    name: Annotated[str, Column("class", TEXT)]
+    runtime: Annotated[str, Column("runtime", TEXT, goes=1)]
+    objects: Annotated[int, Column("objects")]
+    bytes: Annotated[int, Column("bytes", BYTES)]
+    garbage_objects: Annotated[Optional[int], Column("garbage")]
+    """Of these, unreachable ones; None: unknown."""
+    garbage_bytes: Annotated[Optional[int], Column("of garbage", BYTES)]
+
+
 class ManagedHeap(NamedTuple):
     """Heap of a runtime with a collector: its objects hold blocks by `fields` alone, and its other words hold nothing."""
 
@@ -54,6 +66,8 @@ class ManagedHeap(NamedTuple):
     buffer_bytes: int
     """Rest of the buffers in which threads allocate."""
     fields: Sequence[ManagedField] = ()
+    classes: Sequence[ManagedClass] = ()
+    """Those with most bytes first; none where objects are not counted by class."""
     why_unmarked: Optional[str] = None
     """Why it is unknown which objects are reachable; None: it is known."""
 

@@ -22,7 +22,7 @@ from gdbheapx.addons.runtimes.jvm.object_walker import ANY_ELEMENT, ObjectParent
 from gdbheapx.addons.runtimes.jvm.vm_tables import VmTables, read_vm_tables
 from gdbheapx.analysis.census.world import Inner, World
 from gdbheapx.analysis.reachability.heap_graph import LITTLE_BYTES, find_mapped_ranges, open_block_source
-from gdbheapx.analysis.reachability.managed import ManagedField, ManagedHeap
+from gdbheapx.analysis.reachability.managed import ManagedClass, ManagedField, ManagedHeap
 from gdbheapx.budget import allowed_bytes
 from gdbheapx.ranges import Range, RangeIndex, unite_ranges
 from gdbheapx.units import SentenceSize, make_sentence
@@ -36,6 +36,8 @@ MOST_JUDGED = 1 << 21
 """Addresses of which all holders are compared; of further ones each holder counts by itself."""
 HEAP_PER_BYTE = 14
 """Bytes of the Java heap for each byte of bits for its objects: measured at the peak."""
+MOST_LISTED = 2000
+"""Classes of objects."""
 LEAST_UNPARSED = 1 << 16
 """Bytes: as many in a busy JVM are objects that were being made."""
 MOST_PATH_STEPS = 20
@@ -199,6 +201,20 @@ class JavaObjects:
         per_class = len(sizes) // max(1, len(self.classes))
         return sum(size for place, size in enumerate(sizes) if not (place % per_class) >> STRONG & 1)
 
+    def list_classes(self) -> List[ManagedClass]:
+        """List the classes with most bytes of objects, after list_fields_to()."""
+        objects, sizes = self._walker.count_marked()
+        sets = len(sizes) // max(1, len(self.classes))
+        unmarked = [number for number in range(sets) if not number >> STRONG & 1]
+        order = sorted(range(len(self.classes)), key=lambda index: -self.walked.bytes[index])
+        rows = []
+        for index in order[:MOST_LISTED]:
+            counts = [sum(column[sets * index + number] for number in unmarked) for column in (objects, sizes)]
+            garbage = (counts[0], counts[1]) if self.why_unmarked is None else (None, None)
+            if self.walked.objects[index]:
+                rows.append(ManagedClass(self.classes[index].name, "Java", self.walked.objects[index], self.walked.bytes[index], *garbage))
+        return rows
+
     def _name_field(self, index: int, offset: int, address: int) -> Optional[str]:
         """Return `org.rocksdb.ReadOptions.nativeHandle_`; of a java.lang.Class the static field. None of what has no name."""
         java_class = self.classes[index]
@@ -300,7 +316,15 @@ def read_java_memory(world: World) -> Optional[JavaMemory]:
     fields = objects.list_fields_to(find_mapped_ranges(target, claims))
     used_bytes = sum(end - start for start, end in heap.used_parts)
     managed = ManagedHeap(
-        "Java", "libjvm.so", heap.collector, used_bytes, objects.count_garbage(), heap.buffer_bytes, fields, objects.why_unmarked
+        "Java",
+        "libjvm.so",
+        heap.collector,
+        used_bytes,
+        objects.count_garbage(),
+        heap.buffer_bytes,
+        fields,
+        objects.list_classes(),
+        objects.why_unmarked,
     )
     taken_bytes = sum(end - start for start, end in taken)
     inner = Inner(

@@ -78,7 +78,7 @@ class V8(Recogniser):
             return ()
         taken = unite_ranges((page.start, page.end) for page in heap.pages)
         used, free = WORD * heap.proven_words, WORD * heap.free_words
-        managed = ManagedHeap("JavaScript", "", "V8", used, None, 0, find_script_fields(heap), "marks of the collector are not read")
+        managed = ManagedHeap("JavaScript", "", "V8", used, None, 0, find_script_fields(heap), (), "marks of the collector are not read")
         overhead = sum(end - start for start, end in taken) - used - free
         return [Inner(iter(()), self.module, "object", taken, free, overhead, 8, is_collected=True, managed=managed)]
 

@@ -7,7 +7,7 @@ from gdbheapx.allocators import OfAllocator
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerRow
 from gdbheapx.analysis.reachability.leaks import LeakGroup
-from gdbheapx.analysis.reachability.managed import HeldByField
+from gdbheapx.analysis.reachability.managed import HeldByField, ManagedClass
 from gdbheapx.analysis.reachability.owners import OwnedMemory
 from gdbheapx.model import TargetAddress, ThreadCache
 
@@ -169,6 +169,13 @@ TABLES = (
         "groups",
     ),
     QueryTable(
+        "objects",
+        "objects of Java in its own heap by class, as `census` has them; garbage: unreachable ones",
+        table_columns_of(ManagedClass),
+        ("census",),
+        "objects",
+    ),
+    QueryTable(
         "fields",
         "malloc memory that objects of Java hold, by class and field, as `owners` has it",
         table_columns_of(HeldByField),
@@ -200,5 +207,5 @@ TABLES = (
     ),
 )
 BY_NAME = {table.name: table for table in TABLES}
-BY_ONE_LOOK = ("classes", CONTAINERS, "fields", "held", "leaks", "owners", SITES)
+BY_ONE_LOOK = ("classes", CONTAINERS, "fields", "held", "leaks", "objects", "owners", SITES)
 """The first of them that reads every block does it for all: those read while the process is stopped come before."""

@@ -1,6 +1,8 @@
 """Java objects that hold memory of malloc: by class and field, garbage apart, and lost blocks once their objects are collected."""
 
+import re
 import shutil
+import subprocess
 from typing import Any, Dict
 
 import pytest
@@ -81,3 +83,20 @@ def test_report_parts_the_java_heap(stage: Stage) -> None:
     assert owners["Holders$Handle.address"]["kind"] == "field"
     kept = HANDLES - DROPPED_HANDLES
     assert (kept - STALE) * HANDLE_BYTES <= owners["Holders$Handle.address"]["retained_bytes"] <= kept * HANDLE_BYTES + STALE * SPLIT_BYTES
+
+
+def test_classes_are_those_of_jcmd(stage: Stage) -> None:
+    """Objects and bytes by class are those of the JVM's own histogram, but for its thread that answers and what fills buffers."""
+    if not shutil.which("jcmd"):
+        pytest.skip("jcmd is not installed")
+    process = start(stage)
+    rows = heapx(process.target("live"), "census", "--json").data["objects"]
+    said = subprocess.run(["jcmd", str(process.pid), "GC.class_histogram", "-all"], check=True, capture_output=True, text=True).stdout
+    lines = re.findall(r"^ *\d+: +(\d+) +(\d+) +([\w.$/]+)(?: |$)", said, re.M)
+    truth = {name: (int(objects), int(size)) for objects, size, name in lines}
+    ours = {row["name"]: (row["objects"], row["bytes"]) for row in rows}
+    known = truth.keys() & ours.keys()
+    assert len(known) > 200 and sum(truth[name] != ours[name] for name in known) <= 12
+    assert ours["Holders$Handle"] == truth["Holders$Handle"] and ours["Holders$Handle"][0] == HANDLES
+    (row,) = [row for row in rows if row["name"] == "Holders$Handle"]
+    assert row["garbage_objects"] == DROPPED_HANDLES
