@@ -32,6 +32,8 @@ class ManagedField(NamedTuple):
     """Returns how the program reaches the object at an address: `Store.kept.elementData[3]`; None where that is unknown."""
     label: Optional[str] = None
     """Name of the field before such a path; None: `name`."""
+    begins_only: bool = False
+    """Words count only where a block begins: an array has any numbers."""
 
     def find_object(self, start: int, end: int) -> Optional[int]:
         """Return the first object whose word leads between two addresses, or None."""
@@ -96,15 +98,15 @@ class HeldByField(NamedTuple):
 
 def measure_field(graph: Graph, blocks: int, heap: ManagedHeap, field: ManagedField, retained_bytes: Optional[int]) -> HeldByField:
     """Count the blocks to which the objects of a class lead by one field. `blocks`: how many blocks the graph has."""
-    held = _find_blocks(graph, blocks, [*field.words, *field.other_words])
-    lost = _find_blocks(graph, blocks, field.lost_words[:MOST_LOST_WORDS]) - held
+    held = _find_blocks(graph, blocks, [*field.words, *field.other_words], field.begins_only)
+    lost = _find_blocks(graph, blocks, field.lost_words[:MOST_LOST_WORDS], field.begins_only) - held
     sizes = [size for _, size in graph.blocks(sorted(held))]
     lost_sizes = [size for _, size in graph.blocks(sorted(lost))]
     all_sizes = {*sizes, *lost_sizes}
     return HeldByField(
         field=field.name,
         runtime=heap.runtime,
-        objects=field.object_count,
+        objects=len(held) if field.begins_only else field.object_count,
         garbage_objects=field.garbage_objects,
         collectable_objects=field.collectable_objects,
         blocks=len(sizes) + len(lost_sizes),
@@ -124,6 +126,6 @@ def measure_fields(
     return sorted(holding, key=lambda held: (-max(held.bytes, held.retained_bytes or 0), held.field))
 
 
-def _find_blocks(graph: Graph, blocks: int, words: Sequence[int]) -> Set[int]:
+def _find_blocks(graph: Graph, blocks: int, words: Sequence[int], begins_only: bool) -> Set[int]:
     places = (graph.find(word) for word in set(words))
-    return {place[0] for place in places if place is not None and place[0] < blocks}
+    return {place[0] for place in places if place is not None and place[0] < blocks and not (begins_only and place[1])}

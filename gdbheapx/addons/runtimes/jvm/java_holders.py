@@ -50,6 +50,8 @@ class FieldTally(NamedTuple):
 
     number: int
     """Among all fields."""
+    is_array: bool
+    """They are elements."""
     words: "array[int]"
     objects: "array[int]"
     """Of each of `words`."""
@@ -163,7 +165,9 @@ class JavaObjects:
                 if name is None or (offset == ANY_ELEMENT and state == GARBAGE):
                     continue
                 if name not in tallies:
-                    tallies[name] = FieldTally(len(tallies), array("Q"), array("Q"), array("Q"), array("Q"), [0, 0, 0])
+                    tallies[name] = FieldTally(
+                        len(tallies), offset == ANY_ELEMENT, array("Q"), array("Q"), array("Q"), array("Q"), [0, 0, 0]
+                    )
                     holders.tallies.append(tallies[name])
                 holders.add_word(tallies[name].number, value, address, state)
                 best, worst = lives.get(value, (GARBAGE, IN_USE))
@@ -189,9 +193,10 @@ class JavaObjects:
     def _make_field(self, name: str, tally: "FieldTally") -> ManagedField:
         collectable = tally.counts[COLLECTABLE] if self.why_unmarked is None else None
         garbage = tally.counts[GARBAGE] if self.why_unmarked is None else None
-        return ManagedField(
+        made = ManagedField(
             name, tally.words, tally.objects, sum(tally.counts), garbage, collectable, tally.others, tally.lost, self.find_path
         )
+        return made._replace(begins_only=tally.is_array)
 
     def count_garbage(self) -> Optional[int]:
         """Return the bytes of objects that nothing leads to, after list_fields_to(); None if that is unknown."""
