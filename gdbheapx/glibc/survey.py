@@ -57,6 +57,8 @@ from gdbheapx.units import count_noun
 MOST_LEFT_BYTES = 1 << 20
 """65,536 times that a block was remapped."""
 
+MOST_SUMS = 4096
+"""Numbers and bytes of chunks that may be left out."""
 MOST_GUARD_BYTES = 64 << 10
 """Memory that cannot be read is a reserve where it is larger, and no chunk begins there."""
 
@@ -109,25 +111,33 @@ def find_mmapped_chunks(context: Context, heaps: Sequence[Range], counted: Optio
     search = (trailer, counted.chunks, counted.bytes, pages, data or ())
     chunks, is_complete = context.walker.scan_mmapped(ranges, *search, 0 if _is_blind(context) else ADDRESS_MASK, limits)
     if not is_complete and len(chunks) > (counted.chunks or 0):
-        chunks, is_complete = _leave_out_range(chunks, ranges, counted)
+        chunks, is_complete = _leave_out_ranges(chunks, ranges, counted)
     if not is_complete and not context.budget.expired():
         _report_missing(context, chunks, counted)
     return chunks, is_complete
 
 
-def _leave_out_range(chunks: MmappedChunks, ranges: Sequence[Range], counted: MmappedTotals) -> Tuple[MmappedChunks, bool]:
-    """Return the chunks without those of the one range that makes them as many as mp_ counts, to the byte, and True; all chunks and False
-    if no range does, or several do. Words of another program's memory, such as a JVM's metaspace, look like headers by chance.
+def _leave_out_ranges(chunks: MmappedChunks, ranges: Sequence[Range], counted: MmappedTotals) -> Tuple[MmappedChunks, bool]:
+    """Return the chunks without those of the ranges that make them as many as mp_ counts, to the byte, and True; all chunks and False if no
+    ranges do, or others would do as well. Words of other memory, such as a JVM's metaspace, look like headers by chance.
     """
     starts = sorted(start for start, _ in ranges)
     by_range: Dict[int, List[MmappedChunk]] = {}
     for chunk in chunks:
         by_range.setdefault(bisect_right(starts, chunk.chunk), []).append(chunk)
     surplus = len(chunks) - (counted.chunks or 0), chunks.bytes - (counted.bytes or 0)
-    fitting = [part for part in by_range.values() if (len(part), sum(chunk.total_bytes for chunk in part)) == surplus]
+    sums: Dict[Tuple[int, int], List[Tuple[int, ...]]] = {(0, 0): [()]}
+    for number, part in by_range.items():
+        for (count, bytes_), choices in list(sums.items()):
+            more = count + len(part), bytes_ + sum(chunk.total_bytes for chunk in part)
+            if more[0] <= surplus[0] and more[1] <= surplus[1]:
+                sums[more] = [*sums.get(more, ()), *((*choice, number) for choice in choices)][:2]
+        if len(sums) > MOST_SUMS:
+            return chunks, False
+    fitting = sums.get(surplus, [])
     if len(fitting) != 1:
         return chunks, False
-    left_out = {chunk.chunk for chunk in fitting[0]}
+    left_out = {chunk.chunk for number in fitting[0] for chunk in by_range[number]}
     rest = [chunk for chunk in chunks if chunk.chunk not in left_out]
     return MmappedChunks(array("Q", (number for chunk in rest for number in chunk))), True
 
