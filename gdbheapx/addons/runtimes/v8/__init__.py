@@ -78,7 +78,10 @@ class V8(Recogniser):
             return ()
         taken = unite_ranges((page.start, page.end) for page in heap.pages)
         used, free = WORD * heap.proven_words, WORD * heap.free_words
-        managed = ManagedHeap("JavaScript", "", "V8", used, None, 0, find_script_fields(heap), (), "marks of the collector are not read")
+        managed = ManagedHeap("JavaScript", "", None, find_script_fields(heap))
+        if world.session.budget.expired():
+            what = "the JavaScript heap was not read to its end: %s" % world.session.budget.reason
+            world.session.problem(problems.ROOTS_UNREAD, None, what, "blocks that only its objects reference count as leaked")
         overhead = sum(end - start for start, end in taken) - used - free
         return [Inner(iter(()), self.module, "object", taken, free, overhead, 8, is_collected=True, managed=managed)]
 
@@ -89,7 +92,7 @@ class V8(Recogniser):
 def find_script_heap(world: World) -> Optional[ScriptHeap]:
     """Return V8's heap if the walk through it is proven; else the session has the reason."""
     constants = world.constant(lambda world: read_v8_constants(world.target))
-    heap = ScriptHeap(world.target, constants, world.session.kernel.library) if constants is not None else None
+    heap = ScriptHeap(world.target, constants, world.session.kernel.library, world.session.budget) if constants is not None else None
     if heap is not None:
         world.session.budget.progress.stage = "reading the JavaScript heap"
         heap.find_objects()

@@ -5,15 +5,18 @@ its map, which has its type and size; maps have a map of their own, one for each
 constant: the rule that leads from such objects to the next object is learned, from many of them.
 """
 
+import itertools
 from array import array
 from bisect import bisect_right
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, TypeVar
 
 from gdbheapx.addons.runtimes.v8.constants import V8Constants
 from gdbheapx.addons.runtimes.v8.page_walker import MOST_OBJECT_WORDS, SIZE_BITS, PageWalk, PageWalker, SizeRule
+from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import Target
 from gdbheapx.ranges import Range, RangeIndex, unite_ranges
 
+Part = TypeVar("Part")
 CHUNK_BYTES, LEAST_PAGE_BYTES = 256 << 10, 4 << 10
 HEADER_WORDS, MOST_HEADER_BYTES, NEW_HEADER_BYTES = 16, 8 << 10, 16
 PROBES = 16
@@ -73,8 +76,8 @@ class SlotAt(NamedTuple):
 class ScriptHeap:
     """The heap of one process at one moment."""
 
-    def __init__(self, target: Target, constants: V8Constants, library: Any) -> None:
-        self.target, self.constants = target, constants
+    def __init__(self, target: Target, constants: V8Constants, library: Any, budget: Budget) -> None:
+        self.target, self.constants, self._budget = target, constants, budget
         self.walker = PageWalker(library)
         self.types: Dict[int, int] = {}
         """Instance type by tagged map."""
@@ -118,14 +121,14 @@ class ScriptHeap:
             self.is_too_large = True
             return
         self._chunks = {chunk for span in spans for chunk in range(span.start // CHUNK_BYTES, -(-span.end // CHUNK_BYTES))}
-        for span in spans:
+        for span in self._take_in_time(spans):
             self._find_realms(span.start, self._read_span(span.start, span.end))
-        for span in spans:
+        for span in self._take_in_time(spans):
             self._find_maps(span.start, self._read_span(span.start, span.end))
         self._update_rules()
-        walked = {span: self._walk_span(span) for span in spans}
+        walked = {span: self._walk_span(span) for span in self._take_in_time(spans)}
         self._update_rules()
-        for span, (_, walk) in list(walked.items()):
+        for span, (_, walk) in self._take_in_time(list(walked.items())):
             if walk.asks_for_rules > 1:  # rules may have been learned since
                 walked[span] = self._walk_span(span)
         self._recent.clear()
@@ -136,8 +139,12 @@ class ScriptHeap:
 
     def page_words(self) -> "Iterator[Tuple[ScriptPage, array[int]]]":
         """Yield each page and its words."""
-        for page in self.pages:
+        for page in self._take_in_time(self.pages):
             yield page, self._read_words(page.start, page.end)
+
+    def _take_in_time(self, parts: Sequence[Part]) -> Iterator[Part]:
+        """Yield parts of the heap until the budget expires."""
+        return itertools.takewhile(lambda part: not self._budget.expired(), parts)
 
     def locate_slot(self, page: ScriptPage, words: "array[int]", at: int) -> Optional[SlotAt]:
         """Return the object whose word this is; None for a word outside of proven objects."""

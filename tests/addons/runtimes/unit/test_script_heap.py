@@ -16,6 +16,7 @@ from gdbheapx.addons.runtimes.v8.constants import NUMBERS, OFFSETS, PREFIX, TYPE
 from gdbheapx.addons.runtimes.v8.page_walker import PageWalker, SizeRule
 from gdbheapx.addons.runtimes.v8.script_heap import CHUNK_BYTES, ScriptHeap
 from gdbheapx.analysis.reachability.managed import ManagedField
+from gdbheapx.budget import Budget
 from gdbheapx.glibc.layouts import make_geometry
 from gdbheapx.kernel.binding import open_kernel
 from tests.support.builders.process import FakeTarget
@@ -144,12 +145,12 @@ class MadeHeap:
         self.make_object("FixedArray", smi(0))
         return buffers
 
-    def read(self) -> ScriptHeap:
+    def read(self, budget: Optional[Budget] = None) -> ScriptHeap:
         """The heap as it is read."""
         self.target.pieces[PAGE] = bytearray(self.words.tobytes())
         known = read_v8_constants(self.target)
         assert known is not None
-        heap = ScriptHeap(self.target, known, open_kernel().library)
+        heap = ScriptHeap(self.target, known, open_kernel().library, budget or Budget())
         heap.find_objects()
         return heap
 
@@ -170,6 +171,14 @@ def test_buffers_are_held_by_a_variable() -> None:
     (field,) = fields.values()
     assert sorted(field.words) == [OUTSIDE + 4096 * number for number in range(20)]
     assert field.find_path(buffers[7]) == 'cache.get("key7")' and field.label == "ArrayBuffer"
+
+
+def test_no_page_is_walked_beyond_the_time() -> None:
+    """An expired budget ends every loop over pages."""
+    made = MadeHeap()
+    made.make_service()
+    heap = made.read(Budget(0.0))
+    assert not heap.pages and not heap.is_proven and not list(heap.page_words())
 
 
 def test_without_a_name() -> None:
@@ -244,7 +253,7 @@ def say_problem(made: MadeHeap) -> Optional[str]:
         said.append((code, what))
         assert not partial
 
-    session = SimpleNamespace(problem=problem, kernel=open_kernel(), budget=SimpleNamespace(progress=SimpleNamespace(stage="")))
+    session = SimpleNamespace(problem=problem, kernel=open_kernel(), budget=Budget())
     made.target.pieces[PAGE] = bytearray(made.words.tobytes())
     world: Any = SimpleNamespace(session=session, target=made.target)
     world.constant = lambda make: make(world)
