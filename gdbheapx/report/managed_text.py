@@ -21,7 +21,7 @@ def describe_fields(fields: Sequence[HeldByField]) -> Iterator[Sentence]:
     largest = max((held.bytes for held in fields), default=0)
     for held in fields:
         if held.garbage_objects and held.garbage_bytes * LEAST_FIELD_SHARE >= largest:
-            sentence = "Garbage: %s of %s with %s, unreachable, holding %s that no Cleaner or finalizer frees: close() was not called"
+            sentence = "Garbage: %s of %s with %s, unreachable, holding %s that no Cleaner or finalizer frees"
             yield make_sentence(sentence, *_count_objects(held.garbage_objects, held), SentenceSize(held.garbage_bytes))
         elif held.garbage_objects and not held.garbage_bytes and held.garbage_objects * LEAST_GARBAGE_SHARE >= held.objects:
             sentence = "Unreachable: %s of %s with %s; others keep the memory: a pool, if they are its buffers and were not released"
