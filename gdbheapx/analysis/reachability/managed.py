@@ -60,18 +60,11 @@ class ManagedHeap(NamedTuple):
     module: str
     """File name of the runtime's library: its own variables lead to all that its threads ever touched, and explain nothing. Empty if the
     runtime is a part of the program."""
-    collector: str
-    used_bytes: int
-    """Of objects, garbage included."""
     garbage_bytes: Optional[int]
     """Of unreachable objects; None: reachability is unknown."""
-    buffer_bytes: int
-    """Rest of the buffers in which threads allocate."""
     fields: Sequence[ManagedField] = ()
     classes: Sequence[ManagedClass] = ()
     """Those with most bytes first; none where objects are not counted by class."""
-    why_unmarked: Optional[str] = None
-    """Why it is unknown which objects are reachable; None: it is known."""
 
 
 class HeldByField(NamedTuple):

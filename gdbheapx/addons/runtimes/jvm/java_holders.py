@@ -323,13 +323,9 @@ def read_java_memory(world: World) -> Optional[JavaMemory]:
     managed = ManagedHeap(
         "Java",
         "libjvm.so",
-        heap.collector,
-        used_bytes,
         objects.count_garbage(),
-        heap.buffer_bytes,
         fields,
         objects.list_classes(),
-        objects.why_unmarked,
     )
     taken_bytes = sum(end - start for start, end in taken)
     inner = Inner(
@@ -342,5 +338,6 @@ def read_java_memory(world: World) -> Optional[JavaMemory]:
         managed=managed,
     )
     unknown = ["which of its objects are garbage is unknown: %s" % objects.why_unmarked] if objects.why_unmarked is not None else []
-    problems = [*heap.problems, *(objects.roots.problems if objects.roots is not None else ()), *unknown]
-    return JavaMemory(inner, problems, objects.walked.unparsed_bytes if objects.walked.is_whole else used_bytes)
+    reasons = [*heap.problems, *(objects.roots.problems if objects.roots is not None else ()), *unknown]
+    is_whole = objects.walked.is_whole and not world.session.budget.expired()
+    return JavaMemory(inner, reasons, objects.walked.unparsed_bytes if is_whole else used_bytes)
