@@ -623,7 +623,7 @@ def steps_to_fields(found: Optional[InsideAnswer]) -> List[StepSentence]:
         return []
     why = "lists %s classes and fields with the malloc memory that their objects hold" % found.fields[0].runtime
     if any(held.garbage_bytes for held in found.fields):
-        why += ", and how many objects are garbage that nothing frees"
+        why += ", and how many of these are garbage"
     return [StepSentence(hint_command("owners"), why)]
 
 

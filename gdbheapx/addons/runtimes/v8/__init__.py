@@ -80,8 +80,8 @@ class V8(Recogniser):
         used, free = WORD * heap.proven_words, WORD * heap.free_words
         managed = ManagedHeap("JavaScript", "", None, find_script_fields(heap))
         if world.session.budget.expired():
-            what = "the JavaScript heap was not read to its end: %s" % world.session.budget.reason
-            world.session.problem(problems.ROOTS_UNREAD, None, what, "blocks that only its objects reference count as leaked")
+            sentence = "the JavaScript heap was not read to its end: %s" % world.session.budget.reason
+            world.session.problem(problems.ROOTS_UNREAD, None, sentence, "blocks that only its objects reference count as leaked")
         overhead = sum(end - start for start, end in taken) - used - free
         return [Inner(iter(()), self.module, "object", taken, free, overhead, 8, is_collected=True, managed=managed)]
 
