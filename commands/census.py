@@ -33,7 +33,7 @@ def check_options(session: Session, options: Options) -> None:
     if options.sites:
         if options.copies or options.by_text is not None or options.by != "signature":
             raise HeapxError("--sites cannot be combined with --copies, --by-text or --by", "use --sites alone", code=USAGE)
-        addon_loader.load_sites("census --sites").require_code_reader(session)
+        addon_loader.load_capability("sites", "census --sites").require_code_reader(session)
 
 
 @declare_command(
@@ -132,7 +132,7 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
     joined = None
     if options.sites and world is not None:
         told_of = looks[0].told if looks else session.shared(find.TOLD)
-        joined = addon_loader.load_sites("census --sites").find_sites(session, answer.rows[:limit], told_of, world)
+        joined = addon_loader.load_capability("sites", "census --sites").find_sites(session, answer.rows[:limit], told_of, world)
     return CommandAnswer(
         lambda: {
             **census_text.make_census_data(answer, limit, told, joined),

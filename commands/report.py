@@ -59,7 +59,7 @@ def check_page_options(session: Session, options: Options) -> None:
         if not options.page or options.deep is False:
             hint = "write a page: %s" % hint_command("report --html report.html --sites")
             raise UsageError("--sites is for a page, and not for --no-deep", hint)
-        addon_loader.load_sites("report --sites").require_code_reader(session)
+        addon_loader.load_capability("sites", "report --sites").require_code_reader(session)
 
 
 def decide_depth(session: Session, options: Options) -> None:
@@ -121,8 +121,8 @@ def answer_report(session: Session, options: Options) -> CommandAnswer:
         session.store = session.store or RecordingSession()  # what the blocks are is asked once more
     made = functools.cache(functools.partial(walk_heaps, session, options))
     overview = session.kept("report", Overview, lambda: made()[0])
-    if session.place is not None:
-        overview = overview.without(session.place.refuses)
+    if session.refuses is not None:
+        overview = overview.without(session.refuses)
     page = session.kept("page", Optional[PageParts], lambda: made()[1]) if options.page else None
     if page is not None and page.flame is None and not session.target.has_memory and session.shared(find.TOLD) is not None:
         page = page._replace(flame=owned.find_paths(session).flame())
@@ -166,7 +166,7 @@ def with_sites(session: Session, census: "Optional[PageCensus]") -> "Optional[Pa
 
     if census is None:
         return None
-    sites = addon_loader.load_sites("report --sites")
+    sites = addon_loader.load_capability("sites", "report --sites")
     return census._replace(sites=sites.find_sites(session, census.rows, session.shared(find.TOLD), World.of(session)))
 
 

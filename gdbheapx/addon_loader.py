@@ -7,79 +7,11 @@ CAPABILITIES of the add-on's package says which of its modules has a capability.
 import importlib
 import re
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple, cast
+from typing import Any, List, Optional, Tuple
 
 from gdbheapx.catalogue import ADDON_ALLOCATORS, ADDON_CAPABILITIES, ADDON_COMMANDS
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.problems import ADDON_MISSING, SHELL_ONLY
-
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    from gdbheapx.analysis.addon_answers import Books, CollectorState, Joined
-    from gdbheapx.analysis.census.find import CensusRow, LabelSet
-    from gdbheapx.analysis.census.world import Recogniser, World
-    from gdbheapx.copying import Copying
-    from gdbheapx.inferior.base import Target
-    from gdbheapx.inferior.source import TargetSource
-    from gdbheapx.invocation import Invocation, Shell
-    from gdbheapx.model import StepSentence
-    from gdbheapx.session import Session
-
-    class SiteFinder(Protocol):
-        """Finds the functions that may have allocated blocks: the capability `sites`."""
-
-        def require_code_reader(self, session: Session) -> None:
-            """Raise HeapxError where they cannot be found; called before a process is stopped."""
-
-        def find_sites(self, session: Session, rows: Sequence[CensusRow], labels: Optional[LabelSet], world: World) -> Joined:
-            """Return them for rows of a census."""
-
-    class SettingsPredictor(Protocol):
-        """Predicts what settings would save: the capability `settings`."""
-
-        def what_if(self, session: Session) -> Any:
-            """Return the memory with each setting, for best()."""
-
-        def best(self, found: Any, refused: Collection[str] = ()) -> Optional[StepSentence]:
-            """Return the step that names the settings that help most; None if none is worth it."""
-
-    class RunningCopy(Protocol):
-        """A process that was copied while it ran, except its last pages."""
-
-        by_marks: bool
-
-        def finish(self) -> Optional[bool]:
-            """Take the stop. None: it has to be taken as for other readings; else as Target.stop."""
-
-        def end(self) -> None:
-            """Leave the process as it was."""
-
-    class RunningCopier(Protocol):
-        """Copies a process while it runs: the capability `short_stop`."""
-
-        def begin_short_stop(
-            self, session: Session, copying: Optional[Copying], options: Any, confirm: Callable[[str], None]
-        ) -> Optional[RunningCopy]:
-            """Return the process copied so far; None where that is not possible, with a problem of the session that says why."""
-
-    class ColdFinder(Protocol):
-        """Finds memory that nothing touches: the capability `cold`."""
-
-        PAGES: str
-
-        def find_stopped_spans(self, session: Session) -> Optional[Sequence[Tuple[int, int, bytes]]]:
-            """Return the pages that are in swap while the process is stopped; None if there are none."""
-
-    class PageMaker(Protocol):
-        """Makes pages of templates: the capability `pages`."""
-
-        def require_jinja(self) -> None:
-            """Raise HeapxError where no page can be made."""
-
-        def render_page(self, template: str, values: Dict[str, Any], folder: str) -> str:
-            """Return the page of a template in `folder`."""
-
 
 PACKAGE = "gdbheapx.addons"
 
@@ -177,59 +109,6 @@ def load_capability(capability: str, name: str) -> Any:
         raise HeapxError(cause, "use an installed gdbheapx, on a snapshot or core of the process", code=SHELL_ONLY)
 
 
-def load_renderer(capability: str, name: str) -> "Callable[[Invocation, Shell], int]":
-    """Return what makes something else of a look than the command's own answer, and returns the exit code."""
-    return cast("Callable[[Invocation, Shell], int]", load_capability(capability, name).make)
-
-
-def load_sites(name: str) -> "SiteFinder":
-    """Return what finds the functions that may have allocated blocks."""
-    return cast("SiteFinder", load_capability("sites", name))
-
-
-def load_short_stop() -> "RunningCopier":
-    """Return what copies a process while it runs."""
-    return cast("RunningCopier", load_capability("short_stop", "--short-stop"))
-
-
-def load_dump(pid: int, descriptor: int) -> "TargetSource":
-    """Return a process that the kernel is writing the core of; `descriptor`: of a file that begins as the core does."""
-    return cast("TargetSource", load_capability("dumped", "capture").DumpedSource(pid, descriptor))
-
-
-def load_cold() -> "Optional[ColdFinder]":
-    """Return what finds memory that nothing touches; None if its add-on is not there."""
-    return cast("ColdFinder", load_capability("cold", "cold")) if has_capability("cold") else None
-
-
-def load_pages(name: str) -> "PageMaker":
-    """Return what makes pages of templates."""
-    return cast("PageMaker", load_capability("pages", name))
-
-
-def load_settings() -> "Optional[SettingsPredictor]":
-    """Return what predicts what settings would save; None if its add-on is not there."""
-    if not has_capability("settings"):
-        return None
-    return cast("SettingsPredictor", load_capability("settings", "settings"))
-
-
-def load_recognisers() -> "Sequence[Recogniser]":
-    """Return what knows blocks of runtimes and libraries; nothing if their add-on is not there."""
-    if not has_capability("recognisers"):
-        return ()
-    return cast("Sequence[Recogniser]", load_capability("recognisers", "recognisers").RECOGNISERS)
-
-
-def load_books() -> "Optional[Callable[[Session, int], Optional[Books]]]":
-    """Return what finds a program's own books of its memory; None if no add-on does."""
-    if not has_capability("books"):
-        return None
-    return cast("Callable[[Session, int], Optional[Books]]", load_capability("books", "books").find_bind_books)
-
-
-def load_collector_reader() -> "Optional[Callable[[Target], Optional[CollectorState]]]":
-    """Return what reads the state of a runtime's collector of cycles; None if no add-on does."""
-    if not has_capability("collector"):
-        return None
-    return cast("Callable[[Target], Optional[CollectorState]]", load_capability("collector", "collector").read_collector_state)
+def find_capability(capability: str) -> Any:
+    """Return the module with this capability; None if its add-on is not there."""
+    return load_capability(capability, capability) if has_capability(capability) else None

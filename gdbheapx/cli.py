@@ -181,10 +181,10 @@ def render_invocation(invocation: "Invocation", renderer: str) -> int:
 
     shell = Shell(lambda look: run_interruptible(look.words, lambda: perform_invocation(look)), print_text, print_error, fail_render)
     try:
-        make = addon_loader.load_renderer(renderer, "%s --%s" % (invocation.command.name, renderer))
+        module = addon_loader.load_capability(renderer, "%s --%s" % (invocation.command.name, renderer))
     except HeapxError as error:
         return end_with_error(invocation.words, error)
-    return make(invocation, shell)
+    return int(module.make(invocation, shell))
 
 
 def perform_invocation(invocation: "Invocation") -> int:

@@ -3,7 +3,7 @@
 import mmap
 import os
 import time
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, List, Optional, Protocol, Sequence, Set, Tuple
 
 from gdbheapx.analysis.memory.kinds import OF_KERNEL, is_device
 from gdbheapx.inferior.base import Mapping, MappingUse, Target
@@ -14,6 +14,18 @@ from gdbheapx.kernel.common.copy import TAKES_ALL, TAKES_OWN, CopiedRange, Copy
 if TYPE_CHECKING:
     from gdbheapx.kernel.binding import CKernel
     from gdbheapx.kernel.common.copy import Hold
+
+
+class RunningCopy(Protocol):
+    """Process that an add-on copied while it ran, except its last pages."""
+
+    by_marks: bool
+
+    def finish(self) -> Optional[bool]:
+        """Take the stop. None: it has to be taken as for other readings; else as Target.stop."""
+
+    def end(self) -> None:
+        """Leave the process as it was."""
 
 
 class Copying:

@@ -33,9 +33,10 @@ def open_source(asked: GlobalOptions) -> TargetSource:
     program = os.path.abspath(asked.exe) if asked.exe else None
     if asked.core is None:
         if asked.pid and os.environ.get(DUMPED):
-            from gdbheapx.addon_loader import load_dump
+            from gdbheapx.addon_loader import load_capability
 
-            return load_dump(asked.pid, int(os.environ[DUMPED]))
+            dumped: TargetSource = load_capability("dumped", "capture").DumpedSource(asked.pid, int(os.environ[DUMPED]))
+            return dumped
         from gdbheapx.inferior.live import procfs
         from gdbheapx.inferior.live.source import LiveSource
 

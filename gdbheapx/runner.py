@@ -21,8 +21,7 @@ from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
 if TYPE_CHECKING:
-    from gdbheapx.addon_loader import RunningCopy
-    from gdbheapx.copying import Copying
+    from gdbheapx.copying import Copying, RunningCopy
 
 WHOLE, NO_ANSWER, USAGE, FINDING, PARTIAL = 0, 1, 2, 3, 4
 MOST_MOMENTS, PAUSE_S = 9, 0.002
@@ -436,7 +435,7 @@ class CommandRun:
         session = Session(self.target, self.budget, self.options.allocator or self.host.settings.allocator, discovery)
         session.debugger_version = debugger_version(self.target)
         session.constants.update(self.prepared)
-        session.in_gdb, session.place = self.host.name == IN_GDB, self.place
+        session.in_gdb, session.refuses = self.host.name == IN_GDB, self.place.refuses
         for directory in self.host.settings.debug_directories:
             if not os.path.isdir(directory):
                 session.problem(
@@ -528,7 +527,8 @@ class CommandRun:
         target = self.target
         if not self._wants_short_stop() or target is None or session.process is None:
             return None
-        short = addon_loader.load_short_stop().begin_short_stop(session, copying, self.options, self._confirm_short_stop)
+        labs = addon_loader.load_capability("short_stop", "--short-stop")
+        short: Optional[RunningCopy] = labs.begin_short_stop(session, copying, self.options, self._confirm_short_stop)
         if short is not None:
             self.predicted_ms = stops.predict_short_ms(session.process, short.by_marks)
         return short

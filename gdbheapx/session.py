@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gdbheapx.allocators.records import HeapContext
     from gdbheapx.kernel.binding import CKernel
     from gdbheapx.kernel.common.in_ram import Ram
-    from gdbheapx.place import HintPlace
 
 Made = TypeVar("Made")
 
@@ -63,8 +62,8 @@ class Session:
         """Only while a snapshot is taken, or answers."""
         self.in_gdb = False
         """The command was typed in a gdb, not in a shell."""
-        self.place: Optional[HintPlace] = None
-        """Where the answer is read: for who shows it, not for models."""
+        self.refuses: Optional[Callable[[str], bool]] = None
+        """Tells whether the words of a command have no answer where this one is read; None: that is not known."""
         self.without_names = self.without_keys = False
         """No answer has paths to the program's own objects; or only such as have no keys, which are data."""
         self.is_copied_whole = False

@@ -235,7 +235,7 @@ def _with_leaked(
 def _suggest_settings(session: Session, judged: HeapVerdict, may: Mapping[str, FrozenSet[str]]) -> Sequence[StepSentence]:
     """The two that help most, where malloc keeps what is free."""
     has_free = judged.kind in (verdict.KEPT, verdict.FRAGMENTED) or judged.code == findings.PART_HELD
-    predictor = addon_loader.load_settings()
+    predictor = addon_loader.find_capability("settings")
     if predictor is None or session.target.kind != "live" or not has_free or judged.kind_1_0 == verdict.HUGE_PAGES_1_0:
         return []
     if sum(row.used_chunks + (row.free_chunks or 0) for heap in session.heaps.all() for row in heap.histogram()) > MOST_BLOCKS:

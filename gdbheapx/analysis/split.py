@@ -384,8 +384,8 @@ def _describe_cause(session: Session, pages: ParentPages) -> str:
 def _count_visited(session: Session) -> Optional[int]:
     """Objects that the collector has written to since the fork, which is at most as many pages; None where it is unknown, for the parent
     collects, too."""
-    target, read_collector = session.target, addon_loader.load_collector_reader()
-    state = read_collector(target) if read_collector is not None else None
+    target, addon = session.target, addon_loader.find_capability("collector")
+    state = addon.read_collector_state(target) if addon is not None else None
     if state is None:
         return None
     own, parents = target.read_prefix(state.full_collections, 8), target.read_parent(state.full_collections, 8)

@@ -74,7 +74,7 @@ def take_snapshot(session: Session, has_names: bool, keeps_addresses: bool = Fal
     session.heaps.may_be_none = True
     if session.heaps.all():
         store.share(pins.HEAPS, pins.read_stopped_heaps(session))
-    cold = addon_loader.load_cold()
+    cold = addon_loader.find_capability("cold")
     if cold is not None:
         store.share(cold.PAGES, cold.find_stopped_spans(session))
     sums = _sum_heaps(session)

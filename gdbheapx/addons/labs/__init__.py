@@ -6,6 +6,6 @@ CAPABILITIES = {
     "short_stop": "short_stop.stop",
     "sites": "sites.find",
 }
-"""Which module has what the core asks for (addon_loader.py)."""
+"""Which module has what the core asks for (addon_loader.find_capability)."""
 DOCS = ("explanation/call-sites.md", "how-to/cold.md", "how-to/what-if.md")
 """Its pages in docs/."""

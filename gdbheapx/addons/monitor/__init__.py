@@ -1,7 +1,7 @@
 """Add-on for machines that run unattended: watching processes, an endpoint for Prometheus, the bill of a memory cgroup, crashes."""
 
 CAPABILITIES = {"capture": "capture.command", "dumped": "capture.dumped", "standby": "watch.standby", "turn": "capture.turn"}
-"""Which module has what the core asks for (addon_loader.py)."""
+"""Which module has what the core asks for (addon_loader.find_capability)."""
 DOCS = (
     "how-to/bill.md",
     "how-to/last-look.md",

@@ -5,6 +5,6 @@ CAPABILITIES = {
     "collector": "cpython.interpreter",
     "recognisers": "recognisers",
 }
-"""Which module has what the core asks for (addon_loader.py)."""
+"""Which module has what the core asks for (addon_loader.find_capability)."""
 DOCS = ("how-to/python.md", "how-to/runtimes.md")
 """Its pages in docs/."""

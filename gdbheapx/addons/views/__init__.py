@@ -8,7 +8,7 @@ CAPABILITIES = {
     "rows": "query.ask",
     "sql": "query.command",
 }
-"""Which module has what the core asks for (addon_loader.py)."""
+"""Which module has what the core asks for (addon_loader.find_capability)."""
 DOCS = (
     "how-to/explore.md",
     "how-to/export.md",

@@ -142,7 +142,8 @@ OF_CORE: Sequence[Recogniser] = (*cplusplus.RECOGNISERS, *rust.RECOGNISERS, Magi
 @functools.cache
 def list_recognisers() -> Sequence[Recogniser]:
     """Return all; where two rows of one order fit a block, the earlier one counts."""
-    return (*addon_loader.load_recognisers(), *OF_CORE)
+    addon = addon_loader.find_capability("recognisers")
+    return (*(addon.RECOGNISERS if addon is not None else ()), *OF_CORE)
 
 
 def find_cutting(world: World) -> List[Recogniser]:
@@ -205,8 +206,8 @@ def shown_name(module: str) -> str:
 
 def find_books(session: Session, used_bytes: int) -> Optional[Books]:
     """Return what the program counts itself; None where no add-on reads it. `used_bytes`: what allocators have in use."""
-    find = addon_loader.load_books()
-    return find(session, used_bytes) if find is not None else None
+    addon = addon_loader.find_capability("books")
+    return addon.find_bind_books(session, used_bytes) if addon is not None else None
 
 
 def report_missing(session: Session) -> None:

@@ -366,7 +366,7 @@ class Page:
 
     def __init__(self, path: str, watching: Watching, every_s: float, file: Optional[str] = None, left_out: int = 0) -> None:
         """HeapxError where there can be no page. `file`: the one that the samples are read from."""
-        self._pages = addon_loader.load_pages("watch --html")
+        self._pages = addon_loader.load_capability("pages", "watch --html")
         self._pages.require_jinja()
         OutputFile(path, OPTION).drop()  # so that it is known now, not after a week
         self._path, self._watching, self._every_s, self.file = path, watching, every_s, file

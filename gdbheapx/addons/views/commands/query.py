@@ -26,7 +26,7 @@ def check_query_options(session: Session, options: Options) -> None:
 
     asked = table_rows.read_request()
     if asked is not None and tables.SITES in asked.tables:
-        addon_loader.load_sites("the table sites").require_code_reader(session)
+        addon_loader.load_capability("sites", "the table sites").require_code_reader(session)
 
 
 @declare_command(
