@@ -71,8 +71,9 @@ def answer_totals(session: Session) -> CommandAnswer:
 def answer_bins(session: Session) -> CommandAnswer:
     """--bins"""
     from gdbheapx import allocators
+    from gdbheapx.allocators.records import OfAllocator
 
-    kind = List[Tuple[AllocatorInfo, Sequence[Annotated[Any, allocators.OfAllocator("bins")]]]]
+    kind = List[Tuple[AllocatorInfo, Sequence[Annotated[Any, OfAllocator("bins")]]]]
     heaps = session.kept("bins", kind, lambda: [(heap.info, heap.bins()) for heap in session.heaps.all()])
 
     def text(style: TextStyle) -> Any:

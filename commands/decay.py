@@ -18,7 +18,7 @@ Where jemalloc has the bug that makes threads blind (they never return pages), t
 def answer_decay(session: Session, options: Options) -> CommandAnswer:
     """The command `decay`."""
     from gdbheapx.actions import call
-    from gdbheapx.allocators import OfAllocator
+    from gdbheapx.allocators.records import OfAllocator
 
     kind = List[Annotated[Any, OfAllocator("decay")]]
     answers = session.kept("decay", kind, lambda: [heap.capabilities["decay"]() for heap in session.heaps.with_capability("decay")])

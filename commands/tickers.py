@@ -50,7 +50,7 @@ def answer_tickers(session: Session, options: Options) -> CommandAnswer:
     if options.thread is not None:
         raise UsageError("tickers: --thread requires --cure", "try: tickers --cure --thread %d" % options.thread)
     from gdbheapx.actions import call
-    from gdbheapx.allocators import OfAllocator
+    from gdbheapx.allocators.records import OfAllocator
 
     return _make_answer(
         session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: call.find_blind_tickers(session)), options.strict

@@ -14,8 +14,9 @@ HELP = """Settings of the allocator now in force, and their meaning."""
 def answer_tunables(session: Session, options: Options) -> CommandAnswer:
     """The command `tunables`."""
     from gdbheapx import allocators
+    from gdbheapx.allocators.records import OfAllocator
 
-    kind = List[Tuple[AllocatorInfo, Annotated[Any, allocators.OfAllocator("tunables")]]]
+    kind = List[Tuple[AllocatorInfo, Annotated[Any, OfAllocator("tunables")]]]
     heaps = session.kept("tunables", kind, lambda: [(heap.info, heap.tunables()) for heap in session.heaps.all()])
     data: Dict[str, Dict[str, Any]] = {}
     for info, settings in heaps:

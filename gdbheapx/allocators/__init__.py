@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, Sequence, Union
 
 from gdbheapx import addon_loader
 from gdbheapx.errors import HeapxError
@@ -11,7 +11,7 @@ from gdbheapx.problems import NOT_IN_SNAPSHOT, SNAPSHOT_DAMAGED
 if TYPE_CHECKING:
     from gdbheapx.allocators.fingerprints import Gate
     from gdbheapx.allocators.heap import Allocator
-    from gdbheapx.allocators.records import Instances
+    from gdbheapx.allocators.records import Instances, OfAllocator
     from gdbheapx.inferior.base import Target
 
 OF_ADDON = "allocators"
@@ -82,15 +82,10 @@ def find_allocator(name: str, records: Iterable[object] = ()) -> "Allocator[Any,
     return known[name]
 
 
-class OfAllocator(NamedTuple):
-    """Marks a field of `Any` whose record is each allocator's own, by its name in Allocator.records(): a file is read by that."""
-
-    name: str
-
-    def kind(self) -> Any:
-        """Return the union of the records that allocators have under this name."""
-        places = [allocator.records[self.name].rpartition(".") for allocator in all_allocators() if self.name in allocator.records]
-        return Union[tuple(getattr(importlib.import_module(module), name) for module, _, name in places)]
+def find_record_kinds(mark: "OfAllocator") -> Any:
+    """Return the union of the records that allocators have under the name of a mark."""
+    places = [allocator.records[mark.name].rpartition(".") for allocator in all_allocators() if mark.name in allocator.records]
+    return Union[tuple(getattr(importlib.import_module(module), name) for module, _, name in places)]
 
 
 def help_paragraphs(command: str) -> List[str]:

@@ -17,7 +17,6 @@ from typing import (
     Union,
 )
 
-from gdbheapx.allocators import OfAllocator
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ColumnsTable
 from gdbheapx.inferior.base import HugePages, Module, Target
@@ -29,6 +28,12 @@ from gdbheapx.verdict import UNBOUNDED, HeapVerdict
 
 Page = Iterable[Union[str, ColumnsTable]]
 """What a command shows, from top to bottom: sentences and tables."""
+
+
+class OfAllocator(NamedTuple):
+    """Marks a field of `Any` whose record is each allocator's own, by its name in Allocator.records: a file is read by that."""
+
+    name: str
 
 
 class Instance(Protocol):

@@ -3,9 +3,8 @@
 from typing import Annotated, Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import addon_loader, allocators, findings, verdict
-from gdbheapx.allocators import OfAllocator
 from gdbheapx.allocators.heap import AllocatorInstance
-from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Facts, Surroundings, heap_sum
+from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Facts, OfAllocator, Surroundings, heap_sum
 from gdbheapx.analysis import inside, memory_verdict, next_steps, split
 from gdbheapx.analysis.addon_answers import Books
 from gdbheapx.analysis.census import registry

@@ -84,7 +84,7 @@ from gdbheapx.ranges import RangeIndex, unite_ranges
 if TYPE_CHECKING:
     from gdbheapx.inferior.elf.dwarf import DwarfReader, DwarfUnits, VariableTypes
     from gdbheapx.inferior.elf.images import CallFrames
-    from gdbheapx.inferior.live.tracer import Stopper
+    from gdbheapx.inferior.live.stopper import Stopper
 
 FUNCTIONS, VARIABLES = (STT_FUNC,), (STT_OBJECT, STT_TLS)
 LINKERS_OWN = ("malloc", "calloc", "realloc", "free")
@@ -507,7 +507,7 @@ class ElfTarget(Target):
         """Stop the process, for at most `max_stop_s`. False if other objects are loaded now than were seen before: what was found out by
         then is out of date."""
         from gdbheapx.inferior.live import seccomp
-        from gdbheapx.inferior.live.tracer import NO_LIMIT_S, Stopper
+        from gdbheapx.inferior.live.stopper import NO_LIMIT_S, Stopper
 
         self.modules()  # as they were before
         if self._filtered is None:
@@ -539,7 +539,7 @@ class ElfTarget(Target):
 
     def keep_held(self, copy: CopiedMemory, held: EndedStop) -> bool:
         """Take over a stop and copy that are complete."""
-        from gdbheapx.inferior.live.tracer import RecordedStop
+        from gdbheapx.inferior.live.stopper import RecordedStop
 
         def keep_copied() -> None:
             self.source.keep_held(copy, held.registers, held.maps, held.began_ns)

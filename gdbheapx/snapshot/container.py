@@ -29,7 +29,8 @@ from typing import (
     get_type_hints,
 )
 
-from gdbheapx.allocators import OfAllocator
+from gdbheapx import allocators
+from gdbheapx.allocators.records import OfAllocator
 from gdbheapx.errors import HeapxError
 from gdbheapx.files import open_regular
 from gdbheapx.model import TargetAddress
@@ -213,7 +214,7 @@ def _make_decoder(kind: Any) -> Callable[[Any], Any]:
         return _decode_untyped
     if origin is Annotated:
         own = [mark for mark in kind.__metadata__ if isinstance(mark, OfAllocator)]
-        return (lambda value: decode_value(own[0].kind(), value)) if own else _make_decoder(inner[0])
+        return (lambda value: decode_value(allocators.find_record_kinds(own[0]), value)) if own else _make_decoder(inner[0])
     if origin is Union:
         return functools.partial(_one_of, [_make_decoder(choice) for choice in inner])
     if origin is not None:

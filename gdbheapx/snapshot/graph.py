@@ -23,7 +23,6 @@ from gdbheapx.problems import SNAPSHOT_DAMAGED
 from gdbheapx.session import Session
 from gdbheapx.snapshot import container
 from gdbheapx.snapshot.container import PackedPart
-from gdbheapx.snapshot.record import GRAPH, SnapshotRecord
 
 PREFIX = container.STREAMS
 LABELS, WEAK = "labels", "weak"
@@ -321,10 +320,10 @@ class FileSymbols:
         return self._places.get((thread.lwp, address))
 
 
-def open_kept_census(session: Session, record: SnapshotRecord, path: str) -> find.LabelSet:
-    """The census of all blocks, with their graph. HeapxError where the snapshot is damaged."""
+def open_kept_census(session: Session, kept: object, streams: Parted[str, PackedPart], path: str) -> find.LabelSet:
+    """Return the census of all blocks, with their graph: `kept` as a file has a KeptGraph. HeapxError where the snapshot is damaged."""
     try:
-        return _open_census(session, container.decode_value(KeptGraph, record.models[GRAPH]), record.streams, path)
+        return _open_census(session, container.decode_value(KeptGraph, kept), streams, path)
     except (ValueError, IndexError, OverflowError, RecursionError) as error:
         raise HeapxError("%s is not whole: %s" % (path, str(error).split("\n")[0][:200]), container.HINT, code=SNAPSHOT_DAMAGED)
 

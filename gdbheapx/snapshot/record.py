@@ -281,7 +281,7 @@ class Snapshot(Process, WithoutMemory):
         from gdbheapx.snapshot import graph
 
         self.record.outcomes.get("census", RecordedOutcome()).tell(session)
-        told = graph.open_kept_census(session, self.record, self.snapshot)
+        told = graph.open_kept_census(session, self.record.models[GRAPH], self.record.streams, self.snapshot)
         return {find.TOLD: told, heap_graph.REACH: told.reach}
 
 

@@ -17,7 +17,7 @@ from gdbheapx.command import CommandAnswer, Options, load_commands
 from gdbheapx.inferior import target as elf_target
 from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.elf import link_map
-from gdbheapx.inferior.live import source, tracer
+from gdbheapx.inferior.live import source, stopper
 from gdbheapx.session import Session
 from tests.support.jemallocs import start
 from tests.support.processes import Lasting, Stage
@@ -116,19 +116,19 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     monkeypatch.setattr(source.LiveMemory, "_read_living", one.note_reading(source.LiveMemory._read_living))
     for kind, name in LOOKUPS:
         monkeypatch.setattr(kind, name, one.note(name, getattr(kind, name)))
-    stop, let_go = tracer.Stopper.stop, tracer.Stopper.let_go
+    stop, let_go = stopper.Stopper.stop, stopper.Stopper.let_go
 
-    def armed(self: tracer.Stopper) -> None:
+    def armed(self: stopper.Stopper) -> None:
         stop(self)
         one.seen = [what for what in one.seen if not what.startswith("read after")]  # for this look, which reads all of it again
         one.is_armed, one.is_over = True, False
 
-    def disarmed(self: tracer.Stopper) -> None:
+    def disarmed(self: stopper.Stopper) -> None:
         one.is_armed, one.is_over = False, True
         let_go(self)
 
-    monkeypatch.setattr(tracer.Stopper, "stop", armed)
-    monkeypatch.setattr(tracer.Stopper, "let_go", disarmed)
+    monkeypatch.setattr(stopper.Stopper, "stop", armed)
+    monkeypatch.setattr(stopper.Stopper, "let_go", disarmed)
     yield one
     one.is_armed = one.is_over = False
 

@@ -8,10 +8,10 @@ nodes of a header lead back to it, a table has as many places as its length says
 import functools
 import re
 import struct
-from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import cplusplus, registry, rust
-from gdbheapx.analysis.census.world import World
+from gdbheapx.analysis.census.world import ContainerWords, World
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.model import TargetAddress
@@ -43,17 +43,6 @@ NAME_BYTES = 64
 IS_SETTING = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=")
 
 
-class ContainerWords(NamedTuple):
-    """Container as its words describe it."""
-
-    kind: str
-    words: int
-    """How many it takes."""
-    elements: Optional[int]
-    elements_bytes: Optional[int] = None
-    spare_bytes: Optional[int] = None
-
-
 Found = Optional[ContainerWords]
 Way = Callable[[int, Sequence[int]], Found]
 """By the address and the words from there on."""
@@ -73,7 +62,7 @@ class ContainerFinder:
             self._read_rust_hash_map,
             self._read_rust_btree_map,
         ]
-        self._ways += [functools.partial(recogniser.read_container, self) for recogniser in registry.find_with_containers(world)]
+        self._ways += [functools.partial(recogniser.read_container, self.fits) for recogniser in registry.find_with_containers(world)]
         self._ways += [self._read_vector, self._read_string, self._read_environment_tree]
         self.inside = functools.lru_cache(MOST_KNOWN)(self._find_block)
         """(begin, usable bytes) of the block that has an address; None where none has it."""

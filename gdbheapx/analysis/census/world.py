@@ -1,7 +1,7 @@
 """Types that recognisers share: the target as they see it, the rows that they ask, and the signatures that they give."""
 
 from array import array
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.managed import ManagedHeap
@@ -11,9 +11,6 @@ from gdbheapx.kernel.blocks.graph_queries import ITSELF
 from gdbheapx.kernel.blocks.signatures import ALL, IN_RANGES, IN_SET, OTHERS, NumberSet, SignatureRow, Signed, Signer
 from gdbheapx.kernel.blocks.stream import CLASS_USED, NO_ARENA, NativeBlocks
 from gdbheapx.session import Session
-
-if TYPE_CHECKING:
-    from gdbheapx.analysis.census.containers import ContainerFinder, ContainerWords
 
 EXACT = "exact"
 """The allocator, the runtime or the compiler wrote it there, and two things prove each other: a class, a type, a header."""
@@ -206,6 +203,17 @@ class RuntimeLabels(NamedTuple):
     """The same where none of malloc's blocks is its own."""
 
 
+class ContainerWords(NamedTuple):
+    """Container as its words describe it."""
+
+    kind: str
+    words: int
+    """How many it takes."""
+    elements: Optional[int]
+    elements_bytes: Optional[int] = None
+    spare_bytes: Optional[int] = None
+
+
 class Recogniser:
     """Recogniser of the blocks of one language, runtime or library."""
 
@@ -248,8 +256,9 @@ class Recogniser:
         """Return rules for the content of its blocks. Called after make_asks()."""
         return ()
 
-    def read_container(self, containers: "ContainerFinder", at: int, these: Sequence[int]) -> "Optional[ContainerWords]":
-        """Return the container of its own whose words these are, which begin at an address; None if they are none."""
+    def read_container(self, fits: Callable[[int, int], bool], at: int, these: Sequence[int]) -> Optional[ContainerWords]:
+        """Return the container of its own whose words these are, which begin at an address; None if they are none. `fits`: whether a block
+        begins at an address, of a size that suits a request of so many bytes."""
         return None
 
     def line_in_tables(self, signature: Signature) -> Optional[str]:

@@ -16,7 +16,7 @@ from gdbheapx.inferior import core_file
 from gdbheapx.inferior.base import Segment
 from gdbheapx.inferior.elf import link_map
 from gdbheapx.inferior.elf.file import PT_LOAD, ElfFile, ProgramHeader
-from gdbheapx.inferior.live.tracer import Stopper
+from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.inferior.source import CoreSource, find_load_bias
 from gdbheapx.inferior.target import ElfTarget, open_elf_target
 

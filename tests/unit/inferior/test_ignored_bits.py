@@ -11,7 +11,7 @@ import pytest
 
 from gdbheapx import command
 from gdbheapx.arch import architecture_named
-from gdbheapx.inferior.live import procfs, tracer
+from gdbheapx.inferior.live import procfs, stopper
 from gdbheapx.inferior.target import open_elf_target
 from tests.support.builders.core_file import Piece, build, note
 
@@ -65,10 +65,10 @@ def test_a_core(tmp_path: Path, order: str, machine: int, noted: bool, bits: int
 def test_a_thread_that_stands_tells_of_signatures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first word of the register set; nothing where the kernel has none, or the machine knows no signatures."""
     sets: Dict[int, Dict[int, bytes]] = {1: {NT_ARM_PAC_MASK: struct.pack("<QQ", SIGNATURE, 0)}, 2: {NT_ARM_PAC_MASK: b""}}
-    recorded, header = tracer.RecordedStop(1, sets), Header("aarch64")
+    recorded, header = stopper.RecordedStop(1, sets), Header("aarch64")
     assert [recorded.signature_bits(lwp, header) for lwp in (1, 2, 3)] == [SIGNATURE, 0, 0]  # type: ignore[arg-type]
     assert recorded.signature_bits(1, Header("i386:x86-64")) == 0  # type: ignore[arg-type]
-    assert NT_ARM_PAC_MASK in tracer.wanted_sets(header)  # type: ignore[arg-type]
+    assert NT_ARM_PAC_MASK in stopper.wanted_sets(header)  # type: ignore[arg-type]
 
 
 class Header:

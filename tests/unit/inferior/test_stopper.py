@@ -14,7 +14,8 @@ import pytest
 
 from gdbheapx.errors import HeapxError, StopOver
 from gdbheapx.inferior.live import keeper, procfs
-from gdbheapx.inferior.live.tracer import Stopper, Tracer
+from gdbheapx.inferior.live.stopper import Stopper
+from gdbheapx.inferior.live.tracer import Tracer
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.problems import ALREADY_TRACED
 
@@ -139,7 +140,7 @@ def test_it_runs_on_when_its_time_is_up(live: Any) -> None:
 def test_it_runs_on_while_the_reader_is_stopped(live: Any) -> None:
     """A reader that is itself stopped, by Ctrl-Z for example, keeps nobody standing."""
     program = (
-        "import sys, time\nfrom gdbheapx.inferior.live.tracer import Stopper\nstopper = Stopper(%d, 0.2)\nstopper.stop()\n"
+        "import sys, time\nfrom gdbheapx.inferior.live.stopper import Stopper\nstopper = Stopper(%d, 0.2)\nstopper.stop()\n"
         "print('held', flush=True)\ntime.sleep(60)\n" % live.popen.pid
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as reader:
@@ -152,7 +153,7 @@ def test_it_runs_on_while_the_reader_is_stopped(live: Any) -> None:
 def test_the_keeper_ends_with_who_it_serves(live: Any) -> None:
     """Killed while it holds a process: that runs on, and the helper is gone."""
     program = (
-        "import time\nfrom gdbheapx.inferior.live.tracer import Stopper\nstopper = Stopper(%d, 60)\nstopper.stop()\nprint('held', flush=True)\ntime.sleep(60)\n"
+        "import time\nfrom gdbheapx.inferior.live.stopper import Stopper\nstopper = Stopper(%d, 60)\nstopper.stop()\nprint('held', flush=True)\ntime.sleep(60)\n"
         % live.popen.pid
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as reader:

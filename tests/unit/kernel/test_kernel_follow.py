@@ -19,7 +19,7 @@ from gdbheapx.copying import copied_ranges
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.source import LiveSource
-from gdbheapx.inferior.live.tracer import Stopper
+from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.common.copy import NativeFollower
 

@@ -17,7 +17,7 @@ from gdbheapx import kernel
 from gdbheapx.copying import copied_ranges
 from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.source import LiveSource
-from gdbheapx.inferior.live.tracer import Stopper, wanted_sets
+from gdbheapx.inferior.live.stopper import Stopper, wanted_sets
 from gdbheapx.kernel.common.copy import CopiedRange, Copy, Hold, HoldOrder
 
 PROGRAM = """

@@ -18,7 +18,7 @@ from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.live import procfs, seccomp
-from gdbheapx.inferior.live.tracer import wanted_sets
+from gdbheapx.inferior.live.stopper import wanted_sets
 from gdbheapx.inferior.live.usage import ENTRY_BYTES, PRESENT, kernel_release
 from gdbheapx.kernel.common.copy import MOST_THREADS, Hold, HoldOrder, NativeFollower, is_marked
 from gdbheapx.kernel.common.library import usable_cpus

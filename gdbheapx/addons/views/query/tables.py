@@ -3,7 +3,8 @@ and nothing else is."""
 
 from typing import Any, Dict, NamedTuple, Sequence, Tuple, Union, get_args, get_origin, get_type_hints
 
-from gdbheapx.allocators import OfAllocator
+from gdbheapx import allocators
+from gdbheapx.allocators.records import OfAllocator
 from gdbheapx.analysis.census.find import CensusRow
 from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerRow
 from gdbheapx.analysis.reachability.leaks import LeakGroup
@@ -76,7 +77,7 @@ TYPES = {bool: FLAG, int: NUMBER, str: TEXT, float: SHARE, TargetAddress: ADDRES
 
 def table_columns_of(record: Any) -> Tuple[QueryColumn, ...]:
     """The members of a record that are one value. Of arenas those of every allocator: what one does not have is NULL."""
-    kind = record.kind() if isinstance(record, OfAllocator) else record
+    kind = allocators.find_record_kinds(record) if isinstance(record, OfAllocator) else record
     columns: Dict[str, QueryColumn] = {}
     for choice in get_args(kind) or (kind,):
         for name, declared in get_type_hints(choice).items():

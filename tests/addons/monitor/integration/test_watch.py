@@ -17,7 +17,7 @@ import pytest
 from gdbheapx.addons.monitor.watch.pools import find_meter
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live.source import LiveSource
-from gdbheapx.inferior.live.tracer import Stopper
+from gdbheapx.inferior.live.stopper import Stopper
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.session import Session
 from tests.support import jemallocs, programs
