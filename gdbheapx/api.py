@@ -408,7 +408,7 @@ def open(
         return direct.open_any(asked)
 
     label = "process %d" % pid if pid is not None else "%s %s" % (("core", core) if core is not None else ("snapshot", snapshot))
-    made = Heap(opener, direct.debug_settings(asked), words, names, short_stop, NAME, pid is not None, paths[1], asked.of_target(), label)
+    made = Heap(opener, runner.Settings(debug_directories=asked.debug_dirs), words, names, short_stop, NAME, pid is not None, paths[1], asked.of_target(), label)
     if pid is None:
         made._opened()  # what is no core or snapshot is told now
     else:

@@ -5,14 +5,14 @@ import os
 import sys
 from typing import TYPE_CHECKING, Callable, List, NoReturn, Optional, Sequence
 
+from gdbheapx import addon_loader, invocation
+from gdbheapx.errors import HeapxError, Interrupted, UsageError
 from gdbheapx.files import open_standard
-from gdbheapx.invocation import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Wrong, pack_words, prepare_core, split_words, with_target
+from gdbheapx.invocation import COMMAND, DUMPED, FD, GLOBALS, SCREEN, STANDS_BY, Invocation, Wrong, pack_words, split_words
+from gdbheapx.problems import GDB_MISSING, NO_TARGET
 
 if TYPE_CHECKING:
-    from gdbheapx.errors import HeapxError
     from gdbheapx.inferior.live.keeper import Keeper
-    from gdbheapx.invocation import Invocation
-    from gdbheapx.problems import ProblemCode
 
 NO_GDB = "none"
 """As --gdb, or in GDBHEAPX_GDB: no gdb is to be used."""
@@ -33,15 +33,13 @@ def named_gdb(given: Optional[str]) -> Optional[str]:
 
 def find_gdb(given: Optional[str]) -> Optional[str]:
     """The gdb to run."""
-    name = named_gdb(given) or "gdb"
-    if name == NO_GDB:
-        return None
     from gdbheapx.child_python import find_program
 
-    return find_program(name)
+    name = named_gdb(given) or "gdb"
+    return None if name == NO_GDB else find_program(name)
 
 
-def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = None) -> int:
+def run_gdb(gdb: str, asking: Invocation, keeper: "Optional[Keeper]" = None) -> int:
     """Run the command inside gdb, whose own chatter goes to standard error; our output has the real standard output as another
     descriptor."""
     import json
@@ -51,39 +49,34 @@ def run_gdb(gdb: str, invocation: "Invocation", keeper: "Optional[Keeper]" = Non
     from gdbheapx.output import screen_of
 
     watchdog.hold_off()  # gdb has one of its own
-    asked = invocation.asked
+    asked = asking.asked
     out = os.dup(1)
     os.set_inheritable(out, True)
-    arguments = [gdb, "-nx", "-q", "-batch"]
-    if asked.no_debug_info:
-        arguments.append("-readnever")
-    after = ["-ex", "quit %d" % gdb_process.NO_PYTHON]  # reached only where gdbinit.py was not run
-    names = {FD: str(out), COMMAND: invocation.handed_on(), GLOBALS: pack_words(asked.words())}
+    arguments = [gdb, "-nx", "-q", "-batch", *(["-readnever"] if asked.no_debug_info else []), "-x", GDBINIT]
+    arguments += ["-ex", "quit %d" % gdb_process.NO_PYTHON]  # reached only where gdbinit.py was not run
+    names = {FD: str(out), COMMAND: asking.handed_on(), GLOBALS: pack_words(asked.words())}
     names[SCREEN] = json.dumps(screen_of(1, os.environ))
     names.update(keeper.inherited() if keeper is not None else {})
     try:
-        ended = gdb_process.run_gdb_process(
-            arguments + ["-x", GDBINIT] + after, names, asked.pid, keeper.close if keeper is not None else None
-        )
+        ended = gdb_process.run_gdb_process(arguments, names, asked.pid, keeper.close if keeper is not None else None)
         if keeper is not None:
             keeper.end()
     except OSError as error:
-        from gdbheapx.problems import GDB_MISSING
-
-        cause = "cannot run %s: %s" % (gdb, error.strerror)
         gdb_process.let_through()
-        return run_here(invocation, make_error(cause, "choose another gdb with --gdb PATH", GDB_MISSING))
+        cause = "cannot run %s: %s" % (gdb, error.strerror)
+        return run_here(asking, HeapxError(cause, "choose another gdb with --gdb PATH", code=GDB_MISSING))
     if ended.code is not None:
         os._exit(ended.code)  # the interpreter's own end would take a few milliseconds
     gdb_process.let_through()
-    return end_with_error((), ended.error) if ended.begun and ended.error is not None else run_here(invocation, ended.error)
+    return end_with_error((), ended.error) if ended.begun and ended.error is not None else run_here(asking, ended.error)
 
 
 def main(words: Optional[Sequence[str]] = None) -> int:
     """The entry point `gdbheapx`."""
     heed_signals()
     open_standard()
-    return answer_words(list(sys.argv[1:] if words is None else words))
+    given = list(sys.argv[1:] if words is None else words)
+    return run_interruptible(given, lambda: dispatch_words(given))
 
 
 def heed_signals() -> None:
@@ -98,27 +91,15 @@ def heed_signals() -> None:
             signal.signal(number, raise_interrupt)
 
 
-def hear_no_more() -> None:
-    """Ignore further signals while reporting an interruption."""
-    import signal
-
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-
-
-def answer_words(words: List[str]) -> int:
-    """Run what the words ask for; the exit code."""
-    return run_interruptible(words, lambda: dispatch_words(words))
-
-
 def run_interruptible(words: Sequence[str], ask: Callable[[], int]) -> int:
     """Run `ask` for these words and return the exit code, also if it is interrupted."""
     try:
         return ask()
     except KeyboardInterrupt as error:
-        hear_no_more()
-        from gdbheapx.errors import Interrupted
+        import signal
 
+        for number in SIGNALS:  # further ones are ignored while this one is reported
+            signal.signal(number, signal.SIG_IGN)
         return end_with_error(words, Interrupted(error.args[0] if error.args else "Ctrl-C"))
 
 
@@ -126,30 +107,26 @@ def dispatch_words(words: List[str]) -> int:
     """Run what the words ask for."""
     try:
         asked, rest = split_words(words)
+        if os.environ.pop(STANDS_BY, None):
+            standby = addon_loader.load_capability("standby", "a watch that takes snapshots")
+            return int(standby.stand_by(asked, perform_interruptible))
+        if rest[:1] == ["--version"]:
+            from gdbheapx import __version__
+
+            return print_text("gdbheapx %s\n" % __version__)
+        if rest[:1] == ["gdbinit"]:
+            return print_startup_path(rest[1:])
+        if rest[:1] not in HELP:
+            asked, rest = invocation.with_target(asked, rest)
     except Wrong as error:
-        return report_wrong_usage(words, str(error), None, error.hint, error.choices)
-    if os.environ.pop(STANDS_BY, None):
-        from gdbheapx import addon_loader
+        from gdbheapx.report.text import escape_line
 
-        standby = addon_loader.load_capability("standby", "a watch that takes snapshots")
-        return int(standby.stand_by(asked, lambda look: run_interruptible(look.words, lambda: perform_invocation(look))))
-    if rest[:1] == ["--version"]:
-        from gdbheapx import __version__
-
-        return print_text("gdbheapx %s\n" % __version__)
-    if rest[:1] == ["gdbinit"]:
-        return print_startup_path(rest[1:])
-    if rest[:1] not in HELP:
-        try:
-            asked, rest = with_target(asked, rest)
-        except Wrong as error:
-            return report_wrong_usage(words, str(error), None, error.hint, error.choices)
-    has_target = asked.pid is not None or asked.core is not None or asked.snapshot is not None
-    if rest[:1] in HELP or not (rest or has_target):
+        code = end_with_error(words, UsageError(str(error), error.hint or "try: gdbheapx --help"))
+        for choice in error.choices:
+            print_error(escape_line(choice))
+        return code
+    if rest[:1] in HELP or not (rest or asked.has_target):
         return show_help(rest, bool(rest))
-    from gdbheapx import invocation
-    from gdbheapx.errors import UsageError
-
     try:
         understood = invocation.understand_words(asked, rest)
     except UsageError as error:
@@ -162,7 +139,6 @@ def print_startup_path(words: List[str]) -> int:
     if not words:
         return print_text(GDBINIT + "\n")
     from gdbheapx import gdb_startup
-    from gdbheapx.errors import HeapxError
 
     try:
         return gdb_startup.run_startup(words, GDBINIT, print_text)
@@ -170,66 +146,65 @@ def print_startup_path(words: List[str]) -> int:
         return end_with_error((), error)
 
 
-def render_invocation(invocation: "Invocation", renderer: str) -> int:
+def render_invocation(asking: Invocation, renderer: str) -> int:
     """Have something else made of what one look finds than the command's own answer."""
-    from gdbheapx import addon_loader
-    from gdbheapx.errors import HeapxError
-    from gdbheapx.invocation import Shell
 
-    def fail_render(error: "HeapxError", has_document: bool) -> int:
-        return end_with_error(() if has_document else invocation.words, error)
+    def fail_render(error: HeapxError, has_document: bool) -> int:
+        return end_with_error(() if has_document else asking.words, error)
 
-    shell = Shell(lambda look: run_interruptible(look.words, lambda: perform_invocation(look)), print_text, print_error, fail_render)
     try:
-        module = addon_loader.load_capability(renderer, "%s --%s" % (invocation.command.name, renderer))
+        make = addon_loader.load_capability(renderer, "%s --%s" % (asking.command.name, renderer)).make
     except HeapxError as error:
-        return end_with_error(invocation.words, error)
-    return int(module.make(invocation, shell))
+        return end_with_error(asking.words, error)
+    return int(make(asking, invocation.Shell(perform_interruptible, print_text, print_error, fail_render)))
 
 
-def perform_invocation(invocation: "Invocation") -> int:
+def perform_interruptible(asking: Invocation) -> int:
+    """Have the command answer, for who goes on after it."""
+    return run_interruptible(asking.words, lambda: perform_invocation(asking))
+
+
+def perform_invocation(asking: Invocation) -> int:
     """Have the command answer: here, or where it takes one inside gdb."""
-    asked, rest = invocation.asked, invocation.words
-    if invocation.parsed.help is not None:
-        return run_here(invocation)
-    if not invocation.has_target and invocation.command.needs_target:
+    asked, declared = asking.asked, asking.command
+    if asking.parsed.help is not None:
+        return run_here(asking)
+    if not asked.has_target and declared.needs_target:
         from gdbheapx.command import name_a_target
-        from gdbheapx.problems import NO_TARGET
 
-        name = invocation.command.name
-        return report_wrong_usage(rest, "%s requires a process or a core" % name, NO_TARGET, name_a_target(name))
-    if asked.snapshot is not None or invocation.command.repeats:
-        if not invocation.command.repeats:
-            watch_invocation(invocation)
-        return run_here(invocation)
+        what = "%s requires a process or a core" % declared.name
+        return end_with_error(asking.words, UsageError(what, name_a_target(declared.name), code=NO_TARGET))
+    if declared.repeats:
+        return run_here(asking)
+    if asked.snapshot is not None:
+        watch_invocation(asking)
+        return run_here(asking)
     named = named_gdb(asked.gdb)
-    gdb = find_gdb(asked.gdb) if named is not None or invocation.needs_gdb else None
-    if gdb is None and named not in (None, NO_GDB) and (invocation.has_target or asked.gdb):
-        from gdbheapx.problems import GDB_MISSING
-
+    gdb = find_gdb(asked.gdb) if named is not None or asking.needs_gdb else None
+    if gdb is None and named not in (None, NO_GDB) and (asked.has_target or asked.gdb):
         next_step = "give the path of a gdb with --gdb PATH, or read without it: --gdb none"
-        return run_here(invocation, make_error("%s is not an executable file" % named, next_step, GDB_MISSING))
+        return run_here(asking, HeapxError("%s is not an executable file" % named, next_step, code=GDB_MISSING))
     keeper = start_keeper() if asked.pid is not None and not os.environ.get(DUMPED) else None
     if gdb is None or asked.core is not None:
-        watch_invocation(invocation)
-    refused = prepare_core(asked.core, invocation.options.max_seconds) if asked.core is not None else None
-    if gdb is not None and refused is None and (invocation.has_target or invocation.command.tells_of_gdb):
-        return run_gdb(gdb, invocation, keeper)
-    return run_here(invocation, refused)
+        watch_invocation(asking)
+    refused = invocation.prepare_core(asked.core, asking.options.max_seconds) if asked.core is not None else None
+    if gdb is not None and refused is None and (asked.has_target or declared.tells_of_gdb):
+        return run_gdb(gdb, asking, keeper)
+    return run_here(asking, refused)
 
 
-def watch_invocation(invocation: "Invocation") -> None:
+def watch_invocation(asking: Invocation) -> None:
     """Have a signal or --max-seconds end this process from now on, even where Python does not notice it."""
     from gdbheapx import kernel
     from gdbheapx.kernel.common import watchdog
 
-    def error_document(error: "HeapxError") -> str:
+    def error_document(error: HeapxError) -> str:
         from gdbheapx import runner
 
-        has_file = bool(getattr(invocation.options, "output", None))
-        return runner.envelope_of_command(invocation.command.name, error) if invocation.options.json and not has_file else ""
+        has_file = bool(getattr(asking.options, "output", None))
+        return runner.envelope_of_command(asking.command.name, error) if asking.options.json and not has_file else ""
 
-    watchdog.start_watching(kernel.loaded_library(), invocation.options.max_seconds, error_document)
+    watchdog.start_watching(kernel.loaded_library(), asking.options.max_seconds, error_document)
 
 
 def start_keeper() -> "Optional[Keeper]":
@@ -252,15 +227,6 @@ def print_text(text: str) -> int:
     return 0
 
 
-def say_help(text: str) -> int:
-    """Write help to standard output, reflowed for a terminal; return the exit code."""
-    from gdbheapx.output import screen_of
-    from gdbheapx.report.text import reflow_help
-
-    shown = screen_of(1, os.environ)
-    return print_text(reflow_help(text, shown.width) if shown.wraps else text)
-
-
 def write_output(text: str) -> None:
     """Write to standard output. OSError where it cannot be written; nothing where the reader has seen enough."""
     left = os.fsencode(text)
@@ -279,14 +245,7 @@ def print_error(line: str) -> None:
         pass  # nobody can be told; the exit code stays
 
 
-def make_error(cause: str, hint: Optional[str], code: "ProblemCode") -> "HeapxError":
-    """An error, whose class is imported only now."""
-    from gdbheapx.errors import HeapxError
-
-    return HeapxError(cause, hint, code=code)
-
-
-def end_with_error(words: Sequence[str], error: "HeapxError") -> int:
+def end_with_error(words: Sequence[str], error: HeapxError) -> int:
     """Report the error of a command line that ends before its command runs: one line and, with --json, the envelope. Its exit code."""
     from gdbheapx import place, runner
 
@@ -303,59 +262,44 @@ def end_with_error(words: Sequence[str], error: "HeapxError") -> int:
     return error.exit_code
 
 
-def report_wrong_usage(
-    words: Sequence[str], line: str, code: Optional["ProblemCode"] = None, hint: Optional[str] = None, choices: Sequence[str] = ()
-) -> int:
-    """Wrong usage: exit code 2. `choices`: lines below it."""
-    from gdbheapx.errors import UsageError
-    from gdbheapx.report.text import escape_line
-
-    ended = end_with_error(words, UsageError(line, hint or "try: gdbheapx --help", code=code))
-    for choice in choices:
-        print_error(escape_line(choice))
-    return ended
-
-
-def run_here(invocation: "Invocation", refused: Optional["HeapxError"] = None) -> int:
+def run_here(asking: Invocation, refused: Optional[HeapxError] = None) -> int:
     """Run the command in this process, without gdb; where it is refused, it ends with that."""
     import gc
 
     gc.set_threshold(RARELY, *gc.get_threshold()[1:])
     from gdbheapx import direct
 
-    if not (invocation.changes or invocation.command.repeats):
+    if not (invocation.changes_process(asking.parsed) or asking.command.repeats):
         from gdbheapx.budget import limit_look
 
         limit_look()
-    ended = direct.run_direct(invocation, print_error, refused)
+    ended = direct.run_direct(asking, print_error, refused)
     if ended.line is not None:
         print_error("gdbheapx: " + ended.line)
-    if invocation.asked.pid is not None:
-        end_keeper()
+    if asking.asked.pid is not None:
+        from gdbheapx.inferior.live import keeper
+
+        keeper.end_current_keeper()  # nothing is held any more
     os._exit(ended.code)  # what could not be written is told; the interpreter would try again, and complain aloud
 
 
-def end_keeper() -> None:
-    """End the keeper process: nothing is held any more."""
-    from gdbheapx.inferior.live import keeper
-
-    keeper.end_current_keeper()
-
-
 def show_help(rest: Sequence[str], asked_for: bool) -> int:
-    """The commands in groups, or the help of one."""
+    """The commands in groups, or the help of one, reflowed for a terminal."""
     from gdbheapx import help_pages
-    from gdbheapx.errors import UsageError
 
     names = [word for word in rest if not word.startswith("-") and word != "help"]
     try:
         text = help_pages.asked_for(names, help_pages.SHELL, "--help-all" in rest)
     except UsageError as error:
         return end_with_error(rest, error)
-    if asked_for:
-        return say_help(text)
-    print_error(text.rstrip("\n"))
-    return 2
+    if not asked_for:
+        print_error(text.rstrip("\n"))
+        return 2
+    from gdbheapx.output import screen_of
+    from gdbheapx.report.text import reflow_help
+
+    shown = screen_of(1, os.environ)
+    return print_text(reflow_help(text, shown.width) if shown.wraps else text)
 
 
 if __name__ == "__main__":

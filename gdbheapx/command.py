@@ -74,26 +74,14 @@ class MissingOption(argparse.Action):
 
 NAMES = (declare_argument("--no-names", action="store_true", help="without paths: names and keys of the program's own objects are data"),)
 """Of commands that show how the program itself gets to a block."""
-SHORT_STOP = (
-    declare_argument(
-        "--short-stop",
-        action="store_true",
-        capability="short_stop",
-        help="copy a live process while it runs: a stop of milliseconds; makes two system calls in it",
-    ),
-    declare_argument(
-        "--accept-thp-split",
-        action="store_true",
-        capability="short_stop",
-        help="with --short-stop, although huge pages may become small ones",
-    ),
-    declare_argument(
-        "--accept-mark-loss",
-        action="store_true",
-        capability="short_stop",
-        help="with --short-stop, although CRIU may wait for marks of writes",
-    ),
-    declare_argument("--yes", action="store_true", capability="short_stop", help="with --short-stop: do not ask for confirmation"),
+SHORT_STOP = tuple(
+    declare_argument(flag, action="store_true", capability="short_stop", help=text)
+    for flag, text in (
+        ("--short-stop", "copy a live process while it runs: a stop of milliseconds; makes two system calls in it"),
+        ("--accept-thp-split", "with --short-stop, although huge pages may become small ones"),
+        ("--accept-mark-loss", "with --short-stop, although CRIU may wait for marks of writes"),
+        ("--yes", "with --short-stop: do not ask for confirmation"),
+    )
 )
 """Of a command that a process is copied for."""
 
@@ -214,22 +202,12 @@ def declare_command(
     arguments: Sequence[Argument] = (),
     slow: bool = True,
     needs_target: bool = True,
-    acts: Optional[Callable[[Options], bool]] = None,
     help: Optional[str] = None,
     help_of: Optional[Mapping[str, str]] = None,
-    needs: Sequence[str] = (),
-    repeats: bool = False,
     reads: Union[Reads, Callable[[Options], Reads], None] = None,
-    renders: Optional[Callable[[Options], Optional[str]]] = None,
-    tells_of_gdb: bool = False,
-    snapshot: Union[bool, str] = False,
-    before: Optional[Callable[[Session, Options], None]] = None,
-    examples: Sequence[str] = (),
-    in_shell: bool = False,
-    live: bool = False,
-    settle: Optional[Callable[[Session, Options], None]] = None,
+    **how: Any,
 ) -> Callable[[Callable[[Session, Options], CommandAnswer]], Callable[[Session, Options], CommandAnswer]]:
-    """Declare the function below as the command `name`; it gets the session and its parsed options.
+    """Declare the function below as the command `name`; it gets the session and its parsed options. `how`: further fields of Command.
 
     `help` is not its docstring: with PYTHONOPTIMIZE=2, as in many images, nothing has one. `help_of`: by capability, the paragraph about
     options of an add-on.
@@ -238,33 +216,15 @@ def declare_command(
     def declare(run: Callable[[Session, Options], CommandAnswer]) -> Callable[[Session, Options], CommandAnswer]:
         if not help:
             raise ValueError("command %s needs help" % name)
-        texts = [text for capability, text in (help_of or {}).items() if addon_loader.has_capability(capability)]
+        texts = [help, *(text for capability, text in (help_of or {}).items() if addon_loader.has_capability(capability))]
+        own = tuple(one for one in arguments if has_option(one))
+        missing = tuple(one for one in arguments if not has_option(one))
         what = (lambda options: reads) if isinstance(reads, Reads) else reads
-        known: Any = (
-            tuple(one for one in arguments if has_option(one)),
-            run,
-            "\n".join([help, *texts]),
-            slow,
-            needs_target,
-            acts,
-            needs,
-            repeats,
-            what,
-            renders,
-            tells_of_gdb,
-            snapshot,
-            before,
-            examples,
-            in_shell,
-            live,
-            {},
-            settle,
-            tuple(one for one in arguments if not has_option(one)),
-        )
-        declared = COMMANDS[name] = Command(name, *known)
+        declared = Command(name, own, run, "\n".join(texts), slow, needs_target, reads=what, missing=missing, **how)
+        COMMANDS[name] = declared
         for older, (newer, given) in ALIASES.items():
             if newer == name:
-                left = tuple(one for one in declared.arguments if option_name(one) not in given)
+                left = tuple(one for one in own if option_name(one) not in given)
                 COMMANDS[older] = declared._replace(name=older, arguments=left, given=given)
         return run
 
@@ -371,10 +331,11 @@ class CommandParser(argparse.ArgumentParser):
 def parser_of(command: Command, program: str, with_expressions: bool = False) -> argparse.ArgumentParser:
     """The parser of one command; `program` is `heapx` or `gdbheapx`. `with_expressions`: an address is left as it was typed, in words."""
     parser = CommandParser(command, program)
-    for given in command.arguments:
-        parser.add_argument(*given.flags, **({**given.options, **_as_typed(given)} if with_expressions else given.options))
-    for given in add_common_options(command):
-        parser.add_argument(*given.flags, **given.options)
+    for given in (*command.arguments, *add_common_options(command)):
+        typed: Dict[str, Any] = {}
+        if with_expressions and given.options.get("type") in ADDRESSES:  # without an option in front it may contain spaces
+            typed = {"type": str} if given.flags[0].startswith("-") else {"type": str, "nargs": "+"}
+        parser.add_argument(*given.flags, **{**given.options, **typed})
     for given in command.missing:
         parser.add_argument(*given.flags, action=MissingOption, dest=option_name(given), missing=given)
     parser.set_defaults(**command.given)
@@ -384,8 +345,8 @@ def parser_of(command: Command, program: str, with_expressions: bool = False) ->
 def add_common_options(command: Command) -> List[Argument]:
     """The options of every command, without what the command takes for itself."""
     taken = {flag for given in command.arguments for flag in given.flags}
-    left = [(tuple(flag for flag in flags if flag not in taken), options) for flags, options in COMMON]
-    return [Argument(flags, options) for flags, options in left if flags]
+    left = [given._replace(flags=tuple(flag for flag in given.flags if flag not in taken)) for given in COMMON]
+    return [given for given in left if given.flags]
 
 
 def parse_seconds(text: str) -> float:
@@ -436,23 +397,15 @@ ADDRESSES = (parse_address, address_or_name, address_or_printed)
 def drop_tags(declared: Command, options: Options, ignored_bits: int) -> None:
     """Addresses among the options lose what is none of an address in this process, such as a tag."""
     for given in declared.arguments:
-        name = given.flags[0].lstrip("-").replace("-", "_")
-        value = getattr(options, name, None)
+        value = getattr(options, option_name(given), None)
         if given.options.get("type") in ADDRESSES and isinstance(value, int):
-            setattr(options, name, value & ~ignored_bits)
-
-
-def _as_typed(given: Argument) -> Dict[str, Any]:
-    """Return argparse's arguments for an address that may be an expression: without an option in front it may contain spaces."""
-    if given.options.get("type") not in ADDRESSES:
-        return {}
-    return {"type": str} if given.flags[0].startswith("-") else {"type": str, "nargs": "+"}
+            setattr(options, option_name(given), value & ~ignored_bits)
 
 
 def _evaluate_addresses(declared: Command, options: Options, evaluate: Evaluate) -> None:
     """Make addresses of the expressions among the options."""
     for given in declared.arguments:
-        kind, name = given.options.get("type"), given.flags[0].lstrip("-").replace("-", "_")
+        kind, name = given.options.get("type"), option_name(given)
         value = getattr(options, name, None)
         if kind not in ADDRESSES or value is None:
             continue
@@ -494,43 +447,25 @@ def column_of(record: Callable[[], Any]) -> Callable[[str], str]:
     return named
 
 
-COMMON: Sequence[Any] = (
-    (("--json",), {"action": "store_true", "help": "one JSON document instead of text"}),
-    (("-o", "--output"), {"metavar": "FILE", "help": "write the answer to FILE, readable only by you"}),
-    (("--bytes",), {"action": "store_true", "help": "sizes as plain integers"}),
-    (("--wide",), {"action": "store_true", "help": "all columns of tables, however wide the terminal is"}),
-    (
-        ("--color",),
-        {
-            "choices": ("auto", "always", "never"),
-            "default": "auto",
-            "help": "colours of headings, warnings, damage; auto: on a terminal, unless NO_COLOR is set",
-        },
+COLOR_HELP = "colours of headings, warnings, damage; auto: on a terminal, unless NO_COLOR is set"
+MAX_STOP_HELP = "let a live process go on after so long, whatever is missing then (default: %g; %g for what changes it)"
+COMMON: Sequence[Argument] = (
+    declare_argument("--json", action="store_true", help="one JSON document instead of text"),
+    declare_argument("-o", "--output", metavar="FILE", help="write the answer to FILE, readable only by you"),
+    declare_argument("--bytes", action="store_true", help="sizes as plain integers"),
+    declare_argument("--wide", action="store_true", help="all columns of tables, however wide the terminal is"),
+    declare_argument("--color", choices=("auto", "always", "never"), default="auto", help=COLOR_HELP),
+    declare_argument(
+        "--max-seconds", metavar="N", type=parse_seconds, help="stop the walk after N seconds; the answer is then partial"
     ),
-    (("--max-seconds",), {"metavar": "N", "type": parse_seconds, "help": "stop the walk after N seconds; the answer is then partial"}),
-    (
-        ("--max-stop",),
-        {
-            "metavar": "SECONDS",
-            "type": some_seconds,
-            "help": "let a live process go on after so long, whatever is missing then (default: %g; %g for what changes it)"
-            % (READ_STOP_S, ACT_STOP_S),
-        },
+    declare_argument("--max-stop", metavar="SECONDS", type=some_seconds, help=MAX_STOP_HELP % (READ_STOP_S, ACT_STOP_S)),
+    declare_argument(
+        "--allocator", metavar="ID", help="only this allocator, by its id as `doctor` shows it (NAME, or NAME#2 for a second copy)"
     ),
-    (
-        ("--allocator",),
-        {"metavar": "ID", "help": "only this allocator, by its id as `doctor` shows it (NAME, or NAME#2 for a second copy)"},
-    ),
-    (
-        ("--read-swap",),
-        {
-            "action": "store_true",
-            "help": "read swapped pages even without room for them: this can end the process",
-        },
-    ),
-    (("--traceback",), {"action": "store_true", "help": "show the Python traceback of an internal error"}),
-    (("-h", "--help"), {"action": "store_true", "help": "show the command's own options"}),
-    (("--help-all",), {"action": "store_true", "help": "show all options, and the meaning of the answer"}),
+    declare_argument("--read-swap", action="store_true", help="read swapped pages even without room for them: this can end the process"),
+    declare_argument("--traceback", action="store_true", help="show the Python traceback of an internal error"),
+    declare_argument("-h", "--help", action="store_true", help="show the command's own options"),
+    declare_argument("--help-all", action="store_true", help="show all options, and the meaning of the answer"),
 )
 ADVANCED = ("--max-stop", "--read-swap", "--traceback")
 """Of these, what says how a process is read."""
@@ -573,11 +508,6 @@ def name_a_target(words: str) -> str:
     return "name one: gdbheapx -p PID %s, or gdbheapx --core FILE %s" % (words, words)
 
 
-def words_without(words: Sequence[str], unknown: Sequence[str]) -> List[str]:
-    """The words that were understood."""
-    return [quote_word(word) for word in words if word not in unknown]
-
-
 def no_such_command(name: str) -> UsageError:
     """Return the error for an unknown command, with the nearest name."""
     missing = addon_loader.missing_command(name, file_of(name))
@@ -596,23 +526,19 @@ def parse_command(words: Sequence[str], program: str, evaluate: Optional[Evaluat
     command = find_command(name)
     if command is None:
         raise no_such_command(name)
-    parser = parser_of(command, program)
     if has_flag(rest, "-h", "--help", "--help-all"):
         from gdbheapx import help_pages
 
         return ParsedCommand(command, None, help_pages.of_command(command, program, has_flag(rest, "--help-all")))
-    if evaluate is not None:
-        parser = parser_of(command, program, with_expressions=True)
+    parser = parser_of(command, program, with_expressions=evaluate is not None)
     try:
         options, unknown = parser.parse_known_args(rest)
         if unknown:
             flags = [flag for action in parser._actions for flag in action.option_strings if not isinstance(action, MissingOption)]
             hint = _suggest_name(unknown[0].partition("=")[0], flags) or "try: " + hint_run(name + " --help")
             if unknown[0].isdigit() and command.needs_target:
-                hint = "to ask process %s: %s" % (
-                    unknown[0],
-                    hint_about("process", unknown[0], " ".join([name, *words_without(rest, unknown)])),
-                )
+                understood = [quote_word(word) for word in rest if word not in unknown]
+                hint = "to ask process %s: %s" % (unknown[0], hint_about("process", unknown[0], " ".join([name, *understood])))
             raise UsageError("%s: unrecognized arguments: %s" % (name, " ".join(unknown)), hint)
         if evaluate is not None:
             _evaluate_addresses(command, options, evaluate)

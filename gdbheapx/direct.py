@@ -24,11 +24,8 @@ def open_source(asked: GlobalOptions) -> TargetSource:
     """Open the source of the target's bytes; a process is left running."""
     sysroot = os.path.abspath(asked.sysroot) if asked.sysroot else ""
     if sysroot and not os.path.isdir(sysroot):
-        raise HeapxError(
-            "folder %s not found" % asked.sysroot,
-            "give the file tree of the machine the target ran on with --sysroot DIR",
-            code=FILE_NOT_FOUND,
-        )
+        hint = "give the file tree of the machine the target ran on with --sysroot DIR"
+        raise HeapxError("folder %s not found" % asked.sysroot, hint, code=FILE_NOT_FOUND)
     check_executable(asked.exe)
     program = os.path.abspath(asked.exe) if asked.exe else None
     if asked.core is None:
@@ -79,11 +76,8 @@ def run_direct(invocation: Invocation, fail: Callable[[str], None], refusal: Opt
         return open_any(asked)
 
     out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
-    shown = output.screen_of(1, os.environ)
-    options = asked.of_target()
-    host = runner.Host(
-        "gdbheapx", out.write, fail, open_target, debug_settings(asked), out.flush, None, None, shown, None, refusal, options
-    )
+    settings, shown = runner.Settings(debug_directories=asked.debug_dirs), output.screen_of(1, os.environ)
+    host = runner.Host("gdbheapx", out.write, fail, open_target, settings, out.flush, screen=shown, refusal=refusal, options=asked.of_target())
     return runner.run_parsed(invocation.parsed, host)
 
 
@@ -93,16 +87,8 @@ def open_any(asked: GlobalOptions) -> Optional[Target]:
         from gdbheapx.snapshot.record import Snapshot
 
         return cast(Target, Snapshot(asked.snapshot))  # the runner asks of it what it asks of a target
-    return open_alone(asked) if asked.pid is not None or asked.core is not None else None
-
-
-def debug_settings(asked: GlobalOptions) -> runner.Settings:
-    """Return where debug files are looked for."""
-    return runner.Settings(debug_directories=asked.debug_dirs)
-
-
-def open_alone(asked: GlobalOptions) -> ElfTarget:
-    """The core or process, read without gdb."""
+    if asked.pid is None and asked.core is None:
+        return None
     if asked.debuginfod:
         raise HeapxError("--debuginfod has gdb fetch debug files, and gdb is not used here", "omit it, or install gdb", code=GDB_MISSING)
     directories = () if asked.no_debug_info else (*debug_directories(asked), DEBUG_DIRECTORY)

@@ -17,7 +17,7 @@ from gdbheapx.gdb_process import BEGUN, CODES, INTERRUPTED, STARTED, STATE
 from gdbheapx.inferior.base import Target
 from gdbheapx.inferior.gdb import target as gdb_target
 from gdbheapx.inferior.live.tracer import end_with_parent
-from gdbheapx.invocation import COMMAND, FD, GLOBALS, SCREEN, GlobalOptions, unpack_words
+from gdbheapx.invocation import COMMAND, FD, GLOBALS, SCREEN, GlobalOptions, split_words, unpack_words
 from gdbheapx.output import Screen
 
 QUIET = (
@@ -62,11 +62,8 @@ class GdbStatus:
         if os.getppid() != parent:  # it has ended already
             os._exit(1)
 
-    def started(self) -> None:
-        """Report that signals are handled from here on."""
-        self._tell(STARTED)
-
-    def _tell(self, what: bytes) -> None:
+    def write(self, what: bytes) -> None:
+        """Report how far this one is."""
         try:
             os.write(self.descriptor, what)
         except OSError:  # nobody listens any more
@@ -76,11 +73,11 @@ class GdbStatus:
         """A part of the answer is handed on."""
         if not self.has_begun:
             self.has_begun = True
-            self._tell(BEGUN)
+            self.write(BEGUN)
 
     def end(self, code: int) -> NoReturn:
         """End gdb with this exit code."""
-        self._tell(CODES[code : code + 1])
+        self.write(CODES[code : code + 1])
         os._exit(code)
 
 
@@ -91,7 +88,7 @@ def main() -> NoReturn:
     # it lives until gdb ends: Python 3.13 complains aloud of one that is finalized and cannot be flushed
     out = StandardOutput(int(os.environ.pop(FD)), told.begun)
     try:
-        told.started()
+        told.write(STARTED)
         code = serve_command(out, command, told)
     except KeyboardInterrupt:  # before the runner listens, or after it: the parent knows which signal it was
         if not told.has_begun:
@@ -117,12 +114,11 @@ def report_crash(out: StandardOutput, command: str, error: BaseException, has_be
 
 def serve_command(out: StandardOutput, command: str, told: GdbStatus) -> int:
     """The exit code of the command."""
-    asked = GlobalOptions.from_words(unpack_words(os.environ.pop(GLOBALS)))
+    asked = split_words(unpack_words(os.environ.pop(GLOBALS)))[0]
     opened: List[Optional[Target]] = []
     refusals: List[BaseException] = []
     gc.disable()  # importing makes little garbage and much that is looked through for it: a tenth of its time
-    watching = start_watchdog(command, out, told)
-    warming = start_warming(command, watching, is_live=asked.pid is not None)
+    warming = start_warming(command, out, told, is_live=asked.pid is not None)
     try:
         opened.append(open_target(asked))
     except (Exception, KeyboardInterrupt) as error:  # told by the runner, unless the command line is wrong
@@ -150,24 +146,20 @@ def serve_command(out: StandardOutput, command: str, told: GdbStatus) -> int:
     return ended.code
 
 
-def start_watchdog(command: str, out: StandardOutput, told: GdbStatus) -> Callable[[Any], None]:
-    """Have the watchdog of this library end gdb where a signal or --max-seconds does not. It was started for this command alone."""
+def start_watchdog(command: str, out: StandardOutput, told: GdbStatus) -> None:
+    """Have the watchdog of the native library end gdb where a signal or --max-seconds does not. It was started for this command alone."""
+    from gdbheapx import kernel, runner
+    from gdbheapx.kernel.common import watchdog
 
-    def watch(library: Any) -> None:
-        from gdbheapx import runner
-        from gdbheapx.kernel.common import watchdog
+    name, options = json.loads(command)
 
-        name, options = json.loads(command)
+    def document(error: HeapxError) -> str:
+        return runner.envelope_of_command(name, error) if options["json"] and not options.get("output") else ""
 
-        def document(error: HeapxError) -> str:
-            return runner.envelope_of_command(name, error) if options["json"] and not options.get("output") else ""
-
-        watchdog.start_watching(library, options["max_seconds"], document, out.descriptor, told.descriptor, told.heard)
-
-    return watch
+    watchdog.start_watching(kernel.loaded_library(), options["max_seconds"], document, out.descriptor, told.descriptor, told.heard)
 
 
-def start_warming(command: str, watch: Callable[[Any], None], is_live: bool) -> threading.Thread:
+def start_warming(command: str, out: StandardOutput, told: GdbStatus, is_live: bool) -> threading.Thread:
     """Import, while gdb reads debug information, what the command will need; gdb lets other Python threads run meanwhile.
 
     `is_live`: also what the command itself imports while it runs, so that a stopped process does not wait for that.
@@ -175,12 +167,12 @@ def start_warming(command: str, watch: Callable[[Any], None], is_live: bool) -> 
 
     def warm() -> None:
         try:
-            from gdbheapx import allocators, invocation, kernel, runner
+            from gdbheapx import allocators, invocation, runner
             from gdbheapx.allocators import discovery
             from gdbheapx.report import encodings, text
 
             parsed = invocation.handed_over(command)
-            watch(kernel.loaded_library())
+            start_watchdog(command, out, told)
             if not parsed.options.json:
                 text.preload_tabulate()
             del runner, discovery, encodings

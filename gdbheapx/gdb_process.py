@@ -35,13 +35,6 @@ class GdbExit(NamedTuple):
     """Where there is no code: what happened, and what to do."""
 
 
-def gdb_environment(names: Dict[str, str]) -> Dict[str, str]:
-    """Return the environment for gdb: this process's own without the settings of another Python than gdb's, plus `names`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") or name in KEPT}
-    kept.update(names)
-    return kept
-
-
 def run_gdb_process(
     arguments: Sequence[str], names: Dict[str, str], pid: Optional[int] = None, started: Optional[Callable[[], None]] = None
 ) -> GdbExit:
@@ -54,12 +47,12 @@ def run_gdb_process(
     heard, hearing = os.pipe()
     for descriptor in (writing, heard):
         os.set_inheritable(descriptor, True)
-    names = dict(names)
-    names[STATE] = "%d,%d,%d" % (writing, os.getpid(), heard)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON") or name in KEPT}
+    kept.update({**names, STATE: "%d,%d,%d" % (writing, os.getpid(), heard)})
     was_stopped = is_stopped(pid)
     hold_back()
     output = (os.POSIX_SPAWN_DUP2, 2, 1)
-    child = os.posix_spawn(arguments[0], list(arguments), gdb_environment(names), file_actions=[output], setsigmask=())
+    child = os.posix_spawn(arguments[0], list(arguments), kept, file_actions=[output], setsigmask=())
     os.close(writing)
     os.close(heard)
     if started is not None:
@@ -127,24 +120,19 @@ def wait_for_child(
             os.kill(child, signal.SIGKILL)
             raise TimeoutError
         number = arrived.si_signo
-        if number != signal.SIGCHLD and hearing is not None:
-            pass_signal(hearing, number)
-        if number != signal.SIGCHLD and reading is not None and not has_started(reading):
+        if number == signal.SIGCHLD:
+            continue
+        if hearing is not None:
+            try:
+                os.write(hearing, bytes([number]))
+            except OSError:  # it has ended
+                pass
+        if reading is not None and not has_started(reading):
             sent.add(number)
             os.kill(child, signal.SIGKILL)
-        elif number == signal.SIGHUP or (
-            number != signal.SIGCHLD and arrived.si_code <= 0
-        ):  # kill(2) and its kin; of the terminal's gdb has got its own
+        elif number == signal.SIGHUP or arrived.si_code <= 0:  # kill(2) and its kin; of the terminal's gdb has got its own
             sent.add(number)
             os.kill(child, signal.SIGTERM if number == signal.SIGHUP else number)
-
-
-def pass_signal(hearing: int, number: int) -> None:
-    """Hand the number of a signal on."""
-    try:
-        os.write(hearing, bytes([number]))
-    except OSError:  # it has ended
-        pass
 
 
 def resume_process(pid: int) -> None:
@@ -188,9 +176,8 @@ def explain_exit(gdb: str, status: int, started: bool, sent: Set[int]) -> "Heapx
         hint = "install the full gdb (Debian: apt-get install gdb), choose another with --gdb PATH, or read without it: --gdb none"
         return HeapxError("%s has no Python, or a Python older than 3.9" % gdb, hint, code=GDB_FAILED)
     if not started:
-        return HeapxError(
-            "%s exited with code %d and did not run the command" % (gdb, code), "choose a gdb with --gdb PATH", code=GDB_FAILED
-        )
+        what = "%s exited with code %d and did not run the command" % (gdb, code)
+        return HeapxError(what, "choose a gdb with --gdb PATH", code=GDB_FAILED)
     return HeapxError("%s exited with code %d before there was an answer" % (gdb, code), other, code=GDB_FAILED)
 
 

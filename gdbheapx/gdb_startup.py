@@ -43,9 +43,8 @@ def run_startup(words: Sequence[str], gdbinit: str, say: Callable[[str], int]) -
         chosen = next((path for path in known if BLOCK.search(read_startup_file(path))), None)
         if chosen is None:
             return say("nothing to remove: no line of `gdbinit --install` in %s\n" % " or ".join(startup_files()))
-        return change_startup_file(
-            chosen, BLOCK.sub(b"", read_startup_file(chosen)), "take this line out of %s?" % chosen, options, say, is_removal=True
-        )
+        left = BLOCK.sub(b"", read_startup_file(chosen))
+        return change_startup_file(chosen, left, "take this line out of %s?" % chosen, options, say, is_removal=True)
     path = known[0] if known else startup_files()[-1]
     before = read_startup_file(path) if known else b""
     after = with_startup_line(before, os.fsencode(gdbinit))

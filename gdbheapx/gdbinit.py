@@ -124,8 +124,6 @@ class HeapxCommand(gdb.Command):
 
     def complete(self, text: str, word: Optional[str]) -> Any:
         """Options and their values; gdb itself completes files and expressions."""
-        from gdbheapx import help_pages
-
         found = help_pages.complete_word(self.command, text, complete_values)
         if isinstance(found, str):
             return {help_pages.FILE: gdb.COMPLETE_FILENAME, help_pages.EXPRESSION: gdb.COMPLETE_EXPRESSION}[found]
@@ -136,7 +134,7 @@ class HeapxCommand(gdb.Command):
 
 def complete_values(flag: str) -> List[str]:
     """The allocators, or arenas, of what gdb has selected that are found in a second; none where nothing is selected or it runs."""
-    from gdbheapx import api, help_pages
+    from gdbheapx import api
     from gdbheapx.errors import HeapxError
 
     try:
@@ -146,20 +144,6 @@ def complete_values(flag: str) -> List[str]:
         return [str(index) for index in sorted({arena["index"] for arena in arenas if arena["index"] is not None})]
     except HeapxError:
         return []
-
-
-def read_settings() -> Any:
-    """Return the values of `set heapx ...`."""
-    from gdbheapx.runner import Settings
-
-    limit = gdb.parameter("heapx max-seconds")
-    color = gdb.parameter("heapx color")
-    return Settings(
-        None if limit is None or limit < 0 else float(limit),
-        gdb.parameter("heapx allocator") or None,
-        color,
-        bool(gdb.parameter("heapx traceback")),
-    )
 
 
 def run_words(words: List[str]) -> Any:
@@ -182,27 +166,23 @@ def run_words(words: List[str]) -> Any:
 
     words = command_first(words)
     runner.set_debugger_version(gdb_target.read_gdb_version())
-    return runner.run_command_line(
-        words,
-        runner.Host("heapx", gdb.write, fail, open_target, read_settings(), screen=open_screen(), evaluate=gdb_target.resolve_expression),
-    )
+    limit, allocator = gdb.parameter("heapx max-seconds"), gdb.parameter("heapx allocator") or None
+    limit_s = None if limit is None or limit < 0 else float(limit)
+    settings = runner.Settings(limit_s, allocator, gdb.parameter("heapx color"), bool(gdb.parameter("heapx traceback")))
+    host = runner.Host("heapx", gdb.write, fail, open_target, settings, screen=open_screen(), evaluate=gdb_target.resolve_expression)
+    return runner.run_command_line(words, host)
 
 
 def open_screen() -> Any:
     """Return the output stream with gdb's width, or its own width where gdb has no limit (`set width 0`)."""
     from gdbheapx import output
 
-    width = gdb.parameter("width")
-    shown = output.screen_of(1, {**os.environ, "COLUMNS": str(width or "")})
-    return shown._replace(given=None, has_colors=shown.has_colors and is_styled())
-
-
-def is_styled() -> bool:
-    """gdb itself shows colours (`set style enabled`, since gdb 8.3)."""
+    shown = output.screen_of(1, {**os.environ, "COLUMNS": str(gdb.parameter("width") or "")})
     try:
-        return bool(gdb.parameter("style enabled"))
-    except RuntimeError:
-        return False
+        is_styled = bool(gdb.parameter("style enabled"))
+    except RuntimeError:  # gdb before 8.3
+        is_styled = False
+    return shown._replace(given=None, has_colors=shown.has_colors and is_styled)
 
 
 def perform_words(words: List[str]) -> None:
@@ -254,9 +234,8 @@ def register_commands() -> None:
     HeapxPrefix()
     GdbSettingPrefix("set heapx")
     GdbSettingPrefix("show heapx")
-    GdbSetting(
-        "max-seconds", gdb.PARAM_ZUINTEGER_UNLIMITED, -1, "how many seconds a heapx command may walk before it stops with a partial answer"
-    )
+    walks = "how many seconds a heapx command may walk before it stops with a partial answer"
+    GdbSetting("max-seconds", gdb.PARAM_ZUINTEGER_UNLIMITED, -1, walks)
     GdbSetting("allocator", gdb.PARAM_STRING, "", "the allocator that heapx commands read, by its id in `heapx doctor`")
     GdbSetting("color", gdb.PARAM_AUTO_BOOLEAN, None, "whether heapx colors its text; auto: as `set style enabled` has it")
     GdbSetting("traceback", gdb.PARAM_BOOLEAN, False, "whether heapx shows the Python traceback of an internal error")

@@ -3,7 +3,7 @@
 import argparse
 import os
 import re
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Union
+from typing import Callable, Dict, Iterable, List, Mapping, Sequence, Union
 
 from gdbheapx import command
 from gdbheapx.catalogue import ALIASES, FIRST, GROUPS, INTERNALS
@@ -57,7 +57,7 @@ def render_overview(program: str) -> str:
     """The help in 24 lines: the commands in five groups, those used most with what they do."""
     lines = (USAGE if program == SHELL else USAGE_IN_GDB).splitlines() + [""]
     for title, names in GROUPS:
-        known = [one for one in _declared_command(names) if _is_offered(one, program)]
+        known = _offered_commands(names, program)
         told = [one for one in known if one.name in FIRST]
         rest = ", ".join(one.name for one in known if one.name not in FIRST)
         rows = ["%-8s %s" % (one.name, _option_gloss(one)) for one in told] + [rest] * bool(rest)
@@ -75,32 +75,28 @@ def render_everything(program: str) -> str:
     """Return the help of all commands with older names, and the options of the command line and of every command."""
     parts = [USAGE if program == SHELL else USAGE_IN_GDB]
     for title, names in (*GROUPS, INTERNALS):
-        rows = ["  %-13s %s" % (one.name, _first_sentence(one)) for one in _declared_command(names) if _is_offered(one, program)]
+        rows = ["  %-13s %s" % (one.name, _first_sentence(one)) for one in _offered_commands(names, program)]
         parts.append("\n".join(["%s:" % title, *rows]) + "\n")
     if ALIASES:
         known = [name for name in sorted(ALIASES) if name in command.COMMANDS]
         older = ["  %-13s %s" % (name, " ".join([ALIASES[name][0], *newer_flags(name)])) for name in known]
         parts.append("\n".join(["older names, which still work:", *older]) + "\n")
     parts += [GLOBAL] * (program == SHELL)
-    every = [Argument(flags, options) for flags, options in command.COMMON]
     pages = _make_parser("")
-    _add_option(pages, "options of every command", [one for one in every if not _is_advanced(one)])
-    advanced = [*filter(_is_advanced, every), *filter(command.has_option, SHORT_STOP)]
-    _add_option(pages, "advanced: how a process is read", advanced)
+    _add_option(pages, "options of every command", [one for one in COMMON if not _is_advanced(one)])
+    _add_option(pages, "advanced: how a process is read", [*filter(_is_advanced, COMMON), *filter(command.has_option, SHORT_STOP)])
     return "\n".join([*parts, pages.format_help().partition("\n\n")[2]])
 
 
 def of_command(declared: Command, program: str, whole: bool = False) -> str:
     """The help of one command: usage, a sentence, its own options and examples; `whole`: all options, and what the answer means."""
     text = "\n".join(line.strip() for line in command.full_help(declared).strip().split("\n"))
-    name = declared.name
-    own = [
-        one for one in declared.arguments if one not in SHORT_STOP and (program == SHELL or not one.options["help"].startswith(OF_SHELL))
-    ]
+    own = [one for one in declared.arguments if one not in SHORT_STOP]
+    own = [one for one in own if program == SHELL or not one.options["help"].startswith(OF_SHELL)]
     common = command.add_common_options(declared)
     words = [_positional_form(one) for one in own if not _is_named(one)]
     target = "-p PID " if declared.needs_target and program == SHELL else ""
-    pages = _make_parser(" ".join([program, target + name, *words, "[options]"]), text if whole else _first_sentence(declared))
+    pages = _make_parser(" ".join([program, target + declared.name, *words, "[options]"]), text if whole else _first_sentence(declared))
     _add_option(pages, "arguments", [one for one in own if not _is_named(one)])
     _add_option(pages, "options", [one for one in own if _is_named(one)])
     advanced = [one for one in [*declared.arguments, *common] if one in SHORT_STOP or _is_advanced(one)]
@@ -114,12 +110,9 @@ def of_command(declared: Command, program: str, whole: bool = False) -> str:
     shown = [words if program == SHELL else TARGET.sub("", words) for words in examples]
     lines = ["examples:", *["  %s %s" % (program, words) for words in shown], ""] if shown else []
     if not whole:
-        lines += [
-            "also:",
-            "  all commands: %s" % _option_names(others),
-            "  advanced, how a process is read: %s ..." % _option_names(advanced[:2]),
-        ]
-        lines += ["  %s %s --help-all explains these, and the meaning of the answer" % (program, name)]
+        lines += ["also:", "  all commands: %s" % _option_names(others)]
+        lines += ["  advanced, how a process is read: %s ..." % _option_names(advanced[:2])]
+        lines += ["  %s %s --help-all explains these, and the meaning of the answer" % (program, declared.name)]
     pages.epilog = "\n".join(lines).rstrip()
     return pages.format_help()
 
@@ -142,8 +135,9 @@ def asked_for(names: List[str], program: str, whole: bool) -> str:
     return of_command(declared, program, whole)
 
 
-def _declared_command(names: Iterable[str]) -> List[Command]:
-    return [command.COMMANDS[name] for name in names if name in command.COMMANDS]
+def _offered_commands(names: Iterable[str], program: str) -> List[Command]:
+    known = [command.COMMANDS[name] for name in names if name in command.COMMANDS]
+    return [one for one in known if program == SHELL or not one.in_shell]
 
 
 def _first_sentence(declared: Command) -> str:
@@ -155,10 +149,6 @@ def _first_sentence(declared: Command) -> str:
 def _option_gloss(declared: Command) -> str:
     text = _first_sentence(declared).rstrip(".")
     return text if text[:2].isupper() else text[0].lower() + text[1:]
-
-
-def _is_offered(declared: Command, program: str) -> bool:
-    return program == SHELL or not declared.in_shell
 
 
 def _positional_form(given: Argument) -> str:
@@ -254,12 +244,10 @@ def _complete_files(begun: str) -> List[str]:
 
 def _complete_options(declared: Command) -> Dict[str, Argument]:
     """Every flag of the command with what it means; its own before those of every command."""
-    common = [Argument(flags, options) for flags, options in COMMON]
     made: Dict[str, Argument] = {}
-    for given in [*declared.arguments, *common]:
-        for flag in given.flags:
-            if flag.startswith("-"):
-                made.setdefault(flag, given)
+    for given in [*declared.arguments, *COMMON]:
+        for flag in given.flags if _is_named(given) else ():
+            made.setdefault(flag, given)
     return made
 
 
@@ -278,15 +266,12 @@ def _complete_values(flag: str, given: Argument, lookup: Lookup) -> Completion:
 
 
 def _complete_positional(declared: Command, before: Sequence[str], options: Mapping[str, Argument], lookup: Lookup) -> Completion:
-    places: List[Any] = [given for given in declared.arguments if not given.flags[0].startswith("-")]
+    places = [given for given in declared.arguments if not _is_named(given)]
     if not places:
         return []
-    values = [at for at, word in enumerate(before) if not word.startswith("-") and not (at and _is_valued(before[at - 1], options))]
+    valued = {flag for flag, given in options.items() if _takes_value(given)}
+    values = [at for at, word in enumerate(before) if not word.startswith("-") and not (at and before[at - 1] in valued)]
     given = places[min(len(values), len(places) - 1)]
     if len(values) >= len(places) and given.options.get("nargs") != "+" and given.options.get("type") not in ADDRESSES:
         return []
     return _complete_values("", given, lookup)
-
-
-def _is_valued(word: str, options: Mapping[str, Argument]) -> bool:
-    return word in options and _takes_value(options[word])

@@ -9,19 +9,8 @@ import os
 import time
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.command import (
-    COMMANDS,
-    DEFAULT,
-    ENDS,
-    Command,
-    Options,
-    ParsedCommand,
-    command_files,
-    is_command,
-    load_commands,
-    name_in,
-    parse_command,
-)
+from gdbheapx import command as declared
+from gdbheapx.command import COMMANDS, Command, Options, ParsedCommand
 from gdbheapx.errors import HeapxError, UsageError
 
 COMMAND, GLOBALS, FD, SCREEN = "GDBHEAPX_COMMAND", "GDBHEAPX_GLOBALS", "GDBHEAPX_FD", "GDBHEAPX_SCREEN"
@@ -44,6 +33,8 @@ VALUES = {
     "--sysroot": "DIR",
     "--debug-dir": "DIR",
 }
+SINGLES = ("--pid", "--core", "--snapshot", "--exe", "--gdb", "--sysroot")
+"""Of these, those of which the last one counts."""
 SHORT = {"-p": "--pid"}
 """Other forms of these."""
 FLAGS = ("--no-debug-info", "--debuginfod")
@@ -67,12 +58,15 @@ class GlobalOptions(NamedTuple):
     no_debug_info: bool
     debuginfod: bool
 
+    @property
+    def has_target(self) -> bool:
+        """A process, core or snapshot is named."""
+        return self.pid is not None or self.core is not None or self.snapshot is not None
+
     def words(self) -> List[str]:
         """Return the options as they would be typed."""
         words: List[str] = []
-        singles: Tuple[Tuple[str, object], ...] = (("--pid", self.pid), ("--core", self.core), ("--snapshot", self.snapshot))
-        singles += (("--exe", self.exe), ("--gdb", self.gdb), ("--sysroot", self.sysroot))
-        for name, value in singles:
+        for name, value in zip(SINGLES, (self.pid, self.core, self.snapshot, self.exe, self.gdb, self.sysroot)):
             words += [name, str(value)] if value is not None else []
         for directory in self.debug_dirs:
             words += ["--debug-dir", directory]
@@ -82,11 +76,6 @@ class GlobalOptions(NamedTuple):
         """Return the options that name and open the target, as a command about the same target repeats them."""
         words = self._replace(gdb=None).words()
         return ["-p" if word == "--pid" else word for word in words[:1]] + words[1:]
-
-    @staticmethod
-    def from_words(words: Sequence[str]) -> "GlobalOptions":
-        """The reverse of words()."""
-        return split_words(words)[0]
 
 
 class Wrong(Exception):
@@ -99,57 +88,46 @@ class Wrong(Exception):
 
 def split_words(words: Sequence[str]) -> Tuple[GlobalOptions, List[str]]:
     """The global options, in any place, and the other words."""
-    given: List[Tuple[str, str]] = []
+    given: Dict[str, List[str]] = {name: [] for name in (*VALUES, *FLAGS)}
     rest: List[str] = []
     queue = list(words)
     while queue:
         word = queue.pop(0)
         name, equals, value = word.partition("=")
         name = SHORT.get(name, name)
-        if word in ENDS:
+        if word in declared.ENDS:
             rest += [word] + queue
             break
         if name in VALUES:
             if not equals and not queue:
                 raise Wrong("%s requires a value: %s %s" % (name, name, VALUES[name]))
-            given.append((name, value if equals else queue.pop(0)))
+            given[name].append(value if equals else queue.pop(0))
         elif word in FLAGS:
-            given.append((word, ""))
+            given[word].append("")
         else:
             rest.append(word)
-    by_name = {name: [value for other, value in given if other == name] for name in list(VALUES) + list(FLAGS)}
-    last = {name: values[-1] if values else None for name, values in by_name.items()}
-    targets = [name for name in ("--pid", "--core", "--snapshot") if last[name] is not None]
+    pid, core, snapshot, exe, gdb, sysroot = (given[name][-1] if given[name] else None for name in SINGLES)
+    targets = [name for name, value in zip(SINGLES, (pid, core, snapshot)) if value is not None]
     if len(targets) > 1:
         raise Wrong("%s cannot be combined" % " and ".join(targets))
-    pid = last["--pid"]
     if pid is not None and not (pid.isascii() and pid.isdigit()):
         pid = str(process_called(pid))
     if pid is not None and not int(pid):
         raise Wrong("--pid requires a process id or the name of a process, not %s" % pid)
-    options = GlobalOptions(
-        int(pid) if pid is not None else None,
-        last["--core"],
-        last["--snapshot"],
-        last["--exe"],
-        last["--gdb"],
-        last["--sysroot"],
-        by_name["--debug-dir"],
-        last["--no-debug-info"] is not None,
-        last["--debuginfod"] is not None,
-    )
-    return options, command_first(rest)
+    number = int(pid) if pid is not None else None
+    flags = bool(given["--no-debug-info"]), bool(given["--debuginfod"])
+    return GlobalOptions(number, core, snapshot, exe, gdb, sysroot, given["--debug-dir"], *flags), command_first(rest)
 
 
 def with_target(asked: GlobalOptions, words: List[str]) -> Tuple[GlobalOptions, List[str]]:
     """Return the options and words, with the target filled in if the first word is no command and names one: a process id, a file, or the
     name of a process. Wrong if several processes have that name.
     """
-    if not words or words[0].startswith("-") or (asked.pid, asked.core, asked.snapshot) != (None, None, None):
+    if not words or words[0].startswith("-") or asked.has_target:
         return asked, words
-    load_commands(DEFAULT)
+    declared.load_commands(declared.DEFAULT)
     word = words[0]
-    if is_command(word):
+    if declared.is_command(word):
         return asked, words
     pid = int(word) if word.isascii() and word.isdigit() else None
     if pid is None and "/" not in word and not os.path.isfile(word):
@@ -220,7 +198,7 @@ def nothing_called(name: str) -> UsageError:
         for one in {*names}:
             if one and " " not in one:  # else what the program says that it does
                 pids.setdefault(one, []).append(pid)
-    meant = ["the command %s" % one for one in find_near(file.replace("_", "-") for file in command_files())]
+    meant = ["the command %s" % one for one in find_near(file.replace("_", "-") for file in declared.command_files())]
     for one in find_near(pids):
         few = pids[one][:MOST_PIDS]
         meant.append("the process %s (-p %s)" % (one, " or ".join(map(str, few)) + (" or ..." if len(pids[one]) > len(few) else "")))
@@ -263,11 +241,11 @@ def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[Hea
     """Fetch a core that a URL names, and unpack a compressed one; the error where that fails. What is no core, or cannot be opened, is
     reported when it is read."""
     from gdbheapx.budget import LEAST_S
+    from gdbheapx.inferior import core_file
+    from gdbheapx.problems import CANNOT_UNPACK
 
     until = float("inf") if max_seconds is None else time.monotonic() + max(max_seconds, LEAST_S)
     os.environ.pop(UNPACKED, None)
-    from gdbheapx.inferior import core_file
-
     fetched = None
     if "://" in core:
         try:
@@ -277,9 +255,6 @@ def prepare_core(core: str, max_seconds: Optional[float] = None) -> Optional[Hea
     form = core_file.find_form(core) if fetched is None else core_file.detect_file_form(fetched)
     if form is None and fetched is None:
         return None
-    from gdbheapx.inferior import core_file
-    from gdbheapx.problems import CANNOT_UNPACK
-
     try:
         descriptor, trouble = (fetched or 0, "") if form is None else core_file.unpack_core(core, form, fetched, until)
     except core_file.CannotUnpack as error:
@@ -351,20 +326,10 @@ class Invocation(NamedTuple):
         return self._replace(parsed=self.parsed._replace(options=Options(**{**vars(self.options), **options})))
 
     @property
-    def has_target(self) -> bool:
-        """A process, core or snapshot is named."""
-        return self.asked.pid is not None or self.asked.core is not None or self.asked.snapshot is not None
-
-    @property
     def renderer(self) -> Optional[str]:
         """HTML or SQL where something else is made of what one look finds than the command's own answer."""
         renders = self.command.renders if self.parsed.help is None else None
         return renders(self.options) if renders is not None else None
-
-    @property
-    def changes(self) -> bool:
-        """Return True if the command is more than a reading: it calls, writes or has a system call made in the process."""
-        return changes_process(self.parsed)
 
     @property
     def needs_gdb(self) -> bool:
@@ -375,11 +340,11 @@ class Invocation(NamedTuple):
 
 def understand_words(asked: GlobalOptions, words: Sequence[str]) -> Invocation:
     """The command line in full. UsageError if it cannot be understood."""
-    name = name_in(words)
-    load_commands(name)
-    if name not in COMMANDS and not is_command(name) and (asked.pid, asked.core, asked.snapshot) == (None, None, None):
+    name = declared.name_in(words)
+    declared.load_commands(name)
+    if name not in COMMANDS and not declared.is_command(name) and not asked.has_target:
         raise nothing_called(name)
-    return Invocation(asked, words, parse_command(words, "gdbheapx"))
+    return Invocation(asked, words, declared.parse_command(words, "gdbheapx"))
 
 
 def changes_process(parsed: ParsedCommand) -> bool:
@@ -393,5 +358,5 @@ def changes_process(parsed: ParsedCommand) -> bool:
 def handed_over(text: str) -> ParsedCommand:
     """The reverse of Invocation.handed_on."""
     name, options = json.loads(text)
-    load_commands(name)
+    declared.load_commands(name)
     return ParsedCommand(COMMANDS[name], Options(**options), None)

@@ -122,24 +122,24 @@ def envelope_of_words(words: Sequence[str], error: HeapxError) -> str:
 
 def envelope_of_command(name: str, error: HeapxError) -> str:
     """The envelope of a command that was not run."""
-    return '{"schema": "gdbheapx/1", "command": %s, "data": null%s\n' % (
-        _encode_json(name),
-        envelope_tail(NOBODY, tool_member(None), error),
-    )
+    return envelope_head(name) + "null" + envelope_tail(NOBODY, tool_member(None), error) + "\n"
+
+
+def envelope_head(name: str) -> str:
+    """Return the part of an envelope before its data."""
+    from gdbheapx.report import encodings
+
+    return '{"schema": "gdbheapx/1", "command": %s, "data": ' % encodings.encode_json(name)
 
 
 def envelope_tail(
     parts: Dict[str, Any], made_by: Dict[str, Any], error: Optional[HeapxError] = None, line: hints.Write = hints.write_alone
 ) -> str:
     """Return the part of an envelope after its data. `line` writes the commands that it names."""
-    members = {**({} if error is None else {"error": error.document()}), **parts, "tool": made_by}
-    return "".join(',\n"%s": %s' % (name, _encode_json(value, line)) for name, value in members.items()) + "}"
-
-
-def _encode_json(value: Any, line: hints.Write = hints.write_alone) -> str:
     from gdbheapx.report import encodings
 
-    return encodings.encode_json(value, line)
+    members = {**({} if error is None else {"error": error.document()}), **parts, "tool": made_by}
+    return "".join(',\n"%s": %s' % (name, encodings.encode_json(value, line)) for name, value in members.items()) + "}"
 
 
 NOBODY: Dict[str, Any] = {
@@ -203,6 +203,8 @@ class CommandRun:
     def __init__(self, parsed: command.ParsedCommand, host: Host) -> None:
         self.command, self.options = parsed.command, parsed.options
         self.host = host
+        self.changes_process = self.command.acts is not None and self.command.acts(self.options)
+        self.wants_short_stop = bool(getattr(self.options, "short_stop", False))
         self.target: Optional[Target] = None
         self.session: Optional[Session] = None
         self.sink: Optional[Sink] = None
@@ -293,7 +295,7 @@ class CommandRun:
 
         Not for an action: its answer is what was done, whatever becomes of the process after it.
         """
-        death = self._death_error() if not self._changes_process() else None
+        death = self._death_error() if not self.changes_process else None
         if death is not None and self.session is not None and self.wrote:
             self.session.problem(death.code, None, death.message, death.hint, first=True)
         elif death is not None:
@@ -308,7 +310,7 @@ class CommandRun:
         has_no_file = self.sink is None or (isinstance(error, CannotWrite) and bool(getattr(self.options, "output", None)))
         if self.options.json and (has_no_file or not (self.wrote or isinstance(error, CannotWrite))):
             try:
-                (self.host.write if has_no_file else self._send_text)(self._envelope_head() + "null" + self._envelope_tail(error) + "\n")
+                (self.host.write if has_no_file else self._send_text)(envelope_head(self.command.name) + "null" + self._envelope_tail(error) + "\n")
                 if has_no_file:
                     self.host.flush()
             except (OSError, CannotWrite):
@@ -355,15 +357,18 @@ class CommandRun:
         session = self.session = self.session or self._new_session()
         self._start_budget()
         session.budget = self.budget
-        if not is_held and self._wants_short_stop() and self.target is not None and self.target.kind == "live":
+        if not is_held and self.wants_short_stop and self.target is not None and self.target.kind == "live":
             session.problem(problems.NO_SHORT_STOP, None, HELD_BY_GDB, "run it from a shell", partial=False)
-        answer = self._run_answer(session)
+        if self.target is not None:
+            self.target.prepare(self.command, session, self.options)
+            command.drop_tags(self.command, self.options, self.target.ignored_bits)
+        answer = self.command.run(session, self.options)
         self._check_death()
         if answer.read and is_held:
             self._allocators_member()
             self._let_go()
         if self.host.keep is not None:
-            self._hand_over_records(session, answer)
+            self._hand_over_records(self.host.keep, session, answer)
         elif self.options.json and not answer.live:
             self._write_json(session, answer)
         else:
@@ -397,17 +402,10 @@ class CommandRun:
     def _set_limits(self) -> None:
         """Set the longest pause of the process. With --read-swap pages in swap are read whatever there is room for."""
         if self.target is not None and not self.target.held_by_caller:
-            self.target.max_stop_s = self.options.max_stop or (command.ACT_STOP_S if self._changes_process() else stops.READ_STOP_S)
+            self.target.max_stop_s = self.options.max_stop or (command.ACT_STOP_S if self.changes_process else stops.READ_STOP_S)
         room = self.target.swap_room() if self.target is not None and self.options.read_swap else None
         if room is not None:
             room.accept()
-
-    def _run_answer(self, session: Session) -> CommandAnswer:
-        """The command's answer."""
-        if self.target is not None:
-            self.target.prepare(self.command, session, self.options)
-            command.drop_tags(self.command, self.options, self.target.ignored_bits)
-        return self.command.run(session, self.options)
 
     def _start_budget(self) -> None:
         """Start the budget; an interruption of the preparation counts."""
@@ -415,7 +413,7 @@ class CommandRun:
         reason, self.budget = self.budget.reason, Budget(limit, getattr(self.target, "still", None))
         if self.host.tell is not None:
             self.budget.progress = Progress(self.host.tell)
-        if self.budget.progress.is_on_terminal and not self.command.repeats and not self._changes_process():
+        if self.budget.progress.is_on_terminal and not self.command.repeats and not self.changes_process:
             self.budget.progress.stage = "reading"
         self.budget.progress.has_let_go = lambda: self._paused_ms() is not None
         self.budget.reason = reason
@@ -426,9 +424,6 @@ class CommandRun:
         """
         target = self.target
         return None if target is None or target.kind != "live" or target.stands_still or not target.stops else target.stopped_ms
-
-    def _changes_process(self) -> bool:
-        return self.command.acts is not None and self.command.acts(self.options)
 
     def _new_session(self) -> Session:
         discovery = self.target.discovery if self.target is not None else None
@@ -458,15 +453,19 @@ class CommandRun:
                 session.prepare()
             except HeapxError:
                 pass  # the command itself will say so, or do without
-            if self._changes_process() or self.command.repeats:
+            if self.changes_process or self.command.repeats:
                 return False  # its action has gdb hold the process, or it runs on
             for module in self.command.needs:
                 import_module(module)
             if self.command.settle is not None:
                 self.command.settle(session, self.options)
-            self._predict_stop(session)
-            copying = self._make_copying(session)
-            self._make_ready(copying is None)
+            reads = self.command.reads(self.options) if self.command.reads is not None else None
+            self._predict_stop(session, reads)
+            copying = self._make_copying(session, reads or Reads.STATE)
+            if copying is None and self.spool is None:
+                self.spool = Spool()
+            self.collects_garbage = self.collects_garbage or gc.isenabled()
+            gc.disable()
             short = self._short_stop(session, copying)
             try:
                 is_same = short.finish() if short is not None else None
@@ -494,14 +493,13 @@ class CommandRun:
             time.sleep(PAUSE_S)
         return is_same
 
-    def _make_copying(self, session: Session) -> "Optional[Copying]":
+    def _make_copying(self, session: Session, reads: Reads) -> "Optional[Copying]":
         """Return the object that copies the process in its stop, with memory for that present, or None if the process is read in its
         stop.
         """
         assert self.target is not None
         if session.process is None:  # nothing is known of its size
             return None
-        reads = self._choose_reads()
         table = self.target.page_table()
         if table is None or stops.in_stop(reads, session.process) != Reads.COPY:
             self._say_not_copied(session, reads, "its page table cannot be read" if table is None else None)
@@ -525,7 +523,7 @@ class CommandRun:
         reason is reported, None returned and the process copied in its stop.
         """
         target = self.target
-        if not self._wants_short_stop() or target is None or session.process is None:
+        if not self.wants_short_stop or target is None or session.process is None:
             return None
         labs = addon_loader.load_capability("short_stop", "--short-stop")
         short: Optional[RunningCopy] = labs.begin_short_stop(session, copying, self.options, self._confirm_short_stop)
@@ -541,23 +539,17 @@ class CommandRun:
             preflight.require_confirmed(self.options, question, "omit --short-stop")
             self.is_confirmed = True
 
-    def _wants_short_stop(self) -> bool:
-        return bool(getattr(self.options, "short_stop", False))
-
     def _say_not_copied(self, session: Session, reads: Reads, why: Optional[str] = None) -> None:
         """Before the stop, where a copy was wanted: this stop lasts for as long as the process is looked at. `why`: not for
         its size."""
         assert session.process is not None
         if reads not in (*stops.NO_HALVES, Reads.CHECK):
             return
-        needed = units.SentenceSize(stops.copy_bytes(reads, session.process))
-        allowed = units.SentenceSize(session.process.room_bytes)
         process, pid = session.process, session.target.pid
         lasting = stops.format_about(stops.predict_ms(reads, process))
         if why is None:
-            what = units.make_sentence(
-                "there was no room for a copy and its tables: they need %s, and gdbheapx may use %s", needed, allowed
-            )
+            needed, allowed = units.SentenceSize(stops.copy_bytes(reads, process)), units.SentenceSize(process.room_bytes)
+            what = units.make_sentence("there was no room for a copy and its tables: they need %s, and gdbheapx may use %s", needed, allowed)
             stands, hint = "there is no room for a copy of process %s" % pid, "allow more memory here, or ask of a core of it (gcore PID)"
         else:
             what = units.make_sentence("it could not be copied: %s", why)
@@ -587,10 +579,9 @@ class CommandRun:
         if stood > 1:
             self.session.problem(problems.SEVERAL_MOMENTS, None, COPIED_IN_SEVERAL % (stood, limit_s), hint)
 
-    def _predict_stop(self, session: Session) -> None:
+    def _predict_stop(self, session: Session, reads: Optional[Reads]) -> None:
         """Say before a process is stopped how long that will last; HeapxError where it may not last long enough for any answer."""
         assert self.target is not None
-        reads = self.command.reads(self.options) if self.command.reads is not None else None
         self.predicted_ms = session.stop_for(reads) if reads is not None else None
         limit_s = self.target.max_stop_s
         if limit_s is None or reads is None:
@@ -599,61 +590,36 @@ class CommandRun:
         if still is not None:
             still.next_step = stops.next_step(self.predicted_ms, limit_s)
         process = session.process
-        if self.predicted_ms is None or process is None or self.predicted_ms <= limit_s * 1000:
+        if self.predicted_ms is None or process is None or self.predicted_ms <= limit_s * 1000 or self.has_warned or self.wants_short_stop:
             return
-        if self.has_warned or self._wants_short_stop():
-            return
-        what = "this would stop process %s for %s, longer than --max-stop %g" % (
-            self.target.pid,
-            stops.format_about(self.predicted_ms),
-            limit_s,
-        )
+        lasting = stops.format_about(self.predicted_ms)
+        what = "this would stop process %s for %s, longer than --max-stop %g" % (self.target.pid, lasting, limit_s)
         is_copied = stops.in_stop(reads, process) == Reads.COPY
         if not is_copied and stops.is_hopeless(reads, self.predicted_ms, limit_s):
             raise HeapxError(what + ": it was not stopped", stops.next_step(self.predicted_ms, limit_s), code=problems.STOP_LIMIT)
         self.has_warned = True
         self.host.fail("%s: %s: %s" % (self.host.name, what, IN_SEVERAL if is_copied else "the answer may be partial"))
 
-    def _make_ready(self, is_walked: bool) -> None:
-        """Prepare for a stop: turn garbage collection off, and if the process is walked in the stop, make a spool for long answers."""
-        if is_walked and self.spool is None:
-            self.spool = Spool()
-        self.collects_garbage = self.collects_garbage or gc.isenabled()
-        gc.disable()
-
-    def _choose_reads(self) -> Reads:
-        """Return the reads that the command makes of a stopped process."""
-        return self.command.reads(self.options) if self.command.reads is not None else Reads.STATE
-
-    def _hand_over_records(self, session: Session, answer: CommandAnswer) -> None:
+    def _hand_over_records(self, keep: Callable[[Found], None], session: Session, answer: CommandAnswer) -> None:
         """Hand the answer over as it is."""
         data: List[Any] = []
         line = self.place.line
         self._guard_step(lambda: data.append(hints.in_records(answer.found(), line)))
-        if not answer.read:
-            self._check_death()
-        self._finish_reading(session)
-        found = data[0] if data else None
-        parts = (
-            session.partial,
-            hints.in_records(list(session.problems), line),
-            self._target_member(),
-            self._allocators_member(),
-            self._tool_member(),
-        )
-        if self.host.keep is not None:
-            self.host.keep(Found(answer, found, *parts))
+        self._finish_reading(session, answer)
+        told = hints.in_records(list(session.problems), line)
+        allocators = self._target_member(), self._allocators_member()
+        keep(Found(answer, data[0] if data else None, session.partial, told, *allocators, tool_member(self.target)))
 
     def _write_json(self, session: Session, answer: CommandAnswer) -> None:
         from gdbheapx.report import encodings
 
         data, write = answer.data(), self._make_writer()
-        self._begin_output()
-        write(self._envelope_head())
+        self.wrote = self.wrote or self.spool is None
+        if self.wrote:
+            watchdog.mark_begun()
+        write(envelope_head(self.command.name))
         encodings.write_json(data, write, self._guard_step, self.place.line)
-        if not answer.read:
-            self._check_death()
-        self._finish_reading(session)
+        self._finish_reading(session, answer)
         self._send_text(self._envelope_tail() + "\n")
 
     def _write_text(self, session: Session, answer: CommandAnswer) -> None:
@@ -680,9 +646,7 @@ class CommandRun:
                     self.sink.flush()
 
         self._guard_step(pump_lines)
-        if not answer.read:
-            self._check_death()
-        self._finish_reading(session)
+        self._finish_reading(session, answer)
         say = (lambda text: self.host.fail(text.strip("\n"))) if answer.document else self._send_text
         if session.problems:
             head = "Partial answer, because:" if session.partial else "Notes:"
@@ -693,15 +657,9 @@ class CommandRun:
             say(shown_line(noted.plain if self.options.bytes else noted))
         for line in answer.ends(style, count) if answer.ends is not None else ():
             say(format_on_screen(style, line))
-        paused_ms = self._paused_ms()
-        if (
-            self.budget.progress.is_on_terminal
-            and paused_ms is not None
-            and not (answer.tells_pause or answer.live or self._changes_process())
-        ):
-            self.host.fail(
-                "%s: %s" % (self.host.name, stops.format_paused(paused_ms, self.target.stops if self.target is not None else None))
-            )
+        paused_ms = self._paused_ms() if self.budget.progress.is_on_terminal else None
+        if paused_ms is not None and self.target is not None and not (answer.tells_pause or answer.live or self.changes_process):
+            self.host.fail("%s: %s" % (self.host.name, stops.format_paused(paused_ms, self.target.stops)))
 
     def _text_style(self) -> TextStyle:
         """Return the style in which text is shown."""
@@ -732,19 +690,15 @@ class CommandRun:
 
         return after_progress
 
-    def _begin_output(self) -> None:
-        self.wrote = self.wrote or self.spool is None
-        if self.wrote:
-            watchdog.mark_begun()
-
     def _send_text(self, text: str) -> None:
         (self.sink.write if self.sink is not None else self.host.write)(text)
 
-    def _finish_reading(self, session: Session) -> None:
+    def _finish_reading(self, session: Session, answer: CommandAnswer) -> None:
         """Everything is read: let the process go, then hand on what was kept back."""
-        is_over = (
-            self._changes_process() or self.command.repeats
-        ) and self._death_error() is not None  # what is missing then was there for the action
+        if not answer.read:
+            self._check_death()
+        # what is missing after an action's process has ended was there for it
+        is_over = (self.changes_process or self.command.repeats) and self._death_error() is not None
         for code, address, what, hint in reversed(self.target.problems()) if self.target is not None and not is_over else ():
             where = None if address is None else "0x%x" % address
             session.problem(code, where, what, hint, partial=code != problems.SECCOMP_SLEEP, first=True)
@@ -771,18 +725,13 @@ class CommandRun:
         try:
             step()
             return True
-        except (BrokenPipeError, CannotWrite):
-            raise
         except KeyboardInterrupt:
             self.budget.interrupt()
         except HeapxError as error:
-            if not self.wrote or session is None or isinstance(error, Refusal):
+            if not self.wrote or session is None or isinstance(error, (CannotWrite, Refusal)):
                 raise
             session.problem(error.code, None if error.address is None else "0x%x" % error.address, error.message, error.hint)
         return False
-
-    def _envelope_head(self) -> str:
-        return '{"schema": "gdbheapx/1", "command": %s, "data": ' % _encode_json(self.command.name)
 
     def _envelope_tail(self, error: Optional[HeapxError] = None) -> str:
         """Return the envelope's part after the data, known only after the process was let go."""
@@ -795,10 +744,7 @@ class CommandRun:
         }
         if session is not None and session.coverage is not None:
             parts["coverage"] = session.coverage
-        return envelope_tail(parts, self._tool_member(), error, self.place.line)
-
-    def _tool_member(self) -> Dict[str, Any]:
-        return tool_member(self.target)
+        return envelope_tail(parts, tool_member(self.target), error, self.place.line)
 
     def _target_member(self) -> Dict[str, Any]:
         facts = dict(NOBODY["target"]) if self.target is None else self.target.facts()

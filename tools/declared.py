@@ -65,7 +65,7 @@ def common() -> List[Option]:
     """The options of every command."""
     from gdbheapx import command
 
-    return [option(flags, words) for flags, words in command.COMMON]
+    return [option(given.flags, given.options) for given in command.COMMON]
 
 
 def shell() -> List[Option]:

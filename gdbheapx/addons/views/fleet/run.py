@@ -16,7 +16,7 @@ from typing import Any, Dict, Generator, Iterator, List, NamedTuple, Optional, S
 from gdbheapx.addons.views.fleet import child, documents
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, error_of_document
-from gdbheapx.invocation import GLOBALS, GlobalOptions, unpack_words
+from gdbheapx.invocation import GLOBALS, GlobalOptions, split_words, unpack_words
 from gdbheapx.problems import CANNOT_WRITE, SHELL_ONLY, UNSAFE_PATH
 from gdbheapx.snapshot import container
 
@@ -250,7 +250,7 @@ def _read_global_options() -> GlobalOptions:
             "run it in a shell: gdbheapx fleet CORE... -o DIR",
             code=SHELL_ONLY,
         )
-    return GlobalOptions.from_words(unpack_words(os.environ[GLOBALS]))
+    return split_words(unpack_words(os.environ[GLOBALS]))[0]
 
 
 def _write_document(core_: Core, state: child.State, ended: child.ChildExit) -> None:

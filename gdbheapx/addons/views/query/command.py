@@ -122,7 +122,7 @@ class Query:
             raise UsageError("query: the SQL is missing", "such as: %s; the tables: %s" % (example, hint_command("query --tables")))
         until = engine.compute_deadline(options.max_seconds)
         needed = engine.bind_statement(options.sql, until)
-        if needed.asked.tables and not self._invocation.has_target:
+        if needed.asked.tables and not self._invocation.asked.has_target:
             raise UsageError(
                 "query requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
             )
@@ -254,7 +254,7 @@ def _write_parquet(invocation: Invocation, shell: Shell) -> int:
     if invocation.asked.snapshot is not None and options.of != "census":
         hint = "use --of census; or ask the process or its core: --pid N or --core FILE"
         raise HeapxError("snapshots contain only used blocks", hint, code=problems.NOT_IN_SNAPSHOT)
-    if not invocation.has_target:
+    if not invocation.asked.has_target:
         raise UsageError(
             "export requires a process, a core or a snapshot", "give --pid N, --core FILE or --snapshot FILE", code=problems.NO_TARGET
         )

@@ -22,7 +22,7 @@ from gdbheapx.addons.monitor.capture import command, crashed, decision, dumped, 
 from gdbheapx.addons.monitor.capture import turn as turns
 from gdbheapx.addons.monitor.capture.folder import OURS, CaptureFolder
 from gdbheapx.errors import HeapxError
-from gdbheapx.invocation import GlobalOptions, split_words, understand_words
+from gdbheapx.invocation import split_words, understand_words
 from gdbheapx.problems import (
     CANNOT_LISTEN,
     CANNOT_WRITE,
@@ -233,7 +233,7 @@ def test_a_child_that_does_not_end_is_left_alone(tmp_path: Path, monkeypatch: py
         while True:
             signal.pause()
 
-    invocation = understand_words(GlobalOptions.from_words([]), ["capture", "7", "--max-seconds", "0.2"])
+    invocation = understand_words(split_words([])[0], ["capture", "7", "--max-seconds", "0.2"])
     shell = SimpleNamespace(look=hang)
     limits = command.Limits(turn.until_s, 1 << 30, 1 << 30)
     head = SimpleNamespace(descriptor=-1)
@@ -369,7 +369,7 @@ def test_why_a_snapshot_is_partial() -> None:
 def test_what_follows_pass_to_is_not_ours() -> None:
     """A program may have options that are called as ours are."""
     asked, rest = split_words(["capture", "7", "--pass-to", "/bin/x", "--pid", "9", "--core", "-h", "--json"])
-    assert asked == GlobalOptions.from_words([]) and rest[-5:] == ["--pid", "9", "--core", "-h", "--json"]
+    assert asked == split_words([])[0] and rest[-5:] == ["--pid", "9", "--core", "-h", "--json"]
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, now: str, **options: Any) -> List[str]:
