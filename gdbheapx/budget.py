@@ -399,7 +399,7 @@ def ends_with_work(read: Callable[..., Iterator[Item]]) -> Callable[..., Iterato
     return until_too_much
 
 
-SHARE = 0.7
+MEMORY_SHARE = 0.7
 """Of what may be used: the page cache of a core needs some, too."""
 VARIABLE = "GDBHEAPX_MEMORY"
 GROUPS = "/sys/fs/cgroup"
@@ -419,7 +419,7 @@ def allowed_bytes() -> int:
 @lru_cache(maxsize=1)
 def _allowed_bytes() -> int:
     """Asked once: the files that show it are read before a process is stopped."""
-    return int(SHARE * min([*_of_groups(), *_of_process(), *_of_machine()], default=1 << 62))
+    return int(MEMORY_SHARE * min([*_of_groups(), *_of_process(), *_of_machine()], default=1 << 62))
 
 
 def _read_number(path: str) -> Optional[int]:
