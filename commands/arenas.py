@@ -11,21 +11,18 @@ HELP = """What each arena holds: used, cached, free, returnable.
 
 The columns are totals of each arena, and what a trim or purge would return. --bins, --caches and --sizes show what these totals consist of.
 """
+PART: Dict[str, Any] = {"dest": "part", "action": "store_const"}
 READS = {"bins": Reads.LISTS, "caches": Reads.LISTS, "sizes": Reads.BLOCKS}
 
 
 @declare_command(
     "arenas",
     arguments=[
-        declare_argument("--bins", dest="part", action="store_const", const="bins", help="the non-empty bins of every arena"),
+        declare_argument("--bins", **PART, const="bins", help="the non-empty bins of every arena"),
         declare_argument(
-            "--caches",
-            dest="part",
-            action="store_const",
-            const="caches",
-            help="what each thread's cache holds: freed chunks that only this thread can reach",
+            "--caches", **PART, const="caches", help="what each thread's cache holds: freed chunks that only this thread can reach"
         ),
-        declare_argument("--sizes", dest="part", action="store_const", const="sizes", help="every chunk, counted by size class and status"),
+        declare_argument("--sizes", **PART, const="sizes", help="every chunk, counted by size class and status"),
     ],
     reads=lambda options: READS.get(options.part, Reads.TOTALS),
     help=HELP,
@@ -94,11 +91,10 @@ def answer_caches(session: Session) -> CommandAnswer:
         from gdbheapx.allocators import find_allocator
         from gdbheapx.report import pages
 
-        none = "%s has no thread caches"
-        told = [
-            (info, pages.make_tcache_page(rows) if find_allocator(info.name).has_caches else [none % info.name]) for info, rows in heaps
-        ]
-        return pages.join_heap_pages(style, told)
+        def make_page(info: AllocatorInfo, rows: Sequence[ThreadCache]) -> Any:
+            return pages.make_tcache_page(rows) if find_allocator(info.name).has_caches else ["%s has no thread caches" % info.name]
+
+        return pages.join_heap_pages(style, [(info, make_page(info, rows)) for info, rows in heaps])
 
     found = [row for _, rows in heaps for row in rows]
     return CommandAnswer(lambda: {"threads": found}, text, read=True, record=lambda: found)

@@ -31,11 +31,7 @@ HELP = """Every chunk with its address, size and status.
         declare_argument("--arena", type=int, metavar="N", help="only arena N, numbered as in `arenas`"),
         declare_argument("--status", action="append", choices=ChunkStatuses(), help="only chunks of this status; may be repeated"),
         declare_argument(
-            "--min-size",
-            type=parse_size,
-            default=0,
-            metavar="SIZE",
-            help="only chunks of at least SIZE, header included; " + SIZE_HELP,
+            "--min-size", type=parse_size, default=0, metavar="SIZE", help="only chunks of at least SIZE, header included; " + SIZE_HELP
         ),
         declare_argument("--max-size", type=parse_size, metavar="SIZE", help="only chunks of at most SIZE, header included; " + SIZE_HELP),
         declare_argument("--limit", type=parse_count, metavar="N", help="at most N chunks (default: 100 in text, all in JSON)"),
@@ -53,12 +49,6 @@ def answer_chunks(session: Session, options: Options) -> CommandAnswer:
 
     if options.histogram:
         return pages.answer_sizes(session)
-    selection = pages.ChunkSelection(
-        options.arena,
-        frozenset(options.status) if options.status else None,
-        options.min_size,
-        options.max_size,
-        options.limit,
-        options.sort,
-    )
+    statuses, sizes = frozenset(options.status) if options.status else None, (options.min_size, options.max_size)
+    selection = pages.ChunkSelection(options.arena, statuses, *sizes, options.limit, options.sort)
     return pages.answer_chunks(session.heaps.all(), selection)

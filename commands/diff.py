@@ -42,7 +42,6 @@ def answer_diff(session: Session, options: Options) -> CommandAnswer:
     from gdbheapx import problems
     from gdbheapx.report import analysis_text
     from gdbheapx.snapshot import diff, take
-    from gdbheapx.snapshot import diff as model
     from gdbheapx.units import SentenceSize, make_sentence
 
     if options.html is not None:
@@ -59,13 +58,12 @@ def answer_diff(session: Session, options: Options) -> CommandAnswer:
     old = take.open_snapshot_source(options.old, more)
     new = new or take.open_snapshot_source(options.new, more)
     graphs = [diff.make_owned(session, record, what) for record, what in ((old, options.old), (new, name))]
-    answer = model.diff_snapshots(old, new, (options.old, name), (take.detect_source(options.old), form), graphs)
+    answer = diff.diff_snapshots(old, new, (options.old, name), (take.detect_source(options.old), form), graphs)
     limit, grown = options.fail_on_growth, answer.growth
     failed = limit is not None and grown.at_least(options.of) >= limit
     if limit is not None and not failed and grown.of(options.of) is None:
-        what = make_sentence(
-            "the growth of %s is unknown: it may be %s or more (%s)", options.of, SentenceSize(limit), "; ".join(grown.lacking)
-        )
+        known = options.of, SentenceSize(limit), "; ".join(grown.lacking)
+        what = make_sentence("the growth of %s is unknown: it may be %s or more (%s)", *known)
         session.problem(problems.GROWTH_UNKNOWN, None, what, "compare two of a kind: two processes, two cores, or snapshots of them")
     return CommandAnswer(
         lambda: analysis_text.make_diff_data(answer, options.limit),

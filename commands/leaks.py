@@ -42,9 +42,7 @@ In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exi
             "--fail-on-leak", type=parse_size, metavar="SIZE", help="exit code 3 if SIZE or more is leaked for sure; " + SIZE_HELP
         ),
         declare_argument(
-            *("--weak", "--no-weak"),
-            action=Switch,
-            help="second pass: packed, unaligned and mangled pointers (default on a core)",
+            *("--weak", "--no-weak"), action=Switch, help="second pass: packed, unaligned and mangled pointers (default on a core)"
         ),
         declare_argument("--interior-holds", action="store_true", help="count a pointer to any place inside a block as one that holds it"),
         *SHORT_STOP,

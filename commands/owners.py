@@ -1,11 +1,16 @@
 """heapx owners"""
 
+from typing import TYPE_CHECKING, Sequence
+
 from gdbheapx.command import NAMES, SHORT_STOP, CommandAnswer, Options, address_or_name, declare_argument, declare_command, parse_count
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_command
 from gdbheapx.problems import NOT_FOUND
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
+
+if TYPE_CHECKING:
+    from gdbheapx.analysis.reachability.owners import OwnedMemory
 
 HELP = """Which variables, threads, blocks keep memory alive.
 
@@ -51,6 +56,7 @@ def answer_owners(session: Session, options: Options) -> CommandAnswer:
     from gdbheapx.analysis.reachability import dominance, heap_graph, paths
     from gdbheapx.analysis.reachability import owners as model
     from gdbheapx.report import reach_text
+    from gdbheapx.report.text import format_page
 
     limit = max(1, options.limit)
     session.without_names = options.no_names
@@ -68,19 +74,19 @@ def answer_owners(session: Session, options: Options) -> CommandAnswer:
         made = made._replace(leaked_is_upper_bound=has_garbage or heap_graph.lacks_holders(session), garbage=garbage)
         return made._replace(leaked=None) if heap_graph.is_leak_unknown(session, made.leaked) else made
 
+    def answer_rows(rows: "Sequence[OwnedMemory]") -> CommandAnswer:
+        data = {"suspects": [], "owners": rows, "shared_bytes": None}
+        return CommandAnswer(lambda: data, lambda style: reach_text.format_owner_rows(style, rows), read=True)
+
     looked_at = memory_verdict.tell_coverage(session)
     if options.by is not None:
         rows = owned.by_class(session, limit)
         heap_graph.check_time(session)
-        return CommandAnswer(
-            lambda: {"suspects": [], "owners": rows, "shared_bytes": None},
-            lambda style: reach_text.format_owner_rows(style, rows),
-            read=True,
-        )
+        return answer_rows(rows)
     if options.of is None:
         answer = model.cut_owners(session.kept("owners", model.Owners, find), options.depth, limit)
         answer = answer._replace(used=memory_verdict.hide_unread_zero(answer.used, looked_at))
-        return CommandAnswer(lambda: answer, lambda style: reach_text.format_owners(style, answer), read=True)
+        return CommandAnswer(lambda: answer, lambda style: format_page(style, reach_text.make_owners_page(answer)), read=True)
     name, address = (options.of, None) if isinstance(options.of, str) else ("0x%x" % options.of, options.of)
     if session.store is not None and session.shared(heap_graph.REACH) is None:
         owned_row = model.find_listed_owner(session.kept("owners", model.Owners, find), name, address, options.depth, limit)
@@ -94,8 +100,4 @@ def answer_owners(session: Session, options: Options) -> CommandAnswer:
     if owned_row is None:
         hint = "`%s` lists the owners there are; of a class: `%s`" % (hint_command("owners"), hint_command("census --by owner --like NAME"))
         raise HeapxError("no used block or symbol matches %s" % name, hint, code=NOT_FOUND)
-    return CommandAnswer(
-        lambda: {"suspects": [], "owners": [owned_row], "shared_bytes": None},
-        lambda style: reach_text.format_owner_rows(style, [owned_row]),
-        read=True,
-    )
+    return answer_rows([owned_row])

@@ -30,12 +30,12 @@ def answer_pins(session: Session, options: Options) -> CommandAnswer:
     """The command `pins`."""
     from gdbheapx.analysis import pins as model
     from gdbheapx.report import reach_text
+    from gdbheapx.report.text import format_page
 
     kept = session.kept("pins", model.PinsAnswer, lambda: model.find_pins(session, not options.no_owners))
-    limit = options.limit
     return CommandAnswer(
-        lambda: reach_text.make_pins_data(kept, limit),
-        lambda style: reach_text.format_pins(style, kept, limit),
+        lambda: reach_text.make_pins_data(kept, options.limit),
+        lambda style: format_page(style, reach_text.make_pins_page(kept, options.limit)),
         read=True,
         record=lambda: kept,
     )

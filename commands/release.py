@@ -33,16 +33,16 @@ have options for one arena, for a pad, and for doing it again and again.
 def answer_release(session: Session, options: Options) -> CommandAnswer:
     """The command `release`."""
     from gdbheapx.actions import call as action
+    from gdbheapx.allocators.returning import Acted
     from gdbheapx.report import analysis_text, text
 
     parts = action.predict_release(session, options.accept_seccomp) if options.dry_run else action.release_memory(session, options)
 
     def lines(style: TextStyle) -> Iterator[Any]:
-        for part in parts:
+        for allocator, name, told in parts:
             if len(parts) > 1:
-                yield "%s (%s):" % (part.allocator, part.command)
-            yield from text.format_page(
-                style, analysis_text.make_call_page(part.done) if part.done is not None else part.predicted.page if part.predicted else ()
-            )
+                yield "%s (%s):" % (allocator, name)
+            yield from text.format_page(style, analysis_text.make_call_page(told) if isinstance(told, Acted) else told.page)
 
-    return CommandAnswer(lambda: {"releases": [part.data for part in parts]}, lines, read=bool(options.dry_run))
+    rows = [{"allocator": allocator, "command": name, **told.data} for allocator, name, told in parts]
+    return CommandAnswer(lambda: {"releases": rows}, lines, read=bool(options.dry_run))

@@ -176,6 +176,4 @@ def walk_heaps(session: Session, options: Options) -> "Tuple[Overview, Optional[
     from gdbheapx.analysis.overview import make_overview
 
     session.heaps.may_be_none = True
-    return make_overview(
-        session, True if options.sites else options.deep, options.page, lambda heap: call.find_advisable(session, heap)
-    )
+    return make_overview(session, True if options.sites else options.deep, options.page, lambda heap: call.find_advisable(session, heap))

@@ -54,13 +54,11 @@ def read_stats(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Seque
     stats = heap.capabilities["native-stats"]()
     if is_merged:
         if not hasattr(stats, "merged_only"):
-            raise UsageError(
-                "--merged-only does not apply to %s, which owns malloc here" % heap.kind, "omit it, or select another with --allocator"
-            )
+            what = "--merged-only does not apply to %s, which owns malloc here" % heap.kind
+            raise UsageError(what, "omit it, or select another with --allocator")
         stats = stats.merged_only()
     if session.allocator_id is None:
-        for what, hint in blocks.find_larger(
-            stats.held_bytes, [other for other in session.heaps.all() if other is not heap and "held-bytes" in other.capabilities]
-        ):
+        others = [other for other in session.heaps.all() if other is not heap and "held-bytes" in other.capabilities]
+        for what, hint in blocks.find_larger(stats.held_bytes, others):
             session.problem(OTHER_IS_LARGER, heap.info.id, what, hint, partial=False)
     return stats.data(), list(stats.lines())

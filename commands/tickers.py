@@ -52,9 +52,8 @@ def answer_tickers(session: Session, options: Options) -> CommandAnswer:
     from gdbheapx.actions import call
     from gdbheapx.allocators.records import OfAllocator
 
-    return _make_answer(
-        session.kept("tickers", Annotated[Any, OfAllocator("tickers")], lambda: call.find_blind_tickers(session)), options.strict
-    )
+    kind = Annotated[Any, OfAllocator("tickers")]
+    return _make_answer(session.kept("tickers", kind, lambda: call.find_blind_tickers(session)), options.strict)
 
 
 def cure_tickers(session: Session, options: Options) -> CommandAnswer:

@@ -61,9 +61,7 @@ def choose_reads(options: Options) -> Reads:
     arguments=[
         declare_argument("address", type=address_or_printed, metavar="ADDR|NAME", help=ADDR),
         declare_argument(
-            *("--holders", "--no-holders"),
-            action=Switch,
-            help="type and holders of the block (default: heaps of up to 2 GiB)",
+            *("--holders", "--no-holders"), action=Switch, help="type and holders of the block (default: heaps of up to 2 GiB)"
         ),
         declare_argument("--chains", action="store_true", help="only the pointers to the block, back to the roots"),
         declare_argument("--limit", type=parse_count, metavar="N", help="at most N chains (default: 3; 10 with --chains)"),

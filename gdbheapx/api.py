@@ -266,11 +266,10 @@ class Heap:
             found.append(answer._found)
             return answer.data or {}
 
-        limit = command.parser_of(_make_question("query", Reads.CENSUS, lambda session, options: NO_ANSWER), self._name).parse_args(
-            self._words
-        )
-        rows = asking.ask(sql, look, limit.max_seconds)
-        return Answer((found[0] if found else _no_reading())._replace(data=rows), False)
+        question = _make_question("query", Reads.CENSUS, lambda session, options: NO_ANSWER)
+        rows = asking.ask(sql, look, command.parser_of(question, self._name).parse_args(self._words).max_seconds)
+        nothing = runner.Found(NO_ANSWER, None, False, [], runner.NOBODY["target"], [], runner.tool_member(None))
+        return Answer((found[0] if found else nothing)._replace(data=rows), False)
 
     def diff(self, newer: "Heap") -> "Answer[Diff]":
         """Return the growth from this target to a newer one; both may be a snapshot, a core or a process."""
@@ -337,9 +336,8 @@ class Heap:
         declared = command.find_command(name)
         if declared is not None:
             flags = {flag for argument in declared.arguments for flag in argument.flags}
-            words += self._words
             words += ["--no-names"] if "--no-names" in flags and not self._names else []
-            words += self._short_words() if "--short-stop" in flags else []
+            words += self._own_words() if "--short-stop" in flags else self._words
         parsed = command.parse_command(words, self._name, _evaluate_in_gdb if self._name == IN_GDB else None)
         if parsed.help is not None or command.has_flag(words, "-o", "--output"):
             raise UsageError("%s: neither --help nor -o FILE is for scripts" % name, "read `data` of the answer")
@@ -347,11 +345,9 @@ class Heap:
             raise UsageError("%s is for the command line" % name, "run: gdbheapx %s" % name, code=SHELL_ONLY)
         return self._perform(parsed.command, parsed.options, as_json)
 
-    def _short_words(self) -> List[str]:
-        return ["--short-stop", "--yes"] if self._short_stop and self._runs and not self._is_stopped else []
-
     def _own_words(self) -> List[str]:
-        return [*self._words, *self._short_words()]
+        """The options of each question, and for a process that runs the consent to --short-stop."""
+        return self._words + ["--short-stop", "--yes"] * (self._short_stop and self._runs and not self._is_stopped)
 
     def _perform(self, declared: command.Command, options: Any = None, as_json: bool = False) -> Answer[Any]:
         """Have the runner answer."""
@@ -408,7 +404,18 @@ def open(
         return direct.open_any(asked)
 
     label = "process %d" % pid if pid is not None else "%s %s" % (("core", core) if core is not None else ("snapshot", snapshot))
-    made = Heap(opener, runner.Settings(debug_directories=asked.debug_dirs), words, names, short_stop, NAME, pid is not None, paths[1], asked.of_target(), label)
+    made = Heap(
+        opener,
+        runner.Settings(debug_directories=asked.debug_dirs),
+        words,
+        names,
+        short_stop,
+        NAME,
+        pid is not None,
+        paths[1],
+        asked.of_target(),
+        label,
+    )
     if pid is None:
         made._opened()  # what is no core or snapshot is told now
     else:
@@ -447,10 +454,6 @@ def blocks(status: Optional[str] = None, allocator: Optional[str] = None) -> Ite
 def _make_question(name: str, reads: Reads, run: Callable[[Session, command.Options], command.CommandAnswer]) -> command.Command:
     """A question that no command line asks."""
     return command.Command(name, command.SHORT_STOP, run, name, True, True, reads=lambda options: reads, snapshot=True)
-
-
-def _no_reading() -> runner.Found:
-    return runner.Found(NO_ANSWER, None, False, [], runner.NOBODY["target"], [], runner.tool_member(None))
 
 
 def _as_json(answer: command.CommandAnswer) -> command.CommandAnswer:

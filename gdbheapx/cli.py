@@ -58,17 +58,17 @@ def run_gdb(gdb: str, asking: Invocation, keeper: "Optional[Keeper]" = None) -> 
     names[SCREEN] = json.dumps(screen_of(1, os.environ))
     names.update(keeper.inherited() if keeper is not None else {})
     try:
-        ended = gdb_process.run_gdb_process(arguments, names, asked.pid, keeper.close if keeper is not None else None)
+        code, has_begun, error = gdb_process.run_gdb_process(arguments, names, asked.pid, keeper.close if keeper is not None else None)
         if keeper is not None:
             keeper.end()
-    except OSError as error:
+    except OSError as failed:
         gdb_process.let_through()
-        cause = "cannot run %s: %s" % (gdb, error.strerror)
+        cause = "cannot run %s: %s" % (gdb, failed.strerror)
         return run_here(asking, HeapxError(cause, "choose another gdb with --gdb PATH", code=GDB_MISSING))
-    if ended.code is not None:
-        os._exit(ended.code)  # the interpreter's own end would take a few milliseconds
+    if code is not None:
+        os._exit(code)  # the interpreter's own end would take a few milliseconds
     gdb_process.let_through()
-    return end_with_error((), ended.error) if ended.begun and ended.error is not None else run_here(asking, ended.error)
+    return end_with_error((), error) if has_begun and error is not None else run_here(asking, error)
 
 
 def main(words: Optional[Sequence[str]] = None) -> int:

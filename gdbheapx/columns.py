@@ -5,7 +5,7 @@ and --bytes follow from the column.
 """
 
 from functools import cache
-from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import units
 
@@ -18,12 +18,6 @@ ALWAYS, IF_ANY, IF_KNOWN, NEVER = "always", "where any row has some", "where any
 """When text has the column. JSON always has the field."""
 
 
-class ShownUnlike(NamedTuple):
-    """Text has the column where its sum differs from that of another."""
-
-    field: str
-
-
 class Column(NamedTuple):
     """Declaration of a column: heading, unit, sum, and when text shows it."""
 
@@ -32,12 +26,14 @@ class Column(NamedTuple):
     unit: str = COUNT
     sums: Optional[str] = None
     """ADD or LARGEST; None: there is no sum."""
-    shown: Union[str, ShownUnlike] = ALWAYS
+    shown: str = ALWAYS
     field: str = ""
     """Filled in by columns_of()."""
     goes: int = 0
     """Where the terminal is too narrow the column with the highest number goes first, of equal ones the last; those without a number go
     last, and the first column stays."""
+    unlike: str = ""
+    """The field of another column, where text has this one only if its sum differs from that one's."""
 
 
 def hidden_column(sums: Optional[str] = None) -> Column:
@@ -90,10 +86,9 @@ class ColumnsTable(NamedTuple):
         return [column for column in self.columns if self._is_shown(column)]
 
     def _is_shown(self, column: Column) -> bool:
-        if isinstance(column.shown, ShownUnlike):
-            if self.total is None:
-                return any(field_value(row, column.field) != field_value(row, column.shown.field) for row in self.rows)
-            return bool(self.total.get(column.field) != self.total.get(column.shown.field))
+        if column.unlike:
+            rows = self.rows if self.total is None else [self.total]
+            return any(field_value(row, column.field) != field_value(row, column.unlike) for row in rows)
         if column.shown == IF_ANY:
             return any(field_value(row, column.field) for row in self.rows) or bool(self.total and self.total.get(column.field))
         if column.shown == IF_KNOWN:

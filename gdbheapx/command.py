@@ -455,9 +455,7 @@ COMMON: Sequence[Argument] = (
     declare_argument("--bytes", action="store_true", help="sizes as plain integers"),
     declare_argument("--wide", action="store_true", help="all columns of tables, however wide the terminal is"),
     declare_argument("--color", choices=("auto", "always", "never"), default="auto", help=COLOR_HELP),
-    declare_argument(
-        "--max-seconds", metavar="N", type=parse_seconds, help="stop the walk after N seconds; the answer is then partial"
-    ),
+    declare_argument("--max-seconds", metavar="N", type=parse_seconds, help="stop the walk after N seconds; the answer is then partial"),
     declare_argument("--max-stop", metavar="SECONDS", type=some_seconds, help=MAX_STOP_HELP % (READ_STOP_S, ACT_STOP_S)),
     declare_argument(
         "--allocator", metavar="ID", help="only this allocator, by its id as `doctor` shows it (NAME, or NAME#2 for a second copy)"

@@ -77,7 +77,9 @@ def run_direct(invocation: Invocation, fail: Callable[[str], None], refusal: Opt
 
     out = open(1, "w", buffering=1 << 16, encoding="utf-8", errors="surrogateescape", newline="", closefd=False)
     settings, shown = runner.Settings(debug_directories=asked.debug_dirs), output.screen_of(1, os.environ)
-    host = runner.Host("gdbheapx", out.write, fail, open_target, settings, out.flush, screen=shown, refusal=refusal, options=asked.of_target())
+    host = runner.Host(
+        "gdbheapx", out.write, fail, open_target, settings, out.flush, screen=shown, refusal=refusal, options=asked.of_target()
+    )
     return runner.run_parsed(invocation.parsed, host)
 
 

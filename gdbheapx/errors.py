@@ -27,19 +27,14 @@ class HeapxError(Exception):
 
     def write(self, line: hints.Write) -> None:
         """Have the commands that it names written for where it is read."""
-        self.message, self.hint = (
-            hints.write_commands(self.message, line),
-            None if self.hint is None else hints.write_commands(self.hint, line),
-        )
+        self.message = hints.write_commands(self.message, line)
+        self.hint = None if self.hint is None else hints.write_commands(self.hint, line)
         self.args = (self.message,)
 
     def document(self) -> Dict[str, Optional[str]]:
         """The member `error` of JSON."""
-        return {
-            "code": self.code,
-            "message": hints.write_commands(self.message.rstrip(".")),
-            "hint": self.hint and hints.write_commands(self.hint),
-        }
+        message = hints.write_commands(self.message.rstrip("."))
+        return {"code": self.code, "message": message, "hint": self.hint and hints.write_commands(self.hint)}
 
 
 def error_of_document(document: Any) -> Optional[HeapxError]:

@@ -4,7 +4,7 @@ Becoming gdb would leave no one to say so. Waiting costs nothing that can be mea
 """
 
 import os
-from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 if TYPE_CHECKING:
     from gdbheapx.errors import HeapxError
@@ -17,22 +17,13 @@ NO_PYTHON = 86
 """What gdb exits with if it did not run our Python."""
 INTERRUPTED = 87
 """What gdb exits with if it was interrupted before the command could heed that."""
+GdbExit = Tuple[Optional[int], bool, Optional["HeapxError"]]
+"""The command's exit code, None if gdb left none; whether a part of the answer was written; what happened where there is no code."""
 STOP_S = 0.2
 """How long a SIGSTOP may be on its way."""
 KEPT = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONNOUSERSITE")
 """Of the user's PYTHON variables these take something away from gdb's Python, or say where it may write; every other is meant for another
 Python."""
-
-
-class GdbExit(NamedTuple):
-    """Exit of gdb: the command's exit code, or the error if gdb left none."""
-
-    code: Optional[int]
-    """The exit code of the command; None if gdb ended without one."""
-    begun: bool
-    """A part of the answer was written."""
-    error: Optional["HeapxError"] = None
-    """Where there is no code: what happened, and what to do."""
 
 
 def run_gdb_process(
@@ -61,10 +52,10 @@ def run_gdb_process(
     os.close(hearing)
     told = os.read(reading, 16)
     if told[-1:] and told[-1:] in CODES:
-        return GdbExit(int(told[-1:]), BEGUN in told)
+        return int(told[-1:]), BEGUN in told, None
     if pid is not None and not was_stopped:
         resume_process(pid)
-    return GdbExit(None, BEGUN in told, explain_exit(arguments[0], status, STARTED in told, sent))
+    return None, BEGUN in told, explain_exit(arguments[0], status, STARTED in told, sent)
 
 
 def has_started(reading: int) -> bool:

@@ -18,6 +18,7 @@ READER_S = 0.05
 """Between two looks whether someone reads a FIFO."""
 ON_FILE = "write to a file with -o"
 OUR_MOUNTS = "/proc/self/mountinfo"
+FEWER_ROWS = "set TMPDIR to another folder, or ask for fewer rows with --limit"
 SPOOL_BYTES = 1 << 20
 """Characters kept in memory before a spool goes to disk."""
 
@@ -84,6 +85,7 @@ class Spool:
         self._pieces: List[str] = []
         self._size = 0
         self._file: Any = None
+        self._where = "a temporary file in %s" % temporary_folder()
 
     def prepare(self) -> None:
         """Make the file before it is needed, while no one waits. That there can be none matters only if it is needed."""
@@ -93,7 +95,11 @@ class Spool:
             pass
 
     def _open_file(self) -> None:
-        self._file = open(unnamed_file(), "w+", encoding="utf-8", errors="surrogateescape", newline="")
+        try:
+            descriptor = open_unnamed()
+        except OSError as error:
+            raise HeapxError("cannot make %s: %s" % (self._where, error.strerror), FEWER_ROWS, code=CANNOT_WRITE)
+        self._file = open(descriptor, "w+", encoding="utf-8", errors="surrogateescape", newline="")
 
     def close(self) -> None:
         """Close the file, which is not needed any more."""
@@ -112,9 +118,7 @@ class Spool:
             self._pieces, self._size = [], 0
 
     def _on_disk(self, step: Callable[..., Any], *given: Any) -> Any:
-        return raise_cannot_write(
-            step, "a temporary file in %s" % temporary_folder(), "set TMPDIR to another folder, or ask for fewer rows with --limit"
-        )(*given)
+        return raise_cannot_write(step, self._where, FEWER_ROWS)(*given)
 
     def hand_on(self, write: Write) -> None:
         """Give everything to `write`, in order."""
@@ -128,18 +132,6 @@ class Spool:
             self.close()
         write("".join(self._pieces))
         self._pieces, self._size = [], 0
-
-
-def unnamed_file() -> int:
-    """A descriptor of a temporary file that vanishes with it. HeapxError if there can be none."""
-    try:
-        return open_unnamed()
-    except OSError as error:
-        raise HeapxError(
-            "cannot make a temporary file in %s: %s" % (temporary_folder(), error.strerror),
-            "set TMPDIR to another folder, or ask for fewer rows with --limit",
-            code=CANNOT_WRITE,
-        )
 
 
 def ignore_interruption() -> None:

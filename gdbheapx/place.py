@@ -71,8 +71,7 @@ class HintPlace(NamedTuple):
 def parse_words(words: str) -> Optional[command.ParsedCommand]:
     """The words understood; None where they are not, or ask for help."""
     typed = shlex.split(words)
-    name = command.name_in(typed)
-    command.load_commands(name)
+    command.load_commands(command.name_in(typed))
     try:
         parsed = command.parse_command(typed, SHELL)
     except HeapxError:
@@ -86,8 +85,7 @@ def find_missing_addon(words: str) -> Optional[str]:
         return None
     typed = shlex.split(words.lstrip(ALONE))
     typed = typed[2:] if typed[:1] and typed[0] in TARGETS.values() else typed
-    name = command.name_in(typed)
-    command.load_commands(name)
+    command.load_commands(command.name_in(typed))
     try:
         command.parse_command(typed, SHELL)
     except UsageError as error:
@@ -138,6 +136,5 @@ def of_target(facts: Mapping[str, Any], options: Sequence[str] = (), door: str =
     kind, pid, core, snapshot = (facts.get(name) for name in ("kind", "pid", "core", "snapshot"))
     own = {LIVE: ("-p", str(pid)), CORE: ("--core", str(core)), SNAPSHOT: ("--snapshot", str(snapshot))}
     source = ("-p", str(pid)) if pid is not None and facts.get("taken_of") == LIVE else ("--core", "FILE")
-    return HintPlace(
-        IN_GDB if door == IN_GDB else SHELL, kind, tuple(options) or own.get(kind or "", ()), source if kind == SNAPSHOT else ()
-    )
+    door = IN_GDB if door == IN_GDB else SHELL
+    return HintPlace(door, kind, tuple(options) or own.get(kind or "", ()), source if kind == SNAPSHOT else ())

@@ -223,9 +223,7 @@ CANNOT_WRITE = ProblemCode(
 )
 UNSAFE_PATH = ProblemCode("unsafe-path", Severity.ENVIRONMENT, "another user owns, or may change, the file or folder that is to be written")
 MISSING_PACKAGE = ProblemCode("missing-package", Severity.ENVIRONMENT, "an optional Python package is not installed")
-KERNEL_MISSING = ProblemCode(
-    "kernel-missing", Severity.ENVIRONMENT, "the native library, which reads memory, cannot be loaded here"
-)
+KERNEL_MISSING = ProblemCode("kernel-missing", Severity.ENVIRONMENT, "the native library, which reads memory, cannot be loaded here")
 MISSING_SYMBOLS = ProblemCode("missing-symbols", Severity.ENVIRONMENT, "a debug file, symbol table or build-id is missing")
 NO_SHORT_STOP = ProblemCode(
     "no-short-stop", Severity.ENVIRONMENT, "what --short-stop or cold --for does is not possible, or not safe, here"

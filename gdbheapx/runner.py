@@ -28,14 +28,11 @@ MOST_MOMENTS, PAUSE_S = 9, 0.002
 """How often a process is stopped, and how long it runs between, until no thread is in the middle of a change of a heap."""
 IN_SEVERAL = "it is copied in several pauses"
 HELD_BY_GDB = "gdb holds the process: it stays paused until gdb continues it"
-COPIED_IN_SEVERAL = (
-    "its memory was copied in %d pauses of at most %g s, from low addresses to high ones: later pauses may show later data"
-)
+COPIED_IN_SEVERAL = "its memory was copied in %d pauses of at most %g s, from low addresses to high ones: later pauses may show later data"
 MOST_STOPS = 16
 """Of one copy."""
 TRIES = 3
 """How often a live process is prepared again because it loaded or unloaded an object meanwhile."""
-
 
 
 class Settings(NamedTuple):
@@ -310,7 +307,9 @@ class CommandRun:
         has_no_file = self.sink is None or (isinstance(error, CannotWrite) and bool(getattr(self.options, "output", None)))
         if self.options.json and (has_no_file or not (self.wrote or isinstance(error, CannotWrite))):
             try:
-                (self.host.write if has_no_file else self._send_text)(envelope_head(self.command.name) + "null" + self._envelope_tail(error) + "\n")
+                (self.host.write if has_no_file else self._send_text)(
+                    envelope_head(self.command.name) + "null" + self._envelope_tail(error) + "\n"
+                )
                 if has_no_file:
                     self.host.flush()
             except (OSError, CannotWrite):
@@ -549,7 +548,9 @@ class CommandRun:
         lasting = stops.format_about(stops.predict_ms(reads, process))
         if why is None:
             needed, allowed = units.SentenceSize(stops.copy_bytes(reads, process)), units.SentenceSize(process.room_bytes)
-            what = units.make_sentence("there was no room for a copy and its tables: they need %s, and gdbheapx may use %s", needed, allowed)
+            what = units.make_sentence(
+                "there was no room for a copy and its tables: they need %s, and gdbheapx may use %s", needed, allowed
+            )
             stands, hint = "there is no room for a copy of process %s" % pid, "allow more memory here, or ask of a core of it (gcore PID)"
         else:
             what = units.make_sentence("it could not be copied: %s", why)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Protocol,
 
 from gdbheapx import kernel as kernels
 from gdbheapx import problems
-from gdbheapx.budget import Budget
+from gdbheapx.budget import Budget, allowed_bytes
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import Problem
@@ -14,7 +14,6 @@ from gdbheapx.units import SentenceSize, make_sentence
 
 if TYPE_CHECKING:
     from gdbheapx.allocators.discovery import Discovery, Heaps
-    from gdbheapx.allocators.records import HeapContext
     from gdbheapx.kernel.binding import CKernel
     from gdbheapx.kernel.common.in_ram import Ram
 
@@ -140,14 +139,13 @@ class Session:
         """The heaps that the command is about."""
         if self._heaps is None:
             from gdbheapx.allocators.discovery import Heaps
+            from gdbheapx.allocators.records import HeapContext
 
-            self._heaps = Heaps(self.discovery, self._heap_context, self.problem, self.allocator_id)
+            def make_context() -> HeapContext:
+                return HeapContext(self.target, self.kernel, self.budget, self.report, self.ram)
+
+            self._heaps = Heaps(self.discovery, make_context, self.problem, self.allocator_id)
         return self._heaps
-
-    def _heap_context(self) -> "HeapContext":
-        from gdbheapx.allocators.records import HeapContext
-
-        return HeapContext(self.target, self.kernel, self.budget, self.report, self.ram)
 
     def stop_for(self, reads: Reads) -> Optional[float]:
         """Return the predicted milliseconds that a process running on this machine will be stopped for these reads; None if that is not
@@ -165,10 +163,12 @@ class Session:
 
     def about_ram(self) -> None:
         """Notes what could not be determined of the pages that were asked for."""
-        if self._ram is not None and self._ram.was_missed:
+        if self._ram is None:
+            return
+        if self._ram.was_missed:
             what = "cannot read /proc/%s/pagemap" % self.target.pid
             self.problem(problems.PAGEMAP_UNREADABLE, None, what, "so resident sizes are unknown; run as root")
-        if self._ram is not None and self._ram.left_open:
+        if self._ram.left_open:
             what = "without root this kernel does not show whether pages are shared with a forked process or are the zero page"
             what += ": resident sizes are unknown"
             self.problem(problems.SHARED_PAGES_UNKNOWN, None, what, "run as root, or on Linux 6.7 or later", partial=False)
@@ -245,8 +245,6 @@ class Session:
         if now is not None:
             anonymous_bytes, swapped_bytes, threads = now
             anonymous_bytes, count = anonymous_bytes + swapped_bytes, len(self.target.mappings())
-            from gdbheapx.budget import allowed_bytes
-
             small_bytes, large_bytes = self._kinds_of_blocks()
             counted: Tuple[Optional[int], Optional[int]] = (None, None)
             if small_bytes and small_bytes >= COUNTED_BYTES and not swapped_bytes:

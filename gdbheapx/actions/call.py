@@ -1,7 +1,7 @@
 """Choose the heap to change, foresee refusals, and return memory: once, by every allocator, or again and again."""
 
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple, TypeVar, Union
 
 from gdbheapx import allocators, problems
 from gdbheapx.actions import preflight
@@ -187,10 +187,8 @@ def find_blind_tickers(session: Session) -> Answered:
     report = session.heaps.together("tickers")
     heaps = session.heaps.with_capability("tickers") if report.found else ()  # none of the sort is an answer, and no error
     known = {heap.info.id: find_advisable(session, heap) for heap in heaps}
-    refused = [
-        (name, capability) for name, capabilities in known.items() for capability in ("cure", "purge") if capability not in capabilities
-    ]
-    return report.without(refused)
+    ways = [(name, capability) for name in known for capability in ("cure", "purge")]
+    return report.without([(name, capability) for name, capability in ways if capability not in known[name]])
 
 
 def _check_refused(
@@ -222,9 +220,8 @@ def would_return(session: Session, heap: AllocatorInstance, portion: Portion, is
     assert heap.returning is not None
     refusal = _find_refusal(session, heap.returning, heap, portion, is_accepted)
     if refusal is not None:
-        session.problem(
-            problems.CALL_REFUSED, None, "%s would be refused here: %s" % (heap.returning.command, refusal.message), refusal.hint, False
-        )
+        what = "%s would be refused here: %s" % (heap.returning.command, refusal.message)
+        session.problem(problems.CALL_REFUSED, None, what, refusal.hint, False)
     return lambda: heap.would_return(portion)._replace(is_refused=refusal is not None)
 
 
@@ -243,49 +240,30 @@ def _find_refusal(session: Session, way: Returning, heap: AllocatorInstance, por
     except Refusal as refusal:
         return refusal
     except HeapxError:
-        return None  # what is not known beforehand
+        pass  # what is not known beforehand
     return None
 
 
-class ReleasePart(NamedTuple):
-    """Memory that one allocator has returned, or would."""
-
-    allocator: str
-    command: str
-    """`trim` or `purge`: what does it alone."""
-    done: Optional[Acted]
-    predicted: Optional[DryRun]
-    """Of --dry-run."""
-
-    @property
-    def data(self) -> Dict[str, Any]:
-        """Return the keys of `trim` and `purge`, and the allocator."""
-        told = self.predicted if self.done is None else self.done
-        return {"allocator": self.allocator, "command": self.command, **(told.data if told is not None else {})}
+ReleasePart = Tuple[str, str, Union[Acted, DryRun]]
+"""One allocator, the command that does it alone, and what was done or predicted."""
 
 
 def find_return_ways(session: Session) -> List[Tuple[AllocatorInstance, str]]:
     """The heaps that return memory when they are asked, and the command that asks them; Refusal where there is none."""
-    owner = session.heaps.one()
-    asked = [
-        (heap, heap.returning)
-        for heap in session.heaps.all()
-        if heap.info.owns_malloc or not owner.info.owns_malloc or not _is_owners(heap)
-    ]
-    able = [(heap, way.command) for heap, way in asked if way is not None]
+    owner, able = session.heaps.one(), []
+    for heap in session.heaps.all():
+        way = heap.returning
+        if way is not None and (heap.info.owns_malloc or not owner.info.owns_malloc or not way.is_owners):
+            able.append((heap, way.command))
     if not able:
         raise Refusal("%s owns malloc here, and returns nothing when it is asked" % owner.kind, hint_other_command([owner.info.name]))
     return able
 
 
-def _is_owners(heap: AllocatorInstance) -> bool:
-    return heap.returning is not None and heap.returning.is_owners
-
-
 def predict_release(session: Session, is_accepted: bool) -> List[ReleasePart]:
     """The dry run."""
     looks = [(heap, command, would_return(session, heap, ALL, is_accepted)) for heap, command in find_return_ways(session)]
-    return [ReleasePart(heap.info.id, command, None, look()) for heap, command, look in looks]
+    return [(heap.info.id, command, look()) for heap, command, look in looks]
 
 
 def release_memory(session: Session, options: Options) -> List[ReleasePart]:
@@ -297,7 +275,7 @@ def release_memory(session: Session, options: Options) -> List[ReleasePart]:
         asked = session if not parts else session.again()
         asked.allocator_id = allocator if len(found) > 1 else session.allocator_id
         try:
-            parts.append(ReleasePart(allocator, command, return_heap_memory(asked, options, command, ALL), None))
+            parts.append((allocator, command, return_heap_memory(asked, options, command, ALL)))
         except Refusal as error:
             refused.append(error)
     if not parts:
@@ -371,14 +349,14 @@ def one_round(session: Session, options: Any, pid: int) -> Tuple[Dict[str, Any],
         except HeapxError as error:
             message, refusal = error.line(), error
     before, after = (done.before, done.after) if done is not None else (now, now)
+    grown = None if before.rss_bytes is None or after.rss_bytes is None else after.rss_bytes - before.rss_bytes
     row: Dict[str, Any] = {
         "message": message,
         "periodMs": round(options.every * 1000),
         "elapsedMs": round((time.monotonic() - began) * 1000),
         "rss.before": before.rss_bytes,
         "rss.after": after.rss_bytes,
-        "rss.diff": None if before.rss_bytes is None or after.rss_bytes is None else after.rss_bytes - before.rss_bytes,
+        "rss.diff": grown,
+        **(done.data if done is not None else {}),
     }
-    if done is not None:
-        row.update(done.data)
     return row, refusal

@@ -269,9 +269,8 @@ class Call:
                 raise Busy(reason)
         held = self.plan.locks()
         if held:
-            more = (
-                "" if len(held) == 1 else ", and %s held" % (count_noun(len(held) - 1, "more lock") + (" is" if len(held) == 2 else " are"))
-            )
+            verb = " is" if len(held) == 2 else " are"
+            more = ", and %s%s held" % (count_noun(len(held) - 1, "more lock"), verb) if len(held) > 1 else ""
             raise Busy(held[0].sentence(threads) + more)
         return threads
 
@@ -285,9 +284,8 @@ class Call:
     def choose(self, threads: Sequence[StoppedThread], system_call_only: bool) -> Tuple[Optional[StoppedThread], Sequence[str]]:
         """The thread that makes the call."""
         pointers: List[Tuple[int, Optional[int]]] = [(thread.lwp, thread.thread_pointer) for thread in self.target.threads()]
-        return choose_caller(
-            threads, self.inside, self.target.mappings(), pointers, self.control.pid, self._find_objection, system_call_only
-        )
+        mappings, pid = self.target.mappings(), self.control.pid
+        return choose_caller(threads, self.inside, mappings, pointers, pid, self._find_objection, system_call_only)
 
     def by_registers(self, threads: Sequence[StoppedThread], broken: str, tries: Tries) -> Acted:
         """Call with the general registers alone, from a system call that keeps nothing in the others, where gdb cannot write all
@@ -413,6 +411,5 @@ class Call:
 
 
 def _pick_first_reason(reasons: Sequence[str]) -> str:
-    return (reasons[0] if reasons else "it has no threads") + (
-        " (and %s more)" % format_number(len(reasons) - 1) if len(reasons) > 1 else ""
-    )
+    more = " (and %s more)" % format_number(len(reasons) - 1) if len(reasons) > 1 else ""
+    return (reasons[0] if reasons else "it has no threads") + more

@@ -103,17 +103,10 @@ class GdbHold:
             watchdog.end_hold_off()
             self._priority.give_back()
             holder = procfs.find_process_tracer(self.pid)
+            hint: Optional[str] = "see " + hint_about("process", str(self.pid), "doctor")
             if holder is None and os.path.exists("/proc/%d" % self.pid):
-                raise HeapxError(
-                    "gdb cannot attach to process %d: %s" % (self.pid, error.message),
-                    procfs.why_not_permitted(self.pid).hint,
-                    code=GDB_FAILED,
-                )
-            raise HeapxError(
-                "gdb cannot attach to process %d: %s" % (self.pid, error.message),
-                "see " + hint_about("process", str(self.pid), "doctor"),
-                code=GDB_FAILED,
-            )
+                hint = procfs.why_not_permitted(self.pid).hint
+            raise HeapxError("gdb cannot attach to process %d: %s" % (self.pid, error.message), hint, code=GDB_FAILED)
         self.attached = True
         self.target.gdb_holds(True)
 
@@ -187,12 +180,9 @@ class GdbFrames(GdbHold):
         if linker is None or path is None:
             return standings
         name = next((mapping.name for mapping in self.target.mappings() if mapping.start <= linker.base < mapping.end), None)
-        code = [
-            range(mapping.start, mapping.end) for mapping in self.target.mappings() if mapping.executable and name and mapping.name == name
-        ]
-        self._linker_at = next(
-            (frame.pc for thread in standings for frame in thread.frames if any(frame.pc in span for span in code)), None
-        )
+        code = [range(one.start, one.end) for one in self.target.mappings() if one.executable and name and one.name == name]
+        frames = (frame.pc for thread in standings for frame in thread.frames)
+        self._linker_at = next((pc for pc in frames if any(pc in span for span in code)), None)
         if self._linker_at is None:
             return standings
         self._add_tables(path, linker.base)
@@ -413,12 +403,8 @@ class GdbControl(GdbFrames):
         self._owed_sigint = self._owed_sigint or "SIGINT" in heard and not is_late
         if gdb_inferior.find_call_in_progress() is None:
             try_gdb("queue-signal 0")
-            return CallOutcome(
-                None,
-                _elapsed_ms(began),
-                "%s in the call" % fault if fault is not None else late if "SIGINT" in heard else why,
-                finished=False,
-            )
+            trouble = "%s in the call" % fault if fault is not None else late if "SIGINT" in heard else why
+            return CallOutcome(None, _elapsed_ms(began), trouble, finished=False)
         if fault is None:
             try_gdb("set scheduler-locking off")
             self._run_on(lwp, bound_s)
@@ -526,9 +512,8 @@ class GdbControl(GdbFrames):
                 return CallOutcome(None, _elapsed_ms(began), "%s in the call" % fault if fault is not None else error, finished=False)
             by_whom = "it was interrupted by a SIGINT" if "SIGINT" in signals else "it was stopped"
             stopped = stopped or ("it took longer than %g s" % bound_s if is_late else by_whom)
-        return CallOutcome(
-            None, _elapsed_ms(began), "%s, and did not complete with the other threads running either" % stopped, finished=False
-        )
+        trouble = "%s, and did not complete with the other threads running either" % stopped
+        return CallOutcome(None, _elapsed_ms(began), trouble, finished=False)
 
     def _run_on(self, lwp: int, bound_s: float) -> Tuple[Sequence[str], bool, Optional[str]]:
         """Let the process run for so long at most; a SIGINT that is not the watchdog's is owed to it.
@@ -554,11 +539,8 @@ class GdbControl(GdbFrames):
     def meet(self, addresses: Sequence[int], bound_s: float) -> Optional[int]:
         """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time. HeapxError in gdb 10."""
         if gdb_inferior.unwinds_failed_calls():
-            raise HeapxError(
-                "this gdb (%s) ends calls in a way that is not safe at the entry of a function" % gdb_inferior.read_whole_version(),
-                "use gdb 11 or newer",
-                code=GDB_FAILED,
-            )
+            what = "this gdb (%s) ends calls in a way that is not safe at the entry of a function"
+            raise HeapxError(what % gdb_inferior.read_whole_version(), "use gdb 11 or newer", code=GDB_FAILED)
         self.spare()
         points = [gdb_inferior.set_hardware_breakpoint(point) for point in addresses]
         guard, began = self._make_watchdog(bound_s), time.monotonic()

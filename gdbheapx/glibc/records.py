@@ -2,7 +2,7 @@
 
 from typing import Annotated, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, LARGEST, PERCENT, TEXT, Column, ShownUnlike, hidden_column
+from gdbheapx.columns import ADD, BYTES, IF_ANY, IF_KNOWN, LARGEST, PERCENT, TEXT, Column, hidden_column
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
 
 MOST_MERGED = 16
@@ -51,7 +51,7 @@ class ArenaTotals(NamedTuple):
     reclaimable_resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Those of them that count in this process's RSS now, shared with a forked process or not; never the zero page. None on a core."""
     reclaimable_exclusive_bytes: Annotated[
-        Optional[int], Column("exclusive", BYTES, ADD, ShownUnlike("reclaimable_resident_bytes"), goes=4)
+        Optional[int], Column("exclusive", BYTES, ADD, unlike="reclaimable_resident_bytes", goes=4)
     ]
     """Those of them that belong to this process alone, which the machine gets back at once; None on a core. Of a huge page only if all of
     it goes."""

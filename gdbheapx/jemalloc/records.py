@@ -4,7 +4,7 @@ and formats of one build, which its recognition needs.
 
 from typing import Annotated, Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.columns import ADD, BYTES, DECAY, IF_ANY, IF_KNOWN, INTERVAL, LATE, PLAIN, TEXT, Column, ShownUnlike, hidden_column
+from gdbheapx.columns import ADD, BYTES, DECAY, IF_ANY, IF_KNOWN, INTERVAL, LATE, PLAIN, TEXT, Column, hidden_column
 from gdbheapx.kernel.jemalloc.records import AbsentTotals
 from gdbheapx.model import AllocatorInfo, Claim, Finding, HistogramRow, TargetAddress
 
@@ -77,7 +77,7 @@ class JemallocArena(NamedTuple):
     reclaimable_resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Those of them that count in this process's RSS, shared with a forked process or not; never the zero page. None on a core."""
     reclaimable_exclusive_bytes: Annotated[
-        Optional[int], Column("exclusive", BYTES, ADD, ShownUnlike("reclaimable_resident_bytes"), goes=4)
+        Optional[int], Column("exclusive", BYTES, ADD, unlike="reclaimable_resident_bytes", goes=4)
     ]
     """Those of them that belong to this process alone, which the machine gets back at once; None on a core."""
     retained_resident_bytes: Annotated[Optional[int], Column("returned, resident", BYTES, ADD, IF_ANY)]

@@ -1,16 +1,16 @@
 """Format what analyses found: the place of an address, a runtime's books, the effect of a call, garbage, a snapshot."""
 
-from typing import Any, Dict, Iterable, Iterator, Optional, Sequence
+from typing import Any, Dict, Iterator, Optional, Sequence
 
-from gdbheapx.allocators.answers import AddressPart, AllocatorPlace, Neighbour
+from gdbheapx.allocators.answers import AllocatorPlace
 from gdbheapx.allocators.records import Page
 from gdbheapx.allocators.returning import Acted, list_measures, say_resident
-from gdbheapx.analysis.addon_answers import FROZEN, LATE, OFF, UNNAMED, Books, Garbage, QueueRow, sum_by_name, sum_contexts
+from gdbheapx.analysis.addon_answers import FROZEN, LATE, OFF, UNNAMED, Books, Garbage, sum_by_name, sum_contexts
 from gdbheapx.analysis.blocks import Location
 from gdbheapx.catalogue import ALIASES
 from gdbheapx.columns import BYTES, COUNT, IF_ANY, IF_KNOWN, TEXT, Column, ColumnsTable
 from gdbheapx.command import CommandAnswer, TextStyle
-from gdbheapx.hints import hint_about, hint_again
+from gdbheapx.hints import hint_about
 from gdbheapx.problems import NO_ALLOCATOR, NOT_IN_SNAPSHOT
 from gdbheapx.report import text
 from gdbheapx.report.text import format_page
@@ -42,9 +42,8 @@ def format_location(style: TextStyle, location: Location) -> Iterator[str]:
 def _format_location_lines(location: Location) -> Iterator[Any]:
     if location.used is not None:
         used = location.used
-        yield make_sentence(
-            "%s: offset %d in block %s, %s usable, in use", location.address, used.offset, used.address, SentenceSize(used.usable_bytes)
-        )
+        where = location.address, used.offset, used.address, SentenceSize(used.usable_bytes)
+        yield make_sentence("%s: offset %d in block %s, %s usable, in use", *where)
     for place in location.places:
         yield from _format_place(location.address, place)
     if location.piece is not None:
@@ -52,10 +51,8 @@ def _format_location_lines(location: Location) -> Iterator[Any]:
         if piece.address is None:
             yield "%s: in memory of %s (%s), in no block that it has handed out" % (location.address, piece.module, piece.name)
         else:
-            text_ = "%s: offset %d in block %s of %s (%s), %s usable, in use"
-            yield make_sentence(
-                text_, location.address, piece.offset, piece.address, piece.module, piece.name, SentenceSize(piece.usable_bytes)
-            )
+            within = piece.offset, piece.address, piece.module, piece.name, SentenceSize(piece.usable_bytes)
+            yield make_sentence("%s: offset %d in block %s of %s (%s), %s usable, in use", location.address, *within)
     if location.signature is not None:
         yield "  type      %s" % location.signature
     if location.held_by is not None:
@@ -65,14 +62,8 @@ def _format_location_lines(location: Location) -> Iterator[Any]:
         if held.element is not None:
             yield "  as        %s" % held.element
     if location.thread is not None:
-        who = location.thread.name or "unnamed"
-        yield "%s: %s of thread %d (%s), offset %+d" % (
-            location.address,
-            location.thread.what,
-            location.thread.lwp,
-            who,
-            location.thread.offset,
-        )
+        of = location.thread
+        yield "%s: %s of thread %d (%s), offset %+d" % (location.address, of.what, of.lwp, of.name or "unnamed", of.offset)
     if location.named is not None:
         named = location.named
         symbol = ", symbol %s+0x%x" % (named.symbol, named.symbol_offset or 0) if named.symbol is not None else ""
@@ -89,37 +80,22 @@ def _format_location_lines(location: Location) -> Iterator[Any]:
 
 def _format_place(address: object, place: AllocatorPlace) -> Iterator[Any]:
     arena = ", arena %d" % place.arena if place.arena is not None else ""
-    if place.block is None:
+    block = place.block
+    if block is None:
         yield "%s: in %s's memory%s, in no block" % (address, place.allocator, arena)
     else:
         offset = place.offset or 0
         where = "offset %d" % offset if offset >= 0 else "in its header, offset %d" % offset
-        block, usable = place.block, SentenceSize(place.block.usable_bytes)
-        yield make_sentence(
-            "%s: %s in %s%s: block %s of %s, %s usable",
-            address,
-            where,
-            place.allocator,
-            arena,
-            block.address,
-            SentenceSize(block.size_bytes),
-            usable,
-        )
+        sizes = SentenceSize(block.size_bytes), SentenceSize(block.usable_bytes)
+        sentence = "%s: %s in %s%s: block %s of %s, %s usable"
+        yield make_sentence(sentence, address, where, place.allocator, arena, block.address, *sizes)
         yield "  status    %s" % block.status
-    yield from _format_parts(place.parts)
-    yield from _format_neighbour("previous", place.previous)
-    yield from _format_neighbour("next", place.next)
-
-
-def _format_parts(parts: Sequence[AddressPart]) -> Iterator[str]:
-    for part in parts:
+    for part in place.parts:
         span = "" if part.start is None else " at %s" % part.start if part.end is None else " %s-%s" % (part.start, part.end)
         yield "  %-9s %s%s" % (part.kind, part.name, span)
-
-
-def _format_neighbour(which: str, neighbour: Optional[Neighbour]) -> Iterator[Any]:
-    if neighbour is not None:
-        yield make_sentence("  %s %s of %s, %s", which.ljust(9), neighbour.address, SentenceSize(neighbour.size_bytes), neighbour.status)
+    for which, near in (("previous", place.previous), ("next", place.next)):
+        if near is not None:
+            yield make_sentence("  %s %s of %s, %s", which.ljust(9), near.address, SentenceSize(near.size_bytes), near.status)
 
 
 MOST_ROWS, MOST_QUEUES = 12, 8
@@ -145,23 +121,14 @@ def make_books_page(books: Books) -> Page:
         small = [context for context in books.contexts if (context.name or UNNAMED) not in names]
         rows = [*rows, sum_contexts("%d smaller names" % (len(named) - len(rows)), small)]
     yield ColumnsTable(BOOKS_COLUMNS, rows)
-    yield make_sentence(
-        "  together %s: %s of the %s in use; the rest is that of libraries, and rounding",
-        SentenceSize(books.sum_bytes),
-        format_share(books.sum_bytes, books.used_bytes),
-        SentenceSize(books.used_bytes),
-    )
-    if books.queues:
-        yield from _make_queues_page(books.queues[:MOST_QUEUES], len(books.queues) - MOST_QUEUES)
-
-
-def _make_queues_page(rows: Iterable[QueueRow], more: int) -> Page:
-    for row in rows:
+    sizes = SentenceSize(books.sum_bytes), format_share(books.sum_bytes, books.used_bytes), SentenceSize(books.used_bytes)
+    yield make_sentence("  together %s: %s of the %s in use; the rest is that of libraries, and rounding", *sizes)
+    for row in books.queues[:MOST_QUEUES]:
         noun = "active handle" if row.kind == "loop" else row.kind
         waiting = ", %s waiting" % count_noun(row.waiting, "event") if row.waiting else ""
         yield make_sentence("  %s: %s%s", row.name or UNNAMED, count_noun(row.entries, noun), waiting)
-    if more > 0:
-        yield "  %s: report --json" % count_noun(more, "more name")
+    if len(books.queues) > MOST_QUEUES:
+        yield "  %s: report --json" % count_noun(len(books.queues) - MOST_QUEUES, "more name")
 
 
 ACTED_NAMES = {"anonymous": "anonymous", "rss": "RSS", "swap": "swap"}
@@ -183,9 +150,8 @@ def make_call_page(done: Acted) -> Page:
         yield "%s by %s on %s: %s" % (done.call, done.way, caller, done.trouble)
     if done.way_reason is not None:
         yield "used general registers only, because gdb cannot write and restore the others here: %s" % done.way_reason
-    yield make_cells(
-        "predicted   %s%s", SentenceSize(predicted.bytes), say_resident(predicted.resident_bytes, predicted.exclusive_bytes, "")
-    )
+    resident = say_resident(predicted.resident_bytes, predicted.exclusive_bytes, "")
+    yield make_cells("predicted   %s%s", SentenceSize(predicted.bytes), resident)
     for name, before, after in list_measures(done.before, done.after):
         if before is not None and after is not None:
             change = make_cells("unchanged")
@@ -212,18 +178,13 @@ GARBAGE_REASONS = {
 
 def format_garbage(garbage: Garbage) -> Iterator[str]:
     """Say how much garbage waits for a collector, of which types, and why."""
-    collector = garbage.collector
+    collector, holds = garbage.collector, make_sentence("")
     top = garbage.classes[0] if garbage.classes else None
-    holds = (
-        make_sentence(" (%s in %d %s)", SentenceSize(top.behind_bytes), top.objects, top.name)
-        if top is not None and top.behind_bytes is not None
-        else ""
-    )
-    objects = count_noun(garbage.objects, "object")
+    if top is not None and top.behind_bytes is not None:
+        holds = make_sentence(" (%s in %d %s)", SentenceSize(top.behind_bytes), top.objects, top.name)
     cure = "gc.unfreeze() and gc.collect()" if garbage.why == FROZEN else "gc.collect()"
-    yield make_sentence(
-        "Garbage: %s in %s that only refer to each other%s; %s would free them", SentenceSize(garbage.bytes), objects, holds, cure
-    )
+    amount = SentenceSize(garbage.bytes), count_noun(garbage.objects, "object")
+    yield make_sentence("Garbage: %s in %s that only refer to each other%s; %s would free them", *amount, holds, cure)
     if garbage.why is not None:
         counted = ["%d of %d" % pair for pair in zip(collector.counts, collector.thresholds)]
         yield "  %s; counts of its generations: %s" % (GARBAGE_REASONS[garbage.why], ", ".join(counted))
@@ -236,9 +197,7 @@ BY_GRAPH_ALONE = ("export", "query", "refs", "whatis")
 def make_snapshot_data(path: str, size_bytes: int, record: SnapshotRecord) -> Dict[str, Any]:
     """The `data` member: what is in the file, and which commands have no answer there."""
     has_graph = GRAPH in record.models
-    answered = sorted(
-        [*(name for name, outcome in record.outcomes.items() if outcome.error is None), *(BY_GRAPH_ALONE if has_graph else ())]
-    )
+    answered = [name for name, outcome in record.outcomes.items() if outcome.error is None]
     return {
         "file": path,
         "file_bytes": size_bytes,
@@ -246,7 +205,7 @@ def make_snapshot_data(path: str, size_bytes: int, record: SnapshotRecord) -> Di
         "keeps_addresses": record.head.keeps_addresses,
         "has_graph": has_graph,
         "taken": record.head.taken,
-        "answers": answered,
+        "answers": sorted([*answered, *(BY_GRAPH_ALONE if has_graph else ())]),
         "unanswered": {name: outcome.error for name, outcome in sorted(record.outcomes.items()) if outcome.error is not None},
     }
 
@@ -287,9 +246,9 @@ def format_diff(style: TextStyle, diff: Diff, limit: Optional[int]) -> Iterator[
 def make_diff_page(diff: Diff, limit: int) -> Page:
     """Verdict, then leaks, owners and classes, then the parts of memory, and what allocators have."""
     yield "old: %s" % _describe_side(diff.old)
-    later = (
-        "" if diff.between_s is None else ", %s %s" % (format_duration(abs(diff.between_s)), "later" if diff.between_s >= 0 else "EARLIER")
-    )
+    later = ""
+    if diff.between_s is not None:
+        later = ", %s %s" % (format_duration(abs(diff.between_s)), "later" if diff.between_s >= 0 else "EARLIER")
     yield "new: %s%s" % (_describe_side(diff.new), later)
     if diff.old.executable != diff.new.executable:
         yield "these are two programs"
@@ -383,8 +342,7 @@ def _make_rows_page(title: str, rows: Sequence[Row], limit: int) -> Page:
         blocks = [Column("blocks", field="blocks", goes=1)] if any(row["blocks"] for row in shown) else []
         yield ""
         yield ColumnsTable([*COLUMNS, *blocks, Column(title, TEXT, field="what")], shown)
-    if len(rows) > limit:
-        yield "%s: %s" % (count_noun(len(rows) - limit, "more row"), hint_again("--limit %d", len(rows)))
+    yield from text.note_more("row", rows, limit)
 
 
 def _describe_only(side: Optional[str]) -> str:

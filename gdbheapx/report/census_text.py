@@ -11,7 +11,6 @@ from gdbheapx.analysis.census.find import Census, CensusRow, Copies, Managed, Sa
 from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE
 from gdbheapx.columns import ColumnsTable, columns_of
 from gdbheapx.command import TextStyle
-from gdbheapx.hints import hint_again
 from gdbheapx.report import text
 from gdbheapx.report.managed_text import MOST_CLASSES, make_classes_page
 from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_cells, make_sentence
@@ -33,10 +32,14 @@ def make_census_data(
 ) -> Dict[str, Any]:
     """The `data` member; `samples`, `joined`: where they were asked for."""
     rows: Sequence[Any] = list(census.rows[:limit])
+    sites: Dict[str, Any] = {}
     if joined is not None:
         rows = [{**row._asdict(), "sites": found.sites, "size_functions": found.size_functions} for row, found in zip(rows, joined.rows)]
+        unread = [{"name": name, "why": why} for name, why in joined.unread]
+        of_calls = {"calls": joined.calls, "typed_bytes": joined.typed_bytes, "few_bytes": joined.few_bytes}
+        sites = {"sites": {**of_calls, "unread": unread}}
     return {
-        **({} if joined is None else {"sites": make_sites_data(joined)}),
+        **sites,
         **({"samples": list(samples)} if samples is not None else {}),
         "rows": rows,
         "used": {"blocks": census.blocks, "bytes": census.bytes},
@@ -60,12 +63,6 @@ def format_census(
         yield from text.format_page(style, make_sites_page(joined, MOST_ROWS if limit is None else limit))
 
 
-def make_sites_data(joined: Joined) -> Dict[str, Any]:
-    """Make the JSON of --sites."""
-    unread = [{"name": name, "why": why} for name, why in joined.unread]
-    return {"calls": joined.calls, "typed_bytes": joined.typed_bytes, "few_bytes": joined.few_bytes, "unread": unread}
-
-
 def make_sites_page(joined: Joined, most: int) -> Page:
     """List for each row the functions that may have allocated its blocks."""
     yield ""
@@ -85,9 +82,8 @@ def make_sites_page(joined: Joined, most: int) -> Page:
     if none:
         yield make_sentence("  no site is known for %s: %s", count_noun(len(none), "other row"), ", ".join(sorted(set(none))))
     if joined.typed_bytes:
-        yield make_sentence(
-            SURE, SentenceSize(joined.few_bytes), SentenceSize(joined.typed_bytes), format_share(joined.few_bytes, joined.typed_bytes), FEW
-        )
+        few, typed = SentenceSize(joined.few_bytes), SentenceSize(joined.typed_bytes)
+        yield make_sentence(SURE, few, typed, format_share(joined.few_bytes, joined.typed_bytes), FEW)
     if joined.unread:
         names = ", ".join(name for name, _ in joined.unread[:MOST_SAME])
         yield make_sentence("not searched, because the code could not be read: %s", names)
@@ -126,8 +122,7 @@ def make_copies_page(found: CopySearch, limit: Optional[int]) -> Page:
         if rows:
             yield ""
             yield ColumnsTable(columns_of(kind), [_make_copied_row(row._asdict()) for row in rows[:most]])
-        if len(rows) > most:
-            yield "%s: %s" % (count_noun(len(rows) - most, "more row"), hint_again("--limit %d", len(rows)))
+        yield from text.note_more("row", rows, most)
     if found.unlike_blocks:
         yield ""
         what = "%s left out: same checksum as other blocks, but different or no longer readable bytes"
@@ -151,20 +146,17 @@ def make_by_text_page(found: contents.FoundTexts, limit: Optional[int]) -> Page:
     if found.looked_blocks < found.blocks:
         yield "counted: %s of them, chosen by chance" % count_noun(found.looked_blocks, "object")
     most = limit if limit is not None else MOST_ROWS
-    rows = [{**row._asdict(), "sample": str(row.sample), "text": _make_text_row(row)} for row in found.rows[:most]]
+    rows = [{**row._asdict(), "sample": str(row.sample)} for row in found.rows[:most]]
+    for row in rows:
+        row["text"] = "(none)" if row["text"] is None else '"%s"' % text.make_printable(row["text"])
     yield ""
     yield ColumnsTable(columns_of(contents.TextRow), rows)
-    if len(found.rows) > most:
-        yield "%s: %s" % (count_noun(len(found.rows) - most, "more row"), hint_again("--limit %d", len(found.rows)))
+    yield from text.note_more("row", found.rows, most)
     others = [row for row in found.fields if row.field != found.field][:MOST_SAME]
     if others:
         yield ""
         yield "Other fields with texts, in %s: --by-text FIELD" % count_noun(found.sampled_blocks, "object")
         yield ColumnsTable(columns_of(contents.FieldRow), others)
-
-
-def _make_text_row(row: contents.TextRow) -> str:
-    return "(none)" if row.text is None else '"%s"' % text.make_printable(row.text)
 
 
 def _make_copied_row(row: Dict[str, Any]) -> Dict[str, Any]:
@@ -194,11 +186,11 @@ def make_census_page(census: Census, limit: Optional[int]) -> Page:
     yield make_sentence("In use: %s in %s", SentenceSize(census.bytes), count_noun(census.blocks, "block"))
     named, placed = format_share(census.named_bytes, census.bytes), format_share(census.placed_bytes, census.bytes)
     guessed = sum(row.bytes for row in census.rows if row.sure == CONTENT)
-    by_content = (
-        make_sentence("; guessed from the bytes: %s (%s)", SentenceSize(guessed), format_share(guessed, census.bytes)) if guessed else ""
-    )
+    by_content = make_sentence("; guessed from the bytes: %s (%s)", SentenceSize(guessed), format_share(guessed, census.bytes))
     typed = "Typed:  %s (%s); inferred from references: %s (%s)%s"
-    yield make_sentence(typed, SentenceSize(census.named_bytes), named, SentenceSize(census.placed_bytes), placed, by_content)
+    yield make_sentence(
+        typed, SentenceSize(census.named_bytes), named, SentenceSize(census.placed_bytes), placed, by_content if guessed else ""
+    )
     if census.own_allocator is not None:
         yield describe_slabs(census.own_allocator)
     rows = join_size_ranges(census.rows)
@@ -208,8 +200,7 @@ def make_census_page(census: Census, limit: Optional[int]) -> Page:
     yield ColumnsTable(columns_of(CensusRow), [{**_make_census_row(row, by_name), **sizes} for row, sizes in rows[: len(shown)]])
     builds = {match[1]: row.module for row in shown for match in [CLASS.search(row.signature or "")] if match and row.module}
     yield from ("%s: build-id %s" % (module, build) for build, module in sorted(builds.items(), key=lambda pair: pair[1]))
-    if len(shown) < len(rows):
-        yield "%s: %s" % (count_noun(len(rows) - len(shown), "more row"), hint_again("--limit %d", len(rows)))
+    yield from text.note_more("row", rows, len(shown))
     unused = [row for row in shown if row.content_bytes is not None and 100 * (row.bytes - row.content_bytes) >= census.bytes]
     if unused:
         yield ""
@@ -261,17 +252,14 @@ def _make_copies_lines(copies: Copies) -> Page:
 
 def _sum_of_copies(blocks: int, bytes_: int, contents: int, spare_bytes: int) -> Sentence:
     what = "Duplicates: %s (%s) share %s; keeping one copy of each would save %s"
-    return make_sentence(
-        what, count_noun(blocks, "block"), SentenceSize(bytes_), count_noun(contents, "distinct content"), SentenceSize(spare_bytes)
-    )
+    shared = count_noun(blocks, "block"), SentenceSize(bytes_), count_noun(contents, "distinct content")
+    return make_sentence(what, *shared, SentenceSize(spare_bytes))
 
 
 def _describe_unused(row: CensusRow) -> Sentence:
     """Describe unused capacity of a known type, from 1 % of the memory in use on."""
-    unused_bytes = row.bytes - (row.content_bytes or 0)
-    return make_sentence(
-        "%s: %s of %s is unused capacity", row.signature or "not named", SentenceSize(unused_bytes), SentenceSize(row.bytes)
-    )
+    unused, whole = SentenceSize(row.bytes - (row.content_bytes or 0)), SentenceSize(row.bytes)
+    return make_sentence("%s: %s of %s is unused capacity", row.signature or "not named", unused, whole)
 
 
 def _make_census_row(row: CensusRow, by_name: bool) -> Dict[str, Any]:

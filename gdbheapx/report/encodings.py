@@ -148,14 +148,9 @@ def format_cell(text: str, for_engines: bool = False) -> bytes:
 
 def make_csv_words(heap: Any, signatures: Sequence[str] = (), for_engines: bool = False) -> CsvWords:
     """Make the words for the numbers of a heap's blocks."""
-    shape = heap.shape
-    return CsvWords(
-        [class_.encode() for class_ in CLASSES],
-        [format_cell(word) for word in shape.words],
-        shape.overheads,
-        format_cell(heap.info.id),
-        [format_cell(signature, for_engines) for signature in signatures],
-    )
+    classes, words = [class_.encode() for class_ in CLASSES], [format_cell(word) for word in heap.shape.words]
+    names = [format_cell(signature, for_engines) for signature in signatures]
+    return CsvWords(classes, words, heap.shape.overheads, format_cell(heap.info.id), names)
 
 
 def format_csv(kernel: Any, heaps: Sequence[Any]) -> Iterator[str]:
@@ -375,11 +370,6 @@ def make_html_table(rows: Sequence[Any], notes: Sequence[str], is_partial: bool,
 def _html_cell(name: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "<td>%s</td>" % escape("" if value is None else str(value))
-    shown = (
-        format_size(value, False)
-        if name.endswith("bytes")
-        else "0x%x" % value
-        if "address" in name or name == "sample"
-        else format_figure(name, value)
-    )
-    return '<td style="text-align: right">%s</td>' % escape(str(shown))
+    shown = "0x%x" % value if "address" in name or name == "sample" else format_figure(name, value)
+    shown = format_size(value, False) if name.endswith("bytes") else shown
+    return '<td style="text-align: right">%s</td>' % escape(shown)

@@ -42,24 +42,20 @@ SMALL_PART = 2000
 MANY_MAPPINGS = 10
 """From here on a part says over how many mappings it is spread."""
 ALWAYS = (Column("", TEXT, field="name"), Column("bytes", BYTES, field="bytes"), Column("%", field="share"))
-MORE = tuple(
-    Column(heading, BYTES, field=field, goes=goes)
-    for heading, field, goes in (
-        ("shared", "shared_bytes", 1),
-        ("PSS", "pss_bytes", 2),
-        ("swapped", "swapped_bytes", 0),
-        ("huge pages", "huge_bytes", 3),
-        ("hugetlb", "hugetlb_bytes", 0),
-    )
+MORE = (
+    Column("shared", BYTES, field="shared_bytes", goes=1),
+    Column("PSS", BYTES, field="pss_bytes", goes=2),
+    Column("swapped", BYTES, field="swapped_bytes"),
+    Column("huge pages", BYTES, field="huge_bytes", goes=3),
+    Column("hugetlb", BYTES, field="hugetlb_bytes"),
 )
 """Shown where any part has some."""
 THREAD_STACK = (
     Column("thread", TEXT, field="lwp"),
     Column("name", TEXT, field="name"),
-    *(
-        Column(heading, BYTES, field="%s_bytes" % field)
-        for heading, field in (("touched", "touched"), ("depth now", "depth"), ("size", "size"))
-    ),
+    Column("touched", BYTES, field="touched_bytes"),
+    Column("depth now", BYTES, field="depth_bytes"),
+    Column("size", BYTES, field="size_bytes"),
 )
 
 
@@ -139,9 +135,8 @@ def _make_split_page(parts: Sequence[MemoryPart], memory: SplitMemory) -> Page:
     if memory.largest:
         yield "Largest parts outside malloc:"
         for part in memory.largest:
-            yield Sentence(
-                *(make_printable("  %10s  %-13s %s" % (format_size(part.bytes, plain), part.kind, part.name)) for plain in (False, True))
-            )
+            forms = ("  %10s  %-13s %s" % (format_size(part.bytes, plain), part.kind, part.name) for plain in (False, True))
+            yield Sentence(*map(make_printable, forms))
     if memory.thread_stacks is not None and had_deeper_stacks(memory):
         yield "Thread stacks, most touched first:"
         yield ColumnsTable(THREAD_STACK, [stack._asdict() for stack in memory.thread_stacks.largest])
@@ -199,16 +194,12 @@ def _make_verdict_page(judged: HeapVerdict) -> Page:
 def _make_inside_page(inside: InsideAnswer) -> Page:
     yield make_sentence("In use: %s in %s", SentenceSize(inside.used.bytes), count_noun(inside.used.blocks, "block"))
     if inside.leaked is not None and SMALL_PART * inside.leaked.bytes > inside.used.bytes:
-        sentence = make_sentence(
-            "  %s%s of it (%s) in %s leaked%s: nothing %spoints to %s",
-            "at most " if inside.leaked_is_upper_bound else "",
-            SentenceSize(inside.leaked.bytes),
-            format_share(inside.leaked.bytes, inside.used.bytes),
-            count_noun(inside.leaked.blocks, "block") + (" is" if inside.leaked.blocks == 1 else " are"),
-            ", or garbage that is not collected yet" if inside.may_be_garbage else "",
-            "that was read " if inside.leaked_is_upper_bound else "",
-            "it" if inside.leaked.blocks == 1 else "them",
-        )
+        most, read = ("at most ", "that was read ") if inside.leaked_is_upper_bound else ("", "")
+        blocks, is_one = count_noun(inside.leaked.blocks, "block"), inside.leaked.blocks == 1
+        sum_of = SentenceSize(inside.leaked.bytes), format_share(inside.leaked.bytes, inside.used.bytes)
+        garbage = ", or garbage that is not collected yet" if inside.may_be_garbage else ""
+        ends = blocks + (" is" if is_one else " are"), garbage, read, "it" if is_one else "them"
+        sentence = make_sentence("  %s%s of it (%s) in %s leaked%s: nothing %spoints to %s", most, *sum_of, *ends)
         yield sentence if inside.may_be_garbage else mark_sentence(sentence, DAMAGE)
     elif inside.leaked is None and inside.leaked_is_upper_bound:
         yield "  how much of it is leaked is unknown"
@@ -229,12 +220,10 @@ def _make_inside_page(inside: InsideAnswer) -> Page:
         yield make_sentence("  %s", census_text.describe_slabs(inside.own_allocator))
     for row in inside.classes:
         whose = " of %s" % row.module if row.module and row.signature else ""
-        what = row.signature or (
-            make_sentence("unnamed blocks of %s", SentenceSize(row.size_bytes)) if row.size_bytes is not None else "unnamed blocks"
-        )
-        yield make_sentence(
-            "  %5.1f %%  %s%s: %s in %s", row.share_percent, what, whose, SentenceSize(row.bytes), count_noun(row.blocks, "block")
-        )
+        unnamed = make_sentence(" of %s", SentenceSize(row.size_bytes)) if row.size_bytes is not None else ""
+        what = row.signature or make_sentence("unnamed blocks%s", unnamed)
+        amount = SentenceSize(row.bytes), count_noun(row.blocks, "block")
+        yield make_sentence("  %5.1f %%  %s%s: %s in %s", row.share_percent, what, whose, *amount)
     yield from managed_text.make_fields_page(inside.fields, managed_text.MOST_FIELDS)
 
 
@@ -362,12 +351,11 @@ def _make_memory_row(brief: Brief) -> BriefRow:
     if memory is None:
         return BriefRow("Memory", "? (this target does not tell)", 1)
     large = [part for part in brief.largest if 100 * count_taken(part) >= memory.total_bytes] or brief.largest[:1]
-    parts = [
-        make_sentence(
-            "%s %s (%s)", part.name.split(" (")[0], SentenceSize(count_taken(part)), format_share(count_taken(part), memory.total_bytes)
-        )
-        for part in large
-    ]
+    parts = []
+    for part in large:
+        taken = count_taken(part)
+        words = part.name.split(" (")[0], SentenceSize(taken), format_share(taken, memory.total_bytes)
+        parts.append(make_sentence("%s %s (%s)", *words))
     more = make_cells(", plus %s in swap", SentenceSize(memory.swapped_bytes)) if memory.swapped_bytes else ""
     label = "RSS" if memory.measure == "resident" else "Memory"
     return BriefRow(label, make_sentence("%s%s: %s", SentenceSize(memory.total_bytes), more, join_sentences(", ", parts)), 2)

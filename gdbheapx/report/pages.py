@@ -13,17 +13,7 @@ from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockFilter, BlockShape, Nat
 from gdbheapx.model import AllocatorInfo, Check, HistogramRow, ThreadCache
 from gdbheapx.report import text
 from gdbheapx.report.text import format_page
-from gdbheapx.units import (
-    DAMAGE,
-    Sentence,
-    SentenceSize,
-    count_noun,
-    format_size,
-    join_sentences,
-    make_cells,
-    make_sentence,
-    mark_sentence,
-)
+from gdbheapx.units import DAMAGE, SentenceSize, count_noun, format_size, join_sentences, make_cells, make_sentence, mark_sentence
 
 if TYPE_CHECKING:
     from gdbheapx.analysis.memory_verdict import Coverage
@@ -50,14 +40,11 @@ def join_heap_pages(style: TextStyle, heap_pages: Sequence[Tuple[AllocatorInfo, 
 
 def make_histogram_page(rows: Sequence[HistogramRow]) -> Page:
     """Chunks by size class."""
-    yield ColumnsTable(columns_of(HistogramRow), [_make_class_row(row) for row in rows])
-
-
-def _make_class_row(row: HistogramRow) -> Dict[str, Any]:
-    shown = row._asdict()
-    if row.size_bytes != row.max_size_bytes:
-        shown["size_bytes"] = make_cells("%s-%s", SentenceSize(row.size_bytes), SentenceSize(row.max_size_bytes))
-    return shown
+    shown = [row._asdict() for row in rows]
+    for row, made in zip(rows, shown):
+        if row.size_bytes != row.max_size_bytes:
+            made["size_bytes"] = make_cells("%s-%s", SentenceSize(row.size_bytes), SentenceSize(row.max_size_bytes))
+    yield ColumnsTable(columns_of(HistogramRow), shown)
 
 
 def make_tcache_page(rows: Sequence[ThreadCache]) -> Page:
@@ -90,9 +77,8 @@ def format_checks(rows: Sequence[Check]) -> Iterator[str]:
 def format_broken_rules(style: TextStyle, rows: Sequence[BrokenRule], coverage: Optional["Coverage"] = None) -> Iterator[str]:
     """A table, and a sentence for each row below it."""
     if not rows:
-        yield from format_page(
-            style, [make_sentence("%s: %s", NOTHING[:-1], coverage.words()) if coverage is not None and coverage.is_low else NOTHING]
-        )
+        is_low = coverage is not None and coverage.is_low
+        yield from format_page(style, [make_sentence("%s: %s", NOTHING[:-1], coverage.words()) if coverage and is_low else NOTHING])
         return
     yield from format_page(style, [ColumnsTable(columns_of(BrokenRule), [_make_broken_row(row) for row in rows])])
     yield ""
@@ -110,12 +96,11 @@ def _make_broken_row(rule: BrokenRule) -> Dict[str, Any]:
     }
 
 
-def _describe_suspect(suspect: Optional[RuleSuspect]) -> Any:
+def _describe_suspect(suspect: Optional[RuleSuspect]) -> str:
     if suspect is None:
         return "-"
     what = "%s, %s" % (suspect.signature, suspect.owner or suspect.status) if suspect.signature else suspect.owner or suspect.status
-    said: Sentence = make_sentence("%s (%s, %s)", suspect.address, SentenceSize(suspect.size_bytes), what)
-    return said
+    return make_sentence("%s (%s, %s)", suspect.address, SentenceSize(suspect.size_bytes), what)
 
 
 COLUMNS = (
@@ -160,9 +145,8 @@ class ListedChunk(NamedTuple):
 def answer_sizes(session: Any) -> CommandAnswer:
     """The answer of `arenas --sizes`, and of `chunks --histogram`."""
     rows = session.kept("chunks", List[HistogramRow], lambda: [row for heap in session.heaps.all() for row in heap.histogram()])
-    return CommandAnswer(
-        lambda: {"histogram": rows}, lambda style: text.format_page(style, make_histogram_page(rows)), read=True, record=lambda: rows
-    )
+    show = make_histogram_page
+    return CommandAnswer(lambda: {"histogram": rows}, lambda style: format_page(style, show(rows)), read=True, record=lambda: rows)
 
 
 def answer_chunks(mallocs: Sequence[Any], selection: ChunkSelection) -> CommandAnswer:
@@ -175,15 +159,12 @@ def answer_chunks(mallocs: Sequence[Any], selection: ChunkSelection) -> CommandA
     return CommandAnswer(read_data, lambda style: _format_chunks(style, mallocs, selection))
 
 
-def _make_filter(shape: BlockShape, selection: ChunkSelection) -> BlockFilter:
-    kinds = None if selection.statuses is None else {kind for kind, word in enumerate(shape.words) if word in selection.statuses}
-    return BlockFilter(kinds, selection.min_size, selection.max_size)
-
-
 def _open_streams(mallocs: Sequence[Any], selection: ChunkSelection) -> "Iterator[Tuple[Any, Iterator[NativeBlocks]]]":
     """(allocator, its blocks)."""
     for malloc in mallocs:
-        yield malloc, malloc.listing(_make_filter(malloc.shape, selection), selection.arena)
+        words, statuses = malloc.shape.words, selection.statuses
+        kinds = None if statuses is None else {kind for kind, word in enumerate(words) if word in statuses}
+        yield malloc, malloc.listing(BlockFilter(kinds, selection.min_size, selection.max_size), selection.arena)
 
 
 def _list_rows(mallocs: Sequence[Any], selection: ChunkSelection) -> Iterator[ListedChunk]:
@@ -203,13 +184,9 @@ def _list_unsorted_rows(mallocs: Sequence[Any], selection: ChunkSelection) -> It
         words, overheads, header = malloc.shape.words, malloc.shape.overheads, malloc.shape.header_bytes
         name = malloc.info.id
         for blocks in stream:
-            for address, usable, kind, arena in _join_columns(blocks):
+            for address, usable, kind, arena in zip(blocks.addresses, blocks.usable_bytes, blocks.kinds, blocks.arenas):
                 chunk, index = None if header is None else address - header, None if arena == NO_ARENA else arena
                 yield ListedChunk(chunk, usable + overheads[kind], words[kind], index, name, address, usable)
-
-
-def _join_columns(blocks: NativeBlocks) -> "Iterator[Tuple[int, int, int, int]]":
-    return zip(blocks.addresses, blocks.usable_bytes, blocks.kinds, blocks.arenas)
 
 
 HEAD = '{"address": "0x%x", "chunk": %s, "size_bytes": %d, "usable_bytes": %d, '

@@ -24,7 +24,7 @@ from gdbheapx.analysis.reachability.owners import (
     Owners,
     walk_owned,
 )
-from gdbheapx.analysis.reachability.refs import Refs, RefsChain, RefsStep
+from gdbheapx.analysis.reachability.refs import Refs, RefsStep
 from gdbheapx.columns import ColumnsTable, columns_of
 from gdbheapx.command import TextStyle
 from gdbheapx.hints import hint_again, hint_command
@@ -92,7 +92,7 @@ def format_refs(style: TextStyle, refs: Refs, limit: int, depth: int) -> Iterato
         yield "It is %s%s" % (refs.element, links)
     for place, chain in enumerate(refs.chains[:limit], 1):
         yield ""
-        yield "%d. %s" % (place, _make_chain_title(chain))
+        yield "%d. %s" % (place, count_noun(chain.length, "step") + (" to a root" if chain.is_held else ", and no root"))
         for place, step in enumerate(shorten_chain(chain.steps, depth)):
             if step.left_out:
                 more = ": %s" % hint_again("--depth %d", len(chain.steps)) if depth < len(chain.steps) else ""
@@ -127,20 +127,11 @@ def _describe_refs(refs: Refs) -> str:
     return "%s; %s" % (count, "leaked: unreachable from any root" if refs.class_ == "leaked" else "reachable")
 
 
-def _make_chain_title(chain: RefsChain) -> str:
-    return count_noun(chain.length, "step") + (" to a root" if chain.is_held else ", and no root")
-
-
 def _describe_step_place(step: RefsStep) -> str:
     if step.root is not None:
         return step.root
     place = "+%d" % step.offset if step.offset else ""
     return "%s%s" % (step.signature, place) if step.signature else "block %s%s" % (step.address, place)
-
-
-def format_owners(style: TextStyle, owners: Owners) -> Iterator[str]:
-    """The text."""
-    yield from text.format_page(style, make_owners_page(owners))
 
 
 def format_owner_rows(style: TextStyle, rows: Sequence[OwnedMemory]) -> Iterator[str]:
@@ -156,11 +147,10 @@ def make_owners_page(owners: Owners) -> Page:
     parts = make_sentence("In use: unknown")
     if owners.used is not None:
         parts = make_sentence("In use: %s in %s", SentenceSize(owners.used.bytes), count_noun(owners.used.blocks, "block"))
-    leaked = "unknown"
+    leaked: str = "unknown"
     if owners.leaked is not None:
-        leaked = make_sentence(
-            "%s%s", "at most " if owners.leaked_is_upper_bound and owners.leaked.bytes else "", SentenceSize(owners.leaked.bytes)
-        )
+        bound = "at most " if owners.leaked_is_upper_bound and owners.leaked.bytes else ""
+        leaked = make_sentence("%s%s", bound, SentenceSize(owners.leaked.bytes))
     yield make_sentence("%s; leaked: %s; shared by several owners: %s", parts, leaked, SentenceSize(owners.shared_bytes))
     yield ""
     for suspect in owners.suspects:
@@ -197,37 +187,31 @@ NOBODY = "No owner retains 20 % or more."
 
 def describe_joint(row: OwnedMemory) -> str:
     """Name a member of a group that holds the same."""
-    return make_sentence(
-        "%s reaches %s that other owners hold as well",
-        _name_owner(row.owner, row.signature, row.containers),
-        SentenceSize(row.reached_bytes or 0),
-    )
+    who = _name_owner(row.owner, row.signature, row.containers)
+    return make_sentence("%s reaches %s that other owners hold as well", who, SentenceSize(row.reached_bytes or 0))
 
 
 def describe_suspicion(suspect: LeakSuspect) -> str:
     """Say how much the suspect keeps, and in which container it accumulates."""
     point, figures = suspect.accumulation, (SentenceSize(suspect.retained_bytes), suspect.share_percent)
-    linked, is_it = point.container, is_all(suspect)
-    if linked is not None and is_it and point.holders and suspect.kind == SHARED:
+    linked, is_it, is_shared = point.container, is_all(suspect), suspect.kind == SHARED
+    if linked is not None and is_it and point.holders and is_shared:
         same = make_sentence("Suspect: %s hold the same %s", suspect.owner, describe_container(linked, None)), *figures
         said = make_sentence("%s: %s (%.0f %%), %s alone", *same, "none" if point.holders[2:] else "neither")
     elif linked is not None and is_it:
         who = name_suspect(suspect)
-        if suspect.kind == SHARED and suspect.holders:
-            who = make_sentence("%s, which %s hold", who, _describe_holders([_describe_holder(suspect, name) for name in suspect.holders]))
+        if is_shared and suspect.holders:
+            who = make_sentence("%s, which %s hold", who, _describe_holders(suspect))
         said = make_sentence("Suspect: %s, keeps %s (%.0f %%)%s", who, *figures, _describe_average(point))
     else:
         who = _name_owner(suspect.owner, suspect.signature, suspect.containers)
-        if suspect.kind == SHARED:
-            who = make_sentence("%s, which %s hold,", who, _describe_holders([_describe_holder(suspect, name) for name in suspect.holders]))
+        if is_shared:
+            who = make_sentence("%s, which %s hold,", who, _describe_holders(suspect))
         said = make_sentence("Suspect: %s keeps %s (%.0f %%)", who, *figures)
         if linked is not None:
-            what = ", ".join(
-                part for part in (_name_owner(point.name, point.signature, ()), describe_container(linked, point.confidence)) if part
-            )
-            said = make_sentence(
-                "%s; most of it is %s, keeping %s%s", said, what, SentenceSize(point.retained_bytes), _describe_average(point)
-            )
+            parts = (_name_owner(point.name, point.signature, ()), describe_container(linked, point.confidence))
+            most = ", ".join(filter(None, parts)), SentenceSize(point.retained_bytes), _describe_average(point)
+            said = make_sentence("%s; most of it is %s, keeping %s%s", said, *most)
         elif point.steps and point.name not in (suspect.owner, strip_module(suspect.owner)):
             where = make_sentence("hangs off") if point.children else make_sentence("is %s at", SentenceSize(point.size_bytes))
             said = make_sentence("%s; most of it %s %s", said, where, _name_owner(point.name, point.signature, point.containers))
@@ -237,8 +221,8 @@ def describe_suspicion(suspect: LeakSuspect) -> str:
         said = make_sentence("%s%s", said, _describe_against(suspect.others))
     if not point.parts:
         return said
-    parts = ", ".join("%s (%.0f %%)" % (_describe_part(part), part.share_percent) for part in point.parts)
-    return make_sentence("%s; largest parts: %s", said, parts)
+    largest = ", ".join("%s (%.0f %%)" % (_describe_part(part), part.share_percent) for part in point.parts)
+    return make_sentence("%s; largest parts: %s", said, largest)
 
 
 def is_all(suspect: LeakSuspect) -> bool:
@@ -266,9 +250,8 @@ def describe_users(linked: LinkedContainer, users: Sequence[ContainerUser]) -> s
     who += ["%s of %s" % (count_noun(user.pointers, "word"), strip_module(user.owner)) for user in others]
     used, left_out = linked.used_elements or 0, len(who[MOST_USERS:]) + (linked.other_users or 0)
     who = [*who[:MOST_USERS], *([count_noun(left_out, "other")] if left_out else [])]
-    said = make_sentence(
-        "%s (%s) %s in use elsewhere", count_noun(used, "element"), SentenceSize(linked.used_bytes or 0), "is" if used == 1 else "are"
-    )
+    verb = "is" if used == 1 else "are"
+    said = make_sentence("%s (%s) %s in use elsewhere", count_noun(used, "element"), SentenceSize(linked.used_bytes or 0), verb)
     return make_sentence("%s: %s", said, ", ".join(who)) if who else said
 
 
@@ -279,16 +262,13 @@ def name_suspect(suspect: LeakSuspect) -> str:
         is_part = point.is_below and point.retained_bytes != suspect.retained_bytes
         name = point.name if is_part and point.confidence != SHARED else suspect.owner
         return who if suspect.containers else "%s, %s" % (name, describe_container(point.container, point.confidence))
-    return (
-        "%s, held by %s" % (who, _describe_holders([_describe_holder(suspect, name) for name in suspect.holders]))
-        if suspect.kind == SHARED
-        else who
-    )
+    return "%s, held by %s" % (who, _describe_holders(suspect)) if suspect.kind == SHARED else who
 
 
-def _describe_holders(holders: Sequence[str]) -> str:
+def _describe_holders(suspect: LeakSuspect) -> str:
     """`server in redis-server and block 0x55e226c732a0 (48 bytes)`; how many others there are is not known."""
-    told = [*holders[:MOST_NAMED], *(["others"] if len(holders) > MOST_NAMED else [])]
+    told = [_describe_holder(suspect, name) for name in suspect.holders[:MOST_NAMED]]
+    told += ["others"] if len(suspect.holders) > MOST_NAMED else []
     return "%s and %s" % (", ".join(told[:-1]), told[-1]) if told[1:] else "several owners"
 
 
@@ -349,10 +329,7 @@ def make_leaks_data(
     made: Dict[str, Any] = {
         "classes": {
             "held": count_sum(leaks.held, coverage),
-            "maybe": {
-                **count_sum(leaks.maybe, coverage),
-                "by_evidence": {word: count_sum(amount) for word, amount in leaks.maybe_by.items()},
-            },
+            "maybe": {**count_sum(leaks.maybe, coverage), "by_evidence": {word: count_sum(one) for word, one in leaks.maybe_by.items()}},
             "leaked": {**count_sum(leaks.leaked), "roots": roots, "is_upper_bound": leaks.is_upper_bound},
         },
         "groups": list(leaks.groups[:limit]),
@@ -385,15 +362,13 @@ def format_leaks(
     yield from text.format_page(style, make_leaks_page(leaks, limit, has_blocks, can_look_again, coverage))
     if rows is not None:
         yield ""
-        yield from text.format_page(style, make_leaked_blocks_page(rows, limit if limit is not None else MOST_BLOCKS))
+        most = limit if limit is not None else MOST_BLOCKS
+        page: Page = [ColumnsTable(columns_of(LeakedBlock), rows[:most]), *text.note_more("block", rows, most)]
+        yield from text.format_page(style, page)
 
 
 def make_leaks_page(
-    leaks: Leaks,
-    limit: Optional[int],
-    has_blocks: bool = True,
-    can_look_again: bool = False,
-    coverage: Optional[Coverage] = None,
+    leaks: Leaks, limit: Optional[int], has_blocks: bool = True, can_look_again: bool = False, coverage: Optional[Coverage] = None
 ) -> Page:
     """Verdict, groups, mappings."""
     others = [part.bytes for part in (leaks.leaked, leaks.garbage) if part is not None]
@@ -404,12 +379,9 @@ def make_leaks_page(
     shown = leaks.groups[: limit if limit is not None else MOST_GROUPS]
     if shown:
         yield ""
-        yield ColumnsTable(
-            columns_of(LeakGroup),
-            [{**_join_container(row)._asdict(), "signature": _describe_sort(row), "sample": str(row.sample[0])} for row in shown],
-        )
-        if len(shown) < len(leaks.groups):
-            yield "%s: %s" % (count_noun(len(leaks.groups) - len(shown), "more group"), hint_again("--limit %d", len(leaks.groups)))
+        cells = [{**_join_container(row)._asdict(), "signature": _describe_sort(row), "sample": str(row.sample[0])} for row in shown]
+        yield ColumnsTable(columns_of(LeakGroup), cells)
+        yield from text.note_more("group", leaks.groups, len(shown))
         yield from _make_unloaded_page(leaks)
         yield from managed_text.name_alike(leaks.groups, leaks.fields)
         if has_blocks:
@@ -441,31 +413,22 @@ def _describe_sort(row: LeakGroup) -> Optional[str]:
 def _make_leaks_verdict(leaks: Leaks, whole: int, low: Optional[Coverage]) -> Page:
     leaked, maybe = leaks.leaked, leaks.maybe
     if leaked is None:
-        yield (
-            "Leaked: unknown, because memory that may point to blocks was not read"
-            if low is None
-            else make_sentence("Leaked: unknown (%s)", low.words())
-        )
+        unread = "Leaked: unknown, because memory that may point to blocks was not read"
+        yield unread if low is None else make_sentence("Leaked: unknown (%s)", low.words())
     elif leaked.blocks:
         sentence = "Leaked: %s%s in %s (%s of memory in use)%s"
         roots = "" if leaks.roots in (None, leaked.blocks) else ", reachable from %s" % count_noun(leaks.roots or 0, "leak root")
         bound = ("" if leaks.is_upper_bound else "at least ") if low else "at most " if leaks.is_upper_bound else ""
-        line = make_sentence(
-            sentence, bound, SentenceSize(leaked.bytes), count_noun(leaked.blocks, "block"), format_share(leaked.bytes, whole), roots
-        )
-        yield mark_sentence(line, DAMAGE)
+        figures = SentenceSize(leaked.bytes), count_noun(leaked.blocks, "block"), format_share(leaked.bytes, whole)
+        yield mark_sentence(make_sentence(sentence, bound, *figures, roots), DAMAGE)
         if leaks.is_upper_bound:
             yield "Memory that may point to these blocks could not be read: fewer may be leaked."
     else:
         yield "Leaked: nothing"
     if maybe.blocks:
         ways = [MAYBE.get(word, WEAK) for word, amount in leaks.maybe_by.items() if amount.blocks]
-        yield make_sentence(
-            "Possibly leaked: %s in %s, reachable only through %s",
-            SentenceSize(maybe.bytes),
-            count_noun(maybe.blocks, "block"),
-            " or ".join(ways),
-        )
+        sum_of = SentenceSize(maybe.bytes), count_noun(maybe.blocks, "block")
+        yield make_sentence("Possibly leaked: %s in %s, reachable only through %s", *sum_of, " or ".join(ways))
     if leaks.garbage is not None:
         yield from analysis_text.format_garbage(leaks.garbage)
     yield from managed_text.describe_fields(leaks.fields)
@@ -506,13 +469,6 @@ def _make_remarks_page(leaks: Leaks) -> Page:
         yield "The heap lies below 4 GiB, where small numbers look like pointers: a few leaked blocks may count as reachable."
 
 
-def make_leaked_blocks_page(rows: Sequence[LeakedBlock], limit: int) -> Page:
-    """The blocks."""
-    yield ColumnsTable(columns_of(LeakedBlock), rows[:limit])
-    if len(rows) > limit:
-        yield "%s: %s" % (count_noun(len(rows) - limit, "more block"), hint_again("--limit %d", len(rows)))
-
-
 MOST_PINS_ROWS = 20
 WHERE = {
     answers.PAGE: "page: on pages that are shared with blocks in use, at the ends of free memory that is otherwise returned",
@@ -546,11 +502,6 @@ def _make_term(term: answers.Term) -> Dict[str, Any]:
     return {"name": term.name, "bytes": -term.bytes if term.is_taken_off else term.bytes}
 
 
-def format_pins(style: TextStyle, kept: PinsAnswer, limit: Optional[int]) -> Iterator[str]:
-    """The text."""
-    yield from text.format_page(style, make_pins_page(kept, limit))
-
-
 def make_pins_page(kept: PinsAnswer, limit: Optional[int]) -> Page:
     """The sentence, the rows, how it closes with `arenas`."""
     if kept.kept_bytes is None:
@@ -558,12 +509,9 @@ def make_pins_page(kept: PinsAnswer, limit: Optional[int]) -> Page:
     elif not kept.kept_bytes:
         yield "No free memory is pinned by blocks in use."
     else:
-        yield make_sentence(
-            "Free memory that cannot be returned: %s%s (%s of all arenas)",
-            "at least " if kept.is_cut else "",
-            SentenceSize(kept.kept_bytes),
-            format_share(kept.kept_bytes, kept.held_bytes),
-        )
+        size, share = SentenceSize(kept.kept_bytes), format_share(kept.kept_bytes, kept.held_bytes)
+        least = "at least " if kept.is_cut else ""
+        yield make_sentence("Free memory that cannot be returned: %s%s (%s of all arenas)", least, size, share)
         first = pins.largest_group(kept)
         if first is not None:
             yield make_sentence("%s", pins.group_sentence(first))
@@ -578,13 +526,9 @@ def make_pins_page(kept: PinsAnswer, limit: Optional[int]) -> Page:
         yield ""
         yield ColumnsTable(columns_of(PinRow), [_make_pins_row(row) for row in shown])
         if len(shown) < len(kept.groups):
-            left = sum(row.kept_bytes for row in kept.groups[len(shown) :])
-            yield make_sentence(
-                "%s (%s): %s",
-                count_noun(len(kept.groups) - len(shown), "more row"),
-                SentenceSize(left),
-                hint_again("--limit %d", len(kept.groups)),
-            )
+            left, more = kept.groups[len(shown) :], hint_again("--limit %d", len(kept.groups))
+            left_bytes = SentenceSize(sum(row.kept_bytes for row in left))
+            yield make_sentence("%s (%s): %s", count_noun(len(left), "more row"), left_bytes, more)
         yield ""
         yield from [words for where, words in WHERE.items() if any(row.where == where for row in shown)]
     if kept.may_be_stale and any(row.sure == EXACT for row in shown):

@@ -9,8 +9,8 @@ from typing import Any, Callable, Iterable, Iterator, List, Optional, Sequence, 
 from gdbheapx.allocators.records import Page
 from gdbheapx.columns import TEXT, Column, ColumnsTable, field_value, format_cell
 from gdbheapx.command import TextStyle
-from gdbheapx.hints import write_commands
-from gdbheapx.units import DAMAGE, HEADING, WARNING, mark_sentence, meaning_of, plain_form
+from gdbheapx.hints import hint_again, write_commands
+from gdbheapx.units import DAMAGE, HEADING, WARNING, count_noun, mark_sentence, meaning_of, plain_form
 
 DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 """Characters that turn the reading direction: a name with one looks like another, and moves what is next to it."""
@@ -104,10 +104,7 @@ def escape_line(line: str, document: bool = False) -> str:
 def format_page(style: TextStyle, page: Page) -> Iterator[str]:
     """The lines of a page."""
     for part in page:
-        if isinstance(part, ColumnsTable):
-            yield from format_described(style, part)
-        else:
-            yield format_sentence(style, part)
+        yield from format_described(style, part) if isinstance(part, ColumnsTable) else (format_sentence(style, part),)
 
 
 def format_described(style: TextStyle, described_table: ColumnsTable) -> List[str]:
@@ -141,12 +138,16 @@ def format_sentence(style: TextStyle, sentence: str) -> str:
 
 def format_on_screen(style: TextStyle, line: str, document: bool = False) -> str:
     """Escape a line of an answer; on a terminal wrap it and colour it by its meaning."""
-    shown, meaning = (
-        escape_line(write_commands(replace_modules(style, line), style.command_line), document),
-        meaning_of(line) if style.color else None,
-    )
+    shown = escape_line(write_commands(replace_modules(style, line), style.command_line), document)
+    meaning = meaning_of(line) if style.color else None
     lines = wrap_sentence(shown, style.width) if style.wraps and style.width is not None else [shown]
     return "".join("%s\n" % paint_line(part, meaning) for part in lines)
+
+
+def note_more(noun: str, rows: Sequence[Any], shown: int) -> Iterator[str]:
+    """The line below a table that shows so many of its rows; none where it shows all."""
+    if len(rows) > shown:
+        yield "%s: %s" % (count_noun(len(rows) - shown, "more %s" % noun), hint_again("--limit %d", len(rows)))
 
 
 def replace_modules(style: TextStyle, text: str) -> str:
@@ -304,12 +305,8 @@ def _split_wholes(line: str) -> Iterator[Tuple[str, str]]:
     before, whole, last, is_command = "", "", "", False
     for gap, word in TEXT_WORDS.findall(line):
         is_command = is_command and not last.endswith(ENDS)
-        if (
-            whole
-            and len(gap) == 1
-            and not last.endswith(ENDS)
-            and (_belongs_together(last, word) or (is_command and _is_of_command(last, word)))
-        ):
+        is_joined = whole and len(gap) == 1 and not last.endswith(ENDS)
+        if is_joined and (_belongs_together(last, word) or (is_command and _is_of_command(last, word))):
             whole += gap + word
         else:
             if whole:

@@ -23,7 +23,6 @@ from gdbheapx.columns import (
     TEXT,
     Column,
     ColumnsTable,
-    ShownUnlike,
     columns_of,
     format_cell,
     hidden_column,
@@ -45,7 +44,7 @@ class Row(NamedTuple):
     largest_bytes: Annotated[Optional[int], hidden_column(LARGEST)] = 0
     lost_bytes: Annotated[Optional[int], Column("lost", BYTES, ADD, IF_ANY)] = 0
     in_ram_bytes: Annotated[Optional[int], Column("in RAM", BYTES, ADD, IF_KNOWN)] = None
-    alone_bytes: Annotated[Optional[int], Column("alone", BYTES, ADD, ShownUnlike("in_ram_bytes"))] = None
+    alone_bytes: Annotated[Optional[int], Column("alone", BYTES, ADD, unlike="in_ram_bytes")] = None
     note: str = ""
 
 

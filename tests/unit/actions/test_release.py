@@ -49,7 +49,7 @@ def test_one_refusal_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(call, "return_heap_memory", return_memory)
     session = Asked(*BOTH)
-    assert [part.data for part in call.release_memory(session, ["je"])] == [{"allocator": "tc", "command": "purge", "returned": 0}]  # type: ignore[arg-type]
+    assert [(name, way, done.data) for name, way, done in call.release_memory(session, ["je"])] == [("tc", "purge", {"returned": 0})]  # type: ignore[arg-type]
     assert [told[2] for told in session.problems] == ["locked"]
     with pytest.raises(Refusal, match="locked"):
         call.release_memory(Asked(*BOTH), ["je", "tc"])  # type: ignore[arg-type]

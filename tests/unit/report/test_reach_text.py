@@ -13,6 +13,7 @@ from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.model import TargetAddress
 from gdbheapx.report import reach_text
+from gdbheapx.report.text import format_page
 
 
 def step(number: int, root: Optional[str] = None, left_out: int = 0) -> RefsStep:
@@ -45,4 +46,4 @@ def test_suspects_have_the_types_that_whatis_knows() -> None:
     known = add_owner_types(answer, {0x20: "etree.XMLParser", 0x30: "etree._Context", 0x60: "Session"}).suspects[0]
     assert "which etree.XMLParser 0x20 and etree._Context of so+0x4f hold" in reach_text.describe_suspicion(known)
     assert reach_text.describe_suspicion(known).endswith("; largest parts: block 0x50 (9 bytes) (45 %), Session 0x60 (25 %)")
-    assert hint_command("whatis 0x10") in "\n".join(reach_text.format_owners(TextStyle(plain_bytes=False, color=False), answer))
+    assert hint_command("whatis 0x10") in "\n".join(format_page(TextStyle(plain_bytes=False, color=False), reach_text.make_owners_page(answer)))
