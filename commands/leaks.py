@@ -3,17 +3,8 @@
 import functools
 from typing import TYPE_CHECKING, List
 
-from gdbheapx.command import (
-    SHORT_STOP,
-    SIZE_HELP,
-    CommandAnswer,
-    Options,
-    Switch,
-    declare_argument,
-    declare_command,
-    parse_count,
-    parse_size,
-)
+from gdbheapx import command
+from gdbheapx.command import SHORT_STOP, SIZE_HELP, CommandAnswer, Options, declare_argument, declare_command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -36,13 +27,13 @@ In gdb's batch mode `heapx --exit leaks --fail-on-leak 1M` ends gdb with the exi
     arguments=[
         declare_argument("--list", action="store_true", help="list every block that is leaked or may be"),
         declare_argument(
-            "--limit", type=parse_count, metavar="N", help="at most N groups, and N blocks of --list (default: 20 and 100 in text)"
+            "--limit", type=command.parse_count, metavar="N", help="at most N groups, and N blocks of --list (default: 20 and 100 in text)"
         ),
         declare_argument(
-            "--fail-on-leak", type=parse_size, metavar="SIZE", help="exit code 3 if SIZE or more is leaked for sure; " + SIZE_HELP
+            "--fail-on-leak", type=command.parse_size, metavar="SIZE", help="exit code 3 if SIZE or more is leaked for sure; " + SIZE_HELP
         ),
         declare_argument(
-            *("--weak", "--no-weak"), action=Switch, help="second pass: packed, unaligned and mangled pointers (default on a core)"
+            *("--weak", "--no-weak"), action=command.Switch, help="second pass: packed, unaligned and mangled pointers (default on a core)"
         ),
         declare_argument("--interior-holds", action="store_true", help="count a pointer to any place inside a block as one that holds it"),
         *SHORT_STOP,

@@ -2,17 +2,8 @@
 
 from typing import Any
 
-from gdbheapx.command import (
-    ACCEPT_SECCOMP_HELP,
-    SIZE_HELP,
-    CommandAnswer,
-    Options,
-    TextStyle,
-    declare_argument,
-    declare_command,
-    parse_seconds,
-    parse_size,
-)
+from gdbheapx import command
+from gdbheapx.command import SIZE_HELP, CommandAnswer, Options, TextStyle, declare_argument, declare_command
 from gdbheapx.errors import UsageError
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
@@ -37,23 +28,30 @@ the heap is damaged.
         declare_argument("--dry-run", action="store_true", help="predict what malloc_trim would return to the OS; changes nothing"),
         declare_argument("--yes", action="store_true", help="do not ask for confirmation"),
         declare_argument(
-            "--pad", type=parse_size, default=0, metavar="SIZE", help="how much malloc_trim(SIZE) leaves at the main top; " + SIZE_HELP
+            "--pad",
+            type=command.parse_size,
+            default=0,
+            metavar="SIZE",
+            help="how much malloc_trim(SIZE) leaves at the main top; " + SIZE_HELP,
         ),
         declare_argument(
             "--wait", type=int, default=20, metavar="N", help="retry up to N times if a thread is inside malloc (default: 20)"
         ),
-        declare_argument("--accept-seccomp", action="store_true", help=ACCEPT_SECCOMP_HELP),
+        declare_argument("--accept-seccomp", action="store_true", help=command.ACCEPT_SECCOMP_HELP),
         declare_argument(
             "--probe", action="store_true", help="with --dry-run: also test, harmlessly, whether gdb can write and restore registers here"
         ),
         declare_argument(
             "--every",
-            type=parse_seconds,
+            type=command.parse_seconds,
             metavar="SECONDS",
             help="(shell only) repeat every SECONDS, one JSON line per round; requires --above",
         ),
         declare_argument(
-            "--above", type=parse_size, metavar="SIZE", help="with --every: trim only while more than this is resident; " + SIZE_HELP
+            "--above",
+            type=command.parse_size,
+            metavar="SIZE",
+            help="with --every: trim only while more than this is resident; " + SIZE_HELP,
         ),
         declare_argument("--times", type=int, metavar="N", help="with --every: end after N rounds (default: when the process exits)"),
     ],

@@ -2,18 +2,8 @@
 
 from typing import TYPE_CHECKING, Any, Iterator, Optional, Tuple
 
-from gdbheapx.command import (
-    NAMES,
-    SHORT_STOP,
-    CommandAnswer,
-    Options,
-    Switch,
-    TextStyle,
-    address_or_printed,
-    declare_argument,
-    declare_command,
-    parse_count,
-)
+from gdbheapx import command
+from gdbheapx.command import NAMES, SHORT_STOP, CommandAnswer, Options, TextStyle, declare_argument, declare_command
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_command
 from gdbheapx.problems import NOT_FOUND
@@ -59,14 +49,18 @@ def choose_reads(options: Options) -> Reads:
         "gdbheapx.analysis.census.block",
     ),
     arguments=[
-        declare_argument("address", type=address_or_printed, metavar="ADDR|NAME", help=ADDR),
+        declare_argument("address", type=command.address_or_printed, metavar="ADDR|NAME", help=ADDR),
         declare_argument(
-            *("--holders", "--no-holders"), action=Switch, help="type and holders of the block (default: heaps of up to 2 GiB)"
+            *("--holders", "--no-holders"), action=command.Switch, help="type and holders of the block (default: heaps of up to 2 GiB)"
         ),
         declare_argument("--chains", action="store_true", help="only the pointers to the block, back to the roots"),
-        declare_argument("--limit", type=parse_count, metavar="N", help="at most N chains (default: 3; 10 with --chains)"),
+        declare_argument("--limit", type=command.parse_count, metavar="N", help="at most N chains (default: 3; 10 with --chains)"),
         declare_argument(
-            "--depth", type=parse_count, metavar="N", default=20, help="at most N steps of each chain, without its middle (default 20)"
+            "--depth",
+            type=command.parse_count,
+            metavar="N",
+            default=20,
+            help="at most N steps of each chain, without its middle (default 20)",
         ),
         *NAMES,
         *SHORT_STOP,
@@ -82,6 +76,7 @@ def answer_whatis(session: Session, options: Options) -> CommandAnswer:
     from gdbheapx.analysis.reachability import heap_graph, refs
     from gdbheapx.report import analysis_text as shown
     from gdbheapx.report import reach_text
+    from gdbheapx.report.text import format_page
 
     session.without_names = options.no_names
     place = block.find_address(session, options.address)
@@ -112,7 +107,7 @@ def answer_whatis(session: Session, options: Options) -> CommandAnswer:
         return {**location._asdict(), "refs": None if chains is None else reach_text.make_refs_data(chains, limit, options.depth)}
 
     def text(style: TextStyle) -> Iterator[str]:
-        yield from shown.format_location(style, location)
+        yield from format_page(style, shown.make_location_page(location))
         if chains is not None:
             yield ""
             yield from reach_text.format_refs(style, chains, limit, options.depth)
@@ -132,11 +127,10 @@ def find_chains(session: Session, at: int, limit: int) -> "Optional[Refs]":
     if found is not None and block.can_tell(session):
         told = block.find_signatures(session, model.list_chain_blocks(graph.reach, found))
         found = model.add_refs_types(found, {address: signature.name for address, signature in told.items()})
-    return (
-        None
-        if found is None
-        else model.add_refs_containers(found, block.find_pointed_containers(session, graph.reach, model.list_pointers(found, limit)))
-    )
+    if found is None:
+        return None
+    containers = block.find_pointed_containers(session, graph.reach, model.list_pointers(found, limit))
+    return model.add_refs_containers(found, containers)
 
 
 def locate_address(session: Session, place: int, has_holders: Optional[bool]) -> "Tuple[Location, bool]":

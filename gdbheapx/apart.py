@@ -68,14 +68,12 @@ class Reader:
                 self._socket.send(request)
                 poll = select.poll()
                 poll.register(self._socket, select.POLLIN)
-                answer = None
-                if poll.poll(EACH_S * 1000):
-                    data, descriptors, _, _ = socket.recv_fds(self._socket, MOST_TEXT + 4, 1, socket.MSG_CMSG_CLOEXEC)
-                    if data:
-                        return data, descriptors
-                else:
+                if not poll.poll(EACH_S * 1000):
                     self._drop_child()
-                    return answer
+                    return None
+                data, descriptors, _, _ = socket.recv_fds(self._socket, MOST_TEXT + 4, 1, socket.MSG_CMSG_CLOEXEC)
+                if data:
+                    return data, descriptors
             except OSError:
                 pass
             self._drop_child()

@@ -284,8 +284,7 @@ class Heap:
 
     def ask(self, name: str, *options: str) -> Answer[Any]:
         """Return the answer of any command in the types of JSON: ask("chunks", "--min-size", "64K")."""
-        answer = self._ask(name, *options, as_json=True)
-        return answer
+        return self._ask(name, *options, as_json=True)
 
     def look(self, name: str, reads: Reads, run: Callable[[Session, command.Options], command.CommandAnswer]) -> Answer[Any]:
         """Run a function of this package on the session of one reading."""

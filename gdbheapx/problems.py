@@ -38,16 +38,13 @@ class ProblemCode(str):
         return made
 
     @classmethod
-    def unknown(cls, text: str) -> "ProblemCode":
-        """Return a code that this version does not know, from a snapshot of a later one."""
+    def of(cls, text: str) -> "ProblemCode":
+        """The code of that text, which another run of the tool has written; a later version may have more of them."""
+        if text in KNOWN:
+            return KNOWN[text]
         made = super().__new__(cls, text)
         made.nature, made.meaning = Severity.NOTE, ""
         return made
-
-    @classmethod
-    def of(cls, text: str) -> "ProblemCode":
-        """The code of that text, which another run of the tool has written."""
-        return KNOWN.get(text) or cls.unknown(text)
 
     @property
     def forbids_calls(self) -> bool:

@@ -9,7 +9,7 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Target
 from gdbheapx.model import Problem
 from gdbheapx.problems import NO_TARGET, ProblemCode, Severity
-from gdbheapx.stops import GIB, READ_STOP_S, Reads, StoppedProcess, format_prediction, in_stop, predict_ms
+from gdbheapx.stops import COUNTED_BYTES, GIB, READ_STOP_S, Reads, StoppedProcess, format_prediction, in_stop, predict_ms
 from gdbheapx.units import SentenceSize, make_sentence
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ class Store(Protocol):
         """Share a value with later commands of the same reading."""
 
 
-COUNTED_BYTES, COUNTING_S, MOST_COUNTING_S = 512 << 20, 0.05, 2.0
-"""From how much in small blocks on they are counted before the process is stopped; for each GiB in how many seconds, enough for those of
-which the headers alone are read; and in how many at most."""
+COUNTING_S, MOST_COUNTING_S = 0.05, 2.0
+"""For each GiB of small blocks in how many seconds they are counted before the process is stopped, enough for those of which the headers
+alone are read; and in how many at most."""
 MAX_PROBLEMS = 100
 """Problems kept; a ruined heap can have millions."""
 

@@ -98,15 +98,13 @@ class StoppedProcess(NamedTuple):
 @cache
 def measure_slowness() -> float:
     """Return the ratio of this machine's time to that of the machine where the figures were measured."""
-    return max(0.5, min(_loop_s() for _ in range(LOOPS)) / LOOP_S)
-
-
-def _loop_s() -> float:
-    began = time.thread_time()
-    total = 0
-    for number in range(LOOP):
-        total += number & 7
-    return time.thread_time() - began
+    took_s = []
+    for _ in range(LOOPS):
+        began, total = time.thread_time(), 0
+        for number in range(LOOP):
+            total += number & 7
+        took_s.append(time.thread_time() - began)
+    return max(0.5, min(took_s) / LOOP_S)
 
 
 def in_stop(reads: Reads, process: StoppedProcess) -> Reads:

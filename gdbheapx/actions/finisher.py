@@ -21,22 +21,8 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.arch import native_architecture
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.elf.file import NT_PRSTATUS
-from gdbheapx.inferior.live import keeper, procfs
-from gdbheapx.inferior.live.tracer import (
-    GETSIGMASK,
-    MASK_BYTES,
-    PTRACE_CONT,
-    PTRACE_DETACH,
-    PTRACE_EVENT_STOP,
-    PTRACE_INTERRUPT,
-    PTRACE_SEIZE,
-    SETSIGMASK,
-    WALL,
-    Tracer,
-    register_set,
-    set_register_set,
-    spare_traced_thread,
-)
+from gdbheapx.inferior.live import keeper, procfs, tracer
+from gdbheapx.inferior.live.tracer import GETSIGMASK, SETSIGMASK, Tracer
 
 CALLING, BETWEEN, OVER = b"c", b"b", b"o"
 """What gdb shows the helper: a call is made, none is at the moment, there will be none any more."""
@@ -105,8 +91,8 @@ class Standby(Tracer):
         machine = native_architecture().calling
         numbers = [NT_PRSTATUS] + ([machine.state_set] if machine is not None else [])
         code = [(at, self._read_code(at)) for at in self._breakpoints if at != self._entry]
-        self._before = Before([(number, register_set(self._lwp, number)) for number in numbers], self._read_mask(), code)
-        self._write_state(BETWEEN)
+        self._before = Before([(number, tracer.register_set(self._lwp, number)) for number in numbers], self._read_mask(), code)
+        self._state[:1] = BETWEEN
         try:
             heard, self._telling = os.pipe()
             with warnings.catch_warnings():
@@ -128,7 +114,7 @@ class Standby(Tracer):
     def __exit__(self, *error: object) -> None:
         if self._child:
             self._set_mask(self._before.mask)
-            self._write_state(OVER)
+            self._state[:1] = OVER
         if self._telling >= 0:
             os.close(self._telling)
         if self._child:
@@ -137,19 +123,16 @@ class Standby(Tracer):
             except ChildProcessError:
                 pass  # gdb waits for every child of its own, and was quicker
 
-    def _write_state(self, state: bytes) -> None:
-        self._state[:1] = state
-
     @contextlib.contextmanager
     def calling(self) -> Iterator[None]:
         """A call is made. After it the thread is where its return has made it stop, for which it would be killed if gdb were."""
-        self._write_state(CALLING)
+        self._state[:1] = CALLING
         try:
             yield
         finally:
             if self._child:
                 self._set_mask((1 << 64) - 1)
-            self._write_state(BETWEEN)
+            self._state[:1] = BETWEEN
 
     def _read_code(self, at: int) -> bytes:
         try:
@@ -159,12 +142,12 @@ class Standby(Tracer):
             return b""
 
     def _read_mask(self) -> int:
-        self._call_ptrace(GETSIGMASK, self._lwp, MASK_BYTES, ctypes.addressof(self._word))
+        self._call_ptrace(GETSIGMASK, self._lwp, tracer.MASK_BYTES, ctypes.addressof(self._word))
         return self._word.value
 
     def _set_mask(self, mask: int) -> None:
         self._word.value = mask
-        self._call_ptrace(SETSIGMASK, self._lwp, MASK_BYTES, ctypes.addressof(self._word))
+        self._call_ptrace(SETSIGMASK, self._lwp, tracer.MASK_BYTES, ctypes.addressof(self._word))
 
     # ------------------------------------------------------------------------------------------------ in the helper
 
@@ -173,21 +156,21 @@ class Standby(Tracer):
         self._restore_code()
         if not self._is_seized():
             return
-        self._call_ptrace(PTRACE_INTERRUPT, self._lwp)
+        self._call_ptrace(tracer.PTRACE_INTERRUPT, self._lwp)
         there, is_first = self._read_position(self._before.sets[0][1]), True
         while True:
             number = self._wait_stop()
             if number is None:
                 return
-            here = self._read_position(register_set(self._lwp, NT_PRSTATUS))
+            here = self._read_position(tracer.register_set(self._lwp, NT_PRSTATUS))
             is_back = number in FAULTS and self._returns_to(here[0], there[1])
             if is_back or here == there:
                 for one in self._before.sets:
-                    set_register_set(self._lwp, *one)
+                    tracer.set_register_set(self._lwp, *one)
                 return self._let_run(0 if is_back else number)
             if is_first and (not is_called or here[1] > there[1] or self._read_mask() == self._before.mask):
                 return self._let_run(number)  # it runs the program
-            self._call_ptrace(PTRACE_CONT, self._lwp, 0, number)
+            self._call_ptrace(tracer.PTRACE_CONT, self._lwp, 0, number)
             is_first = False
 
     def _restore_code(self) -> None:
@@ -204,17 +187,17 @@ class Standby(Tracer):
         """Seize the thread as soon as gdb has released it; False if that fails."""
         self.until_s = time.monotonic() + FREED_S
         while True:
-            failed = self._call_ptrace(PTRACE_SEIZE, self._lwp)
+            failed = self._call_ptrace(tracer.PTRACE_SEIZE, self._lwp)
             if failed != errno.EPERM or time.monotonic() > self.until_s:
                 return not failed
             time.sleep(POLL_S)
 
     def _wait_stop(self) -> Optional[int]:
         """The signal that its next stop is about, 0 if none; None where it has ended."""
-        state = os.waitpid(self._lwp, WALL)[1]
+        state = os.waitpid(self._lwp, tracer.WALL)[1]
         if not os.WIFSTOPPED(state):
             return None
-        return 0 if state >> 16 == PTRACE_EVENT_STOP else os.WSTOPSIG(state)
+        return 0 if state >> 16 == tracer.PTRACE_EVENT_STOP else os.WSTOPSIG(state)
 
     def _returns_to(self, pc: int, sp: int) -> bool:
         """A call comes back to this place; after a breakpoint that the processor has run, or at it. `sp`: the thread's before."""
@@ -235,9 +218,9 @@ class Standby(Tracer):
         waiting = int(procfs.read_process_status(self._lwp).get("SigPnd", "0"), 16)
         self._set_mask(self._before.mask)
         if any(waiting >> fault - 1 & 1 for fault in FAULTS):
-            self._call_ptrace(PTRACE_CONT, self._lwp, 0, number or 0)
+            self._call_ptrace(tracer.PTRACE_CONT, self._lwp, 0, number or 0)
             number = self._wait_stop()
             number = 0 if number in FAULTS else number
         if number is not None:
-            spare_traced_thread(self._lwp)
-            self._call_ptrace(PTRACE_DETACH, self._lwp, 0, number)
+            tracer.spare_traced_thread(self._lwp)
+            self._call_ptrace(tracer.PTRACE_DETACH, self._lwp, 0, number)

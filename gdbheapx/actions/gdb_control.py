@@ -23,10 +23,15 @@ from gdbheapx.problems import GDB_FAILED
 
 AT_BASE = 7
 """Entry of the auxiliary vector (getauxval(3)): where the dynamic linker is loaded."""
+AT_ENTRY = 9
+"""The program's first instruction."""
+TRIAL, TRIAL_S = 48271, 5.0
+ROOM = 1024
+"""Bytes below the red zone, for good measure."""
 
 
-class GdbHold:
-    """A process that gdb holds stopped."""
+class GdbControl:
+    """A process that gdb holds stopped, looks at and changes."""
 
     def __init__(self, target: GdbTarget) -> None:
         self.target = target
@@ -47,6 +52,12 @@ class GdbHold:
         """An address in the dynamic linker's code, if gdb was given its unwinding tables for as long as it is attached."""
         self._signals = GdbSignals(self.ours)
         self._priority = Priority()
+        self._harmless: Optional[int] = None
+        """A function that touches nothing."""
+        self.calling = "a call"
+        """What is called, for sentences."""
+        self.is_dead = False
+        """It has ended in a call."""
 
     def prepare(self) -> None:
         """While the process still runs: the unwinding tables of everything that is loaded.
@@ -168,9 +179,7 @@ class GdbHold:
             watchdog.end_hold_off()
         self._signals.put_back()
 
-
-class GdbFrames(GdbHold):
-    """A held process that is looked at."""
+    # ------------------------------------------------------------------------------------------------ looks
 
     def threads(self) -> List[StoppedThread]:
         """Every thread with its frames."""
@@ -200,11 +209,6 @@ class GdbFrames(GdbHold):
             return None
         return asked if shown.shows(thread.pc, self.target.read_prefix) else None
 
-    def signal_masks(self) -> Dict[str, int]:
-        """Signals that the process ignores (`SigIgn`) or that wait for the whole process (`ShdPnd`), as bits."""
-        fields = procfs.read_process_status(self.pid)
-        return {name: int(fields.get(name, "0") or "0", 16) for name in ("SigIgn", "ShdPnd")}
-
     def function_span(self, module: Module, frame: Frame) -> Optional[Tuple[int, int]]:
         """Start and end of the frame's function, by the symbol tables of its object; None if these do not say."""
         symbol = self.target.module_symbol(module, frame.name) if frame.name else None
@@ -217,25 +221,7 @@ class GdbFrames(GdbHold):
         """The instructions of a range; None if gdb cannot."""
         return gdb_inferior.disassemble_range(start, end)
 
-
-TRIAL, TRIAL_S = 48271, 5.0
-AT_ENTRY = 9
-"""Entry of the auxiliary vector (getauxval(3)): the program's first instruction."""
-ROOM = 1024
-"""Bytes below the red zone, for good measure."""
-
-
-class GdbControl(GdbFrames):
-    """A held process that is changed."""
-
-    def __init__(self, target: GdbTarget) -> None:
-        GdbFrames.__init__(self, target)
-        self._harmless: Optional[int] = None
-        """A function that touches nothing."""
-        self.calling = "a call"
-        """What is called, for sentences."""
-        self.is_dead = False
-        """It has ended in a call."""
+    # ------------------------------------------------------------------------------------------------ changes
 
     @property
     def machine(self) -> Calling:
@@ -454,7 +440,8 @@ class GdbControl(GdbFrames):
 
     def _swallow_sigint(self, guard: CallWatchdog) -> None:
         """The watchdog's SIGINT may have come too late for the call: it must not reach the program."""
-        if guard.fired and self.signal_masks()["ShdPnd"] & 2:
+        waiting = int(procfs.read_process_status(self.pid).get("ShdPnd", "0") or "0", 16) if guard.fired else 0
+        if waiting & 2:
             try_gdb("handle SIGINT stop print nopass")
             self.spare()
             with GdbSettings({"scheduler-locking": "on"}):

@@ -118,7 +118,8 @@ class Sandbox:
                 if action != seccomp.ERRNO:
                     return self._make_forbidden(call, DEADLY.get(action, DEADLY[seccomp.KILL_PROCESS]))
                 if not call.may_fail or not number:
-                    return self._make_forbidden(call, describe_filter_errno(number))
+                    fails = "makes %%s fail (%s)" % os.strerror(number) if number else "leaves %s out as if it had succeeded"
+                    return self._make_forbidden(call, fails)
         return None
 
     def _make_forbidden(self, call: SystemCall, what: str) -> Objection:
@@ -147,11 +148,6 @@ class Sandbox:
         names = " and ".join(dict.fromkeys(call.name for call in self.calls[:2]))
         reason = "%s is under seccomp filters that cannot be read here (%s): one that kills for %s would end the process"
         return Objection(reason % (who, why, names), "run it as root outside the container, or accept the risk with %s" % ACCEPT)
-
-
-def describe_filter_errno(number: int) -> str:
-    """Describe a filter that answers with this error; `%s` is replaced by the system call."""
-    return "makes %%s fail (%s)" % os.strerror(number) if number else "leaves %s out as if it had succeeded"
 
 
 def threads_of(pid: int) -> List[Tuple[int, str]]:
@@ -344,7 +340,8 @@ def vfork_child(pid: int) -> None:
     all."""
     fields = procfs.read_process_status(pid)
     parent = int(fields.get("PPid", "0") or 0)
-    if parent and _shares_memory(pid, parent):
+    maps = [procfs.slurp_file("/proc/%d/maps" % one) for one in (pid, parent)] if parent and _find_unstoppable(parent) else []
+    if maps and maps[0] and maps[0] == maps[1]:  # it lives in its parent's memory, which waits for it
         what = "process %d was just created by vfork and runs in the memory of process %d"
         raise Refusal(what % (pid, parent), "retry, or give the parent's pid")
     stuck = _find_unstoppable(pid)
@@ -361,13 +358,6 @@ def vfork_child(pid: int) -> None:
 def _find_unstoppable(pid: int) -> Set[int]:
     """Threads in uninterruptible sleep: a debugger that attaches waits for them."""
     return {lwp for lwp in procfs.list_thread_ids(pid) if procfs.read_process_status(lwp).get("State", "").startswith("D")}
-
-
-def _shares_memory(pid: int, parent: int) -> bool:
-    if not _find_unstoppable(parent):
-        return False
-    mine, theirs = procfs.slurp_file("/proc/%d/maps" % pid), procfs.slurp_file("/proc/%d/maps" % parent)
-    return bool(mine) and mine == theirs
 
 
 def require_confirmed(options: Any, question: str, otherwise: str = "--dry-run to predict the effect") -> None:

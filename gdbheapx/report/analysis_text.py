@@ -2,6 +2,7 @@
 
 from typing import Any, Dict, Iterator, Optional, Sequence
 
+from gdbheapx import units
 from gdbheapx.allocators.answers import AllocatorPlace
 from gdbheapx.allocators.records import Page
 from gdbheapx.allocators.returning import Acted, list_measures, say_resident
@@ -16,30 +17,14 @@ from gdbheapx.report import text
 from gdbheapx.report.text import format_page
 from gdbheapx.snapshot.diff import DUMPED, Diff, DiffChange, DiffSide, GrowthPart, drop_unchanged
 from gdbheapx.snapshot.record import GRAPH, SnapshotRecord
-from gdbheapx.units import (
-    HEADING,
-    Sentence,
-    SentenceSize,
-    count_noun,
-    format_duration,
-    format_share,
-    make_cells,
-    make_sentence,
-    mark_sentence,
-    plain_form,
-)
+from gdbheapx.units import HEADING, Sentence, SentenceSize, count_noun, format_share, make_cells, make_sentence, mark_sentence
 
 LEAKED = "leaked"
 """In the words of a holder: there is none."""
 
 
-def format_location(style: TextStyle, location: Location) -> Iterator[str]:
+def make_location_page(location: Location) -> Page:
     """A line for each thing that is known."""
-    for line in _format_location_lines(location):
-        yield plain_form(line) if style.plain_bytes else str(line)
-
-
-def _format_location_lines(location: Location) -> Iterator[Any]:
     if location.used is not None:
         used = location.used
         where = location.address, used.offset, used.address, SentenceSize(used.usable_bytes)
@@ -248,7 +233,7 @@ def make_diff_page(diff: Diff, limit: int) -> Page:
     yield "old: %s" % _describe_side(diff.old)
     later = ""
     if diff.between_s is not None:
-        later = ", %s %s" % (format_duration(abs(diff.between_s)), "later" if diff.between_s >= 0 else "EARLIER")
+        later = ", %s %s" % (units.format_duration(abs(diff.between_s)), "later" if diff.between_s >= 0 else "EARLIER")
     yield "new: %s%s" % (_describe_side(diff.new), later)
     if diff.old.executable != diff.new.executable:
         yield "these are two programs"

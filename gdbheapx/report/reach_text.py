@@ -2,6 +2,7 @@
 
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
+from gdbheapx import units
 from gdbheapx.allocators import answers
 from gdbheapx.allocators.records import Page
 from gdbheapx.analysis import pins
@@ -11,19 +12,7 @@ from gdbheapx.analysis.pins import CACHED, OWN, USED, PinRow, PinsAnswer, PinsSu
 from gdbheapx.analysis.reachability import owners
 from gdbheapx.analysis.reachability.dominance import strip_module
 from gdbheapx.analysis.reachability.leaks import LeakedBlock, LeakGroup, Leaks, LostMapping
-from gdbheapx.analysis.reachability.owners import (
-    SHARED,
-    THREAD,
-    Accumulation,
-    ContainerUser,
-    Division,
-    HeldContainer,
-    LeakSuspect,
-    LinkedContainer,
-    OwnedMemory,
-    Owners,
-    walk_owned,
-)
+from gdbheapx.analysis.reachability.owners import SHARED, THREAD, HeldContainer, LeakSuspect, LinkedContainer, OwnedMemory, Owners
 from gdbheapx.analysis.reachability.refs import Refs, RefsStep
 from gdbheapx.columns import ColumnsTable, columns_of
 from gdbheapx.command import TextStyle
@@ -31,17 +20,7 @@ from gdbheapx.hints import hint_again, hint_command
 from gdbheapx.kernel.blocks.graph import GUESS, LIKELY, MAYBE, WEAK, Others
 from gdbheapx.model import TargetAddress
 from gdbheapx.report import analysis_text, managed_text, text
-from gdbheapx.units import (
-    DAMAGE,
-    WARNING,
-    SentenceSize,
-    count_noun,
-    format_number,
-    format_share,
-    join_sentences,
-    make_sentence,
-    mark_sentence,
-)
+from gdbheapx.units import DAMAGE, WARNING, SentenceSize, count_noun, format_share, join_sentences, make_sentence, mark_sentence
 
 MOST_NAMED, MOST_USERS = 2, 3
 """Of those who hold a suspect, and of what else points into a container."""
@@ -137,7 +116,7 @@ def _describe_step_place(step: RefsStep) -> str:
 def format_owner_rows(style: TextStyle, rows: Sequence[OwnedMemory]) -> Iterator[str]:
     """The text of --of and --by: rows alone."""
     yield from text.format_page(style, [ColumnsTable(columns_of(OwnedMemory), flatten_owners(rows, 0))])
-    for row in walk_owned(rows):
+    for row in owners.walk_owned(rows):
         if row.container is not None and row.container.used_elements:
             yield text.format_sentence(style, make_sentence("%s: %s", row.owner, describe_users(row.container, row.users)))
 
@@ -230,7 +209,7 @@ def is_all(suspect: LeakSuspect) -> bool:
     return 100 * suspect.accumulation.retained_bytes >= MOST_PERCENT * suspect.retained_bytes
 
 
-def _describe_average(point: Accumulation) -> str:
+def _describe_average(point: owners.Accumulation) -> str:
     """Give the average size of an element unless one is far larger."""
     if point.parts or point.container is None:
         return ""
@@ -242,7 +221,7 @@ def describe_container(linked: LinkedContainer, confidence: Optional[str]) -> st
     return linked.words() + OWNER_IS.get(confidence or "", "")
 
 
-def describe_users(linked: LinkedContainer, users: Sequence[ContainerUser]) -> str:
+def describe_users(linked: LinkedContainer, users: Sequence[owners.ContainerUser]) -> str:
     """`12 elements (2.6 KiB) are in use elsewhere: 3 stacks, 40 words of g_in_work`."""
     stacks = [user.owner for user in users if user.kind == THREAD]
     who = [count_noun(len(set(stacks)), "stack")] if stacks else []
@@ -285,7 +264,7 @@ def _describe_typed(name: str, address: Optional[TargetAddress], signature: Opti
     return "%s %s" % (signature, address) if signature else name
 
 
-def _describe_part(part: Division) -> str:
+def _describe_part(part: owners.Division) -> str:
     """`the hash table g_app -> +0x18 of 20,000 elements`, `element 0x55d0c0ffee10 (32 bytes)`."""
     if part.container is not None:
         return make_sentence("the %s", part.container.words(strip_module(part.name)))
@@ -451,7 +430,7 @@ def _make_mappings_page(leaks: Leaks) -> Page:
     if leaks.mappings:
         yield ""
         total = SentenceSize(sum(mapping.bytes for mapping in leaks.mappings))
-        yield make_sentence("Mappings outside the heaps without a reference: %s (%s)", format_number(len(leaks.mappings)), total)
+        yield make_sentence("Mappings outside the heaps without a reference: %s (%s)", units.format_number(len(leaks.mappings)), total)
         yield ColumnsTable(columns_of(LostMapping), leaks.mappings[:MOST_MAPPINGS])
 
 
@@ -461,7 +440,7 @@ def _make_remarks_page(leaks: Leaks) -> Page:
         yield ""
         yield "This program often points into blocks at an offset of %s; such blocks count as reachable." % offsets
     if leaks.offsets:
-        offsets = ", ".join("%d (%s)" % (offset, format_number(count)) for offset, count in leaks.offsets[:MOST_OFFSETS])
+        offsets = ", ".join("%d (%s)" % (offset, units.format_number(count)) for offset, count in leaks.offsets[:MOST_OFFSETS])
         yield ""
         yield "Blocks reachable only through a pointer into their middle, by its offset: %s" % offsets
     if leaks.low_addresses:

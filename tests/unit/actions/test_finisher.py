@@ -10,6 +10,7 @@ import pytest
 from gdbheapx.actions import finisher
 from gdbheapx.actions.finisher import Before, Standby, kept_alive
 from gdbheapx.inferior.base import Mapping
+from gdbheapx.inferior.live import tracer
 
 ENTRY, PC, SP, MASK = 0x401000, 0x7F0000001000, 0x7FFF00001000, 5
 
@@ -20,7 +21,7 @@ def finished(
     """What is asked of ptrace once the thread is seized, and what is set, where it stops like this: (signal, program counter, stack pointer)."""
     asked: List[Any] = []
     made: List[str] = []
-    names = {finisher.PTRACE_CONT: "on", finisher.PTRACE_DETACH: "go", finisher.PTRACE_INTERRUPT: "stop", finisher.PTRACE_SEIZE: "seize"}
+    names = {tracer.PTRACE_CONT: "on", tracer.PTRACE_DETACH: "go", tracer.PTRACE_INTERRUPT: "stop", tracer.PTRACE_SEIZE: "seize"}
     one = Standby(os.getpid(), 7, [], [], ENTRY)
     one._before = Before([(1, b"before"), (2, b"vectors")], MASK, ())
     at: List[Tuple[int, int]] = []
@@ -40,9 +41,9 @@ def finished(
     monkeypatch.setattr(one, "_read_mask", lambda: mask)
     monkeypatch.setattr(one, "_set_mask", lambda mask: made.append("mask %d" % mask))
     monkeypatch.setattr(Standby, "_read_position", staticmethod(lambda words: [PC, SP] if words == b"before" else list(at[-1])))
-    monkeypatch.setattr(finisher, "register_set", lambda lwp, number: b"now")
-    monkeypatch.setattr(finisher, "set_register_set", lambda lwp, number, data: made.append(data.decode()))
-    monkeypatch.setattr(finisher, "spare_traced_thread", lambda lwp: False)
+    monkeypatch.setattr(tracer, "register_set", lambda lwp, number: b"now")
+    monkeypatch.setattr(tracer, "set_register_set", lambda lwp, number, data: made.append(data.decode()))
+    monkeypatch.setattr(tracer, "spare_traced_thread", lambda lwp: False)
     monkeypatch.setattr(finisher.procfs, "read_process_status", lambda lwp: {"SigPnd": "%x" % waiting})
     one.finish(is_called)
     assert asked[:2] == [("seize", 0), ("stop", 0)]
