@@ -8,7 +8,8 @@ those of C++ with `$LT$` and the like.
 
 import ctypes
 import re
-from typing import Any, Callable, List, Optional
+from functools import cache
+from typing import Any, Callable, Dict, List, Optional, Pattern, Sequence, Tuple, Union
 
 from gdbheapx.budget import TooMuchWork, WorkCounter
 
@@ -17,8 +18,6 @@ START = "typeinfo name for "
 MOST_BYTES = 4096
 MOST_REPETITIONS = 1000
 """Of letters that make the demangler call itself."""
-_RUNTIME: List[Any] = []
-"""What was found, once it was looked for."""
 MOST_STEPS, MOST_DEPTH = 3000, 60
 MOST_RUST_LETTERS = 1 << 16
 """Of all identifiers of a name of Rust."""
@@ -29,27 +28,9 @@ PARAMETER = re.compile(r"T\d*_")
 NAMES = WorkCounter("names of classes and variables", lasts=False)
 ESCAPES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
 BASIC = {
-    "a": "i8",
-    "s": "i16",
-    "l": "i32",
-    "x": "i64",
-    "n": "i128",
-    "i": "isize",
-    "f": "f32",
-    "d": "f64",
-    "b": "bool",
-    "c": "char",
-    "h": "u8",
-    "t": "u16",
-    "m": "u32",
-    "y": "u64",
-    "o": "u128",
-    "j": "usize",
-    "e": "str",
-    "u": "()",
-    "v": "...",
-    "z": "!",
-}
+    "a": "i8", "s": "i16", "l": "i32", "x": "i64", "n": "i128", "i": "isize", "f": "f32", "d": "f64", "b": "bool", "c": "char",
+    "h": "u8", "t": "u16", "m": "u32", "y": "u64", "o": "u128", "j": "usize", "e": "str", "u": "()", "v": "...", "z": "!",
+}  # fmt: skip
 CLOSURE = "{{closure}}"
 LEGACY_HASH = re.compile(r"::h[0-9a-f]{16}$")
 """The last part of a legacy name of Rust."""
@@ -69,7 +50,7 @@ def demangle_variable(name: str) -> str:
     read it, as it is."""
     mangled = name.partition(".")[0]  # `.lto_priv.0`, `.llvm.123`: compilers' own
     if mangled.startswith("_R"):
-        return demangle_rust_path(mangled) or name
+        return _parse_rust_name(mangled)[0] or name
     if not mangled.startswith("_Z") or len(mangled) > MOST_BYTES:
         return name
     known = demangle_plain(mangled[3:] if mangled.startswith("_ZL") else mangled[2:]) or _demangle_by_runtime(mangled, "", "")
@@ -96,15 +77,14 @@ def demangle_plain(mangled: str) -> Optional[str]:
 
 
 def _demangle_by_runtime(mangled: str, prefix: str = "_ZTS", start: str = START) -> Optional[str]:
-    if not _RUNTIME:
-        _RUNTIME.append(_load_runtime())
-    if _RUNTIME[0] is None or not 0 < len(mangled) <= MOST_BYTES or not re.fullmatch(r"[\w.$]+", mangled, re.A):
+    runtime = _load_runtime()
+    if runtime is None or not 0 < len(mangled) <= MOST_BYTES or not re.fullmatch(r"[\w.$]+", mangled, re.A):
         return None
     if sum(map(mangled.count, "PROKVI")) > MOST_REPETITIONS:
         return None
     if (mangled.count("_") > MOST_UNDERSCORES or PARAMETER.search(mangled)) and not has_short_expansion(prefix + mangled):
         return None
-    demangle, free = _RUNTIME[0]
+    demangle, free = runtime
     status = ctypes.c_int(0)
     pointer = demangle((prefix + mangled).encode(), None, None, ctypes.byref(status))
     if not pointer:
@@ -118,6 +98,7 @@ def _demangle_by_runtime(mangled: str, prefix: str = "_ZTS", start: str = START)
     return text[len(start) :] if status.value == 0 and text.startswith(start) else None
 
 
+@cache
 def _load_runtime() -> Any:
     """(abi::__cxa_demangle, free); None without a C++ runtime."""
     for name in RUNTIMES:
@@ -137,35 +118,31 @@ class _UnreadRustName(Exception):
 
 def demangle_rust_owner(symbol: str) -> Optional[str]:
     """T of a method of `<T as Trait>` or `T`, of drop_in_place::<T>, or a closure by the function around it; None: another function."""
-    if not symbol.isascii() or len(symbol) > MOST_BYTES:
-        return None
     if symbol.startswith("_R"):
-        try:
-            return _RustName(symbol.partition(".")[0][2:]).owner()
-        except _UnreadRustName:
-            return None
-    return _find_legacy_owner(symbol) if symbol.startswith("_ZN") else None
+        return _parse_rust_name(symbol)[1]
+    return _find_legacy_owner(symbol) if symbol.startswith("_ZN") and symbol.isascii() and len(symbol) <= MOST_BYTES else None
 
 
-def demangle_rust_path(symbol: str) -> Optional[str]:
-    """Demangle a v0 name of Rust; None if it is none."""
+def _parse_rust_name(symbol: str) -> Tuple[Optional[str], Optional[str]]:
+    """Return the path of a v0 name of Rust, and its owner as demangle_rust_owner has it; None if it is none."""
     if not symbol.isascii() or len(symbol) > MOST_BYTES:
-        return None
+        return None, None
+    name = _RustName(symbol.partition(".")[0][2:])
     try:
-        return _RustName(symbol[2:]).path()
+        return name.parse(False, True), name.owner
     except _UnreadRustName:
-        return None
+        return None, None
 
 
 def _find_legacy_owner(symbol: str) -> Optional[str]:
     parts: List[str] = []
     at = 3
-    while symbol[at : at + 1].isdigit():
+    digits = re.match(r"\d{1,4}", symbol[at:])
+    while digits is not None:
+        start = at + digits.end()
+        at = start + int(digits[0])
+        parts.append(symbol[start:at])
         digits = re.match(r"\d{1,4}", symbol[at:])
-        length = int(digits.group()) if digits is not None else 0
-        at += len(digits.group()) if digits is not None else 0
-        parts.append(symbol[at : at + length])
-        at += length
     if symbol[at : at + 1] != "E" or len(parts) < 2 or not re.fullmatch(r"h[0-9a-f]{16}", parts[-1]):
         return None
     words = [_unescape_part(part) for part in parts[:-1]]
@@ -200,20 +177,34 @@ class _RustName:
 
     def __init__(self, text: str) -> None:
         self._text, self._at, self._steps, self._depth = text, 0, 0, 0
-        self._owner: Optional[str] = None
+        self.owner: Optional[str] = None
+        """See demangle_rust_owner."""
         self._letters = 0
         """Of all identifiers."""
         self._number_of = 0
         """Of the last identifier, among those that are equal."""
 
-    def owner(self) -> Optional[str]:
-        """See type_of."""
-        self._parse_path(True)
-        return self._owner
-
-    def path(self) -> str:
-        """Return the whole path."""
-        return self._parse_path()
+    def parse(self, is_type: bool = True, is_outer: bool = False) -> str:
+        """A path or, where one may stand, any other type."""
+        self._depth += 1
+        if self._depth > MOST_DEPTH:
+            raise _UnreadRustName
+        kind = self._parse_step()
+        if kind == "B":
+            start, to = self._at - 1, self._parse_base62()
+            if to >= start:
+                raise _UnreadRustName
+            kept, self._at = self._at, to
+            text = self.parse(is_type)
+            self._at = kept
+        elif kind in "CMXYNI":
+            text = self._parse_path(kind, is_outer)
+        elif is_type:
+            text = self._parse_plain_type(kind)
+        else:
+            raise _UnreadRustName
+        self._depth -= 1
+        return text
 
     def _parse_step(self) -> str:
         self._steps += 1
@@ -225,6 +216,13 @@ class _RustName:
     def _has_letter(self, letter: str) -> bool:
         has = self._text.startswith(letter, self._at)
         self._at += len(letter) if has else 0
+        return has
+
+    def _skip_numbered(self, letter: str) -> bool:
+        """A binder, lifetime or disambiguator: the letter and a number, of which nothing is shown."""
+        has = self._has_letter(letter)
+        if has:
+            self._parse_base62()
         return has
 
     def _parse_base62(self) -> int:
@@ -253,56 +251,29 @@ class _RustName:
             raise _UnreadRustName
         return ("punycode " if is_unicode else "") + self._text[start : self._at]
 
-    def _follow_back_reference(self, what: str) -> str:
-        start = self._at - 1
-        to = self._parse_base62()
-        if to >= start:
-            raise _UnreadRustName
-        kept, self._at = self._at, to
-        text = self._parse_path() if what == "path" else self._parse_type()
-        self._at = kept
-        return text
-
-    def _enter_deeper(self) -> None:
-        self._depth += 1
-        if self._depth > MOST_DEPTH:
-            raise _UnreadRustName
-
-    def _parse_path(self, is_outer: bool = False) -> str:
-        self._enter_deeper()
-        text = self._path_at(is_outer)
-        self._depth -= 1
-        return text
-
-    def _path_at(self, is_outer: bool) -> str:
-        kind = self._parse_step()
+    def _parse_path(self, kind: str, is_outer: bool) -> str:
         if kind == "C":
             return self._parse_identifier()
         if kind in "MXY":
             if kind != "Y":
-                if self._has_letter("s"):
-                    self._parse_base62()
-                self._parse_path()
-            type_ = self._parse_type()
-            if is_outer and self._owner is None:
-                self._owner = type_
-            return "<%s>" % (type_ if kind == "M" else "%s as %s" % (type_, self._parse_path()))
+                self._skip_numbered("s")
+                self.parse(False)
+            type_ = self.parse()
+            if is_outer and self.owner is None:
+                self.owner = type_
+            return "<%s>" % (type_ if kind == "M" else "%s as %s" % (type_, self.parse(False)))
         if kind == "N":
             space = self._parse_step()
-            path = self._parse_path(is_outer)
+            path = self.parse(False, is_outer)
             name = self._parse_identifier()
             text = "%s::%s" % (path, "{closure#%d}" % self._number_of if space == "C" else name or "{%s}" % space)
-            self._owner = text if is_outer and space == "C" else self._owner
+            self.owner = text if is_outer and space == "C" else self.owner
             return text
-        if kind == "I":
-            path = self._parse_path(is_outer)
-            arguments = self._parse_list(self._parse_argument)
-            if is_outer and path.endswith("::drop_in_place") and arguments:
-                self._owner = arguments[0]
-            return "%s<%s>" % (path, ", ".join(argument for argument in arguments if argument))
-        if kind == "B":
-            return self._follow_back_reference("path")
-        raise _UnreadRustName
+        path = self.parse(False, is_outer)
+        arguments = self._parse_list(self._parse_argument)
+        if is_outer and path.endswith("::drop_in_place") and arguments:
+            self.owner = arguments[0]
+        return "%s<%s>" % (path, ", ".join(argument for argument in arguments if argument))
 
     def _parse_list(self, read: Callable[[], str]) -> List[str]:
         texts: List[str] = []
@@ -311,84 +282,57 @@ class _RustName:
         return texts
 
     def _parse_argument(self) -> str:
-        if self._has_letter("L"):
-            self._parse_base62()
+        if self._skip_numbered("L"):
             return ""
-        return self._parse_constant() if self._has_letter("K") else self._parse_type()
+        return self._parse_constant() if self._has_letter("K") else self.parse()
 
     def _parse_constant(self) -> str:
-        if self._has_letter("p"):
+        if self._has_letter("p") or self._skip_numbered("B"):
             return "_"
-        if self._has_letter("B"):
-            self._parse_base62()
-            return "_"
-        if self._parse_step() not in BASIC:
-            raise _UnreadRustName
-        value = re.match(r"n?[0-9a-f]*_", self._text[self._at :])
-        if value is None:
+        value = re.match(r"n?[0-9a-f]*_", self._text[self._at + 1 :])
+        if self._parse_step() not in BASIC or value is None:
             raise _UnreadRustName
         self._at += value.end()
-        digits = value[0].strip("n_")
-        return str(int(digits, 16)) if digits else "0"
+        return str(int(value[0].strip("n_") or "0", 16))
 
-    def _parse_type(self) -> str:
-        self._enter_deeper()
-        text = self._type_at()
-        self._depth -= 1
-        return text
-
-    def _type_at(self) -> str:
-        kind = self._parse_step()
+    def _parse_plain_type(self, kind: str) -> str:
         if kind in BASIC:
             return BASIC[kind]
         if kind == "p":
             return "_"
         if kind == "A":
-            type_ = self._parse_type()
+            type_ = self.parse()
             return "[%s; %s]" % (type_, self._parse_constant())
         if kind == "S":
-            return "[%s]" % self._parse_type()
+            return "[%s]" % self.parse()
         if kind == "T":
-            return "(%s)" % ", ".join(self._parse_list(self._parse_type))
+            return "(%s)" % ", ".join(self._parse_list(self.parse))
         if kind in "RQ":
-            if self._has_letter("L"):
-                self._parse_base62()
-            return ("&" if kind == "R" else "&mut ") + self._parse_type()
+            self._skip_numbered("L")
+            return ("&" if kind == "R" else "&mut ") + self.parse()
         if kind in "PO":
-            return ("*const " if kind == "P" else "*mut ") + self._parse_type()
+            return ("*const " if kind == "P" else "*mut ") + self.parse()
         if kind == "F":
-            return self._parse_function()
-        if kind == "D":
-            return self._parse_bounds()
-        if kind == "B":
-            return self._follow_back_reference("type")
-        self._at -= 1
-        return self._parse_path()
-
-    def _parse_function(self) -> str:
-        if self._has_letter("G"):
-            self._parse_base62()
-        self._has_letter("U")
-        if self._has_letter("K") and not self._has_letter("C"):
-            self._parse_identifier()
-        arguments = self._parse_list(self._parse_type)
-        result = self._parse_type()
-        return "fn(%s)%s" % (", ".join(arguments), "" if result == "()" else " -> " + result)
-
-    def _parse_bounds(self) -> str:
-        if self._has_letter("G"):
-            self._parse_base62()
-        bounds = []
-        while not self._has_letter("E"):
-            path = self._parse_path()
-            while self._has_letter("p"):
+            self._skip_numbered("G")
+            self._has_letter("U")
+            if self._has_letter("K") and not self._has_letter("C"):
                 self._parse_identifier()
-                self._parse_type()
-            bounds.append(path)
-        if not self._has_letter("L"):
-            raise _UnreadRustName
-        self._parse_base62()
-        return "dyn " + " + ".join(bounds)
+            arguments = self._parse_list(self.parse)
+            result = self.parse()
+            return "fn(%s)%s" % (", ".join(arguments), "" if result == "()" else " -> " + result)
+        if kind == "D":
+            self._skip_numbered("G")
+            bounds = self._parse_list(self._parse_bound)
+            if self._skip_numbered("L"):
+                return "dyn " + " + ".join(bounds)
+        raise _UnreadRustName
+
+    def _parse_bound(self) -> str:
+        path = self.parse(False)
+        while self._has_letter("p"):
+            self._parse_identifier()
+            self.parse()
+        return path
 
 
 REFERENCE = re.compile(r"S[0-9A-Z]*_|T[0-9]*_")
@@ -400,9 +344,7 @@ QUICK_LETTERS = 1 << 25
 """Names that cannot come to more, whatever refers to what, are written out at once: 60 ms."""
 BUILTIN_LETTERS, STANDARD_LETTERS, OPERATOR_LETTERS = 20, 80, 20
 """At most: `unsigned __int128`; `std::basic_string<char, std::char_traits<char>, std::allocator<char> >`; `operator co_await`."""
-UNARY, BINARY = "ad ng ps de co nt", "pl mi ml dv rm an or eo ls rs eq ne lt gt le ge aa oo"
-"""Operators of expressions."""
-MOST_CXX_DEPTH = 100
+MOST_CXX_DEPTH = 150
 
 
 class UnfollowedName(Exception):
@@ -420,8 +362,61 @@ def has_short_expansion(mangled: str) -> bool:
         return False
 
 
+Row = Tuple[Pattern[str], int, Sequence[str]]
+
+
+def _compile_rows(*rows: Tuple[str, int, str]) -> Sequence[Row]:
+    return [(re.compile(start), letters, following.split()) for start, letters, following in rows]
+
+
+LITERAL = (r"L_Z", 0, "encoding E"), (r"L", 4, "type value E")
+GRAMMAR: Dict[str, Sequence[Row]] = {
+    "symbol": _compile_rows((r"_ZT[VTIS]", 40, "type"), (r"_ZGV", 40, "name"), (r"_Z(?![TG])", 0, "encoding"), (r"(?!_Z)", 0, "type")),
+    "name": _compile_rows((r"N", 0, "nested"), (r"Z", 0, "local"), (r"(?=S[^t])", 0, "reference arguments"), (r"(?!S[^t])", 0, "template")),
+    "prefix": _compile_rows(
+        (r"St", 5, ""),
+        (r"(?=S)", 0, "reference"),
+        (r"(?=T)", 0, "parameter"),
+        (r"(?=I)", 0, "arguments"),
+        (r"M", 0, ""),
+        (r"", 2, "unqualified"),
+    ),
+    "unqualified": _compile_rows(
+        (r"L?(?=\d)", 0, "source tags"),
+        (r"L?Ul", 12, "lambda ordinal tags"),
+        (r"L?Ut", 16, "unnamed ordinal tags"),
+        (r"L?DC", 0, "source* tags"),
+        (r"L?[CD]\d", STANDARD_LETTERS, "class_name tags"),
+        (r"L?li", 12, "source tags"),
+        (r"L?[a-z][A-Za-z]", OPERATOR_LETTERS, "tags"),
+    ),
+    "argument": _compile_rows((r"(?=[IJ])", 0, "arguments"), (r"X", 0, "expression E"), *LITERAL, (r"", 0, "type")),
+    "expression": _compile_rows(
+        *LITERAL,
+        (r"(?=T)", 0, "parameter"),
+        (r"sr", 0, "type unqualified arguments"),
+        (r"st|at", 10, "type"),
+        (r"ad|ng|ps|de|co|nt", 4, "expression"),
+        (r"pl|mi|ml|dv|rm|an|or|eo|ls|rs|eq|ne|lt|gt|le|ge|aa|oo", 8, "expression expression"),
+    ),
+    "type": _compile_rows(
+        (r"[rVK]+", 24, "type part"),
+        (r"[PROCG]", 10, "type part"),
+        (r"(?=[0-9NZ]|St)", 0, "name part"),
+        (r"(?=[ST])", 0, "class"),
+        (r"FY?", 10, "type* part"),
+        (r"An?\d{0,9}_", 16, "type part"),
+        (r"M", 8, "type type part"),
+        (r"Dp", 0, "pack part"),
+        (r"D[nacdefhsui]|[a-tv-z]", BUILTIN_LETTERS, ""),
+    ),
+}
+"""Rows of each production: how it begins, how many letters that comes to at most, and what follows: other productions (`*`: any number of them,
+up to E), methods of _Lengths, and `part` where S_, S0_ and so on may refer to all of it."""
+
+
 class _Lengths:
-    """A name that is read from left to right. Each method reads one production of the grammar and returns its length."""
+    """A name that is read from left to right by GRAMMAR. Methods read what its rows cannot say; all return lengths."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at, self._depth = text, 0, 0
@@ -436,301 +431,157 @@ class _Lengths:
 
     def whole(self) -> int:
         """Return the length of the whole name."""
-        if self._has_text("_Z"):
-            letters = self._measure_special() if self._text[self._at] in "TG" else self._measure_encoding()
-        else:
-            letters = self._measure_type()
+        letters = self.measure("symbol")
         if self._at != len(self._text):
             raise UnfollowedName
         return letters
 
-    def _has_text(self, text: str) -> bool:
-        has = self._text.startswith(text, self._at)
-        self._at += len(text) if has else 0
-        return has
-
-    def _next_letter(self) -> str:
-        return self._text[self._at]
-
-    def _add_substitution(self, letters: int) -> int:
-        """Make it a part that may be referred to."""
-        self._parts.append(letters)
-        return self._measure_small(letters)
-
-    def _measure_small(self, letters: int) -> int:
+    def measure(self, name: str) -> int:
+        """Read what GRAMMAR, or a method, has by this name."""
+        if name not in GRAMMAR:
+            return int(getattr(self, "_measure_" + name)())
+        self._depth += 1
+        row = next((row for row in GRAMMAR[name] if row[0].match(self._text, self._at)), None)
+        if row is None or self._depth > MOST_CXX_DEPTH:
+            raise UnfollowedName
+        pattern, letters, followed_by = row
+        self._take(pattern)
+        for following in followed_by:
+            if following == "part":
+                self._parts.append(letters)
+            elif following == "E":
+                self._take(r"E")
+            elif following.endswith("*"):
+                letters += self._measure_list(following[:-1])
+            else:
+                letters += self.measure(following)
         if letters > MOST_LETTERS:
             raise UnfollowedName
-        return letters
-
-    def _read_length(self) -> int:
-        match = re.compile(r"n?(\d{0,9})").match(self._text, self._at)
-        self._at = match.end() if match else self._at
-        return int(match[1] or 0) if match else 0
-
-    def _measure_below(self, read: Callable[[], int]) -> int:
-        self._depth += 1
-        if self._depth > MOST_CXX_DEPTH:
-            raise UnfollowedName
-        letters = read()
         self._depth -= 1
         return letters
 
-    def _measure_special(self) -> int:
-        kind = self._text[self._at : self._at + 2]
-        self._at += 2
-        if kind in ("TV", "TT", "TI", "TS"):
-            return 40 + self._measure_type()
-        if kind == "GV":
-            return 40 + self._measure_name()
-        raise UnfollowedName
+    def _take(self, pattern: Union[str, Pattern[str]]) -> "re.Match[str]":
+        match = re.compile(pattern).match(self._text, self._at)
+        if match is None:
+            raise UnfollowedName
+        self._at = match.end()
+        return match
+
+    def _is_next(self, letters: str) -> bool:
+        return self._text[self._at : self._at + 1] in tuple(letters)
+
+    def _measure_list(self, name: str) -> int:
+        letters = 0
+        while not self._take(r"(?:[RO](?=E))?(E?)")[1]:  # a function may end with its ref-qualifier
+            letters += 2 + self.measure(name)
+        return letters
 
     def _measure_encoding(self) -> int:
-        before, letters = self._parameters, self._measure_name()
+        before, letters = self._parameters, self.measure("name")
         if self._parameters != before:  # they may stand for arguments that follow
             raise UnfollowedName
-        while self._at < len(self._text) and self._next_letter() != "E":
-            letters += 2 + self._measure_type()
+        while self._at < len(self._text) and not self._is_next("E"):
+            letters += 2 + self.measure("type")
         self._parameters = before
         return letters
 
-    def _measure_name(self) -> int:
-        return self._measure_below(self._name_at)
-
-    def _name_at(self) -> int:
-        if self._has_text("N"):
-            return self._measure_nested()
-        if self._has_text("Z"):
-            return self._measure_local()
-        is_part = False
-        if self._has_text("St"):
-            letters = 5 + self._measure_unqualified()
-        elif self._next_letter() == "S":
-            letters, is_part = self._measure_reference(), True
-        else:
-            letters = self._measure_unqualified()
-        if self._at < len(self._text) and self._next_letter() == "I":
-            letters = (letters if is_part else self._add_substitution(letters)) + self._measure_arguments()
-        return letters
+    def _measure_template(self) -> int:
+        letters = (5 if self._take(r"(St)?")[1] else 0) + self.measure("unqualified")
+        if self._is_next("I"):
+            self._parts.append(letters)
+        return letters + self._measure_arguments()
 
     def _measure_nested(self) -> int:
-        letters = 0
-        while self._next_letter() in "rVKROH":
-            letters, self._at = letters + 10, self._at + 1
-        while not self._has_text("E"):
-            is_reference = False
-            if self._has_text("St"):
-                letters, is_reference = letters + 5, True
-            elif self._next_letter() == "S":
-                letters, is_reference = letters + self._measure_reference(), True
-            elif self._next_letter() == "T":
-                letters += self._measure_parameter()
-            elif self._next_letter() == "I":
-                letters += self._measure_arguments()
-            elif self._has_text("M"):
-                continue
-            else:
-                letters += 2 + self._measure_unqualified()
-            if not is_reference and self._next_letter() != "E":
-                self._add_substitution(letters)
+        letters = 10 * len(self._take(r"[rVKROH]*")[0])
+        while not self._take(r"(E?)")[1]:
+            is_new = not self._is_next("SM")
+            letters += self.measure("prefix")
+            if is_new and not self._is_next("E"):
+                self._parts.append(letters)
         return letters
 
     def _measure_local(self) -> int:
-        letters = self._measure_below(self._measure_encoding)
-        if not self._has_text("E"):
-            raise UnfollowedName
-        if self._has_text("s"):
+        letters = self.measure("encoding")
+        if self._take(r"E(s|dn?\d{0,9}_)?")[1] == "s":
             letters += 14
         else:
-            if self._has_text("d"):
-                self._read_length()
-                self._at += 1
-            letters += 2 + self._measure_name()
-        if self._has_text("_"):
-            is_long = self._has_text("_")
-            self._read_length()
-            if is_long and not self._has_text("_"):
-                raise UnfollowedName
+            letters += 2 + self.measure("name")
+        self._take(r"__n?\d{0,9}_|(?!__)(_n?\d{0,9})?")
         return letters
 
-    def _measure_unqualified(self) -> int:
+    def _measure_lambda(self) -> int:
+        before, self._lambdas = self._parameters, self._lambdas + 1
+        letters = self._measure_list("type")
+        self._parameters = before  # these are `auto`
+        return letters
+
+    def _measure_unnamed(self) -> int:
+        self._lambdas += 1
+        return 0
+
+    def _measure_ordinal(self) -> int:
+        self._take(r"n?\d{0,9}_")
+        return 10
+
+    def _measure_class_name(self) -> int:
+        """Which of the parts a constructor repeats is not followed."""
+        return max(self._parts, default=0)
+
+    def _measure_tags(self) -> int:
         letters = 0
-        self._has_text("L")
-        next_ = self._next_letter()
-        if next_.isdigit():
-            letters += self._measure_source_name()
-        elif self._has_text("Ul"):
-            before, self._lambdas = self._parameters, self._lambdas + 1
-            while not self._has_text("E"):
-                letters += 2 + self._measure_type()
-            letters += 12 + self._read_ordinal()
-            self._parameters = before  # these are `auto`
-        elif self._has_text("Ut"):
-            self._lambdas += 1
-            letters += 16 + self._read_ordinal()
-        elif self._has_text("DC"):
-            while not self._has_text("E"):
-                letters += 2 + self._measure_source_name()
-        elif next_ in "CD" and self._text[self._at + 1 : self._at + 2].isdigit():
-            self._at += 2
-            letters += STANDARD_LETTERS + max(self._parts, default=0)
-        elif self._has_text("li"):
-            letters += 12 + self._measure_source_name()
-        elif next_.islower() and self._text[self._at + 1].isalpha():
-            self._at += 2
-            letters += OPERATOR_LETTERS
-        else:
-            raise UnfollowedName
-        while self._at < len(self._text) and self._has_text("B"):
-            letters += 6 + self._measure_source_name()
+        while self._take(r"(B?)")[1]:
+            letters += 6 + self._measure_source()
         return letters
 
-    def _measure_source_name(self) -> int:
-        size = self._read_length()
+    def _measure_source(self) -> int:
+        size = int(self._take(r"\d{1,9}")[0])
         self._at += size
         if not size or self._at > len(self._text):
             raise UnfollowedName
         return max(size, 21)  # `(anonymous namespace)`
 
-    def _read_ordinal(self) -> int:
-        self._read_length()
-        if not self._has_text("_"):
-            raise UnfollowedName
-        return 10
+    def _measure_value(self) -> int:
+        return len(self._take(r"[^E]*")[0])
 
     def _measure_reference(self) -> int:
-        self._at += 1
-        kind = self._next_letter()
-        if kind.islower():
-            self._at += 1
+        match = self._take(r"S(?:[a-z]|([0-9A-Z]{0,6})_)")
+        if match[1] is None:
             letters = STANDARD_LETTERS
-            while self._at < len(self._text) and self._has_text("B"):
-                letters = self._add_substitution(letters + 6 + self._measure_source_name())
+            while self._take(r"(B?)")[1]:
+                letters += 6 + self._measure_source()
+                self._parts.append(letters)
             return letters
-        match = re.compile(r"([0-9A-Z]{0,6})_").match(self._text, self._at)
-        if match is None:
-            raise UnfollowedName
-        self._at = match.end()
         number = int(match[1], 36) + 1 if match[1] else 0
         return max([self._parts[number], *self._parts[max(0, number - self._lambdas) : number]])
 
     def _measure_parameter(self) -> int:
-        self._at += 1
         self._parameters += 1
-        self._read_ordinal()
+        self._take(r"Tn?\d{0,9}_")
         return self._widest
 
     def _measure_arguments(self) -> int:
+        """Of a template, if it has some."""
+        if not self._is_next("IJ"):
+            return 0
         letters, count = 3, 0
         self._at += 1
-        while not self._has_text("E"):
-            before, argument = self._parameters, self._measure_below(self._measure_argument)
+        while not self._take(r"(E?)")[1]:
+            before, argument = self._parameters, self.measure("argument")
             self._widest = max(self._widest, argument if self._parameters == before else 0)
-            letters, count = self._measure_small(letters + 2 + argument), count + 1
+            letters, count = letters + 2 + argument, count + 1
         self._longest = max(self._longest, count)
         return letters
 
-    def _measure_argument(self) -> int:
-        if self._next_letter() in "IJ":
-            return self._measure_arguments()
-        if self._has_text("X"):
-            letters = self._measure_expression()
-            if not self._has_text("E"):
-                raise UnfollowedName
-            return letters
-        return self._measure_literal() if self._has_text("L") else self._measure_type()
-
-    def _measure_expression(self) -> int:
-        return self._measure_small(self._measure_below(self._expression_at))
-
-    def _expression_at(self) -> int:
-        if self._has_text("L"):
-            return self._measure_literal()
-        if self._next_letter() == "T":
-            return self._measure_parameter()
-        code = self._text[self._at : self._at + 2]
-        self._at += 2
-        if code == "sr":
-            letters = self._measure_type() + self._measure_unqualified()
-            return letters + (self._measure_arguments() if self._next_letter() == "I" else 0)
-        if code in ("st", "at"):
-            return 10 + self._measure_type()
-        if code in UNARY:
-            return 4 + self._measure_expression()
-        if code in BINARY:
-            return 8 + self._measure_expression() + self._measure_expression()
-        raise UnfollowedName
-
-    def _measure_literal(self) -> int:
-        if self._has_text("_Z"):
-            letters = self._measure_encoding()
-        else:
-            letters = 4 + self._measure_type()
-            end = self._text.index("E", self._at)
-            letters, self._at = letters + end - self._at, end
-        if not self._has_text("E"):
-            raise UnfollowedName
+    def _measure_class(self) -> int:
+        """A type that begins with a reference: one alone is no new part, a parameter is."""
+        is_parameter = self._is_next("T")
+        letters = self._measure_parameter() if is_parameter else self._measure_reference()
+        if is_parameter:
+            self._parts.append(letters)
+        if self._is_next("I"):
+            letters += self._measure_arguments()
+            self._parts.append(letters)
         return letters
 
-    def _measure_type(self) -> int:
-        return self._measure_small(self._measure_below(self._type_at))
-
-    def _type_at(self) -> int:
-        kind = self._next_letter()
-        if kind in "rVK":
-            while self._next_letter() in "rVK":
-                self._at += 1
-            return self._add_substitution(24 + self._measure_type())
-        if kind in "PROCG":
-            self._at += 1
-            return self._add_substitution(10 + self._measure_type())
-        if kind.isdigit() or kind in "NZ":
-            return self._add_substitution(self._measure_name())
-        if kind == "S":
-            return self._measure_class()
-        if kind == "T":
-            letters = self._add_substitution(self._measure_parameter())
-            return (
-                letters
-                if self._at >= len(self._text) or self._next_letter() != "I"
-                else self._add_substitution(letters + self._measure_arguments())
-            )
-        if kind in "FAMD":
-            return self._measure_compound(kind)
-        if kind.islower() and kind != "u":
-            self._at += 1
-            return BUILTIN_LETTERS
-        raise UnfollowedName
-
-    def _measure_class(self) -> int:
-        """A type that begins with a reference: one alone is no new part."""
-        if self._text.startswith("St", self._at):
-            return self._add_substitution(self._measure_name())
-        letters = self._measure_reference()
-        if self._at >= len(self._text) or self._next_letter() != "I":
-            return letters
-        return self._add_substitution(letters + self._measure_arguments())
-
-    def _measure_compound(self, kind: str) -> int:
-        self._at += 1
-        if kind == "F":
-            self._has_text("Y")
-            letters = 10
-            while not self._has_text("E"):
-                if self._next_letter() in "RO" and self._text.startswith("E", self._at + 1):
-                    self._at += 1
-                    continue
-                letters += 2 + self._measure_type()
-            return self._add_substitution(letters)
-        if kind == "A":
-            self._read_length()
-            if not self._has_text("_"):
-                raise UnfollowedName
-            return self._add_substitution(16 + self._measure_type())
-        if kind == "M":
-            return self._add_substitution(8 + self._measure_type() + self._measure_type())
-        if kind == "D" and self._has_text("p"):
-            return self._add_substitution(self._longest * (2 + self._measure_type()))
-        if kind == "D" and self._next_letter() in "nacdefhsui":
-            self._at += 1
-            return BUILTIN_LETTERS
-        raise UnfollowedName
+    def _measure_pack(self) -> int:
+        return self._longest * (2 + self.measure("type"))

@@ -78,7 +78,7 @@ def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     if demangle._load_runtime() is not None:
         for mangled, name in {**NAMES, **ONLY_BY_RUNTIME}.items():
             assert demangle._demangle_by_runtime(mangled) == demangle.demangle_class(mangled) == name
-    monkeypatch.setattr(demangle, "_RUNTIME", [None])
+    monkeypatch.setattr(demangle, "_load_runtime", lambda: None)
     assert demangle.demangle_class("6HolderIiLi3EE") == "6HolderIiLi3EE"
 
 
