@@ -31,7 +31,6 @@ from gdbheapx.inferior.elf.file import (
     PT_GNU_RELRO,
     PT_LOAD,
     PT_NOTE,
-    PT_TLS,
     SHT_NOBITS,
     ElfFile,
     ElfHeader,
@@ -280,18 +279,15 @@ class CoreFile:
         """
         loads, files = self.loads, self.notes().files
         ends = [load.end for load in loads]
-
-        def lie_in(entry: FileMapping) -> List[Load]:
+        in_core, writable = set(), []
+        for entry in files:
             first = bisect_right(ends, entry.start)
-            return [load for load in loads[first : first + MOST_PIECES] if load.start < entry.end]
-
-        inside = {entry: lie_in(entry) for entry in files}
-        in_core = {entry.name for entry, pieces in inside.items() if any(piece.claimed_bytes for piece in pieces)}
-
-        def is_writable(entry: FileMapping) -> bool:
-            return any(piece.flags & 2 for piece in inside[entry]) if inside[entry] else not entry.name.startswith(INSTALLED)
-
-        return [entry for entry in files if entry.name not in in_core and is_writable(entry)]
+            pieces = [load for load in loads[first : first + MOST_PIECES] if load.start < entry.end]
+            if any(piece.claimed_bytes for piece in pieces):
+                in_core.add(entry.name)
+            elif any(piece.flags & 2 for piece in pieces) if pieces else not entry.name.startswith(INSTALLED):
+                writable.append(entry)
+        return [entry for entry in writable if entry.name not in in_core]
 
 
 class CoreNotes:
@@ -339,9 +335,7 @@ class CoreNotes:
             elif name == b"CORE" and kind == NT_AUXV:
                 self.auxv.update(parse_auxv(self._header, desc))
             elif name == b"CORE" and kind == NT_FILE:
-                self.dumped_files = parse_files(self._header, desc)
-                self.files = sorted(self.dumped_files)
-                self.file_page_bytes, self.has_stray_names = read_file_note_form(self._header, desc)
+                self._read_files(desc)
             elif kind == pointer_set:
                 extra = desc
             elif kind == arch.signature_set:
@@ -378,26 +372,17 @@ class CoreNotes:
             line = desc[name_at + 16 : name_at + 16 + 80].split(b"\0")[0].decode("utf-8", "replace")
             self.command_line = line.strip() or None
 
-
-def parse_files(header: ElfHeader, desc: bytes) -> List[FileMapping]:
-    """NT_FILE: count, page size, (start, end, page offset) each, then the names."""
-    word = header.word_bytes
-    letter = "Q" if word == 8 else "I"
-    if len(desc) < 2 * word:
-        return []
-    count, page = struct.unpack_from(header.order + "2" + letter, desc)
-    count = min(count, (len(desc) - 2 * word) // (3 * word), MOST_NOTES)
-    triples = struct.unpack_from("%s%d%s" % (header.order, 3 * count, letter), desc, 2 * word)
-    names = desc[(2 + 3 * count) * word :].split(b"\0", count)[:count]
-    return [FileMapping(triples[3 * i], triples[3 * i + 1], triples[3 * i + 2] * page, os.fsdecode(name)) for i, name in enumerate(names)]
-
-
-def read_file_note_form(header: ElfHeader, desc: bytes) -> Tuple[Optional[int], bool]:
-    """The page size of NT_FILE, and whether its names are not as many as its entries."""
-    word, order = header.word_bytes, header.byte_order
-    count, page = (int.from_bytes(desc[at : at + word], order) for at in (0, word))
-    names = desc[(2 + 3 * count) * word :]
-    return page, names.count(0) != count or names[-1:] not in (b"", b"\0")
+    def _read_files(self, desc: bytes) -> None:
+        """NT_FILE: count, page size, (start, end, page offset) each, then the names."""
+        word, letter = self._header.word_bytes, "Q" if self._header.word_bytes == 8 else "I"
+        count, page = struct.unpack_from(self._header.order + "2" + letter, desc.ljust(2 * word, b"\0"))
+        names = desc[(2 + 3 * count) * word :]
+        self.file_page_bytes, self.has_stray_names = page, names.count(0) != count or names[-1:] not in (b"", b"\0")
+        count = min(count, max(0, len(desc) - 2 * word) // (3 * word), MOST_NOTES)
+        numbers = struct.unpack_from("%s%d%s" % (self._header.order, 3 * count, letter), desc, 2 * word) if count else ()
+        rows = zip(numbers[0::3], numbers[1::3], numbers[2::3], desc[(2 + 3 * count) * word :].split(b"\0", count)[:count])
+        self.dumped_files = [FileMapping(start, end, offset * page, os.fsdecode(name)) for start, end, offset, name in rows]
+        self.files = sorted(self.dumped_files)
 
 
 def open_core(path: str) -> int:
@@ -429,18 +414,12 @@ def find_header_contradiction(first: bytes, header: ElfHeader) -> Optional[str]:
     for place, names in ((5, ("little-endian", "big-endian")), (4, ("32-bit", "64-bit"))):
         other = parse_header(first[:place] + bytes((3 - first[place],)) + first[place + 1 :])
         if other is not None and other.type == ET_CORE and other.phentsize == program_header_bytes(other.word_bytes):
-            return "its ELF header says %s but is written %s: byte %d of the file is damaged" % (
-                names[first[place] - 1],
-                names[2 - first[place]],
-                place,
-            )
+            says, written = names[first[place] - 1], names[2 - first[place]]
+            return "its ELF header says %s but is written %s: byte %d of the file is damaged" % (says, written, place)
     if header.type != ET_CORE:
         return None
-    usual = program_header_bytes(header.word_bytes)
-    return "its ELF header is damaged: it says that program header table entries have %d bytes, but they have %d" % (
-        header.phentsize,
-        usual,
-    )
+    sizes = header.phentsize, program_header_bytes(header.word_bytes)
+    return "its ELF header is damaged: it says that program header table entries have %d bytes, but they have %d" % sizes
 
 
 def explain_no_core(path: str, first: bytes, header: Optional[ElfHeader], wrong: Optional[str]) -> HeapxError:
@@ -463,11 +442,8 @@ def explain_no_core(path: str, first: bytes, header: Optional[ElfHeader], wrong:
 
 def find_writable_segments(headers: Sequence[ProgramHeader], base: int) -> List[Tuple[int, int, int]]:
     """Return (start, end of what its file initialises, end with .bss) of the writable segments of an object with this load bias."""
-    entries = [entry for entry in headers if entry.type == PT_LOAD and entry.writable]
-    return [
-        (base + header.vaddr, base + header.vaddr + min(header.filesz, header.memsz), base + header.vaddr + header.memsz)
-        for header in entries
-    ]
+    loads = [(base + entry.vaddr, entry.filesz, entry.memsz) for entry in headers if entry.type == PT_LOAD and entry.writable]
+    return [(start, start + min(file_bytes, size_bytes), start + size_bytes) for start, file_bytes, size_bytes in loads]
 
 
 def find_writable_mappings(mappings: Sequence[Mapping], start: int, end: int) -> List[Tuple[int, int, int]]:
@@ -492,12 +468,10 @@ def read_constants(file: ElfFile) -> Iterator[bytes]:
 
 
 def _constant_spans(file: ElfFile) -> List[Tuple[int, int]]:
-    named = [
-        (section.offset, section.size_bytes)
-        for section in file.sections()
-        if section.name.startswith(".rodata") and section.type != SHT_NOBITS
-    ]
-    return named or [(header.offset, header.filesz) for header in file.program_headers() if header.type == PT_LOAD and not header.writable]
+    named = [part for part in file.sections() if part.name.startswith(".rodata") and part.type != SHT_NOBITS]
+    if named:
+        return [(section.offset, section.size_bytes) for section in named]
+    return [(header.offset, header.filesz) for header in file.program_headers() if header.type == PT_LOAD and not header.writable]
 
 
 def has_all_constants(file: ElfFile) -> bool:
@@ -531,12 +505,6 @@ def find_dumped_constants(headers: Sequence[ProgramHeader], base: int, segments:
                 yield low + at, min(PIECE_BYTES + OVERLAP_BYTES, size_bytes - at)
 
 
-def read_thread_local_image(file: ElfFile) -> bytes:
-    """Return the bytes of PT_TLS in the file: the start of each thread's block, without trailing zeros."""
-    entry = next((header for header in file.program_headers() if header.type == PT_TLS), None)
-    return b"" if entry is None else file.pread(entry.offset, min(entry.filesz, MOST_THREAD_LOCAL_BYTES))
-
-
 def find_dumped_ranges(segments: Sequence[Segment], start: int, end: int) -> List[Tuple[int, int]]:
     """The parts of this range whose bytes are in a core's file."""
     parts = [(max(start, segment.address), min(end, segment.address + segment.size_bytes)) for segment in segments]
@@ -557,19 +525,15 @@ class Extents:
     """Data and holes of a sparse file; holes read as zeros and take no space."""
 
     def __init__(self, path: str) -> None:
+        bounds = [0]
         with open(path, "rb", buffering=0) as file:
-            extents = self._scan_extents(file.fileno(), os.fstat(file.fileno()).st_size)
-            self._sums = RangeSums([bound for extent in extents for bound in extent])
-
-    def _scan_extents(self, descriptor: int, size_bytes: int) -> Iterator[Tuple[int, int]]:
-        at = 0
-        while at < size_bytes:
-            try:
-                start = os.lseek(descriptor, at, os.SEEK_DATA)
-                at = os.lseek(descriptor, start, os.SEEK_HOLE)
-            except OSError:  # ENXIO: nothing but a hole follows
-                return
-            yield start, at
+            while bounds[-1] < os.fstat(file.fileno()).st_size:
+                try:
+                    start = os.lseek(file.fileno(), bounds[-1], os.SEEK_DATA)
+                    bounds += [start, os.lseek(file.fileno(), start, os.SEEK_HOLE)]
+                except OSError:  # ENXIO: nothing but a hole follows
+                    break
+        self._sums = RangeSums(bounds[1:])
 
     def data_bytes(self, segments: Sequence[Segment], start: int, end: int) -> int:
         """Data bytes of the addresses from `start` to `end`; segments sorted by address."""
@@ -613,10 +577,8 @@ def measure_dumped_use(
     copies of a core may have none any more. `named_pages`: as Architecture has them.
     """
     by_start = {segment.address: segment for segment in segments}
-    labels = {
-        auxv[key]: label for key, label in ((AT_RANDOM, "[stack]"), (AT_EXECFN, "[stack]"), (AT_SYSINFO_EHDR, "[vdso]")) if auxv.get(key)
-    }
-    labels.update(named_pages)
+    places = (AT_RANDOM, "[stack]"), (AT_EXECFN, "[stack]"), (AT_SYSINFO_EHDR, "[vdso]")
+    labels = {**{auxv[key]: label for key, label in places if auxv.get(key)}, **dict(named_pages)}
     uses: List[MappingUse] = []
     for mapping in mappings:
         segment = by_start.get(mapping.start)
@@ -627,11 +589,8 @@ def measure_dumped_use(
         mapping, below = uses[place].mapping, uses[place - 1].mapping
         if mapping.name in ("[vdso]", "[vvar]") and below.end == mapping.start and not (below.name or below.writable or below.executable):
             uses[place - 1] = uses[place - 1]._replace(mapping=below._replace(name="[vvar]"))
-    size_bytes = sum(segment.size_bytes for segment in segments)
-    has_holes = (
-        sum(extents.data_bytes((segment,), segment.address, segment.address + segment.size_bytes) for segment in segments) < size_bytes
-    )
-    return MemoryUse("dumped", uses, None, by_kernel and has_holes)
+    whole = (extents.data_bytes((part,), part.address, part.address + part.size_bytes) == part.size_bytes for part in segments)
+    return MemoryUse("dumped", uses, None, by_kernel and not all(whole))
 
 
 AT_ENTRY = 9
@@ -642,8 +601,6 @@ NAMED = ((AT_PHDR, "AT_PHDR"), (AT_RANDOM, "AT_RANDOM"), (AT_EXECFN, "AT_EXECFN"
 PAGE = 4096
 MOST_GAP_BYTES = 1 << 16
 """Between two parts of a file that libbfd wrote, which aligns them. The kernel leaves less than a page, after the notes alone."""
-MOST = 8
-"""Contradictions that are listed."""
 Contradiction = Tuple[Optional[int], str]
 """(address, what is wrong)."""
 
@@ -659,14 +616,8 @@ def find_contradictions(core: CoreFile, objects: Sequence[Loaded], page: int) ->
         _check_auxv(core, objects),
         _check_segments(core, objects, page),
     )
-    found = [Diagnostic(CORE_DAMAGED, at, "the core is damaged: " + what, hint) for check in checks for at, what in _first_of_kind(check)]
-    return found[:MOST]
-
-
-def _first_of_kind(check: Iterator[Contradiction]) -> List[Contradiction]:
-    """Return the first of a kind: the others mostly follow from it."""
-    first = next(check, None)
-    return [first] if first is not None else []
+    firsts = [next(check, None) for check in checks]  # of a kind the others mostly follow from the first
+    return [Diagnostic(CORE_DAMAGED, first[0], "the core is damaged: " + first[1], hint) for first in firsts if first is not None]
 
 
 def _check_types(core: CoreFile) -> Iterator[Contradiction]:
@@ -781,11 +732,8 @@ def _find_missing_data(
 ) -> Iterator[Tuple[int, str]]:
     for loaded in objects:
         headers = loaded.program_headers()
-        relro = RangeIndex(
-            ((loaded.base + entry.vaddr) & -page, (loaded.base + entry.vaddr + entry.memsz) & -page)
-            for entry in headers
-            if entry.type == PT_GNU_RELRO
-        )
+        read_only = [(loaded.base + entry.vaddr, entry.memsz) for entry in headers if entry.type == PT_GNU_RELRO]
+        relro = RangeIndex((start & -page, (start + size_bytes) & -page) for start, size_bytes in read_only)
         for first, file_end, last in find_writable_segments(headers, loaded.base):
             start, middle, end = first & -page, -(-file_end // page) * page, -(-last // page) * page
             # .bss is a mapping of its own
@@ -1037,10 +985,8 @@ def unpack_core(path: str, form: CompressionForm, source: Optional[int] = None, 
             raise
     except ImportError as error:
         name = (error.name or "").split(".")[0]
-        raise CannotUnpack(
-            "%s is compressed (%s), and this Python has no module %s, or an old one" % (path, form.suffix, name),
-            "pip install 'gdbheapx[cores]', or unpack it first: %s %s" % (form.tool, path),
-        )
+        what = "%s is compressed (%s), and this Python has no module %s, or an old one" % (path, form.suffix, name)
+        raise CannotUnpack(what, "pip install 'gdbheapx[cores]', or " + hint)
     except OSError as error:
         raise CannotUnpack("cannot unpack %s to %s: %s" % (path, temporary_folder(), error.strerror or error), hint)
     finally:
@@ -1057,9 +1003,8 @@ def copy_core(name: str, size_bytes: int, pieces: Iterator[bytes], until: float 
             for piece in pieces:
                 if out.is_late or at > out.most_bytes:
                     why = "there was no time for all of it" if out.is_late else "it is longer than there is room for"
-                    raise CannotUnpack(
-                        "cannot copy %s to %s: %s" % (name, temporary_folder(), why), "raise --max-seconds, or copy it first"
-                    )
+                    what = "cannot copy %s to %s: %s" % (name, temporary_folder(), why)
+                    raise CannotUnpack(what, "raise --max-seconds, or copy it first")
                 out.put(at, piece)
                 at += len(piece)
             os.ftruncate(out.descriptor, at)
@@ -1068,9 +1013,8 @@ def copy_core(name: str, size_bytes: int, pieces: Iterator[bytes], until: float 
             os.close(out.descriptor)
             raise
     except OSError as error:
-        raise CannotUnpack(
-            "cannot copy %s to %s: %s" % (name, temporary_folder(), error.strerror or error), "set TMPDIR to a folder with room"
-        )
+        what = "cannot copy %s to %s: %s" % (name, temporary_folder(), error.strerror or error)
+        raise CannotUnpack(what, "set TMPDIR to a folder with room")
 
 
 class UnpackedFile:
@@ -1131,10 +1075,8 @@ class UnpackedFile:
         free = room.f_bavail * room.f_frsize
         if more_bytes + RESERVE_BYTES > free:
             needed = "at least %d MB" % (more_bytes + RESERVE_BYTES >> 20)
-            raise CannotUnpack(
-                "no room for %s: it takes %s in %s, which has %d MB free" % (self.path, needed, temporary_folder(), free >> 20),
-                "set TMPDIR to a folder with more room, or " + self._hint,
-            )
+            what = "no room for %s: it takes %s in %s, which has %d MB free" % (self.path, needed, temporary_folder(), free >> 20)
+            raise CannotUnpack(what, "set TMPDIR to a folder with more room, or " + self._hint)
 
     def put(self, at: int, data: bytes) -> None:
         """Write what is not zeros; `at` is a page's beginning."""
@@ -1163,8 +1105,6 @@ class UnpackedFile:
 
 MOST_HEAD_BYTES = 16 << 20
 """Program headers of 300,000 mappings."""
-SECTIONS_FOLLOW = 0xFFFF
-"""PN_XNUM: the number of program headers follows all that was dumped."""
 
 
 class CoreHead:
@@ -1181,8 +1121,6 @@ class CoreHead:
         """Add a piece; True if it determined where the core ends, or that nothing will."""
         if not self._is_open:
             return False
-        from gdbheapx.inferior.elf.file import parse_header, parse_program_headers
-
         self._data += piece
         header = parse_header(self._data[:64])
         if header is None:
@@ -1191,11 +1129,10 @@ class CoreHead:
             return False
         table = header.phoff + header.phnum * header.phentsize
         sections = header.shoff + header.shnum * header.shentsize if header.shoff else 0
-        unknown = header.phnum in (0, SECTIONS_FOLLOW) or table > MOST_HEAD_BYTES
-        if table > len(self._data) and not unknown:
-            return False
-        if unknown:
+        if header.phnum in (0, PN_XNUM) or table > MOST_HEAD_BYTES:  # PN_XNUM: the number of program headers follows all that was dumped
             self.end = sections or None
+        elif table > len(self._data):
+            return False
         else:
             entries = parse_program_headers(header.order, header.word_bytes, self._data[header.phoff : table])
             self.end = max([table, sections] + [entry.offset + entry.filesz for entry in entries])

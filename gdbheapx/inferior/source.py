@@ -10,7 +10,7 @@ import stat
 import struct
 import time
 from abc import abstractmethod
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Still
 from gdbheapx.errors import HeapxError
@@ -58,42 +58,11 @@ MAX_PACKAGE_DEPTH = 3
 AT_PAGESZ = 6
 
 
-class FileShare(NamedTuple):
-    """Ranges and headers of a loaded file."""
-
-    name: str
-    path: str
-    mappings: List[FileMapping]
-    matches: bool
-    """Its dynamic section is the one in memory; nothing is taken from the file otherwise."""
-
-
-def find_executable(path: str, name: str, program_headers: int, read: Read) -> Optional[FileShare]:
-    """The program, by the address of its program headers in the auxiliary vector."""
-    file = open_elf(path)
-    if file is None:
-        return None
-    place = find_headers_address(file)
-    share = place_file(file, name, program_headers - (file.header.phoff if place is None else place), read)
-    return share if any(entry.type == PT_DYNAMIC for entry in file.program_headers()) else share._replace(matches=True)
-
-
 def find_headers_address(file: ElfFile) -> Optional[int]:
     """Return the address of the program headers at load bias 0, or None if no segment has them."""
     at = file.header.phoff
     loads = (entry for entry in file.program_headers() if entry.type == PT_LOAD and entry.offset <= at < entry.offset + entry.filesz)
     return next((at + entry.vaddr - entry.offset for entry in loads), None)
-
-
-def find_libraries(link_map: LinkMap, host_path: Callable[[str], str], read: Read) -> List[FileShare]:
-    """Everything in the dynamic linker's list that has a file here."""
-    shares = []
-    for loaded in link_map.objects():
-        path = host_path(loaded.name) if loaded.name.startswith("/") else ""
-        file = open_elf(path) if path else None
-        if file is not None:
-            shares.append(place_file(file, loaded.name, loaded.base, read))
-    return shares
 
 
 def open_elf(path: str) -> Optional[ElfFile]:
@@ -102,16 +71,6 @@ def open_elf(path: str) -> Optional[ElfFile]:
         return ElfFile(path)
     except (OSError, ValueError):
         return None
-
-
-def place_file(file: ElfFile, name: str, base: int, read: Read) -> FileShare:
-    """Return the ranges of the file's segments when loaded at `base`."""
-    mappings = []
-    for entry in file.program_headers():
-        if entry.type == PT_LOAD and entry.filesz:
-            start, end = base + entry.vaddr, base + entry.vaddr + entry.filesz
-            mappings.append(FileMapping(start & -PAGE, (end + PAGE - 1) & -PAGE, entry.offset & -PAGE, name))
-    return FileShare(name, file.path, mappings, bool(has_same_dynamic(file, base, read)))
 
 
 def find_load_bias(file: ElfFile, offset: int, address: int, page: int = PAGE) -> Optional[int]:
@@ -352,25 +311,33 @@ class CoreSource(TargetSource):
 
     def _assume_files(self) -> None:
         """A core that names no mapped file: take the program and the libraries that are here for it, if they are those in memory."""
-
         at, path = self.auxv().get(AT_PHDR), self.given_executable
-        program = find_executable(path, self.executable or path, at, self.core.read_dumped) if at and path else None
-        if program is None or not self._take_files([program]):
+        program = open_elf(path) if at and path else None
+        if program is None or not at or not path:
             return
-        link_map = LinkMap(self.read_prefix, self.header, self.auxv())
-        self._take_files(find_libraries(link_map, self.host_path, self.core.read_dumped))
+        place = find_headers_address(program)
+        base = at - (program.header.phoff if place is None else place)
+        is_static = not any(entry.type == PT_DYNAMIC for entry in program.program_headers())
+        if not self._take_file(program, self.executable or path, base, is_static):
+            return
+        for loaded in LinkMap(self.read_prefix, self.header, self.auxv()).objects():
+            library = open_elf(self.host_path(loaded.name)) if loaded.name.startswith("/") else None
+            if library is not None:
+                self._take_file(library, loaded.name, loaded.base)
 
-    def _take_files(self, shares: Sequence[FileShare]) -> bool:
-        """Let the mappings of these files be those of the core; False if one of them is not the file that was in memory."""
+    def _take_file(self, file: ElfFile, name: str, base: int, is_static: bool = False) -> bool:
+        """Let the file's segments be mappings of the core; False if it is not the file that was in memory there."""
+        if not is_static and not has_same_dynamic(file, base, self.core.read_dumped):
+            self._refuse_file(name, "%s is not the file that was loaded when the core was written" % file.path)
+            return False
         files = self.core.notes().files
-        for share in shares:
-            if share.matches:
-                files += share.mappings
-            else:
-                self._refuse_file(share.name, "%s is not the file that was loaded when the core was written" % share.path)
+        for entry in file.program_headers():
+            if entry.type == PT_LOAD and entry.filesz:
+                start, end = base + entry.vaddr, base + entry.vaddr + entry.filesz
+                files.append(FileMapping(start & -PAGE, (end + PAGE - 1) & -PAGE, entry.offset & -PAGE, name))
         files.sort()
         self._names = {entry.start: entry for entry in files}
-        return all(share.matches for share in shares)
+        return True
 
     def _find_executable(self) -> Optional[str]:
         """The file that holds the program headers of the auxiliary vector; else what execve was given."""
@@ -415,7 +382,7 @@ class CoreSource(TargetSource):
             return b""
         # What a cut core lost is gone, but for the start of an image: headers and symbol tables, which nobody relocates.
         kept = load.dumped_bytes if entry.offset == 0 else load.claimed_bytes
-        file = self._find_file(entry) if address >= load.start + kept else None
+        file = self._find_file(entry.name) if address >= load.start + kept else None
         if file is None:
             return b""
         return file.pread(entry.offset + address - load.start, min(size_bytes, load.end - address))
@@ -425,7 +392,7 @@ class CoreSource(TargetSource):
         entry = self.core.file_at(address)
         if entry is None:
             return b""
-        file, offset = self._find_file(entry), entry.offset + address - entry.start
+        file, offset = self._find_file(entry.name), entry.offset + address - entry.start
         if file is None:
             return b""
         for segment in file.program_headers():
@@ -433,10 +400,10 @@ class CoreSource(TargetSource):
                 return file.pread(offset, min(size_bytes, entry.end - address, segment.offset + segment.filesz - offset))
         return b""
 
-    def _find_file(self, entry: FileMapping) -> Optional[ElfFile]:
-        if entry.name not in self._files:
-            self._files[entry.name] = self._open_core_file(entry.name)
-        return self._files[entry.name]
+    def _find_file(self, name: str) -> Optional[ElfFile]:
+        if name not in self._files:
+            self._files[name] = self._open_core_file(name)
+        return self._files[name]
 
     def _open_core_file(self, name: str) -> Optional[ElfFile]:
         path = self.host_path(name)
@@ -469,7 +436,7 @@ class CoreSource(TargetSource):
 
     def takes_unproven(self, file: ElfFile, start: int) -> bool:
         entry = self.core.file_at(start)
-        proven = self._find_file(entry) if entry is not None else None
+        proven = self._find_file(entry.name) if entry is not None else None
         return self._is_named(file) or (proven is not None and os.path.realpath(proven.path) == os.path.realpath(file.path))
 
     def _is_named(self, file: ElfFile) -> bool:
@@ -646,16 +613,10 @@ class CoreSource(TargetSource):
             what = "the core is damaged: %s where no program has memory" % which
             diagnostics.append(Diagnostic(CORE_DAMAGED, None, what, "copy the core again, or take a new one"))
         if core.lacks_private_memory:
-            diagnostics.append(
-                Diagnostic(
-                    MEMORY_LEFT_OUT,
-                    None,
-                    "the core has no heaps and no stacks: the process's coredump_filter left out private memory",
-                    "before the next core: echo 0x33 > /proc/PID/coredump_filter",
-                )
-            )
-        if self.executable and self.executable not in self._files:
-            self._files[self.executable] = self._open_core_file(self.executable)
+            what = "the core has no heaps and no stacks: the process's coredump_filter left out private memory"
+            diagnostics.append(Diagnostic(MEMORY_LEFT_OUT, None, what, "before the next core: echo 0x33 > /proc/PID/coredump_filter"))
+        if self.executable:
+            self._find_file(self.executable)
         return diagnostics + self._refused
 
 
@@ -682,11 +643,8 @@ class RemoteSource(TargetSource):
         self._auxv = parse_auxv_text(self._run_command("info auxv"))
         header = find_first_header(self._auxv.get(AT_PHDR, 0), read)
         if header is None:
-            raise HeapxError(
-                "the remote stub does not provide the auxiliary vector, so gdbheapx cannot find the program's ELF header",
-                "use gdbserver or a core of the process",
-                code=GDB_FAILED,
-            )
+            what = "the remote stub does not provide the auxiliary vector, so gdbheapx cannot find the program's ELF header"
+            raise HeapxError(what, "use gdbserver or a core of the process", code=GDB_FAILED)
         TargetSource.__init__(self, header)
         match = re.search(r"^exe = '(.*)'$", self._run_command("info proc exe"), re.MULTILINE)
         self.executable = match.group(1) if match else None
@@ -727,12 +685,8 @@ def find_first_header(program_headers: int, read: Callable[[int, int], bytes]) -
 
 def parse_auxv_text(text: str) -> Dict[int, int]:
     """Parse the output of `info auxv`."""
-    values: Dict[int, int] = {}
-    for line in text.splitlines():
-        match = GDB_AUXV.match(line)
-        if match:
-            values[int(match.group(1))] = int(match.group(2), 0)
-    return values
+    matches = [GDB_AUXV.match(line) for line in text.splitlines()]
+    return {int(match.group(1)): int(match.group(2), 0) for match in matches if match}
 
 
 def parse_mappings_text(text: str) -> List[Mapping]:
@@ -749,18 +703,8 @@ def parse_mappings_text(text: str) -> List[Mapping]:
         seen[name] = seen.get(name, 0) + 1
         if rights is None:
             rights = "r--p" if name.startswith("/") and seen[name] <= 4 else "rw-p"
-        mappings.append(
-            Mapping(
-                int(match.group(1), 16),
-                int(match.group(2), 16),
-                rights[0] == "r",
-                rights[1] == "w",
-                rights[2] == "x",
-                rights[3] == "s",
-                name,
-                None,
-            )
-        )
+        start, end = int(match.group(1), 16), int(match.group(2), 16)
+        mappings.append(Mapping(start, end, rights[0] == "r", rights[1] == "w", rights[2] == "x", rights[3] == "s", name, None))
     return sorted(mappings)
 
 
@@ -805,11 +749,8 @@ class Openable:
 
 def has_debug_info(path: str) -> bool:
     """The ELF file has debug information in it."""
-    try:
-        file = ElfFile(path)
-    except (OSError, ValueError):
-        return False
-    return file.has_section(".debug_info") or file.has_section(".zdebug_info")
+    file = open_elf(path)
+    return file is not None and (file.has_section(".debug_info") or file.has_section(".zdebug_info"))
 
 
 def copy_without_debug_info(path: str) -> int:

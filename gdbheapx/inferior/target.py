@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections import Counter
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type
 
 from gdbheapx.budget import NEVER, WORK, Still, TooMuchWork
 from gdbheapx.errors import HeapxError
@@ -17,7 +17,6 @@ from gdbheapx.inferior.base import (
     DebugHint,
     EndedStop,
     Function,
-    Identity,
     Mapping,
     Module,
     ObjectCode,
@@ -41,10 +40,10 @@ from gdbheapx.inferior.core_file import (
     format_maps,
     has_all_constants,
     read_constants,
-    read_thread_local_image,
 )
 from gdbheapx.inferior.elf.file import (
     PT_LOAD,
+    PT_TLS,
     STT_FUNC,
     STT_NOTYPE,
     STT_OBJECT,
@@ -58,10 +57,10 @@ from gdbheapx.inferior.elf.link_map import (
     AT_BASE,
     AT_PHDR,
     DT_NEEDED,
+    STATIC_TLS,
     LinkMap,
     Loaded,
     NumberReader,
-    TlsBlock,
     TlsPlace,
     find_tls,
     find_tls_block,
@@ -75,6 +74,7 @@ from gdbheapx.inferior.source import (
     has_same_dynamic,
     has_same_headers,
     is_from_wheel,
+    open_elf,
     read_page_bytes,
     read_release_name,
 )
@@ -102,7 +102,7 @@ MOST_CONSTANT_BYTES = 64 << 20
 ASKED = (
     *("present_ranges", "touched_ranges", "data_ranges", "unwritten_ranges", "undumped_files", "lost_bytes", "page_table"),
     *("memory_use", "parent_pages", "read_parent", "huge_pages", "anonymous_use", "swap_room", "swapped_in_bytes", "swappable_ranges"),
-    *("monotonic_ns", "environment_variable", "has_ended"),
+    *("monotonic_ns", "environment_variable", "has_ended", "identity"),
 )
 
 
@@ -157,9 +157,6 @@ class ElfTarget(Target):
         self._foreseen_code: Optional[List[str]] = None
         """Where code was mapped just before a short stop: while that is so the same objects are loaded."""
         self.forget()
-
-    def identity(self) -> Identity:
-        return self.source.identity()
 
     def forget(self) -> None:
         """The target ran, or changed: drop what may be out of date."""
@@ -276,14 +273,11 @@ class ElfTarget(Target):
     def _make_module(self, loaded: Loaded) -> Module:
         name = loaded.name or self.executable or ""
         link = self.source.program_link() if loaded.is_executable else None
-        module = Module(name, loaded.base, loaded.is_executable, self._build_id(loaded, name), None, link)
-        return module._replace(has_debug_info=any(file.has_section(".debug_info") for file in self.symbol_files(module)))
-
-    def _build_id(self, loaded: Loaded, name: str) -> Optional[str]:
         key = (loaded.base, name)
         if key not in self._build_ids:
             self._build_ids[key] = loaded.build_id()
-        return self._build_ids[key]
+        module = Module(name, loaded.base, loaded.is_executable, self._build_ids[key], None, link)
+        return module._replace(has_debug_info=any(file.has_section(".debug_info") for file in self.symbol_files(module)))
 
     def loaded_at(self, base: int) -> Optional[Loaded]:
         """The entry of the dynamic linker's list with this base."""
@@ -296,29 +290,22 @@ class ElfTarget(Target):
     def elf_file(self, path: str, build_id: Optional[str]) -> Optional[ElfFile]:
         """The file at `path` if it is an ELF file with that build-id (any, if the target's is not known)."""
         if path not in self._elf_files:
-            try:
-                self._elf_files[path] = ElfFile(path)
-            except (OSError, ValueError):
-                self._elf_files[path] = None
+            self._elf_files[path] = open_elf(path)
         file = self._elf_files[path]
-        if file is None or (build_id is not None and file.build_id() != build_id):
-            return None
-        return file
+        return file if file is not None and build_id in (None, file.build_id()) else None
 
     def debug_file(self, build_id: Optional[str]) -> Optional[str]:
         """The separate debug file with this build-id, below one of the debug directories."""
         if not build_id or len(build_id) < 4:
             return None
+        root = self.source.sysroot.rstrip("/")
         for directory in self.debug_directories:
-            path = self._in_tree("%s/%s" % (directory.rstrip("/"), gnu_build_id_path(build_id)))
+            path = "%s/%s" % (directory.rstrip("/"), gnu_build_id_path(build_id))
+            if root and path.startswith(root + "/"):  # links lead to places in the target's own tree
+                path = in_tree(root, path[len(root) :])
             if self.elf_file(path, build_id) is not None:
                 return path
         return find_downloaded(build_id) if self.debug_directories else None
-
-    def _in_tree(self, path: str) -> str:
-        """A path below the target's own tree, where links lead to places in that tree."""
-        root = self.source.sysroot.rstrip("/")
-        return in_tree(root, path[len(root) :]) if root and path.startswith(root + "/") else path
 
     def module_file(self, module: Module) -> Optional[str]:
         """The module's own file here, also when it was deleted or replaced on disk since: by its build-id, else by what of it is in
@@ -367,7 +354,10 @@ class ElfTarget(Target):
         if key not in self._functions:
             tables = (file.every_symbol(types=FUNCTIONS) for file in (() if exported else self.symbol_files(module)))
             entries = self._all_symbols(module, FUNCTIONS) if exported else chain.from_iterable(tables)
-            self._functions[key] = self._functions_of(module, entries)
+            named = (
+                (module.base + symbol.value, name, symbol) for name, symbol in entries if symbol.type == STT_FUNC and symbol.size_bytes
+            )
+            self._functions[key] = sorted({Function(start, start + symbol.size_bytes, name, symbol.local) for start, name, symbol in named})
         return self._functions[key]
 
     def function_name(self, address: int) -> Optional[str]:
@@ -385,15 +375,6 @@ class ElfTarget(Target):
         loaded = self.loaded_at(module.base) if self._own_file(module) is None else None
         if loaded is not None and loaded.dynamic():
             yield from loaded.exported_symbols()
-
-    def _functions_of(self, module: Module, entries: Iterable[Tuple[str, ElfSymbol]]) -> List[Function]:
-        named = [entry for entry in entries if entry[1].type == STT_FUNC and entry[1].size_bytes]
-        return sorted(
-            {
-                Function(module.base + symbol.value, module.base + symbol.value + symbol.size_bytes, name, symbol.local)
-                for name, symbol in named
-            }
-        )
 
     def code(self, module: Module) -> Optional[ObjectCode]:
         from gdbheapx.inferior.elf import images  # few commands ask
@@ -541,12 +522,10 @@ class ElfTarget(Target):
         """Take over a stop and copy that are complete."""
         from gdbheapx.inferior.live.stopper import RecordedStop
 
-        def keep_copied() -> None:
-            self.source.keep_held(copy, held.registers, held.maps, held.began_ns)
-
         self.source.stands_still(False, held.ended)
         self.was_stopped(held.stopped_ms)
-        is_same = self.refresh(held.maps.decode("utf-8", "surrogateescape"), keep_copied)
+        maps = held.maps.decode("utf-8", "surrogateescape")
+        is_same = self.refresh(maps, lambda: self.source.keep_held(copy, held.registers, held.maps, held.began_ns))
         recorded = self._registers = RecordedStop(self.pid or 0, held.registers)
         self._threads, self.is_kept = self._held_threads(recorded), True
         return is_same
@@ -661,7 +640,8 @@ class ElfTarget(Target):
     def thread_local_image(self, module: Module) -> bytes:
         file, loaded = self._own_file(module), self.loaded_at(module.base)
         if file is not None:
-            return read_thread_local_image(file)
+            own = next((header for header in file.program_headers() if header.type == PT_TLS), None)
+            return b"" if own is None else file.pread(own.offset, min(own.filesz, MOST_THREAD_LOCAL_BYTES))
         entry = loaded.tls_segment() if loaded is not None else None
         return b"" if entry is None else self.read_prefix(module.base + entry.vaddr, min(entry.filesz, MOST_THREAD_LOCAL_BYTES))
 
@@ -698,9 +678,7 @@ class ElfTarget(Target):
                 by_address = images.find_raw_vtables(file, [other for other in self.symbol_files(module) if other.path != file.path])
             except TooMuchWork:
                 by_address = {}
-            self._vtables[module] = {
-                at: ClassVtable(demangle.demangle_class(vtable.name), vtable.within) for at, vtable in by_address.items()
-            }
+            self._vtables[module] = {at: row._replace(name=demangle.demangle_class(row.name)) for at, row in by_address.items()}
         return self._vtables[module]
 
     def source_name(self, symbol: Optional[str]) -> Optional[str]:
@@ -743,14 +721,11 @@ class ElfTarget(Target):
         return max(sizes, default=None)
 
     def symbol_bytes(self, symbol: Symbol) -> Optional[int]:
-        value = symbol.address - symbol.module.base
-        sizes = [
-            entry.size_bytes for file in self.symbol_files(symbol.module) for entry in file.symbols(symbol.name) if entry.value == value
-        ]
+        entries = [entry for file in self.symbol_files(symbol.module) for entry in file.symbols(symbol.name)]
         exported = self._find_export(symbol.module, symbol.name)
-        if exported is not None and exported.value == value:
-            sizes.append(exported.size_bytes)
-        return max(sizes, default=None)
+        entries += [exported] if exported is not None else []
+        at = symbol.address - symbol.module.base
+        return max((entry.size_bytes for entry in entries if entry.value == at), default=None)
 
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
         offset = self.tls_offset(name, near.module)
@@ -758,13 +733,9 @@ class ElfTarget(Target):
 
     def thread_local_at(self, module: Module, offset: int) -> Optional[ThreadLocal]:
         loaded = self.loaded_at(module.base)
-        if loaded is None:
-            return None
-        place = self.tls_place(loaded)
-        if place is None:
-            return None
-        if not any(thread.thread_pointer for thread in self.threads()):
-            return None  # the core lacks the register set that has it, as qemu-user's cores may
+        place = self.tls_place(loaded) if loaded is not None else None
+        if loaded is None or place is None or not any(thread.thread_pointer for thread in self.threads()):
+            return None  # cores may lack the register set with the thread pointer, as qemu-user's do
         return self._in_blocks(place, loaded.memory, offset)
 
     def calls(self, copy: StackCopy) -> Sequence[StackCall]:
@@ -791,9 +762,9 @@ class ElfTarget(Target):
             loaded, size = self.loaded_at(module.base), self.thread_local_size(module)
             distance = loaded.static_distance() if loaded is not None and size else None
             place = self.tls_place(loaded) if loaded is not None and size and distance is None else None
-            if place is not None:
-                distance = place.block_offset
-            if loaded is not None and place is not None and distance is None:
+            if place is not None and place[0] == STATIC_TLS:
+                distance = place[1]
+            elif loaded is not None and place is not None:
                 block = find_tls_block(place, pointer, loaded.memory)[0]
                 distance = block - (pointer or 0) if block is not None else None
             if distance and abs(distance) <= MOST_STATIC_BYTES:
@@ -801,33 +772,29 @@ class ElfTarget(Target):
         return blocks
 
     def beside_thread_pointer(self, distance: int) -> Optional[ThreadLocal]:
-        return self._in_blocks(TlsPlace(distance, None), NumberReader(self.source.read_prefix, self.source.header), 0)
+        return self._in_blocks((STATIC_TLS, distance), NumberReader(self.source.read_prefix, self.source.header), 0)
 
     def _in_blocks(self, place: TlsPlace, memory: NumberReader, offset: int) -> ThreadLocal:
-        blocks = self._find_tls_blocks(place, memory)
-        addresses = {lwp: None if address is None else address + offset for lwp, (address, _) in blocks.items()}
-        return ThreadLocal(addresses, place.way, {lwp: why for lwp, (_, why) in blocks.items() if why is not None})
-
-    def _find_tls_blocks(self, place: TlsPlace, memory: NumberReader) -> Dict[int, TlsBlock]:
-        """lwp -> the thread's block of thread-local storage.
+        """The variable at this offset of each thread's block of thread-local storage.
 
         A living thread that was made by the system call alone has none, or its creator's. In a core a thread pointer of 0, or one that two
         threads have, is damage.
         """
-        is_live = self.kind == "live"
-        blocks: Dict[int, TlsBlock] = {}
+        addresses: Dict[int, Optional[int]] = {}
+        unknown: Dict[int, str] = {}
         times = Counter(thread.thread_pointer for thread in self.threads() if thread.thread_pointer)
-        met: Set[int] = set()
+        met: Set[Optional[int]] = {0}
         for thread in self.threads():
-            pointer = thread.thread_pointer
-            if is_live and (pointer == 0 or pointer in met):
-                blocks[thread.lwp] = (None, None)
-            elif pointer and times[pointer] > 1 and not is_live:
-                blocks[thread.lwp] = (None, "another thread has the same thread pointer 0x%x" % pointer)
-            else:
-                blocks[thread.lwp] = find_tls_block(place, pointer, memory)
-            met.add(pointer or 0)
-        return blocks
+            pointer, block, why = thread.thread_pointer, None, None
+            if self.kind != "live" and pointer and times[pointer] > 1:
+                why = "another thread has the same thread pointer 0x%x" % pointer
+            elif self.kind != "live" or pointer is None or pointer not in met:
+                block, why = find_tls_block(place, pointer, memory)
+            met.add(pointer)
+            addresses[thread.lwp] = None if block is None else block + offset
+            if why is not None:
+                unknown[thread.lwp] = why
+        return ThreadLocal(addresses, place[0], unknown)
 
     def tls_place(self, loaded: Loaded) -> Optional[TlsPlace]:
         """Return where the object's thread-local block lies."""
@@ -864,7 +831,12 @@ class ElfTarget(Target):
 
     def dynamic_symbol(self, name: str) -> Optional[Symbol]:
         if name not in self._dynamics:
-            self._dynamics[name] = self._look_up_dynamic(name)
+            bound = look_up_symbol(self.link_map().searched(), name)
+            if bound is not None and name in LINKERS_OWN and self._is_linker_alone(bound[0].base):
+                bound = None
+            modules = (module for module in self.modules() if bound is not None and module.base == bound[0].base)
+            module = next(modules, None)
+            self._dynamics[name] = Symbol(name, bound[1], module, "symbol") if bound is not None and module is not None else None
         return self._dynamics[name]
 
     def _is_linker_alone(self, base: int) -> bool:
@@ -873,13 +845,6 @@ class ElfTarget(Target):
             return False
         starts = look_up_symbol(self.link_map().searched(), "__libc_start_main")
         return starts is None or starts[0].base != base
-
-    def _look_up_dynamic(self, name: str) -> Optional[Symbol]:
-        symbol = look_up_symbol(self.link_map().searched(), name)
-        if symbol is None or (name in LINKERS_OWN and self._is_linker_alone(symbol[0].base)):
-            return None
-        module = next((module for module in self.modules() if module.base == symbol[0].base), None)
-        return Symbol(name, symbol[1], module, "symbol") if module else None
 
     def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
         build_id, root = module.build_id, self.source.sysroot
@@ -918,11 +883,8 @@ class ElfTarget(Target):
         if not self.link_map().objects():
             diagnostics.append(self._nothing_loaded())
         if not self.link_map().complete:
-            diagnostics.append(
-                Diagnostic(
-                    OBJECTS_CUT, None, "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing", None
-                )
-            )
+            what = "the dynamic linker's list of loaded objects is damaged or cut; later objects are missing"
+            diagnostics.append(Diagnostic(OBJECTS_CUT, None, what, None))
         return diagnostics + self._damage_of_core()
 
     def _damage_of_core(self) -> List[Diagnostic]:
@@ -938,12 +900,8 @@ class ElfTarget(Target):
         at = self.auxv().get(AT_PHDR)
         kind = "%s-endian %d-bit %s (%s)" % (self.byte_order, 8 * self.word_bytes, self.kind, self.machine)
         if not at:
-            return Diagnostic(
-                NO_PROGRAM,
-                None,
-                "no program found in this %s: it has no auxiliary vector, which would say where the program is" % kind,
-                None,
-            )
+            why = "it has no auxiliary vector, which would say where the program is"
+            return Diagnostic(NO_PROGRAM, None, "no program found in this %s: %s" % (kind, why), None)
         hint = "give the program with --exe FILE" if self.kind == "core" else None
         return Diagnostic(NO_PROGRAM, at, "no program found in this %s: cannot read its program headers" % kind, hint)
 

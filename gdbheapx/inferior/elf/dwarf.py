@@ -20,15 +20,8 @@ from gdbheapx.inferior.base import Member, StructType, TypeLayout, TypeSet
 from gdbheapx.inferior.elf.file import MOST_NAME_BYTES, SHT_NOBITS, ElfFile, ElfSection, read_sleb, read_uleb
 
 AT_SIBLING, AT_NAME, AT_BYTE_SIZE, AT_LOW_PC, AT_HIGH_PC, AT_LANGUAGE, AT_CONST_VALUE, AT_UPPER_BOUND = (
-    0x01,
-    0x03,
-    0x0B,
-    0x11,
-    0x12,
-    0x13,
-    0x1C,
-    0x2F,
-)
+    0x01, 0x03, 0x0B, 0x11, 0x12, 0x13, 0x1C, 0x2F,
+)  # fmt: skip
 AT_ABSTRACT_ORIGIN, AT_COUNT, AT_DATA_MEMBER_LOCATION, AT_DECLARATION, AT_ENCODING, AT_LOCATION, AT_SPECIFICATION, AT_TYPE = (
     0x31, 0x37, 0x38, 0x3C, 0x3E, 0x02, 0x47, 0x49,
 )  # fmt: skip
@@ -80,12 +73,9 @@ AttributeForm = Tuple[int, int, int, int]
 abbreviation; several that are skipped together are one."""
 
 
-class Abbreviation(NamedTuple):
-    """Attributes of the entries with one code."""
-
-    tag: int
-    has_children: bool
-    steps: Tuple[AttributeForm, ...]
+Abbreviation = Tuple[int, bool, Sequence[AttributeForm]]
+"""Tag of the entries with one code, whether they have children, and their attributes."""
+Result = TypeVar("Result")
 
 
 class DwarfUnit:
@@ -164,19 +154,16 @@ class Sections:
         if name not in self._plain:
             section, old = self._found.get(name), self._found.get(".z" + name[1:])
             if section is not None and section.flags & SHF_COMPRESSED:
-                self._plain[name] = self._unpack_section(section)
+                data = self._file.pread(section.offset, section.size_bytes)
+                kind = int.from_bytes(data[:4], self._file.header.byte_order)
+                if kind != ELFCOMPRESS_ZLIB:
+                    raise Unsupported("sections compressed in way %d" % kind)
+                self._plain[name] = inflate_section(data[24 if self._file.header.word_bytes == 8 else 12 :])
             elif section is None and old is not None:
                 self._plain[name] = inflate_section(self._file.pread(old.offset, old.size_bytes)[12:])
             else:
                 return None
         return self._plain[name]
-
-    def _unpack_section(self, section: ElfSection) -> bytes:
-        data = self._file.pread(section.offset, section.size_bytes)
-        kind = int.from_bytes(data[:4], self._file.header.byte_order)
-        if kind != ELFCOMPRESS_ZLIB:
-            raise Unsupported("sections compressed in way %d" % kind)
-        return inflate_section(data[24 if self._file.header.word_bytes == 8 else 12 :])
 
     def string(self, name: str, at: int) -> bytes:
         """The string that begins there, or as much of it as a name can have."""
@@ -200,6 +187,14 @@ def inflate_section(data: bytes) -> bytes:
         return zlib.decompressobj().decompress(data, MAX_PLAIN_BYTES)
     except zlib.error as error:
         raise Unsupported("a compressed section: %s" % error)
+
+
+def reject_damage(step: Callable[[], Result]) -> Result:
+    """Return the result of `step`; Unsupported if the debug information is damaged."""
+    try:
+        return step()
+    except DAMAGE as error:
+        raise Unsupported("damaged debug information: %s" % error)
 
 
 class Dwarf:
@@ -245,25 +240,13 @@ class Dwarf:
 
     def unit_of(self, address: int) -> Optional[DwarfUnit]:
         """The unit whose code holds this address of the file; None if none is known to."""
-        offset = self._run_guarded(lambda: self._by_ranges(address))
-        if offset is not None:
-            return self.unit_at(offset)
-        unit: Optional[DwarfUnit] = self._run_guarded(lambda: self._by_looking(address))
-        return unit
-
-    def _run_guarded(self, step: Callable[[], Any]) -> Any:
-        try:
-            return step()
-        except DAMAGE as error:
-            raise Unsupported("damaged debug information: %s" % error)
+        offset = reject_damage(lambda: self._by_ranges(address))
+        return self.unit_at(offset) if offset is not None else reject_damage(lambda: self._by_looking(address))
 
     def _by_ranges(self, address: int) -> Optional[int]:
         """Find the unit by .debug_aranges, which gcc writes."""
-        data, at, big = (
-            self.sections.read(".debug_aranges", 0, self.sections.size_bytes(".debug_aranges")),
-            0,
-            ">" if self.order == "big" else "<",
-        )
+        data, at = self.sections.read(".debug_aranges", 0, self.sections.size_bytes(".debug_aranges")), 0
+        big = ">" if self.order == "big" else "<"
         while at + 12 <= len(data):
             (length,) = struct.unpack_from(big + "I", data, at)
             wide = length == 0xFFFFFFFF
@@ -310,7 +293,7 @@ class Dwarf:
         if not unit.table:
             key = (unit.abbreviations, unit.version, unit.address_bytes, unit.offset_bytes)
             if key not in self._tables:
-                self._tables[key] = self._run_guarded(lambda: self._read_abbreviations(unit))
+                self._tables[key] = reject_damage(lambda: self._read_abbreviations(unit))
             unit.table = self._tables[key]
         return unit
 
@@ -334,7 +317,7 @@ class Dwarf:
         else:
             self._with_table(unit)
         data = unit.data or self.sections.read(".debug_info", unit.offset, min(unit.size_bytes, 4096))
-        die: Optional[Die] = self._run_guarded(lambda: self.die(unit, unit.first, data))
+        die = reject_damage(lambda: self.die(unit, unit.first, data))
         if die is None:
             raise Unsupported("a unit without an entry")
         if isinstance(die.values.get(AT_STR_OFFSETS_BASE), int):
@@ -346,7 +329,7 @@ class Dwarf:
         die = self._entries.get(offset)
         if die is None:
             unit = self.load(self.unit_at(offset))
-            die = self._run_guarded(lambda: self.die(unit, offset - unit.offset, unit.data))
+            die = reject_damage(lambda: self.die(unit, offset - unit.offset, unit.data))
             if die is None:
                 raise Unsupported("an offset without an entry")
             self._entries[offset] = die
@@ -383,11 +366,11 @@ class Dwarf:
             if not code:
                 depth -= 1
                 continue
-            abbreviation = table[code]
-            self._work.spend(1 + len(abbreviation.steps))
-            for _, form, size, _ in abbreviation.steps:
+            _, has_children, steps = table[code]
+            self._work.spend(1 + len(steps))
+            for _, form, size, _ in steps:
                 at = at + size if size >= 0 else self._skip_value(unit, form, data, at)
-            depth += abbreviation.has_children
+            depth += has_children
         return at
 
     def die(self, unit: DwarfUnit, at: int, data: bytes) -> Optional[Die]:
@@ -396,14 +379,14 @@ class Dwarf:
         code, at = read_uleb(data, at)
         if not code:
             return None
-        abbreviation = unit.table[code]
-        self._work.spend(1 + len(abbreviation.steps))
+        tag, has_children, steps = unit.table[code]
+        self._work.spend(1 + len(steps))
         values: Dict[int, Any] = {}
-        for attribute, form, size, constant in abbreviation.steps:
+        for attribute, form, size, constant in steps:
             if attribute:
                 values[attribute] = self._read_value(unit, form, constant, data, at)
             at = at + size if size >= 0 else self._skip_value(unit, form, data, at)
-        return Die(unit, start, abbreviation.tag, values, at, abbreviation.has_children)
+        return Die(unit, start, tag, values, at, has_children)
 
     def _skip_value(self, unit: DwarfUnit, form: int, data: bytes, at: int) -> int:
         if form in ULEBS or form == SDATA:
@@ -443,7 +426,9 @@ class Dwarf:
         if form in (ADDR, REF_ADDR, SEC_OFFSET):
             return self._read_number(data, at, form_length(form, unit))
         if form in (STRX, GNU_STR_INDEX, STRX1, STRX2, STRX3, STRX4):
-            return self._read_indexed(unit, read_uleb(data, at)[0] if form in ULEBS else self._read_number(data, at, SIZES[form]))
+            index = read_uleb(data, at)[0] if form in ULEBS else self._read_number(data, at, SIZES[form])
+            entry = self.sections.read(".debug_str_offsets", unit.string_offsets + index * unit.offset_bytes, unit.offset_bytes)
+            return (".debug_str", self._read_number(entry, 0, unit.offset_bytes))
         if form == INDIRECT:
             form, at = read_uleb(data, at)
             return self._read_value(unit, form, 0, data, at)
@@ -454,10 +439,6 @@ class Dwarf:
 
     def _read_number(self, data: bytes, at: int, size: int) -> int:
         return int(int.from_bytes(data[at : at + size], self.order))
-
-    def _read_indexed(self, unit: DwarfUnit, index: int) -> Any:
-        place = unit.string_offsets + index * unit.offset_bytes
-        return (".debug_str", self._read_number(self.sections.read(".debug_str_offsets", place, unit.offset_bytes), 0, unit.offset_bytes))
 
     def name(self, die: Die) -> str:
         """DW_AT_name; empty without one."""
@@ -511,7 +492,7 @@ def parse_abbreviations(data: bytes, unit: DwarfUnit, work: WorkCounter) -> Dict
                 steps[-1] = (0, 0, before_bytes + size, 0)
             else:
                 steps.append((kept, form, size, constant))
-        by_code[code] = Abbreviation(tag, bool(has_children), tuple(steps))
+        by_code[code] = (tag, bool(has_children), steps)
         code, at = read_uleb(data, at)
     return by_code
 
@@ -626,7 +607,10 @@ class TypeWalk:
         if scalar is not None:
             return scalar._replace(count=count * scalar.count)
         called = raw.name or ("%s.%s" % (owner, name) if owner else name)
-        self.add(raw, called)
+        if called not in self.found.structs and len(self.found.structs) < MAX_STRUCTS:
+            members: Dict[str, Member] = {}
+            self.found.structs[called] = StructType(raw.size_bytes, members)
+            self.fill(raw, called, 0, members)
         return Member(0, raw.size_bytes, count, "struct %s" % called)
 
     def scalar(self, raw: RawType, depth: int = 0) -> Optional[Member]:
@@ -636,14 +620,6 @@ class TypeWalk:
             return None
         inner = members[0].type
         return self.scalar(inner, depth + 1) if inner.code == "struct" else self.place(inner, "", "") if inner.code != "array" else None
-
-    def add(self, raw: RawType, name: str) -> None:
-        """The struct and everything in it."""
-        if name in self.found.structs or len(self.found.structs) >= MAX_STRUCTS:
-            return
-        members: Dict[str, Member] = {}
-        self.found.structs[name] = StructType(raw.size_bytes, members)
-        self.fill(raw, name, 0, members)
 
     def fill(self, raw: RawType, owner: str, base: int, members: Dict[str, Member]) -> None:
         """The members of `raw` as members of `owner`."""
@@ -682,6 +658,17 @@ MAX_CHAIN = 64
 """More typedefs and qualifiers than this around a type go in a circle."""
 
 
+def strip_typedefs(dwarf: Dwarf, die: Optional[Die]) -> Tuple[Optional[Die], str]:
+    """Return a type without typedefs and qualifiers, and the name of the innermost typedef."""
+    alias = ""
+    for _ in range(MAX_CHAIN):
+        if die is None or (die.tag != TYPEDEF and die.tag not in QUALIFIERS):
+            break
+        alias = dwarf.name(die) if die.tag == TYPEDEF else alias
+        die = dwarf.referred(die, AT_TYPE)
+    return die, alias
+
+
 class DwarfTypes:
     """The types of one file, each made once."""
 
@@ -708,22 +695,13 @@ class DwarfRaw(RawType):
         self._types, self._dwarf = types, types.dwarf
         self._members: Optional[List[RawMember]] = None
         self._enumerators: Optional[Dict[str, int]] = None
-        dwarf = types.dwarf
-        alias = ""
-        for _ in range(MAX_CHAIN):
-            if die is None or (die.tag != TYPEDEF and die.tag not in QUALIFIERS):
-                break
-            alias = dwarf.name(die) if die.tag == TYPEDEF else alias
-            die = dwarf.referred(die, AT_TYPE)
+        die, alias = strip_typedefs(types.dwarf, die)
         self._die = die
         self.code = self._classify_die(die)
-        self.name = "" if die is None else dwarf.name(die) or alias
-        self.size_bytes = self._read_number(AT_BYTE_SIZE) or 0
+        self.name = "" if die is None else types.dwarf.name(die) or alias
+        self.size_bytes = 0 if die is None else read_number(die, AT_BYTE_SIZE) or 0
         if die is not None and self.code in ("pointer", "string") and not self.size_bytes:
             self.size_bytes = die.unit.address_bytes
-
-    def _read_number(self, attribute: int) -> Optional[int]:
-        return read_number(self._die, attribute) if self._die is not None else None
 
     def _classify_die(self, die: Optional[Die]) -> str:
         if die is None:
@@ -731,18 +709,11 @@ class DwarfRaw(RawType):
         if die.tag in STRUCTS:
             return "struct"
         if die.tag == POINTER:
-            return "string" if self._is_text(die) else "pointer"
+            inner, _ = strip_typedefs(self._dwarf, self._dwarf.referred(die, AT_TYPE))
+            return "string" if inner is not None and inner.tag == BASE and self._dwarf.name(inner) == "char" else "pointer"
         if die.tag == BASE:
             return "char" if self._dwarf.name(die) == "char" else ENCODINGS.get(read_number(die, AT_ENCODING) or 0, "other")
         return {ARRAY: "array", ENUMERATION: "enum"}.get(die.tag, "other")
-
-    def _is_text(self, die: Die) -> bool:
-        inner = self._dwarf.referred(die, AT_TYPE)
-        for _ in range(MAX_CHAIN):
-            if inner is None or (inner.tag != TYPEDEF and inner.tag not in QUALIFIERS):
-                break
-            inner = self._dwarf.referred(inner, AT_TYPE)
-        return inner is not None and inner.tag == BASE and self._dwarf.name(inner) == "char"
 
     def members(self) -> List[RawMember]:
         if self._members is None:
@@ -821,9 +792,8 @@ class DwarfReader(TypeReader):
         return home
 
     def struct(self, name: str) -> Optional[RawType]:
-        for die in sorted(
-            self._types.get(name, ()), key=lambda die: die.tag == TYPEDEF
-        ):  # tags before typedefs, as gdb's domains are asked
+        # tags before typedefs, as gdb's domains are asked
+        for die in sorted(self._types.get(name, ()), key=lambda die: die.tag == TYPEDEF):
             raw = self._all.of(die)
             if raw.code == "enum" or (raw.code == "struct" and raw.members()):
                 return raw
@@ -877,20 +847,8 @@ AT_ADDRESS = bytes((0x09, 0x03))
 """DW_AT_location of a variable in a program of 64 bits, before the address: the expression's length and DW_OP_addr."""
 MAPS, SEQUENCES, OWNERS = ("map<", "multimap<", "unordered_map<", "unordered_multimap<"), ("list<", "deque<", "vector<"), ("unique_ptr<",)
 """What ends a path of members: values of the first are their second parameter, elements and targets of the others the first."""
-ENDS = (
-    *MAPS,
-    *SEQUENCES,
-    *OWNERS,
-    "set<",
-    "multiset<",
-    "unordered_set<",
-    "unordered_multiset<",
-    "shared_ptr<",
-    "weak_ptr<",
-    "basic_string<",
-)
-
-Result = TypeVar("Result")
+SETS = ("set<", "multiset<", "unordered_set<", "unordered_multiset<")
+ENDS = (*MAPS, *SEQUENCES, *OWNERS, *SETS, "shared_ptr<", "weak_ptr<", "basic_string<")
 
 
 class DieLayouts:
@@ -902,11 +860,7 @@ class DieLayouts:
 
     def of(self, die: Die) -> "Optional[DieLayout]":
         """The type that an entry refers to, without typedefs and qualifiers."""
-        inner = self.dwarf.referred(die, AT_TYPE)
-        for _ in range(MAX_CHAIN):
-            if inner is None or (inner.tag != TYPEDEF and inner.tag not in QUALIFIERS):
-                break
-            inner = self.dwarf.referred(inner, AT_TYPE)
+        inner, _ = strip_typedefs(self.dwarf, self.dwarf.referred(die, AT_TYPE))
         if inner is None:
             return None
         key = inner.unit.offset + inner.offset
@@ -956,18 +910,17 @@ class DieLayout(TypeLayout):
         """See Layout."""
         if self._die.tag == POINTER:
             return read_guarded(lambda: self._layouts.of(self._die))
-        return self._find_parameter(0) if self.name.startswith(OWNERS) else None
+        return read_guarded(lambda: self._find_parameter(0)) if self.name.startswith(OWNERS) else None
 
     def element(self) -> Optional[TypeLayout]:
         """See Layout."""
-        return self._find_parameter(int(self.name.startswith(MAPS))) if self.name.startswith((*MAPS, *SEQUENCES)) else None
+        if not self.name.startswith((*MAPS, *SEQUENCES)):
+            return None
+        return read_guarded(lambda: self._find_parameter(int(self.name.startswith(MAPS))))
 
     def _find_parameter(self, place: int) -> Optional[TypeLayout]:
-        def find_parameter() -> Optional[TypeLayout]:
-            parameters = [die for die in self._layouts.dwarf.children(self._die) if die.tag == TEMPLATE_TYPE]
-            return self._layouts.of(parameters[place]) if place < len(parameters) else None
-
-        return read_guarded(find_parameter)
+        parameters = [die for die in self._layouts.dwarf.children(self._die) if die.tag == TEMPLATE_TYPE]
+        return self._layouts.of(parameters[place]) if place < len(parameters) else None
 
 
 def read_guarded(find: Callable[[], Result]) -> Optional[Result]:

@@ -4,7 +4,7 @@ Thread-local storage without libthread_db: relocations of the object say where i
 """
 
 import struct
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from gdbheapx.arch import Relocations
 from gdbheapx.budget import READ_SHIFT, WorkCounter, ends_with_work
@@ -90,8 +90,15 @@ class Loaded:
     """A loaded object as memory shows it."""
 
     def __init__(
-        self, memory: NumberReader, name: str, base: int, dynamic: int, is_executable: bool, headers: Optional[List[ProgramHeader]] = None
+        self,
+        memory: NumberReader,
+        name: str,
+        base: int,
+        dynamic: Optional[int],
+        is_executable: bool,
+        headers: Optional[List[ProgramHeader]] = None,
     ) -> None:
+        """`dynamic`: address of its dynamic section, 0 if it has none; None: program headers say where it is."""
         self.memory = memory
         self.node = 0
         """Address of its struct link_map; 0: in no list."""
@@ -100,12 +107,14 @@ class Loaded:
         self.base = base
         """l_addr."""
         self.is_executable = is_executable
-        self._dynamic_at = dynamic
         self._dynamic: Optional[Dict[int, int]] = None
         self._headers = headers
         self._work = WorkCounter(name or "the program")
-        self._end = base
+        self.end = base
         """Where the image ends, if its headers do not say."""
+        if dynamic is None:
+            dynamic = next((base + entry.vaddr for entry in self.program_headers() if entry.type == PT_DYNAMIC), 0)
+        self._dynamic_at = dynamic
 
     def program_headers(self) -> List[ProgramHeader]:
         """Return the program headers by the ELF header at the start of the image; empty if not in memory."""
@@ -122,7 +131,7 @@ class Loaded:
         """First address and end of the image; if its headers are not in memory, what else is known of it, or (base, base)."""
         loads = [entry for entry in self.program_headers() if entry.type == PT_LOAD]
         if not loads:
-            return self.base, self._end
+            return self.base, self.end
         return self.base + min(entry.vaddr for entry in loads), self.base + max(entry.vaddr + entry.memsz for entry in loads)
 
     def build_id(self) -> Optional[str]:
@@ -133,11 +142,6 @@ class Loaded:
             if build_id:
                 return build_id
         return None
-
-    def take_headers(self, end: int) -> None:
-        """Find the dynamic section by program headers, for an object that no list describes; `end`: end of its last mapping."""
-        self._end = max(end, self.base)
-        self._dynamic_at = next((self.base + entry.vaddr for entry in self.program_headers() if entry.type == PT_DYNAMIC), 0)
 
     def tls_segment(self) -> Optional[ProgramHeader]:
         """PT_TLS."""
@@ -212,11 +216,6 @@ class Loaded:
                 continue
             return entry[1]
         return hidden
-
-    def has_lost_names(self) -> bool:
-        """Return True if it exports names whose table is neither in memory nor in a file here."""
-        table = self.pointer(DT_SYMTAB) if self.dynamic() else None
-        return table is not None and not self.memory.read(table, 1)
 
     def names_ending(self, suffix: str) -> List[str]:
         """Every exported, defined name that ends so, after at most MOST_PREFIX_BYTES."""
@@ -315,9 +314,8 @@ class LinkMap:
         they can be read, else `end` where it ends."""
         loaded = self.objects()
         if not any(known.base == base for known in loaded):
-            known = Loaded(self.memory, "" if is_executable else name, base, 0, is_executable)
-            known.take_headers(end)
-            loaded.append(known)
+            loaded.append(Loaded(self.memory, "" if is_executable else name, base, None, is_executable))
+            loaded[-1].end = max(end, base)
 
     def _make_executable(self) -> Optional[Loaded]:
         at, count = self._auxv.get(AT_PHDR), self._auxv.get(AT_PHNUM)
@@ -334,9 +332,7 @@ class LinkMap:
                 base = at - entry.vaddr - (64 if word == 8 else 52)
         if base is None:
             return None
-        base &= (1 << 8 * word) - 1
-        dynamic = next((base + entry.vaddr for entry in headers if entry.type == PT_DYNAMIC), 0)
-        return Loaded(self.memory, "", base, dynamic, True, headers)
+        return Loaded(self.memory, "", base & (1 << 8 * word) - 1, None, True, headers)
 
     def _follow_list(self, executable: Loaded) -> None:
         debug = executable.dynamic().get(DT_DEBUG)
@@ -397,12 +393,13 @@ class LinkMap:
 def look_up_symbol(objects: List[Loaded], name: str) -> Optional[Tuple[Loaded, int]]:
     """Return the object and address that the dynamic linker binds to: the first in the order of loading.
 
-    None also where an object before it has a table of names that cannot be read: it may be there."""
+    None also where an object before it has a table of names that is neither in memory nor in a file here: it may be there."""
     for loaded in objects:
         symbol = loaded.lookup(name.encode()) if loaded.dynamic() else None
         if symbol is not None:
             return loaded, loaded.base + symbol.value
-        if loaded.has_lost_names():
+        table = loaded.pointer(DT_SYMTAB)
+        if table is not None and not loaded.memory.read(table, 1):
             return None
     return None
 
@@ -449,20 +446,10 @@ def sysv_hash(name: bytes) -> int:
     return value
 
 
-class TlsPlace(NamedTuple):
-    """Place of an object's thread-local block in every thread: an offset or a module id."""
-
-    block_offset: Optional[int]
-    """Block address minus thread pointer."""
-    module_number: Optional[int]
-    """Index in each thread's dtv."""
-
-    @property
-    def way(self) -> str:
-        """Way as in ThreadLocal."""
-        return "static-tls" if self.block_offset is not None else "dtv"
-
-
+STATIC_TLS, DTV = "static-tls", "dtv"
+TlsPlace = Tuple[str, int]
+"""Place of an object's thread-local block in every thread, by its way as in ThreadLocal: the block's address minus the thread pointer, or the
+index in each thread's dtv."""
 Original = Callable[[int], Optional[int]]
 """The word at an address of the object's file, as it was before ld.so relocated it; None if there is no such file here."""
 
@@ -479,13 +466,13 @@ def find_tls(loaded: Loaded, original: Optional[Original] = None) -> Optional[Tl
                 addend = 0 if symbol else original(slot - loaded.base) if original is not None else None
             offset = None if addend is None else _block_offset(loaded, slot, symbol, addend)
             if offset is not None:
-                return TlsPlace(offset, None)
+                return STATIC_TLS, offset
         elif kind == types.module and module is None and _is_own(loaded, symbol):
             module = loaded.memory.word(slot) or None
     if module is None and loaded.is_executable:
         offset = local_exec_offset(loaded)
-        return None if offset is None else TlsPlace(offset, None)
-    return None if module is None else TlsPlace(None, module)
+        return None if offset is None else (STATIC_TLS, offset)
+    return None if module is None else (DTV, module)
 
 
 def _is_own(loaded: Loaded, symbol: int) -> bool:
@@ -557,19 +544,17 @@ def find_tls_block(place: TlsPlace, thread_pointer: Optional[int], memory: Numbe
         return None, "its thread pointer is 0"
     is_repeated = storage.self_words is None or memory.word(thread_pointer + storage.self_words * word) == thread_pointer
     # every C library has it at the block's begin, where the machine's ABI wants it; their vectors of blocks differ
-    if not is_repeated and (place.block_offset is None or memory.word(thread_pointer) != thread_pointer):
-        return (
-            None,
-            "its thread pointer 0x%x is not that of a thread control block (its first word is not its own address)" % thread_pointer,
-        )
-    if place.block_offset is not None:
-        return (thread_pointer + place.block_offset) & highest, None
+    way, number = place
+    if not is_repeated and (way == DTV or memory.word(thread_pointer) != thread_pointer):
+        why = "its thread pointer 0x%x is not that of a thread control block (its first word is not its own address)"
+        return None, why % thread_pointer
+    if way == STATIC_TLS:
+        return (thread_pointer + number) & highest, None
     dtv_at = word * storage.dtv_words
     dtv = memory.word(thread_pointer + dtv_at)
     slots = memory.word(dtv - 2 * word) if dtv else None  # dtv[-1].counter
     if not dtv or slots is None:
         return None, "cannot read its vector of thread-local blocks at 0x%x" % (dtv or thread_pointer + dtv_at)
-    number = place.module_number or 0
     if number > slots:
         return None, None
     address = memory.word(dtv + 2 * word * number)

@@ -316,7 +316,7 @@ def test_the_thread_local_image(both: Both) -> None:
 def test_a_thread_pointer_of_any_libc_leads_to_itself(words: Dict[int, int], offset: Optional[int], is_known: bool) -> None:
     """The machine's ABI wants it in the first word of the control block; glibc has it in the third one, too."""
     memory: Any = SimpleNamespace(word_bytes=8, header=SimpleNamespace(arch=arch.architecture_named("i386:x86-64")), word=words.get)
-    address, why_unknown = link_map.find_tls_block(link_map.TlsPlace(offset, None if offset else 1), 0x1000, memory)
+    address, why_unknown = link_map.find_tls_block((link_map.STATIC_TLS, offset) if offset else (link_map.DTV, 1), 0x1000, memory)
     assert (address == 0x1000 - 64) == is_known and (why_unknown is None) == is_known
 
 
