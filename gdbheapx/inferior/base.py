@@ -414,11 +414,9 @@ class ProcessSource(NamedTuple):
     """Ranges of files on file systems that may never answer: no page of the file is read, present or not."""
 
 
-class CallSource(NamedTuple):
-    """Bulk bytes by a Python call: gdb's own read_memory (remote targets), one thread only."""
-
-    read: Callable[[int, int], bytes]
-    """read(address, size_bytes) gives the readable prefix of the range: shorter than asked if it ends, b"" if none."""
+CallSource = Callable[[int, int], bytes]
+"""Bulk bytes by a Python call, such as gdb's own read_memory (remote targets), from one thread only: of (address, size_bytes) the readable prefix
+of the range, shorter than asked if it ends, b"" if none."""
 
 
 class BytesSource(NamedTuple):

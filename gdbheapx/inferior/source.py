@@ -17,7 +17,6 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.files import HANDLE, TargetPath, copy_of, copy_range, in_tree, open_of_target, open_regular, unnamed_or_in_memory, walk_path
 from gdbheapx.inferior.base import (
     BulkSource,
-    CallSource,
     CopiedMemory,
     FileSource,
     Identity,
@@ -671,7 +670,7 @@ class RemoteSource(TargetSource):
         return []
 
     def bulk_source(self) -> BulkSource:
-        return CallSource(self._read)
+        return self._read
 
 
 def find_first_header(program_headers: int, read: Callable[[int, int], bytes]) -> Optional[ElfHeader]:

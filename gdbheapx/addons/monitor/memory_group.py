@@ -365,12 +365,10 @@ def read_process(pid: int, files: HeadroomFiles) -> Optional[GroupProcess]:
     fields = files.fields("%s/%d/status" % (files.proc, pid)) if pid else {}
     if "VmSize" not in fields:  # a zombie has none
         return None
-    told = (
-        usage.read_smaps_texts(pid)
-        if files.proc == "/proc"
-        else usage.Texts(procfs.slurp_file("%s/%d/smaps" % (files.proc, pid)) or b"", b"", {})
-    )
-    use = usage.make_smaps_usage(told)
+    if files.proc == "/proc":
+        use = usage.make_smaps_usage(*usage.read_smaps_texts(pid))
+    else:
+        use = usage.make_smaps_usage(procfs.slurp_file("%s/%d/smaps" % (files.proc, pid)) or b"", b"", {})
     if use is None and "VmSize" not in files.fields("%s/%d/status" % (files.proc, pid)):
         return None
     name = (procfs.slurp_file("%s/%d/comm" % (files.proc, pid)) or b"?").decode("utf-8", "replace").rstrip("\n")

@@ -17,7 +17,6 @@ from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import (
     NOWHERE,
     BulkSource,
-    CallSource,
     FileSource,
     Function,
     Mapping,
@@ -551,7 +550,7 @@ def open_image_source(target: Target, parts: Sequence[Range]) -> Optional[BulkSo
     if isinstance(bulk, ProcessSource):
         pages: Tuple[Range, ...] = tuple(parts)
         return bulk._replace(untouched_zero=pages)
-    return CallSource(target.read_prefix) if target.kind == "core" else None
+    return target.read_prefix if target.kind == "core" else None
 
 
 class KeptReads(NamedTuple):

@@ -133,18 +133,12 @@ def parse_header(data: bytes) -> Optional[ElfHeader]:
     """The header at the start of `data`; None if it is no ELF header or cut short."""
     if len(data) < 52 or data[:4] != b"\x7fELF" or data[4] not in (1, 2) or data[5] not in (1, 2):
         return None
-    order = "<" if data[5] == 1 else ">"
-    if data[4] == 2:
-        if len(data) < 64:
-            return None
-        kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, strndx = struct.unpack_from(
-            order + "HHIQQQIHHHHHH", data, 16
-        )
-        return ElfHeader(8, data[5] == 1, kind, machine, phoff, shoff, phentsize, phnum, shentsize, shnum, strndx)
-    kind, machine, _, _, phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, strndx = struct.unpack_from(
-        order + "HHIIIIIHHHHHH", data, 16
-    )
-    return ElfHeader(4, data[5] == 1, kind, machine, phoff, shoff, phentsize, phnum, shentsize, shnum, strndx)
+    is_wide = data[4] == 2
+    if is_wide and len(data) < 64:
+        return None
+    form = ("<" if data[5] == 1 else ">") + ("HHIQQQIHHHHHH" if is_wide else "HHIIIIIHHHHHH")
+    kind, machine, _, _, phoff, shoff, _, _, *sizes = struct.unpack_from(form, data, 16)
+    return ElfHeader(8 if is_wide else 4, data[5] == 1, kind, machine, phoff, shoff, *sizes)
 
 
 def program_header_bytes(word_bytes: int) -> int:
@@ -184,10 +178,8 @@ def find_build_id(notes: Iterator[Tuple[bytes, int, bytes]]) -> Optional[str]:
 
 def parse_symbol(order: str, word_bytes: int, entry: bytes) -> Tuple[int, ElfSymbol]:
     """(offset of its name, symbol) from the bytes of one symbol table entry."""
-    if word_bytes == 8:
-        name, info, _, section, value, size = struct.unpack(order + SYMBOL, entry)
-    else:
-        name, value, size, info, _, section = struct.unpack(order + SYMBOL_32, entry)
+    fields = struct.unpack(order + (SYMBOL if word_bytes == 8 else SYMBOL_32), entry)
+    name, info, _, section, value, size = fields if word_bytes == 8 else (fields[0], *fields[3:], fields[1], fields[2])
     return name, ElfSymbol(value, size, info & 15, section, info >> 4 == 0)
 
 
@@ -224,7 +216,8 @@ class ElfFile:
         self._sections: Optional[List[ElfSection]] = None
         self._headers: Optional[List[ProgramHeader]] = None
         self._tables: Dict[int, Tuple[bytes, bytes, bytes]] = {}
-        self._build_id: Optional[Tuple[Optional[str]]] = None
+        self._build_id: Optional[str] = None
+        """Empty: it has none. None: it was not looked for yet."""
 
     def is_open_to(self, uid: int) -> bool:
         """Everybody may read the file, or it belongs to this user."""
@@ -272,19 +265,14 @@ class ElfFile:
 
     def build_id(self) -> Optional[str]:
         """NT_GNU_BUILD_ID, from the program headers or, in debug files (whose notes they misplace), from the sections."""
-        if self._build_id is None:
-            self._build_id = (self._find_build_id(),)
-        return self._build_id[0]
-
-    def _find_build_id(self) -> Optional[str]:
+        if self._build_id is not None:
+            return self._build_id or None
         spans = [(part.offset, part.size_bytes, 4) for part in self.sections() if part.type == SHT_NOTE][:MOST_NOTE_PARTS]
         spans += [(part.offset, part.filesz, part.align) for part in self.program_headers() if part.type == PT_NOTE][:MOST_NOTE_PARTS]
-        for offset, size_bytes, align in spans:
-            data = self.pread(offset, min(size_bytes, 1 << 16)) if size_bytes else b""
-            build_id = find_build_id(parse_notes(self.header.order, data, align))
-            if build_id:
-                return build_id
-        return None
+        parts = ((self.pread(offset, min(size_bytes, 1 << 16)), align) for offset, size_bytes, align in spans if size_bytes)
+        build_ids = (find_build_id(parse_notes(self.header.order, data, align)) for data, align in parts)
+        self._build_id = next((build_id for build_id in build_ids if build_id), "")
+        return self._build_id or None
 
     def sections(self) -> List[ElfSection]:
         """The section headers; empty if the file has none."""
@@ -324,13 +312,12 @@ class ElfFile:
     def names_ending(self, suffix: str) -> List[str]:
         """Every name of a defined symbol in .symtab and .dynsym that ends so, after at most MOST_PREFIX_BYTES."""
         end = suffix.encode() + b"\0"
-        return sorted(
-            set(
-                self._iterate_names(
-                    lambda text: (start for at in find_substrings(text, end, self.work) for start in find_name_starts(text, at))
-                )
-            )
-        )
+
+        def find_starts(text: bytes) -> Iterator[int]:
+            for at in find_substrings(text, end, self.work):
+                yield from find_name_starts(text, at)
+
+        return sorted(set(self._iterate_names(find_starts)))
 
     def names_starting(self, start: str) -> List[str]:
         """Every name of a defined symbol in .symtab and .dynsym that begins so."""

@@ -101,14 +101,9 @@ class UnwindRow:
         self.expression = b""
         self.rules: Dict[int, Tuple[int, int, bytes]] = {}
         """Register -> (how it was saved, number, expression)."""
-        self._first: Dict[int, Tuple[int, int, bytes]] = {}
+        self.first: Dict[int, Tuple[int, int, bytes]] = {}
         """Those of the common entry, to which a register may be restored."""
         self._kept: List[Tuple[Optional[int], int, bytes, Dict[int, Tuple[int, int, bytes]]]] = []
-
-    def run_common(self, program: bytes) -> None:
-        """Execute the instructions that entries have in common."""
-        self.run(program, None)
-        self._first = dict(self.rules)
 
     def run(self, data: bytes, until: Optional[int]) -> None:
         """Execute instructions up to an offset from the function's start."""
@@ -132,8 +127,8 @@ class UnwindRow:
 
     def _restore_register(self, register: int) -> None:
         self.rules.pop(register, None)
-        if register in self._first:
-            self.rules[register] = self._first[register]
+        if register in self.first:
+            self.rules[register] = self.first[register]
 
     def _set_rule(self, register: int, how: int, number: int, expression: bytes = b"") -> None:
         if register >= MOST_REGISTERS:
@@ -197,14 +192,12 @@ class CallFrames:
         self._table: List[Tuple[int, int]] = []
         entry = next((header for header in headers if header.type == PT_GNU_EH_FRAME), None)
         if entry is not None and numbers is not None and file.header.word_bytes == 8 and file.header.little_endian:
-            self._read_table(entry.vaddr, file.pread_table(entry.offset, min(entry.filesz, MOST_TABLE_BYTES)))
-
-    def _read_table(self, address: int, data: bytes) -> None:
-        if len(data) >= 12 and data[0] == 1 and tuple(data[1:4]) == (PCREL4, UDATA4, DATAREL4):
-            count = struct.unpack_from("<I", data, 8)[0]
-            self._file.work.spend(min(count, len(data) // 8))
-            rows = struct.iter_unpack("<ii", data[12 : 12 + 8 * count][: (len(data) - 12) // 8 * 8])
-            self._table = [(address + start, address + entry) for start, entry in rows]
+            data = file.pread_table(entry.offset, min(entry.filesz, MOST_TABLE_BYTES))
+            if len(data) >= 12 and data[0] == 1 and tuple(data[1:4]) == (PCREL4, UDATA4, DATAREL4):
+                count = struct.unpack_from("<I", data, 8)[0]
+                file.work.spend(min(count, len(data) // 8))
+                rows = struct.iter_unpack("<ii", data[12 : 12 + 8 * count][: (len(data) - 12) // 8 * 8])
+                self._table = [(entry.vaddr + start, entry.vaddr + place) for start, place in rows]
 
     def functions(self) -> List[Tuple[int, int]]:
         """(begin, end) of all that has call frames, sorted; the end is the next one's begin where its own entry cannot be read. The last
@@ -212,14 +205,12 @@ class CallFrames:
         ranges = []
         for place, (start, entry) in enumerate(self._table):
             self._file.work.spend()
-            following = self._table[place + 1][0] if place + 1 < len(self._table) else self._end_of_load(start)
+            ends = (load.vaddr + load.filesz for load in self._loads if load.vaddr <= start < load.vaddr + load.filesz)
+            following = self._table[place + 1][0] if place + 1 < len(self._table) else next(ends, start)
             data = self._file.at(entry + 4, 12)
             size = int.from_bytes(data[8:12], "little") if len(data) == 12 else 0
             ranges.append((start, start + size if size and start + size <= following else following))
         return ranges
-
-    def _end_of_load(self, address: int) -> int:
-        return next((load.vaddr + load.filesz for load in self._loads if load.vaddr <= address < load.vaddr + load.filesz), address)
 
     def _read_sized_bytes(self, address: int) -> bytes:
         """A length and so many bytes after it."""
@@ -235,13 +226,10 @@ class CallFrames:
             return None
 
     def _find_row(self, address: int) -> Optional[UnwindRow]:
-        low, high = 0, len(self._table)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self._table[middle][0] <= address else (low, middle)
-        if not low:
+        following = bisect_right(self._table, (address, 1 << 64))
+        if not following:
             return None
-        place = self._table[low - 1][1]
+        place = self._table[following - 1][1]
         data = self._read_sized_bytes(place)
         common = self._read_common_entry(place + 4 - struct.unpack_from("<i", data)[0])
         if common is None:
@@ -256,7 +244,8 @@ class CallFrames:
             length, at = read_uleb(data, at)
             at += length
         self._file.work.spend(len(program) + len(data))
-        row.run_common(program)
+        row.run(program, None)
+        row.first = dict(row.rules)
         row.run(data[at:], address - start)
         return row
 
@@ -321,15 +310,6 @@ RowOf = Callable[[int], Optional[UnwindRow]]
 """What the file has that lies at an address."""
 
 
-def map_call_registers(words: Sequence[int], order: Sequence[str], numbers: Unwinding, pointer: int, pc: int) -> Dict[int, int]:
-    """Number registers as DWARF does; only pc and stack pointer if the words are not in the kernel's order."""
-    if len(words) >= len(order):
-        by_number = {number: words[order.index(name)] for number, name in enumerate(numbers.names)}
-        if (by_number[numbers.sp], by_number[numbers.pc]) == (pointer, pc):
-            return by_number
-    return {numbers.sp: pointer, numbers.pc: pc}
-
-
 def walk_calls(copy: StackCopy, row_of: RowOf, arch: Architecture) -> List[StackCall]:
     """Return the calls on a copied stack, innermost first, as far as files have unwind rows."""
     calls: List[StackCall] = []
@@ -341,7 +321,11 @@ def walk_calls(copy: StackCopy, row_of: RowOf, arch: Architecture) -> List[Stack
         at = address - copy.pointer
         return int.from_bytes(copy.data[at : at + 8], "little") if 0 <= at <= len(copy.data) - 8 else None
 
-    now, is_return = map_call_registers(copy.words, arch.registers.names, numbers, copy.pointer, copy.pc), False
+    # only pc and stack pointer are known if the words are not in the kernel's order
+    order, now, is_return = arch.registers.names, {numbers.sp: copy.pointer, numbers.pc: copy.pc}, False
+    if len(copy.words) >= len(order):
+        by_number = {number: copy.words[order.index(name)] for number, name in enumerate(numbers.names)}
+        now = by_number if (by_number[numbers.sp], by_number[numbers.pc]) == (copy.pointer, copy.pc) else now
     while len(calls) < MOST_CALLS and now.get(numbers.pc):
         pc, pointer = now[numbers.pc], now[numbers.sp]
         row = row_of(pc - is_return)
@@ -389,7 +373,8 @@ class ElfImage:
         self._piece = (0, b"")
         """Where the last part of a sorted list of words was read, and what it was."""
         self._is_wide = self.word_bytes == 8
-        self._dynamic = self._read_dynamic()
+        self._dynamic: Dict[int, int] = {}
+        self._read_dynamic()
         self._names: Dict[int, Tuple[str, ElfSymbol]] = {}
         self.own: Dict[int, int] = {}
         """Where the dynamic linker writes a pointer to this object, and to what address."""
@@ -443,11 +428,8 @@ class ElfImage:
 
     def _iterate_data(self) -> Iterator[Tuple[int, bytes]]:
         """(address, bytes) of what is no code, in pieces of whole words."""
-        code = [
-            (section.address, section.address + section.size_bytes)
-            for section in self.file.sections()
-            if section.flags & 4 and section.address
-        ]
+        sections = [section for section in self.file.sections() if section.flags & 4 and section.address]
+        code = [(section.address, section.address + section.size_bytes) for section in sections]
         left = MOST_BYTES
         for load in self._loads:
             if load.flags & PF_X and not code:
@@ -479,8 +461,7 @@ class ElfImage:
                     at = data.find(pattern, at + 1)
         return sorted(set(addresses))
 
-    def _read_dynamic(self) -> Dict[int, int]:
-        tags: Dict[int, int] = {}
+    def _read_dynamic(self) -> None:
         form = self.file.header.order + ("qQ" if self._is_wide else "iI")
         for entry in self.file.program_headers():
             if entry.type == PT_DYNAMIC:
@@ -488,8 +469,7 @@ class ElfImage:
                 for tag, value in struct.iter_unpack(form, data[: len(data) // (2 * self.word_bytes) * 2 * self.word_bytes]):
                     if tag == 0:
                         break
-                    tags.setdefault(tag, value)
-        return tags
+                    self._dynamic.setdefault(tag, value)
 
     def table(self, start: int, size: int, form: str) -> Iterator[Tuple[int, ...]]:
         """The rows of a table of relocations; `start`, `size`: their tags in the dynamic section."""
@@ -573,7 +553,9 @@ def find_raw_vtables(file: ElfFile, with_symbols: Sequence[ElfFile] = ()) -> Dic
     points = sorted(by_address)
     for start, end, name in known:
         is_plain = not (image.number(start) or image.number(start + word) or image.is_relocated(start + word))
-        if is_plain and not _any_within(points, start, end):  # without RTTI, or a copy of another object's (R_..._COPY)
+        number = bisect_left(points, start)
+        has_point = number < len(points) and points[number] <= end
+        if is_plain and not has_point:  # without RTTI, or a copy of another object's (R_..._COPY)
             by_address.setdefault(start + 2 * word, ClassVtable(name, 0))
     return dict(sorted(by_address.items())[:MOST_VTABLES])
 
@@ -642,7 +624,9 @@ def _with_type_info(
         distance = image.number(place - word)
         if place in inside or distance is None or image.is_relocated(place - word) or distance % word or not -MOST_DISTANCE < distance <= 0:
             continue
-        if _is_covered(starts, place) or _has_code(image, place + word):
+        number = bisect_right(starts, (place, 1 << 64)) - 1
+        has_symbol = number >= 0 and place < starts[number][1]
+        if has_symbol or _has_code(image, place + word):
             yield place + word, ClassVtable(name, -distance)
 
 
@@ -670,17 +654,6 @@ def _has_code(image: ElfImage, place: int) -> bool:
         if address:
             return image.is_code(address & ~1)
     return False
-
-
-def _is_covered(ranges: Sequence[Tuple[int, int]], place: int) -> bool:
-    """A sorted range begins at or before the place, and ends after it."""
-    number = bisect_right(ranges, (place, 1 << 64)) - 1
-    return number >= 0 and place < ranges[number][1]
-
-
-def _any_within(points: Sequence[int], start: int, end: int) -> bool:
-    number = bisect_left(points, start)
-    return number < len(points) and points[number] <= end
 
 
 DT_PLTRELSZ, DT_JMPREL = 2, 23

@@ -9,11 +9,12 @@ import gdb
 from gdbheapx.arch import Architecture
 from gdbheapx.budget import TooMuchWork
 from gdbheapx.errors import HeapxError, UsageError
-from gdbheapx.inferior.base import BulkSource, CallSource, Module, Symbol, Thread, ThreadLocal, TypeSet
+from gdbheapx.inferior.base import BulkSource, Module, Symbol, Thread, ThreadLocal, TypeSet
 from gdbheapx.inferior.elf.dwarf import RawMember, RawType, TypeReader, TypeWalk, find_private_prefix
+from gdbheapx.inferior.elf.link_map import AT_PHDR
 from gdbheapx.inferior.live import procfs, tracer
 from gdbheapx.inferior.live.source import LiveSource
-from gdbheapx.inferior.source import CoreSource, Openable, TargetSource
+from gdbheapx.inferior.source import CoreSource, Openable, RemoteSource, TargetSource
 from gdbheapx.inferior.target import ElfTarget
 from gdbheapx.problems import GDB_FAILED, NO_TARGET, SECCOMP_SLEEP, WRONG_FILE, Diagnostic
 from gdbheapx.units import count_noun
@@ -43,9 +44,8 @@ class GdbRaw(RawType):
             return "string" if inner.code in (api.TYPE_CODE_INT, api.TYPE_CODE_CHAR) and inner.unqualified().name == "char" else "pointer"
         if kind.code in (api.TYPE_CODE_INT, api.TYPE_CODE_CHAR):
             return "char" if kind.unqualified().name == "char" else "int" if is_signed_type(api, kind) else "uint"
-        return {api.TYPE_CODE_ARRAY: "array", api.TYPE_CODE_ENUM: "enum", api.TYPE_CODE_BOOL: "bool", api.TYPE_CODE_FLT: "float"}.get(
-            kind.code, "other"
-        )
+        plain = {api.TYPE_CODE_ARRAY: "array", api.TYPE_CODE_ENUM: "enum", api.TYPE_CODE_BOOL: "bool", api.TYPE_CODE_FLT: "float"}
+        return plain.get(kind.code, "other")
 
     def members(self) -> List[RawMember]:
         fields = [field for field in self._type.fields() if hasattr(field, "bitpos")]
@@ -66,10 +66,8 @@ class GdbReader(TypeReader):
     """Reads types of the compilation unit of one symbol."""
 
     def __init__(self, api: Any, objfile: Any, block: Any) -> None:
-        self._api = api
-        self._objfile = objfile
+        self._api, self._objfile, self._block = api, objfile, block
         self._unit: Optional[Dict[str, List[Any]]] = None
-        self._block = block
 
     def struct(self, name: str) -> Optional[RawType]:
         for symbol in self._of_unit().get(name, ()):
@@ -81,7 +79,8 @@ class GdbReader(TypeReader):
 
     def variable(self, name: str) -> Optional[RawType]:
         for symbol in find_variable_symbols(self._objfile, name):
-            if self._is_own(symbol) and (symbol.is_variable or symbol.addr_class == self._api.SYMBOL_LOC_UNRESOLVED):
+            is_own = symbol.symtab is not None and symbol.symtab.objfile == self._objfile
+            if is_own and (symbol.is_variable or symbol.addr_class == self._api.SYMBOL_LOC_UNRESOLVED):
                 return GdbRaw(self._api, symbol.type)
         return None
 
@@ -99,9 +98,6 @@ class GdbReader(TypeReader):
                 for symbol in block:
                     self._unit.setdefault(symbol.name, []).append(symbol)
         return self._unit
-
-    def _is_own(self, symbol: Any) -> bool:
-        return symbol.symtab is not None and symbol.symtab.objfile == self._objfile
 
 
 def find_variable_symbols(objfile: Any, name: str) -> List[Any]:
@@ -196,11 +192,6 @@ def find_expression_address(expression: str) -> int:
     return result
 
 
-def quote_path(path: str) -> str:
-    """A file name as gdb's commands take it."""
-    return re.sub(r"([\s\"'\\])", r"\\\1", path)
-
-
 class NoTarget(HeapxError):
     """gdb has neither a process nor a core."""
 
@@ -226,6 +217,7 @@ class GdbTarget(ElfTarget):
         ElfTarget.forget(self)
         self._symbols.clear()
         self._register_words: Optional[Dict[int, List[int]]] = None
+        self._names_by_lwp: Dict[int, Optional[str]] = {}
 
     def gdb_holds(self, holds: bool) -> None:
         """gdb itself has stopped the process, or let it go: what changes while it runs is read again, names and types are kept."""
@@ -253,7 +245,8 @@ class GdbTarget(ElfTarget):
         as the program's, of which gdb then knows the entry."""
         name = self._openable.name(path, debug_info)
         if name is not None:
-            try_gdb("with confirm off -- %s %s -o %d" % ("symbol-file" if is_main else "add-symbol-file", quote_path(name), base))
+            quoted = re.sub(r"([\s\"'\\])", r"\\\1", name)
+            try_gdb("with confirm off -- %s %s -o %d" % ("symbol-file" if is_main else "add-symbol-file", quoted, base))
 
     def is_needed(self, module: Module) -> bool:
         """True for the objects that answers are made from and gdb reads: the C library, and a static executable."""
@@ -299,22 +292,18 @@ class GdbTarget(ElfTarget):
         return None
 
     def _with_debug_info(self, name: str, symbol: Any, objfile: Any) -> Optional[Symbol]:
+        if not symbol.is_variable and symbol.addr_class != gdb.SYMBOL_LOC_UNRESOLVED:
+            return None
         try:
-            address = int(symbol.value().address) if symbol.is_variable or symbol.addr_class == gdb.SYMBOL_LOC_UNRESOLVED else None
+            address = int(symbol.value().address) & (1 << 8 * self.word_bytes) - 1
         except (gdb.error, TypeError):  # thread-local, or optimized away
             return None
-        if address is None:
-            return None
-        address &= (1 << 8 * self.word_bytes) - 1
         module = self.module_at(address)
         if module is None:
             return None
         if objfile.build_id and module.build_id and objfile.build_id != module.build_id:
-            what = "gdb read %s with build-id %s, but the target has %s; gdbheapx does not use it" % (
-                objfile.filename,
-                objfile.build_id,
-                module.build_id,
-            )
+            read = (objfile.filename, objfile.build_id, module.build_id)
+            what = "gdb read %s with build-id %s, but the target has %s; gdbheapx does not use it" % read
             complaint = Diagnostic(WRONG_FILE, None, what, "point `set sysroot` or --sysroot to the file tree of the machine it ran on")
             if complaint not in self._bad:
                 self._bad.append(complaint)
@@ -340,10 +329,9 @@ class GdbTarget(ElfTarget):
             return None
         reader = GdbReader(gdb, symbol.symtab.objfile, symbol.symtab.static_block())
         try:
-            types = TypeWalk(reader, find_private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
+            return TypeWalk(reader, find_private_prefix(near.name) if prefix is None else prefix).collect(structs, variables, enumerators)
         except TooMuchWork:
             return None
-        return types
 
     def constant(self, name: str, near: Symbol) -> Optional[int]:
         if self._unit_reader(near.module, near.address) is not None:
@@ -375,7 +363,8 @@ class GdbTarget(ElfTarget):
 
     def threads(self) -> Sequence[Thread]:
         if self._threads is None and self.held_by_gdb and self.kind != "core":
-            self._threads = self._gdb_threads()
+            self._names_by_lwp = {thread.lwp: thread.name for thread in self.source.threads()}
+            self._threads = sorted(call_in_every_thread(self._read_thread), key=lambda thread: thread.lwp)  # gdb 16: newest first
         return ElfTarget.threads(self)
 
     def _signature_bits(self) -> int:
@@ -387,27 +376,20 @@ class GdbTarget(ElfTarget):
         except (gdb.error, ValueError):  # not on this CPU
             return 0
 
-    def _gdb_threads(self) -> List[Thread]:
-        names = {thread.lwp: thread.name for thread in self.source.threads()}
+    def _read_thread(self, thread: Any) -> Thread:
+        """The selected thread. Its pthread_t is its thread pointer where static blocks lie below; it is 0 without libthread_db."""
         register = self.arch.gdb_thread_pointer
-
-        def make_thread(thread: Any) -> Thread:
-            pointer, stack, pc = None, None, None
-            try:
-                frame = gdb.newest_frame()
-                stack, pc = unsigned_register(frame.read_register("sp")), unsigned_register(frame.read_register("pc"))
-                pointer = unsigned_register(frame.read_register(register)) if register else self._by_handle(thread)
-            except (gdb.error, ValueError):
-                pass
-            return Thread(thread.ptid[1], names.get(thread.ptid[1]) or thread.name, pointer, stack, pc)
-
-        return sorted(call_in_every_thread(make_thread), key=lambda thread: thread.lwp)  # gdb 16 numbers those of a process newest first
-
-    def _by_handle(self, thread: Any) -> Optional[int]:
-        """The thread's pthread_t, which is its thread pointer where static blocks lie below; None without libthread_db."""
-        if self.arch.storage.tcb_bytes is not None or not hasattr(thread, "handle"):  # gdb before 9
-            return None
-        return int.from_bytes(thread.handle(), self.byte_order) or None
+        pointer, stack, pc = None, None, None
+        try:
+            frame = gdb.newest_frame()
+            stack, pc = unsigned_register(frame.read_register("sp")), unsigned_register(frame.read_register("pc"))
+            if register:
+                pointer = unsigned_register(frame.read_register(register))
+            elif self.arch.storage.tcb_bytes is None and hasattr(thread, "handle"):  # not gdb before 9
+                pointer = int.from_bytes(thread.handle(), self.byte_order) or None
+        except (gdb.error, ValueError):
+            pass
+        return Thread(thread.ptid[1], self._names_by_lwp.get(thread.ptid[1]) or thread.name, pointer, stack, pc)
 
     def register_words(self, thread: Thread) -> Sequence[int]:
         if not self.held_by_gdb or self.kind == "core":
@@ -418,42 +400,33 @@ class GdbTarget(ElfTarget):
 
     def thread_local(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
         places = ElfTarget.thread_local(self, name, near)
-        if places is None and self.held_by_gdb:
-            places = self._by_libthread_db(name, near)
-        return places
-
-    def _by_libthread_db(self, name: str, near: Symbol) -> Optional[ThreadLocal]:
-        """gdb's own way, where it has a libthread_db that matches."""
-        owner = self._gdb_symbol(near)
+        if places is not None or not self.held_by_gdb:
+            return places
+        owner = self._gdb_symbol(near)  # gdb's own way, where it has a libthread_db that matches
         symbol = owner.symtab.objfile.lookup_static_symbol(name) if owner is not None else None
         if symbol is None:
             return None
 
-        def read_thread_pointer(thread: Any) -> Tuple[int, Optional[int]]:
+        def read_address(thread: Any) -> Tuple[int, Optional[int]]:
             try:
                 return thread.ptid[1], int(symbol.value().address)
             except (gdb.error, TypeError):
                 return thread.ptid[1], None
 
-        addresses = dict(call_in_every_thread(read_thread_pointer))
+        addresses = dict(call_in_every_thread(read_address))
         unknown = {lwp: "libthread_db does not show where its variables are" for lwp, address in addresses.items() if address is None}
         return ThreadLocal(addresses, "libthread_db", unknown) if any(addresses.values()) else None
 
     def bulk_source(self) -> BulkSource:
         if self._bulk is None:
             self._bulk = self.source.bulk_source()
-            if self.held_by_gdb and not isinstance(self._bulk, CallSource) and not self._is_same_memory():
-                self._bulk = CallSource(read_memory)
+            if self.held_by_gdb and not callable(self._bulk):
+                at = self.auxv().get(AT_PHDR, 0)
+                mine = self.source.read_prefix(at, 56)
+                theirs = read_memory(at, 56)  # empty where gdb, which wants to write as well, may not open what this may read
+                if mine and theirs and mine != theirs:  # in a container with its own pids, for example, another process
+                    self._bulk = read_memory
         return self._bulk
-
-    def _is_same_memory(self) -> bool:
-        """gdb reads the same bytes as the fast way: in a container with its own pids, for example, the fast way may see another process."""
-        from gdbheapx.inferior.elf.link_map import AT_PHDR
-
-        at = self.auxv().get(AT_PHDR, 0)
-        mine = self.source.read_prefix(at, 56)
-        theirs = read_memory(at, 56)  # empty where gdb, which wants to write as well, may not open what this may read
-        return not mine or not theirs or mine == theirs
 
     def problems(self) -> List[Diagnostic]:
         return ElfTarget.problems(self) + self._bad + self._in_danger()
@@ -463,16 +436,14 @@ class GdbTarget(ElfTarget):
         shown = self.arch.in_system_call
         if not (shown is not None and self.held_by_gdb and self.kind == "live" and self.pid and procfs.proc_entry_number(self.pid)):
             return []
-        lwps = [lwp for lwp in procfs.list_thread_ids(self.pid) if tracer.is_in_danger(lwp)]
+        lwps = [lwp for lwp in procfs.list_thread_ids(self.pid) if tracer.find_danger(lwp) is not None]
         if not lwps:
             return []
         who = "thread %d" % lwps[0] if len(lwps) == 1 else "%s, thread %d first," % (count_noun(len(lwps), "thread"), lwps[0])
-        what = (
-            "gdb stopped %s in a sleep, and its seccomp filter lacks restart_syscall, or cannot be read: it may kill as that runs on" % who
-        )
+        what = "gdb stopped %s in a sleep, and its seccomp filter lacks restart_syscall, or cannot be read: it may kill as that runs on"
         hint = "before continue or detach: select each such thread and `set $%s = -4` (EINTR)%s; gdbheapx from the shell does so by itself"
         behind = " and `set $pc += %d`" % len(shown.instruction) if shown.is_rewound else ""
-        return [Diagnostic(SECCOMP_SLEEP, None, what, hint % (shown.result, behind))]
+        return [Diagnostic(SECCOMP_SLEEP, None, what % who, hint % (shown.result, behind))]
 
 
 def is_loaded(build_id: str, debug_file: Optional[str]) -> bool:
@@ -588,8 +559,6 @@ def open_selected_target() -> GdbTarget:
             return GdbTarget(LiveSource(inferior.pid, root), held_by_gdb=True)
         except HeapxError:
             pass  # gdb can read it although this process may not: go through gdb
-    from gdbheapx.inferior.source import RemoteSource
-
     return GdbTarget(RemoteSource(inferior.pid, execute_gdb, read_memory, root), held_by_gdb=True)
 
 
@@ -626,9 +595,8 @@ class GdbSignals:
         """No signal of the program stops it or is lost while gdb holds it; what a thread raises itself by a fault does stop it."""
         self._before = read_signal_table()
         try_gdb("handle all nostop noprint pass")
-        try_gdb(
-            "handle SIGSTOP print"
-        )  # gdb's own, by which it stops threads: of signals that are not even printed it takes none for its own, and hands them on
+        # gdb's own, by which it stops threads: of signals that are not even printed it takes none for its own, and hands them on
+        try_gdb("handle SIGSTOP print")
         for name in OWN_FAULTS:
             try_gdb("handle %s stop print pass" % name)
         try_gdb("handle SIGINT %s" % ("nostop noprint pass" if self._ours else "stop print nopass"))

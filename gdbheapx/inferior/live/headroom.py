@@ -26,8 +26,8 @@ V1, V2 = "cgroup", "cgroup2"
 IS_ROOT, IS_NO_ROOT = "cgroup.sane_behavior", "cgroup.events"
 """Files that only the uppermost group of version 1 has, and only those below it of version 2."""
 DROPPABLE = {
-    V1: (("total_inactive_file",), ("total_dirty", "total_writeback")),
-    V2: (("inactive_file",), ("file_dirty", "file_writeback")),
+    V1: ("total_inactive_file", ("total_dirty", "total_writeback")),
+    V2: ("inactive_file", ("file_dirty", "file_writeback")),
 }
 """Keys of memory.stat: clean pages of files that are not in use can go at once; those that must be written first cannot."""
 COUNTERS = {V1: "memory.oom_control", V2: "memory.events"}
@@ -150,8 +150,8 @@ def of_group(folder: str, shown: str, kind: str, files: HeadroomFiles) -> Iterat
         left = max(limit - used, 0)
         if left < limit:
             stat = files.fields(os.path.join(folder, "memory.stat"))
-            clean, dirty = (sum(stat.get(key, 0) for key in keys) for keys in DROPPABLE[kind])
-            left = min(limit, left + max(clean - dirty, 0))
+            clean, dirty = DROPPABLE[kind]
+            left = min(limit, left + max(stat.get(clean, 0) - sum(stat.get(key, 0) for key in dirty), 0))
         by = make_sentence("memory cgroup %s has %s left of %s (%s)", shown, SentenceSize(left), SentenceSize(limit), limit_name)
         yield Headroom(left, by, True, os.path.join(folder, limit_name), limit)
 
@@ -191,12 +191,9 @@ def iterate_memory_cgroups(pid: int, files: HeadroomFiles) -> Iterator[Tuple[str
 
 def _find_mount(files: HeadroomFiles, kind: str, path: str) -> Optional[Mount]:
     """The mount of this version that has the group of this path."""
-    found = []
-    for mount in iterate_cgroup_mounts(files, kind):
-        top = mount.root.rstrip("/")
-        if (path == top or path.startswith(top + "/")) and "/../" not in path[len(top) :] + "/":
-            found.append(mount)
-    return min(found, key=lambda candidate: len(candidate.root), default=None)
+    tops = [(mount.root.rstrip("/"), mount) for mount in iterate_cgroup_mounts(files, kind)]
+    above = [mount for top, mount in tops if (path + "/").startswith(top + "/") and "/../" not in path[len(top) :] + "/"]
+    return min(above, key=lambda mount: len(mount.root), default=None)
 
 
 def iterate_cgroup_mounts(files: HeadroomFiles, kind: str) -> Iterator[Mount]:
@@ -216,11 +213,6 @@ def is_uppermost(mount: Mount, files: HeadroomFiles) -> bool:
     return above is not None and above >= NO_LIMIT_BYTES
 
 
-def stat_fields(pid: int) -> List[str]:
-    """Return the fields of /proc/PID/stat, from the state on; empty if there is no such process."""
-    return (procfs.slurp_file("/proc/%d/stat" % pid) or b"").rpartition(b")")[2].decode("ascii", "replace").split()
-
-
 class Deaths:
     """Cause of death of one process, created before the process is read."""
 
@@ -237,23 +229,20 @@ class Deaths:
         self.status: Optional[int] = None
         """What waitpid gave its tracer; None: nothing yet."""
 
-    def _start_time(self) -> Optional[str]:
-        fields = stat_fields(self._pid)
-        return fields[START_TIME] if len(fields) > START_TIME and fields[0] not in ("Z", "X") else None
+    def _start_time(self) -> Optional[bytes]:
+        fields = procfs.read_stat(self._pid)
+        return fields[START_TIME] if len(fields) > START_TIME and fields[0] not in (b"Z", b"X") else None
 
     def _count_kills(self) -> Dict[str, int]:
         """Kills for memory so far, by group."""
         return {shown: self._files.fields(path).get(KILLS, 0) for path, shown in self._counters}
 
-    def _ended_with(self) -> Optional[int]:
-        """Its status in the form of wait(2)."""
-        fields = stat_fields(self._pid)
-        told = fields[EXIT_CODE] if len(fields) > EXIT_CODE and fields[0] in ("Z", "X") else ""
-        return self.status if self.status is not None else int(told) if told.isdigit() and int(told) else None
-
     def cause(self) -> Diagnostic:
         """Return how the process ended, as far as that can be known, and the next step."""
-        who, status = "process %d" % self._pid, self._ended_with()
+        who, status = "process %d" % self._pid, self.status
+        fields = procfs.read_stat(self._pid)
+        if status is None and len(fields) > EXIT_CODE and fields[0] in (b"Z", b"X") and fields[EXIT_CODE].isdigit():
+            status = int(fields[EXIT_CODE]) or None
         killed = next((shown for shown, count in self._count_kills().items() if count > self._kills.get(shown, 0)), None)
         by_signal = os.WTERMSIG(status) if status is not None and os.WIFSIGNALED(status) else None
         if killed is not None and by_signal in (None, signal.SIGKILL):

@@ -46,7 +46,7 @@ def parse_maps_line(line: str) -> Optional[Mapping]:
         return None
     start, _, end = fields[0].partition("-")
     rights = fields[1]
-    name = unescape_newline(fields[5]) if len(fields) > 5 else ""
+    name = fields[5].replace("\\012", "\n") if len(fields) > 5 else ""  # as the kernel writes a newline in a file name
     place = int(fields[2], 16), fields[3], int(fields[4])
     return Mapping(int(start, 16), int(end, 16), rights[0] == "r", rights[1] == "w", rights[2] == "x", rights[3] == "s", name, None, *place)
 
@@ -54,11 +54,6 @@ def parse_maps_line(line: str) -> Optional[Mapping]:
 def parse_maps(text: str) -> List[Mapping]:
     """The lines of /proc/PID/maps. A name may hold any character but a newline, also those that splitlines takes for one."""
     return [mapping for mapping in map(parse_maps_line, text.split("\n")) if mapping is not None]
-
-
-def unescape_newline(name: str) -> str:
-    """The kernel writes a newline in a file name as \\012."""
-    return name.replace("\\012", "\n") if "\\012" in name else name
 
 
 def read_process_maps(pid: int) -> List[Mapping]:
@@ -135,13 +130,12 @@ def is_over(pid: int, lwp: int) -> bool:
 
 def root_prefix(pid: int) -> str:
     """Return the prefix for a path of the process so that this process opens the same file; empty if both see the same tree."""
+    root = "/proc/%d/root" % proc_entry_number(pid)
     try:
-        same = os.stat("/proc/%d/ns/mnt" % proc_entry_number(pid)).st_ino == os.stat("/proc/self/ns/mnt").st_ino and os.readlink(
-            "/proc/%d/root" % proc_entry_number(pid)
-        ) == os.readlink("/proc/self/root")
+        is_same = os.stat("/proc/%d/ns/mnt" % proc_entry_number(pid)).st_ino == os.stat("/proc/self/ns/mnt").st_ino
+        return "" if is_same and os.readlink(root) == os.readlink("/proc/self/root") else root
     except OSError:
         return ""
-    return "" if same else "/proc/%d/root" % proc_entry_number(pid)
 
 
 def find_process_tracer(pid: int) -> Optional[Tuple[int, str]]:
@@ -155,17 +149,14 @@ def check_numbers() -> None:
     try:
         own = os.readlink("/proc/self")
     except FileNotFoundError:
-        raise HeapxError(
-            "/proc is not mounted here, so gdbheapx cannot read any process", "mount it: mount -t proc proc /proc", code=PROC_UNUSABLE
-        )
+        what = "/proc is not mounted here, so gdbheapx cannot read any process"
+        raise HeapxError(what, "mount it: mount -t proc proc /proc", code=PROC_UNUSABLE)
     except OSError:
         return
     if own != str(os.getpid()):
-        raise HeapxError(
-            "/proc here belongs to a different pid namespace than this command: its pids mean other processes",
-            "mount this namespace's own /proc (mount -t proc proc /proc), or run gdbheapx outside, with the pid seen there",
-            code=PROC_UNUSABLE,
-        )
+        what = "/proc here belongs to a different pid namespace than this command: its pids mean other processes"
+        hint = "mount this namespace's own /proc (mount -t proc proc /proc), or run gdbheapx outside, with the pid seen there"
+        raise HeapxError(what, hint, code=PROC_UNUSABLE)
 
 
 def is_hidden(pid: int) -> bool:
@@ -186,36 +177,24 @@ def check_alive(pid: int) -> None:
     check_numbers()
     fields = read_process_status(pid)
     if not fields and is_hidden(pid):
-        raise HeapxError(
-            "process %d belongs to another user, and /proc hides it (hidepid)" % pid, "run the same command with sudo", code=NOT_PERMITTED
-        )
+        what = "process %d belongs to another user, and /proc hides it (hidepid)" % pid
+        raise HeapxError(what, "run the same command with sudo", code=NOT_PERMITTED)
     if not fields:
-        raise HeapxError(
-            "no such process: %d" % pid, "list processes with: ps -e; inside a container pids differ from those outside", code=NO_PROCESS
-        )
-    state = fields.get("State", "")
-    if state[:1] in ("Z", "X"):
-        raise HeapxError(
-            "process %d (%s) crashed or exited and is a zombie; it has no memory any more" % (pid, fields.get("Name", "?")),
-            "look for its core instead",
-            code=PROCESS_ENDED,
-        )
+        hint = "list processes with: ps -e; inside a container pids differ from those outside"
+        raise HeapxError("no such process: %d" % pid, hint, code=NO_PROCESS)
+    who = "process %d (%s)" % (pid, fields.get("Name", "?"))
+    if fields.get("State", "")[:1] in ("Z", "X"):
+        what = "%s crashed or exited and is a zombie; it has no memory any more" % who
+        raise HeapxError(what, "look for its core instead", code=PROCESS_ENDED)
     if fields.get("VmSize") is None:
-        raise HeapxError(
-            "process %d (%s) is a kernel thread or is exiting; it has no memory" % (pid, fields.get("Name", "?")),
-            "give the pid of a program",
-            code=NO_PROCESS,
-        )
+        raise HeapxError("%s is a kernel thread or is exiting; it has no memory" % who, "give the pid of a program", code=NO_PROCESS)
     if int(fields.get("Tgid", pid)) != pid:
         whole = fields["Tgid"]
         raise HeapxError("%d is a thread of process %s" % (pid, whole), "use " + hint_about("process", whole, "report"), code=NO_PROCESS)
     holder = find_process_tracer(pid)
     if holder and holder[0] != os.getpid():
-        raise HeapxError(
-            "process %d is already traced by %s (pid %d)" % (pid, holder[1], holder[0]),
-            "detach that debugger first, or use heapx inside it",
-            code=ALREADY_TRACED,
-        )
+        what = "process %d is already traced by %s (pid %d)" % (pid, holder[1], holder[0])
+        raise HeapxError(what, "detach that debugger first, or use heapx inside it", code=ALREADY_TRACED)
 
 
 DAC_OVERRIDE, DAC_READ_SEARCH, SYS_PTRACE = 1, 2, 19
@@ -230,13 +209,14 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
     what = "not permitted to %s process %d (%s)" % ("write the memory of" if writing else "read", pid, fields.get("Name", "?"))
     scope = (slurp_file("/proc/sys/kernel/yama/ptrace_scope") or b"").strip().decode()
     if scope == "3":
-        return HeapxError(
-            what + ": /proc/sys/kernel/yama/ptrace_scope is 3, which forbids attaching to any process",
-            "take a core instead (kill -ABRT ends the process) and use --core; ptrace_scope 3 cannot be changed until reboot",
-            code=NOT_PERMITTED,
-        )
+        cause = what + ": /proc/sys/kernel/yama/ptrace_scope is 3, which forbids attaching to any process"
+        hint = "take a core instead (kill -ABRT ends the process) and use --core; ptrace_scope 3 cannot be changed until reboot"
+        return HeapxError(cause, hint, code=NOT_PERMITTED)
     users, groups = fields.get("Uid", "").split()[:3], fields.get("Gid", "").split()[:3]
-    owner = _find_owner(pid)
+    try:
+        owner = os.stat("/proc/%d/mem" % proc_entry_number(pid)).st_uid  # root, if it is not dumpable
+    except OSError:
+        owner = None
     is_other = any(int(uid) != user for uid in users) or any(int(gid) != os.getegid() for gid in groups)
     is_hidden = bool(users) and owner == 0 != int(users[1])
     has_more = bool(int(fields.get("CapPrm", "0"), 16) & ~int(mine.get("CapPrm", "0"), 16))
@@ -247,38 +227,22 @@ def why_not_permitted(pid: int, writing: bool = False) -> HeapxError:
     lacking = ["SYS_PTRACE"] if trace and (is_other or is_hidden or has_more) else []
     lacking += [file_right] if file_right else []
     if trace and not lacking and scope in ("1", "2"):
-        return HeapxError(
-            "%s: /proc/sys/kernel/yama/ptrace_scope is %s and CAP_SYS_PTRACE is missing" % (what, scope),
-            _hint_capabilities(["SYS_PTRACE"]) + ", or: sysctl kernel.yama.ptrace_scope=0",
-            code=NOT_PERMITTED,
-        )
+        cause = "%s: /proc/sys/kernel/yama/ptrace_scope is %s and CAP_SYS_PTRACE is missing" % (what, scope)
+        hint = _hint_capabilities(["SYS_PTRACE"]) + ", or: sysctl kernel.yama.ptrace_scope=0"
+        return HeapxError(cause, hint, code=NOT_PERMITTED)
     if not lacking:
-        return HeapxError(
-            "%s: a security module forbids it, or it lives in a user namespace in which this process has no CAP_SYS_PTRACE" % what,
-            "run gdbheapx on the host, with the pid seen there",
-            code=NOT_PERMITTED,
-        )
+        cause = "%s: a security module forbids it, or it lives in a user namespace in which this process has no CAP_SYS_PTRACE" % what
+        return HeapxError(cause, "run gdbheapx on the host, with the pid seen there", code=NOT_PERMITTED)
     missing = " and ".join("CAP_" + capability for capability in lacking)
     verb = "is missing" if len(lacking) == 1 else "are missing"
     if is_hidden or has_more and not is_other:
-        return HeapxError(
-            "%s: it is set-uid, not dumpable or has more privileges than you, and %s %s" % (what, missing, verb),
-            _hint_capabilities(lacking),
-            code=NOT_PERMITTED,
-        )
+        cause = "%s: it is set-uid, not dumpable or has more privileges than you, and %s %s" % (what, missing, verb)
+        return HeapxError(cause, _hint_capabilities(lacking), code=NOT_PERMITTED)
     theirs = "uid %s" % users[1] if users and int(users[1]) != user else "gid %s" % groups[1] if groups else "another user"
     ours = "uid %d" % user if theirs.startswith("uid") else "gid %d" % os.getegid()
     as_user = ", or run it as that user: --user %s:%s" % (users[1], groups[1]) if users and groups and not has_more else ""
     cause = "%s: it runs as %s, you are %s, and %s %s" % (what, theirs, ours, missing, verb)
     return HeapxError(cause, _hint_capabilities(lacking) + as_user, code=NOT_PERMITTED)
-
-
-def _find_owner(pid: int) -> Optional[int]:
-    """Return the owner of its files in /proc, root if it is not dumpable; None if that cannot be read."""
-    try:
-        return os.stat("/proc/%d/mem" % proc_entry_number(pid)).st_uid
-    except OSError:
-        return None
 
 
 def _hint_capabilities(lacking: List[str]) -> str:
@@ -310,27 +274,28 @@ def environment_range(pid: int) -> Optional[Tuple[int, int]]:
     """Return the range (start, end) of its memory with the environment that the process was started with; None if that may not be known.
     It has the content of /proc/PID/environ, which brings pages in from swap unannounced (fields env_start and env_end: proc_pid_stat(5)).
     """
-    return _find_range(_read_stat(pid), 47)
+    return _find_range(pid, 47)
 
 
 def argument_range(pid: int) -> Optional[Tuple[int, int]]:
     """Return the range (start, end) of its memory with its command line (arg_start, arg_end), or None."""
-    return _find_range(_read_stat(pid), 45)
+    return _find_range(pid, 45)
 
 
 def uptime_s(pid: int) -> Optional[int]:
     """Return the seconds that it has run (starttime), or None."""
-    fields = _read_stat(pid)
+    fields = read_stat(proc_entry_number(pid))
     if len(fields) <= 19:
         return None
     return max(0, int(time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")))
 
 
-def _read_stat(pid: int) -> List[bytes]:
-    """The fields of /proc/PID/stat after the name: the first is the third of proc_pid_stat(5)."""
-    return (slurp_file("/proc/%d/stat" % proc_entry_number(pid)) or b"").rpartition(b")")[2].split()
+def read_stat(number: int) -> List[bytes]:
+    """Read the fields of /proc/PID/stat after the name: the first is the third of proc_pid_stat(5)."""
+    return (slurp_file("/proc/%d/stat" % number) or b"").rpartition(b")")[2].split()
 
 
-def _find_range(fields: List[bytes], place: int) -> Optional[Tuple[int, int]]:
+def _find_range(pid: int, place: int) -> Optional[Tuple[int, int]]:
+    fields = read_stat(proc_entry_number(pid))
     start, end = (int(fields[place]), int(fields[place + 1])) if len(fields) > place + 1 else (0, 0)
     return (start, end) if start < end else None

@@ -22,18 +22,9 @@ SYS_ADMIN = 21
 MOST_STEPS = 100_000
 """Of one program for one system call: beyond that the answer is unknown."""
 
-KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, NOTIFY, TRACE, LOG, ALLOW = (
-    0x80000000,
-    0x00000000,
-    0x00030000,
-    0x00050000,
-    0x7FC00000,
-    0x7FF00000,
-    0x7FFC0000,
-    0x7FFF0000,
-)
+ACTIONS = (0x80000000, 0x00000000, 0x00030000, 0x00050000, 0x7FC00000, 0x7FF00000, 0x7FFC0000, 0x7FFF0000)
+KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, NOTIFY, TRACE, LOG, ALLOW = ACTIONS
 """What a filter may answer (linux/seccomp.h); errno in the lower half."""
-ACTIONS = (KILL_PROCESS, KILL_THREAD, TRAP, ERRNO, NOTIFY, TRACE, LOG, ALLOW)
 
 
 class SeccompRules(NamedTuple):
@@ -118,7 +109,12 @@ State = Tuple[int, Optional[int], Optional[int], Tuple[Optional[int], ...]]
 def run_seccomp_program(program: bytes, number: int, arguments: Sequence[Optional[int]]) -> Set[int]:
     """Everything that one filter may answer."""
     code = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program) - 7, 8)]
-    data = _make_seccomp_data(number, arguments)
+    # struct seccomp_data, word by word; its instruction pointer is not known
+    data: Dict[int, Optional[int]] = {0: number, 4: system_calls().audit, 8: None, 12: None}
+    for place in range(6):
+        argument = arguments[place] if place < len(arguments) else None
+        data[16 + 8 * place] = None if argument is None else argument & MASK
+        data[20 + 8 * place] = None if argument is None else argument >> 32 & MASK
     results: Set[int] = set()
     seen: Set[State] = set()
     waiting: List[State] = [(0, 0, 0, (0,) * WORDS)]
@@ -162,16 +158,6 @@ def run_seccomp_program(program: bytes, number: int, arguments: Sequence[Optiona
                         a = x if what & X_SOURCE else k  # it is known now
                 at += no if taken is False else yes
     return results
-
-
-def _make_seccomp_data(number: int, arguments: Sequence[Optional[int]]) -> Dict[int, Optional[int]]:
-    """struct seccomp_data, word by word; its instruction pointer is not known."""
-    data: Dict[int, Optional[int]] = {0: number, 4: system_calls().audit, 8: None, 12: None}
-    for place in range(6):
-        value = arguments[place] if place < len(arguments) else None
-        data[16 + 8 * place] = None if value is None else value & MASK
-        data[20 + 8 * place] = None if value is None else value >> 32 & MASK
-    return data
 
 
 def _load_value(what: int, k: int, data: Dict[int, Optional[int]], memory: Sequence[Optional[int]]) -> Optional[int]:

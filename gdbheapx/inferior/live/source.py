@@ -18,7 +18,7 @@ import shlex
 import time
 from array import array
 from bisect import bisect_right
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, TypeVar
 
 from gdbheapx.budget import Still
 from gdbheapx.errors import HeapxError
@@ -40,7 +40,7 @@ from gdbheapx.inferior.base import (
 )
 from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.live.headroom import Deaths, LiveSwapRoom
-from gdbheapx.inferior.live.usage import GUARD, OF_FILE, PRESENT, SWAPPED, FileSystems, is_fuse
+from gdbheapx.inferior.live.usage import GUARD, OF_FILE, PRESENT, SWAPPED, FileSystems, is_fuse, pread_once
 from gdbheapx.inferior.source import TargetSource
 from gdbheapx.problems import MAPPED_FILE_UNREAD, PROCESS_ENDED, USERFAULTFD_UNREAD, Diagnostic
 from gdbheapx.ranges import RangeIndex, subtract_ranges, unite_ranges
@@ -63,6 +63,7 @@ SLOW = ("auxv", "huge_pages", "_usage_texts")
 """Those of them that may be of the moment before a short stop."""
 
 
+Result = TypeVar("Result")
 KINDS = PRESENT | SWAPPED | OF_FILE
 """Bits of an entry that say how a page is read."""
 HANDLED = frozenset(("um", "ui"))
@@ -89,10 +90,10 @@ class LiveMemory:
         """Mapped files of which pages were not read, and the first such page."""
         self._pid, self._mappings, self._host_path, self._still = pid, mappings, host_path, still or Still()
         self._swap = swap or SwapRoom()
-        self._pagemap = self._memory = -1
+        self.pagemap = self._memory = -1
         self._memory = os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            self._pagemap = os.open("/proc/%d/pagemap" % pid, os.O_RDONLY | os.O_CLOEXEC)
+            self.pagemap = os.open("/proc/%d/pagemap" % pid, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # not in this kernel: everything is read as it comes
             pass
         self.page_bytes = os.sysconf("SC_PAGESIZE")
@@ -113,11 +114,6 @@ class LiveMemory:
             if descriptor >= 0:
                 close(descriptor)
 
-    @property
-    def knows_swap(self) -> bool:
-        """The pages that were in swap are counted: pagemap can be read."""
-        return self._pagemap >= 0
-
     def is_gone(self) -> bool:
         """The process has ended, or runs another program: this memory exists no more. A read of living memory gives bytes or fails."""
         try:
@@ -135,7 +131,8 @@ class LiveMemory:
         if size_bytes <= 0:
             return b""
         self._still.check()
-        data = self._read_small(address, size_bytes) if self._keeps and size_bytes < SMALL_BYTES else self._read_memory(address, size_bytes)
+        is_small = self._keeps and size_bytes < SMALL_BYTES
+        data = self._read_small(address, size_bytes) if is_small else self._read_memory(address, size_bytes)
         self._still.check()
         return data
 
@@ -174,7 +171,7 @@ class LiveMemory:
         return b"".join(parts)
 
     def _read_living(self, address: int, size_bytes: int) -> bytes:
-        if self._pagemap < 0:  # which pages are in swap is unknown
+        if self.pagemap < 0:  # which pages are in swap is unknown
             return self._by_mapping(address, size_bytes, PRESENT | OF_FILE) if self._swap.has_room_for_all() else b""
         parts: List[bytes] = []
         while size_bytes > 0:
@@ -193,7 +190,8 @@ class LiveMemory:
         page = self.page_bytes
         first = address // page
         count = min((address + size_bytes - 1) // page - first + 1, ENTRIES_AT_ONCE)
-        entries = self._read_entries(first, count)
+        data = pread_once(self.pagemap, 8 * first, 8 * count)
+        entries = array("Q", data[: len(data) & ~7])
         if not entries:  # beyond what a process can map, or the process is gone: the read tells
             yield size_bytes, PRESENT | OF_FILE
         end, start = address + size_bytes, 0
@@ -221,20 +219,10 @@ class LiveMemory:
         self.swapped_in_bytes += self.page_bytes * given
         return (start + given, SWAPPED) if given else (place, None)
 
-    def _read_entries(self, first: int, count: int) -> Any:
-        try:
-            data = os.pread(self._pagemap, 8 * count, 8 * first)
-        except (OSError, OverflowError):
-            return array("Q")
-        return array("Q", data[: len(data) & ~7])
-
     def _read_plain(self, address: int, size_bytes: int) -> bytes:
         parts = []
         while size_bytes > 0:
-            try:
-                piece = os.pread(self._memory, min(size_bytes, MOST_AT_ONCE), address)
-            except (OSError, OverflowError):
-                break
+            piece = pread_once(self._memory, address, min(size_bytes, MOST_AT_ONCE))
             if not piece:
                 break
             parts.append(piece)
@@ -375,7 +363,6 @@ class LiveSource(TargetSource):
         TargetSource.__init__(self, header)
         self.executable = procfs.read_executable_path(pid)
         self.sysroot = sysroot or procfs.root_prefix(pid)
-        self._huge_setting: Optional[Tuple[Optional[str]]] = None
         self._identity: Optional[Identity] = None
         self._stopped_at_s: Optional[float] = None
         self._foreseen: Dict[str, Any] = {}
@@ -387,7 +374,7 @@ class LiveSource(TargetSource):
         return self._memory.read_prefix(address, size_bytes)
 
     def swapped_in_bytes(self) -> Optional[int]:
-        return self._memory.swapped_in_bytes + self.swap.shared_in_bytes if self._memory.knows_swap else None
+        return self._memory.swapped_in_bytes + self.swap.shared_in_bytes if self._memory.pagemap >= 0 else None
 
     def swappable_ranges(self, start: int, end: int) -> Optional[Sequence[Tuple[int, int]]]:
         return self._memory.swappable_ranges(start, end)
@@ -427,22 +414,21 @@ class LiveSource(TargetSource):
         """Names of threads are those of now."""
         self._kept = {name: self._foreseen[name] if name in self._foreseen else getattr(self, name)() for name in SLOW}
         self._foreseen, self._is_foreseen = {}, True
-        self._kept["threads"] = [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in sorted(lwps)]
+        self._kept["threads"] = self._name_threads(sorted(lwps))
         self._kept["maps_text"] = maps.decode("utf-8", "surrogateescape")
         self._kept["monotonic_ns"] = None if procfs.monotonic_ns(self._pid) is None else monotonic_ns
         self._maps = procfs.parse_maps(os.fsdecode(maps))
         self._memory.copy = copy
 
-    def _as_it_was(self, name: str, ask: Callable[[], Any]) -> Any:
-        return self._kept[name] if self._memory.copy is not None else ask()
+    def _as_it_was(self, name: str, ask: Callable[[], Result]) -> Result:
+        kept: Result = self._kept[name] if self._memory.copy is not None else ask()
+        return kept
 
     def memory_use(self) -> Optional[MemoryUse]:
         if self._use is None:
-            told = self._as_it_was("_usage_texts", self._usage_texts)
-            self._use = usage.make_smaps_usage(told)
+            self._use = usage.make_smaps_usage(*self._as_it_was("_usage_texts", self._usage_texts))
             if self._use is not None and self._is_foreseen and self._memory.copy is not None:
-                uses = usage.in_copy(self._use.mappings, self.mappings(), self._copied_bytes)
-                self._use = self._use._replace(mappings=uses)
+                self._use = self._use._replace(mappings=usage.in_copy(self._use.mappings, self.mappings(), self._memory.copy))
         return self._use
 
     def faulting(self, asks: bool) -> RangeIndex:
@@ -454,19 +440,11 @@ class LiveSource(TargetSource):
             self._fault_ranges = (use, RangeIndex((row.mapping.start, row.mapping.end) for row in rows))
         return self._fault_ranges[1]
 
-    def _copied_bytes(self, start: int, end: int, swapped: bool) -> Optional[int]:
-        ranges = self._memory.copy.touched(start, end, swapped) if self._memory.copy is not None else None
-        return None if ranges is None else sum(high - low for low, high in ranges)
-
-    def _usage_texts(self) -> Any:
+    def _usage_texts(self) -> usage.SmapsTexts:
         return usage.read_smaps_texts(self._pid)
 
     def huge_pages(self) -> HugePages:
-        if self._huge_setting is None:
-            self._huge_setting = (usage.machine_setting(),)  # the machine's: asked once
-        setting = self._huge_setting[0]
-        pages: HugePages = self._as_it_was("huge_pages", lambda: usage.find_huge_pages(self._pid, setting))
-        return pages
+        return self._as_it_was("huge_pages", lambda: usage.find_huge_pages(self._pid))
 
     def parent_pages(self) -> Optional[ParentPages]:
         use = self.memory_use()
@@ -511,15 +489,13 @@ class LiveSource(TargetSource):
         return self._maps
 
     def auxv(self) -> Dict[int, int]:
-        vector: Dict[int, int] = self._as_it_was("auxv", lambda: procfs.read_process_auxv(self._pid, self.header))
-        return vector
+        return self._as_it_was("auxv", lambda: procfs.read_process_auxv(self._pid, self.header))
 
     def threads(self) -> List[Thread]:
-        threads: List[Thread] = self._as_it_was("threads", self._threads_now)
-        return threads
+        return self._as_it_was("threads", lambda: self._name_threads(procfs.list_thread_ids(self._pid)))
 
-    def _threads_now(self) -> List[Thread]:
-        return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in procfs.list_thread_ids(self._pid)]
+    def _name_threads(self, lwps: Iterable[int]) -> List[Thread]:
+        return [Thread(lwp, procfs.thread_name(self._pid, lwp), None, None, None) for lwp in lwps]
 
     def environment_variable(self, name: str) -> Optional[str]:
         place, prefix = procfs.environment_range(self._pid), name.encode() + b"="
@@ -549,12 +525,10 @@ class LiveSource(TargetSource):
         return usage.list_touched_ranges(self._pid, start, end) if known is None else known
 
     def maps_text(self) -> str:
-        text: str = self._as_it_was("maps_text", lambda: procfs.maps_text(self._pid))
-        return text
+        return self._as_it_was("maps_text", lambda: procfs.maps_text(self._pid))
 
     def monotonic_ns(self) -> Optional[int]:
-        now_ns: Optional[int] = self._as_it_was("monotonic_ns", lambda: procfs.monotonic_ns(self._pid))
-        return now_ns
+        return self._as_it_was("monotonic_ns", lambda: procfs.monotonic_ns(self._pid))
 
     def page_table(self) -> Optional[PageTable]:
         table, copy = self._page_tables.find(self.mappings()), self._memory.copy
@@ -563,19 +537,16 @@ class LiveSource(TargetSource):
     def problems(self) -> List[Diagnostic]:
         told, unread = self.swap.problems(), self._memory.unread_files
         if unread:
-            name, others = (
-                next(iter(unread)),
-                make_sentence(" and %s", count_noun(len(unread) - 1, "other file")) if len(unread) > 1 else "",
-            )
+            name = next(iter(unread))
+            others = make_sentence(" and %s", count_noun(len(unread) - 1, "other file")) if len(unread) > 1 else ""
             what = make_sentence("pages of %s%s that the process has not touched, or that FUSE serves, were not read", name, others)
             told.append(Diagnostic(MAPPED_FILE_UNREAD, unread[name], what, UNREAD_HINT))
         rows = [row for row in self._use.mappings if self.faulting(False).meets(row.mapping.start, row.mapping.end)] if self._use else []
         missing = [(row.mapping.start, row.mapping.size_bytes - row.resident_bytes - (row.swapped_bytes or 0)) for row in rows]
         missing = [(start, size) for start, size in missing if size > 0]
         if missing:
-            what = make_sentence(
-                "%s for which a userfaultfd of another program may answer were not read", SentenceSize(sum(size for _, size in missing))
-            )
+            size = SentenceSize(sum(size for _, size in missing))
+            what = make_sentence("%s for which a userfaultfd of another program may answer were not read", size)
             told.append(Diagnostic(USERFAULTFD_UNREAD, missing[0][0], what, "their content is unknown"))
         return told
 

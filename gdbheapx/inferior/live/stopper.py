@@ -35,16 +35,14 @@ class Stopper:
         self._priority.ask()
         try:
             told = self._keeper.ask(keeper.STOP, self.pid, self._limit_s)
-        except keeper.Lost:
+            if len(told) == 3:
+                raise HeapxError(told[0], told[1], code=ProblemCode.of(told[2]))
+        except BaseException as error:
             self._priority.give_back()
+            if not isinstance(error, keeper.Lost):
+                raise
             what = "the helper that stops process %d has ended" % self.pid
             raise HeapxError(what, "retry; if it persists, memory may be short here", code=NO_ANSWER)
-        except BaseException:
-            self._priority.give_back()
-            raise
-        if len(told) == 3:
-            self._priority.give_back()
-            raise HeapxError(told[0], told[1], code=ProblemCode.of(told[2]))
         _, self.until_s, self.held, self.late = told
 
     def registers(self, lwp: int, header: ElfHeader) -> ThreadRegisters:

@@ -54,17 +54,13 @@ REGISTER_BYTES = 16 << 10
 
 def spare_traced_thread(lwp: int) -> bool:
     """Do so for a thread that this process traces and that is stopped; whether it was necessary. Never raises."""
-    words = _in_danger(lwp)
+    words = find_danger(lwp)
     return words is not None and _access_registers(SETREGSET, lwp, words)
 
 
-def is_in_danger(lwp: int) -> bool:
-    """Return True if the thread would be killed, or would get an error that it cannot expect, once it is let go. Only reads."""
-    return _in_danger(lwp) is not None
-
-
-def _in_danger(lwp: int) -> "Optional[ctypes.Array[ctypes.c_int64]]":
-    """Its registers as they have to be; None if it is not, is gone, or is of another machine's program."""
+def find_danger(lwp: int) -> "Optional[ctypes.Array[ctypes.c_int64]]":
+    """Return a thread's registers as they have to be, if it would be killed, or would get an error that it cannot expect, once it is let
+    go; None if not, or if it is gone, or of another machine's program. Only reads."""
     layout, shown = native_architecture().registers, native_architecture().in_system_call
     if layout is None or shown is None:
         return None
@@ -221,11 +217,8 @@ class Tracer:
             what = "thread %d of process %d %s" % (lwp, self.pid, UNSTOPPABLE)
             return HeapxError(what, "retry when that is over", code=ALREADY_TRACED)
         if holder:
-            return HeapxError(
-                "process %d is already traced by %s (pid %d)" % (self.pid, holder[1], holder[0]),
-                "detach that debugger first, or use heapx inside it",
-                code=ALREADY_TRACED,
-            )
+            what = "process %d is already traced by %s (pid %d)" % (self.pid, holder[1], holder[0])
+            return HeapxError(what, "detach that debugger first, or use heapx inside it", code=ALREADY_TRACED)
         return procfs.why_not_permitted(self.pid)
 
     def _wait_for_stop(self, lwp: int, deadline: float) -> None:
@@ -257,37 +250,21 @@ class Tracer:
 
     def register_sets(self, numbers: Sequence[int]) -> Dict[int, List[bytes]]:
         """Return the contents of these register sets for each held thread; empty if there is none."""
-        return {lwp: [self._read_set(lwp, number) for number in numbers] for lwp in self.held}
-
-    def _read_set(self, lwp: int, number: int) -> bytes:
-        vector = Vector(ctypes.addressof(self._buffer), len(self._buffer))
-        if self._call_ptrace(GETREGSET, lwp, number, ctypes.addressof(vector)):
-            return b""
-        return self._buffer.raw[: vector.length]
+        return {lwp: [register_set(lwp, number) for number in numbers] for lwp in self.held}
 
     def let_go(self) -> None:
         """Let every thread run on, those that are stopped first. Harmless when called twice."""
         dying: Set[int] = set()
-        standing = {lwp: state for lwp, state in self.held.items() if state >= 0}
-        for lwp, state in standing.items():
-            self._detach_thread(lwp, state, dying)
+        for lwp in [lwp for lwp, state in self.held.items() if state >= 0]:
+            self._detach_thread(lwp, dying)
         if self.stopped_ms is None:
             self.stopped_ms = round((time.monotonic() - self.began_s) * 1000, 1)
         deadline = time.monotonic() + PATIENCE
         for lwp in list(self.held):  # not seen standing yet: only a standing thread can be let go
             self._wait_for_stop(lwp, deadline)
             if lwp in self.held:
-                self._detach_thread(lwp, self.held[lwp], dying)
-        self._see_off(dying)
-
-    def _detach_thread(self, lwp: int, number: int, dying: Set[int]) -> None:
-        del self.held[lwp]
-        if self._call_ptrace(PTRACE_DETACH, lwp, 0, max(number, 0)) == errno.ESRCH:
-            dying.add(lwp)
-
-    def _see_off(self, dying: Set[int]) -> None:
-        """Threads that could not be let go are being killed. Their end must be waited for: until its tracer knows, each stays as a
-        zombie."""
+                self._detach_thread(lwp, dying)
+        # What could not be let go is being killed. Its end must be waited for: until its tracer knows, each thread stays as a zombie.
         deadline = time.monotonic() + PATIENCE
         while dying and time.monotonic() < deadline:
             for lwp in list(dying):  # the first thread's end is told only after all others'
@@ -299,6 +276,11 @@ class Tracer:
                     dying.discard(lwp)
             if dying:
                 time.sleep(0.001)
+
+    def _detach_thread(self, lwp: int, dying: Set[int]) -> None:
+        number = self.held.pop(lwp)
+        if self._call_ptrace(PTRACE_DETACH, lwp, 0, max(number, 0)) == errno.ESRCH:
+            dying.add(lwp)
 
 
 NEVER_BLOCKED = (2, 4, 5, 6, 7, 8, 9, 11, 19, 31)
@@ -362,13 +344,9 @@ class CallWatchdog:
         script = "sleep %g && echo fired && kill -INT %d" % (bound_s + 1, pid)  # told first: whoever is stopped by it cancels at once
         self.fired = False
         try:
-            self._child: Any = subprocess.Popen(
-                ["/bin/sh", "-c", script],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            nowhere, pipe = subprocess.DEVNULL, subprocess.PIPE
+            command = ["/bin/sh", "-c", script]
+            self._child: Any = subprocess.Popen(command, stdin=nowhere, stdout=pipe, stderr=nowhere, start_new_session=True)
         except OSError:
             self._child = None
 

@@ -15,18 +15,16 @@ from bisect import bisect
 from contextlib import ExitStack, closing
 from itertools import accumulate, islice, repeat
 from operator import add
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, cast
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple, cast
 
 from gdbheapx import files
-from gdbheapx.inferior.base import HugePages, Mapping, MappingUse, MemoryUse, PageTable, ParentPages
+from gdbheapx.inferior.base import CopiedMemory, HugePages, Mapping, MappingUse, MemoryUse, PageTable, ParentPages
 from gdbheapx.inferior.live import procfs
 from gdbheapx.ranges import RangeIndex, unite_ranges
 
 Column = Sequence[Optional[int]]
 """One value for each mapping; None where the kernel gives none."""
 
-Touched = Callable[[int, int, bool], Optional[int]]
-"""How many bytes from an address to another one are in a copy of the process; with those that were in swap, or without."""
 SUMS: Tuple[Tuple[str, Tuple[bytes, ...]], ...] = (
     ("resident_bytes", (b"Rss",)),
     ("huge_bytes", (b"AnonHugePages", b"ShmemPmdMapped", b"FilePmdMapped")),
@@ -69,23 +67,18 @@ BYTES_AT_ONCE = 2048
 13 ms for each GiB. It does not begin with another mapping after so many bytes."""
 
 
-class Texts(NamedTuple):
-    """Text of smaps, mountinfo and status at one moment, not parsed yet: many thousand mappings take their time."""
-
-    smaps: bytes
-    mounts: bytes
-    status: Dict[str, str]
+SmapsTexts = Tuple[bytes, bytes, Dict[str, str]]
+"""smaps, mountinfo and the fields of status at one moment, not parsed yet: many thousand mappings take their time."""
 
 
-def read_smaps_texts(pid: int) -> Texts:
+def read_smaps_texts(pid: int) -> SmapsTexts:
     """Read the texts of a process of this machine."""
-    mounted = procfs.slurp_file("/proc/%d/mountinfo" % procfs.proc_entry_number(pid)) or b""
-    return Texts(
-        procfs.slurp_file("/proc/%d/smaps" % procfs.proc_entry_number(pid), BYTES_AT_ONCE) or b"", mounted, procfs.read_process_status(pid)
-    )
+    folder = "/proc/%d/" % procfs.proc_entry_number(pid)
+    mounts = procfs.slurp_file(folder + "mountinfo") or b""
+    return procfs.slurp_file(folder + "smaps", BYTES_AT_ONCE) or b"", mounts, procfs.read_process_status(pid)
 
 
-def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: Touched) -> List[MappingUse]:
+def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], copy: CopiedMemory) -> List[MappingUse]:
     """Return the uses read just before a process was copied, for the mappings that it had then. For a mapping that is another, or of
     which nothing was in memory, the copy gives the numbers.
     """
@@ -97,8 +90,9 @@ def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: To
             while place < len(uses) and uses[place].mapping.end <= mapping.start:
                 place += 1
             is_near = place < len(uses) and uses[place].mapping.start < mapping.end
-            present = touched(mapping.start, mapping.end, False) or 0
-            swapped = (touched(mapping.start, mapping.end, True) or 0) - present
+            touched = (copy.touched(mapping.start, mapping.end, with_swapped) or () for with_swapped in (False, True))
+            present, both = (sum(high - low for low, high in ranges) for ranges in touched)
+            swapped = both - present
             own, none = (present, 0) if mapping.is_untouched_zero else (None, None)
             huge = 0 if mapping.size_bytes < HUGE_BYTES else None
             flags, filesystem = (uses[place].flags, uses[place].filesystem) if is_near else (frozenset(), None)
@@ -107,13 +101,13 @@ def in_copy(uses: Sequence[MappingUse], mappings: Sequence[Mapping], touched: To
     return made
 
 
-def make_smaps_usage(told: Texts) -> Optional[MemoryUse]:
-    """Return the use of every mapping, or None if smaps cannot be read."""
-    if not told.smaps:
+def make_smaps_usage(smaps: bytes, mounts: bytes, status: Dict[str, str]) -> Optional[MemoryUse]:
+    """Return the use of every mapping by SmapsTexts, or None if smaps cannot be read."""
+    if not smaps:
         return None
-    words = (told.status.get(name, "").split() for name in ("VmSwap", "VmSize", "VmPeak", "VmHWM"))
+    words = (status.get(name, "").split() for name in ("VmSwap", "VmSize", "VmPeak", "VmHWM"))
     swapped, virtual, most, peak = (int(field[0]) * 1024 if field else None for field in words)
-    return MemoryUse("resident", parse_smaps(told.smaps, map_device_types(told.mounts)), swapped, True, virtual, most, peak)
+    return MemoryUse("resident", parse_smaps(smaps, map_device_types(mounts)), swapped, True, virtual, most, peak)
 
 
 SmapsTable = Tuple[Sequence[bytes], Dict[bytes, Column], Sequence[Optional[bytes]]]
@@ -211,19 +205,13 @@ def map_device_types(text: bytes) -> Dict[str, str]:
     return {"%02x:%02x" % tuple(map(int, mount.device.split(":"))): os.fsdecode(mount.kind) for mount in files.parse_mounts(text)}
 
 
-def machine_setting() -> Optional[str]:
-    """The word in brackets of transparent_hugepage/enabled."""
-    text = (procfs.slurp_file(SETTING) or b"").decode("ascii", "replace")
-    match = re.search(r"\[(\w+)\]", text)
-    return match.group(1) if match else None
-
-
-def find_huge_pages(pid: int, setting: Optional[str]) -> HugePages:
+def find_huge_pages(pid: int) -> HugePages:
     """Return the huge page settings and locked bytes of one process."""
     fields = procfs.read_process_status(pid)
-    locked = fields.get("VmLck", "").split()
-    allowed = fields.get("THP_enabled")
-    return HugePages(setting, None if allowed is None else allowed.strip() == "1", int(locked[0]) * 1024 if locked else None)
+    locked, allowed = fields.get("VmLck", "").split(), fields.get("THP_enabled")
+    setting = re.search(r"\[(\w+)\]", (procfs.slurp_file(SETTING) or b"").decode("ascii", "replace"))
+    word = setting.group(1) if setting else None
+    return HugePages(word, None if allowed is None else allowed.strip() == "1", int(locked[0]) * 1024 if locked else None)
 
 
 SWITCH = "GDBHEAPX_PAGEMAP_SCAN"
@@ -253,11 +241,9 @@ class Finder:
 
     def find(self, mappings: Sequence[Mapping]) -> Optional[PageTable]:
         """The page table of the process; None if its pagemap cannot be read."""
-        if self._known is None:
-            self._known = self._probe_page_table()
-        if self._known is None:
-            return None
-        return self._known._replace(outside_rss=tuple((mapping.start, mapping.end) for mapping in mappings if mapping.is_hugetlb))
+        self._known = self._known or self._probe_page_table()
+        outside_rss = tuple((mapping.start, mapping.end) for mapping in mappings if mapping.is_hugetlb)
+        return self._known._replace(outside_rss=outside_rss) if self._known is not None else None
 
     def _probe_page_table(self) -> Optional[PageTable]:
         try:
@@ -269,7 +255,10 @@ class Finder:
         finally:
             os.close(descriptor)
         if not (scans and knows_huge_zero):
-            self._flags = _open_flags()
+            try:
+                self._flags = os.open("/proc/kpageflags", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:  # it may not be read
+                pass
         return PageTable(procfs.proc_entry_number(self._pid), scans, knows_huge_zero, self._flags, ())
 
 
@@ -284,14 +273,6 @@ def _has_pagemap_scan(descriptor: int) -> bool:
     except OSError as error:
         return error.errno not in (errno.ENOTTY, errno.EINVAL)
     return True
-
-
-def _open_flags() -> int:
-    """/proc/kpageflags (Documentation/admin-guide/mm/pagemap.rst); -1 if it may not be read."""
-    try:
-        return os.open("/proc/kpageflags", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return -1
 
 
 def kernel_release() -> Tuple[int, int]:
@@ -419,15 +400,16 @@ class _Process:
 
     def read(self, address: int, size_bytes: int) -> bytes:
         """A part of a page; empty if it is not in memory, so that nothing is brought in, or cannot be read."""
-        return _pread_once(self.memory, address, size_bytes) if self.entry(address) & PRESENT else b""
+        return pread_once(self.memory, address, size_bytes) if self.entry(address) & PRESENT else b""
 
     def entry(self, address: int) -> int:
         """Return the entry of pagemap for the address, or 0 if there is none."""
-        data = _pread_once(self.page_table, address // PAGE_BYTES * ENTRY_BYTES, ENTRY_BYTES)
+        data = pread_once(self.page_table, address // PAGE_BYTES * ENTRY_BYTES, ENTRY_BYTES)
         return int(struct.unpack("=Q", data)[0]) if len(data) == ENTRY_BYTES else 0
 
 
-def _pread_once(descriptor: Optional[int], place: int, size_bytes: int) -> bytes:
+def pread_once(descriptor: Optional[int], place: int, size_bytes: int) -> bytes:
+    """Read a part of a file; empty without a file, or where it cannot be read."""
     try:
         return os.pread(descriptor, size_bytes, place) if descriptor is not None else b""
     except (OSError, OverflowError):
@@ -437,7 +419,8 @@ def _pread_once(descriptor: Optional[int], place: int, size_bytes: int) -> bytes
 def compare_with_parent(pid: int, uses: Sequence[MappingUse], auxv: Dict[int, int]) -> Optional[ParentPages]:
     """Return the comparison; None where the process was not forked from its parent without exec, has little memory for itself alone, or one
     of the two cannot be read. `auxv`: its auxiliary vector."""
-    own = [use for use in uses if _is_private(use)]
+    writable = [use for use in uses if use.mapping.writable and not use.mapping.shared and not use.mapping.inode]
+    own = [use for use in writable if use.private_dirty_bytes]
     if _private_bytes(own) < max(LEAST_BYTES, LEAST_SHARE * sum(use.resident_bytes for use in uses)):
         return None
     parent, place = _find_parent_pid(pid), auxv.get(AT_RANDOM, 0)
@@ -458,11 +441,6 @@ def read_parent(pid: int, address: int, size_bytes: int) -> bytes:
 def _find_parent_pid(pid: int) -> int:
     """Its process id; 0 where that is of another namespace."""
     return int(procfs.read_process_status(pid).get("PPid", "0"))
-
-
-def _is_private(use: MappingUse) -> bool:
-    mapping = use.mapping
-    return mapping.writable and not mapping.shared and not mapping.inode and bool(use.private_dirty_bytes)
 
 
 def _private_bytes(uses: Sequence[MappingUse]) -> int:
@@ -493,7 +471,6 @@ def _compare_pages(pid: int, own: Sequence[MappingUse], child: _Process, parent:
 
 
 def _count_nonzero_words(data: bytes) -> int:
-    """Words that are not 0."""
     words = array("Q", data)
     return len(words) - words.count(0)
 

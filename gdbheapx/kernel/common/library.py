@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, PageTable, ProcessSource
+from gdbheapx.inferior.base import BulkSource, BytesSource, FileSource, PageTable, ProcessSource
 from gdbheapx.kernel import build
 from gdbheapx.ranges import subtract_ranges
 
@@ -259,7 +259,7 @@ class OpenSource:
                 spans = [(0, MOST_OFFSET)] if self._pagemap >= 0 or is_copied else subtract_ranges([(0, MOST_OFFSET)], source.unanswered)
                 for start, end in spans:  # without a page table nothing tells whose a page is
                     segments.extend((start, end - start, start))
-        elif isinstance(source, CallSource):
+        elif callable(source):
             kind = 1
             self._call = _READ(self._read_for_c)
             call = ctypes.cast(self._call, ctypes.c_void_p)
@@ -300,7 +300,7 @@ class OpenSource:
     def _read_for_c(self, address: int, to: int, size_bytes: int) -> int:
         """Read for C, which calls this for a CallSource. An exception cannot cross C: it waits in `error`."""
         try:
-            data = self.source.read(address, size_bytes)  # type: ignore[union-attr]
+            data = self.source(address, size_bytes)  # type: ignore[operator]
             length = min(len(data), size_bytes)
             ctypes.memmove(to, bytes(data[:length]), length)
             return length

@@ -10,7 +10,7 @@ from typing import Iterator, Optional
 import pytest
 
 from gdbheapx import problems
-from gdbheapx.inferior.live import headroom
+from gdbheapx.inferior.live import procfs
 from gdbheapx.inferior.live.headroom import Deaths
 from tests.support.cgroup_files import V2_MOUNT, Machine, v2
 
@@ -100,6 +100,6 @@ def test_names_with_brackets_and_blanks(tmp_path: Path) -> None:
     program.symlink_to(sys.executable)
     with subprocess.Popen([str(program), "-I", "-S", "-c", SLEEPS], stdout=subprocess.PIPE) as made:
         try:
-            assert made.stdout and made.stdout.readline() and headroom.stat_fields(made.pid)[0] in ("S", "R")
+            assert made.stdout and made.stdout.readline() and procfs.read_stat(made.pid)[0] in (b"S", b"R")
         finally:
             made.kill()

@@ -88,8 +88,8 @@ def test_of_a_users_file_system_private_copies_alone_are_read(mapped: Mapped) ->
 def test_without_a_page_table_a_users_file_system_is_left_alone(mapped: Mapped) -> None:
     """Nothing tells then which pages are copies."""
     memory = mapped.memory(mapped.row, unanswered=True)
-    os.close(memory._pagemap)
-    memory._pagemap = -1
+    os.close(memory.pagemap)
+    memory.pagemap = -1
     assert pages(mapped, memory) == [b"", b"", b""]
     source = ProcessSource(os.getpid(), unanswered=((mapped.row.start, mapped.row.end),))  # which asks for none
     assert not was_read(source, mapped.row.start)

@@ -35,7 +35,7 @@ def compare(text: str, *words: str) -> Optional[ParentPages]:
     with subprocess.Popen([sys.executable, "-c", PARENT % text, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         child, found = int(parent.stdout.readline()), None
-        use, header = usage.make_smaps_usage(usage.read_smaps_texts(child)), procfs.executable_header(child)
+        use, header = usage.make_smaps_usage(*usage.read_smaps_texts(child)), procfs.executable_header(child)
         assert use is not None and header is not None
         found = usage.compare_with_parent(child, use.mappings, procfs.read_process_auxv(child, header))
         assert found is None or found.parent == parent.pid

@@ -5,7 +5,8 @@ Files: inferior/base.py, inferior/live/procfs.py.
 
 import re
 from pathlib import Path
-from typing import Dict, List
+from types import SimpleNamespace
+from typing import Any, Dict, List
 
 import pytest
 
@@ -96,7 +97,8 @@ def test_mappings_of_a_moment_later() -> None:
         MappingUse(procfs.parse_maps("6000-7000 rw-p 0 00:00 0")[0], 4096),
         MappingUse(empty, 0, swapped_bytes=0),
     ]
-    found = usage.in_copy(uses, [same, grown, empty, new], lambda start, end, swapped: 8192 if swapped and start == 40960 else 4096)
+    copy: Any = SimpleNamespace(touched=lambda start, end, swapped: [(0, 8192 if swapped and start == 40960 else 4096)])
+    found = usage.in_copy(uses, [same, grown, empty, new], copy)
     assert [use.mapping for use in found] == [same, grown, empty, new] and found[0] is uses[0]
     assert [use.resident_bytes for use in found] == [4096] * 4 and [use.swapped_bytes for use in found] == [None, 0, 0, 4096]
     assert found[1].flags == flags and found[3].flags == frozenset() and found[3].pss_bytes == 4096

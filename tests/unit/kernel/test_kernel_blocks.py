@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BytesSource, CallSource
+from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.blocks.stream import CLASS_USED, EVERYTHING, NO_ARENA, BlockFilter, make_blocks
 from gdbheapx.kernel.common.library import STOP_END, STOP_TIME, Kernel
 from gdbheapx.kernel.glibc.records import STATUS_FREE, STATUS_MAPPED, STATUS_TCACHE, STATUS_USED, NativeListed, Region
@@ -79,7 +79,7 @@ def test_a_stream_goes_on_where_another_stopped(kernel: Kernel, seed: int) -> No
                 raise KeyboardInterrupt
             return next((data[address - begin :][:size] for begin, data in process.source.pieces if begin <= address < begin + len(data)), b"")
 
-        stream = process.stream(kernel, source=CallSource(read))
+        stream = process.stream(kernel, source=read)
         first = rows(stream)
         rest = process.stream(kernel, BlockFilter(start=stream.result.at)) if stream.result.stop == STOP_TIME else ()
         assert without_class(first + rows(rest)) == process.wanted

@@ -16,7 +16,7 @@ import pytest
 import gdbheapx.kernel
 from gdbheapx.budget import Budget, Still
 from gdbheapx.errors import HeapxError
-from gdbheapx.inferior.base import BytesSource, CallSource, FileSource, ProcessSource, Segment
+from gdbheapx.inferior.base import BytesSource, FileSource, ProcessSource, Segment
 from gdbheapx.kernel import binding, build
 from gdbheapx.kernel.blocks.stream import BlockFilter
 from gdbheapx.kernel.common import library
@@ -51,7 +51,7 @@ def test_every_source_gives_the_same_walk(kernel: Kernel, tmp_path: Path) -> Non
     def read(address: int, size: int) -> bytes:
         return data[max(address - region.begin, 0) :][:size] if address >= region.begin else b""
 
-    assert ChunkWalker(kernel, CallSource(read), heap.LP64, Budget()).walk([region], cached_chunks, threads=8) == wanted
+    assert ChunkWalker(kernel, read, heap.LP64, Budget()).walk([region], cached_chunks, threads=8) == wanted
     shift = address_of(live) - region.begin
     here = Region(region.begin + shift, region.end + shift, 0)
     moved = array("Q", [special + shift for special in cached_chunks])
@@ -125,7 +125,7 @@ def test_ctrl_c_gives_what_was_counted(kernel: Kernel) -> None:
         return data[address - region.begin :][:size]
 
     budget = Budget()
-    results = ChunkWalker(kernel, CallSource(read), heap.LP64, budget).walk([region, region], cached_chunks)
+    results = ChunkWalker(kernel, read, heap.LP64, budget).walk([region, region], cached_chunks)
     assert budget.reason == "stopped by Ctrl-C"
     assert results[0].stop == results[1].stop == STOP_TIME
     assert region.begin < results[0].at < region.end and results[1].at == region.begin
@@ -145,7 +145,7 @@ def test_ctrl_c_ends_a_listing(kernel: Kernel) -> None:
         return data[address - region.begin :][:size]
 
     budget = Budget()
-    listing = ChunkWalker(kernel, CallSource(read), heap.LP64, budget).blocks([NativeListed(region, 0)], cached_chunks)
+    listing = ChunkWalker(kernel, read, heap.LP64, budget).blocks([NativeListed(region, 0)], cached_chunks)
     rows = [row for blocks in listing for row in zip(*blocks)]
     assert listing.result and listing.result.stop == STOP_TIME and rows and listing.result.at >= rows[-1][0] - 16
     assert budget.reason == "stopped by Ctrl-C"

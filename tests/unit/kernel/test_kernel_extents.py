@@ -101,7 +101,7 @@ def call_source(built: rtree.Built, fail_after: int = -1) -> CallSource:
                 return data[address - begin : address - begin + size]
         return b""
 
-    return CallSource(read)
+    return read
 
 
 def test_ctrl_c_in_a_read_gives_what_is_there(kernel: Kernel) -> None:

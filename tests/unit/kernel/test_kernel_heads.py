@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BytesSource, CallSource
+from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks.graph import RULE_BASE, RULE_HABIT, RULE_INSIDE, RULE_TAG, Graph, GraphShape
 from gdbheapx.kernel.blocks.stream import CLASS_USED, make_blocks
@@ -147,7 +147,7 @@ def test_many_first_words(c_kernel: CKernel) -> None:
     blocks = [[IMAGE + 16 + 8 * number, 0] for number in range(40_000)]
     pieces = b"".join(packed(words) + bytes(16) for words in blocks)
     shape = GraphShape([(HEAP, HEAP + 0x1000000)], [], 8, True, 16, False, [(IMAGE, IMAGE + len(image))])
-    graph = c_kernel.graph(BytesSource(((HEAP, pieces),)), shape, Budget(), CallSource(read))
+    graph = c_kernel.graph(BytesSource(((HEAP, pieces),)), shape, Budget(), read)
     graph.gather([iter([make_blocks([(HEAP + 32 * number, 16, CLASS_USED, 0, 0) for number in range(40_000)])])])
     graph.settle()
     graph.resolve()

@@ -115,7 +115,7 @@ def counted(source: BytesSource) -> Tuple[CallSource, List[int]]:
         reads.append(size_bytes)
         return data[max(address - start, 0) : max(address - start + size_bytes, 0)] if address >= start else b""
 
-    return CallSource(read), reads
+    return read, reads
 
 
 @pytest.mark.parametrize("order", ["up", "down"])

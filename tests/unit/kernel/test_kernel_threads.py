@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import pytest
 
 from gdbheapx.budget import Budget, Progress
-from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource
+from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel.binding import CKernel
 from gdbheapx.kernel.blocks import graph as graph_module
 from gdbheapx.kernel.blocks.graph import Graph, GraphShape
@@ -84,7 +84,7 @@ class Made:
         def read(address: int, size_bytes: int) -> bytes:
             return self.image[address - IMAGE : address - IMAGE + size_bytes]
 
-        graph = kernel.graph(source, shape, Budget(), CallSource(read))
+        graph = kernel.graph(source, shape, Budget(), read)
         if signer is not None:
             graph.sign(signer)
         graph.gather([self.blocks(kernel, source)], own)

@@ -12,7 +12,7 @@ from typing import List, Tuple
 import pytest
 
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BytesSource, CallSource, FileSource, Segment
+from gdbheapx.inferior.base import BytesSource, FileSource, Segment
 from gdbheapx.kernel.common.library import Kernel
 
 MIB = 1 << 20
@@ -77,7 +77,7 @@ def test_ctrl_c(kernel: Kernel) -> None:
             raise KeyboardInterrupt
         return b"\1" * size
 
-    found = kernel.written(CallSource(read), [(BASE, BASE + 4 * MIB)], 4096, budget)
+    found = kernel.written(read, [(BASE, BASE + 4 * MIB)], 4096, budget)
     assert budget.reason is not None and list(found.bounds) == [BASE, found.until] and found.until is not None and found.until < BASE + MIB
 
 
@@ -90,5 +90,5 @@ def test_as_fast_as_memory_can_be_read(c_kernel: Kernel, tmp_path: Path) -> None
         reads.append(length)
         return bytes(length)
 
-    found = c_kernel.written(CallSource(read), [(BASE, BASE + size)], os.sysconf("SC_PAGESIZE"), Budget())
+    found = c_kernel.written(read, [(BASE, BASE + size)], os.sysconf("SC_PAGESIZE"), Budget())
     assert not len(found.bounds) and len(reads) <= 300 and sum(reads) == size

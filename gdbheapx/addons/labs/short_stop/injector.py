@@ -37,6 +37,7 @@ from gdbheapx.inferior.live.tracer import (
     SIGTRAP,
     Tracer,
     Vector,
+    register_set,
     set_register_set,
 )
 from gdbheapx.problems import NO_SHORT_STOP
@@ -240,8 +241,8 @@ class Injector(Tracer):
             if not self._get_registers(lwp):
                 continue
             words = list(self._words)
-            state = self._read_set(lwp, native_architecture().to_call().state_set)
-            against = self._machine.against(words, state, partial(self._read_set, lwp)) or self._find_objection(lwp, words)
+            state = register_set(lwp, native_architecture().to_call().state_set)
+            against = self._machine.against(words, state, partial(register_set, lwp)) or self._find_objection(lwp, words)
             if against is not None:
                 why = "thread %d %s" % (lwp, against)
                 continue
@@ -273,7 +274,7 @@ class Injector(Tracer):
         layout = self._layout
         if layout.read_pointer is None or layout.pointer_set is None:
             return self._read_register(words, layout.thread_pointer)
-        return layout.read_pointer(dict(zip(layout.names, words)), self._read_set(lwp, layout.pointer_set), "<")
+        return layout.read_pointer(dict(zip(layout.names, words)), register_set(lwp, layout.pointer_set), "<")
 
     def _is_there(self, span: Mapping) -> bool:
         """The mapping is as it was: asked of the kernel for this one, where it answers that; it may have ten thousand."""

@@ -130,7 +130,7 @@ class Counters:
 
     def memory_use(self) -> Optional[MemoryUse]:
         """Counted by mapping, as pages() are: to be asked rarely."""
-        return usage.make_smaps_usage(usage.read_smaps_texts(self._pid))
+        return usage.make_smaps_usage(*usage.read_smaps_texts(self._pid))
 
     def _group_peak(self) -> Optional[int]:
         """Return the peak of the process's own group, or None if it has no group of its own with such a counter."""

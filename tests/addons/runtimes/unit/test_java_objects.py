@@ -12,7 +12,7 @@ from gdbheapx.addons.runtimes.jvm import object_walker
 from gdbheapx.addons.runtimes.jvm.java_classes import FINAL, MIRROR, PHANTOM, SOFT, STACK_CHUNK, WEAK
 from gdbheapx.addons.runtimes.jvm.object_walker import ANY_ELEMENT, IS_OBJECT, MARK_SETS, ObjectWalker, WalkedObjects
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import BulkSource, BytesSource, CallSource, FileSource, Segment
+from gdbheapx.inferior.base import BulkSource, BytesSource, FileSource, Segment
 from gdbheapx.kernel import load_native_library
 from gdbheapx.kernel.binding import open_kernel
 from gdbheapx.kernel.common import library
@@ -65,7 +65,7 @@ def sources_of(heap: JavaObjects, folder: Path) -> Dict[str, BulkSource]:
     (folder / "heap").write_bytes(bytes(4096) + data)
     return {
         "bytes": heap.source(),
-        "call": CallSource(lambda address, size: data[address - begin :][:size] if begin <= address < begin + len(data) else b""),
+        "call": lambda address, size: data[address - begin :][:size] if begin <= address < begin + len(data) else b"",
         "file": FileSource(str(folder / "heap"), (Segment(begin, len(data), 4096),)),
     }
 
@@ -396,7 +396,7 @@ def test_a_read_that_raises(kernel: Kernel) -> None:
         raise OSError("no more")
 
     with pytest.raises(OSError, match="no more"):
-        make_walker(kernel, heap, CallSource(fail)).walk_objects()
+        make_walker(kernel, heap, fail).walk_objects()
 
 
 @pytest.mark.parametrize("seed", range(40))
