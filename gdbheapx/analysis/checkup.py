@@ -50,7 +50,7 @@ def _name_module(module: Module) -> str:
 
 
 def _describe_debug(target: Target, module: Module) -> str:
-    return target.debug_hint(module).debug_file or "without a build-id nothing tells which"
+    return target.debug_hint(module)[1] or "without a build-id nothing tells which"
 
 
 def _list_modules(modules: List[Module]) -> str:

@@ -103,11 +103,9 @@ def without_symbols(target: Target, module: Module) -> NotRead:
     """Describe a libc whose symbols do not lead to its malloc."""
     from gdbheapx.glibc.detect import debug_hint
 
-    hint = debug_hint(target, module)
-    where = "; looked for %s" % hint.debug_file if hint.debug_file else ""
-    return NotRead(
-        module, "no debug symbols for %s (build-id %s)%s" % (module.name, module.build_id or "unknown", where), hint.line() or None
-    )
+    hint, debug_file = debug_hint(target, module)
+    where = "; looked for %s" % debug_file if debug_file else ""
+    return NotRead(module, "no debug symbols for %s (build-id %s)%s" % (module.name, module.build_id or "unknown", where), hint or None)
 
 
 ALLOCATOR = GlibcEntry()

@@ -116,7 +116,7 @@ class Trim(Plan):
             module, source, lacks = self.glibc.module, "structure", "does not tell where malloc's functions and all its locks are"
             if self.glibc.pack is not None:
                 source, lacks = "a pack", "does not include malloc's functions"
-            debug = debug_hint(self.target, module).line()
+            debug = debug_hint(self.target, module)[0]
             fetched = "get its debug file: %s; or name its folder" % debug if debug else "give its debug file"
             raise Refusal(
                 "%s (build-id %s) is read by %s, which %s, so gdbheapx cannot determine whether a thread is inside one"

@@ -448,18 +448,9 @@ class PageTable(NamedTuple):
     """What is known of pages while the process stood still."""
 
 
-class DebugHint(NamedTuple):
-    """Commands that install the debug information of a module."""
-
-    build_id: Optional[str]
-    debug_file: Optional[str]
-    """Where gdb looks for it: `.build-id/xx/yyy.debug` below a debug directory; None without a build-id."""
-    commands: Tuple[str, ...]
-    """Lines to type, the likeliest first."""
-
-    def line(self) -> str:
-        """Return the commands as the next step of an error, in one line."""
-        return " or ".join(self.commands)
+DebugHint = Tuple[str, Optional[str]]
+"""Commands that install the debug information of a module, the likeliest first, in one line; and where gdb looks for it: `.build-id/xx/yyy.debug`
+below a debug directory, None without a build-id."""
 
 
 class HugePages(NamedTuple):
@@ -868,7 +859,7 @@ class Target(Memory, Process):
 
     def debug_hint(self, module: Module, packages: Packages = ()) -> DebugHint:
         """Return commands that install the missing debug information of `module`."""
-        return DebugHint(module.build_id, None, ())
+        return "", None
 
     def constant_data(self, module: Module) -> Iterator[bytes]:
         """The object's constants (.rodata), in pieces that overlap: from its file, in a core without the file what was dumped of them.

@@ -80,11 +80,8 @@ LAST_PAGE = 0x1000
 """No program has the last page of all addresses, and without it each end is an address."""
 NT_SIGINFO = 0x53494749
 SI_TKILL = -6
-MOST_CONSTANT_BYTES = 64 << 20
-"""Of one object: more is not searched."""
 PIECE_BYTES, OVERLAP_BYTES = 4 << 20, 4096
 """How much is read at once; a text shorter than the overlap lies whole in one of two pieces."""
-MOST_THREAD_LOCAL_BYTES = 1 << 20
 
 
 class FileMapping(NamedTuple):
@@ -457,52 +454,20 @@ def find_writable_mappings(mappings: Sequence[Mapping], start: int, end: int) ->
     return segments
 
 
-def read_constants(file: ElfFile) -> Iterator[bytes]:
-    """Its sections .rodata*, or without section headers its segments that are not writable, in pieces that overlap."""
-    left = MOST_CONSTANT_BYTES
-    for offset, size_bytes in _constant_spans(file):
-        size_bytes = min(size_bytes, left)
-        left -= size_bytes
-        for at in range(0, size_bytes, PIECE_BYTES):
-            yield file.pread(offset + at, min(PIECE_BYTES + OVERLAP_BYTES, size_bytes - at))
-
-
-def _constant_spans(file: ElfFile) -> List[Tuple[int, int]]:
+def find_constant_spans(file: ElfFile) -> List[Tuple[int, int]]:
+    """Return (place in the file, size_bytes) of the sections .rodata*, or without section headers of segments that are not writable."""
     named = [part for part in file.sections() if part.name.startswith(".rodata") and part.type != SHT_NOBITS]
     if named:
         return [(section.offset, section.size_bytes) for section in named]
     return [(header.offset, header.filesz) for header in file.program_headers() if header.type == PT_LOAD and not header.writable]
 
 
-def has_all_constants(file: ElfFile) -> bool:
-    """`constants` gives all of them: there are some, the file holds them, and they are no more than it reads."""
-    spans = _constant_spans(file)
-    sizes = [size_bytes for _, size_bytes in spans]
-    is_there = all(not size_bytes or file.pread(offset + size_bytes - 1, 1) for offset, size_bytes in spans)
-    return 0 < sum(sizes) <= MOST_CONSTANT_BYTES and is_there
-
-
-def dumps_all_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequence[Segment]) -> bool:
-    """`dumped_constants` gives all of them: gdb dumps the whole first segment of an object, with its dynamic symbols, and not the one that
-    has .rodata; the kernel one page."""
-    constant = [entry for entry in headers if entry.type == PT_LOAD and not entry.writable and entry.filesz]
-    sizes = [
-        sum(high - low for low, high in find_dumped_ranges(segments, base + header.vaddr, base + header.vaddr + header.filesz))
-        for header in constant
-    ]
-    return 0 < sum(sizes) <= MOST_CONSTANT_BYTES and sizes == [header.filesz for header in constant]
-
-
-def find_dumped_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequence[Segment]) -> Iterator[Tuple[int, int]]:
-    """(address, size_bytes) of what a core itself has of the object's segments that are not writable, in pieces that overlap."""
-    left = MOST_CONSTANT_BYTES
-    for entry in headers:
-        is_constant = entry.type == PT_LOAD and not entry.writable
-        for low, high in find_dumped_ranges(segments, base + entry.vaddr, base + entry.vaddr + entry.filesz) if is_constant else ():
-            size_bytes = min(high - low, left)
-            left -= size_bytes
-            for at in range(0, size_bytes, PIECE_BYTES):
-                yield low + at, min(PIECE_BYTES + OVERLAP_BYTES, size_bytes - at)
+def find_dumped_constants(headers: Sequence[ProgramHeader], base: int, segments: Sequence[Segment]) -> Tuple[List[Tuple[int, int]], bool]:
+    """Return (address, size_bytes) of what a core itself has of the object's segments that are not writable, and whether that is all: gdb
+    dumps the whole first segment of an object, with its dynamic symbols, and not the one that has .rodata; the kernel one page."""
+    constant = [(base + entry.vaddr, entry.filesz) for entry in headers if entry.type == PT_LOAD and not entry.writable]
+    spans = [(low, high - low) for start, size_bytes in constant for low, high in find_dumped_ranges(segments, start, start + size_bytes)]
+    return spans, sum(size_bytes for _, size_bytes in spans) == sum(size_bytes for _, size_bytes in constant)
 
 
 def find_dumped_ranges(segments: Sequence[Segment], start: int, end: int) -> List[Tuple[int, int]]:
@@ -755,7 +720,9 @@ def _find_missing_stacks(threads: Sequence[Thread], writable: RangeIndex) -> Ite
             yield storage, "the thread-local storage of thread %d is not in the core" % thread.lwp
 
 
-IN_BYTES, LITTLE_BYTES, OUT_BYTES = 1 << 17, 1 << 11, 1 << 20
+IN_BYTES, OUT_BYTES = 1 << 17, 1 << 20
+GZIP_PIECE_BYTES, ZSTD_PIECE_BYTES = 1 << 12, 1 << 11
+"""What is unpacked at once by libraries that do not bound what they give: no more than 4 and 64 MB can come of it."""
 WINDOW_BITS = 31
 """The largest window of zstd (--long=31): within the memory of this process, not of the file."""
 
@@ -807,42 +774,44 @@ def decompress_frames(descriptor: int, make: Callable[[], Any], wrong: Any) -> I
                 raise CutStream
 
 
-class Gzip:
-    """zlib in the form of the others."""
+class PiecewiseDecompressor:
+    """A decompressor in the form of lzma's, for one that does not bound what it gives: it gets little at a time."""
 
-    def __init__(self) -> None:
-        import zlib
-
-        self._inner: Any = zlib.decompressobj(31)
-        self._left = b""
+    def __init__(self, inner: Any, piece_bytes: int) -> None:
+        if not hasattr(inner, "eof"):
+            raise ImportError("zstandard is older than 0.19", name="zstandard")
+        self._inner, self._piece_bytes = inner, piece_bytes
+        self._data, self._at = b"", 0
 
     @property
     def eof(self) -> bool:
-        """The end of a member was reached."""
+        """The end of a member or frame was reached."""
         return bool(self._inner.eof)
 
     @property
     def needs_input(self) -> bool:
         """True if all input was consumed."""
-        return not self._left
+        return self._at >= len(self._data)
 
     @property
     def unused_data(self) -> bytes:
         """Input after the end of the stream."""
-        return bytes(self._inner.unused_data)
+        return bytes(self._inner.unused_data) + self._data[self._at :]
 
     def decompress(self, data: bytes, most_bytes: int) -> bytes:
         """Return some of the unpacked bytes."""
-        plain = self._inner.decompress(self._left + data, most_bytes)
-        self._left = self._inner.unconsumed_tail
-        return bytes(plain)
+        if data:
+            self._data, self._at = data, 0  # nothing was left
+        piece = self._data[self._at : self._at + self._piece_bytes]
+        self._at += len(piece)
+        return bytes(self._inner.decompress(piece))
 
 
 def decompress_gzip(descriptor: int) -> Iterator[bytes]:
-    """Unpack a gzip stream."""
+    """Unpack a gzip stream. No more than 1,032 times of what it gets can come."""
     import zlib
 
-    return decompress_frames(descriptor, Gzip, zlib.error)
+    return decompress_frames(descriptor, lambda: PiecewiseDecompressor(zlib.decompressobj(31), GZIP_PIECE_BYTES), zlib.error)
 
 
 def decompress_xz(descriptor: int) -> Iterator[bytes]:
@@ -875,44 +844,10 @@ def decompress_zstd(descriptor: int) -> Iterator[bytes]:
     except ImportError:
         import zstandard
 
-        return decompress_frames(descriptor, Zstandard, zstandard.ZstdError)
+        maker = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_BITS)
+        return decompress_frames(descriptor, lambda: PiecewiseDecompressor(maker.decompressobj(), ZSTD_PIECE_BYTES), zstandard.ZstdError)
     options = {own.DecompressionParameter.window_log_max: WINDOW_BITS}
     return decompress_frames(descriptor, lambda: own.ZstdDecompressor(options=options), own.ZstdError)
-
-
-class Zstandard:
-    """The library's decompressor, which does not bound what it gives: it gets little at a time, of which no more than 64 MB can come."""
-
-    def __init__(self) -> None:
-        import zstandard
-
-        self._inner: Any = zstandard.ZstdDecompressor(max_window_size=1 << WINDOW_BITS).decompressobj()
-        if not hasattr(self._inner, "eof"):
-            raise ImportError("zstandard is older than 0.19", name="zstandard")
-        self._data, self._at = b"", 0
-
-    @property
-    def eof(self) -> bool:
-        """The end of a frame was reached."""
-        return bool(self._inner.eof)
-
-    @property
-    def needs_input(self) -> bool:
-        """True if all input was consumed."""
-        return self._at >= len(self._data)
-
-    @property
-    def unused_data(self) -> bytes:
-        """Input after the end of the stream."""
-        return bytes(self._inner.unused_data) + self._data[self._at :]
-
-    def decompress(self, data: bytes, most_bytes: int) -> bytes:
-        """Return some of the unpacked bytes."""
-        if data:
-            self._data, self._at = data, 0  # nothing was left
-        piece = self._data[self._at : self._at + LITTLE_BYTES]
-        self._at += len(piece)
-        return bytes(self._inner.decompress(piece))
 
 
 FORMS: Dict[bytes, CompressionForm] = {

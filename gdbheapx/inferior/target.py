@@ -32,14 +32,13 @@ from gdbheapx.inferior.base import (
     TypeSet,
 )
 from gdbheapx.inferior.core_file import (
-    MOST_THREAD_LOCAL_BYTES,
-    dumps_all_constants,
+    OVERLAP_BYTES,
+    PIECE_BYTES,
+    find_constant_spans,
     find_dumped_constants,
     find_writable_mappings,
     find_writable_segments,
     format_maps,
-    has_all_constants,
-    read_constants,
 )
 from gdbheapx.inferior.elf.file import (
     PT_LOAD,
@@ -97,7 +96,8 @@ AT_SECURE = 23
 MOST_STATIC_BYTES = 1 << 20
 """From the thread pointer to thread-local storage that came with the thread."""
 MOST_CONSTANT_BYTES = 64 << 20
-"""Of one segment of a file."""
+"""Of one object, or segment of a file: more is not searched."""
+MOST_THREAD_LOCAL_BYTES = 1 << 20
 
 ASKED = (
     *("present_ranges", "touched_ranges", "data_ranges", "unwritten_ranges", "undumped_files", "lost_bytes", "page_table"),
@@ -621,21 +621,28 @@ class ElfTarget(Target):
         symbol = self._find_export(module, name)
         return Symbol(name, module.base + symbol.value, module, "symbol") if symbol is not None and symbol.type != STT_TLS else None
 
-    def constant_data(self, module: Module) -> Iterator[bytes]:
+    def _find_constants(self, module: Module) -> Tuple[List[Tuple[int, int]], bool]:
+        """(place in its file, size_bytes) of its constants, else (address, size_bytes) of those in the core; and whether these are all."""
         file, loaded = self._own_file(module), self.loaded_at(module.base)
         if file is not None:
-            yield from read_constants(file)
-        elif isinstance(self.source, CoreSource) and loaded is not None:
-            for address, size_bytes in find_dumped_constants(loaded.program_headers(), module.base, self.source.core.segments()):
-                yield self.source.read_own(address, size_bytes)
+            spans = find_constant_spans(file)
+            return spans, all(not size_bytes or file.pread(offset + size_bytes - 1, 1) for offset, size_bytes in spans)
+        if not isinstance(self.source, CoreSource) or loaded is None:
+            return [], False
+        return find_dumped_constants(loaded.program_headers(), module.base, self.source.core.segments())
+
+    def constant_data(self, module: Module) -> Iterator[bytes]:
+        file, left = self._own_file(module), MOST_CONSTANT_BYTES
+        for start, size_bytes in self._find_constants(module)[0]:
+            size_bytes = min(size_bytes, left)
+            left -= size_bytes
+            for at in range(0, size_bytes, PIECE_BYTES):
+                here = min(PIECE_BYTES + OVERLAP_BYTES, size_bytes - at)
+                yield self.source.read_own(start + at, here) if file is None else file.pread(start + at, here)
 
     def has_all_constants(self, module: Module) -> bool:
-        file, loaded = self._own_file(module), self.loaded_at(module.base)
-        if file is not None:
-            return has_all_constants(file)
-        if not isinstance(self.source, CoreSource) or loaded is None:
-            return False
-        return dumps_all_constants(loaded.program_headers(), module.base, self.source.core.segments())
+        spans, is_whole = self._find_constants(module)
+        return is_whole and 0 < sum(size_bytes for _, size_bytes in spans) <= MOST_CONSTANT_BYTES
 
     def thread_local_image(self, module: Module) -> bytes:
         file, loaded = self._own_file(module), self.loaded_at(module.base)
@@ -864,7 +871,7 @@ class ElfTarget(Target):
             commands.append("debuginfod-find debuginfo %s (with DEBUGINFOD_URLS set)" % build_id)
         else:
             commands.append("install the debug symbols of the package that owns %s" % module.name)
-        return DebugHint(build_id, "%s/%s" % (DEBUG_DIRECTORY, gnu_build_id_path(build_id)) if build_id else None, tuple(commands))
+        return " or ".join(commands), "%s/%s" % (DEBUG_DIRECTORY, gnu_build_id_path(build_id)) if build_id else None
 
     def is_being_loaded(self) -> bool:
         linker, link_map = self.auxv().get(AT_BASE), self.link_map()

@@ -161,7 +161,7 @@ def suggest_file(target: Target, module: Module, why: str) -> Optional[str]:
         return "use malloc_stats_print in the program"
     if module.is_executable:
         return _suggest_build(module) if why == STRIPPED else "build it with debug information (Rust: debug = true in its profile)"
-    return make_debug_hint(target, module).line()
+    return make_debug_hint(target, module)[0]
 
 
 def _suggest_build(module: Module) -> str:

@@ -124,11 +124,10 @@ def the_keeper() -> Keeper:
     """The one that was started for this process, or a new one."""
     global _keeper
     if _keeper is None:
-        told = os.environ.pop(DESCRIPTORS, None)
-        if told is not None:
-            _keeper = Keeper(*map(int, told.split(",")))
-            for descriptor in map(int, told.split(",")):
-                os.set_inheritable(descriptor, False)
+        descriptors = [int(number) for number in os.environ.pop(DESCRIPTORS, "").split(",") if number]
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        _keeper = Keeper(*descriptors) if descriptors else None
     if _keeper is None or _keeper.is_closed:
         _keeper = fork_keeper()
     return _keeper
@@ -199,8 +198,7 @@ def serve_keeper_requests(requests: int, answers: int) -> None:
     listening.register(requests, select.POLLIN)
     while True:
         left_s = None if held is None or held.stopped_ms is not None else held.until_s - time.monotonic()
-        if left_s is not None and left_s <= 0:
-            assert held is not None
+        if held is not None and left_s is not None and left_s <= 0:
             held.let_go()
             continue
         if not listening.poll(None if left_s is None else max(left_s * 1000, 0.01)):
@@ -209,7 +207,8 @@ def serve_keeper_requests(requests: int, answers: int) -> None:
             request = receive_values(requests)
         except (OSError, EOFError, ValueError):
             break
-        reply: List[Any]
+        reply: List[Any] = []
+        is_held = held is not None and held.stopped_ms is None
         if request[0] == STOP:
             held = Tracer(request[1], request[2])
             try:
@@ -218,18 +217,17 @@ def serve_keeper_requests(requests: int, answers: int) -> None:
             except HeapxError as error:
                 held, reply = None, [error.message, error.hint, str(error.code)]
         elif request[0] == REGISTERS:
-            reply = [held.register_sets(request[1])] if held is not None and held.stopped_ms is None else [{}]
+            reply = [held.register_sets(request[1])] if held is not None and is_held else [{}]
         elif request[0] == FILTERS:
             try:
                 reply = tracer.fetch_seccomp_filters(request[1])
             except HeapxError as error:
                 reply = [error.message]
+        elif held is None:
+            reply = [None, False, None]
         else:
-            is_over = held is not None and held.stopped_ms is not None
-            if held is not None:
-                held.let_go()
-            reply = [held.stopped_ms if held is not None else None, is_over, held.ended if held is not None else None]
-            held = None
+            held.let_go()
+            reply, held = [held.stopped_ms, not is_held, held.ended], None
         try:
             send_values(answers, reply)
         except OSError:

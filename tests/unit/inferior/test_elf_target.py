@@ -287,11 +287,12 @@ def test_all_constants_are_those_of_every_read_only_segment(both: Both) -> None:
         for flags, start, size in ((4, 0, 0x5D50), (5, 0x6000, 0x75675), (4, 0x7C000, 0xD918), (6, 0x8A080, 0x52F1))
     ]
     whole = [Segment(BASE + one.vaddr, one.filesz, one.vaddr) for one in loads]
-    assert core_file.dumps_all_constants(loads, BASE, whole[:3])
+    assert core_file.find_dumped_constants(loads, BASE, whole[:3])[1]
     for lost in range(3):
-        assert not core_file.dumps_all_constants(loads, BASE, [one for one in whole if one is not whole[lost]])
-        assert not core_file.dumps_all_constants(loads, BASE, [one._replace(size_bytes=one.size_bytes - (one is whole[lost])) for one in whole])
-    assert not core_file.dumps_all_constants([], BASE, whole) and not core_file.dumps_all_constants(loads[3:], BASE, whole)
+        assert not core_file.find_dumped_constants(loads, BASE, [one for one in whole if one is not whole[lost]])[1]
+        cut = [one._replace(size_bytes=one.size_bytes - (one is whole[lost])) for one in whole]
+        assert not core_file.find_dumped_constants(loads, BASE, cut)[1]
+    assert core_file.find_dumped_constants(loads[3:], BASE, whole) == ([], True)
 
 
 def test_the_thread_local_image(both: Both) -> None:

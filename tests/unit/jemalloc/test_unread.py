@@ -14,7 +14,7 @@ class Hinting(FakeMemory):
     """It knows how to get debug files."""
 
     def debug_hint(self, module: Module, packages: Any = ()) -> DebugHint:
-        return DebugHint(module.build_id, None, ("debuginfod-find debuginfo %s" % module.build_id,))
+        return "debuginfod-find debuginfo %s" % module.build_id, None
 
 
 @pytest.mark.parametrize(
