@@ -124,7 +124,7 @@ class WholeRaw(RawType):
         for die in self._die.iter_children():
             if die.tag == "DW_TAG_member" and "DW_AT_declaration" not in die.attributes:
                 members.append(
-                    RawMember(read_die_name(die), read_member_offset(die), "DW_AT_bit_size" in die.attributes, WholeRaw(read_die_type(die)))
+                    (read_die_name(die), read_member_offset(die), "DW_AT_bit_size" in die.attributes, WholeRaw(read_die_type(die)))
                 )
         return members
 

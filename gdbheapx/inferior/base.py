@@ -49,13 +49,9 @@ class StructType(NamedTuple):
     """In memory order. Members of anonymous structs and unions count as its own; bit fields are left out."""
 
 
-class ClassVtable(NamedTuple):
-    """A vtable of a C++ class."""
-
-    name: str
-    """Of the class, in the words of the source; mangled where nothing could read it."""
-    within: int
-    """Where the part of the object that points to it begins: 0 for the object's first word."""
+ClassVtable = Tuple[str, int]
+"""Name of a C++ class, in the words of the source, or mangled where nothing could read it; and where the part of the object that points to the
+vtable begins: 0 for the object's first word."""
 
 
 class TypeSet:

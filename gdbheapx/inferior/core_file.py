@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import HeapxError
-from gdbheapx.files import NotRegular, open_regular, open_unnamed, temporary_folder
+from gdbheapx.files import NotRegular, RegularFile, open_regular, open_unnamed, temporary_folder
 from gdbheapx.inferior.base import Mapping, MappingUse, MemoryUse, Segment, Thread
 from gdbheapx.inferior.elf.file import (
     ET_CORE,
@@ -868,13 +868,9 @@ def detect_form(first: bytes) -> Optional[CompressionForm]:
 def find_form(path: str) -> Optional[CompressionForm]:
     """Return the compression of a file; None if it has none or cannot be read."""
     try:
-        descriptor = open_regular(path)
+        return detect_form(RegularFile(path).pread(6, 0))
     except OSError:
         return None
-    try:
-        return detect_file_form(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def detect_file_form(descriptor: int) -> Optional[CompressionForm]:

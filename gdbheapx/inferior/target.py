@@ -685,7 +685,7 @@ class ElfTarget(Target):
                 by_address = images.find_raw_vtables(file, [other for other in self.symbol_files(module) if other.path != file.path])
             except TooMuchWork:
                 by_address = {}
-            self._vtables[module] = {at: row._replace(name=demangle.demangle_class(row.name)) for at, row in by_address.items()}
+            self._vtables[module] = {at: (demangle.demangle_class(name), within) for at, (name, within) in by_address.items()}
         return self._vtables[module]
 
     def source_name(self, symbol: Optional[str]) -> Optional[str]:

@@ -59,7 +59,7 @@ def test_every_object_has_its_class(stage: Stage, kind: str, way: str) -> None:
     known = vtables_of(process, kind, "classes")
     if way == "without type_infos":  # nothing but the symbol tells where a class with a virtual base has its vtable
         seen = {at: one for at, one in seen.items() if one[1] == 0 and "Diamond" not in one[0]}
-    assert {at: (known[at].name, known[at].within) if at in known else None for at in seen} == seen
+    assert {at: known.get(at) for at in seen} == seen
 
 
 def test_what_the_linker_says_of_the_library(stage: Stage, live: str) -> None:
@@ -76,7 +76,7 @@ def test_what_the_linker_says_of_the_library(stage: Stage, live: str) -> None:
     for start, size, _, text in rows:
         name = text[len("vtable for ") :].split("@")[0]
         inside = [one for at, one in known.items() if int(start, 16) < at <= int(start, 16) + int(size, 16)]
-        assert inside and inside[0].within == 0 and {one.name for one in inside} <= {name, SHORT.get(name, name)}, (name, inside)
+        assert inside and inside[0][1] == 0 and {one[0] for one in inside} <= {name, SHORT.get(name, name)}, (name, inside)
 
 
 SHORT = {

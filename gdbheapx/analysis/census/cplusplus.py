@@ -300,7 +300,7 @@ class CppClasses:
         for module in world.modules():
             if not module.base:  # at a fixed address: its vtables are constants, which no core has
                 of_build = self._of_build(module)
-                self._named.update({at: CppClass(vtable.name, module.shown_name, vtable.within) for at, vtable in of_build.items()})
+                self._named.update({at: CppClass(name, module.shown_name, within) for at, (name, within) in of_build.items()})
 
     def _of_build(self, module: Module) -> Dict[int, Any]:
         if module not in self._vtables:
@@ -334,7 +334,7 @@ class CppClasses:
         """Return the name from the symbols of its file, or None."""
         span = self.images.span_at(address)
         vtable = self._of_build(span[2]).get(address - span[2].base) if span is not None else None
-        return vtable.name if vtable is not None else None
+        return vtable[0] if vtable is not None else None
 
     def by_place(self, address: int) -> str:
         """Return the name of an unnamed class, `CLASS@build-id+offset`."""

@@ -510,16 +510,6 @@ MAX_STRUCTS = 4096
 """More structs than this inside one another is damage."""
 
 
-class RawMember(NamedTuple):
-    """A member as the debug information has it."""
-
-    name: str
-    """Empty for an anonymous struct or union."""
-    offset: int
-    is_bit_field: bool
-    type: "RawType"
-
-
 class RawType(ABC):
     """A type of some reader of debug information, without typedefs and qualifiers around it."""
 
@@ -530,7 +520,7 @@ class RawType(ABC):
     size_bytes: int
 
     @abstractmethod
-    def members(self) -> List[RawMember]:
+    def members(self) -> "List[RawMember]":
         """Return the members of a struct or union in order; empty if it is only declared."""
 
     @abstractmethod
@@ -540,6 +530,10 @@ class RawType(ABC):
     @abstractmethod
     def enumerators(self) -> Dict[str, int]:
         """Return the enumerators of an enum."""
+
+
+RawMember = Tuple[str, int, bool, RawType]
+"""Name of a member (empty for an anonymous struct or union), its offset, whether it is a bit field, and its type."""
 
 
 class TypeReader(ABC):
@@ -616,25 +610,23 @@ class TypeWalk:
     def scalar(self, raw: RawType, depth: int = 0) -> Optional[Member]:
         """Return the scalar that an atomic or locked counter wraps; None for any other struct."""
         members = raw.members()
-        if len(members) != 1 or members[0].name not in SCALAR_MEMBERS or members[0].is_bit_field or depth > MAX_WRAPPERS:
+        name, _, is_bit_field, inner = members[0] if len(members) == 1 else ("", 0, False, raw)
+        if name not in SCALAR_MEMBERS or is_bit_field or depth > MAX_WRAPPERS:
             return None
-        inner = members[0].type
         return self.scalar(inner, depth + 1) if inner.code == "struct" else self.place(inner, "", "") if inner.code != "array" else None
 
     def fill(self, raw: RawType, owner: str, base: int, members: Dict[str, Member]) -> None:
         """The members of `raw` as members of `owner`."""
-        for inner in raw.members():
+        for name, offset, is_bit_field, inner in raw.members():
             self._work.spend()
-            if inner.is_bit_field:
+            if is_bit_field or not name:
+                if not is_bit_field and inner.code == "struct":
+                    self.fill(inner, owner, base + offset, members)
                 continue
-            if not inner.name:
-                if inner.type.code == "struct":
-                    self.fill(inner.type, owner, base + inner.offset, members)
-                continue
-            name = self.plain(inner.name)
-            member = self.place(inner.type, owner, name)
+            name = self.plain(name)
+            member = self.place(inner, owner, name)
             if member is not None:
-                members[name] = member._replace(offset=base + inner.offset)
+                members[name] = member._replace(offset=base + offset)
 
     def plain(self, name: str) -> str:
         """A member's name without what the build put before it."""
@@ -720,9 +712,8 @@ class DwarfRaw(RawType):
             self._members = []
             for die in self._dwarf.children(self._die) if self._die is not None else ():
                 if die.tag == MEMBER and AT_DECLARATION not in die.values:
-                    self._members.append(
-                        RawMember(self._dwarf.name(die), read_location(die), AT_BIT_SIZE in die.values, self._types.referred(die))
-                    )
+                    kind = self._types.referred(die)
+                    self._members.append((self._dwarf.name(die), read_location(die), AT_BIT_SIZE in die.values, kind))
         return self._members
 
     def element(self) -> Tuple[RawType, int]:

@@ -556,7 +556,7 @@ def find_raw_vtables(file: ElfFile, with_symbols: Sequence[ElfFile] = ()) -> Dic
         number = bisect_left(points, start)
         has_point = number < len(points) and points[number] <= end
         if is_plain and not has_point:  # without RTTI, or a copy of another object's (R_..._COPY)
-            by_address.setdefault(start + 2 * word, ClassVtable(name, 0))
+            by_address.setdefault(start + 2 * word, (name, 0))
     return dict(sorted(by_address.items())[:MOST_VTABLES])
 
 
@@ -627,7 +627,7 @@ def _with_type_info(
         number = bisect_right(starts, (place, 1 << 64)) - 1
         has_symbol = number >= 0 and place < starts[number][1]
         if has_symbol or _has_code(image, place + word):
-            yield place + word, ClassVtable(name, -distance)
+            yield place + word, (name, -distance)
 
 
 def _find_base_places(image: ElfImage, infos: Dict[int, Tuple[str, str]]) -> Set[int]:

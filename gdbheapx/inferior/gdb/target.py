@@ -49,7 +49,7 @@ class GdbRaw(RawType):
 
     def members(self) -> List[RawMember]:
         fields = [field for field in self._type.fields() if hasattr(field, "bitpos")]
-        return [RawMember(field.name or "", field.bitpos // 8, bool(field.bitsize), GdbRaw(self._api, field.type)) for field in fields]
+        return [(field.name or "", field.bitpos // 8, bool(field.bitsize), GdbRaw(self._api, field.type)) for field in fields]
 
     def element(self) -> Tuple[RawType, int]:
         try:

@@ -109,7 +109,7 @@ class Nested(dwarf.RawType):
         self.name, self._depth, self._inner = "n%d" % depth, depth, None if not depth else Nested(depth - 1)
 
     def members(self) -> List[dwarf.RawMember]:
-        return [] if self._inner is None else [dwarf.RawMember("", 0, False, self._inner)] * 2
+        return [] if self._inner is None else [("", 0, False, self._inner)] * 2
 
     def element(self) -> Tuple[dwarf.RawType, int]:
         return self, 1

@@ -46,7 +46,7 @@ class ByHand(TypeReader):
 
 def member(name: str, offset: int, kind: RawType, is_bit_field: bool = False) -> RawMember:
     """A member."""
-    return RawMember(name, offset, is_bit_field, kind)
+    return (name, offset, is_bit_field, kind)
 
 
 UINT, INT, POINTER = Raw("uint"), Raw("int", 4), Raw("pointer")

@@ -30,7 +30,7 @@ def test_without_symbols(path: Path) -> None:
     kinds = images._find_kinds(image, list(images._find_vtable_symbols([file])))
     alone = dict(images._with_type_info(image, images._find_type_infos(image, kinds), []))
     assert set(alone) <= set(with_symbols) and all(with_symbols[at] == one for at, one in alone.items())
-    assert len(alone) > 0.9 * len([at for at, one in with_symbols.items() if one.within == 0])
+    assert len(alone) > 0.9 * len([at for at, one in with_symbols.items() if one[1] == 0])
 
 
 @pytest.mark.parametrize("path", LIBRARIES[:1], ids=str)
@@ -52,7 +52,7 @@ def test_damaged_files(path: Path, tmp_path: Path) -> None:
         except ValueError as error:
             assert "is not an ELF file" in str(error)
             continue
-        assert all(one.within >= 0 for one in found.values()) and time.process_time() - before < 10
+        assert all(one[1] >= 0 for one in found.values()) and time.process_time() - before < 10
 
 
 NAMES = {
