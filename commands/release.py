@@ -39,10 +39,10 @@ def answer_release(session: Session, options: Options) -> CommandAnswer:
     parts = action.predict_release(session, options.accept_seccomp) if options.dry_run else action.release_memory(session, options)
 
     def lines(style: TextStyle) -> Iterator[Any]:
-        for allocator, name, told in parts:
+        for allocator, name, result in parts:
             if len(parts) > 1:
                 yield "%s (%s):" % (allocator, name)
-            yield from text.format_page(style, analysis_text.make_call_page(told) if isinstance(told, Acted) else told.page)
+            yield from text.format_page(style, analysis_text.make_call_page(result) if isinstance(result, Acted) else result.page)
 
-    rows = [{"allocator": allocator, "command": name, **told.data} for allocator, name, told in parts]
+    rows = [{"allocator": allocator, "command": name, **result.data} for allocator, name, result in parts]
     return CommandAnswer(lambda: {"releases": rows}, lines, read=bool(options.dry_run))

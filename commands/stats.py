@@ -54,8 +54,8 @@ def read_stats(session: Session, is_merged: bool) -> Tuple[Dict[str, Any], Seque
     stats = heap.capabilities["native-stats"]()
     if is_merged:
         if not hasattr(stats, "merged_only"):
-            what = "--merged-only does not apply to %s, which owns malloc here" % heap.kind
-            raise UsageError(what, "omit it, or select another with --allocator")
+            cause = "--merged-only does not apply to %s, which owns malloc here" % heap.kind
+            raise UsageError(cause, "omit it, or select another with --allocator")
         stats = stats.merged_only()
     if session.allocator_id is None:
         others = [other for other in session.heaps.all() if other is not heap and "held-bytes" in other.capabilities]

@@ -75,8 +75,8 @@ def main(words: Optional[Sequence[str]] = None) -> int:
     """The entry point `gdbheapx`."""
     heed_signals()
     open_standard()
-    given = list(sys.argv[1:] if words is None else words)
-    return run_interruptible(given, lambda: dispatch_words(given))
+    typed = list(sys.argv[1:] if words is None else words)
+    return run_interruptible(typed, lambda: dispatch_words(typed))
 
 
 def heed_signals() -> None:
@@ -172,8 +172,8 @@ def perform_invocation(asking: Invocation) -> int:
     if not asked.has_target and declared.needs_target:
         from gdbheapx.command import name_a_target
 
-        what = "%s requires a process or a core" % declared.name
-        return end_with_error(asking.words, UsageError(what, name_a_target(declared.name), code=NO_TARGET))
+        cause = "%s requires a process or a core" % declared.name
+        return end_with_error(asking.words, UsageError(cause, name_a_target(declared.name), code=NO_TARGET))
     if declared.repeats:
         return run_here(asking)
     if asked.snapshot is not None:

@@ -84,20 +84,20 @@ class GdbStatus:
 def main() -> NoReturn:
     """Run the command that cli.py left in the environment. gdb ends here: nothing is attached to it, so nothing is lost."""
     command, state, code = os.environ.pop(COMMAND), os.environ.pop(STATE), 1
-    told = GdbStatus(state)
+    status = GdbStatus(state)
     # it lives until gdb ends: Python 3.13 complains aloud of one that is finalized and cannot be flushed
-    out = StandardOutput(int(os.environ.pop(FD)), told.begun)
+    out = StandardOutput(int(os.environ.pop(FD)), status.begun)
     try:
-        told.write(STARTED)
-        code = serve_command(out, command, told)
+        status.write(STARTED)
+        code = serve_command(out, command, status)
     except KeyboardInterrupt:  # before the runner listens, or after it: the parent knows which signal it was
-        if not told.has_begun:
+        if not status.has_begun:
             os._exit(INTERRUPTED)
         fail_with("gdbheapx: interrupted")
     except BaseException as error:  # whatever happens, one line and no gdb prompt
-        report_crash(out, command, error, told.has_begun)
+        report_crash(out, command, error, status.has_begun)
     finally:
-        told.end(code)
+        status.end(code)
 
 
 def report_crash(out: StandardOutput, command: str, error: BaseException, has_begun: bool) -> None:
@@ -112,13 +112,13 @@ def report_crash(out: StandardOutput, command: str, error: BaseException, has_be
         out.flush()
 
 
-def serve_command(out: StandardOutput, command: str, told: GdbStatus) -> int:
+def serve_command(out: StandardOutput, command: str, status: GdbStatus) -> int:
     """The exit code of the command."""
     asked = split_words(unpack_words(os.environ.pop(GLOBALS)))[0]
     opened: List[Optional[Target]] = []
     refusals: List[BaseException] = []
     gc.disable()  # importing makes little garbage and much that is looked through for it: a tenth of its time
-    warming = start_warming(command, out, told, is_live=asked.pid is not None)
+    warming = start_warming(command, out, status, is_live=asked.pid is not None)
     try:
         opened.append(open_target(asked))
     except (Exception, KeyboardInterrupt) as error:  # told by the runner, unless the command line is wrong
@@ -146,7 +146,7 @@ def serve_command(out: StandardOutput, command: str, told: GdbStatus) -> int:
     return ended.code
 
 
-def start_watchdog(command: str, out: StandardOutput, told: GdbStatus) -> None:
+def start_watchdog(command: str, out: StandardOutput, status: GdbStatus) -> None:
     """Have the watchdog of the native library end gdb where a signal or --max-seconds does not. It was started for this command alone."""
     from gdbheapx import kernel, runner
     from gdbheapx.kernel.common import watchdog
@@ -156,10 +156,10 @@ def start_watchdog(command: str, out: StandardOutput, told: GdbStatus) -> None:
     def document(error: HeapxError) -> str:
         return runner.envelope_of_command(name, error) if options["json"] and not options.get("output") else ""
 
-    watchdog.start_watching(kernel.loaded_library(), options["max_seconds"], document, out.descriptor, told.descriptor, told.heard)
+    watchdog.start_watching(kernel.loaded_library(), options["max_seconds"], document, out.descriptor, status.descriptor, status.heard)
 
 
-def start_warming(command: str, out: StandardOutput, told: GdbStatus, is_live: bool) -> threading.Thread:
+def start_warming(command: str, out: StandardOutput, status: GdbStatus, is_live: bool) -> threading.Thread:
     """Import, while gdb reads debug information, what the command will need; gdb lets other Python threads run meanwhile.
 
     `is_live`: also what the command itself imports while it runs, so that a stopped process does not wait for that.
@@ -172,7 +172,7 @@ def start_warming(command: str, out: StandardOutput, told: GdbStatus, is_live: b
             from gdbheapx.report import encodings, text
 
             parsed = invocation.handed_over(command)
-            start_watchdog(command, out, told)
+            start_watchdog(command, out, status)
             if not parsed.options.json:
                 text.preload_tabulate()
             del runner, discovery, encodings

@@ -607,9 +607,9 @@ class CommandRun:
         line = self.place.line
         self._guard_step(lambda: data.append(hints.in_records(answer.found(), line)))
         self._finish_reading(session, answer)
-        told = hints.in_records(list(session.problems), line)
-        allocators = self._target_member(), self._allocators_member()
-        keep(Found(answer, data[0] if data else None, session.partial, told, *allocators, tool_member(self.target)))
+        problems_read = hints.in_records(list(session.problems), line)
+        members = self._target_member(), self._allocators_member(), tool_member(self.target)
+        keep(Found(answer, data[0] if data else None, session.partial, problems_read, *members))
 
     def _write_json(self, session: Session, answer: CommandAnswer) -> None:
         from gdbheapx.report import encodings

@@ -526,8 +526,8 @@ class GdbControl:
     def meet(self, addresses: Sequence[int], bound_s: float) -> Optional[int]:
         """Let the process run until a thread enters one of these functions; its lwp, or None if none did in time. HeapxError in gdb 10."""
         if gdb_inferior.unwinds_failed_calls():
-            what = "this gdb (%s) ends calls in a way that is not safe at the entry of a function"
-            raise HeapxError(what % gdb_inferior.read_whole_version(), "use gdb 11 or newer", code=GDB_FAILED)
+            cause = "this gdb (%s) ends calls in a way that is not safe at the entry of a function"
+            raise HeapxError(cause % gdb_inferior.read_whole_version(), "use gdb 11 or newer", code=GDB_FAILED)
         self.spare()
         points = [gdb_inferior.set_hardware_breakpoint(point) for point in addresses]
         guard, began = self._make_watchdog(bound_s), time.monotonic()

@@ -50,9 +50,7 @@ class ArenaTotals(NamedTuple):
     """What malloc_trim(0) would give back by mtrim's and systrim's rules, in RAM or not."""
     reclaimable_resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Those of them that count in this process's RSS now, shared with a forked process or not; never the zero page. None on a core."""
-    reclaimable_exclusive_bytes: Annotated[
-        Optional[int], Column("exclusive", BYTES, ADD, unlike="reclaimable_resident_bytes", goes=4)
-    ]
+    reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, unlike="reclaimable_resident_bytes", goes=4)]
     """Those of them that belong to this process alone, which the machine gets back at once; None on a core. Of a huge page only if all of
     it goes."""
     free_returned_resident_bytes: Annotated[Optional[int], Column("returned, resident", BYTES, ADD, IF_ANY)]

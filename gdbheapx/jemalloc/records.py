@@ -76,9 +76,7 @@ class JemallocArena(NamedTuple):
     """(ndirty + nmuzzy) pages: what a purge gives back."""
     reclaimable_resident_bytes: Annotated[Optional[int], Column("resident", BYTES, ADD, IF_KNOWN)]
     """Those of them that count in this process's RSS, shared with a forked process or not; never the zero page. None on a core."""
-    reclaimable_exclusive_bytes: Annotated[
-        Optional[int], Column("exclusive", BYTES, ADD, unlike="reclaimable_resident_bytes", goes=4)
-    ]
+    reclaimable_exclusive_bytes: Annotated[Optional[int], Column("exclusive", BYTES, ADD, unlike="reclaimable_resident_bytes", goes=4)]
     """Those of them that belong to this process alone, which the machine gets back at once; None on a core."""
     retained_resident_bytes: Annotated[Optional[int], Column("returned, resident", BYTES, ADD, IF_ANY)]
     """Retained, and in RAM all the same, which huge pages do; None on a core."""
