@@ -35,7 +35,6 @@ from gdbheapx.jemalloc.records import (
     JemallocBin,
     JemallocConditions,
     JemallocHugePages,
-    MallocStats,
     TickerReport,
 )
 from gdbheapx.jemalloc.text import sum_arena_rows
@@ -90,7 +89,7 @@ class JemallocMalloc(AllocatorInstance):
             "tickers": self.tickers,
             "decay": self.decay_answer,
             "profile": self.profile,
-            "native-stats": self.native_stats,
+            "native-stats": self.malloc_stats,
             "held-bytes": self.counted_bytes,
             "meter": self.meter,
             "exact-reading": self.exact_reading,
@@ -204,12 +203,12 @@ class JemallocMalloc(AllocatorInstance):
         """Read the options and states that drive its purging."""
         return read_conditions(self.context, self.arena_list())
 
-    def malloc_stats(self) -> MallocStats:
-        """Compute the figures of malloc_stats_print from memory."""
+    def malloc_stats(self) -> "JemallocStats":
+        """Compute the figures of malloc_stats_print from memory, with their text."""
         from gdbheapx.jemalloc.stats import read_malloc_stats
 
         counted = count_cached_bytes(self.context, self.tcaches(), self.arena_list())
-        return read_malloc_stats(self.context, self.arena_list(), counted, self.context.target.monotonic_ns())
+        return read_malloc_stats(self.context, self.arena_list(), counted, self.context.target.monotonic_ns(), self.counted_bytes())
 
     def tunables(self) -> "JemallocTunables":
         """Its options, where they were set, and its background threads."""
@@ -225,12 +224,6 @@ class JemallocMalloc(AllocatorInstance):
         cached = add_values(row.bytes for row in self.caches()) if self.tcaches().complete else None
         used = None if allocated is None or cached is None else max(0, allocated - cached)
         return ProfileAnswer(read_profile(self.context), used, self.conditions().prof_active)
-
-    def native_stats(self) -> "JemallocStats":
-        """Return the figures of malloc_stats_print with their text, and the bytes it holds."""
-        from gdbheapx.jemalloc.stats import JemallocStats
-
-        return JemallocStats(self.malloc_stats(), self.counted_bytes())
 
     def counted_bytes(self) -> Optional[int]:
         """Pages that it holds, in use or kept, by its arenas' own counters: no walk. None where an arena's cannot be read."""

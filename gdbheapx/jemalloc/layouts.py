@@ -8,7 +8,6 @@ import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Member, StructType, Target, TypeSet
-from gdbheapx.jemalloc.records import PrintForm
 from gdbheapx.kernel.jemalloc.records import BinLayout, BitField
 from gdbheapx.layout import pack
 from gdbheapx.layout.view import read_view
@@ -252,9 +251,10 @@ def shows_system(version: Version) -> bool:
     return version >= (5, 3, 1)
 
 
-def choose_print_form(version: Version) -> PrintForm:
-    """Return a release's form: 5.3.0 omits bins without slabs and widens rates, 5.3.1 widens counts of bins."""
-    return PrintForm(14 if version >= (5, 3, 1) else 13, 10 if version >= (5, 3, 0) else 8, version >= (5, 3, 0))
+def choose_print_form(version: Version) -> Tuple[int, int, bool]:
+    """Return how a release prints its statistics: the widths of counts of bins (wider from 5.3.1) and of rates of small and large
+    allocations (from 5.3.0), and whether it leaves out bins that never had a slab (from 5.3.0)."""
+    return 14 if version >= (5, 3, 1) else 13, 10 if version >= (5, 3, 0) else 8, version >= (5, 3, 0)
 
 
 def list_config_names(version: Version) -> Sequence[str]:

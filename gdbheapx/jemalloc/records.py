@@ -2,7 +2,7 @@
 and formats of one build, which its recognition needs.
 """
 
-from typing import Annotated, Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import ADD, BYTES, DECAY, IF_ANY, IF_KNOWN, INTERVAL, LATE, PLAIN, TEXT, Column, hidden_column
 from gdbheapx.kernel.jemalloc.records import AbsentTotals
@@ -28,17 +28,6 @@ class PublicNames(NamedTuple):
         if self.conf_variable is None:
             return "%s in this build's own MALLOC_CONF (unknown prefix)" % options
         return "%s=%s" % (self.conf_variable, options)
-
-
-class PrintForm(NamedTuple):
-    """The widths of malloc_stats_print's tables, which no figure shows (stats.c)."""
-
-    bin_width: int
-    """Columns `allocated`, `nmalloc` and `ndalloc` of bins."""
-    rate_width: int
-    """The rates of `small:`, `large:` and `total:` rows after nmalloc and ndalloc."""
-    skips_unused_bins: bool
-    """Bins that never had a slab have no row."""
 
 
 class JemallocArena(NamedTuple):
@@ -294,22 +283,6 @@ class DecayRow(NamedTuple):
     driven: Annotated[str, Column("purged by", TEXT)]
     """Who drives it: the verdict of `tickers` on the arena."""
     why: str
-
-
-class MallocStats(NamedTuple):
-    """The figures of malloc_stats_print."""
-
-    figures: Dict[str, Any]
-    """Its JSON's keys and nesting, and the counters that its text alone has."""
-    running: Dict[str, Any]
-    """The run-time values that its text shows after options, by mallctl name."""
-    counts: bool
-    """False: a build without statistics, which has neither `stats` nor `stats.arenas`."""
-    form: PrintForm
-    page_classes: Sequence[int]
-    """Bytes by page size class."""
-    pages_per_slab: Optional[int]
-    """HUGEPAGE_PAGES."""
 
 
 class JemallocHugePages(NamedTuple):

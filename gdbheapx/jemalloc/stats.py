@@ -2,7 +2,7 @@
 
 The text has its words, order and columns (stats.c, emitter.h). Unknown values show as `unknown`, in tables as `-`."""
 
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.columns import add_values
 from gdbheapx.errors import UnreadableMemory
@@ -53,7 +53,6 @@ from gdbheapx.jemalloc.options import (
     read_option_value,
     read_running,
 )
-from gdbheapx.jemalloc.records import MallocStats, PrintForm
 from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct, read_words
 from gdbheapx.jemalloc.threads import CountedCaches
 from gdbheapx.layout.view import LayoutView
@@ -83,11 +82,6 @@ SecStats = Tuple[int, Dict[str, int], MutexCounters]
 """Bytes, counters by member, and locks of the small extent cache of one arena."""
 
 
-def has_hpa(view: LayoutView) -> bool:
-    """Return whether this build has an HPA."""
-    return view.has(find_hpa_path(view) + "psset.stats")
-
-
 def count_slab_pages(context: JemallocContext) -> Optional[int]:
     """HUGEPAGE_PAGES, by the bitmap that has one bit for each (hpdata.h)."""
     bitmap = context.types.place("hpdata_s", "active_pages")
@@ -100,60 +94,34 @@ def count_hpa_dirty(view: LayoutView) -> int:
     return view.get(find_hpa_path(view) + "psset.stats.merged.ndirty") or 0 if view.get("pa_shard.ever_used_hpa") else 0
 
 
-class CounterPath(NamedTuple):
-    """The paths of the counters of huge pages."""
+def read_hpa_stats(context: JemallocContext, view: LayoutView, slabs: str, purges: str, used: bool, sec: SecStats) -> Figures:
+    """`hpa_shard` of malloc_stats_print: of the psset_stats_t at `slabs` and the hpa_shard_nonderived_stats_t at `purges`.
 
-    view: LayoutView
-    slabs: str
-    """Path of a psset_stats_t."""
-    purges: str
-    """Path of a hpa_shard_nonderived_stats_t."""
-    used: bool
-    """False: nothing was ever counted there (pa_extra.c: pa_shard_stats_merge)."""
-
-
-def find_hpa_counters(view: LayoutView) -> CounterPath:
-    """The counters of an arena."""
-    shard = find_hpa_path(view)
-    return CounterPath(view, shard + "psset.stats.", shard + "stats.", bool(view.get("pa_shard.ever_used_hpa")))
-
-
-def read_hpa_stats(context: JemallocContext, place: CounterPath, sec: SecStats) -> Figures:
-    """`hpa_shard` of malloc_stats_print; all 0 in an arena that never used huge pages."""
-    new = place.view.has(place.slabs + "merged")
-    per_slab = count_slab_pages(context) if new else None
-    row: Figures = {"sec_bytes": sec[0]} if new else {}
-    if new:
-        row.update({key: sec[1].get(member, 0) for key, member in SEC_KEYS})
-        row.update({part: _read_hpa_number(place, place.slabs + "merged." + part) for part in SLAB_PARTS})
-    row.update({key: _read_hpa_number(place, place.purges + key) for key in HPA_PURGES if place.view.has(place.purges + key)})
-    if new:
-        row["slabs"] = _read_slabs(context, place, "slabs", per_slab)[0]
-    for name in ("full_slabs", "empty_slabs"):
-        row[name] = _read_slabs(context, place, name, per_slab)[0]
-    row["nonfull_slabs"] = _read_slabs(context, place, "nonfull_slabs", per_slab)
-    if place.view.has(place.purges + "hpa_alloc_ps"):
-        counts = {key: place.view.array("%shpa_alloc_%s" % (place.purges, key)) for key in HPA_ALLOC_KEYS}
+    not `used`: nothing was ever counted there, all is 0 (pa_extra.c: pa_shard_stats_merge).
+    """
+    row: Figures = {}
+    paths = {key: purges + key for key in HPA_PURGES if view.has(purges + key)}
+    tables, per_slab = ["full_slabs", "empty_slabs", "nonfull_slabs"], None
+    if view.has(slabs + "merged"):
+        row = {"sec_bytes": sec[0], **{key: sec[1].get(member, 0) for key, member in SEC_KEYS}}
+        paths = {**{part: "%smerged.%s" % (slabs, part) for part in SLAB_PARTS}, **paths}
+        tables, per_slab = ["slabs", *tables], count_slab_pages(context)
+    row.update({key: view.get(path) if used else 0 for key, path in paths.items()})
+    for name in tables:
+        columns = {part: read_column(view, slabs + name, part, context.geometry.little_endian) or [] for part in SLAB_PARTS}
+        rows = []
+        for first in range(0, len(columns["ndirty"]), 2):  # pairs of (not huge, huge)
+            pair = {"%s_%s" % (part, kind): columns[part][first + at] if used else 0 for kind, at in SLAB_KINDS for part in SLAB_PARTS}
+            if per_slab is not None:
+                pair["nretained_nonhuge"] = pair["npageslabs_nonhuge"] * per_slab - pair["nactive_nonhuge"] - pair["ndirty_nonhuge"]
+            rows.append(pair)
+        row[name] = rows if name == "nonfull_slabs" else rows[0]
+    if view.has(purges + "hpa_alloc_ps"):
+        counts = {key: view.array("%shpa_alloc_%s" % (purges, key)) for key in HPA_ALLOC_KEYS}
         row["extent_allocation_distribution"] = [
-            {key: column_[at] if place.used else 0 for key, column_ in counts.items()} for at in range(len(counts["ps"]))
+            {key: column[at] if used else 0 for key, column in counts.items()} for at in range(len(counts["ps"]))
         ]
     return row
-
-
-def _read_hpa_number(place: CounterPath, path: str) -> Optional[int]:
-    return place.view.get(path) if place.used else 0
-
-
-def _read_slabs(context: JemallocContext, place: CounterPath, name: str, per_slab: Optional[int]) -> List[Figures]:
-    """Rows of a table of slabs: pairs of (not huge, huge)."""
-    columns = {part: read_column(place.view, place.slabs + name, part, context.geometry.little_endian) or [] for part in SLAB_PARTS}
-    rows = []
-    for first in range(0, len(columns["ndirty"]), 2):
-        row = {"%s_%s" % (part, kind): columns[part][first + at] if place.used else 0 for kind, at in SLAB_KINDS for part in SLAB_PARTS}
-        if per_slab is not None:
-            row["nretained_nonhuge"] = row["npageslabs_nonhuge"] * per_slab - row["nactive_nonhuge"] - row["ndirty_nonhuge"]
-        rows.append(row)
-    return rows
 
 
 def read_sec(context: JemallocContext, view: LayoutView) -> SecStats:
@@ -241,17 +209,21 @@ def read_arena_stats(context: JemallocContext, arena: ArenaHandle, cached: Count
     view = arena.read()
     base = read_base(context, view)
     bins = read_bin_stats(context, view)
-    large = _read_large(context, view)
     figures: Figures = {}
     if view.has("name"):
         figures["name"] = view.bytes_of("name").split(b"\0")[0].decode("ascii", "replace")
-    created = view.get("create_time.ns", "create_time")
+    created, dirty = view.get("create_time.ns", "create_time"), count_pages(view, "dirty")
     figures["nthreads"] = view.get("nthreads[0]")
     figures["uptime_ns"] = None if now_ns is None or created is None else max(0, now_ns - created)
     figures["dss"] = name_enum_value("dss", view.get("dss_prec"))
-    figures.update(_read_page_stats(view))
-    figures["small"] = _add_small(context, bins)
-    figures["large"] = _add_large(context, view, large)
+    figures.update({"%s_decay_ms" % state: read_decay_ms(view, state) for state in UNUSED_STATES})
+    figures["pactive"] = count_active_pages(view)
+    figures["pdirty"] = None if dirty is None else dirty + count_hpa_dirty(view)  # from 5.3.1 with the dirty pages of the HPA
+    figures["pmuzzy"] = count_pages(view, "muzzy")
+    figures.update({key: view.get("stats.pa_shard_stats.pac_stats." + path, "stats." + path) for key, path in PURGE_COUNTERS.items()})
+    small_bytes = add_values(row["curregs"] and row["curregs"] * info.reg_size_bytes for row, info in zip(bins, context.geometry.bins))
+    figures["small"] = {"allocated": small_bytes, **{key: add_values(row.get(key) for row in bins) for key in TOTAL_KEYS}}
+    figures["large"], large = _read_large(context, view)
     figures.update(_read_memory(context, view, base, cached))
     sec = read_sec(context, view)
     figures["mutexes"] = read_arena_mutexes(view, base, sec[2])
@@ -260,67 +232,38 @@ def read_arena_stats(context: JemallocContext, arena: ArenaHandle, cached: Count
     extents = _read_extent_stats(context, view)
     if extents is not None:
         figures["extents"] = extents
-    if has_hpa(view):
-        hpa = read_hpa_stats(context, find_hpa_counters(view), sec)
+    shard, used = find_hpa_path(view), bool(view.get("pa_shard.ever_used_hpa"))
+    if view.has(shard + "psset.stats"):
+        hpa = read_hpa_stats(context, view, shard + "psset.stats.", shard + "stats.", used, sec)
         if "sec_bytes" not in hpa:
             figures["sec_bytes"] = sec[0]
         figures["hpa_shard"] = hpa
     return figures
 
 
-def count_dirty_pages(view: LayoutView) -> Optional[int]:
-    """pdirty: from 5.3.1 with the dirty pages of the HPA."""
-    count = count_pages(view, "dirty")
-    return None if count is None else count + count_hpa_dirty(view)
-
-
-def _read_page_stats(view: LayoutView) -> Figures:
-    return {
-        **{"%s_decay_ms" % state: read_decay_ms(view, state) for state in UNUSED_STATES},
-        "pactive": count_active_pages(view),
-        "pdirty": count_dirty_pages(view),
-        "pmuzzy": count_pages(view, "muzzy"),
-        **{key: view.get("stats.pa_shard_stats.pac_stats." + path, "stats." + path) for key, path in PURGE_COUNTERS.items()},
-    }
-
-
-def _add_small(context: JemallocContext, bins: List[Figures]) -> Figures:
-    sizes = [info.reg_size_bytes for info in context.geometry.bins]
-    allocated = add_values(row["curregs"] and row["curregs"] * size for row, size in zip(bins, sizes))
-    return {"allocated": allocated, **{key: add_values(row.get(key) for row in bins) for key in TOTAL_KEYS}}
-
-
-def _read_large(context: JemallocContext, view: LayoutView) -> List[Figures]:
-    """lextents: curlextents is what was allocated less what was freed; nrequests leaves out, in memory, what went past the thread
-    caches."""
-    order = context.geometry.little_endian
-    made, freed = read_column(view, "stats.lstats", "nmalloc", order), read_column(view, "stats.lstats", "ndalloc", order)
-    cached = read_column(view, "stats.lstats", "nrequests", order)
-    if made is None or freed is None or cached is None:
-        return []
-    current = [(a - b) % (1 << 64) for a, b in zip(made, freed)]
-    return make_rows({"curlextents": current, "nmalloc": made, "ndalloc": freed, "nrequests": add_lists([made, cached])}, len(made))
-
-
-def _add_large(context: JemallocContext, view: LayoutView, large: List[Figures]) -> Figures:
-    """large.*; allocated is the sum of active_bytes from 5.3.1, before of curlextents times the size class."""
-    order = context.geometry.little_endian
-    active, flushed = read_column(view, "stats.lstats", "active_bytes", order), read_column(view, "stats.lstats", "nflushes", order)
+def _read_large(context: JemallocContext, view: LayoutView) -> Tuple[Figures, List[Figures]]:
+    """`large` and `lextents`: curlextents is what was allocated less what was freed; nrequests leaves out, in memory, what went past the
+    thread caches. Allocated is the sum of active_bytes from 5.3.1, before of curlextents times the size class."""
+    names = ("nmalloc", "ndalloc", "nrequests", "active_bytes", "nflushes")
+    made, freed, cached, active, flushed = (read_column(view, "stats.lstats", name, context.geometry.little_endian) for name in names)
+    rows: List[Figures] = []
+    if made is not None and freed is not None and cached is not None:
+        current = [(a - b) % (1 << 64) for a, b in zip(made, freed)]
+        rows = make_rows({"curlextents": current, "nmalloc": made, "ndalloc": freed, "nrequests": add_lists([made, cached])}, len(made))
     sizes = context.geometry.size_classes[context.geometry.nbins :]
-    allocated = sum(active) if active is not None else sum(row["curlextents"] * size for row, size in zip(large, sizes))
-    sums = {key: sum(row[key] for row in large) for key in ("nmalloc", "ndalloc", "nrequests")}
-    return {"allocated": allocated, **sums, "nfills": sums["nmalloc"], "nflushes": sum(flushed) if flushed is not None else None}
+    allocated = sum(active) if active is not None else sum(row["curlextents"] * size for row, size in zip(rows, sizes))
+    sums = {key: sum(row[key] for row in rows) for key in ("nmalloc", "ndalloc", "nrequests")}
+    return {"allocated": allocated, **sums, "nfills": sums["nmalloc"], "nflushes": sum(flushed) if flushed is not None else None}, rows
 
 
 def _read_memory(context: JemallocContext, view: LayoutView, base: Optional[LayoutView], cached: CountedCaches) -> Figures:
     page, memory = context.geometry.page_bytes, read_arena_memory(context, view, base)
-    unused = {state: count_pages(view, state) for state in ("retained", "pinned")}
-    figures: Figures = {
-        "mapped": add_mapped_bytes(context, [memory["mapped"]]),
-        **{state: None if count is None else count * page for state, count in unused.items() if count is not None or state == "retained"},
-        "base": memory["base"],
-        "internal": memory["internal"],
-    }
+    figures: Figures = {"mapped": add_mapped_bytes(context, [memory["mapped"]])}
+    for state in ("retained", "pinned"):
+        count = count_pages(view, state)
+        if count is not None or state == "retained":
+            figures[state] = None if count is None else count * page
+    figures.update({"base": memory["base"], "internal": memory["internal"]})
     if base is not None and base.has("edata_allocated"):
         figures["metadata_edata"], figures["metadata_rtree"] = base.get("edata_allocated"), base.get("rtree_allocated")
     figures["metadata_thp"] = base.get("n_thp") if base is not None else None
@@ -335,18 +278,17 @@ def _read_memory(context: JemallocContext, view: LayoutView, base: Optional[Layo
 
 def _read_extent_stats(context: JemallocContext, view: LayoutView) -> Optional[List[Figures]]:
     """Unused extents by page size class and state; None in builds that do not count them (5.0, 5.1)."""
-    columns = {key: _read_extent_column(context, view, *place) for key, place in EXTENT_COUNTERS.items()}
-    columns = {key: found for key, found in columns.items() if found is not None or EXTENT_COUNTERS[key][0] != "pinned"}
+    columns = {}
+    for key, (state, member) in EXTENT_COUNTERS.items():
+        path = "extents_%s.%s" % (state, member)
+        if view.has(path):
+            found: Optional[List[int]] = view.array(path)
+        else:
+            esets = ["%secache_%s.%s.bin_stats" % (PAC, state, eset) for eset in ("eset", "guarded_eset")]
+            found = add_lists([read_column(view, eset, member, context.geometry.little_endian) for eset in esets])
+        if found is not None or state != "pinned":
+            columns[key] = found
     return make_rows(columns, len(context.geometry.page_classes)) if columns["ndirty"] is not None else None
-
-
-def _read_extent_column(context: JemallocContext, view: LayoutView, state: str, member: str) -> Optional[List[int]]:
-    path = "extents_%s.%s" % (state, member)
-    if view.has(path):
-        return view.array(path)
-    start = "%secache_%s." % (PAC, state)
-    esets = ("eset.bin_stats", "guarded_eset.bin_stats")
-    return add_lists([read_column(view, start + eset, member, context.geometry.little_endian) for eset in esets])
 
 
 def read_destroyed_stats(context: JemallocContext) -> Optional[Figures]:
@@ -378,41 +320,29 @@ def _make_destroyed(context: JemallocContext, view: LayoutView, stats: LayoutVie
     figures["small"] = {key: stats.get(key + "_small") for key in SMALL_KEYS}
     figures["large"] = {key: stats.get("astats.%s_large" % key) for key in SMALL_KEYS}
     figures["large"]["nfills"] = figures["large"]["nmalloc"]
-    figures.update(_read_destroyed_memory(stats, pac, new))
-    figures["mutexes"] = _read_destroyed_mutexes(stats, stats.has("hpastats"))
+    paths = {"mapped": "astats.mapped", "retained": pac + "retained", "abandoned_vm": pac + "abandoned_vm"}
+    if stats.has(pac + "pinned"):
+        paths["pinned"] = pac + "pinned"
+    paths["extent_avail"] = "astats.pa_shard_stats.edata_avail" if new else "astats.extent_avail"
+    memory = {key: paths.get(key, "astats." + key) for key in MEMORY_KEYS}
+    figures.update((key, stats.get(path)) for key, path in memory.items() if key in paths or stats.has(path))
+    locks = list_arena_mutexes(stats.has("hpastats"), stats.has("astats.pa_shard_stats.pac_stats.pinned"))
+    figures["mutexes"] = {name: read_mutex_at(stats.view("astats.mutex_prof_data", at), "") for at, name in enumerate(locks)}
     shards = [stats.view("bstats", szind) for szind in range(context.geometry.nbins)]
     figures["bins"] = [_make_bin_row([own], "stats_data." if own.has("stats_data") else "", "mutex_data.") for own in shards]
     large = {key: read_column(stats, "lstats", key, order) for key in ("curlextents", "nmalloc", "ndalloc", "nrequests")}
     figures["lextents"] = make_rows(large, len(context.geometry.size_classes) - context.geometry.nbins)
     if stats.has("estats"):
-        figures["extents"] = make_rows(
-            {key: read_column(stats, "estats", key, order) for key in EXTENT_COUNTERS}, len(context.geometry.page_classes)
-        )
+        extents = {key: read_column(stats, "estats", key, order) for key in EXTENT_COUNTERS}
+        figures["extents"] = make_rows(extents, len(context.geometry.page_classes))
     if stats.has("hpastats"):
-        sec = _read_destroyed_sec(stats)
-        figures["hpa_shard"] = read_hpa_stats(context, CounterPath(stats, "hpastats.psset_stats.", "hpastats.nonderived_stats.", True), sec)
+        start = "hpastats.secstats." if stats.has("hpastats.secstats") else "secstats."
+        totals = {member: stats.get(start + "total." + member) or 0 for _, member in SEC_KEYS}
+        sec = stats.get(start + "bytes") or 0, totals, make_mutex_counters()
+        figures["hpa_shard"] = read_hpa_stats(context, stats, "hpastats.psset_stats.", "hpastats.nonderived_stats.", True, sec)
         if "sec_bytes" not in figures["hpa_shard"]:
             figures["sec_bytes"] = sec[0]
     return figures
-
-
-def _read_destroyed_memory(stats: LayoutView, pac: str, new: bool) -> Figures:
-    paths = {"mapped": "astats.mapped", "retained": pac + "retained", "abandoned_vm": pac + "abandoned_vm"}
-    if stats.has(pac + "pinned"):
-        paths["pinned"] = pac + "pinned"
-    paths["extent_avail"] = "astats.pa_shard_stats.edata_avail" if new else "astats.extent_avail"
-    return {key: stats.get(paths.get(key, "astats." + key)) for key in MEMORY_KEYS if key in paths or stats.has("astats." + key)}
-
-
-def _read_destroyed_mutexes(stats: LayoutView, has_hpa: bool) -> Dict[str, MutexCounters]:
-    keys = list_arena_mutexes(has_hpa, stats.has("astats.pa_shard_stats.pac_stats.pinned"))
-    return {name: read_mutex_at(stats.view("astats.mutex_prof_data", at), "") for at, name in enumerate(keys)}
-
-
-def _read_destroyed_sec(stats: LayoutView) -> SecStats:
-    start = "hpastats.secstats." if stats.has("hpastats.secstats") else "secstats."
-    totals = {member: stats.get(start + "total." + member) or 0 for _, member in SEC_KEYS}
-    return stats.get(start + "bytes") or 0, totals, make_mutex_counters()
 
 
 TEXT_ONLY = {"bins": ("nslabs",), "lextents": ("nmalloc", "ndalloc", "nrequests")}
@@ -445,15 +375,23 @@ def _sum_entries(entries: Sequence[Any]) -> Any:
 
 
 def read_malloc_stats(
-    context: JemallocContext, listed: Sequence[ArenaHandle], cached: Mapping[int, CountedCaches], now_ns: Optional[int]
-) -> MallocStats:
+    context: JemallocContext,
+    listed: Sequence[ArenaHandle],
+    cached: Mapping[int, CountedCaches],
+    now_ns: Optional[int],
+    held_bytes: Optional[int],
+) -> "JemallocStats":
     """Everything. `cached`: by arena index, what thread caches hold; an arena that it lacks gets None."""
-    config = read_config(context, listed)
+    config, version = read_config(context, listed), context.jemalloc.version
     running = read_running(context)
-    figures: Figures = {"version": context.jemalloc.version_text}
-    shown: Figures = {name: config[name] for name in list_config_names(context.jemalloc.version) if name in config}
-    figures["config"] = _add_malloc_conf(context, shown)
-    if context.symbols.find("init_system_thp_mode") is not None and shows_system(context.jemalloc.version):
+    figures: Figures = {"version": context.jemalloc.version_text, "config": {}}
+    for name in list_config_names(version):
+        if name in config:
+            figures["config"][name] = config[name]
+        if name == "lazy_lock":
+            place = find_option(context, "config_malloc_conf")
+            figures["config"]["malloc_conf"] = read_option_value(context, "pointer", place) if place is not None else None
+    if context.symbols.find("init_system_thp_mode") is not None and shows_system(version):
         mode = context.variable("init_system_thp_mode", 4)
         figures["system"] = {"thp_mode": name_enum_value("system_thp", mode)}
     figures["opt"] = _read_options(context, config) or (None if context.symbols.by_structure else {})
@@ -465,22 +403,26 @@ def read_malloc_stats(
     if context.jemalloc.is_partial:
         figures["stats"] = dict.fromkeys(("allocated", "active", "metadata", "resident", "mapped", "retained"))
     elif counts:
-        known = read_background(context)
-        entries = _read_arenas(context, listed, cached, now_ns)
-        figures["stats"] = _add_totals(context, entries, known)
-        figures["stats.arenas"] = {**_merge_arenas(context, entries), **_read_destroyed(context), **entries}
-    form, page_classes = choose_print_form(context.jemalloc.version), context.geometry.page_classes
-    return MallocStats(figures, running, counts, form, page_classes, count_slab_pages(context))
-
-
-def _add_malloc_conf(context: JemallocContext, config: Figures) -> Figures:
-    figures: Figures = {}
-    for name, value in config.items():
-        figures[name] = value
-        if name == "lazy_lock":
-            place = find_option(context, "config_malloc_conf")
-            figures["malloc_conf"] = read_option_value(context, "pointer", place) if place is not None else None
-    return figures
+        background, entries, unknown = read_background(context), {}, CountedCaches(None, None)
+        for arena in listed:
+            if context.budget.expired():
+                break
+            try:
+                entries[str(arena.index)] = read_arena_stats(context, arena, cached.get(arena.index, unknown), now_ns)
+            except UnreadableMemory as problem:
+                arena.report_unreadable(problem)
+        figures["stats"] = _add_totals(context, entries, background)
+        shown: Dict[str, Optional[Figures]] = {}
+        if len(entries) > 1:  # stats.c: stats_print_helper
+            shown["merged"] = merged = merge_arena_stats(context, list(entries.values()))
+            if context.variable("opt_prof", 1) and context.variable("opt_prof_stats", 1):
+                _add_profiled(context, merged["bins"] + merged["lextents"])
+        destroyed = read_destroyed_stats(context)
+        if destroyed is not None or context.symbols.by_structure:  # only jemalloc's own copy has them, which symbols alone lead to
+            shown["destroyed"] = destroyed
+        figures["stats.arenas"] = {**shown, **entries}
+    form, page_classes = choose_print_form(version), context.geometry.page_classes
+    return JemallocStats(figures, running, counts, form, page_classes, count_slab_pages(context), held_bytes)
 
 
 def _read_options(context: JemallocContext, config: Config) -> Figures:
@@ -509,15 +451,15 @@ def _read_constants(context: JemallocContext, running: Dict[str, OptionValue]) -
         "page": geometry.page_bytes,
     }
     if shows_system(context.jemalloc.version):
-        figures["hugepage"] = _multiply_pages(context, count_slab_pages(context))
+        pages = count_slab_pages(context)
+        figures["hugepage"] = None if pages is None else pages * geometry.page_bytes
     figures["tcache_max"] = _read_first(context, ("global_do_not_change_tcache_maxclass", "tcache_maxclass"), geometry.word_bytes)
     figures["nbins"] = geometry.nbins
     figures["nhbins"] = _read_first(context, ("global_do_not_change_tcache_nbins", "nhbins"), 4)
-    rows = []
-    for info in geometry.bins:
-        row = {"size": info.reg_size_bytes, "nregs": info.nregs, "slab_size": info.slab_size_bytes}
-        rows.append({**row, "nshards": info.shards} if shards_bins(context.jemalloc.version) else row)
-    figures["bin"] = rows
+    figures["bin"] = [{"size": info.reg_size_bytes, "nregs": info.nregs, "slab_size": info.slab_size_bytes} for info in geometry.bins]
+    if shards_bins(context.jemalloc.version):
+        for row, info in zip(figures["bin"], geometry.bins):
+            row["nshards"] = info.shards
     figures["nlextents"] = len(sizes) - geometry.nbins
     figures["lextent"] = [{"size": size} for size in sizes[geometry.nbins :]]
     return figures
@@ -539,37 +481,6 @@ def count_arenas(context: JemallocContext) -> Optional[int]:
     return None if context.symbols.by_structure else context.geometry.narenas
 
 
-def _read_arenas(
-    context: JemallocContext, listed: Sequence[ArenaHandle], cached: Mapping[int, CountedCaches], now_ns: Optional[int]
-) -> Dict[str, Figures]:
-    by_name: Dict[str, Figures] = {}
-    unknown = CountedCaches(None, None)
-    for arena in listed:
-        if context.budget.expired():
-            break
-        try:
-            by_name[str(arena.index)] = read_arena_stats(context, arena, cached.get(arena.index, unknown), now_ns)
-        except UnreadableMemory as problem:
-            arena.report_unreadable(problem)
-    return by_name
-
-
-def _read_destroyed(context: JemallocContext) -> Dict[str, Optional[Figures]]:
-    """Read the counters of destroyed arenas: only jemalloc's own copy has them, which symbols alone lead to."""
-    figures = read_destroyed_stats(context)
-    return {} if figures is None and not context.symbols.by_structure else {"destroyed": figures}
-
-
-def _merge_arenas(context: JemallocContext, entries: Dict[str, Figures]) -> Dict[str, Figures]:
-    """Merge the arenas if there are several (stats.c: stats_print_helper)."""
-    if len(entries) < 2:
-        return {}
-    merged = merge_arena_stats(context, list(entries.values()))
-    if context.variable("opt_prof", 1) and context.variable("opt_prof_stats", 1):
-        _add_profiled(context, merged["bins"] + merged["lextents"])
-    return {"merged": merged}
-
-
 def _add_profiled(context: JemallocContext, rows: List[Figures]) -> None:
     """Add the counts of sampled allocations by szind (opt.prof_stats, prof_stats.c, from 5.3.0)."""
     for kind in ("live", "accum"):
@@ -588,9 +499,10 @@ def _add_profiled(context: JemallocContext, rows: List[Figures]) -> None:
 def _add_totals(context: JemallocContext, entries: Dict[str, Figures], known: BackgroundState) -> Figures:
     """`stats`: the sums over all arenas."""
     rows: List[Figures] = list(entries.values())
+    active = add_values([row["pactive"] for row in rows])
     figures: Figures = {
         "allocated": add_values([row[kind]["allocated"] for row in rows for kind in ("small", "large")]),
-        "active": _multiply_pages(context, add_values([row["pactive"] for row in rows])),
+        "active": None if active is None else active * context.geometry.page_bytes,
         "metadata": add_values([row[key] for row in rows for key in ("base", "internal")]),
     }
     for key in ("metadata_edata", "metadata_rtree", "metadata_thp", "resident", "mapped", "retained", "pinned"):
@@ -608,39 +520,6 @@ def _add_totals(context: JemallocContext, entries: Dict[str, Figures], known: Ba
     return figures
 
 
-def _multiply_pages(context: JemallocContext, pages: Optional[int]) -> Optional[int]:
-    return None if pages is None else pages * context.geometry.page_bytes
-
-
-def drop_single_arenas(stats: MallocStats) -> MallocStats:
-    """Drop single arenas; a lone one is its own sum."""
-    figures = dict(stats.figures)
-    arenas = figures.get("stats.arenas")
-    if arenas:
-        figures["stats.arenas"] = {"merged": arenas.get("merged") or next(entry for name, entry in arenas.items() if name != "destroyed")}
-    return stats._replace(figures=figures)
-
-
-def make_stats_json(stats: MallocStats) -> Figures:
-    """Return the object that malloc_stats_print(..., "J") has below `jemalloc`."""
-    figures = dict(stats.figures)
-    if "stats.arenas" in figures:
-        figures["stats.arenas"] = {name: entry and _drop_text_only(entry) for name, entry in figures["stats.arenas"].items()}
-    return figures
-
-
-def _drop_text_only(entry: Figures) -> Figures:
-    public = dict(entry)
-    for table, left_out in TEXT_ONLY.items():
-        if table in public:
-            public[table] = [{key: value for key, value in row.items() if key not in left_out} for row in public[table]]
-    if "hpa_shard" in public and "slabs" not in public["hpa_shard"]:
-        public["hpa_shard"] = dict(public["hpa_shard"])
-        for table in ("full_slabs", "empty_slabs"):  # 5.3.0 gives nactive_huge twice there, and no ndirty_huge
-            public["hpa_shard"][table] = {key: value for key, value in public["hpa_shard"][table].items() if key != "ndirty_huge"}
-    return public
-
-
 # ---------------------------------------------------------------------------------------------------- its text (emitter.h)
 
 Cells = Sequence[Tuple[Any, int]]
@@ -653,11 +532,8 @@ RATE_TITLE = "(#/sec)"
 
 def format_line(cells: Cells) -> str:
     """Format a row of cells."""
-    parts = []
-    for value, width in cells:
-        text = "-" if value is None else str(value)
-        parts.append(text.ljust(-width) if width < 0 else text.rjust(width))
-    return "".join(parts)
+    texts = [("-" if value is None else str(value), width) for value, width in cells]
+    return "".join(text.ljust(-width) if width < 0 else text.rjust(width) for text, width in texts)
 
 
 def compute_rate(value: Optional[int], uptime_ns: Optional[int]) -> Optional[int]:
@@ -693,19 +569,22 @@ MUTEX_COLUMNS = (
 )
 
 
-def _format_columns(columns: Sequence[StatsColumn], figure: Callable[[StatsColumn], Any], rate_of: Callable[[StatsColumn], Any]) -> str:
+def _format_header(columns: Sequence[StatsColumn]) -> str:
     cells: List[Tuple[Any, int]] = []
     for column in columns:
-        cells += [(figure(column), column.width), *([(rate_of(column), column.rate_width)] if column.rate_width else ())]
+        cells.append((column.key if column.title is None else column.title, column.width))
+        if column.rate_width:
+            cells.append((RATE_TITLE, column.rate_width))
     return format_line(cells)
 
 
-def _format_header(columns: Sequence[StatsColumn]) -> str:
-    return _format_columns(columns, lambda column: column.key if column.title is None else column.title, lambda column: RATE_TITLE)
-
-
 def _format_row(columns: Sequence[StatsColumn], row: Figures, uptime_ns: Optional[int] = None) -> str:
-    return _format_columns(columns, lambda column: row[column.key], lambda column: compute_rate(row[column.key], uptime_ns))
+    cells: List[Tuple[Any, int]] = []
+    for column in columns:
+        cells.append((row[column.key], column.width))
+        if column.rate_width:
+            cells.append((compute_rate(row[column.key], uptime_ns), column.rate_width))
+    return format_line(cells)
 
 
 def write_mutexes(found: Dict[str, Figures], uptime_ns: Optional[int]) -> Iterator[str]:
@@ -714,38 +593,6 @@ def write_mutexes(found: Dict[str, Figures], uptime_ns: Optional[int]) -> Iterat
     yield _format_header(columns)
     for name, row in found.items():
         yield _format_row(columns, {**row, "name": name}, uptime_ns)
-
-
-def write_decaying(arena: Figures) -> Iterator[str]:
-    """`decaying:  time  npages  sweeps  madvises  purged`."""
-    yield format_line([("decaying:", 9), ("time", 6), ("npages", 13), ("sweeps", 13), ("madvises", 13), ("purged", 13)])
-    for state in ("dirty", "muzzy"):
-        time = arena["%s_decay_ms" % state]
-        shown = "N/A" if time is not None and time < 0 else time
-        rest = [(arena["%s_%s" % (state, key)], 13) for key in ("npurge", "nmadvise", "purged")]
-        yield format_line([(state + ":", 9), (shown, 6), (arena["p" + state], 13), *rest])
-
-
-def write_counts(arena: Figures, uptime_ns: Optional[int], rate_width: int) -> Iterator[str]:
-    """Small and large allocations and their sum."""
-    columns = (
-        *(NAME_COLUMN, StatsColumn("allocated", 16), StatsColumn("nmalloc", 16, rate_width), StatsColumn("ndalloc", 16, rate_width)),
-        *(StatsColumn("nrequests", 16, 10), StatsColumn("nfills", 16, 10, "nfill"), StatsColumn("nflushes", 16, 10, "nflush")),
-    )
-    yield _format_header(columns)
-    both = {key: add_values(arena[kind][key] for kind in ("small", "large")) for key in arena["small"]}
-    for name, row in (("small:", arena["small"]), ("large:", arena["large"]), ("total:", both)):
-        yield _format_row(columns, {**row, "name": name}, uptime_ns)
-
-
-def write_arena_memory(arena: Figures, page: int) -> Iterator[str]:
-    """Bytes by kind."""
-    active = arena["pactive"]
-    yield format_line([("", -21), ("", 16)])
-    yield format_line([("active:", -21), (None if active is None else active * page, 16)])
-    for key in MEMORY_KEYS:
-        if key in arena:
-            yield format_line([(key + ":", -21), (arena[key], 16)])
 
 
 def format_utilization(used: Optional[int], available: Optional[int]) -> Optional[str]:
@@ -770,7 +617,10 @@ def _list_prof_columns(rows: Sequence[Figures]) -> Sequence[StatsColumn]:
     return PROF_COLUMNS if rows and "prof_live_count" in rows[0] else ()
 
 
-def _write_with_gaps(title: str, columns: Sequence[StatsColumn], rows: Iterator[Tuple[bool, str]], skip: bool = True) -> Iterator[str]:
+def _write_table(
+    title: str, columns: Sequence[StatsColumn], rows: Iterable[Tuple[bool, Figures]], uptime_ns: Optional[int] = None, skip: bool = True
+) -> Iterator[str]:
+    """`rows`: with each whether it is empty. A run of those is left out, but for a gap."""
     yield title + _format_header(columns)[len(title) :]
     empty = False
     for is_empty, row in rows:
@@ -778,7 +628,7 @@ def _write_with_gaps(title: str, columns: Sequence[StatsColumn], rows: Iterator[
             yield GAP
         empty = is_empty
         if not (empty and skip):
-            yield row
+            yield _format_row(columns, row, uptime_ns)
     if empty:
         yield GAP
 
@@ -786,24 +636,20 @@ def _write_with_gaps(title: str, columns: Sequence[StatsColumn], rows: Iterator[
 SIZE_COLUMNS = (StatsColumn("size", 20), StatsColumn("ind", 4))
 
 
-def write_bins(rows: Sequence[Figures], infos: Sequence[Figures], page: int, uptime_ns: Optional[int], form: PrintForm) -> Iterator[str]:
+def write_bins(
+    rows: Sequence[Figures], infos: Sequence[Figures], page: int, uptime_ns: Optional[int], width: int, skip: bool
+) -> Iterator[str]:
     """`bins:`: one row per small size class."""
-    width = form.bin_width
     columns = (
         *(*SIZE_COLUMNS, StatsColumn("allocated", width), StatsColumn("nmalloc", width, 8), StatsColumn("ndalloc", width, 8)),
         *(StatsColumn("nrequests", width if width == 13 else width + 1, 10), *_list_prof_columns(rows)),
         *(StatsColumn("nshards", 9), StatsColumn("curregs", 13), StatsColumn("curslabs", 13), StatsColumn("nonfull_slabs", 15)),
-        *(
-            StatsColumn("regs", 5),
-            StatsColumn("pgs", 4),
-            StatsColumn("util", 7),
-            StatsColumn("nfills", 13, 8),
-            StatsColumn("nflushes", 13, 8),
-        ),
-        *(StatsColumn("nslabs", 13), StatsColumn("nreslabs", 13, 8), *MUTEX_COLUMNS),
+        *(StatsColumn("regs", 5), StatsColumn("pgs", 4), StatsColumn("util", 7)),
+        *(StatsColumn("nfills", 13, 8), StatsColumn("nflushes", 13, 8), StatsColumn("nslabs", 13), StatsColumn("nreslabs", 13, 8)),
+        *MUTEX_COLUMNS,
     )
-
-    def format_cells(szind: int, row: Figures, info: Figures) -> str:
+    lines = []
+    for szind, (row, info) in enumerate(zip(rows, infos)):
         regions, slabs, size = row["curregs"], row["curslabs"], info["size"]
         more = {
             "size": size,
@@ -815,39 +661,32 @@ def write_bins(rows: Sequence[Figures], infos: Sequence[Figures], page: int, upt
             "pgs": info["slab_size"] // page,
             "util": format_utilization(regions, None if slabs is None else slabs * info["nregs"]),
         }
-        return _format_row(columns, {**row, **more, **row["mutex"]}, uptime_ns)
-
-    classes = enumerate(zip(rows, infos))
-    lines = ((row["nslabs"] == 0 and not row.get("prof_accum_count"), format_cells(szind, row, info)) for szind, (row, info) in classes)
-    yield from _write_with_gaps("bins:", columns, lines, form.skips_unused_bins)
+        lines.append((row["nslabs"] == 0 and not row.get("prof_accum_count"), {**row, **more, **row["mutex"]}))
+    yield from _write_table("bins:", columns, lines, uptime_ns, skip)
 
 
 def write_large(rows: Sequence[Figures], sizes: Sequence[Figures], nbins: int, uptime_ns: Optional[int]) -> Iterator[str]:
     """`large:`: one row per large size class that was ever asked for."""
     counted = (StatsColumn(name, 13, 8) for name in ("nmalloc", "ndalloc", "nrequests"))
     columns = (*SIZE_COLUMNS, StatsColumn("allocated", 13), *counted, *_list_prof_columns(rows), StatsColumn("curlextents", 13))
-
-    def format_cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
-        extents = row["curlextents"]
-        more = {"size": size, "ind": nbins + place, "allocated": None if extents is None else extents * size}
-        return row["nrequests"] == 0, _format_row(columns, {**row, **more}, uptime_ns)
-
-    yield from _write_with_gaps(
-        "large:", columns, (format_cells(place, row, info["size"]) for place, (row, info) in enumerate(zip(rows, sizes)))
-    )
+    lines = []
+    for szind, (row, info) in enumerate(zip(rows, sizes), nbins):
+        extents, size = row["curlextents"], info["size"]
+        more = {"size": size, "ind": szind, "allocated": None if extents is None else extents * size}
+        lines.append((row["nrequests"] == 0, {**row, **more}))
+    yield from _write_table("large:", columns, lines, uptime_ns)
 
 
 def write_extents(rows: Sequence[Figures], sizes: Sequence[int]) -> Iterator[str]:
     """`extents:`: unused extents by page size class."""
-    states = [state for state in ("dirty", "muzzy", "retained", "pinned") if rows and "n" + state in rows[0]]
+    states = [state for state in EXTENT_STATES if rows and "n" + state in rows[0]]
     pairs = ((StatsColumn("n" + state, 13), StatsColumn(state + "_bytes", 13, title=state)) for state in (*states, "total"))
     columns = (*SIZE_COLUMNS, *(one for pair in pairs for one in pair))
-
-    def format_cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
+    lines = []
+    for place, (row, size) in enumerate(zip(rows, sizes)):
         sums = {what % "total": add_values(row[what % state] for state in states) for what in ("n%s", "%s_bytes")}
-        return sums["ntotal"] == 0, _format_row(columns, {**row, **sums, "size": size, "ind": place})
-
-    yield from _write_with_gaps("extents:", columns, (format_cells(place, row, size) for place, (row, size) in enumerate(zip(rows, sizes))))
+        lines.append((sums["ntotal"] == 0, {**row, **sums, "size": size, "ind": place}))
+    yield from _write_table("extents:", columns, lines)
 
 
 def count_retained(row: Figures, pages_per_slab: Optional[int]) -> Optional[int]:
@@ -862,12 +701,11 @@ def write_nonfull_slabs(rows: Sequence[Figures], sizes: Sequence[int], pages_per
     """Page slabs by the size class of their largest free run."""
     kinds = [StatsColumn("%s_%s" % (name, kind), width) for kind, width in (("huge", 16), ("nonhuge", 20)) for name in SLAB_PARTS]
     columns = (*SIZE_COLUMNS, *kinds, StatsColumn("nretained_nonhuge", 20))
-
-    def format_cells(place: int, row: Figures, size: int) -> Tuple[bool, str]:
+    lines = []
+    for place, (row, size) in enumerate(zip(rows, sizes)):
         more = {"size": size, "ind": place, "nretained_nonhuge": count_retained(row, pages_per_slab)}
-        return row["npageslabs_huge"] == 0 and row["npageslabs_nonhuge"] == 0, _format_row(columns, {**row, **more})
-
-    yield from _write_with_gaps("", columns, (format_cells(place, row, size) for place, (row, size) in enumerate(zip(rows, sizes))))
+        lines.append((row["npageslabs_huge"] == 0 and row["npageslabs_nonhuge"] == 0, {**row, **more}))
+    yield from _write_table("", columns, lines)
 
 
 OPTION_NOTES = {option.name: option.live for option in OPTIONS if option.live}
@@ -904,34 +742,65 @@ SEC_TITLES = (
 
 
 class JemallocStats(NamedTuple):
-    """The answer of `malloc-stats`."""
+    """The figures of malloc_stats_print: the answer of `malloc-stats`."""
 
-    found: MallocStats
+    figures: Dict[str, Any]
+    """Its JSON's keys and nesting, and the counters that its text alone has."""
+    running: Dict[str, Any]
+    """The run-time values that its text shows after options, by mallctl name."""
+    counts: bool
+    """False: a build without statistics, which has neither `stats` nor `stats.arenas`."""
+    form: Tuple[int, int, bool]
+    """See choose_print_form."""
+    page_classes: Sequence[int]
+    """Bytes by page size class."""
+    pages_per_slab: Optional[int]
+    """HUGEPAGE_PAGES."""
     held_bytes: Optional[int]
     """Pages that it holds, by its arenas' own counters."""
 
     def merged_only(self) -> "JemallocStats":
-        """Return the figures without single arenas."""
-        return self._replace(found=drop_single_arenas(self.found))
+        """Drop single arenas; a lone one is its own sum."""
+        figures = dict(self.figures)
+        arenas = figures.get("stats.arenas")
+        if arenas:
+            merged = arenas.get("merged") or next(entry for name, entry in arenas.items() if name != "destroyed")
+            figures["stats.arenas"] = {"merged": merged}
+        return self._replace(figures=figures)
 
     def data(self) -> Dict[str, Any]:
-        """Its JSON's keys."""
-        return {"jemalloc": make_stats_json(self.found)}
+        """The object that malloc_stats_print(..., "J") writes."""
+        figures = dict(self.figures)
+        if "stats.arenas" in figures:
+            figures["stats.arenas"] = {name: entry and _drop_text_only(entry) for name, entry in figures["stats.arenas"].items()}
+        return {"jemalloc": figures}
 
     def lines(self) -> Iterator[str]:
         """Its text."""
-        found, arenas = self.found, self.found.figures.get("stats.arenas") if self.found.counts else None
+        arenas = self.figures.get("stats.arenas") if self.counts else None
         yield "___ Begin jemalloc statistics ___"
-        yield from _write_general(found)
+        yield from _write_general(self)
         if arenas is not None:
-            yield from _write_totals(found.figures["stats"], arenas)
+            yield from _write_totals(self.figures["stats"], arenas)
             for name, arena in arenas.items():
                 if arena is None:
                     yield "%s arenas stats: unknown" % name.capitalize()
                     continue
                 yield "%s arenas stats:" % name.capitalize() if name in ("merged", "destroyed") else "arenas[%s]:" % name
-                yield from _write_arena(found, arena)
+                yield from _write_arena(self, arena)
         yield "--- End jemalloc statistics ---"
+
+
+def _drop_text_only(entry: Figures) -> Figures:
+    public = dict(entry)
+    for table, left_out in TEXT_ONLY.items():
+        if table in public:
+            public[table] = [{key: value for key, value in row.items() if key not in left_out} for row in public[table]]
+    if "hpa_shard" in public and "slabs" not in public["hpa_shard"]:
+        public["hpa_shard"] = dict(public["hpa_shard"])
+        for table in ("full_slabs", "empty_slabs"):  # 5.3.0 gives nactive_huge twice there, and no ndirty_huge
+            public["hpa_shard"][table] = {key: value for key, value in public["hpa_shard"][table].items() if key != "ndirty_huge"}
+    return public
 
 
 def _format_value(value: Any) -> str:
@@ -942,7 +811,7 @@ def _format_value(value: Any) -> str:
     return '"%s"' % value if isinstance(value, str) else str(value)
 
 
-def _write_general(native: MallocStats) -> Iterator[str]:
+def _write_general(native: JemallocStats) -> Iterator[str]:
     figures = native.figures
     yield "Version: %s" % _format_value(figures["version"])
     for key, heading in HEADINGS:
@@ -959,45 +828,57 @@ def _write_general(native: MallocStats) -> Iterator[str]:
 
 
 def _write_totals(stats: Figures, arenas: Dict[str, Optional[Figures]]) -> Iterator[str]:
-    def format_total(key: str) -> str:
-        return _format_value(stats.get(key))
-
-    metadata = "%s (n_thp %s" % (format_total("metadata"), format_total("metadata_thp"))
+    shown = {key: _format_value(value) for key, value in stats.items()}
+    metadata = "%s (n_thp %s" % (shown["metadata"], shown.get("metadata_thp", "unknown"))
     if "metadata_edata" in stats:
-        metadata += ", edata %s, rtree %s" % (format_total("metadata_edata"), format_total("metadata_rtree"))
+        metadata += ", edata %s, rtree %s" % (shown["metadata_edata"], shown["metadata_rtree"])
     head = "Allocated: %s, active: %s, metadata: %s), resident: %s, mapped: %s, retained: %s"
-    before, after = map(format_total, ("allocated", "active")), map(format_total, ("resident", "mapped", "retained"))
-    yield head % (*before, metadata, *after) + (", pinned: %s" % format_total("pinned") if "pinned" in stats else "")
+    numbers = (shown["allocated"], shown["active"], metadata, *(shown.get(key, "unknown") for key in ("resident", "mapped", "retained")))
+    yield head % numbers + (", pinned: %s" % shown["pinned"] if "pinned" in stats else "")
     if "zero_reallocs" in stats:
-        yield "Count of realloc(non-null-ptr, 0) calls: %s" % format_total("zero_reallocs")
-    threads = stats["background_thread"]
-    text = "Background threads: %s, num_runs: %s, run_interval: %s ns"
-    yield text % (_format_value(threads["num_threads"]), _format_value(threads["num_runs"]), _format_value(threads["run_interval"]))
+        yield "Count of realloc(non-null-ptr, 0) calls: %s" % shown["zero_reallocs"]
+    threads = [_format_value(stats["background_thread"][key]) for key in ("num_threads", "num_runs", "run_interval")]
+    yield "Background threads: %s, num_runs: %s, run_interval: %s ns" % tuple(threads)
     uptime = next((arena["uptime_ns"] for arena in arenas.values() if arena is not None), None)
     yield from write_mutexes(stats["mutexes"], uptime)
 
 
-def _write_arena(native: MallocStats, arena: Figures) -> Iterator[str]:
-    uptime = arena["uptime_ns"]
+def _write_arena(native: JemallocStats, arena: Figures) -> Iterator[str]:
+    uptime, constants = arena["uptime_ns"], native.figures["arenas"]
+    page, (bin_width, rate_width, skips_unused) = constants["page"], native.form
     if "name" in arena:
         yield "name: %s" % _format_value(arena["name"])
     yield "assigned threads: %s" % _format_value(arena["nthreads"])
     yield "uptime: %s" % _format_value(uptime)
     yield "dss allocation precedence: %s" % _format_value(arena["dss"])
-    page = native.figures["arenas"]["page"]
-    yield from write_decaying(arena)
-    yield from write_counts(arena, uptime, native.form.rate_width)
-    yield from write_arena_memory(arena, page)
+    yield format_line([("decaying:", 9), ("time", 6), ("npages", 13), ("sweeps", 13), ("madvises", 13), ("purged", 13)])
+    for state in UNUSED_STATES:
+        time = arena["%s_decay_ms" % state]
+        counters = [(arena["%s_%s" % (state, key)], 13) for key in ("npurge", "nmadvise", "purged")]
+        yield format_line([(state + ":", 9), ("N/A" if time is not None and time < 0 else time, 6), (arena["p" + state], 13), *counters])
+    columns = (
+        *(NAME_COLUMN, StatsColumn("allocated", 16), StatsColumn("nmalloc", 16, rate_width), StatsColumn("ndalloc", 16, rate_width)),
+        *(StatsColumn("nrequests", 16, 10), StatsColumn("nfills", 16, 10, "nfill"), StatsColumn("nflushes", 16, 10, "nflush")),
+    )
+    yield _format_header(columns)
+    total = {key: add_values(arena[kind][key] for kind in ("small", "large")) for key in arena["small"]}
+    for name, row in (("small:", arena["small"]), ("large:", arena["large"]), ("total:", total)):
+        yield _format_row(columns, {**row, "name": name}, uptime)
+    yield format_line([("", -21), ("", 16)])
+    yield format_line([("active:", -21), (None if arena["pactive"] is None else arena["pactive"] * page, 16)])
+    for key in MEMORY_KEYS:
+        if key in arena:
+            yield format_line([(key + ":", -21), (arena[key], 16)])
     yield from write_mutexes(arena["mutexes"], uptime)
-    yield from write_bins(arena["bins"], native.figures["arenas"]["bin"], page, uptime, native.form)
-    yield from write_large(arena["lextents"], native.figures["arenas"]["lextent"], len(arena["bins"]), uptime)
+    yield from write_bins(arena["bins"], constants["bin"], page, uptime, bin_width, skips_unused)
+    yield from write_large(arena["lextents"], constants["lextent"], len(arena["bins"]), uptime)
     if "extents" in arena:
         yield from write_extents(arena["extents"], native.page_classes)
     if "hpa_shard" in arena:
         yield from _write_hpa(arena, uptime, native)
 
 
-def _write_hpa(arena: Figures, uptime: Any, native: MallocStats) -> Iterator[str]:
+def _write_hpa(arena: Figures, uptime: Any, native: JemallocStats) -> Iterator[str]:
     shard = arena["hpa_shard"]
     for name, title in SEC_TITLES:
         if name in shard or name in arena:
@@ -1009,26 +890,16 @@ def _write_hpa(arena: Figures, uptime: Any, native: MallocStats) -> Iterator[str
             parts = (title, _format_value(shard[name]), _format_value(slabs[name + "_huge"]), _format_value(slabs[name + "_nonhuge"]))
             yield "  %s: %s (%s huge, %s nonhuge)" % parts
         yield "  Retained pages: %s" % _format_value(slabs.get("nretained_nonhuge"))
-    titles = (
-        ("Purge passes", "npurge_passes"),
-        ("Purges", "npurges"),
-        ("Hugeifies", "nhugifies"),
-        ("Hugify failures", "nhugify_failures"),
-        ("Dehugifies", "ndehugifies"),
-    )
-    for title, name in titles:
+    for title, name in zip(("Purge passes", "Purges", "Hugeifies", "Hugify failures", "Dehugifies"), HPA_PURGES):
         if name in shard:
             yield "  %s: %s (%s / sec)" % (title, _format_value(shard[name]), compute_rate(shard[name], uptime))
     yield ""
     for title, name in (("full", "full_slabs"), ("empty", "empty_slabs")):
         yield "  In %s slabs:" % title
-        yield from _write_slabs(shard[name], native)
+        row = shard[name]
+        for part in SLAB_PARTS:
+            end = "" if part == "npageslabs" else " "
+            yield "      %s: %s huge, %s nonhuge%s" % (part, _format_value(row[part + "_huge"]), _format_value(row[part + "_nonhuge"]), end)
+        yield "      nretained: 0 huge, %s nonhuge " % _format_value(count_retained(row, native.pages_per_slab))
     yield "" if slabs is None else "  In nonfull slabs:"
     yield from write_nonfull_slabs(shard["nonfull_slabs"], native.page_classes, native.pages_per_slab)
-
-
-def _write_slabs(row: Figures, found: MallocStats) -> Iterator[str]:
-    for name in SLAB_PARTS:
-        end = "" if name == "npageslabs" else " "
-        yield "      %s: %s huge, %s nonhuge%s" % (name, _format_value(row[name + "_huge"]), _format_value(row[name + "_nonhuge"]), end)
-    yield "      nretained: 0 huge, %s nonhuge " % _format_value(count_retained(row, found.pages_per_slab))

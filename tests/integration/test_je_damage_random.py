@@ -12,7 +12,6 @@ import pytest
 from gdbheapx import command, runner
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.target import open_elf_target
-from gdbheapx.jemalloc import stats
 from gdbheapx.jemalloc.entry import ALLOCATOR
 from gdbheapx.jemalloc.extents import CACHED_DAMAGE, EXTENT_DAMAGE
 from tests.support import kernelcore
@@ -78,7 +77,7 @@ def ask_everything(patient: Patient) -> List[Any]:
         ):
             question()
         malloc.checks()
-        json.dumps(stats.make_stats_json(malloc.malloc_stats()))
+        json.dumps(malloc.malloc_stats().data())
         try:
             list(malloc.profile().lines(""))
         except HeapxError as refused:

@@ -8,10 +8,9 @@ import pytest
 from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc import arenas, options, stats
 from gdbheapx.jemalloc import text as tunables_page
-from gdbheapx.jemalloc.records import MallocStats, PrintForm
 
 LOCK = {"num_ops": 7, "num_wait": 1, "num_spin_acq": 2, "num_owner_switch": 3, "total_wait_time": 100, "max_wait_time": 60, "max_num_thds": 2}
-FORM = PrintForm(13, 10, True)
+FORM = (13, 10, True)
 
 
 # ---------------------------------------------------------------------------------------------------- arithmetic
@@ -182,8 +181,8 @@ def test_options_that_nothing_names_are_null():
         "",
         "background threads: unknown",
     ]
-    found = MallocStats({"version": None, "opt": None, "arenas": {}}, {}, False, FORM, (), None)
-    assert "Run-time option settings: unknown" in list(stats.JemallocStats(found, None).lines())
+    found = stats.JemallocStats({"version": None, "opt": None, "arenas": {}}, {}, False, FORM, (), None, None)
+    assert "Run-time option settings: unknown" in list(found.lines())
 
 
 def test_options_are_listed_once():
