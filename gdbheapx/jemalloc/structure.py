@@ -100,31 +100,28 @@ NOMINAL_STATES = 3
 """tsd_state_nominal to nominal_recompute; before 5.2.0 one fewer."""
 
 
-class _TsdOffsets(NamedTuple):
-    """The tsd_s of one build: the offsets that show whether one begins at an address."""
+def _find_tsd_offset(types: TypeSet, *paths: str) -> Optional[int]:
+    """The offset in tsd_s of the first of these members that this build has."""
+    return next((place.offset for place in (types.place("tsd_s", path) for path in paths) if place is not None), None)
 
-    types: TypeSet
 
-    def offset(self, path: str) -> Optional[int]:
-        place = self.types.place("tsd_s", path)
-        return place.offset if place is not None else None
+def _holds_tsd(types: TypeSet, read: Callable[[int, int], int], address: int, arenas: Sequence[int]) -> bool:
+    """A thread that uses jemalloc has its tsd here: state, arenas, and what its cache says of itself."""
+    state, arena, enabled = (_find_tsd_offset(types, path) for path in ("state", "arena", "tcache_enabled"))
+    if state is None or arena is None or enabled is None or read(address + state, 1) >= NOMINAL_STATES:
+        return False
+    if read(address + arena, 8) not in arenas or read(address + enabled, 1) > 1:
+        return False
+    cache = _find_tsd_offset(types, "tcache")
+    return not read(address + enabled, 1) or (cache is not None and is_tcache(types, read, address + cache, arenas))
 
-    def holds(self, read: Callable[[int, int], int], address: int, arenas: Sequence[int]) -> bool:
-        """A thread that uses jemalloc has its tsd here: state, arenas, and what its cache says of itself."""
-        state, arena, enabled = self.offset("state"), self.offset("arena"), self.offset("tcache_enabled")
-        if state is None or arena is None or enabled is None or read(address + state, 1) >= NOMINAL_STATES:
-            return False
-        if read(address + arena, 8) not in arenas or read(address + enabled, 1) > 1:
-            return False
-        cache = self.offset("tcache")
-        return not read(address + enabled, 1) or (cache is not None and is_tcache(self.types, read, address + cache, arenas))
 
-    def counts(self, read: Callable[[int, int], int], address: int) -> bool:
-        """Return whether the thread's allocated bytes lie between two events, and both copies of the next event agree (thread_event.h)."""
-        names = ("thread_allocated_last_event", "thread_allocated", "thread_allocated_next_event", "thread_allocated_next_event_fast")
-        places = [self.offset(name) for name in names]
-        last, allocated, following, fast = (read(address + place, 8) if place is not None else 0 for place in places)
-        return last <= allocated <= following and fast in (following, 0) and bool(following)
+def _counts_events(types: TypeSet, read: Callable[[int, int], int], address: int) -> bool:
+    """Return whether the thread's allocated bytes lie between two events, and both copies of the next event agree (thread_event.h)."""
+    names = ("thread_allocated_last_event", "thread_allocated", "thread_allocated_next_event", "thread_allocated_next_event_fast")
+    places = [_find_tsd_offset(types, name) for name in names]
+    last, allocated, following, fast = (read(address + place, 8) if place is not None else 0 for place in places)
+    return last <= allocated <= following and fast in (following, 0) and bool(following)
 
 
 def choose_tsd_table(
@@ -136,17 +133,22 @@ def choose_tsd_table(
     thread: Optional[ThreadImage],
 ) -> Optional[StructTable]:
     """Choose among builds that differ in tsd_s alone the one that the threads have; None if none shows."""
-    read, known = _PageReader(target).number, sorted(arenas.pointers.values())
+    read, known = _make_reader(target), sorted(arenas.pointers.values())
     words = _find_pointers(target, memory)
+    has_registers = any(one.thread_pointer for one in target.threads())
     votes = {table.name: 0 for table in tables}
     rings: Dict[int, List[int]] = {}
     for table in tables:
-        tsd, link = _TsdOffsets(table.types), _find_link(table.types)
+        types, link = table.types, _find_tsd_offset(table.types, *TSD_LINKS)
         if link is not None and link not in rings:
             rings[link] = list(_follow_rings(words, link, read))
-        listed = rings[link] if link is not None else _follow_descriptors(table.types, known, read)
-        addresses = {*listed, *_read_blocks(target, module, table.types, thread)}
-        votes[table.name] = sum(1 for address in addresses if tsd.holds(read, address, (0, *known)) and tsd.counts(read, address))
+        addresses = set(rings[link] if link is not None else _follow_descriptors(types, known, read))
+        context = _find_tsd_offset(types, "rtree_ctx")
+        if thread is not None and context is not None and has_registers:  # those at the place in the thread-local image
+            local = target.thread_local_at(module, thread.rtree_ctx - context)
+            addresses.update(address for address in (local.addresses.values() if local is not None else ()) if address is not None)
+        tsds = [address for address in addresses if _holds_tsd(types, read, address, (0, *known))]
+        votes[table.name] = sum(_counts_events(types, read, address) for address in tsds)
     best = max(tables, key=lambda table: votes[table.name])
     return best if votes[best.name] and list(votes.values()).count(votes[best.name]) == 1 else None
 
@@ -157,7 +159,7 @@ def find_explicit_caches(target: Target, types: TypeSet, memory: Sequence[Tuple[
     One of the first entries leads to a cache that names itself, so it is found also in builds without statistics, which put caches on no
     list.
     """
-    read = _PageReader(target).number
+    read = _make_reader(target)
     first = _find_pointers(target, memory)
     for pointer in first:
         for entry in range(pointer, pointer + 8 * ENTRIES_TRIED, 8):
@@ -181,19 +183,17 @@ def is_tcache(types: TypeSet, read: Callable[[int, int], int], cache: int, arena
     return owner is not None and read(cache + owner.offset, 8) in arenas
 
 
-class _PageReader:
-    """Numbers out of memory, each page read once."""
+def _make_reader(target: Target) -> Callable[[int, int], int]:
+    """A reader of numbers out of memory, each page read once. They never cross a page; one that cannot be read is all ones."""
+    known: Dict[int, bytes] = {}
 
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._known: Dict[int, bytes] = {}
-
-    def number(self, address: int, size_bytes: int) -> int:
-        """Read a number; all ones if unreadable. Numbers never cross a page."""
+    def read_number(address: int, size_bytes: int) -> int:
         page, at = address & -MEMORY_PAGE_BYTES, address & MEMORY_PAGE_BYTES - 1
-        if page not in self._known:
-            self._known[page] = self._target.read_prefix(page, MEMORY_PAGE_BYTES)
-        return int.from_bytes(self._known[page][at : at + size_bytes].ljust(size_bytes, b"\xff"), "little")
+        if page not in known:
+            known[page] = target.read_prefix(page, MEMORY_PAGE_BYTES)
+        return int.from_bytes(known[page][at : at + size_bytes].ljust(size_bytes, b"\xff"), "little")
+
+    return read_number
 
 
 def _find_pointers(target: Target, memory: Sequence[Tuple[int, bytes]]) -> Dict[int, int]:
@@ -246,23 +246,13 @@ def _follow_descriptors(types: TypeSet, arenas: Sequence[int], read: Callable[[i
                 break
 
 
-def _read_blocks(target: Target, module: Module, types: TypeSet, thread: Optional[ThreadImage]) -> Iterator[int]:
-    """Iterate over the tsds at the place in the thread-local image; none while a process runs, whose registers are unknown."""
-    place = types.place("tsd_s", "rtree_ctx")
-    if thread is None or place is None or not any(thread.thread_pointer for thread in target.threads()):
-        return
-    local = target.thread_local_at(module, thread.rtree_ctx - place.offset)
-    yield from (address for address in (local.addresses.values() if local is not None else ()) if address is not None)
-
-
 class TsdFinder:
     """The place in every thread; looked for once, when the threads' registers are known."""
 
     def __init__(self, target: Target, module: Module, types: TypeSet, arenas: Sequence[int], thread: Optional[ThreadImage]) -> None:
         self._target, self._module, self._types, self._arenas = target, module, types, arenas
-        self._tsd = _TsdOffsets(types)
-        place = types.place("tsd_s", "rtree_ctx")
-        self._offset = thread.rtree_ctx - place.offset if thread is not None and place is not None else None
+        context = _find_tsd_offset(types, "rtree_ctx")
+        self._offset = thread.rtree_ctx - context if thread is not None and context is not None else None
         self._distance: Optional[int] = None
 
     def find(self) -> Optional[ThreadLocal]:
@@ -281,7 +271,7 @@ class TsdFinder:
         """Find the distance from the thread pointer at which most threads have a tsd, if the file with the relocations that show the
         object's block
         is not here. None if two distances have as many."""
-        arena, internal = self._tsd.offset("arena"), self._tsd.offset("iarena")
+        arena, internal = _find_tsd_offset(self._types, "arena"), _find_tsd_offset(self._types, "iarena")
         storage = self._target.arch.storage
         if arena is None or internal is None or storage.tcb_bytes is storage.self_words is None:
             return None
@@ -306,7 +296,7 @@ class TsdFinder:
     def _search_offset(self) -> Optional[int]:
         """The offset in the object's block at which most threads have what is a tsd."""
         blocks = self._target.thread_local_at(self._module, 0)
-        arena, pair = self._tsd.offset("arena"), self._tsd.offset("iarena")
+        arena, pair = _find_tsd_offset(self._types, "arena"), _find_tsd_offset(self._types, "iarena")
         if blocks is None or arena is None or pair is None:
             return None
         pointers = {thread.lwp: thread.thread_pointer for thread in self._target.threads()}
@@ -329,7 +319,7 @@ class TsdFinder:
 
         for number, word in enumerate(array("Q", data[: len(data) & -8])):
             offset = 8 * number - arena
-            if word in known and offset >= 0 and self._tsd.holds(read_part, block + offset, self._arenas):
+            if word in known and offset >= 0 and _holds_tsd(self._types, read_part, block + offset, self._arenas):
                 yield offset
 
 
@@ -353,41 +343,31 @@ KEPT_STRUCTS = ("edata_s", "slab_data_s", "base_block_s", "bin_info_s", "bitmap_
 """Structs that are the same in all builds from 5.3.0 on that have the same page."""
 
 
-class ArenaEnds(NamedTuple):
-    """The offsets of the last members of arena_s."""
-
-    shard_base: int
-    base: int
-    """Offsets of pa_shard.base and of base in arena_s."""
-    emap: int
-    """Address of arena_emap_global, as most arenas say."""
-
-
 def _lies_within(target: Target, module: Module, start: int, size_bytes: int) -> bool:
     return any(low <= start and start + size_bytes <= high for low, _, high in target.writable_segments(module))
 
 
-def find_arena_ends(target: Target, module: Module, arenas: ArenaTable) -> Optional[ArenaEnds]:
-    """Find the last two base pointers and the shared emap that most arenas have; None if they disagree."""
-    votes: Dict[ArenaEnds, int] = {}
+def find_arena_ends(target: Target, module: Module, arenas: ArenaTable) -> Optional[Tuple[int, int, int]]:
+    """Find the last two base pointers and the shared emap that most arenas have; None if they disagree.
+
+    Gives the offsets of pa_shard.base and of base in arena_s, and the address of arena_emap_global.
+    """
+    votes: Dict[Tuple[int, int, int], int] = {}
     blocks = BaseBlocks(target, arenas.page_bytes)
     tried = list(arenas.pointers.items())[:ARENAS_TRIED]
     for index, arena in tried:
-        for ends in set(_iterate_ends(target, module, index, arena, blocks.base_of(arena) or 0)):
+        places, seen = find_base_pointers(target, arena, blocks.base_of(arena) or 0), set()
+        for first, second in zip(places, places[1:]):
+            if not WORD < second - first <= ENTRIES_BETWEEN * WORD or first < SHARD_IND:
+                continue
+            emap = read_sized_word(target, arena + first - WORD, WORD)
+            is_one = read_sized_word(target, arena + second - WORD, 4) == index == read_sized_word(target, arena + first - SHARD_IND, 4)
+            if is_one and not emap % WORD and _lies_within(target, module, emap, WORD):
+                seen.add((first, second, emap))
+        for ends in seen:
             votes[ends] = votes.get(ends, 0) + 1
     best = max(votes, key=lambda ends: votes[ends], default=None)
     return best if best is not None and 2 * votes[best] > len(tried) else None
-
-
-def _iterate_ends(target: Target, module: Module, index: int, arena: int, base: int) -> Iterator[ArenaEnds]:
-    places = find_base_pointers(target, arena, base)
-    for first, second in zip(places, places[1:]):
-        if not WORD < second - first <= ENTRIES_BETWEEN * WORD or first < SHARD_IND:
-            continue
-        emap = read_sized_word(target, arena + first - WORD, WORD)
-        is_one = read_sized_word(target, arena + second - WORD, 4) == index == read_sized_word(target, arena + first - SHARD_IND, 4)
-        if is_one and not emap % WORD and _lies_within(target, module, emap, WORD):
-            yield ArenaEnds(first, second, emap)
 
 
 def read_sized_word(target: Target, address: int, size_bytes: int) -> int:
@@ -402,24 +382,21 @@ def find_newest_tables(page_bytes: int, mutex_bytes: Sequence[int]) -> Sequence[
     )
 
 
-def make_partial_types(ends: ArenaEnds, table: StructTable) -> TypeSet:
+def make_partial_types(shard_base: int, arena_base: int, table: StructTable) -> TypeSet:
     """The structs as far as they are known; `table`: the newest of its page and machine."""
     structs = {name: table.types.structs[name] for name in KEPT_STRUCTS if name in table.types.structs}
-    shard = StructType(
-        ends.shard_base + WORD,
-        {
-            "ind": Member(ends.shard_base - SHARD_IND, 4, 1, "uint"),
-            "emap": Member(ends.shard_base - WORD, WORD, 1, "pointer"),
-            "base": Member(ends.shard_base, WORD, 1, "pointer"),
-        },
-    )
-    arena = {
-        "pa_shard": Member(0, shard.size_bytes, 1, "struct pa_shard_s"),
-        "ind": Member(ends.base - WORD, 4, 1, "uint"),
-        "base": Member(ends.base, WORD, 1, "pointer"),
+    shard = {
+        "ind": Member(shard_base - SHARD_IND, 4, 1, "uint"),
+        "emap": Member(shard_base - WORD, WORD, 1, "pointer"),
+        "base": Member(shard_base, WORD, 1, "pointer"),
     }
-    structs["pa_shard_s"] = shard
-    structs["arena_s"] = StructType(ends.base + TAIL_BYTES, arena)
+    arena = {
+        "pa_shard": Member(0, shard_base + WORD, 1, "struct pa_shard_s"),
+        "ind": Member(arena_base - WORD, 4, 1, "uint"),
+        "base": Member(arena_base, WORD, 1, "pointer"),
+    }
+    structs["pa_shard_s"] = StructType(shard_base + WORD, shard)
+    structs["arena_s"] = StructType(arena_base + TAIL_BYTES, arena)
     blocks = _find_offset(table, "base_s", "blocks")
     base = {"ehooks": Member(0, 16, 1, "struct ehooks_s"), "blocks": Member(blocks, WORD, 1, "pointer")}
     structs["base_s"] = StructType(blocks + WORD, base)
@@ -435,17 +412,16 @@ def _find_offset(table: StructTable, struct: str, path: str) -> int:
 
 def _has_own_blocks(target: Target, table: StructTable, arenas: ArenaTable) -> bool:
     """Return whether in most arenas the base's list of blocks ends with the base's own block."""
-    blocks, place = BaseBlocks(target, arenas.page_bytes), _find_offset(table, "base_s", "blocks")
-    bases = [blocks.base_of(arena) for arena in arenas.pointers.values()]
-    held = sum(1 for base in bases if base and _ends_with_own(target, base, place))
+    blocks, place, held = BaseBlocks(target, arenas.page_bytes), _find_offset(table, "base_s", "blocks"), 0
+    for arena in arenas.pointers.values():
+        base = blocks.base_of(arena)
+        if not base:
+            continue
+        block, last, left = read_sized_word(target, base + place, WORD), 0, MOST_BLOCKS
+        while block and left and not block % PIECE_BYTES:
+            last, block, left = block, read_sized_word(target, block + WORD, WORD), left - 1
+        held += not block and base - last in BASE_OFFSETS.values()
     return 2 * held > len(arenas.pointers)
-
-
-def _ends_with_own(target: Target, base: int, blocks_offset: int) -> bool:
-    block, last, left = read_sized_word(target, base + blocks_offset, WORD), 0, MOST_BLOCKS
-    while block and left and not block % PIECE_BYTES:
-        last, block, left = block, read_sized_word(target, block + WORD, WORD), left - 1
-    return not block and base - last in BASE_OFFSETS.values()
 
 
 # ---------------------------------------------------------------------------------------------------- the proof
@@ -683,7 +659,17 @@ def locate_structure(target: Target, module: Module, seen: JemallocTraces) -> "S
     """Read the jemalloc whose traces were found in this object; else return the reason why it cannot be read."""
     memory = list(read_own_memory(target, module))
     arenas = find_own_arena_table(target, module, memory, seen.bins.page_bytes if seen.bins is not None else PAGE_BYTES)
-    return _StructureSearch(target, module, seen, memory, arenas).match() if arenas is not None else "no arenas were found"
+    if arenas is None:
+        return "no arenas were found"
+    search = _StructureSearch(target, module, seen, memory, arenas)
+    fitting = find_fitting_tables(target, arenas, seen.bins.nbins if seen.bins is not None else None)
+    wrong: List[str] = [] if fitting else ["no known layout fits its arenas"]
+    for table in (*search.choose_tables(fitting), None):
+        made = search.match_table(table) if table is not None else search.match_unlisted()
+        if isinstance(made, StructureMatch):
+            return made
+        wrong.append(made)
+    return "; ".join(dict.fromkeys(wrong))
 
 
 class _StructureSearch:
@@ -694,17 +680,7 @@ class _StructureSearch:
     ) -> None:
         self.target, self.module, self.seen, self.memory, self.arenas = target, module, seen, memory, arenas
 
-    def match(self) -> "StructureMatch | str":
-        fitting = find_fitting_tables(self.target, self.arenas, self.seen.bins.nbins if self.seen.bins is not None else None)
-        wrong: List[str] = [] if fitting else ["no known layout fits its arenas"]
-        for table in (*self._choose_tables(fitting), None):
-            made = self._match_table(table) if table is not None else self._match_unlisted()
-            if isinstance(made, StructureMatch):
-                return made
-            wrong.append(made)
-        return "; ".join(dict.fromkeys(wrong))
-
-    def _choose_tables(self, fitting: Sequence[StructTable]) -> List[StructTable]:
+    def choose_tables(self, fitting: Sequence[StructTable]) -> List[StructTable]:
         """Choose a table for each kind of arena and bins: the one whose tsd_s the threads have."""
         kinds: Dict[Tuple[int, int], List[StructTable]] = {}
         for table in fitting:
@@ -719,7 +695,7 @@ class _StructureSearch:
             one_of_each.append(chosen)
         return one_of_each
 
-    def _match_table(self, table: StructTable) -> "StructureMatch | str":
+    def match_table(self, table: StructTable) -> "StructureMatch | str":
         """Prove this layout; else return why it does not hold."""
         target, module, arenas = self.target, self.module, self.arenas
         sizes = compute_size_classes(table.quantum_bytes)
@@ -776,12 +752,23 @@ class _StructureSearch:
             words = [read_sized_word(self.target, arena + emap.offset, WORD) for arena in self.arenas.pointers.values()]
             best = max(dict.fromkeys(words), key=words.count)  # the arena_emap_global that most arenas name
             return [(best + place.offset, shape) for shape in shapes] if best not in (0, UNREADABLE_WORD) else []
-        known = list(islice(self._iterate_slabs(symbols, types, geometry), SLABS_LOOKED_UP))
-        return [pair for shape in shapes for pair in self._search_roots(geometry, shape, known)] if known else []
+        slabs: List[Tuple[int, int]] = []  # (extent, first address) of slabs that bins name and whose own fields hold
+        for index, arena in self.arenas.pointers.items():
+            try:
+                for szind, slab_place in find_current_slabs(self.target, symbols, types, geometry, arena):
+                    slab = read_words(self.target, slab_place, 1)[0]
+                    begin = read_slab_begin(self.target, types, geometry, index, szind, slab)
+                    if begin:
+                        slabs.append((slab, begin))
+                    if len(slabs) >= SLABS_LOOKED_UP:
+                        break
+            except UnreadableMemory:
+                continue
+            if len(slabs) >= SLABS_LOOKED_UP:
+                break
+        return [(root, shape) for shape in shapes for root in self._search_roots(geometry, shape, slabs)] if slabs else []
 
-    def _search_roots(
-        self, geometry: JemallocGeometry, shape: RtreeShape, slabs: Sequence[Tuple[int, int]]
-    ) -> Iterator[Tuple[int, RtreeShape]]:
+    def _search_roots(self, geometry: JemallocGeometry, shape: RtreeShape, slabs: Sequence[Tuple[int, int]]) -> Iterator[int]:
         """Try each word of the object's memory as the root's element above the first slab; most other slabs must be found as well."""
         spans = [(start, end) for start, _, end in self.target.writable_segments(self.module)]
         (slab, begin), left = slabs[0], MOST_TRIED
@@ -794,7 +781,7 @@ class _StructureSearch:
             left -= 1
             tried = geometry._replace(rtree_root=root, rtree=shape)
             if self._leads_to(tried, slab, begin) and 2 * sum(self._leads_to(tried, *pair) for pair in slabs) > len(slabs):
-                yield root, shape
+                yield root
 
     def _leads_to(self, geometry: JemallocGeometry, slab: int, begin: int) -> bool:
         try:
@@ -802,19 +789,7 @@ class _StructureSearch:
         except UnreadableMemory:
             return False
 
-    def _iterate_slabs(self, symbols: StructureSymbols, types: TypeSet, geometry: JemallocGeometry) -> Iterator[Tuple[int, int]]:
-        """Iterate over (extent, first address) of slabs that bins name and whose own fields hold."""
-        for index, arena in self.arenas.pointers.items():
-            try:
-                for szind, place in find_current_slabs(self.target, symbols, types, geometry, arena):
-                    slab = read_words(self.target, place, 1)[0]
-                    begin = read_slab_begin(self.target, types, geometry, index, szind, slab)
-                    if begin:
-                        yield slab, begin
-            except UnreadableMemory:
-                continue
-
-    def _match_unlisted(self) -> "StructureMatch | str":
+    def match_unlisted(self) -> "StructureMatch | str":
         """Read extents alone of a build that no table fits, proven by slabs; else return why it is not proven."""
         target, arenas, seen = self.target, self.arenas, self.seen.bins
         if seen is None or not seen.is_sharded:
@@ -826,7 +801,8 @@ class _StructureSearch:
         table = next((table for table in likely if _has_own_blocks(target, table, arenas)), None)
         if table is None:
             return "its arenas' metadata is not as in jemalloc 5.3"
-        types, sizes = make_partial_types(ends, table), compute_size_classes(quantum)
+        shard_base, arena_base, emap = ends
+        types, sizes = make_partial_types(shard_base, arena_base, table), compute_size_classes(quantum)
         try:
             infos = read_bin_infos(target, types, seen.address, seen.nbins)
         except UnreadableMemory:
@@ -835,7 +811,7 @@ class _StructureSearch:
         if base is None or [info.reg_size_bytes for info in infos] != list(sizes[: len(infos)]):
             return "its bins do not match"
         known = read_extent_states(types, UNRELEASED)._replace(pinned=None)  # up to 5.3.1 the same number is another state
-        root = ends.emap + _find_offset(table, "emap_s", "rtree.root")
+        root = emap + _find_offset(table, "emap_s", "rtree.root")
         base = base._replace(narenas=max(arenas.pointers) + 1, rtree_root=root, states=known, size_from_extent=True)
         shapes = [shape for shape in self._list_shapes(base) if _lies_within(target, self.module, root, WORD << shape.levels[0])]
         made = [base._replace(rtree=shape) for shape in shapes]

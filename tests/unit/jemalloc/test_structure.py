@@ -319,9 +319,9 @@ def test_how_an_arena_ends(name: str) -> None:
         process.word(arena + places[-2] - 8, emap)
         process.word(arena + places[-2] - 32, index)
     ends = structure.find_arena_ends(process, LIBRARY, process.found())
-    assert ends == structure.ArenaEnds(places[-2], places[-1], emap)
+    assert ends == (places[-2], places[-1], emap)
     (newest,) = structure.find_newest_tables(process.page, process.arch.mutex_bytes[:1])
-    types, known = structure.make_partial_types(ends, newest), next(one for one in layouts.read_struct_tables() if one.name.startswith(name)).types
+    types, known = structure.make_partial_types(*ends[:2], newest), next(one for one in layouts.read_struct_tables() if one.name.startswith(name)).types
     for struct, path in (("arena_s", "ind"), ("arena_s", "base"), ("arena_s", "pa_shard.emap"), ("arena_s", "pa_shard.ind"), ("base_s", "blocks")):
         here, there = types.place(struct, path), known.place(struct, path)
         assert here is not None and there is not None and here.offset == there.offset, path
