@@ -17,7 +17,6 @@ from gdbheapx.jemalloc.decay import (
     read_tickers,
 )
 from gdbheapx.jemalloc.extents import (
-    KnownOfArenas,
     make_arena_rows,
     make_bin_rows,
     make_extent_walker,
@@ -146,8 +145,7 @@ class JemallocMalloc(AllocatorInstance):
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         done = self.survey()
         is_whole = bool(done.summary.done) and not done.summary.unreadable_bytes
-        blocks = (block for arena in self.arena_list() for block in list_base_blocks(self.context, arena))
-        bases = sorted((block.address, block.address + block.size_bytes) for block in blocks)
+        bases = sorted(block for arena in self.arena_list() for block in list_base_blocks(self.context, arena))
         facts = JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers(), is_whole, bases, self.most_cached_bytes())
         facts = facts._replace(unused_ranges=self._unused_ranges, absent_beside=self._absent_beside)
         return facts._replace(huge=self._merge_huge_pages(), absent=sum_absent(done))
@@ -282,8 +280,8 @@ class JemallocMalloc(AllocatorInstance):
     @cache_answer
     def arenas(self) -> List[JemallocArena]:
         """Make one row for each arena."""
-        extra = KnownOfArenas(self.blind_threads(), self.tcaches().complete, self.has_stats(), self.huge_pages())
-        return make_arena_rows(self.context, self.arena_list(), self.survey(), extra)
+        known = self.blind_threads(), self.tcaches().complete, self.has_stats(), self.huge_pages()
+        return make_arena_rows(self.context, self.arena_list(), self.survey(), *known)
 
     def bins(self) -> List[JemallocBin]:
         """The size classes and unused extents of every arena."""
@@ -302,17 +300,15 @@ class JemallocMalloc(AllocatorInstance):
     def rules(self) -> Iterator["BrokenRule"]:
         """Every place that breaks a rule of jemalloc's."""
         from gdbheapx.allocators.answers import make_collector
-        from gdbheapx.jemalloc.check import CheckedHeap, check_heap
+        from gdbheapx.jemalloc.check import check_heap
 
         told: List[Diagnostic] = []
         own = JemallocMalloc(self.jemalloc, self.around._replace(report=make_collector(told)))
         arenas, walked = own.arena_list(), own.survey()
         for arena in arenas:
             list_base_blocks(own.context, arena)
-        stream = make_extent_walker(own.context).blocks
-        threads, has_stats = (own.tsds(), own.tcaches()), bool(own.has_stats())
-        seen = CheckedHeap(own.context, arenas, walked, *threads, has_stats, lambda wanted: stream(own.cached_pointers(), wanted))
-        yield from check_heap(seen, told, self.context.report)
+        tsds, caches, has_stats = own.tsds(), own.tcaches(), bool(own.has_stats())
+        yield from check_heap(own.context, arenas, walked, tsds, caches, has_stats, told, self.context.report)
 
     def claims(self) -> List[Claim]:
         """List all memory it holds: extents, joined where they touch, and the blocks of its metadata."""
@@ -320,14 +316,12 @@ class JemallocMalloc(AllocatorInstance):
         huge = self._merge_huge_pages()
         claims += [Claim(start, end, "free pages of huge pages") for start, end in (*huge.dirty, *huge.untouched)]
         for arena in self.arena_list():
-            claims += [
-                Claim(block.address, block.address + block.size_bytes, "metadata") for block in list_base_blocks(self.context, arena)
-            ]
+            claims += [Claim(start, end, "metadata") for start, end in list_base_blocks(self.context, arena)]
         return sorted(claims)
 
     def own_places(self) -> List[int]:
         """Thread caches: their stacks lie in blocks."""
-        return [place for cache in self.tcaches().caches for place in (cache.address, *(stack.start for stack in cache.bins.stacks))]
+        return [place for cache in self.tcaches().caches for place in (cache.address, *(stack.start for stack in cache.stacks))]
 
     @property
     def shape(self) -> BlockShape:
@@ -361,9 +355,9 @@ class JemallocMalloc(AllocatorInstance):
         if block_filter.kinds is not None and kernel_api.BLOCK_METADATA not in block_filter.kinds:
             return []
         return [
-            (block.address, block.size_bytes, CLASS_OVERHEAD, kernel_api.BLOCK_METADATA, listed.index)
+            (start, end - start, CLASS_OVERHEAD, kernel_api.BLOCK_METADATA, listed.index)
             for listed in self.arena_list()
             if arena in (None, listed.index)
-            for block in list_base_blocks(self.context, listed)
-            if block_filter.has(kernel_api.BLOCK_METADATA, block.size_bytes)
+            for start, end in list_base_blocks(self.context, listed)
+            if block_filter.has(kernel_api.BLOCK_METADATA, end - start)
         ]

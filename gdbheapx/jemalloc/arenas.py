@@ -79,7 +79,7 @@ def read_column(view: LayoutView, path: str, member: str, little_endian: bool) -
     inner = view.types.place(table.struct, member) if table is not None and table.struct else None
     if table is None or inner is None:
         return None
-    return unpack_strided(view.bytes_of(path), inner.offset, table.size_bytes, inner.size_bytes, little_endian)
+    return unpack_strided(view.bytes_of(path), inner.offset, table.size_bytes, inner.size_bytes, little_endian, inner.signed)
 
 
 def unpack_strided(data: bytes, offset: int, stride: int, size_bytes: int, little_endian: bool, signed: bool = False) -> List[int]:
@@ -390,21 +390,14 @@ MOST_BASE_BLOCKS = 1 << 16
 """Blocks grow by size classes from 2 MiB: only there to end a broken list."""
 
 
-class BaseBlock(NamedTuple):
-    """A base_block_t."""
-
-    address: int
-    size_bytes: int
-
-
 def sum_writable_bytes(context: JemallocContext) -> int:
     """Sum the mappings that could hold rtree nodes, which bounds a walk through damaged ones."""
     return sum(mapping.size_bytes for mapping in context.target.mappings() if mapping.readable and mapping.writable)
 
 
-def list_base_blocks(context: JemallocContext, arena: ArenaHandle) -> List[BaseBlock]:
-    """Blocks of an arena's base, newest first (base_t.blocks); reports where the list is broken and gives what came before."""
-    listed: List[BaseBlock] = []
+def list_base_blocks(context: JemallocContext, arena: ArenaHandle) -> List[Tuple[int, int]]:
+    """(start, end) of the blocks of an arena's base, newest first (base_t.blocks); reports where the list is broken and gives what came before."""
+    listed: List[Tuple[int, int]] = []
     base = read_base(context, arena.read())
     if base is None:
         what = "cannot read the base of arena %d" % arena.index
@@ -428,7 +421,7 @@ def list_base_blocks(context: JemallocContext, arena: ArenaHandle) -> List[BaseB
             what = "a base block of arena %d has size 0x%x" % (arena.index, block["size"])
             context.report(codes.BASE_BROKEN, address, what, "blocks after it are missing here")
             break
-        listed.append(BaseBlock(address, block["size"]))
+        listed.append((address, address + block["size"]))
         address = block["next"]
     return listed
 

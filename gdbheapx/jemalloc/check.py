@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import Counter
-from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx.allocators.answers import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, Neighbour, RuleSuspect, make_collector, sorted_out
 from gdbheapx.errors import UnreadableMemory
@@ -10,7 +10,6 @@ from gdbheapx.inferior.base import TypeSet
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import (
     ArenaHandle,
-    BaseBlock,
     JemallocContext,
     count_active_pages,
     count_pages,
@@ -33,7 +32,7 @@ from gdbheapx.jemalloc.plan import find_arena_locks
 from gdbheapx.jemalloc.stats import read_bin_stats
 from gdbheapx.jemalloc.symbols import find_bin_addresses, find_current_slabs, find_leaf, name_bin_struct, read_slab_begin, read_words
 from gdbheapx.jemalloc.threads import JemallocCaches, Tsds
-from gdbheapx.kernel.blocks.stream import BlockFilter, BlockStream
+from gdbheapx.kernel.blocks.stream import BlockFilter
 from gdbheapx.kernel.jemalloc import records as api
 from gdbheapx.kernel.jemalloc.records import ArenaExtents, ExtentsResult
 from gdbheapx.layout.view import LayoutView
@@ -45,24 +44,9 @@ FATAL_SIGNALS = (4, 6, 7, 8, 11)
 """Signals of a fault or of abort(): what a thread met inside jemalloc was wrong before."""
 
 
-def is_in_change(context: JemallocContext) -> bool:
-    """Return whether a thread was in jemalloc's own code, and not because it crashed there; False where the program contains jemalloc."""
-    if has_crashed(context) or context.jemalloc.module.is_executable:
-        return False
-    return bool(find_threads_inside(context)[0])
-
-
 def has_crashed(context: JemallocContext) -> bool:
     """The process ended by a fault or by abort()."""
     return any(thread.signal in FATAL_SIGNALS for thread in context.target.threads()[:1])
-
-
-def find_locked_arenas(context: JemallocContext, arenas: Sequence[ArenaHandle]) -> FrozenSet[int]:
-    """Indexes of arenas that a thread holds a lock of: what it was changing there is half done. A crash has stopped everything."""
-    if has_crashed(context):
-        return frozenset()
-    threads = {thread.lwp for thread in context.target.threads()}
-    return frozenset(arena.index for arena in arenas if any(lock.owner in threads for lock in find_arena_locks(context, arena)))
 
 
 class JemallocFindings:
@@ -73,32 +57,35 @@ class JemallocFindings:
         self._context, self._listed = context, arenas
         self._arenas = sorted((arena.address, arena.address + size, arena.index) for arena in arenas)
         self._starts = [span[0] for span in self._arenas]
-        self._locked: List[FrozenSet[int]] = []
+        self._locked: Optional[Set[int]] = None
         self._found: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
-        self._is_changing = is_in_change(context)
+        # A crash has stopped everything; the code of a program that contains jemalloc may be its own.
+        in_own_code = not context.jemalloc.module.is_executable and not has_crashed(context)
+        self._is_changing = in_own_code and bool(find_threads_inside(context)[0])
 
     @property
     def rows(self) -> List[BrokenRule]:
         return list(self._found.values())
 
-    def _arena_of(self, address: Optional[int]) -> Optional[int]:
-        place = bisect_right(self._starts, address) - 1 if address is not None else -1
-        return self._arenas[place][2] if place >= 0 and address is not None and address < self._arenas[place][1] else None
-
     def _find_evidence(self, arena: Optional[int]) -> Optional[str]:
-        """Return the change in progress that may explain a contradiction in this arena, or in an unknown one."""
+        """Return the change in progress that may explain a contradiction in this arena, or in an unknown one: where a thread holds a lock
+        of it, what it was changing there is half done."""
         if self._is_changing:
             return INSIDE
-        if not self._locked:
-            self._locked.append(find_locked_arenas(self._context, self._listed))
-        return LOCKED if arena in self._locked[0] or (arena is None and self._locked[0]) else None
+        if self._locked is None:
+            threads = set() if has_crashed(self._context) else {thread.lwp for thread in self._context.target.threads()}
+            locks = ((one.index, lock.owner) for one in self._listed if threads for lock in find_arena_locks(self._context, one))
+            self._locked = {index for index, owner in locks if owner in threads}
+        return LOCKED if arena in self._locked or (arena is None and self._locked) else None
 
     def add(self, code: ProblemCode, address: Optional[int], what: str, arena: Optional[int] = None, is_fixed: bool = False) -> None:
         """Add a broken rule unless its place has one. `is_fixed`: no step of jemalloc's own changes it."""
         key = (str(code), address)
         if key in self._found or len(self._found) >= MOST_BROKEN:
             return
-        arena = arena if arena is not None else self._arena_of(address)
+        if arena is None and address is not None:
+            place = bisect_right(self._starts, address) - 1
+            arena = self._arenas[place][2] if place >= 0 and address < self._arenas[place][1] else None
         self._found[key] = BrokenRule(
             allocator=self._context.jemalloc.id,
             arena=arena,
@@ -133,64 +120,65 @@ LINK_FAULTS = {
 }
 
 
-def has_used_hpa(view: LayoutView) -> bool:
-    """The huge page allocator has served this arena: its pages are in no list of extents."""
-    return bool(view.get("pa_shard.ever_used_hpa") or view.get("pa_shard.use_hpa"))
+def check_pages(
+    context: JemallocContext,
+    findings: JemallocFindings,
+    arena: ArenaHandle,
+    view: LayoutView,
+    seen: Optional[ArenaExtents],
+    counts_mapped: bool,
+) -> None:
+    """Compare the pages by state that an arena counts with its extents, and the bytes mapped: active, dirty, muzzy and pinned ones
+    (arena_stats.mapped, from 5.3 pac_stats.pac_mapped)."""
+    if view.get("pa_shard.ever_used_hpa") or view.get("pa_shard.use_hpa") or (seen is not None and seen.other.extents):
+        return  # the pages of the huge page allocator are in no list of extents; or some are on the way from one state to another
+    there = {state: getattr(seen, state).bytes if seen is not None else 0 for state in PAGE_CODES}
+    counted = {state: count_pages(view, state) for state in list_unused_states(context)}
+    counted["active"] = count_active_pages(view)
+    for state, count in counted.items():
+        pages = there[state] // context.geometry.page_bytes
+        if count not in (None, pages):
+            what = "arena %d counts %d %s pages, its extents have %d" % (arena.index, count or 0, state, pages)
+            findings.add(PAGE_CODES[state], arena.address, what, arena.index)
+    mapped = view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")
+    there_bytes = sum(there[state] for state in ("active", "dirty", "muzzy", "pinned"))
+    if counts_mapped and mapped not in (None, there_bytes):
+        what = "arena %d counts 0x%x bytes as mapped, its extents have 0x%x" % (arena.index, mapped or 0, there_bytes)
+        findings.add(codes.MAPPED_BYTES, arena.address, what, arena.index)
 
 
-class ArenaAccounts:
-    """An arena's own counters, compared with what its extents add up to."""
-
-    def __init__(
-        self, context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: LayoutView, seen: Optional[ArenaExtents]
-    ) -> None:
-        self._context, self._findings, self._arena, self._view, self._seen = context, findings, arena, view, seen
-        self._is_moving = has_used_hpa(view) or (seen is not None and bool(seen.other.extents))
-
-    def _sum_bytes(self, *states: str) -> int:
-        return sum(getattr(self._seen, state).bytes for state in states) if self._seen is not None else 0
-
-    def check_pages(self) -> None:
-        """Compare pages by state."""
-        counted = {state: count_pages(self._view, state) for state in list_unused_states(self._context)}
-        counted["active"] = count_active_pages(self._view)
-        for state, count in counted.items():
-            there = self._sum_bytes(state) // self._context.geometry.page_bytes
-            if count not in (None, there) and not self._is_moving:
-                what = "arena %d counts %d %s pages, its extents have %d" % (self._arena.index, count or 0, state, there)
-                self._findings.add(PAGE_CODES[state], self._arena.address, what, self._arena.index)
-
-    def check_mapped(self) -> None:
-        """Compare bytes mapped: active, dirty, muzzy and pinned extents (arena_stats.mapped, from 5.3 pac_stats.pac_mapped)."""
-        counted = self._view.get("stats.pa_shard_stats.pac_stats.pac_mapped", "stats.mapped")
-        there = self._sum_bytes("active", "dirty", "muzzy", "pinned")
-        if counted not in (None, there) and not self._is_moving:
-            what = "arena %d counts 0x%x bytes as mapped, its extents have 0x%x" % (self._arena.index, counted or 0, there)
-            self._findings.add(codes.MAPPED_BYTES, self._arena.address, what, self._arena.index)
-
-    def check_bins(self, is_sampling: bool) -> None:
-        """Compare slabs and regions of each bin. Sampled allocations are counted in the bin, and lie elsewhere (5.3.1)."""
-        index, own = self._arena.index, {row.szind: row for row in self._seen.bins} if self._seen is not None else {}
-        for szind, row in enumerate(read_bin_stats(self._context, self._view)):
-            place = self._arena.address + szind  # stands for the bin
-            slabs, regions = (own[szind].curslabs, own[szind].curregs) if szind in own else (0, 0)
-            if row["curslabs"] is not None and row["curslabs"] != slabs:
-                what = "bin %d of arena %d counts %d slabs, there are %d" % (szind, index, row["curslabs"], slabs)
-                self._findings.add(codes.BIN_SLABS, place, what, index)
-            if is_sampling or row["curregs"] is None:
-                continue
-            if row["curregs"] != regions:
-                what = "bin %d of arena %d counts %d regions in use, its slabs have %d" % (szind, index, row["curregs"], regions)
-                self._findings.add(codes.BIN_REGIONS, place, what, index)
-            elif row["nmalloc"] is not None and (row["nmalloc"] - row["ndalloc"]) % (1 << 64) != row["curregs"]:
-                what = "bin %d of arena %d: nmalloc %d less ndalloc %d is not curregs %d"
-                numbers = (szind, index, row["nmalloc"], row["ndalloc"], row["curregs"])
-                self._findings.add(codes.BIN_REQUESTS, place, what % numbers, index)
+def check_bins(
+    context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, view: LayoutView, seen: Optional[ArenaExtents]
+) -> None:
+    """Compare slabs and regions of each bin. Sampled allocations are counted in the bin, and lie elsewhere (5.3.1)."""
+    index, own = arena.index, {row.szind: row for row in seen.bins} if seen is not None else {}
+    is_sampling = bool(context.variable("opt_prof", 1))
+    for szind, row in enumerate(read_bin_stats(context, view)):
+        place = arena.address + szind  # stands for the bin
+        slabs, regions = (own[szind].curslabs, own[szind].curregs) if szind in own else (0, 0)
+        if row["curslabs"] is not None and row["curslabs"] != slabs:
+            what = "bin %d of arena %d counts %d slabs, there are %d" % (szind, index, row["curslabs"], slabs)
+            findings.add(codes.BIN_SLABS, place, what, index)
+        if is_sampling or row["curregs"] is None:
+            continue
+        if row["curregs"] != regions:
+            what = "bin %d of arena %d counts %d regions in use, its slabs have %d" % (szind, index, row["curregs"], regions)
+            findings.add(codes.BIN_REGIONS, place, what, index)
+        elif row["nmalloc"] is not None and (row["nmalloc"] - row["ndalloc"]) % (1 << 64) != row["curregs"]:
+            what = "bin %d of arena %d: nmalloc %d less ndalloc %d is not curregs %d"
+            numbers = (szind, index, row["nmalloc"], row["ndalloc"], row["curregs"])
+            findings.add(codes.BIN_REQUESTS, place, what % numbers, index)
 
 
-def check_slabs(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle) -> None:
-    """Check the slabs that bins point to."""
+def check_metadata(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle, has_stats: bool) -> None:
+    """Check the blocks of metadata, and the slabs that bins point to."""
     target, types, geometry = context.target, context.types, context.geometry
+    base = read_base(context, arena.read()) if has_stats else None
+    mapped = base.get("mapped") if base is not None else None
+    there = sum(end - start for start, end in list_base_blocks(context, arena)) if has_stats else 0
+    if mapped is not None and mapped != there:
+        what = "the base of arena %d counts 0x%x bytes, its blocks have 0x%x" % (arena.index, mapped, there)
+        findings.add(codes.BASE_MAPPED, arena.address, what, arena.index)
     for szind, place in find_current_slabs(target, context.symbols, types, geometry, arena.address):
         slab = target.read_word(place)
         try:
@@ -200,16 +188,6 @@ def check_slabs(context: JemallocContext, findings: JemallocFindings, arena: Are
         if not is_good:
             what = "bin %d of arena %d points to 0x%x, which is not one of its slabs" % (szind, arena.index, slab)
             findings.add(codes.BIN_SLAB_WRONG, place, what, arena.index)
-
-
-def check_base(context: JemallocContext, findings: JemallocFindings, arena: ArenaHandle) -> None:
-    """The blocks of metadata."""
-    base = read_base(context, arena.read())
-    mapped = base.get("mapped") if base is not None else None
-    there = sum(block.size_bytes for block in list_base_blocks(context, arena))
-    if mapped is not None and mapped != there:
-        what = "the base of arena %d counts 0x%x bytes, its blocks have 0x%x" % (arena.index, mapped, there)
-        findings.add(codes.BASE_MAPPED, arena.address, what, arena.index)
 
 
 def check_rtree_caches(context: JemallocContext, findings: JemallocFindings, tsds: Tsds) -> None:
@@ -256,16 +234,6 @@ def _find_links(types: TypeSet, struct: str, *names: str) -> Optional[LinkOffset
     return None
 
 
-class AskedList(NamedTuple):
-    """A list to follow, with the properties of its members."""
-
-    name: str
-    arena: ArenaHandle
-    place: int
-    """Address of its head."""
-    row: api.LinkedList
-
-
 class ExtentLists:
     """The lists of one jemalloc: collected, followed together, and compared."""
 
@@ -276,15 +244,16 @@ class ExtentLists:
         self._heap = _find_links(types, struct, "heap_link.link.", "ph_link.phn_")
         self._unused = _find_links(types, struct, "ql_link_inactive.", "ql_link.")  # the ring of unused extents, oldest first
         self._used = _find_links(types, struct, "ql_link_active.", "ql_link.")
-        self._asked: List[AskedList] = []
-        self._sets: List[Tuple[ArenaHandle, str, int, List[int], Optional[int]]] = []
-        self._bins: List[Tuple[ArenaHandle, int, List[int], Optional[int]]] = []
+        self._asked: List[Tuple[str, ArenaHandle, int, api.LinkedList]] = []
+        """What each list is, its arena, the address of its head, and what its members must be like."""
+        self._sets: List[Tuple[ArenaHandle, str, int, int, List[int], Optional[int]]] = []
+        self._bins: List[Tuple[ArenaHandle, int, List[int], int]] = []
 
     def _add_list(
         self, name: str, arena: ArenaHandle, place: int, head: int, offsets: LinkOffsets, state: int, szind: int, is_bin: bool
     ) -> int:
         row = api.LinkedList(head, *offsets, arena.index, state, szind, is_bin and offsets[2] != api.NO_LINK, self._most)
-        self._asked.append(AskedList(name, arena, place, row))
+        self._asked.append((name, arena, place, row))
         return len(self._asked) - 1
 
     def add(self, arena: ArenaHandle, view: LayoutView) -> None:
@@ -318,14 +287,12 @@ class ExtentLists:
         if lru is not None and self._unused is not None and state != "pinned":  # no age counts there (eset.c: eset_insert)
             name, place = "list of %s extents" % state, view.address_of(lru)
             ring = self._add_list(name, arena, place, view[lru], self._unused, number, api.ANY, False)
-        self._sets.append((arena, path, view[path + ".npages"], numbers, ring))
-        self._tell_bitmap(arena, view, path, state, heads)
-
-    def _tell_bitmap(self, arena: ArenaHandle, view: LayoutView, path: str, state: str, heads: Sequence[int]) -> None:
-        """A bit is set where a heap holds something: malloc looks into no other."""
-        bitmap = self._context.types.place("arena_s", path + ".bitmap")
+        npages = path + ".npages"
+        self._sets.append((arena, path.split(".", 2)[-1], view.address_of(npages), view[npages], numbers, ring))
+        bitmap = types.place("arena_s", path + ".bitmap")
         if bitmap is None:
             return
+        # a bit is set where a heap holds something: malloc looks into no other
         bits, width = view.numbers(path + ".bitmap"), 8 * bitmap.size_bytes
         for index, head in enumerate(heads):
             if index // width < len(bits) and bool(head) != bool(bits[index // width] >> index % width & 1):
@@ -354,59 +321,34 @@ class ExtentLists:
             if has_count:
                 self._bins.append((arena, szind, numbers, counted))
 
-    def tell(self, has_stats: bool) -> None:
-        """Follows them all, and says what does not hold."""
-        told = make_extent_walker(self._context).follow([asked.row for asked in self._asked])
-        for asked, seen in zip(self._asked, told):
+    def compare(self, has_stats: bool) -> None:
+        """Follows them all, and adds what does not hold."""
+        followed = make_extent_walker(self._context).follow([row for _, _, _, row in self._asked])
+        for (name, arena, place, row), seen in zip(self._asked, followed):
             if seen.problem:
-                is_ring = asked.row.child_offset == api.NO_LINK
-                is_alien = seen.problem in (api.LINKED_ALIEN, api.LINKED_FULL)
+                is_ring = row.child_offset == api.NO_LINK
                 links, members = (codes.RING_LINKS, codes.RING_MEMBER) if is_ring else (codes.HEAP_LINKS, codes.HEAP_MEMBER)
-                code = members if is_alien else links
-                where = seen.before or asked.place
-                what = "arena %d: the %s %s" % (asked.arena.index, asked.name, LINK_FAULTS[seen.problem] % where)
-                self._found.add(code, seen.at, what, asked.arena.index)
-        if len(told) == len(self._asked):
-            self._tell_sums(told, has_stats)
-
-    def _tell_sums(self, told: Sequence[api.NativeLinked], has_stats: bool) -> None:
-        page = self._context.geometry.page_bytes
-        for arena, path, npages, numbers, ring in self._sets:
-            if any(told[number].problem for number in numbers):
+                code = members if seen.problem in (api.LINKED_ALIEN, api.LINKED_FULL) else links
+                what = "arena %d: the %s %s" % (arena.index, name, LINK_FAULTS[seen.problem] % (seen.before or place))
+                self._found.add(code, seen.at, what, arena.index)
+        if len(followed) < len(self._asked):
+            return
+        for arena, name, place, npages, numbers, ring in self._sets:
+            if any(followed[number].problem for number in numbers):
                 continue
-            there, name = sum(told[number].bytes for number in numbers) // page, path.split(".", 2)[-1]
-            if there != npages:
-                what = "arena %d: %s counts %s, its heaps have %d" % (arena.index, name, count_noun(npages, "page"), there)
-                self._found.add(codes.HEAP_PAGES, arena.address + self._find_offset(path + ".npages"), what, arena.index)
-            members = sum(told[number].members for number in numbers)
-            if ring is not None and not told[ring].problem and told[ring].members != members:
-                what = "arena %d: the list of %s has %d extents, its heaps have %d" % (arena.index, name, told[ring].members, members)
-                self._found.add(codes.RING_MISCOUNTS, self._asked[ring].place, what, arena.index)
+            pages = sum(followed[number].bytes for number in numbers) // self._context.geometry.page_bytes
+            if pages != npages:
+                what = "arena %d: %s counts %s, its heaps have %d" % (arena.index, name, count_noun(npages, "page"), pages)
+                self._found.add(codes.HEAP_PAGES, place, what, arena.index)
+            count = sum(followed[number].members for number in numbers)
+            if ring is not None and not followed[ring].problem and followed[ring].members != count:
+                what = "arena %d: the list of %s has %d extents, its heaps have %d" % (arena.index, name, followed[ring].members, count)
+                self._found.add(codes.RING_MISCOUNTS, self._asked[ring][2], what, arena.index)
         for arena, szind, numbers, counted in self._bins if has_stats else ():
-            there = sum(told[number].members for number in numbers)
-            if numbers and not any(told[number].problem for number in numbers) and there != counted:
-                what = "bin %d of arena %d counts %d slabs with a free region, its heap has %d" % (szind, arena.index, counted or 0, there)
-                self._found.add(codes.BIN_NONFULL, self._asked[numbers[0]].place, what, arena.index)
-
-    def _find_offset(self, path: str) -> int:
-        place = self._context.types.place("arena_s", path)
-        return place.offset if place is not None else 0
-
-
-def check_links(
-    context: JemallocContext, findings: JemallocFindings, arenas: Sequence[ArenaHandle], most: int, has_stats: bool
-) -> Dict[int, UnreadableMemory]:
-    """Every list of every arena; by index the arenas that could not be read whole."""
-    lists, failed = ExtentLists(context, findings, most), {}
-    for arena in arenas:
-        if context.budget.expired():
-            break
-        try:
-            lists.add(arena, arena.read())
-        except UnreadableMemory as problem:
-            failed[arena.index] = problem
-    lists.tell(has_stats)
-    return failed
+            count = sum(followed[number].members for number in numbers)
+            if numbers and not any(followed[number].problem for number in numbers) and count != counted:
+                what = "bin %d of arena %d counts %d slabs with a free region, its heap has %d" % (szind, arena.index, counted, count)
+                self._found.add(codes.BIN_NONFULL, self._asked[numbers[0]][2], what, arena.index)
 
 
 WRITTEN_STATUSES = ("used", "cached")
@@ -439,7 +381,7 @@ class OverrunSuspects:
     def __init__(self, context: JemallocContext, arenas: Sequence[ArenaHandle], caches: JemallocCaches) -> None:
         self._context, self._arenas, self._caches = context, arenas, caches
         self._slots: Optional[Dict[int, int]] = None
-        self._blocks: Optional[List[BaseBlock]] = None
+        self._blocks: Optional[List[Tuple[int, int]]] = None
         self._known: Dict[int, Optional[RuleSuspect]] = {}
 
     def of(self, place: Optional[int]) -> Optional[RuleSuspect]:
@@ -455,143 +397,111 @@ class OverrunSuspects:
         if self._slots is None:
             self._slots = {}
             for cache in self._caches.caches:
-                stacks = sorted(cache.bins.stacks, key=lambda stack: stack.start)
+                stacks = sorted(cache.stacks, key=lambda stack: stack.start)
                 slots = [stack.start + number * self._context.geometry.word_bytes for stack in stacks for number in range(stack.count)]
                 self._slots.update(zip(cache.pointers, slots) if len(slots) == len(cache.pointers) else ())
         return self.of(self._slots.get(pointer))
 
     def _search_suspect(self, place: int) -> Optional[RuleSuspect]:
-        extent = find_extent(self._context, place)
+        extent, page = find_extent(self._context, place), self._context.geometry.page_bytes
+        before: Optional[Neighbour] = None
+        if extent is not None:
+            start = extent.begin
+        else:
+            if self._blocks is None:
+                self._blocks = []
+                for arena in self._arenas:
+                    try:
+                        self._blocks += list_base_blocks(self._context._replace(report=make_collector([])), arena)
+                    except UnreadableMemory:
+                        continue
+            start = next((start for start, _ in self._blocks if start <= place < start + page), place & -page)
         if extent is not None and extent.is_slab:
             located = locate_jemalloc_address(self._context, self._arenas, self._caches, place)
             if located is None or located.block is None:
                 return None
-            return _make_suspect(located.previous) if located.previous is not None else self._ends_at(extent.begin)
-        if extent is not None:
-            return self._ends_at(extent.begin)
-        if self._blocks is None:
-            self._blocks = _list_all_base_blocks(self._context, self._arenas)
-        page = self._context.geometry.page_bytes
-        block = next((base_block for base_block in self._blocks if base_block.address <= place < base_block.address + page), None)
-        return self._ends_at(block.address if block is not None else place & -page)
-
-    def _ends_at(self, address: int) -> Optional[RuleSuspect]:
-        located = locate_jemalloc_address(self._context, self._arenas, self._caches, address - 1)
-        if located is None or located.block is None or located.block.status not in WRITTEN_STATUSES:
+            before = located.previous
+        if before is None:
+            located = locate_jemalloc_address(self._context, self._arenas, self._caches, start - 1)
+            before = located.block if located is not None else None
+        if before is None or before.status not in WRITTEN_STATUSES:
             return None
-        return _make_suspect(located.block)
+        return RuleSuspect(before.address, before.size_bytes, before.status)
 
 
-def _list_all_base_blocks(context: JemallocContext, arenas: Sequence[ArenaHandle]) -> List[BaseBlock]:
-    blocks: List[BaseBlock] = []
-    for arena in arenas:
-        try:
-            blocks += list_base_blocks(context._replace(report=make_collector([])), arena)
-        except UnreadableMemory:
-            continue
-    return blocks
-
-
-def _make_suspect(block: Optional[Neighbour]) -> Optional[RuleSuspect]:
-    if block is None or block.status not in WRITTEN_STATUSES:
-        return None
-    return RuleSuspect(block.address, block.size_bytes, block.status)
-
-
-class CheckedHeap(NamedTuple):
-    """A heap as it was read, with its complaints collected."""
-
-    context: JemallocContext
-    arenas: Sequence[ArenaHandle]
-    walked: ExtentsResult
-    tsds: Tsds
-    caches: JemallocCaches
-    has_stats: bool
-    stream: Callable[[BlockFilter], BlockStream]
-
-
-def check_heap(seen: CheckedHeap, told: Sequence[Diagnostic], rest: PartialSink) -> List[BrokenRule]:
-    """Return the broken rules of a heap; `rest` receives the diagnostics that are none."""
-    context = seen.context
-    findings = JemallocFindings(context, seen.arenas)
-    named = [diagnostic for diagnostic in told if not _is_unmapped(context, findings, diagnostic)]
-    sorted_out(named, RULE_CODES, rest, lambda told: findings.add(told.code, told.address, told.what, is_fixed=told.code in FIXED_CODES))
-    is_whole = bool(seen.walked.summary.done) and not any(seen.walked.problem_counts) and not leaves_stale_elements(context)
-    by_index = {row.arena: row for row in seen.walked.arenas}
-    _check_details(seen, findings)
-    is_sampling = bool(context.variable("opt_prof", 1))
-    for arena in seen.arenas:
-        if context.budget.expired():
-            break
-        try:
-            accounts = ArenaAccounts(context, findings, arena, arena.read(), by_index.get(arena.index))
-            if is_whole:
-                accounts.check_pages()
-            if is_whole and seen.has_stats:
-                accounts.check_mapped()
-                accounts.check_bins(is_sampling)
-            if seen.has_stats:
-                check_base(context, findings, arena)
-            check_slabs(context, findings, arena)
-        except UnreadableMemory as problem:
-            rest(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d completely" % arena.index, "not every rule was checked")
-    for index, lost in check_links(context, findings, seen.arenas, _bound_extents(seen, is_whole), seen.has_stats).items():
-        what = "cannot read the lists of arena %d completely" % index
-        rest(codes.ARENA_UNREADABLE, lost.address, what, "not every rule was checked")
-    _check_threads(seen, findings)
-    check_rtree_caches(context, findings, seen.tsds)
-    _check_classes(seen, findings)
-    return _add_suspects(seen, findings.rows)
-
-
-def _bound_extents(seen: CheckedHeap, is_whole: bool) -> int:
-    """No list has more members."""
-    walked, size = seen.walked.summary, seen.context.types.size_bytes(seen.context.geometry.extent_struct)
-    return walked.extents + walked.unassociated_extents if is_whole else sum_writable_bytes(seen.context) // size
-
-
-def _check_details(seen: CheckedHeap, findings: JemallocFindings) -> None:
-    """Report contradictions that take no extent out of the totals. If most leaf elements disagree, their meaning is unknown and they are
-    skipped."""
-    active = sum(arena.active.extents for arena in seen.walked.arenas)
-    is_known = seen.walked.detail_counts[api.EXTENT_LEAF] <= max(1, active // 2)
-    for detail in seen.walked.details:
+def check_heap(
+    context: JemallocContext,
+    arenas: Sequence[ArenaHandle],
+    walked: ExtentsResult,
+    tsds: Tsds,
+    caches: JemallocCaches,
+    has_stats: bool,
+    told: Sequence[Diagnostic],
+    rest: PartialSink,
+) -> List[BrokenRule]:
+    """Return the broken rules of a heap as it was read, with the complaints about that; `rest` receives the diagnostics that are none."""
+    findings, named = JemallocFindings(context, arenas), []
+    mapped = [(span.start, span.end) for span in context.target.mappings()]
+    for one in told:
+        if one.code in UNMAPPED_CODES and one.address is not None and not any(start <= one.address < end for start, end in mapped):
+            findings.add(one.code, one.address, one.what, is_fixed=True)
+        else:
+            named.append(one)
+    sorted_out(named, RULE_CODES, rest, lambda one: findings.add(one.code, one.address, one.what, is_fixed=one.code in FIXED_CODES))
+    is_whole = bool(walked.summary.done) and not any(walked.problem_counts) and not leaves_stale_elements(context)
+    by_index = {row.arena: row for row in walked.arenas}
+    # if most leaf elements disagree, their meaning is unknown
+    active = sum(arena.active.extents for arena in walked.arenas)
+    is_known = walked.detail_counts[api.EXTENT_LEAF] <= max(1, active // 2)
+    for detail in walked.details:
         code, what = DETAIL_CODES[detail.code]
         if is_known or detail.code != api.EXTENT_LEAF:
             findings.add(code, detail.page, "%s (extent 0x%x)" % (what, detail.extent))
-
-
-def _add_suspects(seen: CheckedHeap, rows: Sequence[BrokenRule]) -> List[BrokenRule]:
-    """Add the block that most likely overran, if one ends just before the damage."""
-    suspects = OverrunSuspects(seen.context, seen.arenas, seen.caches)
-    structs = {problem.page: problem.extent for problem in (*seen.walked.problems, *seen.walked.details) if problem.extent}
-    told = []
-    for number, row in enumerate(rows):
-        if number < MOST_SUSPECTS and row.address is not None:
+    for arena in arenas:
+        if context.budget.expired():
+            break
+        try:
+            view, seen = arena.read(), by_index.get(arena.index)
+            if is_whole:
+                check_pages(context, findings, arena, view, seen, has_stats)
+            if is_whole and has_stats:
+                check_bins(context, findings, arena, view, seen)
+            check_metadata(context, findings, arena, has_stats)
+        except UnreadableMemory as problem:
+            rest(codes.ARENA_UNREADABLE, problem.address, "cannot read arena %d completely" % arena.index, "not every rule was checked")
+    most = walked.summary.extents + walked.summary.unassociated_extents
+    if not is_whole:
+        most = sum_writable_bytes(context) // context.types.size_bytes(context.geometry.extent_struct)
+    lists, lost = ExtentLists(context, findings, most), []
+    for arena in arenas:
+        if context.budget.expired():
+            break
+        try:
+            lists.add(arena, arena.read())
+        except UnreadableMemory as problem:
+            lost.append((problem.address, "cannot read the lists of arena %d completely" % arena.index))
+    lists.compare(has_stats)
+    for address, what in lost:
+        rest(codes.ARENA_UNREADABLE, address, what, "not every rule was checked")
+    _check_threads(context, findings, arenas, tsds)
+    check_rtree_caches(context, findings, tsds)
+    _check_classes(context, findings, caches)
+    suspects = OverrunSuspects(context, arenas, caches)
+    structs = {problem.page: problem.extent for problem in (*walked.problems, *walked.details) if problem.extent}
+    rows = findings.rows
+    for number, row in enumerate(rows[:MOST_SUSPECTS]):
+        if row.address is not None and row.code not in BLOCK_CODES:
             place = structs.get(row.address, row.address)
-            row = row._replace(
-                suspect=suspects.of_cached(place) if row.code in SLOT_CODES else suspects.of(place) if row.code not in BLOCK_CODES else None
-            )
-        told.append(row)
-    return told
+            rows[number] = row._replace(suspect=suspects.of_cached(place) if row.code in SLOT_CODES else suspects.of(place))
+    return rows
 
 
-def _is_unmapped(context: JemallocContext, findings: JemallocFindings, diagnostic: Diagnostic) -> bool:
-    address = diagnostic.address
-    if diagnostic.code not in UNMAPPED_CODES or address is None:
-        return False
-    if any(span.start <= address < span.end for span in context.target.mappings()):
-        return False
-    findings.add(diagnostic.code, address, diagnostic.what, is_fixed=True)
-    return True
-
-
-def _check_threads(seen: CheckedHeap, findings: JemallocFindings) -> None:
+def _check_threads(context: JemallocContext, findings: JemallocFindings, arenas: Sequence[ArenaHandle], tsds: Tsds) -> None:
     """nthreads[0] of an arena is the number of threads bound to it (arena_bind), unless arenas belong to processors."""
-    if not seen.tsds.complete or has_percpu_arenas(seen.context):
+    if not tsds.complete or has_percpu_arenas(context):
         return
-    bound = Counter(record.arena for record in seen.tsds.records if record.arena)
-    for arena in seen.arenas:
+    bound = Counter(record.arena for record in tsds.records if record.arena)
+    for arena in arenas:
         try:
             counted = arena.read().get("nthreads[0]")
         except UnreadableMemory:
@@ -601,11 +511,11 @@ def _check_threads(seen: CheckedHeap, findings: JemallocFindings) -> None:
             findings.add(codes.THREADS_MISCOUNTED, arena.address, what, arena.index)
 
 
-def _check_classes(seen: CheckedHeap, findings: JemallocFindings) -> None:
+def _check_classes(context: JemallocContext, findings: JemallocFindings, caches: JemallocCaches) -> None:
     """Check that each cached block has the size of its cache bin's class."""
-    sizes, classes = seen.context.geometry.size_classes, {}
-    for cache in seen.caches.caches:
-        stacks = sorted(cache.bins.stacks, key=lambda stack: stack.start)
+    geometry, classes = context.geometry, {}
+    for cache in caches.caches:
+        stacks = sorted(cache.stacks, key=lambda stack: stack.start)
         if sum(stack.count for stack in stacks) != len(cache.pointers):
             continue
         place = 0
@@ -613,12 +523,12 @@ def _check_classes(seen: CheckedHeap, findings: JemallocFindings) -> None:
             for pointer in cache.pointers[place : place + stack.count]:
                 classes[pointer] = stack.szind
             place += stack.count
-    if not classes or seen.context.budget.expired():
+    if not classes or context.budget.expired():
         return
-    for blocks in seen.stream(BlockFilter(frozenset((api.BLOCK_CACHED,)))):
+    for blocks in make_extent_walker(context).blocks(caches.pointers, BlockFilter(frozenset((api.BLOCK_CACHED,)))):
         for address, usable in zip(blocks.addresses, blocks.usable_bytes):
             szind = classes.get(address)
-            is_told = szind is not None and not (seen.context.geometry.size_from_extent and szind >= seen.context.geometry.nbins)
-            if szind is not None and is_told and sizes[szind] != usable:
-                what = "a thread cache's bin for blocks of %d bytes holds this block of %d bytes" % (sizes[szind], usable)
-                findings.add(codes.CACHED_CLASS, address, what)
+            if szind is None or (geometry.size_from_extent and szind >= geometry.nbins) or geometry.size_classes[szind] == usable:
+                continue
+            what = "a thread cache's bin for blocks of %d bytes holds this block of %d bytes" % (geometry.size_classes[szind], usable)
+            findings.add(codes.CACHED_CLASS, address, what)

@@ -320,7 +320,7 @@ def judge_thread(tsd: Tsd, facts: TickerFacts, allocator: str = "jemalloc") -> T
         why=why,
         hint=hint,
         arena=tsd.arena_index,
-        ticks_left=tsd.ticker.tick if tsd.ticker is not None else None,
+        ticks_left=tsd.ticker[0] if tsd.ticker is not None else None,
         allocated_bytes=tsd.thread_allocated_bytes if counted else None,
         deallocated_bytes=tsd.thread_deallocated_bytes if counted else None,
     )

@@ -1,6 +1,7 @@
 """Walk the radix tree, locate addresses, and make the rows of `arenas` and `bins`."""
 
 from bisect import bisect_left
+from collections import Counter
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.allocators.answers import AddressPart, AllocatorPlace, ArenaKeeps, Keeping, Neighbour, Term
@@ -165,7 +166,9 @@ def walk_extents(context: JemallocContext, cached: Sequence[int]) -> ExtentsResu
     """Every extent of every arena. `cached`: sorted array('Q') of what thread caches hold. Damage is reported."""
     result = make_extent_walker(context).walk(cached, context.ram.pages)
     if leaves_stale_elements(context):
-        result = drop_left_over(result)
+        counts = tuple(0 if code in _LEFT_OVER else count for code, count in enumerate(result.problem_counts))
+        problems = tuple(problem for problem in result.problems if problem.code not in _LEFT_OVER)
+        result = result._replace(problems=problems, problem_counts=counts)
     report_damage(context, result)
     return result
 
@@ -178,13 +181,10 @@ def leaves_stale_elements(context: JemallocContext) -> bool:
     arena cuts from when it is destroyed, whose extent structure was in the arena's metadata, which is unmapped (arena.c: arena_destroy):
     what lies there by now may be anything, and is no extent.
     """
-    if context.symbols.by_structure:
-        return _has_guarded_slabs(context)
-    return bool(context.variable("opt_san_guard_small")) and bool(context.variable("opt_retain", 1))
-
-
-def _has_guarded_slabs(context: JemallocContext) -> bool:
-    geometry, guarded = context.geometry, context.geometry.fields.get("guarded")
+    geometry = context.geometry
+    if not context.symbols.by_structure:
+        return bool(context.variable("opt_san_guard_small")) and bool(context.variable("opt_retain", 1))
+    guarded = geometry.fields.get("guarded")
     if guarded is None:
         return False
     try:
@@ -199,13 +199,6 @@ def _has_guarded_slabs(context: JemallocContext) -> bool:
     return False
 
 
-def drop_left_over(result: ExtentsResult) -> ExtentsResult:
-    """The result without the complaint that an element names an extent elsewhere, or what is no extent any more."""
-    counts = tuple(0 if code in _LEFT_OVER else count for code, count in enumerate(result.problem_counts))
-    problems = tuple(problem for problem in result.problems if problem.code not in _LEFT_OVER)
-    return result._replace(problems=problems, problem_counts=counts)
-
-
 def report_damage(context: JemallocContext, result: ExtentsResult) -> None:
     """Report what the walk found wrong: the first few of each kind with their addresses, the rest as numbers."""
     if not result.summary.done:
@@ -214,29 +207,22 @@ def report_damage(context: JemallocContext, result: ExtentsResult) -> None:
     # what a call in progress can look like: a slab's bitmap is written after nfree, leaf elements before the extent
     may_pass = any(problem.code not in NODE_DAMAGE for problem in result.problems) or bool(result.cached_problems)
     hint = explain_contradiction(context) if may_pass else None
-    told: List[int] = []
-    for problem in result.problems:
-        told.append(problem.code)
-        if told.count(problem.code) <= MOST_SHOWN:
-            code, what = EXTENT_DAMAGE[problem.code]
-            where = " (extent 0x%x)" % problem.extent if problem.extent else ""
-            context.report(code, problem.page, what + where, None if problem.code in NODE_DAMAGE else hint)
-    _tell_rest(context, result.problem_counts, told, EXTENT_DAMAGE)
-    reasons: List[int] = []
-    for cached in result.cached_problems:
-        reasons.append(cached.reason)
-        if reasons.count(cached.reason) <= MOST_SHOWN:
-            code, what = CACHED_DAMAGE[cached.reason]
-            context.report(code, cached.address, what, hint)
-    _tell_rest(context, result.cached_problem_counts, reasons, CACHED_DAMAGE)
-
-
-def _tell_rest(context: JemallocContext, counts: Sequence[int], told: Sequence[int], damage: Dict[int, Tuple[ProblemCode, str]]) -> None:
-    """Report how many there are beyond those that were reported one by one."""
-    for kind, count in enumerate(counts):
-        if count > MOST_SHOWN:
-            code, what = damage[kind]
-            context.report(code, None, "%s more: %s" % (format_number(count - min(MOST_SHOWN, told.count(kind))), what), None)
+    extents = [(one.code, one.page, " (extent 0x%x)" % one.extent if one.extent else "") for one in result.problems]
+    cached = [(one.reason, one.address, "") for one in result.cached_problems]
+    for damage, found, counts, lasting in (
+        (EXTENT_DAMAGE, extents, result.problem_counts, NODE_DAMAGE),
+        (CACHED_DAMAGE, cached, result.cached_problem_counts, range(0)),
+    ):
+        told: Counter[int] = Counter()
+        for kind, address, where in found:
+            if told[kind] < MOST_SHOWN:
+                told[kind] += 1
+                code, what = damage[kind]
+                context.report(code, address, what + where, None if kind in lasting else hint)
+        for kind, count in enumerate(counts):
+            if count > MOST_SHOWN:
+                code, what = damage[kind]
+                context.report(code, None, "%s more: %s" % (format_number(count - told[kind]), what), None)
 
 
 HPA_HEAP_LINKS: Sequence[str] = ("age_link.link.next", "age_link.link.lchild")
@@ -244,25 +230,20 @@ HPA_RING_LINKS: Sequence[str] = ("ql_link_empty.qre_next",)
 MOST_HUGE_PAGES = 1 << 20
 """Two TiB: only there to end broken lists."""
 
-PageRange = Tuple[int, int]
-
 
 def read_huge_pages(context: JemallocContext, arena: ArenaHandle) -> JemallocHugePages:
     """The huge pages of an arena; what cannot be read, or contradicts the arena's counter, is reported."""
-    dirty: List[PageRange] = []
-    untouched: List[PageRange] = []
-    view = arena.read()
+    dirty: List[Tuple[int, int]] = []
+    untouched: List[Tuple[int, int]] = []
+    view, page_bytes = arena.read(), context.geometry.page_bytes
     path = find_hpa_path(view) + "psset."
     if not view.get("pa_shard.ever_used_hpa") or not view.has(path + "pageslabs"):
         return JemallocHugePages(dirty, untouched)
-    for page in _iterate_huge_pages(context, arena, view, path):
-        start = page["h_address"]
-        active, touched = _read_bitmap(page, "active_pages"), _read_bitmap(page, "touched_pages")
-        every = (1 << _measure_huge_page(context, page) // context.geometry.page_bytes) - 1
-        dirty.extend(_find_runs(touched & ~active, start, context.geometry.page_bytes))
-        untouched.extend(_find_runs(every & ~touched & ~active, start, context.geometry.page_bytes))
+    for start, pages, active, touched in _iterate_huge_pages(context, arena, view, path):
+        dirty.extend(_find_runs(touched & ~active, start, page_bytes))
+        untouched.extend(_find_runs((1 << pages) - 1 & ~touched & ~active, start, page_bytes))
     counted = view.get(path + "merged_stats.ndirty", path + "stats.merged.ndirty")
-    unread = (counted or 0) - sum(end - start for start, end in dirty) // context.geometry.page_bytes
+    unread = (counted or 0) - sum(end - start for start, end in dirty) // page_bytes
     if unread > 0 and context.budget.reason is None:
         what = "arena %d counts %s in huge pages, %s more than could be read"
         what %= arena.index, count_noun(counted or 0, "dirty page"), format_number(unread)
@@ -271,8 +252,8 @@ def read_huge_pages(context: JemallocContext, arena: ArenaHandle) -> JemallocHug
     return JemallocHugePages(sorted(dirty), sorted(untouched), -1 if most == (1 << 32) - 1 else most)
 
 
-def _iterate_huge_pages(context: JemallocContext, arena: ArenaHandle, view: LayoutView, path: str) -> Iterator[LayoutView]:
-    """hpdata_s of each huge page that has a free page."""
+def _iterate_huge_pages(context: JemallocContext, arena: ArenaHandle, view: LayoutView, path: str) -> Iterator[Tuple[int, int, int, int]]:
+    """(start, number of pages, those that are active, those that were touched) by the hpdata_s of each huge page that has a free page."""
     heaps = read_column(view, path + "pageslabs", "ph.root", context.geometry.little_endian) or []
     pending = [(root, HPA_HEAP_LINKS) for root in heaps if root]
     pending += [(first, HPA_RING_LINKS) for first in [view.get(path + "empty.head.qlh_first")] if first]
@@ -286,37 +267,28 @@ def _iterate_huge_pages(context: JemallocContext, arena: ArenaHandle, view: Layo
             context.report(codes.HUGE_PAGES_CUT, address, what, "other anonymous memory includes the rest")
             return
         seen.add(address)
-        page = _read_huge_page(context, address)
-        if page is None:
+        is_good = False
+        try:
+            page = context.view("hpdata_s", address)
+            # the bitmaps (flat_bitmap.h) have a bit for each page
+            active, touched = (
+                sum(group << 64 * place for place, group in enumerate(page.numbers(name))) for name in ("active_pages", "touched_pages")
+            )
+            start, pages = page["h_address"], 8 * len(page.bytes_of("active_pages"))
+            counts = bin(active).count("1"), bin(touched).count("1")
+            is_whole = start and not start % (pages * context.geometry.page_bytes)
+            is_good = bool(is_whole) and counts == (page["h_nactive"], page["h_ntouched"]) and not active & ~touched
+        except UnreadableMemory:
+            pass
+        if not is_good:
             what = "a list of huge pages of arena %d contains something that is not one" % arena.index
             context.report(codes.HUGE_PAGE_WRONG, address, what, "huge pages behind it are missing here")
             continue
-        yield page
+        yield start, pages, active, touched
         pending += [(page[link], links) for link in links if page[link]]
 
 
-def _read_huge_page(context: JemallocContext, address: int) -> Optional[LayoutView]:
-    try:
-        page = context.view("hpdata_s", address)
-    except UnreadableMemory:
-        return None
-    active, touched, start = _read_bitmap(page, "active_pages"), _read_bitmap(page, "touched_pages"), page["h_address"]
-    counts = bin(active).count("1"), bin(touched).count("1")
-    is_good = start and not start % _measure_huge_page(context, page) and counts == (page["h_nactive"], page["h_ntouched"])
-    return page if is_good and not active & ~touched else None
-
-
-def _read_bitmap(page: LayoutView, path: str) -> int:
-    """A bitmap of flat_bitmap.h, as one number: a bit for each page."""
-    return sum(group << 64 * place for place, group in enumerate(page.numbers(path)))
-
-
-def _measure_huge_page(context: JemallocContext, page: LayoutView) -> int:
-    """HUGEPAGE: the bitmap has a bit for each page of it."""
-    return 8 * len(page.bytes_of("active_pages")) * context.geometry.page_bytes
-
-
-def _find_runs(bits: int, start: int, page_bytes: int) -> Iterator[PageRange]:
+def _find_runs(bits: int, start: int, page_bytes: int) -> Iterator[Tuple[int, int]]:
     """Runs of pages whose bit is set."""
     place = 0
     while bits:
@@ -367,19 +339,6 @@ def _allocated_bytes(context: JemallocContext, szind: int, extents: int, bytes_:
     return extents * geometry.size_classes[szind]
 
 
-class KnownOfArenas(NamedTuple):
-    """Figures of the arenas from other readers."""
-
-    blind: Optional[Dict[int, Optional[int]]]
-    """Arena index -> threads bound to it that are blind, None where that is unknown; None for all if the threads cannot be read."""
-    caches_complete: bool
-    """Every thread cache was read, so that cached and used blocks are known apart."""
-    has_stats: Optional[bool]
-    """config_stats."""
-    huge: Mapping[int, JemallocHugePages] = {}
-    """By arena index."""
-
-
 def measure_rounding(context: JemallocContext, walked: ArenaExtents) -> Tuple[int, int, int]:
     """Measure the bytes of active extents that belong to no block: past the last region of each slab, of large blocks, and of small blocks
     that the heap profiler sampled."""
@@ -391,72 +350,73 @@ def measure_rounding(context: JemallocContext, walked: ArenaExtents) -> Tuple[in
 
 
 def make_arena_rows(
-    context: JemallocContext, listed: Sequence[ArenaHandle], result: ExtentsResult, extra: KnownOfArenas
-) -> List[JemallocArena]:
-    """Make a row for each arena, also for one whose struct is unreadable but whose extents are not."""
-    met = {row.arena: row for row in result.arenas}
-    known = {arena.index: arena for arena in listed}
-    is_damaged = any(result.problem_counts)
-    return [
-        _make_arena_row(context, index, known.get(index), met.get(index), extra, is_damaged, result.ranges)
-        for index in sorted({*known, *met})
-    ]
-
-
-def _make_arena_row(
     context: JemallocContext,
-    index: int,
-    arena: Optional[ArenaHandle],
-    met: Optional[ArenaExtents],
-    extra: KnownOfArenas,
-    is_damaged: bool,
-    ranges: Sequence[Tuple[int, int]],
-) -> JemallocArena:
-    page = context.geometry.page_bytes
-    classes = list(iterate_classes(context, met)) if met is not None else []
-    used, used_bytes = sum(row.used for row in classes), sum(row.used_bytes for row in classes)
-    cached, cached_bytes = sum(row.cached for row in classes), sum(row.cached_bytes for row in classes)
-    more = measure_rounding(context, met) if met is not None else (0, 0, 0)
-    huge, whole = extra.huge.get(index), extra.caches_complete
-    counted = _read_counters(context, arena, extra) if arena is not None else _Counters()
-    walked = {state: getattr(met, state).bytes if met is not None else 0 for state in ("active", *list_unused_states(context))}
-    in_pages = {state: counted.pages[state] * page if state in counted.pages else walked[state] for state in walked}
-    in_ram = {states: _sum_residency(context, met, states, ranges) for states in (UNUSED_STATES, ("retained",), ("active", *EXTENT_STATES))}
-    tells_dirty = hides_dirty_pages(context) is False
-    return JemallocArena(
-        allocator=context.jemalloc.id,
-        index=index,
-        address=TargetAddress(arena.address if arena is not None else 0),
-        kind=arena.kind if arena is not None else "auto",
-        allocated_bytes=used_bytes + cached_bytes,
-        cached_blocks=cached if whole else None,
-        cached_bytes=cached_bytes if whole else None,
-        used_blocks=used if whole else None,
-        used_bytes=used_bytes if whole else None,
-        active_bytes=in_pages["active"],
-        dirty_bytes=in_pages["dirty"] if tells_dirty else None,
-        muzzy_bytes=in_pages["muzzy"],
-        retained_bytes=in_pages["retained"],
-        pinned_bytes=in_pages.get("pinned", None if context.jemalloc.is_partial else 0),
-        metadata_bytes=counted.metadata_bytes,
-        mapped_bytes=counted.mapped_bytes,
-        resident_bytes=counted.resident_bytes,
-        unparsed_bytes=_count_unparsed(counted.pages, walked, page) if is_damaged else 0,
-        threads=counted.threads,
-        blind_threads=extra.blind.get(index, 0) if extra.blind is not None else None,
-        dirty_decay_ms=counted.dirty_decay_ms,
-        muzzy_decay_ms=counted.muzzy_decay_ms,
-        reclaimable_bytes=in_pages["dirty"] + in_pages["muzzy"] if tells_dirty else None,
-        reclaimable_resident_bytes=in_ram[UNUSED_STATES].resident_bytes if tells_dirty else None,
-        reclaimable_exclusive_bytes=in_ram[UNUSED_STATES].exclusive_bytes if tells_dirty else None,
-        retained_resident_bytes=in_ram[("retained",)].resident_bytes,
-        retained_huge_bytes=in_ram[("retained",)].huge_bytes,
-        huge_bytes=in_ram[("active", *EXTENT_STATES)].huge_bytes,
-        huge_dirty_bytes=(huge.dirty_bytes if huge is not None else 0) if tells_dirty else None,
-        other_bytes=met.other.bytes if met is not None else 0,
-        rounding_bytes=sum(more),
-        sampled_rounding_bytes=more[2],
-    )
+    listed: Sequence[ArenaHandle],
+    result: ExtentsResult,
+    blind: Optional[Dict[int, Optional[int]]],
+    is_whole: bool,
+    has_stats: Optional[bool],
+    huge_pages: Mapping[int, JemallocHugePages],
+) -> List[JemallocArena]:
+    """Make a row for each arena, also for one whose struct is unreadable but whose extents are not.
+
+    `blind`: threads bound to each arena that are blind, None where that is unknown, or of all if the threads cannot be read. `is_whole`:
+    every thread cache was read, so that cached and used blocks are known apart. `has_stats`: config_stats.
+    """
+    page, tells_dirty, every_state = context.geometry.page_bytes, hides_dirty_pages(context) is False, ("active", *EXTENT_STATES)
+    met_by_index, known, rows = {row.arena: row for row in result.arenas}, {arena.index: arena for arena in listed}, []
+    for index in sorted({*known, *met_by_index}):
+        met, arena, huge = met_by_index.get(index), known.get(index), huge_pages.get(index)
+        classes = list(iterate_classes(context, met)) if met is not None else []
+        used, used_bytes = sum(row.used for row in classes), sum(row.used_bytes for row in classes)
+        cached, cached_bytes = sum(row.cached for row in classes), sum(row.cached_bytes for row in classes)
+        more = measure_rounding(context, met) if met is not None else (0, 0, 0)
+        pages, counted = _read_counters(context, arena, has_stats) if arena is not None else ({}, {})
+        walked = {state: getattr(met, state).bytes if met is not None else 0 for state in ("active", *list_unused_states(context))}
+        in_pages = {state: pages[state] * page if state in pages else walked[state] for state in walked}
+        unparsed: Optional[int] = 0  # bytes that its own counters have and the walk over a damaged radix tree has not
+        if any(result.problem_counts):
+            counts_all = pages.keys() >= walked.keys()
+            unparsed = sum(max(0, pages[state] * page - size) for state, size in walked.items()) if counts_all else None
+        unused, retained, every = (
+            _sum_residency(context, met, states, result.ranges) for states in (UNUSED_STATES, ("retained",), every_state)
+        )
+        row = JemallocArena(
+            allocator=context.jemalloc.id,
+            index=index,
+            address=TargetAddress(arena.address if arena is not None else 0),
+            kind=arena.kind if arena is not None else "auto",
+            allocated_bytes=used_bytes + cached_bytes,
+            cached_blocks=cached if is_whole else None,
+            cached_bytes=cached_bytes if is_whole else None,
+            used_blocks=used if is_whole else None,
+            used_bytes=used_bytes if is_whole else None,
+            active_bytes=in_pages["active"],
+            dirty_bytes=in_pages["dirty"] if tells_dirty else None,
+            muzzy_bytes=in_pages["muzzy"],
+            retained_bytes=in_pages["retained"],
+            pinned_bytes=in_pages.get("pinned", None if context.jemalloc.is_partial else 0),
+            metadata_bytes=counted.get("metadata"),
+            mapped_bytes=counted.get("mapped"),
+            resident_bytes=counted.get("resident"),
+            unparsed_bytes=unparsed,
+            threads=counted.get("threads"),
+            blind_threads=blind.get(index, 0) if blind is not None else None,
+            dirty_decay_ms=counted.get("dirty_decay"),
+            muzzy_decay_ms=counted.get("muzzy_decay"),
+            reclaimable_bytes=in_pages["dirty"] + in_pages["muzzy"] if tells_dirty else None,
+            reclaimable_resident_bytes=unused.resident_bytes if tells_dirty else None,
+            reclaimable_exclusive_bytes=unused.exclusive_bytes if tells_dirty else None,
+            retained_resident_bytes=retained.resident_bytes,
+            retained_huge_bytes=retained.huge_bytes,
+            huge_bytes=every.huge_bytes,
+            huge_dirty_bytes=(huge.dirty_bytes if huge is not None else 0) if tells_dirty else None,
+            other_bytes=met.other.bytes if met is not None else 0,
+            rounding_bytes=sum(more),
+            sampled_rounding_bytes=more[2],
+        )
+        rows.append(row)
+    return rows
 
 
 def _sum_residency(
@@ -469,49 +429,27 @@ def _sum_residency(
     return context.ram.settle(Residency(*(sum(part[place] for part in parts) for place in range(len(Residency._fields)))), ranges)
 
 
-def _count_unparsed(pages: Mapping[str, int], walked: Dict[str, int], page: int) -> Optional[int]:
-    """Return the bytes that the arena's counters have and the walk over a damaged radix tree has not; None without those counters."""
-    if not pages.keys() >= walked.keys():
-        return None
-    return sum(max(0, pages[state] * page - size) for state, size in walked.items())
-
-
-class _Counters(NamedTuple):
-    """Counters of one arena_s; all None if it is unreadable."""
-
-    pages: Mapping[str, int] = {}
-    threads: Optional[int] = None
-    dirty_decay_ms: Optional[int] = None
-    muzzy_decay_ms: Optional[int] = None
-    metadata_bytes: Optional[int] = None
-    mapped_bytes: Optional[int] = None
-    resident_bytes: Optional[int] = None
-
-
-def _read_counters(context: JemallocContext, arena: ArenaHandle, extra: KnownOfArenas) -> _Counters:
+def _read_counters(
+    context: JemallocContext, arena: ArenaHandle, has_stats: Optional[bool]
+) -> Tuple[Dict[str, int], Dict[str, Optional[int]]]:
+    """Pages by state, as far as they are counted, and the other counters of one arena_s; nothing if it is unreadable."""
     try:
         view = arena.read()
     except UnreadableMemory:
-        return _Counters()
+        return {}, {}
     pages = {state: count_pages(view, state) for state in list_unused_states(context)}
     pages["active"] = count_active_pages(view)
-
-    if extra.has_stats is False:
-        own = sum(block.size_bytes for block in list_base_blocks(context, arena))
+    decay = {"%s_decay" % state: read_decay_ms(view, state) for state in UNUSED_STATES}
+    counted: Dict[str, Optional[int]] = {"threads": view.get("nthreads[0]"), **decay}
+    if has_stats is False:
+        own = sum(end - start for start, end in list_base_blocks(context, arena))
         here = add_values(pages[state] for state in ("active", *UNUSED_STATES, "pinned") if state in pages)
-        metadata, mapped, resident = None, None if here is None else own + here * context.geometry.page_bytes, None
+        counted["mapped"] = None if here is None else own + here * context.geometry.page_bytes
     else:
         memory = read_arena_memory(context, view, read_base(context, view))
-        metadata, mapped, resident = add_values([memory["base"], memory["internal"]]), memory["mapped"], memory["resident"]
-    return _Counters(
-        pages={state: count for state, count in pages.items() if count is not None},
-        threads=view.get("nthreads[0]"),
-        dirty_decay_ms=read_decay_ms(view, "dirty"),
-        muzzy_decay_ms=read_decay_ms(view, "muzzy"),
-        metadata_bytes=metadata,
-        mapped_bytes=mapped,
-        resident_bytes=resident,
-    )
+        counted["metadata"] = add_values([memory["base"], memory["internal"]])
+        counted["mapped"], counted["resident"] = memory["mapped"], memory["resident"]
+    return {state: count for state, count in pages.items() if count is not None}, counted
 
 
 def sum_absent(result: ExtentsResult) -> Optional[AbsentTotals]:
@@ -549,35 +487,33 @@ def _find_bounds(context: JemallocContext, number: int) -> Tuple[int, int]:
 
 def make_histogram(context: JemallocContext, result: ExtentsResult) -> List[HistogramRow]:
     """Blocks by size class over all arenas. Dirty, muzzy and pinned extents are free, retained ones count nowhere: they are no memory."""
-    blocks: Dict[int, List[int]] = {}
-    unused: Dict[int, List[int]] = {}
+    geometry = context.geometry
+    sums: Dict[
+        Tuple[bool, int], List[int]
+    ] = {}  # used, used bytes, free, free bytes, cached of each class of blocks, and of unused extents
     for arena in result.arenas:
-        for row in iterate_classes(context, arena):
-            _add_parts(blocks.setdefault(row.szind, [0] * 5), (row.used, row.used_bytes, row.free, row.free_bytes, row.cached))
+        parts = [
+            ((False, row.szind), (row.used, row.used_bytes, row.free, row.free_bytes, row.cached))
+            for row in iterate_classes(context, arena)
+        ]
         for counted in arena.histogram:
             if counted[1] or counted[3] or counted[7]:
-                _add_parts(
-                    unused.setdefault(counted[0], [0] * 2), (counted[1] + counted[3] + counted[7], counted[2] + counted[4] + counted[8])
-                )
-    sizes = context.geometry.size_classes
+                extents, bytes_ = counted[1] + counted[3] + counted[7], counted[2] + counted[4] + counted[8]
+                parts.append(((True, counted[0]), (0, 0, extents, bytes_, 0)))
+        for key, part in parts:
+            sums[key] = [one + more for one, more in zip(sums.get(key, [0] * 5), part)]
     rows = []
-    for szind, (used, used_bytes, free, free_bytes, cached) in blocks.items():
-        low = sizes[szind - 1] + 1 if context.geometry.size_from_extent and szind >= context.geometry.nbins else sizes[szind]
-        rows.append(_without_caches(context, HistogramRow(low, sizes[szind], used, used_bytes, free, free_bytes, cached)))
-    for size_class, (extents, bytes_) in unused.items():
-        low, high = _find_bounds(context, size_class)
-        rows.append(_without_caches(context, HistogramRow(low, high, 0, 0, extents, bytes_, 0)))
+    for is_unused, number in sorted(sums):
+        used, used_bytes, free, free_bytes, cached = sums[is_unused, number]
+        if is_unused:
+            low, high = _find_bounds(context, number)
+        else:
+            low = high = geometry.size_classes[number]
+            if geometry.size_from_extent and number >= geometry.nbins:
+                low = geometry.size_classes[number - 1] + 1
+        told = None if context.jemalloc.is_partial else cached  # thread caches cannot be read
+        rows.append(HistogramRow(low, high, used, used_bytes, free, free_bytes, told))
     return sorted(rows, key=lambda row: (row.size_bytes, row.max_size_bytes))
-
-
-def _without_caches(context: JemallocContext, row: HistogramRow) -> HistogramRow:
-    """Null the counts of thread caches that cannot be read."""
-    return row._replace(tcache_chunks=None) if context.jemalloc.is_partial else row
-
-
-def _add_parts(sums_: List[int], parts: Sequence[int]) -> None:
-    for place, part in enumerate(parts):
-        sums_[place] += part
 
 
 def measure_keeping(context: JemallocContext, result: ExtentsResult, rows: Sequence[JemallocArena]) -> Keeping:
@@ -618,35 +554,27 @@ class LocatedExtent(NamedTuple):
 
 def find_extent(context: JemallocContext, address: int) -> Optional[LocatedExtent]:
     """The extent that holds the address; None if there is none."""
-    try:
-        struct = look_up_extent(context.target, context.geometry, address) or _search_backwards(context, address)
-    except UnreadableMemory:
-        return None
-    extent = _read_extent(context, struct) if struct else None
-    return extent if extent is not None and extent.begin <= address < extent.end else None
-
-
-def _read_extent(context: JemallocContext, struct: int) -> Optional[LocatedExtent]:
     geometry = context.geometry
     try:
+        struct = look_up_extent(context.target, geometry, address) or _search_backwards(context, address)
+        if not struct:
+            return None
         view = context.view(geometry.extent_struct, struct)
+        of = {name: field.of(view["e_bits"]) for name, field in geometry.fields.items()}
+        begin, free = view["e_addr"] & -geometry.page_bytes, 0
+        end = begin + (view["e_size_esn"] & -geometry.page_bytes)
+        is_slab = bool(of["slab"]) and of["state"] == geometry.states.active and of["szind"] < geometry.nbins
+        if is_slab:
+            place = context.types.place(geometry.extent_struct, "e_slab_data")
+            nregs, word = geometry.bins[of["szind"]].nregs, geometry.word_bytes
+            used_bytes = -(-nregs // (8 * word)) * word
+            data = context.target.read(struct + (place.offset if place is not None else 0), used_bytes)
+            groups = enumerate(context.target.words_in(data))
+            free = sum(group << 8 * word * number for number, group in groups) & (1 << nregs) - 1
     except UnreadableMemory:
         return None
-    of = {name: field.of(view["e_bits"]) for name, field in geometry.fields.items()}
-    begin = view["e_addr"] & -geometry.page_bytes
-    is_slab = bool(of["slab"]) and of["state"] == geometry.states.active and of["szind"] < geometry.nbins
-    free = 0
-    if is_slab:
-        place = context.types.place(geometry.extent_struct, "e_slab_data")
-        nregs, word = geometry.bins[of["szind"]].nregs, geometry.word_bytes
-        used = -(-nregs // (8 * word)) * word
-        try:
-            data = context.target.read(struct + (place.offset if place is not None else 0), used)
-        except UnreadableMemory:
-            return None
-        groups = enumerate(context.target.words_in(data))
-        free = sum(group << 8 * word * number for number, group in groups) & (1 << nregs) - 1
-    end = begin + (view["e_size_esn"] & -geometry.page_bytes)
+    if not begin <= address < end:
+        return None
     return LocatedExtent(struct, begin, end, view["e_addr"], of["arena"], of["state"], of["szind"], is_slab, free)
 
 
@@ -676,45 +604,47 @@ def locate_jemalloc_address(
     """Locate an address in a block and an extent; None if jemalloc has no memory there."""
     extent = find_extent(context, address)
     if extent is None:
-        return _find_metadata(context, arenas, address)
+        blocks = [(arena, start, end) for arena in arenas for start, end in list_base_blocks(context, arena)]
+        for arena, start, end in blocks:
+            if start <= address < end:
+                part = AddressPart("base", "metadata of arena %d" % arena.index, TargetAddress(start), TargetAddress(end))
+                own = Neighbour(TargetAddress(start), end - start, end - start, "metadata")
+                return AllocatorPlace(context.jemalloc.id, arena.index, own, None, address - start, None, None, [part])
+        return None
     kind = "slab" if extent.is_slab else "extent"
     name = "%s of %d bytes, structure at 0x%x" % (kind, extent.end - extent.begin, extent.struct)
     parts = [AddressPart(kind, name, TargetAddress(extent.begin), TargetAddress(extent.end))]
-    block, previous, after = (
-        _find_regions(context, caches, extent, address) if extent.is_slab else _find_neighbours(context, caches, extent)
-    )
+    beside: List[Optional[Neighbour]] = []
+    if extent.is_slab:
+        block, *beside = _find_regions(context, caches, extent, address)
+    else:
+        block = _make_block(context, caches, extent)
+        for other in (find_extent(context, extent.begin - 1), find_extent(context, extent.end)):
+            if other is not None and other.is_slab:
+                size = other.end - other.begin
+                beside.append(Neighbour(TargetAddress(other.begin), size, size, "slab"))
+            else:
+                beside.append(_make_block(context, caches, other) if other is not None else None)
     if block is not None and block.status == "cached":
-        parts = [*_find_caches(caches, block.address), *parts]
+        holding = [cache for cache in caches.caches if block.address in cache.pointers]
+        owners = ["thread %d" % cache.tsd.lwp if cache.tsd and cache.tsd.lwp else "explicit cache %s" % cache.explicit for cache in holding]
+        named = zip(owners, holding)
+        parts = [*(AddressPart("cache", "thread cache of %s" % owner, TargetAddress(one.address)) for owner, one in named), *parts]
     offset = address - block.address if block is not None else None
-    return AllocatorPlace(context.jemalloc.id, extent.arena, block, None, offset, previous, after, parts)
+    return AllocatorPlace(context.jemalloc.id, extent.arena, block, None, offset, beside[0], beside[1], parts)
 
 
-def _find_regions(
-    context: JemallocContext, caches: JemallocCaches, extent: LocatedExtent, address: int
-) -> "tuple[Optional[Neighbour], ...]":
+def _find_regions(context: JemallocContext, caches: JemallocCaches, extent: LocatedExtent, address: int) -> List[Optional[Neighbour]]:
+    """The region at the address, and those before and after it."""
     info = context.geometry.bins[extent.szind]
     size, number = info.reg_size_bytes, (address - extent.begin) // info.reg_size_bytes
     cached = set(caches.pointers[bisect_left(caches.pointers, extent.begin) : bisect_left(caches.pointers, extent.end)])
-
-    def make_region(index: int) -> Optional[Neighbour]:
-        if not 0 <= index < info.nregs:
-            return None
+    found: List[Optional[Neighbour]] = []
+    for index in (number, number - 1, number + 1):
         start = extent.begin + index * size
-        status = "free" if extent.free >> index & 1 else "cached" if start in cached else "used"
-        return Neighbour(TargetAddress(start), size, size, status)
-
-    return make_region(number), make_region(number - 1) if make_region(number) else None, make_region(number + 1)
-
-
-def _find_neighbours(context: JemallocContext, caches: JemallocCaches, extent: LocatedExtent) -> "tuple[Optional[Neighbour], ...]":
-    before, after = find_extent(context, extent.begin - 1), find_extent(context, extent.end)
-    return _make_block(context, caches, extent), _make_neighbour(context, caches, before), _make_neighbour(context, caches, after)
-
-
-def _make_neighbour(context: JemallocContext, caches: JemallocCaches, extent: Optional[LocatedExtent]) -> Optional[Neighbour]:
-    if extent is not None and extent.is_slab:
-        return Neighbour(TargetAddress(extent.begin), extent.end - extent.begin, extent.end - extent.begin, "slab")
-    return _make_block(context, caches, extent) if extent is not None else None
+        status = "free" if extent.free >> max(index, 0) & 1 else "cached" if start in cached else "used"
+        found.append(Neighbour(TargetAddress(start), size, size, status) if 0 <= index < info.nregs else None)
+    return found if found[0] is not None else [None, None, found[2]]
 
 
 def _make_block(context: JemallocContext, caches: JemallocCaches, extent: LocatedExtent) -> Neighbour:
@@ -729,24 +659,3 @@ def _make_block(context: JemallocContext, caches: JemallocCaches, extent: Locate
     place = bisect_left(caches.pointers, extent.address)
     is_cached = place < len(caches.pointers) and caches.pointers[place] == extent.address
     return Neighbour(TargetAddress(extent.address), size, size, "cached" if is_cached else "used")
-
-
-def _find_caches(caches: JemallocCaches, address: int) -> Iterator[AddressPart]:
-    for cache in caches.caches:
-        if address in cache.pointers:
-            lwp = cache.tsd.lwp if cache.tsd is not None else None
-            owner = "thread %d" % lwp if lwp is not None else "explicit cache %s" % cache.explicit
-            yield AddressPart("cache", "thread cache of %s" % owner, TargetAddress(cache.address))
-
-
-def _find_metadata(context: JemallocContext, arenas: Sequence[ArenaHandle], address: int) -> Optional[AllocatorPlace]:
-    """A block of an arena's base."""
-    places: List[AllocatorPlace] = []
-    for arena in arenas:
-        for block in list_base_blocks(context, arena):
-            if block.address <= address < block.address + block.size_bytes:
-                start, end = TargetAddress(block.address), TargetAddress(block.address + block.size_bytes)
-                part = AddressPart("base", "metadata of arena %d" % arena.index, start, end)
-                own = Neighbour(start, block.size_bytes, block.size_bytes, "metadata")
-                places.append(AllocatorPlace(context.jemalloc.id, arena.index, own, None, address - block.address, None, None, [part]))
-    return places[0] if places else None

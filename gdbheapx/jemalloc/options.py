@@ -9,7 +9,6 @@ from gdbheapx.allocators.measured import BACKGROUND, DECAY_NONE, NO_TCACHE, ONE_
 from gdbheapx.columns import add_values
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.hints import hint_command
-from gdbheapx.inferior.base import Member
 from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext
 from gdbheapx.jemalloc.decay import read_background
 from gdbheapx.jemalloc.find import STRIPPED, is_initialized, suggest_file
@@ -18,7 +17,6 @@ from gdbheapx.jemalloc.records import JemallocArena, JemallocConditions, Refused
 from gdbheapx.jemalloc.symbols import PROFILER, find_bin_addresses, name_bin_struct
 from gdbheapx.jemalloc.threads import Tsds
 from gdbheapx.layout.pack import shipped_text
-from gdbheapx.layout.view import read_view
 from gdbheapx.model import Check, HistogramRow
 from gdbheapx.units import count_noun, format_number
 
@@ -90,6 +88,10 @@ def read_jemalloc_option(context: JemallocContext, option: JemallocOption) -> Tu
     return True, read_option_value(context, option.kind, place)
 
 
+OPTION_STRUCTS = {"opt_hpa_opts": "hpa_shard_opts_s", "opt_hpa_sec_opts": "sec_opts_s"}
+"""The structs that hold options."""
+
+
 def find_option(context: JemallocContext, variable: str) -> Optional[Tuple[int, Optional[int]]]:
     """(address, size_bytes if known) of a variable, or of a member of one; None if this build has none."""
     name, _, path = variable.partition(".")
@@ -98,18 +100,10 @@ def find_option(context: JemallocContext, variable: str) -> Optional[Tuple[int, 
         return None
     if not path:
         return symbol.address, context.symbols.size_bytes(name)
-    member = _find_member(context, name, path)
-    return None if member is None else (symbol.address + member.offset, member.size_bytes)
-
-
-OPTION_STRUCTS = {"opt_hpa_opts": "hpa_shard_opts_s", "opt_hpa_sec_opts": "sec_opts_s"}
-"""The structs that hold options."""
-
-
-def _find_member(context: JemallocContext, name: str, path: str) -> Optional[Member]:
     typed = context.types.variables.get(name)
     struct = typed.struct if typed is not None and typed.struct else OPTION_STRUCTS.get(name, "")
-    return context.types.place(struct, path)
+    member = context.types.place(struct, path)
+    return None if member is None else (symbol.address + member.offset, member.size_bytes)
 
 
 def read_option_value(context: JemallocContext, kind: str, place: Tuple[int, Optional[int]]) -> OptionValue:
@@ -282,18 +276,13 @@ def read_tunables(context: JemallocContext, has_stats: Callable[[], Optional[boo
     running = read_running(context)
     rows = []
     for option, value in read_jemalloc_options(context):
-        is_idle = option.needs == "prof" and not context.variable("opt_prof", 1)
+        is_idle, name = option.needs == "prof" and not context.variable("opt_prof", 1), option.name
         now = running.get(option.live) if option.live and not is_idle else None
-        rows.append(
-            JemallocTunable(
-                "opt." + option.name, value, now, _find_unit(option.name), set_in(option.name), _explain_option(option.name, value, now)
-            )
-        )
-    told = {row.name for row in rows} | {"opt." + OTHER_OPTION_NAMES[row.name[4:]] for row in rows if row.name[4:] in OTHER_OPTION_NAMES}
-    unread = ["opt." + name[4:] for name in context.symbols.option_names if "opt." + name[4:] not in told]
-    rows += [
-        JemallocTunable(name, None, None, _find_unit(name[4:]), set_in(name[4:]), OPTION_MEANINGS.get(name[4:], "")) for name in unread
-    ]
+        rows.append(JemallocTunable("opt." + name, value, now, _find_unit(name), set_in(name), _explain_option(name, value, now)))
+    told = {row.name[4:] for row in rows} | {OTHER_OPTION_NAMES.get(row.name[4:]) for row in rows}
+    for name in [name[4:] for name in context.symbols.option_names]:
+        if name not in told:
+            rows.append(JemallocTunable("opt." + name, None, None, _find_unit(name), set_in(name), OPTION_MEANINGS.get(name, "")))
     threads, is_unknown = read_background(context), context.symbols.by_structure
     interval_ns, counts_none = threads.run_interval_ns, is_unknown or (bool(threads.enabled) and not has_stats())
     known = BackgroundThreads(
@@ -303,10 +292,8 @@ def read_tunables(context: JemallocContext, has_stats: Callable[[], Optional[boo
         runs=None if counts_none else threads.runs,
         run_interval_ms=None if counts_none or interval_ns is None else interval_ns / 1e6,
     )
-    unread = list_unread_variables(context)
-    if not rows and is_unknown:
-        return JemallocTunables(None, given or None, known, unheeded, unread)
-    return JemallocTunables(rows, given, known, unheeded, unread)
+    found = None if is_unknown and not rows else rows
+    return JemallocTunables(found, given if found is not None else given or None, known, unheeded, list_unread_variables(context))
 
 
 OTHER_KEYS = (
@@ -355,27 +342,21 @@ def read_option_sources(context: JemallocContext) -> List[OptionSource]:
     """
     names = context.symbols.public_names
     environment, prefix = names.conf_variable, names.prefix or ""
-    kept = _read_text(context, "opt_malloc_conf_env_var")
-    texts = [
-        OptionSource("--with-malloc-conf", _read_text(context, "config_malloc_conf")),
-        OptionSource("the variable %smalloc_conf" % prefix, _read_text(context, "malloc_conf")),
-        OptionSource("the link /etc/malloc.conf", _read_text(context, "opt_malloc_conf_symlink")),
-        OptionSource(
-            "the environment, %s" % (environment or "MALLOC_CONF with an unknown prefix"), kept or _read_environment(context, environment)
-        ),
-        OptionSource("the variable %smalloc_conf_2_conf_harder" % prefix, _read_text(context, "malloc_conf_2_conf_harder")),
-    ]
-    return [source for source in texts if source.text]
-
-
-def _read_environment(context: JemallocContext, name: Optional[str]) -> str:
-    return (context.target.environment_variable(name) if name is not None else None) or ""
-
-
-def _read_text(context: JemallocContext, variable: str) -> str:
-    place = find_option(context, variable)
-    value = read_option_value(context, "pointer", place) if place is not None else None
-    return value if isinstance(value, str) else ""
+    told = (context.target.environment_variable(environment) if environment is not None else None) or ""
+    places = (
+        ("--with-malloc-conf", "config_malloc_conf", ""),
+        ("the variable %smalloc_conf" % prefix, "malloc_conf", ""),
+        ("the link /etc/malloc.conf", "opt_malloc_conf_symlink", ""),
+        ("the environment, %s" % (environment or "MALLOC_CONF with an unknown prefix"), "opt_malloc_conf_env_var", told),
+        ("the variable %smalloc_conf_2_conf_harder" % prefix, "malloc_conf_2_conf_harder", ""),
+    )
+    sources = []
+    for name, variable, other in places:
+        place = find_option(context, variable)
+        value = read_option_value(context, "pointer", place) if place is not None else None
+        if value or other:
+            sources.append(OptionSource(name, str(value or other)))
+    return sources
 
 
 def _find_source(name: str, given: List[OptionSource]) -> Optional[str]:
@@ -435,26 +416,20 @@ def counts_stats(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Opt
 
     arena.c counts curslabs before a slab becomes slabcur, under `if (config_stats)`: 5.0 to 5.3.1.
     """
-    if context.types.place(name_bin_struct(context.types), "stats.curslabs") is None:
+    struct = name_bin_struct(context.types)
+    if context.types.place(struct, "stats.curslabs") is None:
         return None
     uncounted = False
     for arena in listed[:MAX_ARENAS_TRIED]:
         try:
-            for slabs, counted in _read_slab_counts(context, arena):
-                if counted:
-                    return True
-                uncounted = uncounted or bool(slabs)
+            addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena.read())
+            views = [context.view(struct, address) for shards in addresses for address in shards]
+            if any(view.get("stats.curslabs") for view in views):
+                return True
+            uncounted = uncounted or any(view["slabcur"] for view in views)
         except (UnreadableMemory, KeyError):
             continue
     return False if uncounted else None
-
-
-def _read_slab_counts(context: JemallocContext, arena: ArenaHandle) -> List[Tuple[int, int]]:
-    """(slabcur, curslabs) of the arena's bins."""
-    struct = name_bin_struct(context.types)
-    addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena.read())
-    views = (read_view(context.target, context.types, struct, address) for shards in addresses for address in shards)
-    return [(view["slabcur"], view.get("stats.curslabs") or 0) for view in views]
 
 
 def read_config(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Config:
@@ -462,42 +437,31 @@ def read_config(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Conf
 
     The const config_NAME of jemalloc_preamble.h are read. Without them `debug`, `prof` and `stats` follow from what is in memory.
     """
-    follows = {"debug": _is_debug, "prof": _guess_prof, "cache_oblivious": _is_cache_oblivious}
     switches: Config = {}
     for name in (*list_config_names(context.jemalloc.version), "enable_cxx"):
         constant = context.symbols.constant("config_" + name)
+        switches[name] = None if constant is None else bool(constant)
         if constant is not None:
-            switches[name] = bool(constant)
-        elif name == "stats":
+            continue
+        if name == "stats":
             switches[name] = counts_stats(context, listed)
-        else:
-            switches[name] = follows[name](context) if name in follows else None
+        elif name == "prof":
+            switches[name] = can_profile(context)
+        elif name == "debug":  # only locks of a debugging build have a witness apart from the counters (mutex.h)
+            witness = context.types.place("malloc_mutex_s", "witness")
+            switches[name] = None if witness is None else witness.offset > 0
+        elif name == "cache_oblivious":  # the option (from 5.3.0) is on by default only in builds that have it
+            switches[name] = True if context.variable("opt_cache_oblivious", 1) == 1 else None
     return switches
 
 
 def can_profile(context: JemallocContext) -> Optional[bool]:
     """config.prof alone."""
-    constant = context.symbols.constant("config_prof")
-    return bool(constant) if constant is not None else _guess_prof(context)
-
-
-def _is_debug(context: JemallocContext) -> Optional[bool]:
-    """Return whether this is a debugging build: only its locks have a witness apart from the counters (mutex.h)."""
-    witness = context.types.place("malloc_mutex_s", "witness")
-    return None if witness is None else witness.offset > 0
-
-
-def _guess_prof(context: JemallocContext) -> Optional[bool]:
-    told = context.symbols.texts.profiles
-    if not told or not keeps_profile_text(context.jemalloc.version):
-        return told
+    constant, told = context.symbols.constant("config_prof"), context.symbols.texts.profiles
+    if constant is not None or not told or not keeps_profile_text(context.jemalloc.version):
+        return told if constant is None else bool(constant)
     size_bytes = context.symbols.size_bytes(PROFILER)
     return None if size_bytes is None else size_bytes > 0
-
-
-def _is_cache_oblivious(context: JemallocContext) -> Optional[bool]:
-    """opt.cache_oblivious (from 5.3.0) is on by default only in builds that have it."""
-    return True if context.variable("opt_cache_oblivious", 1) == 1 else None
 
 
 TSD_WAYS = {
@@ -510,7 +474,10 @@ TSD_WAYS = {
 def list_checks(context: JemallocContext, listed: Sequence[ArenaHandle], tsds: Tsds) -> List[Check]:
     """List how the build was recognised, its names, constants and switches, and the way to each thread's tsd."""
     checks = [*_check_structure(context), _check_names(context), _check_proof(context), _check_constants(context)]
-    return [*checks, _check_switches(read_config(context, listed)), _check_tsd(context, tsds)]
+    config, words = read_config(context, listed), {True: "yes", False: "no", None: "unknown"}
+    text = "built with statistics: %s, with heap profiling: %s" % (words[config["stats"]], words[config["prof"]])
+    nulls = "counters (sweeps, requests, mapped, metadata) are null; the walk counts extents and regions"
+    return [*checks, Check("", None, text, nulls if config["stats"] is False else None), _check_tsd(context, tsds)]
 
 
 def _check_structure(context: JemallocContext) -> List[Check]:
@@ -518,20 +485,17 @@ def _check_structure(context: JemallocContext) -> List[Check]:
     jemalloc = context.jemalloc
     if not context.symbols.by_structure:
         return [Check("", None, "the layout of %s fits its arenas" % jemalloc.fitting, None)] if jemalloc.fitting else []
-    debug_hint = suggest_file(context.target, jemalloc.module, STRIPPED)
-    without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
+    slabs, is_good = count_noun(jemalloc.calibrated_slabs, "slab"), bool(jemalloc.calibrated_slabs)
     arenas = "%s %s own index" % (count_noun(jemalloc.named_arenas, "arena"), "names its" if jemalloc.named_arenas == 1 else "name their")
-    sure = "%s confirm it" % _say_slabs(context) if jemalloc.calibrated_slabs else "no slab confirms it yet: figures may be incomplete"
-    text = "found by structure: the layout of %s fits, %s, %s" % (jemalloc.fitting, arenas, sure)
     if jemalloc.fitting is None:
-        text = "found by structure: no known layout fits, %s, %s confirmed by the radix tree" % (arenas, _say_slabs(context))
+        text = "found by structure: no known layout fits, %s, %s confirmed by the radix tree" % (arenas, slabs)
         without = "only its extents are read: counters, threads, caches and decay are unknown"
-        return [Check("", None, text, None), Check("", None, without, debug_hint)]
-    return [Check("", bool(jemalloc.calibrated_slabs), text, None), Check("", None, without, debug_hint)]
-
-
-def _say_slabs(context: JemallocContext) -> str:
-    return count_noun(context.jemalloc.calibrated_slabs, "slab")
+    else:
+        sure = "%s confirm it" % slabs if is_good else "no slab confirms it yet: figures may be incomplete"
+        text = "found by structure: the layout of %s fits, %s, %s" % (jemalloc.fitting, arenas, sure)
+        without = "no names: global locks, the heap profile, background threads' counters and some options are unknown"
+    debug_hint = suggest_file(context.target, jemalloc.module, STRIPPED)
+    return [Check("", None if jemalloc.fitting is None else is_good, text, None), Check("", None, without, debug_hint)]
 
 
 def _check_names(context: JemallocContext) -> Check:
@@ -561,7 +525,7 @@ def _check_proof(context: JemallocContext) -> Check:
         named = ", but %s %s own index where these types expect it" % (count_noun(jemalloc.named_arenas, "arena"), whose)
         text = "not yet verified on any slab: no bin has one" + (named if jemalloc.named_arenas else "")
         return Check("", None, text, "retry when the program has allocated memory")
-    return Check("", True, "types and constants verified on %s" % _say_slabs(context), None)
+    return Check("", True, "types and constants verified on %s" % count_noun(jemalloc.calibrated_slabs, "slab"), None)
 
 
 def _check_constants(context: JemallocContext) -> Check:
@@ -574,14 +538,6 @@ def _check_constants(context: JemallocContext) -> Check:
     sizes = (geometry.page_bytes, quantum, geometry.nbins, len(geometry.size_classes))
     tree = (len(shape.levels), levels, shape.lg_vaddr, leaves)
     return Check("", None, text % (*sizes, *tree, "unknown" if context.symbols.by_structure else geometry.narenas), None)
-
-
-def _check_switches(config: Config) -> Check:
-    words = {True: "yes", False: "no", None: "unknown"}
-    text = "built with statistics: %s, with heap profiling: %s" % (words[config["stats"]], words[config["prof"]])
-    if config["stats"] is False:
-        return Check("", None, text, "counters (sweeps, requests, mapped, metadata) are null; the walk counts extents and regions")
-    return Check("", None, text, None)
 
 
 def _check_tsd(context: JemallocContext, tsds: Tsds) -> Check:

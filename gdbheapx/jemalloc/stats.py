@@ -267,9 +267,9 @@ def _read_memory(context: JemallocContext, view: LayoutView, base: Optional[Layo
     if base is not None and base.has("edata_allocated"):
         figures["metadata_edata"], figures["metadata_rtree"] = base.get("edata_allocated"), base.get("rtree_allocated")
     figures["metadata_thp"] = base.get("n_thp") if base is not None else None
-    figures["tcache_bytes"] = cached.tcache_bytes
+    figures["tcache_bytes"] = cached[0]
     if "edata_s" in context.types.structs:
-        figures["tcache_stashed_bytes"] = cached.stashed_bytes
+        figures["tcache_stashed_bytes"] = cached[1]
     figures["resident"] = add_values([memory["resident"], count_hpa_dirty(view) * page])
     figures["abandoned_vm"] = view.get("stats.pa_shard_stats.pac_stats.abandoned_vm", "stats.abandoned_vm")
     figures["extent_avail"] = view.get("pa_shard.edata_cache.count", "extent_avail_cnt")
@@ -403,12 +403,12 @@ def read_malloc_stats(
     if context.jemalloc.is_partial:
         figures["stats"] = dict.fromkeys(("allocated", "active", "metadata", "resident", "mapped", "retained"))
     elif counts:
-        background, entries, unknown = read_background(context), {}, CountedCaches(None, None)
+        background, entries = read_background(context), {}
         for arena in listed:
             if context.budget.expired():
                 break
             try:
-                entries[str(arena.index)] = read_arena_stats(context, arena, cached.get(arena.index, unknown), now_ns)
+                entries[str(arena.index)] = read_arena_stats(context, arena, cached.get(arena.index, (None, None)), now_ns)
             except UnreadableMemory as problem:
                 arena.report_unreadable(problem)
         figures["stats"] = _add_totals(context, entries, background)

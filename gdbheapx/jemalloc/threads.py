@@ -1,6 +1,7 @@
 """Read each thread's tsd_t and tcache_t (tsd.h, tcache_structs.h, cache_bin.h)."""
 
 from array import array
+from collections import Counter
 from functools import partial
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -8,7 +9,7 @@ from gdbheapx.errors import UnreadableMemory
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Thread
 from gdbheapx.jemalloc import codes
-from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext, unpack_pointers, unpack_strided
+from gdbheapx.jemalloc.arenas import ArenaHandle, JemallocContext, read_column, read_pieces, unpack_pointers, unpack_strided
 from gdbheapx.jemalloc.layouts import has_short_ncached_max, omits_large_tcache_bins, read_tsd_states
 from gdbheapx.jemalloc.structure import is_tcache, read_sized_word
 from gdbheapx.jemalloc.symbols import read_words
@@ -24,35 +25,28 @@ NEEDS_REINIT = 1
 """TCACHES_ELM_NEED_REINIT: an explicit cache that tcache.flush emptied."""
 
 
-class RingElements(NamedTuple):
-    """The elements of one list."""
+def read_ql_ring(context: JemallocContext, first: int, next_offset: int) -> Tuple[List[int], Optional[int], Optional[str]]:
+    """Every element of the list that begins at `first` (0: empty); next_offset is qre_next's place in an element.
 
-    elements: List[int]
-    """Addresses, the first first; those before the damage if there is some."""
-    where: Optional[int]
-    """Address of the link that does not hold; None if the list is whole."""
-    what: Optional[str]
-
-
-def read_ql_ring(context: JemallocContext, first: int, next_offset: int) -> RingElements:
-    """Every element of the list that begins at `first` (0: empty); next_offset is qre_next's place in an element."""
+    Gives the addresses, those before the damage if there is some, the address of the link that does not hold, and what is wrong with it.
+    """
     elements: List[int] = []
     seen = set()
     element = first
     while element and len(elements) < MAX_ELEMENTS and not context.budget.expired():
         if element in seen:
-            return RingElements(elements, elements[-1] + next_offset, "points back into the middle of its list")
+            return elements, elements[-1] + next_offset, "points back into the middle of its list"
         elements.append(element)
         seen.add(element)
         try:
             element = context.target.read_word(element + next_offset)
         except UnreadableMemory as problem:
-            return RingElements(elements[:-1], problem.address, "cannot be read")
+            return elements[:-1], problem.address, "cannot be read"
         if not element:
-            return RingElements(elements, elements[-1] + next_offset, "is null in a circular list")
+            return elements, elements[-1] + next_offset, "is null in a circular list"
         if element == first:
-            return RingElements(elements, None, None)
-    return RingElements(elements, None, None) if not first else RingElements(elements, element, "is where the walk ended")
+            return elements, None, None
+    return (elements, element, "is where the walk ended") if first else (elements, None, None)
 
 
 def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) -> Tuple[List[Tuple[int, ArenaHandle]], bool]:
@@ -76,12 +70,12 @@ def find_listed_caches(context: JemallocContext, listed: Sequence[ArenaHandle]) 
             context.report(codes.CACHE_LIST_UNREADABLE, problem.address, what, "their blocks may count as used")
             complete = False
             continue
-        ring = read_ql_ring(context, first, link.offset)
-        if ring.what is not None:
-            what = "a link of arena %d's list of thread caches %s" % (arena.index, ring.what)
-            context.report(codes.CACHE_LIST_BROKEN, ring.where, what, "blocks of the others may count as used")
+        elements, where, wrong = read_ql_ring(context, first, link.offset)
+        if wrong is not None:
+            what = "a link of arena %d's list of thread caches %s" % (arena.index, wrong)
+            context.report(codes.CACHE_LIST_BROKEN, where, what, "blocks of the others may count as used")
             complete = False
-        for element in ring.elements:
+        for element in elements:
             address = element if is_old else _find_descriptor_owner(context, element, arena)
             complete = complete and bool(address)
             if address:
@@ -146,14 +140,6 @@ NOMINAL_LINKS = ("tsd_link.qre_next", "tcache.tsd_link.qre_next")
 """Where tsd_nominal_tsds links its members: from 5.3.0, in 5.2."""
 
 
-class Ticker(NamedTuple):
-    """ticker_t, from 5.3.0 ticker_geom_t."""
-
-    tick: int
-    """Ticks left until the arena's decay is looked after."""
-    nticks: int
-
-
 class Tsd(NamedTuple):
     """A thread's tsd_t. A member is None if this release lacks it, or it cannot be read."""
 
@@ -179,8 +165,8 @@ class Tsd(NamedTuple):
     thread_allocated_bytes: Optional[int] = None
     """Stays 0 in builds without statistics up to 5.2."""
     thread_deallocated_bytes: Optional[int] = None
-    ticker: Optional[Ticker] = None
-    """That of its own arena."""
+    ticker: Optional[Tuple[int, int]] = None
+    """That of its own arena (ticker_t, from 5.3.0 ticker_geom_t): ticks left until the arena's decay is looked after, of so many."""
 
     @property
     def lwp(self) -> Optional[int]:
@@ -261,6 +247,11 @@ class _TsdReader:
             what = address + (self.picker.addresses[0] or 0)
             context.report(codes.TSD_WRONG, what, "the tsd of %s has invalid state %s" % (who, number), None)
             return Tsd(thread, address, None, "its tsd has invalid state %s" % number)
+        index = self.arenas.get(arena or 0)
+        if tick is None or nticks is None:  # arenas_tdata[its arena].decay_ticker (arena_tdata_get, jemalloc_internal_inlines_a.h)
+            ticker = self._read_ticker(tdata, index, thread) if index is not None and index < (narenas or 0) else None
+        else:
+            ticker = tick, nticks
         record = Tsd(
             thread,
             address,
@@ -273,39 +264,34 @@ class _TsdReader:
             narenas_tdata=narenas,
             arena=arena,
             iarena=iarena,
-            arena_index=self.arenas.get(arena or 0),
+            arena_index=index,
             thread_allocated_bytes=allocated,
             thread_deallocated_bytes=deallocated,
-            ticker=None if tick is None or nticks is None else Ticker(tick, nticks),
+            ticker=ticker,
         )
-        self._check_arena(record, who)
-        return record if record.ticker is not None else record._replace(ticker=self._read_ticker(record))
+        if record.is_nominal and arena and index is None:
+            wrong_arena = "the tsd of %s is bound to 0x%x, which is not an arena" % (who, arena)
+            context.report(codes.TSD_WRONG, address, wrong_arena, None)
+        return record
 
-    def _check_arena(self, record: Tsd, who: str) -> None:
-        if record.is_nominal and record.arena and record.arena_index is None:
-            what = "the tsd of %s is bound to 0x%x, which is not an arena" % (who, record.arena)
-            self.context.report(codes.TSD_WRONG, record.address, what, None)
-
-    def _read_ticker(self, record: Tsd) -> Optional[Ticker]:
-        """arenas_tdata[its arena].decay_ticker, where the tsd itself has no arena_decay_ticker (arena_tdata_get,
-        jemalloc_internal_inlines_a.h)."""
-        index = record.arena_index
-        if not record.arenas_tdata or index is None or index >= (record.narenas_tdata or 0):
+    def _read_ticker(self, tdata: Optional[int], index: int, thread: Optional[Thread]) -> Optional[Tuple[int, int]]:
+        if not tdata:
             return None
-        address = record.arenas_tdata + index * self.context.types.size_bytes("arena_tdata_s")
+        address = tdata + index * self.context.types.size_bytes("arena_tdata_s")
         try:
-            tdata = self.context.view("arena_tdata_s", address)
+            view = self.context.view("arena_tdata_s", address)
         except UnreadableMemory:
-            self.context.report(codes.TSD_UNREADABLE, address, "cannot read the tickers of thread %s" % (record.lwp or "?"), None)
+            who = thread.lwp if thread is not None else "?"
+            self.context.report(codes.TSD_UNREADABLE, address, "cannot read the tickers of thread %s" % who, None)
             return None
-        return Ticker(tdata["decay_ticker.tick"], tdata["decay_ticker.nticks"])
+        return view["decay_ticker.tick"], view["decay_ticker.nticks"]
 
 
 # ---------------------------------------------------------------------------------------------------- jemalloc's own lists
 
 
-def read_nominal_list(context: JemallocContext) -> Optional[RingElements]:
-    """tsd_nominal_tsds: the tsds in nominal states. None before 5.2.0 and after 5.3.1, which have no such list."""
+def read_nominal_list(context: JemallocContext) -> Optional[Tuple[List[int], Optional[int], Optional[str]]]:
+    """tsd_nominal_tsds: the tsds in nominal states, as read_ql_ring. None before 5.2.0 and after 5.3.1, which have no such list."""
     path, head = context.types.first("tsd_s", *NOMINAL_LINKS), context.variable("tsd_nominal_tsds")
     place = context.types.place("tsd_s", path) if path is not None else None
     return None if place is None or head is None else read_ql_ring(context, head, place.offset)
@@ -316,13 +302,14 @@ def _compare_lists(context: JemallocContext, records: Sequence[Tsd]) -> None:
     ring = read_nominal_list(context)
     if ring is None:
         return
-    if ring.what is not None:
-        what = "a link of jemalloc's list of initialised threads %s" % ring.what
-        context.report(codes.TSD_LIST_BROKEN, ring.where, what, "threads were read from their thread-local storage instead")
+    elements, where, wrong = ring
+    if wrong is not None:
+        what = "a link of jemalloc's list of initialised threads %s" % wrong
+        context.report(codes.TSD_LIST_BROKEN, where, what, "threads were read from their thread-local storage instead")
         return
-    listed = set(ring.elements)
+    listed = set(elements)
     by_tls = {record.address: record for record in records if record.is_nominal}
-    for address in ring.elements:
+    for address in elements:
         if address not in by_tls:
             what = "a tsd on jemalloc's list of initialised threads belongs to no thread"
             context.report(codes.TSD_UNOWNED, address, what, "the thread exited without cleaning up, or the list was being changed")
@@ -334,16 +321,14 @@ def _compare_lists(context: JemallocContext, records: Sequence[Tsd]) -> None:
 
 def _read_listed_tsds(context: JemallocContext, reader: _TsdReader, threads: Sequence[Thread], listed: Sequence[ArenaHandle]) -> Tsds:
     """Read initialised threads without thread-local storage: from tsd_nominal_tsds, or from the tcaches on the arenas' lists."""
-    ring = read_nominal_list(context)
-    hint = "see " + hint_command("doctor")
+    ring, where = read_nominal_list(context), None
     if ring is not None:
-        addresses = ring.elements
+        addresses, where, _ = ring
         what = "cannot read thread-local storage: threads are known only from jemalloc's own list"
-        context.report(codes.TSDS_FROM_LISTS, ring.where, what, hint)
     else:
         addresses = _find_cache_tsds(context, reader, listed)
         what = "cannot read thread-local storage: threads are known only from the thread caches on the arenas' lists"
-        context.report(codes.TSDS_FROM_LISTS, None, what, hint)
+    context.report(codes.TSDS_FROM_LISTS, where, what, "see " + hint_command("doctor"))
     records = []
     left = list(threads)
     for address in addresses:
@@ -403,166 +388,6 @@ class CacheStack(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls on a record
 
 
-class JemallocCacheBins(NamedTuple):
-    """The bins of a cache."""
-
-    stacks: Sequence[CacheStack]
-    """What the cache holds, stashed blocks too: they were freed, and jemalloc keeps them to find writes after that."""
-    counted: Sequence[CacheStack]
-    """Those of them that jemalloc counts as ncached."""
-    nhbins: int
-    """Size classes up to here have a bin."""
-    complete: bool
-
-    def by_class(self) -> List[CacheStack]:
-        """Sum the stacks of each size class."""
-        sums: Dict[int, int] = {}
-        for stack in self.stacks:
-            sums[stack.szind] = sums.get(stack.szind, 0) + stack.count
-        return [CacheStack(szind, 0, count) for szind, count in sorted(sums.items())]
-
-
-NO_BINS = JemallocCacheBins((), (), 0, False)
-
-
-class CacheLimits(NamedTuple):
-    """Constants of all caches."""
-
-    nhbins: Optional[int]
-    """None where this build has no such variable: each cache has its own."""
-    disabled: Optional[int]
-    """Address of the placeholder for bins that are turned off (5.3.1)."""
-    most: Sequence[int]
-    """tcache_bin_info[szind].ncached_max; empty where that cannot be read."""
-    picker: Optional[Picker]
-    """What is read of each bin from 5.3.0 on; None before."""
-
-
-def read_cache_limits(context: JemallocContext) -> CacheLimits:
-    """nhbins, disabled_bin and tcache_bin_info."""
-    nhbins, pointer, disabled = context.variable("nhbins", 4), context.variable("tcache_bin_info"), context.symbols.find("disabled_bin")
-    count = min(nhbins, MAX_NHBINS) if nhbins is not None else len(context.geometry.size_classes)
-    try:
-        most = read_words(context.target, pointer, count, 2 if has_short_ncached_max(context.types) else 4) if pointer else []
-    except UnreadableMemory:
-        most = []
-    element, little = context.types.place("tcache_s", "bins"), context.geometry.little_endian
-    struct = element.struct if element is not None else None
-    picker = Picker(context.types, struct, BIN_MEMBERS, little) if struct is not None else None
-    return CacheLimits(nhbins, disabled.address if disabled is not None else None, most, picker)
-
-
-def read_cache_bins(context: JemallocContext, address: int, limits: CacheLimits) -> JemallocCacheBins:
-    """Read the bins of the tcache_t at `address`. A bin that cannot be right is reported and left out."""
-    try:
-        view = context.view("tcache_s", address)
-    except UnreadableMemory as problem:
-        what = "cannot read the thread cache at 0x%x" % address
-        context.report(codes.CACHE_UNREADABLE, problem.address, what, "its blocks count as used")
-        return NO_BINS
-    if view.has("bins"):
-        return _Descending(context, view, limits).read()
-    return _Ascending(context, view, limits).read()
-
-
-class _BinReader:
-    def __init__(self, context: JemallocContext, view: LayoutView, limits: CacheLimits) -> None:
-        self.context = context
-        self.view = view
-        self.word = context.geometry.word_bytes
-        self.stacks: List[CacheStack] = []
-        self.counted: List[CacheStack] = []
-        self.complete = True
-        self.limits, self.nhbins = limits, limits.nhbins
-
-    def column(self, path: str, name: str) -> List[int]:
-        """Member `name` of every bin of the array `path`."""
-        element, data = self.context.types.place("tcache_s", path), self.view.bytes_of(path)
-        assert element is not None and element.struct is not None
-        place = self.context.types.place(element.struct, name)
-        if place is None:
-            return [0] * (len(data) // element.size_bytes)
-        return unpack_strided(data, place.offset, element.size_bytes, place.size_bytes, self.context.geometry.little_endian, place.signed)
-
-    def most(self, count: int) -> List[int]:
-        """tcache_bin_info[szind].ncached_max of the first size classes; the widest bound where that cannot be read."""
-        return list(self.limits.most[:count]) if len(self.limits.most) >= count else [MAX_NCACHED] * count
-
-    def refuse(self, szind: int, what: str) -> None:
-        """A bin that is left out."""
-        self.complete = False
-        text = "size class %d of the thread cache at 0x%x: %s" % (szind, self.view.address, what)
-        self.context.report(codes.CACHE_BIN_WRONG, self.view.address, text, "its blocks count as used")
-
-
-class _Ascending(_BinReader):
-    """5.0 to 5.2: avail points just above the stack, avail[-ncached .. -1] are its members."""
-
-    def read(self) -> JemallocCacheBins:
-        nbins = self.context.geometry.nbins
-        nhbins = self.nhbins if self.nhbins is not None else len(self.context.geometry.size_classes)
-        limits = self.most(nhbins)
-        for first, paths, limit in ((0, ("bins_small", "tbins_small"), nbins), (nbins, ("bins_large", "tbins_large"), nhbins)):
-            path = self.context.types.first("tcache_s", *paths)
-            if path is None:
-                continue
-            rows = zip(self.column(path, "ncached"), self.column(path, "avail"))
-            for szind, (count, avail) in enumerate(rows, first):
-                if szind >= limit:
-                    break
-                if not avail or not count:
-                    continue
-                if not 0 < count <= limits[szind]:
-                    self.refuse(szind, "it counts %s of at most %d" % (count_noun(count, "block"), limits[szind]))
-                    continue
-                self.stacks.append(CacheStack(szind, avail - count * self.word, count))
-        self.counted = self.stacks
-        return JemallocCacheBins(self.stacks, self.counted, nhbins, self.complete)
-
-
-class _Descending(_BinReader):
-    """Reader of 5.3.0 and later: stack_head[0 .. ncached-1], up to the address whose low bits are low_bits_empty; stashed blocks at the low
-    end.
-
-    From 5.3.1 on each bin knows its own ncached_max, and one that is turned off points to a common placeholder.
-    """
-
-    def read(self) -> JemallocCacheBins:
-        element, picker, word = self.context.types.place("tcache_s", "bins"), self.limits.picker, self.word
-        assert element is not None and picker is not None
-        own_limits, disabled = picker.addresses[-1] is not None, self.limits.disabled
-        nhbins = element.count if own_limits or self.nhbins is None else min(element.count, self.nhbins)
-        columns: Any = picker.columns(self.view.bytes_of("bins")[: nhbins * element.size_bytes], element.size_bytes)
-        heads, full, empty, own = columns
-        known = disabled is not None or not own_limits
-        for szind, (head, low, high, limit) in enumerate(zip(heads, full, empty, own if own_limits else self.most(nhbins))):
-            if not head and high:  # both are written by cache_bin_init
-                self.refuse(szind, "its stack_head is null")
-                continue
-            if not head or head == disabled:
-                continue
-            count = (high - (head & LOW_BITS) & LOW_BITS) // word
-            if count > limit:
-                self.refuse(szind, "it holds %s of at most %d" % (count_noun(count, "block"), limit))
-                continue
-            if count:
-                self.counted.append(CacheStack(szind, head, count))
-            if low != high - limit * word & LOW_BITS:
-                self._add_stashed(szind, head + count * self.word, low, high, limit, known)
-        self.stacks += self.counted
-        return JemallocCacheBins(self.stacks, self.counted, nhbins, self.complete)
-
-    def _add_stashed(self, szind: int, end: int, full: int, empty: int, limit: int, known: bool) -> None:
-        """Blocks between the low end of the array and low_bits_full (cache_bin_nitems_get_remote)."""
-        low = empty - limit * self.word & LOW_BITS
-        count = (full - low & LOW_BITS) // self.word
-        if count and known and limit < MAX_NCACHED:
-            if count > limit:
-                self.refuse(szind, "it keeps %d stashed blocks of at most %d" % (count, limit))
-            else:
-                self.stacks.append(CacheStack(szind, end - limit * self.word, count))
-
-
 class JemallocCache(NamedTuple):
     """A tcache_t with its blocks."""
 
@@ -573,9 +398,109 @@ class JemallocCache(NamedTuple):
     """Its thread's; None for explicit caches, and where no thread could be matched."""
     explicit: Optional[int]
     """The number that tcache.create gave; None for a thread's own."""
-    bins: JemallocCacheBins = NO_BINS
+    stacks: Sequence[CacheStack] = ()
+    """What the cache holds, stashed blocks too: they were freed, and jemalloc keeps them to find writes after that."""
+    counted: Sequence[CacheStack] = ()
+    """Those of them that jemalloc counts as ncached."""
+    nhbins: int = 0
+    """Size classes up to here have a bin."""
     pointers: "array[int]" = array("Q")
     """All blocks in it."""
+
+
+class _BinReader:
+    """Reads the bins of caches by the constants of them all."""
+
+    def __init__(self, context: JemallocContext) -> None:
+        types, geometry = context.types, context.geometry
+        self.context, self.word = context, geometry.word_bytes
+        self.nhbins, disabled = context.variable("nhbins", 4), context.symbols.find("disabled_bin")
+        """None where this build has no such variable: each cache has its own."""
+        self.disabled = disabled.address if disabled is not None else None
+        """The placeholder for bins that are turned off (5.3.1)."""
+        pointer = context.variable("tcache_bin_info")
+        count = min(self.nhbins, MAX_NHBINS) if self.nhbins is not None else len(geometry.size_classes)
+        try:
+            self._most = read_words(context.target, pointer, count, 2 if has_short_ncached_max(types) else 4) if pointer else []
+        except UnreadableMemory:
+            self._most = []
+        element = types.place("tcache_s", "bins")
+        struct = element.struct if element is not None else None
+        self.picker = Picker(types, struct, BIN_MEMBERS, geometry.little_endian) if struct is not None else None
+        """What is read of each bin from 5.3.0 on; None before."""
+
+    def most(self, count: int) -> List[int]:
+        """tcache_bin_info[szind].ncached_max of the first size classes; the widest bound where that cannot be read."""
+        return list(self._most[:count]) if len(self._most) >= count else [MAX_NCACHED] * count
+
+    def read(self, cache: JemallocCache) -> Tuple[JemallocCache, bool]:
+        """The cache with its stacks, and whether it was read whole. A bin that cannot be right is reported and left out."""
+        try:
+            view = self.context.view("tcache_s", cache.address)
+        except UnreadableMemory as problem:
+            what = "cannot read the thread cache at 0x%x" % cache.address
+            self.context.report(codes.CACHE_UNREADABLE, problem.address, what, "its blocks count as used")
+            return cache, False
+        wrong: List[Tuple[int, str]] = []
+        cache = self._read_descending(cache, view, wrong) if view.has("bins") else self._read_ascending(cache, view, wrong)
+        for szind, what in wrong:
+            text = "size class %d of the thread cache at 0x%x: %s" % (szind, cache.address, what)
+            self.context.report(codes.CACHE_BIN_WRONG, cache.address, text, "its blocks count as used")
+        return cache, not wrong
+
+    def _read_ascending(self, cache: JemallocCache, view: LayoutView, wrong: List[Tuple[int, str]]) -> JemallocCache:
+        """5.0 to 5.2: avail points just above the stack, avail[-ncached .. -1] are its members."""
+        nbins, little = self.context.geometry.nbins, self.context.geometry.little_endian
+        nhbins = self.nhbins if self.nhbins is not None else len(self.context.geometry.size_classes)
+        limits, stacks = self.most(nhbins), []
+        for first, paths, limit in ((0, ("bins_small", "tbins_small"), nbins), (nbins, ("bins_large", "tbins_large"), nhbins)):
+            path = view.types.first("tcache_s", *paths)
+            if path is None:
+                continue
+            rows = zip(read_column(view, path, "ncached", little) or (), read_column(view, path, "avail", little) or ())
+            for szind, (count, avail) in enumerate(rows, first):
+                if szind >= limit:
+                    break
+                if not avail or not count:
+                    continue
+                if 0 < count <= limits[szind]:
+                    stacks.append(CacheStack(szind, avail - count * self.word, count))
+                else:
+                    wrong.append((szind, "it counts %s of at most %d" % (count_noun(count, "block"), limits[szind])))
+        return cache._replace(stacks=stacks, counted=stacks, nhbins=nhbins)
+
+    def _read_descending(self, cache: JemallocCache, view: LayoutView, wrong: List[Tuple[int, str]]) -> JemallocCache:
+        """From 5.3.0: stack_head[0 .. ncached-1], up to the address whose low bits are low_bits_empty; stashed blocks at the low end.
+
+        From 5.3.1 on each bin knows its own ncached_max, and one that is turned off points to a common placeholder.
+        """
+        element, picker, word = view.types.place("tcache_s", "bins"), self.picker, self.word
+        assert element is not None and picker is not None
+        has_own = picker.addresses[-1] is not None
+        nhbins = element.count if has_own or self.nhbins is None else min(element.count, self.nhbins)
+        columns: Any = picker.columns(view.bytes_of("bins")[: nhbins * element.size_bytes], element.size_bytes)
+        heads, full, empty, own = columns
+        stashed, counted = [], []
+        for szind, (head, low, high, limit) in enumerate(zip(heads, full, empty, own if has_own else self.most(nhbins))):
+            if not head and high:  # both are written by cache_bin_init
+                wrong.append((szind, "its stack_head is null"))
+                continue
+            if not head or head == self.disabled:
+                continue
+            count = (high - (head & LOW_BITS) & LOW_BITS) // word
+            if count > limit:
+                wrong.append((szind, "it holds %s of at most %d" % (count_noun(count, "block"), limit)))
+                continue
+            if count:
+                counted.append(CacheStack(szind, head, count))
+            # blocks between the low end of the array and low_bits_full (cache_bin_nitems_get_remote)
+            kept = (low - (high - limit * word & LOW_BITS) & LOW_BITS) // word
+            if kept and (self.disabled is not None or not has_own) and limit < MAX_NCACHED:
+                if kept > limit:
+                    wrong.append((szind, "it keeps %d stashed blocks of at most %d" % (kept, limit)))
+                else:
+                    stashed.append(CacheStack(szind, head + (count - limit) * word, kept))
+        return cache._replace(stacks=[*stashed, *counted], counted=counted, nhbins=nhbins)
 
 
 class JemallocCaches(NamedTuple):
@@ -616,17 +541,16 @@ def read_jemalloc_caches(
                 what = "a thread cache on arena %s's list belongs to no thread and is not an explicit one" % place.arena_index
                 context.report(codes.CACHE_UNOWNED, place.address, what, None)
     complete = lists_complete or tsds.complete
-    caches, all_pointers, limits = [], array("Q"), read_cache_limits(context)
+    caches, all_pointers, reader = [], array("Q"), _BinReader(context)
     for place in places.values():
         if context.budget.expired():
             complete = False
             break
-        bins = read_cache_bins(context, place.address, limits)
-        complete = complete and bins.complete
-        pointers = _read_pointers(context, bins)
-        complete = complete and len(pointers) == sum(stack.count for stack in bins.stacks)
+        cache, is_whole = reader.read(place)
+        pointers = _read_pointers(context, cache.stacks)
+        complete = complete and is_whole and len(pointers) == sum(stack.count for stack in cache.stacks)
         all_pointers.extend(pointers)
-        caches.append(place._replace(bins=bins, pointers=pointers))
+        caches.append(cache._replace(pointers=pointers))
     return JemallocCaches(caches, context.kernel.in_order(all_pointers), complete)
 
 
@@ -637,39 +561,19 @@ def _find_own_cache(context: JemallocContext, record: Tsd) -> Iterator[int]:
         yield record.address + place.offset
 
 
-def _read_pointers(context: JemallocContext, bins: JemallocCacheBins) -> "array[int]":
+def _read_pointers(context: JemallocContext, stacks: Sequence[CacheStack]) -> "array[int]":
     """The pointers of all stacks; those that cannot be read are reported and left out."""
-    word = context.geometry.word_bytes
-    parts: List[bytes] = []
-    for group in _group_stacks([stack for stack in bins.stacks if stack.count], word):
-        start, end = group[0].start, max(stack.start + stack.count * word for stack in group)
-        data = context.target.read_prefix(start, end - start)
-        if len(data) == end - start:
-            parts += [data[stack.start - start : stack.start - start + stack.count * word] for stack in group]
-            continue
-        for stack in group:
-            size, have = stack.count * word, max(0, min(stack.count * word, start + len(data) - stack.start))
-            part = data[stack.start - start : stack.start - start + have]
-            if have < size:
-                part = context.target.read_prefix(stack.start, size)  # the hole may lie before it
-                have = len(part)
-            if have < size:
-                text = "cannot read the blocks of size class %d in a thread cache" % stack.szind
-                context.report(codes.CACHE_UNREADABLE, stack.start + have, text, "they count as used")
-            parts.append(part[: have - have % word])
+    word, parts = context.geometry.word_bytes, []
+    rows = sorted((stack.start, stack.count * word, stack.szind) for stack in stacks if stack.count)
+    data_of = read_pieces(context, [(start, size) for start, size, _ in rows], READ_BYTES)
+    for start, size, szind in rows:
+        part = data_of.get(start, b"")[:size]
+        if len(part) < size:
+            part = context.target.read_prefix(start, size)
+            text = "cannot read the blocks of size class %d in a thread cache" % szind
+            context.report(codes.CACHE_UNREADABLE, start + len(part), text, "they count as used")
+        parts.append(part[: len(part) - len(part) % word])
     return unpack_pointers(context, b"".join(parts))
-
-
-def _group_stacks(stacks: Sequence[CacheStack], word: int) -> Iterator[List[CacheStack]]:
-    """Stacks that are read together, each group sorted by address."""
-    group: List[CacheStack] = []
-    for stack in sorted(stacks, key=lambda stack: stack.start):
-        if group and stack.start + stack.count * word - group[0].start > READ_BYTES:
-            yield group
-            group = []
-        group.append(stack)
-    if group:
-        yield group
 
 
 # ---------------------------------------------------------------------------------------------------- answers
@@ -696,9 +600,10 @@ def make_cache_rows(context: JemallocContext, caches: JemallocCaches, tsds: Tsds
 
 
 def _make_cache_row(context: JemallocContext, cache: JemallocCache) -> ThreadCache:
-    sizes = context.geometry.size_classes
-    stacks = [stack for stack in cache.bins.by_class() if stack.count]
-    bins = [CacheBin(stack.szind, sizes[stack.szind], stack.count, stack.count * sizes[stack.szind]) for stack in stacks]
+    sizes, counts = context.geometry.size_classes, Counter[int]()
+    for stack in cache.stacks:
+        counts[stack.szind] += stack.count
+    bins = [CacheBin(szind, sizes[szind], count, count * sizes[szind]) for szind, count in sorted(counts.items()) if count]
     thread = cache.tsd.thread if cache.tsd is not None else None
     return ThreadCache(
         allocator=context.jemalloc.id,
@@ -713,16 +618,13 @@ def _make_cache_row(context: JemallocContext, cache: JemallocCache) -> ThreadCac
     )
 
 
-class CountedCaches(NamedTuple):
-    """Bytes in the caches on one arena's list, as jemalloc adds them up (arena_stats_merge)."""
-
-    tcache_bytes: Optional[int]
-    stashed_bytes: Optional[int]
-    """Blocks kept back to find writes after free; 0 unless the build does that (from 5.3.0)."""
+CountedCaches = Tuple[Optional[int], Optional[int]]
+"""Bytes in the caches on one arena's list, as jemalloc adds them up (arena_stats_merge), and of them blocks kept back to find writes after
+free: 0 unless the build does that (from 5.3.0)."""
 
 
 def count_cached_bytes(context: JemallocContext, caches: JemallocCaches, listed: Sequence[ArenaHandle]) -> Dict[int, CountedCaches]:
-    """Arena index -> Counted, for each of these arenas; empty if not every cache could be read.
+    """Arena index -> bytes, for each of these arenas; empty if not every cache could be read.
 
     From 5.1.0 to 5.2.1 tcache_bytes leaves out large size classes: arena_stats_merge (arena.c) takes bins_large[i] for i from NBINS on,
     as if the array began with the small ones, and multiplies what it finds there by the size of class i.
@@ -730,15 +632,17 @@ def count_cached_bytes(context: JemallocContext, caches: JemallocCaches, listed:
     if not caches.complete:
         return {}
     geometry = context.geometry
-    sums = {arena.index: [0, 0] for arena in listed}
+    sums: Dict[int, Tuple[int, int]] = {arena.index: (0, 0) for arena in listed}
     shifted = geometry.nbins if omits_large_tcache_bins(context.jemalloc.version) else 0
     for cache in caches.caches:
         if cache.arena_index not in sums:
             continue
-        own, counting = sums[cache.arena_index], set(cache.bins.counted)
-        for stack in cache.bins.counted:
+        counted_bytes, counting = 0, set(cache.counted)
+        for stack in cache.counted:
             szind = stack.szind if stack.szind < geometry.nbins else stack.szind - shifted
-            if szind == stack.szind or geometry.nbins <= szind < cache.bins.nhbins:
-                own[0] += stack.count * geometry.size_classes[szind]
-        own[1] += sum(stack.count * geometry.size_classes[stack.szind] for stack in cache.bins.stacks if stack not in counting)
-    return {index: CountedCaches(*both) for index, both in sums.items()}
+            if szind == stack.szind or geometry.nbins <= szind < cache.nhbins:
+                counted_bytes += stack.count * geometry.size_classes[szind]
+        stashed_bytes = sum(stack.count * geometry.size_classes[stack.szind] for stack in cache.stacks if stack not in counting)
+        before = sums[cache.arena_index]
+        sums[cache.arena_index] = before[0] + counted_bytes, before[1] + stashed_bytes
+    return dict(sums)

@@ -189,7 +189,7 @@ def test_extent_structure_unreadable(patient: Patient) -> None:
 def stack_of(patient: Patient) -> Tuple[Any, Any]:
     """A small bin of a thread's cache with several blocks: (cache, stack)."""
     for cache in patient.malloc.tcaches().caches:
-        for stack in cache.bins.counted:
+        for stack in cache.counted:
             if cache.tsd is not None and cache.tsd.arena_index == OTHER_ARENA and stack.count >= 3 and 3 < stack.szind < 20:
                 return cache, stack
     raise AssertionError("no such cache")
@@ -251,7 +251,7 @@ def test_stack_of_a_cache_unreadable(patient: Patient) -> None:
     lost = {
         patient.get(one.start + 8 * number)
         for cache in patient.malloc.tcaches().caches
-        for one in cache.bins.stacks
+        for one in cache.stacks
         for number in range(one.count)
         if page <= one.start + 8 * number < page + PAGE
     }

@@ -170,7 +170,7 @@ class Patient(DamagedCore):
         ranges += [("leaf", node, node + self.leaf_bytes) for _, node in self.leaves()]
         for arena in self.malloc.arena_list():
             ranges.append(("arena", arena.address, arena.address + self.types.size_bytes("arena_s")))
-            ranges += [("base", block.address, block.address + block.size_bytes) for block in arenas.list_base_blocks(context, arena)]
+            ranges += [("base", start, end) for start, end in arenas.list_base_blocks(context, arena)]
         pack, module = self.jemalloc.symbols.pack, self.jemalloc.module
         writable = [mapping for mapping in self.target.mappings() if mapping.writable]
         for offset, size in pack.symbols.values() if pack is not None else ():
@@ -184,7 +184,7 @@ class Patient(DamagedCore):
         ranges += [("tsd", record.address, record.address + self.types.size_bytes("tsd_s")) for record in self.malloc.tsds().records if record.address]
         for cache in self.malloc.tcaches().caches:
             ranges.append(("tcache", cache.address, cache.address + self.types.size_bytes("tcache_s")))
-            ranges += [("stack", stack.start, stack.start + 8 * stack.count) for stack in cache.bins.stacks]
+            ranges += [("stack", stack.start, stack.start + 8 * stack.count) for stack in cache.stacks]
         return ranges
 
     # ------------------------------------------------------------------------------------------------ damage

@@ -82,7 +82,7 @@ def stack_of(there: Patient, number: int = 0) -> Tuple[Any, Any]:
     stacks = [
         (cache, stack)
         for cache in there.malloc.tcaches().caches
-        for stack in cache.bins.counted
+        for stack in cache.counted
         if cache.tsd is not None and cache.tsd.arena_index == ARENA and stack.count >= 3 and 3 < stack.szind < 20
     ]
     return stacks[number]

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pytest
 
 from gdbheapx.jemalloc import threads
-from gdbheapx.jemalloc.threads import CountedCaches, JemallocCaches
+from gdbheapx.jemalloc.threads import JemallocCaches
 from tests.support.builders.jemalloc import NBINS, NHBINS, VERSIONS, World
 
 HELD: Dict[int, List[int]] = {0: [0x7F10, 0x7F08], 5: [0x9000 + 80 * i for i in range(200)], NBINS - 1: [0x20000], NBINS: [0x40000, 0x44000], NHBINS - 1: [0x80000]}
@@ -131,7 +131,7 @@ def test_tcache_bytes(version: Any) -> None:
     large = sum(len(pointers) * sizes[szind] for szind, pointers in HELD.items() if szind >= NBINS)
     mistaken = (5, 1, 0) <= version < (5, 3, 0)
     found = threads.count_cached_bytes(world.context, read(world), world.arenas)
-    assert found == {0: CountedCaches(0, 0), 1: CountedCaches(small + (0 if mistaken else large), 0), 2: CountedCaches(0, 0)}
+    assert found == {0: (0, 0), 1: (small + (0 if mistaken else large), 0), 2: (0, 0)}
 
 
 @pytest.mark.parametrize("version", [(5, 1, 0), (5, 2, 1)])
@@ -144,7 +144,7 @@ def test_tcache_bytes_with_many_large_classes(version: Any) -> None:
     for name, value in (("avail", stack + 8), ("ncached", 1)):
         world.put_path("tcache_s", cache, "bins_large[%d].%s" % (szind - NBINS, name), value)
     found = threads.count_cached_bytes(world.context, read(world), world.arenas)
-    assert found[1] == CountedCaches(world.geometry.size_classes[szind - NBINS], 0)
+    assert found[1] == (world.geometry.size_classes[szind - NBINS], 0)
 
 
 @pytest.mark.parametrize("version", BOTH)
@@ -163,7 +163,7 @@ def test_stashed_blocks(version: Any) -> None:
     found = read(world)
     assert list(found.pointers) == [0x6000, 0x6100, 0x6200]
     size = world.geometry.size_classes[4]
-    assert threads.count_cached_bytes(world.context, found, world.arenas)[1] == CountedCaches(size, 2 * size)
+    assert threads.count_cached_bytes(world.context, found, world.arenas)[1] == (size, 2 * size)
 
 
 # ---------------------------------------------------------------------------------------------------- damage

@@ -12,7 +12,7 @@ from gdbheapx.jemalloc import decay, threads
 from gdbheapx.jemalloc.decay import TickerFacts, judge_thread
 from gdbheapx.jemalloc.layouts import has_ticker_bug
 from gdbheapx.jemalloc.records import TickerThread
-from gdbheapx.jemalloc.threads import Ticker, Tsd
+from gdbheapx.jemalloc.threads import Tsd
 from tests.support.builders.jemalloc import OLD, VERSIONS, World
 
 THREAD = Thread(101, "worker", 0x1000, 0x900, 0x400000)
@@ -29,7 +29,7 @@ HEALTHY: Dict[str, Any] = {
     "arena_index": 1,
     "thread_allocated_bytes": 1000,
     "thread_deallocated_bytes": 500,
-    "ticker": Ticker(96, 1000),
+    "ticker": (96, 1000),
 }
 STUCK = {**HEALTHY, "arenas_tdata_bypass": True, "arenas_tdata": 0, "narenas_tdata": 0, "ticker": None}
 FACTS = TickerFacts(affected=True, not_ready=None, counts=True, is_background=False, grows=False)
@@ -155,9 +155,9 @@ def test_tickers_are_those_of_the_own_arena(version: Any) -> None:
     """The ticker that is shown is the one of the thread's arena; an array that is too short has none for it."""
     world = measured(version)
     found = {record.thread.name: record for record in threads.read_tsds(world.context, world.arenas).records if record.thread is not None}
-    assert found["healthy"].ticker == Ticker(96, 1000)
-    assert found["one-malloc"].ticker == Ticker(999, 1000)
-    assert found["main"].ticker == Ticker(5, 1000)
+    assert found["healthy"].ticker == (96, 1000)
+    assert found["one-malloc"].ticker == (999, 1000)
+    assert found["main"].ticker == (5, 1000)
     world.put("tsd_s", found["healthy"].address or 0, narenas_tdata=1)
     assert threads.read_tsds(world.context, world.arenas).records[1].ticker is None
 
@@ -169,7 +169,7 @@ def test_the_ticker_of_newer_builds() -> None:
         world.thread("one", "nominal", 1, arena_decay_ticker__tick=961, arena_decay_ticker__nticks=1000)
         world.thread("two", "minimal_initialized")
         assert not has_ticker_bug(world.types, version)
-        assert threads.read_tsds(world.context, world.arenas).records[0].ticker == Ticker(961, 1000)
+        assert threads.read_tsds(world.context, world.arenas).records[0].ticker == (961, 1000)
         assert {one.verdict for one in judge_world(world).values()} == {"not-applicable"}
 
 
