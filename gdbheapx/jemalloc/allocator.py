@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from gdbheapx.jemalloc.meter import JemallocMeter
     from gdbheapx.jemalloc.options import JemallocTunables
     from gdbheapx.jemalloc.plan import JemallocCure, JemallocPurge
-    from gdbheapx.jemalloc.profile import ProfileAnswer
+    from gdbheapx.jemalloc.profile import Profile
     from gdbheapx.jemalloc.records import JemallocFacts
     from gdbheapx.jemalloc.stats import JemallocStats
     from gdbheapx.jemalloc.text import DecayAnswer
@@ -214,14 +214,14 @@ class JemallocMalloc(AllocatorInstance):
 
         return read_tunables(self.context, self.has_stats)
 
-    def profile(self) -> "ProfileAnswer":
+    def profile(self) -> "Profile":
         """The live heap profile; HeapxError where nothing was sampled."""
-        from gdbheapx.jemalloc.profile import ProfileAnswer, read_profile
+        from gdbheapx.jemalloc.profile import read_profile
 
         allocated = self.malloc_stats().figures.get("stats", {}).get("allocated")
         cached = add_values(row.bytes for row in self.caches()) if self.tcaches().complete else None
         used = None if allocated is None or cached is None else max(0, allocated - cached)
-        return ProfileAnswer(read_profile(self.context), used, self.conditions().prof_active)
+        return read_profile(self.context, used, self.conditions().prof_active)
 
     def counted_bytes(self) -> Optional[int]:
         """Pages that it holds, in use or kept, by its arenas' own counters: no walk. None where an arena's cannot be read."""

@@ -4,7 +4,6 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.measured import BACKGROUND
 from gdbheapx.errors import UnreadableMemory
-from gdbheapx.inferior.base import Thread
 from gdbheapx.jemalloc import codes
 from gdbheapx.jemalloc.arenas import (
     UNUSED_STATES,
@@ -97,15 +96,13 @@ def read_background(context: JemallocContext) -> BackgroundState:
     if pointer and most and "background_thread_info_s" in context.types.structs:
         try:
             views = context.array("background_thread_info_s", pointer, min(most, MOST_BACKGROUND_THREADS))
-            threads = [_make_background_thread(view) for view in views]
+            for view in views:
+                state = BACKGROUND_STATES[view["state"]] if view["state"] < len(BACKGROUND_STATES) else None
+                numbers = view.get("thread"), view["tot_n_runs"], view["tot_sleep_time.ns"]
+                threads.append(BackgroundThread(state, *numbers, read_mutex(view, "mtx")))
         except UnreadableMemory as problem:
             context.report(codes.BACKGROUND_UNREADABLE, problem.address, "cannot read the state of the background threads", None)
     return BackgroundState(None if enabled is None else bool(enabled), count, threads)
-
-
-def _make_background_thread(view: LayoutView) -> BackgroundThread:
-    state = BACKGROUND_STATES[view["state"]] if view["state"] < len(BACKGROUND_STATES) else None
-    return BackgroundThread(state, view.get("thread"), view["tot_n_runs"], view["tot_sleep_time.ns"], read_mutex(view, "mtx"))
 
 
 class DecayState(NamedTuple):
@@ -162,27 +159,24 @@ def _read_decay_state(view: LayoutView, state: str, has_stats: Optional[bool]) -
     return DecayState(state, read_decay_ms(view, state), count_pages(view, state), *counters, *times)
 
 
-class DecayClock(NamedTuple):
-    """The time to compare deadlines with."""
-
-    ns: Optional[int]
-    """CLOCK_MONOTONIC."""
-    exact: bool
-    """False on a core: the latest time that jemalloc itself noted, a lower bound."""
+DecayClock = Tuple[Optional[int], bool]
+"""The time to compare deadlines with, as CLOCK_MONOTONIC counts, and whether it is exact: on a core it is the latest time that jemalloc itself
+noted, a lower bound."""
 
 
 def read_decay_clock(context: JemallocContext, decays: Sequence[ArenaDecay]) -> DecayClock:
     """Read a live process's clock; on a core take a lower bound from its arenas' epochs."""
     noted = [time for one in decays for time in (one.create_ns, one.dirty.epoch_ns, one.muzzy.epoch_ns) if time]
     latest, clock = max(noted, default=None), context.target.monotonic_ns()
-    return DecayClock(clock, True) if clock is not None and clock >= (latest or 0) else DecayClock(latest, False)
+    return (clock, True) if clock is not None and clock >= (latest or 0) else (latest, False)
 
 
 def measure_overdue_ns(decay: DecayState, clock: DecayClock) -> Optional[int]:
     """Return how long ago the current interval should have ended; 0 while it runs; None if unknown, or without gradual decay."""
-    if clock.ns is None or decay.deadline_ns is None or (decay.time_ms or 0) <= 0:
+    now_ns, _ = clock
+    if now_ns is None or decay.deadline_ns is None or (decay.time_ms or 0) <= 0:
         return None
-    return max(0, clock.ns - decay.deadline_ns) if decay.pages != 0 else 0  # nothing is late where there is nothing
+    return max(0, now_ns - decay.deadline_ns) if decay.pages != 0 else 0  # nothing is late where there is nothing
 
 
 PURGED, IDLE, DEGRADED, UNPURGED = "purged", "idle", "degraded", "unpurged"
@@ -225,10 +219,10 @@ def find_neglect(decays: ArenaDecay, late: Optional[int], clock: DecayClock) -> 
         return None
     never_swept = dirty.sweeps == 0
     if late is not None and late > LATE_INTERVALS * interval:
-        since = "its decay is overdue by %.0f ms%s" % (late / 1e6, "" if clock.exact else " or more")
+        since = "its decay is overdue by %.0f ms%s" % (late / 1e6, "" if clock[1] else " or more")
         never = decays.create_ns is not None and dirty.epoch_ns is not None and dirty.epoch_ns - decays.create_ns < interval
         return since + (", and has never run since the arena was made" if never or never_swept else "")
-    return "%s, and none was ever purged" % count_noun(dirty.pages, "dirty page") if never_swept and not clock.exact else None
+    return "%s, and none was ever purged" % count_noun(dirty.pages, "dirty page") if never_swept and not clock[1] else None
 
 
 def _decide_by_background(state: str, signs: Optional[str]) -> _Decision:
@@ -343,7 +337,12 @@ def _decide_thread(tsd: Tsd, facts: TickerFacts) -> _Judgement:
     if tsd.arenas_tdata_bypass is None or tsd.arenas_tdata is None:
         return UNKNOWN, 0, "arenas_tdata_bypass is neither 0 nor 1: its tsd is damaged", None
     if not tsd.arenas_tdata_bypass:
-        return _describe_ticking(tsd)
+        why = "it has tickers, but none for its arena yet"
+        if tsd.ticker is not None:
+            why = "it has tickers; the one for its arena is at %d of %d" % tsd.ticker
+        if not tsd.arenas_tdata:
+            return TICKING, 4, "it has not needed a ticker yet; the next slow operation creates one", None
+        return TICKING, 5, why, None
     if tsd.arenas_tdata:
         why = "it has tickers although arenas_tdata_bypass is set; jemalloc never does that, so its tsd is damaged"
         return UNKNOWN, 6, why, retry
@@ -354,14 +353,6 @@ def _decide_thread(tsd: Tsd, facts: TickerFacts) -> _Judgement:
         why = "it has no ticker, and it is unknown whether it is creating one (%s)" % GROWTH_FUNCTION
         return UNKNOWN, UNTOLD_ROW, why, facts.lacking
     return BLIND, 8, "its first call was free(), so it never got a decay ticker and never returns pages", None
-
-
-def _describe_ticking(tsd: Tsd) -> _Judgement:
-    if not tsd.arenas_tdata:
-        return TICKING, 4, "it has not needed a ticker yet; the next slow operation creates one", None
-    if tsd.ticker is None:
-        return TICKING, 5, "it has tickers, but none for its arena yet", None
-    return TICKING, 5, "it has tickers; the one for its arena is at %d of %d" % tsd.ticker, None
 
 
 def _explain_transition(tsd: Tsd, facts: TickerFacts) -> Optional[str]:
@@ -433,44 +424,40 @@ class _GrowthScan:
         self.context = context
         base = context.geometry.manual_arena_base
         self.later_arenas = base is None or context.geometry.narenas > base
-        self._code: Optional[Sequence[Tuple[int, int]]] = None
+        self._code: Optional[List[Tuple[int, int]]] = None
         self._exact = False
 
     def grows(self, tsd: Tsd) -> Optional[bool]:
-        """Return False if it surely is not, None if that is unknown."""
+        """Return False if it surely is not, None if that is unknown.
+
+        Its stack tells, which has a return address into that function, unless it runs in it. Without a symbol any code of the object
+        counts, which on a core is None: there may be much else, and no other look.
+        """
+        target, thread = self.context.target, tsd.thread
         is_past_start = bool(tsd.thread_deallocated_bytes) or (tsd.tcache_enabled and bool(tsd.tcache_arena))
-        is_first = tsd.thread is None or self.context.target.pid in (None, tsd.thread.lwp)
+        is_first = thread is None or target.pid in (None, thread.lwp)
         if is_past_start and not is_first and not self.later_arenas:
             return False
-        return True if tsd.thread is None else self._on_stack(tsd.thread)
-
-    def _on_stack(self, thread: Thread) -> Optional[bool]:
-        """Return whether its stack has a return address into that function, or it runs in it. Without a symbol any code of the object
-        counts, which on a core is None: there may be much else, and no other look."""
-        code, runs = self.code(), self.context.target.kind == "live"
+        if thread is None:
+            return True
+        code, runs, word = self.code(), target.kind == "live", self.context.geometry.word_bytes
         if thread.pc is None or thread.stack_pointer is None or not code:
             return True if runs else None
-        is_near = self._is_near(thread.pc, thread.stack_pointer, code)
-        return True if is_near and (self._exact or runs) else None if is_near else False
-
-    def _is_near(self, pc: int, stack_pointer: int, code: Sequence[Tuple[int, int]]) -> bool:
-        if _lies_inside(code, pc):
-            return True
-        word = self.context.geometry.word_bytes
-        data = self.context.target.read_prefix(stack_pointer & -word, STACK_BYTES if self._exact else NEAR_WORDS * word)
-        return any(_lies_inside(code, value - 1) for value in self.context.target.words_in(data))
+        near = [thread.pc]
+        if not _lies_inside(code, thread.pc):
+            data = target.read_prefix(thread.stack_pointer & -word, STACK_BYTES if self._exact else NEAR_WORDS * word)
+            near = [value - 1 for value in target.words_in(data)]
+        is_near = any(_lies_inside(code, address) for address in near)
+        return is_near if self._exact or runs or not is_near else None
 
     def code(self) -> Sequence[Tuple[int, int]]:
         """The function's addresses, or all of the object's code where no symbol has it."""
         if self._code is None:
-            symbols = self.context.symbols
+            symbols, own = self.context.symbols, self.context.jemalloc.module.name
             function, size = symbols.find(GROWTH_FUNCTION), symbols.size_bytes(GROWTH_FUNCTION)
+            mapped = [(one.start, one.end) for one in self.context.target.mappings() if one.executable and one.name == own]
             self._exact = function is not None and bool(size)
-            if function is not None and size:
-                self._code = [(function.address, function.address + size)]
-            else:
-                mapped = self.context.target.mappings()
-                self._code = [(one.start, one.end) for one in mapped if one.executable and one.name == self.context.jemalloc.module.name]
+            self._code = [(function.address, function.address + size)] if function is not None and size else mapped
         return self._code
 
 
@@ -506,10 +493,32 @@ def read_tickers(
     using = [row for tsd, row in zip(tsds.records, threads) if tsd.is_nominal]
     costly_bytes, arenas = count_costly_bytes(context, [one.arena for one in decays]), []
     for one in decays:
+        dirty, muzzy = one.dirty, one.muzzy
         bound = [row for row in using if is_percpu or row.arena == one.arena.index]
-        row = make_ticker_arena(context.jemalloc.id, one, bound, tsds.complete, background.state_for(one.arena.index), page)
-        row = judge_arena(row, one, clock, sum(map(drives_decay, using)) - row.healthy_threads, is_percpu)
-        arenas.append(row._replace(costs_memory=costs_memory(row, costly_bytes)))
+        healthy = sum(map(drives_decay, bound))
+        arena = TickerArena(
+            allocator=context.jemalloc.id,
+            index=one.arena.index,
+            address=TargetAddress(one.arena.address),
+            kind=one.arena.kind,
+            threads=len(bound) if tsds.complete else None,
+            healthy_threads=healthy,
+            blind_threads=sum(row.verdict == BLIND for row in bound),
+            unknown_threads=sum(row.verdict == UNKNOWN for row in bound),
+            background_thread=background.state_for(one.arena.index),
+            dirty_bytes=None if dirty.pages is None else dirty.pages * page,
+            muzzy_bytes=None if muzzy.pages is None else muzzy.pages * page,
+            dirty_decay_ms=dirty.time_ms,
+            muzzy_decay_ms=muzzy.time_ms,
+            sweeps=dirty.sweeps,
+            late_ms=None,
+            verdict=UNKNOWN,
+            why="",
+            can_purge=None,
+            evidence=None,
+        )
+        arena = judge_arena(arena, one, clock, sum(map(drives_decay, using)) - healthy, is_percpu)
+        arenas.append(arena._replace(costs_memory=costs_memory(arena, costly_bytes)))
     return TickerReading(tsds, threads, decays, clock, arenas)
 
 
@@ -540,34 +549,6 @@ def count_blind_by_arena(rows: Sequence[TickerThread]) -> Dict[int, Optional[int
     return counts
 
 
-def make_ticker_arena(
-    allocator: str, decays: ArenaDecay, bound: Sequence[TickerThread], is_complete: bool, background: Optional[str], page_bytes: int
-) -> TickerArena:
-    """Make the row of an arena, not yet judged, from the threads bound to it."""
-    dirty, muzzy = decays.dirty, decays.muzzy
-    return TickerArena(
-        allocator=allocator,
-        index=decays.arena.index,
-        address=TargetAddress(decays.arena.address),
-        kind=decays.arena.kind,
-        threads=len(bound) if is_complete else None,
-        healthy_threads=sum(map(drives_decay, bound)),
-        blind_threads=sum(row.verdict == BLIND for row in bound),
-        unknown_threads=sum(row.verdict == UNKNOWN for row in bound),
-        background_thread=background,
-        dirty_bytes=None if dirty.pages is None else dirty.pages * page_bytes,
-        muzzy_bytes=None if muzzy.pages is None else muzzy.pages * page_bytes,
-        dirty_decay_ms=dirty.time_ms,
-        muzzy_decay_ms=muzzy.time_ms,
-        sweeps=dirty.sweeps,
-        late_ms=None,
-        verdict=UNKNOWN,
-        why="",
-        can_purge=None,
-        evidence=None,
-    )
-
-
 def costs_memory(row: TickerArena, costly_bytes: int) -> bool:
     """Return whether no thread purges an arena, or its healthy threads may and did not in twice the time that the program allows."""
     is_overdue = (row.late_ms or 0) > OVERDUE_TIMES * (row.dirty_decay_ms or 0) and row.unused_bytes > costly_bytes
@@ -591,33 +572,32 @@ def list_ticker_advice(threads: Sequence[TickerThread], arenas: Sequence[TickerA
     if not blind and not at_risk:
         return []
     made: List[Finding] = []
-
-    def add_finding(what: str, evidence: str, hint: Optional[str] = None, code: Optional[str] = None) -> None:
-        made.append(Finding(what, evidence, hint, code))
-
     theirs = [row for row in arenas if row.blind_threads]
     if all(row.verdict in QUIET_VERDICTS for row in theirs) and not any(row.unknown_threads for row in arenas):
         where = ", ".join(dict.fromkeys(row.why for row in theirs)) or "they are bound to no arena yet"
         of_arenas = " of %s" % list_names("arena", [row.index for row in theirs]) if theirs else ""
-        add_finding("no harm now: no pages%s stay because of blind threads" % of_arenas, where)
-    add_finding("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd")
+        made.append(Finding("no harm now: no pages%s stay because of blind threads" % of_arenas, where, None))
+    made.append(Finding("upgrade to jemalloc 5.3.0 or later", "there the ticker is part of each thread's tsd", None))
     count = len(blind) + len(at_risk)
     late = "too late for the %s blind or at risk now" % (count_noun(count, "thread") + (" that is" if count == 1 else " that are"))
-    add_finding("make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call", late)
+    made.append(
+        Finding("make each thread allocate before it frees: free(malloc(1)) through a volatile pointer as its first call", late, None)
+    )
     if any(row.background_thread is None for row in arenas):
         ways = (names.setting(BACKGROUND.value), names.call('"background_thread"'))
         hint = "%s at the next start, or %s in the running process" % ways
-        add_finding("turn background threads on", "they purge whatever the program's threads do", hint)
+        made.append(Finding("turn background threads on", "they purge whatever the program's threads do", hint))
     if any(row.dirty_decay_ms for row in arenas):
-        add_finding(names.setting("dirty_decay_ms:0"), "unused pages are returned at once, at the cost of a system call each time")
+        made.append(
+            Finding(names.setting("dirty_decay_ms:0"), "unused pages are returned at once, at the cost of a system call each time", None)
+        )
     holding = [row for row in theirs if row.verdict in (UNPURGED, DEGRADED) and row.unused_bytes]
     if holding:
         kept = make_sentence("%s of unused pages are kept there", SentenceSize(sum(row.unused_bytes for row in holding)))
-        add_finding(
-            "purge now: %s" % list_names("arena", [row.index for row in holding]), kept, "purge --arena %d" % holding[0].index, PURGE
-        )
+        what = "purge now: %s" % list_names("arena", [row.index for row in holding])
+        made.append(Finding(what, kept, "purge --arena %d" % holding[0].index, PURGE))
     if blind:
-        add_finding("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure", CURE)
+        made.append(Finding("cure the blind threads", "one byte in each thread's tsd is reset", "tickers --cure", CURE))
     return made
 
 

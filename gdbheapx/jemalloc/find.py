@@ -1,11 +1,12 @@
 """Find every jemalloc in a target: object, prefix, release, types, constants; explain those that cannot be read."""
 
 import re
-from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from functools import partial
+from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.records import Instances
 from gdbheapx.errors import HeapxError, UnreadableMemory
-from gdbheapx.inferior.base import DebugHint, Module, Symbol, Target, TypeSet
+from gdbheapx.inferior.base import Module, Symbol, Target, TypeSet
 from gdbheapx.jemalloc.layouts import (
     ENUMERATORS,
     MAX_ARENAS,
@@ -74,11 +75,6 @@ UNREADABLE = "unreadable"
 HASH_DIGITS = 12
 
 
-def make_debug_hint(target: Target, module: Module) -> DebugHint:
-    """Return the command that gets the debug information of a jemalloc's object."""
-    return target.debug_hint(module, PACKAGES if DISTRIBUTED.match(module.name) else ())
-
-
 class UnreadJemalloc(NamedTuple):
     """A jemalloc that is present and cannot be read."""
 
@@ -111,7 +107,11 @@ def make_unread(
     """Make the record of a jemalloc that cannot be read. `release`: by its traces, where there is no version text."""
     told = text or release
     bug = text_has_ticker_bug(told)
-    what = _describe_unread(module, reason, told) + _list_facts(page_bytes, bug)
+    what = _describe_unread(module, reason, told)
+    if page_bytes is not None:
+        what += "; its pages are %d bytes" % page_bytes
+    if bug is not None:
+        what += "; its release %s the bug that makes threads blind" % ("has" if bug else "does not have")
     return UnreadJemalloc(module, what, suggest_file(target, module, reason.why), reason.why, text, page_bytes, bug)
 
 
@@ -146,30 +146,21 @@ def _describe_unread(module: Module, reason: NotReadable, text: Optional[str]) -
     return "cannot read %s: %s" % (name, reason.evidence)
 
 
-def _list_facts(page_bytes: Optional[int], bug: Optional[bool]) -> str:
-    facts = [] if page_bytes is None else ["its pages are %d bytes" % page_bytes]
-    if bug is not None:
-        facts.append("its release %s the bug that makes threads blind" % ("has" if bug else "does not have"))
-    return "".join("; " + fact for fact in facts)
-
-
 def suggest_file(target: Target, module: Module, why: str) -> Optional[str]:
     """Suggest the file or command that would make it readable."""
     if why == UNREADABLE:
         return None
     if why == OTHER_RELEASE:
         return "use malloc_stats_print in the program"
-    if module.is_executable:
-        return _suggest_build(module) if why == STRIPPED else "build it with debug information (Rust: debug = true in its profile)"
-    return make_debug_hint(target, module)[0]
-
-
-def _suggest_build(module: Module) -> str:
-    keep = ""
+    if not module.is_executable:
+        return target.debug_hint(module, PACKAGES if DISTRIBUTED.match(module.name) else ())[0]
+    if why != STRIPPED:
+        return "build it with debug information (Rust: debug = true in its profile)"
+    keep = "build it unstripped and with debug information (Rust: strip = false, debug = true)"
     if module.build_id:
-        keep = "; or keep its unstripped file as DIR/.build-id/%s/%s.debug and give --debug-dir DIR"
+        keep += "; or keep its unstripped file as DIR/.build-id/%s/%s.debug and give --debug-dir DIR"
         keep %= module.build_id[:2], module.build_id[2:]
-    return "build it unstripped and with debug information (Rust: strip = false, debug = true)%s" % keep
+    return keep
 
 
 TypeSource = Tuple[TypeSet, str, Optional[StructTable]]
@@ -312,9 +303,9 @@ def find_jemallocs(target: Target, suspects: Sequence[JemallocSuspect]) -> Insta
     read: List[Jemalloc] = []
     not_read: List[UnreadJemalloc] = []
     for suspect in suspects:
-        number = len(read)
-        is_named, module, traces = suspect.is_named, suspect.module, suspect.traces
-        candidate = _read_named(target, suspect, number) if is_named else _read_nameless(target, module, traces, number)
+        own_id = "jemalloc#%d" % (len(read) + 1) if read else "jemalloc"
+        is_named = suspect.prefix is not None or suspect.pack is not None
+        candidate = _read_named(target, suspect, own_id) if is_named else _read_nameless(target, suspect.module, suspect.traces, own_id)
         if isinstance(candidate, Jemalloc):
             read.append(candidate)
         else:
@@ -322,29 +313,31 @@ def find_jemallocs(target: Target, suspects: Sequence[JemallocSuspect]) -> Insta
     return Instances(read, not_read)
 
 
-def _read_named(target: Target, suspect: JemallocSuspect, number: int) -> "Jemalloc | UnreadJemalloc":
+def _read_named(target: Target, suspect: JemallocSuspect, own_id: str) -> "Jemalloc | UnreadJemalloc":
     """A jemalloc in an object with its symbols, or of which there is a pack."""
     module, pack = suspect.module, suspect.pack
     symbols = JemallocSymbols(target, module, pack.prefix if pack is not None else suspect.prefix or "", pack)
     try:
-        return _describe_named(target, module, symbols, number)
+        return _describe_named(target, module, symbols, own_id)
     except HeapxError as problem:
         reason = problem if isinstance(problem, NotReadable) else NotReadable(UNREADABLE, problem.message)
         if reason.why in (SNAPSHOT, NO_LAYOUT):
-            left = _read_nameless(target, module, find_traces(target, module), number)
+            left = _read_nameless(target, module, find_traces(target, module), own_id)
             if isinstance(left, Jemalloc) and left.is_partial:
                 return left
         made = make_unread(target, module, reason, read_version_text(symbols), _read_page_bytes(target, symbols))
         return made if made.hint else made._replace(hint=problem.hint)
 
 
-def _read_nameless(target: Target, module: Module, seen: Optional[JemallocTraces], number: int) -> "Jemalloc | UnreadJemalloc":
+def _read_nameless(target: Target, module: Module, seen: Optional[JemallocTraces], own_id: str) -> "Jemalloc | UnreadJemalloc":
     """A jemalloc in an object without its symbols: it exports mallctl, or its traces were found. It is read by its structure, or named."""
     text = (seen.constants if seen is not None else read_object_texts(target, module)).version_text
     located = locate_structure(target, module, seen) if seen is not None and is_read(text) else None
     if isinstance(located, StructureMatch):
         if located.proof.slabs or not _may_be_another(text, located.table):
-            return _make_matched(target, module, located, text, number)
+            found = (located.version, text, located.symbols, located.types, located.geometry, "table", FOUND_BY)
+            owns, proof = _owns_malloc(target, module), located.proof
+            return Jemalloc(own_id, module, *found, owns, proof.slabs, proof.named, located.table)
         located = "no slab confirms the layout of %s" % located.table
     release = seen.release if seen is not None else None
     bins = seen.bins if seen is not None else None
@@ -352,18 +345,9 @@ def _read_nameless(target: Target, module: Module, seen: Optional[JemallocTraces
     return make_unread(target, module, reason, text, bins.page_bytes if bins is not None else None, release)
 
 
-def _make_matched(target: Target, module: Module, match: StructureMatch, text: Optional[str], number: int) -> Jemalloc:
-    own = (_make_id(number), module, match.version, text, match.symbols, match.types, match.geometry, "table", FOUND_BY)
-    return Jemalloc(*own, _owns_malloc(target, module), match.proof.slabs, match.proof.named, match.table)
-
-
 def _may_be_another(text: Optional[str], table: Optional[str]) -> bool:
     """A build with this version text may not be what the table is of, though it fits: only slabs prove it."""
     return may_differ(text) and not (table is not None and "-g" in table and (text or "").startswith(table))
-
-
-def _make_id(number: int) -> str:
-    return "jemalloc" if number == 0 else "jemalloc#%d" % (number + 1)
 
 
 def _owns_malloc(target: Target, module: Module) -> Optional[bool]:
@@ -377,7 +361,7 @@ def _read_page_bytes(target: Target, symbols: JemallocSymbols) -> Optional[int]:
     return size if size and size in BIN_STRIDES else None
 
 
-def _describe_named(target: Target, module: Module, symbols: JemallocSymbols, number: int) -> Jemalloc:
+def _describe_named(target: Target, module: Module, symbols: JemallocSymbols, own_id: str) -> Jemalloc:
     """Types, release and constants of one candidate. NotRead, with what was seen, if it is not to be read."""
     anchor = symbols.find(ANCHOR)
     text = read_version_text(symbols)
@@ -403,10 +387,10 @@ def _describe_named(target: Target, module: Module, symbols: JemallocSymbols, nu
         held = [(geometry, proof) for geometry, proof in zip(made, proofs) if proof.wrong is None]
         if held:
             geometry, proof = max(held, key=lambda pair: bool(pair[1].slabs))
-            symbols.tell(_make_tsd_finder(target, module, types, anchor.address, geometry.page_bytes))
+            symbols.tell(partial(make_tsd_finder, target, module, types, anchor.address, geometry.page_bytes))
             places = "debug-info" if source == "debug-info" else anchor.source
             owns = _owns_malloc(target, module)
-            own = (_make_id(number), module, version, text, symbols, types, geometry, source, places, owns)
+            own = (own_id, module, version, text, symbols, types, geometry, source, places, owns)
             return Jemalloc(*own, proof.slabs, proof.named, name)
         tried += [(source, str(proof.wrong)) for proof in proofs]
         if not proofs:
@@ -419,14 +403,10 @@ def _describe_named(target: Target, module: Module, symbols: JemallocSymbols, nu
     raise NotReadable(WRONG_LAYOUT, told)
 
 
-def _make_tsd_finder(target: Target, module: Module, types: TypeSet, arenas: int, page_bytes: int) -> Callable[[], TsdFinder]:
-    """Return a factory of the search for thread-local storage by structure."""
-
-    def make_finder() -> TsdFinder:
-        pointers = sorted(read_arena_table(target, arenas, page_bytes).pointers.values())
-        return TsdFinder(target, module, types, pointers, find_thread_image(target.thread_local_image(module)))
-
-    return make_finder
+def make_tsd_finder(target: Target, module: Module, types: TypeSet, arenas: int, page_bytes: int) -> TsdFinder:
+    """The search for thread-local storage by structure."""
+    pointers = sorted(read_arena_table(target, arenas, page_bytes).pointers.values())
+    return TsdFinder(target, module, types, pointers, find_thread_image(target.thread_local_image(module))[0])
 
 
 def _find_type_sources(target: Target, symbols: JemallocSymbols, anchor: Symbol, text: Optional[str]) -> List[TypeSource]:
@@ -495,10 +475,5 @@ def read_version_text(symbols: JemallocSymbols) -> Optional[str]:
 
 def is_initialized(target: Target, jemalloc: Jemalloc) -> Optional[bool]:
     """malloc_init_state is malloc_init_initialized (0); None if it is not known."""
-    state = jemalloc.symbols.find("malloc_init_state")
-    if state is None:
-        return None
-    try:
-        return target.read(state.address, 4) == bytes(4)
-    except UnreadableMemory:
-        return None
+    state = read_scalar(target, jemalloc.symbols, "malloc_init_state", 4)
+    return None if state is None else state == 0

@@ -125,9 +125,69 @@ class Profile(NamedTuple):
     """Uid, name as the program set it by thread.prof.name, and sum of each thread that is not expired (prof_tdata_t)."""
     backtraces: Sequence[Backtrace]
     total: ProfileCounts
+    allocated_bytes: Optional[int] = None
+    """By jemalloc's own counters, less what thread caches hold; None in builds without statistics, and where a cache cannot be read."""
+    is_active: Optional[bool] = None
+    """prof.active: sampling is on now."""
+
+    @property
+    def sample_bytes(self) -> int:
+        """Return the mean distance between samples."""
+        return 1 << self.lg_sample
+
+    def data(self) -> Dict[str, Any]:
+        """Return the fields of the JSON answer."""
+        covered = {"covered_bytes": self.covered_bytes, "used_bytes": self.used_bytes}
+        return {"sample_bytes": self.sample_bytes, "backtraces": len(self.backtraces), **covered}
+
+    @property
+    def used_bytes(self) -> Optional[int]:
+        """Return the bytes in use, without sampling's own rounding: each sampled block counts as SC_LARGE_MINCLASS at least (prof.c:
+        arena_prof_promote)."""
+        promoted = sum(max(0, LARGE_BYTES * trace.total.curobjs - trace.total.curbytes) for trace in self.backtraces)
+        return None if self.allocated_bytes is None else max(0, self.allocated_bytes - promoted)
+
+    @property
+    def covered_bytes(self) -> int:
+        """Memory in use that its stacks allocated: an estimate, since only some blocks were sampled."""
+        return sum(size for _, _, size in self.stacks())
+
+    @property
+    def shortfall(self) -> Optional[Tuple[str, str]]:
+        """(what, why) where it covers so little that no chance of sampling explains it: a quarter is missing, and more than 32 samples of
+        it."""
+        used, covered = self.used_bytes or 0, self.covered_bytes
+        if 4 * covered >= 3 * used or used - covered <= 32 * self.sample_bytes:
+            return None
+        is_off = "sampling is off now (prof.active is false)"
+        why = is_off if self.is_active is False else "memory allocated while sampling was off is not in it"
+        return make_sentence(
+            "the profile covers %s of the memory in use: %s of %s", format_share(covered, used), SentenceSize(covered), SentenceSize(used)
+        ), why
+
+    def stacks(self) -> Iterator[Tuple[Sequence[int], int, int]]:
+        """(return addresses, innermost first; blocks; bytes) of what is live, unsampled."""
+        for trace in self.backtraces:
+            yield (trace.frames, *unsample_counts(*select_current(self, trace.total), self.lg_sample))
+
+    def lines(self, maps: str) -> Iterator[str]:
+        """Its text; `maps` goes below MAPPED_LIBRARIES, by which jeprof finds symbols."""
+        yield "heap_v2/%d" % self.sample_bytes
+        yield "  t*: %s" % _format_counts(self, self.total)
+        for uid, name, total in self.threads:
+            yield "  t%d: %s%s" % (uid, _format_counts(self, total), " " + name if name is not None else "")
+        for trace in self.backtraces:
+            yield "@" + "".join(" 0x%x" % frame for frame in trace.frames)
+            yield "  t*: %s" % _format_counts(self, trace.total)
+            for uid, counts in trace.shares:
+                yield "  t%d: %s" % (uid, _format_counts(self, counts))
+        if maps:
+            yield ""
+            yield "MAPPED_LIBRARIES:"
+            yield from maps.rstrip("\n").split("\n")  # names may hold what splitlines() takes for the end of a line
 
 
-def read_profile(context: JemallocContext) -> Profile:
+def read_profile(context: JemallocContext, allocated_bytes: Optional[int] = None, is_active: Optional[bool] = None) -> Profile:
     """The profile. HeapxError, with the next step, where nothing was sampled or its types are not known; what is damaged is reported and
     left out."""
     _check_profiling(context)
@@ -141,9 +201,16 @@ def read_profile(context: JemallocContext) -> Profile:
     nodes, owners = read_forest(context, "prof_tctx_s", "tctx_link", label, roots, MAX_CONTEXTS, lambda view: view["gctx"])
     shares: Dict[int, List[LayoutView]] = {}
     for address, view in nodes.items():
-        if view["state"] in STATES_COUNTED and _is_counted(context, view, tdatas):
+        if view["state"] not in STATES_COUNTED:
+            continue
+        owner = tdatas.get(view["tdata"])
+        if owner is None and tdatas:
+            what = "an entry of a backtrace belongs to an unknown thread"
+            context.report(codes.PROFILE_DAMAGED, address, what, "it is missing here")
+        elif owner is None or not owner["expired"]:  # prof.reset drops a thread's data
             shares.setdefault(owners[address], []).append(view)
-    return _make_profile(context, gctxs, shares, tdatas)
+    profile = _make_profile(context, gctxs, shares, tdatas)
+    return profile._replace(allocated_bytes=allocated_bytes, is_active=is_active)
 
 
 def _check_profiling(context: JemallocContext) -> None:
@@ -202,17 +269,6 @@ def _read_threads(context: JemallocContext) -> Dict[int, LayoutView]:
         return {}
     label = "jemalloc's tree of profiled threads"
     return read_forest(context, "prof_tdata_s", "tdata_link", label, [(symbol.address, root)], MAX_THREADS)[0]
-
-
-def _is_counted(context: JemallocContext, tctx: LayoutView, tdatas: Dict[int, LayoutView]) -> bool:
-    """Its thread's data was not dropped by prof.reset; those the dump leaves out."""
-    owner = tdatas.get(tctx["tdata"])
-    if owner is None:
-        if tdatas:
-            what = "an entry of a backtrace belongs to an unknown thread"
-            context.report(codes.PROFILE_DAMAGED, tctx.address, what, "it is missing here")
-        return not tdatas
-    return not owner["expired"]
 
 
 def _make_profile(
@@ -277,78 +333,6 @@ def _read_name(context: JemallocContext, view: LayoutView) -> Optional[str]:
         text = view.bytes_of("thread_name").split(b"\0")[0]
         return text.decode("utf-8", "replace") or None
     return context.target.text_at(view["thread_name"], 256) if view["thread_name"] else None
-
-
-class ProfileAnswer(NamedTuple):
-    """The answer of `profile`."""
-
-    profile: Profile
-    allocated_bytes: Optional[int]
-    """By jemalloc's own counters, less what thread caches hold; None in builds without statistics, and where a cache cannot be read."""
-    is_active: Optional[bool] = None
-    """prof.active: sampling is on now."""
-
-    @property
-    def sample_bytes(self) -> int:
-        """Return the mean distance between samples."""
-        return 1 << self.profile.lg_sample
-
-    def data(self) -> Dict[str, Any]:
-        """Return the fields of the JSON answer."""
-        covered = {"covered_bytes": self.covered_bytes, "used_bytes": self.used_bytes}
-        return {"sample_bytes": self.sample_bytes, "backtraces": len(self.profile.backtraces), **covered}
-
-    @property
-    def used_bytes(self) -> Optional[int]:
-        """Return the bytes in use, without sampling's own rounding: each sampled block counts as SC_LARGE_MINCLASS at least (prof.c:
-        arena_prof_promote)."""
-        totals = [trace.total for trace in self.profile.backtraces]
-        promoted = sum(max(0, LARGE_BYTES * total.curobjs - total.curbytes) for total in totals)
-        return None if self.allocated_bytes is None else max(0, self.allocated_bytes - promoted)
-
-    @property
-    def covered_bytes(self) -> int:
-        """Memory in use that its stacks allocated: an estimate, since only some blocks were sampled."""
-        return sum(size for _, _, size in self.stacks())
-
-    @property
-    def shortfall(self) -> Optional[Tuple[str, str]]:
-        """(what, why) where it covers so little that no chance of sampling explains it: a quarter is missing, and more than 32 samples of
-        it."""
-        used, covered = self.used_bytes or 0, self.covered_bytes
-        if 4 * covered >= 3 * used or used - covered <= 32 * self.sample_bytes:
-            return None
-        is_off = "sampling is off now (prof.active is false)"
-        why = is_off if self.is_active is False else "memory allocated while sampling was off is not in it"
-        return make_sentence(
-            "the profile covers %s of the memory in use: %s of %s", format_share(covered, used), SentenceSize(covered), SentenceSize(used)
-        ), why
-
-    def stacks(self) -> Iterator[Tuple[Sequence[int], int, int]]:
-        """(return addresses, innermost first; blocks; bytes) of what is live, unsampled."""
-        for trace in self.profile.backtraces:
-            yield (trace.frames, *unsample_counts(*select_current(self.profile, trace.total), self.profile.lg_sample))
-
-    def lines(self, maps: str) -> Iterator[str]:
-        """The text."""
-        return write_profile(self.profile, maps)
-
-
-def write_profile(profile: Profile, maps: str) -> Iterator[str]:
-    """The lines; `maps` goes below MAPPED_LIBRARIES, by which jeprof finds symbols."""
-    yield "heap_v2/%d" % (1 << profile.lg_sample)
-    yield "  t*: %s" % _format_counts(profile, profile.total)
-    for uid, name, total in profile.threads:
-        yield "  t%d: %s%s" % (uid, _format_counts(profile, total), " " + name if name is not None else "")
-    for trace in profile.backtraces:
-        yield "@" + "".join(" 0x%x" % frame for frame in trace.frames)
-        yield "  t*: %s" % _format_counts(profile, trace.total)
-        for uid, counts in trace.shares:
-            yield "  t%d: %s" % (uid, _format_counts(profile, counts))
-    if maps:
-        yield ""
-        yield "MAPPED_LIBRARIES:"
-        yield from maps.rstrip("\n").split("\n")  # names may hold what splitlines() takes for the end of a line
 
 
 def _format_counts(profile: Profile, counts: ProfileCounts) -> str:

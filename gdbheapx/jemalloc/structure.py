@@ -44,7 +44,6 @@ from gdbheapx.jemalloc.traces import (
     ArenaTable,
     BaseBlocks,
     JemallocTraces,
-    ThreadImage,
     find_arena_table,
     find_base_pointers,
     list_writable_ranges,
@@ -130,7 +129,7 @@ def choose_tsd_table(
     tables: Sequence[StructTable],
     arenas: ArenaTable,
     memory: Sequence[Tuple[int, bytes]],
-    thread: Optional[ThreadImage],
+    rtree_ctx: Optional[int],
 ) -> Optional[StructTable]:
     """Choose among builds that differ in tsd_s alone the one that the threads have; None if none shows."""
     read, known = _make_reader(target), sorted(arenas.pointers.values())
@@ -144,8 +143,8 @@ def choose_tsd_table(
             rings[link] = list(_follow_rings(words, link, read))
         addresses = set(rings[link] if link is not None else _follow_descriptors(types, known, read))
         context = _find_tsd_offset(types, "rtree_ctx")
-        if thread is not None and context is not None and has_registers:  # those at the place in the thread-local image
-            local = target.thread_local_at(module, thread.rtree_ctx - context)
+        if rtree_ctx is not None and context is not None and has_registers:  # those at the place in the thread-local image
+            local = target.thread_local_at(module, rtree_ctx - context)
             addresses.update(address for address in (local.addresses.values() if local is not None else ()) if address is not None)
         tsds = [address for address in addresses if _holds_tsd(types, read, address, (0, *known))]
         votes[table.name] = sum(_counts_events(types, read, address) for address in tsds)
@@ -249,10 +248,10 @@ def _follow_descriptors(types: TypeSet, arenas: Sequence[int], read: Callable[[i
 class TsdFinder:
     """The place in every thread; looked for once, when the threads' registers are known."""
 
-    def __init__(self, target: Target, module: Module, types: TypeSet, arenas: Sequence[int], thread: Optional[ThreadImage]) -> None:
+    def __init__(self, target: Target, module: Module, types: TypeSet, arenas: Sequence[int], rtree_ctx: Optional[int]) -> None:
         self._target, self._module, self._types, self._arenas = target, module, types, arenas
         context = _find_tsd_offset(types, "rtree_ctx")
-        self._offset = thread.rtree_ctx - context if thread is not None and context is not None else None
+        self._offset = rtree_ctx - context if rtree_ctx is not None and context is not None else None
         self._distance: Optional[int] = None
 
     def find(self) -> Optional[ThreadLocal]:
@@ -689,7 +688,7 @@ class _StructureSearch:
         for first, *others in kinds.values():
             chosen: Optional[StructTable] = first
             if others:
-                chosen = choose_tsd_table(self.target, self.module, [first, *others], self.arenas, self.memory, self.seen.thread)
+                chosen = choose_tsd_table(self.target, self.module, [first, *others], self.arenas, self.memory, self.seen.rtree_ctx)
             if chosen is None:  # its tsd_s is one of several kinds, none of which is proven
                 chosen = first._replace(types=TypeSet({name: one for name, one in first.types.structs.items() if name != "te_data_s"}))
             one_of_each.append(chosen)
@@ -706,7 +705,7 @@ class _StructureSearch:
             return "its bins do not match"
         base = base._replace(narenas=max(arenas.pointers) + 1)
         symbols = StructureSymbols(target, module, {"arenas": arenas.address})
-        symbols.tell(lambda: TsdFinder(target, module, types, sorted(arenas.pointers.values()), self.seen.thread))
+        symbols.tell(lambda: TsdFinder(target, module, types, sorted(arenas.pointers.values()), self.seen.rtree_ctx))
         proven: List[Tuple[JemallocGeometry, LayoutProof]] = []
         why = "its radix tree was not found"
         for root, shape in self._find_rtree_roots(symbols, types, base):

@@ -70,22 +70,14 @@ MOST_SEARCHED_BYTES = 16 << 20
 """Of one object's memory; jemalloc's own .bss is 0.3 to 3 MiB."""
 
 
-class TsdImage(NamedTuple):
-    """The layout of a release's tsd_s around rtree_ctx."""
-
-    release: str
-    state: int
-    """The byte after rtree_ctx: tsd_state_uninitialized."""
-    ticker_offsets: Tuple[int, ...]
-    """Of arena_decay_ticker from rtree_ctx, in the builds seen: quantum 16 and 8 with pages of 4 KiB, 16 with 16, 16 and 8 with 64."""
-
-
 TSD_IMAGES = (
-    TsdImage("5.3.0", 6, (-280, -296, -312, -344, -360)),
-    TsdImage("5.3.0-196-ga25b9b8b", 6, (-288,)),
-    TsdImage("5.3.1", 6, (-328, -336, -368, -408, -416)),
-    TsdImage("after 5.3.1", 5, (-288, -296)),
+    ("5.3.0", 6, (-280, -296, -312, -344, -360)),
+    ("5.3.0-196-ga25b9b8b", 6, (-288,)),
+    ("5.3.1", 6, (-328, -336, -368, -408, -416)),
+    ("after 5.3.1", 5, (-288, -296)),
 )
+"""Of each release the byte after rtree_ctx in the thread-local image (tsd_state_uninitialized), and where arena_decay_ticker is from rtree_ctx
+on, in the builds seen: quantum 16 and 8 with pages of 4 KiB, 16 with 16, 16 and 8 with 64."""
 
 
 class ObjectTexts(NamedTuple):
@@ -112,15 +104,6 @@ class ObjectTexts(NamedTuple):
         return self.texts >= LEAST_TEXTS
 
 
-class ThreadImage(NamedTuple):
-    """tsd_s in the thread-local image."""
-
-    rtree_ctx: int
-    """Offset of tsd_s.rtree_ctx in the object's block."""
-    image: Optional[TsdImage]
-    """The release whose tsd_s it is; None for one that is not known."""
-
-
 class BinTable(NamedTuple):
     """bin_infos[] in memory or in constant data."""
 
@@ -135,14 +118,11 @@ class JemallocTraces(NamedTuple):
     """The traces of a jemalloc in an object."""
 
     constants: ObjectTexts
-    thread: Optional[ThreadImage]
-    bins: Optional[BinTable]
-
-    @property
-    def release(self) -> Optional[str]:
-        """Return its version text, else the release of the thread-local image."""
-        image = self.thread.image if self.thread is not None else None
-        return self.constants.version_text or (image.release if image is not None else None)
+    bins: Optional[BinTable] = None
+    rtree_ctx: Optional[int] = None
+    """Offset of tsd_s.rtree_ctx in the object's thread-local block."""
+    release: Optional[str] = None
+    """Its version text, else the release of the thread-local image."""
 
 
 class JemallocSuspect(NamedTuple):
@@ -155,11 +135,6 @@ class JemallocSuspect(NamedTuple):
     """Of this build."""
     traces: Optional[JemallocTraces]
     """None if names or a pack prove it."""
-
-    @property
-    def is_named(self) -> bool:
-        """Return whether names or a pack prove it."""
-        return self.prefix is not None or self.pack is not None
 
 
 def find_suspects(target: Target) -> List[JemallocSuspect]:
@@ -192,14 +167,15 @@ def find_traces(target: Target, module: Module) -> Optional[JemallocTraces]:
     if not has_room and not module.is_executable:
         return None
     told = read_object_texts(target, module)
-    thread = find_thread_image(target.thread_local_image(module)) if has_room else None
-    is_proven = told.is_jemalloc or thread is not None
+    rtree_ctx, release = find_thread_image(target.thread_local_image(module)) if has_room else (None, None)
+    is_proven = told.is_jemalloc or rtree_ctx is not None
     if not has_room or (told.is_known and not is_proven):
-        return JemallocTraces(told, None, None) if told.is_jemalloc else None
-    bins = find_bin_table(target, module)
+        return JemallocTraces(told, release=told.version_text) if told.is_jemalloc else None
+    tables = (search_bin_table(data, address) for address, data in read_own_memory(target, module))
+    bins = next((table for table in tables if table is not None), None)
     is_proven = is_proven or (bins is not None and bins.is_sharded)
     is_proven = is_proven or has_arenas(target, list(read_own_memory(target, module)))
-    return JemallocTraces(told, thread, bins) if is_proven else None
+    return JemallocTraces(told, bins, rtree_ctx, told.version_text or release) if is_proven else None
 
 
 def has_arenas(target: Target, memory: Sequence[Tuple[int, bytes]]) -> bool:
@@ -217,23 +193,18 @@ def has_room_for_arenas(target: Target, module: Module) -> bool:
     return any(end - file_end >= ARENA_POINTERS * target.word_bytes for _, file_end, end in target.writable_segments(module))
 
 
-def find_thread_image(image: bytes) -> Optional[ThreadImage]:
-    """tsd_s in a thread-local image, from 5.3.0 on; None if rtree_ctx is not there exactly once."""
+def find_thread_image(image: bytes) -> Tuple[Optional[int], Optional[str]]:
+    """Where tsd_s.rtree_ctx is in a thread-local image, from 5.3.0 on, and of which release the tsd_s is, as far as that is known; nothing
+    if rtree_ctx is not there exactly once."""
     at = image.find(RTREE_CTX)
     behind = at + len(RTREE_CTX)
     if at < 0 or image.find(RTREE_CTX, at + 1) >= 0:
-        return None
+        return None, None
     state = image[behind] if behind < len(image) else None
-    tickers = {place for known in TSD_IMAGES for place in known.ticker_offsets if image[max(0, at + place) : at + place + 8] == TICKER}
-    fits = (known for known in TSD_IMAGES if known.state == state and tickers.intersection(known.ticker_offsets))
-    return ThreadImage(at, next(fits, None))
-
-
-def find_bin_table(target: Target, module: Module) -> Optional[BinTable]:
-    """bin_infos[] in the object's writable memory."""
-    return next(
-        (bins for address, data in read_own_memory(target, module) for bins in [search_bin_table(data, address)] if bins is not None), None
-    )
+    for release, known_state, tickers in TSD_IMAGES:
+        if known_state == state and any(image[max(0, at + place) : at + place + 8] == TICKER for place in tickers):
+            return at, release
+    return at, None
 
 
 def read_own_memory(target: Target, module: Module) -> Iterator[Tuple[int, bytes]]:
@@ -284,11 +255,6 @@ class ArenaTable(NamedTuple):
     page_bytes: int = PAGE_BYTES
     """The page that the blocks of their metadata are aligned to."""
 
-    @property
-    def score(self) -> Tuple[int, int]:
-        """Rank candidates: more arenas and fewer other words is better."""
-        return len(self.pointers) - self.others, -self.address
-
 
 class BaseBlocks:
     """Blocks of arenas' metadata, each read once."""
@@ -336,7 +302,8 @@ def find_arena_table(target: Target, memory: Iterable[Tuple[int, bytes]], page_b
             votes[start] = votes.get(start, 0) + 1
     likely = sorted(votes, key=lambda start: (-votes[start], start))[:MOST_CANDIDATES]
     candidates = [read_arena_table(target, start, page_bytes, blocks) for start in likely if not start & 63]
-    return max((candidate for candidate in candidates if candidate.pointers), key=lambda candidate: candidate.score, default=None)
+    whole = [candidate for candidate in candidates if candidate.pointers]
+    return max(whole, key=lambda one: (len(one.pointers) - one.others, -one.address), default=None)
 
 
 def read_arena_table(target: Target, address: int, page_bytes: int, blocks: Optional[BaseBlocks] = None) -> ArenaTable:
@@ -361,9 +328,8 @@ def find_base_pointers(target: Target, arena: int, base: int) -> Sequence[int]:
 
 def list_writable_ranges(target: Target) -> List[Tuple[int, int]]:
     """List the ranges where a heap may lie; everything if no mapping is known."""
-    return unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable]) or [
-        (BLOCK_BYTES, ADDRESS_MASK)
-    ]
+    writable = unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings() if mapping.writable])
+    return writable or [(BLOCK_BYTES, ADDRESS_MASK)]
 
 
 def read_object_texts(target: Target, module: Module) -> ObjectTexts:
@@ -378,23 +344,17 @@ def read_object_texts(target: Target, module: Module) -> ObjectTexts:
     variables: Set[str] = set()
     profiles = names_threads = False
     for data in target.constant_data(module):
-        versions.update(_find_versions(data))
-        variables.update(_find_conf_variables(data))
+        versions.update(_find_names(data, VERSION_TAIL, VERSION_HEAD, VERSION_HEAD_BYTES))
+        variables.update(_find_names(data, CONF_VARIABLE, CONF_HEAD, CONF_HEAD_BYTES))
         profiles = profiles or PROFILE.search(data) is not None
         names_threads = names_threads or BACKGROUND_NAME.encode() in data
     told = sorted(versions, key=lambda text: (not text.startswith("5."), text))
     return ObjectTexts(texts, told[0] if told else None, tuple(sorted(variables)), profiles, is_known, names_threads)
 
 
-def _find_versions(data: bytes) -> Iterator[str]:
-    for tail in VERSION_TAIL.finditer(data):
-        head = VERSION_HEAD.search(data[max(0, tail.start() - VERSION_HEAD_BYTES) : tail.start()])
+def _find_names(data: bytes, tails: "re.Pattern[bytes]", heads: "re.Pattern[bytes]", head_bytes: int) -> Iterator[str]:
+    """Each text whose end the one pattern finds, and the start before it the other."""
+    for tail in tails.finditer(data):
+        head = heads.search(data[max(0, tail.start() - head_bytes) : tail.start()])
         if head is not None:
-            yield (head.group(0) + tail.group(0)[:-1]).decode("ascii")
-
-
-def _find_conf_variables(data: bytes) -> Iterator[str]:
-    for tail in CONF_VARIABLE.finditer(data):
-        head = CONF_HEAD.search(data[max(0, tail.start() - CONF_HEAD_BYTES) : tail.start()])
-        if head is not None:
-            yield (head.group(1) + tail.group(0)[:-1]).decode("ascii")
+            yield (head.group(head.re.groups) + tail.group(0)[:-1]).decode("ascii")

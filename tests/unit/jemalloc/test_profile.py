@@ -28,7 +28,7 @@ def plain(version):
 
 def text(world, maps=""):
     """The profile's lines."""
-    return list(profile.write_profile(profile.read_profile(world.context), maps))
+    return list(profile.read_profile(world.context).lines(maps))
 
 
 def test_the_whole_text(version):
@@ -187,7 +187,7 @@ def test_how_much_a_profile_covers(objects, block_bytes, used, is_active, told):
     """A part is missing if a quarter is, and more than chance explains."""
     counts = profile.NO_COUNTS._replace(curobjs=objects, curbytes=objects * block_bytes)
     lg_sample = 0 if block_bytes < 1000 else 19
-    sampled = profile.Profile(lg_sample, False, False, [], [profile.Backtrace((1,), [], counts)] if objects else [], counts)
-    shortfall = profile.ProfileAnswer(sampled, used, is_active).shortfall
+    sampled = profile.Profile(lg_sample, False, False, [], [profile.Backtrace((1,), [], counts)] if objects else [], counts, used, is_active)
+    shortfall = sampled.shortfall
     assert (shortfall is None) is (told is None)
     assert told is None or shortfall is None or told in "; ".join(shortfall)

@@ -66,9 +66,9 @@ def judge_arena(decays: ArenaDecay, drivers: Drivers, clock: DecayClock) -> Tick
     return decay.judge_arena(row, decays, clock, drivers.others_healthy, drivers.percpu)
 
 
-AT = DecayClock(MADE + 90 * SECOND + INTERVAL // 2, True)
+AT = (MADE + 90 * SECOND + INTERVAL // 2, True)
 """While the interval runs."""
-LATER = DecayClock(MADE + 99 * SECOND, True)
+LATER = (MADE + 99 * SECOND, True)
 """Nine seconds after it should have ended."""
 DRIVEN = Drivers(threads=2, healthy=2, blind=0, unknown=0, others_healthy=1, all_known=True, background=None, percpu=False)
 BLIND = DRIVEN._replace(healthy=0, blind=2)
@@ -117,17 +117,17 @@ def test_pages_alone_accuse_nobody(pages: int) -> None:
 
 def test_on_a_core_never_swept_is_a_sign() -> None:
     """Where the time is a lower bound, pages of which none was ever swept show it; on a live process the clock does."""
-    early = DecayClock(AT.ns, False)
+    early = (AT[0], False)
     assert judge_arena(arena(sweeps=0), BLIND, early).verdict == "unpurged"
     assert judge_arena(arena(sweeps=3), BLIND, early).verdict == "degraded"
     assert judge_arena(arena(sweeps=None), BLIND, early).verdict == "degraded"
     assert judge_arena(arena(sweeps=0), BLIND, AT).verdict == "degraded"
-    assert judge_arena(arena(), BLIND, DecayClock(None, False)).late_ms is None
+    assert judge_arena(arena(), BLIND, (None, False)).late_ms is None
 
 
 def test_a_little_late_is_no_sign() -> None:
     """Threads that work tick every thousand calls, not every interval: some intervals late is nothing."""
-    some = DecayClock(MADE + 90 * SECOND + 15 * INTERVAL, True)
+    some = (MADE + 90 * SECOND + 15 * INTERVAL, True)
     assert judge_arena(arena(), BLIND, some).verdict == "degraded"
     assert judge_arena(arena(), DRIVEN, some).verdict == "purged"
 
@@ -175,13 +175,13 @@ def test_time(version: Any) -> None:
     """A live process's clock counts; on a core the latest time that jemalloc noted; a clock that is behind it is another one."""
     world = filled(version)
     found = decay.read_decay(world.context, world.arenas, True)
-    assert decay.read_decay_clock(world.context, found) == DecayClock(MADE + 2, False)
+    assert decay.read_decay_clock(world.context, found) == (MADE + 2, False)
     world.memory.clock = MADE + 3 * SECOND
-    assert decay.read_decay_clock(world.context, found) == DecayClock(MADE + 3 * SECOND, True)
+    assert decay.read_decay_clock(world.context, found) == (MADE + 3 * SECOND, True)
     assert decay.measure_overdue_ns(found[0].dirty, decay.read_decay_clock(world.context, found)) == 2 * SECOND
     assert decay.measure_overdue_ns(found[0].muzzy, decay.read_decay_clock(world.context, found)) is None
     world.memory.clock = SECOND
-    assert decay.read_decay_clock(world.context, found) == DecayClock(MADE + 2, False)
+    assert decay.read_decay_clock(world.context, found) == (MADE + 2, False)
 
 
 def test_an_unreadable_arena() -> None:

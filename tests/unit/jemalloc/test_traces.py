@@ -9,7 +9,7 @@ import pytest
 
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc import traces
-from gdbheapx.jemalloc.traces import TSD_IMAGES, TsdImage
+from gdbheapx.jemalloc.traces import TSD_IMAGES
 from tests.support.builders.jemalloc import LIBRARY, NBINS, FakeMemory, size_classes
 
 PAGE = 4096
@@ -66,9 +66,9 @@ def bins(page: int = PAGE, shards: int = 1, rows: int = NBINS, stride: int = 40)
     return found
 
 
-def image_of(release: TsdImage, ticker: int, before: int = 500) -> bytes:
-    """A thread-local image with this release's tsd_s in it."""
-    data = bytearray(before) + traces.RTREE_CTX + bytes([release.state]) + bytes(40)
+def image_of(state: int, ticker: int, before: int = 500) -> bytes:
+    """A thread-local image with this tsd_s of such a state in it."""
+    data = bytearray(before) + traces.RTREE_CTX + bytes([state]) + bytes(40)
     data[before + ticker : before + ticker + 8] = traces.TICKER
     return bytes(data)
 
@@ -86,20 +86,18 @@ def test_a_reader_of_logs_is_no_jemalloc() -> None:
 # ---------------------------------------------------------------------------------------------------- the thread-local image
 
 
-@pytest.mark.parametrize("release, ticker", [(one, ticker) for one in TSD_IMAGES for ticker in one.ticker_offsets], ids=str)
-def test_the_thread_local_image_tells_the_release(release: TsdImage, ticker: int) -> None:
+@pytest.mark.parametrize("release, state, ticker", [(*one[:2], ticker) for one in TSD_IMAGES for ticker in one[2]], ids=str)
+def test_the_thread_local_image_tells_the_release(release: str, state: int, ticker: int) -> None:
     """rtree_ctx, the byte behind it and the place of the decay ticker belong to one release."""
-    found = traces.find_thread_image(image_of(release, ticker))
-    assert found is not None and found.rtree_ctx == 500 and found.image == release
+    assert traces.find_thread_image(image_of(state, ticker)) == (500, release)
 
 
 def test_an_image_of_an_unknown_release_or_none() -> None:
     """A tsd_s of another make is one all the same; zeros, and a pattern that is there twice, are none."""
-    odd = traces.find_thread_image(image_of(TSD_IMAGES[0], -100))
-    assert odd is not None and odd.image is None
-    assert traces.find_thread_image(bytes(4096)) is None
-    assert traces.find_thread_image(traces.RTREE_CTX * 3) is None
-    assert traces.find_thread_image(traces.RTREE_CTX) is not None, "cut off behind it"
+    assert traces.find_thread_image(image_of(6, -100)) == (500, None)
+    assert traces.find_thread_image(bytes(4096)) == (None, None)
+    assert traces.find_thread_image(traces.RTREE_CTX * 3) == (None, None)
+    assert traces.find_thread_image(traces.RTREE_CTX) == (0, None), "cut off behind it"
 
 
 # ---------------------------------------------------------------------------------------------------- bins and arenas
@@ -157,7 +155,7 @@ def test_an_object_without_room_for_arenas_is_not_read() -> None:
     small = Traced(TEXTS + VERSION, bss_bytes=traces.ARENA_POINTERS * 8 - 8)
     assert traces.find_traces(small, LIBRARY) is None
     found = traces.find_traces(small, PROGRAM)
-    assert found is not None and found.release is not None and found.thread is None
+    assert found is not None and found.release is not None and found.rtree_ctx is None
     assert not small.read
 
 
