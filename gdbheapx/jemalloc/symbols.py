@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.errors import UnreadableMemory
@@ -80,26 +81,21 @@ class JemallocSymbols:
         return self._found[name]
 
     def _look_up(self, name: str) -> Optional[Symbol]:
-        if name in PUBLIC_VARIABLES:
-            return self._public_variable(name)
+        is_public = name in PUBLIC_VARIABLES
+        if is_public:  # malloc_conf is weak: where the object exports it, the program may have one of its own, which then is in force
+            prefix = self.public_names.prefix
+            if prefix is not None and self._target.exported(self.module, prefix + name) is not None:
+                return self._target.dynamic_symbol(prefix + name)
         if self.pack is not None:
-            return self._in_pack(name)
+            place = self.pack.symbols.get(name)
+            return None if place is None else Symbol(name, self.module.base + place[0], self.module, "pack")
+        if is_public:
+            return self.public(name)
         for candidate in (self.prefix + name, name, name + ".lto_priv.0", self.prefix + name + ".lto_priv.0"):
             symbol = self._target.module_symbol(self.module, candidate)
             if symbol is not None:
                 return symbol
         return None
-
-    def _in_pack(self, name: str) -> Optional[Symbol]:
-        place = self.pack.symbols.get(name) if self.pack is not None else None
-        return None if place is None else Symbol(name, self.module.base + place[0], self.module, "pack")
-
-    def _public_variable(self, name: str) -> Optional[Symbol]:
-        """malloc_conf is weak: where the object exports it, the program may have one of its own, which then is the one in force."""
-        prefix = self.public_names.prefix
-        if prefix is not None and self._target.exported(self.module, prefix + name) is not None:
-            return self._target.dynamic_symbol(prefix + name)
-        return self._in_pack(name) if self.pack is not None else self.public(name)
 
     def near(self, function: Optional[str] = None) -> Optional[Symbol]:
         """A function as debug information has it, in whose unit types are found; None without debug information.
@@ -187,22 +183,17 @@ class JemallocSymbols:
     def _find_names(self) -> PublicNames:
         if self.pack is not None:
             return PublicNames(self.pack.public_prefix, self.pack.public_prefix.upper() + CONF_VARIABLE)
-        prefix, variables = self._public_prefix(), self.texts.conf_variables
+        # before a name that ends in mallctl; of several the one that has most in common with the private prefix, then the shortest
+        found = {name[: -len(MALLCTL)] for name, _ in self._target.names_ending(MALLCTL, self.module)}
+        prefixes = [one for one in found if self._target.module_symbol(self.module, one + "malloc") is not None]
+        prefix = min(prefixes, key=lambda one: (-len(os.path.commonprefix([one, self.prefix])), len(one), one), default=None)
+        variables = self.texts.conf_variables
         if prefix is None and len(variables) == 1:
             prefix = variables[0][: -len(CONF_VARIABLE)].lower()
         conf_name = None if prefix is None else prefix.upper() + CONF_VARIABLE
         if conf_name is None or conf_name in variables or not variables:
             return PublicNames(prefix, conf_name)
         return PublicNames(prefix, variables[0] if len(variables) == 1 else conf_name)
-
-    def _public_prefix(self) -> Optional[str]:
-        """Before a name that ends in mallctl; of several before the one that has most in common with the private prefix, then the
-        shortest."""
-        calls = {name for name, _ in self._target.names_ending(MALLCTL, self.module)}
-        prefixes = [
-            name[: -len(MALLCTL)] for name in calls if self._target.module_symbol(self.module, name[: -len(MALLCTL)] + "malloc") is not None
-        ]
-        return min(prefixes, key=lambda name: (-len(os.path.commonprefix([name, self.prefix])), len(name), name), default=None)
 
     def public(self, name: str) -> Optional[Symbol]:
         """A function or variable of the public interface (`mallctl`) in this object, under the prefix that its build gave those."""
@@ -289,24 +280,6 @@ class LayoutProof(NamedTuple):
     """Arenas that name their own index where these types have it; 0 where none can be asked."""
 
 
-class _SlabProof:
-    """Counts of the current slabs of some arenas."""
-
-    def __init__(self) -> None:
-        self.held = self.failed = self.unled = 0
-        self.wrong: Optional[str] = None
-        """The first that does not hold."""
-        self.unreadable: Optional[str] = None
-
-    def add(self, other: "_SlabProof") -> None:
-        self.held, self.failed, self.unled = self.held + other.held, self.failed + other.failed, self.unled + other.unled
-        self.wrong, self.unreadable = self.wrong or other.wrong, self.unreadable or other.unreadable
-
-    @property
-    def tried(self) -> int:
-        return self.held + self.failed + self.unled
-
-
 def prove_layout(
     target: Target, symbols: JemallocSymbols, types: TypeSet, geometry: JemallocGeometry, is_own: bool = True, most: int = SLABS_TRIED
 ) -> LayoutProof:
@@ -322,35 +295,33 @@ def prove_layout(
         arenas = read_arena_pointers(target, symbols, geometry.narenas)
     except UnreadableMemory as problem:
         return LayoutProof(problem.message, 0)
-    names = _prove_names(target, types, arenas)
-    total, alien, lost, sound = _SlabProof(), _SlabProof(), 0, 0
+    named = misnamed = lost = sound = 0
+    misnomer = alien = wrong = unreadable = None
     for index, address in enumerate(arenas):
-        if not address or total.tried >= most:
+        if address and named + misnamed < ARENAS_TRIED:
+            own = read_own_index(target, types, address)
+            named, misnamed = named + (own == index), misnamed + (own not in (None, index))
+            if own not in (None, index) and misnomer is None:
+                misnomer = "arenas[%d] points to a struct that says it is arena %d" % (index, own or 0)
+    slabs: Counter[str] = Counter()
+    for index, address in enumerate(arenas):
+        if not address or slabs["held"] + slabs["failed"] + slabs["unled"] >= most:
             continue
-        proof = _prove_arena(target, symbols, types, geometry, index, address, most)
-        is_alien = bool(proof.failed) and not proof.held + proof.unled
-        (alien if is_alien else total).add(proof)
-        lost, sound = lost + is_alien, sound + bool(proof.held + proof.unled)
-    good = total.held + total.unled
-    if names.wrong is not None and names.failed > names.held and not (is_own and good):
-        return LayoutProof(names.wrong, total.held)
-    if lost > sound or good < HELD_PER_FAILED * total.failed:
-        return LayoutProof(total.wrong or alien.wrong, total.held)
+        proof, first_wrong, first_unreadable = _prove_arena(target, symbols, types, geometry, index, address, most)
+        if proof["failed"] and not proof["held"] + proof["unled"]:
+            lost, alien = lost + 1, alien or first_wrong
+        else:
+            slabs.update(proof)
+            sound += bool(proof["held"] + proof["unled"])
+            wrong, unreadable = wrong or first_wrong, unreadable or first_unreadable
+    good = slabs["held"] + slabs["unled"]
+    if misnomer is not None and misnamed > named and not (is_own and good):
+        return LayoutProof(misnomer, slabs["held"])
+    if lost > sound or good < HELD_PER_FAILED * slabs["failed"]:
+        return LayoutProof(wrong or alien, slabs["held"])
     if not good and (not arenas or not arenas[0]):  # the first thing that initialisation makes, and never destroyed
         return LayoutProof("arena 0 not found", 0)
-    return LayoutProof(None if good else total.unreadable, total.held, names.held)
-
-
-def _prove_names(target: Target, types: TypeSet, arenas: Sequence[int]) -> _SlabProof:
-    """Count the arenas that name their own index in arenas[]."""
-    proof = _SlabProof()
-    for index, address in enumerate(arenas):
-        if address and proof.tried < ARENAS_TRIED:
-            own = read_own_index(target, types, address)
-            proof.held, proof.failed = proof.held + (own == index), proof.failed + (own is not None and own != index)
-            if own is not None and own != index and proof.wrong is None:
-                proof.wrong = "arenas[%d] points to a struct that says it is arena %d" % (index, own)
-    return proof
+    return LayoutProof(None if good else unreadable, slabs["held"], named)
 
 
 def read_own_index(target: Target, types: TypeSet, address: int) -> Optional[int]:
@@ -377,46 +348,45 @@ def _is_bin_info(info: BinLayout, size_bytes: int, page_bytes: int) -> bool:
 
 def _prove_arena(
     target: Target, symbols: JemallocSymbols, types: TypeSet, geometry: JemallocGeometry, index: int, address: int, most: int
-) -> _SlabProof:
-    """The proof on the current slabs of one arena."""
-    proof = _SlabProof()
+) -> Tuple["Counter[str]", Optional[str], Optional[str]]:
+    """The proof on the current slabs of one arena: how many held, failed, or are below a node of the tree that cannot be read (`unled`),
+    the first that does not hold, and the first that cannot be read."""
+    counts: Counter[str] = Counter()
+    first: Dict[str, Optional[str]] = {}
     try:
         slabs = find_current_slabs(target, symbols, types, geometry, address)
     except UnreadableMemory as problem:
-        proof.unreadable = problem.message
-        return proof
+        return counts, None, problem.message
     for szind, place in slabs[:most]:
         for _ in range(LOOKS):  # of a process that runs: the slab may have been given back between two reads, and another be current
-            tried = _prove_slab(target, types, geometry, index, szind, place)
-            if not tried.failed:
+            kind, text = _prove_slab(target, types, geometry, index, szind, place)
+            if kind != "failed":
                 break
-        proof.add(tried)
-    return proof
+        counts[kind] += 1
+        first.setdefault(kind, text)
+    return counts, first.get("failed"), first.get("unreadable")
 
 
-def _prove_slab(target: Target, types: TypeSet, geometry: JemallocGeometry, index: int, szind: int, place: int) -> _SlabProof:
-    """The proof on the slab that the pointer at `place` names now."""
-    proof = _SlabProof()
+def _prove_slab(
+    target: Target, types: TypeSet, geometry: JemallocGeometry, index: int, szind: int, place: int
+) -> Tuple[str, Optional[str]]:
+    """The proof on the slab that the pointer at `place` names now: what became of it, and why."""
     try:
         slab = read_words(target, place, 1)[0]
         if not slab:
-            return proof
+            return "none", None
         wrong, begin = _find_slab_fault(target, types, geometry, index, szind, slab)
     except UnreadableMemory as problem:
-        proof.unreadable = problem.message
-        return proof
-    try:
-        led = look_up_extent(target, geometry, begin) if wrong is None else None
-    except UnreadableMemory:
-        proof.unled = 1
-        return proof
-    if wrong is None and led != slab:
+        return "unreadable", problem.message
+    if wrong is None:
+        try:
+            led = look_up_extent(target, geometry, begin)
+        except UnreadableMemory:
+            return "unled", None
+        if led == slab:
+            return "held", None
         wrong = "the radix tree leads from 0x%x to 0x%x" % (begin, led or 0)
-    if wrong is not None:
-        proof.failed, proof.wrong = 1, "the slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong)
-    else:
-        proof.held = 1
-    return proof
+    return "failed", "the slab 0x%x of bin %d in arena %d: %s" % (slab, szind, index, wrong)
 
 
 def find_current_slabs(
