@@ -1,6 +1,5 @@
 """Commands on one jemalloc. The heap is walked at most once."""
 
-from array import array
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
@@ -29,7 +28,6 @@ from gdbheapx.jemalloc.find import Jemalloc
 from gdbheapx.jemalloc.help import PURGE
 from gdbheapx.jemalloc.options import counts_stats, list_checks, read_conditions
 from gdbheapx.jemalloc.records import (
-    DecayRow,
     JemallocArena,
     JemallocBin,
     JemallocConditions,
@@ -142,20 +140,20 @@ class JemallocMalloc(AllocatorInstance):
         """Read everything that `report` and a snapshot need, once."""
         from gdbheapx.jemalloc.records import JemallocFacts
 
-        known = self.arenas(), self.totals(), self.histogram(), self.claims()
-        done = self.survey()
-        is_whole = bool(done.summary.done) and not done.summary.unreadable_bytes
-        bases = sorted(block for arena in self.arena_list() for block in list_base_blocks(self.context, arena))
-        facts = JemallocFacts(self.info, *known, self.bins(), self.conditions(), self.tickers(), is_whole, bases, self.most_cached_bytes())
-        facts = facts._replace(unused_ranges=self._unused_ranges, absent_beside=self._absent_beside)
-        return facts._replace(huge=self._merge_huge_pages(), absent=sum_absent(done))
-
-    def most_cached_bytes(self) -> Optional[int]:
-        """Compute the most that all thread caches may hold by jemalloc's default limits (TCACHE_NSLOTS_SMALL_MAX, TCACHE_NSLOTS_LARGE);
-        None if no thread is known."""
-        threads = len(self.context.target.threads())
-        small = sum(min(MOST_SMALL, 2 * info.nregs) * info.reg_size_bytes for info in self.context.geometry.bins)
-        return threads * (small + MOST_LARGE * LARGE_CLASSES_BYTES) if threads else None
+        known = self.info, self.arenas(), self.totals(), self.histogram(), self.claims(), self.bins(), self.conditions(), self.tickers()
+        done, threads = self.survey(), len(self.context.target.threads())
+        # by jemalloc's default limits: TCACHE_NSLOTS_SMALL_MAX, TCACHE_NSLOTS_LARGE
+        small_bytes = sum(min(MOST_SMALL, 2 * info.nregs) * info.reg_size_bytes for info in self.context.geometry.bins)
+        return JemallocFacts(
+            *known,
+            is_whole=bool(done.summary.done) and not done.summary.unreadable_bytes,
+            bases=sorted(block for arena in self.arena_list() for block in list_base_blocks(self.context, arena)),
+            most_cached_bytes=threads * (small_bytes + MOST_LARGE * LARGE_CLASSES_BYTES) if threads else None,
+            unused_ranges=self._unused_ranges,
+            huge=self._merge_huge_pages(),
+            absent=sum_absent(done),
+            absent_beside=self._absent_beside,
+        )
 
     def _merge_huge_pages(self) -> JemallocHugePages:
         """Merge the huge pages of all arenas; the largest dirty_mult counts."""
@@ -166,7 +164,7 @@ class JemallocMalloc(AllocatorInstance):
         return JemallocHugePages(dirty, sorted(run for pages in every for run in pages.untouched), most)
 
     def _absent_beside(self, runs: Sequence[int]) -> "Optional[AbsentTotals]":
-        return sum_absent(make_extent_walker(self.context).walk(self.cached_pointers(), None, runs))
+        return sum_absent(make_extent_walker(self.context).walk(self.tcaches().pointers, None, runs))
 
     @cache_answer
     def huge_pages(self) -> Dict[int, JemallocHugePages]:
@@ -230,7 +228,7 @@ class JemallocMalloc(AllocatorInstance):
     @cache_answer
     def survey(self) -> kernel_api.ExtentsResult:
         """The walk over all its extents."""
-        walked = walk_extents(self.context, self.cached_pointers())
+        walked = walk_extents(self.context, self.tcaches().pointers)
         known = {arena.index for arena in self.arena_list()}
         report_missing_arenas(self.context, [row.arena for row in walked.arenas if row.arena not in known])
         return walked
@@ -260,27 +258,16 @@ class JemallocMalloc(AllocatorInstance):
         return make_ticker_report(self.context, self.seen())
 
     def decay_answer(self) -> "DecayAnswer":
-        """Return the decay rows with their text."""
+        """Return the rows of `decay`, two for each arena, with their text."""
         from gdbheapx.jemalloc.text import DecayAnswer
 
-        return DecayAnswer(self.decay())
-
-    def decay(self) -> List[DecayRow]:
-        """Make the rows of `decay`: two for each arena."""
-        return make_decay_rows(self.seen(), self.context.geometry.page_bytes)
-
-    def blind_threads(self) -> Optional[Dict[int, Optional[int]]]:
-        """Arena index -> blind threads bound to it, None where it is unknown of one; None for all if not every thread could be read."""
-        return count_blind_by_arena(self.seen().threads) if self.tsds().complete else None
-
-    def cached_pointers(self) -> "array[int]":
-        """Return the pointers in all thread caches, sorted."""
-        return self.tcaches().pointers
+        return DecayAnswer(make_decay_rows(self.seen(), self.context.geometry.page_bytes))
 
     @cache_answer
     def arenas(self) -> List[JemallocArena]:
         """Make one row for each arena."""
-        known = self.blind_threads(), self.tcaches().complete, self.has_stats(), self.huge_pages()
+        blind = count_blind_by_arena(self.seen().threads) if self.tsds().complete else None
+        known = blind, self.tcaches().complete, self.has_stats(), self.huge_pages()
         return make_arena_rows(self.context, self.arena_list(), self.survey(), *known)
 
     def bins(self) -> List[JemallocBin]:
@@ -348,7 +335,7 @@ class JemallocMalloc(AllocatorInstance):
 
     def _stream_blocks(self, block_filter: BlockFilter, arena: Optional[int], apart: Optional[NativeBlocks] = None) -> BlockStream:
         self.survey()  # the stream leaves out what is damaged and does not say so
-        return make_extent_walker(self.context).blocks(self.cached_pointers(), block_filter, arena, apart)
+        return make_extent_walker(self.context).blocks(self.tcaches().pointers, block_filter, arena, apart)
 
     def _list_metadata(self, block_filter: BlockFilter, arena: Optional[int]) -> List[Tuple[int, int, int, int, int]]:
         """The blocks of each base, newest first: rows of Blocks."""

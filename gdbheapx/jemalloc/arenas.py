@@ -108,29 +108,25 @@ def add_lists(lists: Sequence[Optional[List[int]]]) -> Optional[List[int]]:
 def read_pieces(context: JemallocContext, ranges: Iterable[Tuple[int, int]], gap_bytes: int = 4096) -> Dict[int, bytes]:
     """Bytes by address for every (address, size_bytes) that can be read whole; those closer than `gap_bytes` are read at once with what
     lies between them."""
-    data_of: Dict[int, bytes] = {}
-    run: List[Tuple[int, int]] = []
+    runs: List[List[Tuple[int, int]]] = []
     end = 0
     for address, size in sorted(set(ranges)):
-        if run and (address - end > gap_bytes or address + size - run[0][0] > RUN_BYTES):
-            _read_run(context, run, end, data_of)
-            run, end = [], 0
-        run.append((address, size))
+        if runs and address - end <= gap_bytes and address + size - runs[-1][0][0] <= RUN_BYTES:
+            runs[-1].append((address, size))
+        else:
+            runs.append([(address, size)])
         end = max(end, address + size)
-    if run:
-        _read_run(context, run, end, data_of)
+    data_of: Dict[int, bytes] = {}
+    for run in runs:
+        start = run[0][0]
+        data = context.target.read_prefix(start, max(address + size for address, size in run) - start)
+        for address, size in run:
+            part = data[address - start : address - start + size]
+            if len(part) < size:  # a hole before it
+                part = context.target.read_prefix(address, size)
+            if len(part) == size and len(part) >= len(data_of.get(address, b"")):
+                data_of[address] = part
     return data_of
-
-
-def _read_run(context: JemallocContext, run: Sequence[Tuple[int, int]], end: int, data_of: Dict[int, bytes]) -> None:
-    start = run[0][0]
-    data = context.target.read_prefix(start, end - start)
-    for address, size in run:
-        part = data[address - start : address - start + size]
-        if len(part) < size:  # a hole before it
-            part = context.target.read_prefix(address, size)
-        if len(part) == size and len(part) >= len(data_of.get(address, b"")):
-            data_of[address] = part
 
 
 def read_views(context: JemallocContext, struct: str, addresses: Iterable[int], gap_bytes: int = 4096) -> Dict[int, LayoutView]:
@@ -271,7 +267,14 @@ def read_arenas(context: JemallocContext) -> List[ArenaHandle]:
     for index, address in enumerate(pointers):
         if not address:
             continue  # not created, or destroyed
-        arena = ArenaHandle(index, address, _find_kind(context, index), context)
+        kind: Optional[str] = "auto"
+        if context.symbols.by_structure and geometry.manual_arena_base is None:
+            kind = None if index else "auto"
+        elif geometry.huge_arena is not None and index == geometry.huge_arena:
+            kind = "huge"
+        elif geometry.manual_arena_base is not None and index >= geometry.manual_arena_base:
+            kind = "manual"
+        arena = ArenaHandle(index, address, kind, context)
         try:
             view = arena.read()
         except UnreadableMemory as problem:
@@ -306,15 +309,6 @@ def report_missing_arenas(context: JemallocContext, indexes: Iterable[int]) -> N
         if index < len(pointers) and not pointers[index]:
             what = "extents belong to arena %d, but arenas[%d] is null" % (index, index)
             context.report(codes.ARENA_MISSING, None, what, "its counters are missing here")
-
-
-def _find_kind(context: JemallocContext, index: int) -> Optional[str]:
-    geometry = context.geometry
-    if context.symbols.by_structure and geometry.manual_arena_base is None:
-        return None if index else "auto"
-    if geometry.huge_arena is not None and index == geometry.huge_arena:
-        return "huge"
-    return "manual" if geometry.manual_arena_base is not None and index >= geometry.manual_arena_base else "auto"
 
 
 def read_base(context: JemallocContext, view: LayoutView) -> Optional[LayoutView]:
@@ -577,17 +571,11 @@ def read_global_mutexes(context: JemallocContext, background: Iterable[MutexCoun
         elif key == "prof_thds_data" and "edata_s" not in context.types.structs:
             break  # 5.2 and older count no others
         else:
-            locks[key] = (
-                make_mutex_counters() if key.startswith("prof") and prof is not None and not prof else _read_global_mutex(context, name)
-            )
+            is_idle, symbol = key.startswith("prof") and prof == 0, context.symbols.find(name)
+            locks[key] = make_mutex_counters(0 if is_idle else None)
+            if symbol is not None and not is_idle:
+                try:
+                    locks[key] = read_mutex(context.view("malloc_mutex_s", symbol.address), "")
+                except (UnreadableMemory, KeyError):
+                    pass
     return locks
-
-
-def _read_global_mutex(context: JemallocContext, name: str) -> MutexCounters:
-    symbol = context.symbols.find(name)
-    try:
-        if symbol is not None:
-            return read_mutex(context.view("malloc_mutex_s", symbol.address), "")
-    except (UnreadableMemory, KeyError):
-        pass
-    return make_mutex_counters(None)

@@ -3,12 +3,18 @@
 jemalloc changes each counter in one step under a lock of its own. A sum over many of them is of no single moment, and is off by what was
 allocated meanwhile. Where a group of counters has not changed since the sample before, neither has its sum."""
 
-from array import array
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.answers import Figure, Reading, make_empty_reading
 from gdbheapx.errors import UnreadableMemory
-from gdbheapx.jemalloc.arenas import EXTENT_STATES, JemallocContext, find_page_counters, hides_dirty_pages, list_unused_states
+from gdbheapx.jemalloc.arenas import (
+    EXTENT_STATES,
+    JemallocContext,
+    find_page_counters,
+    hides_dirty_pages,
+    list_unused_states,
+    unpack_pointers,
+)
 from gdbheapx.jemalloc.layouts import MAX_ARENAS
 from gdbheapx.jemalloc.stats import GAP_BYTES
 from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct, read_own_index
@@ -28,15 +34,9 @@ METER_STATES = ("active", *EXTENT_STATES)
 WORD = 8
 
 
-class CounterSpan(NamedTuple):
-    """Counters that lie side by side and are read at once: of large allocations, or of bins."""
-
-    start: int
-    size_bytes: int
-    places: Sequence[int]
-    """Of each counter, in words from the start."""
-    sizes: Sequence[int]
-    """Bytes of each that it counts; below 0 where it counts what was freed."""
+CounterSpan = Tuple[int, int, Sequence[int], Sequence[int]]
+"""Counters that lie side by side and are read at once, of large allocations, or of bins: where they begin, and how many bytes they take; of
+each its place in words from there, and the bytes of each that it counts, below 0 where it counts what was freed."""
 
 
 class JemallocMeter:
@@ -46,7 +46,6 @@ class JemallocMeter:
 
     def __init__(self, context: JemallocContext) -> None:
         self._context = context
-        self._order_is_ours = context.geometry.little_endian == (array("H", b"\1\0")[0] == 1)
         self._large = self._find_large()
         """As if its arena began at 0."""
         self._spans: Dict[int, List[CounterSpan]] = {}
@@ -108,9 +107,10 @@ class JemallocMeter:
         context = self._context
         anchor, total = context.symbols.find("arenas"), context.variable("narenas_total", 4)
         count = min(max(context.geometry.narenas, total or 0), MAX_ARENAS)
-        data = context.target.read_prefix(anchor.address, count * context.geometry.word_bytes) if anchor is not None else b""
+        word = context.geometry.word_bytes
+        data = context.target.read_prefix(anchor.address, count * word) if anchor is not None else b""
         arenas = []
-        for index, address in enumerate(self._unpack_words(data, context.geometry.word_bytes)):
+        for index, address in enumerate(unpack_pointers(context, data[: len(data) // word * word])):
             if address and self._checked.get(address) != index:
                 own = read_own_index(context.target, context.types, address)
                 if own not in (None, index):
@@ -126,42 +126,32 @@ class JemallocMeter:
             self._sums = {key: known for key, known in self._sums.items() if key[0] in there}
         return arenas
 
-    def _unpack_words(self, data: bytes, size_bytes: int = WORD) -> "array[int]":
-        counters = array("Q" if size_bytes == WORD else "I", data[: len(data) // size_bytes * size_bytes])
-        if not self._order_is_ours:
-            counters.byteswap()
-        return counters
-
     def _sum_allocated(self, arena: LayoutView, data: bytes) -> Optional[int]:
         """Bytes of its allocations, small and large; None where this build has no counters or a thread is changing them. `data`: from the
         arena on, often with its bins."""
         if self._large is None:
             return None
-        total = 0
+        total, (offset, large_bytes, large_places, large_sizes) = 0, self._large
         try:
-            spans = [self._large._replace(start=arena.address + self._large.start), *self._find_bins(arena)]
+            spans = [(arena.address + offset, large_bytes, large_places, large_sizes), *self._find_bins(arena)]
         except (UnreadableMemory, KeyError):
             return None
-        for number, span in enumerate(spans):
-            begin = span.start - arena.address
-            here = data[begin : begin + span.size_bytes] if 0 <= begin <= len(data) - span.size_bytes else None
+        for number, (start, size_bytes, places, sizes) in enumerate(spans):
+            begin = start - arena.address
+            here = data[begin : begin + size_bytes] if 0 <= begin <= len(data) - size_bytes else None
             if here is None:
-                here = self._context.target.read_prefix(span.start, span.size_bytes)
-            bytes_ = self._sum_counters((arena.address, number), here, span)
-            if bytes_ is None:
+                here = self._context.target.read_prefix(start, size_bytes)
+            if len(here) < size_bytes:
                 return None
-            total += bytes_
+            known = self._sums.get((arena.address, number))
+            if known is None or known[0] != here:
+                words = unpack_pointers(self._context, here)
+                known = here, sum(words[place] * size for place, size in zip(places, sizes))
+                self._sums[arena.address, number] = known
+            if not 0 <= known[1] < 1 << 62:
+                return None
+            total += known[1]
         return total
-
-    def _sum_counters(self, key: Tuple[int, int], data: bytes, span: CounterSpan) -> Optional[int]:
-        """Return the bytes that the counters say, cached while they are unchanged."""
-        if len(data) < span.size_bytes:
-            return None
-        known = self._sums.get(key)
-        if known is None or known[0] != data:
-            words = self._unpack_words(data)
-            known = self._sums[key] = data, sum(words[place] * size for place, size in zip(span.places, span.sizes))
-        return known[1] if 0 <= known[1] < 1 << 62 else None
 
     def _find_large(self) -> Optional[CounterSpan]:
         """Counters of large allocations; None in a build without statistics, and where an allocation's size is not its class's."""
@@ -174,7 +164,7 @@ class JemallocMeter:
             return None
         sizes = geometry.size_classes[geometry.nbins :][: table.count]
         places = [(at + one.offset) // WORD for one in (made, freed) for at in range(0, table.size_bytes * len(sizes), table.size_bytes)]
-        return CounterSpan(table.offset, table.size_bytes * len(sizes), places, [*sizes, *(-size for size in sizes)])
+        return table.offset, table.size_bytes * len(sizes), places, [*sizes, *(-size for size in sizes)]
 
     def _find_bins(self, arena: LayoutView) -> List[CounterSpan]:
         """Find the counters of regions in the arena's bins, which never move."""
@@ -187,7 +177,7 @@ class JemallocMeter:
             addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, arena)
             pairs = [(address, info.reg_size_bytes) for shards, info in zip(addresses, context.geometry.bins) for address in shards]
             spans = self._spans[arena.address] = _merge_spans(sorted(pairs), size, counter.offset)
-            ends = [span.start + span.size_bytes - arena.address for span in spans]
+            ends = [start + size_bytes - arena.address for start, size_bytes, _, _ in spans]
             self._reach[arena.address] = max([self._arena_bytes, *(end for end in ends if 0 < end <= self._arena_bytes + GAP_BYTES)])
         return self._spans[arena.address]
 
@@ -203,7 +193,7 @@ def _merge_spans(bins: Sequence[Tuple[int, int]], size_bytes: int, offset: int) 
         start = bins[at][0]
         here = bins[at : end + 1]
         places = [(address - start + offset) // WORD for address, _ in here]
-        spans.append(CounterSpan(start, bins[end][0] - start + size_bytes, places, [region for _, region in here]))
+        spans.append((start, bins[end][0] - start + size_bytes, places, [region for _, region in here]))
         at = end + 1
     return spans
 

@@ -152,14 +152,14 @@ class Patient(DamagedCore):
 
     def slabs(self, arena: int) -> List[Extent]:
         """Slabs of an arena with free and with used regions, and nothing of them in a cache."""
-        cached = set(self.malloc.cached_pointers())
+        cached = set(self.malloc.tcaches().pointers)
         slabs = [one for one in self.extents if one.is_active and one.is_slab and one.arena == arena]
         nregs = [info.nregs for info in self.geometry.bins]
         return [one for one in slabs if 0 < one.nfree < nregs[one.szind] and not any(one.begin <= pointer < one.end for pointer in cached)]
 
     def larges(self, arena: int, pages: int) -> List[Extent]:
         """Large allocations of an arena that take at least so many pages, in no cache."""
-        cached = set(self.malloc.cached_pointers())
+        cached = set(self.malloc.tcaches().pointers)
         extents = [one for one in self.extents if one.is_active and not one.is_slab and one.arena == arena and one.end - one.begin >= pages * PAGE]
         return [one for one in extents if not any(one.begin <= pointer < one.end for pointer in cached)]
 
