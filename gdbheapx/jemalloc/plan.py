@@ -19,7 +19,6 @@ from gdbheapx.jemalloc.symbols import find_bin_addresses, name_bin_struct
 from gdbheapx.jemalloc.text import TickersAnswer
 from gdbheapx.jemalloc.traces import BACKGROUND_NAME
 from gdbheapx.jemalloc.verdict import huge_dirty_hint
-from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NOT_FOUND, PartialSink
 
@@ -53,13 +52,9 @@ def find_code_spans(target: Target, module: Module, prefix: str, public: Optiona
 
 def is_jemalloc_library(exported: Iterable[str], prefix: str, public: str) -> bool:
     """An object that is nothing but a jemalloc, whatever its file is called: every function that it offers to others is jemalloc's."""
-    names = set(exported)
-    return public + "mallctl" in names and all(_may_offer(name, prefix, public) for name in names)
-
-
-def _may_offer(name: str, prefix: str, public: str) -> bool:
-    is_own = _is_public(name, public) or bool(prefix) and name.startswith(prefix)
-    return is_own or name in ("_init", "_fini") or name.startswith(OPERATORS)
+    names, starts = set(exported), (*OPERATORS, *([prefix] if prefix else []))
+    others = (name for name in names if not name.startswith(starts) and name not in ("_init", "_fini"))
+    return public + "mallctl" in names and all(_is_public(name, public) for name in others)
 
 
 def _is_public(name: str, public: str) -> bool:
@@ -118,7 +113,15 @@ def find_arena_locks(context: JemallocContext, arena: ArenaHandle) -> List[Held]
         view = arena.read()
     except UnreadableMemory:
         return locks
-    locks += _find_bin_locks(context, arena, view)
+    struct = name_bin_struct(context.types)
+    try:
+        addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, view)
+    except UnreadableMemory:
+        addresses = []
+        locks.append(Held("arena %d: its bins, which cannot be read" % arena.index, None))
+    for szind, shards in enumerate(addresses):
+        for address in shards:
+            locks += _read_locks(context, struct, address, "arena %d: bin %d" % (arena.index, szind))
     base = view.get("base")
     return locks + (_read_locks(context, "base_s", base, "base of arena %d" % arena.index) if base else [])
 
@@ -131,17 +134,6 @@ def _find_variable_locks(context: JemallocContext, name: str) -> List[Held]:
         return _read_locks(context, MUTEX_STRUCT, symbol.address, name) if name.endswith(("_mtx", "_lock")) else []
     addresses = [symbol.address + at * known.size_bytes for at in range(min(max(1, known.count), MAX_LOCKS))]
     return [lock for address in addresses for lock in _read_locks(context, known.struct, address, name)]
-
-
-def _find_bin_locks(context: JemallocContext, arena: ArenaHandle, view: LayoutView) -> List[Held]:
-    """The locks of its bins, all shards."""
-    struct = name_bin_struct(context.types)
-    try:
-        addresses = find_bin_addresses(context.target, context.symbols, context.types, context.geometry.bins, view)
-    except UnreadableMemory:
-        return [Held("arena %d: its bins, which cannot be read" % arena.index, None)]
-    labelled = [("arena %d: bin %d" % (arena.index, szind), address) for szind, shards in enumerate(addresses) for address in shards]
-    return [lock for label, address in labelled for lock in _read_locks(context, struct, address, label)]
 
 
 def _read_locks(context: JemallocContext, struct: str, address: int, label: str) -> List[Held]:

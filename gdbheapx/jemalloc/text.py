@@ -13,7 +13,7 @@ from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module
 from gdbheapx.jemalloc import verdict as jemalloc_verdict
 from gdbheapx.jemalloc.decay import AT_ONCE, BLIND, QUIET_VERDICTS, THREAD_VERDICTS
-from gdbheapx.jemalloc.options import JemallocTunable, JemallocTunables
+from gdbheapx.jemalloc.options import JemallocTunables
 from gdbheapx.jemalloc.records import (
     DecayRow,
     JemallocArena,
@@ -345,16 +345,12 @@ def _list_preventions(tickers: TickerReport, state: JemallocConditions) -> List[
 def judge_jemallocs(facts: Sequence[JemallocFacts], around: Surroundings) -> List[AllocatorJudgement]:
     """Judge each instance by itself. A variable that one of them does not read may be another's."""
     read = {one.conditions.names.conf_variable for one in facts}
-    return [_judge_one(_drop_variables(one, read), around) for one in facts]
+    return [_judge_one(one, around, read) for one in facts]
 
 
-def _drop_variables(facts: JemallocFacts, read: Container[Optional[str]]) -> JemallocFacts:
+def _judge_one(facts: JemallocFacts, around: Surroundings, read: Container[Optional[str]]) -> AllocatorJudgement:
     unread = [name for name in facts.conditions.unread_variables if name not in read]
-    return facts._replace(conditions=facts.conditions._replace(unread_variables=unread))
-
-
-def _judge_one(facts: JemallocFacts, around: Surroundings) -> AllocatorJudgement:
-    state = facts.conditions
+    state = facts.conditions._replace(unread_variables=unread)
     figures = jemalloc_verdict.make_jemalloc_figures(facts, around)
     cure = jemalloc_verdict.make_jemalloc_huge_cure(state.names, state.thp)
     retained = figures.retained_bytes, figures.returned_resident_bytes, figures.returned_huge_bytes
@@ -399,19 +395,18 @@ def show_arenas(rows: Sequence[JemallocArena], totals: Mapping[str, Optional[int
 
 def show_bins(rows: Sequence[JemallocBin]) -> Page:
     """Size classes with what they hold, then unused extents."""
-    yield ColumnsTable(columns_of(JemallocBin), [_show_bin(row) for row in rows])
+    lines = []
+    for row in rows:
+        shown: Dict[str, Any] = {**row._asdict(), "index": "" if row.index is None else row.index}
+        if row.kind != "small" and row.min_size_bytes != row.max_size_bytes:
+            shown["max_size_bytes"] = make_cells("%s-%s", SentenceSize(row.min_size_bytes), SentenceSize(row.max_size_bytes))
+        shown["slabs"] = row.slabs if row.slabs is not None else row.extents
+        if row.index is None:
+            shown.update(dict.fromkeys(("used_blocks", "used_bytes", "cached_blocks", "cached_bytes"), ""))
+        lines.append(shown)
+    yield ColumnsTable(columns_of(JemallocBin), lines)
     if not rows:
         yield "no extents"
-
-
-def _show_bin(row: JemallocBin) -> Dict[str, Any]:
-    shown: Dict[str, Any] = {**row._asdict(), "index": "" if row.index is None else row.index}
-    if row.kind != "small" and row.min_size_bytes != row.max_size_bytes:
-        shown["max_size_bytes"] = make_cells("%s-%s", SentenceSize(row.min_size_bytes), SentenceSize(row.max_size_bytes))
-    shown["slabs"] = row.slabs if row.slabs is not None else row.extents
-    if row.index is None:
-        shown.update(dict.fromkeys(("used_blocks", "used_bytes", "cached_blocks", "cached_bytes"), ""))
-    return shown
 
 
 SHOWN_THREADS = 12
@@ -496,7 +491,13 @@ class TickersAnswer(NamedTuple):
         for place, (info, report) in enumerate(self.found):
             if place or self.unread:
                 yield ""
-            yield _say_verdict(info, report)
+            name = "%s %s (%s)" % (info.id, info.version or "of unknown version", info.object)
+            counts = ["%d %s" % (count, verdict) for verdict, count in _count_verdicts(report.threads).items() if count]
+            if report.affected:
+                threads = count_noun(len(report.threads), "thread")
+                yield "%s has the bug: of %s, %s" % (name, threads, ", ".join(counts) or "none could be read")
+            else:
+                yield "%s does not have the bug: a thread's first call may be free()" % name
             yield ""
             yield from _show_threads(report.threads)
             yield ""
@@ -526,18 +527,11 @@ def _count_verdicts(threads: Sequence[TickerThread]) -> Dict[str, int]:
     return {verdict: sum(row.verdict == verdict for row in threads) for verdict in THREAD_VERDICTS}
 
 
-def _say_verdict(info: AllocatorInfo, report: TickerReport) -> str:
-    name = "%s %s (%s)" % (info.id, info.version or "of unknown version", info.object)
-    if not report.affected:
-        return "%s does not have the bug: a thread's first call may be free()" % name
-    told = ["%d %s" % (count, verdict) for verdict, count in _count_verdicts(report.threads).items() if count]
-    return "%s has the bug: of %s, %s" % (name, count_noun(len(report.threads), "thread"), ", ".join(told) or "none could be read")
-
-
 def _show_threads(rows: Sequence[TickerThread]) -> Page:
     """The most pressing first; then why, once for all threads with one reason."""
     ordered = sorted(rows, key=lambda row: (THREAD_VERDICTS.index(row.verdict), row.lwp or 0))
-    yield ColumnsTable(columns_of(TickerThread), [_show_thread(row) for row in ordered])
+    texts = [{"name": row.name or "", "tsd": str(row.tsd or "none"), "arena": "-" if row.arena is None else row.arena} for row in ordered]
+    yield ColumnsTable(columns_of(TickerThread), [{**row._asdict(), **text} for row, text in zip(ordered, texts)])
     reasons: Dict[Tuple[str, str], List[TickerThread]] = {}
     for row in ordered:
         if row.verdict in ("blind", "at-risk", "unknown"):
@@ -545,10 +539,6 @@ def _show_threads(rows: Sequence[TickerThread]) -> Page:
     for (judged, why), members in reasons.items():
         many = BLIND_ONES if judged == BLIND and len(members) > 1 else why
         yield "%s: %s: %s" % (judged, list_names("thread", [format_identifier(row.lwp) for row in members], SHOWN_THREADS), many)
-
-
-def _show_thread(row: TickerThread) -> Dict[str, Any]:
-    return {**row._asdict(), "name": row.name or "", "tsd": str(row.tsd or "none"), "arena": "-" if row.arena is None else row.arena}
 
 
 def _show_ticker_arenas(rows: Sequence[TickerArena]) -> Page:
@@ -594,8 +584,10 @@ def show_tunables(found: JemallocTunables) -> Page:
     yield ""
     rows = []
     for one in found.tunables or ():
-        set_in = "set in %s" % one.set_in if one.set_in else ""
-        rows.append({"name": one.name, "value": _show_value(one), "meaning": "; ".join(part for part in (one.meaning, set_in) if part)})
+        set_in, value = "set in %s" % one.set_in if one.set_in else "", make_cells("%s", _show_one(one.value, one.unit))
+        if one.now is not None and one.now != one.value:
+            value = make_cells("%s (now %s)", _show_one(one.value, one.unit), _show_one(one.now, one.unit))
+        rows.append({"name": one.name, "value": value, "meaning": "; ".join(part for part in (one.meaning, set_in) if part)})
     if rows:
         yield ColumnsTable(_TUNABLE_COLUMNS, rows)
         yield ""
@@ -612,13 +604,6 @@ def _say_background(found: JemallocTunables) -> str:
     if threads.runs is None:
         return text + "this build does not count their runs"
     return text + "%s runs so far, one every %.0f ms" % (format_number(threads.runs), threads.run_interval_ms or 0)
-
-
-def _show_value(row: JemallocTunable) -> Sentence:
-    shown = _show_one(row.value, row.unit)
-    if row.now is None or row.now == row.value:
-        return make_cells("%s", shown)
-    return make_cells("%s (now %s)", shown, _show_one(row.now, row.unit))
 
 
 def _show_one(value: Any, unit: Optional[str]) -> Union[str, SentenceSize]:

@@ -165,7 +165,8 @@ class JemallocVerdictFigures(NamedTuple):
 def make_jemalloc_figures(facts: JemallocFacts, around: Surroundings) -> JemallocVerdictFigures:
     """The sums over its arenas."""
     rows, returned = facts.arenas, add_values(row.retained_resident_bytes for row in facts.arenas)
-    taken = around.taken_bytes.get(facts.info.id)
+    taken, own = around.taken_bytes.get(facts.info.id), around.taken(facts.bases)
+    """Of the base blocks, in which metadata lies: they are mapped 2 MiB at a time, and mostly never touched."""
     unparsed = add_values(row.unparsed_bytes for row in rows)
     told = [
         (not facts.is_whole or unparsed is None, "extents"),
@@ -176,7 +177,7 @@ def make_jemalloc_figures(facts: JemallocFacts, around: Surroundings) -> Jemallo
     ]
     found = sum_jemalloc_arenas(rows, facts.bins, unparsed or 0)._replace(
         taken_bytes=None if taken is None else max(0, taken - (returned or 0)),
-        most_metadata_bytes=_most_metadata(facts, around),
+        most_metadata_bytes=sum(end - start for start, end in facts.bases) if own is None else own,
         most_cached_bytes=facts.most_cached_bytes,
         huge_untouched_bytes=around.taken(facts.huge.untouched) or 0 if facts.huge.untouched else 0,
         dirty_mult=facts.huge.dirty_mult,
@@ -217,14 +218,6 @@ def _find_present(found: JemallocVerdictFigures, facts: JemallocFacts, around: S
         if held is not None:
             parts[name] = held - size
     return {name: max(0, size) for name, size in parts.items()}
-
-
-def _most_metadata(facts: JemallocFacts, around: Surroundings) -> int:
-    """Return the memory that the base blocks take, in which metadata lies: an upper limit. They are mapped 2 MiB at a time, and mostly
-    never touched.
-    """
-    taken = around.taken(facts.bases)
-    return sum(end - start for start, end in facts.bases) if taken is None else taken
 
 
 def sum_jemalloc_arenas(rows: Sequence[JemallocArena], bins: Sequence[JemallocBin], unparsed: int = 0) -> JemallocVerdictFigures:
@@ -398,18 +391,14 @@ def judge_jemalloc(
     judged = judge_heap(evidence, JEMALLOC_RULES, lambda code: _make_hint(code, found, bins))
     if judged.kind in (verdict.SMALL, verdict.INCONCLUSIVE):
         return judged
-    lines = [_add_more(judged.lines[0], found), *_side_lines(found, case, bins, judged.lines[0].code, names)]
-    return huge_pages.add_huge_page_verdict(returned, found.returned_resident_bytes, case.held, judged._replace(lines=lines))
-
-
-def _add_more(line: Finding, found: JemallocVerdictFigures) -> Finding:
-    """Add to the details what most of the unused pages, or of the rest, is."""
-    more = ""
+    line, more = judged.lines[0], ""
     if line.code == codes.UNUSED_PAGES and 2 * (found.muzzy_bytes or 0) > found.unused_pages_bytes:
         more = "; most of the unused pages are muzzy (MADV_FREE): the kernel takes those when memory is short"
     if line.code == codes.PART_HELD and 2 * (found.cached_bytes or 0) >= found.held_bytes:
         more = "; most of the rest is in thread caches"
-    return line._replace(details=make_sentence("%s%s", line.details, more))
+    line = line._replace(details=make_sentence("%s%s", line.details, more))
+    lines = [line, *_side_lines(found, case, bins, line.code, names)]
+    return huge_pages.add_huge_page_verdict(returned, found.returned_resident_bytes, case.held, judged._replace(lines=lines))
 
 
 def _make_hint(code: str, found: JemallocVerdictFigures, bins: Sequence[JemallocBin]) -> Optional[str]:
