@@ -430,7 +430,7 @@ class _GrowthScan:
     def grows(self, tsd: Tsd) -> Optional[bool]:
         """Return False if it surely is not, None if that is unknown.
 
-        Its stack tells, which has a return address into that function, unless it runs in it. Without a symbol any code of the object
+        It shows by a return address into that function on its stack, or by its pc. Without a symbol any code of the object
         counts, which on a core is None: there may be much else, and no other look.
         """
         target, thread = self.context.target, tsd.thread

@@ -620,7 +620,7 @@ def _list_prof_columns(rows: Sequence[Figures]) -> Sequence[StatsColumn]:
 def _write_table(
     title: str, columns: Sequence[StatsColumn], rows: Iterable[Tuple[bool, Figures]], uptime_ns: Optional[int] = None, skip: bool = True
 ) -> Iterator[str]:
-    """`rows`: with each whether it is empty. A run of those is left out, but for a gap."""
+    """Write a table; `rows` have with each whether it is empty. A gap replaces a run of those."""
     yield title + _format_header(columns)[len(title) :]
     empty = False
     for is_empty, row in rows:

@@ -449,7 +449,7 @@ class _BinReader:
         return cache, not wrong
 
     def _read_ascending(self, cache: JemallocCache, view: LayoutView, wrong: List[Tuple[int, str]]) -> JemallocCache:
-        """5.0 to 5.2: avail points just above the stack, avail[-ncached .. -1] are its members."""
+        """Read the bins of 5.0 to 5.2: avail points just above the stack, avail[-ncached .. -1] are its members."""
         nbins, little = self.context.geometry.nbins, self.context.geometry.little_endian
         nhbins = self.nhbins if self.nhbins is not None else len(self.context.geometry.size_classes)
         limits, stacks = self.most(nhbins), []
@@ -470,7 +470,7 @@ class _BinReader:
         return cache._replace(stacks=stacks, counted=stacks, nhbins=nhbins)
 
     def _read_descending(self, cache: JemallocCache, view: LayoutView, wrong: List[Tuple[int, str]]) -> JemallocCache:
-        """From 5.3.0: stack_head[0 .. ncached-1], up to the address whose low bits are low_bits_empty; stashed blocks at the low end.
+        """Read the bins of 5.3.0 and later: stack_head[0 .. ncached-1], up to the address whose low bits are low_bits_empty; stashed blocks at the low end.
 
         From 5.3.1 on each bin knows its own ncached_max, and one that is turned off points to a common placeholder.
         """

@@ -194,7 +194,7 @@ def has_room_for_arenas(target: Target, module: Module) -> bool:
 
 
 def find_thread_image(image: bytes) -> Tuple[Optional[int], Optional[str]]:
-    """Where tsd_s.rtree_ctx is in a thread-local image, from 5.3.0 on, and of which release the tsd_s is, as far as that is known; nothing
+    """Find tsd_s.rtree_ctx in a thread-local image, from 5.3.0 on, and the release whose tsd_s it is, as far as that is known; nothing
     if rtree_ctx is not there exactly once."""
     at = image.find(RTREE_CTX)
     behind = at + len(RTREE_CTX)
@@ -353,7 +353,7 @@ def read_object_texts(target: Target, module: Module) -> ObjectTexts:
 
 
 def _find_names(data: bytes, tails: "re.Pattern[bytes]", heads: "re.Pattern[bytes]", head_bytes: int) -> Iterator[str]:
-    """Each text whose end the one pattern finds, and the start before it the other."""
+    """Find the texts whose end matches `tails`, and whose start before that matches `heads`."""
     for tail in tails.finditer(data):
         head = heads.search(data[max(0, tail.start() - head_bytes) : tail.start()])
         if head is not None:
