@@ -5,7 +5,6 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from gdbheapx.addons.runtimes.jvm.java_classes import FINAL, MIRROR, PHANTOM, PLAIN, SOFT, STACK_CHUNK, JavaClass
 from gdbheapx.addons.runtimes.jvm.java_heap import JavaShape
-from gdbheapx.addons.runtimes.jvm.object_walker import StackChunkShape
 from gdbheapx.inferior.base import BytesSource
 
 HEAP = 0x7_0000_0000
@@ -15,7 +14,8 @@ CLASS_KEYS = 0x1000
 CLASS_OBJECT_BYTES, STATICS_AT = 48, 48
 SIZE_AT, STATIC_COUNT_AT = 32, 36
 """In a java.lang.Class."""
-CHUNK = StackChunkShape(20, 24, 28)
+CHUNK = (20, 24, 28)
+"""Offsets of a StackChunk's size, stack pointer and flags."""
 CHUNK_BYTES = 48
 BITMAP_FLAG = 16
 
@@ -157,7 +157,7 @@ class JavaObjects:
         marked = sorted(bits) if bits is not None else range(sp * slots, words * slots)
         self.references[address] = [(CHUNK_BYTES + bit * self.case.oop_bytes,) * 2 for bit in marked if bit >= sp * slots]
         if bits is not None:
-            self.put(address + (CHUNK.flags_offset or 0), BITMAP_FLAG, 1)
+            self.put(address + (CHUNK[2]), BITMAP_FLAG, 1)
             for bit in marked:
                 place = address + CHUNK_BYTES + 8 * words + bit // 8
                 self.put(place, self.data[place - self.begin] | 1 << bit % 8, 1)

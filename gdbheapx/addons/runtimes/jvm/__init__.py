@@ -2,9 +2,7 @@
 
 from typing import List, Sequence
 
-from gdbheapx import problems
 from gdbheapx.analysis.census.world import Inner, Recogniser, World
-from gdbheapx.units import SentenceSize, make_sentence
 
 
 class JavaHeapRecogniser(Recogniser):
@@ -14,17 +12,10 @@ class JavaHeapRecogniser(Recogniser):
 
     def inner(self, world: World) -> Sequence[Inner]:
         """Return the Java heap, without blocks of its own."""
-        from gdbheapx.addons.runtimes.jvm.java_holders import LEAST_UNPARSED, read_java_memory
+        from gdbheapx.addons.runtimes.jvm.java_holders import read_java_memory
 
         java = read_java_memory(world)
-        if java is None:
-            return ()
-        for problem in java.problems:
-            world.session.problem(problems.RUNTIME_UNREAD, None, "Java heap: %s" % problem, partial=False)
-        if java.unparsed_bytes >= LEAST_UNPARSED:
-            sentence = make_sentence("%s of the Java heap could not be read as objects", SentenceSize(java.unparsed_bytes))
-            world.session.problem(problems.ROOTS_UNREAD, None, sentence, "blocks that only they reference count as leaked")
-        return (java.inner,)
+        return (java,) if java is not None else ()
 
 
 RECOGNISERS: List[Recogniser] = [JavaHeapRecogniser()]

@@ -9,7 +9,7 @@ enum { PLAIN = 0, MIRROR = 1, STACK_CHUNK = 2, SOFT = 3, WEAK = 4, FINAL = 5, PH
 
 /* ---- object_walker.py ---- */
 
-enum { MOST_GAPS = 1024, MARK_COUNT = 3, MARK_SETS = 8, IS_OBJECT = 8, ROWS_AT_ONCE = 65536 };
+enum { MARK_COUNT = 3, MARK_SETS = 8, IS_OBJECT = 8, ROWS_AT_ONCE = 65536 };
 enum { SPAN_BITS = 44 };
 #define ANY_ELEMENT 0xffffffff
 
@@ -22,12 +22,8 @@ struct object_class {
     uint64_t key, layout_helper, kind, first_block, block_count;
 };
 
-struct object_gap {
-    uint64_t address, bytes;
-};
-
 struct walk_sums {
-    uint64_t is_whole, objects, unparsed_bytes, gaps;
+    uint64_t is_whole, unparsed_bytes, gaps;
 };
 
 struct object_parent {
@@ -45,7 +41,7 @@ struct java_objects *heapx_java_new(const struct source *source, const struct ob
     uint64_t class_count, const uint64_t *blocks, uint64_t block_count, const uint64_t *parts, uint64_t part_count);
 void heapx_java_free(struct java_objects *job);
 int64_t heapx_java_walk(struct java_objects *job, double seconds);
-void heapx_java_walked(const struct java_objects *job, struct walk_sums *sums, uint64_t *objects, uint64_t *bytes, struct object_gap *gaps);
+void heapx_java_walked(const struct java_objects *job, struct walk_sums *sums, uint64_t *objects, uint64_t *bytes);
 int heapx_java_roots(struct java_objects *job, uint64_t number, uint64_t skipped_kinds, int with_parents, const uint64_t *roots,
     uint64_t count);
 int64_t heapx_java_mark(struct java_objects *job, double seconds);

@@ -66,8 +66,17 @@ class JavaField(NamedTuple):
 def read_java_classes(tables: VmTables) -> Sequence[JavaClass]:
     """Return every class of every class loader, with those of arrays; at most MOST_CLASSES."""
     reader = ClassReader(tables, read_java_shape(tables))
-    rows = [reader.read_class(klass) for klass in _list_klasses(tables)]
-    classes = [row for row in rows if row is not None]
+    klasses: Dict[int, None] = {}
+    loaders: Dict[int, None] = {}
+    loader = tables.static_word("ClassLoaderDataGraph", "_head") or 0
+    while loader and loader not in loaders and len(loaders) < MOST_LOADERS:
+        loaders[loader] = None
+        klass = tables.field_word(loader, "ClassLoaderData", "_klasses") or 0
+        while klass and klass not in klasses and len(klasses) < MOST_CLASSES:
+            klasses[klass] = None
+            klass = tables.field_word(klass, "Klass", "_next_link") or 0
+        loader = tables.field_word(loader, "ClassLoaderData", "_next") or 0
+    classes = [row for row in map(reader.read_class, klasses) if row is not None]
     above = {row.klass: row for row in classes}
     kinds: Dict[int, int] = {}
     for row in classes:
@@ -103,21 +112,16 @@ def list_fields(tables: VmTables, klass: int) -> Sequence[JavaField]:
 
 def find_field_at(tables: VmTables, klass: int, offset: int) -> Optional[JavaField]:
     """Return the field that an object of the class has at an offset, declared by it or a superclass."""
-    return next((field for field in _fields_of_objects(tables, klass) if field.offset == offset), None)
+    return next((field for field in list_object_fields(tables, klass) if field.offset == offset), None)
 
 
-def find_field_named(tables: VmTables, klass: int, name: str) -> Optional[JavaField]:
-    """Return the field with a name that an object of the class has, its own or the nearest superclass's."""
-    return next((field for field in _fields_of_objects(tables, klass) if field.name == name), None)
-
-
-def list_superclasses(tables: VmTables, klass: int) -> Sequence[int]:
-    """Return the class and those above it, nearest first."""
+def list_object_fields(tables: VmTables, klass: int) -> Iterator[JavaField]:
+    """Return the fields that an object of the class has: its own, then the nearest superclass's."""
     chain: Dict[int, None] = {}
     while klass and klass not in chain and len(chain) < MOST_ABOVE:
         chain[klass] = None
+        yield from (field for field in list_fields(tables, klass) if not field.is_static)
         klass = tables.field_word(klass, "Klass", "_super") or 0
-    return list(chain)
 
 
 def shown_class_name(symbol: str) -> str:
@@ -188,26 +192,6 @@ class ClassReader:
         numbers = unpack_from("%s%dI" % (self._order, len(data) // 8 * 2), data)
         blocks = list(zip(numbers[::2], numbers[1::2]))
         return [(offset, length) for offset, length in blocks if offset > 0 and offset + length * self.shape.oop_bytes <= object_bytes]
-
-
-def _list_klasses(tables: VmTables) -> List[int]:
-    """Return the addresses of all Klass structures, each once."""
-    klasses: Dict[int, None] = {}
-    loaders: Dict[int, None] = {}
-    loader = tables.static_word("ClassLoaderDataGraph", "_head") or 0
-    while loader and loader not in loaders and len(loaders) < MOST_LOADERS:
-        loaders[loader] = None
-        klass = tables.field_word(loader, "ClassLoaderData", "_klasses") or 0
-        while klass and klass not in klasses and len(klasses) < MOST_CLASSES:
-            klasses[klass] = None
-            klass = tables.field_word(klass, "Klass", "_next_link") or 0
-        loader = tables.field_word(loader, "ClassLoaderData", "_next") or 0
-    return list(klasses)
-
-
-def _fields_of_objects(tables: VmTables, klass: int) -> Iterator[JavaField]:
-    for holder in list_superclasses(tables, klass):
-        yield from (field for field in list_fields(tables, holder) if not field.is_static)
 
 
 FieldNumbers = Tuple[int, int, int, bool, bool]

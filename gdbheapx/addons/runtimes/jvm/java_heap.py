@@ -40,12 +40,8 @@ SHENANDOAH_KINDS = {
 NO_TABLE = "this release's tables have no %s of the collector"
 
 
-class HeapRegion(NamedTuple):
-    """A region of a collector."""
-
-    bottom: int
-    top: int
-    kind: int
+HeapRegion = Tuple[int, int, int]
+"""Bottom, top and kind of a collector's region."""
 
 
 class JavaHeap(NamedTuple):
@@ -60,20 +56,7 @@ class JavaHeap(NamedTuple):
     """Runs of objects, sorted; a humongous object is one. Nothing else of the heap is in use but `buffers`."""
     buffers: Sequence[Range]
     """The free rest of each allocation buffer, up to its hard end."""
-    regions: Optional[int]
-    """None for a collector without regions."""
-    free_regions: Optional[int]
     problems: Sequence[str]
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes of allocation buffers in which no object is yet."""
-        return sum(end - start for start, end in self.buffers)
-
-    @property
-    def used_bytes(self) -> int:
-        """Bytes in use as the collector counts them, with allocation buffers."""
-        return sum(end - start for start, end in self.used_parts) + self.buffer_bytes
 
 
 class JavaShape(NamedTuple):
@@ -99,13 +82,6 @@ class JavaShape(NamedTuple):
     """In a java.lang.Class: four bytes with the object's own size in words, static fields included."""
     mirror_static_count_offset: Optional[int]
     """In a java.lang.Class: four bytes with the number of static references; they begin where its instance fields end."""
-
-
-def find_static_word(tables: VmTables, *fields: Tuple[str, str]) -> Optional[int]:
-    """Return the word at the first of these static fields, named by type and field, that the tables have."""
-    addresses = (tables.static_address(*field) for field in fields)
-    address = next((address for address in addresses if address is not None), None)
-    return tables.read_word(address) if address is not None else None
 
 
 def find_offset(tables: VmTables, *fields: Tuple[str, str]) -> Optional[int]:
@@ -166,7 +142,6 @@ def find_java_heap(tables: VmTables) -> Optional[JavaHeap]:
     collector = next((name for flag, name in COLLECTORS.items() if tables.flag_value(flag)), "")
     problems: List[str] = []
     reserved = [] if collector == "ZGC" else _read_reserved(tables, heap)
-    regions: Optional[List[HeapRegion]] = None
     if collector in ("G1", "Shenandoah", "ZGC"):
         reader = {"G1": _read_g1_regions, "Shenandoah": _read_shenandoah_regions, "ZGC": _read_zgc_pages}[collector]
         regions = reader(tables, heap)
@@ -181,27 +156,24 @@ def find_java_heap(tables: VmTables) -> Optional[JavaHeap]:
     sound = [part for part in parts if any(low <= part[0] and part[1] <= high for low, high in bounds)]
     if len(sound) < len(parts):
         problems.append("%d of %d parts of the Java heap lie outside of it" % (len(parts) - len(sound), len(parts)))
-    parts = _drop_overlaps(sound)
+    parts = []
+    for part in sorted(sound):
+        if not parts or parts[-1][1] <= part[0]:
+            parts.append(part)
     buffers = _find_buffers(tables, parts)
     active = find_offset(tables, ("CollectedHeap", "_is_stw_gc_active"), ("CollectedHeap", "_is_gc_active"))
     data = tables.read_prefix(heap + active, 1) if active is not None else b""
-    return JavaHeap(
-        collector,
-        bool(data[0]) if data else None,
-        reserved,
-        subtract_ranges(parts, buffers),
-        buffers,
-        len(regions) if regions and collector != "ZGC" else None,
-        sum(region.kind == FREE for region in regions) if regions and collector != "ZGC" else None,
-        problems,
-    )
+    return JavaHeap(collector, bool(data[0]) if data else None, reserved, subtract_ranges(parts, buffers), buffers, problems)
 
 
 def _read_encoding(tables: VmTables, owner: str, older: str) -> Tuple[int, int]:
     """Return base and shift of narrow pointers."""
-    base = find_static_word(tables, (owner, "_base"), (owner, older + "._base"), ("Universe", older + "._base"))
-    shift = find_static_word(tables, (owner, "_shift"), (owner, older + "._shift"), ("Universe", older + "._shift"))
-    return base or 0, (shift or 0) & 31
+    numbers = []
+    for field in ("_base", "_shift"):
+        places = [tables.static_address(owner, field, older + "." + field), tables.static_address("Universe", older + "." + field)]
+        place = next((place for place in places if place is not None), None)
+        numbers.append((tables.read_word(place) or 0) if place is not None else 0)
+    return numbers[0], numbers[1] & 31
 
 
 def _read_reserved(tables: VmTables, heap: int) -> List[Range]:
@@ -252,9 +224,8 @@ def _read_g1_regions(tables: VmTables, heap: int) -> List[HeapRegion]:
         return []
     pointers = tables.read_words(base, min(length, MOST_REGIONS))
     rows = _read_region_rows(tables, pointers, kind, tag + within, ("G1ContiguousSpace", "_top"), ("Space", "_bottom"))
-    begins = continues ^ 1
-    kinds = {free: FREE, continues: CONTINUES, begins: HUMONGOUS}
-    return [HeapRegion(low, high, kinds.get(number, PLAIN_REGION)) for low, high, number in rows]
+    kinds = {free: FREE, continues: CONTINUES, continues ^ 1: HUMONGOUS}
+    return [(low, high, kinds.get(number, PLAIN_REGION)) for low, high, number in rows]
 
 
 def _read_shenandoah_regions(tables: VmTables, heap: int) -> List[HeapRegion]:
@@ -265,12 +236,10 @@ def _read_shenandoah_regions(tables: VmTables, heap: int) -> List[HeapRegion]:
     pointers = tables.read_words(base, min(count, MOST_REGIONS))
     kinds = {tables.constant_value("ShenandoahHeapRegion::" + name): kind for name, kind in SHENANDOAH_KINDS.items()}
     rows = _read_region_rows(tables, pointers, "ShenandoahHeapRegion", state)
-    return [HeapRegion(low, high, kinds.get(number, PLAIN_REGION)) for low, high, number in rows]
+    return [(low, high, kinds.get(number, PLAIN_REGION)) for low, high, number in rows]
 
 
-def _read_region_rows(
-    tables: VmTables, pointers: Iterable[int], kind: str, number: int, *older: Tuple[str, str]
-) -> List[Tuple[int, int, int]]:
+def _read_region_rows(tables: VmTables, pointers: Iterable[int], kind: str, number: int, *older: Tuple[str, str]) -> List[HeapRegion]:
     """Return bottom, top and the number of its kind for each region that is there."""
     places = [find_offset(tables, (kind, field), *(place for place in older if place[1] == field)) for field in ("_bottom", "_top")]
     bottom, top = [place if place is not None else -1 for place in places]
@@ -290,14 +259,14 @@ def _join_humongous(regions: Sequence[HeapRegion]) -> List[Range]:
     """Return each region's objects as a part, a humongous object as one."""
     parts: List[Range] = []
     is_open = False
-    for region in sorted(regions):
-        if region.kind == FREE or not 0 < region.bottom < region.top:
+    for bottom, top, kind in sorted(regions):
+        if kind == FREE or not 0 < bottom < top:
             is_open = False
-        elif region.kind == CONTINUES and is_open and parts[-1][1] == region.bottom:
-            parts[-1] = (parts[-1][0], region.top)
+        elif kind == CONTINUES and is_open and parts[-1][1] == bottom:
+            parts[-1] = (parts[-1][0], top)
         else:
-            parts.append((region.bottom, region.top))
-            is_open = region.kind in (HUMONGOUS, CONTINUES)
+            parts.append((bottom, top))
+            is_open = kind in (HUMONGOUS, CONTINUES)
     return parts
 
 
@@ -328,7 +297,7 @@ def _read_zgc_pages(tables: VmTables, heap: int) -> List[HeapRegion]:
     for page in pages:
         begin, used = tables.read_word(page + virtual + start) if page else None, tables.read_word(page + top)
         if begin is not None and used and begin < used <= MOST_BYTES:
-            regions.append(HeapRegion(base | begin, base + used, PLAIN_REGION))
+            regions.append((base | begin, base + used, PLAIN_REGION))
     return regions
 
 
@@ -342,14 +311,6 @@ def _read_zgc_base(tables: VmTables, letter: str) -> Optional[int]:
     place = tables.field_word(numbers or 0, names, "_ZAddressOffsetMask")
     mask = tables.read_word(place) if place else None
     return mask + 1 if mask is not None else None
-
-
-def _drop_overlaps(parts: Iterable[Range]) -> List[Range]:
-    sound: List[Range] = []
-    for part in sorted(parts):
-        if not sound or sound[-1][1] <= part[0]:
-            sound.append(part)
-    return sound
 
 
 def _find_buffers(tables: VmTables, parts: Sequence[Range]) -> List[Range]:

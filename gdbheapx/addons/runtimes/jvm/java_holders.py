@@ -12,13 +12,13 @@ from gdbheapx.addons.runtimes.jvm.java_classes import (
     STACK_CHUNK,
     JavaClass,
     find_field_at,
-    find_field_named,
     list_fields,
+    list_object_fields,
     read_java_classes,
 )
 from gdbheapx.addons.runtimes.jvm.java_heap import JavaHeap, JavaShape, find_java_heap, read_java_shape
 from gdbheapx.addons.runtimes.jvm.java_roots import JavaRoots, find_java_roots
-from gdbheapx.addons.runtimes.jvm.object_walker import ANY_ELEMENT, ObjectParent, ObjectWalker, StackChunkShape, WalkedObjects
+from gdbheapx.addons.runtimes.jvm.object_walker import ANY_ELEMENT, ObjectParent, ObjectWalker
 from gdbheapx.addons.runtimes.jvm.vm_tables import VmTables, read_vm_tables
 from gdbheapx.analysis.census.world import Inner, World
 from gdbheapx.analysis.reachability.heap_graph import LITTLE_BYTES, find_mapped_ranges, open_block_source
@@ -63,24 +63,6 @@ class FieldTally(NamedTuple):
     """Objects by the state of what they hold."""
 
 
-class HolderColumns(NamedTuple):
-    """Words of objects that lead to memory of allocators, column by column."""
-
-    tallies: List[FieldTally]
-    numbers: "array[int]"
-    """Of each word the number of its field."""
-    values: "array[int]"
-    objects: "array[int]"
-    states: "array[int]"
-
-    def add_word(self, number: int, value: int, address: int, state: int) -> None:
-        """Append one word."""
-        self.numbers.append(number)
-        self.values.append(value)
-        self.objects.append(address)
-        self.states.append(state)
-
-
 class JavaObjects:
     """Objects of one process's Java heap, at one moment."""
 
@@ -88,8 +70,9 @@ class JavaObjects:
         self._world, self._tables, self.heap = world, tables, heap
         self.shape: JavaShape = read_java_shape(tables)
         self.classes: Sequence[JavaClass] = read_java_classes(tables)
-        chunk = next((java_class for java_class in self.classes if java_class.kind == STACK_CHUNK), None)
         self._mirrors = {java_class.mirror: java_class for java_class in self.classes if java_class.mirror}
+        klasses = [next((java_class.klass for java_class in self.classes if java_class.kind == kind), None) for kind in (STACK_CHUNK, SOFT)]
+        chunk, soft = [list(list_object_fields(tables, klass)) if klass is not None else [] for klass in klasses]
         self._walker = ObjectWalker(
             world.session.kernel,
             open_block_source(world.target),
@@ -98,19 +81,14 @@ class JavaObjects:
             heap.used_parts,
             world.session.budget,
             world.little_endian,
-            read_chunk_shape(tables, chunk) if chunk is not None else StackChunkShape(),
-            self._find_referent_offset(),
+            [next((field.offset for field in chunk if field.name == name), None) for name in ("size", "sp", "flags")],
+            next((field.offset for field in soft if field.name == "referent"), None),
         )
-        self.walked: WalkedObjects = self._walker.walk_objects()
+        self.walked, self._class_objects, self._class_bytes = self._walker.walk_objects()
         self.roots: Optional[JavaRoots] = None
         self.why_unmarked = self._mark_objects()
         self._names: Dict[Tuple[int, int, int], Optional[str]] = {}
         self._has_paths = False
-
-    def _find_referent_offset(self) -> Optional[int]:
-        soft = next((java_class.klass for java_class in self.classes if java_class.kind == SOFT), None)
-        referent = find_field_named(self._tables, soft, "referent") if soft is not None else None
-        return referent.offset if referent is not None else None
 
     def _mark_objects(self) -> Optional[str]:
         """Mark what is reachable; return why that cannot be known, or None."""
@@ -157,8 +135,8 @@ class JavaObjects:
         Several objects may hold a block: a buffer and what frees it once the buffer is collected. The one that lives longest decides.
         """
         tallies: Dict[str, FieldTally] = {}
-        holders = HolderColumns([], array("I"), array("Q"), array("Q"), array("B"))
         lives: Dict[int, Tuple[int, int]] = {}
+        numbers, values, objects, states = array("I"), array("Q"), array("Q"), array("B")  # of each word, with the number of its field
         for rows in self._walker.iterate_border(ranges):
             for index, offset, value, address, marks in zip(*rows):
                 name, state = self._name_field(index, offset, address), self._find_state(marks)
@@ -168,13 +146,16 @@ class JavaObjects:
                     tallies[name] = FieldTally(
                         len(tallies), offset == ANY_ELEMENT, array("Q"), array("Q"), array("Q"), array("Q"), [0, 0, 0]
                     )
-                    holders.tallies.append(tallies[name])
-                holders.add_word(tallies[name].number, value, address, state)
+                numbers.append(tallies[name].number)
+                values.append(value)
+                objects.append(address)
+                states.append(state)
                 best, worst = lives.get(value, (GARBAGE, IN_USE))
                 if len(lives) < MOST_JUDGED or value in lives:
                     lives[value] = min(state, best), max(state, worst)
-        for number, value, address, state in zip(holders.numbers, holders.values, holders.objects, holders.states):
-            tally, (best, worst) = holders.tallies[number], lives.get(value, (state, state))
+        fields = list(tallies.values())
+        for number, value, address, state in zip(numbers, values, objects, states):
+            tally, (best, worst) = fields[number], lives.get(value, (state, state))
             tally.counts[_judge_object(state, best)] += 1
             if best == GARBAGE:
                 tally.lost.append(value)
@@ -183,20 +164,28 @@ class JavaObjects:
                 tally.objects.append(address)
             else:
                 tally.others.append(value)
-        return [self._make_field(name, tally) for name, tally in tallies.items() if tally.words or tally.lost]
+        is_known = self.why_unmarked is None
+        return [
+            ManagedField(
+                name,
+                tally.words,
+                tally.objects,
+                sum(tally.counts),
+                tally.counts[GARBAGE] if is_known else None,
+                tally.counts[COLLECTABLE] if is_known else None,
+                tally.others,
+                tally.lost,
+                self.find_path,
+                begins_only=tally.is_array,
+            )
+            for name, tally in tallies.items()
+            if tally.words or tally.lost
+        ]
 
     def _find_state(self, marks: int) -> int:
         if self.why_unmarked is not None or marks >> KEPT & 1:
             return IN_USE
         return COLLECTABLE if marks >> STRONG & 1 else GARBAGE
-
-    def _make_field(self, name: str, tally: "FieldTally") -> ManagedField:
-        collectable = tally.counts[COLLECTABLE] if self.why_unmarked is None else None
-        garbage = tally.counts[GARBAGE] if self.why_unmarked is None else None
-        made = ManagedField(
-            name, tally.words, tally.objects, sum(tally.counts), garbage, collectable, tally.others, tally.lost, self.find_path
-        )
-        return made._replace(begins_only=tally.is_array)
 
     def count_garbage(self) -> Optional[int]:
         """Return the bytes of objects that nothing leads to, after list_fields_to(); None if that is unknown."""
@@ -211,13 +200,13 @@ class JavaObjects:
         objects, sizes = self._walker.count_marked()
         sets = len(sizes) // max(1, len(self.classes))
         unmarked = [number for number in range(sets) if not number >> STRONG & 1]
-        order = sorted(range(len(self.classes)), key=lambda index: -self.walked.bytes[index])
+        order = sorted(range(len(self.classes)), key=lambda index: -self._class_bytes[index])
         rows = []
         for index in order[:MOST_LISTED]:
             counts = [sum(column[sets * index + number] for number in unmarked) for column in (objects, sizes)]
             garbage = (counts[0], counts[1]) if self.why_unmarked is None else (None, None)
-            if self.walked.objects[index]:
-                rows.append(ManagedClass(self.classes[index].name, "Java", self.walked.objects[index], self.walked.bytes[index], *garbage))
+            if self._class_objects[index]:
+                rows.append(ManagedClass(self.classes[index].name, "Java", self._class_objects[index], self._class_bytes[index], *garbage))
         return rows
 
     def _name_field(self, index: int, offset: int, address: int) -> Optional[str]:
@@ -225,22 +214,22 @@ class JavaObjects:
         java_class = self.classes[index]
         key = (index, offset, address if java_class.kind == MIRROR else 0)
         if key not in self._names:
-            self._names[key] = self._find_field_name(java_class, offset, address)
+            field, name = find_field_at(self._tables, java_class.klass, offset) if offset != ANY_ELEMENT else None, None
+            if offset == ANY_ELEMENT:
+                name = "elements of %s" % java_class.name
+            elif field is not None:
+                name = "%s.%s" % (java_class.name, field.name) if field.signature == "J" else None
+            elif java_class.kind == MIRROR:
+                name = self._name_static(address, offset)
+            self._names[key] = name
         return self._names[key]
 
-    def _find_field_name(self, java_class: JavaClass, offset: int, address: int) -> Optional[str]:
-        if offset == ANY_ELEMENT:
-            return "elements of %s" % java_class.name
-        field = find_field_at(self._tables, java_class.klass, offset)
-        if field is not None:
-            return "%s.%s" % (java_class.name, field.name) if field.signature == "J" else None
-        owner = self._mirrors.get(address) if java_class.kind == MIRROR else None
-        return self._name_static(owner, offset) if owner is not None else None
-
-    def _name_static(self, owner: JavaClass, offset: int) -> Optional[str]:
-        fields = list_fields(self._tables, owner.klass)
+    def _name_static(self, mirror: int, offset: int) -> Optional[str]:
+        """Return the static field at an offset of a java.lang.Class."""
+        owner = self._mirrors.get(mirror)
+        fields = list_fields(self._tables, owner.klass) if owner is not None else ()
         name = next((field.name for field in fields if field.is_static and field.offset == offset), None)
-        return "%s.%s" % (owner.name, name) if name is not None else None
+        return "%s.%s" % (owner.name, name) if owner is not None and name is not None else None
 
     def find_path(self, address: int) -> Optional[str]:
         """Return how the program reaches an object: `Store.kept.elementData[3042]`; None if nothing reachable leads there."""
@@ -255,16 +244,21 @@ class JavaObjects:
         text = ""
         for step in steps[-MOST_PATH_STEPS:]:
             text = self._extend_path(text, step)
-        return text if len(steps) <= MOST_PATH_STEPS else "... " + text
+        if len(steps) > MOST_PATH_STEPS:
+            return "... " + text
+        root = steps[0].address if steps else address
+        thread = next((name for name, oops in self.roots.threads if name and root in oops), None)
+        if thread is None or (text and not text.startswith("(")):
+            return text
+        return "thread %s: %s" % (thread, text) if text else "thread %s" % thread
 
     def _extend_path(self, text: str, step: ObjectParent) -> str:
         if not 0 <= step.class_index < len(self.classes):
             return "?"
         java_class = self.classes[step.class_index]
-        if java_class.kind == MIRROR and step.address in self._mirrors:
-            name = self._name_static(self._mirrors[step.address], step.place)
-            if name is not None:
-                return name
+        name = self._name_static(step.address, step.place) if java_class.kind == MIRROR else None
+        if name is not None:
+            return name
         start = text or "(%s)" % java_class.name
         if java_class.layout_helper < 0:
             return "%s[%d]" % (start, step.place)
@@ -279,65 +273,42 @@ def _judge_object(state: int, state_of_memory: int) -> int:
     return COLLECTABLE if state_of_memory == COLLECTABLE else GARBAGE
 
 
-def read_chunk_shape(tables: VmTables, chunk: JavaClass) -> StackChunkShape:
-    """Return where jdk.internal.vm.StackChunk has its size, stack pointer and flags."""
-    offsets = {field.name: field.offset for field in list_fields(tables, chunk.klass) if not field.is_static}
-    return StackChunkShape(offsets.get("size"), offsets.get("sp"), offsets.get("flags"))
+def read_java_memory(world: World) -> Optional[Inner]:
+    """Return the Java heap, and what its objects hold of the blocks of allocators.
 
-
-def read_java_objects(world: World) -> Optional[JavaObjects]:
-    """Walk and mark the Java heap; None where the process has none that can be read, or no room for its marks."""
+    None where there is none that can be read, or no room for its marks.
+    """
     tables = read_vm_tables(world.target)
     heap = find_java_heap(tables) if tables is not None else None
     if tables is None or heap is None or not heap.used_parts:
         return None
-    needed, allowed = heap.used_bytes // HEAP_PER_BYTE, allowed_bytes() - world.session.copied_bytes
+    used_bytes, buffer_bytes = (sum(end - start for start, end in parts) for parts in (heap.used_parts, heap.buffers))
+    needed, allowed = (used_bytes + buffer_bytes) // HEAP_PER_BYTE, allowed_bytes() - world.session.copied_bytes
     if needed > max(allowed, LITTLE_BYTES):
         text = "the objects of the Java heap were not read: that takes about %s of memory, and this process may use %s"
         sentence = make_sentence(text, SentenceSize(needed), SentenceSize(max(allowed, 0)))
         world.session.problem(problems.RUNTIME_UNREAD, None, sentence, "run it where there is more memory", partial=False)
         return None
-    return JavaObjects(world, tables, heap)
-
-
-class JavaMemory(NamedTuple):
-    """The Java heap as a census and a graph of blocks take it."""
-
-    inner: Inner
-    problems: Sequence[str]
-    unparsed_bytes: int
-    """In which objects may hold blocks, too."""
-
-
-def read_java_memory(world: World) -> Optional[JavaMemory]:
-    """Return the Java heap, and what its objects hold of the blocks of allocators; None where there is none."""
-    objects = read_java_objects(world)
-    if objects is None:
-        return None
-    heap, target = objects.heap, world.target
+    objects = JavaObjects(world, tables, heap)
     bounds = RangeIndex(heap.reserved or heap.used_parts)
-    taken = [part for row in target.mappings() if row.readable and row.writable for part in bounds.within(row.start, row.end)]
+    taken = [part for row in world.target.mappings() if row.readable and row.writable for part in bounds.within(row.start, row.end)]
     claims = RangeIndex((claim.start, claim.end) for allocator in world.session.heaps.all() for claim in allocator.claims())
-    fields = objects.list_fields_to(find_mapped_ranges(target, claims))
-    used_bytes = sum(end - start for start, end in heap.used_parts)
-    managed = ManagedHeap(
-        "Java",
-        "libjvm.so",
-        objects.count_garbage(),
-        fields,
-        objects.list_classes(),
-    )
-    taken_bytes = sum(end - start for start, end in taken)
-    inner = Inner(
+    fields = objects.list_fields_to(find_mapped_ranges(world.target, claims))
+    unknown = ["which of its objects are garbage is unknown: %s" % objects.why_unmarked] if objects.why_unmarked is not None else []
+    managed = ManagedHeap("Java", "libjvm.so", objects.count_garbage(), fields, objects.list_classes())
+    for problem in [*heap.problems, *(objects.roots.problems if objects.roots is not None else ()), *unknown]:
+        world.session.problem(problems.RUNTIME_UNREAD, None, "Java heap: %s" % problem, partial=False)
+    is_whole = objects.walked.is_whole and not world.session.budget.expired()
+    unparsed_bytes = objects.walked.unparsed_bytes if is_whole else used_bytes  # in which objects may hold blocks, too
+    if unparsed_bytes >= LEAST_UNPARSED:
+        sentence = make_sentence("%s of the Java heap could not be read as objects", SentenceSize(unparsed_bytes))
+        world.session.problem(problems.ROOTS_UNREAD, None, sentence, "blocks that only they reference count as leaked")
+    return Inner(
         iter(()),
         "jvm",
         "Java heap",
         taken=unite_ranges(taken),
-        free_bytes=max(0, taken_bytes - used_bytes - heap.buffer_bytes),
-        overhead_bytes=heap.buffer_bytes,
+        free_bytes=max(0, sum(end - start for start, end in taken) - used_bytes - buffer_bytes),
+        overhead_bytes=buffer_bytes,
         managed=managed,
     )
-    unknown = ["which of its objects are garbage is unknown: %s" % objects.why_unmarked] if objects.why_unmarked is not None else []
-    reasons = [*heap.problems, *(objects.roots.problems if objects.roots is not None else ()), *unknown]
-    is_whole = objects.walked.is_whole and not world.session.budget.expired()
-    return JavaMemory(inner, reasons, objects.walked.unparsed_bytes if is_whole else used_bytes)

@@ -8,7 +8,7 @@ from array import array
 from struct import pack, unpack_from
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.addons.runtimes.jvm.java_classes import JavaClass, find_field_named
+from gdbheapx.addons.runtimes.jvm.java_classes import JavaClass, list_object_fields
 from gdbheapx.addons.runtimes.jvm.java_frames import (
     CodeCacheIndex,
     CompiledCode,
@@ -40,7 +40,6 @@ LOCK_STACK = (("JavaThread", "_lock_stack"), ("LockStack", "_top"), ("LockStack"
 MOST_THREAD_BYTES = 1 << 14
 STATES = ("new", "in_native", "in_vm", "in_Java", "blocked")
 """JavaThreadState, with `_thread_` before; in between, `_trans` follows."""
-THREAD_NAME_FIELDS = {"java.lang.Thread": ("name",), "java.lang.String": ("value", "coder")}
 QUIET_STATES = ("new", "in_native", "blocked")
 JAVA_STATES = ("in_Java", "in_Java_trans", None)
 
@@ -57,35 +56,24 @@ class JavaRoots(NamedTuple):
     strong roots they would keep dead plugins."""
     loader_keys: Dict[int, int]
     """Mirror of a class, or class loader -> ClassLoaderData."""
-    threads: Sequence[JavaThread]
+    threads: Sequence[Tuple[Optional[str], Sequence[int]]]
+    """Name of each thread, and what its frames refer to."""
     problems: Sequence[str]
-    is_precise: bool
-    """False if words of stacks had to be taken of threads that ran."""
-
-
-class LoaderHandles:
-    """Objects that class loaders hold."""
-
-    def __init__(self) -> None:
-        self.strong: List[int] = []
-        self.by_loader: Dict[int, Sequence[int]] = {}
-        self.keys: Dict[int, int] = {}
 
 
 def find_java_roots(tables: VmTables, shape: JavaShape, heap: JavaHeap, classes: Sequence[JavaClass]) -> JavaRoots:
     """Find all roots of a core, or of a process that is stopped."""
     decoder, problems = OopDecoder(shape, heap.reserved), []
-    loaders, storages = read_loader_handles(tables, decoder, classes), list_oop_storages(tables)
-    strong = list(loaders.strong)
+    (strong, by_loader, loader_keys), storages = read_loader_handles(tables, decoder, classes), list_oop_storages(tables)
     for storage, name in storages.items():
         strong += () if WEAK in name else read_oop_storage(tables, storage)
     if len(storages) < LEAST_STORAGES:
         strong += read_static_words(tables, decoder)
-    threads = list_java_threads(tables, decoder, classes)
     finder = ThreadRootFinder(tables, decoder)
-    for thread in threads:
-        finder.add_thread(thread)
-    strong += [*finder.strong, *finder.list_constants()]
+    threads = [(thread.name, finder.add_thread(thread)) for thread in list_java_threads(tables, decoder, classes)]
+    strong += finder.strong
+    for code in finder.codes.values():  # what the code of methods names that have a frame
+        strong += finder.index.list_constants(code)
     if not heap.reserved:
         problems.append("references of this collector are not read: which objects are reachable is unknown")
     if not storages:
@@ -98,8 +86,7 @@ def find_java_roots(tables: VmTables, shape: JavaShape, heap: JavaHeap, classes:
         problems.append("stacks of %s could not be decoded in full: their words count" % count_noun(finder.undecoded, "Java thread"))
     sure = {word for word in strong if decoder.is_oop(word)}
     doubted = array("Q", sorted(set(finder.doubted) - sure))
-    is_precise = bool(storages) and not (finder.running or finder.undecoded or heap.is_collecting) and bool(heap.reserved)
-    return JavaRoots(array("Q", sorted(sure)), doubted, loaders.by_loader, loaders.keys, threads, problems, is_precise)
+    return JavaRoots(array("Q", sorted(sure)), doubted, by_loader, loader_keys, threads, problems)
 
 
 class ThreadRootFinder:
@@ -110,35 +97,33 @@ class ThreadRootFinder:
     """
 
     def __init__(self, tables: VmTables, decoder: OopDecoder) -> None:
-        self._tables, self._decoder, self._index = tables, decoder, CodeCacheIndex(tables)
-        self._walker = FrameWalker(tables, self._index, decoder)
+        self._tables, self._decoder, self.index = tables, decoder, CodeCacheIndex(tables)
+        self._walker = FrameWalker(tables, self.index, decoder)
         self._natives = {thread.lwp: thread for thread in tables.target.threads()}
         self._blocks: Set[int] = set()
-        self._codes: Dict[int, CompiledCode] = {}
+        self.codes: Dict[int, CompiledCode] = {}
+        """Methods that have a frame."""
         self._left_bytes = MOST_STACKS_BYTES
         self.strong: List[int] = []
         self.doubted = array("Q")
         self.running = self.undecoded = 0
         """Threads in Java code or the VM; threads that have frames which could not be read or decoded."""
 
-    def add_thread(self, thread: JavaThread) -> None:
-        """Add all that one thread holds."""
+    def add_thread(self, thread: JavaThread) -> Sequence[int]:
+        """Add all that one thread holds; return what its frames refer to."""
         tables = self._tables
         self.strong += read_thread_fields(tables, thread.address)
         self.strong += read_handle_blocks(tables, read_thread_word(tables, thread.address, "_active_handles") or 0, self._blocks)
         self.doubted.extend(self._decoder.select_oops(read_thread_words(tables, thread.address)))
         roots = self._walk_stack(thread)
+        doubted = array("Q", self._decoder.select_oops(roots.words))
         self.strong += roots.oops
-        self.doubted.extend(self._decoder.select_oops(roots.words))
-        self._codes.update(roots.codes)
+        self.doubted.extend(doubted)
+        self.codes.update(roots.codes)
         for wrapper in roots.wrappers:  # handles of outer native frames are here, not in `_active_handles`
             self.strong += read_handle_blocks(tables, tables.read_word(wrapper + HANDLES_AT) or 0, self._blocks)
             self.strong += tables.read_words(wrapper + RECEIVER_AT, 1)
-
-    def list_constants(self) -> Iterator[int]:
-        """Return the objects that the code of methods names which have a frame."""
-        for code in self._codes.values():
-            yield from self._index.list_constants(code)
+        return doubted + array("Q", roots.oops)
 
     def _walk_stack(self, thread: JavaThread) -> FrameRoots:
         anchor, native = self._tables.field_offset("JavaThread", "_anchor"), self._natives.get(thread.lwp or 0)
@@ -220,24 +205,18 @@ class ThreadNameReader:
         self._tables, self._decoder = tables, decoder
         self._offsets: Dict[Tuple[str, str], int] = {}
         for java_class in classes:
-            for name in THREAD_NAME_FIELDS.get(java_class.name, ()):
-                field = find_field_named(tables, java_class.klass, name)
-                if field is not None:
-                    self._offsets.setdefault((java_class.name, name), field.offset)
+            if java_class.name in ("java.lang.Thread", "java.lang.String"):
+                for field in list_object_fields(tables, java_class.klass):
+                    self._offsets.setdefault((java_class.name, field.name), field.offset)
         helper = next((java_class.layout_helper for java_class in classes if java_class.name == "byte[]"), 0)
         self._bytes_at = helper >> 16 & 0xFF
-        self._length_at = decoder.shape.array_length_offset
-
-    def find_thread_object(self, thread: int) -> int:
-        """Return the java.lang.Thread of a JavaThread; 0 if it has none. Up to 13 the field has the object, then a handle."""
-        word = read_thread_word(self._tables, thread, "_threadObj") or 0
-        return word if self._decoder.is_oop(word) else self._tables.read_word(word) or 0
 
     def read_name(self, thread: int) -> Optional[str]:
         """Return a thread's name, escaped and shortened, or None."""
-        text = self._follow_field(self.find_thread_object(thread), "java.lang.Thread", "name")
+        word = read_thread_word(self._tables, thread, "_threadObj") or 0  # the java.lang.Thread up to JDK 13, then a handle
+        text = self._follow_field(word if self._decoder.is_oop(word) else self._tables.read_word(word) or 0, "java.lang.Thread", "name")
         value, coder_at = self._follow_field(text, "java.lang.String", "value"), self._offsets.get(("java.lang.String", "coder"))
-        length = self._tables.read_u4(value + self._length_at) if value else None
+        length = self._tables.read_u4(value + self._decoder.shape.array_length_offset) if value else None
         coder = self._tables.read_prefix(text + coder_at, 1) if coder_at is not None and text else b""
         if length is None or not coder:
             return None
@@ -358,31 +337,37 @@ def read_thread_words(tables: VmTables, thread: int) -> Sequence[int]:
     return words
 
 
-def read_loader_handles(tables: VmTables, decoder: OopDecoder, classes: Sequence[JavaClass]) -> LoaderHandles:
-    """Read what each ClassLoaderData holds: the boot loader's and those in the making are roots, others count once they are reached."""
-    handles, strong_loaders, chunks = LoaderHandles(), set(), {0}
+def read_loader_handles(
+    tables: VmTables, decoder: OopDecoder, classes: Sequence[JavaClass]
+) -> Tuple[List[int], Dict[int, Sequence[int]], Dict[int, int]]:
+    """Read what each ClassLoaderData holds: the boot loader's and those in the making are roots, others count once they are reached.
+
+    Returns the roots, and `loader_handles` and `loader_keys` of JavaRoots.
+    """
+    strong: List[int] = []
+    by_loader: Dict[int, Sequence[int]] = {}
+    keys: Dict[int, int] = {}
+    strong_loaders, chunks = set(), {0}
     klasses, following = tables.field_offset("ClassLoaderData", "_klasses"), tables.field_offset("ClassLoaderData", "_next")
     mirror = tables.field_offset("ClassLoaderData", "_has_class_mirror_holder", "_is_unsafe_anonymous", "_is_anonymous")
     loader = tables.field_offset("ClassLoaderData", "_class_loader")
     data = tables.static_word("ClassLoaderDataGraph", "_head")
-    while data and klasses is not None and following is not None and loader is not None and len(handles.by_loader) < MOST_LOADERS:
-        if data in handles.by_loader:
+    while data and klasses is not None and following is not None and loader is not None and len(by_loader) < MOST_LOADERS:
+        if data in by_loader:
             break
-        oops = handles.by_loader[data] = [oop for oop in read_handle_chunks(tables, data + klasses - 8, chunks) if decoder.is_oop(oop)]
+        oops = by_loader[data] = [oop for oop in read_handle_chunks(tables, data + klasses - 8, chunks) if decoder.is_oop(oop)]
         is_kept = tables.read_u2(data + (mirror + 5) // 4 * 4) if mirror is not None else 1
         slot = tables.read_word(data + loader)
         if is_kept or not slot:  # _keep_alive
-            handles.strong.extend(oops)
+            strong.extend(oops)
             strong_loaders.add(data)
         elif mirror is not None and tables.read_prefix(data + mirror, 1) == b"\0":  # with one class alone, its mirror is the key
-            handles.keys[slot if decoder.is_oop(slot) else tables.read_word(slot) or 0] = data
+            keys[slot if decoder.is_oop(slot) else tables.read_word(slot) or 0] = data
         data = tables.read_word(data + following)
     for java_class in classes:
-        if java_class.loader_data in strong_loaders:
-            continue
-        if decoder.is_oop(java_class.mirror):
-            handles.keys.setdefault(java_class.mirror or 0, java_class.loader_data)
-    return handles
+        if java_class.loader_data not in strong_loaders and decoder.is_oop(java_class.mirror):
+            keys.setdefault(java_class.mirror or 0, java_class.loader_data)
+    return strong, by_loader, keys
 
 
 def read_handle_chunks(tables: VmTables, head: int, chunks: Set[int]) -> Iterator[int]:

@@ -1,7 +1,7 @@
 """Java objects by the native library: the walk over the parts of the heap in use, marks from roots, and words that lead out of the heap."""
 
 from array import array
-from typing import Annotated, Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.runtimes.jvm.java_classes import FINAL, SOFT, JavaClass
 from gdbheapx.addons.runtimes.jvm.java_heap import JavaShape
@@ -10,7 +10,6 @@ from gdbheapx.inferior.base import BulkSource
 from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, NativeRows, address_of, as_array, flatten_record, run_resumable
 from gdbheapx.ranges import Range, unite_ranges
 
-MOST_GAPS = 1024
 MARK_COUNT = 3
 """Marks that are kept apart, by number."""
 MARK_SETS = 8
@@ -23,18 +22,8 @@ ANY_ELEMENT = 0xFFFFFFFF
 MOST_STEPS = 1000
 
 
-class StackChunkShape(NamedTuple):
-    """Offsets of fields of jdk.internal.vm.StackChunk; None: unknown; without the first its objects count as gaps."""
-
-    size_offset: Optional[int] = None
-    """Words of its stack, an int."""
-    sp_offset: Optional[int] = None
-    """In words; what lies below is not in use."""
-    flags_offset: Optional[int] = None
-
-
 class ObjectLayout(NamedTuple):
-    """JavaShape and StackChunkShape for the native library; ADDRESS_MASK for an offset that is not known."""
+    """JavaShape and offsets in StackChunks for the native library; ADDRESS_MASK for an offset that is not known."""
 
     little_endian: int
     oop_base: int
@@ -62,18 +51,11 @@ class ObjectClass(NamedTuple):
     block_count: int
 
 
-class ObjectGap(NamedTuple):
-    """Bytes between objects that are none."""
-
-    address: int
-    bytes: int
-
-
 class WalkSums(NamedTuple):
     """Sums of a walk."""
 
     is_whole: int
-    objects: int
+    """0: the budget expired."""
     unparsed_bytes: int
     gaps: int
 
@@ -89,35 +71,6 @@ class ObjectParent(NamedTuple):
     """Offset in the object, or the index in an array."""
 
 
-class WalkedObjects(NamedTuple):
-    """Objects of the parts of a heap."""
-
-    is_whole: bool
-    """False: the budget expired."""
-    objects: "Annotated[array[int], 'Q']"
-    """Number by class, in the order of the walker's classes, as `bytes`."""
-    bytes: "Annotated[array[int], 'Q']"
-    object_count: int
-    unparsed_bytes: int
-    gap_count: int
-    gaps: Sequence[ObjectGap]
-    """The first MOST_GAPS."""
-
-
-class BorderRows(NamedTuple):
-    """Words of objects that lead into ranges, column by column."""
-
-    classes: "Annotated[array[int], 'I']"
-    """Index of the object's class."""
-    offsets: "Annotated[array[int], 'I']"
-    """In the object; ANY_ELEMENT for an element of a long[]."""
-    values: "Annotated[array[int], 'Q']"
-    objects: "Annotated[array[int], 'Q']"
-    """Address of the object."""
-    marks: "Annotated[array[int], 'B']"
-    """A bit for each mark of the object."""
-
-
 class ObjectWalker:
     """Objects of one Java heap: walk_objects() first, then marks, then questions; an answer after an expired budget is partial."""
 
@@ -130,12 +83,13 @@ class ObjectWalker:
         parts: Iterable[Range],
         budget: Budget,
         little_endian: bool = True,
-        stack_chunk: Optional[StackChunkShape] = None,
+        stack_chunk: Sequence[Optional[int]] = (None, None, None),
         referent_offset: Optional[int] = None,
     ) -> None:
-        """`parts`: runs of objects, JavaHeap.used_parts. `referent_offset`: of java.lang.ref.Reference's field, which no class counts as a
-        reference: those of SoftReferences and FinalReferences are followed, for the former live while there is memory, and the latter
-        until they are finalized.
+        """`parts`: runs of objects, JavaHeap.used_parts. `stack_chunk`: offsets of a StackChunk's size in words, stack pointer in words (what
+        lies below is not in use) and flags; without the first its objects count as gaps. `referent_offset`: of java.lang.ref.Reference's
+        field, which no class counts as a reference: those of SoftReferences and FinalReferences are followed, for the former live while
+        there is memory, and the latter until they are finalized.
         """
         self._library, self._opened, self._budget, self._class_count = kernel.library, kernel.open(source), budget, len(classes)
         self._ranges = array("Q")
@@ -147,7 +101,7 @@ class ObjectWalker:
             blocks.extend(number & ADDRESS_MASK for run in runs for number in run[:2])
             helper = java_class.layout_helper & 0xFFFFFFFF
             rows.extend(ObjectClass((java_class.key or 0) & ADDRESS_MASK, helper, java_class.kind & 15, place, len(blocks) // 2 - place))
-        layout = _make_layout(shape, little_endian, stack_chunk or StackChunkShape())
+        layout = _make_layout(shape, little_endian, stack_chunk)
         numbers, bounds = flatten_record(layout), _settle_parts(parts, layout.alignment_bytes)
         counts = (len(classes), address_of(blocks), len(blocks) // 2, address_of(bounds), len(bounds) // 2)
         self._job = self._library.heapx_java_new(self._opened.handle, address_of(numbers), address_of(rows), *counts)
@@ -159,15 +113,13 @@ class ObjectWalker:
         if job:
             self._library.heapx_java_free(job)
 
-    def walk_objects(self) -> WalkedObjects:
-        """Find all objects; bytes that are none are counted and passed."""
+    def walk_objects(self) -> Tuple[WalkSums, "array[int]", "array[int]"]:
+        """Find all objects: sums, and number and bytes of them by class, in the order of the walker's classes. What is none is passed."""
         self._run_slices(self._library.heapx_java_walk)
-        sums, gaps = NativeRows(WalkSums, 1), NativeRows(ObjectGap, MOST_GAPS)
+        sums = NativeRows(WalkSums, 1)
         objects, sizes = self._make_columns("QQ", self._class_count + 1)
-        self._library.heapx_java_walked(self._job, *map(address_of, (sums.numbers, objects, sizes, gaps.numbers)))
-        (total,) = sums.records(1)
-        rows = gaps.records(min(total.gaps, MOST_GAPS))
-        return WalkedObjects(bool(total.is_whole), objects[:-1], sizes[:-1], total.objects, total.unparsed_bytes, total.gaps, rows)
+        self._library.heapx_java_walked(self._job, *map(address_of, (sums.numbers, objects, sizes)))
+        return sums.records(1)[0], objects[:-1], sizes[:-1]
 
     def mark_objects(self, number: int, roots: Sequence[int], skipped_kinds: Sequence[int] = (), with_parents: bool = False) -> bool:
         """Mark what the objects at these addresses lead to, besides what has the mark already; addresses of no object are passed.
@@ -207,9 +159,10 @@ class ObjectWalker:
             address = step.address
         return steps[::-1] if steps else None
 
-    def iterate_border(self, ranges: Iterable[Range]) -> Iterator[BorderRows]:
+    def iterate_border(self, ranges: Iterable[Range]) -> Iterator[Sequence["array[int]"]]:
         """Yield the aligned words of 8 bytes that lead into these ranges and are no references, by address of the object: of instances,
-        with static fields, and elements of long[]. The objects are counted by the way, see count_marked.
+        with static fields, and elements of long[]. Columns: index of the class, offset in the object (ANY_ELEMENT in a long[]), the word,
+        address of the object, a bit for each of its marks. The objects are counted by the way, see count_marked.
         """
         self._ranges = array("Q", (bound for pair in unite_ranges(ranges) for bound in pair))
         self._library.heapx_java_border_open(self._job, address_of(self._ranges), len(self._ranges) // 2)
@@ -224,7 +177,7 @@ class ObjectWalker:
         while not is_over and not self._budget.expired():
             self._run_slices(fill_columns)
             if count[0]:
-                yield BorderRows(*(column[: count[0]] for column in columns))
+                yield [column[: count[0]] for column in columns]
 
     def count_marked(self) -> Tuple["array[int]", "array[int]"]:
         """Return objects and bytes by class and set of marks (MARK_SETS numbers a class), after iterate_border."""
@@ -247,7 +200,7 @@ class ObjectWalker:
         return [array(code, (0,)) * count for code in types]
 
 
-def _make_layout(shape: JavaShape, little_endian: bool, stack_chunk: StackChunkShape) -> ObjectLayout:
+def _make_layout(shape: JavaShape, little_endian: bool, stack_chunk: Sequence[Optional[int]]) -> ObjectLayout:
     """Return the native form, with numbers in the bounds that the native library counts on."""
     offsets = (shape.mirror_size_offset, shape.mirror_static_count_offset, *stack_chunk)
     settled = [offset if offset is not None and 0 <= offset < 1 << 16 else ADDRESS_MASK for offset in offsets]

@@ -66,7 +66,6 @@ struct java_objects {
     struct blanks blanks;
     uint64_t part, at, gap_begin, object_count, unparsed_bytes, gap_count;  /* the walk, and the border */
     int is_in_gap;
-    struct object_gap gaps[MOST_GAPS];
     uint64_t *deque, room, begin, count, near[NEAR], near_begin, near_count;   /* marking */
     struct edge edges[EDGES];
     unsigned edge_begin, edge_count;
@@ -337,8 +336,6 @@ static void close_gap(struct java_objects *job, uint64_t end)
 {
     if (!job->is_in_gap)
         return;
-    if (job->gap_count < MOST_GAPS)
-        job->gaps[job->gap_count] = (struct object_gap) {job->gap_begin, end - job->gap_begin};
     job->gap_count++;
     job->unparsed_bytes += end - job->gap_begin;
     job->is_in_gap = 0;
@@ -425,13 +422,12 @@ int64_t heapx_java_walk(struct java_objects *job, double seconds)
     return 0;
 }
 
-/* `objects`, `bytes`: by class. `gaps`: MOST_GAPS. */
-void heapx_java_walked(const struct java_objects *job, struct walk_sums *sums, uint64_t *objects, uint64_t *bytes, struct object_gap *gaps)
+/* `objects`, `bytes`: by class. */
+void heapx_java_walked(const struct java_objects *job, struct walk_sums *sums, uint64_t *objects, uint64_t *bytes)
 {
-    *sums = (struct walk_sums) {job->part == job->part_count, job->object_count, job->unparsed_bytes, job->gap_count};
+    *sums = (struct walk_sums) {job->part == job->part_count, job->unparsed_bytes, job->gap_count};
     memcpy(objects, job->objects, job->class_count * sizeof *objects);
     memcpy(bytes, job->bytes, job->class_count * sizeof *bytes);
-    memcpy(gaps, job->gaps, sizeof job->gaps);
 }
 
 /* ---- marks ---- */

@@ -5,7 +5,7 @@ Tried with JDK 11, 17, 21 and 25.
 """
 
 from struct import unpack_from
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Target
 
@@ -20,14 +20,12 @@ FLAG_BYTES = {"bool": 1, "int": 4, "uint": 4, "intx": 8, "uintx": 8, "uint64_t":
 FLAG_TYPES = ("bool", "int", "uint", "intx", "uintx", "uint64_t", "size_t")
 """By the number of JVMFlag::_type since JDK 16 (flags/jvmFlag.hpp); before, a text has the name."""
 SYMBOLS = "gHotSpotVM"
-
-
-class VmField(NamedTuple):
-    """A row of gHotSpotVMStructs."""
-
-    is_static: bool
-    place: int
-    """Offset in the structure, or the address of a static field."""
+TABLE_COLUMNS = {
+    "StructEntry": ("TypeNameOffset", "FieldNameOffset", "IsStaticOffset", "OffsetOffset", "AddressOffset"),
+    "TypeEntry": ("TypeNameOffset", "SizeOffset"),
+    "IntConstantEntry": ("NameOffset", "ValueOffset"),
+    "LongConstantEntry": ("NameOffset", "ValueOffset"),
+}
 
 
 def escape_java_name(data: bytes) -> str:
@@ -48,22 +46,22 @@ class VmTables:
         self.target, self._numbers = target, numbers
         self._order = "<" if target.little_endian else ">"
         self._pages: Dict[int, bytes] = {}
-        self._fields: Dict[Tuple[str, str], VmField] = {}
+        self._offsets: Dict[Tuple[str, str], int] = {}
+        self._statics: Dict[Tuple[str, str], int] = {}
         self._sizes: Dict[str, int] = {}
         self._constants: Dict[str, int] = {}
         self._flags: Optional[Dict[str, Tuple[int, int]]] = None
         self._read_rows()
-        self.major = self._static_number("Abstract_VM_Version", "_vm_major_version") or 0
+        place = self.static_address("Abstract_VM_Version", "_vm_major_version")
+        self.major = self.read_u4(place) or 0 if place is not None else 0
 
     def field_offset(self, type_name: str, *fields: str) -> Optional[int]:
         """Return the offset of the first of these fields that the structure has."""
-        rows = (self._fields.get((type_name, field)) for field in fields)
-        return next((row.place for row in rows if row is not None and not row.is_static), None)
+        return next((self._offsets[type_name, field] for field in fields if (type_name, field) in self._offsets), None)
 
     def static_address(self, type_name: str, *fields: str) -> Optional[int]:
         """Return the address of the first of these static fields that the structure has."""
-        rows = (self._fields.get((type_name, field)) for field in fields)
-        return next((row.place for row in rows if row is not None and row.is_static), None)
+        return next((self._statics[type_name, field] for field in fields if (type_name, field) in self._statics), None)
 
     def static_word(self, type_name: str, *fields: str) -> Optional[int]:
         """Return the word at a static field."""
@@ -155,13 +153,9 @@ class VmTables:
         data = self.read_prefix(address, size_bytes)
         return int.from_bytes(data, self.target.byte_order) if len(data) == size_bytes else None
 
-    def _static_number(self, type_name: str, field: str) -> Optional[int]:
-        place = self.static_address(type_name, field)
-        return self.read_u4(place) if place is not None else None
-
-    def _read_table(self, table: str, entry: str, *columns: str) -> List[Sequence[int]]:
+    def _read_table(self, table: str, entry: str) -> List[Sequence[int]]:
         """Read a table up to its end, a row without a name: the words at the columns."""
-        numbers = [self._numbers.get("%s%s" % (entry, column)) for column in ("ArrayStride", *columns)]
+        numbers = [self._numbers.get(entry + column) for column in ("ArrayStride", *TABLE_COLUMNS[entry])]
         stride, *offsets = [number if number is not None else -1 for number in numbers]
         if not 8 <= stride <= MOST_ROW_BYTES or any(not 0 <= offset <= stride - 8 for offset in offsets):
             return []
@@ -179,16 +173,18 @@ class VmTables:
         return rows
 
     def _read_rows(self) -> None:
-        columns = ("TypeNameOffset", "FieldNameOffset", "IsStaticOffset", "OffsetOffset", "AddressOffset")
-        for owner, field, is_static, offset, address in self._read_table("Structs", "StructEntry", *columns):
+        for owner, field, is_static, offset, address in self._read_table("Structs", "StructEntry"):
             names = self.text_at(owner), self.text_at(field)
-            if names[0] is not None and names[1] is not None:
-                shown = bool(is_static & 0xFFFFFFFF)
-                self._fields.setdefault((names[0], names[1]), VmField(shown, address if shown else offset))
-        for owner, size in self._read_table("Types", "TypeEntry", "TypeNameOffset", "SizeOffset"):
+            if names[0] is None or names[1] is None or names in self._offsets or names in self._statics:
+                continue
+            if is_static & 0xFFFFFFFF:
+                self._statics[names[0], names[1]] = address
+            else:
+                self._offsets[names[0], names[1]] = offset
+        for owner, size in self._read_table("Types", "TypeEntry"):
             self._sizes.setdefault(self.text_at(owner) or "", size)
         for kind, mask in (("Int", 0xFFFFFFFF), ("Long", (1 << 64) - 1)):
-            for name, value in self._read_table(kind + "Constants", kind + "ConstantEntry", "NameOffset", "ValueOffset"):
+            for name, value in self._read_table(kind + "Constants", kind + "ConstantEntry"):
                 value &= mask
                 self._constants.setdefault(self.text_at(name) or "", value - ((value & (mask + 1) // 2) << 1))
 
@@ -218,15 +214,9 @@ def read_vm_tables(target: Target) -> Optional[VmTables]:
     if structs is None or target.word_bytes != 8:
         return None
     numbers: Dict[str, int] = {}
-    entries = {
-        "StructEntry": ("TypeName", "FieldName", "IsStatic", "Offset", "Address"),
-        "TypeEntry": ("TypeName", "Size"),
-        "IntConstantEntry": ("Name", "Value"),
-        "LongConstantEntry": ("Name", "Value"),
-    }
     names = ["Structs", "Types", "IntConstants", "LongConstants"]
-    for entry, columns in entries.items():
-        names += [entry + "ArrayStride", *("%s%sOffset" % (entry, column) for column in columns)]
+    for entry, columns in TABLE_COLUMNS.items():
+        names += [entry + "ArrayStride", *(entry + column for column in columns)]
     for name in names:
         symbol = target.exported(structs.module, SYMBOLS + name) or target.dynamic_symbol(SYMBOLS + name)
         data = target.read_prefix(symbol.address, 8) if symbol is not None else b""

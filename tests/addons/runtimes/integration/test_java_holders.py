@@ -71,6 +71,32 @@ def test_a_block_has_the_path_of_its_object(stage: Stage) -> None:
     assert chain[-1]["root"].startswith("Holders$Handle.address of Holders.kept.elementData[")
 
 
+LOCAL = """import java.nio.*;
+public class Local {
+  public static void main(String[] words) throws Exception {
+    Thread keeper = new Thread(() -> { ByteBuffer buffer = ByteBuffer.allocateDirect(70000);
+      try { System.out.println("ready"); System.out.flush(); Thread.sleep(1000000); } catch (InterruptedException error) { } buffer.get(); }, "keeper");
+    keeper.start(); keeper.join();
+  }
+}
+"""
+
+
+def test_the_path_of_an_object_of_a_stack_begins_at_its_thread(stage: Stage) -> None:
+    """A local variable of a frame is the root: the thread has the name that Java gave it."""
+    if not shutil.which("javac"):
+        pytest.skip("javac is not installed")
+    folder = stage.folder()
+    (folder / "Local.java").write_text(LOCAL)
+    subprocess.run(["javac", "Local.java"], check=True, cwd=folder)
+    process = stage.spawn(["java", "-Xint", "-Xmx64m", "Local"], folder)
+    process.wait_ready()
+    rows = heapx(process.target("live"), "census", "--json").envelope["data"]["rows"]
+    samples = [row["sample"] for row in rows if row["signature"] == "java.nio.DirectByteBuffer.address" and row["bytes"] >= 70000]
+    chains = [heapx(process.target("live"), "refs", sample, "--json").envelope["data"]["chains"][0] for sample in samples]
+    assert any(chain[-1]["root"].endswith(" of thread keeper") for chain in chains)
+
+
 def test_report_parts_the_java_heap(stage: Stage) -> None:
     """Objects, garbage and free memory of the Java heap are rows that add up with all others."""
     process = start(stage)

@@ -17,7 +17,7 @@ from tests.support.made_jvm import FIELDS, FIRST_SLOT, HEAP, HEAP_END, SHAPE, Ma
 
 THREAD, STACK, STACK_END = 0x6000, 0x100000, 0x100200
 CODE, STUB, INTERPRETER, ENTRY = 0x1000010, 0x1000410, 0x1000810, 0x7777
-HEAP_HERE = JavaHeap("G1", False, [(HEAP, HEAP_END)], [], [], None, None, [])
+HEAP_HERE = JavaHeap("G1", False, [(HEAP, HEAP_END)], [], [], [])
 OOPS = [HEAP + 64 * number for number in range(1, 20)]
 NARROW = [oop >> 3 for oop in OOPS]
 
@@ -113,7 +113,7 @@ def test_a_thread_in_native_code_has_no_doubts() -> None:
     make_stack(jvm, 4)
     roots = find_roots(jvm)
     assert (list(roots.strong), list(roots.from_stacks)) == (sorted([OOPS[0], OOPS[6], OOPS[18]]), [])
-    assert roots.threads[0].state == "in_native" and roots.threads[0].lwp == 77
+    assert [(name, list(oops)) for name, oops in roots.threads] == [(None, [OOPS[0]])]
 
 
 def test_a_thread_in_java_code_has_its_registers() -> None:
@@ -122,7 +122,7 @@ def test_a_thread_in_java_code_has_its_registers() -> None:
     make_stack(jvm, 8)
     roots = find_roots(jvm)
     assert list(roots.strong) == sorted([OOPS[6], OOPS[18]])  # the call wrapper is found among the words
-    assert list(roots.from_stacks) == sorted(OOPS[:6]) and not roots.is_precise and len(roots.problems) == 2
+    assert list(roots.from_stacks) == sorted(OOPS[:6]) and len(roots.problems) == 2
 
 
 def test_the_struct_of_a_thread_is_in_doubt_but_for_what_is_stale() -> None:

@@ -16,7 +16,7 @@ from gdbheapx.addons.runtimes.jvm.java_classes import (
     find_field_at,
     iter_unsigned5,
     list_fields,
-    list_superclasses,
+    list_object_fields,
     read_java_classes,
 )
 from gdbheapx.addons.runtimes.jvm.java_heap import find_java_heap, list_java_thread_addresses, read_java_shape
@@ -304,7 +304,7 @@ def test_classes_and_fields(tables: VmTables) -> None:
 def test_heap_is_its_regions_without_buffers(tables: VmTables) -> None:
     """Free regions are no part, a humongous object is one, the rest of a buffer up to its hard end is in none, and what is outside is dropped."""
     heap, place = find_java_heap(tables), HEAP + 5 * REGION
-    assert heap is not None and (heap.collector, heap.regions, heap.free_regions, heap.problems) == ("G1", 7, 1, [])
+    assert heap is not None and (heap.collector, heap.problems) == ("G1", [])
     assert heap.reserved == [(HEAP, HEAP + 16 * REGION)] and heap.is_collecting is False
     humongous = (HEAP + 2 * REGION, HEAP + 4 * REGION + 800)
     parts = [
@@ -315,7 +315,6 @@ def test_heap_is_its_regions_without_buffers(tables: VmTables) -> None:
         (place + REGION, place + REGION + 64),
     ]
     assert (heap.used_parts, heap.buffers) == (parts, [(place + 1096, place + 1536)])
-    assert heap.used_bytes == 4096 + 2 * REGION + 800 + 2048 + 64
 
 
 def test_parts_outside_of_the_heap_are_dropped() -> None:
@@ -338,7 +337,7 @@ def test_lists_may_be_cycles() -> None:
     jvm.put(jvm.loader + 16, jvm.loader)
     tables = jvm.tables()
     assert tables is not None and sorted(row.name for row in read_java_classes(tables)) == ["One", "Two"]
-    assert list_superclasses(tables, first) == [first, second]
+    assert list(list_object_fields(tables, first)) == []
 
 
 @pytest.mark.parametrize("name", ["StructEntryArrayStride", "StructEntryOffsetOffset", "Structs", "IntConstants"])
