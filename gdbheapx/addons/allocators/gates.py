@@ -4,14 +4,20 @@ import re
 from typing import Mapping
 
 from gdbheapx.allocators.fingerprints import Fingerprint, Gate, TextFingerprint
+from gdbheapx.allocators.records import NeverReturns, Returning
 from gdbheapx.hints import hint_command
 
 MI_HINT = "mi_stats_print in the program shows what it holds, and so does MIMALLOC_SHOW_STATS=1 when the program exits"
+MI_NEVER_RETURNS = NeverReturns(
+    "mimalloc returns memory as its threads allocate and free, or call mi_collect(true); gdbheapx calls nothing in it",
+    "to return it sooner, start with MIMALLOC_PURGE_DELAY=0 (2.0: MIMALLOC_DECOMMIT_DELAY=0)",
+)
 MI_TEXTS = TextFingerprint("mimalloc", (b"mimalloc: error: ", b"mimalloc: warning: "), True, MI_HINT)
 """options.c; in every build seen, stripped Rust programs and wheels included."""
 
 TC_TEXTS = TextFingerprint("tcmalloc", (b"TCMALLOC_RELEASE_RATE", b"MALLOC: + "), True, "look again once the program has allocated memory")
 """In any program that has it: a variable of the environment (src/page_heap.cc), a line of malloc_stats (src/tcmalloc.cc)."""
+TC_RELEASE = Returning("purge", "purged", "a purge")
 TC_FILES = re.compile(r"libtcmalloc")
 TC_FUNCTION, OF_GOOGLE = "tc_malloc", "MallocExtension_Internal_GetNumericProperty"
 """Exported by gperftools' libraries, and by no other; exported by programs with google's tcmalloc, which has the name and hardly a struct

@@ -8,6 +8,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from functools import cache
+from itertools import islice
 from operator import itemgetter
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -121,7 +122,6 @@ GUARD_BYTES = (4096, 16384, 65536)
 """One page of the kernel, at the end of a page of a secure build of release 3."""
 ABANDONED_IDS = (0, 4)
 """Thread ids of pages that no thread owns."""
-NO_KEYS = 0, 0
 LETTERS = {BYTE: "B", SHORT: "H", HALF: "I", WORD: "Q"}
 """Of struct, by bytes."""
 
@@ -191,18 +191,6 @@ class BrokenPlace(NamedTuple):
     thread: Optional[int] = None
 
 
-class MimallocPages(NamedTuple):
-    """Pages, segments and pieces of one mimalloc, and what is broken in them."""
-
-    pages: List[MimallocPage]
-    """By address."""
-    pieces: List[MimallocPiece]
-    segments: List[MimallocSegment]
-    broken: List[BrokenPlace]
-    reserved: List[Tuple[int, int]]
-    """Address space that it holds: segments, arenas, pages of their own, the page map."""
-
-
 def read_member(data: bytes, place: FieldPlace, at: int = 0) -> int:
     """A member of the struct that begins at `at`."""
     return int.from_bytes(data[at + place.offset : at + place.offset + place.bytes], "little")
@@ -225,14 +213,8 @@ def _make_page_reader(form: MimallocForm) -> "Tuple[struct.Struct, Callable[[Tup
     """
     places, keys = form.page, form.page.keys if form.is_encoded else form.page.free
     start = places.start if places.start is not None else places.start_words
-    wanted = [
-        FieldPlace(places.capacity, SHORT),
-        FieldPlace(places.reserved, SHORT),
-        places.used,
-        FieldPlace(places.free),
-        FieldPlace(places.local_free),
-    ]
-    wanted += [FieldPlace(places.xthread_free), FieldPlace(places.heap), places.block_bytes]
+    wanted = [FieldPlace(places.capacity, SHORT), FieldPlace(places.reserved, SHORT), places.used, FieldPlace(places.free)]
+    wanted += [FieldPlace(places.local_free), FieldPlace(places.xthread_free), FieldPlace(places.heap), places.block_bytes]
     wanted.append(FieldPlace(places.flags, BYTE) if places.owner is None else FieldPlace(places.owner))
     wanted.append(FieldPlace(places.free) if start is None else FieldPlace(start, WORD if places.start is not None else HALF))
     wanted += [FieldPlace(keys), FieldPlace(keys + 8 if form.is_encoded else keys)]
@@ -243,17 +225,19 @@ def _make_page_reader(form: MimallocForm) -> "Tuple[struct.Struct, Callable[[Tup
     return struct.Struct(layout), itemgetter(*(ordered.index(place) for place in wanted))
 
 
-class PageCollector:
-    """Collects pages, segments and pieces as they are read."""
+class MimallocPages:
+    """Pages, segments and pieces of one mimalloc, and what is broken in them, collected as they are read."""
 
     def __init__(self, target: Target, form: MimallocForm) -> None:
         self.target, self.form = target, form
         self._struct, self._members = _make_page_reader(form)
         self.pages: List[MimallocPage] = []
+        """By address, after drop_overlaps()."""
         self.pieces: List[MimallocPiece] = []
         self.segments: List[MimallocSegment] = []
         self.broken: List[BrokenPlace] = []
         self.reserved: List[Tuple[int, int]] = []
+        """Address space that it holds: segments, arenas, pages of their own, the page map."""
 
     def tell(self, code: ProblemCode, address: int, what: str, thread: Optional[int] = None) -> None:
         self.broken.append(BrokenPlace(code, address, what, thread))
@@ -270,38 +254,28 @@ class PageCollector:
         if places.owner is not None:
             thread = flags & OWNER_MASK
         thread = 0 if thread in ABANDONED_IDS else thread
-        keys = (key, turn) if self.form.is_encoded else NO_KEYS
+        keys = (key, turn) if self.form.is_encoded else (0, 0)
         thread_free, has_aligned = xthread_free & ~self.form.tag_mask, flags & 2 != 0
         numbers = (start, block, capacity, reserved, used, free, local_free, thread_free)
         page = MimallocPage(address, memory, end, *numbers, heap, thread, has_aligned, keys, segment)
-        wrong = find_contradiction(page) or self._check_unowned(page, xthread_free)
+        wrong = find_contradiction(page)
+        if wrong is None and self.form.line == 3 and thread and not xthread_free & 1:  # the list of an unowned page has its lowest bit set
+            wrong = "is a thread's, but its list is marked as unowned"
         if wrong is not None:
             self.tell(codes.PAGE_WRONG, address, "a page %s" % wrong, thread)
             return None
         return page
 
-    def _check_unowned(self, page: MimallocPage, thread_free: int) -> Optional[str]:
-        """Release 3 marks the list of remote frees of an unowned page in its lowest bit."""
-        return "is a thread's, but its list is marked as unowned" if self.form.line == 3 and page.thread and not thread_free & 1 else None
-
-    def list_apart(self) -> MimallocPages:
-        """Return the pages by address, without those that overlap another."""
-        pages: List[MimallocPage] = []
-        end = 0
-        for page in sorted(self.pages, key=lambda page: (page.memory, page.address)):
+    def drop_overlaps(self) -> "MimallocPages":
+        """Sort the pages by address, without those that overlap another."""
+        pages, self.pages, end = sorted(self.pages, key=lambda page: (page.memory, page.address)), [], 0
+        for page in pages:
             if page.memory < end:
                 self.tell(codes.PAGES_OVERLAP, page.address, "a page lies across another", page.thread)
                 continue
-            pages.append(page)
+            self.pages.append(page)
             end = page.end
-        return MimallocPages(pages, self.pieces, self.segments, self.broken, self.reserved)
-
-
-def _count_rooms(page: MimallocPage) -> Tuple[int, ...]:
-    """Return possible numbers of blocks: in secure builds of release 3 a guard page may follow the last block."""
-    room = page.end - page.start
-    rooms = (room, *(room - guard for guard in GUARD_BYTES)) if page.keys[0] else (room,)
-    return tuple(one // page.block_bytes for one in rooms)
+        return self
 
 
 def find_contradiction(page: MimallocPage) -> Optional[str]:
@@ -315,11 +289,10 @@ def find_contradiction(page: MimallocPage) -> Optional[str]:
         )
     if not page.memory <= page.start or page.start + page.reserved * block > page.end:
         return "has blocks outside its memory"
-    if page.reserved > 1 and page.reserved not in _count_rooms(page):
-        return "has room for %s, and counts %s" % (
-            count_noun((page.end - page.start) // block, "block"),
-            count_noun(page.reserved, "block"),
-        )
+    room = page.end - page.start
+    guards = (0, *GUARD_BYTES) if page.keys[0] else (0,)  # in secure builds of release 3 a guard page may follow the last block
+    if page.reserved > 1 and page.reserved not in [(room - guard) // block for guard in guards]:
+        return "has room for %s, and counts %s" % (count_noun(room // block, "block"), count_noun(page.reserved, "block"))
     for head in (page.free, page.local_free, page.thread_free):
         if head and not page.keys[0] and ((head - page.start) % block or not 0 <= (head - page.start) // block < page.capacity):
             return "has a list that begins outside its blocks"
@@ -332,7 +305,7 @@ CHOSEN_ADDRESSES = 2 << 40, 30 << 40
 
 def read_segments(target: Target, form: MimallocForm, key: int, addresses: Iterable[int], spoilt: Sequence[int] = ()) -> MimallocPages:
     """Read releases 1 and 2. `addresses`: possible begins of segments; `spoilt`: begins of segments with another cookie."""
-    made, places = PageCollector(target, form), form.segment
+    made, places = MimallocPages(target, form), form.segment
     assert places is not None
     end, stale = 0, []
     for address in sorted(addresses):
@@ -349,10 +322,10 @@ def read_segments(target: Target, form: MimallocForm, key: int, addresses: Itera
         made.tell(codes.SEGMENT_WRONG, address, "what looks like a segment has another cookie")
     _add_stale_segments(made, places, stale)
     _reserve_arenas(made, places, [(address, address + SEGMENT_BYTES[form.line]) for address in spoilt])
-    return made.list_apart()
+    return made.drop_overlaps()
 
 
-def _reserve_arenas(made: PageCollector, places: SegmentPlaces, spoilt: Sequence[Range]) -> None:
+def _reserve_arenas(made: MimallocPages, places: SegmentPlaces, spoilt: Sequence[Range]) -> None:
     """The arenas that segments lie in, as whole mappings where mimalloc has chosen the address: no other memory is next to it. What no
     segment has of them was returned, or never used."""
     starts: Set[int] = set()
@@ -369,25 +342,22 @@ def _reserve_arenas(made: PageCollector, places: SegmentPlaces, spoilt: Sequence
         made.pieces += [MimallocPiece(low, high, MI_RETURNED, None) for low, high in subtract_ranges(unite_ranges(arenas), taken)]
 
 
-def _add_stale_segments(made: PageCollector, places: SegmentPlaces, stale: "Sequence[Tuple[int, bytes]]") -> None:
+def _add_stale_segments(made: MimallocPages, places: SegmentPlaces, stale: "Sequence[Tuple[int, bytes]]") -> None:
     """Segments without a page, which were given up and are kept for the next that is needed: what lies below one that is in use."""
     starts, end = sorted(segment.address for segment in made.segments), 0
     for address, head in stale:
         size = read_word(head, places.size) * (1 if places.page_shift is not None else SLICE_BYTES)
         at = bisect_right(starts, address)
         last = min(address + size, starts[at] if at < len(starts) else 1 << 47)
-        if address < end or not address < last < 1 << 47 or _is_inside(made, address):
+        is_inside = any(segment.address <= address < segment.end for segment in made.segments)
+        if address < end or not address < last < 1 << 47 or is_inside:
             continue
         made.reserved.append((address, last))
         made.pieces.append(MimallocPiece(address, last, MI_SPAN, None))
         end = last
 
 
-def _is_inside(made: PageCollector, address: int) -> bool:
-    return any(segment.address <= address < segment.end for segment in made.segments)
-
-
-def _add_sliced_segment(made: PageCollector, places: SegmentPlaces, address: int, head: bytes) -> int:
+def _add_sliced_segment(made: MimallocPages, places: SegmentPlaces, address: int, head: bytes) -> int:
     """A segment of release 2; where it ends."""
     form, thread = made.form, read_word(head, places.thread_id)
     slices, info, entries = (read_word(head, offset) for offset in (places.size, places.info, places.entries))
@@ -438,7 +408,7 @@ def _read_masks(places: SegmentPlaces, head: bytes) -> int:
     return committed & read_bits(head, places.purge_mask, places.slices) if head[places.allow_purge] else committed
 
 
-def _add_free_spans(made: PageCollector, mask: int, address: int, place: int, count: int, thread: Optional[int]) -> None:
+def _add_free_spans(made: MimallocPages, mask: int, address: int, place: int, count: int, thread: Optional[int]) -> None:
     """Free slices, as pieces that are alike."""
     while count:
         is_kept = mask >> place & 1
@@ -450,7 +420,7 @@ def _add_free_spans(made: PageCollector, mask: int, address: int, place: int, co
         place, count = place + run, count - run
 
 
-def _of_one_kind(made: PageCollector, places: SegmentPlaces, address: int, head: bytes) -> int:
+def _of_one_kind(made: MimallocPages, places: SegmentPlaces, address: int, head: bytes) -> int:
     """A segment of release 1; where it ends."""
     form, thread = made.form, read_word(head, places.thread_id)
     assert places.page_shift is not None
@@ -527,10 +497,13 @@ def read_first_level(target: Target, page_map: int) -> int:
     return size if 4096 <= size <= FIRST_BYTES and not size & (size - 1) else 0
 
 
+def _list_touched(target: Target, start: int, end: int) -> Sequence[Range]:
+    return target.touched_ranges(start, end) if target.kind != "remote" else [(start, end)]
+
+
 def find_set_words(target: Target, start: int, end: int) -> Iterator[Tuple[int, int]]:
     """Place and value of words that are not 0, of what was ever touched."""
-    ranges = target.touched_ranges(start, end) if target.kind != "remote" else [(start, end)]
-    for low, high in ranges:
+    for low, high in _list_touched(target, start, end):
         data = target.read_prefix(low, high - low)
         for place, value in enumerate(array("Q", data[: len(data) & -8])):
             if value:
@@ -539,7 +512,7 @@ def find_set_words(target: Target, start: int, end: int) -> Iterator[Tuple[int, 
 
 def read_page_map(target: Target, form: MimallocForm, page_map: int, never_purges: bool = False) -> MimallocPages:
     """Read release 3. `never_purges`: the options forbid to return free slices."""
-    made, size = PageCollector(target, form), read_first_level(target, page_map)
+    made, size = MimallocPages(target, form), read_first_level(target, page_map)
     parts: Set[int] = {part for _, part in find_set_words(target, page_map, page_map + size) if part % 8 == 0 and part < 1 << 47}
     addresses: Set[int] = set()
     for part in sorted(parts):
@@ -560,10 +533,10 @@ def read_page_map(target: Target, form: MimallocForm, page_map: int, never_purge
     for address in sorted(read):
         _read_mapped(made, read[address], address, arenas)
     _read_arenas(made, arenas, never_purges)
-    return made.list_apart()
+    return made.drop_overlaps()
 
 
-def _drop_freed_pages(made: PageCollector, read: Dict[int, bytes]) -> Dict[int, bytes]:
+def _drop_freed_pages(made: MimallocPages, read: Dict[int, bytes]) -> Dict[int, bytes]:
     """Drop pages that were freed: release 3.0.1 leaves their words in the page map. Inside arenas a bitmap decides; outside of them the
     memory of a page that does not look like one was returned.
     """
@@ -582,8 +555,7 @@ def _drop_freed_pages(made: PageCollector, read: Dict[int, bytes]) -> Dict[int, 
     for address, (_, _, _, kind) in memids.items():
         at = bisect_right(starts, address) - 1
         if at >= 0 and address < arenas[at][1]:
-            start, _, begun = arenas[at]
-            is_one = bool(begun >> (address - start) // SLICE_BYTES & 1)
+            is_one = bool(arenas[at][2] >> (address - starts[at]) // SLICE_BYTES & 1)
         else:
             is_one = kind == ARENA_KIND or kind in OS_KINDS
         if is_one:
@@ -591,7 +563,7 @@ def _drop_freed_pages(made: PageCollector, read: Dict[int, bytes]) -> Dict[int, 
     return kept
 
 
-def _read_mapped(made: PageCollector, data: bytes, address: int, arenas: Dict[int, List[Tuple[int, int]]]) -> None:
+def _read_mapped(made: MimallocPages, data: bytes, address: int, arenas: Dict[int, List[Tuple[int, int]]]) -> None:
     """A page of the page map, and the slices that it has of an arena."""
     places = made.form.page
     assert places.memid is not None
@@ -616,13 +588,12 @@ def _read_mapped(made: PageCollector, data: bytes, address: int, arenas: Dict[in
         made.reserved.append((memory, end))
 
 
-def _read_arenas(made: PageCollector, known: Dict[int, List[Tuple[int, int]]], never_purges: bool) -> None:
+def _read_arenas(made: MimallocPages, known: Dict[int, List[Tuple[int, int]]], never_purges: bool) -> None:
     """Read all arenas of the subprocesses that own arenas with pages."""
     places, target = made.form.arena, made.target
     assert places is not None
     addresses = set(known)
-    subprocesses = {read_word(target.read_prefix(arena + places.subproc, 8), 0) for arena in known}
-    for subprocess in subprocesses:
+    for subprocess in {read_word(target.read_prefix(arena + places.subproc, 8), 0) for arena in known}:
         data = target.read_prefix(subprocess + places.subproc_arenas, 8 * MOST_ARENAS)
         listed = set(array("Q", data[: len(data) & -8])) - {0}
         if listed & known.keys():
@@ -642,7 +613,7 @@ def check_arena_slices(target: Target, form: MimallocForm, arena: int) -> Tuple[
     return (slices, info) if 0 < info < slices <= 1 << 24 else (0, 0)
 
 
-def _read_arena(made: PageCollector, arena: int, pages: List[Tuple[int, int]], never_purges: bool) -> None:
+def _read_arena(made: MimallocPages, arena: int, pages: List[Tuple[int, int]], never_purges: bool) -> None:
     places, target = made.form.arena, made.target
     assert places is not None
     slices, info = check_arena_slices(target, made.form, arena)
@@ -667,10 +638,9 @@ def _read_arena(made: PageCollector, arena: int, pages: List[Tuple[int, int]], n
     kept = committed & dirty if is_pinned else committed & dirty & purge
     sorts = (whole & ~free & ~taken, MI_METADATA), (free & ~taken & kept, MI_SPAN), (whole & free & ~taken & ~kept, MI_RETURNED)
     for mask, kind in sorts:
-        made.pieces += [
-            MimallocPiece(arena + low * SLICE_BYTES, arena + high * SLICE_BYTES, kind, None, is_pinned and kind == MI_SPAN)
-            for low, high in find_runs(mask)
-        ]
+        for low, high in find_runs(mask):
+            start, end = arena + low * SLICE_BYTES, arena + high * SLICE_BYTES
+            made.pieces.append(MimallocPiece(start, end, kind, None, is_pinned and kind == MI_SPAN))
     if free & taken:
         low = (free & taken & -(free & taken)).bit_length() - 1
         made.tell(codes.ARENA_SLICES, arena + low * SLICE_BYTES, "a slice of a page counts as free in its arena")
@@ -762,23 +732,17 @@ class _SegmentHeads:
 
     def of_line(self, line: int) -> Dict[int, bytes]:
         """Return the bytes at each possible begin of a segment of one line of releases."""
-        if line not in self._read:
-            self._read[line] = dict(self._read_heads(SEGMENT_BYTES[line]))
-        return self._read[line]
-
-    def _read_heads(self, step: int) -> Iterator[Tuple[int, bytes]]:
-        left = MOST_CANDIDATES
-        for mapping in self._target.mappings():
-            if not mapping.writable or (mapping.is_file and not mapping.shared):
-                continue
-            for address in range(-(-mapping.start // step) * step, mapping.end, step):
-                left -= 1
-                if left < 0:
-                    return
-                if self._target.kind != "live" or self._target.touched_ranges(address, address + 4096):
-                    data = self._target.read_prefix(address, HEAD_BYTES)
-                    if len(data) == HEAD_BYTES:
-                        yield address, data
+        if line in self._read:
+            return self._read[line]
+        step, heads = SEGMENT_BYTES[line], self._read.setdefault(line, {})
+        mappings = [mapping for mapping in self._target.mappings() if mapping.writable and (mapping.shared or not mapping.is_file)]
+        places = (address for mapping in mappings for address in range(-(-mapping.start // step) * step, mapping.end, step))
+        for address in islice(places, MOST_CANDIDATES):
+            if self._target.kind != "live" or self._target.touched_ranges(address, address + 4096):
+                data = self._target.read_prefix(address, HEAD_BYTES)
+                if len(data) == HEAD_BYTES:
+                    heads[address] = data
+        return heads
 
     def spoilt(self, located: Mimalloc) -> List[int]:
         """Return segments of a mimalloc that differ from others only in their cookie: they belong to a thread and have the usual number
@@ -832,9 +796,8 @@ def find_mimallocs(target: Target, modules: Sequence[Module]) -> Instances:
     likely = _likely_bytes(target) if unused and not located and not unread else 0
     if likely >= LEAST_LIKELY_BYTES:
         module = unused.pop().module
-        size = (
-            make_sentence("%s of ", SentenceSize(likely)) if target.kind == "live" else ""
-        )  # a core may have pages of zeros that were never in RAM
+        # a core may have pages of zeros that were never in RAM
+        size = make_sentence("%s of ", SentenceSize(likely)) if target.kind == "live" else ""
         what = "mimalloc in %s is of a release that is not read: %sanonymous memory in this process is probably its"
         unread.append(NotRead(module, make_sentence(what, module.file_name, size), MI_HINT))
     keys = [copy.key for copy in located]
@@ -873,8 +836,7 @@ def _read_words(target: Target, module: Module) -> Iterator[Tuple[int, "array[in
     """The words of an object's data: where they begin, and what they are."""
     left = MOST_SEARCHED_BYTES
     for start, _, end in target.writable_segments(module):
-        ranges = target.touched_ranges(start, end) if target.kind != "remote" else [(start, end)]
-        for low, high in ranges:
+        for low, high in _list_touched(target, start, end):
             low = -(-low // 8) * 8
             data = target.read_prefix(low, min(high - low, left))
             left -= len(data)

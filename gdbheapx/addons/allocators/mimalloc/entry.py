@@ -3,9 +3,9 @@
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Sequence
 
-from gdbheapx.addons.allocators.gates import GATES
+from gdbheapx.addons.allocators.gates import GATES, MI_NEVER_RETURNS
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
-from gdbheapx.allocators.records import AllocatorJudgement, ArenaRow, HeapContext, Instances, NeverReturns, Page, Surroundings
+from gdbheapx.allocators.records import AllocatorJudgement, ArenaRow, HeapContext, Instances, Page, Surroundings
 from gdbheapx.inferior.base import Target
 
 if TYPE_CHECKING:
@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 GATE = GATES[__name__]
 CLASSES_BYTES, SLICE_BYTES = 128 << 10, 64 << 10
 """MI_MEDIUM_OBJ_SIZE_MAX, MI_SEGMENT_SLICE_SIZE."""
-NEVER_RETURNS = NeverReturns(
-    "mimalloc returns memory as its threads allocate and free, or call mi_collect(true); gdbheapx calls nothing in it",
-    "to return it sooner, start with MIMALLOC_PURGE_DELAY=0 (2.0: MIMALLOC_DECOMMIT_DELAY=0)",
-)
 
 
 class MimallocEntry(Allocator["Mimalloc", "MimallocFacts"]):
@@ -28,7 +24,7 @@ class MimallocEntry(Allocator["Mimalloc", "MimallocFacts"]):
     name, fingerprint = GATE.name, GATE.fingerprint
     part_words = "pages and metadata"
     preload = "libmimalloc.so.2"
-    has_caches, never_returns = False, NEVER_RETURNS
+    has_caches, never_returns = False, MI_NEVER_RETURNS
     statuses = ("used", "free", "remote-free", "reserve", "span", "returned", "metadata")
     known_capabilities = GATE.capabilities
     records = MappingProxyType(

@@ -2,8 +2,10 @@
 
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
+from gdbheapx.addons.allocators.gates import MI_NEVER_RETURNS
 from gdbheapx.addons.allocators.mimalloc import codes
 from gdbheapx.addons.allocators.mimalloc.detect import (
     DELAYS,
@@ -19,7 +21,6 @@ from gdbheapx.addons.allocators.mimalloc.detect import (
     read_mimalloc_options,
     read_word,
 )
-from gdbheapx.addons.allocators.mimalloc.entry import NEVER_RETURNS
 from gdbheapx.addons.allocators.mimalloc.layouts import MimallocForm
 from gdbheapx.addons.allocators.mimalloc.records import (
     ABANDONED,
@@ -61,7 +62,7 @@ from gdbheapx.allocators.answers import (
 )
 from gdbheapx.allocators.heap import MeteredInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext, NeverReturns
-from gdbheapx.inferior.base import Target, Thread
+from gdbheapx.inferior.base import Target
 from gdbheapx.kernel.blocks.pages import PinShape
 from gdbheapx.kernel.blocks.slots import Frees, SlotRun, SlotWalker
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockShape, BlockStream
@@ -139,7 +140,10 @@ def survey_mimalloc(mimalloc: Mimalloc, around: HeapContext, follows: bool = Tru
     frees = follow_free_lists(around.kernel, target.bulk_source(), rows, blocks, around.budget)
     owners = _find_owners(target, found)
     arenas = {owner.thread: index for index, owner in enumerate(owners)}
-    twice = _count_twice(frees, pages_)
+    twice, starts = Counter[int](), [page.start for page in pages_]  # blocks that are on two lists, by the start of their page
+    for block, before in zip(frees.addresses[1:], frees.addresses) if frees.twice else ():
+        if block == before:
+            twice[starts[bisect_right(starts, block) - 1]] += 1
     followed: Dict[int, List[Tuple[int, MiListEnd]]] = {}
     for row, end in zip(rows, frees.ends):
         followed.setdefault(row.page, []).append((row.kind, end))
@@ -148,10 +152,16 @@ def survey_mimalloc(mimalloc: Mimalloc, around: HeapContext, follows: bool = Tru
         _count_page(page, arenas[page.thread], followed.get(place, ()) if place < cut else None, shared, twice, broken, follows)
         for place, (page, shared) in enumerate(zip(pages_, frees.shared))
     ]
-    broken += _check_shared_ends(rows, frees.ends, len(pages_))
+    for row, end in zip(rows, frees.ends):
+        if row.page == len(pages_) and end.problem:
+            broken.append(
+                BrokenPlace(LIST_CODES.get(end.problem, codes.LIST_UNREADABLE), end.at, LIST_WHAT.get(end.problem, UNREADABLE_LIST))
+            )
     broken += _check_segments(form, found)
-    inside = ThreadsInMimalloc(target, mimalloc)
-    broken = [one._replace(code=codes.PAGE_CHANGING) if _is_changing(one, inside) else one for one in broken]
+    if any(one.code.nature is Severity.DAMAGE and one.thread for one in broken):  # a thread inside may be about to repair it
+        inside = find_threads_inside(target, mimalloc)
+        changing = [one.code.nature is Severity.DAMAGE and bool(one.thread) and one.thread in inside for one in broken]
+        broken = [one._replace(code=codes.PAGE_CHANGING) if is_changing else one for one, is_changing in zip(broken, changing)]
     pieces = [(piece, arenas[piece.thread]) for piece in found.pieces]
     is_whole = frees.is_whole and not broken
     return MimallocSurvey(owners, counted, pieces, found.segments, frees, broken, found.reserved, is_whole)
@@ -178,15 +188,10 @@ def _select_mapped(target: Target, found: MimallocPages, broken: List[BrokenPlac
 def _make_lists(pages_: Sequence[MimallocPage], form: MimallocForm, follows: bool) -> Iterator[MiFreeList]:
     """Yield lists that are not empty."""
     for place, page in enumerate(pages_):
-        if follows and (page.free or page.local_free):
-            for head in {page.free, page.local_free} - {0}:  # one is being moved: both lead to the same blocks for a moment
-                yield _make_list(page, place, head, MI_FREE, form)
-        if page.thread_free:
-            yield _make_list(page, place, page.thread_free, MI_REMOTE, form)
-
-
-def _make_list(page: MimallocPage, place: int, head: int, kind: int, form: MimallocForm) -> MiFreeList:
-    return MiFreeList(head, place, kind, page.address if form.is_encoded else 0, form.is_encoded, *page.keys)
+        heads = {page.free, page.local_free} - {0} if follows else ()  # one is being moved: both lead to the same blocks for a moment
+        lists = [*((head, MI_FREE) for head in heads), *([(page.thread_free, MI_REMOTE)] if page.thread_free else [])]
+        for head, kind in lists:
+            yield MiFreeList(head, place, kind, page.address if form.is_encoded else 0, form.is_encoded, *page.keys)
 
 
 def _read_delayed(target: Target, pages_: Sequence[MimallocPage], form: MimallocForm, broken: List[BrokenPlace]) -> Iterator[MiFreeList]:
@@ -197,9 +202,10 @@ def _read_delayed(target: Target, pages_: Sequence[MimallocPage], form: Mimalloc
             owned.setdefault(page.heap, []).append(page)
     places = form.heap
     assert places is not None
+    size_bytes = max(places.page_count + 8, places.keys + 16)
     for heap, its in sorted(owned.items()):
-        data = target.read_prefix(heap, max(places.page_count + 8, places.keys + 16))
-        if len(data) < max(places.page_count + 8, places.keys + 16):
+        data = target.read_prefix(heap, size_bytes)
+        if len(data) < size_bytes:
             broken.append(BrokenPlace(codes.HEAP_UNREADABLE, heap, "the heap of a thread cannot be read", its[0].thread))
             continue
         count = read_word(data, places.page_count)
@@ -223,44 +229,19 @@ def _find_owners(target: Target, found: MimallocPages) -> List[PageOwner]:
     return owners + ([PageOwner(SHARED, None, None, None)] if None in there else [])
 
 
-def _is_changing(one: BrokenPlace, inside: "ThreadsInMimalloc") -> bool:
-    """True for damage that a thread inside mimalloc may be about to repair."""
-    return one.code.nature is Severity.DAMAGE and one.thread in inside
-
-
-class ThreadsInMimalloc:
-    """Thread pointers of threads that execute code of mimalloc's object, or were called from it: their pages may be half changed. Found on
-    first use, which needs a contradiction. After a crash nothing is being changed."""
-
-    def __init__(self, target: Target, mimalloc: Mimalloc) -> None:
-        self._target, self._module = target, mimalloc.module
-        self._threads: Optional[Set[Optional[int]]] = None
-
-    def __contains__(self, thread: Optional[int]) -> bool:
-        if self._threads is None:
-            spans, threads = self._target.code_ranges(self._module), self._target.threads()
-            has_crashed = any(one.signal in FATAL for one in threads[:1])
-            self._threads = set() if has_crashed else {one.thread_pointer for one in threads if self._is_inside(one, spans)}
-        return bool(thread) and thread in self._threads
-
-    def _is_inside(self, thread: Thread, spans: Sequence[Tuple[int, int]]) -> bool:
+def find_threads_inside(target: Target, mimalloc: Mimalloc) -> Set[Optional[int]]:
+    """Return the thread pointers of threads that execute code of mimalloc's object, or were called from it: their pages may be half
+    changed. After a crash nothing is being changed."""
+    spans, threads, inside = target.code_ranges(mimalloc.module), target.threads(), set()
+    if any(one.signal in FATAL for one in threads[:1]):
+        return set()
+    for thread in threads:
         words = [thread.pc or 0]
         if thread.stack_pointer is not None:
-            words += self._target.words_in(self._target.read_prefix(thread.stack_pointer, CALLERS_BYTES))
-        return any(start <= word < end for word in words for start, end in spans)
-
-
-def _count_twice(frees: FreeBlocks, pages_: Sequence[MimallocPage]) -> Dict[int, int]:
-    """Return the number of blocks that are on two lists, by the start of their page."""
-    addresses, starts = frees.addresses, [page.start for page in pages_]
-    found: Dict[int, int] = {}
-    place = 1
-    while frees.twice and place < len(addresses):
-        if addresses[place] == addresses[place - 1]:
-            start = starts[bisect_right(starts, addresses[place]) - 1]
-            found[start] = found.get(start, 0) + 1
-        place += 1
-    return found
+            words += target.words_in(target.read_prefix(thread.stack_pointer, CALLERS_BYTES))
+        if any(start <= word < end for word in words for start, end in spans):
+            inside.add(thread.thread_pointer)
+    return inside
 
 
 def _count_page(
@@ -268,7 +249,7 @@ def _count_page(
     arena: int,
     lists: Optional[Sequence[Tuple[int, MiListEnd]]],
     shared: int,
-    twice: Dict[int, int],
+    twice: "Counter[int]",
     broken: List[BrokenPlace],
     follows: bool,
 ) -> CountedPage:
@@ -290,20 +271,11 @@ def _count_page(
         broken.append(BrokenPlace(codes.LIST_TWICE, page.address, what, page.thread))
         is_good = False
     if is_good and (page.used + free != page.capacity or remote > page.used):
-        what = "a page counts %s in use, and %s of its %s are free" % (
-            count_noun(page.used, "block"),
-            format_number(free),
-            format_number(page.capacity),
-        )
+        numbers = (count_noun(page.used, "block"), format_number(free), format_number(page.capacity))
+        what = "a page counts %s in use, and %s of its %s are free" % numbers
         broken.append(BrokenPlace(codes.USED_WRONG, page.address, what, page.thread))
         is_good = free + remote <= page.capacity
     return CountedPage(page, arena, free, remote, is_good)
-
-
-def _check_shared_ends(rows: Sequence[MiFreeList], ends: Sequence[MiListEnd], count: int) -> Iterator[BrokenPlace]:
-    for row, end in zip(rows, ends):
-        if row.page == count and end.problem:
-            yield BrokenPlace(LIST_CODES.get(end.problem, codes.LIST_UNREADABLE), end.at, LIST_WHAT.get(end.problem, UNREADABLE_LIST))
 
 
 def _check_segments(form: MimallocForm, found: MimallocPages) -> Iterator[BrokenPlace]:
@@ -324,10 +296,8 @@ def make_slot_runs(survey: MimallocSurvey, form: MimallocForm, arena: Optional[i
         if arena in (None, index):
             rows.append(_make_slot(piece.start, piece.end, piece.kind, index))
     for counted in survey.pages:
-        if arena not in (None, counted.arena):
-            continue
         page, index = counted.page, counted.arena
-        if not counted.is_good:
+        if arena not in (None, index) or not counted.is_good:
             continue
         usable = page.block_bytes - (PAD_BYTES if form.is_padded else 0)
         middle, last = page.start + page.capacity * page.block_bytes, page.start + page.reserved * page.block_bytes
@@ -358,12 +328,6 @@ def find_page(survey: MimallocSurvey, address: int) -> Optional[CountedPage]:
 
 UNCOLLECTED = {(ABANDONED, 1), (SHARED, 1), (SHARED, 2), (ABANDONED, 3)}
 """Owner and line of releases whose free memory mi_collect(true) of another thread leaves (heap.c, theap.c: mi_collect)."""
-NO_BLOCKS = 0, 0
-
-
-def _count_resident(around: HeapContext, ranges: Sequence[Range]) -> Optional[int]:
-    in_ram = around.ram.of(ranges, False) if ranges else None
-    return 0 if not ranges else in_ram.resident_bytes if in_ram is not None else None
 
 
 def count_used_bytes(form: MimallocForm, counted: CountedPage) -> int:
@@ -371,31 +335,13 @@ def count_used_bytes(form: MimallocForm, counted: CountedPage) -> int:
     return counted.used * (counted.page.block_bytes - (PAD_BYTES if form.is_padded else 0))
 
 
-def make_mimalloc_arenas(mimalloc: Mimalloc, around: HeapContext, survey: MimallocSurvey) -> List[MimallocArena]:
-    """Return a row for each owner."""
-    pages: List[List[CountedPage]] = [[] for _ in survey.owners]
-    pieces: List[List[Range]] = [[] for _ in survey.owners]
-    sums = [[0, 0, 0] for _ in survey.owners]
-    for counted in survey.pages:
-        pages[counted.arena].append(counted)
-    places = {MI_SPAN: 0, MI_RETURNED: 1, MI_METADATA: 2}
-    for piece, index in survey.pieces:
-        sums[index][places[piece.kind]] += piece.end - piece.start
-        if piece.kind != MI_RETURNED:
-            pieces[index].append((piece.start, piece.end))
-    return [_make_arena(mimalloc, around, survey, index, pages[index], pieces[index], sums[index]) for index in range(len(survey.owners))]
-
-
 def _make_arena(
-    mimalloc: Mimalloc,
-    around: HeapContext,
-    survey: MimallocSurvey,
-    index: int,
-    pages: Sequence[CountedPage],
-    pieces: Sequence[Range],
-    sums: Sequence[int],
+    mimalloc: Mimalloc, around: HeapContext, owner: PageOwner, index: int, pages: Sequence[CountedPage], pieces: Sequence[MimallocPiece]
 ) -> MimallocArena:
-    owner, (span, returned, own) = survey.owners[index], sums
+    by_kind: Dict[int, List[Range]] = {MI_SPAN: [], MI_RETURNED: [], MI_METADATA: []}
+    for piece in pieces:
+        by_kind[piece.kind].append((piece.start, piece.end))
+    span, returned, own = (sum(end - start for start, end in ranges) for ranges in by_kind.values())
     good = [counted for counted in pages if counted.is_good]
     everything = sum(counted.page.end - counted.page.memory for counted in pages)
     unparsed = everything - sum(counted.page.end - counted.page.memory for counted in good)
@@ -406,16 +352,17 @@ def _make_arena(
     held = everything + own + span
     unused = [[counted for counted in good if not counted.used and bool(counted.remote) == is_remote] for is_remote in (True, False)]
     whole, empty = (sum(counted.page.end - counted.page.memory for counted in some) for some in unused)
-    ranges = unite_ranges([*((counted.page.memory, counted.page.end) for counted in pages), *pieces])
+    ranges = unite_ranges([*((counted.page.memory, counted.page.end) for counted in pages), *by_kind[MI_SPAN], *by_kind[MI_METADATA]])
     os_page = around.target.page_bytes
     in_ram = around.ram.of(unite_ranges([(start & -os_page, -(-end // os_page) * os_page) for start, end in ranges]), False)
-    mine = [piece for piece, whose in survey.pieces if whose == index]
-    spans = [(piece.start, piece.end) for piece in mine if piece.kind == MI_SPAN and not piece.is_pinned]
+    spans = [(piece.start, piece.end) for piece in pieces if piece.kind == MI_SPAN and not piece.is_pinned]
     emptied = [(counted.page.memory, counted.page.end) for some in unused for counted in some] if owner.kind != SHARED else []
     collected = unite_ranges([*spans, *emptied]) if (owner.kind, mimalloc.form.line) not in UNCOLLECTED else []
-    worth = sum(end - start for start, end in collected), _count_resident(around, collected)
-    own_worth, unowned_worth = (worth, NO_BLOCKS) if owner.kind == THREAD else (NO_BLOCKS, worth)
-    given = unite_ranges([(-(-piece.start // os_page) * os_page, piece.end & -os_page) for piece in mine if piece.kind == MI_RETURNED])
+    collected_in_ram = around.ram.of(collected, False) if collected else None
+    resident = 0 if not collected else collected_in_ram.resident_bytes if collected_in_ram is not None else None
+    worth: Tuple[int, Optional[int]] = (sum(end - start for start, end in collected), resident)
+    own_worth, unowned_worth = (worth, (0, 0)) if owner.kind == THREAD else ((0, 0), worth)
+    given = unite_ranges([(-(-start // os_page) * os_page, end & -os_page) for start, end in by_kind[MI_RETURNED]])
     given_in_ram = around.ram.of(given, False)
     return MimallocArena(
         allocator=mimalloc.id,
@@ -449,95 +396,12 @@ def _make_arena(
     )
 
 
-def make_mimalloc_bins(mimalloc: Mimalloc, survey: MimallocSurvey) -> List[MimallocBin]:
-    """Return a row for each block size."""
-    by_size: Dict[int, List[CountedPage]] = {}
-    for counted in survey.pages:
-        if counted.is_good:
-            by_size.setdefault(counted.page.block_bytes, []).append(counted)
-    rows = []
-    for size in sorted(by_size):
-        pages = by_size[size]
-        free, remote = sum(one.free for one in pages), sum(one.remote for one in pages)
-        rows.append(
-            MimallocBin(
-                allocator=mimalloc.id,
-                size_bytes=size,
-                pages=len(pages),
-                page_bytes=sum(one.page.end - one.page.memory for one in pages),
-                used_blocks=sum(one.used for one in pages),
-                used_bytes=sum(count_used_bytes(mimalloc.form, one) for one in pages),
-                free_blocks=free,
-                free_bytes=free * size,
-                remote_free_blocks=remote,
-                remote_free_bytes=remote * size,
-                reserve_bytes=sum((one.page.reserved - one.page.capacity) * size for one in pages),
-            )
-        )
-    return rows
-
-
-def make_mimalloc_histogram(rows: Sequence[MimallocBin]) -> List[HistogramRow]:
-    """Return a row for each block size; remote frees count as free."""
-    return [
-        HistogramRow(
-            size_bytes=row.size_bytes,
-            max_size_bytes=row.size_bytes,
-            used_chunks=row.used_blocks,
-            used_bytes=row.used_bytes,
-            free_chunks=row.free_blocks + row.remote_free_blocks,
-            free_bytes=row.free_bytes + row.remote_free_bytes,
-            tcache_chunks=0,
-        )
-        for row in rows
-    ]
-
-
-def measure_mimalloc_kept(mimalloc: Mimalloc, survey: MimallocSurvey, os_page_bytes: int) -> Keeping:
-    """Free blocks stay while one of their page is in use or waits for its owner; a page wholly free, until its owner comes by."""
-    rooms: Dict[int, int] = {}
-    kept = [0] * len(survey.owners)
-    for counted in survey.pages:
-        page, room = counted.page, counted.page.end - counted.page.memory
-        if counted.is_good:
-            rooms[page.block_bytes] = min(room, rooms.get(page.block_bytes, room))
-            kept[counted.arena] += counted.free * page.block_bytes
-    padding = PADDING if mimalloc.form.is_padded else ()
-    shape = PinShape(os_page_bytes, overheads=padding, listed_kinds={MI_SPAN}, rooms=sorted(rooms.items()))
-    return Keeping(shape, [ArenaKeeps(index, free) for index, free in enumerate(kept)], [Term("free", sum(kept))])
-
-
 LIST_DAMAGE = (codes.LIST_STRAY, codes.LIST_RING)
 ABORTS: Dict[str, str] = {codes.LIST_TWICE: "double free detected", codes.LIST_STRAY: "corrupted free list entry"}
 """What secure and debug builds say; others do not notice."""
 
 
-def find_mimalloc_damage(heap: "MimallocHeap") -> Iterator[BrokenRule]:
-    """Once each, at most so many; what cannot be read is reported, as is what a thread was changing."""
-    found, mimalloc, report = survey_mimalloc(heap.located, heap.around), heap.located, heap.around.report
-    arenas = {owner.thread: index for index, owner in enumerate(found.owners)}
-    if not found.frees.is_whole:
-        report(codes.PAGES_CUT, None, "not every free list of %s was followed" % mimalloc.id, "give --max-seconds more")
-    seen: Set[Tuple[str, int]] = set()
-    for one in found.broken:
-        if one.code.nature is Severity.UNREAD:
-            report(one.code, one.address, one.what, None)
-        elif (one.code, one.address) not in seen and len(seen) < MOST_BROKEN:
-            seen.add((one.code, one.address))
-            yield BrokenRule(
-                allocator=mimalloc.id,
-                arena=arenas.get(one.thread) if one.thread is not None else None,
-                code=one.code,
-                address=TargetAddress(one.address),
-                rule=str(one.code),
-                abort=ABORTS.get(one.code) if mimalloc.form.is_encoded else None,
-                suspect=_find_suspect(heap, found, one),
-                what=one.what,
-                evidence=INSIDE if one.code is codes.PAGE_CHANGING else None,
-            )
-
-
-def _find_suspect(heap: "MimallocHeap", found: MimallocSurvey, one: BrokenPlace) -> Optional[RuleSuspect]:
+def _find_suspect(found: MimallocSurvey, one: BrokenPlace) -> Optional[RuleSuspect]:
     """A list is damaged in a free block: the block before that one is the likeliest to have been written past."""
     counted = find_page(found, one.address) if one.code in LIST_DAMAGE else None
     if counted is None:
@@ -624,13 +488,17 @@ class MimallocHeap(MeteredInstance):
 
     def _survey_pages(self, follows: bool) -> MimallocSurvey:
         found, report = survey_mimalloc(self.located, self.around, follows), self.around.report
-        if not found.frees.is_whole:
-            report(codes.PAGES_CUT, None, "not every free list of %s was followed" % self.located.id, "give --max-seconds more")
+        self._report_cut(found)
         for one in found.broken[: codes.MOST_TOLD]:
             report(one.code, one.address, one.what, CHECK_HINT)
         if len(found.broken) > codes.MOST_TOLD:
             report(codes.PAGE_WRONG, None, count_noun(len(found.broken) - codes.MOST_TOLD, "more contradiction"), CHECK_HINT)
         return found
+
+    def _report_cut(self, found: MimallocSurvey) -> None:
+        if not found.frees.is_whole:
+            hint = "give --max-seconds more"
+            self.around.report(codes.PAGES_CUT, None, "not every free list of %s was followed" % self.located.id, hint)
 
     def claims(self) -> List[Claim]:
         """Segments or arenas as a whole, pages of their own, and the page map."""
@@ -671,16 +539,59 @@ class MimallocHeap(MeteredInstance):
     @cache_answer
     def arenas(self) -> Sequence[MimallocArena]:
         """Return a row for each thread that owns pages, for abandoned pages and for shared memory."""
-        return make_mimalloc_arenas(self.located, self.around, self.counted())
+        survey = self.counted()
+        pages: List[List[CountedPage]] = [[] for _ in survey.owners]
+        pieces: List[List[MimallocPiece]] = [[] for _ in survey.owners]
+        for counted in survey.pages:
+            pages[counted.arena].append(counted)
+        for piece, index in survey.pieces:
+            pieces[index].append(piece)
+        rows = enumerate(zip(survey.owners, pages, pieces))
+        return [
+            _make_arena(self.located, self.around, owner, index, its_pages, its_pieces) for index, (owner, its_pages, its_pieces) in rows
+        ]
 
     @cache_answer
     def bins(self) -> List[MimallocBin]:
         """The block sizes that have pages."""
-        return make_mimalloc_bins(self.located, self.counted())
+        by_size: Dict[int, List[CountedPage]] = {}
+        for counted in self.counted().pages:
+            if counted.is_good:
+                by_size.setdefault(counted.page.block_bytes, []).append(counted)
+        rows = []
+        for size, pages in sorted(by_size.items()):
+            free, remote = sum(one.free for one in pages), sum(one.remote for one in pages)
+            rows.append(
+                MimallocBin(
+                    allocator=self.located.id,
+                    size_bytes=size,
+                    pages=len(pages),
+                    page_bytes=sum(one.page.end - one.page.memory for one in pages),
+                    used_blocks=sum(one.used for one in pages),
+                    used_bytes=sum(count_used_bytes(self.located.form, one) for one in pages),
+                    free_blocks=free,
+                    free_bytes=free * size,
+                    remote_free_blocks=remote,
+                    remote_free_bytes=remote * size,
+                    reserve_bytes=sum((one.page.reserved - one.page.capacity) * size for one in pages),
+                )
+            )
+        return rows
 
     def histogram(self) -> List[HistogramRow]:
-        """Return a row for each block size."""
-        return make_mimalloc_histogram(self.bins())
+        """Return a row for each block size; remote frees count as free."""
+        return [
+            HistogramRow(
+                size_bytes=row.size_bytes,
+                max_size_bytes=row.size_bytes,
+                used_chunks=row.used_blocks,
+                used_bytes=row.used_bytes,
+                free_chunks=row.free_blocks + row.remote_free_blocks,
+                free_bytes=row.free_bytes + row.remote_free_bytes,
+                tcache_chunks=0,
+            )
+            for row in self.bins()
+        ]
 
     def facts(self) -> "MimallocFacts":
         """Freeze one reading for the verdict."""
@@ -709,7 +620,7 @@ class MimallocHeap(MeteredInstance):
         from gdbheapx.addons.allocators.mimalloc.text import describe_collections
 
         calls = [str(line) for line in describe_collections(self.totals())]
-        return NEVER_RETURNS._replace(hint="; ".join([*calls, NEVER_RETURNS.hint]))
+        return MI_NEVER_RETURNS._replace(hint="; ".join([*calls, MI_NEVER_RETURNS.hint]))
 
     def what_if(self) -> "Sequence[Effect]":
         """Return the effects of its variables."""
@@ -730,12 +641,40 @@ class MimallocHeap(MeteredInstance):
         return [by_variable(by, value, whole, free, **words), effect_of_restart(free)]
 
     def kept(self) -> "Keeping":
-        """A page goes back when its last block is freed, and collected."""
-        return measure_mimalloc_kept(self.located, self.counted(), self.around.target.page_bytes)
+        """Free blocks stay while one of their page is in use or waits for its owner; a page wholly free, until its owner comes by."""
+        rooms: Dict[int, int] = {}
+        kept = [0] * len(self.counted().owners)
+        for counted in self.counted().pages:
+            page, room = counted.page, counted.page.end - counted.page.memory
+            if counted.is_good:
+                rooms[page.block_bytes] = min(room, rooms.get(page.block_bytes, room))
+                kept[counted.arena] += counted.free * page.block_bytes
+        padding = PADDING if self.located.form.is_padded else ()
+        shape = PinShape(self.target.page_bytes, overheads=padding, listed_kinds={MI_SPAN}, rooms=sorted(rooms.items()))
+        return Keeping(shape, [ArenaKeeps(index, free) for index, free in enumerate(kept)], [Term("free", sum(kept))])
 
     def rules(self) -> "Iterator[BrokenRule]":
-        """Every place that breaks a rule of mimalloc's."""
-        return find_mimalloc_damage(self)
+        """Every place that breaks a rule of mimalloc's, once, at most so many; what cannot be read, or a thread was changing, is reported."""
+        found, report = survey_mimalloc(self.located, self.around), self.around.report
+        arenas = {owner.thread: index for index, owner in enumerate(found.owners)}
+        self._report_cut(found)
+        seen: Set[Tuple[str, int]] = set()
+        for one in found.broken:
+            if one.code.nature is Severity.UNREAD:
+                report(one.code, one.address, one.what, None)
+            elif (one.code, one.address) not in seen and len(seen) < MOST_BROKEN:
+                seen.add((one.code, one.address))
+                yield BrokenRule(
+                    allocator=self.located.id,
+                    arena=arenas.get(one.thread) if one.thread is not None else None,
+                    code=one.code,
+                    address=TargetAddress(one.address),
+                    rule=str(one.code),
+                    abort=ABORTS.get(one.code) if self.located.form.is_encoded else None,
+                    suspect=_find_suspect(found, one),
+                    what=one.what,
+                    evidence=INSIDE if one.code is codes.PAGE_CHANGING else None,
+                )
 
     def checks(self) -> List[Check]:
         """Return rows of `doctor`: its release, and encoded lists."""

@@ -120,32 +120,26 @@ def find_musls(target: Target) -> Instances:
     located: List[Musl] = []
     unread: List[NotRead] = []
     unused: List[NotRead] = []
-    for module in _list_objects(target):
+    files = GATES["gdbheapx.addons.allocators.musl.entry"].files
+    for module in target.modules():
+        if not _is_static(target) and not files.match(module.file_name):
+            continue
         found = next(_find_contexts(target, module), None)
         if found is not None:
             ident = "musl" if not located else "musl#%d" % (len(located) + 1)
             version = None if _is_static(target) else read_musl_release(target, module)
-            located.append(Musl(ident, module, *found, version, _owns_malloc(target, module)))
-            continue
-        _explain_missing(target, module, unread, unused)
+            owner = target.dynamic_symbol("malloc")
+            owns_malloc = owner.module == module if owner is not None else None
+            if owner is None and module.is_executable and target.knows_objects():
+                owns_malloc = True
+            located.append(Musl(ident, module, *found, version, owns_malloc))
+        else:
+            _explain_missing(target, module, unread, unused)
     return Instances(located, unread, unused=unused)
 
 
 def _is_static(target: Target) -> bool:
     return len(target.modules()) == 1 and target.modules()[0].is_executable
-
-
-def _list_objects(target: Target) -> Sequence[Module]:
-    if _is_static(target):
-        return target.modules()
-    return [module for module in target.modules() if GATES["gdbheapx.addons.allocators.musl.entry"].files.match(module.file_name)]
-
-
-def _owns_malloc(target: Target, module: Module) -> Optional[bool]:
-    owner = target.dynamic_symbol("malloc")
-    if owner is None:
-        return True if module.is_executable and target.knows_objects() else None
-    return owner.module == module
 
 
 def read_musl_release(target: Target, module: Module) -> Optional[str]:
@@ -184,10 +178,11 @@ def _find_contexts(target: Target, module: Module) -> Iterator[Tuple[int, Contex
     """Address, members and secret of each context in an object's writable data."""
     symbol = target.module_symbol(module, CONTEXT) if _is_static(target) else None
     both = [find_offsets(target.word_bytes, has_page_size) for has_page_size in (False, True)]
-    for where in both if symbol is not None else ():
-        secret = prove_context(target, symbol.address, where) if symbol is not None else None
-        if secret is not None and symbol is not None:
-            yield symbol.address, where, secret
+    address = symbol.address if symbol is not None else 0
+    for where in both if address else ():
+        secret = prove_context(target, address, where)
+        if secret is not None:
+            yield address, where, secret
             return
     left = MOST_BYTES
     for start, _, end in target.writable_segments(module):

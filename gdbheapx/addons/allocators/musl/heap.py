@@ -117,26 +117,22 @@ def has_stopped(target: Target, module: Module) -> bool:
     return is_ours and target.read_prefix(thread.pc, len(halt)) == halt
 
 
-class DamagedPlace(NamedTuple):
-    """An address, its code and a sentence."""
-
-    code: ProblemCode
-    address: int
-    what: str
+DamagedPlace = Tuple[ProblemCode, int, str]
+"""A code, an address and a sentence."""
 
 
 def check_groups(context: int, counted: "CountedGroups") -> List[DamagedPlace]:
     """Yield listed damage of areas, metas and groups. `context`: its address."""
-    found = [DamagedPlace(OF_GROUPS[row.code][0], row.address, OF_GROUPS[row.code][1]) for row in counted.groups.problems]
+    found = [(OF_GROUPS[row.code][0], row.address, OF_GROUPS[row.code][1]) for row in counted.groups.problems]
     what = "musl counts %d slots of class %d, and its groups have %d"
-    return found + [DamagedPlace(codes.USAGE_WRONG, context, what % (number, size_class, own)) for size_class, number, own in counted.usage]
+    return found + [(codes.USAGE_WRONG, context, what % (number, size_class, own)) for size_class, number, own in counted.usage]
 
 
 def check_slots(tallies: SlotTallies, at_work: int) -> List[DamagedPlace]:
     """Yield listed damage of slots. `at_work`: number of threads that may be writing a header; as many half-written ones are no damage."""
     halves = sum(row.code == HEADER_HALF for row in tallies.problems)
     words = {**OF_SLOTS, HEADER_HALF: OF_SLOTS[HEADER_STALE]} if halves <= at_work else OF_SLOTS
-    return [DamagedPlace(words[row.code][0], row.address, words[row.code][1]) for row in tallies.problems]
+    return [(words[row.code][0], row.address, words[row.code][1]) for row in tallies.problems]
 
 
 def count_at_work(target: Target, module: Module, tallies: SlotTallies) -> int:
@@ -151,87 +147,14 @@ def count_at_work(target: Target, module: Module, tallies: SlotTallies) -> int:
     return len(pcs) - len(waiting) - len(stopped)
 
 
-def report_musl_damage(target: Target, rows: List[DamagedPlace], count: int, report: PartialSink) -> None:
+def report_musl_damage(rows: Sequence[DamagedPlace], count: int, report: PartialSink) -> None:
     """Report the first places, and how many of `count` remain."""
-    for row in rows[:MOST_TOLD]:
-        hint = CHECK_HINT if row.code.nature == Severity.DAMAGE else None
-        report(row.code, row.address, row.what, hint)
+    for code, address, what in rows[:MOST_TOLD]:
+        report(code, address, what, CHECK_HINT if code.nature == Severity.DAMAGE else None)
     more = count - min(len(rows), MOST_TOLD)
     if more > 0:
         what = "%s more groups or slots are damaged, or cannot be read" % format_number(more)
         report(codes.MORE_BROKEN, None, what, "`%s` lists them" % hint_command("check"))
-
-
-def make_musl_arena(musl: Musl, around: HeapContext, groups: MuslGroups) -> MuslArena:
-    """system by mappings; used, free and overhead by slots, heads and what is left of each mapping."""
-    held, classes = groups.sums, groups.classes
-    dead = _count_broken(around.target, groups)
-    areas = AREA_BYTES * len(groups.areas)
-    system = held.own_bytes + max(dead, held.lost_bytes) + areas
-    used, free = sum(row.used_bytes for row in classes), sum(row.free_bytes for row in classes)
-    return MuslArena(
-        allocator=musl.id,
-        index=0,
-        address=TargetAddress(musl.context),
-        groups=held.groups,
-        system_bytes=system if groups.is_whole else None,
-        used_blocks=sum(row.used_slots for row in classes),
-        used_bytes=used,
-        free_slots=sum(row.free_slots for row in classes),
-        free_bytes=free,
-        overhead_bytes=areas + held.rest_bytes + TRAILER_BYTES * sum(row.slots for row in classes),
-        unparsed_bytes=max(0, dead - held.lost_bytes) if groups.is_whole else None,
-        donated_bytes=held.donated_bytes,
-        free_percent=round(100 * free / system, 1) if system and groups.is_whole else None,
-        resident_bytes=_count_resident(around, groups),
-    )
-
-
-def _count_broken(target: Target, groups: MuslGroups) -> int:
-    """Return the bytes of mappings whose groups may have damaged numbers."""
-    if not groups.problem_count:
-        return 0
-    rows = zip(*(groups.column(name) for name in ("address", "bytes", "place", "problem")))
-    own = (PLACE_MAPPED, PLACE_DONATED)
-    return sum(_count_mapped(target, start, size) for start, size, place, problem in rows if problem and place in own)
-
-
-def _count_mapped(target: Target, start: int, size: int) -> int:
-    mapping = next((mapping for mapping in target.mappings() if mapping.start <= start < mapping.end), None)
-    return min(size, mapping.end - start) if mapping is not None else 0
-
-
-def _count_resident(around: HeapContext, groups: MuslGroups) -> Optional[int]:
-    page = around.target.page_bytes
-    areas = [(area, area + AREA_BYTES) for area in groups.areas]
-    joined = unite_ranges((start // page * page, -(-end // page) * page) for start, end in unite_ranges([*groups.ranges("held"), *areas]))
-    known = around.ram.of(joined, with_exclusive=False)
-    return known.resident_bytes if known is not None else None
-
-
-def make_musl_bins(allocator: str, survey: "MuslSurvey") -> List[MuslBin]:
-    """Return a row for each size class that has groups."""
-    rows = []
-    for size_class, (counted, tally) in enumerate(zip(survey.counted.groups.classes, survey.tallies.tallies)):
-        if not counted.groups:
-            continue
-        is_own = size_class == OWN_CLASS
-        rows.append(
-            MuslBin(
-                allocator=allocator,
-                size_class=size_class,
-                min_size_bytes=_find_least(size_class),
-                max_size_bytes=None if is_own else find_most_bytes(size_class),
-                groups=counted.groups,
-                slots=tally.used_slots + tally.free_slots,
-                used_slots=tally.used_slots,
-                used_bytes=tally.used_bytes,
-                free_slots=tally.free_slots,
-                free_bytes=tally.free_bytes,
-                slack_bytes=tally.slot_bytes - tally.used_bytes - tally.free_bytes - TRAILER_BYTES * tally.free_slots,
-            )
-        )
-    return rows
 
 
 def _find_least(size_class: int) -> int:
@@ -239,77 +162,18 @@ def _find_least(size_class: int) -> int:
     return find_most_bytes(before) + 1 if before >= 0 else 0
 
 
-def make_musl_histogram(groups: MuslGroups) -> List[HistogramRow]:
-    """Return a row for each size class; a block in use counts as the largest that fits its slot."""
-    return [
-        HistogramRow(
-            size_bytes=_find_least(size_class),
-            max_size_bytes=max(row.used_bytes, _find_least(size_class)) if size_class == OWN_CLASS else find_most_bytes(size_class),
-            used_chunks=row.used_slots,
-            used_bytes=row.used_bytes,
-            free_chunks=row.free_slots,
-            free_bytes=row.free_bytes,
-            tcache_chunks=0,
-        )
-        for size_class, row in enumerate(groups.classes)
-        if row.groups
-    ]
-
-
-def measure_musl_kept(target: Target, groups: MuslGroups, row: MuslArena) -> Keeping:
-    """Free slots stay as long as their group has a block in use, or a group in one of its slots has; what is left of a whole group would
-    have been unmapped."""
-    kept, spans = row.free_bytes, array("Q")
-    names = ("address", "bytes", "slot_bytes", "place", "problem")
-    for start, size, slot_bytes, place, problem in zip(*(groups.column(name) for name in names)):
-        if place != PLACE_NESTED and not problem:
-            spans.extend((start, start + size, slot_bytes))
-    return Keeping(
-        PinShape(target.page_bytes, spans=spans),
-        [ArenaKeeps(0, kept)],
-        [Term("free slots", kept or 0)],
-        words={ROOM: GROUP},
-        returnable_bytes=0,
-    )
-
-
 ABORT = "nothing: it executes an instruction that raises SIGSEGV, in free(), realloc() or malloc_usable_size()"
 """a_crash(), by assert() of meta.h."""
 MOST_SUSPECTS = 100
 FARTHEST_BYTES = 1 << 20
 """Before what is damaged: so near a block is looked for that may have been written past."""
-BLOCK_DAMAGE = (codes.BLOCK_OVERRUN,)
-"""What is damaged belongs to the block itself."""
-
-
-def find_musl_damage(heap: "MuslMalloc") -> Iterator[BrokenRule]:
-    """Every place that breaks one, once; what cannot be read, or is under way, is reported."""
-    survey = heap.survey()
-    known = 0
-    for code, address, what in [*check_groups(heap.located.context, survey.counted), *check_slots(survey.tallies, survey.at_work)]:
-        if code.nature == Severity.DAMAGE and known < MOST_BROKEN:
-            known += 1
-            yield _make_broken(heap, code, address, what, known <= MOST_SUSPECTS)
-
-
-def _make_broken(heap: "MuslMalloc", code: ProblemCode, address: int, what: str, is_sought: bool) -> BrokenRule:
-    return BrokenRule(
-        allocator=heap.info.id,
-        arena=0,
-        code=code,
-        address=TargetAddress(address),
-        rule=str(code),
-        abort=ABORT if code in (codes.HEADER_BROKEN, codes.BLOCK_OVERRUN, codes.GROUP_BACK) else None,
-        suspect=_find_suspect(heap, code, address) if is_sought else None,
-        what=what,
-    )
 
 
 def _find_suspect(heap: "MuslMalloc", code: ProblemCode, address: int) -> Optional[RuleSuspect]:
     """The block in use that ends before what is damaged; or, where a slot's own block was written past, that: it may begin further on."""
     kinds = frozenset((MUSL_USED,))
     row: Optional[Tuple[int, ...]] = None
-    if code in BLOCK_DAMAGE:
+    if code is codes.BLOCK_OVERRUN:
         row = next((row for batch in heap.blocks(BlockFilter(kinds, start=address)) for row in zip(*batch)), None)
     else:
         near = find_neighbours(heap.blocks(BlockFilter(kinds, start=max(0, address - FARTHEST_BYTES))), heap.shape, address - 1)
@@ -326,15 +190,8 @@ MOST_AREAS = 1 << 20
 """Of a list that leads nowhere."""
 
 
-class MetaSums(NamedTuple):
-    """Sums over the metas of one area."""
-
-    groups: int
-    held_bytes: int
-    used_bytes: int
-    free_bytes: int
-    large_bytes: int
-    """In groups of one slot with a mapping of their own."""
+MetaSums = Tuple[int, int, int, int, int]
+"""Sums over metas: groups, bytes held, used, free, and in groups of one slot with a mapping of their own."""
 
 
 class MuslMeter(LocatedMeter):
@@ -368,7 +225,17 @@ class MuslMeter(LocatedMeter):
                 known = self._known[area] = (data, self._sum_metas(data))
             rows.append(known[1])
             area = self._head.unpack_from(data)[1]
-        return _make_reading(MetaSums._make(map(sum, zip(*rows))), AREA_BYTES * len(rows))
+        groups, held, used, free, large = map(sum, zip(*rows))
+        used, held = max(0, used), held + AREA_BYTES * len(rows)
+        return Reading(
+            values=(groups, used, free),
+            held_bytes=held,
+            used_bytes=used,
+            kept_bytes=max(0, held - used),
+            returnable_bytes=0,
+            walked_bytes=max(0, held - large),
+            large_bytes=large,
+        )
 
     def _sum_metas(self, data: bytes) -> MetaSums:
         groups = held = used = free = large = 0
@@ -384,29 +251,11 @@ class MuslMeter(LocatedMeter):
                 held += pages * AREA_BYTES
                 large += stride if slots == 1 else 0
             elif packed >> 5 & 1:
-                used -= _find_slot(UNIT_BYTES + stride * slots)
+                size = UNIT_BYTES + stride * slots  # it is cut from a slot (alloc_group)
+                used -= next((UNIT_BYTES * units for units in SIZE_CLASSES if UNIT_BYTES * units >= size), size)
             else:
                 held += UNIT_BYTES + stride * slots
-        return MetaSums(groups, held, used, free, large)
-
-
-def _find_slot(group_bytes: int) -> int:
-    """A slot of the class that a group of this length is cut from (alloc_group)."""
-    return next((UNIT_BYTES * units for units in SIZE_CLASSES if UNIT_BYTES * units >= group_bytes), group_bytes)
-
-
-def _make_reading(sums: MetaSums, areas_bytes: int) -> Reading:
-    used = max(0, sums.used_bytes)
-    held = sums.held_bytes + areas_bytes
-    return Reading(
-        values=(sums.groups, used, sums.free_bytes),
-        held_bytes=held,
-        used_bytes=used,
-        kept_bytes=max(0, held - used),
-        returnable_bytes=0,
-        walked_bytes=max(0, held - sums.large_bytes),
-        large_bytes=sums.large_bytes,
-    )
+        return groups, held, used, free, large
 
 
 MUSL_SHAPE = BlockShape(MUSL_WORDS, (0,) * len(MUSL_WORDS), None, unit_bytes=UNIT_BYTES)
@@ -473,10 +322,14 @@ class MuslMalloc(MeteredInstance):
         groups = self._read_groups(with_rows=False)
         if groups.problem_count:
             groups = self.groups()
-        found = CountedGroups(groups, self._find_wrong_usage(groups))
-        report_musl_damage(
-            self.target, check_groups(self.located.context, found), groups.problem_count + len(found.usage), self.around.report
-        )
+        usage = []  # usage_by_class, without donated groups
+        if not groups.problem_count and groups.is_whole:
+            where = self.located.context + self.located.offsets.usage
+            told = self.target.words_in(self.target.read_prefix(where, MUSL_CLASSES * self.target.word_bytes))
+            own = [row.counted_slots for row in groups.classes]
+            usage = [(size_class, number, own[size_class]) for size_class, number in enumerate(told) if number != own[size_class]]
+        found = CountedGroups(groups, usage)
+        report_musl_damage(check_groups(self.located.context, found), groups.problem_count + len(found.usage), self.around.report)
         if not groups.is_whole:
             self.around.report(*CUT_REPORT)
         return found
@@ -487,7 +340,7 @@ class MuslMalloc(MeteredInstance):
         counted, groups = self.counted(), self.groups()
         tallies = self._make_walker(groups).tally()
         at_work = count_at_work(self.target, self.located.module, tallies)
-        report_musl_damage(self.target, check_slots(tallies, at_work), tallies.problem_count, self.around.report)
+        report_musl_damage(check_slots(tallies, at_work), tallies.problem_count, self.around.report)
         if groups.is_whole and not tallies.is_whole:
             self.around.report(*CUT_REPORT)
         return MuslSurvey(counted, tallies, at_work)
@@ -499,16 +352,6 @@ class MuslMalloc(MeteredInstance):
     def _make_walker(self, groups: MuslGroups) -> SlotWalker:
         layout = self.located.layout(self.target)
         return make_musl_slot_walker(self.around.kernel, self.target.bulk_source(), layout, groups.runs, self.around.budget)
-
-    def _find_wrong_usage(self, groups: MuslGroups) -> List[Tuple[int, int, int]]:
-        """Compare usage_by_class with the slots of all groups of the class, except donated ones. Empty where a group is damaged,
-        or not all were read."""
-        where = self.located.context + self.located.offsets.usage
-        told = self.target.words_in(self.target.read_prefix(where, MUSL_CLASSES * self.target.word_bytes))
-        if groups.problem_count or not groups.is_whole:
-            return []
-        counted = [row.counted_slots for row in groups.classes]
-        return [(size_class, number, counted[size_class]) for size_class, number in enumerate(told) if number != counted[size_class]]
 
     def claims(self) -> List[Claim]:
         """Its mappings, its areas of metas, and what it was given of the ends of objects' data."""
@@ -558,18 +401,80 @@ class MuslMalloc(MeteredInstance):
 
     @cache_answer
     def arenas(self) -> Sequence[MuslArena]:
-        """Return the single row."""
+        """Return the single row: system by mappings; used, free and overhead by slots, heads and what is left of each mapping."""
         self.is_whole()
-        return [make_musl_arena(self.located, self.around, self.counted().groups)]
+        groups = self.counted().groups
+        held, classes, dead = groups.sums, groups.classes, 0  # `dead`: bytes of mappings whose groups may have damaged numbers
+        rows = zip(*(groups.column(name) for name in ("address", "bytes", "place", "problem"))) if groups.problem_count else ()
+        for start, size, place, problem in rows:
+            if problem and place in (PLACE_MAPPED, PLACE_DONATED):
+                mapping = next((mapping for mapping in self.target.mappings() if mapping.start <= start < mapping.end), None)
+                dead += min(size, mapping.end - start) if mapping is not None else 0
+        areas = AREA_BYTES * len(groups.areas)
+        system = held.own_bytes + max(dead, held.lost_bytes) + areas
+        free = sum(row.free_bytes for row in classes)
+        own = unite_ranges([*groups.ranges("held"), *((area, area + AREA_BYTES) for area in groups.areas)])
+        page = self.target.page_bytes
+        in_ram = self.around.ram.of(
+            unite_ranges((start // page * page, -(-end // page) * page) for start, end in own), with_exclusive=False
+        )
+        row = MuslArena(
+            allocator=self.located.id,
+            index=0,
+            address=TargetAddress(self.located.context),
+            groups=held.groups,
+            system_bytes=system if groups.is_whole else None,
+            used_blocks=sum(row.used_slots for row in classes),
+            used_bytes=sum(row.used_bytes for row in classes),
+            free_slots=sum(row.free_slots for row in classes),
+            free_bytes=free,
+            overhead_bytes=areas + held.rest_bytes + TRAILER_BYTES * sum(row.slots for row in classes),
+            unparsed_bytes=max(0, dead - held.lost_bytes) if groups.is_whole else None,
+            donated_bytes=held.donated_bytes,
+            free_percent=round(100 * free / system, 1) if system and groups.is_whole else None,
+            resident_bytes=in_ram.resident_bytes if in_ram is not None else None,
+        )
+        return [row]
 
     @cache_answer
     def bins(self) -> List[MuslBin]:
         """The size classes that have groups, with what was asked for in each."""
-        return make_musl_bins(self.info.id, self.survey())
+        survey, rows = self.survey(), []
+        for size_class, (counted, tally) in enumerate(zip(survey.counted.groups.classes, survey.tallies.tallies)):
+            if not counted.groups:
+                continue
+            rows.append(
+                MuslBin(
+                    allocator=self.info.id,
+                    size_class=size_class,
+                    min_size_bytes=_find_least(size_class),
+                    max_size_bytes=None if size_class == OWN_CLASS else find_most_bytes(size_class),
+                    groups=counted.groups,
+                    slots=tally.used_slots + tally.free_slots,
+                    used_slots=tally.used_slots,
+                    used_bytes=tally.used_bytes,
+                    free_slots=tally.free_slots,
+                    free_bytes=tally.free_bytes,
+                    slack_bytes=tally.slot_bytes - tally.used_bytes - tally.free_bytes - TRAILER_BYTES * tally.free_slots,
+                )
+            )
+        return rows
 
     def histogram(self) -> List[HistogramRow]:
-        """Return a row for each size class."""
-        return make_musl_histogram(self.counted().groups)
+        """Return a row for each size class; a block in use counts as the largest that fits its slot."""
+        return [
+            HistogramRow(
+                size_bytes=_find_least(size_class),
+                max_size_bytes=max(row.used_bytes, _find_least(size_class)) if size_class == OWN_CLASS else find_most_bytes(size_class),
+                used_chunks=row.used_slots,
+                used_bytes=row.used_bytes,
+                free_chunks=row.free_slots,
+                free_bytes=row.free_bytes,
+                tcache_chunks=0,
+            )
+            for size_class, row in enumerate(self.counted().groups.classes)
+            if row.groups
+        ]
 
     def facts(self) -> "MuslFacts":
         """Freeze one reading for the verdict."""
@@ -580,16 +485,36 @@ class MuslMalloc(MeteredInstance):
         return MuslFacts(*known, self.is_whole(), has_stopped(self.target, self.located.module), own_mappings)
 
     def kept(self) -> "Keeping":
-        """A group goes back when its last block is freed."""
-        return measure_musl_kept(self.target, self.groups(), self.arenas()[0])
+        """Free slots stay as long as their group has a block in use, or a group in one of its slots has; what is left of a whole group
+        would have been unmapped."""
+        kept, spans, names = self.arenas()[0].free_bytes, array("Q"), ("address", "bytes", "slot_bytes", "place", "problem")
+        for start, size, slot_bytes, place, problem in zip(*(self.groups().column(name) for name in names)):
+            if place != PLACE_NESTED and not problem:
+                spans.extend((start, start + size, slot_bytes))
+        shape, terms = PinShape(self.target.page_bytes, spans=spans), [Term("free slots", kept or 0)]
+        return Keeping(shape, [ArenaKeeps(0, kept)], terms, words={ROOM: GROUP}, returnable_bytes=0)
 
     def rules(self) -> "Iterator[BrokenRule]":
-        """Every place that breaks a rule of mallocng's."""
+        """Every place that breaks a rule of mallocng's, once; what cannot be read, or is under way, is reported."""
         from gdbheapx.allocators.answers import make_collector
 
         told: List[Diagnostic] = []
         own = MuslMalloc(self.located, self.around._replace(report=make_collector(told)))
-        yield from find_musl_damage(own)
+        survey, known = own.survey(), 0
+        for code, address, what in [*check_groups(own.located.context, survey.counted), *check_slots(survey.tallies, survey.at_work)]:
+            if code.nature != Severity.DAMAGE or known >= MOST_BROKEN:
+                continue
+            known += 1
+            yield BrokenRule(
+                allocator=self.info.id,
+                arena=0,
+                code=code,
+                address=TargetAddress(address),
+                rule=str(code),
+                abort=ABORT if code in (codes.HEADER_BROKEN, codes.BLOCK_OVERRUN, codes.GROUP_BACK) else None,
+                suspect=_find_suspect(own, code, address) if known <= MOST_SUSPECTS else None,
+                what=what,
+            )
         for diagnostic in told:
             if diagnostic.code.nature != Severity.DAMAGE:
                 self.around.report(*diagnostic)

@@ -225,12 +225,7 @@ def read_groups(
     """Walk areas, metas and groups; `with_rows`: return their slots as runs, too. Damage is listed and left out. `memory`: array('Q') of
     begin and end of each range of the process, sorted.
     """
-    library, opened, numbers, counts = (
-        kernel.library,
-        kernel.open(source),
-        flatten_record(layout),
-        NativeRows(MuslSums, 1),
-    )
+    library, opened, numbers, counts = kernel.library, kernel.open(source), flatten_record(layout), NativeRows(MuslSums, 1)
     job = library.heapx_musl_groups_new(opened.handle, address_of(numbers), address_of(memory), len(memory) // 2, with_rows)
     if not job:
         raise MemoryError()
@@ -256,8 +251,7 @@ def _make_array(count: int) -> "array[int]":
 def make_musl_slot_walker(kernel: Kernel, source: BulkSource, layout: MuslLayout, runs: Sequence[int], budget: Budget) -> SlotWalker:
     """Over the slots of these groups."""
     ending = "" if layout.little_endian else "_big"
-    names = ("heapx_musl_blocks" + ending, "heapx_musl_tally" + ending)
-    reader = SlotReader(*names)
+    reader = SlotReader("heapx_musl_blocks" + ending, "heapx_musl_tally" + ending)
     assert isinstance(runs, array)
     return SlotWalker(kernel, source, runs, MUSL_CLASS_OF, MUSL_LABELS, budget, reader=reader)
 

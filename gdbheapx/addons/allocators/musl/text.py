@@ -79,12 +79,5 @@ def _make_findings(row: MuslArena, told_bytes: int) -> List[Finding]:
         return []
     known = make_sentence("%s of %s; what requests are rounded up by is more", SentenceSize(overhead), SentenceSize(row.held_bytes))
     what = "much of the memory is metas, headers, and what groups leave of their pages"
-    return [
-        Finding(
-            what,
-            known,
-            "fewer, larger blocks have less of it; `%s` shows slack by size class" % hint_command("bins"),
-            findings.METADATA,
-            size_bytes=overhead,
-        )
-    ]
+    hint = "fewer, larger blocks have less of it; `%s` shows slack by size class" % hint_command("bins")
+    return [Finding(what, known, hint, findings.METADATA, size_bytes=overhead)]

@@ -5,10 +5,10 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple, cast
 
-from gdbheapx.addons.allocators.gates import GATES, OF_GOOGLE, TC_FILES, TC_FUNCTION
+from gdbheapx.addons.allocators.gates import GATES, OF_GOOGLE, TC_FILES, TC_FUNCTION, TC_RELEASE
 from gdbheapx.allocators.fingerprints import match_fingerprints
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
-from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, ArenaRow, HeapContext, Instances, Page, Returning, Surroundings
+from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, ArenaRow, HeapContext, Instances, Page, Surroundings
 from gdbheapx.inferior.base import Module, Target
 
 if TYPE_CHECKING:
@@ -22,19 +22,15 @@ MOVED_BYTES, MOVED_MOST = 64 << 10, 32
 """So much at once, and so many objects, go between a thread and the central list."""
 
 
-def round_to_block(request_bytes: int) -> int:
-    """The block for a request."""
-    if request_bytes > MOST_CLASS_BYTES:
-        return -(-request_bytes // USUAL_PAGE_BYTES) * USUAL_PAGE_BYTES
-    return list_size_classes()[bisect_left(list_size_classes(), request_bytes)]
-
-
 @cache
 def list_size_classes() -> Tuple[int, ...]:
     """Return the sizes in ascending order. Neighbouring sizes with equal numbers of pages and of objects in a span are one class."""
     made, before, size = [8], (1, USUAL_PAGE_BYTES // 8), 16
     while size <= MOST_CLASS_BYTES:
-        pages = _count_pages(size)
+        # of a span: less than an eighth is left over, and a quarter of a transfer fits in
+        pages, moved = 1, max(2, min(MOVED_MOST, MOVED_BYTES // size)) // 4
+        while pages * USUAL_PAGE_BYTES % size > pages * USUAL_PAGE_BYTES >> 3 or pages * USUAL_PAGE_BYTES // size < moved:
+            pages += 1
         shape = pages, pages * USUAL_PAGE_BYTES // size
         if shape == before:
             made.pop()
@@ -43,17 +39,7 @@ def list_size_classes() -> Tuple[int, ...]:
     return tuple(made)
 
 
-def _count_pages(size_bytes: int) -> int:
-    """Return the pages of a span: less than an eighth is left over, and a quarter of a transfer fits in."""
-    pages, moved = 1, max(2, min(MOVED_MOST, MOVED_BYTES // size_bytes)) // 4
-    while pages * USUAL_PAGE_BYTES % size_bytes > pages * USUAL_PAGE_BYTES >> 3 or pages * USUAL_PAGE_BYTES // size_bytes < moved:
-        pages += 1
-    return pages
-
-
 GATE = GATES[__name__]
-
-RELEASE_COMMAND = Returning("purge", "purged", "a purge")
 
 
 class TcmallocEntry(Allocator["Tcmalloc", "TcFacts"]):
@@ -64,7 +50,7 @@ class TcmallocEntry(Allocator["Tcmalloc", "TcFacts"]):
     preload = "libtcmalloc_minimal.so.4"
     statuses = ("used", "free", "transfer", "tcache", "free-span", "returned", "tail", "metadata")
     known_capabilities = GATE.capabilities
-    returning = RELEASE_COMMAND
+    returning = TC_RELEASE
     records = MappingProxyType(
         {
             "arenas": "gdbheapx.addons.allocators.tcmalloc.records.TcArena",
@@ -75,7 +61,9 @@ class TcmallocEntry(Allocator["Tcmalloc", "TcFacts"]):
 
     def preload_bytes(self, request_bytes: int) -> int:
         """Round up to a size class of a distribution's library."""
-        return round_to_block(request_bytes)
+        if request_bytes > MOST_CLASS_BYTES:
+            return -(-request_bytes // USUAL_PAGE_BYTES) * USUAL_PAGE_BYTES
+        return list_size_classes()[bisect_left(list_size_classes(), request_bytes)]
 
     def find(self, target: Target) -> Instances:
         """Every copy, by its structure."""

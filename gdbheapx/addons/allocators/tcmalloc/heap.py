@@ -3,15 +3,23 @@
 import math
 import struct
 from bisect import bisect_right
+from operator import mul
+from re import finditer
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
+from gdbheapx.addons.allocators.gates import TC_RELEASE
 from gdbheapx.addons.allocators.tcmalloc import codes
-from gdbheapx.addons.allocators.tcmalloc.entry import RELEASE_COMMAND
 from gdbheapx.addons.allocators.tcmalloc.records import (
+    SIZE_CLASSES,
     SPAN_IN_USE,
     SPAN_ON_NORMAL,
+    TC_CACHED,
+    TC_CENTRAL,
     TC_FREE_SPAN,
+    TC_LARGE,
     TC_METADATA,
+    TC_RETURNED_LABEL,
+    TC_TRANSFER,
     TC_WORDS,
     TcArena,
     TcBin,
@@ -32,22 +40,21 @@ from gdbheapx.addons.allocators.tcmalloc.survey import (
     TcmallocSurvey,
     count_tcmalloc,
     find_metadata,
-    make_tcmalloc_arena,
-    make_tcmalloc_bins,
-    make_tcmalloc_caches,
-    make_tcmalloc_histogram,
     make_tcmalloc_walker,
-    measure_tcmalloc_kept,
     read_stats,
     survey_tcmalloc,
 )
 from gdbheapx.allocators.answers import (
     MOST_BROKEN,
+    SPAN,
+    ArenaKeeps,
     BrokenRule,
     Figure,
+    Keeping,
     LocatedMeter,
     Reading,
     RuleSuspect,
+    Term,
     call_changing,
     make_collector,
     make_empty_reading,
@@ -61,12 +68,14 @@ from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, add_values
 from gdbheapx.errors import HeapxError, Refusal
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Module, Target
+from gdbheapx.kernel.blocks.pages import ROOM, PinShape
 from gdbheapx.kernel.blocks.stream import CLASS_OVERHEAD, EVERYTHING, BlockFilter, BlockShape, BlockStream, make_blocks
-from gdbheapx.model import Claim, HistogramRow, TargetAddress, ThreadCache
+from gdbheapx.kernel.common.in_ram import UNKNOWN
+from gdbheapx.model import CacheBin, Claim, HistogramRow, TargetAddress, ThreadCache
 from gdbheapx.problems import NOT_PROFILED, Diagnostic, PartialSink, ProblemCode
 
 if TYPE_CHECKING:
-    from gdbheapx.allocators.answers import AllocatorPlace, Effect, Keeping
+    from gdbheapx.allocators.answers import AllocatorPlace, Effect
 
 TYPE_LETTERS = {"bool": "<?", "double": "<d", "int64": "<q", "int64_t": "<q"}
 INT64 = ("int64", "int64_t")
@@ -105,15 +114,11 @@ class TcTunables(NamedTuple):
     tunables: List[TcSetting]
 
 
-def name_flag_symbols(name: str, types: Sequence[str]) -> List[Tuple[str, str]]:
-    """Type and mangled name of a flag."""
-    made = [(kind, "FLAG__namespace_do_not_use_directly_use_DECLARE_%s_instead" % kind) for kind in types]
-    return [(kind, "_ZN%d%s%dFLAGS_%sE" % (len(space), space, len(name) + 6, name)) for kind, space in made]
-
-
 def read_flag(target: Target, module: Module, name: str, types: Sequence[str]) -> Union[bool, int, float, None]:
     """The value of a flag; None where the object does not name it."""
-    for kind, symbol in name_flag_symbols(name, types):
+    for kind in types:
+        space = "FLAG__namespace_do_not_use_directly_use_DECLARE_%s_instead" % kind
+        symbol = "_ZN%d%s%dFLAGS_%sE" % (len(space), space, len(name) + 6, name)
         place, size = target.module_symbol(module, symbol), struct.calcsize(TYPE_LETTERS[kind])
         data = target.read_prefix(place.address, size) if place is not None else b""
         if len(data) == size:
@@ -153,19 +158,11 @@ PERIOD_SYMBOL = "TCMALLOC_SAMPLE_PARAMETER"
 PROFILE_HINT = "start the program with %s=524288 and the full libtcmalloc.so.4 (libtcmalloc_minimal never samples)" % PERIOD_SYMBOL
 
 
-class SampledSite(NamedTuple):
-    """Live blocks of one sampled stack."""
-
-    blocks: int
-    bytes: int
-    """As they were asked for."""
-
-
 class TcProfile(NamedTuple):
     """The answer of `profile`."""
 
-    sites: Dict[Tuple[int, ...], SampledSite]
-    """By return addresses, innermost first."""
+    sites: Dict[Tuple[int, ...], Tuple[int, int]]
+    """By return addresses, innermost first: live blocks, and their bytes as they were asked for."""
     sample_bytes: int
     """One block in about so many bytes was sampled; 1: unknown, and what was sampled is reported as it is."""
     shortfall: None = None
@@ -177,13 +174,13 @@ class TcProfile(NamedTuple):
 
     def stacks(self) -> Iterator[Tuple[Sequence[int], int, int]]:
         """(return addresses, innermost first; blocks; bytes) of what is live, unsampled."""
-        for frames, site in self.sites.items():
-            share = -math.expm1(-site.bytes / site.blocks / self.sample_bytes) or 1.0
-            yield frames, round(site.blocks / share), round(site.bytes / share)
+        for frames, (blocks, size_bytes) in self.sites.items():
+            share = -math.expm1(-size_bytes / blocks / self.sample_bytes) or 1.0
+            yield frames, round(blocks / share), round(size_bytes / share)
 
     def lines(self, maps: str) -> Iterator[str]:
         """The text, as MallocExtension::GetHeapSample writes it."""
-        total = SampledSite(sum(site.blocks for site in self.sites.values()), sum(site.bytes for site in self.sites.values()))
+        total = sum(blocks for blocks, _ in self.sites.values()), sum(size_bytes for _, size_bytes in self.sites.values())
         yield "heap profile: %6d: %8d [%6d: %8d] @ heap_v2/%d" % (*total, *total, self.sample_bytes)
         for frames, site in self.sites.items():
             yield "%6d: %8d [%6d: %8d] @" % (*site, *site) + "".join(" 0x%x" % frame for frame in frames)
@@ -196,7 +193,7 @@ class TcProfile(NamedTuple):
 def read_tcmalloc_profile(target: Target, module: Module, counts: TcmallocCounts, report: PartialSink) -> TcProfile:
     """Return the profile of all sampled spans; HeapxError where nothing was sampled."""
     rows = zip(*(counts.spans.column(name) for name in ("is_sampled", "size_class", "location", "list", "start", "bytes")))
-    sites: Dict[Tuple[int, ...], SampledSite] = {}
+    sites: Dict[Tuple[int, ...], Tuple[int, int]] = {}
     for is_sampled, size_class, location, address, start, span_bytes in rows:
         if not is_sampled or size_class or location:
             continue
@@ -207,20 +204,14 @@ def read_tcmalloc_profile(target: Target, module: Module, counts: TcmallocCounts
             report(codes.SAMPLE_UNREADABLE, address, what, "it is missing in the profile")
             continue
         frames = struct.unpack_from("<%dQ" % depth, data, 16)
-        before = sites.get(frames, SampledSite(0, 0))
-        sites[frames] = SampledSite(before.blocks + 1, before.bytes + size)
+        blocks, size_bytes = sites.get(frames, (0, 0))
+        sites[frames] = blocks + 1, size_bytes + size
     if not sites:
         raise HeapxError("tcmalloc has sampled no block that is live", PROFILE_HINT, code=NOT_PROFILED)
-    return TcProfile(sites, _read_period(target, module))
-
-
-def _read_period(target: Target, module: Module) -> int:
-    """Return the sampling period by its variable, else by the environment; 1 if unknown."""
-    known = read_flag(target, module, "tcmalloc_sample_parameter", INT64)
-    found = [int(known)] if known is not None else []
-    text = target.environment_variable(PERIOD_SYMBOL)
-    found += [int(text)] if text is not None and text.isascii() and text.isdigit() else []
-    return next((period for period in found if 0 < period < 1 << 62), 1)
+    known, text = read_flag(target, module, "tcmalloc_sample_parameter", INT64), target.environment_variable(PERIOD_SYMBOL)
+    periods = [int(known)] if known is not None else []
+    periods += [int(text)] if text is not None and text.isascii() and text.isdigit() else []
+    return TcProfile(sites, next((period for period in periods if 0 < period < 1 << 62), 1))
 
 
 RELEASE_FUNCTION = "MallocExtension_ReleaseFreeMemory"
@@ -240,12 +231,6 @@ def predict_tcmalloc_purge(rows: Sequence[TcArena], page_bytes: int) -> Predicte
     """Every span that is free, also in tcmalloc's own pages; what caches hold is not flushed."""
     size, resident, exclusive = (add_values(getattr(row, name) for row in rows) for name in PURGE_KEYS[2:])
     return Predicted(size, resident, exclusive, {"free_pages": None if size is None else size // page_bytes})
-
-
-def make_dry_run(rows: Sequence[TcArena], page_bytes: int, is_live: bool) -> DryRun:
-    """Return the prediction of a purge."""
-    arenas = [{key: getattr(row, key) for key in PURGE_KEYS} for row in rows]
-    return DryRun(RELEASE_COMMAND, predict_tcmalloc_purge(rows, page_bytes), arenas, ColumnsTable(_PURGE_COLUMNS, rows), is_live)
 
 
 class TcmallocPurge(Plan):
@@ -293,32 +278,6 @@ OBJECT_CODES = (codes.FREE_LIST_BROKEN, codes.FREED_TWICE, codes.FREE_LIST_UNREA
 MOST_SUSPECTS = 20
 
 
-def find_tcmalloc_damage(heap: "TcmallocHeap") -> List[BrokenRule]:
-    """Return every broken rule. A change in progress is reported as a moment and breaks no rule."""
-    told: List[Diagnostic] = []
-    own = heap.anew(make_collector(told))
-    own.survey()
-    broken: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
-
-    def add_broken_rule(diagnostic: Diagnostic) -> None:
-        code, address = diagnostic.code, diagnostic.address
-        if (str(code), address) in broken or len(broken) >= MOST_BROKEN:
-            return
-        broken[str(code), address] = BrokenRule(
-            allocator=heap.info.id,
-            arena=0,
-            code=code,
-            address=TargetAddress(address) if address is not None else None,
-            rule=str(code),
-            abort=None,
-            suspect=_find_suspect(own, address) if code in OBJECT_CODES and len(broken) < MOST_SUSPECTS else None,
-            what=diagnostic.what,
-        )
-
-    sorted_out(told, RULE_CODES, heap.around.report, add_broken_rule)
-    return list(broken.values())
-
-
 def _find_suspect(heap: "TcmallocHeap", address: Optional[int]) -> Optional[RuleSuspect]:
     place = heap.block_at(address) if address is not None else None
     before = place.previous if place is not None else None
@@ -337,15 +296,8 @@ TCMALLOC_FIGURES = (
 )
 
 
-class CountedBytes(NamedTuple):
-    """Bytes, one for each of FIGURES."""
-
-    system: int
-    free: int
-    returned: int
-    central: Optional[int]
-    transfer: Optional[int]
-    cached: Optional[int]
+CountedBytes = Tuple[int, int, int, Optional[int], Optional[int], Optional[int]]
+"""Bytes, one for each of TCMALLOC_FIGURES."""
 
 
 class TcmallocMeter(LocatedMeter):
@@ -362,7 +314,7 @@ class TcmallocMeter(LocatedMeter):
         if free + returned > system:  # read at different moments
             return make_empty_reading(TCMALLOC_FIGURES)
         in_spans, in_transfer = (None, None) if central is None else central
-        return _make_reading(CountedBytes(system, free, returned, in_spans, in_transfer, self._read_cached()))
+        return _make_reading((system, free, returned, in_spans, in_transfer, self._read_cached()))
 
     def _read_central(self) -> Optional[Tuple[int, int]]:
         """Bytes in spans and in transfer caches."""
@@ -402,12 +354,11 @@ class TcmallocMeter(LocatedMeter):
 
 
 def _make_reading(counted: CountedBytes, used: Optional[int] = None) -> Reading:
-    held = counted.system - counted.returned
-    cached = (counted.central, counted.transfer, counted.cached)
-    free = counted.free + sum(part or 0 for part in cached)
+    system, free_spans, returned, *cached = counted
+    held, free = system - returned, free_spans + sum(part or 0 for part in cached)
     if used is None and None not in cached and free <= held:
         used = held - free
-    return Reading(tuple(counted), held, used, None if used is None else held - used, counted.free)
+    return Reading(counted, held, used, None if used is None else held - used, free_spans)
 
 
 TC_UNIT_BYTES = 8
@@ -427,7 +378,7 @@ class TcmallocHeap(MeteredInstance):
     """Everything one tcmalloc can be asked for."""
 
     located: Tcmalloc
-    returning = RELEASE_COMMAND
+    returning = TC_RELEASE
     block_shape, meter_type = TCMALLOC_SHAPE, TcmallocMeter
 
     def __init__(self, tcmalloc: Tcmalloc, around: HeapContext) -> None:
@@ -447,7 +398,7 @@ class TcmallocHeap(MeteredInstance):
         """Return the meter's figures from a walk of a stopped process; ends of spans count as kept."""
         (row,) = self.arenas()
         cached = row.central_bytes, row.transfer_bytes, row.cached_bytes
-        return _make_reading(CountedBytes(row.system_bytes, row.free_bytes, row.returned_bytes, *cached), row.used_bytes)
+        return _make_reading((row.system_bytes, row.free_bytes, row.returned_bytes, *cached), row.used_bytes)
 
     def anew(self, report: PartialSink) -> "TcmallocHeap":
         """Open the heap again, with nothing cached."""
@@ -455,7 +406,9 @@ class TcmallocHeap(MeteredInstance):
 
     def would_return(self, portion: "Portion") -> "DryRun":
         """Its free spans."""
-        return make_dry_run(self.arenas(), self.located.structure.page_map.page_bytes, self.target.kind == "live")
+        rows, arenas = self.arenas(), [{key: getattr(row, key) for key in PURGE_KEYS} for row in self.arenas()]
+        predicted = predict_tcmalloc_purge(rows, self.located.structure.page_map.page_bytes)
+        return DryRun(TC_RELEASE, predicted, arenas, ColumnsTable(_PURGE_COLUMNS, rows), self.target.kind == "live")
 
     def return_plan(self, portion: "Portion") -> "TcmallocPurge":
         """MallocExtension_ReleaseFreeMemory()."""
@@ -497,7 +450,7 @@ class TcmallocHeap(MeteredInstance):
             for start, end in self.metadata():
                 if block_filter.has(TC_METADATA, end - start):
                     rows.append((start, end - start, CLASS_OVERHEAD, TC_METADATA, 0))
-        return make_tcmalloc_walker(self.counts(), self.survey(), self.around).blocks(block_filter, make_blocks(rows))
+        return make_tcmalloc_walker(self.counts(), self.survey().frees, self.around).blocks(block_filter, make_blocks(rows))
 
     def block_at(self, address: int) -> "Optional[AllocatorPlace]":
         """The object, and the span that holds it."""
@@ -519,22 +472,104 @@ class TcmallocHeap(MeteredInstance):
 
     @cache_answer
     def arenas(self) -> Sequence[TcArena]:
-        """Return the single row."""
-        metadata_bytes = sum(end - start for start, end in self.metadata())
-        return [make_tcmalloc_arena(self.located, self.around, self.counts(), metadata_bytes)]
+        """Return the single row: system = used + central + transfer + cached + tails + free + returned."""
+        counts, sizes = self.counts(), self.located.structure.sizes.object_bytes
+        listed = {TC_CENTRAL: 0, TC_TRANSFER: 0, TC_CACHED: 0}
+        for (kind, size_class), count in counts.objects.items():
+            listed[kind] += count * sizes[size_class]
+        starts, span_sizes, locations = (counts.spans.column(name) for name in ("start", "bytes", "location"))
+        places = [match.start() for match in finditer(bytes((SPAN_ON_NORMAL,)), bytes(locations.tolist()))]
+        free = [(starts[place], starts[place] + span_sizes[place]) for place in places]
+        in_ram = self.around.ram.of(free) or UNKNOWN
+        tallies, classes = counts.spans.tallies, range(1, SIZE_CLASSES)
+        is_whole, large = counts.spans.is_whole, tallies[TC_LARGE]
+        used = [counts.used_objects(number) for number in classes]
+        row = TcArena(
+            allocator=self.located.id,
+            index=0,
+            address=TargetAddress(self.located.structure.page_map.root),
+            spans=sum(tally.spans for tally in tallies),
+            system_bytes=sum(tally.bytes for tally in tallies),
+            used_blocks=sum(used) + large.objects if is_whole else None,
+            used_bytes=sum(map(mul, used, sizes[1:])) + large.bytes if is_whole else None,
+            central_bytes=listed[TC_CENTRAL],
+            transfer_bytes=listed[TC_TRANSFER],
+            cached_bytes=listed[TC_CACHED] if counts.has_all_caches else None,
+            tail_bytes=sum(tallies[number].bytes - tallies[number].objects * sizes[number] for number in classes),
+            free_bytes=sum(end - start for start, end in free),
+            free_resident_bytes=in_ram.resident_bytes,
+            free_exclusive_bytes=in_ram.exclusive_bytes,
+            returned_bytes=tallies[TC_RETURNED_LABEL].bytes,
+            metadata_bytes=sum(end - start for start, end in self.metadata()),
+        )
+        return [row]
 
     @cache_answer
     def bins(self) -> List[TcBin]:
         """The size classes that have spans."""
-        return make_tcmalloc_bins(self.located, self.counts())
+        counts, sizes, rows = self.counts(), self.located.structure.sizes.object_bytes, []
+        for size_class, tally in enumerate(counts.spans.tallies[:SIZE_CLASSES]):
+            if not tally.spans:
+                continue
+            size, used = sizes[size_class], counts.used_objects(size_class)
+            central, transfer, cached = (counts.objects[kind, size_class] for kind in (TC_CENTRAL, TC_TRANSFER, TC_CACHED))
+            rows.append(
+                TcBin(
+                    allocator=self.located.id,
+                    size_class=size_class,
+                    size_bytes=size or None,
+                    spans=tally.spans,
+                    objects=tally.objects,
+                    used_objects=used,
+                    used_bytes=used * size if size_class else tally.bytes,
+                    central_objects=central,
+                    central_bytes=central * size,
+                    transfer_objects=transfer,
+                    transfer_bytes=transfer * size,
+                    cached_objects=cached if counts.has_all_caches else None,
+                    cached_bytes=cached * size if counts.has_all_caches else None,
+                )
+            )
+        return rows
 
     def histogram(self) -> List[HistogramRow]:
-        """Return a row for each size class."""
-        return make_tcmalloc_histogram(self.counts(), self.bins())
+        """Return a row for each size class; blocks with a span of their own are grouped by quarters of a power of two."""
+        found = []
+        for row in self.bins():
+            if row.size_bytes is not None:
+                free, cached, size = row.central_objects, row.transfer_objects + (row.cached_objects or 0), row.size_bytes
+                known = None if row.cached_objects is None else cached
+                found.append(HistogramRow(size, size, row.used_objects or 0, row.used_bytes or 0, free, free * size, known))
+        large: Dict[Tuple[int, int], List[int]] = {}
+        for size, size_class, location in zip(*(self.counts().spans.column(name) for name in ("bytes", "size_class", "location"))):
+            if not size_class and location == SPAN_IN_USE:
+                step = 1 << max(0, (size - 1).bit_length() - 3)
+                top = -(-size // step) * step
+                group = large.setdefault((top - step + 1, top), [0, 0])
+                group[0] += 1
+                group[1] += size
+        found += [HistogramRow(low, top, count, size, 0, 0, 0) for (low, top), (count, size) in large.items()]
+        return sorted(found)
 
     def caches(self) -> List[ThreadCache]:
         """Return a row for each thread cache."""
-        return make_tcmalloc_caches(self.located, self.around, self.counts())
+        sizes, names = self.located.structure.sizes.object_bytes, {thread.lwp: thread.name for thread in self.target.threads()}
+        caches = []
+        for cache in self.counts().caches:
+            rows = [CacheBin(number, sizes[number], length, length * sizes[number]) for number, _, length in cache.lists if length]
+            caches.append(
+                ThreadCache(
+                    allocator=self.located.id,
+                    lwp=cache.lwp,
+                    name=names.get(cache.lwp) if cache.lwp is not None else None,
+                    arena=0,
+                    tcache=TargetAddress(cache.address),
+                    chunks=sum(row.chunks for row in rows),
+                    bytes=sum(row.bytes or 0 for row in rows),
+                    bins=rows,
+                )
+            )
+        return caches
 
     def facts(self) -> TcFacts:
         """Freeze one reading for the verdict."""
@@ -573,13 +608,38 @@ class TcmallocHeap(MeteredInstance):
             effect_of_restart(free),
         ]
 
-    def kept(self) -> "Keeping":
-        """Describe free objects of spans that have objects in use."""
-        return measure_tcmalloc_kept(self.located, self.arenas()[0])
+    def kept(self) -> Keeping:
+        """A span of objects is free when its last object is back in it: an object that is free among others stays."""
+        sizes, page, row = self.located.structure.sizes, self.located.structure.page_map.page_bytes, self.arenas()[0]
+        rooms = sorted((size, pages * page) for size, pages in zip(sizes.object_bytes, sizes.pages) if size)
+        terms = [Term("central", row.central_bytes or 0)]
+        kept = [ArenaKeeps(0, row.central_bytes)]
+        return Keeping(PinShape(page, rooms=rooms), kept, terms, words={ROOM: SPAN}, returnable_bytes=row.free_bytes)
 
     def rules(self) -> "Iterator[BrokenRule]":
-        """Every place that breaks a rule of tcmalloc's."""
-        yield from find_tcmalloc_damage(self)
+        """Every place that breaks a rule of tcmalloc's. A change in progress is reported as a moment and breaks no rule."""
+        told: List[Diagnostic] = []
+        own = self.anew(make_collector(told))
+        own.survey()
+        broken: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
+
+        def add_broken_rule(diagnostic: Diagnostic) -> None:
+            code, address = diagnostic.code, diagnostic.address
+            if (str(code), address) in broken or len(broken) >= MOST_BROKEN:
+                return
+            broken[str(code), address] = BrokenRule(
+                allocator=self.info.id,
+                arena=0,
+                code=code,
+                address=TargetAddress(address) if address is not None else None,
+                rule=str(code),
+                abort=None,
+                suspect=_find_suspect(own, address) if code in OBJECT_CODES and len(broken) < MOST_SUSPECTS else None,
+                what=diagnostic.what,
+            )
+
+        sorted_out(told, RULE_CODES, self.around.report, add_broken_rule)
+        yield from broken.values()
 
 
 def _name_span(span: TcSpan) -> str:

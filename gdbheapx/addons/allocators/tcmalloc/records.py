@@ -1,12 +1,12 @@
 """tcmalloc's answers and the records that C and Python share, with the native walks over spans and lists of free objects."""
 
 from array import array
-from typing import Annotated, Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Annotated, Any, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ADD, BYTES, IF_KNOWN, TEXT, Column, hidden_column
 from gdbheapx.inferior.base import BulkSource
-from gdbheapx.kernel.blocks.slots import Frees, SlotRun, SlotWalker
+from gdbheapx.kernel.blocks.slots import Frees, SlotRun
 from gdbheapx.kernel.blocks.stream import CLASS_CACHED, CLASS_FREE, CLASS_OVERHEAD, CLASS_RETURNED, CLASS_USED
 from gdbheapx.kernel.common.library import Kernel, NativeRows, address_of, flatten_record, run_resumable
 from gdbheapx.model import AllocatorInfo, Claim, HistogramRow, TargetAddress
@@ -19,10 +19,7 @@ TC_USED, TC_CENTRAL, TC_TRANSFER, TC_CACHED, TC_FREE_SPAN, TC_RETURNED, TC_TAIL,
 """A block in use; a free object in its span; in a transfer cache; in a thread cache; pages that are free; the same, returned to the system;
 what objects do not fill of a span; tcmalloc's own."""
 TC_WORDS = ("used", "free", "transfer", "tcache", "free-span", "returned", "tail", "metadata")
-TC_CLASS_OF = (
-    *(CLASS_USED, CLASS_FREE, CLASS_CACHED, CLASS_CACHED),
-    *(CLASS_RETURNED, CLASS_RETURNED, CLASS_OVERHEAD, CLASS_OVERHEAD),
-)
+TC_CLASS_OF = (CLASS_USED, CLASS_FREE, CLASS_CACHED, CLASS_CACHED, CLASS_RETURNED, CLASS_RETURNED, CLASS_OVERHEAD, CLASS_OVERHEAD)
 
 TC_LARGE, TC_FREE_LABEL, TC_RETURNED_LABEL, TC_TAIL_LABEL = 0, SIZE_CLASSES, SIZE_CLASSES + 1, SIZE_CLASSES + 2
 """Labels of runs other than size classes: what sums are made by."""
@@ -179,21 +176,6 @@ class TcSpans(NamedTuple):
         return self.spans[TcSpan._fields.index(name) :: len(TcSpan._fields)]
 
 
-class FollowedLists(NamedTuple):
-    """Objects on lists, and the end of each list."""
-
-    is_whole: bool
-    ends: "Annotated[array[int], 'Q']"
-    """ListEnd, row by row, of each list."""
-    objects: "Annotated[array[int], 'Q']"
-    """Address and kind (KIND_BITS), sorted."""
-
-    def end(self, place: int) -> TcListEnd:
-        """Return the end of one list."""
-        width = len(TcListEnd._fields)
-        return TcListEnd._make(self.ends[width * place : width * (place + 1)])
-
-
 def read_spans(
     kernel: Kernel, source: BulkSource, layout: SpanLayout, leaves: Sequence[PageLeaf], sizes: Sequence[int], budget: Budget
 ) -> TcSpans:
@@ -211,14 +193,7 @@ def read_spans(
         (known,) = sums.records(1)
         found, runs = _make_array(TcSpan, known.spans), _make_array(SlotRun, known.runs)
         problems, tallies, held = NativeRows(SpanProblem, known.told), NativeRows(SpanTally, TC_LABELS), NativeRows(SpanRange, known.held)
-        library.heapx_tc_spans_result(
-            job,
-            address_of(found),
-            address_of(runs),
-            address_of(problems.numbers),
-            address_of(tallies.numbers),
-            address_of(held.numbers),
-        )
+        library.heapx_tc_spans_result(job, *map(address_of, (found, runs, problems.numbers, tallies.numbers, held.numbers)))
     finally:
         library.heapx_tc_spans_free(job)
     told = problems.records(known.told), known.problems
@@ -227,12 +202,15 @@ def read_spans(
 
 def follow_objects(
     kernel: Kernel, source: BulkSource, little_endian: bool, lists: "array[int]", most: int, budget: Budget
-) -> FollowedLists:
-    """Follow lists of free objects. `lists`: TcFreeList, row by row; `most`: the number of objects that may exist."""
+) -> Tuple[bool, Sequence[TcListEnd], Frees]:
+    """Follow lists of free objects: whether there was time for all, the end of each, and the objects for the walker over slots.
+
+    `lists`: TcFreeList, row by row; `most`: the number of objects that may exist.
+    """
     library, opened, sums = kernel.library, kernel.open(source), NativeRows(ListSums, 1)
     count = len(lists) // len(TcFreeList._fields)
-    ends = _make_array(TcListEnd, count)
-    job = library.heapx_tc_lists_new(opened.handle, int(little_endian), address_of(lists), count, most, address_of(ends))
+    ends = NativeRows(TcListEnd, count)
+    job = library.heapx_tc_lists_new(opened.handle, int(little_endian), address_of(lists), count, most, address_of(ends.numbers))
     if not job:
         raise MemoryError()
     try:
@@ -243,24 +221,14 @@ def follow_objects(
         library.heapx_tc_lists_result(job, address_of(objects))
     finally:
         library.heapx_tc_lists_free(job)
-    return FollowedLists(bool(known.ended), ends, kernel.in_order(objects))
-
-
-def collect_frees(kernel: Kernel, listed: FollowedLists) -> Frees:
-    """Return objects on lists for the walker over slots; `listed.objects` is consumed."""
-    objects = listed.objects
+    objects = kernel.in_order(objects)  # address and kind (KIND_BITS)
     kinds = array("B", bytes(-(-len(objects) // 8) * 8))
-    kernel.library.heapx_tc_lists_split(address_of(objects), len(objects), address_of(kinds))
-    return Frees(objects, kinds[: len(objects)])
+    library.heapx_tc_lists_split(address_of(objects), len(objects), address_of(kinds))
+    return bool(known.ended), ends.records(count), Frees(objects, kinds[: len(objects)])
 
 
 def _make_array(kind: Any, count: int) -> "array[int]":
     return array("Q", (0,)) * (len(kind._fields) * count)
-
-
-def make_tc_slot_walker(kernel: Kernel, source: BulkSource, runs: "array[int]", lists: Frees, budget: Budget) -> SlotWalker:
-    """Over the objects of these spans."""
-    return SlotWalker(kernel, source, runs, TC_CLASS_OF, TC_LABELS, budget, lists)
 
 
 class TcArena(NamedTuple):

@@ -35,8 +35,8 @@ ADDRESS_BITS = 48
 PROOFS = 10
 FREE_LIST_BYTES, FREE_LIST_SIZE = 32, 24
 """Of ThreadCache::FreeList, and where it has its size of object (size_)."""
-CACHE_MAX, CACHE_TID = 4, 32
-"""Offsets of ThreadCache's max_size_ and tid_ from size_, which follows its lists."""
+CACHE_TID = 32
+"""Offset of ThreadCache's tid_ from size_, which follows its lists."""
 THREAD_LINKS = (32, 48)
 """Offsets of next_, which prev_ follows: since 2.16, and up to 2.15, which have tid_ before."""
 CACHE_REST = 64
@@ -140,12 +140,11 @@ class TcmallocStructure(NamedTuple):
 class DataImage:
     """An object's writable data, as far as it was ever touched."""
 
-    def __init__(self, target: Target, module: Optional[Module]) -> None:
-        """Make an image, which is empty without a module."""
+    def __init__(self, target: Target, module: Module) -> None:
         self.target = target
         self.pieces: List[Tuple[int, bytes]] = []
         left = MOST_DATA_BYTES
-        self._data = unite_ranges([(start, end) for start, _, end in target.writable_segments(module)]) if module is not None else []
+        self._data = unite_ranges([(start, end) for start, _, end in target.writable_segments(module)])
         for start, end in self._data:
             touched = target.touched_ranges(start, end) if target.kind != "remote" else [(start, end)]
             for first, last in touched:
@@ -314,13 +313,6 @@ def locate_tcmalloc(target: Target, module: Module, version: VersionNumbers) -> 
     return None
 
 
-def holds_structure(target: Target, known: TcmallocStructure) -> bool:
-    """True if pages still lead to the spans of the central lists."""
-    image = DataImage(target, None)
-    spans = list(find_spans(image, known.central, known.stride, known.sizes.classes))[:PROOFS]
-    return bool(spans) and all(look_up_page(image, known.page_map, page) == span for span, page in spans)
-
-
 VERSION_SYMBOL = re.compile(rb"gperftools (\d+\.\d+(?:\.\d+)?)").pattern
 DEBUG_FILE = TextFingerprint("tcmalloc", (b"25DebugMallocImplementation",), True, "")
 """The debugging malloc around it: the name of its class (src/debugallocation.cc)."""
@@ -372,32 +364,24 @@ def find_tcmallocs(target: Target, objects: Sequence[Module]) -> Instances:
             what = "tcmalloc in %s is the debugging malloc: its blocks have headers and guard words" % name
             unread.append(NotRead(module, what, DEBUG_HINT))
             continue
-        version = read_tc_release(target, module)
+        match = next(iter(match_fingerprints(target, module, (RELEASE_TEXT,))), None)  # none where constants cannot be read
+        version = match.version if match is not None else None
         found = locate_tcmalloc(target, module, split_version(version))
         if found is None:
             unused.append(NotRead(module, "tcmalloc in %s was never used, or is of a build that gdbheapx does not know" % name, USE_HINT))
             continue
         ident = "tcmalloc" if not located else "tcmalloc#%d" % (len(located) + 1)
-        located.append(Tcmalloc(ident, module, found, version, _owns_malloc(target, module)))
+        owner = target.dynamic_symbol("malloc")
+        owns_malloc = owner.module.base == module.base if owner is not None else None
+        if owner is None and module.is_executable and target.knows_objects():
+            owns_malloc = True
+        located.append(Tcmalloc(ident, module, found, version, owns_malloc))
     return Instances(located, unread, unused=unused)
-
-
-def read_tc_release(target: Target, module: Module) -> Optional[str]:
-    """Return the release by a text; None where constants cannot be read."""
-    match = next(iter(match_fingerprints(target, module, (RELEASE_TEXT,))), None)
-    return match.version if match is not None else None
 
 
 def split_version(version: Optional[str]) -> Optional[Tuple[int, ...]]:
     """`2.10` as (2, 10)."""
     return tuple(int(part) for part in version.split(".")[:2]) if version is not None else None
-
-
-def _owns_malloc(target: Target, module: Module) -> Optional[bool]:
-    owner = target.dynamic_symbol("malloc")
-    if owner is None:
-        return True if module.is_executable and target.knows_objects() else None
-    return owner.module.base == module.base
 
 
 MOST_CACHES = 1 << 16
@@ -430,16 +414,8 @@ class TcThreadCache(NamedTuple):
     lwp: Optional[int]
     """None: not known whose it is."""
     size_bytes: int
-    most_bytes: int
     lists: Sequence[Tuple[int, int, int]]
     """(size class, first object, length)."""
-
-
-class TcThreadCaches(NamedTuple):
-    """The thread caches of one tcmalloc."""
-
-    rows: Sequence[TcThreadCache]
-    is_whole: bool
 
 
 def read_central_lists(target: Target, known: TcmallocStructure, report: PartialSink) -> List[CentralList]:
@@ -467,14 +443,14 @@ def read_central_lists(target: Target, known: TcmallocStructure, report: Partial
     return found
 
 
-def read_thread_caches(target: Target, known: TcmallocStructure, report: PartialSink) -> TcThreadCaches:
-    """Read the thread caches."""
-    threads = known.threads
+def read_thread_caches(target: Target, known: TcmallocStructure, report: PartialSink) -> Tuple[Sequence[TcThreadCache], bool]:
+    """Read the thread caches, and whether these are all."""
+    threads, behind = known.threads, known.sizes.lists_bytes
     if threads is None:
         what = "the list of thread caches was not found"
         report(codes.CACHES_UNKNOWN, None, what, "objects in them count as used")
-        return TcThreadCaches((), False)
-    head, size, tid = target.read_prefix(threads.head, 8), known.sizes.cache_bytes, known.sizes.lists_bytes + CACHE_TID
+        return (), False
+    head, size = target.read_prefix(threads.head, 8), known.sizes.cache_bytes
     address, met = int.from_bytes(head, "little"), []  # type: ignore[var-annotated]
     seen: Set[int] = set()
     is_whole, last = len(head) == 8, 0
@@ -483,7 +459,7 @@ def read_thread_caches(target: Target, known: TcmallocStructure, report: Partial
         if len(data) < size:
             report(codes.TC_CACHE_UNREADABLE, address, "cannot read a thread cache", "objects in it and those behind it count as used")
             is_whole = False
-        elif address in seen or len(met) >= MOST_CACHES or not _is_cache(data, known) or _find_before(data, threads) != last:
+        elif address in seen or len(met) >= MOST_CACHES or not _is_cache(data, known) or _unpack_word(data, threads.next + 8) != last:
             what = "the list of thread caches points to something that is not a thread cache, or back"
             report(codes.TC_CACHE_BROKEN, address, what, "objects in those behind it count as used")
             is_whole = False
@@ -491,19 +467,23 @@ def read_thread_caches(target: Target, known: TcmallocStructure, report: Partial
             seen.add(address)
             met.append((address, data))
             last = address
-            (address,) = struct.unpack_from("<Q", data, threads.next)
-    whose = _find_thread(target, known, [(address, struct.unpack_from("<Q", data, tid)[0]) for address, data in met])
+            address = _unpack_word(data, threads.next)
+    whose = _find_thread(target, known, [(address, _unpack_word(data, behind + CACHE_TID)) for address, data in met])
     unlisted = _find_unlisted_cache(target, known, seen, set(whose.values())) if is_whole else None
     if unlisted is not None:
         what = "this thread cache is not on the list of all"
         report(codes.TC_CACHE_BROKEN, unlisted, what, "objects in it count as used")
         is_whole = False
-    return TcThreadCaches([_read_cache(address, data, whose.get(address), known) for address, data in met], is_whole)
+    rows = []
+    for address, data in met:
+        heads, lengths = array("Q", data[:behind])[:: FREE_LIST_BYTES // 8], _read_column(data, known, LENGTH_FIELD)
+        lists = [(number, heads[number], length) for number, length in enumerate(lengths) if number and (heads[number] or length)]
+        rows.append(TcThreadCache(address, whose.get(address), struct.unpack_from("<i", data, behind)[0], lists))
+    return rows, is_whole
 
 
-def _find_before(data: bytes, threads: ThreadCachePlaces) -> int:
-    """prev_, which follows next_."""
-    return int(struct.unpack_from("<Q", data, threads.next + 8)[0])
+def _unpack_word(data: bytes, offset: int) -> int:
+    return int(struct.unpack_from("<Q", data, offset)[0])
 
 
 def _read_column(data: bytes, known: TcmallocStructure, place: int) -> "array[int]":
@@ -513,13 +493,6 @@ def _read_column(data: bytes, known: TcmallocStructure, place: int) -> "array[in
 
 def _is_cache(data: bytes, known: TcmallocStructure) -> bool:
     return _read_column(data, known, FREE_LIST_SIZE)[1:].tolist() == list(known.sizes.object_bytes[1 : known.sizes.classes])
-
-
-def _read_cache(address: int, data: bytes, lwp: Optional[int], known: TcmallocStructure) -> TcThreadCache:
-    size, most = (struct.unpack_from("<i", data, known.sizes.lists_bytes + place)[0] for place in (0, CACHE_MAX))
-    heads, lengths = array("Q", data[: known.sizes.lists_bytes])[:: FREE_LIST_BYTES // 8], _read_column(data, known, LENGTH_FIELD)
-    lists = [(number, heads[number], length) for number, length in enumerate(lengths) if number and (heads[number] or length)]
-    return TcThreadCache(address, lwp, size, most, lists)
 
 
 def _find_thread(target: Target, known: TcmallocStructure, caches: Sequence[Tuple[int, int]]) -> Dict[int, int]:

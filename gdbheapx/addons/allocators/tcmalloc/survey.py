@@ -4,8 +4,6 @@ import struct
 from array import array
 from collections import Counter
 from itertools import chain, islice
-from operator import mul
-from re import finditer
 from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.allocators.tcmalloc import codes
@@ -14,7 +12,6 @@ from gdbheapx.addons.allocators.tcmalloc.records import (
     LIST_MISALIGNED,
     LIST_UNREADABLE,
     SIZE_CLASSES,
-    SPAN_IN_USE,
     SPAN_LEAF,
     SPAN_ON_NORMAL,
     SPAN_ON_RETURNED,
@@ -22,41 +19,33 @@ from gdbheapx.addons.allocators.tcmalloc.records import (
     SPAN_WRONG,
     TC_CACHED,
     TC_CENTRAL,
+    TC_CLASS_OF,
     TC_FREE_LABEL,
     TC_LABELS,
-    TC_LARGE,
     TC_RETURNED_LABEL,
     TC_TRANSFER,
     PageLeaf,
     SpanLayout,
     SpanRange,
     SpanTally,
-    TcArena,
-    TcBin,
     TcFreeList,
     TcListEnd,
     TcSpan,
     TcSpans,
-    collect_frees,
     follow_objects,
-    make_tc_slot_walker,
     read_spans,
 )
 from gdbheapx.addons.allocators.tcmalloc.structure import (
     CentralList,
     PageMap,
     Tcmalloc,
-    TcThreadCaches,
+    TcThreadCache,
     read_central_lists,
     read_thread_caches,
 )
-from gdbheapx.allocators.answers import SPAN, ArenaKeeps, Keeping, Term
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.pages import ROOM, PinShape
 from gdbheapx.kernel.blocks.slots import SLOT_TWICE, Frees, SlotRun, SlotTallies, SlotWalker
-from gdbheapx.kernel.common.in_ram import UNKNOWN
-from gdbheapx.model import CacheBin, HistogramRow, TargetAddress, ThreadCache
 from gdbheapx.problems import PartialSink, ProblemCode
 from gdbheapx.ranges import subtract_ranges, unite_ranges
 from gdbheapx.units import count_noun, format_number
@@ -88,7 +77,8 @@ class TcmallocCounts(NamedTuple):
     leaves: Sequence[PageLeaf]
     spans: TcSpans
     central: Sequence[CentralList]
-    caches: TcThreadCaches
+    caches: Sequence[TcThreadCache]
+    has_all_caches: bool
     objects: "Counter[Tuple[int, int]]"
     """Free objects by (kind, size class)."""
     is_whole: bool
@@ -107,18 +97,22 @@ def count_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, report: PartialSink)
     known_leaves = read_leaves(target, tcmalloc, report)
     spans = read_spans(kernel, target.bulk_source(), layout, known_leaves, known.sizes.object_bytes, around.budget)
     spans, unmapped = _is_mapped(target, spans)
-    central, threads = read_central_lists(target, known, report), read_thread_caches(target, known, report)
+    central, (caches, has_all_caches) = read_central_lists(target, known, report), read_thread_caches(target, known, report)
     objects = Counter({(TC_CENTRAL, number): tally.listed for number, tally in enumerate(spans.tallies[:SIZE_CLASSES])})
     for row in central:
         objects[TC_TRANSFER, row.size_class] += len(row.batches) * batch[row.size_class]
-    for cache in threads.rows:
+    for cache in caches:
         for size_class, _, length in cache.lists:
             objects[TC_CACHED, size_class] += length
     if not spans.is_whole:
         report(codes.SPANS_CUT, None, "out of time before all spans were read", "raise --max-seconds or --max-stop")
-    _tell_spans(target, spans, unmapped, report)
-    is_whole = spans.is_whole and threads.is_whole and not (spans.problem_count or unmapped)
-    counts = TcmallocCounts(known_leaves, spans, central, threads, objects, is_whole)
+    for problem in spans.problems:
+        code, what = OF_SPANS[problem.code]
+        report(code, problem.address, what, "the pages from 0x%x on are missing" % problem.page)
+    for start in unmapped:
+        report(codes.SPAN_UNMAPPED, start, "this span lies in no memory of the process", "it is left out")
+    is_whole = spans.is_whole and has_all_caches and not (spans.problem_count or unmapped)
+    counts = TcmallocCounts(known_leaves, spans, central, caches, has_all_caches, objects, is_whole)
     if not is_whole:
         return counts
     found = list(check_counts(counts, read_stats(target, tcmalloc), known))
@@ -229,29 +223,15 @@ def is_changing(target: Target, tcmalloc: Tcmalloc, central: Sequence[CentralLis
     return False
 
 
-def _tell_spans(target: Target, spans: TcSpans, unmapped: Sequence[int], report: PartialSink) -> None:
-    for problem in spans.problems:
-        code, what = OF_SPANS[problem.code]
-        report(code, problem.address, what, "the pages from 0x%x on are missing" % problem.page)
-    for start in unmapped:
-        what = "this span lies in no memory of the process"
-        report(codes.SPAN_UNMAPPED, start, what, "it is left out")
-
-
 def find_metadata(tcmalloc: Tcmalloc, counts: TcmallocCounts, target: Target) -> List[Tuple[int, int]]:
     """Return the ranges that hold spans, leaves and thread caches: no list has them, so they are what lies around those in the same
     mapping, up to the next span.
     """
     page_map, cache_bytes = tcmalloc.structure.page_map, tcmalloc.structure.sizes.cache_bytes
     own = [(page, page + METADATA_PAGE) for page in {address & -METADATA_PAGE for address in counts.spans.column("address")}]
-    for leaf in counts.leaves:
-        own.append(
-            (leaf.address // METADATA_PAGE * METADATA_PAGE, -(-(leaf.address + (8 << page_map.leaf_bits)) // METADATA_PAGE) * METADATA_PAGE)
-        )
-    own += [
-        (cache.address // METADATA_PAGE * METADATA_PAGE, -(-(cache.address + cache_bytes) // METADATA_PAGE) * METADATA_PAGE)
-        for cache in counts.caches.rows
-    ]
+    tables = [(leaf.address, 8 << page_map.leaf_bits) for leaf in counts.leaves]
+    for address, size in [*tables, *((cache.address, cache_bytes) for cache in counts.caches)]:
+        own.append((address // METADATA_PAGE * METADATA_PAGE, -(-(address + size) // METADATA_PAGE) * METADATA_PAGE))
     held = counts.spans.held
     pieces: List[Tuple[int, int]] = []
     known = sorted([*((start, end, True) for start, end in unite_ranges(own)), *((start, end, False) for start, end in held)])
@@ -288,7 +268,7 @@ def check_counts(counts: "TcmallocCounts", stats: Sequence[int], known: "Tcmallo
         if cached > tally.objects - tally.listed:
             what = "caches hold %s of class %d, and %d are out of its spans"
             yield codes.CENTRAL_COUNT, row.address, what % (count_noun(cached, "object"), number, tally.objects - tally.listed)
-    for cache in counts.caches.rows:
+    for cache in counts.caches:
         listed = sum(length * sizes[size_class] for size_class, _, length in cache.lists)
         if cache.size_bytes != listed:
             what = "a thread cache counts %d bytes, and its lists add up to %d" % (cache.size_bytes, listed)
@@ -314,7 +294,7 @@ def check_lists(counts: "TcmallocCounts", survey: "TcmallocSurvey") -> Iterator[
             yield codes.BATCH_COUNT, end.at or None, what % (size_class, count_noun(own[0], "object"), own[1])
         else:
             what = "the list of class %d of a thread cache has %s and says %d"
-            cache = counts.caches.rows[listing.place].address
+            cache = counts.caches[listing.place].address
             yield codes.CACHE_COUNT, cache, what % (size_class, count_noun(own[0], "object"), own[1])
     listed: Counter[int] = Counter()
     for listing, end in zip(survey.listings, survey.ends):
@@ -336,7 +316,6 @@ LIST_PROBLEMS: Dict[int, Tuple[ProblemCode, str]] = {
     LIST_MISALIGNED: (codes.FREE_LIST_BROKEN, "a list of free objects points to something that is not an object"),
 }
 COUNTED_HINT = "objects behind it on this list count as used"
-NO_TALLIES = SlotTallies(False, 0, (), (), 0, 0)
 
 
 class FreeListing(NamedTuple):
@@ -366,11 +345,9 @@ def survey_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCou
     target, kernel = around.target, around.kernel
     lists, listings = _make_lists(tcmalloc, counts)
     most = sum(tally.objects for tally in counts.spans.tallies) + sum(listing.slack for listing in listings)
-    followed = follow_objects(kernel, target.bulk_source(), True, lists, most, around.budget)
-    ends = [followed.end(number) for number in range(len(listings))]
-    survey = TcmallocSurvey(listings, ends, collect_frees(kernel, followed), NO_TALLIES)
-    survey = survey._replace(tallies=make_tcmalloc_walker(counts, survey, around).tally())
-    is_whole = followed.is_whole and survey.tallies.is_whole
+    has_followed, ends, frees = follow_objects(kernel, target.bulk_source(), True, lists, most, around.budget)
+    survey = TcmallocSurvey(listings, ends, frees, make_tcmalloc_walker(counts, frees, around).tally())
+    is_whole = has_followed and survey.tallies.is_whole
     if counts.spans.is_whole and not is_whole:
         report(codes.SPANS_CUT, None, "out of time before all lists were read", "raise --max-seconds or --max-stop")
     is_told = _report_lists(target, tcmalloc, counts, survey, report)
@@ -379,9 +356,9 @@ def survey_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCou
     return survey
 
 
-def make_tcmalloc_walker(counts: TcmallocCounts, survey: TcmallocSurvey, around: HeapContext) -> SlotWalker:
+def make_tcmalloc_walker(counts: TcmallocCounts, frees: Frees, around: HeapContext) -> SlotWalker:
     """Over its objects."""
-    return make_tc_slot_walker(around.kernel, around.target.bulk_source(), counts.spans.runs, survey.frees, around.budget)
+    return SlotWalker(around.kernel, around.target.bulk_source(), counts.spans.runs, TC_CLASS_OF, TC_LABELS, around.budget, frees)
 
 
 def _make_lists(tcmalloc: Tcmalloc, counts: TcmallocCounts) -> "Tuple[array[int], List[FreeListing]]":
@@ -396,7 +373,7 @@ def _make_lists(tcmalloc: Tcmalloc, counts: TcmallocCounts) -> "Tuple[array[int]
         count = batch[row.size_class]
         listing = FreeListing(TC_TRANSFER, row.size_class, place, count, 0)
         rows += [(TcFreeList(head, count, TC_TRANSFER, 0), listing) for head in row.batches]
-    for place, cache in enumerate(counts.caches.rows):
+    for place, cache in enumerate(counts.caches):
         for size_class, head, length in cache.lists:
             slack = 2 * batch[size_class]
             made = TcFreeList(head, length + slack, TC_CACHED, 0)
@@ -410,145 +387,12 @@ def _report_lists(target: Target, tcmalloc: Tcmalloc, counts: TcmallocCounts, su
     if not broken and not survey.tallies.problems:
         return False
     changing = is_changing(target, tcmalloc, counts.central)
-
-    def report_list(code: ProblemCode, address: int, what: str, hint: str) -> None:
-        report(codes.LISTS_CHANGING if changing else code, address, what, hint)
-
     for end in broken:
         code, what = LIST_PROBLEMS[end.problem]
-        report_list(code, end.at, what, COUNTED_HINT)
+        report(codes.LISTS_CHANGING if changing else code, end.at, what, COUNTED_HINT)
     for problem in survey.tallies.problems:
+        code, what, hint = codes.FREE_LIST_BROKEN, "a list of free objects holds an address that is no object's", "it is left out"
         if problem.code == SLOT_TWICE:
-            report_list(codes.FREED_TWICE, problem.address, "this object is on lists of free objects more than once", "it was freed twice")
-        else:
-            report_list(
-                codes.FREE_LIST_BROKEN, problem.address, "a list of free objects holds an address that is no object's", "it is left out"
-            )
+            code, what, hint = codes.FREED_TWICE, "this object is on lists of free objects more than once", "it was freed twice"
+        report(codes.LISTS_CHANGING if changing else code, problem.address, what, hint)
     return True
-
-
-EXACT_BYTES = 1024
-
-
-def find_free_spans(counts: TcmallocCounts) -> List[Tuple[int, int]]:
-    """(start, end) of unused pages that the system has not got back."""
-    starts, sizes, locations = (counts.spans.column(name) for name in ("start", "bytes", "location"))
-    places = [match.start() for match in finditer(bytes((SPAN_ON_NORMAL,)), bytes(locations.tolist()))]
-    return [(starts[place], starts[place] + sizes[place]) for place in places]
-
-
-def make_tcmalloc_arena(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCounts, metadata_bytes: int) -> TcArena:
-    """system = used + central + transfer + cached + tails + free + returned."""
-    sizes, tallies = tcmalloc.structure.sizes.object_bytes, counts.spans.tallies
-    listed = {
-        kind: sum(count * sizes[size_class] for (of, size_class), count in counts.objects.items() if of == kind)
-        for kind in (TC_CENTRAL, TC_TRANSFER, TC_CACHED)
-    }
-    free = find_free_spans(counts)
-    in_ram = around.ram.of(free) or UNKNOWN
-    is_whole, large, classes = counts.spans.is_whole, tallies[TC_LARGE], range(1, SIZE_CLASSES)
-    used = [counts.used_objects(number) for number in classes]
-    return TcArena(
-        allocator=tcmalloc.id,
-        index=0,
-        address=TargetAddress(tcmalloc.structure.page_map.root),
-        spans=sum(tally.spans for tally in tallies),
-        system_bytes=sum(tally.bytes for tally in tallies),
-        used_blocks=sum(used) + large.objects if is_whole else None,
-        used_bytes=sum(map(mul, used, sizes[1:])) + large.bytes if is_whole else None,
-        central_bytes=listed[TC_CENTRAL],
-        transfer_bytes=listed[TC_TRANSFER],
-        cached_bytes=listed[TC_CACHED] if counts.caches.is_whole else None,
-        tail_bytes=sum(tallies[number].bytes - tallies[number].objects * sizes[number] for number in classes),
-        free_bytes=sum(end - start for start, end in free),
-        free_resident_bytes=in_ram.resident_bytes,
-        free_exclusive_bytes=in_ram.exclusive_bytes,
-        returned_bytes=tallies[TC_RETURNED_LABEL].bytes,
-        metadata_bytes=metadata_bytes,
-    )
-
-
-def make_tcmalloc_bins(tcmalloc: Tcmalloc, counts: TcmallocCounts) -> List[TcBin]:
-    """The size classes that have spans."""
-    sizes, rows = tcmalloc.structure.sizes.object_bytes, []
-    for size_class, tally in enumerate(counts.spans.tallies[:SIZE_CLASSES]):
-        if not tally.spans:
-            continue
-        size, used = sizes[size_class], counts.used_objects(size_class)
-        central, transfer, cached = (counts.objects[kind, size_class] for kind in (TC_CENTRAL, TC_TRANSFER, TC_CACHED))
-        is_known = counts.caches.is_whole
-        rows.append(
-            TcBin(
-                allocator=tcmalloc.id,
-                size_class=size_class,
-                size_bytes=size or None,
-                spans=tally.spans,
-                objects=tally.objects,
-                used_objects=used,
-                used_bytes=used * size if size_class else tally.bytes,
-                central_objects=central,
-                central_bytes=central * size,
-                transfer_objects=transfer,
-                transfer_bytes=transfer * size,
-                cached_objects=cached if is_known else None,
-                cached_bytes=cached * size if is_known else None,
-            )
-        )
-    return rows
-
-
-def make_tcmalloc_histogram(counts: TcmallocCounts, rows: Sequence[TcBin]) -> List[HistogramRow]:
-    """Return a row for each size class; blocks with a span of their own are grouped by quarters of a power of two."""
-    found = []
-    for row in rows:
-        if row.size_bytes is not None:
-            free, cached, size = row.central_objects, row.transfer_objects + (row.cached_objects or 0), row.size_bytes
-            known = None if row.cached_objects is None else cached
-            found.append(HistogramRow(size, size, row.used_objects or 0, row.used_bytes or 0, free, free * size, known))
-    large: Dict[Tuple[int, int], List[int]] = {}
-    columns = (counts.spans.column(name) for name in ("bytes", "size_class", "location"))
-    for size, size_class, location in zip(*columns):
-        if not size_class and location == SPAN_IN_USE:
-            step = 1 << max(0, (size - 1).bit_length() - 3)
-            top = -(-size // step) * step
-            large.setdefault((top - step + 1, top), [0, 0])
-            large[top - step + 1, top][0] += 1
-            large[top - step + 1, top][1] += size
-    found += [HistogramRow(low, top, count, size, 0, 0, 0) for (low, top), (count, size) in large.items()]
-    return sorted(found)
-
-
-def make_tcmalloc_caches(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCounts) -> List[ThreadCache]:
-    """Return a row for each thread cache."""
-    sizes, names = tcmalloc.structure.sizes.object_bytes, {thread.lwp: thread.name for thread in around.target.threads()}
-    lists = [
-        [
-            CacheBin(size_class, sizes[size_class], length, length * sizes[size_class])
-            for size_class, _, length in cache.lists
-            if length
-        ]
-        for cache in counts.caches.rows
-    ]
-    return [
-        ThreadCache(
-            allocator=tcmalloc.id,
-            lwp=cache.lwp,
-            name=names.get(cache.lwp) if cache.lwp is not None else None,
-            arena=0,
-            tcache=TargetAddress(cache.address),
-            chunks=sum(row.chunks for row in rows),
-            bytes=sum(row.bytes or 0 for row in rows),
-            bins=rows,
-        )
-        for cache, rows in zip(counts.caches.rows, lists)
-    ]
-
-
-def measure_tcmalloc_kept(tcmalloc: Tcmalloc, row: TcArena) -> Keeping:
-    """A span of objects is free when its last object is back in it: an object that is free among others stays."""
-    sizes = tcmalloc.structure.sizes
-    page = tcmalloc.structure.page_map.page_bytes
-    rooms = sorted((size, pages * page) for size, pages in zip(sizes.object_bytes, sizes.pages) if size)
-    kept: Optional[int] = row.central_bytes
-    terms = [Term("central", row.central_bytes or 0)]
-    return Keeping(PinShape(page, rooms=rooms), [ArenaKeeps(0, kept)], terms, words={ROOM: SPAN}, returnable_bytes=row.free_bytes)

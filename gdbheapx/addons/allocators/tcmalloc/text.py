@@ -1,6 +1,6 @@
 """The pages `arenas` and `bins` of tcmalloc, and the verdict and findings that `report` shows."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
@@ -27,13 +27,11 @@ def make_tcmalloc_arenas_page(rows: Sequence[TcArena], totals: Mapping[str, Opti
 
 def make_bins_page(rows: Sequence[TcBin]) -> Page:
     """Yield a table with a row for each size class."""
-    yield ColumnsTable(columns_of(TcBin), [_make_bin(row) for row in rows])
+    yield ColumnsTable(
+        columns_of(TcBin), [row if row.size_bytes is not None else {**row._asdict(), "size_bytes": "own span"} for row in rows]
+    )
     if not rows:
         yield "no spans"
-
-
-def _make_bin(row: TcBin) -> Dict[str, Any]:
-    return {**row._asdict(), **({"size_bytes": "own span"} if row.size_bytes is None else {})}
 
 
 def make_parts_page(name: str, parts: Sequence[AllocatorPart], totals: Mapping[str, Optional[int]]) -> Page:
@@ -65,30 +63,34 @@ def _judge_heap(facts: TcFacts, around: Surroundings) -> AllocatorJudgement:
             steps.append(StepSentence(AGGRESSIVE_DECOMMIT.text, "at the next start returns each free span at once"))
     elif judged.code == codes.FREE_REGIONS:
         steps.append(StepSentence(hint_command("pins"), "shows which blocks keep spans from being returned"))
-    parts = _make_parts(row, metadata)
-    return AllocatorJudgement(
-        name, (name,), held, judged, _make_findings(facts, row, "purge" in around.advisable.get(name, ())), steps, parts
-    )
-
-
-def _make_parts(row: TcArena, metadata_bytes: int) -> List[AllocatorPart]:
-    """Return the parts of what it holds; parts of caches that were not found are unknown."""
     caches = None if row.cached_bytes is None or row.transfer_bytes is None else row.cached_bytes + row.transfer_bytes
-    return [
+    parts = [
         AllocatorPart("in use", row.used_bytes),
         AllocatorPart("free spans", row.free_bytes),
         AllocatorPart("free objects in spans", row.central_bytes),
         AllocatorPart("thread and transfer caches", caches),
         AllocatorPart("ends of spans", row.tail_bytes),
-        AllocatorPart("metadata", metadata_bytes),
+        AllocatorPart("metadata", metadata),
     ]
+    return AllocatorJudgement(
+        name, (name,), held, judged, _make_findings(facts, row, "purge" in around.advisable.get(name, ())), steps, parts
+    )
 
 
 def _make_findings(facts: TcFacts, row: TcArena, can_purge: bool) -> List[Finding]:
     """Make findings on why free memory stays, the largest first."""
-    caches = (row.cached_bytes or 0) + (row.transfer_bytes or 0)
+    caches, central = (row.cached_bytes or 0) + (row.transfer_bytes or 0), row.central_bytes or 0
     free = row.free_bytes if row.free_resident_bytes is None else row.free_resident_bytes
-    lines = [(free, _make_free_spans(facts, free, can_purge)), (row.central_bytes or 0, _make_central(row)), (caches, _make_caches(caches))]
+    mixed = "free objects share spans with objects in use: a span is returned only when all of it is free"
+    mixed_hint = "which blocks keep them: %s" % hint_command("pins")
+    mixed_sentence = make_sentence("%s of free objects in spans", SentenceSize(central))
+    what = "thread caches and transfer caches hold freed objects"
+    hint = "%s limits all of them together; each thread's: %s" % (CACHE_BYTES.variable, hint_command("tcache"))
+    lines = [
+        (free, _make_free_spans(facts, free, can_purge)),
+        (central, Finding(mixed, mixed_sentence, mixed_hint, codes.FREE_REGIONS, size_bytes=central)),
+        (caches, Finding(what, make_sentence("%s in caches", SentenceSize(caches)), hint, codes.THREAD_CACHES, size_bytes=caches)),
+    ]
     worth = [(size, line) for size, line in lines if size >= verdict.WORTH_BYTES and 10 * size >= row.held_bytes]
     return [line for _, line in sorted(worth, key=lambda pair: -pair[0])]
 
@@ -109,21 +111,3 @@ def _make_free_spans(facts: TcFacts, size: int, can_purge: bool) -> Finding:
         codes.PURGING_OFF if is_off else codes.UNUSED_PAGES,
         size_bytes=size,
     )
-
-
-def _make_central(row: TcArena) -> Finding:
-    what = "free objects share spans with objects in use: a span is returned only when all of it is free"
-    hint = "which blocks keep them: %s" % hint_command("pins")
-    return Finding(
-        what,
-        make_sentence("%s of free objects in spans", SentenceSize(row.central_bytes)),
-        hint,
-        codes.FREE_REGIONS,
-        size_bytes=row.central_bytes,
-    )
-
-
-def _make_caches(size: int) -> Finding:
-    hint = "%s limits all of them together; each thread's: %s" % (CACHE_BYTES.variable, hint_command("tcache"))
-    what = "thread caches and transfer caches hold freed objects"
-    return Finding(what, make_sentence("%s in caches", SentenceSize(size)), hint, codes.THREAD_CACHES, size_bytes=size)

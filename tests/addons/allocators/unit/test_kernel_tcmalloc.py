@@ -13,7 +13,7 @@ from gdbheapx.addons.allocators.tcmalloc.records import PageLeaf, SpanLayout, Tc
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BytesSource
 from gdbheapx.kernel.binding import CKernel
-from gdbheapx.kernel.blocks.slots import SlotRun
+from gdbheapx.kernel.blocks.slots import SlotRun, SlotWalker
 
 LEAF_BITS, SHIFT = 8, 13
 LAYOUT = SpanLayout(1, SHIFT, LEAF_BITS, 12)
@@ -59,8 +59,8 @@ def test_spans_are_what_their_pages_name(c_kernel: CKernel, seed: int) -> None:
     width = len(SlotRun._fields)
     runs = [SlotRun._make(one.runs[at : at + width]) for at in range(0, len(one.runs), width)]
     assert sum(run.slots * run.slot_bytes for run in runs) == sum(sizes) == sum(tally.bytes for tally in one.tallies)
-    nothing = records.collect_frees(c_kernel, records.follow_objects(c_kernel, source, True, array("Q"), 0, Budget()))
-    assert records.make_tc_slot_walker(c_kernel, source, one.runs, nothing, Budget()).tally().is_whole
+    _, _, nothing = records.follow_objects(c_kernel, source, True, array("Q"), 0, Budget())
+    assert SlotWalker(c_kernel, source, one.runs, records.TC_CLASS_OF, records.TC_LABELS, Budget(), nothing).tally().is_whole
 
 
 def test_lists_end(c_kernel: CKernel) -> None:
@@ -82,12 +82,10 @@ def test_lists_end(c_kernel: CKernel) -> None:
     numbers = array("Q", [number for place, (head, most) in enumerate(lists) for number in TcFreeList(head, most, place % 4, at if place % 2 else 0)])
     source = BytesSource(((at, bytes(words)),))
     for most in (10_000, 120):
-        one = records.follow_objects(c_kernel, source, True, numbers, most, Budget())
-        assert one.is_whole and sum(one.end(place).count for place in range(len(lists))) == len(one.objects)
-        ends = [one.end(place) for place in range(len(lists))]
+        is_whole, ends, frees = records.follow_objects(c_kernel, source, True, numbers, most, Budget())
+        assert is_whole and len(ends) == len(lists) and sum(end.count for end in ends) == len(frees.addresses)
         if most == 10_000:
             assert [end.count for end in ends] == [100, 50, 10, 1, 1, 1, 0, 0]
             expected = [api.LIST_GOOD, api.LIST_LONG, api.LIST_LONG, api.LIST_MISALIGNED, api.LIST_MISALIGNED, api.LIST_UNREADABLE, api.LIST_GOOD]
             assert [end.problem for end in ends] == [*expected, api.LIST_MISALIGNED]
-        frees = records.collect_frees(c_kernel, one)
         assert list(frees.addresses) == sorted(frees.addresses) and set(frees.kinds) <= set(range(4))
