@@ -124,13 +124,8 @@ class Redis(Recogniser):
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         """Name the strings of keys and values, the tables of dicts, and the bodies of objects."""
-        names = {
-            (ENTRY, 0): "key (sds)",
-            (ENTRY, 8): "value",
-            (RAW, 8): "value (sds)",
-            (DICT, 8): "table of a dict",
-            (DICT, 16): "table of a dict",
-        }
+        names = {(ENTRY, 0): "key (sds)", (ENTRY, 8): "value", (RAW, 8): "value (sds)"}
+        names.update({(DICT, at): "table of a dict" for at in (8, 16)})
         for name in OBJECTS.values():
             kind = name.partition("(")[2].rstrip(")")
             if kind in BODIES:
@@ -196,15 +191,12 @@ class MemoryContexts(Recogniser):
         header = world.words(context, IDENT // 8 + 1)
         if header is None or not header[2] or not header[NAME // 8]:
             return None
-        name = self._read_text(world, header[NAME // 8])
-        if name == "dynahash":
-            name = self._read_text(world, header[IDENT // 8]) or name
+        name = world.text(header[NAME // 8], MOST_NAME)
+        if name == "dynahash" and header[IDENT // 8]:
+            name = world.text(header[IDENT // 8], MOST_NAME) or name
         if name is None and header[PARENT // 8] and world.words(header[PARENT // 8], 1) is None:
             return None
         return Signature("memory context %s" % name, self.module, EXACT) if name else Signature("memory context", self.module, SHAPE)
-
-    def _read_text(self, world: World, address: int) -> Optional[str]:
-        return world.text(address, MOST_NAME) if address else None
 
 
 COMPRESSOR, DECOMPRESSOR = "state of a stream that compresses", "state of a stream that decompresses"
@@ -262,36 +254,13 @@ def _make_decompressor_conditions(at: int) -> List[Condition]:
     ]
 
 
-TAGS = [
-    "Java Heap",
-    "Class",
-    "Thread",
-    "Thread Stack",
-    "Code",
-    "GC",
-    "Compiler",
-    "JVMCI",
-    "Internal",
-    "Other",
-    "Symbol",
-    "Native Memory Tracking",
-    "Shared class space",
-    "Arena Chunk",
-    "Test",
-    "Tracing",
-    "Logging",
-    "Statistics",
-    "Arguments",
-    "Module",
-    "Safepoint",
-    "Synchronization",
-    "Serviceability",
-    "Metaspace",
-    "String Deduplication",
-    "Object Monitors",
-]
+TAGS = (
+    *("Java Heap", "Class", "Thread", "Thread Stack", "Code", "GC", "Compiler", "JVMCI", "Internal", "Other", "Symbol"),
+    *("Native Memory Tracking", "Shared class space", "Arena Chunk", "Test", "Tracing", "Logging", "Statistics", "Arguments", "Module"),
+    *("Safepoint", "Synchronization", "Serviceability", "Metaspace", "String Deduplication", "Object Monitors"),
+)
 """HotSpot's MEMFLAGS by number, up to JDK 17 (share/memory/allocation.hpp: MEMORY_TYPES_DO)."""
-NEWER_TAGS = [*TAGS[:6], "GCCardSet", *TAGS[6:]]
+NEWER_TAGS = (*TAGS[:6], "GCCardSet", *TAGS[6:])
 """JDK 21 and later; between 17 and 21 the release that has it was not looked for."""
 LEAST_BLOCKS = 16
 """Of SQLite's, whose one open database has hundreds: two in 100,000 of another program fit as well."""

@@ -13,7 +13,6 @@ from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optiona
 from gdbheapx.analysis.census.cplusplus import Images
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Recogniser, Signature, World, used_blocks
 from gdbheapx.kernel.blocks.signatures import ALL, IN_SET, SIGNED_BYTES, Condition, NumberSet, SignatureRow, split_sized_key
-from gdbheapx.kernel.blocks.stream import NativeBlocks
 
 FUNDAMENTALS, LEAST_FUNDAMENTALS = 256, 12
 """G_TYPE_FUNDAMENTAL_MAX >> 2, and one; every program has the 21 of gobject itself."""
@@ -61,17 +60,21 @@ class SlicePage(NamedTuple):
     free: Sequence[int]
 
 
+def list_library_words(images: Images, name: str) -> Iterator[int]:
+    """Yield the address of each word in a library's data."""
+    for start, end in images.ranges:
+        span = images.span_at(start)
+        if span is not None and name in span[2].file_name:
+            yield from range(start, end, 8)
+
+
 def find_heap_pointers(world: World, name: str) -> Iterator[Tuple[int, int]]:
     """Yield (place, word) of the words in a library's data that may point to a heap."""
     images = world.once(Images)
-    for start, end in images.ranges:
-        span = images.span_at(start)
-        if span is None or name not in span[2].file_name:
-            continue
-        for at in range(start, end, 8):
-            word = images.word(at)
-            if word and word >> 16 and not word % 8 and not word >> 47 and images.span_at(word) is None:
-                yield at, word
+    for at in list_library_words(images, name):
+        word = images.word(at)
+        if word and word >> 16 and not word % 8 and not word >> 47 and images.span_at(word) is None:
+            yield at, word
 
 
 def find_fundamentals(world: World) -> Tuple[int, Dict[int, int]]:
@@ -173,19 +176,16 @@ def find_slice_pages(world: World) -> List[SlicePage]:
     """Return the pages of GSlice by address; none if it hands out malloc's blocks."""
     images = world.once(Images)
     slabs_: Dict[int, SlicePage] = {}
-    for start, end in images.ranges:
-        span = images.span_at(start)
-        if span is None or "libglib" not in span[2].file_name:
+    for at in list_library_words(images, "libglib"):
+        if images.word(at) != LEAST_PAGE or images.word(at + 8) != MOST_PAGE:
             continue
-        for at in range(start, end, 8):
-            if images.word(at) == LEAST_PAGE and images.word(at + 8) == MOST_PAGE:
-                for place in range(at + 16, at + 16 + 8 * SEARCHED_WORDS, 8):
-                    stacks = world.words(images.word(place) or 0, SLAB_SIZES)
-                    for number, first in enumerate(stacks or ()):
-                        made = follow_ring(world, first, UNIT_BYTES * (number + 1), MOST_SLABS - len(slabs_))
-                        slabs_.update((slab.address, slab) for slab in made)
-                    if slabs_:
-                        return drop_overlaps(slabs_)
+        for place in range(at + 16, at + 16 + 8 * SEARCHED_WORDS, 8):
+            stacks = world.words(images.word(place) or 0, SLAB_SIZES)
+            for number, first in enumerate(stacks or ()):
+                made = follow_ring(world, first, UNIT_BYTES * (number + 1), MOST_SLABS - len(slabs_))
+                slabs_.update((slab.address, slab) for slab in made)
+            if slabs_:
+                return drop_overlaps(slabs_)
     return []
 
 
@@ -273,37 +273,6 @@ def find_first_piece(world: World, slab: SlicePage) -> Optional[int]:
     return slab.address + UNIT_BYTES * votes.index(best) if best and votes.count(best) == 1 else None
 
 
-class SlicePieces(NamedTuple):
-    """Pieces that GSlice has cut."""
-
-    used: NativeBlocks
-    taken: Sequence[Tuple[int, int]]
-    free_bytes: int
-    overhead_bytes: int
-
-
-def find_slice_pieces(world: World) -> Optional[SlicePieces]:
-    """Return all pieces in use, those of threads' magazines too; a page whose cut is not known is one piece."""
-    addresses, sizes, taken, free, overhead = array("Q"), array("Q"), [], 0, 0
-    for slab in world.once(find_slice_pages):
-        first, size = find_first_piece(world, slab), slab.chunk_bytes
-        count = (slab.end - slab.address) // size
-        taken.append((slab.address, slab.end + SLAB_INFO_BYTES - PADDING_BYTES))
-        free += len(slab.free) * size
-        overhead += slab.end - slab.address - count * size + SLAB_INFO_BYTES - PADDING_BYTES
-        if first is None:
-            addresses.append(slab.address)
-            sizes.append(count * size)
-            continue
-        unused = set(slab.free)
-        used = [at for at in range(first, first + count * size, size) if at not in unused]
-        addresses.extend(used)
-        sizes.extend([size] * len(used))
-    if not taken:
-        return None
-    return SlicePieces(used_blocks(addresses, sizes), taken, free, overhead)
-
-
 class Glib(Recogniser):
     """Instances, in blocks of malloc's and in pieces of GSlice's."""
 
@@ -334,13 +303,26 @@ class Glib(Recogniser):
         return name_instance
 
     def inner(self, world: World) -> Sequence[Inner]:
-        """Return the pages of GSlice."""
-        cut = world.once(find_slice_pieces)
-        if cut is None:
+        """Return the pages of GSlice with all pieces in use, those of threads' magazines too; a page whose cut is not known is one piece."""
+        addresses, sizes, taken, free, overhead = array("Q"), array("Q"), [], 0, 0
+        for slab in world.once(find_slice_pages):
+            first, size = find_first_piece(world, slab), slab.chunk_bytes
+            count = (slab.end - slab.address) // size
+            taken.append((slab.address, slab.end + SLAB_INFO_BYTES - PADDING_BYTES))
+            free += len(slab.free) * size
+            overhead += slab.end - slab.address - count * size + SLAB_INFO_BYTES - PADDING_BYTES
+            if first is None:
+                addresses.append(slab.address)
+                sizes.append(count * size)
+                continue
+            unused = set(slab.free)
+            used = [at for at in range(first, first + count * size, size) if at not in unused]
+            addresses.extend(used)
+            sizes.extend([size] * len(used))
+        if not taken:
             return ()
-        blocks = iter([cut.used])
-        pages = [start for start, _ in cut.taken]
-        return [Inner(blocks, self.module, "GSlice's pages", cut.taken, cut.free_bytes, cut.overhead_bytes, UNIT_BYTES, pages)]
+        pages, blocks = [start for start, _ in taken], iter([used_blocks(addresses, sizes)])
+        return [Inner(blocks, self.module, "GSlice's pages", taken, free, overhead, UNIT_BYTES, pages)]
 
 
 def predict_usable_bytes(asked_bytes: int) -> int:

@@ -175,9 +175,8 @@ def is_boring(constants: ObjectConstants, protocol: int, x509: int) -> bool:
     """Return whether these are methods of a protocol and of X.509, as BoringSSL has them."""
     if not protocol or constants.word(protocol) > 1 or protocol % 8 or x509 % 8:
         return False
-    return all(
-        constants.functions(at, count) == count for at, count in ((protocol + 8, LEAST_PROTOCOL_FUNCTIONS), (x509, LEAST_X509_FUNCTIONS))
-    )
+    places = ((protocol + 8, LEAST_PROTOCOL_FUNCTIONS), (x509, LEAST_X509_FUNCTIONS))
+    return all(constants.functions(at, count) == count for at, count in places)
 
 
 def is_bio(constants: ObjectConstants, at: int, kind: int) -> bool:
@@ -214,9 +213,7 @@ class OpenSsl(Recogniser):
             yield from self._of_boring(constants)
         if constants.bios:
             row = SignatureRow([Condition(8, 8, IN_SET, 0)], LEAST_BIO_BYTES, MOST_BIO_BYTES, key=(8, 8, ALL))
-            yield Ask(
-                row, lambda key: Signature(self._name_bio(world, key), self.module, EXACT), [NumberSet(sorted(set(constants.bios)))], 20
-            )
+            yield Ask(row, lambda key: self._name_bio(world, key), [NumberSet(sorted(set(constants.bios)))], 20)
         if constants.objects:
             yield from self._of_x509(constants)
 
@@ -269,10 +266,10 @@ class OpenSsl(Recogniser):
     def _make_fixed_namer(self, name: str) -> Callable[[int], Signature]:
         return lambda key: Signature(name, self.module, EXACT)
 
-    def _name_bio(self, world: World, methods: int) -> str:
+    def _name_bio(self, world: World, methods: int) -> Signature:
         words = world.words(methods, 2)
         name = world.text(words[1], MOST_NAME) if words is not None else None
-        return "BIO (%s)" % name if name else "BIO"
+        return Signature("BIO (%s)" % name if name else "BIO", self.module, EXACT)
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         return FIELDS if world.word_bytes == 8 else {}

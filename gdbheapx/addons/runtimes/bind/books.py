@@ -63,23 +63,16 @@ LINES = ("", " debuglist:w debuglistcnt:w")
 def of_contexts(mutex_bytes: Tuple[int, ...]) -> Sequence[Offsets]:
     """Return the layouts of isc_mem_t in all builds, the usual ones first."""
     texts = [text + lines + " link:l" for text in OF_CONTEXT.values() for lines in LINES]
-    return [_compute_offsets(text, *sizes) for sizes in _list_size_pairs(mutex_bytes) for text in texts]
+    sizes = [(mutex, fast) for fast in FAST_BYTES for mutex in mutex_bytes]
+    return [_compute_offsets(text, mutex, fast) for mutex, fast in sizes for text in texts]
 
 
 @functools.cache
 def of_managers(mutex_bytes: Tuple[int, ...]) -> Sequence[Tuple[Offsets, Offsets]]:
     """Return (manager, task) of all managers that builds may have."""
-    texts = OF_MANAGER_AND_TASK.values()
-    return [
-        (_compute_offsets(manager, *sizes), _compute_offsets(task, *sizes))
-        for sizes in _list_size_pairs(mutex_bytes)
-        for manager, task in texts
-    ]
-
-
-def _list_size_pairs(mutex_bytes: Tuple[int, ...]) -> List[Tuple[int, int]]:
-    """Return the possible pairs of sizes (mutex, uint_fast32_t)."""
-    return [(mutex, fast) for fast in FAST_BYTES for mutex in mutex_bytes]
+    pairs = OF_MANAGER_AND_TASK.values()
+    sizes = [(mutex, fast) for fast in FAST_BYTES for mutex in mutex_bytes]
+    return [(_compute_offsets(manager, *size), _compute_offsets(task, *size)) for size in sizes for manager, task in pairs]
 
 
 def _compute_offsets(text: str, mutex_bytes: int, fast_bytes: int) -> Offsets:
@@ -230,12 +223,9 @@ def _read_context(world: World, address: int, data: bytes, layout: Offsets, may_
     most = _read_word(data, layout["maxmalloced"]) if "maxmalloced" in layout else None
     if malloced is not None and malloced >= MOST_BYTES:
         return None
-    blocks, pools = _count_blocks(world, data, layout, inuse), _read_word(data, layout["poolcnt"], 4)
-    pooled = (
-        _sum_pools(world, address, _read_word(data, layout["pools"]), _read_word(data, layout["pools"] + 8), pools)
-        if may_walk or not pools
-        else None
-    )
+    blocks, pools, pooled = _count_blocks(world, data, layout, inuse), _read_word(data, layout["poolcnt"], 4), None
+    if may_walk or not pools:
+        pooled = _sum_pools(world, address, _read_word(data, layout["pools"]), _read_word(data, layout["pools"] + 8), pools)
     return MemoryContext(TargetAddress(address), name, inuse, malloced, most, hi_water, blocks, pools, references, pooled)
 
 

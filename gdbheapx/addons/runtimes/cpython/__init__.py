@@ -84,18 +84,14 @@ def arenas_of_table(world: World, address: int, size_bytes: int) -> List[Obmallo
         if not start or start & 0xFFF or pools not in (POOLS - 1, POOLS) or free > pools:
             continue
         if pool_bytes is None:
-            pool_bytes = read_pool_bytes(world, start, index)
+            sizes = (size for size in POOL_SIZES if is_first_obmalloc_pool(world, -(-start // size) * size, index, size))
+            pool_bytes = next(sizes, None)
         if pool_bytes is None:
             continue
         first, end = -(-start // pool_bytes) * pool_bytes, start + POOLS * pool_bytes
         if first <= following <= end and (following == first or is_first_obmalloc_pool(world, first, index, pool_bytes)):
             arenas.append(ObmallocArena(start, end, first, following, pools))
     return arenas
-
-
-def read_pool_bytes(world: World, start: int, index: int) -> Optional[int]:
-    """Return the bytes of a pool from the header of an arena's first pool, or None."""
-    return next((size for size in POOL_SIZES if is_first_obmalloc_pool(world, -(-start // size) * size, index, size)), None)
 
 
 def is_first_obmalloc_pool(world: World, at: int, index: int, pool_bytes: int) -> bool:

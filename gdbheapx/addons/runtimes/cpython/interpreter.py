@@ -6,6 +6,7 @@ the interpreter (PyInterpreterState.modules, since 3.12 .imports.modules) whose 
 """
 
 from array import array
+from itertools import islice
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.addons.runtimes.cpython.types import DICT, GC_HEAD, LOW_HALF, TYPE, WORD, PySegment
@@ -179,19 +180,11 @@ def _find_sys_modules(values: PyValues, data: _Data, interpreter: int) -> int:
     for word in data.up_to(interpreter, MOST_INTERPRETER_BYTES):
         if LOWEST <= word < HIGHEST and not word % WORD and word not in seen:
             seen.add(word)
-            if values.has(word, DICT) and _has_sys(values, word):
+            first = islice(values.entries(word), FIRST_KEYS) if values.has(word, DICT) else ()
+            sys_module = next((value for key, value in first if values.text(key) == "sys"), 0)
+            if sys_module and values.get(values.word(sys_module + TYPE + WORD), "modules") == word:
                 return word
     return 0
-
-
-def _has_sys(values: PyValues, at: int) -> bool:
-    """Return True if `sys` in these modules is a module whose `modules` they are."""
-    for number, (key, value) in enumerate(values.entries(at)):
-        if number >= FIRST_KEYS:
-            return False
-        if values.text(key) == "sys":
-            return values.get(values.word(value + TYPE + WORD), "modules") == at
-    return False
 
 
 HALF = 4
@@ -240,16 +233,14 @@ def read_collector_state(target: Target) -> Optional[CollectorState]:
     size = target.symbol_bytes(runtime) if runtime is not None else None
     if runtime is None or size is None or size > MOST_RUNTIME_BYTES or target.word_bytes != WORD:
         return None
-    found = (find_collector_in_words(words, address) for words, address in _find_places(target, runtime.address, size))
-    return next((state for state in found if state is not None), None)
-
-
-def _find_places(target: Target, address: int, size: int) -> Iterator[Tuple[List[int], int]]:
-    words = list(target.words_in(target.read_prefix(address, size & -WORD)))
-    yield words, address
+    words = list(target.words_in(target.read_prefix(runtime.address, size & -WORD)))
+    state = find_collector_in_words(words, runtime.address)
     pointers = dict.fromkeys(word for word in words if LOWEST <= word < HIGHEST and not word % WORD)
-    for pointer in list(pointers)[:MOST_POINTERS]:
-        yield list(target.words_in(target.read_prefix(pointer, MOST_STATE_BYTES))), pointer
+    for pointer in list(pointers)[:MOST_POINTERS] if state is None else ():
+        state = find_collector_in_words(list(target.words_in(target.read_prefix(pointer, MOST_STATE_BYTES))), pointer)
+        if state is not None:
+            break
+    return state
 
 
 MOST_FRAMES = 2000
@@ -319,13 +310,10 @@ class PyFrames:
                 continue
             ways = (word,) if self._is_old else (word, self._values.word(word), self._values.word(word + WORD))
             for at in ways:
-                if self._leads_on(at):
+                before = 0 if self._is_old or not at or at % WORD else self._values.word(at + self._frame.previous)
+                if self._is_function(at) or (before and self._is_of_c(at) and self._is_function(before)):
                     return at
         return 0
-
-    def _leads_on(self, at: int) -> bool:
-        before = 0 if self._is_old or not at or at % WORD else self._values.word(at + self._frame.previous)
-        return self._is_function(at) or (bool(before) and self._is_of_c(at) and self._is_function(before))
 
     def _is_of_c(self, at: int) -> bool:
         return self._values.number(at + self._frame.owner, 1) >= OWNED_BY_C
@@ -370,23 +358,17 @@ class PyFrames:
 
     def stack_end(self, frame: int) -> int:
         """Return the end of the words that a frame holds; of one that runs only the variables are known."""
-        if self._is_old:
-            return self._old_stack_end(frame)
-        first = frame + self._frame.locals
-        if self._values.layout.release >= 14:
-            end = self._values.word(frame + STACK_TOP)
-        else:
-            end = first + self._values.number(frame + STACK_TOP, 4) * WORD
-        return end if first <= end <= first + MOST_STACK * WORD else first + len(self.names(self.code(frame))) * WORD
-
-    def _old_stack_end(self, frame: int) -> int:
-        # f_stacktop (3.8, 3.9; NULL while it runs), or f_stackdepth (3.10; negative)
-        stack = self._values.word(frame + FRAME_STACK)
-        if self._values.layout.release < 10:
-            end = self._values.word(frame + FRAME_STACK_TOP)
-        else:
-            end = stack + self._values.number(frame + FRAME_STACK_DEPTH, 4) * WORD
-        return end if stack <= end <= stack + MOST_STACK * WORD else stack
+        release, values = self._values.layout.release, self._values
+        first = values.word(frame + FRAME_STACK) if self._is_old else frame + self._frame.locals
+        if release < 10:  # f_stacktop: NULL while it runs
+            end = values.word(frame + FRAME_STACK_TOP)
+        elif release >= 14:
+            end = values.word(frame + STACK_TOP)
+        else:  # f_stackdepth in 3.10: negative while it runs
+            end = first + values.number(frame + (FRAME_STACK_DEPTH if self._is_old else STACK_TOP), 4) * WORD
+        if first <= end <= first + MOST_STACK * WORD:
+            return end
+        return first if self._is_old else first + len(self.names(self.code(frame))) * WORD
 
     def free_names(self, code: int) -> List[Optional[str]]:
         if self._is_old:

@@ -146,9 +146,9 @@ class Masks:
         """Return the collector's links, and the list of weak references of objects with a managed dict (3.12 and later)."""
         first = self._find_shift(py_type) + py_type.head_bytes - GC_HEAD
         links = _mask_words(first, first + GC_HEAD) if py_type.head_bytes else 0
-        return links | (
-            _mask_words(first - 2 * WORD, first - WORD) if py_type.head_bytes > GC_HEAD and self._values.types.has_tagged_dicts else 0
-        )
+        if py_type.head_bytes > GC_HEAD and self._values.types.has_tagged_dicts:
+            links |= _mask_words(first - 2 * WORD, first - WORD)
+        return links
 
     def _mask_owned(self, py_type: PyType) -> int:
         begin = self._find_shift(py_type) + py_type.head_bytes
@@ -186,9 +186,7 @@ class Masks:
             if kin.name == "module":
                 found.add(self._values.layout.module_state)
             if kin.name == "code":
-                found |= {*range(CODE_EXTRA, MOST_CODE_BYTES, WORD), *((CELL_NUMBERS, SPARE_FRAME) if release < 11 else ())}
-            if kin.name == "code" and release < 11:
-                found |= CODE_CACHES
+                found |= {*range(CODE_EXTRA, MOST_CODE_BYTES, WORD), *((CELL_NUMBERS, SPARE_FRAME, *CODE_CACHES) if release < 11 else ())}
             if kin.name == "frame":
                 found |= {FRAME_DATA} if release >= 11 else set(OLD_FRAME_PARTS[release])
         return found
@@ -211,8 +209,5 @@ def _with_names(values: PyValues, dicts: Iterable[int]) -> Set[int]:
 
 def _mask_words(start: int, end: Optional[int]) -> int:
     """Return the mask of the words from one byte to another, or to the end."""
-    first, last = start // WORD, LAST_BIT + 1 if end is None else end // WORD
-    if end is not None and last > LAST_BIT:
-        last = LAST_BIT + 1
-    first = min(first, LAST_BIT)
+    first, last = min(start // WORD, LAST_BIT), LAST_BIT + 1 if end is None else min(end // WORD, LAST_BIT + 1)
     return ((1 << last) - 1) & ~((1 << first) - 1) if last > first else 0

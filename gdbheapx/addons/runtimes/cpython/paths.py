@@ -25,7 +25,7 @@ from gdbheapx.addons.runtimes.cpython.types import (
     PySegment,
     PyType,
 )
-from gdbheapx.addons.runtimes.cpython.values import BYTES, INT, KEYS, LENGTH, SIZE, TUPLE, VALUES, PyDictKeys, PyValues, quote_python_text
+from gdbheapx.addons.runtimes.cpython.values import BYTES, INT, KEYS, LENGTH, SIZE, TUPLE, VALUES, PyValues, quote_python_text
 from gdbheapx.analysis.addon_answers import Collector
 from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.analysis.reachability.paths import (
@@ -97,14 +97,7 @@ class PyNamer(Namer):
             state = self._values.word(module + self._values.layout.module_state) if self._values.is_named(module, "module") else 0
             if state:
                 yield Start(state, (_module_step(name, module), PathStep(FIELD, OF_STATE, TargetAddress(state))))
-        count = 0
-        for state in found.threads:
-            thread = self._format_thread(state)
-            for start in self._list_locals(state, thread):
-                yield start
-                count += 1
-                if count >= MOST_STARTS:
-                    return
+        yield from islice((start for state in found.threads for start in self._list_locals(state, self._format_thread(state))), MOST_STARTS)
 
     def owns_nothing(self) -> Iterator[int]:
         """Yield the runtime's own variables, its interpreter and its threads: they cache methods and names without counting references
@@ -396,16 +389,12 @@ class PyFields:
 
     def _cached_keys(self) -> int:
         # ht_cached_keys moved in 3.9, 3.10, 3.12 and 3.15
-        release = max(self._values.layout.release, 9)
-        return CACHED_KEYS_3_8 if self._is_3_8() else CACHED_KEYS_AT[max(key for key in CACHED_KEYS_AT if key <= release)]
-
-    def _is_3_8(self) -> bool:
-        """Return True for 3.8 in contrast to 3.9: at the place of 3.9 no class has its qualified name before the keys."""
-        if self._values.layout.release > 8:
-            return False
+        release = self._values.layout.release
+        if release > 8:
+            return CACHED_KEYS_AT[max(key for key in CACHED_KEYS_AT if key <= release)]
         classes = [py_type.address for py_type in self._values.types.all.values() if py_type.flags & HEAP_TYPE]
-        place = CACHED_KEYS_AT[9] + QUALIFIED_NAME
-        return not any(self._values.has(self._values.word(at + place), STR) for at in classes[:8])
+        place = CACHED_KEYS_AT[9] + QUALIFIED_NAME  # of 3.8 no class has its qualified name there
+        return CACHED_KEYS_AT[9] if any(self._values.has(self._values.word(at + place), STR) for at in classes[:8]) else CACHED_KEYS_3_8
 
     def shared_keys(self, py_type: PyType) -> int:
         """Return the address of the keys that instances share; 0 if a type has none."""
@@ -529,8 +518,8 @@ class PyBodies:
 
     def _of_table(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         keys = self._values.keys(place.address)
-        number, offset = self._find_entry(keys, word_at) if keys else (-1, 0)
-        if keys is None or number < 0 or (place.owner and self._values.word(place.owner + KEYS) != place.address):
+        number, offset = divmod(word_at - keys.entries, keys.entry_bytes) if keys else (-1, 0)
+        if keys is None or not 0 <= number < keys.entry_count or (place.owner and self._values.word(place.owner + KEYS) != place.address):
             return None
         key = self._values.word(keys.entries + number * keys.entry_bytes + keys.key)
         if offset == keys.value and key and place.owner and not self._values.word(place.owner + VALUES):
@@ -541,10 +530,6 @@ class PyBodies:
             text = ".<key %s>" % (literal or "%s object" % (name.short_name if name else ""))
             return move_to(KEY, ".__dict__" * (place.view in (ATTRIBUTES, CLASS)) + text, object_position(pointer))
         return None
-
-    def _find_entry(self, keys: PyDictKeys, word_at: int) -> Tuple[int, int]:
-        number, offset = divmod(word_at - keys.entries, keys.entry_bytes)
-        return (number, offset) if 0 <= number < keys.entry_count else (-1, 0)
 
     def _of_split(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         index = (word_at - self._values.split_value(place.address, 0)) // WORD
@@ -664,7 +649,7 @@ class PyPointers:
         body = self._move_to_body(place, py_type, offset, pointer)
         if body is not None:
             return body
-        if not values.is_object(pointer & ~TAGS if self._is_generator(place) else pointer):
+        if not values.is_object(pointer & ~TAGS if values.is_named(place.address, *GENERATORS) else pointer):
             return None
         if place.view == CELL and offset == 16:
             return move_to(CLOSURE, place.text, object_position(pointer), opening=place.opening)
@@ -701,9 +686,8 @@ class PyPointers:
         if flags & IS_TYPE and offset == self._fields.cached_keys_at:
             return move_to("", "", PyPosition(TABLE, pointer))
         if flags & INLINE_VALUES and offset >= py_type.basic_bytes + WORD:
-            return self._bodies.attribute(
-                self._fields.shared_keys(py_type), (offset - py_type.basic_bytes) // WORD - 1, ATTRIBUTES, pointer
-            )
+            number = (offset - py_type.basic_bytes) // WORD - 1
+            return self._bodies.attribute(self._fields.shared_keys(py_type), number, ATTRIBUTES, pointer)
         return None
 
     def state(self, module: int) -> PyPosition:
@@ -764,9 +748,6 @@ class PyPointers:
                 return move_to(CLOSURE, ".__closure__[%d]" % index, object_position(pointer, CELL, content), is_open=True)
         is_open = place.view == CELLS
         return move_to(INDEX, "%s[%d]" % (".__closure__" * is_open, index), object_position(pointer))
-
-    def _is_generator(self, place: PyPosition) -> bool:
-        return self._values.is_named(place.address, *GENERATORS)
 
     def _follow_special_field(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         values = self._values

@@ -3,7 +3,7 @@
 Modules have static types under names that are in the heap; a class's dict says which module it is of.
 """
 
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping
 
 from gdbheapx.addons.runtimes.cpython.types import HEAP_TYPE, UNNAMED, PyTypes
 from gdbheapx.addons.runtimes.cpython.values import PyValues
@@ -55,8 +55,9 @@ def name_static_types(values: PyValues, modules: Mapping[str, int]) -> Dict[int,
             py_type = values.types.all.get(value)
             if py_type is None or py_type.flags & HEAP_TYPE or not py_type.name.startswith(UNNAMED):
                 continue
-            name = _make_type_name(values.text(key), names)
-            if name is not None:
+            text = values.text(key) or ""
+            name = text if names is None else names.get(text)
+            if name is not None and text.isidentifier():
                 found.setdefault(value, name)
     return found
 
@@ -73,9 +74,3 @@ def separate_names(values: PyValues) -> Dict[int, str]:
             if values.types.all[address].flags & HEAP_TYPE and module and module.isprintable():
                 found[address] = "%s.%s" % (module, name)
     return found
-
-
-def _make_type_name(key: Optional[str], names: Optional[Mapping[str, str]]) -> Optional[str]:
-    if key is None or not key.isidentifier():
-        return None
-    return key if names is None else names.get(key)

@@ -8,7 +8,6 @@ from gdbheapx.addons.runtimes.cpython.types import (
     FLAGS_IN_COUNTS,
     HEAP_TYPE,
     HIGH_HALF,
-    LIST,
     LOW_HALF,
     MANAGED_DICT,
     OVERFLOW,
@@ -89,11 +88,6 @@ class PyLayout(NamedTuple):
     """Of the frame in a generator or coroutine; before 3.11 of the pointer to it."""
 
     @property
-    def has_packed_keys(self) -> bool:
-        """Return True for 3.11 and later: a dict's keys begin with their sizes as logarithms, and may be strings only."""
-        return self.release >= 11
-
-    @property
     def has_digit_tags(self) -> bool:
         """Return True for 3.12 and later: sign and number of digits of an int share a word."""
         return self.release >= 12
@@ -105,10 +99,6 @@ FRAMES = {
     14: PyFrameLayout(code=0, previous=8, globals=24, owner=74, locals=80),
 }
 GENERATOR_FRAMES = {8: 16, 11: 80, 12: 72}
-
-
-def _find_frame_layout(table: Dict[int, PyFrameLayout], release: int) -> PyFrameLayout:
-    return table[max((key for key in table if key <= release), default=min(table))]
 
 
 def find_python_release(types: PyTypes, minor_version: Optional[int]) -> int:
@@ -129,15 +119,14 @@ def find_python_release(types: PyTypes, minor_version: Optional[int]) -> int:
 def make_python_layout(types: PyTypes, minor_version: Optional[int]) -> PyLayout:
     """Return the layout of a process's release."""
     release = find_python_release(types, minor_version)
-    texts: Tuple[int, int] = (40, 56) if release >= 12 else (48, 72)
     return PyLayout(
         release=release,
         items=types.root.items * 8,
-        ascii_text=texts[0],
-        wide_text=texts[1],
+        ascii_text=40 if release >= 12 else 48,
+        wide_text=56 if release >= 12 else 72,
         function=FUNCTIONS[max(key for key in FUNCTIONS if key <= release)],
         closure=48 if release < 10 else 72,
-        frame=_find_frame_layout(FRAMES, release),
+        frame=FRAMES[max((key for key in FRAMES if key <= release), default=min(FRAMES))],
         module_state=24 if release >= 15 else 32,
         generator_frame=GENERATOR_FRAMES[max(key for key in GENERATOR_FRAMES if key <= release)],
     )
@@ -274,11 +263,8 @@ class PyValues:
             return repr(struct.unpack("<d" if self._order == "little" else ">d", data)[0]) if len(data) == 8 else None
         if py_type.name == "NoneType":
             return "None"
-        return self._format_tuple(address, depth) if py_type.name == "tuple" else None
-
-    def _format_tuple(self, address: int, depth: int) -> Optional[str]:
         count = self.word(address + SIZE)
-        if count > MOST_ITEMS or depth > 1:
+        if py_type.name != "tuple" or count > MOST_ITEMS or depth > 1:
             return None
         items = [self.literal(self.word(address + self.layout.items + place * WORD), depth + 1) for place in range(count)]
         known = [item for item in items if item is not None]
@@ -292,7 +278,7 @@ class PyValues:
         head = self.world.read(address, 40)
         if len(head) < 40:
             return None
-        if self.layout.has_packed_keys:
+        if self.layout.release >= 11:  # keys begin with their sizes as logarithms, and may be strings only
             log2_size, log2_index, kind = head[8], head[9], head[10]
             count = int.from_bytes(head[24:32], self._order)
             if log2_size > 40 or log2_index > 43 or kind > 2 or count > 1 << log2_size:
@@ -335,9 +321,6 @@ class PyValues:
     def get(self, address: int, name: str) -> int:
         """Return the value of a dict for a str; 0 if there is none."""
         return next((value for key, value in self.entries(address) if self.text(key) == name), 0)
-
-    def count(self, address: int) -> Optional[int]:
-        return self.word(address + SIZE) if self.has(address, DICT | LIST | TUPLE) else None
 
 
 def quote_python_text(text: str, is_bytes: bool = False) -> str:

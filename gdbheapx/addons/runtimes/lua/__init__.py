@@ -64,7 +64,7 @@ class Lua(Recogniser):
     module = "lua"
 
     def is_here(self, world: World) -> bool:
-        return world.word_bytes == 8 and world.little_endian and world.constant(_says_so)
+        return world.word_bytes == 8 and world.little_endian and world.constant(has_lua)
 
     def asks(self, world: World) -> Iterable[Ask]:
         found = world.once(find_lua_states)
@@ -127,7 +127,8 @@ def _match_pointer(at: int) -> List[Condition]:
     return [Condition(at, 8, EQUAL, 0, mask=7), Condition(at, 8, AT_MOST, MOST_ADDRESS)]
 
 
-def _says_so(world: World) -> bool:
+def has_lua(world: World) -> bool:
+    """Return whether the program, or a library of that name, has an interpreter inside."""
     modules = [module for number, module in enumerate(world.modules()) if not number or "lua" in module.file_name]
     return any(IDENTITY in data for module in modules for data in world.target.constant_data(module))
 

@@ -1,10 +1,12 @@
 """PHP's memory manager: chunks of 2 MiB and huge blocks that it takes from the kernel itself (Zend/zend_alloc.c)."""
 
+from bisect import bisect_right
 from functools import partial
+from itertools import accumulate
+from struct import unpack
 from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import problems
-from gdbheapx.addons.runtimes.php import pieces as php_pieces
 from gdbheapx.addons.runtimes.php.paths import ARRAY_NAME, REFERENCE_NAME, STRING_NAME, PhpNamer, mask_php_class
 from gdbheapx.addons.runtimes.php.values import (
     ARRAY,
@@ -24,6 +26,7 @@ from gdbheapx.analysis.census.world import SHAPE, Ask, Inner, Length, Recogniser
 from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.signatures import AT_MOST, EQUAL, FIELD, IN_SET, NOT_EQUAL, USABLE, Condition, NumberSet, SignatureRow
+from gdbheapx.kernel.blocks.stream import NativeBlocks
 
 CHUNK_BYTES = 2 << 20
 HEAP_OFFSET = 64
@@ -36,6 +39,20 @@ MOST_HEAPS = 8
 """Each of which did not prove itself."""
 
 
+PAGE_BYTES, PAGES = 4096, 512
+HEAD_BYTES = 4096
+FIRST = 0x40000001
+"""Of map[0], in each chunk: the head is one large page."""
+SMALL, LARGE = 1 << 31, 1 << 30
+"""ZEND_MM_IS_SRUN, ZEND_MM_IS_LRUN; both: a further page of a small run (ZEND_MM_IS_NRUN)."""
+SIZE_CLASSES = (
+    *((8, 512, 1), (16, 256, 1), (24, 170, 1), (32, 128, 1), (40, 102, 1), (48, 85, 1), (56, 73, 1), (64, 64, 1), (80, 51, 1), (96, 42, 1)),
+    *((112, 36, 1), (128, 32, 1), (160, 25, 1), (192, 21, 1), (224, 18, 1), (256, 16, 1), (320, 64, 5), (384, 32, 3), (448, 9, 1)),
+    *((512, 8, 1), (640, 32, 5), (768, 16, 3), (896, 9, 2), (1024, 8, 2), (1280, 16, 5), (1536, 8, 3), (1792, 16, 7), (2048, 8, 4)),
+    *((2560, 8, 5), (3072, 4, 3)),
+)
+"""(bytes of an element, elements, pages) by number (zend_alloc_sizes.h)."""
+MOST_FREE = 1 << 20
 UNIT_BYTES = 8
 TYPE_IN_COUNTS = 0xF
 """Of the second half of a zend_refcounted_h: the type of what is counted."""
@@ -83,31 +100,27 @@ class Php(Recogniser):
     )
 
     def asks(self, world: World) -> Iterable[Ask]:
-        if find_php_layout(world) is None:
-            self._say_release(world)
+        release = world.once(read_php_release) if find_php_layout(world) is None else None
+        if release is not None:
+            which = release[1] or "with interface %d" % release[0]
+            what = "PHP %s: its values have no types here; gdbheapx knows those of PHP %s" % (which, RELEASES)
+            hint = "all of PHP's memory as one: %s" % hint_command("report")
+            world.session.problem(problems.RUNTIME_UNREAD, None, what, hint, partial=False)
         found, values = world.once(find_php_tables), world.once(make_php_reader)
         if found is None or values is None or world.once(find_zend_manager) is None:
             return
         for row, name in ((STRING_ROW, STRING_NAME), (ARRAY_ROW, ARRAY_NAME), (REFERENCE_ROW, REFERENCE_NAME)):
             yield Ask(row, lambda key, name=name: Signature(name, self.module, SHAPE), order=40)  # type: ignore[misc]
         classes = {value.data: values.class_name(value.data) for _, value in values.named(found.classes) if value.type == POINTER}
-        row = SignatureRow(
-            [COUNTED, Condition(4, 4, EQUAL, OBJECT, mask=TYPE_IN_COUNTS), Condition(16, 8, IN_SET, 0)],
-            least_usable=40,
-            key=(16, 8, (1 << 64) - 1),
-        )
+        is_object = [COUNTED, Condition(4, 4, EQUAL, OBJECT, mask=TYPE_IN_COUNTS), Condition(16, 8, IN_SET, 0)]
+        row = SignatureRow(is_object, least_usable=40, key=(16, 8, (1 << 64) - 1))
         numbers, owning = [NumberSet(sorted(classes))], partial(mask_php_class, values)
-        yield Ask(row, lambda key: _name_block(classes.get(key), self.module), numbers, order=40, owning=owning)
 
-    def _say_release(self, world: World) -> None:
-        found = world.once(read_php_release)
-        if found is not None:
-            interface, version = found
-            which = version or "with interface %d" % interface
-            what = "PHP %s: its values have no types here; gdbheapx knows those of PHP %s" % (which, RELEASES)
-            world.session.problem(
-                problems.RUNTIME_UNREAD, None, what, "all of PHP's memory as one: %s" % hint_command("report"), partial=False
-            )
+        def name_object(key: int) -> Optional[Signature]:
+            name = classes.get(key)
+            return Signature(name, self.module) if name is not None else None
+
+        yield Ask(row, name_object, numbers, order=40, owning=owning)
 
     def lengths(self, world: World) -> Iterable[Length]:
         return (Length(STRING_NAME, 16, TEXT + 1),)
@@ -120,10 +133,10 @@ class Php(Recogniser):
         if memory is None:
             return ()
         taken = sum(end - start for start, end in memory.taken)
-        pieces = php_pieces.find_zend_pieces(world, memory.chunks, memory.huge, memory.free_slots, memory.notes)
-        if pieces is None or pieces.bytes + pieces.notes_bytes != memory.size_bytes:
+        pieces = find_zend_pieces(world, memory.chunks, memory.huge, memory.free_slots, memory.notes)
+        if pieces is None or sum(pieces[0].usable_bytes) + pieces[1] != memory.size_bytes:
             return [Inner(iter(()), self.module, NAME, memory.taken, taken - memory.size_bytes, 0, is_told_apart=False)]
-        return [Inner(iter([pieces.blocks]), self.module, NAME, memory.taken, taken - memory.size_bytes, pieces.notes_bytes, UNIT_BYTES)]
+        return [Inner(iter(pieces[:1]), self.module, NAME, memory.taken, taken - memory.size_bytes, pieces[1], UNIT_BYTES)]
 
     def fields(self, world: World) -> Mapping[Tuple[str, int], str]:
         return {(ARRAY_NAME, 16): "elements of an array"}
@@ -131,10 +144,6 @@ class Php(Recogniser):
     def namer(self, world: World) -> Optional[Namer]:
         found, values = world.once(find_php_tables), world.once(make_php_reader)
         return PhpNamer(values, found) if found is not None and values is not None and world.once(find_zend_manager) is not None else None
-
-
-def _name_block(name: Optional[str], module: str) -> Optional[Signature]:
-    return Signature(name, module) if name is not None else None
 
 
 def make_php_reader(world: World) -> Optional[PhpValues]:
@@ -181,7 +190,8 @@ def _of_heap(world: World, heap: int) -> Optional[ZendManager]:
     huge = [(start, start + size_bytes) for start, size_bytes, _ in noted.values()]
     taken += huge
     if place + 1 < HEAP_WORDS:
-        taken += [(chunk, chunk + CHUNK_BYTES) for chunk in _list_cached_chunks(world, words[place + 1])]
+        cached = _walk_list(world, words[place + 1], 2)  # for reuse: a list linked by their second word
+        taken += [(chunk, chunk + CHUNK_BYTES) for chunk, _ in cached if not chunk % CHUNK_BYTES]
     whole = sorted(set(taken))
     real = sum(end - start for start, end in whole)
     slots = next((words[at : at + BINS] for at in FREE_SLOTS if words[at + BINS] == real), None)
@@ -201,11 +211,6 @@ def _walk_chunk_ring(world: World, main: int, heap: int) -> Optional[List[int]]:
     return None
 
 
-def _list_cached_chunks(world: World, first: int) -> List[int]:
-    """Return chunks that are cached for reuse: a list linked by their second word."""
-    return [chunk for chunk, _ in _walk_list(world, first, 2) if not chunk % CHUNK_BYTES]
-
-
 def _walk_list(world: World, first: int, count: int) -> Iterator[Tuple[int, Tuple[int, ...]]]:
     """Yield (address, words) of the members of a list: the last of `count` words leads to the next member."""
     seen: Set[int] = set()
@@ -216,6 +221,55 @@ def _walk_list(world: World, first: int, count: int) -> Iterator[Tuple[int, Tupl
             return
         yield first, words
         first = words[-1]
+
+
+def find_zend_pieces(
+    world: World, chunks: Sequence[int], huge: Sequence[Tuple[int, int]], free_slots: Sequence[int], notes: Sequence[int]
+) -> Optional[Tuple[NativeBlocks, int]]:
+    """Return the pieces in use and the bytes of the manager's own blocks, or None if a map or a list is damaged. `free_slots`: the first
+    free element of each bin; `notes`: the manager's own blocks, which lead to what others own.
+    """
+    runs = [(start, end - start, 1) for start, end in huge]
+    for chunk in chunks:
+        pages = _read_page_map(world, chunk)
+        if pages is None:
+            return None
+        runs += _list_runs(chunk, pages)
+    runs.sort()
+    labels = world.unlisted(runs, free_slots, MOST_FREE)
+    if labels is None:
+        return None
+    starts, firsts, notes_bytes = [start for start, _, _ in runs], [0, *accumulate(count for _, _, count in runs)], 0
+    for address in notes if runs else ():
+        place = max(0, bisect_right(starts, address) - 1)
+        start, size, count = runs[place]
+        number, rest = divmod(address - start, size or 1)
+        if not rest and 0 <= number < count and labels[firsts[place] + number]:
+            labels[firsts[place] + number] = 0
+            notes_bytes += size
+    return world.cells(runs, labels), notes_bytes
+
+
+def _read_page_map(world: World, chunk: int) -> Optional[Sequence[int]]:
+    head = world.read(chunk, HEAD_BYTES)
+    words = unpack("<%dI" % (HEAD_BYTES // 4), head) if len(head) == HEAD_BYTES else ()
+    place = next((at for at in range(16, len(words) - PAGES + 1) if words[at] == FIRST), None)
+    return None if place is None else words[place : place + PAGES]
+
+
+def _list_runs(chunk: int, pages: Sequence[int]) -> Iterator[Tuple[int, int, int]]:
+    """Yield (start, bytes of an element, elements) of each run except the chunk's head."""
+    page = 1
+    while page < PAGES:
+        info, start = pages[page], chunk + page * PAGE_BYTES
+        length = 1
+        if info & SMALL and not info & LARGE and info & 31 < len(SIZE_CLASSES):
+            size, count, length = SIZE_CLASSES[info & 31]
+            yield start, size, count
+        elif info & LARGE and not info & SMALL and info & 1023:
+            length = info & 1023
+            yield start, length * PAGE_BYTES, 1
+        page += length
 
 
 RECOGNISERS: List[Recogniser] = [Php()]

@@ -3,7 +3,7 @@
 from array import array
 from functools import partial
 from itertools import compress
-from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.addons.runtimes.ruby.objects import (
@@ -70,13 +70,6 @@ TEXT_ROW = SignatureRow(
 """Eight characters: most likely those of a String, from which no path leads on."""
 
 
-class Slots(NamedTuple):
-    """Slots that hold an object."""
-
-    used: Sequence[NativeBlocks]
-    classes: Sequence[int]
-
-
 class Ruby(Recogniser):
     """A page begins with a pointer to its description, a block that says where in that page the slots begin, how large and how many they
     are."""
@@ -95,12 +88,15 @@ class Ruby(Recogniser):
         pointers to objects is no slot.
         """
         heap_pages, known = world.once(find_ruby_pages), world.once(make_ruby_reader)
-        if known is None:
-            self._say_release(world)
+        release = read_ruby_release(world) if known is None else None
+        if release is not None:
+            what = "Ruby %d.%d: its objects have no types here; gdbheapx knows those of Ruby %s" % (*release, RELEASES)
+            hint = "all of Ruby's memory as one: %s" % hint_command("report")
+            world.session.problem(problems.RUNTIME_UNREAD, None, what, hint, partial=False)
         if not heap_pages or known is None:
             return
         ranges = NumberSet(ranges=unite_ranges((page.address, page.address + ruby_page_bytes(world)) for page in heap_pages))
-        classes = NumberSet(world.once(read_ruby_slots).classes)
+        classes = NumberSet(world.once(read_ruby_slots)[1])
         # a block with two pointers to classes begins like a slot, but for the number of a shape
         is_flags = Condition(0, 8, AT_MOST, known.most_flags())
         # from IMEMO on the second word need not be a class
@@ -126,14 +122,6 @@ class Ruby(Recogniser):
             yield Ask(row, self._name_object, order=30, owning=partial(mask_ruby_flags, known.layout))
         yield Ask(TEXT_ROW, lambda key: Signature(TEXT, self.module, CONTENT), order=WEAK_ORDER)
 
-    def _say_release(self, world: World) -> None:
-        found = read_ruby_release(world)
-        if found is not None:
-            what = "Ruby %d.%d: its objects have no types here; gdbheapx knows those of Ruby %s" % (*found, RELEASES)
-            world.session.problem(
-                problems.RUNTIME_UNREAD, None, what, "all of Ruby's memory as one: %s" % hint_command("report"), partial=False
-            )
-
     def _of_class(self, found: RubyObjects, kind: int, class_: int) -> Signature:
         return Signature(found.class_path(found.real_class((0, class_))) or TYPES[kind], self.module, EXACT)
 
@@ -146,14 +134,9 @@ class Ruby(Recogniser):
         known = find_ruby_layout(world)
         if known is None:
             return {}
-        table = "table of a Hash"
-        tables = {16: table} if known.table is None else {8 * (known.table + 3): table, 8 * (known.table + 6): table}
-        return {
-            ("String", 24): "characters",
-            ("Array", 32): "elements",
-            ("Object", 8 * known.variables): "variables",
-            **{("Hash", offset): name for offset, name in tables.items()},
-        }
+        tables = (16,) if known.table is None else (8 * (known.table + 3), 8 * (known.table + 6))
+        own = {("String", 24): "characters", ("Array", 32): "elements", ("Object", 8 * known.variables): "variables"}
+        return {**own, **{("Hash", offset): "table of a Hash" for offset in tables}}
 
     def lengths(self, world: World) -> Iterable[Length]:
         own = (0, USER[2], 0)
@@ -165,31 +148,26 @@ class Ruby(Recogniser):
         if not heap_pages:
             return ()
         total = sum(page.slots * page.slot_bytes for page in heap_pages)
-        used = world.once(read_ruby_slots).used
+        used, _ = world.once(read_ruby_slots)
         free = total - sum(sum(part.usable_bytes) for part in used)
         taken = [(page.address, page.address + ruby_page_bytes(world)) for page in heap_pages]
         overhead = len(heap_pages) * ruby_page_bytes(world) - total
-        slots_ = Inner(iter(used), self.module, "object in a slot", taken, free, overhead, UNIT_BYTES, is_collected=True)
-        return [slots_, *self._find_transient_heap(world)]
-
-    def _find_transient_heap(self, world: World) -> Iterator[Inner]:
-        found = world.once(read_transient_heap)
-        if found is not None:
-            used = sum(size for _, size in found.pieces)
-            addresses = array("Q", (address for address, _ in found.pieces))
-            blocks = used_blocks(addresses, array("Q", (size for _, size in found.pieces)))
-            taken = [(block, block + BLOCK_BYTES) for block in found.blocks]
-            free, overhead = found.free_bytes, len(taken) * BLOCK_BYTES - used - found.free_bytes
-            yield Inner(iter([blocks]), self.module, "transient memory of objects", taken, free, overhead, UNIT_BYTES, is_collected=True)
+        memory = [Inner(iter(used), self.module, "object in a slot", taken, free, overhead, UNIT_BYTES, is_collected=True)]
+        young = world.once(read_transient_heap)
+        if young is not None:
+            addresses, sizes = (array("Q", (piece[column] for piece in young.pieces)) for column in (0, 1))
+            taken = [(block, block + BLOCK_BYTES) for block in young.blocks]
+            free, overhead = young.free_bytes, len(taken) * BLOCK_BYTES - sum(sizes) - young.free_bytes
+            blocks, name = iter([used_blocks(addresses, sizes)]), "transient memory of objects"
+            memory.append(Inner(blocks, self.module, name, taken, free, overhead, UNIT_BYTES, is_collected=True))
+        return memory
 
     def namer(self, world: World) -> Optional[Namer]:
-        found = world.once(make_ruby_reader)
+        found, young = world.once(make_ruby_reader), world.once(read_transient_heap)
         top = object_class(found) if found is not None and found.symbols else None
-        young = world.once(read_transient_heap)
-        lists = [young.promoted] if young is not None else []
-        return (
-            RubyNamer(found, top, lambda classes: find_instances(world, classes), lists) if found is not None and top is not None else None
-        )
+        if found is None or top is None:
+            return None
+        return RubyNamer(found, top, partial(find_instances, world), [young.promoted] if young is not None else [])
 
 
 def make_ruby_reader(world: World) -> Optional[RubyObjects]:
@@ -231,16 +209,10 @@ def find_ruby_pages(world: World) -> List[RubyHeapPage]:
     return heap_pages
 
 
-def batch_ruby_pages(heap_pages: Sequence[RubyHeapPage]) -> Iterator[Sequence[RubyHeapPage]]:
-    """Yield some pages at a time."""
-    for place in range(0, len(heap_pages), AT_ONCE):
-        yield heap_pages[place : place + AT_ONCE]
-
-
 def find_instances(world: World, classes: Sequence[int]) -> List[int]:
     """Find objects of these classes in one pass over all slots in use."""
     found: List[int] = []
-    for blocks in world.once(read_ruby_slots).used:
+    for blocks in world.once(read_ruby_slots)[0]:
         signer = world.signer([SignatureRow([Condition(8, 8, IN_SET, 0)])], [NumberSet(classes)])
         signer.stream(iter([blocks]))
         known = [False, *(match.row == 0 for match in signer.found())]
@@ -248,12 +220,13 @@ def find_instances(world: World, classes: Sequence[int]) -> List[int]:
     return found
 
 
-def read_ruby_slots(world: World) -> Slots:
-    """Read all slots in one pass."""
+def read_ruby_slots(world: World) -> Tuple[Sequence[NativeBlocks], Sequence[int]]:
+    """Read all slots in one pass; return those that hold an object, and classes among them."""
     used: List[NativeBlocks] = []
     classes: List[int] = []
-    for some in batch_ruby_pages(world.once(find_ruby_pages)):
-        runs = [(page.first_slot, page.slot_bytes, page.slots) for page in some]
+    heap_pages = world.once(find_ruby_pages)
+    for place in range(0, len(heap_pages), AT_ONCE):
+        runs = [(page.first_slot, page.slot_bytes, page.slots) for page in heap_pages[place : place + AT_ONCE]]
         blocks = world.cells(runs)
         is_used = Condition(0, 8, NOT_EQUAL, 0, mask=TYPE_MASK)
         signer = world.signer([SignatureRow([is_used], least_usable=SLOT_BYTES[0], key=(0, 8, TYPE_MASK))])
@@ -263,7 +236,7 @@ def read_ruby_slots(world: World) -> Slots:
         if class_label:
             classes.extend(address for address, label in zip(blocks.addresses, labels) if label == class_label)
         used.append(world.cells(runs, labels))
-    return Slots(used, classes)
+    return used, classes
 
 
 RECOGNISERS: List[Recogniser] = [Ruby()]

@@ -379,9 +379,6 @@ class RubyObjects:
             if name is not None:
                 yield name, value
 
-    def member_names(self, words: Sequence[int]) -> Sequence[str]:
-        return self.members_of(self.real_class(words))
-
     def members_of(self, class_: int) -> Sequence[str]:
         for _ in range(MOST_ABOVE):
             values = dict(self.class_variables(class_))
@@ -465,40 +462,31 @@ def global_variables(objects: RubyObjects) -> List[Tuple[str, int]]:
             if word % 8 or word in tried or objects.is_slot(word):
                 continue
             tried.add(word)
-            found = list(_read_global_variables(objects, word))
-            if found and all(found):
-                return _list_global_values(objects, [variable for variable in found if variable is not None])
+            variables = _read_global_variables(objects, word)
+            getter = next((getter for name, _, getter in variables if name == "$stdout"), 0)
+            values = []
+            for name, data, how in variables:
+                if objects.is_slot(data):
+                    values.append((name, data))
+                elif how == getter and objects.words(data, 1):
+                    values.append((name, objects.words(data, 1)[0]))
+            if variables:
+                return values
     return []
 
 
-class _Variable(NamedTuple):
-    name: str
-    data: int
-    getter: int
-
-
-def _read_global_variables(objects: RubyObjects, address: int) -> Iterator[Optional[_Variable]]:
-    """Yield the variables of a table of struct rb_global_entry {variable, id}, struct rb_global_variable {counter, data, getter, ...};
-    None for entries of another shape.
+def _read_global_variables(objects: RubyObjects, address: int) -> Sequence[Tuple[str, int, int]]:
+    """Return name, data and getter of the variables in a table of struct rb_global_entry {variable, id}, struct rb_global_variable
+    {counter, data, getter, ...}; empty if an entry has another shape.
     """
+    variables = []
     for serial, entry in objects.id_table(address):
         words, name = objects.words(entry, 2), objects.name(serial)
         variable = objects.words(words[0], 3) if words else ()
         if not variable or serial not in (words[1] >> 4, words[1]) or name is None or not name.startswith("$"):
-            yield None
-            return
-        yield _Variable(name, variable[1], variable[2])
-
-
-def _list_global_values(objects: RubyObjects, variables: Sequence[_Variable]) -> List[Tuple[str, int]]:
-    getter = next((variable.getter for variable in variables if variable.name == "$stdout"), 0)
-    values = []
-    for name, data, how in variables:
-        if objects.is_slot(data):
-            values.append((name, data))
-        elif how == getter and objects.words(data, 1):
-            values.append((name, objects.words(data, 1)[0]))
-    return values
+            return ()
+        variables.append((name, variable[1], variable[2]))
+    return variables
 
 
 USER = [1 << (12 + number) for number in range(20)]

@@ -73,14 +73,6 @@ THREAD_WORDS, THREAD_SELF, THREAD_VM = 5, 2, 4
 """Of rb_thread_t {node of a list (2 words), self, ractor, vm, ...}."""
 
 
-class SlotWord(NamedTuple):
-    """Pointer in an object's memory that leads to the next object."""
-
-    owner: int
-    """The object whose memory it is."""
-    address: int
-
-
 class RubyContext(NamedTuple):
     """Execution context of one thread or fiber."""
 
@@ -284,91 +276,79 @@ class RubyNamer(Namer):
         owner, offset = hop.address if self._objects.is_slot(hop.address) else position, hop.find_offset()
         if offset is None:
             return PathMove(owner)
-        place = SlotWord(owner, hop.address + offset)
         if not self._objects.is_slot(below.address):
-            return PathMove(owner) if self._leads_on(place, hop.address) else None
-        step = self._make_step(place, below.address)
-        return PathMove(owner, [step]) if step is not None else None
+            return PathMove(owner) if self._leads_on(owner, hop.address + offset, hop.address) else None
+        step = self._find_step(owner, hop.address + offset)
+        return PathMove(owner, [PathStep(*step, TargetAddress(below.address))]) if step is not None else None
 
-    def _leads_on(self, place: SlotWord, block: int) -> bool:
-        """Return True if the pointer leads to memory that the object has outside its slot, not to another object."""
-        slot, offset = self._objects.slot(place.owner), place.address - place.owner
+    def _leads_on(self, owner: int, place: int, block: int) -> bool:
+        """Return True if the pointer at a place leads to memory that the object has outside its slot, not to another object."""
+        slot, offset = self._objects.slot(owner), place - owner
         kind = slot[0] & TYPE_MASK if slot else 0
         layout, has_table = self._objects.layout, kind == HASH and bool(slot[0] & USER[3])
         if kind == HASH and layout.table is None and offset == 16:
             return True
-        if kind == HASH or (kind == OBJECT and self._objects.variable_table(slot) is not None and block != place.owner):
-            table = slot[layout.variables] if kind == OBJECT else self._objects.table_address(place.owner, slot) if has_table else 0
-            return bool(table) and place.address - table in TABLE_POINTERS
+        if kind == HASH or (kind == OBJECT and self._objects.variable_table(slot) is not None and block != owner):
+            table = slot[layout.variables] if kind == OBJECT else self._objects.table_address(owner, slot) if has_table else 0
+            return bool(table) and place - table in TABLE_POINTERS
         if kind == OBJECT:
             return offset == 8 * layout.variables
         return offset == BESIDE[kind] if kind in BESIDE else True
 
-    def _make_step(self, place: SlotWord, value: int) -> Optional[PathStep]:
-        slot = self._objects.slot(place.owner)
-        kind = slot[0] & TYPE_MASK if slot else DATA if place.owner in self._of_threads else 0
-        step: Optional[Tuple[str, str]] = None
+    def _find_step(self, owner: int, place: int) -> Optional[Tuple[str, str]]:
+        """Return kind and text of the step by the pointer at a place in an object's memory."""
+        slot = self._objects.slot(owner)
+        kind = slot[0] & TYPE_MASK if slot else DATA if owner in self._of_threads else 0
         if kind == OBJECT:
-            step = self._name_variable(place, slot)
-        elif kind == ARRAY:
-            number = _find_index(place.address, *self._objects.array(place.owner, slot))
-            step = (INDEX, "[%d]" % number) if number is not None else None
-        elif kind == STRUCT:
-            step = self._name_member(place, slot)
-        elif kind == HASH:
-            step = self._name_entry(place, slot)
-        elif kind in (DATA, IMEMO):  # written in C: how far in what it has beside its slot is not worth a word
-            step = self._name_captured_local(place, slot) if kind == DATA and slot else None
-            step = step or (FIELD, ".<%s>" % TYPES[kind])
-        if step is None:
+            return self._name_variable(owner, place, slot)
+        if kind == ARRAY:
+            number = _find_index(place, *self._objects.array(owner, slot))
+            return (INDEX, "[%d]" % number) if number is not None else None
+        if kind == STRUCT:
+            number = _find_index(place, *self._objects.members(owner, slot))
+            names = self._objects.members_of(self._objects.real_class(slot)) if number is not None else ()
+            if number is None:
+                return None
+            return (ATTRIBUTE, "." + names[number]) if number < len(names) and names[number] else (INDEX, "[%d]" % number)
+        if kind == HASH:
+            return self._name_entry(owner, place, slot)
+        if kind not in (DATA, IMEMO):
             return None
-        return PathStep(step[0], step[1], TargetAddress(value))
+        path = self._objects.class_path(self._objects.real_class(slot)) if kind == DATA and slot else None
+        if path in BINDINGS:  # a local variable that a Proc or a Binding keeps
+            name = name_captured(self._objects, self._objects.data(owner, slot), place)
+            if name is not None:
+                return CLOSURE, "%s.local_variable_get(:%s)" % (BINDINGS[path or ""], name)
+        return FIELD, ".<%s>" % TYPES[kind]  # written in C: how far in what it has beside its slot is not worth a word
 
-    def _name_variable(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+    def _name_variable(self, owner: int, place: int, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         table = self._objects.variable_table(slot)
         if table is not None:
-            entry = _entry_of(table, place.address)
+            entry = _entry_of(table, place)
             is_value = entry is not None and not entry[1] and not self._objects.is_deleted(table, entry[0])
-            key = self._objects.words(place.address - 8, 1) if is_value else ()
+            key = self._objects.words(place - 8, 1) if is_value else ()
             name = self._objects.id_name(key[0]) if key else None
-            return (ATTRIBUTE, "." + name) if name is not None else None
-        number = _find_index(place.address, *self._objects.variables(place.owner, slot))
-        name = self._objects.variable_names(place.owner, slot).get(number) if number is not None else None
+        else:
+            number = _find_index(place, *self._objects.variables(owner, slot))
+            name = self._objects.variable_names(owner, slot).get(number) if number is not None else None
         return (ATTRIBUTE, "." + name) if name is not None else None
 
-    def _name_captured_local(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
-        """Return the name of a local variable that a Proc or a Binding keeps."""
-        path = self._objects.class_path(self._objects.real_class(slot))
-        name = name_captured(self._objects, self._objects.data(place.owner, slot), place.address) if path in BINDINGS else None
-        return (CLOSURE, "%s.local_variable_get(:%s)" % (BINDINGS[path or ""], name)) if name is not None else None
-
-    def _name_member(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
-        number = _find_index(place.address, *self._objects.members(place.owner, slot))
-        if number is None:
-            return None
-        names = self._objects.member_names(slot)
-        return (ATTRIBUTE, "." + names[number]) if number < len(names) and names[number] else (INDEX, "[%d]" % number)
-
-    def _name_entry(self, place: SlotWord, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
-        if place.address == place.owner + 24:
+    def _name_entry(self, owner: int, place: int, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
+        if place == owner + 24:
             return (ATTRIBUTE, ".default_proc" if slot[0] & USER[2] else ".default")
-        table = self._objects.table(place.owner, slot)
-        entry = _entry_of(table, place.address) if table is not None else None
-        if table is None or entry is None:
+        table = self._objects.table(owner, slot)
+        entry = _entry_of(table, place) if table is not None else None
+        if table is None or entry is None or self._objects.is_deleted(table, entry[0]):
             return None
         number, is_key = entry
-        if self._objects.is_deleted(table, number):
-            return None
-        key = self._objects.words(place.address - 8, 1) if not is_key and self._compares_contents(table.type) else ()
+        identity = self._objects.identity_type  # such a table does not compare contents; one of up to eight entries has no type
+        compares_contents = not table.type or (bool(identity) and table.type != identity)
+        key = self._objects.words(place - 8, 1) if not is_key and compares_contents else ()
         text = self._format_key(key[0]) if key else None
         if text is not None:
             return KEY, "[%s]" % text
         position = self._objects.position(table, number)
         return (KEY, ".%s[%d]" % ("keys" if is_key else "values", position)) if position is not None else None
-
-    def _compares_contents(self, type_: int) -> bool:
-        """Return True for a table of up to eight entries, and for any other type of table except that of hashes by identity."""
-        return not type_ or (bool(self._objects.identity_type) and type_ != self._objects.identity_type)
 
     def _format_key(self, key: int) -> Optional[str]:
         if key & 1:
@@ -418,7 +398,9 @@ class RubyNamer(Namer):
             told: Iterable[Tuple[str, int]] = self._variables_of(address)
         elif kind == STRUCT:
             run = self._objects.members(address, slot)
-            told = zip(self._objects.member_names(slot), self._objects.words(run.address, min(run.length, TEXT_WORDS)))
+            told = zip(
+                self._objects.members_of(self._objects.real_class(slot)), self._objects.words(run.address, min(run.length, TEXT_WORDS))
+            )
         else:
             return ()
         texts = ((name, self._read_text_start(value)) for name, value in told)

@@ -1,9 +1,9 @@
 """V8, JavaScript's engine in node: backing stores of ArrayBuffers, and which JavaScript holds them."""
 
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx import problems
-from gdbheapx.addons.runtimes.v8.buffer_holders import BufferHolders, HolderPath
+from gdbheapx.addons.runtimes.v8.buffer_holders import BufferHolders
 from gdbheapx.addons.runtimes.v8.constants import has_v8_constants, read_v8_constants
 from gdbheapx.addons.runtimes.v8.script_heap import HIGHEST, MOST_HEAP_BYTES, WORD, ScriptHeap
 from gdbheapx.analysis.census.find import BUFFER
@@ -13,7 +13,7 @@ from gdbheapx.analysis.reachability.managed import ManagedField, ManagedHeap
 from gdbheapx.analysis.reachability.paths import ALL_WORDS, Namer
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.signatures import AT_LEAST, AT_MOST, EQUAL, FIELD, Condition, SignatureRow
-from gdbheapx.ranges import Range, RangeIndex, subtract_ranges, unite_ranges
+from gdbheapx.ranges import RangeIndex, subtract_ranges, unite_ranges
 
 STORE = "v8::BackingStore"
 STORE_BYTES = (48, 88)
@@ -22,16 +22,9 @@ MOST_GROUPS = 64
 BUFFER_TYPE = "ArrayBuffer"
 VIEWS = ("JSArrayBuffer", "JSTypedArray", "JSDataView")
 """Types whose other words lead to the memory of a buffer, too: the buffer holds it."""
+BufferWord = Tuple[int, int, int]
+"""Of an ArrayBuffer outside of the heap: tagged address, address of its data, and their length in bytes."""
 OTHER_BUFFERS, OTHER_OBJECTS, NO_OBJECTS = "ArrayBuffer that nothing named holds", "pointer of another object", "word of no known object"
-
-
-class BufferWord(NamedTuple):
-    """An ArrayBuffer outside of the heap."""
-
-    address: int
-    """Tagged."""
-    data: int
-    length_bytes: int
 
 
 class V8Namer(Namer):
@@ -113,27 +106,25 @@ def find_script_heap(world: World) -> Optional[ScriptHeap]:
 def find_script_fields(heap: ScriptHeap) -> List[ManagedField]:
     """Return by which JavaScript objects blocks are held: ArrayBuffers by holder, pointers of other objects, and unknown words."""
     buffers, others, unknown = _find_words(heap)
-    paths = BufferHolders(heap).find_paths([buffer.address for buffer in buffers])
+    paths = BufferHolders(heap).find_paths([address for address, _, _ in buffers])
     groups: Dict[str, List[BufferWord]] = {}
     for buffer in buffers:
-        path = paths.get(buffer.address)
-        groups.setdefault("%s of %s" % (BUFFER_TYPE, path.group) if path is not None else OTHER_BUFFERS, []).append(buffer)
-    ordered = sorted(groups, key=lambda name: -sum(buffer.length_bytes for buffer in groups[name]))
+        group = paths.get(buffer[0], ("", ""))[0]
+        groups.setdefault("%s of %s" % (BUFFER_TYPE, group) if group else OTHER_BUFFERS, []).append(buffer)
+    ordered = sorted(groups, key=lambda name: -sum(length_bytes for _, _, length_bytes in groups[name]))
     for name in ordered[MOST_GROUPS:]:
         groups.setdefault(OTHER_BUFFERS, []).extend(groups.pop(name) if name != OTHER_BUFFERS else [])
-    fields = [_make_buffer_field(name, group, paths) for name, group in groups.items()]
+
+    def find_path(address: int) -> Optional[str]:
+        return paths[address][1] if address in paths else None
+
+    fields = []
+    for name, rows in groups.items():
+        data, addresses = [data for _, data, _ in rows], [address for address, _, _ in rows]
+        fields.append(ManagedField(name, data, addresses, len(rows), find_path=find_path, label=BUFFER_TYPE))
     for name, pairs in ((OTHER_OBJECTS, others), (NO_OBJECTS, unknown)):
         fields.append(ManagedField(name, [word for word, _ in pairs], [address for _, address in pairs], len(pairs)))
     return fields
-
-
-def _make_buffer_field(name: str, buffers: Sequence[BufferWord], paths: Dict[int, HolderPath]) -> ManagedField:
-    def find_path(address: int) -> Optional[str]:
-        path = paths.get(address)
-        return path.path if path is not None else None
-
-    data, addresses = [buffer.data for buffer in buffers], [buffer.address for buffer in buffers]
-    return ManagedField(name, data, addresses, len(data), find_path=find_path, label=BUFFER_TYPE)
 
 
 def _find_words(heap: ScriptHeap) -> Tuple[List[BufferWord], List[Tuple[int, int]], List[Tuple[int, int]]]:
@@ -141,7 +132,9 @@ def _find_words(heap: ScriptHeap) -> Tuple[List[BufferWord], List[Tuple[int, int
     which no object has: others are copies that were moved or are gone."""
     constants, buffers, others, unknown = heap.constants, [], [], []
     known_words: Set[int] = set()
-    outside = RangeIndex(_find_outside(heap))
+    writable = [(mapping.start, mapping.end) for mapping in heap.target.mappings() if mapping.writable]
+    pages = unite_ranges((page.start, page.end) for page in heap.pages)
+    outside = RangeIndex(subtract_ranges(unite_ranges(writable), pages))
     data_at, length_at = constants.offsets["buffer_data"] // WORD, constants.offsets["buffer_length"] // WORD
     views = {constants.types[name] for name in VIEWS}
     for page, words in heap.page_words():
@@ -154,20 +147,15 @@ def _find_words(heap: ScriptHeap) -> Tuple[List[BufferWord], List[Tuple[int, int
                 if not page.stale.meets(at, at + 1):
                     unknown.append((word, page.start + WORD * at))
                 continue
-            number = heap.types[place.map]
+            number, address, slot = place
             known_words.add(word)
-            if number == constants.types["JSArrayBuffer"] and place.slot == data_at:
+            if number == constants.types["JSArrayBuffer"] and slot == data_at:
                 length = words[at - data_at + length_at]
                 if 0 < length <= MOST_LENGTH:
-                    buffers.append(BufferWord(place.object, word, length))
+                    buffers.append((address, word, length))
             elif number not in views and not heap.is_data(number):
-                others.append((word, place.object))
+                others.append((word, address))
     return buffers, others, [pair for pair in unknown if pair[0] not in known_words]
-
-
-def _find_outside(heap: ScriptHeap) -> List[Range]:
-    writable = [(mapping.start, mapping.end) for mapping in heap.target.mappings() if mapping.writable]
-    return subtract_ranges(unite_ranges(writable), unite_ranges((page.start, page.end) for page in heap.pages))
 
 
 RECOGNISERS: List[Recogniser] = [V8()]

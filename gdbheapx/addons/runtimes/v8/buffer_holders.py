@@ -29,13 +29,8 @@ class HolderLink(NamedTuple):
     type_number: int
 
 
-class HolderPath(NamedTuple):
-    """Path from what has a name to a buffer."""
-
-    group: str
-    """Without keys: `cache (Map) in shop.js`."""
-    path: str
-    """With keys: `cache.get("key17")`."""
+HolderPath = Tuple[str, str]
+"""Path from what has a name to a buffer: without keys, `cache (Map) in shop.js`, and with keys, `cache.get("key17")`."""
 
 
 class BufferHolders:
@@ -44,14 +39,12 @@ class BufferHolders:
     def __init__(self, heap: ScriptHeap) -> None:
         self._heap, self._constants, self._names = heap, heap.constants, ScriptNames(heap)
         self._links: Dict[int, List[HolderLink]] = {}
-        self._down: Dict[int, Tuple[int, HolderLink]] = {}
         self._scripts: Dict[int, str] = {}
         self._roots: Dict[Tuple[int, int], str] = {}
         self._ignored = {heap.constants.types[name] for name in NO_HOLDERS}
 
     def find_paths(self, buffers: Sequence[int]) -> Dict[int, HolderPath]:
         """Return the shortest path to each of these buffers, by their tagged addresses, from what has a name."""
-        above: Dict[int, HolderLink] = {}
         paths: Dict[int, HolderPath] = {}
         level = set(buffers[:MOST_BUFFERS])
         visited: Set[int] = set(level)
@@ -86,13 +79,13 @@ class BufferHolders:
             for at in self._heap.walker.find_members(words, table):
                 word = words[at]
                 place = self._heap.locate_slot(page, words, at)
-                if place is None or not place.slot or place.object == word:
+                if place is None or not place[2] or place[1] == word:
                     continue
-                number = self._heap.types[place.map]
+                number, holder, slot = place
                 links = links_to.setdefault(word, [])
                 if ignores and (number in self._ignored or len(links) >= MOST_REFERENCES or self._heap.is_data(number)):
                     continue
-                links.append(HolderLink(place.object, place.slot, number))
+                links.append(HolderLink(holder, slot, number))
         return links_to
 
     def _name_root(self, link: HolderLink) -> Optional[str]:
@@ -157,18 +150,12 @@ class BufferHolders:
         kind = self._names.name_class(words[0]) if words else None
         script = self._scripts.get(steps[0][1].holder)
         about = "".join([" (%s)" % kind if kind else "", " in %s" % script if script else ""])
-        return HolderPath(group + about, path)
+        return group + about, path
 
     def _show_step(self, link: HolderLink, above: Optional[HolderLink]) -> Tuple[str, str]:
         """Return how a holder leads on: without and with the key. `above`: the reference to the holder."""
         types, words = self._constants.types, self._heap.read_object(link.holder)
-        if not words or link.type_number in (
-            types["JSTypedArray"],
-            types["JSDataView"],
-            types["JSMap"],
-            types["JSSet"],
-            types["JSWeakMap"],
-        ):
+        if not words or link.type_number in [types[name] for name in ("JSTypedArray", "JSDataView", "JSMap", "JSSet", "JSWeakMap")]:
             return "", ""
         owner = self._heap.read_object(above.holder) if above is not None else ()
         kind = above.type_number if above is not None else None

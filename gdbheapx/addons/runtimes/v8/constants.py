@@ -3,6 +3,7 @@
 Tried with node 20, 22, 24 and 26.
 """
 
+import re
 from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import Target
@@ -10,30 +11,13 @@ from gdbheapx.inferior.base import Target
 PREFIX, NUMBER_BYTES = "v8dbg_", 4
 MOST_OFFSET = 1 << 12
 TAGGED = ("Tagged_Object_", "Object", "HeapObject", "Tagged_HeapObject_")
-TYPES = {
-    "Map": "MAP",
-    "ByteArray": "BYTE_ARRAY",
-    "FixedDoubleArray": "FIXED_DOUBLE_ARRAY",
-    "HeapNumber": "HEAP_NUMBER",
-    "Oddball": "ODDBALL",
-    "FixedArray": "FIXED_ARRAY",
-    "ScopeInfo": "SCOPE_INFO",
-    "PropertyArray": "PROPERTY_ARRAY",
-    "PropertyCell": "PROPERTY_CELL",
-    "FeedbackVector": "FEEDBACK_VECTOR",
-    "WeakCell": "WEAK_CELL",
-    "FreeSpace": "FREE_SPACE",
-    "DescriptorArray": "DESCRIPTOR_ARRAY",
-    "JSFunction": "JS_FUNCTION",
-    "JSArray": "JS_ARRAY",
-    "JSArrayBuffer": "JS_ARRAY_BUFFER",
-    "JSTypedArray": "JS_TYPED_ARRAY",
-    "JSDataView": "JS_DATA_VIEW",
-    "JSMap": "JS_MAP",
-    "JSSet": "JS_SET",
-    "JSWeakMap": "JS_WEAK_MAP",
-}
-"""Names of types, and of their numbers."""
+TYPES = (
+    *("Map", "ByteArray", "FixedDoubleArray", "HeapNumber", "Oddball", "FixedArray", "ScopeInfo", "PropertyArray", "PropertyCell"),
+    *("FeedbackVector", "WeakCell", "FreeSpace", "DescriptorArray"),
+    *("JSFunction", "JSArray", "JSArrayBuffer", "JSTypedArray", "JSDataView", "JSMap", "JSSet", "JSWeakMap"),
+)
+"""Names of types: their numbers have the same with a line between words, `JS_ARRAY_BUFFER`."""
+WORD_END = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=^JS)")
 OFFSETS = {
     "buffer_data": ("JSArrayBuffer__backing_store__uintptr_t",),
     "buffer_length": ("JSArrayBuffer__byte_length__size_t",),
@@ -93,16 +77,15 @@ class V8Constants(NamedTuple):
 
 def read_v8_constants(target: Target) -> Optional[V8Constants]:
     """Read the constants of the process's V8; None if one is missing, or if its pointers are compressed to four bytes."""
-    types = {name: _read_first(target, ["type_%s__%s_TYPE" % (name, number)]) for name, number in TYPES.items()}
+    types = {name: _read_first(target, ["type_%s__%s_TYPE" % (name, WORD_END.sub("_", name).upper())]) for name in TYPES}
     offsets = {name: _read_first(target, ["class_" + place for place in places]) for name, places in OFFSETS.items()}
     numbers = {name: _read_first(target, [name]) for name in NUMBERS}
     sound = all(number is not None and number >= 0 for number in (*types.values(), *numbers.values()) if number is not None)
     needed = [number for group in (types, offsets, numbers) for name, number in group.items() if name not in OPTIONAL]
     if not sound or None in needed or numbers["TaggedSize"] != 8:
         return None
-    constants = V8Constants(
-        *({name: number for name, number in group.items() if number is not None} for group in (types, offsets, numbers))
-    )
+    known = [{name: number for name, number in group.items() if number is not None} for group in (types, offsets, numbers)]
+    constants = V8Constants(*known)
     return constants if all(0 <= offset < MOST_OFFSET for offset in constants.offsets.values()) else None
 
 

@@ -63,16 +63,6 @@ class ScriptPage(NamedTuple):
     """Copies of objects that a collection has moved, by offset in words: each begins with the address of the new one."""
 
 
-class SlotAt(NamedTuple):
-    """A word of an object."""
-
-    map: int
-    object: int
-    """Tagged, as pointers to it are."""
-    slot: int
-    """Number of the word."""
-
-
 class ScriptHeap:
     """The heap of one process at one moment."""
 
@@ -146,14 +136,14 @@ class ScriptHeap:
         """Yield parts of the heap until the budget expires."""
         return itertools.takewhile(lambda part: not self._budget.expired(), parts)
 
-    def locate_slot(self, page: ScriptPage, words: "array[int]", at: int) -> Optional[SlotAt]:
-        """Return the object whose word this is; None for a word outside of proven objects."""
+    def locate_slot(self, page: ScriptPage, words: "array[int]", at: int) -> Optional[Tuple[int, int, int]]:
+        """Return the object whose word this is, as instance type, tagged address and number of the word; None outside of proven objects."""
         place = bisect_right(page.objects, at) - 1
         if place < 0:
             return None
         begin = page.objects[place]
         size = self.walker.measure_object(words, begin)
-        return SlotAt(words[begin], page.start + WORD * begin + 1, at - begin) if at < begin + size else None
+        return (self.types[words[begin]], page.start + WORD * begin + 1, at - begin) if at < begin + size else None
 
     def read_object(self, tagged: int) -> Sequence[int]:
         """Return the words of a small object, or the first ones of a large one; empty if it is none."""

@@ -100,9 +100,8 @@ class ScriptNames:
         map_ = self._heap.read_object(object_[0])
         if len(map_) * WORD <= self._offsets["map_descriptors"]:
             return None
-        begin = self._read_byte(map_, "map_begin")
-        bits_at = self._offsets["map_bits"]
-        bits = map_[bits_at // WORD] >> 8 * (bits_at % WORD) & 0xFFFFFFFF
+        begin, bits = (map_[at // WORD] >> 8 * (at % WORD) for at in (self._offsets["map_begin"], self._offsets["map_bits"]))
+        begin, bits = begin & 0xFF, bits & 0xFFFFFFFF
         mask, shift = (self._numbers["bit_field3_number_of_own_descriptors_" + part] for part in ("mask", "shift"))
         words = self._heap.read_object(map_[self._offsets["map_descriptors"] // WORD])
         first, step = self._offsets["descriptors_begin"] // WORD, self._numbers["prop_desc_size"]
@@ -126,10 +125,6 @@ class ScriptNames:
         letter, code = (1, "latin-1") if number & self._numbers["OneByteStringTag"] else (2, "utf-16-le")
         address = tagged - 1 + self._offsets["string_bytes"]
         return self._heap.target.read_prefix(address, letter * min(length, MOST_LETTERS + 1)).decode(code, "replace")
-
-    def _read_byte(self, words: Sequence[int], field: str) -> int:
-        at = self._offsets[field]
-        return words[at // WORD] >> 8 * (at % WORD) & 0xFF
 
     def _read_field(self, tagged: int, field: str) -> int:
         """Return the word at a field of an object; 0 if it cannot be read."""

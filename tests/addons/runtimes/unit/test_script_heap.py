@@ -12,7 +12,7 @@ import pytest
 
 from gdbheapx import problems
 from gdbheapx.addons.runtimes.v8 import NO_OBJECTS, OTHER_BUFFERS, find_script_fields, find_script_heap
-from gdbheapx.addons.runtimes.v8.constants import NUMBERS, OFFSETS, PREFIX, TYPES, read_v8_constants
+from gdbheapx.addons.runtimes.v8.constants import NUMBERS, OFFSETS, PREFIX, TYPES, WORD_END, read_v8_constants
 from gdbheapx.addons.runtimes.v8.page_walker import PageWalker, SizeRule
 from gdbheapx.addons.runtimes.v8.script_heap import CHUNK_BYTES, ScriptHeap
 from gdbheapx.analysis.reachability.managed import ManagedField
@@ -84,7 +84,7 @@ class MadeHeap:
         self.at = FIRST
         self.target = FakeTarget(make_geometry(8, 16, 4096, True), "i386:x86-64")
         numbers = {**NUMBER_OF, **changed}
-        named = {**numbers, **{"type_%s__%s_TYPE" % (name, TYPES[name]): number for name, number in TYPE_OF.items()}}
+        named = {**numbers, **{"type_%s__%s_TYPE" % (name, WORD_END.sub("_", name).upper()): number for name, number in TYPE_OF.items()}}
         named.update({"class_" + OFFSETS[name][0]: offset for name, offset in OFFSET_OF.items()})
         assert set(numbers) == set(NUMBERS) and set(OFFSET_OF) == set(OFFSETS)
         values = {name: value for name, value in named.items() if name not in lacking}
