@@ -153,11 +153,7 @@ class MemoryContexts(Recogniser):
 
     module, objects = "postgres", ("postgres",)
     table = RuntimeLabels(
-        "PostgreSQL",
-        "",
-        "",
-        "malloc: blocks of no memory context that has a name (libraries, the server's own)",
-        "malloc: blocks in use",
+        "PostgreSQL", "", "", "malloc: blocks of no memory context that has a name (libraries, the server's own)", "malloc: blocks in use"
     )
 
     def asks(self, world: World) -> Iterable[Ask]:

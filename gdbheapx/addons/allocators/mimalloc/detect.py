@@ -17,6 +17,9 @@ from gdbheapx.addons.allocators.mimalloc import codes
 from gdbheapx.addons.allocators.mimalloc.layouts import (
     BYTE,
     HALF,
+    IN_ARENA,
+    MEMID_BLOCK_INDEX,
+    MEMID_KIND,
     SEGMENT_BYTES,
     SHORT,
     SLICE_BYTES,
@@ -329,11 +332,10 @@ def _reserve_arenas(made: MimallocPages, places: SegmentPlaces, spoilt: Sequence
     """The arenas that segments lie in, as whole mappings where mimalloc has chosen the address: no other memory is next to it. What no
     segment has of them was returned, or never used."""
     starts: Set[int] = set()
-    for segment in made.segments if places.memid is not None else ():
-        memid, head = places.memid, made.target.read_prefix(segment.address, 24)
-        assert memid is not None
-        if read_member(head, FieldPlace(memid.kind, HALF)) == memid.in_arena:
-            start = segment.address - read_word(head, memid.block_index) * SEGMENT_BYTES[2]
+    for segment in made.segments if places.has_memid else ():
+        head = made.target.read_prefix(segment.address, 24)
+        if read_member(head, FieldPlace(MEMID_KIND, HALF)) == IN_ARENA:
+            start = segment.address - read_word(head, MEMID_BLOCK_INDEX) * SEGMENT_BYTES[2]
             starts.update([start] if CHOSEN_ADDRESSES[0] <= start < CHOSEN_ADDRESSES[1] else [])
     taken = unite_ranges([*made.reserved, *spoilt])
     for mapping in made.target.mappings() if starts else ():
@@ -703,16 +705,8 @@ class Mimalloc(NamedTuple):
 
     def info(self) -> AllocatorInfo:
         """Its entry in the envelope."""
-        return AllocatorInfo(
-            id=self.id,
-            name="mimalloc",
-            version=self.version or self.form.releases,
-            object=self.module.file_name,
-            build_id=self.module.build_id,
-            layout="table",
-            address_source="probe",
-            owns_malloc=self.owns_malloc,
-        )
+        version, name, build_id = self.version or self.form.releases, self.module.file_name, self.module.build_id
+        return AllocatorInfo(self.id, "mimalloc", version, name, build_id, "table", "probe", self.owns_malloc)
 
     def read(self, target: Target) -> MimallocPages:
         """Read its pages as they are now."""

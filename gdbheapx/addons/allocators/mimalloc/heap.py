@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.addons.allocators.gates import MI_NEVER_RETURNS
-from gdbheapx.addons.allocators.mimalloc import codes
+from gdbheapx.addons.allocators.mimalloc import codes, records
 from gdbheapx.addons.allocators.mimalloc.detect import (
     DELAYS,
     RESETS,
@@ -22,32 +22,6 @@ from gdbheapx.addons.allocators.mimalloc.detect import (
     read_word,
 )
 from gdbheapx.addons.allocators.mimalloc.layouts import MimallocForm
-from gdbheapx.addons.allocators.mimalloc.records import (
-    ABANDONED,
-    LIST_GOOD,
-    LIST_LONG,
-    LIST_STRAY,
-    MI_CLASS_OF,
-    MI_FREE,
-    MI_METADATA,
-    MI_REMOTE,
-    MI_RESERVE,
-    MI_RETURNED,
-    MI_SPAN,
-    MI_USED,
-    MI_WORDS,
-    PAD_BYTES,
-    PADDING,
-    SHARED,
-    THREAD,
-    FreeBlocks,
-    MiFreeList,
-    MiListEnd,
-    MiListPage,
-    MimallocArena,
-    MimallocBin,
-    follow_free_lists,
-)
 from gdbheapx.allocators.answers import (
     INSIDE,
     MOST_BROKEN,
@@ -75,16 +49,15 @@ if TYPE_CHECKING:
     from gdbheapx.addons.allocators.mimalloc.records import MimallocFacts
     from gdbheapx.allocators.answers import AllocatorPlace, Effect
 
-LIST_CODES = {LIST_STRAY: codes.LIST_STRAY, LIST_LONG: codes.LIST_RING}
-LIST_WHAT = {
-    LIST_STRAY: "a free list points to something that is not a block of its page",
-    LIST_LONG: "a free list has more members than its page has blocks",
+LIST_PROBLEMS = {
+    records.LIST_STRAY: (codes.LIST_STRAY, "a free list points to something that is not a block of its page"),
+    records.LIST_LONG: (codes.LIST_RING, "a free list has more members than its page has blocks"),
+    records.LIST_UNREADABLE: (codes.LIST_UNREADABLE, "a free block cannot be read, and with it the rest of its list"),
 }
 FATAL = (4, 6, 7, 8, 11)
 """Signals of a fault or of abort()."""
 CALLERS_BYTES = 512
 """Of a stack, from its top: a system call that mimalloc makes is one or two frames away."""
-UNREADABLE_LIST = "a free block cannot be read, and with it the rest of its list"
 
 
 class PageOwner(NamedTuple):
@@ -122,7 +95,7 @@ class MimallocSurvey(NamedTuple):
     pieces: Sequence[Tuple[MimallocPiece, int]]
     """With their arenas."""
     segments: Sequence[MimallocSegment]
-    frees: FreeBlocks
+    frees: records.FreeBlocks
     broken: Sequence[BrokenPlace]
     reserved: Sequence[Tuple[int, int]]
     is_whole: bool
@@ -135,16 +108,16 @@ def survey_mimalloc(mimalloc: Mimalloc, around: HeapContext, follows: bool = Tru
     target, found = around.target, mimalloc.read(around.target)
     broken, form = list(found.broken), mimalloc.form
     pages_ = _select_mapped(target, found, broken)
-    blocks = [MiListPage(page.start, page.block_bytes, page.capacity) for page in pages_]
+    blocks = [records.MiListPage(page.start, page.block_bytes, page.capacity) for page in pages_]
     rows = [*_make_lists(pages_, form, follows), *_read_delayed(target, pages_, form, broken)]
-    frees = follow_free_lists(around.kernel, target.bulk_source(), rows, blocks, around.budget)
+    frees = records.follow_free_lists(around.kernel, target.bulk_source(), rows, blocks, around.budget)
     owners = _find_owners(target, found)
     arenas = {owner.thread: index for index, owner in enumerate(owners)}
     twice, starts = Counter[int](), [page.start for page in pages_]  # blocks that are on two lists, by the start of their page
     for block, before in zip(frees.addresses[1:], frees.addresses) if frees.twice else ():
         if block == before:
             twice[starts[bisect_right(starts, block) - 1]] += 1
-    followed: Dict[int, List[Tuple[int, MiListEnd]]] = {}
+    followed: Dict[int, List[Tuple[int, records.MiListEnd]]] = {}
     for row, end in zip(rows, frees.ends):
         followed.setdefault(row.page, []).append((row.kind, end))
     cut = rows[len(frees.ends)].page if len(frees.ends) < len(rows) else len(pages_)
@@ -154,9 +127,8 @@ def survey_mimalloc(mimalloc: Mimalloc, around: HeapContext, follows: bool = Tru
     ]
     for row, end in zip(rows, frees.ends):
         if row.page == len(pages_) and end.problem:
-            broken.append(
-                BrokenPlace(LIST_CODES.get(end.problem, codes.LIST_UNREADABLE), end.at, LIST_WHAT.get(end.problem, UNREADABLE_LIST))
-            )
+            code, what = LIST_PROBLEMS[end.problem]
+            broken.append(BrokenPlace(code, end.at, what))
     broken += _check_segments(form, found)
     if any(one.code.nature is Severity.DAMAGE and one.thread for one in broken):  # a thread inside may be about to repair it
         inside = find_threads_inside(target, mimalloc)
@@ -185,16 +157,18 @@ def _select_mapped(target: Target, found: MimallocPages, broken: List[BrokenPlac
     return good
 
 
-def _make_lists(pages_: Sequence[MimallocPage], form: MimallocForm, follows: bool) -> Iterator[MiFreeList]:
+def _make_lists(pages_: Sequence[MimallocPage], form: MimallocForm, follows: bool) -> Iterator[records.MiFreeList]:
     """Yield lists that are not empty."""
     for place, page in enumerate(pages_):
         heads = {page.free, page.local_free} - {0} if follows else ()  # one is being moved: both lead to the same blocks for a moment
-        lists = [*((head, MI_FREE) for head in heads), *([(page.thread_free, MI_REMOTE)] if page.thread_free else [])]
+        lists = [*((head, records.MI_FREE) for head in heads), *([(page.thread_free, records.MI_REMOTE)] if page.thread_free else [])]
         for head, kind in lists:
-            yield MiFreeList(head, place, kind, page.address if form.is_encoded else 0, form.is_encoded, *page.keys)
+            yield records.MiFreeList(head, place, kind, page.address if form.is_encoded else 0, form.is_encoded, *page.keys)
 
 
-def _read_delayed(target: Target, pages_: Sequence[MimallocPage], form: MimallocForm, broken: List[BrokenPlace]) -> Iterator[MiFreeList]:
+def _read_delayed(
+    target: Target, pages_: Sequence[MimallocPage], form: MimallocForm, broken: List[BrokenPlace]
+) -> Iterator[records.MiFreeList]:
     """The lists of heaps: the first block of a full page that another thread frees. Each heap counts its pages."""
     owned: Dict[int, List[MimallocPage]] = {}
     for page in pages_:
@@ -215,7 +189,7 @@ def _read_delayed(target: Target, pages_: Sequence[MimallocPage], form: Mimalloc
         if places.thread_delayed_free is not None:
             keys = [read_word(data, places.keys + more) for more in (0, 8)]
             end, head = heap if form.is_encoded else 0, read_word(data, places.thread_delayed_free)
-            yield MiFreeList(head, len(pages_), MI_REMOTE, end, form.is_encoded, keys[0], keys[1])
+            yield records.MiFreeList(head, len(pages_), records.MI_REMOTE, end, form.is_encoded, keys[0], keys[1])
 
 
 def _find_owners(target: Target, found: MimallocPages) -> List[PageOwner]:
@@ -224,9 +198,11 @@ def _find_owners(target: Target, found: MimallocPages) -> List[PageOwner]:
     there = {page.thread for page in found.pages} | {piece.thread for piece in found.pieces}
     told = sorted((known[one].lwp, one) for one in there if one in known)
     rest = sorted(one for one in there if one and one not in known)
-    owners = [PageOwner(THREAD, one, lwp, known[one].name) for lwp, one in told] + [PageOwner(THREAD, one, None, None) for one in rest]
-    owners += [PageOwner(ABANDONED, 0, None, None)] if 0 in there else []
-    return owners + ([PageOwner(SHARED, None, None, None)] if None in there else [])
+    owners = [PageOwner(records.THREAD, one, lwp, known[one].name) for lwp, one in told] + [
+        PageOwner(records.THREAD, one, None, None) for one in rest
+    ]
+    owners += [PageOwner(records.ABANDONED, 0, None, None)] if 0 in there else []
+    return owners + ([PageOwner(records.SHARED, None, None, None)] if None in there else [])
 
 
 def find_threads_inside(target: Target, mimalloc: Mimalloc) -> Set[Optional[int]]:
@@ -247,7 +223,7 @@ def find_threads_inside(target: Target, mimalloc: Mimalloc) -> Set[Optional[int]
 def _count_page(
     page: MimallocPage,
     arena: int,
-    lists: Optional[Sequence[Tuple[int, MiListEnd]]],
+    lists: Optional[Sequence[Tuple[int, records.MiListEnd]]],
     shared: int,
     twice: "Counter[int]",
     broken: List[BrokenPlace],
@@ -258,12 +234,12 @@ def _count_page(
         return CountedPage(page, arena, 0, 0, False)
     free, remote, is_good = 0 if follows else page.capacity - page.used, shared, True
     for kind, end in lists:
-        if kind == MI_FREE:
+        if kind == records.MI_FREE:
             free += end.members
         else:
             remote += end.members
-        if end.problem != LIST_GOOD:
-            code, what = LIST_CODES.get(end.problem, codes.LIST_UNREADABLE), LIST_WHAT.get(end.problem, UNREADABLE_LIST)
+        if end.problem != records.LIST_GOOD:
+            code, what = LIST_PROBLEMS[end.problem]
             broken.append(BrokenPlace(code, end.at, what, page.thread))
             is_good = False
     if page.start in twice:
@@ -299,13 +275,21 @@ def make_slot_runs(survey: MimallocSurvey, form: MimallocForm, arena: Optional[i
         page, index = counted.page, counted.arena
         if arena not in (None, index) or not counted.is_good:
             continue
-        usable = page.block_bytes - (PAD_BYTES if form.is_padded else 0)
+        usable = page.block_bytes - (records.PAD_BYTES if form.is_padded else 0)
         middle, last = page.start + page.capacity * page.block_bytes, page.start + page.reserved * page.block_bytes
-        for start, end, kind in ((page.memory, page.start, MI_METADATA), (middle, last, MI_RESERVE), (last, page.end, MI_METADATA)):
+        for start, end, kind in (
+            (page.memory, page.start, records.MI_METADATA),
+            (middle, last, records.MI_RESERVE),
+            (last, page.end, records.MI_METADATA),
+        ):
             if start < end:
                 rows.append(_make_slot(start, end, kind, index))
         if page.capacity:
-            rows.append(tuple(SlotRun(page.start, page.block_bytes, page.capacity, usable, index, 0, MI_USED, MI_USED, 0, 0, False, 0)))
+            rows.append(
+                tuple(
+                    SlotRun(page.start, page.block_bytes, page.capacity, usable, index, 0, records.MI_USED, records.MI_USED, 0, 0, False, 0)
+                )
+            )
     rows.sort()
     kept: List[Tuple[int, ...]] = []
     end = 0
@@ -326,19 +310,19 @@ def find_page(survey: MimallocSurvey, address: int) -> Optional[CountedPage]:
     return survey.pages[place] if place >= 0 and address < survey.pages[place].page.end else None
 
 
-UNCOLLECTED = {(ABANDONED, 1), (SHARED, 1), (SHARED, 2), (ABANDONED, 3)}
+UNCOLLECTED = {(records.ABANDONED, 1), (records.SHARED, 1), (records.SHARED, 2), (records.ABANDONED, 3)}
 """Owner and line of releases whose free memory mi_collect(true) of another thread leaves (heap.c, theap.c: mi_collect)."""
 
 
 def count_used_bytes(form: MimallocForm, counted: CountedPage) -> int:
     """Return the usable bytes of a page's blocks in use."""
-    return counted.used * (counted.page.block_bytes - (PAD_BYTES if form.is_padded else 0))
+    return counted.used * (counted.page.block_bytes - (records.PAD_BYTES if form.is_padded else 0))
 
 
 def _make_arena(
     mimalloc: Mimalloc, around: HeapContext, owner: PageOwner, index: int, pages: Sequence[CountedPage], pieces: Sequence[MimallocPiece]
-) -> MimallocArena:
-    by_kind: Dict[int, List[Range]] = {MI_SPAN: [], MI_RETURNED: [], MI_METADATA: []}
+) -> records.MimallocArena:
+    by_kind: Dict[int, List[Range]] = {records.MI_SPAN: [], records.MI_RETURNED: [], records.MI_METADATA: []}
     for piece in pieces:
         by_kind[piece.kind].append((piece.start, piece.end))
     span, returned, own = (sum(end - start for start, end in ranges) for ranges in by_kind.values())
@@ -352,19 +336,21 @@ def _make_arena(
     held = everything + own + span
     unused = [[counted for counted in good if not counted.used and bool(counted.remote) == is_remote] for is_remote in (True, False)]
     whole, empty = (sum(counted.page.end - counted.page.memory for counted in some) for some in unused)
-    ranges = unite_ranges([*((counted.page.memory, counted.page.end) for counted in pages), *by_kind[MI_SPAN], *by_kind[MI_METADATA]])
+    ranges = unite_ranges(
+        [*((counted.page.memory, counted.page.end) for counted in pages), *by_kind[records.MI_SPAN], *by_kind[records.MI_METADATA]]
+    )
     os_page = around.target.page_bytes
     in_ram = around.ram.of(unite_ranges([(start & -os_page, -(-end // os_page) * os_page) for start, end in ranges]), False)
-    spans = [(piece.start, piece.end) for piece in pieces if piece.kind == MI_SPAN and not piece.is_pinned]
-    emptied = [(counted.page.memory, counted.page.end) for some in unused for counted in some] if owner.kind != SHARED else []
+    spans = [(piece.start, piece.end) for piece in pieces if piece.kind == records.MI_SPAN and not piece.is_pinned]
+    emptied = [(counted.page.memory, counted.page.end) for some in unused for counted in some] if owner.kind != records.SHARED else []
     collected = unite_ranges([*spans, *emptied]) if (owner.kind, mimalloc.form.line) not in UNCOLLECTED else []
     collected_in_ram = around.ram.of(collected, False) if collected else None
     resident = 0 if not collected else collected_in_ram.resident_bytes if collected_in_ram is not None else None
     worth: Tuple[int, Optional[int]] = (sum(end - start for start, end in collected), resident)
-    own_worth, unowned_worth = (worth, (0, 0)) if owner.kind == THREAD else ((0, 0), worth)
-    given = unite_ranges([(-(-start // os_page) * os_page, end & -os_page) for start, end in by_kind[MI_RETURNED]])
+    own_worth, unowned_worth = (worth, (0, 0)) if owner.kind == records.THREAD else ((0, 0), worth)
+    given = unite_ranges([(-(-start // os_page) * os_page, end & -os_page) for start, end in by_kind[records.MI_RETURNED]])
     given_in_ram = around.ram.of(given, False)
-    return MimallocArena(
+    return records.MimallocArena(
         allocator=mimalloc.id,
         index=index,
         owner=owner.kind,
@@ -408,7 +394,7 @@ def _find_suspect(found: MimallocSurvey, one: BrokenPlace) -> Optional[RuleSuspe
         return None
     page = counted.page
     place = (one.address - page.start) // page.block_bytes - 1
-    return RuleSuspect(TargetAddress(page.start + place * page.block_bytes), page.block_bytes, MI_WORDS[0]) if place >= 0 else None
+    return RuleSuspect(TargetAddress(page.start + place * page.block_bytes), page.block_bytes, records.MI_WORDS[0]) if place >= 0 else None
 
 
 MIMALLOC_FIGURES = (
@@ -431,29 +417,21 @@ class MimallocMeter(LocatedMeter):
         used = sum(page.used * page.block_bytes for page in found.pages)
         free = sum((page.capacity - page.used) * page.block_bytes for page in found.pages)
         reserve = sum((page.reserved - page.capacity) * page.block_bytes for page in found.pages)
-        span = sum(piece.end - piece.start for piece in found.pieces if piece.kind == MI_SPAN)
-        own = sum(piece.end - piece.start for piece in found.pieces if piece.kind == MI_METADATA)
+        span = sum(piece.end - piece.start for piece in found.pieces if piece.kind == records.MI_SPAN)
+        own = sum(piece.end - piece.start for piece in found.pieces if piece.kind == records.MI_METADATA)
         held = sum(page.end - page.memory for page in found.pages) + span + own
         large = sum(page.used * page.block_bytes for page in found.pages if page.reserved == 1)
         return _make_reading(len(found.pages), used, free, reserve, span, held, large)
 
 
 def _make_reading(pages: int, used: int, free: int, reserve: int, span: int, held: int, large: int) -> Reading:
-    return Reading(
-        values=(pages, used, free, reserve, span),
-        held_bytes=held,
-        used_bytes=used,
-        kept_bytes=held - used,
-        returnable_bytes=None,
-        walked_bytes=held - large,
-        large_bytes=large,
-    )
+    return Reading((pages, used, free, reserve, span), held, used, held - used, None, walked_bytes=held - large, large_bytes=large)
 
 
 MIMALLOC_SHAPE = BlockShape(
-    MI_WORDS, (0,) * len(MI_WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={MI_SPAN}
+    records.MI_WORDS, (0,) * len(records.MI_WORDS), None, in_size_classes=True, keeps_freed_content=True, unreturned_kinds={records.MI_SPAN}
 )
-PADDED_SHAPE = MIMALLOC_SHAPE._replace(overheads=PADDING)
+PADDED_SHAPE = MIMALLOC_SHAPE._replace(overheads=records.PADDING)
 CHECK_HINT = "run check for each rule that is broken"
 
 
@@ -511,7 +489,9 @@ class MimallocHeap(MeteredInstance):
         """Blocks in use and free, what was never handed out, spans and metadata, by address. Damage is reported beforehand."""
         slots, frees = make_slot_runs(self.survey(), self.located.form, arena)
         around = self.around
-        return SlotWalker(around.kernel, self.target.bulk_source(), slots, MI_CLASS_OF, 1, around.budget, frees).blocks(block_filter)
+        return SlotWalker(around.kernel, self.target.bulk_source(), slots, records.MI_CLASS_OF, 1, around.budget, frees).blocks(
+            block_filter
+        )
 
     def block_at(self, address: int) -> "Optional[AllocatorPlace]":
         """The block and page that hold the address."""
@@ -537,7 +517,7 @@ class MimallocHeap(MeteredInstance):
         return answers.make_heap_place(near, self.shape, self.info.id, address, parts)
 
     @cache_answer
-    def arenas(self) -> Sequence[MimallocArena]:
+    def arenas(self) -> Sequence[records.MimallocArena]:
         """Return a row for each thread that owns pages, for abandoned pages and for shared memory."""
         survey = self.counted()
         pages: List[List[CountedPage]] = [[] for _ in survey.owners]
@@ -552,7 +532,7 @@ class MimallocHeap(MeteredInstance):
         ]
 
     @cache_answer
-    def bins(self) -> List[MimallocBin]:
+    def bins(self) -> List[records.MimallocBin]:
         """The block sizes that have pages."""
         by_size: Dict[int, List[CountedPage]] = {}
         for counted in self.counted().pages:
@@ -562,7 +542,7 @@ class MimallocHeap(MeteredInstance):
         for size, pages in sorted(by_size.items()):
             free, remote = sum(one.free for one in pages), sum(one.remote for one in pages)
             rows.append(
-                MimallocBin(
+                records.MimallocBin(
                     allocator=self.located.id,
                     size_bytes=size,
                     pages=len(pages),
@@ -580,18 +560,11 @@ class MimallocHeap(MeteredInstance):
 
     def histogram(self) -> List[HistogramRow]:
         """Return a row for each block size; remote frees count as free."""
-        return [
-            HistogramRow(
-                size_bytes=row.size_bytes,
-                max_size_bytes=row.size_bytes,
-                used_chunks=row.used_blocks,
-                used_bytes=row.used_bytes,
-                free_chunks=row.free_blocks + row.remote_free_blocks,
-                free_bytes=row.free_bytes + row.remote_free_bytes,
-                tcache_chunks=0,
-            )
-            for row in self.bins()
-        ]
+        rows = []
+        for row in self.bins():
+            free, free_bytes = row.free_blocks + row.remote_free_blocks, row.free_bytes + row.remote_free_bytes
+            rows.append(HistogramRow(row.size_bytes, row.size_bytes, row.used_blocks, row.used_bytes, free, free_bytes, 0))
+        return rows
 
     def facts(self) -> "MimallocFacts":
         """Freeze one reading for the verdict."""
@@ -604,7 +577,7 @@ class MimallocHeap(MeteredInstance):
             *known,
             is_whole=survey.is_whole,
             has_ended=self.located.form.line < 3,
-            returned=unite_ranges([(piece.start, piece.end) for piece, _ in survey.pieces if piece.kind == MI_RETURNED]),
+            returned=unite_ranges([(piece.start, piece.end) for piece, _ in survey.pieces if piece.kind == records.MI_RETURNED]),
             delay=next(((name, values[name]) for name in DELAYS if name in values), None),
             is_reset=resets[0] == 0 if resets else None,
         )
@@ -629,7 +602,7 @@ class MimallocHeap(MeteredInstance):
         from gdbheapx.allocators.measured import DECOMMIT_DELAY, PURGE_DELAY
 
         places = self.located.form.segment
-        by = DECOMMIT_DELAY if places is not None and places.memid is None else PURGE_DELAY
+        by = DECOMMIT_DELAY if places is not None and not places.has_memid else PURGE_DELAY
         whole = sum(row.empty_bytes + row.uncollected_bytes + row.span_bytes for row in self.arenas())
         free, value = sum(row.held_bytes - row.used_bytes for row in self.arenas()), self.target.environment_variable(by.variable)
         words = {
@@ -649,8 +622,8 @@ class MimallocHeap(MeteredInstance):
             if counted.is_good:
                 rooms[page.block_bytes] = min(room, rooms.get(page.block_bytes, room))
                 kept[counted.arena] += counted.free * page.block_bytes
-        padding = PADDING if self.located.form.is_padded else ()
-        shape = PinShape(self.target.page_bytes, overheads=padding, listed_kinds={MI_SPAN}, rooms=sorted(rooms.items()))
+        padding = records.PADDING if self.located.form.is_padded else ()
+        shape = PinShape(self.target.page_bytes, overheads=padding, listed_kinds={records.MI_SPAN}, rooms=sorted(rooms.items()))
         return Keeping(shape, [ArenaKeeps(index, free) for index, free in enumerate(kept)], [Term("free", sum(kept))])
 
     def rules(self) -> "Iterator[BrokenRule]":

@@ -48,16 +48,6 @@ class PagePlaces(NamedTuple):
     memid: Optional[int] = None
 
 
-class Memid(NamedTuple):
-    """mi_memid_s of a segment, which it begins with, where it lies in an arena: that many blocks as large as a segment before it."""
-
-    block_index: int
-    kind: int
-    """u32."""
-    in_arena: int
-    """That kind."""
-
-
 class SegmentPlaces(NamedTuple):
     """struct mi_segment_s."""
 
@@ -80,7 +70,8 @@ class SegmentPlaces(NamedTuple):
     """Of pages of one size; None: pages are made of slices."""
     allow_purge: Optional[int] = None
     """A byte."""
-    memid: Optional[Memid] = None
+    has_memid: bool = False
+    """It begins with MEMID_BLOCK_INDEX and so on."""
     slices: int = 512
     """At most, of a segment that is not one huge page; the bits of its masks."""
 
@@ -145,132 +136,45 @@ class MimallocForm(NamedTuple):
 
 
 OLD_PAGE = PagePlaces(
-    bytes=80,
-    capacity=10,
-    reserved=12,
-    flags=14,
-    free=16,
-    used=FieldPlace(24, HALF),
-    block_bytes=FieldPlace(28, HALF),
-    local_free=32,
-    keys=40,
-    xthread_free=40,
-    heap=48,
-)
+    bytes=80, capacity=10, reserved=12, flags=14, free=16, used=FieldPlace(24, HALF), block_bytes=FieldPlace(28, HALF),
+    local_free=32, keys=40, xthread_free=40, heap=48,
+)  # fmt: skip
 NEW_PAGE = PagePlaces(
-    bytes=96,
-    capacity=10,
-    reserved=12,
-    flags=14,
-    free=16,
-    local_free=24,
-    used=FieldPlace(32, SHORT),
-    block_bytes=FieldPlace(40),
-    start=48,
-    keys=56,
-    xthread_free=56,
-    heap=64,
-)
+    bytes=96, capacity=10, reserved=12, flags=14, free=16, local_free=24, used=FieldPlace(32, SHORT), block_bytes=FieldPlace(40),
+    start=48, keys=56, xthread_free=56, heap=64,
+)  # fmt: skip
 FIRST_PAGE = PagePlaces(
-    bytes=64,
-    capacity=2,
-    reserved=4,
-    flags=6,
-    free=8,
-    used=FieldPlace(16, HALF),
-    block_bytes=FieldPlace(20, HALF),
-    local_free=24,
-    keys=32,
-    xthread_free=32,
-    heap=40,
-)
+    bytes=64, capacity=2, reserved=4, flags=6, free=8, used=FieldPlace(16, HALF), block_bytes=FieldPlace(20, HALF),
+    local_free=24, keys=32, xthread_free=32, heap=40,
+)  # fmt: skip
 LATER_FIRST_PAGE = PagePlaces(
-    bytes=80,
-    capacity=2,
-    reserved=4,
-    flags=6,
-    free=8,
-    local_free=16,
-    used=FieldPlace(24, SHORT),
-    block_bytes=FieldPlace(32),
-    start=40,
-    keys=48,
-    xthread_free=48,
-    heap=56,
-)
+    bytes=80, capacity=2, reserved=4, flags=6, free=8, local_free=16, used=FieldPlace(24, SHORT), block_bytes=FieldPlace(32),
+    start=40, keys=48, xthread_free=48, heap=56,
+)  # fmt: skip
 MAPPED_PAGE = PagePlaces(
-    bytes=120,
-    capacity=18,
-    reserved=20,
-    flags=0,
-    free=8,
-    used=FieldPlace(16, SHORT),
-    local_free=24,
-    xthread_free=32,
-    block_bytes=FieldPlace(40),
-    start=48,
-    keys=56,
-    heap=56,
-    owner=0,
-    memid=96,
-)
+    bytes=120, capacity=18, reserved=20, flags=0, free=8, used=FieldPlace(16, SHORT), local_free=24, xthread_free=32,
+    block_bytes=FieldPlace(40), start=48, keys=56, heap=56, owner=0, memid=96,
+)  # fmt: skip
 FIRST_MAPPED_PAGE = MAPPED_PAGE._replace(keys=64, heap=64)
 LAST_PAGE = MAPPED_PAGE._replace(bytes=112, start=None, start_words=48, memid=88)
 
-MEMID = Memid(block_index=0, kind=20, in_arena=6)
+MEMID_BLOCK_INDEX, MEMID_KIND, IN_ARENA = 0, 20, 6
+"""Of mi_memid_s, which a segment begins with: where it lies in an arena (u32 kind), so many blocks as large as a segment are before it."""
 SLICED = SegmentPlaces(
-    cookie=216,
-    thread_id=256,
-    size=224,
-    info=232,
-    entries=248,
-    used=208,
-    abandoned=192,
-    pages=264,
-    kind=240,
-    commit_mask=112,
+    cookie=216, thread_id=256, size=224, info=232, entries=248, used=208, abandoned=192, pages=264, kind=240, commit_mask=112,
     purge_mask=48,
-)
+)  # fmt: skip
 FIRST_SLICED = SegmentPlaces(
-    cookie=320,
-    thread_id=352,
-    size=328,
-    info=336,
-    entries=360,
-    used=312,
-    abandoned=296,
-    pages=368,
-    kind=344,
-    commit_mask=152,
-    purge_mask=24,
-    slices=1024,
-)
+    cookie=320, thread_id=352, size=328, info=336, entries=360, used=312, abandoned=296, pages=368, kind=344, commit_mask=152,
+    purge_mask=24, slices=1024,
+)  # fmt: skip
 LATER_SLICED = SegmentPlaces(
-    cookie=224,
-    thread_id=280,
-    size=248,
-    info=256,
-    entries=272,
-    used=216,
-    abandoned=200,
-    pages=288,
-    kind=264,
-    commit_mask=120,
-    purge_mask=56,
-    allow_purge=25,
-    memid=MEMID,
-)
+    cookie=224, thread_id=280, size=248, info=256, entries=272, used=216, abandoned=200, pages=288, kind=264, commit_mask=120,
+    purge_mask=56, allow_purge=25, has_memid=True,
+)  # fmt: skip
 ONE_KIND = SegmentPlaces(
-    cookie=104,
-    thread_id=120,
-    size=32,
-    info=96,
-    entries=88,
-    used=80,
-    abandoned=64,
-    pages=136,
-    page_shift=112,
-)
+    cookie=104, thread_id=120, size=32, info=96, entries=88, used=80, abandoned=64, pages=136, page_shift=112,
+)  # fmt: skip
 OLD_HEAP = HeapPlaces(page_count=3024, thread_delayed_free=2840, cookie=2864, keys=2872)
 NEW_HEAP = HeapPlaces(page_count=192, thread_delayed_free=8, cookie=32, keys=40)
 FIRST_HEAP = HeapPlaces(page_count=3016, thread_delayed_free=2840, cookie=2856, keys=2864)
@@ -278,35 +182,16 @@ FIRST_FIXED = ((1024, 0, 128),)
 FIXED = ((1024, 0, 384),)
 BY_SIZE = ((64, 3, 0), (512, 1, 0))
 MAPPED_ARENA = ArenaPlaces(
-    subproc=24,
-    subproc_arenas=8,
-    slice_count=32,
-    info_slices=40,
-    slices_free=80,
-    free_chunks=384,
-    slices_committed=88,
-    slices_dirty=96,
-    slices_purge=104,
-)
+    subproc=24, subproc_arenas=8, slice_count=32, info_slices=40, slices_free=80, free_chunks=384, slices_committed=88,
+    slices_dirty=96, slices_purge=104,
+)  # fmt: skip
 FIRST_MAPPED_ARENA = MAPPED_ARENA._replace(
-    slices_free=64,
-    free_chunks=640,
-    slices_committed=72,
-    slices_dirty=80,
-    slices_purge=88,
-    pages=96,
-)
+    slices_free=64, free_chunks=640, slices_committed=72, slices_dirty=80, slices_purge=88, pages=96,
+)  # fmt: skip
 SHARED_ARENA = ArenaPlaces(
-    subproc=24,
-    subproc_arenas=32,
-    slice_count=40,
-    info_slices=48,
-    slices_free=88,
-    free_chunks=448,
-    slices_committed=96,
-    slices_dirty=104,
-    slices_purge=112,
-)
+    subproc=24, subproc_arenas=32, slice_count=40, info_slices=48, slices_free=88, free_chunks=448, slices_committed=96,
+    slices_dirty=104, slices_purge=112,
+)  # fmt: skip
 LAST_ARENA = SHARED_ARENA._replace(slices_free=104, slices_committed=112, slices_dirty=120, slices_purge=128)
 
 UNPADDED = ("2.0.6", "2.0.7", "2.0.9")
@@ -324,16 +209,16 @@ PLAIN: Tuple[MimallocForm, ...] = (
     MimallocForm("2.0.6", 2, OLD_PAGE._replace(keys=24), FIRST_SLICED, FIRST_HEAP, starts=FIRST_FIXED),
     MimallocForm("2.0.7", 2, OLD_PAGE._replace(keys=24), FIRST_SLICED, OLD_HEAP, starts=FIRST_FIXED),
     MimallocForm("2.0.9", 2, OLD_PAGE, SLICED, OLD_HEAP, starts=FIXED),
-    MimallocForm("2.1.0 to 2.1.4", 2, OLD_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), OLD_HEAP, starts=BY_SIZE),
+    MimallocForm("2.1.0 to 2.1.4", 2, OLD_PAGE, SLICED._replace(allow_purge=25, has_memid=True), OLD_HEAP, starts=BY_SIZE),
     MimallocForm(
         "2.1.2 of free-threaded CPython 3.13",  # a list node and a goal behind each page, for what waits until no thread looks at it
         2,
         OLD_PAGE._replace(bytes=96),
-        SLICED._replace(allow_purge=25, memid=MEMID),
+        SLICED._replace(allow_purge=25, has_memid=True),
         OLD_HEAP,
         starts=BY_SIZE,
     ),
-    MimallocForm("2.1.7 to 2.1.9", 2, NEW_PAGE, SLICED._replace(allow_purge=25, memid=MEMID), NEW_HEAP),
+    MimallocForm("2.1.7 to 2.1.9", 2, NEW_PAGE, SLICED._replace(allow_purge=25, has_memid=True), NEW_HEAP),
     MimallocForm("2.2 to 2.4", 2, NEW_PAGE, LATER_SLICED, NEW_HEAP),
     # Where the free bitmap alone differs, the one that begins later stands first: the other reads zeros there, which contradict nothing.
     MimallocForm("3.0.1, 3.0.7 to 3.0.12", 3, FIRST_MAPPED_PAGE, heap=HeapPlaces(page_count=160), arena=FIRST_MAPPED_ARENA),

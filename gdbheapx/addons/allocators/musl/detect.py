@@ -21,8 +21,6 @@ FIRST_RELEASE = (1, 2, 1)
 PIECE_BYTES = 1 << 20
 MOST_BYTES = 256 << 20
 """Of an object's writable data that is searched."""
-CONTEXT_BYTES = 1024
-"""More than it has."""
 OLD_MALLOC = "its malloc is the one of musl up to 1.2.0, which keeps no list of its memory"
 OLD_HINT = "update musl to 1.2.1 or later (Alpine 3.13), or use the allocator's statistics of the program"
 BUMP_HINT = "all memory that it has allocated is in use; report shows how much that is"
@@ -53,16 +51,8 @@ class Musl(NamedTuple):
 
     def info(self) -> AllocatorInfo:
         """Its entry in the envelope."""
-        return AllocatorInfo(
-            id=self.id,
-            name="musl",
-            version=self.version,
-            object=self.module.file_name,
-            build_id=self.module.build_id,
-            layout="table",
-            address_source="probe",
-            owns_malloc=self.owns_malloc,
-        )
+        name, build_id = self.module.file_name, self.module.build_id
+        return AllocatorInfo(self.id, "musl", self.version, name, build_id, "table", "probe", self.owns_malloc)
 
     def layout(self, target: Target) -> MuslLayout:
         """Describe it for the native walk, with the list of areas as it is now."""

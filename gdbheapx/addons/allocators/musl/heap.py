@@ -4,48 +4,8 @@ import struct
 from array import array
 from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.addons.allocators.musl import codes
+from gdbheapx.addons.allocators.musl import codes, records
 from gdbheapx.addons.allocators.musl.detect import Musl, read_first_area
-from gdbheapx.addons.allocators.musl.records import (
-    AREA_BYTES,
-    GROUP_AREA_AGAIN,
-    GROUP_AREA_CHECK,
-    GROUP_AREA_UNREADABLE,
-    GROUP_CLASS,
-    GROUP_MAKING,
-    GROUP_MASKS,
-    GROUP_OUTSIDE,
-    GROUP_OVERLAP,
-    GROUP_PLACE,
-    GROUP_UNMAPPED,
-    HEAD_BACK,
-    HEAD_MARK,
-    HEADER_HALF,
-    HEADER_INDEX,
-    HEADER_OFFSET,
-    HEADER_SLACK,
-    HEADER_STALE,
-    HEADER_USED,
-    HEADER_ZERO,
-    MUSL_CLASSES,
-    MUSL_METADATA,
-    MUSL_USED,
-    MUSL_WORDS,
-    OWN_CLASS,
-    PLACE_DONATED,
-    PLACE_MAPPED,
-    PLACE_NESTED,
-    SIZE_CLASSES,
-    TRAILER_BYTES,
-    UNIT_BYTES,
-    MuslArena,
-    MuslBin,
-    MuslGroups,
-    count_slot_units,
-    find_most_bytes,
-    make_musl_slot_walker,
-    read_groups,
-)
 from gdbheapx.allocators.answers import (
     GROUP,
     MOST_BROKEN,
@@ -80,28 +40,31 @@ if TYPE_CHECKING:
 MOST_TOLD = 20
 SIGSEGV = 11
 OF_GROUPS: Dict[int, Tuple[ProblemCode, str]] = {
-    GROUP_AREA_UNREADABLE: (codes.AREA_UNREADABLE, "cannot read an area of metas: the groups of it and of those behind it are unknown"),
-    GROUP_AREA_CHECK: (codes.AREA_BROKEN, "an area of metas does not begin with musl's secret: the groups behind it are unknown"),
-    GROUP_AREA_AGAIN: (codes.AREA_BROKEN, "the list of areas returns to an earlier area"),
-    GROUP_CLASS: (codes.META_WRONG, "a meta has a size class that musl does not have"),
-    GROUP_MASKS: (codes.META_WRONG, "a meta calls a slot free twice, or one that its group does not have"),
-    GROUP_PLACE: (codes.META_WRONG, "a meta gives its group a place or a length that cannot be"),
-    GROUP_OVERLAP: (codes.GROUP_OVERLAP, "a group lies across another one, or in a slot that is free"),
-    GROUP_MAKING: (codes.SLOT_CHANGING, "a thread is making a group, or giving one up"),
-    GROUP_UNMAPPED: (codes.GROUP_UNMAPPED, "a group reaches beyond its mapping"),
-    GROUP_OUTSIDE: (codes.GROUP_OUTSIDE, "a group that was cut out of a slot lies in no slot"),
+    records.GROUP_AREA_UNREADABLE: (
+        codes.AREA_UNREADABLE,
+        "cannot read an area of metas: the groups of it and of those behind it are unknown",
+    ),
+    records.GROUP_AREA_CHECK: (codes.AREA_BROKEN, "an area of metas does not begin with musl's secret: the groups behind it are unknown"),
+    records.GROUP_AREA_AGAIN: (codes.AREA_BROKEN, "the list of areas returns to an earlier area"),
+    records.GROUP_CLASS: (codes.META_WRONG, "a meta has a size class that musl does not have"),
+    records.GROUP_MASKS: (codes.META_WRONG, "a meta calls a slot free twice, or one that its group does not have"),
+    records.GROUP_PLACE: (codes.META_WRONG, "a meta gives its group a place or a length that cannot be"),
+    records.GROUP_OVERLAP: (codes.GROUP_OVERLAP, "a group lies across another one, or in a slot that is free"),
+    records.GROUP_MAKING: (codes.SLOT_CHANGING, "a thread is making a group, or giving one up"),
+    records.GROUP_UNMAPPED: (codes.GROUP_UNMAPPED, "a group reaches beyond its mapping"),
+    records.GROUP_OUTSIDE: (codes.GROUP_OUTSIDE, "a group that was cut out of a slot lies in no slot"),
 }
 OF_SLOTS: Dict[int, Tuple[ProblemCode, str]] = {
     SLOT_UNREADABLE: (codes.HEADER_UNREADABLE, "cannot read the header of a group, or of a block in use, which counts as its whole slot"),
-    HEAD_BACK: (codes.GROUP_BACK, "a group does not point back to its meta"),
-    HEAD_MARK: (codes.GROUP_OVERLAP, "a group lies in a slot that is not marked as its"),
-    HEADER_INDEX: (codes.HEADER_BROKEN, "the header of a block in use has the index of another slot"),
-    HEADER_OFFSET: (codes.HEADER_BROKEN, "the header of a block in use does not point back to its group"),
-    HEADER_ZERO: (codes.BLOCK_OVERRUN, "a byte that is always 0, behind a block in use or in its header, was overwritten"),
-    HEADER_SLACK: (codes.HEADER_BROKEN, "the header of a block in use leaves more of its slot unused than the slot has"),
-    HEADER_USED: (codes.HEADER_BROKEN, "a free slot has the header of a block in use"),
-    HEADER_HALF: (codes.HEADER_BROKEN, "the header of a block in use does not point to its group, or is half written"),
-    HEADER_STALE: (codes.SLOT_CHANGING, "a thread is handing a block out, or freeing it, or making a group"),
+    records.HEAD_BACK: (codes.GROUP_BACK, "a group does not point back to its meta"),
+    records.HEAD_MARK: (codes.GROUP_OVERLAP, "a group lies in a slot that is not marked as its"),
+    records.HEADER_INDEX: (codes.HEADER_BROKEN, "the header of a block in use has the index of another slot"),
+    records.HEADER_OFFSET: (codes.HEADER_BROKEN, "the header of a block in use does not point back to its group"),
+    records.HEADER_ZERO: (codes.BLOCK_OVERRUN, "a byte that is always 0, behind a block in use or in its header, was overwritten"),
+    records.HEADER_SLACK: (codes.HEADER_BROKEN, "the header of a block in use leaves more of its slot unused than the slot has"),
+    records.HEADER_USED: (codes.HEADER_BROKEN, "a free slot has the header of a block in use"),
+    records.HEADER_HALF: (codes.HEADER_BROKEN, "the header of a block in use does not point to its group, or is half written"),
+    records.HEADER_STALE: (codes.SLOT_CHANGING, "a thread is handing a block out, or freeing it, or making a group"),
 }
 CUT_REPORT = (codes.GROUPS_CUT, None, "not all groups and slots were read", "allow more time: --max-seconds, --max-stop")
 CHECK_HINT = "something wrote where it should not: `%s` names the block before" % hint_command("check")
@@ -130,15 +93,15 @@ def check_groups(context: int, counted: "CountedGroups") -> List[DamagedPlace]:
 
 def check_slots(tallies: SlotTallies, at_work: int) -> List[DamagedPlace]:
     """Yield listed damage of slots. `at_work`: number of threads that may be writing a header; as many half-written ones are no damage."""
-    halves = sum(row.code == HEADER_HALF for row in tallies.problems)
-    words = {**OF_SLOTS, HEADER_HALF: OF_SLOTS[HEADER_STALE]} if halves <= at_work else OF_SLOTS
+    halves = sum(row.code == records.HEADER_HALF for row in tallies.problems)
+    words = {**OF_SLOTS, records.HEADER_HALF: OF_SLOTS[records.HEADER_STALE]} if halves <= at_work else OF_SLOTS
     return [(words[row.code][0], row.address, words[row.code][1]) for row in tallies.problems]
 
 
 def count_at_work(target: Target, module: Module, tallies: SlotTallies) -> int:
     """Return the number of threads that execute code of malloc's object, and neither wait in a system call nor were stopped by a
     check; 0 where no header is half written."""
-    if all(row.code != HEADER_HALF for row in tallies.problems):
+    if all(row.code != records.HEADER_HALF for row in tallies.problems):
         return 0
     ranges, call, halt = target.code_ranges(module), target.arch.in_system_call, target.arch.halt
     pcs = [thread.pc for thread in target.threads() if thread.pc is not None and any(start <= thread.pc < end for start, end in ranges)]
@@ -158,8 +121,8 @@ def report_musl_damage(rows: Sequence[DamagedPlace], count: int, report: Partial
 
 
 def _find_least(size_class: int) -> int:
-    before = MUSL_CLASSES - 1 if size_class == OWN_CLASS else size_class - 1
-    return find_most_bytes(before) + 1 if before >= 0 else 0
+    before = records.MUSL_CLASSES - 1 if size_class == records.OWN_CLASS else size_class - 1
+    return records.find_most_bytes(before) + 1 if before >= 0 else 0
 
 
 ABORT = "nothing: it executes an instruction that raises SIGSEGV, in free(), realloc() or malloc_usable_size()"
@@ -171,14 +134,14 @@ FARTHEST_BYTES = 1 << 20
 
 def _find_suspect(heap: "MuslMalloc", code: ProblemCode, address: int) -> Optional[RuleSuspect]:
     """The block in use that ends before what is damaged; or, where a slot's own block was written past, that: it may begin further on."""
-    kinds = frozenset((MUSL_USED,))
+    kinds = frozenset((records.MUSL_USED,))
     row: Optional[Tuple[int, ...]] = None
     if code is codes.BLOCK_OVERRUN:
         row = next((row for batch in heap.blocks(BlockFilter(kinds, start=address)) for row in zip(*batch)), None)
     else:
         near = find_neighbours(heap.blocks(BlockFilter(kinds, start=max(0, address - FARTHEST_BYTES))), heap.shape, address - 1)
         row = near.here or near.previous
-    return RuleSuspect(TargetAddress(row[0]), row[1], MUSL_WORDS[row[3]]) if row is not None else None
+    return RuleSuspect(TargetAddress(row[0]), row[1], records.MUSL_WORDS[row[3]]) if row is not None else None
 
 
 MUSL_FIGURES = (
@@ -206,7 +169,7 @@ class MuslMeter(LocatedMeter):
         self._head = struct.Struct(order + "Q" + letter)
         self._metas = struct.Struct(order + "3%sII%s" % (letter, letter))
         self._first = 8 + 2 * word
-        self._count = (AREA_BYTES - self._first) // self._metas.size
+        self._count = (records.AREA_BYTES - self._first) // self._metas.size
         self._known: Dict[int, Tuple[bytes, MetaSums]] = {}
 
     def read(self, walk_seconds: float) -> Reading:
@@ -217,8 +180,8 @@ class MuslMeter(LocatedMeter):
             return make_empty_reading(MUSL_FIGURES)
         while area and area not in seen and len(seen) < MOST_AREAS:
             seen.add(area)
-            data = self.target.read_prefix(area, AREA_BYTES)
-            if len(data) < AREA_BYTES or self._head.unpack_from(data)[0] != self.located.secret:
+            data = self.target.read_prefix(area, records.AREA_BYTES)
+            if len(data) < records.AREA_BYTES or self._head.unpack_from(data)[0] != self.located.secret:
                 return make_empty_reading(MUSL_FIGURES)
             known = self._known.get(area)
             if known is None or known[0] != data:
@@ -226,16 +189,9 @@ class MuslMeter(LocatedMeter):
             rows.append(known[1])
             area = self._head.unpack_from(data)[1]
         groups, held, used, free, large = map(sum, zip(*rows))
-        used, held = max(0, used), held + AREA_BYTES * len(rows)
-        return Reading(
-            values=(groups, used, free),
-            held_bytes=held,
-            used_bytes=used,
-            kept_bytes=max(0, held - used),
-            returnable_bytes=0,
-            walked_bytes=max(0, held - large),
-            large_bytes=large,
-        )
+        used, held = max(0, used), held + records.AREA_BYTES * len(rows)
+        kept, walked = max(0, held - used), max(0, held - large)
+        return Reading((groups, used, free), held, used, kept, 0, walked_bytes=walked, large_bytes=large)
 
     def _sum_metas(self, data: bytes) -> MetaSums:
         groups = held = used = free = large = 0
@@ -244,27 +200,31 @@ class MuslMeter(LocatedMeter):
             if not group:
                 continue
             slots, pages, size_class = (packed & 31) + 1, packed >> 12, packed >> 6 & 63
-            stride = pages * AREA_BYTES - UNIT_BYTES if pages and slots == 1 else count_slot_units(size_class) * UNIT_BYTES
+            stride = (
+                pages * records.AREA_BYTES - records.UNIT_BYTES
+                if pages and slots == 1
+                else records.count_slot_units(size_class) * records.UNIT_BYTES
+            )
             count = bin((available | freed) & (1 << slots) - 1).count("1")
             groups, free, used = groups + 1, free + count * stride, used + (slots - count) * stride
             if pages:
-                held += pages * AREA_BYTES
+                held += pages * records.AREA_BYTES
                 large += stride if slots == 1 else 0
             elif packed >> 5 & 1:
-                size = UNIT_BYTES + stride * slots  # it is cut from a slot (alloc_group)
-                used -= next((UNIT_BYTES * units for units in SIZE_CLASSES if UNIT_BYTES * units >= size), size)
+                size = records.UNIT_BYTES + stride * slots  # it is cut from a slot (alloc_group)
+                used -= next((records.UNIT_BYTES * units for units in records.SIZE_CLASSES if records.UNIT_BYTES * units >= size), size)
             else:
-                held += UNIT_BYTES + stride * slots
+                held += records.UNIT_BYTES + stride * slots
         return groups, held, used, free, large
 
 
-MUSL_SHAPE = BlockShape(MUSL_WORDS, (0,) * len(MUSL_WORDS), None, unit_bytes=UNIT_BYTES)
+MUSL_SHAPE = BlockShape(records.MUSL_WORDS, (0,) * len(records.MUSL_WORDS), None, unit_bytes=records.UNIT_BYTES)
 
 
 class CountedGroups(NamedTuple):
     """Groups with their masks of free slots, and what contradicts them."""
 
-    groups: MuslGroups
+    groups: records.MuslGroups
     usage: Sequence[Tuple[int, int, int]]
     """(class, slots that musl counts, slots that its groups have) where these differ."""
 
@@ -300,21 +260,21 @@ class MuslMalloc(MeteredInstance):
 
     def exact_reading(self) -> Reading:
         (row,) = self.arenas()
-        used = None if row.used_bytes is None else row.used_bytes + TRAILER_BYTES * (row.used_blocks or 0)
-        free = None if row.free_bytes is None else row.free_bytes + TRAILER_BYTES * (row.free_slots or 0)
+        used = None if row.used_bytes is None else row.used_bytes + records.TRAILER_BYTES * (row.used_blocks or 0)
+        free = None if row.free_bytes is None else row.free_bytes + records.TRAILER_BYTES * (row.free_slots or 0)
         kept = None if used is None or row.system_bytes is None else row.system_bytes - used
         return Reading((row.groups, used, free), row.system_bytes, used, kept, 0)
 
     @cache_answer
-    def groups(self) -> MuslGroups:
+    def groups(self) -> records.MuslGroups:
         """Read all groups with their slots, by their metas."""
         return self._read_groups(with_rows=True)
 
-    def _read_groups(self, with_rows: bool) -> MuslGroups:
+    def _read_groups(self, with_rows: bool) -> records.MuslGroups:
         around, layout = self.around, self.located.layout(self.target)
         memory = unite_ranges([(mapping.start, mapping.end) for mapping in self.target.mappings()])
         ranges = array("Q", [end for both in memory for end in both])
-        return read_groups(around.kernel, self.target.bulk_source(), layout, ranges, with_rows, around.budget)
+        return records.read_groups(around.kernel, self.target.bulk_source(), layout, ranges, with_rows, around.budget)
 
     @cache_answer
     def counted(self) -> CountedGroups:
@@ -325,7 +285,7 @@ class MuslMalloc(MeteredInstance):
         usage = []  # usage_by_class, without donated groups
         if not groups.problem_count and groups.is_whole:
             where = self.located.context + self.located.offsets.usage
-            told = self.target.words_in(self.target.read_prefix(where, MUSL_CLASSES * self.target.word_bytes))
+            told = self.target.words_in(self.target.read_prefix(where, records.MUSL_CLASSES * self.target.word_bytes))
             own = [row.counted_slots for row in groups.classes]
             usage = [(size_class, number, own[size_class]) for size_class, number in enumerate(told) if number != own[size_class]]
         found = CountedGroups(groups, usage)
@@ -349,15 +309,15 @@ class MuslMalloc(MeteredInstance):
         """True if the sums rest on undamaged data. Of a core the slots are checked too, which reveals wrong masks."""
         return self.survey().is_whole if self.target.kind == "core" else self.counted().is_whole
 
-    def _make_walker(self, groups: MuslGroups) -> SlotWalker:
+    def _make_walker(self, groups: records.MuslGroups) -> SlotWalker:
         layout = self.located.layout(self.target)
-        return make_musl_slot_walker(self.around.kernel, self.target.bulk_source(), layout, groups.runs, self.around.budget)
+        return records.make_musl_slot_walker(self.around.kernel, self.target.bulk_source(), layout, groups.runs, self.around.budget)
 
     def claims(self) -> List[Claim]:
         """Its mappings, its areas of metas, and what it was given of the ends of objects' data."""
         groups = self.counted().groups
         claims = [Claim(start, end, "groups") for start, end in groups.ranges("held")]
-        areas = unite_ranges([(area, area + AREA_BYTES) for area in groups.areas])
+        areas = unite_ranges([(area, area + records.AREA_BYTES) for area in groups.areas])
         return sorted([*claims, *(Claim(start, end, "metas") for start, end in areas)])
 
     def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
@@ -365,11 +325,11 @@ class MuslMalloc(MeteredInstance):
         self.survey()
         return self._stream_blocks(self.groups(), block_filter, arena)
 
-    def _stream_blocks(self, groups: MuslGroups, block_filter: BlockFilter, arena: Optional[int]) -> BlockStream:
+    def _stream_blocks(self, groups: records.MuslGroups, block_filter: BlockFilter, arena: Optional[int]) -> BlockStream:
         if arena not in (None, 0):
             block_filter = block_filter._replace(kinds=frozenset())
-        areas = groups.areas if block_filter.has(MUSL_METADATA, AREA_BYTES) else ()
-        rows = [(area, AREA_BYTES, CLASS_OVERHEAD, MUSL_METADATA, 0) for area in areas]
+        areas = groups.areas if block_filter.has(records.MUSL_METADATA, records.AREA_BYTES) else ()
+        rows = [(area, records.AREA_BYTES, CLASS_OVERHEAD, records.MUSL_METADATA, 0) for area in areas]
         return self._make_walker(groups).blocks(block_filter, make_blocks(rows))
 
     def block_at(self, address: int) -> "Optional[AllocatorPlace]":
@@ -380,7 +340,7 @@ class MuslMalloc(MeteredInstance):
         names = ("address", "bytes", "slot_bytes", "slots", "size_class", "problem")
         rows = zip(*(groups.column(name) for name in names))
         around = [row for row in rows if row[0] <= address < row[0] + row[1] and not row[5]]
-        area = next((area for area in groups.areas if area <= address < area + AREA_BYTES), None)
+        area = next((area for area in groups.areas if area <= address < area + records.AREA_BYTES), None)
         if not around and area is None:
             return None
         what = "%d slots of %d bytes, class %d"
@@ -389,36 +349,36 @@ class MuslMalloc(MeteredInstance):
             for row in around
         ]
         if area is not None:
-            parts.append(answers.AddressPart("metas", "records of groups", TargetAddress(area), TargetAddress(area + AREA_BYTES)))
+            parts.append(answers.AddressPart("metas", "records of groups", TargetAddress(area), TargetAddress(area + records.AREA_BYTES)))
         start = max((row[0] for row in around), default=area or 0)
         stream = self._stream_blocks(groups, BlockFilter(start=start), None)
         return answers.make_heap_place(answers.find_neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts[::-1])
 
     def own_data(self) -> List[Tuple[int, int]]:
         """Its context, and its areas of metas, which lead to groups."""
-        areas = [(area, area + AREA_BYTES) for area in self.counted().groups.areas]
+        areas = [(area, area + records.AREA_BYTES) for area in self.counted().groups.areas]
         return [(self.located.context, self.located.offsets.usage + self.located.context), *areas]
 
     @cache_answer
-    def arenas(self) -> Sequence[MuslArena]:
+    def arenas(self) -> Sequence[records.MuslArena]:
         """Return the single row: system by mappings; used, free and overhead by slots, heads and what is left of each mapping."""
         self.is_whole()
         groups = self.counted().groups
         held, classes, dead = groups.sums, groups.classes, 0  # `dead`: bytes of mappings whose groups may have damaged numbers
         rows = zip(*(groups.column(name) for name in ("address", "bytes", "place", "problem"))) if groups.problem_count else ()
         for start, size, place, problem in rows:
-            if problem and place in (PLACE_MAPPED, PLACE_DONATED):
+            if problem and place in (records.PLACE_MAPPED, records.PLACE_DONATED):
                 mapping = next((mapping for mapping in self.target.mappings() if mapping.start <= start < mapping.end), None)
                 dead += min(size, mapping.end - start) if mapping is not None else 0
-        areas = AREA_BYTES * len(groups.areas)
+        areas = records.AREA_BYTES * len(groups.areas)
         system = held.own_bytes + max(dead, held.lost_bytes) + areas
         free = sum(row.free_bytes for row in classes)
-        own = unite_ranges([*groups.ranges("held"), *((area, area + AREA_BYTES) for area in groups.areas)])
+        own = unite_ranges([*groups.ranges("held"), *((area, area + records.AREA_BYTES) for area in groups.areas)])
         page = self.target.page_bytes
         in_ram = self.around.ram.of(
             unite_ranges((start // page * page, -(-end // page) * page) for start, end in own), with_exclusive=False
         )
-        row = MuslArena(
+        row = records.MuslArena(
             allocator=self.located.id,
             index=0,
             address=TargetAddress(self.located.context),
@@ -428,7 +388,7 @@ class MuslMalloc(MeteredInstance):
             used_bytes=sum(row.used_bytes for row in classes),
             free_slots=sum(row.free_slots for row in classes),
             free_bytes=free,
-            overhead_bytes=areas + held.rest_bytes + TRAILER_BYTES * sum(row.slots for row in classes),
+            overhead_bytes=areas + held.rest_bytes + records.TRAILER_BYTES * sum(row.slots for row in classes),
             unparsed_bytes=max(0, dead - held.lost_bytes) if groups.is_whole else None,
             donated_bytes=held.donated_bytes,
             free_percent=round(100 * free / system, 1) if system and groups.is_whole else None,
@@ -437,44 +397,38 @@ class MuslMalloc(MeteredInstance):
         return [row]
 
     @cache_answer
-    def bins(self) -> List[MuslBin]:
+    def bins(self) -> List[records.MuslBin]:
         """The size classes that have groups, with what was asked for in each."""
         survey, rows = self.survey(), []
         for size_class, (counted, tally) in enumerate(zip(survey.counted.groups.classes, survey.tallies.tallies)):
             if not counted.groups:
                 continue
             rows.append(
-                MuslBin(
+                records.MuslBin(
                     allocator=self.info.id,
                     size_class=size_class,
                     min_size_bytes=_find_least(size_class),
-                    max_size_bytes=None if size_class == OWN_CLASS else find_most_bytes(size_class),
+                    max_size_bytes=None if size_class == records.OWN_CLASS else records.find_most_bytes(size_class),
                     groups=counted.groups,
                     slots=tally.used_slots + tally.free_slots,
                     used_slots=tally.used_slots,
                     used_bytes=tally.used_bytes,
                     free_slots=tally.free_slots,
                     free_bytes=tally.free_bytes,
-                    slack_bytes=tally.slot_bytes - tally.used_bytes - tally.free_bytes - TRAILER_BYTES * tally.free_slots,
+                    slack_bytes=tally.slot_bytes - tally.used_bytes - tally.free_bytes - records.TRAILER_BYTES * tally.free_slots,
                 )
             )
         return rows
 
     def histogram(self) -> List[HistogramRow]:
         """Return a row for each size class; a block in use counts as the largest that fits its slot."""
-        return [
-            HistogramRow(
-                size_bytes=_find_least(size_class),
-                max_size_bytes=max(row.used_bytes, _find_least(size_class)) if size_class == OWN_CLASS else find_most_bytes(size_class),
-                used_chunks=row.used_slots,
-                used_bytes=row.used_bytes,
-                free_chunks=row.free_slots,
-                free_bytes=row.free_bytes,
-                tcache_chunks=0,
-            )
-            for size_class, row in enumerate(self.counted().groups.classes)
-            if row.groups
-        ]
+        rows = []
+        for size_class, row in enumerate(self.counted().groups.classes):
+            least, is_own = _find_least(size_class), size_class == records.OWN_CLASS
+            most = max(row.used_bytes, least) if is_own else records.find_most_bytes(size_class)
+            if row.groups:
+                rows.append(HistogramRow(least, most, row.used_slots, row.used_bytes, row.free_slots, row.free_bytes, 0))
+        return rows
 
     def facts(self) -> "MuslFacts":
         """Freeze one reading for the verdict."""
@@ -489,7 +443,7 @@ class MuslMalloc(MeteredInstance):
         would have been unmapped."""
         kept, spans, names = self.arenas()[0].free_bytes, array("Q"), ("address", "bytes", "slot_bytes", "place", "problem")
         for start, size, slot_bytes, place, problem in zip(*(self.groups().column(name) for name in names)):
-            if place != PLACE_NESTED and not problem:
+            if place != records.PLACE_NESTED and not problem:
                 spans.extend((start, start + size, slot_bytes))
         shape, terms = PinShape(self.target.page_bytes, spans=spans), [Term("free slots", kept or 0)]
         return Keeping(shape, [ArenaKeeps(0, kept)], terms, words={ROOM: GROUP}, returnable_bytes=0)

@@ -8,24 +8,7 @@ from re import finditer
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from gdbheapx.addons.allocators.gates import TC_RELEASE
-from gdbheapx.addons.allocators.tcmalloc import codes
-from gdbheapx.addons.allocators.tcmalloc.records import (
-    SIZE_CLASSES,
-    SPAN_IN_USE,
-    SPAN_ON_NORMAL,
-    TC_CACHED,
-    TC_CENTRAL,
-    TC_FREE_SPAN,
-    TC_LARGE,
-    TC_METADATA,
-    TC_RETURNED_LABEL,
-    TC_TRANSFER,
-    TC_WORDS,
-    TcArena,
-    TcBin,
-    TcFacts,
-    TcSpan,
-)
+from gdbheapx.addons.allocators.tcmalloc import codes, records
 from gdbheapx.addons.allocators.tcmalloc.structure import (
     CACHE_REST,
     MOST_CACHES,
@@ -227,7 +210,7 @@ _PURGE_COLUMNS = (
 )
 
 
-def predict_tcmalloc_purge(rows: Sequence[TcArena], page_bytes: int) -> Predicted:
+def predict_tcmalloc_purge(rows: Sequence[records.TcArena], page_bytes: int) -> Predicted:
     """Every span that is free, also in tcmalloc's own pages; what caches hold is not flushed."""
     size, resident, exclusive = (add_values(getattr(row, name) for row in rows) for name in PURGE_KEYS[2:])
     return Predicted(size, resident, exclusive, {"free_pages": None if size is None else size // page_bytes})
@@ -363,13 +346,13 @@ def _make_reading(counted: CountedBytes, used: Optional[int] = None) -> Reading:
 
 TC_UNIT_BYTES = 8
 TCMALLOC_SHAPE = BlockShape(
-    TC_WORDS,
-    (0,) * len(TC_WORDS),
+    records.TC_WORDS,
+    (0,) * len(records.TC_WORDS),
     None,
     unit_bytes=TC_UNIT_BYTES,
     in_size_classes=True,
     keeps_freed_content=True,
-    unreturned_kinds=frozenset((TC_FREE_SPAN,)),
+    unreturned_kinds=frozenset((records.TC_FREE_SPAN,)),
 )
 RATE_VARIABLE = "TCMALLOC_RELEASE_RATE"
 
@@ -446,10 +429,10 @@ class TcmallocHeap(MeteredInstance):
         if arena not in (None, 0):
             block_filter = block_filter._replace(kinds=frozenset())
         rows = []
-        if block_filter.kinds is None or TC_METADATA in block_filter.kinds:
+        if block_filter.kinds is None or records.TC_METADATA in block_filter.kinds:
             for start, end in self.metadata():
-                if block_filter.has(TC_METADATA, end - start):
-                    rows.append((start, end - start, CLASS_OVERHEAD, TC_METADATA, 0))
+                if block_filter.has(records.TC_METADATA, end - start):
+                    rows.append((start, end - start, CLASS_OVERHEAD, records.TC_METADATA, 0))
         return make_tcmalloc_walker(self.counts(), self.survey().frees, self.around).blocks(block_filter, make_blocks(rows))
 
     def block_at(self, address: int) -> "Optional[AllocatorPlace]":
@@ -463,7 +446,7 @@ class TcmallocHeap(MeteredInstance):
         at = bisect_right(spans.column("start"), address) - 1
         parts, start = [answers.AddressPart(claim.what, claim.what, TargetAddress(claim.start), TargetAddress(claim.end))], claim.start
         if claim.what == "spans" and at >= 0:
-            span = TcSpan._make(spans.spans[len(TcSpan._fields) * at : len(TcSpan._fields) * (at + 1)])
+            span = records.TcSpan._make(spans.spans[len(records.TcSpan._fields) * at : len(records.TcSpan._fields) * (at + 1)])
             start = spans.column("start")[max(0, at - 1)]
             end = TargetAddress(span.start + span.bytes)
             parts.insert(0, answers.AddressPart("span", _name_span(span), TargetAddress(span.start), end))
@@ -471,20 +454,20 @@ class TcmallocHeap(MeteredInstance):
         return answers.make_heap_place(answers.find_neighbours(stream, self.shape, address), self.shape, self.info.id, address, parts)
 
     @cache_answer
-    def arenas(self) -> Sequence[TcArena]:
+    def arenas(self) -> Sequence[records.TcArena]:
         """Return the single row: system = used + central + transfer + cached + tails + free + returned."""
         counts, sizes = self.counts(), self.located.structure.sizes.object_bytes
-        listed = {TC_CENTRAL: 0, TC_TRANSFER: 0, TC_CACHED: 0}
+        listed = {records.TC_CENTRAL: 0, records.TC_TRANSFER: 0, records.TC_CACHED: 0}
         for (kind, size_class), count in counts.objects.items():
             listed[kind] += count * sizes[size_class]
         starts, span_sizes, locations = (counts.spans.column(name) for name in ("start", "bytes", "location"))
-        places = [match.start() for match in finditer(bytes((SPAN_ON_NORMAL,)), bytes(locations.tolist()))]
+        places = [match.start() for match in finditer(bytes((records.SPAN_ON_NORMAL,)), bytes(locations.tolist()))]
         free = [(starts[place], starts[place] + span_sizes[place]) for place in places]
         in_ram = self.around.ram.of(free) or UNKNOWN
-        tallies, classes = counts.spans.tallies, range(1, SIZE_CLASSES)
-        is_whole, large = counts.spans.is_whole, tallies[TC_LARGE]
+        tallies, classes = counts.spans.tallies, range(1, records.SIZE_CLASSES)
+        is_whole, large = counts.spans.is_whole, tallies[records.TC_LARGE]
         used = [counts.used_objects(number) for number in classes]
-        row = TcArena(
+        row = records.TcArena(
             allocator=self.located.id,
             index=0,
             address=TargetAddress(self.located.structure.page_map.root),
@@ -492,29 +475,31 @@ class TcmallocHeap(MeteredInstance):
             system_bytes=sum(tally.bytes for tally in tallies),
             used_blocks=sum(used) + large.objects if is_whole else None,
             used_bytes=sum(map(mul, used, sizes[1:])) + large.bytes if is_whole else None,
-            central_bytes=listed[TC_CENTRAL],
-            transfer_bytes=listed[TC_TRANSFER],
-            cached_bytes=listed[TC_CACHED] if counts.has_all_caches else None,
+            central_bytes=listed[records.TC_CENTRAL],
+            transfer_bytes=listed[records.TC_TRANSFER],
+            cached_bytes=listed[records.TC_CACHED] if counts.has_all_caches else None,
             tail_bytes=sum(tallies[number].bytes - tallies[number].objects * sizes[number] for number in classes),
             free_bytes=sum(end - start for start, end in free),
             free_resident_bytes=in_ram.resident_bytes,
             free_exclusive_bytes=in_ram.exclusive_bytes,
-            returned_bytes=tallies[TC_RETURNED_LABEL].bytes,
+            returned_bytes=tallies[records.TC_RETURNED_LABEL].bytes,
             metadata_bytes=sum(end - start for start, end in self.metadata()),
         )
         return [row]
 
     @cache_answer
-    def bins(self) -> List[TcBin]:
+    def bins(self) -> List[records.TcBin]:
         """The size classes that have spans."""
         counts, sizes, rows = self.counts(), self.located.structure.sizes.object_bytes, []
-        for size_class, tally in enumerate(counts.spans.tallies[:SIZE_CLASSES]):
+        for size_class, tally in enumerate(counts.spans.tallies[: records.SIZE_CLASSES]):
             if not tally.spans:
                 continue
             size, used = sizes[size_class], counts.used_objects(size_class)
-            central, transfer, cached = (counts.objects[kind, size_class] for kind in (TC_CENTRAL, TC_TRANSFER, TC_CACHED))
+            central, transfer, cached = (
+                counts.objects[kind, size_class] for kind in (records.TC_CENTRAL, records.TC_TRANSFER, records.TC_CACHED)
+            )
             rows.append(
-                TcBin(
+                records.TcBin(
                     allocator=self.located.id,
                     size_class=size_class,
                     size_bytes=size or None,
@@ -542,7 +527,7 @@ class TcmallocHeap(MeteredInstance):
                 found.append(HistogramRow(size, size, row.used_objects or 0, row.used_bytes or 0, free, free * size, known))
         large: Dict[Tuple[int, int], List[int]] = {}
         for size, size_class, location in zip(*(self.counts().spans.column(name) for name in ("bytes", "size_class", "location"))):
-            if not size_class and location == SPAN_IN_USE:
+            if not size_class and location == records.SPAN_IN_USE:
                 step = 1 << max(0, (size - 1).bit_length() - 3)
                 top = -(-size // step) * step
                 group = large.setdefault((top - step + 1, top), [0, 0])
@@ -571,11 +556,11 @@ class TcmallocHeap(MeteredInstance):
             )
         return caches
 
-    def facts(self) -> TcFacts:
+    def facts(self) -> records.TcFacts:
         """Freeze one reading for the verdict."""
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         rate = self.target.environment_variable(RATE_VARIABLE)
-        return TcFacts(self.info, *known, self.counts().is_whole, rate, is_aggressive(self.target))
+        return records.TcFacts(self.info, *known, self.counts().is_whole, rate, is_aggressive(self.target))
 
     def tunables(self) -> "TcTunables":
         """Return the settings in force."""
@@ -642,7 +627,7 @@ class TcmallocHeap(MeteredInstance):
         yield from broken.values()
 
 
-def _name_span(span: TcSpan) -> str:
-    if span.location != SPAN_IN_USE:
-        return "free span" if span.location == SPAN_ON_NORMAL else "returned span"
+def _name_span(span: records.TcSpan) -> str:
+    if span.location != records.SPAN_IN_USE:
+        return "free span" if span.location == records.SPAN_ON_NORMAL else "returned span"
     return "span of class %d" % span.size_class if span.size_class else "span of one block"

@@ -6,35 +6,7 @@ from collections import Counter
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.allocators.tcmalloc import codes
-from gdbheapx.addons.allocators.tcmalloc.records import (
-    LIST_LONG,
-    LIST_MISALIGNED,
-    LIST_UNREADABLE,
-    SIZE_CLASSES,
-    SPAN_LEAF,
-    SPAN_ON_NORMAL,
-    SPAN_ON_RETURNED,
-    SPAN_UNREADABLE,
-    SPAN_WRONG,
-    TC_CACHED,
-    TC_CENTRAL,
-    TC_CLASS_OF,
-    TC_FREE_LABEL,
-    TC_LABELS,
-    TC_RETURNED_LABEL,
-    TC_TRANSFER,
-    PageLeaf,
-    SpanLayout,
-    SpanRange,
-    SpanTally,
-    TcFreeList,
-    TcListEnd,
-    TcSpan,
-    TcSpans,
-    follow_objects,
-    read_spans,
-)
+from gdbheapx.addons.allocators.tcmalloc import codes, records
 from gdbheapx.addons.allocators.tcmalloc.structure import (
     CentralList,
     PageMap,
@@ -64,9 +36,9 @@ METADATA_PAGE = 4096
 EMPTY_COUNTS = bytes(METADATA_PAGE)
 TRIED_SPANS = 64
 OF_SPANS: Dict[int, Tuple[ProblemCode, str]] = {
-    SPAN_UNREADABLE: (codes.SPAN_UNREADABLE, "cannot read the span that a page points to"),
-    SPAN_WRONG: (codes.SPAN_WRONG, "this span has a length, a location or a size class that cannot be"),
-    SPAN_LEAF: (codes.LEAF_UNREADABLE, "cannot read a leaf of the page map to its end"),
+    records.SPAN_UNREADABLE: (codes.SPAN_UNREADABLE, "cannot read the span that a page points to"),
+    records.SPAN_WRONG: (codes.SPAN_WRONG, "this span has a length, a location or a size class that cannot be"),
+    records.SPAN_LEAF: (codes.LEAF_UNREADABLE, "cannot read a leaf of the page map to its end"),
 }
 CHANGING_HINT = "a thread was inside tcmalloc: retry to see whether it persists"
 
@@ -74,8 +46,8 @@ CHANGING_HINT = "a thread was inside tcmalloc: retry to see whether it persists"
 class TcmallocCounts(NamedTuple):
     """Spans, central lists and thread caches of one tcmalloc."""
 
-    leaves: Sequence[PageLeaf]
-    spans: TcSpans
+    leaves: Sequence[records.PageLeaf]
+    spans: records.TcSpans
     central: Sequence[CentralList]
     caches: Sequence[TcThreadCache]
     has_all_caches: bool
@@ -86,24 +58,26 @@ class TcmallocCounts(NamedTuple):
     def used_objects(self, size_class: int) -> int:
         """Return the number of objects out of their spans and in no cache."""
         tally = self.spans.tallies[size_class]
-        return max(0, tally.objects - sum(self.objects[kind, size_class] for kind in (TC_CENTRAL, TC_TRANSFER, TC_CACHED)))
+        return max(
+            0, tally.objects - sum(self.objects[kind, size_class] for kind in (records.TC_CENTRAL, records.TC_TRANSFER, records.TC_CACHED))
+        )
 
 
 def count_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, report: PartialSink) -> TcmallocCounts:
     """Read spans, lists and caches; `report` hears what keeps figures from being complete."""
     target, known, kernel = around.target, tcmalloc.structure, around.kernel
     page_map, batch = known.page_map, known.sizes.batch
-    layout = SpanLayout(1, page_map.page_shift, page_map.leaf_bits, page_map.page_bits)
+    layout = records.SpanLayout(1, page_map.page_shift, page_map.leaf_bits, page_map.page_bits)
     known_leaves = read_leaves(target, tcmalloc, report)
-    spans = read_spans(kernel, target.bulk_source(), layout, known_leaves, known.sizes.object_bytes, around.budget)
+    spans = records.read_spans(kernel, target.bulk_source(), layout, known_leaves, known.sizes.object_bytes, around.budget)
     spans, unmapped = _is_mapped(target, spans)
     central, (caches, has_all_caches) = read_central_lists(target, known, report), read_thread_caches(target, known, report)
-    objects = Counter({(TC_CENTRAL, number): tally.listed for number, tally in enumerate(spans.tallies[:SIZE_CLASSES])})
+    objects = Counter({(records.TC_CENTRAL, number): tally.listed for number, tally in enumerate(spans.tallies[: records.SIZE_CLASSES])})
     for row in central:
-        objects[TC_TRANSFER, row.size_class] += len(row.batches) * batch[row.size_class]
+        objects[records.TC_TRANSFER, row.size_class] += len(row.batches) * batch[row.size_class]
     for cache in caches:
         for size_class, _, length in cache.lists:
-            objects[TC_CACHED, size_class] += length
+            objects[records.TC_CACHED, size_class] += length
     if not spans.is_whole:
         report(codes.SPANS_CUT, None, "out of time before all spans were read", "raise --max-seconds or --max-stop")
     for problem in spans.problems:
@@ -133,7 +107,7 @@ def report_contradictions(
     return found
 
 
-def read_leaves(target: Target, tcmalloc: Tcmalloc, report: PartialSink) -> List[PageLeaf]:
+def read_leaves(target: Target, tcmalloc: Tcmalloc, report: PartialSink) -> List[records.PageLeaf]:
     """Return the leaves of the page map's root, each once."""
     page_map = tcmalloc.structure.page_map
     data = target.read_prefix(page_map.root, 8 * page_map.root_words)
@@ -150,13 +124,13 @@ def read_leaves(target: Target, tcmalloc: Tcmalloc, report: PartialSink) -> List
     ]
     often = Counter(address for _, address in listed)
     own = {address: _find_place(target, page_map, address) for address, count in often.items() if count > 1}
-    found: List[PageLeaf] = []
+    found: List[records.PageLeaf] = []
     for place, address in listed:
         if own.get(address, place) != place or address % 8 or subtract_ranges([(address, address + size)], memory):
             what = "the page map points to a leaf that is in no memory, or belongs to another place"
             report(codes.LEAF_BROKEN, page_map.root + 8 * place, what, "spans in it are missing")
         else:
-            found.append(PageLeaf(place, address))
+            found.append(records.PageLeaf(place, address))
     return found
 
 
@@ -171,7 +145,7 @@ def _find_place(target: Target, page_map: PageMap, leaf: int) -> Optional[int]:
     return None
 
 
-def _is_mapped(target: Target, spans: TcSpans) -> Tuple[TcSpans, List[int]]:
+def _is_mapped(target: Target, spans: records.TcSpans) -> Tuple[records.TcSpans, List[int]]:
     """Spans without those that lie in no memory of the process, and where these begin."""
     memory = unite_ranges([(mapping.start, mapping.end) for mapping in target.mappings()])
     outside = subtract_ranges(spans.held, memory)
@@ -179,7 +153,7 @@ def _is_mapped(target: Target, spans: TcSpans) -> Tuple[TcSpans, List[int]]:
         return spans, []
     ranges = [(start, start + size) for start, size in zip(spans.column("start"), spans.column("bytes"))]
     bad = {place for place, (start, end) in enumerate(ranges) if any(start < last and first < end for first, last in outside[:1000])}
-    width, run_width = len(TcSpan._fields), len(SlotRun._fields)
+    width, run_width = len(records.TcSpan._fields), len(SlotRun._fields)
     addresses = {spans.column("address")[place] for place in bad}
     kept, runs = array("Q"), array("Q")
     for place in range(len(ranges)):
@@ -193,17 +167,17 @@ def _is_mapped(target: Target, spans: TcSpans) -> Tuple[TcSpans, List[int]]:
     return spans._replace(spans=kept, runs=runs, tallies=tallies, held=held), sorted(ranges[place][0] for place in bad)
 
 
-def _count_spans(rows: "array[int]") -> Tuple[List[SpanTally], List[SpanRange]]:
+def _count_spans(rows: "array[int]") -> Tuple[List[records.SpanTally], List[records.SpanRange]]:
     """Return the sums and the joined ranges of spans: TcSpan, row by row."""
-    sums, width = [[0] * len(SpanTally._fields) for _ in range(TC_LABELS)], len(TcSpan._fields)
-    spans = [TcSpan._make(rows[at : at + width]) for at in range(0, len(rows), width)]
+    sums, width = [[0] * len(records.SpanTally._fields) for _ in range(records.TC_LABELS)], len(records.TcSpan._fields)
+    spans = [records.TcSpan._make(rows[at : at + width]) for at in range(0, len(rows), width)]
     for span in spans:
-        out_of_use = {SPAN_ON_NORMAL: TC_FREE_LABEL, SPAN_ON_RETURNED: TC_RETURNED_LABEL}
+        out_of_use = {records.SPAN_ON_NORMAL: records.TC_FREE_LABEL, records.SPAN_ON_RETURNED: records.TC_RETURNED_LABEL}
         listed = max(0, span.objects - span.refcount) if span.size_class else 0
         own = sums[out_of_use.get(span.location, span.size_class)]
         own[:] = [before + more for before, more in zip(own, (1, span.bytes, span.objects, listed))]
     held = unite_ranges((span.start, span.start + span.bytes) for span in spans)
-    return [SpanTally(*row) for row in sums], [SpanRange(*row) for row in held]
+    return [records.SpanTally(*row) for row in sums], [records.SpanRange(*row) for row in held]
 
 
 def is_changing(target: Target, tcmalloc: Tcmalloc, central: Sequence[CentralList]) -> bool:
@@ -264,7 +238,7 @@ def check_counts(counts: "TcmallocCounts", stats: Sequence[int], known: "Tcmallo
             yield codes.CENTRAL_COUNT, row.address, what
         if row.spans != tally.spans:
             yield codes.CENTRAL_SPANS, row.address, "class %d has %s, and counts %d" % (number, count_noun(tally.spans, "span"), row.spans)
-        cached = counts.objects[TC_TRANSFER, number] + counts.objects[TC_CACHED, number]
+        cached = counts.objects[records.TC_TRANSFER, number] + counts.objects[records.TC_CACHED, number]
         if cached > tally.objects - tally.listed:
             what = "caches hold %s of class %d, and %d are out of its spans"
             yield codes.CENTRAL_COUNT, row.address, what % (count_noun(cached, "object"), number, tally.objects - tally.listed)
@@ -273,7 +247,7 @@ def check_counts(counts: "TcmallocCounts", stats: Sequence[int], known: "Tcmallo
         if cache.size_bytes != listed:
             what = "a thread cache counts %d bytes, and its lists add up to %d" % (cache.size_bytes, listed)
             yield codes.CACHE_COUNT, cache.address, what
-    walked = [sum(tally.bytes for tally in tallies), tallies[TC_FREE_LABEL].bytes, tallies[TC_RETURNED_LABEL].bytes]
+    walked = [sum(tally.bytes for tally in tallies), tallies[records.TC_FREE_LABEL].bytes, tallies[records.TC_RETURNED_LABEL].bytes]
     if list(stats) != walked:
         what = "the page heap counts %s bytes of spans, %s free and %s returned; its spans add up to %d, %d and %d"
         yield codes.HEAP_BYTES, known.page_map.stats, what % (*(stats or ("unknown",) * 3), *walked)
@@ -286,10 +260,10 @@ def check_lists(counts: "TcmallocCounts", survey: "TcmallocSurvey") -> Iterator[
         if end.problem or end.count == listing.expected:
             continue
         own, size_class = (end.count, listing.expected), listing.size_class
-        if listing.kind == TC_CENTRAL:
+        if listing.kind == records.TC_CENTRAL:
             what = "the span at 0x%x has %s on its list, and by its refcount %d"
             yield codes.SPAN_COUNT, structs[listing.place], what % (spans[listing.place], count_noun(own[0], "free object"), own[1])
-        elif listing.kind == TC_TRANSFER:
+        elif listing.kind == records.TC_TRANSFER:
             what = "a batch of the transfer cache of class %d has %s instead of %d"
             yield codes.BATCH_COUNT, end.at or None, what % (size_class, count_noun(own[0], "object"), own[1])
         else:
@@ -311,9 +285,9 @@ def check_lists(counts: "TcmallocCounts", survey: "TcmallocSurvey") -> Iterator[
 
 
 LIST_PROBLEMS: Dict[int, Tuple[ProblemCode, str]] = {
-    LIST_UNREADABLE: (codes.FREE_LIST_UNREADABLE, "cannot read this free object, or its address is wrong"),
-    LIST_LONG: (codes.FREE_LIST_BROKEN, "a list of free objects does not end where it should"),
-    LIST_MISALIGNED: (codes.FREE_LIST_BROKEN, "a list of free objects points to something that is not an object"),
+    records.LIST_UNREADABLE: (codes.FREE_LIST_UNREADABLE, "cannot read this free object, or its address is wrong"),
+    records.LIST_LONG: (codes.FREE_LIST_BROKEN, "a list of free objects does not end where it should"),
+    records.LIST_MISALIGNED: (codes.FREE_LIST_BROKEN, "a list of free objects points to something that is not an object"),
 }
 COUNTED_HINT = "objects behind it on this list count as used"
 
@@ -335,7 +309,7 @@ class TcmallocSurvey(NamedTuple):
     """Followed lists of one tcmalloc."""
 
     listings: Sequence[FreeListing]
-    ends: Sequence[TcListEnd]
+    ends: Sequence[records.TcListEnd]
     frees: Frees
     tallies: SlotTallies
 
@@ -345,7 +319,7 @@ def survey_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCou
     target, kernel = around.target, around.kernel
     lists, listings = _make_lists(tcmalloc, counts)
     most = sum(tally.objects for tally in counts.spans.tallies) + sum(listing.slack for listing in listings)
-    has_followed, ends, frees = follow_objects(kernel, target.bulk_source(), True, lists, most, around.budget)
+    has_followed, ends, frees = records.follow_objects(kernel, target.bulk_source(), True, lists, most, around.budget)
     survey = TcmallocSurvey(listings, ends, frees, make_tcmalloc_walker(counts, frees, around).tally())
     is_whole = has_followed and survey.tallies.is_whole
     if counts.spans.is_whole and not is_whole:
@@ -358,26 +332,31 @@ def survey_tcmalloc(tcmalloc: Tcmalloc, around: HeapContext, counts: TcmallocCou
 
 def make_tcmalloc_walker(counts: TcmallocCounts, frees: Frees, around: HeapContext) -> SlotWalker:
     """Over its objects."""
-    return SlotWalker(around.kernel, around.target.bulk_source(), counts.spans.runs, TC_CLASS_OF, TC_LABELS, around.budget, frees)
+    return SlotWalker(
+        around.kernel, around.target.bulk_source(), counts.spans.runs, records.TC_CLASS_OF, records.TC_LABELS, around.budget, frees
+    )
 
 
 def _make_lists(tcmalloc: Tcmalloc, counts: TcmallocCounts) -> "Tuple[array[int], List[FreeListing]]":
     batch = tcmalloc.structure.sizes.batch
     columns = zip(*(counts.spans.column(name) for name in ("list", "objects", "size_class", "refcount", "start")))
     rows = [
-        (TcFreeList(head, objects, TC_CENTRAL, start), FreeListing(TC_CENTRAL, size_class, place, objects - refcount, 0))
+        (
+            records.TcFreeList(head, objects, records.TC_CENTRAL, start),
+            FreeListing(records.TC_CENTRAL, size_class, place, objects - refcount, 0),
+        )
         for place, (head, objects, size_class, refcount, start) in enumerate(columns)
         if size_class and (head or objects != refcount)
     ]
     for place, row in enumerate(counts.central):
         count = batch[row.size_class]
-        listing = FreeListing(TC_TRANSFER, row.size_class, place, count, 0)
-        rows += [(TcFreeList(head, count, TC_TRANSFER, 0), listing) for head in row.batches]
+        listing = FreeListing(records.TC_TRANSFER, row.size_class, place, count, 0)
+        rows += [(records.TcFreeList(head, count, records.TC_TRANSFER, 0), listing) for head in row.batches]
     for place, cache in enumerate(counts.caches):
         for size_class, head, length in cache.lists:
             slack = 2 * batch[size_class]
-            made = TcFreeList(head, length + slack, TC_CACHED, 0)
-            rows.append((made, FreeListing(TC_CACHED, size_class, place, length, slack)))
+            made = records.TcFreeList(head, length + slack, records.TC_CACHED, 0)
+            rows.append((made, FreeListing(records.TC_CACHED, size_class, place, length, slack)))
     return array("Q", chain.from_iterable(made for made, _ in rows)), [listing for _, listing in rows]
 
 

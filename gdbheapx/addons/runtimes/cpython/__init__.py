@@ -1,4 +1,4 @@
-"""Objects of CPython, by their types; and the blocks that its own allocator cuts.
+"""Objects of CPython, by their types, whose names may be in no file but in the heap; and the blocks that its own allocator cuts.
 
 CPython's own allocator of small blocks, obmalloc: its table of arenas is a used block of malloc's, and each arena's first pool has its
 index (Objects/obmalloc.c: struct arena_object, the same from 3.6 to 3.14).
@@ -6,10 +6,10 @@ index (Objects/obmalloc.c: struct arena_object, the same from 3.6 to 3.14).
 
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.runtimes.cpython import interpreter, type_names
+from gdbheapx.addons.runtimes.cpython import interpreter
 from gdbheapx.addons.runtimes.cpython import types as objects
 from gdbheapx.addons.runtimes.cpython.paths import PyNamer
-from gdbheapx.addons.runtimes.cpython.types import DEBUG_HEAD, FLAGS_IN_COUNTS, HIGH_HALF, LIST, LOW_HALF, OVERFLOW, PyBody, PyType, PyTypes
+from gdbheapx.addons.runtimes.cpython.types import DEBUG_HEAD, LIST, LOW_HALF, PyBody, PyType, PyTypes
 from gdbheapx.addons.runtimes.cpython.values import HEADS, NEWEST, TP_ALLOC, PyValues, make_python_layout
 from gdbheapx.analysis.census.world import EXACT, Ask, Inner, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.analysis.reachability.paths import Namer
@@ -28,6 +28,26 @@ POOL_SIZES = (4 << 10, 16 << 10, 32 << 10)
 MODULE = "python"
 STEPS = (512, 256, 128, 64, 48, 32, 16)
 """A row asks for so many bytes at least: types are put where all their objects have them."""
+
+
+OF_TYPES = {
+    "FunctionType": "function", "MethodType": "method", "CellType": "cell", "CodeType": "code", "GeneratorType": "generator",
+    "CoroutineType": "coroutine", "AsyncGeneratorType": "async_generator", "MappingProxyType": "mappingproxy",
+    "BuiltinFunctionType": "builtin_function_or_method", "FrameType": "frame", "TracebackType": "traceback", "ModuleType": "module",
+    "NoneType": "NoneType", "GetSetDescriptorType": "getset_descriptor", "MemberDescriptorType": "member_descriptor",
+    "MethodDescriptorType": "method_descriptor", "WrapperDescriptorType": "wrapper_descriptor",
+}  # fmt: skip
+"""What `types` calls them, and what they call themselves (tp_name)."""
+OF_MODULES: Mapping[str, Mapping[str, str]] = {
+    "types": OF_TYPES,
+    "_weakref": {name: "weakref.%s" % name for name in ("ReferenceType", "ProxyType", "CallableProxyType")},
+    "_collections": {name: "collections.%s" % name for name in ("deque", "OrderedDict", "defaultdict")},
+    "_functools": {"partial": "functools.partial", "_lru_cache_wrapper": "functools._lru_cache_wrapper"},
+}
+BEFORE_3_10 = {"ReferenceType": "weakref", "ProxyType": "weakproxy", "CallableProxyType": "weakcallableproxy"}
+"""What those of `_weakref` call themselves there."""
+MODULE_DICT, CLASS_DICT = 16, 264
+"""Of a module its dict, of a type tp_dict."""
 
 
 class ObmallocArena(NamedTuple):
@@ -125,6 +145,38 @@ STATES = ((0x64, True, 1), (0x24, False, 1), (0x28, False, 2), (0x30, False, 4))
 """Of a compact str: (kind, compact, ascii in its state; is ASCII; bytes of a character)."""
 
 
+def name_static_types(values: PyValues, modules: Mapping[str, int]) -> Dict[int, str]:
+    """Return names of static types without one, by address."""
+    found: Dict[int, str] = {}
+    dicts = {module: values.word(address + MODULE_DICT) for module, address in modules.items()}
+    hexversion = values.integer(values.get(dicts.get("sys", 0), "hexversion"))
+    of_modules = {**OF_MODULES, "_weakref": BEFORE_3_10} if hexversion is not None and hexversion < 0x030A0000 else OF_MODULES
+    for module, names in (("builtins", None), *of_modules.items()):
+        for key, value in values.entries(dicts.get(module, 0)):
+            py_type = values.types.all.get(value)
+            if py_type is None or py_type.flags & objects.HEAP_TYPE or not py_type.name.startswith(objects.UNNAMED):
+                continue
+            text = values.text(key) or ""
+            name = text if names is None else names.get(text)
+            if name is not None and text.isidentifier():
+                found.setdefault(value, name)
+    return found
+
+
+def separate_names(values: PyValues) -> Dict[int, str]:
+    """Return classes that share a name with their modules: `numbers.Number`, `shop.Number`."""
+    by_name: Dict[str, List[int]] = {}
+    for address, py_type in values.types.all.items():
+        by_name.setdefault(py_type.name, []).append(address)
+    found: Dict[int, str] = {}
+    for name, addresses in by_name.items():
+        for address in addresses if len(addresses) > 1 else ():
+            module = values.text(values.get(values.word(address + CLASS_DICT), "__module__"), 256)
+            if values.types.all[address].flags & objects.HEAP_TYPE and module and module.isprintable():
+                found[address] = "%s.%s" % (module, name)
+    return found
+
+
 class PythonProcess:
     """Types and arenas of one process; takes one pass over the heap."""
 
@@ -135,7 +187,7 @@ class PythonProcess:
         tables = [match._replace(row=match.row - len(of_types)) for match in matches if 0 <= match.row - len(of_types) < len(of_pools)]
         self.arenas = find_obmalloc_arenas(world, tables)
         self.minor_version = objects.minor_version(world, memory)
-        self.has_flags_in_counts = (self.minor_version or 0) >= FLAGS_IN_COUNTS
+        self.has_flags_in_counts = (self.minor_version or 0) >= objects.FLAGS_IN_COUNTS
 
     def values(self, world: World) -> PyValues:
         return PyValues(world, self.types, make_python_layout(self.types, self.minor_version))
@@ -160,11 +212,11 @@ def _make_python_process(world: World) -> PythonProcess:
     assert root.root is not None
     python = PythonProcess(world, root.memory, root.root)
     values = python.values(world)
-    python.types.rename(type_names.separate_names(values))
-    if type_names.are_missing(python.types):
+    python.types.rename(separate_names(values))
+    if any(py_type.name.startswith(objects.UNNAMED) for py_type in python.types.all.values()):
         found = interpreter.find_interpreter(values, root.memory)
         modules = dict(interpreter.list_python_modules(values, found)) if found is not None else {}
-        python.types.rename(type_names.name_static_types(values, modules))
+        python.types.rename(name_static_types(values, modules))
     return python
 
 
@@ -202,7 +254,7 @@ class CPython(Recogniser):
             for head, by_step in sorted(by_place.items()):
                 at = shift + head
                 counts = [Condition(at, 8, AT_LEAST, 1, mask=LOW_HALF)]
-                counts.append(Condition(at, 8, EQUAL, 0, mask=OVERFLOW if python.has_flags_in_counts else HIGH_HALF))
+                counts.append(Condition(at, 8, EQUAL, 0, mask=objects.OVERFLOW if python.has_flags_in_counts else objects.HIGH_HALF))
                 for step, some in sorted(by_step.items()):
                     conditions = [*objects.debug_head(shift), Condition(at + 8, 8, IN_SET, 0), *counts]
                     row = SignatureRow(conditions, least_usable=shift + max(step, head + 16), key=(at + 8, 8, ALL))

@@ -63,7 +63,7 @@ class _Data:
     def __init__(self, values: PyValues, memory: Sequence[PySegment]) -> None:
         self._values = values
         home = find_module_at(values.world.target, values.types.root.type)
-        self.segments = [part for part in memory if home is None or find_module_at(values.world.target, part.start) == home] or list(memory)
+        self.segments = [part for part in memory if home is None or find_module_at(values.world.target, part[0]) == home] or list(memory)
 
     def words(self, address: int, count: int) -> Optional[Tuple[int, ...]]:
         """Return so many words, from data that were already read if the address lies there; None if they cannot be read."""
@@ -76,7 +76,7 @@ class _Data:
     def up_to(self, address: int, size_bytes: int) -> "array[int]":
         """Return words from the address on, as many as can be read. Pages of a process that were never touched are zeros."""
         found: array[int] = array("Q")
-        for start, words in sorted(self.segments, key=lambda part: part.start):
+        for start, words in sorted(self.segments, key=lambda part: part[0]):
             end, place = start + len(words) * WORD, (address - start) // WORD
             if not found and not 0 <= place < len(words):
                 continue

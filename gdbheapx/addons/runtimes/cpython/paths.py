@@ -27,25 +27,9 @@ from gdbheapx.addons.runtimes.cpython.types import (
 )
 from gdbheapx.addons.runtimes.cpython.values import BYTES, INT, KEYS, LENGTH, SIZE, TUPLE, VALUES, PyValues, quote_python_text
 from gdbheapx.analysis.addon_answers import Collector
+from gdbheapx.analysis.reachability import paths as steps
 from gdbheapx.analysis.reachability.heap_graph import find_module_at
-from gdbheapx.analysis.reachability.paths import (
-    ATTRIBUTE,
-    CLOSURE,
-    FIELD,
-    FRAME,
-    INDEX,
-    KEY,
-    LOCAL,
-    MODULE,
-    TEXT_BYTES,
-    TEXT_WORDS,
-    Hop,
-    Namer,
-    PathMove,
-    PathStep,
-    Start,
-    decode_text,
-)
+from gdbheapx.analysis.reachability.paths import TEXT_BYTES, TEXT_WORDS, Hop, Namer, PathMove, PathStep, Start, decode_text
 from gdbheapx.kernel.blocks.graph_queries import Counting
 from gdbheapx.model import TargetAddress
 
@@ -96,7 +80,7 @@ class PyNamer(Namer):
         for name, module in self._modules:  # last of all: offsets are names only for what has no other
             state = self._values.word(module + self._values.layout.module_state) if self._values.is_named(module, "module") else 0
             if state:
-                yield Start(state, (_module_step(name, module), PathStep(FIELD, OF_STATE, TargetAddress(state))))
+                yield Start(state, (_module_step(name, module), PathStep(steps.FIELD, OF_STATE, TargetAddress(state))))
         yield from islice((start for state in found.threads for start in self._list_locals(state, self._format_thread(state))), MOST_STARTS)
 
     def owns_nothing(self) -> Iterator[int]:
@@ -104,7 +88,7 @@ class PyNamer(Namer):
         (type_cache in Include/internal/pycore_typeobject.h).
         """
         home = find_module_at(self._values.world.target, self._values.types.root.type)
-        yield from (part.start for part in self._memory if find_module_at(self._values.world.target, part.start) == home)
+        yield from (start for start, _ in self._memory if find_module_at(self._values.world.target, start) == home)
         if self._interpreter is not None:
             yield from (self._interpreter.address, *self._interpreter.threads)
             for state in self._interpreter.threads:
@@ -119,8 +103,8 @@ class PyNamer(Namer):
                 at = self._values.word(value + CLASS_DICT) if py_type is not None and not py_type.flags & HEAP_TYPE else 0
                 text = self._values.text(key, MOST_NAME) if at and self._values.has(at, DICT) else None
                 if text is not None and text.isidentifier():
-                    named = PathStep(ATTRIBUTE, "." + text, TargetAddress(value))
-                    yield Start(at, (_module_step(name, module), named, PathStep(ATTRIBUTE, OF_CLASS, TargetAddress(at))))
+                    named = PathStep(steps.ATTRIBUTE, "." + text, TargetAddress(value))
+                    yield Start(at, (_module_step(name, module), named, PathStep(steps.ATTRIBUTE, OF_CLASS, TargetAddress(at))))
 
     def _format_thread(self, state: int) -> str:
         """Return `thread 12 (gunicorn) `, found by the C library's address of the thread; `thread ` if no thread has it."""
@@ -133,12 +117,12 @@ class PyNamer(Namer):
 
     def _list_locals(self, state: int, thread: str) -> Iterator[Start]:
         for frame in self._frames.of_thread(state):
-            first = PathStep(FRAME, "%sframe %s(): " % (thread, self._frames.function(frame)), None)
+            first = PathStep(steps.FRAME, "%sframe %s(): " % (thread, self._frames.function(frame)), None)
             for name, _, value in self._frames.locals(frame):
                 if self._values.is_named(value, "cell"):
                     value = self._values.word(value + 16)
                 if self._values.is_object(value):
-                    yield Start(value, (first, PathStep(LOCAL, name, TargetAddress(value))))
+                    yield Start(value, (first, PathStep(steps.LOCAL, name, TargetAddress(value))))
 
     def counting(self, signature: Optional[str]) -> Optional[Counting]:
         """See Namer."""
@@ -257,7 +241,7 @@ class PyNamer(Namer):
             text = self._read_text(pointer) if py_type is not None else None
             move = self._steps.follow(object_position(found[0]), at)
             step = move.steps[0] if move is not None and move.steps else None
-            if text is not None and step is not None and step.kind == ATTRIBUTE:
+            if text is not None and step is not None and step.kind == steps.ATTRIBUTE:
                 yield step.name[1:], text
             elif move is not None and move.position.kind == SPLIT:
                 yield from self._of_split(move.position)
@@ -291,7 +275,7 @@ class PyNamer(Namer):
 
 
 def _module_step(name: str, module: int) -> PathStep:
-    return PathStep(MODULE, name if name.isprintable() else ascii(name), TargetAddress(module))
+    return PathStep(steps.MODULE, name if name.isprintable() else ascii(name), TargetAddress(module))
 
 
 OBJECT, TABLE, SPLIT, ITEMS, SET, DEQUE_LEFT, DEQUE_RIGHT, LINK, ARRAY, PLAIN_BYTES, RAW = (
@@ -401,58 +385,6 @@ class PyFields:
         return self._values.word(py_type.address + self.cached_keys_at) if py_type.flags & HEAP_TYPE else 0
 
 
-class PyFramePointers:
-    """Follower of pointers in frames, generators and coroutines."""
-
-    def __init__(self, values: PyValues) -> None:
-        self._values, self.frames = values, PyFrames(values)
-
-    def of_frame(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
-        """Follow a frame object to its variables; since 3.11 only after its function has ended and left them to it."""
-        frame = self._own_frame(place.address, py_type)
-        return self.local(frame, place.address + offset, place.opening, pointer) if frame else None
-
-    def _own_frame(self, address: int, py_type: PyType) -> int:
-        if self._values.layout.release < 11:
-            return address
-        own = address + py_type.basic_bytes - self._values.layout.frame.locals
-        return own if self._values.word(address + FRAME_DATA) == own else 0
-
-    def end(self, place: PyPosition, py_type: PyType) -> Optional[int]:
-        """Return the end of the frame that a frame object or a generator has in itself; None for other objects."""
-        release = self._values.layout.release
-        if self._values.is_named(place.address, "frame"):
-            own = self._own_frame(place.address, py_type)
-            return self.frames.stack_end(own) if own else place.address + py_type.basic_bytes - self._values.layout.frame.locals
-        if release >= 11 and self._values.is_named(place.address, *GENERATORS):
-            return self.frames.stack_end(place.address + self._values.layout.generator_frame)
-        return None
-
-    def of_generator(self, place: PyPosition, offset: int, pointer: int) -> Optional[PathMove]:
-        """Follow a generator to its frame up to 3.10, then to the variables in the frame, and last to the awaitable of a coroutine."""
-        values, frames = self._values, self.frames
-        kind = next((name for name in GENERATORS if values.is_named(place.address, name)), "generator")
-        at = place.address + values.layout.generator_frame
-        frame = values.word(at) if values.layout.release < 11 else at
-        opening = "" if kind == "generator" else "%s %s(): " % (kind.replace("_", " "), frames.function(frame))
-        if values.layout.release < 11:
-            text = {"generator": ".gi_frame", "coroutine": ".cr_frame"}.get(kind, ".ag_frame")
-            return move_to(ATTRIBUTE, text, PyPosition(OBJECT, pointer, opening=opening)) if place.address + offset == at else None
-        local = self.local(frame, place.address + offset, opening, pointer, ".gi_frame")
-        is_last = place.address + offset == frames.stack_end(frame) - WORD
-        return move_to(ATTRIBUTE, ".cr_await", object_position(pointer)) if local is None and is_last and kind == "coroutine" else local
-
-    def local(self, frame: int, word_at: int, opening: str, pointer: int, before: str = "") -> Optional[PathMove]:
-        """Follow a variable of a frame; the content of a cell has the variable's name, the cell is `.<cell rows>`."""
-        name = next((name for name, place, _ in self.frames.locals(frame) if place == word_at), None)
-        if name is None:
-            return None
-        text = name if opening else "%s.f_locals[%s]" % (before, quote_python_text(name))
-        if self._values.is_named(pointer, "cell"):
-            return move_to(LOCAL, ".<cell %s>" % name, PyPosition(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True)
-        return move_to(LOCAL, text, object_position(pointer), opening=opening)
-
-
 DESCRIPTOR = 272
 """tp_descr_get, in a type."""
 SET_ENTRY, SET_MASK = 16, 32
@@ -461,117 +393,6 @@ DEQUE_ITEMS, DEQUE_LEFT_INDEX, DEQUE_RIGHT_INDEX = 64, 40, 48
 LRU_RESULT = 48
 LAZY = "lazy_import"
 """Type of what 3.15 imports when it is asked for."""
-
-
-class PyBodies:
-    """Follower of pointers in the bodies of a process's objects."""
-
-    def __init__(self, values: PyValues) -> None:
-        self._values = values
-        self._by_kind: Dict[str, Callable[[PyPosition, int, int], Optional[PathMove]]] = {
-            TABLE: self._of_table,
-            SPLIT: self._of_split,
-            ITEMS: self._of_items,
-            SET: self._of_set,
-            LINK: self._of_link,
-            ARRAY: self._of_array,
-            DEQUE_LEFT: self._of_deque,
-            DEQUE_RIGHT: self._of_deque,
-        }
-
-    def follow(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        known = self._by_kind.get(place.kind)
-        return known(place, word_at, pointer) if known is not None else None
-
-    def attribute(self, keys: int, index: int, view: str, pointer: int) -> Optional[PathMove]:
-        """Follow the value with this number in values whose keys are elsewhere."""
-        key = self._values.key_of(keys, index) if index >= 0 else 0
-        return self._move_to_value(key, view, pointer) if key else None
-
-    def _move_to_value(self, key: int, view: str, pointer: int) -> Optional[PathMove]:
-        values = self._values
-        if not values.is_object(pointer) and view != CACHE:
-            return None
-        text = values.text(key) if view in (ATTRIBUTES, CLASS) else None
-        place = object_position(pointer) if values.is_object(pointer) else PyPosition(LINK, pointer)
-        if text is not None and text.isidentifier() and not self._is_hidden(pointer, view):
-            return move_to(ATTRIBUTE, "." + text, place)
-        literal = values.literal(key)
-        key_type = values.type_of(key)
-        if literal is None:
-            literal = "<%s object>" % (key_type.short_name if key_type else "unknown")
-        return move_to(KEY, "%s[%s]" % (".__dict__" * (view in (ATTRIBUTES, CLASS)), literal), place)
-
-    def _is_hidden(self, address: int, view: str) -> bool:
-        """Return True if a class returns something else for the name, such as the function of a static method; for a lazy import, so does
-        a module.
-        """
-        py_type = self._values.type_of(address)
-        if py_type is None or py_type.name == LAZY:
-            return py_type is not None
-        return view == CLASS and bool(self._values.word(py_type.address + DESCRIPTOR)) and py_type.name != "function"
-
-    def _of_link(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        """Follow an element of an lru_cache's list; the census does not know its type up to 3.9."""
-        known = word_at == place.address + LRU_RESULT and self._values.is_object(pointer)
-        return move_to("", "", object_position(pointer)) if known else None
-
-    def _of_table(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        keys = self._values.keys(place.address)
-        number, offset = divmod(word_at - keys.entries, keys.entry_bytes) if keys else (-1, 0)
-        if keys is None or not 0 <= number < keys.entry_count or (place.owner and self._values.word(place.owner + KEYS) != place.address):
-            return None
-        key = self._values.word(keys.entries + number * keys.entry_bytes + keys.key)
-        if offset == keys.value and key and place.owner and not self._values.word(place.owner + VALUES):
-            return self._move_to_value(key, place.view, pointer)
-        if offset == keys.key and self._values.is_object(pointer):
-            literal = self._values.literal(pointer)
-            name = self._values.type_of(pointer)
-            text = ".<key %s>" % (literal or "%s object" % (name.short_name if name else ""))
-            return move_to(KEY, ".__dict__" * (place.view in (ATTRIBUTES, CLASS)) + text, object_position(pointer))
-        return None
-
-    def _of_split(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        index = (word_at - self._values.split_value(place.address, 0)) // WORD
-        return self.attribute(place.owner, index, place.view or "", pointer) if index >= 0 else None
-
-    def _of_items(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        index = (word_at - place.address) // WORD
-        if not 0 <= index < self._values.word(place.owner + SIZE) or not self._values.is_object(pointer):
-            return None
-        return move_to(INDEX, "[%d]" % index, object_position(pointer))
-
-    def _of_set(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        return self.element(place.address, word_at, self._values.word(place.owner + SET_MASK), pointer)
-
-    def element(self, table: int, word_at: int, mask: int, pointer: int) -> Optional[PathMove]:
-        """Follow an element of a set."""
-        number, offset = divmod(word_at - table, SET_ENTRY)
-        py_type = self._values.type_of(pointer)
-        if offset or not 0 <= number <= mask or py_type is None:
-            return None
-        text = self._values.literal(pointer) or "<%s object>" % py_type.short_name
-        return move_to(KEY, "{%s}" % text, object_position(pointer))
-
-    def _of_array(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        array = arrays.read_ndarray(self._values, place.owner)
-        text = arrays.format_index(array, word_at) if array is not None and self._values.is_object(pointer) else None
-        return move_to(INDEX, text, object_position(pointer)) if text is not None else None
-
-    def _of_deque(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
-        """Follow a word of a deque's block: a link to the next block, or an item (Modules/_collectionsmodule.c)."""
-        word = (word_at - place.address) // WORD
-        is_left = place.kind == DEQUE_LEFT
-        if word == (DEQUE_ITEMS + 1 if is_left else 0):
-            return move_to("", "", place._replace(address=pointer, number=place.number + 1))
-        if not 1 <= word <= DEQUE_ITEMS or not self._values.is_object(pointer):
-            return None
-        size = self._values.word(place.owner + SIZE)
-        if is_left:
-            index = place.number * DEQUE_ITEMS + word - 1 - self._values.word(place.owner + DEQUE_LEFT_INDEX)
-        else:
-            index = size - 1 - (self._values.word(place.owner + DEQUE_RIGHT_INDEX) - (word - 1)) - place.number * DEQUE_ITEMS
-        return move_to(INDEX, "[%d]" % index, object_position(pointer)) if 0 <= index < size else None
 
 
 DICT_OFFSET, CLASS_DICT = 288, 264
@@ -594,17 +415,26 @@ MODULE_DEFINITION, DEFINED_SIZE = 24, 56
 
 
 class PyPointers:
-    """Follower of pointers in objects and their bodies."""
+    """Follower of pointers in objects, their bodies, frames, generators and coroutines."""
 
     def __init__(self, values: PyValues) -> None:
-        self._values, self._fields = values, PyFields(values)
-        self._bodies, self._frames = PyBodies(values), PyFramePointers(values)
+        self._values, self._fields, self.frames = values, PyFields(values), PyFrames(values)
+        self._by_kind: Dict[str, Callable[[PyPosition, int, int], Optional[PathMove]]] = {
+            TABLE: self._of_table,
+            SPLIT: self._of_split,
+            ITEMS: self._of_items,
+            SET: self._of_set,
+            LINK: self._of_link,
+            ARRAY: self._of_array,
+            DEQUE_LEFT: self._of_deque,
+            DEQUE_RIGHT: self._of_deque,
+        }
 
     def follow(self, place: PyPosition, word_at: int) -> Optional[PathMove]:
         """Follow the pointer at an address in the block of `place`."""
         pointer = self._values.word(word_at)
-        known = self._of_object if place.kind == OBJECT else self._bodies.follow
-        move = known(place, word_at, pointer)
+        known = self._of_object if place.kind == OBJECT else self._by_kind.get(place.kind)
+        move = known(place, word_at, pointer) if known is not None else None
         if move is not None:
             return move
         return self._move_to_unnamed_field(place, word_at, pointer, place.kind in BODIES or self._is_behind(place, word_at))
@@ -612,7 +442,7 @@ class PyPointers:
     def end_in(self, block: int) -> Optional[int]:
         """Return the end of the stack of the frame in a block's object; None if it has none."""
         found = self._values.object_in(block)
-        return None if found is None else self._frames.end(object_position(found[0]), found[1])
+        return None if found is None else self.end_of_frame(object_position(found[0]), found[1])
 
     def _is_behind(self, place: PyPosition, word_at: int) -> bool:
         """Return True for words after the end of the object, in a frame's unused stack, or before the object."""
@@ -620,7 +450,7 @@ class PyPointers:
         py_type = values.type_of(place.address) if place.kind == OBJECT else None
         if py_type is None:
             return place.kind == RAW and 0 < place.number <= offset
-        end_of_frame = self._frames.end(place, py_type)
+        end_of_frame = self.end_of_frame(place, py_type)
         if end_of_frame is not None:
             return word_at >= end_of_frame
         item = values.word(py_type.address + ITEM)
@@ -639,7 +469,7 @@ class PyPointers:
             pointer &= ~TAGS
         text = ".<%s0x%x>" % ("-" if offset < 0 else "+", abs(offset))
         next_place = object_position(pointer) if self._values.is_object(pointer) else PyPosition(RAW, pointer)
-        return None if is_stale or pointer % WORD else move_to(FIELD, text, next_place)
+        return None if is_stale or pointer % WORD else move_to(steps.FIELD, text, next_place)
 
     def _of_object(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
         values, offset = self._values, word_at - place.address
@@ -652,9 +482,9 @@ class PyPointers:
         if not values.is_object(pointer & ~TAGS if values.is_named(place.address, *GENERATORS) else pointer):
             return None
         if place.view == CELL and offset == 16:
-            return move_to(CLOSURE, place.text, object_position(pointer), opening=place.opening)
+            return move_to(steps.CLOSURE, place.text, object_position(pointer), opening=place.opening)
         if offset == TYPE:
-            return move_to(ATTRIBUTE, ".__class__", object_position(pointer))
+            return move_to(steps.ATTRIBUTE, ".__class__", object_position(pointer))
         if py_type.flags & TUPLE and offset >= values.layout.items:
             return self._of_tuple(place, (offset - values.layout.items) // WORD, pointer)
         own = self._follow_special_field(place, py_type, offset, pointer)
@@ -662,8 +492,8 @@ class PyPointers:
             return own
         name = self._fields.name(py_type, offset)
         if name == ".__annotations__" and not values.has(pointer, DICT):  # made when asked for
-            return move_to(FIELD, ".<annotations>", object_position(pointer))
-        return move_to(ATTRIBUTE, name, object_position(pointer)) if name is not None else None
+            return move_to(steps.FIELD, ".<annotations>", object_position(pointer))
+        return move_to(steps.ATTRIBUTE, name, object_position(pointer)) if name is not None else None
 
     def _move_to_body(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """Follow a pointer to a dict of attributes, a table or values, which have no name by themselves."""
@@ -687,7 +517,7 @@ class PyPointers:
             return move_to("", "", PyPosition(TABLE, pointer))
         if flags & INLINE_VALUES and offset >= py_type.basic_bytes + WORD:
             number = (offset - py_type.basic_bytes) // WORD - 1
-            return self._bodies.attribute(self._fields.shared_keys(py_type), number, ATTRIBUTES, pointer)
+            return self.attribute(self._fields.shared_keys(py_type), number, ATTRIBUTES, pointer)
         return None
 
     def state(self, module: int) -> PyPosition:
@@ -713,7 +543,7 @@ class PyPointers:
     def _move_to_dict(self, pointer: int, view: str) -> Optional[PathMove]:
         if not self._values.has(pointer, DICT):
             return None
-        return move_to(ATTRIBUTE, ".__dict__", object_position(pointer, view), is_open=True)
+        return move_to(steps.ATTRIBUTE, ".__dict__", object_position(pointer, view), is_open=True)
 
     def _follow_before_object(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         """Follow a managed dict, or values without one, before the object: one word for each in 3.11, one word for both later
@@ -742,12 +572,12 @@ class PyPointers:
         if index >= values.word(place.address + SIZE):
             return None
         if place.view == CELLS and values.is_named(pointer, "cell"):
-            names = self._frames.frames.free_names(place.owner)
+            names = self.frames.free_names(place.owner)
             if index < len(names) and names[index]:
                 content = ".__closure__[%s]" % quote_python_text(names[index] or "")
-                return move_to(CLOSURE, ".__closure__[%d]" % index, object_position(pointer, CELL, content), is_open=True)
+                return move_to(steps.CLOSURE, ".__closure__[%d]" % index, object_position(pointer, CELL, content), is_open=True)
         is_open = place.view == CELLS
-        return move_to(INDEX, "%s[%d]" % (".__closure__" * is_open, index), object_position(pointer))
+        return move_to(steps.INDEX, "%s[%d]" % (".__closure__" * is_open, index), object_position(pointer))
 
     def _follow_special_field(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
         values = self._values
@@ -755,23 +585,162 @@ class PyPointers:
         if "function" in names and offset == values.layout.closure and values.has(pointer, TUPLE):
             code = next(at for at, name in values.layout.function.items() if name == ".__code__")
             cells = PyPosition(OBJECT, pointer, owner=values.word(place.address + code), view=CELLS)
-            return move_to(CLOSURE, ".__closure__", cells, is_open=True)
+            return move_to(steps.CLOSURE, ".__closure__", cells, is_open=True)
         if names & {"set", "frozenset"} and SET_SMALL <= offset < SET_SMALL + SET_SMALL_ENTRIES * SET_ENTRY:
-            return self._bodies.element(place.address + SET_SMALL, place.address + offset, SET_SMALL_ENTRIES - 1, pointer)
+            return self.element(place.address + SET_SMALL, place.address + offset, SET_SMALL_ENTRIES - 1, pointer)
         if "mappingproxy" in names and offset == MAPPING:
-            return move_to(ATTRIBUTE, ".<mapping>", object_position(pointer), is_open=True)
+            return move_to(steps.ATTRIBUTE, ".<mapping>", object_position(pointer), is_open=True)
         if (
             "module" in names
             and offset == values.layout.module_state + 2 * WORD
             and values.get(values.word(place.address + MODULE_DICT), "__name__") == pointer
         ):
-            return move_to(ATTRIBUTE, ".__name__", object_position(pointer))
+            return move_to(steps.ATTRIBUTE, ".__name__", object_position(pointer))
         if "functools._lru_cache_wrapper" in names and offset == LRU_CACHE:
-            return move_to(FIELD, ".<cache>", object_position(pointer, CACHE))
+            return move_to(steps.FIELD, ".<cache>", object_position(pointer, CACHE))
         if "functools._lru_list_elem" in names and offset == LRU_RESULT:
             return move_to("", "", object_position(pointer))
         if "_asyncio.Task" in names and self._values.is_named(pointer, *GENERATORS):
-            return move_to(ATTRIBUTE, ".get_coro()", object_position(pointer))
+            return move_to(steps.ATTRIBUTE, ".get_coro()", object_position(pointer))
         if names & set(GENERATORS):
-            return self._frames.of_generator(place, offset, pointer & ~TAGS)
-        return self._frames.of_frame(place, py_type, offset, pointer) if "frame" in names else None
+            return self.of_generator(place, offset, pointer & ~TAGS)
+        return self.of_frame(place, py_type, offset, pointer) if "frame" in names else None
+
+    def of_frame(self, place: PyPosition, py_type: PyType, offset: int, pointer: int) -> Optional[PathMove]:
+        """Follow a frame object to its variables; since 3.11 only after its function has ended and left them to it."""
+        frame = self._own_frame(place.address, py_type)
+        return self.local(frame, place.address + offset, place.opening, pointer) if frame else None
+
+    def _own_frame(self, address: int, py_type: PyType) -> int:
+        if self._values.layout.release < 11:
+            return address
+        own = address + py_type.basic_bytes - self._values.layout.frame.locals
+        return own if self._values.word(address + FRAME_DATA) == own else 0
+
+    def end_of_frame(self, place: PyPosition, py_type: PyType) -> Optional[int]:
+        """Return the end of the frame that a frame object or a generator has in itself; None for other objects."""
+        release = self._values.layout.release
+        if self._values.is_named(place.address, "frame"):
+            own = self._own_frame(place.address, py_type)
+            return self.frames.stack_end(own) if own else place.address + py_type.basic_bytes - self._values.layout.frame.locals
+        if release >= 11 and self._values.is_named(place.address, *GENERATORS):
+            return self.frames.stack_end(place.address + self._values.layout.generator_frame)
+        return None
+
+    def of_generator(self, place: PyPosition, offset: int, pointer: int) -> Optional[PathMove]:
+        """Follow a generator to its frame up to 3.10, then to the variables in the frame, and last to the awaitable of a coroutine."""
+        values, frames = self._values, self.frames
+        kind = next((name for name in GENERATORS if values.is_named(place.address, name)), "generator")
+        at = place.address + values.layout.generator_frame
+        frame = values.word(at) if values.layout.release < 11 else at
+        opening = "" if kind == "generator" else "%s %s(): " % (kind.replace("_", " "), frames.function(frame))
+        if values.layout.release < 11:
+            text = {"generator": ".gi_frame", "coroutine": ".cr_frame"}.get(kind, ".ag_frame")
+            return move_to(steps.ATTRIBUTE, text, PyPosition(OBJECT, pointer, opening=opening)) if place.address + offset == at else None
+        local = self.local(frame, place.address + offset, opening, pointer, ".gi_frame")
+        is_last = place.address + offset == frames.stack_end(frame) - WORD
+        return (
+            move_to(steps.ATTRIBUTE, ".cr_await", object_position(pointer)) if local is None and is_last and kind == "coroutine" else local
+        )
+
+    def local(self, frame: int, word_at: int, opening: str, pointer: int, before: str = "") -> Optional[PathMove]:
+        """Follow a variable of a frame; the content of a cell has the variable's name, the cell is `.<cell rows>`."""
+        name = next((name for name, place, _ in self.frames.locals(frame) if place == word_at), None)
+        if name is None:
+            return None
+        text = name if opening else "%s.f_locals[%s]" % (before, quote_python_text(name))
+        if self._values.is_named(pointer, "cell"):
+            return move_to(
+                steps.LOCAL, ".<cell %s>" % name, PyPosition(OBJECT, pointer, view=CELL, text=text, opening=opening), is_open=True
+            )
+        return move_to(steps.LOCAL, text, object_position(pointer), opening=opening)
+
+    def attribute(self, keys: int, index: int, view: str, pointer: int) -> Optional[PathMove]:
+        """Follow the value with this number in values whose keys are elsewhere."""
+        key = self._values.key_of(keys, index) if index >= 0 else 0
+        return self._move_to_value(key, view, pointer) if key else None
+
+    def _move_to_value(self, key: int, view: str, pointer: int) -> Optional[PathMove]:
+        values = self._values
+        if not values.is_object(pointer) and view != CACHE:
+            return None
+        text = values.text(key) if view in (ATTRIBUTES, CLASS) else None
+        place = object_position(pointer) if values.is_object(pointer) else PyPosition(LINK, pointer)
+        if text is not None and text.isidentifier() and not self._is_hidden(pointer, view):
+            return move_to(steps.ATTRIBUTE, "." + text, place)
+        literal = values.literal(key)
+        key_type = values.type_of(key)
+        if literal is None:
+            literal = "<%s object>" % (key_type.short_name if key_type else "unknown")
+        return move_to(steps.KEY, "%s[%s]" % (".__dict__" * (view in (ATTRIBUTES, CLASS)), literal), place)
+
+    def _is_hidden(self, address: int, view: str) -> bool:
+        """Return True if a class returns something else for the name, such as the function of a static method; for a lazy import, so does
+        a module.
+        """
+        py_type = self._values.type_of(address)
+        if py_type is None or py_type.name == LAZY:
+            return py_type is not None
+        return view == CLASS and bool(self._values.word(py_type.address + DESCRIPTOR)) and py_type.name != "function"
+
+    def _of_link(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
+        """Follow an element of an lru_cache's list; the census does not know its type up to 3.9."""
+        known = word_at == place.address + LRU_RESULT and self._values.is_object(pointer)
+        return move_to("", "", object_position(pointer)) if known else None
+
+    def _of_table(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
+        keys = self._values.keys(place.address)
+        number, offset = divmod(word_at - keys.entries, keys.entry_bytes) if keys else (-1, 0)
+        if keys is None or not 0 <= number < keys.entry_count or (place.owner and self._values.word(place.owner + KEYS) != place.address):
+            return None
+        key = self._values.word(keys.entries + number * keys.entry_bytes + keys.key)
+        if offset == keys.value and key and place.owner and not self._values.word(place.owner + VALUES):
+            return self._move_to_value(key, place.view, pointer)
+        if offset == keys.key and self._values.is_object(pointer):
+            literal = self._values.literal(pointer)
+            name = self._values.type_of(pointer)
+            text = ".<key %s>" % (literal or "%s object" % (name.short_name if name else ""))
+            return move_to(steps.KEY, ".__dict__" * (place.view in (ATTRIBUTES, CLASS)) + text, object_position(pointer))
+        return None
+
+    def _of_split(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
+        index = (word_at - self._values.split_value(place.address, 0)) // WORD
+        return self.attribute(place.owner, index, place.view or "", pointer) if index >= 0 else None
+
+    def _of_items(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
+        index = (word_at - place.address) // WORD
+        if not 0 <= index < self._values.word(place.owner + SIZE) or not self._values.is_object(pointer):
+            return None
+        return move_to(steps.INDEX, "[%d]" % index, object_position(pointer))
+
+    def _of_set(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
+        return self.element(place.address, word_at, self._values.word(place.owner + SET_MASK), pointer)
+
+    def element(self, table: int, word_at: int, mask: int, pointer: int) -> Optional[PathMove]:
+        """Follow an element of a set."""
+        number, offset = divmod(word_at - table, SET_ENTRY)
+        py_type = self._values.type_of(pointer)
+        if offset or not 0 <= number <= mask or py_type is None:
+            return None
+        text = self._values.literal(pointer) or "<%s object>" % py_type.short_name
+        return move_to(steps.KEY, "{%s}" % text, object_position(pointer))
+
+    def _of_array(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
+        array = arrays.read_ndarray(self._values, place.owner)
+        text = arrays.format_index(array, word_at) if array is not None and self._values.is_object(pointer) else None
+        return move_to(steps.INDEX, text, object_position(pointer)) if text is not None else None
+
+    def _of_deque(self, place: PyPosition, word_at: int, pointer: int) -> Optional[PathMove]:
+        """Follow a word of a deque's block: a link to the next block, or an item (Modules/_collectionsmodule.c)."""
+        word = (word_at - place.address) // WORD
+        is_left = place.kind == DEQUE_LEFT
+        if word == (DEQUE_ITEMS + 1 if is_left else 0):
+            return move_to("", "", place._replace(address=pointer, number=place.number + 1))
+        if not 1 <= word <= DEQUE_ITEMS or not self._values.is_object(pointer):
+            return None
+        size = self._values.word(place.owner + SIZE)
+        if is_left:
+            index = place.number * DEQUE_ITEMS + word - 1 - self._values.word(place.owner + DEQUE_LEFT_INDEX)
+        else:
+            index = size - 1 - (self._values.word(place.owner + DEQUE_RIGHT_INDEX) - (word - 1)) - place.number * DEQUE_ITEMS
+        return move_to(steps.INDEX, "[%d]" % index, object_position(pointer)) if 0 <= index < size else None

@@ -89,11 +89,8 @@ class PyType(NamedTuple):
         return self.head_bytes + (min(self.basic_bytes, LEAST_STR) if self.flags & STR else self.basic_bytes)
 
 
-class PySegment(NamedTuple):
-    """Writable memory of an object, as words."""
-
-    start: int
-    words: "array[int]"
+PySegment = Tuple[int, "array[int]"]
+"""Begin of an object's writable memory, and its words."""
 
 
 class TypeRoot(NamedTuple):
@@ -116,7 +113,7 @@ def read_py_segments(world: World) -> Iterator[PySegment]:
                 words = array("Q", data[: len(data) // WORD * WORD])
                 if world.little_endian != (sys.byteorder == "little"):
                     words.byteswap()
-                yield PySegment(low, words)
+                yield low, words
 
 
 def find_root(world: World, memory: Sequence[PySegment]) -> Optional[TypeRoot]:

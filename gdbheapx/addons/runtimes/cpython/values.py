@@ -27,29 +27,13 @@ HEADS = (0, 16, 32)
 IMMUTABLE_TYPE = 1 << 8
 """Of all static types since 3.10."""
 FUNCTION_3_8 = {
-    16: ".__code__",
-    24: ".__globals__",
-    32: ".__defaults__",
-    40: ".__kwdefaults__",
-    48: ".__closure__",
-    56: ".__doc__",
-    64: ".__name__",
-    88: ".__module__",
-    96: ".__annotations__",
-    104: ".__qualname__",
-}
+    16: ".__code__", 24: ".__globals__", 32: ".__defaults__", 40: ".__kwdefaults__", 48: ".__closure__", 56: ".__doc__",
+    64: ".__name__", 88: ".__module__", 96: ".__annotations__", 104: ".__qualname__",
+}  # fmt: skip
 FUNCTION_3_10 = {
-    16: ".__globals__",
-    24: ".__builtins__",
-    32: ".__name__",
-    40: ".__qualname__",
-    48: ".__code__",
-    56: ".__defaults__",
-    64: ".__kwdefaults__",
-    72: ".__closure__",
-    80: ".__doc__",
-    104: ".__module__",
-}
+    16: ".__globals__", 24: ".__builtins__", 32: ".__name__", 40: ".__qualname__", 48: ".__code__", 56: ".__defaults__",
+    64: ".__kwdefaults__", 72: ".__closure__", 80: ".__doc__", 104: ".__module__",
+}  # fmt: skip
 FUNCTION_3_11 = {**FUNCTION_3_10, 112: ".__annotations__"}
 FUNCTION_3_12 = {**FUNCTION_3_11, 120: ".__type_params__"}
 FUNCTION_3_14 = {**FUNCTION_3_11, 120: ".__annotate__", 128: ".__type_params__"}

@@ -164,17 +164,8 @@ class ClassReader:
         if helper > 0 and len(data) == self._size_bytes:
             itable, count = [unpack_from(self._order + "i", data, offset)[0] for offset in self._offsets[6:]]
             blocks = self._read_oop_blocks(klass + self._size_bytes, vtable + itable, count, helper & ~7)
-        return JavaClass(
-            self._make_key(klass),
-            klass,
-            shown_class_name(text),
-            helper,
-            PLAIN,
-            blocks,
-            loader,
-            above,
-            _read_settled_number(self.tables, handle) or None,
-        )
+        key, mirror = self._make_key(klass), _read_settled_number(self.tables, handle) or None
+        return JavaClass(key, klass, shown_class_name(text), helper, PLAIN, blocks, loader, above, mirror)
 
     def _make_key(self, klass: int) -> Optional[int]:
         shape = self.shape

@@ -73,17 +73,10 @@ class JavaObjects:
         self._mirrors = {java_class.mirror: java_class for java_class in self.classes if java_class.mirror}
         klasses = [next((java_class.klass for java_class in self.classes if java_class.kind == kind), None) for kind in (STACK_CHUNK, SOFT)]
         chunk, soft = [list(list_object_fields(tables, klass)) if klass is not None else [] for klass in klasses]
-        self._walker = ObjectWalker(
-            world.session.kernel,
-            open_block_source(world.target),
-            self.shape,
-            self.classes,
-            heap.used_parts,
-            world.session.budget,
-            world.little_endian,
-            [next((field.offset for field in chunk if field.name == name), None) for name in ("size", "sp", "flags")],
-            next((field.offset for field in soft if field.name == "referent"), None),
-        )
+        chunk_offsets = [next((field.offset for field in chunk if field.name == name), None) for name in ("size", "sp", "flags")]
+        referent_offset = next((field.offset for field in soft if field.name == "referent"), None)
+        memory = (open_block_source(world.target), self.shape, self.classes, heap.used_parts, world.session.budget)
+        self._walker = ObjectWalker(world.session.kernel, *memory, world.little_endian, chunk_offsets, referent_offset)
         self.walked, self._class_objects, self._class_bytes = self._walker.walk_objects()
         self.roots: Optional[JavaRoots] = None
         self.why_unmarked = self._mark_objects()
@@ -164,23 +157,14 @@ class JavaObjects:
                 tally.objects.append(address)
             else:
                 tally.others.append(value)
-        is_known = self.why_unmarked is None
-        return [
-            ManagedField(
-                name,
-                tally.words,
-                tally.objects,
-                sum(tally.counts),
-                tally.counts[GARBAGE] if is_known else None,
-                tally.counts[COLLECTABLE] if is_known else None,
-                tally.others,
-                tally.lost,
-                self.find_path,
-                begins_only=tally.is_array,
-            )
-            for name, tally in tallies.items()
-            if tally.words or tally.lost
-        ]
+        managed: List[ManagedField] = []
+        for name, tally in tallies.items():
+            is_known, count = self.why_unmarked is None, sum(tally.counts)
+            garbage, collectable = (tally.counts[state] if is_known else None for state in (GARBAGE, COLLECTABLE))
+            if tally.words or tally.lost:
+                row = ManagedField(name, tally.words, tally.objects, count, garbage, collectable, tally.others, tally.lost, self.find_path)
+                managed.append(row._replace(begins_only=tally.is_array))
+        return managed
 
     def _find_state(self, marks: int) -> int:
         if self.why_unmarked is not None or marks >> KEPT & 1:
@@ -303,12 +287,5 @@ def read_java_memory(world: World) -> Optional[Inner]:
     if unparsed_bytes >= LEAST_UNPARSED:
         sentence = make_sentence("%s of the Java heap could not be read as objects", SentenceSize(unparsed_bytes))
         world.session.problem(problems.ROOTS_UNREAD, None, sentence, "blocks that only they reference count as leaked")
-    return Inner(
-        iter(()),
-        "jvm",
-        "Java heap",
-        taken=unite_ranges(taken),
-        free_bytes=max(0, sum(end - start for start, end in taken) - used_bytes - buffer_bytes),
-        overhead_bytes=buffer_bytes,
-        managed=managed,
-    )
+    free_bytes = max(0, sum(end - start for start, end in taken) - used_bytes - buffer_bytes)
+    return Inner(iter(()), "jvm", "Java heap", unite_ranges(taken), free_bytes, buffer_bytes, managed=managed)

@@ -68,7 +68,8 @@ def find_java_roots(tables: VmTables, shape: JavaShape, heap: JavaHeap, classes:
     for storage, name in storages.items():
         strong += () if WEAK in name else read_oop_storage(tables, storage)
     if len(storages) < LEAST_STORAGES:
-        strong += read_static_words(tables, decoder)
+        for begin, data in read_module_data(tables):  # variables of libjvm.so that look like objects
+            strong += tables.read_words(begin, len(data) // 8)
     finder = ThreadRootFinder(tables, decoder)
     threads = [(thread.name, finder.add_thread(thread)) for thread in list_java_threads(tables, decoder, classes)]
     strong += finder.strong
@@ -136,7 +137,10 @@ class ThreadRootFinder:
         if not is_quiet:
             pointer = native.stack_pointer if native is not None else None
             low = pointer // 8 * 8 if pointer is not None else 0
-            low = low if thread.stack_begin <= low < thread.stack_end else self._find_stack_begin(thread)
+            if not thread.stack_begin <= low < thread.stack_end:  # the first readable address
+                mappings = self._tables.target.mappings()
+                starts = [mapping.start for mapping in mappings if mapping.readable and mapping.start < thread.stack_end <= mapping.end]
+                low = max([thread.stack_begin, *starts]) // 8 * 8
             low = min(low, place[0]) if has_frames else low
         stack = JavaStack(self._tables, low, thread.stack_end if self._left_bytes > 0 else low)
         self._left_bytes -= 8 * len(stack.words)
@@ -149,12 +153,6 @@ class ThreadRootFinder:
         self.running += 0 if is_quiet else 1
         self.undecoded += 1 if stack.end < thread.stack_end or (has_frames and not roots.is_whole) else 0
         return roots
-
-    def _find_stack_begin(self, thread: JavaThread) -> int:
-        """Return the first readable address of a stack whose pointer is unknown."""
-        mappings = self._tables.target.mappings()
-        starts = [mapping.start for mapping in mappings if mapping.readable and mapping.start < thread.stack_end <= mapping.end]
-        return max([thread.stack_begin, *starts]) // 8 * 8
 
 
 def find_call_wrappers(tables: VmTables, thread: JavaThread, stack: JavaStack) -> Iterator[int]:
@@ -175,19 +173,11 @@ def list_java_threads(tables: VmTables, decoder: OopDecoder, classes: Sequence[J
     for address in list_java_thread_addresses(tables):
         system = tables.field_word(address, "JavaThread", "_osthread") or tables.field_word(address, "Thread", "_osthread")
         lwp, state = tables.field_offset("OSThread", "_thread_id"), tables.field_offset("JavaThread", "_thread_state")
-        base, size = (read_thread_word(tables, address, name) for name in ("_stack_base", "_stack_size"))
-        number = tables.read_u4(address + state) if state is not None else None
-        begin = (base or 0) - min(size or 0, base or 0)
-        threads.append(
-            JavaThread(
-                address,
-                names.read_name(address),
-                tables.read_u4(system + lwp) if system and lwp is not None else None,
-                states.get(number) if number is not None else None,
-                begin,
-                base or 0,
-            )
-        )
+        base, size = (read_thread_word(tables, address, name) or 0 for name in ("_stack_base", "_stack_size"))
+        state_number = tables.read_u4(address + state) if state is not None else None
+        state_name = states.get(state_number) if state_number is not None else None
+        lwp_number = tables.read_u4(system + lwp) if system and lwp is not None else None
+        threads.append(JavaThread(address, names.read_name(address), lwp_number, state_name, base - min(size, base), base))
     return threads
 
 
@@ -264,11 +254,6 @@ def read_module_data(tables: VmTables) -> Iterator[Tuple[int, bytes]]:
     symbol = tables.target.dynamic_symbol("gHotSpotVMStructs")
     for begin, _, end in tables.target.writable_segments(symbol.module) if symbol is not None else ():
         yield begin, tables.read_prefix(begin, min(end - begin, MOST_DATA_BYTES))
-
-
-def read_static_words(tables: VmTables, decoder: OopDecoder) -> List[int]:
-    """Return the variables of libjvm.so that look like objects."""
-    return [word for begin, data in read_module_data(tables) for word in tables.read_words(begin, len(data) // 8) if decoder.is_oop(word)]
 
 
 def read_storage_name(tables: VmTables, storage: int) -> Optional[str]:

@@ -36,17 +36,7 @@ from gdbheapx.addons.runtimes.lua.values import (
 )
 from gdbheapx.analysis.census.world import SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.analysis.reachability.paths import Namer
-from gdbheapx.kernel.blocks.signatures import (
-    ADDRESS,
-    AT_LEAST,
-    AT_MOST,
-    EQUAL,
-    IN_RANGES,
-    USABLE,
-    Condition,
-    NumberSet,
-    SignatureRow,
-)
+from gdbheapx.kernel.blocks.signatures import ADDRESS, AT_LEAST, AT_MOST, EQUAL, IN_RANGES, USABLE, Condition, NumberSet, SignatureRow
 from gdbheapx.ranges import unite_ranges
 
 IDENTITY = b"$LuaVersion: Lua 5."

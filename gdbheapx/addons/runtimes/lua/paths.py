@@ -22,54 +22,18 @@ from gdbheapx.addons.runtimes.lua.values import (
     LuaValue,
     LuaValues,
 )
-from gdbheapx.analysis.reachability.paths import (
-    ALL_WORDS,
-    ATTRIBUTE,
-    CLOSURE,
-    FIELD,
-    FRAME,
-    INDEX,
-    KEY,
-    LOCAL,
-    VARIABLE,
-    PathStep,
-    Start,
-    ValueNamer,
-    ValuePosition,
-    quote_text,
-)
+from gdbheapx.analysis.reachability import paths as steps
+from gdbheapx.analysis.reachability.paths import ALL_WORDS, PathStep, Start, ValueNamer, ValuePosition, quote_text
 from gdbheapx.model import TargetAddress
 
 TABLE_NAME, STRING_NAME, LUA_NAME, C_NAME, PROTO_NAME = "table", "string", "function", "C function", "code of a function"
 UPVALUE_NAME, USERDATA_NAME, COROUTINE_NAME, STATE_NAME = "upvalue", "userdata", "coroutine", "Lua state"
 UPVALUE, CODE, PART = -1, -2, -3
 """Of ValuePosition.kind, in addition to the types of values; PART: what a userdata leads to, where nothing has a name of its own."""
-RESERVED = frozenset(
-    [
-        "and",
-        "break",
-        "do",
-        "else",
-        "elseif",
-        "end",
-        "false",
-        "for",
-        "function",
-        "goto",
-        "if",
-        "in",
-        "local",
-        "nil",
-        "not",
-        "or",
-        "repeat",
-        "return",
-        "then",
-        "true",
-        "until",
-        "while",
-    ]
-)
+RESERVED = frozenset((
+    *("and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if"),
+    *("in", "local", "nil", "not", "or", "repeat", "return", "then", "true", "until", "while"),
+))  # fmt: skip
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
@@ -88,16 +52,18 @@ class LuaNamer(ValueNamer):
     def starts(self) -> Iterable[Start]:
         """Return tables that have names by themselves, and variables."""
         for state in self._states:
-            which = [PathStep(VARIABLE, "Lua state 0x%x: " % state.state, TargetAddress(state.state))] if len(self._states) > 1 else []
+            which = (
+                [PathStep(steps.VARIABLE, "Lua state 0x%x: " % state.state, TargetAddress(state.state))] if len(self._states) > 1 else []
+            )
             loaded = self._values.field(state.registry, b"_LOADED")
             tables = [(state.globals.address, "_G"), (state.registry.address, "debug.getregistry()")]
             for address, name in [*tables, *([(loaded.data, "package.loaded")] if loaded.is_object else [])]:
-                yield Start(address, [*which, PathStep(VARIABLE, name, TargetAddress(address))])
+                yield Start(address, [*which, PathStep(steps.VARIABLE, name, TargetAddress(address))])
             for thread in (state.state, *state.coroutines[:MOST_COROUTINES]):
                 where = "frame %s: " if thread == state.state else "coroutine 0x%x frame %%s: " % thread
                 for function, name, value in self._values.locals(thread):
-                    frame, end = PathStep(FRAME, where % function, None), TargetAddress(value.data)
-                    yield Start(value.data, [frame, *which, PathStep(LOCAL, name, end)])
+                    frame, end = PathStep(steps.FRAME, where % function, None), TargetAddress(value.data)
+                    yield Start(value.data, [frame, *which, PathStep(steps.LOCAL, name, end)])
 
     def owning_words(self, signature: Optional[str]) -> int:
         """Return a mask without the collector's lists: of all objects, and of those still to be visited."""
@@ -147,7 +113,7 @@ class LuaNamer(ValueNamer):
     def _of_table(self, position: ValuePosition, offset: int) -> _Moved:
         if offset == METATABLE_AT:
             words = self._values.words(position.address + offset, 1)
-            return (ValuePosition(TABLE, words[0]), (ATTRIBUTE, ".<metatable>")) if words else None
+            return (ValuePosition(TABLE, words[0]), (steps.ATTRIBUTE, ".<metatable>")) if words else None
         is_held = offset in (ARRAY_AT, NODE_AT) and not self._values.has_weak_values(position.address)
         return (position._replace(is_beside=True), None) if is_held else None
 
@@ -157,36 +123,41 @@ class LuaNamer(ValueNamer):
             return None
         number, rest = divmod(place - table.array, VALUE_BYTES)
         if 0 <= number < table.length and not rest:
-            return self._move_to(place, (INDEX, "[%d]" % (number + 1)))
+            return self._move_to(place, (steps.INDEX, "[%d]" % (number + 1)))
         number, rest = divmod(place - table.nodes, layout.node_bytes)
         return self._move_to(place, self._format_key(self._values.key(place))) if 0 <= number < table.places and not rest else None
 
     def _format_key(self, key: LuaValue) -> Tuple[str, str]:
         plain = self._values.plain(key)
         if plain is not None or not key.is_object or key.kind not in STRINGS:
-            return (INDEX, "[%s]" % plain) if plain is not None else (FIELD, "[?]")
+            return (steps.INDEX, "[%s]" % plain) if plain is not None else (steps.FIELD, "[?]")
         text = self._values.text(key.data)
         try:
             name = text.decode("utf-8") if text is not None else None
         except UnicodeDecodeError:
             name = None
         if name is None:
-            return FIELD, "[?]"
-        return (ATTRIBUTE, "." + name) if WORD.match(name) and name not in RESERVED else (KEY, "[%s]" % quote_text(name, ESCAPES))
+            return steps.FIELD, "[?]"
+        return (
+            (steps.ATTRIBUTE, "." + name) if WORD.match(name) and name not in RESERVED else (steps.KEY, "[%s]" % quote_text(name, ESCAPES))
+        )
 
     def _move_to_captured(self, position: ValuePosition, offset: int) -> _Moved:
         head, place = self._values.words(position.address, 2), position.address + offset
         number, rest = divmod(offset - CAPTURED_AT, VALUE_BYTES if position.kind == C_FUNCTION else 8)
         is_captured = bool(head) and 0 <= number < head[1] >> 16 & 0xFF and not rest
         if position.kind == C_FUNCTION:
-            return self._move_to(place, (CLOSURE, ".<upvalue %d>" % (number + 1))) if is_captured else None
+            return self._move_to(place, (steps.CLOSURE, ".<upvalue %d>" % (number + 1))) if is_captured else None
         words = self._values.words(place, 1)
         if not words or not (is_captured or offset == PROTO_AT):
             return None
         if offset == PROTO_AT:
-            return ValuePosition(CODE, words[0]), (FIELD, ".<code>")
+            return ValuePosition(CODE, words[0]), (steps.FIELD, ".<code>")
         name = self._values.captured_name(position.address, number)
-        return ValuePosition(UPVALUE, words[0]), (CLOSURE, ".<upvalue %s>" % (name.decode("utf-8", "replace") if name is not None else "?"))
+        return ValuePosition(UPVALUE, words[0]), (
+            steps.CLOSURE,
+            ".<upvalue %s>" % (name.decode("utf-8", "replace") if name is not None else "?"),
+        )
 
     def _of_code(self, position: ValuePosition, place: int) -> _Moved:
         """Follow a constant of a function's code, or a function made in it."""
@@ -206,8 +177,8 @@ class LuaNamer(ValueNamer):
     def _of_userdata(self, position: ValuePosition, offset: int) -> _Moved:
         layout, words = self._values.layout, self._values.words(position.address + offset, 1)
         if offset == layout.user_metatable and words:
-            return ValuePosition(TABLE, words[0]), (ATTRIBUTE, ".<metatable>")
-        return (ValuePosition(PART, words[0]), (FIELD, ".<userdata>")) if words else None
+            return ValuePosition(TABLE, words[0]), (steps.ATTRIBUTE, ".<metatable>")
+        return (ValuePosition(PART, words[0]), (steps.FIELD, ".<userdata>")) if words else None
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         if signature == TABLE_NAME:

@@ -16,30 +16,13 @@ from gdbheapx.addons.runtimes.php.values import (
     STACK_BYTES,
     STRING,
     VALUE_BYTES,
-    PhpEntry,
     PhpGlobals,
     PhpTable,
     PhpValue,
     PhpValues,
 )
-from gdbheapx.analysis.reachability.paths import (
-    ALL_WORDS,
-    ATTRIBUTE,
-    FIELD,
-    FRAME,
-    INDEX,
-    KEY,
-    LAST_BIT,
-    LOCAL,
-    TEXT_WORDS,
-    TYPE,
-    VARIABLE,
-    PathStep,
-    Start,
-    ValueNamer,
-    ValuePosition,
-    quote_text,
-)
+from gdbheapx.analysis.reachability import paths as steps
+from gdbheapx.analysis.reachability.paths import ALL_WORDS, LAST_BIT, TEXT_WORDS, PathStep, Start, ValueNamer, ValuePosition, quote_text
 from gdbheapx.model import TargetAddress
 
 FRAME_BYTES = 80
@@ -143,23 +126,23 @@ class PhpNamer(ValueNamer):
     def starts(self) -> Iterable[Start]:
         """Return values that are blocks of their own."""
         for name, value in self._values.named(self._globals.symbols):
-            yield from self._make_starts(value, [], VARIABLE, "$" + _format_name(name))
+            yield from self._make_starts(value, [], steps.VARIABLE, "$" + _format_name(name))
         for _, value in self._values.named(self._globals.classes):
             name_ = self._values.class_name(value.data) if value.type == POINTER else None
             if name_ is not None:
-                yield from self._of_class(value.data, PathStep(TYPE, name_, TargetAddress(value.data)))
+                yield from self._of_class(value.data, PathStep(steps.TYPE, name_, TargetAddress(value.data)))
         for name, value in self._values.named(self._globals.constants):
             if value.type == POINTER:
-                yield from self._make_starts(self._values.value(value.data), [], VARIABLE, name)
+                yield from self._make_starts(self._values.value(value.data), [], steps.VARIABLE, name)
         for function, name, value in list_php_locals(self._values, find_current_frame(self._globals.behind)):
-            frame = PathStep(FRAME, "frame %s(): " % function, None)
-            yield from self._make_starts(value, [frame], LOCAL, "$" + _format_name(name))
+            frame = PathStep(steps.FRAME, "frame %s(): " % function, None)
+            yield from self._make_starts(value, [frame], steps.LOCAL, "$" + _format_name(name))
 
     def _of_class(self, class_: int, first: PathStep) -> Iterator[Start]:
         for name, value in self._values.statics(class_):
-            yield from self._make_starts(value, [first], ATTRIBUTE, "::$" + name)
+            yield from self._make_starts(value, [first], steps.ATTRIBUTE, "::$" + name)
         for name, value in self._values.class_constants(class_):
-            yield from self._make_starts(value, [first], ATTRIBUTE, "::" + name)
+            yield from self._make_starts(value, [first], steps.ATTRIBUTE, "::" + name)
 
     def _make_starts(self, value: PhpValue, before: List[PathStep], kind: str, name: str) -> Iterator[Start]:
         inner = self._values.referred(value)
@@ -197,8 +180,8 @@ class PhpNamer(ValueNamer):
         class_, value = self._values.words(position.address + 16, 1), self._values.value(place)
         name = self._values.property_names(class_[0]).get(place - position.address) if class_ else None
         if name is not None:
-            return (ValuePosition(value.type, value.data), (ATTRIBUTE, "->" + name)) if value.type in COUNTED else None
-        return ValuePosition(self.read_kind(below), below), (FIELD, "->?")  # of a class that is written in C
+            return (ValuePosition(value.type, value.data), (steps.ATTRIBUTE, "->" + name)) if value.type in COUNTED else None
+        return ValuePosition(self.read_kind(below), below), (steps.FIELD, "->?")  # of a class that is written in C
 
     def _move_to_entry(self, table: PhpTable, place: int, is_properties: bool) -> _Moved:
         number, rest = divmod(place - table.data, table.step)
@@ -207,14 +190,14 @@ class PhpNamer(ValueNamer):
         value, words = self._values.value(place), self._values.words(place, table.step // 8)
         if value.type not in COUNTED or not words:
             return None
-        entry = PhpEntry(0, number, value) if table.is_packed else PhpEntry(words[3], words[2], value)
-        text = self._values.text(entry.key) if entry.key else None
-        if entry.key and text is None:
+        name, number = (0, number) if table.is_packed else (words[3], words[2])
+        text = self._values.text(name) if name else None
+        if name and text is None:
             return None
-        key = "%d" % (entry.number - (entry.number >> 63 << 64)) if text is None else quote_text(text, ESCAPES)
+        key = "%d" % (number - (number >> 63 << 64)) if text is None else quote_text(text, ESCAPES)
         if is_properties and text is not None:
-            return ValuePosition(value.type, value.data), (ATTRIBUTE, "->" + _format_name(text.rpartition("\0")[2]))
-        return ValuePosition(value.type, value.data), (INDEX if text is None else KEY, "[%s]" % key)
+            return ValuePosition(value.type, value.data), (steps.ATTRIBUTE, "->" + _format_name(text.rpartition("\0")[2]))
+        return ValuePosition(value.type, value.data), (steps.INDEX if text is None else steps.KEY, "[%s]" % key)
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         if signature == ARRAY_NAME:
@@ -240,7 +223,7 @@ class PhpNamer(ValueNamer):
         table = self._values.table(address) if signature == ARRAY_NAME else None
         if table is not None:
             entries = islice(self._values.entries(table._replace(used=min(table.used, TEXT_WORDS))), TEXT_WORDS)
-            pointers: Iterable[int] = [entry.key or entry.value.data for entry in entries if entry.key or entry.value.type == STRING]
+            pointers: Iterable[int] = [key or value.data for key, _, value in entries if key or value.type == STRING]
         else:
             pointers = self._values.words(address, min(size_bytes // 8, TEXT_WORDS))
         return (text for text in map(self._values.begin, pointers) if text is not None)

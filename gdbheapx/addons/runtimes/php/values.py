@@ -5,7 +5,7 @@ Layouts: Zend/zend_types.h, zend.h, zend_globals.h, zend_gc.c.
 
 from collections import Counter
 from struct import unpack, unpack_from
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.world import World
 from gdbheapx.analysis.reachability.paths import TEXT_BYTES, decode_text
@@ -69,15 +69,6 @@ class PhpTable(NamedTuple):
     def step(self) -> int:
         """Return the bytes from one value to the next."""
         return VALUE_BYTES if self.is_packed else BUCKET_BYTES
-
-
-class PhpEntry(NamedTuple):
-    """Entry of an array."""
-
-    key: int
-    """A zend_string; 0: the number is the key."""
-    number: int
-    value: PhpValue
 
 
 class PhpGlobals(NamedTuple):
@@ -145,13 +136,14 @@ class PhpValues:
         words = self.words(address, 5)
         return _make_table(address, words) if words else None
 
-    def entries(self, table: PhpTable) -> Iterator[PhpEntry]:
+    def entries(self, table: PhpTable) -> Iterator[Tuple[int, int, PhpValue]]:
+        """Yield key (a zend_string; 0: the number is the key), number and value of an array's entries."""
         words = self.words(table.data, table.used * table.step // 8)
         for place in range(table.used if words else 0):
             at = place * table.step // 8
             value = self.value_in(words, at)
             if value.type:
-                yield PhpEntry(0, place, value) if table.is_packed else PhpEntry(words[at + 3], words[at + 2], value)
+                yield (0, place, value) if table.is_packed else (words[at + 3], words[at + 2], value)
 
     def value_in(self, words: Sequence[int], at: int) -> PhpValue:
         """Return the zval in these words; INDIRECT is followed."""
@@ -169,10 +161,10 @@ class PhpValues:
 
     def named(self, table: PhpTable) -> Iterator[Tuple[str, PhpValue]]:
         """Yield (key, value) of a table of names."""
-        for entry in self.entries(table):
-            name = self.text(entry.key) if entry.key else None
+        for key, _, value in self.entries(table):
+            name = self.text(key) if key else None
             if name is not None:
-                yield name, entry.value
+                yield name, value
 
     def class_name(self, class_: int) -> Optional[str]:
         words = self.words(class_ + NAME, 1)
@@ -234,8 +226,13 @@ class PhpValues:
                 if not size or size & (size - 1) or words[at + 1] >> 32 != (1 << 32) - 2 * size:
                     continue
                 symbols = _make_table(start + 8 * at, words[at : at + 5])
-                if symbols is not None and "_GET" in (name for name, _ in self.named(symbols)):
-                    return self._make_globals(symbols, words[at + 7 : at + 7 + BEHIND_WORDS], [*self._find_weak_places(words)])
+                if symbols is None or "_GET" not in (name for name, _ in self.named(symbols)):
+                    continue
+                behind = words[at + 7 : at + 7 + BEHIND_WORDS]
+                classes, constants = (self._find_table_with(behind, name) for name in ("stdclass", "E_ALL"))
+                if classes is None or constants is None:
+                    return None
+                return PhpGlobals(symbols, classes, constants, [*self._find_weak_places(words)], behind)
         return None
 
     def _find_weak_places(self, words: Sequence[int]) -> Iterator[int]:
@@ -254,13 +251,8 @@ class PhpValues:
         numbers = [(number, self.words(place, 2)) for number, place in places if not place & 1]
         return bool(numbers) and all(words and words[0] >> 32 & 0xF == OBJECT and words[1] & HALF == number for number, words in numbers)
 
-    def _make_globals(self, symbols: PhpTable, words: Sequence[int], weak: Sequence[int]) -> Optional[PhpGlobals]:
-        tables = [table for table in map(self.table, words) if table is not None]
-        classes = self._find_table_with(tables, "stdclass")
-        constants = self._find_table_with(tables, "E_ALL")
-        return PhpGlobals(symbols, classes, constants, weak, words) if classes is not None and constants is not None else None
-
-    def _find_table_with(self, tables: List[PhpTable], name: str) -> Optional[PhpTable]:
+    def _find_table_with(self, addresses: Sequence[int], name: str) -> Optional[PhpTable]:
+        tables = (table for table in map(self.table, addresses) if table is not None)
         return next((table for table in tables if any(key == name for key, _ in self.named(table))), None)
 
     def _map_base(self) -> int:

@@ -44,11 +44,8 @@ class RubyHeapPage(NamedTuple):
     slots: int
 
 
-class RubyRun(NamedTuple):
-    """Run of values in memory."""
-
-    address: int
-    length: int
+RubyRun = Tuple[int, int]
+"""Address and number of values side by side."""
 
 
 class RubyShape(NamedTuple):
@@ -165,21 +162,21 @@ class RubyObjects:
     def array(self, address: int, words: Sequence[int]) -> RubyRun:
         # struct RArray
         if words[0] & USER[1]:
-            return RubyRun(address + 16, words[0] >> 15 & self.layout.most_embedded)
-        return RubyRun(words[4], words[2])
+            return address + 16, words[0] >> 15 & self.layout.most_embedded
+        return words[4], words[2]
 
     def members(self, address: int, words: Sequence[int]) -> RubyRun:
         # struct RStruct
         embedded = words[0] >> 13 & self.layout.most_embedded
-        return RubyRun(address + 16, embedded) if embedded else RubyRun(words[3], words[2])
+        return (address + 16, embedded) if embedded else (words[3], words[2])
 
     def variables(self, address: int, words: Sequence[int]) -> RubyRun:
         """Return the instance variables of an Object (struct RObject); none if a table has them."""
         embedded, at = bool(words[0] & USER[1]), self.layout.variables
         if not self.layout.has_shapes:
-            return RubyRun(address + 16, 3) if embedded else RubyRun(words[at], words[2] & 0xFFFFFFFF)
+            return (address + 16, 3) if embedded else (words[at], words[2] & 0xFFFFFFFF)
         shape = self.shape(words)
-        return RubyRun(address + 16 if embedded else words[at], 0 if shape.in_table else shape.places)
+        return address + 16 if embedded else words[at], 0 if shape.in_table else shape.places
 
     def variable_table(self, words: Sequence[int]) -> Optional[RubyTable]:
         """Return the table of an Object with more variables than a shape can name, by their IDs."""
@@ -295,7 +292,7 @@ class RubyObjects:
             part, place = divmod(serial, IDS_AT_ONCE)
             here = self.slot(self.symbols[part]) if part < len(self.symbols) else ()
             names = self.array(self.symbols[part], here) if here and here[0] & TYPE_MASK == ARRAY else None
-            word = self.words(names.address + 16 * place, 1) if names is not None and 2 * place < names.length else ()
+            word = self.words(names[0] + 16 * place, 1) if names is not None and 2 * place < names[1] else ()
             self._names[serial] = self.text(word[0]) if word else None
         return self._names[serial]
 
@@ -336,7 +333,7 @@ class RubyObjects:
             return ()
         return self.words(words[3], 4) if self.layout.class_variables is None else self.words(address, self.layout.constants + 1)
 
-    def variable_names(self, address: int, words: Sequence[int]) -> Dict[int, str]:
+    def variable_names(self, words: Sequence[int]) -> Dict[int, str]:
         """Return the names of an Object's variables by place."""
         if self.layout.has_shapes:
             return self.shape(words).names
@@ -390,7 +387,7 @@ class RubyObjects:
             return ()
         names = self.slot(values.get("__members__", 0))
         elements = self.array(values["__members__"], names) if names and names[0] & TYPE_MASK == ARRAY else None
-        values_ = self.words(elements.address, elements.length) if elements is not None else ()
+        values_ = self.words(*elements) if elements is not None else ()
         return [self.symbol(value) or "" for value in values_]
 
     def constants(self, class_: int) -> Iterator[Tuple[str, int]]:
@@ -420,10 +417,10 @@ class RubyObjects:
                 if not array or array[0] & TYPE_MASK != ARRAY or self.type_of(strings) != HASH or self.st_table(table) is None:
                     continue
                 elements = self.array(ids, array)
-                if elements.length == last // IDS_AT_ONCE + 1:
+                if elements[1] == last // IDS_AT_ONCE + 1:
                     by_identity = self.table(strings, self.slot(strings))
                     self.identity_type = by_identity.type if by_identity is not None else 0
-                    return self.words(elements.address, elements.length)
+                    return self.words(*elements)
         return ()
 
     def _find_shapes(self) -> Tuple[int, int]:
@@ -495,49 +492,15 @@ VERSION_NUMBERS = 3
 LIBRARY = re.compile(r"^libruby[-.](?:so\.)?([0-9]{1,3})\.([0-9]{1,3})")
 """`libruby-3.1.so.3.1.2`, and `libruby.so.3.1` of who has configured it otherwise."""
 RUBY_3_1 = RubyLayout(
-    page_bytes=16 << 10,
-    start_word=4,
-    undef=0x34,
-    singleton=USER[0],
-    most_embedded=3,
-    text_length=None,
-    text=2,
-    pairs=None,
-    table=None,
-    variables=3,
-    has_shapes=False,
-    class_variables=None,
-    constants=3,
-    class_path=None,
-    most_variables=None,
-    embeds_data=False,
-    has_transient_heap=True,
-    frame_words=8,
-    local_table=152,
-    local_table_size=240,
-)
+    page_bytes=16 << 10, start_word=4, undef=0x34, singleton=USER[0], most_embedded=3, text_length=None, text=2, pairs=None,
+    table=None, variables=3, has_shapes=False, class_variables=None, constants=3, class_path=None, most_variables=None,
+    embeds_data=False, has_transient_heap=True, frame_words=8, local_table=152, local_table_size=240,
+)  # fmt: skip
 RUBY_3_3 = RubyLayout(
-    page_bytes=64 << 10,
-    start_word=4,
-    undef=0x24,
-    singleton=USER[0],
-    most_embedded=127,
-    text_length=2,
-    text=3,
-    pairs=4,
-    table=3,
-    variables=2,
-    has_shapes=True,
-    class_variables=4,
-    constants=5,
-    class_path=19,
-    most_variables=18,
-    embeds_data=True,
-    has_transient_heap=False,
-    frame_words=7,
-    local_table=144,
-    local_table_size=232,
-)
+    page_bytes=64 << 10, start_word=4, undef=0x24, singleton=USER[0], most_embedded=127, text_length=2, text=3, pairs=4, table=3,
+    variables=2, has_shapes=True, class_variables=4, constants=5, class_path=19, most_variables=18, embeds_data=True,
+    has_transient_heap=False, frame_words=7, local_table=144, local_table_size=232,
+)  # fmt: skip
 RUBY_3_4 = RUBY_3_3._replace(start_word=5, singleton=USER[1])
 LAYOUTS = {(3, 1): RUBY_3_1, (3, 3): RUBY_3_3, (3, 4): RUBY_3_4}
 

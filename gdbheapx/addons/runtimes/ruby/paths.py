@@ -21,24 +21,15 @@ from gdbheapx.addons.runtimes.ruby.objects import (
     TYPE_MASK,
     USER,
     RubyObjects,
-    RubyRun,
     RubyTable,
     global_variables,
     owning_words,
 )
+from gdbheapx.analysis.reachability import paths as steps
 from gdbheapx.analysis.reachability.paths import (
     ALL_WORDS,
-    ATTRIBUTE,
-    CLOSURE,
-    FIELD,
-    FRAME,
-    INDEX,
-    KEY,
-    LOCAL,
     TEXT_BYTES,
     TEXT_WORDS,
-    TYPE,
-    VARIABLE,
     Hop,
     Namer,
     PathMove,
@@ -115,17 +106,17 @@ class RubyNamer(Namer):
             yield from self._of_class(class_, path, walk)
         for name, value in global_variables(self._objects):
             if self._objects.is_slot(value):
-                yield _make_start(value, VARIABLE, name)
+                yield _make_start(value, steps.VARIABLE, name)
         main = self._find_main_object()
         if main is not None:
-            yield _make_start(main, VARIABLE, "main")
+            yield _make_start(main, steps.VARIABLE, "main")
             for name, value in self._variables_of(main):
                 if self._objects.is_slot(value):
-                    yield _make_start(value, VARIABLE, name)
+                    yield _make_start(value, steps.VARIABLE, name)
         for context in self._find_contexts():
             for function, name, value in list_ruby_locals(self._objects, context):
-                first = PathStep(FRAME, "frame %s: " % function, None)
-                yield Start(value, [first, PathStep(LOCAL, name, TargetAddress(value))])
+                first = PathStep(steps.FRAME, "frame %s: " % function, None)
+                yield Start(value, [first, PathStep(steps.LOCAL, name, TargetAddress(value))])
         for address in self._find_threads():
             yield from self._of_thread(address, [address, self._objects.data(address, self._objects.slot(address))])
         for context in self._find_contexts():
@@ -137,7 +128,7 @@ class RubyNamer(Namer):
         name = (self._objects.class_path(self._objects.real_class(slot)) if slot else None) or TYPES[DATA]
         for place in filter(None, places):
             self._of_threads.add(place)
-            yield Start(place, [PathStep(FRAME, "%s 0x%x" % (name, address), TargetAddress(address))])
+            yield Start(place, [PathStep(steps.FRAME, "%s 0x%x" % (name, address), TargetAddress(address))])
 
     def _of_class(self, class_: int, path: str, walk: List[Tuple[int, str]]) -> Iterator[Start]:
         """Yield a class's constants, and its own variables. Modules among them go to the end of the walk."""
@@ -147,14 +138,14 @@ class RubyNamer(Namer):
             kind = slot[0] & TYPE_MASK if slot else 0
             if not kind or (kind == DATA and slot[0] & SHAREABLE):
                 continue
-            yield _make_start(value, TYPE if kind in (CLASS, MODULE) else VARIABLE, prefix + name)
+            yield _make_start(value, steps.TYPE if kind in (CLASS, MODULE) else steps.VARIABLE, prefix + name)
             if kind in (CLASS, MODULE) and value not in self._classes and len(walk) < MOST_CLASSES:
                 self._classes[value] = prefix + name
                 walk.append((value, prefix + name))
         for name, value in objects.class_variables(class_):
             if name.startswith("@") and objects.type_of(value):
-                first = PathStep(TYPE, path or "Object", TargetAddress(class_))
-                yield Start(value, [first, PathStep(ATTRIBUTE, "." + name, TargetAddress(value))])
+                first = PathStep(steps.TYPE, path or "Object", TargetAddress(class_))
+                yield Start(value, [first, PathStep(steps.ATTRIBUTE, "." + name, TargetAddress(value))])
 
     def _find_main_object(self) -> Optional[int]:
         """Return the object of the top level: of class Object, with methods of its own, and known to the VM or a frame."""
@@ -172,8 +163,7 @@ class RubyNamer(Namer):
         slot = self._objects.slot(address)
         if not slot:
             return
-        place = self._objects.variables(address, slot)
-        values, names = self._objects.words(place.address, place.length), self._objects.variable_names(address, slot)
+        values, names = self._objects.words(*self._objects.variables(address, slot)), self._objects.variable_names(slot)
         yield from ((names[number], value) for number, value in enumerate(values) if number in names)
         for number, value in self._objects.entries(self._objects.variable_table(slot)):
             name = self._objects.id_name(number)
@@ -303,13 +293,13 @@ class RubyNamer(Namer):
             return self._name_variable(owner, place, slot)
         if kind == ARRAY:
             number = _find_index(place, *self._objects.array(owner, slot))
-            return (INDEX, "[%d]" % number) if number is not None else None
+            return (steps.INDEX, "[%d]" % number) if number is not None else None
         if kind == STRUCT:
             number = _find_index(place, *self._objects.members(owner, slot))
             names = self._objects.members_of(self._objects.real_class(slot)) if number is not None else ()
             if number is None:
                 return None
-            return (ATTRIBUTE, "." + names[number]) if number < len(names) and names[number] else (INDEX, "[%d]" % number)
+            return (steps.ATTRIBUTE, "." + names[number]) if number < len(names) and names[number] else (steps.INDEX, "[%d]" % number)
         if kind == HASH:
             return self._name_entry(owner, place, slot)
         if kind not in (DATA, IMEMO):
@@ -318,8 +308,8 @@ class RubyNamer(Namer):
         if path in BINDINGS:  # a local variable that a Proc or a Binding keeps
             name = name_captured(self._objects, self._objects.data(owner, slot), place)
             if name is not None:
-                return CLOSURE, "%s.local_variable_get(:%s)" % (BINDINGS[path or ""], name)
-        return FIELD, ".<%s>" % TYPES[kind]  # written in C: how far in what it has beside its slot is not worth a word
+                return steps.CLOSURE, "%s.local_variable_get(:%s)" % (BINDINGS[path or ""], name)
+        return steps.FIELD, ".<%s>" % TYPES[kind]  # written in C: how far in what it has beside its slot is not worth a word
 
     def _name_variable(self, owner: int, place: int, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         table = self._objects.variable_table(slot)
@@ -330,12 +320,12 @@ class RubyNamer(Namer):
             name = self._objects.id_name(key[0]) if key else None
         else:
             number = _find_index(place, *self._objects.variables(owner, slot))
-            name = self._objects.variable_names(owner, slot).get(number) if number is not None else None
-        return (ATTRIBUTE, "." + name) if name is not None else None
+            name = self._objects.variable_names(slot).get(number) if number is not None else None
+        return (steps.ATTRIBUTE, "." + name) if name is not None else None
 
     def _name_entry(self, owner: int, place: int, slot: Sequence[int]) -> Optional[Tuple[str, str]]:
         if place == owner + 24:
-            return (ATTRIBUTE, ".default_proc" if slot[0] & USER[2] else ".default")
+            return (steps.ATTRIBUTE, ".default_proc" if slot[0] & USER[2] else ".default")
         table = self._objects.table(owner, slot)
         entry = _entry_of(table, place) if table is not None else None
         if table is None or entry is None or self._objects.is_deleted(table, entry[0]):
@@ -346,9 +336,9 @@ class RubyNamer(Namer):
         key = self._objects.words(place - 8, 1) if not is_key and compares_contents else ()
         text = self._format_key(key[0]) if key else None
         if text is not None:
-            return KEY, "[%s]" % text
+            return steps.KEY, "[%s]" % text
         position = self._objects.position(table, number)
-        return (KEY, ".%s[%d]" % ("keys" if is_key else "values", position)) if position is not None else None
+        return (steps.KEY, ".%s[%d]" % ("keys" if is_key else "values", position)) if position is not None else None
 
     def _format_key(self, key: int) -> Optional[str]:
         if key & 1:
@@ -365,9 +355,9 @@ class RubyNamer(Namer):
         if kind == STRING:
             return "String, {:,} bytes".format(self._objects.bytes_of(slot, address)[1])
         if kind == ARRAY:
-            return "Array of {:,}".format(self._objects.array(address, slot).length)
+            return "Array of {:,}".format(self._objects.array(address, slot)[1])
         if kind == STRUCT:
-            return "Struct of {:,}".format(self._objects.members(address, slot).length)
+            return "Struct of {:,}".format(self._objects.members(address, slot)[1])
         table = self._objects.table(address, slot) if kind == HASH else None
         empty = kind == HASH and not slot[0] & USER[3]
         return "Hash of {:,} entries".format(table.length) if table is not None else "Hash of 0 entries" if empty else None
@@ -386,8 +376,8 @@ class RubyNamer(Namer):
             values = [key for key, _ in entries]
         else:
             within = {ARRAY: self._objects.array, STRUCT: self._objects.members, OBJECT: self._objects.variables}.get(kind)
-            run = within(address, slot) if within is not None else RubyRun(address, size_bytes // 8)
-            values = self._objects.words(run.address, min(run.length, TEXT_WORDS))
+            first, count = within(address, slot) if within is not None else (address, size_bytes // 8)
+            values = self._objects.words(first, min(count, TEXT_WORDS))
         return (text for text in map(self._read_text_start, values) if text is not None)
 
     def named_texts(self, address: int, size_bytes: int, signature: Optional[str]) -> Iterable[Tuple[str, str]]:
@@ -397,10 +387,8 @@ class RubyNamer(Namer):
         if kind == OBJECT:
             told: Iterable[Tuple[str, int]] = self._variables_of(address)
         elif kind == STRUCT:
-            run = self._objects.members(address, slot)
-            told = zip(
-                self._objects.members_of(self._objects.real_class(slot)), self._objects.words(run.address, min(run.length, TEXT_WORDS))
-            )
+            first, count = self._objects.members(address, slot)
+            told = zip(self._objects.members_of(self._objects.real_class(slot)), self._objects.words(first, min(count, TEXT_WORDS)))
         else:
             return ()
         texts = ((name, self._read_text_start(value)) for name, value in told)

@@ -41,11 +41,7 @@ class V8(Recogniser):
 
     module, has_buffers = "v8", True
     table = RuntimeLabels(
-        "V8",
-        "JavaScript heap",
-        "",
-        "malloc: other blocks in use (node itself, addons, libraries)",
-        "malloc: blocks in use",
+        "V8", "JavaScript heap", "", "malloc: other blocks in use (node itself, addons, libraries)", "malloc: blocks in use"
     )
 
     def is_here(self, world: World) -> bool:

@@ -5,8 +5,7 @@ A reference is any word of a proven object that is a pointer to the object and n
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.addons.runtimes.v8.page_walker import make_word_table
-from gdbheapx.addons.runtimes.v8.script_heap import WORD, ScriptHeap
+from gdbheapx.addons.runtimes.v8.script_heap import WORD, ScriptHeap, make_word_table
 from gdbheapx.addons.runtimes.v8.script_names import ScriptNames
 
 MOST_LEVELS = 9

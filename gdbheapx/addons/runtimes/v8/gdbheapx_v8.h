@@ -3,7 +3,7 @@
 
 #include "common/gdbheapx.h"
 
-/* ---- page_walker.py ---- */
+/* ---- script_heap.py ---- */
 
 enum { SIZE_BITS = 16, MOST_OBJECT_WORDS = 4096 };
 
@@ -17,7 +17,7 @@ struct page_walk {
 
 #pragma GCC visibility push(default)
 
-/* ---- page_walker.py ---- */
+/* ---- script_heap.py ---- */
 
 uint64_t heapx_v8_measure(const uint64_t *words, uint64_t count, uint64_t at, const uint64_t *maps, uint64_t slots,
     const struct size_rule *rules);

@@ -2,8 +2,7 @@
 
 from typing import List, Optional, Sequence
 
-from gdbheapx.addons.runtimes.v8.page_walker import SMI_SHIFT
-from gdbheapx.addons.runtimes.v8.script_heap import WORD, ScriptHeap
+from gdbheapx.addons.runtimes.v8.script_heap import SMI_SHIFT, WORD, ScriptHeap
 
 MOST_LETTERS, MOST_PARTS = 80, 16
 MOST_BACK_POINTERS = 1024

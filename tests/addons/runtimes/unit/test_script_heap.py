@@ -13,8 +13,7 @@ import pytest
 from gdbheapx import problems
 from gdbheapx.addons.runtimes.v8 import NO_OBJECTS, OTHER_BUFFERS, find_script_fields, find_script_heap
 from gdbheapx.addons.runtimes.v8.constants import NUMBERS, OFFSETS, PREFIX, TYPES, WORD_END, read_v8_constants
-from gdbheapx.addons.runtimes.v8.page_walker import PageWalker, SizeRule
-from gdbheapx.addons.runtimes.v8.script_heap import CHUNK_BYTES, ScriptHeap
+from gdbheapx.addons.runtimes.v8.script_heap import CHUNK_BYTES, PageWalker, ScriptHeap, SizeRule
 from gdbheapx.analysis.reachability.managed import ManagedField
 from gdbheapx.budget import Budget
 from gdbheapx.glibc.layouts import make_geometry
