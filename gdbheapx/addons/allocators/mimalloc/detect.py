@@ -258,7 +258,7 @@ class MimallocPages:
             thread = flags & OWNER_MASK
         thread = 0 if thread in ABANDONED_IDS else thread
         keys = (key, turn) if self.form.is_encoded else (0, 0)
-        thread_free, has_aligned = xthread_free & ~self.form.tag_mask, flags & 2 != 0
+        thread_free, has_aligned = xthread_free & ~(1 if self.form.line == 3 else 3), flags & 2 != 0
         numbers = (start, block, capacity, reserved, used, free, local_free, thread_free)
         page = MimallocPage(address, memory, end, *numbers, heap, thread, has_aligned, keys, segment)
         wrong = find_contradiction(page)
@@ -787,7 +787,10 @@ def find_mimallocs(target: Target, modules: Sequence[Module]) -> Instances:
         else:
             what = "mimalloc in %s was never used, or is of a release that is not known" % module.file_name
             unused.append(NotRead(module, what, MI_HINT))
-    likely = _likely_bytes(target) if unused and not located and not unread else 0
+    uses = target.memory_use() if unused and not located and not unread else None
+    # mappings that begin at whole MiB in the range where only mimalloc asks for its arenas
+    mine = [use for use in (uses.mappings if uses is not None else ()) if CHOSEN_ADDRESSES[0] <= use.mapping.start < CHOSEN_ADDRESSES[1]]
+    likely = sum(use.resident_bytes for use in mine if not use.mapping.is_file and use.mapping.start % LEAST_LIKELY_BYTES == 0)
     if likely >= LEAST_LIKELY_BYTES:
         module = unused.pop().module
         # a core may have pages of zeros that were never in RAM
@@ -797,13 +800,6 @@ def find_mimallocs(target: Target, modules: Sequence[Module]) -> Instances:
     keys = [copy.key for copy in located]
     copies = [copy._replace(other_keys=tuple(key for key in keys if key != copy.key)) for copy in located]
     return Instances(copies, unread, unused=unused)
-
-
-def _likely_bytes(target: Target) -> int:
-    """Return the memory of mappings that begin at whole MiB in the range where only mimalloc asks for its arenas."""
-    uses, (low, high) = target.memory_use(), CHOSEN_ADDRESSES
-    mine = [use for use in (uses.mappings if uses is not None else ()) if low <= use.mapping.start < high]
-    return sum(use.resident_bytes for use in mine if not use.mapping.is_file and use.mapping.start % LEAST_LIKELY_BYTES == 0)
 
 
 def read_release(target: Target, module: Module) -> Optional[str]:

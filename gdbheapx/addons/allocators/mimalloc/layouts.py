@@ -125,11 +125,6 @@ class MimallocForm(NamedTuple):
     """The last word of a block is the allocator's (MI_PADDING): what was asked for ends before it."""
 
     @property
-    def tag_mask(self) -> int:
-        """The bits of xthread_free that are no pointer's."""
-        return 1 if self.line == 3 else 3
-
-    @property
     def name(self) -> str:
         """Name the form for messages."""
         return self.releases + (", encoded lists" if self.is_encoded else "") + (", padded" if self.is_padded else "")

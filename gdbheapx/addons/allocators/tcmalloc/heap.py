@@ -119,11 +119,6 @@ def read_tcmalloc_tunables(target: Target, module: Module) -> TcTunables:
     return TcTunables(rows)
 
 
-def is_aggressive(target: Target) -> bool:
-    """Free spans are returned at once, by the environment."""
-    return (target.environment_variable("TCMALLOC_AGGRESSIVE_DECOMMIT") or "")[:1].lower() in YES
-
-
 _TUNABLE_COLUMNS = (Column("name", TEXT, field="name"), Column("value", TEXT, field="value"), Column("meaning", TEXT, field="meaning"))
 
 
@@ -560,7 +555,8 @@ class TcmallocHeap(MeteredInstance):
         """Freeze one reading for the verdict."""
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
         rate = self.target.environment_variable(RATE_VARIABLE)
-        return records.TcFacts(self.info, *known, self.counts().is_whole, rate, is_aggressive(self.target))
+        is_aggressive = (self.target.environment_variable("TCMALLOC_AGGRESSIVE_DECOMMIT") or "")[:1].lower() in YES
+        return records.TcFacts(self.info, *known, self.counts().is_whole, rate, is_aggressive)
 
     def tunables(self) -> "TcTunables":
         """Return the settings in force."""

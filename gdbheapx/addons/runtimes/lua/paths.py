@@ -99,11 +99,13 @@ class LuaNamer(ValueNamer):
             layout, words = self._values.layout, self._values.words(position.address, 3)
             is_closed = words and words[layout.captured_pointer // 8] == position.address + layout.captured
             return self._move_to(place, None) if is_closed and offset == layout.captured else None
-        if position.kind == USERDATA:
-            return self._of_userdata(position, offset)
         if position.kind == CODE:
             return self._of_code(position, place)
         words = self._values.words(place, 1)
+        if position.kind == USERDATA and words:
+            if offset == self._values.layout.user_metatable:
+                return ValuePosition(TABLE, words[0]), (steps.ATTRIBUTE, ".<metatable>")
+            return ValuePosition(PART, words[0]), (steps.FIELD, ".<userdata>")
         return (ValuePosition(PART, words[0]), None) if position.kind == PART and words else None
 
     def _move_to(self, place: int, step: Optional[Tuple[str, str]]) -> _Moved:
@@ -173,12 +175,6 @@ class LuaNamer(ValueNamer):
             return self._move_to(place, None) if not (place - constants) % VALUE_BYTES else None
         words = self._values.words(place, 1) if 0 <= place - inner < 8 * (proto[4] & 0xFFFFFFFF) else ()
         return (ValuePosition(CODE, words[0]), None) if words else None
-
-    def _of_userdata(self, position: ValuePosition, offset: int) -> _Moved:
-        layout, words = self._values.layout, self._values.words(position.address + offset, 1)
-        if offset == layout.user_metatable and words:
-            return ValuePosition(TABLE, words[0]), (steps.ATTRIBUTE, ".<metatable>")
-        return (ValuePosition(PART, words[0]), (steps.FIELD, ".<userdata>")) if words else None
 
     def contents(self, address: int, size_bytes: int, signature: Optional[str]) -> Optional[str]:
         if signature == TABLE_NAME:
