@@ -259,7 +259,7 @@ class Heap:
         def look(request: Any) -> Dict[str, Any]:
             def run(session: Session, options: command.Options) -> command.CommandAnswer:
                 session.without_names = not self._names
-                tables = asking.find(session, request)
+                tables = asking.find_table_rows(session, request)
                 return command.CommandAnswer(lambda: tables, lambda style: [], read=True)
 
             answer: Answer[Dict[str, Any]] = self.look("query", Reads.CENSUS, run)

@@ -144,13 +144,12 @@ def ask(pid: int, words: List[str]) -> runner.CommandEnd:
 def test_nor_for_tables(lasting: Lasting, watch: Watch, live: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     """The same of the look that `query` takes, with every table that there is; one takes a library that takes code apart."""
     table_rows = pytest.importorskip("gdbheapx.addons.views.query.table_rows", reason="the add-on views was deleted")
-    declared = pytest.importorskip("gdbheapx.addons.views.query.tables")
-    tables = [table.name for table in declared.TABLES if table.name != declared.SITES or find_spec("capstone") is not None]
+    tables = [table.name for table in table_rows.TABLES if table.name != table_rows.SITES or find_spec("capstone") is not None]
     process = lasting.of(live, start, "preload", "shapes", "leak") if program == "jemalloc" else lasting.of(live, Stage.start, "recorder", "9", "20000", "3")
     watch.pid = process.pid
     with open(tmp_path / "rows", "w+b") as rows, open(tmp_path / "signed", "w+b") as signed:
         wanted = table_rows.LookRequest(tables, rows.fileno(), signed.fileno())
-        monkeypatch.setenv(declared.VARIABLE, table_rows.encode_request(wanted))
+        monkeypatch.setenv(table_rows.VARIABLE, table_rows.encode_request(wanted))
         ended = ask(process.pid, ["query", "--json"])
     assert ended.code in (0, 4), ended
     assert watch.seen == [] and (tmp_path / "rows").stat().st_size > 10_000

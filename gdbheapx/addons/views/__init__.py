@@ -3,9 +3,9 @@
 CAPABILITIES = {
     "explore": "explore.command",
     "html": "html.command",
-    "mcp": "agents.command",
+    "mcp": "agents.answers",
     "pages": "html.render",
-    "rows": "query.ask",
+    "rows": "query.command",
     "sql": "query.command",
 }
 """Which module has what the core asks for (addon_loader.find_capability)."""

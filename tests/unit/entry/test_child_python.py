@@ -35,10 +35,10 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def looked(words: List[str]) -> str:
     """What a look of `fleet` says."""
-    child = pytest.importorskip("gdbheapx.addons.views.fleet.child", reason="the add-on views was deleted")
-    begun = child.start_child(words, "old.core", child.report_words(None))
+    run = pytest.importorskip("gdbheapx.addons.views.fleet.run", reason="the add-on views was deleted")
+    begun = run.start_child(words, "old.core", run.report_words(None))
     begun.process.wait(60)
-    return str(child.collect_child(begun).said)
+    return str(run.collect_child(begun).said)
 
 
 def explored() -> str:

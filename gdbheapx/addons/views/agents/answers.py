@@ -6,19 +6,45 @@ import argparse
 import json
 import os
 import shlex
+import sys
 import threading
-import time
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from gdbheapx import api, command, hints, runner
-from gdbheapx.addons.views.fleet import child, documents
+from gdbheapx.addons.views.fleet import documents, run
 from gdbheapx.errors import HeapxError, UsageError, error_of_document
-from gdbheapx.invocation import GlobalOptions
-from gdbheapx.problems import CUT, FILE_NOT_FOUND, NO_TARGET
+from gdbheapx.invocation import GlobalOptions, Invocation, Shell
+from gdbheapx.problems import CUT, FILE_NOT_FOUND, MISSING_PACKAGE, NO_TARGET, SHELL_ONLY
 from gdbheapx.report.encodings import make_jsonable
 from gdbheapx.report.text import escape_line
 from gdbheapx.snapshot import take
+
+INSTALL = "pip install 'gdbheapx[mcp]'"
+OLDEST = (3, 10)
+"""The SDK's."""
+
+
+def make(invocation: Invocation, shell: Shell) -> int:
+    """Serve on standard input until it is closed; the exit code."""
+    options = invocation.options
+    try:
+        if invocation.asked.debuginfod or invocation.asked.gdb is not None:
+            raise UsageError("mcp reads without gdb", "omit --gdb and --debuginfod")
+        try:
+            if sys.version_info < OLDEST:
+                raise ImportError("it needs Python %d.%d, and this is %d.%d" % (*OLDEST, *sys.version_info[:2]))
+            from gdbheapx.addons.views.agents.server import build_server
+        except ImportError as error:
+            why = " ".join(str(error).split())
+            raise HeapxError("mcp requires the MCP SDK, which cannot be imported (%s)" % why, INSTALL, code=MISSING_PACKAGE)
+        if os.isatty(0):
+            raise HeapxError("mcp is started by an agent's program, which speaks to it", "in a terminal: gdbheapx report", code=SHELL_ONLY)
+        build_server(Answers(invocation.asked, options, options.names, options.older)).run("stdio")
+        return runner.WHOLE
+    except HeapxError as error:
+        return shell.failed(error, False)
+
 
 LIMIT, MOST_ROWS = 20, 200
 """Rows of each list: where nothing is said, and at most."""
@@ -46,41 +72,30 @@ OPTIONS: Mapping[str, Mapping[str, Tuple[str, Any]]] = {
 """The commands that next steps may name, and what their options are called in a call: a value, what makes one of the next word, or None."""
 
 
-class Follow(NamedTuple):
-    """A call that may follow from an answer."""
-
-    tool: str
-    argument: str
-    place: Sequence[Any]
-    """Where in the answer its value is."""
-    why: str
-    more: Mapping[str, Any] = {}
-
-
+Follow = Tuple[str, str, Sequence[Any], str, Mapping[str, Any]]
+"""A call that may follow from an answer: tool, argument, where in the answer its value is, why, further arguments."""
 FOLLOWING: Mapping[str, Sequence[Follow]] = {
-    "census": (Follow("refs", "address", ("rows", 0, "sample"), "who holds a block of the first class"),),
+    "census": (("refs", "address", ("rows", 0, "sample"), "who holds a block of the first class", {}),),
     "leaks": (
-        Follow("whatis", "address", ("groups", 0, "sample", 0), "what a leaked block of the first group is"),
-        Follow("refs", "address", ("groups", 0, "sample", 0), "whether other lost blocks reference it"),
+        ("whatis", "address", ("groups", 0, "sample", 0), "what a leaked block of the first group is", {}),
+        ("refs", "address", ("groups", 0, "sample", 0), "whether other lost blocks reference it", {}),
     ),
     "owners": (
-        Follow("owners", "of", ("owners", 0, "address"), "the memory of the first owner, two levels down", {"depth": 2}),
-        Follow("owners", "of", ("owners", 0, "children", 0, "address"), "the memory of the first block below it"),
-        Follow("refs", "address", ("suspects", 0, "accumulation", "address"), "the ways to the block where the memory piles up"),
+        ("owners", "of", ("owners", 0, "address"), "the memory of the first owner, two levels down", {"depth": 2}),
+        ("owners", "of", ("owners", 0, "children", 0, "address"), "the memory of the first block below it", {}),
+        ("refs", "address", ("suspects", 0, "accumulation", "address"), "the ways to the block where the memory piles up", {}),
     ),
-    "pins": (Follow("refs", "address", ("groups", 0, "sample"), "who holds a block that keeps free memory"),),
+    "pins": (("refs", "address", ("groups", 0, "sample"), "who holds a block that keeps free memory", {}),),
     "whatis": (
-        Follow("refs", "address", ("places", 0, "block", "address"), "who holds this block"),
-        Follow("owners", "of", ("held_by", "block"), "what this block holds"),
+        ("refs", "address", ("places", 0, "block", "address"), "who holds this block", {}),
+        ("owners", "of", ("held_by", "block"), "what this block holds", {}),
     ),
     "refs": (
-        Follow("whatis", "address", ("chains", 0, 0, "address"), "the type of the nearest holder"),
-        Follow("owners", "of", ("address",), "what this block holds itself"),
+        ("whatis", "address", ("chains", 0, 0, "address"), "the type of the nearest holder", {}),
+        ("owners", "of", ("address",), "what this block holds itself", {}),
     ),
-    "check": (Follow("whatis", "address", ("findings", 0, "address"), "the surroundings of the first broken place"),),
-    "diff": (
-        Follow("census", "like", ("classes", 0, "what"), "the class that grew most, as it is now"),
-    ),
+    "check": (("whatis", "address", ("findings", 0, "address"), "the surroundings of the first broken place", {}),),
+    "diff": (("census", "like", ("classes", 0, "what"), "the class that grew most, as it is now", {}),),
 }
 OTHERWISE: Mapping[str, Sequence[Tuple[str, str]]] = {
     "report": (("owners", "who keeps the used memory alive"), ("census", "the used blocks by type")),
@@ -198,7 +213,7 @@ class Answers:
         with self._lock if form == take.PROCESS else nullcontext():
             ended = self._run_child(words, named, asks)
         try:
-            document: Any = json.loads(ended.content)
+            document: Any = json.loads(ended.content if ended is not None else b"")
         except (ValueError, RecursionError):
             bounds = self._max_seconds, documents.MOST_BYTES >> 20
             raise HeapxError("the SQL was not answered within %g s and %d MiB" % bounds, "ask for less", code=CUT)
@@ -208,31 +223,27 @@ class Answers:
         data = document["data"]
         return {**document, "data": {"types": {column["name"]: column["type"] for column in data["columns"]}, "rows": data["rows"]}}
 
-    def _run_child(self, words: Sequence[str], named: str, asks: Sequence[str]) -> child.ChildExit:
-        """Return the output of the child at the end of its time, or before it has written too much."""
+    def _run_child(self, words: Sequence[str], named: str, asks: Sequence[str]) -> Optional[run.ChildExit]:
+        """Return the output of the child at the end of its time; None if it has written too much."""
+        limit = self._max_seconds + GRACE_SECONDS
         try:
-            look = child.start_child(words, named, asks)
+            return run.run_child(words, named, asks, limit, lambda look: os.fstat(look.out.fileno()).st_size > documents.MOST_BYTES)
         except (OSError, ValueError) as error:  # more than a command line takes, a null byte, no UTF-8
             raise UsageError("query: cannot pass on the SQL (%s)" % error, "ask a shorter SELECT, in UTF-8")
-        try:
-            while not child.has_child_ended(look, self._max_seconds + GRACE_SECONDS):
-                if os.fstat(look.out.fileno()).st_size > documents.MOST_BYTES:
-                    break
-                time.sleep(child.POLL_SECONDS)
-            return child.collect_child(look)
-        finally:
-            if not look.out.closed:
-                child.end_child(look)
 
     @contextmanager
     def _open_heap(self, named: str) -> Iterator[api.Heap]:
         asked, options, form = self._asked, self._options, take.detect_source(named)
-        how: Dict[str, Any] = {} if form == take.SNAPSHOT else {
-            "exe": asked.exe,
-            "sysroot": asked.sysroot,
-            "debug_dirs": asked.debug_dirs,
-            "debug_info": not asked.no_debug_info,
-        }
+        how: Dict[str, Any] = (
+            {}
+            if form == take.SNAPSHOT
+            else {
+                "exe": asked.exe,
+                "sysroot": asked.sysroot,
+                "debug_dirs": asked.debug_dirs,
+                "debug_info": not asked.no_debug_info,
+            }
+        )
         where: Any = int(named) if form == take.PROCESS else named
         kept = {"allocator": options.allocator, "max_stop_s": options.max_stop, "max_seconds": self._max_seconds}
         kind = {take.PROCESS: "pid", take.CORE: "core", take.SNAPSHOT: "snapshot"}[form]
@@ -311,11 +322,11 @@ def next_calls(tool: str, data: Any, given: Mapping[str, Any], about: str) -> Di
             people.append({"command": complete_command(step["command"], about), "why": step["why"]})
         else:
             calls.append({"tool": call[0], "arguments": {**call[1], **same}, "why": step["why"]})
-    for follow in FOLLOWING.get(tool, ()):
-        value = find_in_answer(data, follow.place)
-        arguments = {follow.argument: value, **follow.more, **same}
-        if value is not None and (follow.tool, arguments) != (tool, given):
-            calls.append({"tool": follow.tool, "arguments": arguments, "why": follow.why})
+    for follow, argument, place, why, more in FOLLOWING.get(tool, ()):
+        value = find_in_answer(data, place)
+        arguments = {argument: value, **more, **same}
+        if value is not None and (follow, arguments) != (tool, given):
+            calls.append({"tool": follow, "arguments": arguments, "why": why})
     if not calls:
         calls = [{"tool": other, "arguments": same, "why": why} for other, why in OTHERWISE.get(tool, ())]
     return {"next": calls, "for_people": people}

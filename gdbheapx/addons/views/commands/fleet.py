@@ -85,23 +85,21 @@ def answer_fleet(session: Session, options: Options) -> CommandAnswer:
         raise UsageError("fleet: --workers must be at least 1", "use --workers 1, or omit it")
     if options.dask is not None and options.workers is not None:
         raise UsageError("fleet: --workers and --dask cannot be combined", "a cluster has as many workers as were started for it")
-    where = run.Where(options.workers, options.dask, None if options.share is None else run.Share(*options.share))
-    done = run.run_fleet(options.cores, options.directory, where, options.max_seconds, session.budget)
-    failed = sum(row.failed for row in done.rows)
-    if failed == len(done.rows) and (where.share is None or done.missing):
-        first = done.rows[0].error if done.rows else "stopped before there was one"
+    how = options.workers, options.dask, options.share, options.max_seconds
+    rows, missing = run.run_fleet(options.cores, options.directory, *how, session.budget)
+    failed = sum(row.failed for row in rows)
+    if failed == len(rows) and (options.share is None or missing):
+        first = rows[0].error if rows else "stopped before there was one"
         raise HeapxError(
             "none of the cores has an answer: %s" % first,
             "the reason of each: " + hints.hint_run("fleet --table %s", options.directory),
             code=problems.NO_ANSWER,
         )
-    partial = sum(row.partial for row in done.rows)
-    for number, what in ((failed, "no answer"), (partial, "a partial answer"), (done.missing, "interrupted before this core was read")):
+    partial = sum(row.partial for row in rows)
+    for number, what in ((failed, "no answer"), (partial, "a partial answer"), (missing, "interrupted before this core was read")):
         if number:
-            session.problem(problems.NO_ANSWER, None, "%d of %d cores: %s" % (number, len(done.rows) + done.missing, what))
-    return CommandAnswer(
-        lambda: documents.table_data(done.rows, None), lambda style: documents.document_table_lines(style, done.rows), read=True
-    )
+            session.problem(problems.NO_ANSWER, None, "%d of %d cores: %s" % (number, len(rows) + missing, what))
+    return CommandAnswer(lambda: documents.table_data(rows, None), lambda style: documents.document_table_lines(style, rows), read=True)
 
 
 def answer_fleet_table(options: Options) -> CommandAnswer:

@@ -22,10 +22,10 @@ A snapshot has arenas, classes, threads, leaks, owners, and blocks in use.
 
 def check_query_options(session: Session, options: Options) -> None:
     """Before a process is stopped for it."""
-    from gdbheapx.addons.views.query import table_rows, tables
+    from gdbheapx.addons.views.query import table_rows
 
     asked = table_rows.read_request()
-    if asked is not None and tables.SITES in asked.tables:
+    if asked is not None and table_rows.SITES in asked.tables:
         addon_loader.load_capability("sites", "the table sites").require_code_reader(session)
 
 

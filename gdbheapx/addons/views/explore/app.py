@@ -1,4 +1,4 @@
-"""The explorer's screens: what a key shows comes from view.py, and is there at once; SQL and differences come from another thread."""
+"""The explorer's screens: what a key shows comes from command.py, and is there at once; SQL and differences come from another thread."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from textual.events import Resize
 from textual.screen import ModalScreen, Screen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane, Tree
 
-from gdbheapx.addons.views.explore.view import ExplorerClass, ExplorerView, Node, Shown
+from gdbheapx.addons.views.explore.command import ExplorerClass, ExplorerView, Node, Shown
 from gdbheapx.errors import HeapxError
 from gdbheapx.output import OutputFile
 from gdbheapx.report import text
@@ -291,10 +291,6 @@ class Explorer(App[None]):
             self.query_one("#classes", ExplorerTable).focus()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Open the row."""
-        self.open_row(event)
-
-    def open_row(self, event: DataTable.RowSelected) -> None:
         """A class leads to its owners and blocks, an address to its paths, an owner to its place in the tree."""
         table = event.data_table
         keys = table.shown.keys if isinstance(table, ExplorerTable) else ()
@@ -435,12 +431,7 @@ class Explorer(App[None]):
 
     def action_page(self) -> None:
         """The page of `report --html` of the same."""
-
-        def write_if_named(path: Optional[str]) -> None:
-            if path is not None:
-                self._write_page(path)
-
-        self.push_screen(FileName("explore.html"), write_if_named)
+        self.push_screen(FileName("explore.html"), lambda path: self._write_page(path) if path is not None else None)
 
     @work(thread=True, exclusive=True, group="page")
     def _write_page(self, path: str) -> None:
@@ -452,5 +443,3 @@ def as_explorer(app: App[Any]) -> Explorer:
     """The app as what it is."""
     assert isinstance(app, Explorer)
     return app
-
-

@@ -46,11 +46,8 @@ FOURTEEN = [bytes((number & 0x7F | 0x80, number >> 7 | 0x80)) for number in rang
 """Two bytes of a varint that goes on."""
 
 
-class Type(NamedTuple):
-    """Type of an object."""
-
-    name: str
-    module: str
+Type = Tuple[str, str]
+"""(name, module)."""
 
 
 class PerfettoObject(NamedTuple):
@@ -92,7 +89,7 @@ def each_block_object(session: Session, told: find.LabelSet, tallied: dominance.
     reach, graph, word = told.reach, tallied.graph, told.reach.word_bytes
     blocks = reach.numbers.blocks
     addresses, sizes = graph.columns(array("I", range(blocks)))
-    names = [None if name is None else Type(name.name, name.module) for name in told.names]
+    names = [None if name is None else (name.name, name.module) for name in told.names]
     ids: Sequence[int] = addresses
     others: List[int] = []
     taken = set()
@@ -117,7 +114,7 @@ def each_block_object(session: Session, told: find.LabelSet, tallied: dominance.
             size = sizes[node]
             type_ = by_size.get(size)
             if type_ is None:
-                type_ = by_size[size] = Type("%d bytes" % size, "")
+                type_ = by_size[size] = ("%d bytes" % size, "")
         references = [
             (fields.get(slot) or name_field(slot), ids[target] if target < blocks else others[target - blocks]) for target, slot in edges
         ]
@@ -147,7 +144,7 @@ def _make_outside_object(
         is_known = edge.slot < EXACT_SLOT
         name = "+0x%x" % (edge.slot * word - first) if is_known else "stack pointer" if edge.slot < NO_SLOT else "?"
         references.append((name, ids[edge.node] if edge.node < blocks else others[edge.node - blocks]))
-    return PerfettoObject(others[node - blocks], Type(tallied.name(node), module), 0, references, kind)
+    return PerfettoObject(others[node - blocks], (tallied.name(node), module), 0, references, kind)
 
 
 def each_gathered_object(stacks: Sequence[OwnerStack]) -> Iterator[PerfettoObject]:
@@ -169,7 +166,7 @@ def each_gathered_object(stacks: Sequence[OwnerStack]) -> Iterator[PerfettoObjec
         mine = own.get(frames, nothing)
         name = frames[-1].name if mine.blocks < 2 else "%s (%s)" % (frames[-1].name, count_noun(mine.blocks, "block"))
         references = [("owns", numbers[child]) for child in children]
-        yield PerfettoObject(numbers[frames], Type(name, frames[-1].module), mine.bytes, references, VARIABLE if len(frames) == 1 else None)
+        yield PerfettoObject(numbers[frames], (name, frames[-1].module), mine.bytes, references, VARIABLE if len(frames) == 1 else None)
 
 
 def long_varint(number: int) -> bytes:
@@ -177,6 +174,10 @@ def long_varint(number: int) -> bytes:
     if number < 1 << 42:
         return encode_varint(number)
     return FOURTEEN[number & 0x3FFF] + FOURTEEN[number >> 14 & 0x3FFF] + FOURTEEN[number >> 28 & 0x3FFF] + encode_varint(number >> 42)
+
+
+def _make_packet(content: Message) -> bytes:
+    return Message().message(1, content.number(8, MOMENT).number(10, SEQUENCE)).encoded()
 
 
 class PerfettoWriter:
@@ -205,16 +206,16 @@ class PerfettoWriter:
     def _number_type(self, type_: Type) -> bytes:
         data = self._types.get(type_)
         if data is None:
-            number = len(self._types) + 1
+            (name, module), number = type_, len(self._types) + 1
             data = self._types[type_] = encode_varint(number)
             made = Message().number(1, number)
-            if type_.module:
-                place = self._places.get(type_.module)
+            if module:
+                place = self._places.get(module)
                 if place is None:
-                    place = self._places[type_.module] = len(self._places) + 1
-                    self._graph.message(8, self._make_string(place, type_.module))
+                    place = self._places[module] = len(self._places) + 1
+                    self._graph.message(8, self._make_string(place, module))
                 made.number(2, place)
-            self._graph.message(9, made.data(3, clean_name(type_.name or "?").encode("utf-8")).number(7, KIND_NORMAL))
+            self._graph.message(9, made.data(3, clean_name(name or "?").encode("utf-8")).number(7, KIND_NORMAL))
         return data
 
     def add(self, object_: PerfettoObject) -> Optional[bytes]:
@@ -246,18 +247,13 @@ class PerfettoWriter:
         graph += self._graph.encoded() + bytes(self._open)
         self._index, self._last_id = self._index + 1, 0
         self._graph, self._open = Message(), bytearray()
-        return make_packet(Message().data(56, graph))
-
-
-def make_packet(content: Message) -> bytes:
-    """Return the packet in the form that a trace has it."""
-    return Message().message(1, content.number(8, MOMENT).number(10, SEQUENCE)).encoded()
+        return _make_packet(Message().data(56, graph))
 
 
 def trace_pieces(objects: Iterable[PerfettoObject], pid: int, command: str) -> Iterator[bytes]:
     """The trace: the process's name, then the graph."""
     process = Message().number(1, pid).data(3, clean_name(command).encode("utf-8"))
-    yield make_packet(Message().message(2, Message().message(1, process)))
+    yield _make_packet(Message().message(2, Message().message(1, process)))
     writer = PerfettoWriter(pid)
     for object_ in objects:
         full = writer.add(object_)

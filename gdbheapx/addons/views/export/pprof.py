@@ -135,14 +135,11 @@ class PprofWriter:
             number = self._locations[frame] = len(self._locations) + 1
             made = Message().number(1, number).number(2, self.mapping(self._mapping_of_frame(frame))).number(3, frame.address or 0)
             if frame.name:
-                made.message(4, Message().number(1, self._number_function(frame)))
+                function = self._functions[frame] = len(self._functions) + 1
+                name = self.text(frame.name)
+                self._add_message(5, Message().number(1, function).number(2, name).number(3, name).number(4, self.text(frame.module)))
+                made.message(4, Message().number(1, function))
             self._add_message(4, made)
-        return number
-
-    def _number_function(self, frame: OwnerFrame) -> int:
-        number = self._functions[frame] = len(self._functions) + 1
-        name = self.text(frame.name)
-        self._add_message(5, Message().number(1, number).number(2, name).number(3, name).number(4, self.text(frame.module)))
         return number
 
     def sample(self, stack: OwnerStack) -> None:

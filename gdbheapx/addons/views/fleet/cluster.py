@@ -6,6 +6,7 @@ workers need read the cores alone and one place decides what is whole. Nothing e
 
 import asyncio
 import concurrent.futures
+import contextlib
 import ipaddress
 import logging
 import os
@@ -13,10 +14,10 @@ import queue
 import time
 import uuid
 import warnings
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Generator, List, Optional, Sequence, Set, Tuple
 
 from gdbheapx import __version__
-from gdbheapx.addons.views.fleet import child
+from gdbheapx.addons.views.fleet import run
 from gdbheapx.budget import Budget, to_standard_error
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.invocation import GlobalOptions
@@ -30,124 +31,92 @@ WORKER_SECONDS = 10.0
 """How long a cluster may be without a worker before that is said."""
 RESULT_SECONDS = 5
 POLL_SECONDS = 0.2
-TASK_POLL_SECONDS = 0.05
 RUNNING = "running"
 CANCELLED = (asyncio.CancelledError, concurrent.futures.CancelledError)
 ENCRYPTED = ("tls", "wss")
 
 
 def run_on_cluster(
-    address: str, cores: Mapping[str, Tuple[str, child.State]], asked: GlobalOptions, max_seconds: Optional[float], budget: Budget
-) -> Iterator[Tuple[str, child.ChildExit]]:
-    """Look at the cores, by name; (name, what the look left) as they end. Ctrl-C cancels the others."""
-    distributed = _import_distributed()
+    address: str, cores: Sequence[run.Core], asked: GlobalOptions, max_seconds: Optional[float], budget: Budget
+) -> Generator[Tuple[run.Core, run.State, run.ChildExit], None, None]:
+    """Look at the cores; (core, its state before, what the look left) as they end. Ctrl-C cancels the others."""
+    words, asks = seen_from_anywhere(asked), run.report_words(max_seconds)
+    lost = HeapxError(
+        "lost the scheduler at %s" % address, "documents so far are kept; start it, then run the same line again", code=NO_SCHEDULER
+    )
+    ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    waiting: Dict[str, Tuple[run.Core, run.State, Any]] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of other releases on workers: what follows from that is a row
-        client = _connect_client(distributed, address)
+        client = _connect_client(address)
         try:
-            yield from _run_tasks(distributed, client, address, cores, asked, max_seconds, budget)
+            prefix = "gdbheapx-%s" % uuid.uuid4().hex[:8]
+            for core_ in cores:
+                state, name = run.read_core_state(core_.path), os.path.basename(core_.document)[: -len(".json")]
+                given = (__version__, core_.path, state, words, asks, run.compute_time_limit(max_seconds))
+                future = client.submit(run_task, *given, key="%s-%s" % (prefix, name), pure=False, retries=RETRIES)
+                waiting[future.key] = core_, state, future
+                future.add_done_callback(ended.put)
+            alone_since, said = time.monotonic(), False
+            reported: Set[str] = set()
+            while waiting and not budget.interrupted:
+                if client.status != RUNNING:
+                    raise lost
+                if client.scheduler_info()["workers"]:
+                    alone_since, said = time.monotonic(), False
+                elif not said and time.monotonic() - alone_since > WORKER_SECONDS:
+                    said = True
+                    to_standard_error("the cluster has no worker: waiting for one, Ctrl-C stops")
+                budget.progress.tick()
+                try:
+                    future = ended.get(timeout=POLL_SECONDS)
+                    worker, left = future.result(timeout=RESULT_SECONDS)
+                except queue.Empty:
+                    continue
+                except (TimeoutError, asyncio.TimeoutError, concurrent.futures.TimeoutError):
+                    ended.put(future)  # its worker was lost with the result: it is computed again
+                    continue
+                except (Exception, *CANCELLED) as error:
+                    if client.status != RUNNING:
+                        raise lost
+                    worker, left = "", run.ChildExit(1, b"", explain_task_failure(error))
+                if worker and left.said.startswith(OTHER) and worker not in reported:
+                    reported.add(worker)
+                    to_standard_error(left.said)
+                core_, state, future = waiting.pop(future.key)  # the scheduler may forget it
+                yield core_, state, left
         finally:
-            try:
+            with contextlib.suppress(Exception):  # the scheduler is lost, which was said, or will be in this moment
+                if waiting and client.status == RUNNING:
+                    client.cancel([future for _, _, future in waiting.values()])
+            with contextlib.suppress(Exception):
                 client.close(timeout=CONNECT_SECONDS)  # lets go of its tasks: the scheduler cancels them
-            except Exception:  # the scheduler is lost, which was said
-                pass
-
-
-def _run_tasks(
-    distributed: Any,
-    client: Any,
-    address: str,
-    cores: Mapping[str, Tuple[str, child.State]],
-    asked: GlobalOptions,
-    max_seconds: Optional[float],
-    budget: Budget,
-) -> Iterator[Tuple[str, child.ChildExit]]:
-    words, asks = seen_from_anywhere(asked), child.report_words(max_seconds)
-    run = uuid.uuid4().hex[:8]
-    ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    waiting: Dict[str, str] = {}
-    futures: Dict[str, Any] = {}
-    for name, (path, state) in cores.items():
-        given = (__version__, path, state, words, asks, child.compute_time_limit(max_seconds))
-        future = client.submit(run_task, *given, key="gdbheapx-%s-%s" % (run, name), pure=False, retries=RETRIES)
-        waiting[future.key], futures[future.key] = name, future
-        future.add_done_callback(ended.put)
-    alone_since, said = time.monotonic(), False
-    told: Set[str] = set()
-    try:
-        while waiting and not budget.interrupted:
-            if client.status != RUNNING:
-                raise _make_lost_error(address)
-            if client.scheduler_info()["workers"]:
-                alone_since, said = time.monotonic(), False
-            elif not said and time.monotonic() - alone_since > WORKER_SECONDS:
-                said = True
-                to_standard_error("the cluster has no worker: waiting for one, Ctrl-C stops")
-            budget.progress.tick()
-            try:
-                future = ended.get(timeout=POLL_SECONDS)
-            except queue.Empty:
-                continue
-            try:
-                worker, left = future.result(timeout=RESULT_SECONDS)
-            except (TimeoutError, asyncio.TimeoutError, concurrent.futures.TimeoutError):
-                ended.put(future)  # its worker was lost with the result: it is computed again
-                continue
-            except CANCELLED:
-                if client.status != RUNNING:
-                    raise _make_lost_error(address)
-                worker, left = "", make_failed_look("somebody cancelled its task; run the same line again")
-            except Exception as error:
-                if client.status != RUNNING:
-                    raise _make_lost_error(address)
-                worker, left = "", make_failed_look(explain_task_failure(error))
-            if worker and left.said.startswith(OTHER) and worker not in told:
-                told.add(worker)
-                to_standard_error(left.said)
-            name = waiting.pop(future.key)
-            del futures[future.key]  # the scheduler may forget it
-            yield name, left
-    finally:
-        if waiting and client.status == RUNNING:
-            try:
-                client.cancel(list(futures.values()))
-            except Exception:  # the scheduler is lost in this moment
-                pass
 
 
 OTHER = "another gdbheapx on worker "
 
 
 def run_task(
-    version: str, path: str, state: child.State, words: Sequence[str], asks: Sequence[str], seconds: Optional[float]
-) -> Tuple[str, child.ChildExit]:
+    version: str, path: str, state: run.State, words: Sequence[str], asks: Sequence[str], seconds: Optional[float]
+) -> Tuple[str, run.ChildExit]:
     """Run on a worker: (its address, what the look left)."""
     import distributed
 
     worker = distributed.get_worker()
     where, key = str(worker.address), str(worker.get_current_task())
+    seen = state if container.is_url(path) else run.read_core_state(path)  # a look at a URL says itself what is wrong
+    why = "it was cancelled"
     if __version__ != version:
         same = "%s%s: %s, here %s; install the same there, then run the same line again"
-        return where, make_failed_look(same % (OTHER, where, __version__, version))
-    seen = state if container.is_url(path) else child.read_core_state(path)  # a look at a URL says itself what is wrong
-    if state is not None and seen is None:
-        return where, make_failed_look(
-            "worker %s does not see this path; mount the same folder there, then run the same line again" % where
-        )
-    if state is not None and seen != state:
-        return where, make_failed_look(
-            "worker %s sees another file at this path; mount the same folder there, then run the same line again" % where
-        )
-    look = child.start_child(words, path, asks)
-    try:
-        while not child.has_child_ended(look, seconds):
-            if _is_cancelled(worker, key):
-                return where, make_failed_look("it was cancelled")
-            time.sleep(TASK_POLL_SECONDS)
-        return where, child.collect_child(look)
-    finally:
-        if not look.out.closed:
-            child.end_child(look)
+        why = same % (OTHER, where, __version__, version)
+    elif state is not None and seen != state:
+        what = "does not see this path" if seen is None else "sees another file at this path"
+        why = "worker %s %s; mount the same folder there, then run the same line again" % (where, what)
+    else:
+        left = run.run_child(words, path, asks, seconds, lambda child: _is_cancelled(worker, key))
+        if left is not None:
+            return where, left
+    return where, run.ChildExit(1, b"", why)
 
 
 def _is_cancelled(worker: Any, key: str) -> bool:
@@ -159,15 +128,12 @@ def _is_cancelled(worker: Any, key: str) -> bool:
     return known is None or getattr(known, "state", None) == "cancelled"
 
 
-def make_failed_look(why: str) -> child.ChildExit:
-    """A look without an answer."""
-    return child.ChildExit(1, b"", why)
-
-
 def explain_task_failure(error: BaseException) -> str:
     """Return why a task has no result, in one line."""
     kind = type(error).__name__
     what = " ".join(str(error).split())[:300]
+    if isinstance(error, CANCELLED):
+        return "somebody cancelled its task; run the same line again"
     if kind == "KilledWorker":
         return "every worker that looked at it was killed or crashed (KilledWorker); run the same line again, with more memory for workers"
     if isinstance(error, ImportError):
@@ -197,7 +163,7 @@ def is_unencrypted_network(address: str) -> bool:
         return host != "localhost"
 
 
-def _import_distributed() -> Any:
+def _connect_client(address: str) -> Any:
     try:
         import distributed
     except ImportError:
@@ -207,24 +173,15 @@ def _import_distributed() -> Any:
             code=MISSING_PACKAGE,
         ) from None
     logging.disable(logging.CRITICAL)  # it logs tracebacks; what a user needs to know is one line, said here
-    return distributed
-
-
-def _connect_client(distributed: Any, address: str) -> Any:
     if ":" not in address.rpartition("://")[2]:
         raise UsageError("fleet: %s is not the address of a scheduler" % address, "give one like tcp://HOST:8786 or tls://HOST:8786")
     if is_unencrypted_network(address):
         to_standard_error("%s is not encrypted: use it on a trusted network only, or a scheduler at tls://" % address)
     try:
-        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        make: Any = distributed.Client
+        return make(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except Exception as error:  # of many kinds: the address, the network, certificates
         what = " ".join(str(error).split())[:200] or type(error).__name__
         certificates = " with the same certificates in Dask's settings here (docs/how-to/fleet.md)" if address.startswith(ENCRYPTED) else ""
         hint = "start one with `dask scheduler`%s, or omit --dask" % certificates
         raise HeapxError("no scheduler answers at %s: %s" % (address, what), hint, code=NO_SCHEDULER) from None
-
-
-def _make_lost_error(address: str) -> HeapxError:
-    return HeapxError(
-        "lost the scheduler at %s" % address, "documents so far are kept; start it, then run the same line again", code=NO_SCHEDULER
-    )

@@ -1,4 +1,4 @@
-"""A look at each of many cores, by a program of its own: a core that is bad, or huge, ends nothing else.
+"""A look at each of many cores, by a program of its own, on any machine: a core that is bad, or huge, ends nothing else.
 
 The file views.sql next to the documents of a fleet: views for DuckDB, which reads JSON itself.
 """
@@ -8,12 +8,15 @@ import hashlib
 import json
 import os
 import re
+import signal
 import stat
+import subprocess
 import tempfile
 import time
-from typing import Any, Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import IO, Any, Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.views.fleet import child, documents
+from gdbheapx import child_python
+from gdbheapx.addons.views.fleet import documents
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError, error_of_document
 from gdbheapx.invocation import GLOBALS, GlobalOptions, split_words, unpack_words
@@ -56,6 +59,120 @@ CREATE OR REPLACE VIEW growth AS
 WHOLE, PARTIAL = 0, 4
 NAME = re.compile(r"[^A-Za-z0-9._-]")
 MOST_NAME = 100
+POLL_SECONDS = 0.02
+GRACE_SECONDS = 30.0
+"""What a look may take beyond twice its limit before it is ended: opening a core is not part of the limit."""
+MOST_ERROR = 8192
+State = Optional[Tuple[int, Optional[int]]]
+"""Size and time of a core; None where it cannot be seen. Of what lies at a URL the time may be unknown."""
+
+
+class Child(NamedTuple):
+    """A look that runs."""
+
+    process: "subprocess.Popen[bytes]"
+    out: IO[bytes]
+    err: IO[bytes]
+    began: float
+
+
+class ChildExit(NamedTuple):
+    """Output of a child that is over."""
+
+    code: int
+    content: bytes
+    said: str
+    """The last line on standard error."""
+
+
+class Core(NamedTuple):
+    """Core and its document."""
+
+    path: str
+    document: str
+    error: Optional[str] = None
+    """Why nothing could be listed by this pattern."""
+
+
+Looks = Generator[Tuple[Core, State, ChildExit], None, None]
+"""Looks that are over, with the core's state before them."""
+
+
+def read_core_state(path: str) -> State:
+    """The core as it is now."""
+    if container.is_url(path):
+        return container.read_url_state(path)
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size, status.st_mtime_ns
+
+
+def report_words(max_seconds: Optional[float]) -> List[str]:
+    """The command of a look."""
+    return ["report", "--json", "--no-deep", *(["--max-seconds", "%g" % max_seconds] if max_seconds is not None else [])]
+
+
+def compute_time_limit(max_seconds: Optional[float]) -> Optional[float]:
+    """Return the seconds after which a child is killed; None without --max-seconds."""
+    return None if max_seconds is None else 2 * max_seconds + GRACE_SECONDS
+
+
+def start_child(words: Sequence[str], core: str, asks: Sequence[str]) -> Child:
+    """Start the look; `words` are options of the program, `asks` the command. The program itself distinguishes a snapshot from a core."""
+    out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+    process = child_python.start_gdbheapx([*words, core, *asks], stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+    return Child(process, out, err, time.monotonic())
+
+
+def run_child(
+    words: Sequence[str], core: str, asks: Sequence[str], seconds: Optional[float], is_over: Callable[[Child], bool]
+) -> Optional[ChildExit]:
+    """Return the output of a look, or None if it was ended because `is_over`."""
+    look = start_child(words, core, asks)
+    try:
+        while not has_child_ended(look, seconds):
+            if is_over(look):
+                return None
+            time.sleep(POLL_SECONDS)
+        return collect_child(look)
+    finally:
+        end_child(look)
+
+
+def has_child_ended(child: Child, seconds: Optional[float]) -> bool:
+    """Return True if the child is over; a child beyond its limit is killed."""
+    if child.process.poll() is None and seconds is not None and time.monotonic() - child.began > seconds:
+        _kill_group(child)
+    return child.process.poll() is not None
+
+
+def collect_child(child: Child) -> ChildExit:
+    """Return the output of a child that is over, and close its files."""
+    child.out.seek(0)
+    content = child.out.read(documents.MOST_BYTES + 1)
+    child.err.seek(max(0, os.fstat(child.err.fileno()).st_size - MOST_ERROR))
+    said = child.err.read().decode("utf-8", "replace").strip().split("\n")[-1].replace("gdbheapx: ", "", 1)
+    end_child(child)
+    return ChildExit(child.process.returncode, content, said)
+
+
+def end_child(child: Child) -> None:
+    """End it, whether it is over or not. Harmless when called twice."""
+    if not child.out.closed:
+        _kill_group(child)
+        child.out.close()
+        child.err.close()
+
+
+def _kill_group(child: Child) -> None:
+    """Kill the child and the gdb that it may have started."""
+    try:
+        os.killpg(child.process.pid, signal.SIGKILL)
+    except OSError:
+        pass  # it has ended
+    child.process.wait()
 
 
 def replace_private_file(path: str, text: str) -> None:
@@ -70,74 +187,41 @@ def replace_private_file(path: str, text: str) -> None:
         raise
 
 
-class Core(NamedTuple):
-    """Core and its document."""
-
-    path: str
-    document: str
-    error: Optional[str] = None
-    """Why nothing could be listed by this pattern."""
-
-
-class FleetWork(NamedTuple):
-    """A look that runs here."""
-
-    core: Core
-    state: child.State
-    child: child.Child
-
-
-Looks = Generator[Tuple[Core, child.State, child.ChildExit], None, None]
-"""Looks that are over, with the core's state before them."""
-
-
-class Share(NamedTuple):
-    """Part of the cores: the part of a core depends on its path alone, not on the other cores."""
-
-    number: int
-    of: int
-
-    def has(self, core: Core) -> bool:
-        """The core belongs to it."""
-        return int(hashlib.sha256(os.fsencode(core.path)).hexdigest()[:12], 16) % self.of == self.number
-
-
-class Where(NamedTuple):
-    """Place of the work, and the share of the cores."""
-
-    workers: Optional[int] = None
-    dask: Optional[str] = None
-    """The address of a scheduler."""
-    share: Optional[Share] = None
-
-
-class Done(NamedTuple):
-    """Result of a run of the fleet."""
-
-    rows: Sequence[documents.Document]
-    made: int
-    kept: int
-    """Documents of an earlier run that still hold."""
-    missing: int
-    """Cores that were not read: the run was interrupted."""
-
-
-def run_fleet(cores: Sequence[str], directory: str, where: Where, max_seconds: Optional[float], budget: Budget) -> Done:
-    """Make what documents are lacking, then read all of them."""
-    asked = _read_global_options()
+def run_fleet(
+    cores: Sequence[str],
+    directory: str,
+    workers: Optional[int],
+    dask: Optional[str],
+    share: Optional[Tuple[int, int]],
+    max_seconds: Optional[float],
+    budget: Budget,
+) -> Tuple[List[documents.Document], int]:
+    """Make what documents are lacking, then read all of them: the rows, and how many cores were not read since the run was interrupted.
+    `dask`: the address of a scheduler; `share`: the number of a part of the cores, from 0 on, and how many parts there are."""
+    if GLOBALS not in os.environ:
+        raise HeapxError(
+            "fleet starts programs of its own and is not available inside gdb",
+            "run it in a shell: gdbheapx fleet CORE... -o DIR",
+            code=SHELL_ONLY,
+        )
+    asked = split_words(unpack_words(os.environ[GLOBALS]))[0]
     prepare_folder(directory)
     by_document = {core_.document: core_ for given in cores for core_ in find_cores(given, directory)}
-    mine = [core_ for core_ in by_document.values() if where.share is None or where.share.has(core_)]
+    mine = list(by_document.values())
+    if share is not None:  # the part of a core depends on its path alone, not on the other cores
+        mine = [one for one in mine if int(hashlib.sha256(os.fsencode(one.path)).hexdigest()[:12], 16) % share[1] == share[0]]
     replace_private_file(os.path.join(directory, VIEWS), SQL)
     for core_ in mine:
         if core_.error is not None:
-            _write_document(core_, None, child.ChildExit(1, b"", core_.error))
+            _write_document(core_, None, ChildExit(1, b"", core_.error))
     queue = [core_ for core_ in mine if core_.error is None and not is_whole(core_)]
     kept, made = sum(core_.error is None for core_ in mine) - len(queue), 0
-    if where.dask is None:
-        looks = _look_locally(queue, asked, where.workers, max_seconds, budget)
+    if dask is None:
+        looks = _look_locally(queue, asked, workers, max_seconds, budget)
     else:
-        looks = _look_on_cluster(queue, asked, where.dask, max_seconds, budget)
+        from gdbheapx.addons.views.fleet import cluster
+
+        looks = cluster.run_on_cluster(dask, queue, asked, max_seconds, budget)
     budget.progress.stage = "%d of %d cores" % (kept, len(mine))
     budget.progress.measure(lambda: made, len(queue))
     with contextlib.closing(looks):
@@ -148,41 +232,31 @@ def run_fleet(cores: Sequence[str], directory: str, where: Where, max_seconds: O
             budget.progress.tick()
     there = [core_ for core_ in mine if os.path.exists(core_.document)]
     rows = [documents.read_document_row(core_.document) for core_ in there if not budget.interrupted or is_whole(core_)]
-    return Done(rows, made, kept, len(queue) - made)
+    return rows, len(queue) - made
 
 
 def _look_locally(
     queue: Sequence[Core], asked: GlobalOptions, workers: Optional[int], max_seconds: Optional[float], budget: Budget
 ) -> Looks:
     """Looks by processes of this machine, as they end."""
-    words, asks = asked.words(), child.report_words(max_seconds)
-    left, limit = list(queue), child.compute_time_limit(max_seconds)
-    running: List[FleetWork] = []
+    words, asks, limit = asked.words(), report_words(max_seconds), compute_time_limit(max_seconds)
+    left = list(queue)
+    running: List[Tuple[Core, State, Child]] = []
     at_once = max(1, workers or len(os.sched_getaffinity(0)))
     try:
         while (left or running) and not budget.interrupted:
             while left and len(running) < at_once:
                 core_ = left.pop(0)
-                running.append(FleetWork(core_, child.read_core_state(core_.path), child.start_child(words, core_.path, asks)))
-            time.sleep(child.POLL_SECONDS)
-            for work in [each for each in running if child.has_child_ended(each.child, limit)]:
+                running.append((core_, read_core_state(core_.path), start_child(words, core_.path, asks)))
+            time.sleep(POLL_SECONDS)
+            for work in [each for each in running if has_child_ended(each[2], limit)]:
                 running.remove(work)
-                yield work.core, work.state, child.collect_child(work.child)
+                core_, state, child = work
+                yield core_, state, collect_child(child)
             budget.progress.tick()
     finally:
-        for work in running:
-            child.end_child(work.child)
-
-
-def _look_on_cluster(queue: Sequence[Core], asked: GlobalOptions, address: str, max_seconds: Optional[float], budget: Budget) -> Looks:
-    """Looks by a cluster, as they end."""
-    from gdbheapx.addons.views.fleet import cluster
-
-    by_name = {os.path.basename(core_.document)[: -len(".json")]: core_ for core_ in queue}
-    states = {name: child.read_core_state(core_.path) for name, core_ in by_name.items()}
-    given = {name: (core_.path, states[name]) for name, core_ in by_name.items()}
-    for name, ended in cluster.run_on_cluster(address, given, asked, max_seconds, budget):
-        yield by_name[name], states[name], ended
+        for _, _, child in running:
+            end_child(child)
 
 
 def find_cores(given: str, directory: str) -> Iterator[Core]:
@@ -238,40 +312,25 @@ def is_whole(core_: Core) -> bool:
         return False
     if not isinstance(source, dict) or source.get("exit_code") != WHOLE:
         return False
-    state = child.read_core_state(core_.path)
+    state = read_core_state(core_.path)
     return state is not None and state[1] is not None and (source.get("size_bytes"), source.get("modified_ns")) == state
 
 
-def _read_global_options() -> GlobalOptions:
-    """The options that stood before the command."""
-    if GLOBALS not in os.environ:
-        raise HeapxError(
-            "fleet starts programs of its own and is not available inside gdb",
-            "run it in a shell: gdbheapx fleet CORE... -o DIR",
-            code=SHELL_ONLY,
-        )
-    return split_words(unpack_words(os.environ[GLOBALS]))[0]
-
-
-def _write_document(core_: Core, state: child.State, ended: child.ChildExit) -> None:
+def _write_document(core_: Core, state: State, ended: ChildExit) -> None:
     """Its document, whatever became of it."""
-    code, written = ended.code, _json_or_none(ended.content)
-    document = None
-    if code in (WHOLE, PARTIAL):
-        is_document = isinstance(written, dict) and isinstance(written.get("data"), dict)
-        document, code = (written, code) if is_document else (None, 1)
-    size, modified = state if state is not None else (None, None)
-    error = None if document is not None else ended.said or ("a signal ended it: %d" % -code if code < 0 else "it ended with %d" % code)
-    source = {"core": container.hide_secrets(core_.path), "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
-    empty: Dict[str, Any] = {"schema": documents.SCHEMA, "command": "report", "data": None, "partial": False, "problems": []}
-    told = error_of_document(written) if document is None else None
-    if told is not None:
-        empty["error"] = told.document()
-    replace_private_file(core_.document, json.dumps({**(empty if document is None else document), documents.SOURCE: source}) + "\n")
-
-
-def _json_or_none(content: bytes) -> Any:
     try:
-        return json.loads(content)
+        written: Any = json.loads(ended.content)
     except (ValueError, RecursionError):
-        return None
+        written = None
+    code, error = ended.code, None
+    document: Dict[str, Any] = {"schema": documents.SCHEMA, "command": "report", "data": None, "partial": False, "problems": []}
+    if code in (WHOLE, PARTIAL) and isinstance(written, dict) and isinstance(written.get("data"), dict):
+        document = written
+    else:
+        code = 1 if code in (WHOLE, PARTIAL) else code
+        error = ended.said or ("a signal ended it: %d" % -code if code < 0 else "it ended with %d" % code)
+        why = error_of_document(written)
+        document.update({"error": why.document()} if why is not None else {})
+    size, modified = state if state is not None else (None, None)
+    source = {"core": container.hide_secrets(core_.path), "size_bytes": size, "modified_ns": modified, "exit_code": code, "error": error}
+    replace_private_file(core_.document, json.dumps({**document, documents.SOURCE: source}) + "\n")

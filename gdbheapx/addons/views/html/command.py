@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from typing import Callable, Optional
+from typing import Optional
 
 from gdbheapx import place, runner, worker
 from gdbheapx.errors import HeapxError, UsageError
@@ -37,12 +37,15 @@ def make(invocation: Invocation, shell: Shell) -> int:
             raise UsageError(what, "add --json, or omit -o")
         from gdbheapx.addons.views.html import render
 
-        render.require_jinja()
+        render.make_environment()
         page = OutputFile(options.html, OPTION)  # before a process is stopped for it
         code, text = worker.answer_in_child(look_of(invocation), shell.look)
         if options.json:
             has_document = True
-            _hand_on(text, options.output, shell.say)
+            if options.output is None:
+                shell.say(os.fsdecode(text))
+            else:
+                OutputFile(options.output, takes_any=True).finish(text)
         if code not in ANSWERED:
             page.drop()
             return code
@@ -59,13 +62,6 @@ def make(invocation: Invocation, shell: Shell) -> int:
     finally:
         if page is not None:
             page.drop()
-
-
-def _hand_on(text: bytes, output: Optional[str], say: Callable[[str], int]) -> None:
-    if output is None:
-        say(os.fsdecode(text))
-        return
-    OutputFile(output, takes_any=True).finish(text)
 
 
 def _make_page(command: str, text: bytes, invocation: Invocation) -> str:

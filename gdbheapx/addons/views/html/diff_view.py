@@ -1,9 +1,9 @@
 """Content of the page of `diff`: figures as the records have them."""
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.addons.views.html.memory_view import PagePart
 from gdbheapx.addons.views.html.render import Envelope, make_step
+from gdbheapx.addons.views.html.report_view import PagePart
 from gdbheapx.hints import Write, quote_word, write_alone
 from gdbheapx.report.text import UncutText
 from gdbheapx.snapshot import container
@@ -38,27 +38,14 @@ LATER = ("held", "contexts")
 """Documents of earlier releases have none, and contexts are BIND's."""
 
 
-class Changes(NamedTuple):
-    """List of changes of one kind."""
-
-    id: str
-    title: str
-    caption: str
-    what: str
-    rows: Sequence[Any]
-    more: int
-    most: int
-    """The largest change: it fills half of the picture."""
-    counted: bool
-    unknown: Sequence[Tuple[str, str]]
-    """Where it cannot be compared: which side lacks it, and why."""
-
-
 def diff_page_values(envelope: Envelope, data: Mapping[str, Any], made: str, line: Write = write_alone) -> Dict[str, Any]:
     """Return the values for the template. `made`: the time of the page, as text."""
     diff: Diff = container.decode_value(Diff, data)
     sides = {"Old": diff.old, "New": diff.new}
-    bars = [_make_bar(diff, figure) for figure in ("old_bytes", "new_bytes")]
+    bars = []
+    for figure in ("old_bytes", "new_bytes"):  # the memory in use and the free memory of this side
+        known = {state.what: getattr(state, figure) for state in reversed(diff.states) if not state.whose}
+        bars.append([PagePart(look, name, known.get(name)) for look, name in STATES])
     programs = diff.old.executable, diff.new.executable
     lists = [member for member in LISTS if member[0] not in LATER or getattr(diff, member[0]) is not None]
     names = " ".join(quote_word(side.what) for side in sides.values())
@@ -99,16 +86,12 @@ def _list_facts(side: DiffSide) -> List[Tuple[str, str]]:
     return [(name, text) for name, text in facts if text is not None]
 
 
-def _make_bar(diff: Diff, figure: str) -> List[PagePart]:
-    """Return the memory in use and the free memory of the side of this figure."""
-    known = {state.what: getattr(state, figure) for state in reversed(diff.states) if not state.whose}
-    return [PagePart(look, name, known.get(name)) for look, name in STATES]
-
-
-def _make_changes(diff: Diff, rows: Optional[Sequence[Any]], id_: str, title: str, caption: str, what: str) -> Changes:
-    """`rows`: of Change, or of the parts of `growth`, which are not counted."""
+def _make_changes(diff: Diff, rows: Optional[Sequence[Any]], id_: str, title: str, caption: str, what: str) -> Dict[str, Any]:
+    """Changes of one kind. `rows`: of Change, or of the parts of `growth`, which are not counted; `most`: the largest, which fills half of
+    the picture; `unknown`: which side lacks it, and why."""
     unknown = [(lacking.side, lacking.why) for lacking in diff.missing if lacking.what == id_] if rows is None else []
     shown = (rows or ())[:MOST_ROWS]
     most = max((abs(change.diff_bytes) for change in shown if change.diff_bytes is not None), default=0)
     counted = any(getattr(change, "diff_count", None) is not None for change in shown)
-    return Changes(id_, title, caption, what, shown, len(rows or ()) - len(shown), most, counted, unknown)
+    made = {"id": id_, "title": title, "caption": caption, "what": what, "rows": shown, "more": len(rows or ()) - len(shown)}
+    return {**made, "most": most, "counted": counted, "unknown": unknown}

@@ -16,13 +16,8 @@ class Box(NamedTuple):
     y: float
     width: float
     height: float
-
-
-class Level(NamedTuple):
-    """A rectangle of an icicle."""
-
-    box: Box
-    depth: int
+    depth: int = 0
+    """Of a picture of several levels."""
 
 
 class ChartBranch(NamedTuple):
@@ -108,15 +103,15 @@ def draw_treemap(figures: Sequence[Optional[int]], width: float, height: float) 
     return boxes
 
 
-def draw_nested_treemap(branches: Sequence[ChartBranch], width: float, height: float) -> List[Level]:
+def draw_nested_treemap(branches: Sequence[ChartBranch], width: float, height: float) -> List[Box]:
     """A treemap of two levels: the parts of a figure fill its rectangle, with areas as theirs; each rectangle comes before those in it."""
-    levels: List[Level] = []
+    levels: List[Box] = []
     for outer in draw_treemap([branch.size for branch in branches], width, height):
         branch = branches[outer.place]
-        levels.append(Level(outer._replace(place=branch.place), 0))
+        levels.append(outer._replace(place=branch.place))
         for box in draw_treemap([child.size for child in branch.children], outer.width, outer.height):
             place = branch.children[box.place].place
-            levels.append(Level(Box(place, outer.x + box.x, outer.y + box.y, box.width, box.height), 1))
+            levels.append(Box(place, outer.x + box.x, outer.y + box.y, box.width, box.height, 1))
     return levels
 
 
@@ -126,29 +121,29 @@ def _worst_ratio(row: Sequence[Tuple[float, int]], side: float) -> float:
     return max(max(side * side * size / (area * area), area * area / (side * side * size)) for size, _ in row)
 
 
-def draw_icicle(branches: Sequence[ChartBranch], width: float, row: float, whole: Optional[int] = None) -> List[Level]:
+def draw_icicle(branches: Sequence[ChartBranch], width: float, row: float, whole: Optional[int] = None) -> List[Box]:
     """Owners above what they own, each as wide as what it keeps."""
     known = drawable_sizes([branch.size for branch in branches])
     total = max(sum(known), drawable_sizes([whole])[0])
-    levels: List[Level] = []
+    levels: List[Box] = []
     _add_icicle_levels(branches, 0.0, width, total, 0, row, levels)
     return levels
 
 
 def _add_icicle_levels(
-    branches: Sequence[ChartBranch], x: float, width: float, total: int, depth: int, row: float, levels: List[Level]
+    branches: Sequence[ChartBranch], x: float, width: float, total: int, depth: int, row: float, levels: List[Box]
 ) -> None:
     end = x + width
     for branch in branches:
         wide = min(width * max(0, branch.size) / total if total else 0.0, end - x)
         if wide < SMALLEST:
             continue
-        levels.append(Level(Box(branch.place, x, depth * row, wide, row), depth))
+        levels.append(Box(branch.place, x, depth * row, wide, row, depth))
         _add_icicle_levels(branch.children, x, wide, branch.size, depth + 1, row, levels)
         x += wide
 
 
-def count_levels(levels: Sequence[Level]) -> int:
+def count_levels(levels: Sequence[Box]) -> int:
     """Return how many levels an icicle has."""
     return max((level.depth for level in levels), default=-1) + 1
 

@@ -4,7 +4,7 @@ besides its data."""
 import hashlib
 import os
 from base64 import b64encode
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
 from gdbheapx import units
 from gdbheapx.addons.views.html import geometry
@@ -57,17 +57,9 @@ class Envelope(NamedTuple):
     allocators: Sequence[AllocatorInfo]
 
 
-class PageStep(NamedTuple):
-    """Next step for the user."""
-
-    line: Optional[str]
-    """To type in a shell; None: it is no command."""
-    why: str
-
-
-def make_step(advice: StepAdvice) -> PageStep:
-    """A step of the document, whose command is whole."""
-    return PageStep(None if advice.command is None else UncutText(advice.command), advice.why)
+def make_step(advice: StepAdvice) -> Dict[str, Optional[str]]:
+    """A step of the document, whose command is whole; None: it is no command."""
+    return {"line": None if advice.command is None else UncutText(advice.command), "why": advice.why}
 
 
 def make_visible(text: str) -> str:
@@ -77,13 +69,16 @@ def make_visible(text: str) -> str:
         text = text[:MOST_LETTERS] + " (cut)"
     if text.isprintable():
         return text
-    return "".join(letter if letter.isprintable() else _written_out(letter) for letter in text)
-
-
-def _written_out(letter: str) -> str:
-    """`\\x1b`; a byte that is no UTF-8 as that byte."""
-    code = ord(letter)
-    return "\\x%02x" % (code - 0xDC00) if 0xDC80 <= code <= 0xDCFF else letter.encode("unicode_escape", "backslashreplace").decode("ascii")
+    written = []
+    for letter in text:
+        code = ord(letter)
+        if letter.isprintable():
+            written.append(letter)
+        elif 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8
+            written.append("\\x%02x" % (code - 0xDC00))
+        else:
+            written.append(letter.encode("unicode_escape", "backslashreplace").decode("ascii"))
+    return "".join(written)
 
 
 def format_page_size(value: Optional[int]) -> str:
@@ -111,14 +106,9 @@ def format_page_share(part: Optional[int], whole: Optional[int]) -> str:
     return NOT_KNOWN if part is None or not whole else units.exact_share(part, whole)
 
 
-def require_jinja() -> None:
-    """HeapxError where no page can be made here: asked before a process is stopped for one."""
-    _make_environment()
-
-
 def render_page(template: str, values: Mapping[str, Any], folder: str = HERE) -> str:
     """Return the page of a template in `folder`, which may extend those of this one. HeapxError without Jinja2."""
-    environment = _make_environment(folder)
+    environment = make_environment(folder)
     from markupsafe import Markup  # the style is text of this package, which is not to be escaped
 
     with open(os.path.join(HERE, "style.css"), encoding="utf-8") as file:
@@ -128,7 +118,8 @@ def render_page(template: str, values: Mapping[str, Any], folder: str = HERE) ->
     return text
 
 
-def _make_environment(folder: str = HERE) -> Any:
+def make_environment(folder: str = HERE) -> Any:
+    """Return what makes pages of templates. HeapxError where no page can be made here: asked before a process is stopped for one."""
     try:
         import jinja2
         from markupsafe import Markup

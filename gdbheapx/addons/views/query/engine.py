@@ -9,23 +9,9 @@ import shutil
 import tempfile
 import threading
 import time
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from gdbheapx.addons.views.query.tables import (
-    ADDRESS,
-    BLOCKS,
-    BY_NAME,
-    COSTLY,
-    HELD_BLOCKS,
-    NOT_COUNTED,
-    OWNER,
-    PATH,
-    SIGNATURE,
-    TABLES,
-    TEXT,
-    Asked,
-    QueryTable,
-)
+from gdbheapx.addons.views.query import table_rows
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.stream import COLUMNS
@@ -40,6 +26,8 @@ LEAST_S = 0.5
 """SQL gets so long at least where --max-seconds has passed during the look: the rows of a partial look are shown."""
 BUFFER_BYTES = 8 << 20
 """Of rows of blocks that are read at once."""
+WITH_SIGNATURE = (*COLUMNS, SIGNED)
+"""Columns of rows of blocks in use."""
 AT_ONCE = 10_000
 ROWS_AT_ONCE = 50_000
 PLAIN = re.compile(r"(BOOLEAN|U?(TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\([0-9,]+\)|VARCHAR)(\[\])*|\"NULL\"")
@@ -62,32 +50,12 @@ def import_duckdb() -> Any:
     return duckdb
 
 
-class NeededTables(NamedTuple):
-    """Tables and columns that a statement needs, and the SQL to run."""
-
-    asked: Asked
-    sql: str
-    """To be run: what was given, with types that are not PLAIN as text."""
-
-
-class Result(NamedTuple):
-    """The answer; rows come as they are asked for."""
-
-    columns: Sequence[Tuple[str, str]]
-    """(name, type)."""
-    rows: Iterator[Tuple[Any, ...]]
-
-
 def one_line(error: BaseException) -> str:
     """DuckDB's message without its picture of the statement."""
     return " ".join(str(error).split("\n\nLINE ")[0].split("\n\nPossible solutions")[0].split())
 
 
-def _make_refusal(error: BaseException) -> UsageError:
-    return UsageError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
-
-
-def _create_table(connection: Any, table: QueryTable, without: Sequence[str] = ()) -> None:
+def _create_table(connection: Any, table: table_rows.QueryTable, without: Sequence[str] = ()) -> None:
     columns = ", ".join('"%s" %s' % (column.name, column.type) for column in table.columns if column.name not in without)
     connection.execute('CREATE OR REPLACE TABLE "%s" (%s)' % (table.name, columns))
 
@@ -97,10 +65,10 @@ def compute_deadline(max_seconds: Optional[float]) -> Optional[float]:
     return None if max_seconds is None else time.monotonic() + max_seconds
 
 
-def bind_statement(sql: str, until: Optional[float] = None) -> NeededTables:
-    """Return the tables and columns that the statement names, by DuckDB's own binder on tables without rows. UsageError for anything but
-    a SELECT, or if the statement is wrong; HeapxError where the binder has not ended by `until`, which a statement of nested WITHs can
-    achieve.
+def bind_statement(sql: str, until: Optional[float] = None) -> Tuple[table_rows.Asked, str]:
+    """Return the tables and columns that the statement names, by DuckDB's own binder on tables without rows, and the SQL to run: what was
+    given, with types that are not PLAIN as text. UsageError for anything but a SELECT, or if the statement is wrong; HeapxError where the
+    binder has not ended by `until`, which a statement of nested WITHs can achieve.
     """
     duckdb = import_duckdb()
     if len(sql.encode("utf-8", "surrogatepass")) > MOST_SQL_BYTES:
@@ -111,34 +79,31 @@ def bind_statement(sql: str, until: Optional[float] = None) -> NeededTables:
     return run_interruptibly(connection, lambda: _bind_in_connection(duckdb, connection, sql), until)  # type: ignore[no-any-return]
 
 
-def _bind_in_connection(duckdb: Any, connection: Any, sql: str) -> NeededTables:
-    for table in TABLES:
+def _bind_in_connection(duckdb: Any, connection: Any, sql: str) -> Tuple[table_rows.Asked, str]:
+    for table in table_rows.TABLES:
         _create_table(connection, table)
     for name, value in LOCKED.items():
         connection.execute("SET %s = %s" % (name, str(value).lower()))
     try:
         statements = connection.extract_statements(sql)
-    except duckdb.Error as error:
-        raise _make_refusal(error)
-    if len(statements) != 1:
-        raise UsageError("query: this is %d statements, and one is answered" % len(statements), "ask one SELECT")
-    kind = statements[0].type.name
-    if kind != "SELECT":
-        what = "PIVOT without the list of values (ON column IN (...))" if kind == "MULTI" else kind
-        raise UsageError("query: only SELECT is answered, not %s: nothing is written or set" % what, MORE)
-    try:
+        if len(statements) != 1:
+            raise UsageError("query: this is %d statements, and one is answered" % len(statements), "ask one SELECT")
+        kind = statements[0].type.name
+        if kind != "SELECT":
+            what = "PIVOT without the list of values (ON column IN (...))" if kind == "MULTI" else kind
+            raise UsageError("query: only SELECT is answered, not %s: nothing is written or set" % what, MORE)
         connection.sql(sql)
-        tables = [table.name for table in TABLES if not _binds_after(duckdb, connection, sql, 'DROP TABLE "%s"' % table.name)]
-        costly = [(name, column) for name in tables for column in COSTLY.get(name, ())]
+        tables = [table.name for table in table_rows.TABLES if not _binds_after(duckdb, connection, sql, 'DROP TABLE "%s"' % table.name)]
+        costly = [(name, column) for name in tables for column in table_rows.COSTLY.get(name, ())]
         columns = [pair for pair in costly if not _binds_after(duckdb, connection, sql, 'ALTER TABLE "%s" DROP COLUMN "%s"' % pair)]
-        asked = Asked(tables, columns)
-        for name in COSTLY:
-            _create_table(connection, BY_NAME[name], asked.missing(name))
+        asked = table_rows.Asked(tables, columns)
+        for name in table_rows.COSTLY:
+            _create_table(connection, table_rows.BY_NAME[name], asked.missing(name))
         to_run = _cast_to_plain(connection, sql)
     except duckdb.Error as error:
-        raise _make_refusal(error)
+        raise UsageError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
     connection.close()
-    return NeededTables(asked, to_run)
+    return asked, to_run
 
 
 def _cast_to_plain(connection: Any, sql: str) -> str:
@@ -187,110 +152,95 @@ def _make_config(folder: str) -> Dict[str, Any]:
     return {**CLOSED, **room, "threads": min(THREADS, os.cpu_count() or 1)}
 
 
-def rows_of(descriptor: int, has_signature: bool) -> str:
+def rows_of(descriptor: int, names: Sequence[str]) -> str:
     """SQL for the rows of blocks in a file that perhaps has no name."""
-    return _rows_of(descriptor, [*COLUMNS, *([SIGNED] if has_signature else [])])
-
-
-def _rows_of(descriptor: int, names: Sequence[str]) -> str:
-    read = ", ".join("'%s': '%s'" % (name, "VARCHAR" if _type_of_column(name) == ADDRESS else _type_of_column(name)) for name in names)
-    shown = ", ".join('"%s"::%s AS "%s"' % (name, _type_of_column(name), name) for name in names)
+    kinds = {column.name: column.type for column in table_rows.BY_NAME[table_rows.BLOCKS].columns}
+    types = [(name, kinds.get(name, table_rows.TEXT)) for name in names]
+    read = ", ".join("'%s': '%s'" % (name, "VARCHAR" if kind == table_rows.ADDRESS else kind) for name, kind in types)
+    shown = ", ".join('"%s"::%s AS "%s"' % (name, kind, name) for name, kind in types)
     how = "header = false, auto_detect = false, delim = ',', quote = '\"', escape = '\"', new_line = '\\n', buffer_size = %d" % BUFFER_BYTES
     return "SELECT %s FROM read_csv('/proc/self/fd/%d', %s, columns = {%s})" % (shown, descriptor, how, read)
 
 
-def _type_of_column(name: str) -> str:
-    return next((column.type for column in BY_NAME[BLOCKS].columns if column.name == name), TEXT)
+OWNER_SQL = "CASE WHEN class = 'used' AND held.usable_bytes IS NULL THEN '%s' ELSE held.owner END AS owner" % table_rows.NOT_COUNTED
 
 
-OWNER_SQL = "CASE WHEN class = 'used' AND held.usable_bytes IS NULL THEN '%s' ELSE held.owner END AS owner" % NOT_COUNTED
-
-
-def make_blocks_sql(asked: Asked, rows: int, signed: Optional[int]) -> str:
+def make_blocks_sql(asked: table_rows.Asked, rows: int, signed: Optional[int]) -> str:
     """SQL for all blocks, those in use with what is asked for: their signature, and what held_blocks has by then."""
-    sql = rows_of(rows, False)
+    sql = rows_of(rows, COLUMNS)
     if signed is not None and asked.with_signatures:
-        sql = "%s UNION ALL BY NAME SELECT *, NULL AS %s FROM (%s) WHERE class <> 'used'" % (rows_of(signed, True), SIGNATURE, sql)
-    further = [column for table, column in asked.columns if table == BLOCKS and column != SIGNATURE]
+        sql = "%s UNION ALL BY NAME SELECT *, NULL AS %s FROM (%s) WHERE class <> 'used'" % (
+            rows_of(signed, WITH_SIGNATURE),
+            table_rows.SIGNATURE,
+            sql,
+        )
+    further = [column for table, column in asked.columns if table == table_rows.BLOCKS and column != table_rows.SIGNATURE]
     if further:
-        names = "".join(", %s" % (OWNER_SQL if column == OWNER else "held.%s" % column) for column in further)
-        sql = "SELECT row.*%s FROM (%s) AS row LEFT JOIN %s AS held USING (address)" % (names, sql, HELD_BLOCKS)
+        names = "".join(", %s" % (OWNER_SQL if column == table_rows.OWNER else "held.%s" % column) for column in further)
+        sql = "SELECT row.*%s FROM (%s) AS row LEFT JOIN %s AS held USING (address)" % (names, sql, table_rows.HELD_BLOCKS)
     return sql
 
 
 def fill_database(
-    folder: str, asked: Asked, tables: Dict[str, List[List[Any]]], rows: int, signed: Optional[int], held: Optional[int] = None
+    folder: str, asked: table_rows.Asked, tables: Dict[str, List[List[Any]]], rows: int, signed: Optional[int], held: Optional[int] = None
 ) -> str:
     """The database: its path."""
     path = os.path.join(folder, "look.duckdb")
     duckdb = import_duckdb()
+    files = {}
+    if held is not None:
+        files[table_rows.HELD_BLOCKS] = rows_of(held, [column.name for column in table_rows.BY_NAME[table_rows.HELD_BLOCKS].columns])
+    if table_rows.BLOCKS in asked.tables:
+        files[table_rows.BLOCKS] = make_blocks_sql(asked, rows, signed)
+
+    def fill_tables() -> None:
+        connection = duckdb.connect(path, config=_make_config(folder))
+        for name, sql in files.items():
+            connection.execute("CREATE TABLE %s AS %s" % (name, sql))
+        if table_rows.HELD_BLOCKS in files and not asked.with_paths:
+            connection.execute("ALTER TABLE %s DROP COLUMN %s" % (table_rows.HELD_BLOCKS, table_rows.PATH))
+        for table in table_rows.TABLES:
+            if table.name in files:
+                continue
+            _create_table(connection, table, asked.missing(table.name))
+            rows_ = tables.get(table.name, [])
+            marks = ", ".join("unnest(?::%s[])" % column.type for column in table.columns)
+            for place in range(0, len(rows_), ROWS_AT_ONCE):
+                some = rows_[place : place + ROWS_AT_ONCE]
+                connection.execute('INSERT INTO "%s" SELECT %s' % (table.name, marks), [list(column) for column in zip(*some)])
+        connection.close()
+
     try:
-        run_interruptibly(None, lambda: _fill_tables(duckdb, path, _make_config(folder), asked, tables, rows, signed, held))
+        run_interruptibly(None, fill_tables)
     except duckdb.Error as error:
         raise HeapxError("cannot store the rows: %s" % one_line(error), "set TMPDIR to another folder", code=CANNOT_WRITE)
     return path
 
 
-def _fill_tables(
-    duckdb: Any,
-    path: str,
-    config: Dict[str, Any],
-    asked: Asked,
-    tables: Dict[str, List[List[Any]]],
-    rows: int,
-    signed: Optional[int],
-    held: Optional[int],
-) -> bool:
-    connection = duckdb.connect(path, config=config)
-    files = {}
-    if held is not None:
-        files[HELD_BLOCKS] = _rows_of(held, [column.name for column in BY_NAME[HELD_BLOCKS].columns])
-    if BLOCKS in asked.tables:
-        files[BLOCKS] = make_blocks_sql(asked, rows, signed)
-    for name, sql in files.items():
-        connection.execute("CREATE TABLE %s AS %s" % (name, sql))
-    if HELD_BLOCKS in files and not asked.with_paths:
-        connection.execute("ALTER TABLE %s DROP COLUMN %s" % (HELD_BLOCKS, PATH))
-    for table in TABLES:
-        if table.name in files:
-            continue
-        _create_table(connection, table, asked.missing(table.name))
-        rows_ = tables.get(table.name, [])
-        marks = ", ".join("unnest(?::%s[])" % column.type for column in table.columns)
-        for place in range(0, len(rows_), ROWS_AT_ONCE):
-            some = rows_[place : place + ROWS_AT_ONCE]
-            connection.execute('INSERT INTO "%s" SELECT %s' % (table.name, marks), [list(column) for column in zip(*some)])
-    connection.close()
-    return True
+def ask_database(
+    folder: str, path: str, sql: str, until: Optional[float] = None
+) -> Tuple[Sequence[Tuple[str, str]], Iterator[Tuple[Any, ...]]]:
+    """Return (name, type) of the columns, and the rows as they are asked for, of the filled tables, which nothing can change. HeapxError
+    with DuckDB's message. `until`: when what is asked ends, unless it has just begun."""
+    duckdb = import_duckdb()
+    ends = None if until is None else max(until, time.monotonic() + LEAST_S)
+    connection = duckdb.connect(path, read_only=True, config={**_make_config(folder), **LOCKED})
 
+    def wait_for(work: Callable[[], Any]) -> Any:
+        try:
+            return run_interruptibly(connection, work, ends)
+        except duckdb.Error as error:
+            raise HeapxError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
 
-class Asking:
-    """A connection to the filled tables, which nothing can change."""
-
-    def __init__(self, folder: str, path: str, until: Optional[float] = None) -> None:
-        """`until`: when what is asked ends, unless it has just begun."""
-        self._duckdb = import_duckdb()
-        self._until = None if until is None else max(until, time.monotonic() + LEAST_S)
-        self._connection = self._duckdb.connect(path, read_only=True, config={**_make_config(folder), **LOCKED})
-
-    def ask(self, sql: str) -> Result:
-        """The answer. HeapxError with DuckDB's message."""
-        done = self._wait_for(lambda: self._connection.execute(sql))
-        columns = [(str(column[0]), str(column[1])) for column in done.description or ()]
-        return Result(columns, self._fetch_rows(done))
-
-    def _fetch_rows(self, done: Any) -> Iterator[Tuple[Any, ...]]:
+    def each_row() -> Iterator[Tuple[Any, ...]]:
         while True:
-            rows = self._wait_for(lambda: done.fetchmany(AT_ONCE))
+            rows = wait_for(lambda: done.fetchmany(AT_ONCE))
             if not rows:
                 return
             yield from rows
 
-    def _wait_for(self, work: Callable[[], Any]) -> Any:
-        try:
-            return run_interruptibly(self._connection, work, self._until)
-        except self._duckdb.Error as error:
-            raise HeapxError("query: %s" % one_line(error), MORE, code=QUERY_FAILED)
+    done = wait_for(lambda: connection.execute(sql))
+    return [(str(column[0]), str(column[1])) for column in done.description or ()], each_row()
 
 
 def run_interruptibly(connection: Any, work: Callable[[], Any], until: Optional[float] = None) -> Any:
@@ -327,7 +277,7 @@ def write_parquet_file(folder: str, path: str, of_census: bool, rows: int, signe
     """Write blocks to this path, which is there already: its mode stays."""
     duckdb = import_duckdb()
     connection = duckdb.connect(":memory:", config=_make_config(folder))
-    source = rows_of(signed, True) if of_census and signed is not None else rows_of(rows, False)
+    source = rows_of(signed, WITH_SIGNATURE) if of_census and signed is not None else rows_of(rows, COLUMNS)
     how = "FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false"
     try:
         run_interruptibly(connection, lambda: connection.execute("COPY (%s) TO '%s' (%s)" % (source, path.replace("'", "''"), how)))

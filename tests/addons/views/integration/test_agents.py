@@ -1,6 +1,6 @@
 """`mcp`: agents ask by the SDK's own client, in memory and over a real standard input; the answers are those of the commands, cut.
 
-Files: addons/views/commands/mcp.py, addons/views/agents/answers.py, addons/views/agents/command.py, addons/views/agents/server.py
+Files: addons/views/commands/mcp.py, addons/views/agents/answers.py, addons/views/agents/server.py
 """
 
 import asyncio
@@ -227,7 +227,7 @@ def test_sql_over_a_file_keeps_nobody_waiting(process: Any, snapshot: str, monke
 
     def ended(words: Any, named: str, asks: Any) -> Any:
         said.append(answers._lock.locked())
-        return model.child.ChildExit(**held)
+        return model.run.ChildExit(**held)
 
     monkeypatch.setattr(answers, "_run_child", ended)
     for target in (snapshot, str(process.pid)):

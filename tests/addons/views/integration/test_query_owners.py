@@ -1,6 +1,6 @@
 """Who holds each block, in SQL: the same owners, bytes and paths as `owners`, `census --by owner` and `refs` have.
 
-Files: addons/views/query/tables.py, addons/views/query/table_rows.py, analysis/census/owned.py, report/encodings.py.
+Files: addons/views/query/table_rows.py, analysis/census/owned.py, report/encodings.py.
 """
 
 import random
@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.addons.views.query import table_rows, tables
+from gdbheapx.addons.views.query import table_rows
 from gdbheapx.analysis.census import block
 from gdbheapx.inferior.target import open_elf_target
 from gdbheapx.report import encodings
@@ -86,8 +86,8 @@ def test_blocks_have_owners(lasting: Lasting, kind: str, way: str) -> None:
     """Where malloc alone has blocks, those in use have the owners of held_blocks; no row is lost or made for it, and others have none."""
     target = lasting.of(kind, started, way).target(kind)
     found_sums = sums(target, "blocks where class = 'used'")
-    assert (tables.NOT_COUNTED in found_sums) == (way == "jemalloc")  # which has its threads' caches in blocks of its own
-    found_sums.pop(tables.NOT_COUNTED, None)
+    assert (table_rows.NOT_COUNTED in found_sums) == (way == "jemalloc")  # which has its threads' caches in blocks of its own
+    found_sums.pop(table_rows.NOT_COUNTED, None)
     assert found_sums == sums(target, "held_blocks")
     whole = "select count(*) as n, count(distinct address) as addresses, count(owner) filter (class <> 'used') as owned%s from blocks"
     found = rows(target, whole % ", count(signature) as named, count(path) as paths")[0]
@@ -173,4 +173,4 @@ def test_a_snapshot_has_owners(lasting: Lasting, core: str, tmp_path: Path) -> N
 def test_what_it_costs_is_said() -> None:
     """In the list of tables: how many blocks have paths, and that a column is there only if it is named."""
     text = heapx([], "query", "--tables").stdout.decode()
-    assert "{:,}".format(tables.MOST_PATHS) in text and "only if SQL names it" in text
+    assert "{:,}".format(table_rows.MOST_PATHS) in text and "only if SQL names it" in text

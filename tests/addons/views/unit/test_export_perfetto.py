@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 
 from gdbheapx.addons.views.export import perfetto
-from gdbheapx.addons.views.export.perfetto import UNNAMED, VARIABLE, PerfettoObject, Type, each_gathered_object
+from gdbheapx.addons.views.export.perfetto import UNNAMED, VARIABLE, PerfettoObject, each_gathered_object
 from gdbheapx.analysis.census.owned import OwnerFrame, OwnerStack
 from gdbheapx.analysis.reachability import heap_graph
 from tests.support.profiles import fields
@@ -59,11 +59,11 @@ def objects(trace: bytes) -> Tuple[Dict[int, Any], Dict[int, int]]:
 
 
 SOME = [
-    PerfettoObject(0x7F0000000010, Type("Node", "app"), 48, [("+0x0", 0x7F0000000040), ("+0x8", UNNAMED + 3)]),
-    PerfettoObject(0x7F0000000040, Type("=cmd\n\x1b\udcff", "app"), 24, []),
-    PerfettoObject(0x10, Type("48 bytes", ""), 1 << 40, [("+0x0", 0x10)] * 300),
-    PerfettoObject(UNNAMED + 3, Type("registers of thread 1", ""), 0, [("?", 0x10)], heap_graph.REGISTERS),
-    PerfettoObject(0x4000, Type("g_cache", "app"), 0, [("+0x0", 0x10)], heap_graph.DATA),
+    PerfettoObject(0x7F0000000010, ("Node", "app"), 48, [("+0x0", 0x7F0000000040), ("+0x8", UNNAMED + 3)]),
+    PerfettoObject(0x7F0000000040, ("=cmd\n\x1b\udcff", "app"), 24, []),
+    PerfettoObject(0x10, ("48 bytes", ""), 1 << 40, [("+0x0", 0x10)] * 300),
+    PerfettoObject(UNNAMED + 3, ("registers of thread 1", ""), 0, [("?", 0x10)], heap_graph.REGISTERS),
+    PerfettoObject(0x4000, ("g_cache", "app"), 0, [("+0x0", 0x10)], heap_graph.DATA),
 ]
 
 
@@ -82,7 +82,7 @@ def test_objects_come_back(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_packets_go_on_until_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of bounded size, numbered, each but the last with `continued`."""
     monkeypatch.setattr(perfetto, "PACKET_BYTES", 1000)
-    many = [PerfettoObject(0x10000 + 32 * n, Type("Node", ""), 24, [("+0x0", 0x10000)]) for n in range(1000)]
+    many = [PerfettoObject(0x10000 + 32 * n, ("Node", ""), 24, [("+0x0", 0x10000)]) for n in range(1000)]
     made = list(perfetto.trace_pieces(many, 1, "app"))
     found = list(graphs(b"".join(made)))
     assert [one.get(6, [0]) for one in found] == [[number] for number in range(len(found))] and len(found) > 10

@@ -1,6 +1,6 @@
 """Looks as tasks of a cluster, without one: what a task refuses, how it ends, and which addresses are open.
 
-Files: addons/views/fleet/child.py, invocation.py.
+Files: addons/views/fleet/run.py, invocation.py.
 """
 
 import subprocess
@@ -12,7 +12,7 @@ from typing import Any, List
 import pytest
 
 from gdbheapx import __version__, child_python
-from gdbheapx.addons.views.fleet import child, cluster
+from gdbheapx.addons.views.fleet import cluster, run
 
 KEY = "key"
 
@@ -46,23 +46,23 @@ def test_a_look_is_the_tool(worker: Any, tmp_path: Path) -> None:
     """The child is gdbheapx from this folder: its exit code and last line come back."""
     path = tmp_path / "core"
     path.write_bytes(b"no core")
-    _, ended = cluster.run_task(__version__, str(path), child.read_core_state(str(path)), ("--gdb", "none"), child.report_words(None), None)
+    _, ended = cluster.run_task(__version__, str(path), run.read_core_state(str(path)), ("--gdb", "none"), run.report_words(None), None)
     assert ended.code == 1 and "is not an ELF core" in ended.said and b'"data": null' in ended.content
 
 
 def test_a_cancelled_task_ends_its_look(worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody wants the result: the child is killed, not waited for."""
     worker.state.tasks[KEY].state = "cancelled"
-    begun: List[child.Child] = []
-    begin = child.start_child
+    begun: List[run.Child] = []
+    begin = run.start_child
 
-    def noted(*given: Any) -> child.Child:
+    def noted(*given: Any) -> run.Child:
         begun.append(begin(*given))
         return begun[0]
 
     monkeypatch.setattr(child_python, "start_gdbheapx", lambda words, **how: subprocess.Popen(["sleep", "600"], **how))
-    monkeypatch.setattr(child, "start_child", noted)
-    assert cluster.run_task(__version__, "/", child.read_core_state("/"), (), (), None)[1].said == "it was cancelled"
+    monkeypatch.setattr(run, "start_child", noted)
+    assert cluster.run_task(__version__, "/", run.read_core_state("/"), (), (), None)[1].said == "it was cancelled"
     assert begun[0].process.returncode == -9
 
 

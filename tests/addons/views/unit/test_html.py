@@ -1,6 +1,6 @@
 """The page of a look, from JSON documents that were recorded, and hostile.
 
-Files: addons/views/html/memory_view.py, addons/views/html/render.py, addons/views/html/report_view.py.
+Files: addons/views/html/render.py, addons/views/html/report_view.py.
 """
 
 from typing import Any, Dict, List
@@ -82,11 +82,11 @@ def test_the_map_has_each_page_once(name: str) -> None:
     document = pages.recorded(name)
     for one, shown in zip(document["data"]["page"]["map"], view(document)["maps"]):
         states = [sum(cell[field] for cell in one["cells"]) for field in ("used_bytes", "pinned_bytes", "cached_bytes", "own_bytes")]
-        assert [part.bytes for part in shown.parts][:4] == states
-        assert shown.whole_bytes == sum(states) + sum(cell["free_bytes"] + cell["returned_bytes"] for cell in one["cells"])
-        assert [sum(column) for column in zip(*(values for _, values in shown.lines))] == [part.bytes for part in shown.parts]
+        assert [part.bytes for part in shown["parts"]][:4] == states
+        assert shown["whole_bytes"] == sum(states) + sum(cell["free_bytes"] + cell["returned_bytes"] for cell in one["cells"])
+        assert [sum(column) for column in zip(*(values for _, values in shown["lines"]))] == [part.bytes for part in shown["parts"]]
         live = document["target"]["kind"] == "live"
-        assert ("in RAM or not" in shown.parts[4].name) != live
+        assert ("in RAM or not" in shown["parts"][4].name) != live
 
 
 def test_what_is_not_known_is_no_figure() -> None:
@@ -165,13 +165,13 @@ def test_areas_are_the_whole_memory(name: str) -> None:
     """A treemap of two levels: its parts add up to the memory, those of what allocators have to that; small ones are how many they are."""
     document = pages.recorded(name)
     areas, memory = view(document)["areas"], document["data"]["memory"]
-    assert sum(branch.size for branch in areas.tree) == memory["total_bytes"]
-    (divided,) = [branch for branch in areas.tree if branch.children]
+    assert sum(branch.size for branch in areas["tree"]) == memory["total_bytes"]
+    (divided,) = [branch for branch in areas["tree"] if branch.children]
     census, pools = document["data"]["page"]["census"]["bytes"], name == "glibc-core"
     beyond = max(0, census - divided.size)
-    assert sum(child.size for child in divided.children) == divided.size + beyond and areas.beyond_bytes == beyond
+    assert sum(child.size for child in divided.children) == divided.size + beyond and areas["beyond_bytes"] == beyond
     assert divided.size == memory["allocator_bytes"] + pools * sum(part["dumped_bytes"] or 0 for part in document["data"]["split"] if part["kind"] == "runtime")
-    assert any(areas.items[child.place].label.endswith(" others") for child in divided.children)
+    assert any(areas["rows"][child.place]["label"].endswith(" others") for child in divided.children)
     text = page(document)
     assert 'aria-labelledby="areas-t areas-d"' in text and ("not in the core" in "".join(pages.check(text).text)) == bool(beyond)
 
@@ -199,8 +199,8 @@ def test_who_may_have_allocated_it(hostile: str) -> None:
     rows = [{**named, "sites": [{**site, "function": hostile}] + [site] * 6}] + [{**named, "sites": []}] * (len(census["rows"]) - 1)
     census["sites"] = {"rows": rows, "calls": 77, "unread": [[hostile, "no file"]], "typed_bytes": 1, "few_bytes": 0}
     found, text = view(document)["sites"], page(document)
-    assert [line.sizes for line in found.lines] == ["48, 2000, any"] * 5 and [line.function for line in found.lines][:2] == [hostile or "+0x1234", "+0x1234"]
-    assert (found.more, found.unknown, found.calls) == (2, len(census["rows"]) - 1, 77)
+    assert [line["sizes"] for line in found["lines"]] == ["48, 2000, any"] * 5 and [line["function"] for line in found["lines"]][:2] == [hostile or "+0x1234", "+0x1234"]
+    assert (found["more"], found["unknown"], found["calls"]) == (2, len(census["rows"]) - 1, 77)
     read = pages.check(text)
     assert render.make_visible(hostile) in "".join(read.text) and "\x1b" not in text and "no stack" in text
 

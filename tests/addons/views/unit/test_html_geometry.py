@@ -45,10 +45,10 @@ def test_a_treemap_of_two_levels(seed: int) -> None:
             figures[one.place] = one.size
         tree.append(branch)
     levels, whole = draw_nested_treemap(tree, 1000, 440), sum(branch.size for branch in tree)
-    assert sorted(level.box.place for level in levels) == sorted(figures)
-    assert all(level.box.width * level.box.height == pytest.approx(440000 * figures[level.box.place] / whole, rel=0.01) for level in levels)
-    assert not overlap([level.box for level in levels if not level.depth]) and not overlap([level.box for level in levels if level.depth])
-    boxes = {level.box.place: level.box for level in levels}
+    assert sorted(level.place for level in levels) == sorted(figures)
+    assert all(level.width * level.height == pytest.approx(440000 * figures[level.place] / whole, rel=0.01) for level in levels)
+    assert not overlap([level for level in levels if not level.depth]) and not overlap([level for level in levels if level.depth])
+    boxes = {level.place: level for level in levels}
     for branch in tree:
         over = boxes[branch.place]
         for one in (boxes[child.place] for child in branch.children):
@@ -61,7 +61,7 @@ def test_icicle() -> None:
     """Children lie below their parent and within it, also where they claim more than it has."""
     tree = [ChartBranch(0, 60, [ChartBranch(1, 45, [ChartBranch(2, 10**9)]), ChartBranch(3, 15)]), ChartBranch(4, 20)]
     levels = draw_icicle(tree, 100, 10, 100)
-    assert [(one.box.place, round(one.box.x), round(one.box.width), one.depth) for one in levels] == [
+    assert [(one.place, round(one.x), round(one.width), one.depth) for one in levels] == [
         (0, 0, 60, 0),
         (1, 0, 45, 1),
         (2, 0, 45, 2),

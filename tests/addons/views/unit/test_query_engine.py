@@ -6,13 +6,14 @@ import stat
 import subprocess
 import sys
 from array import array
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List
 
 import pytest
 
 from gdbheapx.addons.views.query import engine
-from gdbheapx.addons.views.query.tables import NOT_COUNTED, Asked
+from gdbheapx.addons.views.query.table_rows import NOT_COUNTED, Asked
 from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError, UsageError
 from gdbheapx.kernel.blocks.stream import COLUMNS
@@ -45,7 +46,7 @@ pytest.importorskip("duckdb", reason="duckdb is not installed")
 )
 def test_what_a_statement_names(sql: str, tables: List[str], columns: str) -> None:
     """By DuckDB's binder: neither names in strings nor those that the statement makes itself count."""
-    asked = engine.bind_statement(sql).asked
+    asked = engine.bind_statement(sql)[0]
     assert (sorted(asked.tables), " ".join(map(".".join, asked.columns))) == (tables, columns)
     assert asked.with_owners == ("held_blocks" in tables or any(word in columns for word in ("owner", "container", "path")))
     assert asked.with_paths == ("path" in columns)
@@ -95,12 +96,12 @@ def test_anything_else_is_refused(sql: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def asking(folder: Path, tables: Dict[str, Any], rows: bytes = b"") -> engine.Asking:
+def asking(folder: Path, tables: Dict[str, Any], rows: bytes = b"") -> Callable[[str], Any]:
     """The tables with these rows."""
     file = os.memfd_create("rows")
     os.write(file, rows)
     asked = Asked([*tables, *(["blocks"] if rows else [])])
-    return engine.Asking(str(folder), engine.fill_database(str(folder), asked, tables, file, None))
+    return partial(engine.ask_database, str(folder), engine.fill_database(str(folder), asked, tables, file, None))
 
 
 @pytest.mark.parametrize("sql", [one for one in REFUSED if one not in ("select $1", "") and not one.startswith("pivot") and "found" not in one])
@@ -111,7 +112,7 @@ def test_the_filled_tables_refuse_it_too(sql: str, tmp_path: Path) -> None:
     if sql.startswith(("create temp", "call", "prepare", "explain select")):
         return  # which do nothing outside this connection
     with pytest.raises(HeapxError) as raised:
-        asked.ask(sql.replace("%s", str(tmp_path / "made")))
+        asked(sql.replace("%s", str(tmp_path / "made")))
     assert "\n" not in raised.value.line() and sorted(tmp_path.iterdir()) == before
 
 
@@ -122,14 +123,14 @@ def test_rows_come_back(tmp_path: Path) -> None:
     text = b'0x7f0000000010,32,24,used,used,0,glibc\n0xffffffffff600000,64,,free,"a ""b"", c",,glibc#2\n'
     classes = [["=cmd", "", "shape", None, 3, 72, 0.5, 1 << 63, None, 70], [None, "mod", "", 24, 1, 24, None, None, "x", None]]
     asked = asking(tmp_path, {"classes": classes}, text)
-    assert list(asked.ask("select * from blocks order by address").rows) == [
+    assert list(asked("select * from blocks order by address")[1]) == [
         (0x7F0000000010, 32, 24, "used", "used", 0, "glibc"),
         (0xFFFFFFFFFF600000, 64, None, "free", 'a "b", c', None, "glibc#2"),
     ]
-    assert [list(row) for row in asked.ask("select * from classes").rows] == classes
-    assert list(asked.ask("select size_bytes from blocks where address = '0x7f0000000010'").rows) == [(32,)]
-    result = asked.ask("select address, count(*), sum(size_bytes) from blocks group by all")
-    assert [kind for _, kind in result.columns] == ["UBIGINT", "BIGINT", "HUGEINT"]
+    assert [list(row) for row in asked("select * from classes")[1]] == classes
+    assert list(asked("select size_bytes from blocks where address = '0x7f0000000010'")[1]) == [(32,)]
+    columns, _ = asked("select address, count(*), sum(size_bytes) from blocks group by all")
+    assert [kind for _, kind in columns] == ["UBIGINT", "BIGINT", "HUGEINT"]
 
 
 def test_blocks_get_their_owners(tmp_path: Path) -> None:
@@ -139,34 +140,33 @@ def test_blocks_get_their_owners(tmp_path: Path) -> None:
     os.write(files[0], b"0x10,32,24,used,used,0,glibc\n0x40,32,24,used,used,0,glibc\n0x80,64,,free,free,,glibc\n0xc0,32,24,used,used,0,glibc\n")
     os.write(files[1], b'0x10,24,,"a ""b"", c",7,=x\n0x40,24,str,,,\n')
     sql = "select address, owner, path, container, interval 1 day from blocks order by address"
-    needed = engine.bind_statement(sql)
-    asked = engine.Asking(str(tmp_path), engine.fill_database(str(tmp_path), needed.asked, {}, files[0], None, files[1]))
-    found = [row[:4] for row in asked.ask(needed.sql).rows]
+    wanted, to_run = engine.bind_statement(sql)
+    asked = partial(engine.ask_database, str(tmp_path), engine.fill_database(str(tmp_path), wanted, {}, files[0], None, files[1]))
+    found = [row[:4] for row in asked(to_run)[1]]
     assert found == [(0x10, 'a "b", c', "=x", 7), (0x40, None, None, None), (0x80, None, None, None), (0xC0, NOT_COUNTED, None, None)]
-    assert list(asked.ask("select * from held_blocks order by address").rows)[1] == (0x40, 24, "str", None, None, None)
-    assert len(list(asked.ask(engine.bind_statement("select *, interval 1 day from arenas").sql).rows)) == 0
+    assert list(asked("select * from held_blocks order by address")[1])[1] == (0x40, 24, "str", None, None, None)
+    assert len(list(asked(engine.bind_statement("select *, interval 1 day from arenas")[1])[1])) == 0
 
 
 def test_every_type_can_be_shown(tmp_path: Path) -> None:
     """Also times of a zone, for which DuckDB wants a module that is not there."""
-    from gdbheapx.addons.views.query import text
+    from gdbheapx.addons.views.query import command as text
 
     asked = asking(tmp_path, {})
-    needed = engine.bind_statement("select *, now() as \"a\"\"b\" from test_all_types() -- all;")
-    assert "AS \"timestamp_tz\"" in needed.sql and engine.bind_statement("select 1").sql == "select 1"
+    _, to_run = engine.bind_statement("select *, now() as \"a\"\"b\" from test_all_types() -- all;")
+    assert "AS \"timestamp_tz\"" in to_run and engine.bind_statement("select 1")[1] == "select 1"
     for show in (text.query_csv_lines, lambda columns, rows: text.query_lines(TextStyle(False, False), columns, rows, 5)):
-        result = asked.ask(needed.sql)
-        assert len(list(show(result.columns, result.rows))) >= 2
-    result = asked.ask(needed.sql)
-    for row in result.rows:
-        json.dumps(text.make_json_record(result.columns, row), allow_nan=False)
+        assert len(list(show(*asked(to_run)))) >= 2
+    columns, rows = asked(to_run)
+    for row in rows:
+        json.dumps(text.make_json_record_maker(columns)(row), allow_nan=False)
 
 
 def test_errors_of_rows_have_one_line(tmp_path: Path) -> None:
     """DuckDB's message without its picture of the statement, and the next step."""
     asked = asking(tmp_path, {"threads": [["a", 1, "worker", None, None, 1, 1, None]]})
     with pytest.raises(HeapxError, match="^query: Conversion Error: Could not convert string 'worker' to INT32") as raised:
-        asked.ask("select name::int from threads")
+        asked("select name::int from threads")
     assert "--tables" in raised.value.line()
 
 
@@ -184,15 +184,15 @@ def test_sql_ends_at_its_time(sql: str, step: str, tmp_path: Path) -> None:
         import os, sys, time
         from gdbheapx.errors import HeapxError
         from gdbheapx.addons.views.query import engine
-        from gdbheapx.addons.views.query.tables import Asked
+        from gdbheapx.addons.views.query.table_rows import Asked
         sql, step, folder = sys.argv[1:]
         try:
             if step == "needed":
                 engine.bind_statement(sql, time.monotonic() + 1)
-            asked = engine.Asking(folder, engine.fill_database(folder, Asked([]), {}, -1, None), time.monotonic() + 1)
-            result = asked.ask(sql)
+            path = engine.fill_database(folder, Asked([]), {}, -1, None)
+            _, rows = engine.ask_database(folder, path, sql, time.monotonic() + 1)
             if step == "rows":
-                sum(1 for _ in result.rows)
+                sum(1 for _ in rows)
         except HeapxError as error:
             print(error.code, flush=True)
         os._exit(0)
@@ -204,10 +204,10 @@ def test_sql_ends_at_its_time(sql: str, step: str, tmp_path: Path) -> None:
 
 def test_sql_has_little_room(tmp_path: Path) -> None:
     """On the disk 1 GB; a statement no more bytes than a word of a command line."""
-    rows = asking(tmp_path, {}).ask("SELECT current_setting('max_temp_directory_size'), current_setting('memory_limit')").rows
+    _, rows = asking(tmp_path, {})("SELECT current_setting('max_temp_directory_size'), current_setting('memory_limit')")
     assert [size.split()[1] for size in next(rows)] == ["MiB", "MiB"]
     longest = "SELECT '%s'" % ("x" * (engine.MOST_SQL_BYTES - len("SELECT ''")))
-    assert engine.bind_statement(longest).sql == longest
+    assert engine.bind_statement(longest)[1] == longest
     for sql in (longest + " ", "SELECT '%s'" % ("\u20ac" * (engine.MOST_SQL_BYTES // 3))):
         with pytest.raises(UsageError, match="more than 131071 bytes"):
             engine.bind_statement(sql)
@@ -239,7 +239,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     engine_memory, engine.MEMORY = engine.MEMORY, "80MB"
     try:
         asked = asking(tmp_path, {}, lines.encode())
-        found = list(asked.ask("select max(n) from (select row_number() over (order by hash(address)) as n, address || allocator as text from blocks) where text <> ''").rows)
+        found = list(asked("select max(n) from (select row_number() over (order by hash(address)) as n, address || allocator as text from blocks) where text <> ''")[1])
     finally:
         engine.MEMORY = engine_memory
     assert found == [(1_000_000,)] and (tmp_path / "spill").is_dir()

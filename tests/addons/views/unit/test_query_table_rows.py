@@ -1,10 +1,10 @@
 """Records of commands as rows of tables.
 
-Files: addons/views/query/tables.py.
+Files: addons/views/query/table_rows.py.
 """
 
 from gdbheapx.addons.views.query import table_rows
-from gdbheapx.addons.views.query.tables import BY_NAME
+from gdbheapx.addons.views.query.table_rows import BY_NAME
 from gdbheapx.model import TargetAddress
 
 

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from gdbheapx.addons.views.query import text
+from gdbheapx.addons.views.query import command as text
 
 
 def test_csv_runs_no_formula() -> None:

@@ -1,6 +1,6 @@
 """The same services in the explorer: from the first screen by keys alone to what holds the memory, in 80 columns.
 
-Files: addons/views/explore/app.py, addons/views/explore/view.py
+Files: addons/views/explore/app.py, addons/views/explore/command.py
 """
 
 import asyncio

@@ -43,18 +43,18 @@ def write(folder: Path, name: str, told: Any) -> Path:
 
 def write_watch(folder: Path, path: Path, lines: str) -> Path:
     """From a file of these lines."""
-    recorded = pytest.importorskip("gdbheapx.addons.monitor.watch.recorded", reason="the add-on monitor was deleted")
+    table = pytest.importorskip("gdbheapx.addons.monitor.watch.table", reason="the add-on monitor was deleted")
     from gdbheapx.addons.monitor.watch.summary import History
     from gdbheapx.addons.monitor.watch.view import Page
 
     source = folder / "lines"
     source.write_text(lines, encoding="utf-8")
-    kept = recorded.Recorded(str(source))
+    kept = table.RecordedWatch(str(source))
     history, made = History(kept.source.watched), Page(str(path), kept.source, kept.source.every_s, str(source))
     for sample in kept.samples():
         history.add(sample)
         made.sample(sample)
-    assert made.end(kept.ended(history).over, history)
+    assert made.end(kept.ended(history), history)
     return path
 
 
