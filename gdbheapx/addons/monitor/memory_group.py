@@ -4,23 +4,12 @@ import difflib
 import math
 import os
 import re
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Annotated, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from gdbheapx.columns import BYTES, IF_ANY, IF_KNOWN, PLAIN, TEXT, Column
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import MappingUse
-from gdbheapx.inferior.live import procfs, usage
-from gdbheapx.inferior.live.headroom import (
-    KILLS,
-    NO_LIMIT_BYTES,
-    V1,
-    V2,
-    HeadroomFiles,
-    Hidden,
-    Mount,
-    is_uppermost,
-    iterate_cgroup_mounts,
-    iterate_memory_cgroups,
-)
+from gdbheapx.inferior.live import headroom, procfs, usage
 from gdbheapx.problems import NO_GROUP, NO_PROCESS
 from gdbheapx.units import list_names
 
@@ -29,8 +18,8 @@ MOST_GROUPS, MOST_PROCESSES, MOST_TOLD, MOST_DESCRIPTORS = 100_000, 20_000, 10, 
 BATCH_PAGES = 64
 """MEMCG_CHARGE_BATCH (include/linux/memcontrol.h): a CPU charges so many pages at once, and counts so many before it
 adds them up."""
-USED = {V1: "memory.usage_in_bytes", V2: "memory.current"}
-LIMIT = {V1: "memory.limit_in_bytes", V2: "memory.max"}
+USED = {headroom.V1: "memory.usage_in_bytes", headroom.V2: "memory.current"}
+LIMIT = {headroom.V1: "memory.limit_in_bytes", headroom.V2: "memory.max"}
 OF_V1 = {
     "anon": "total_rss",
     "file": "total_cache",
@@ -93,12 +82,12 @@ class GroupMemory(NamedTuple):
 class GroupBelow(NamedTuple):
     """A memory cgroup right below another one, such as a container of a pod."""
 
-    path: str
-    current_bytes: int
+    path: Annotated[str, Column("group below", TEXT)]
+    current_bytes: Annotated[int, Column("bytes", BYTES)]
     """Part of the other's."""
-    limit_bytes: Optional[int]
+    limit_bytes: Annotated[Optional[int], Column("limit", BYTES, None, IF_KNOWN)]
     """Its own; None: none."""
-    kills: Optional[int]
+    kills: Annotated[Optional[int], Column("killed for memory", PLAIN, None, IF_ANY)]
     """Processes that were killed for memory in it (oom_kill)."""
 
 
@@ -129,52 +118,35 @@ class InContainer(NamedTuple):
     pod_uid: Optional[str] = None
 
 
-class CgroupPlace(NamedTuple):
-    """A memory cgroup in its file system."""
-
-    mount: Mount
-    folder: str
-
-    @property
-    def path(self) -> str:
-        """Return the path as in /proc/PID/cgroup."""
-        inner = os.path.relpath(self.folder, self.mount.folder)
-        return os.path.normpath(os.path.join(self.mount.root, inner))
-
-
-def find_memory_group(which: str, files: Optional[HeadroomFiles] = None) -> "LiveGroup":
+def find_memory_group(which: str, files: Optional[headroom.HeadroomFiles] = None) -> "LiveGroup":
     """The group of this path, of this pod or container, or of the process with this number; HeapxError where there is none, or several."""
-    files = files or HeadroomFiles()
-    places = [*iterate_cgroup_mounts(files, V1), *iterate_cgroup_mounts(files, V2)]
+    files = files or headroom.HeadroomFiles()
+    places = [*headroom.iterate_cgroup_mounts(files, headroom.V1), *headroom.iterate_cgroup_mounts(files, headroom.V2)]
     tops = [mount for mount in places if files.text(os.path.join(mount.folder, "memory.stat")) is not None]
-    tops += [mount for mount in places if mount not in tops and mount.kind == V2 and "memory" in _read_controllers(mount, files)]
+    for mount in places:
+        controllers = (files.text(os.path.join(mount.folder, "cgroup.controllers")) or "").split()
+        tops += [mount] if mount not in tops and mount.kind == headroom.V2 and "memory" in controllers else []
     if not tops:
         raise HeapxError("no file system of memory cgroups is mounted here", "run it on the host, or mount /sys/fs/cgroup", code=NO_GROUP)
     if which.isascii() and which.isdigit():
-        return LiveGroup(_of_process(int(which), tops, files), files)
-    if which.startswith("/"):
-        return LiveGroup(_find_group_at(which, tops), files)
-    return LiveGroup(_find_named_group(which, tops), files)
+        return _of_process(int(which), tops, files)
+    return _find_group_at(which, tops, files) if which.startswith("/") else _find_named_group(which, tops, files)
 
 
-def _read_controllers(mount: Mount, files: HeadroomFiles) -> Sequence[str]:
-    return (files.text(os.path.join(mount.folder, "cgroup.controllers")) or "").split()
-
-
-def _of_process(pid: int, tops: Sequence[Mount], files: HeadroomFiles) -> CgroupPlace:
+def _of_process(pid: int, tops: Sequence[headroom.Mount], files: headroom.HeadroomFiles) -> "LiveGroup":
     if files.text("%s/%d/cgroup" % (files.proc, pid)) is None:
         raise HeapxError("no such process: %d" % pid, "list processes with: ps -e", code=NO_PROCESS)
     try:
-        found = next(iter(iterate_memory_cgroups(pid, files)), None)
-    except Hidden as hidden:
+        found = next(iter(headroom.iterate_memory_cgroups(pid, files)), None)
+    except headroom.Hidden as hidden:
         raise HeapxError(str(hidden), "run it on the host, with the pid seen there", code=NO_GROUP)
     if found is None:
         raise HeapxError("process %d is in no memory cgroup" % pid, "give the path of a group", code=NO_GROUP)
     mount = next((top for top in tops if found[0] == top.folder or found[0].startswith(top.folder + "/")), None)
-    return CgroupPlace(mount or Mount(found[2], found[0], found[1]), found[0])
+    return LiveGroup(mount or headroom.Mount(found[2], found[0], found[1]), found[0], files)
 
 
-def _find_group_at(path: str, tops: Sequence[Mount]) -> CgroupPlace:
+def _find_group_at(path: str, tops: Sequence[headroom.Mount], files: headroom.HeadroomFiles) -> "LiveGroup":
     """`path`: as /proc/PID/cgroup has it, or in the file system."""
     path = os.path.normpath(path)
     for top in tops:
@@ -185,8 +157,8 @@ def _find_group_at(path: str, tops: Sequence[Mount]) -> CgroupPlace:
                 break
         folder = os.path.join(top.folder, inner.strip("/")).rstrip("/")
         if os.path.isdir(folder):
-            return CgroupPlace(top, folder)
-    known = [place.path for place in _iterate_groups(tops)]
+            return LiveGroup(top, folder, files)
+    known = [place.path for place in _iterate_groups(tops, files)]
     raise HeapxError("no memory cgroup has the path %s" % path, _resolve_word(path, known), code=NO_GROUP)
 
 
@@ -220,9 +192,9 @@ def container_of(groups: str) -> InContainer:
     return InContainer(container.group(1) if container is not None else None, uid)
 
 
-def _find_named_group(which: str, tops: Sequence[Mount]) -> CgroupPlace:
+def _find_named_group(which: str, tops: Sequence[headroom.Mount], files: headroom.HeadroomFiles) -> "LiveGroup":
     """Find the group by a name, or by the beginning of an id or name that only one group has. HeapxError if there is none, or several."""
-    places = list(_iterate_groups(tops))
+    places = list(_iterate_groups(tops, files))
     names = [(place, names_of(place.folder)) for place in places]
     exact = [place for place, known in names if which in known]
     found = exact or [place for place, known in names if any(name.startswith(which) for name in known)]
@@ -235,81 +207,84 @@ def _find_named_group(which: str, tops: Sequence[Mount]) -> CgroupPlace:
     raise HeapxError(what, "give more of the id, or the path", code=NO_GROUP)
 
 
-def _iterate_groups(tops: Sequence[Mount]) -> Iterator[CgroupPlace]:
+def _iterate_groups(tops: Sequence[headroom.Mount], files: headroom.HeadroomFiles) -> Iterator["LiveGroup"]:
     count = 0
     for top in tops:
         for folder, _, _ in os.walk(top.folder):
             count += 1
             if count > MOST_GROUPS:
                 return
-            yield CgroupPlace(top, folder)
+            yield LiveGroup(top, folder, files)
 
 
 class LiveGroup:
     """Memory cgroup of this machine."""
 
-    def __init__(self, place: CgroupPlace, files: HeadroomFiles) -> None:
-        self._place, self._files, self._kind = place, files, place.mount.kind
+    def __init__(self, mount: headroom.Mount, folder: str, files: headroom.HeadroomFiles) -> None:
+        self._mount, self.folder, self._files, self._kind = mount, folder, files, mount.kind
+
+    @property
+    def path(self) -> str:
+        """Return the path as in /proc/PID/cgroup."""
+        inner = os.path.relpath(self.folder, self._mount.folder)
+        return os.path.normpath(os.path.join(self._mount.root, inner))
 
     def _read_number(self, folder: str, name: str) -> Optional[int]:
         return self._files.number(os.path.join(folder, name))
 
     def memory(self) -> GroupMemory:
         """Its counters now; HeapxError where the group has none, or is gone."""
-        folder, files = self._place.folder, self._files
+        folder, files = self.folder, self._files
         used = self._read_number(folder, USED[self._kind])
-        if folder == self._place.mount.folder and is_uppermost(self._place.mount, files):
+        if folder == self._mount.folder and headroom.is_uppermost(self._mount, files):
             what = "the uppermost memory cgroup is the whole machine: the kernel counts no sum for it"
             raise HeapxError(what, "give a group below it, a pod, a container or a process", code=NO_GROUP)
         if used is None:
-            what = "memory cgroup %s has no %s" % (self._place.path, USED[self._kind])
+            what = "memory cgroup %s has no %s" % (self.path, USED[self._kind])
             raise HeapxError(what, "it is gone, or the group above it does not pass the memory controller on", code=NO_GROUP)
         stat = self._read_stat(folder)
         above = list(self._iterate_ancestors())
         limits = [
             (value, place.path) for place in above for value in [self._read_number(place.folder, LIMIT[self._kind])] if value is not None
         ]
-        limit = min(limits, default=(NO_LIMIT_BYTES, ""), key=lambda pair: pair[0])
-        highs = [self._read_number(place.folder, "memory.high") for place in above] if self._kind == V2 else []
-        high = min((value for value in highs if value is not None), default=NO_LIMIT_BYTES)
-        swap_max = self._read_number(folder, "memory.swap.max") if self._kind == V2 else None
+        limit = min(limits, default=(headroom.NO_LIMIT_BYTES, ""), key=lambda pair: pair[0])
+        highs = [self._read_number(place.folder, "memory.high") for place in above] if self._kind == headroom.V2 else []
+        high = min((value for value in highs if value is not None), default=headroom.NO_LIMIT_BYTES)
+        swap_max = self._read_number(folder, "memory.swap.max") if self._kind == headroom.V2 else None
         machine = files.fields("%s/meminfo" % files.proc)
-        swapped = self._read_number(folder, "memory.swap.current") if self._kind == V2 else stat.pop("swap", None)
+        # a power of two: what all threads of the machine have, by their number
+        counted = re.search(r"/(\d+) ", files.text("%s/loadavg" % files.proc) or "")
+        all_bytes, threads = machine.get("KernelStack"), int(counted.group(1)) if counted is not None else 0
+        swapped = self._read_number(folder, "memory.swap.current") if self._kind == headroom.V2 else stat.pop("swap", None)
         return GroupMemory(
-            self._place.path,
-            1 if self._kind == V1 else 2,
+            self.path,
+            1 if self._kind == headroom.V1 else 2,
             used,
             stat,
-            None if limit[0] >= NO_LIMIT_BYTES else limit[0],
-            None if limit[0] >= NO_LIMIT_BYTES else limit[1],
-            None if high >= NO_LIMIT_BYTES else high,
+            None if limit[0] >= headroom.NO_LIMIT_BYTES else limit[0],
+            None if limit[0] >= headroom.NO_LIMIT_BYTES else limit[1],
+            None if high >= headroom.NO_LIMIT_BYTES else high,
             swapped,
-            None if swap_max is None or swap_max >= NO_LIMIT_BYTES else swap_max,
+            None if swap_max is None or swap_max >= headroom.NO_LIMIT_BYTES else swap_max,
             machine.get("SwapFree", 0),
             self._read_events(folder),
-            not is_uppermost(self._place.mount, files),
-            self._thread_stack_bytes(machine.get("KernelStack")),
+            not headroom.is_uppermost(self._mount, files),
+            1 << round(math.log2(all_bytes / threads)) if all_bytes and threads else None,
             2 * BATCH_PAGES * (os.cpu_count() or 1) * os.sysconf("SC_PAGESIZE"),
         )
 
-    def _thread_stack_bytes(self, all_bytes: Optional[int]) -> Optional[int]:
-        """A power of two: what all threads of the machine have, by their number."""
-        found = re.search(r"/(\d+) ", self._files.text("%s/loadavg" % self._files.proc) or "")
-        threads = int(found.group(1)) if found is not None else 0
-        return 1 << round(math.log2(all_bytes / threads)) if all_bytes and threads else None
-
-    def _iterate_ancestors(self) -> Iterator[CgroupPlace]:
+    def _iterate_ancestors(self) -> Iterator["LiveGroup"]:
         """The group, and those above it that can be seen."""
-        top, folder = self._place.mount.folder, self._place.folder
+        top, folder = self._mount.folder, self.folder
         while True:
-            yield CgroupPlace(self._place.mount, folder)
+            yield LiveGroup(self._mount, folder, self._files)
             if folder == top or not folder.startswith(top):
                 return
             folder = os.path.dirname(folder)
 
     def _read_stat(self, folder: str) -> Dict[str, int]:
         told = self._files.fields(os.path.join(folder, "memory.stat"))
-        if self._kind == V2:
+        if self._kind == headroom.V2:
             return told
         stat = {key: told[old] for key, old in OF_V1.items() if old in told}
         kernel = self._read_number(folder, "memory.kmem.usage_in_bytes")
@@ -320,21 +295,21 @@ class LiveGroup:
         return stat
 
     def _read_events(self, folder: str) -> Dict[str, int]:
-        if self._kind == V2:
+        if self._kind == headroom.V2:
             return self._files.fields(os.path.join(folder, "memory.events"))
         told = self._files.fields(os.path.join(folder, "memory.oom_control"))
         failed = self._read_number(folder, "memory.failcnt")
-        return {**{key: told[key] for key in (KILLS,) if key in told}, **({"max": failed} if failed is not None else {})}
+        return {**{key: told[key] for key in (headroom.KILLS,) if key in told}, **({"max": failed} if failed is not None else {})}
 
     def below(self) -> Sequence[GroupBelow]:
         """Return the groups directly below it, largest first."""
         found = []
-        for name in sorted(next(os.walk(self._place.folder), ("", [], []))[1])[:MOST_GROUPS]:
-            place = CgroupPlace(self._place.mount, os.path.join(self._place.folder, name))
+        for name in sorted(next(os.walk(self.folder), ("", [], []))[1])[:MOST_GROUPS]:
+            place = LiveGroup(self._mount, os.path.join(self.folder, name), self._files)
             used, limit = self._read_number(place.folder, USED[self._kind]), self._read_number(place.folder, LIMIT[self._kind])
             if used is not None:
-                known = None if limit is None or limit >= NO_LIMIT_BYTES else limit
-                found.append(GroupBelow(place.path, used, known, self._read_events(place.folder).get(KILLS)))
+                known = None if limit is None or limit >= headroom.NO_LIMIT_BYTES else limit
+                found.append(GroupBelow(place.path, used, known, self._read_events(place.folder).get(headroom.KILLS)))
         return sorted(found, key=lambda group: -group.current_bytes)
 
     def processes(self) -> Tuple[Sequence[GroupProcess], int]:
@@ -350,7 +325,7 @@ class LiveGroup:
 
     def _list_pids(self) -> List[int]:
         pids: Dict[int, None] = {}
-        for number, (folder, _, _) in enumerate(os.walk(self._place.folder)):
+        for number, (folder, _, _) in enumerate(os.walk(self.folder)):
             for word in (self._files.text(os.path.join(folder, "cgroup.procs")) or "").split():
                 pids[int(word)] = None  # 0: of another pid namespace
             if number > MOST_GROUPS or len(pids) > MOST_PROCESSES:
@@ -358,7 +333,7 @@ class LiveGroup:
         return list(pids)
 
 
-def read_process(pid: int, files: HeadroomFiles) -> Optional[GroupProcess]:
+def read_process(pid: int, files: headroom.HeadroomFiles) -> Optional[GroupProcess]:
     """Read one process as it runs, or return None if it has ended, or is of another pid namespace. Takes its mmap lock for as long as
     smaps does.
     """
@@ -386,7 +361,7 @@ def read_process(pid: int, files: HeadroomFiles) -> Optional[GroupProcess]:
     )
 
 
-def gpu_memory(pid: int, files: HeadroomFiles) -> Dict[str, int]:
+def gpu_memory(pid: int, files: headroom.HeadroomFiles) -> Dict[str, int]:
     """Return bytes by region, as the drivers of its GPUs count them for the process: each client once, however many descriptors it has."""
     folder = "%s/%d/fd" % (files.proc, pid)
     clients: Dict[Tuple[str, ...], Dict[str, int]] = {}

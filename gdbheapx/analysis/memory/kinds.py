@@ -160,7 +160,7 @@ class MappingShape(NamedTuple):
     flags: FrozenSet[str] = frozenset()
     """Of VmFlags; not asked for where these are unknown (cores, Linux before 3.8)."""
     probe: Optional[str] = None
-    """A look at a few of its words decides (`pools.py`)."""
+    """A look at a few of its words decides (`attribute.py`)."""
     sure: str = LIKELY
 
 

@@ -16,18 +16,7 @@ from typing import List, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import BulkSource, MappingUse, MemoryUse, SwapRoom
 from gdbheapx.inferior.core_file import MAX_NOTES, MOST_HEADERS, PN_XNUM, CoreFile
-from gdbheapx.inferior.elf.file import (
-    ET_CORE,
-    NT_PRSTATUS,
-    PT_NOTE,
-    ElfFile,
-    ElfHeader,
-    ProgramHeader,
-    parse_header,
-    parse_notes,
-    parse_program_headers,
-    program_header_bytes,
-)
+from gdbheapx.inferior.elf import file as elf
 from gdbheapx.inferior.live import procfs, usage
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.source import CoreSource
@@ -76,23 +65,23 @@ def read_head(pid: int, pipe: int, until: float) -> Head:
     return Head(data, descriptor, why, fields.get("Name"), threads, memory_bytes, signal)
 
 
-def _take_headers(pipe: int, data: bytearray, until: float) -> Tuple[ElfHeader, int]:
+def _take_headers(pipe: int, data: bytearray, until: float) -> Tuple[elf.ElfHeader, int]:
     """The header, and how many program headers there are."""
     _fill_data(pipe, data, HEADER_BYTES, until)
-    header = parse_header(bytes(data))
-    if header is None or header.type != ET_CORE or header.phentsize != program_header_bytes(header.word_bytes):
+    header = elf.parse_header(bytes(data))
+    if header is None or header.type != elf.ET_CORE or header.phentsize != elf.program_header_bytes(header.word_bytes):
         raise HeapxError("what comes through standard input is not an ELF core", NOT_DUMPING, code=NOT_A_CORE)
     _fill_data(pipe, data, header.phoff + header.phentsize, until)
     notes, count = _parse_entries(header, data, 1)[0], header.phnum
     if count == PN_XNUM:  # the true number stands behind the memory, but notes follow the last program header (fs/binfmt_elf.c)
         count = (notes.offset - header.phoff) // header.phentsize
-    if notes.type != PT_NOTE or not 0 < count <= MOST_HEADERS or notes.filesz > MAX_NOTES:
+    if notes.type != elf.PT_NOTE or not 0 < count <= MOST_HEADERS or notes.filesz > MAX_NOTES:
         raise HeapxError("the core does not begin with its notes: no Linux kernel wrote it", NOT_DUMPING, code=NOT_A_CORE)
     _fill_data(pipe, data, max(header.phoff + count * header.phentsize, notes.offset + notes.filesz), until)
     return header, count
 
 
-def _in_memory(header: ElfHeader, count: int, data: bytearray) -> int:
+def _in_memory(header: elf.ElfHeader, count: int, data: bytearray) -> int:
     end = max(entry.offset + entry.filesz for entry in _parse_entries(header, data, count))
     descriptor = os.memfd_create("gdbheapx", os.MFD_CLOEXEC)
     with open(descriptor, "wb", closefd=False) as file:
@@ -105,11 +94,11 @@ def _in_memory(header: ElfHeader, count: int, data: bytearray) -> int:
     return descriptor
 
 
-def _read_crash_signal(header: ElfHeader, data: bytearray) -> int:
+def _read_crash_signal(header: elf.ElfHeader, data: bytearray) -> int:
     """si_signo of the first elf_prstatus, which is that of the thread that crashed."""
     notes = _parse_entries(header, data, 1)[0]
-    for name, kind, desc in parse_notes(header.order, bytes(memoryview(data)[notes.offset : notes.offset + notes.filesz]), notes.align):
-        if name == b"CORE" and kind == NT_PRSTATUS and len(desc) >= 4:
+    for name, kind, desc in elf.parse_notes(header.order, bytes(memoryview(data)[notes.offset : notes.offset + notes.filesz]), notes.align):
+        if name == b"CORE" and kind == elf.NT_PRSTATUS and len(desc) >= 4:
             return int(struct.unpack_from(header.order + "i", desc)[0])
     return 0
 
@@ -133,9 +122,9 @@ def _fill_data(pipe: int, data: bytearray, size_bytes: int, until: float) -> Non
             raise HeapxError(what, "there is nothing left to read of it", code=PROCESS_ENDED)
 
 
-def _parse_entries(header: ElfHeader, data: bytearray, count: int) -> List[ProgramHeader]:
+def _parse_entries(header: elf.ElfHeader, data: bytearray, count: int) -> List[elf.ProgramHeader]:
     table = bytes(data[header.phoff : header.phoff + count * header.phentsize])
-    return parse_program_headers(header.order, header.word_bytes, table)
+    return elf.parse_program_headers(header.order, header.word_bytes, table)
 
 
 class _DumpedMemory(CoreFile):
@@ -186,10 +175,10 @@ class DumpedSource(CoreSource):
     def read_own(self, address: int, size_bytes: int) -> bytes:
         return self.read_prefix(address, size_bytes)  # clean pages are the process's, too
 
-    def may_use(self, file: ElfFile) -> bool:
+    def may_use(self, file: elf.ElfFile) -> bool:
         return self.live.may_use(file)
 
-    def takes_unproven(self, file: ElfFile, start: int) -> bool:
+    def takes_unproven(self, file: elf.ElfFile, start: int) -> bool:
         return False
 
     def file_in_memory(self, name: str) -> Optional[str]:

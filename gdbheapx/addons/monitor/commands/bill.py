@@ -41,10 +41,9 @@ def answer_bill(session: Session, options: Options) -> CommandAnswer:
     """The command `bill`."""
     if session.has_target:
         raise UsageError("bill is about a memory cgroup, not about one process", "try: " + hint_run("bill PID"))
-    from gdbheapx.addons.monitor import bill_text
-    from gdbheapx.addons.monitor.bill import make_bill as made
+    from gdbheapx.addons.monitor import bill
     from gdbheapx.report.text import format_page
 
-    found = made(session, options.which, options.top)
-    top = bill_text.MOST_ROWS if options.top is None else options.top
-    return CommandAnswer(lambda: found, lambda style: format_page(style, bill_text.bill_page(found, top)), read=True)
+    found = bill.make_bill(session, options.which, options.top)
+    top = bill.MOST_ROWS if options.top is None else options.top
+    return CommandAnswer(lambda: found, lambda style: format_page(style, bill.bill_page(found, top)), read=True)

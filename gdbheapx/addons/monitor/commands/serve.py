@@ -94,7 +94,7 @@ def answer_serve(session: Session, options: Options) -> CommandAnswer:
 
 def serve_lines(session: Session, options: Options, of: "Union[Sampler, Machine]", style: TextStyle) -> Iterator[str]:
     """Serve metrics; yield the address at first, and the reason at the end."""
-    from gdbheapx.addons.monitor.watch import endpoint, machine, openmetrics, summary
+    from gdbheapx.addons.monitor.watch import endpoint, machine, summary
     from gdbheapx.addons.monitor.watch.samples import Sample
     from gdbheapx.report.encodings import encode_json
     from gdbheapx.report.text import make_printable
@@ -118,7 +118,7 @@ def serve_lines(session: Session, options: Options, of: "Union[Sampler, Machine]
             for moment in machine.sample_machine(of, options.every, options.times, session.budget):
                 if moment.kind != "end":
                     taken = moment.samples
-                    metrics = openmetrics.of_machine(of, moment, options.most)
+                    metrics = endpoint.of_machine(of, moment, options.most)
                     served.publish(metrics, taken, int(moment.elapsed_s / options.every) + 1 - taken)
             why = summary.TIMES if taken == options.times else why
         else:
@@ -127,7 +127,7 @@ def serve_lines(session: Session, options: Options, of: "Union[Sampler, Machine]
                     why = event.why
                 elif isinstance(event, Sample):
                     taken += 1
-                    served.publish(openmetrics.metrics_of_process(of, event), taken, int(event.elapsed_s / options.every) + 1 - taken)
+                    served.publish(endpoint.metrics_of_process(of, event), taken, int(event.elapsed_s / options.every) + 1 - taken)
     finally:
         served.close()
     yield encode_json({"kind": "end", "why": why, "samples": taken}) if options.json else ENDS[why] % count_noun(taken, "sample")

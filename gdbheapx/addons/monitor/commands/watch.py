@@ -1,7 +1,7 @@
 """gdbheapx watch"""
 
 import os
-from typing import TYPE_CHECKING, Any, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional
 
 from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_argument, declare_command, parse_count, parse_seconds, some_seconds
 from gdbheapx.errors import HeapxError, UsageError
@@ -119,8 +119,7 @@ def answer_watch(session: Session, options: Options) -> CommandAnswer:
     folder = options.snapshot_to
     if options.snapshot_when and not container.is_url(folder) and not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError("watch: %s is no folder that can be written to" % options.snapshot_to, "choose another with --snapshot-to FOLDER")
-    from gdbheapx.addons.monitor.watch.pools import find_meter
-    from gdbheapx.addons.monitor.watch.samples import Sampler
+    from gdbheapx.addons.monitor.watch.samples import Sampler, find_meter
 
     sampler = Sampler(session, bool(options.exact), find_meter(session))
     return CommandAnswer(lambda: None, lambda style: watch_lines(session, options, sampler, style), live=True, read=True, document=True)
@@ -128,15 +127,23 @@ def answer_watch(session: Session, options: Options) -> CommandAnswer:
 
 def watch_lines(session: Session, options: Options, sampler: "Sampler", style: TextStyle) -> Iterator[str]:
     """Watch, and yield the lines for the terminal, or with --json one JSON object a line; the files are written meanwhile."""
-    from gdbheapx.addons.monitor.watch import openmetrics, table, text
+    from gdbheapx.addons.monitor.watch import endpoint, table, text
     from gdbheapx.addons.monitor.watch.returned import ReturnedStep
     from gdbheapx.addons.monitor.watch.samples import Sample
     from gdbheapx.addons.monitor.watch.summary import History, Over, watch_events
 
-    history, told, encoded = History(sampler.watched), text.Text(sampler, style), table.WatchTableLines(sampler)
+    history, shown, encoded = History(sampler.watched), text.Text(sampler, style), table.WatchTableLines(sampler)
     of_csv = table.Csv(options.csv, sampler) if options.csv else None
-    of_json = table.WatchJsonLines(options.jsonl, encoded, options.every) if options.jsonl else None
-    metrics = openmetrics.OpenMetrics(options.openmetrics, sampler) if options.openmetrics else None
+    of_json = table.Appended(options.jsonl, None) if options.jsonl else None
+
+    def tell(line: str, lines: Iterable[str]) -> Iterable[str]:
+        """The line of JSON goes to the file, and with --json to the terminal, too."""
+        if of_json is not None:
+            of_json.line(line)
+        return [line] if options.json else lines
+
+    started = tell(encoded.start(options.every), shown.start(options.every))
+    metrics = endpoint.OpenMetrics(options.openmetrics, sampler) if options.openmetrics else None
     page: Any = None
     if options.html:
         from gdbheapx.addons.monitor.watch.view import Page
@@ -151,34 +158,24 @@ def watch_lines(session: Session, options: Options, sampler: "Sampler", style: T
         words += ["--short-stop", "--yes"] if options.snapshot_short_stop else []
         rules = options.snapshot_when, options.snapshot_to, options.snapshots, options.snapshot_gap
         captures = Captures(sampler.pid, *rules, words, open_counters(session.target))
-    yield from [encoded.start(options.every)] if options.json else told.start(options.every)
+    yield from started
     try:
         for event in watch_events(sampler, history, options.every, count_planned_samples(options), session.budget):
-            shown: Any
             if isinstance(event, Sample):
-                for writer in (of_csv, of_json, metrics, page):
+                for writer in (of_csv, metrics, page):
                     if writer is not None:
                         writer.sample(event)
-                yield from [encoded.sample(event)] if options.json else told.sample(event)
-                shown = []
+                yield from tell(encoded.sample(event), shown.sample(event))
                 for decision in captures.add(event) if captures is not None else ():
-                    if of_json is not None:
-                        of_json.decided(decision)
-                    yield from [encoded.decided(decision)] if options.json else told.decided(decision)
+                    yield from tell(encoded.decided(decision), shown.decided(decision))
             elif isinstance(event, ReturnedStep):
-                if of_json is not None:
-                    of_json.returned(event)
-                shown = [encoded.returned(event)] if options.json else told.returned(event)
+                yield from tell(encoded.returned(event), shown.returned(event))
             else:
                 assert isinstance(event, Over)
-                if of_json is not None:
-                    of_json.end(event)
-                shown = [encoded.end(event)] if options.json else told.end(event, history)
+                ended = list(tell(encoded.end(event), shown.end(event, history)))
                 made = page.end(event, history) if page is not None else []
                 pair = captures.pair() if captures is not None else ()
-                shown = [*shown, *([hint_run("diff %s %s", *pair)] if pair and not options.json else [])]
-                shown = [*shown, *(made if not options.json else [])]
-            yield from shown
+                yield from [*ended, *([hint_run("diff %s %s", *pair)] if pair else []), *made] if not options.json else ended
     finally:
         if page is not None:
             page.stop(history)
@@ -210,10 +207,10 @@ def count_planned_samples(options: Options) -> Optional[int]:
 
 def replay_lines(options: Options, style: TextStyle) -> Iterator[str]:
     """The summary of a watch that is over, or was, when its file was read; and its page."""
-    from gdbheapx.addons.monitor.watch import recorded, table, text
+    from gdbheapx.addons.monitor.watch import table, text
     from gdbheapx.addons.monitor.watch.summary import History
 
-    kept = recorded.RecordedWatch(options.source)
+    kept = table.RecordedWatch(options.source)
     history, page = History(kept.source.watched), None
     if options.html:
         from gdbheapx.addons.monitor.watch.view import Page

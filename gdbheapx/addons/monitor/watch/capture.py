@@ -9,7 +9,7 @@ import os
 import time
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from gdbheapx.addons.monitor.watch.counters import Counters
+from gdbheapx.addons.monitor.watch.counters import Counters, lacking_here
 from gdbheapx.addons.monitor.watch.samples import Sample
 from gdbheapx.addons.monitor.watch.series import Series
 from gdbheapx.command import parse_size, some_seconds
@@ -135,7 +135,7 @@ class Captures:
         moment = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(sample.unix_s))
         path = os.path.join(self._folder, "gdbheapx-%d-%s-%s.snap" % (self._pid, moment, kind))
         rss = sample.counters.resident_bytes
-        lacking = self._counting.lacking_here(TIMES_RSS * rss + BESIDE_BYTES) if self._counting is not None else None
+        lacking = lacking_here(self._pid, TIMES_RSS * rss + BESIDE_BYTES) if self._counting is not None else None
         if lacking is not None:
             return TriggerDecision(sample.unix_s, kind, FAILED, "%s; no snapshot of %d: %s" % (why, self._pid, lacking))
         try:

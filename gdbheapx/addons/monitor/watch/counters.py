@@ -58,7 +58,7 @@ class Counters:
         self._page = os.sysconf("SC_PAGESIZE")
         self._pid = pid
         self._folder = self._open_folder()
-        self._peak_path = _peak_path(pid)
+        self._peak_path = _find_peak_path(pid)
         self._pressure: Optional[Pressure] = None
 
     def _open_folder(self) -> int:
@@ -98,10 +98,6 @@ class Counters:
         self._pressure = self._pressure or Pressure(self._pid)
         return self._pressure.felt(percent)
 
-    def lacking_here(self, needed_bytes: int) -> Optional[str]:
-        """Return why this program must not take so much memory, or None if it may."""
-        return lacking_here(self._pid, needed_bytes)
-
     def read(self) -> Optional[ProcessCounters]:
         """Its counters now; None if it has ended, or only waits to be reaped. Takes no lock of the process."""
         sizes, status = (self._slurp_file("statm") or b"").split(), self._slurp_file("status")
@@ -118,7 +114,7 @@ class Counters:
             int(threads) if threads.isdigit() else None,
             int(sizes[0]) * self._page,
             _parse_kb(fields.get(b"VmHWM")),
-            self._group_peak(),
+            HeadroomFiles().number(self._peak_path) if self._peak_path is not None else None,
         )
 
     def pages(self) -> Optional[ProcessPages]:
@@ -131,10 +127,6 @@ class Counters:
     def memory_use(self) -> Optional[MemoryUse]:
         """Counted by mapping, as pages() are: to be asked rarely."""
         return usage.make_smaps_usage(*usage.read_smaps_texts(self._pid))
-
-    def _group_peak(self) -> Optional[int]:
-        """Return the peak of the process's own group, or None if it has no group of its own with such a counter."""
-        return HeadroomFiles().number(self._peak_path) if self._peak_path is not None else None
 
     def _slurp_file(self, name: str) -> Optional[bytes]:
         try:
@@ -149,7 +141,7 @@ class Counters:
             os.close(descriptor)
 
 
-def _peak_path(pid: int) -> Optional[str]:
+def _find_peak_path(pid: int) -> Optional[str]:
     """Return the file with the peak of the process's own group, or None. The uppermost group has no such file in version 2, and is the
     whole machine in version 1.
     """

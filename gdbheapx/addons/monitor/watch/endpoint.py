@@ -1,4 +1,5 @@
-"""The last sample over HTTP, where Prometheus scrapes it. A scrape reads no process: it gets what the last sample left.
+"""The last sample as metrics: as OpenMetrics text for the node exporter's textfile collector, and over HTTP, where Prometheus scrapes it. A
+scrape reads no process: it gets what the last sample left.
 
 Nothing else imports prometheus_client.
 """
@@ -11,12 +12,132 @@ import socketserver
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any, Dict, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import __version__
-from gdbheapx.addons.monitor.watch.openmetrics import PREFIX, Metric
+from gdbheapx.addons.monitor.memory_group import InContainer
+from gdbheapx.addons.monitor.watch import machine, table
+from gdbheapx.addons.monitor.watch.counters import ProcessCounters
+from gdbheapx.addons.monitor.watch.samples import Sample, Sampler
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import CANNOT_LISTEN, MISSING_PACKAGE
+from gdbheapx.report.text import make_printable
+
+PREFIX = "gdbheapx_"
+PROCESS = {
+    "rss_bytes": ("resident_bytes", "resident memory of the process"),
+    "anonymous_bytes": ("anonymous_bytes", "the part of it that belongs to no file and is no shared memory"),
+    "swapped_bytes": ("swapped_bytes", "memory of the process that is in swap"),
+    "threads": ("threads", "threads of the process"),
+    "peak_bytes": ("peak_bytes", "the highest resident memory since the process began, as the kernel counts it (VmHWM)"),
+}
+"""Name -> (which of its counters, help)."""
+SUMS = {
+    "held_bytes": "memory that the allocator has from the OS",
+    "used_bytes": "memory that the program has allocated and not freed",
+    "kept_bytes": "free memory that the allocator keeps",
+}
+
+
+class Metric(NamedTuple):
+    """Metric family: its name without PREFIX, and (labels, value) of each series."""
+
+    name: str
+    help: str
+    samples: List[Tuple[Dict[str, str], float]]
+    kind: str = "gauge"
+
+    @property
+    def unit(self) -> str:
+        """Return the ending of the name if it is a unit of OpenMetrics; else an empty text."""
+        return next((unit for unit in ("bytes", "seconds") if self.name.endswith("_" + unit)), "")
+
+
+def escape_metric_text(value: str) -> str:
+    """A label's value, or a HELP text, by the format's own rules."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def make_labels(pid: int, name: str, container: InContainer) -> Dict[str, str]:
+    """Return the labels of one process. Characters that drive a terminal are made visible; an unknown label is left out, as Prometheus
+    takes an empty one.
+    """
+    told = {"pid": str(pid), "name": make_printable(name), **container._asdict()}
+    return {key: value for key, value in told.items() if value}
+
+
+def metrics_of_process(sampler: Sampler, sample: Optional[Sample]) -> List[Metric]:
+    """Return all metrics of one process; without a sample, only that it is not watched."""
+    own = make_labels(sampler.pid, sampler.name, sampler.container())
+    metrics = [Metric("up", "1 while the process is watched, 0 when it ended or the watch did", [(own, 1 if sample else 0)])]
+    if sample is None:
+        return metrics
+    metrics.append(Metric("sample_timestamp_seconds", "when this was sampled", [(own, round(sample.unix_s, 3))]))
+    metrics += _make_counter_metrics([(own, sample.counters)])
+    by_name: Dict[str, Metric] = {}
+    for place, watched in enumerate(sampler.watched):
+        texts = {**{figure.key: figure.meaning for figure in watched.figures}, **SUMS}
+        guessed = table.list_estimates(watched, sampler.is_exact)
+        for key, value in table.allocator_figures(watched, sample, place).items():
+            told = texts[key] + (" (estimated)" if key in guessed and key in SUMS else "")
+            metric = by_name.setdefault(key, Metric("allocator_" + key, told, []))
+            metric.samples.extend(_list_known({**own, "allocator": make_printable(watched.info.id)}, value))
+    return metrics + list(by_name.values())
+
+
+def of_machine(followed: machine.Machine, moment: machine.MachineMoment, most: int) -> List[Metric]:
+    """The counters of the `most` largest processes, and how many there are: what one scrape costs, and Prometheus keeps, is bounded."""
+    running = sorted(followed.running_now(), key=lambda one: -one[2].resident_bytes)
+    told = [(make_labels(pid, name, container), counters) for pid, name, counters, container in running[:most]]
+    return [
+        Metric("sample_timestamp_seconds", "when this was sampled", [({}, round(moment.unix_s, 3))]),
+        Metric("processes", "processes that are followed", [({}, len(running))]),
+        Metric("processes_left_out", "those of them that are too small to be among the series", [({}, max(0, len(running) - most))]),
+        Metric("processes_unreadable", "processes that this user may not read", [({}, moment.unreadable)]),
+        *_make_counter_metrics(told),
+    ]
+
+
+def _make_counter_metrics(of: Sequence[Tuple[Dict[str, str], ProcessCounters]]) -> List[Metric]:
+    """Return the kernel's counters of each process as metrics."""
+    return [
+        Metric(key, told, [one for own, counters in of for one in _list_known(own, getattr(counters, field))])
+        for key, (field, told) in PROCESS.items()
+    ]
+
+
+def _list_known(own: Dict[str, str], value: Optional[int]) -> List[Tuple[Dict[str, str], float]]:
+    return [] if value is None else [(own, value)]
+
+
+def openmetrics_text(metrics: List[Metric]) -> str:
+    """Return the metrics as OpenMetrics text; a family without a series is left out."""
+    lines: List[str] = []
+    for metric in metrics:
+        name = PREFIX + metric.name
+        if metric.samples:
+            lines += ["# TYPE %s %s" % (name, metric.kind), *(["# UNIT %s %s" % (name, metric.unit)] if metric.unit else [])]
+            lines += ["# HELP %s %s" % (name, escape_metric_text(metric.help))]
+        for own, value in metric.samples:
+            lines.append("%s{%s} %s" % (name, ",".join('%s="%s"' % (key, escape_metric_text(told)) for key, told in own.items()), value))
+    return "\n".join([*lines, "# EOF", ""])
+
+
+class OpenMetrics:
+    """A file that always holds the last sample, whole."""
+
+    def __init__(self, path: str, sampler: Sampler) -> None:
+        self._path, self._sampler = path, sampler
+        self.end()
+
+    def sample(self, sample: Sample) -> None:
+        """Replace the file by this sample."""
+        table.replace_whole_file(self._path, openmetrics_text(metrics_of_process(self._sampler, sample)))
+
+    def end(self) -> None:
+        """Write that nothing is watched any more: figures that stay would be taken for new ones."""
+        table.replace_whole_file(self._path, openmetrics_text(metrics_of_process(self._sampler, None)))
+
 
 INSTALL = "pip install 'gdbheapx[serve]', or prometheus_client; without it: watch --openmetrics FILE"
 PATH = "/metrics"
@@ -37,23 +158,23 @@ class ListenAddress(NamedTuple):
         return ("[%s]:%d" if ":" in self.host else "%s:%d") % self
 
 
-class Form(NamedTuple):
-    """Format in which a scrape may request the metrics."""
-
-    is_open: bool
-    """As OpenMetrics; else as the text format that was before it."""
-    is_compressed: bool
-
-
 class Endpoint:
     """Listens from the moment it is made, and serves whatever was published last."""
 
     def __init__(self, at: ListenAddress) -> None:
         """HeapxError where it cannot listen there, or the library is not here."""
-        self._client = _import_client()
+        try:
+            import prometheus_client
+        except ImportError as error:
+            why = " ".join(str(error).split())
+            raise HeapxError(
+                "serve requires prometheus_client, which cannot be imported (%s)" % why, INSTALL, code=MISSING_PACKAGE
+            ) from None
+        self._client: Any = prometheus_client
         self._metrics: List[Metric] = []
-        self._ready: Dict[Form, Tuple[str, bytes]] = {}
-        """The last sample as (content type, bytes), in the forms that were ever asked for: four at most, whatever scrapers accept."""
+        self._ready: Dict[Tuple[bool, bool], Tuple[str, bytes]] = {}
+        """The last sample as (content type, bytes), in the forms that were ever asked for, (as OpenMetrics, compressed): four at
+        most, whatever scrapers accept."""
         self._making, self._counting = threading.Lock(), threading.Lock()
         self._registry = self._client.CollectorRegistry()
         self._registry.register(self)
@@ -77,18 +198,16 @@ class Endpoint:
         """Serve these metrics from now on, encoded in advance; `samples` were taken so far, and `missed` were not in time."""
         with self._making:
             self.samples, self.missed = samples, max(self.missed, missed)
-            self._metrics = [*metrics, *self._make_own_metrics()]
-            self._ready = {form: self._encode_form(form) for form in self._ready}
-
-    def _make_own_metrics(self) -> List[Metric]:
-        of = {"version": __version__, "python": platform.python_version()}
-        return [
-            Metric("build_info", "the gdbheapx that serves this", [(of, 1)]),
-            Metric("samples_total", "samples since it began", [({}, self.samples)], "counter"),
-            Metric("samples_missed_total", "samples that were not taken in time", [({}, self.missed)], "counter"),
-            Metric("scrapes_total", "scrapes that were answered until this sample", [({}, self.scrapes)], "counter"),
-            Metric("sent_bytes_total", "bytes that were sent for them", [({}, self.sent_bytes)], "counter"),
-        ]
+            of = {"version": __version__, "python": platform.python_version()}
+            self._metrics = [
+                *metrics,
+                Metric("build_info", "the gdbheapx that serves this", [(of, 1)]),
+                Metric("samples_total", "samples since it began", [({}, self.samples)], "counter"),
+                Metric("samples_missed_total", "samples that were not taken in time", [({}, self.missed)], "counter"),
+                Metric("scrapes_total", "scrapes that were answered until this sample", [({}, self.scrapes)], "counter"),
+                Metric("sent_bytes_total", "bytes that were sent for them", [({}, self.sent_bytes)], "counter"),
+            ]
+            self._ready = {form: self._encode_form(*form) for form in self._ready}
 
     def collect(self) -> Iterator[Any]:
         """Yield the metric families to the library prometheus_client."""
@@ -103,19 +222,19 @@ class Endpoint:
 
     def document(self, accept: str, is_compressed: bool) -> Tuple[str, bytes]:
         """Return (content type, text) as the client accepts it."""
-        form = Form(OPEN_METRICS in accept, is_compressed)
+        form = OPEN_METRICS in accept, is_compressed
         found = self._ready.get(form)
         if found is None:
             with self._making:
-                found = self._ready[form] = self._ready.get(form) or self._encode_form(form)
+                found = self._ready[form] = self._ready.get(form) or self._encode_form(*form)
         with self._counting:
             self.scrapes, self.sent_bytes = self.scrapes + 1, self.sent_bytes + len(found[1])
         return found
 
-    def _encode_form(self, form: "Form") -> Tuple[str, bytes]:
-        encode, content = self._client.exposition.choose_encoder(OPEN_METRICS + "; version=1.0.0" if form.is_open else "")
+    def _encode_form(self, is_open: bool, is_compressed: bool) -> Tuple[str, bytes]:
+        encode, content = self._client.exposition.choose_encoder(OPEN_METRICS + "; version=1.0.0" if is_open else "")
         found = encode(self._registry)
-        return content, gzip.compress(found, 5) if form.is_compressed else found
+        return content, gzip.compress(found, 5) if is_compressed else found
 
     def close(self) -> None:
         """Stop answering."""
@@ -203,13 +322,3 @@ class Scrape(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: Any) -> None:
         """Log nothing: a scrape is no news."""
-
-
-def _import_client() -> Any:
-    """prometheus_client. HeapxError where it is not installed."""
-    try:
-        import prometheus_client
-    except ImportError as error:
-        why = " ".join(str(error).split())
-        raise HeapxError("serve requires prometheus_client, which cannot be imported (%s)" % why, INSTALL, code=MISSING_PACKAGE) from None
-    return prometheus_client

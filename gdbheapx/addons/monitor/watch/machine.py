@@ -3,7 +3,7 @@
 import os
 import resource
 import time
-from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Annotated, Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.addons.monitor.memory_group import InContainer
 from gdbheapx.addons.monitor.watch.counters import Counters, ProcessCounters
@@ -100,15 +100,6 @@ class FollowedProcess:
         )
 
 
-class Running(NamedTuple):
-    """Running process at its last sample."""
-
-    pid: int
-    name: str
-    counters: ProcessCounters
-    container: InContainer
-
-
 class Machine:
     """Processes that `which` names: ALL, the name of programs, or the path of a control group, with those below it. Without `is_judged`
     another program judges growth, so neither earlier samples nor processes that have ended are kept.
@@ -171,11 +162,11 @@ class Machine:
         found = (one.row() for one in (*self._running.values(), *self._ended))
         return sorted((row for row in found if row is not None), key=lambda row: (-(row.sure_bytes_per_hour or 0), -row.grown_bytes))
 
-    def running_now(self) -> Iterator[Running]:
-        """Yield the running processes, with the current container of each."""
+    def running_now(self) -> Iterator[Tuple[int, str, ProcessCounters, InContainer]]:
+        """Yield (pid, name, counters, current container) of the running processes, as of the last sample."""
         for one in self._running.values():
             if one.last is not None:
-                yield Running(one.pid, one.name, one.last, one.counting.container())
+                yield one.pid, one.name, one.last, one.counting.container()
 
     @property
     def running(self) -> int:

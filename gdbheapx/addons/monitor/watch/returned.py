@@ -4,15 +4,20 @@ RSS also falls when a program frees memory that the allocator returns at once, w
 None of these is such a step: in the first the memory in use falls with it, in the second more address space goes than the allocators gave
 up, in the third swap rises. Nor can an allocator return more than it kept. What is gone and fits none of these, because what is in use was
 not known then, is counted as undecided.
+
+Spikes: RSS rises and falls again. How high they are, how often they come, and whose memory they were, as far as samples show.
+
+A spike is over once half of its height is gone. Growth that stays is none, whatever its size.
 """
 
 from collections import deque
-from typing import Deque, List, NamedTuple, Optional
+from typing import Deque, List, NamedTuple, Optional, Tuple
 
 from gdbheapx.addons.monitor.watch.samples import Sample, least_step
+from gdbheapx.addons.monitor.watch.series import LEAST_SWING_BYTES
 
 MOST_KEPT = 64
-"""Steps that are kept; of older ones only their number and sums."""
+"""Steps and spikes that are kept; of older ones only their number and sums."""
 PAYS_PERCENT, NOT_PERCENT = 75, 25
 """A timer pays if so much stays returned; it does not if no more than so much does."""
 LEAST_OBSERVED_S = 30.0
@@ -139,7 +144,9 @@ class Steps:
         if used is not None and now is not None and 2 * (used - now) >= fell:
             self._falling = None  # the program itself freed it
             return None
-        if 2 * _count_unmapped(before, sample) >= fell or not self._was_kept(fell, used, now):
+        freed = max(0, used - now) if used is not None and now is not None else 0
+        was_kept = self._kept_bytes is None or 2 * (self._kept_bytes + freed) >= fell  # so much at least allocators may have had
+        if 2 * _count_unmapped(before, sample) >= fell or not was_kept:
             self._falling = None  # it was no allocator's
             return None
         if self._falling is not None:
@@ -151,18 +158,11 @@ class Steps:
                 self._undecided_bytes += self._open.returned_bytes
             self._open, self._open_used_bytes, self._open_held_bytes = step, used, sample.held_bytes
             return None
-        if used is None and _returnable_fell(before, sample) * 4 < fell:
+        if used is None and _count_rise(sample.returnable_bytes, before.returnable_bytes) * 4 < fell:
             self._undecided_bytes += fell
             self._falling = None
             return None
         return self._keep_step(step)
-
-    def _was_kept(self, fell: int, used: Optional[int], now: Optional[int]) -> bool:
-        """Return True if allocators may have kept at least half of the fallen memory before: their last known free memory, plus the bytes
-        freed since.
-        """
-        freed = max(0, used - now) if used is not None and now is not None else 0
-        return self._kept_bytes is None or 2 * (self._kept_bytes + freed) >= fell
 
     def _keep_step(self, step: ReturnedStep) -> ReturnedStep:
         self.kept.append(step)
@@ -205,8 +205,121 @@ def _count_unmapped(before: Sample, after: Sample) -> int:
     return max(0, was - now - max(0, held))
 
 
-def _returnable_fell(before: Sample, after: Sample) -> int:
-    """Return by how many bytes the returnable memory fell; 0 if it is not known."""
-    if before.returnable_bytes is None or after.returnable_bytes is None:
-        return 0
-    return before.returnable_bytes - after.returnable_bytes
+LEAST_HEIGHT_PERCENT = 5
+"""Of the RSS below it: less is no spike."""
+LEAST_PERIOD_SAMPLES = 3
+"""A period is reported where so many samples lie between two spikes: of a faster one, samples see only some."""
+LEAST_FOR_PERIOD = 3
+ALLOCATORS, MAPPINGS, TOUCHED, FILES, MIXED = "allocators", "mappings", "touched", "files", "mixed"
+"""Whose memory most of a spike was. `mappings`: address space that came and went outside the allocators. `touched`: it was mapped
+before, and came into RAM. `files`: of files, or shared."""
+
+
+class Spikes(NamedTuple):
+    """Summary of all spikes of a watch."""
+
+    number: int
+    bytes: int
+    """The median height of those that are kept."""
+    largest_bytes: int
+    period_s: Optional[float]
+    """Between two of them; None where they come at no regular time, or faster than samples can show."""
+    whose: Optional[str]
+    """None: the counters do not show it."""
+
+
+class SpikeFinder:
+    """Takes samples, and keeps a fixed amount of them."""
+
+    def __init__(self) -> None:
+        self._kept: Deque[Tuple[float, int, Optional[str]]] = deque(maxlen=MOST_KEPT)
+        self.count = 0
+        self._first: Optional[Sample] = None
+        """It may lie anywhere on a slope: no low point."""
+        self._low: Optional[Sample] = None
+        self._top: Optional[Sample] = None
+        """None: it is not far enough above the low point."""
+        self._over: Optional[Tuple[Sample, Sample, float]] = None
+        """Low point, top and end of the last spike: how far it falls is not known before it rises again."""
+        self._last_s: Optional[float] = None
+        self._spaces: Deque[float] = deque(maxlen=MOST_KEPT)
+        """Between samples."""
+
+    def add(self, sample: Sample) -> None:
+        """Take one more sample."""
+        rss = sample.counters.resident_bytes
+        if self._last_s is not None:
+            self._spaces.append(sample.elapsed_s - self._last_s)
+        self._last_s = sample.elapsed_s
+        if self._low is None:
+            self._first = self._low = sample
+            return
+        low = self._low.counters.resident_bytes
+        if self._top is None and rss <= low:
+            self._low = sample
+        elif self._top is None and rss - low >= max(LEAST_SWING_BYTES, low * LEAST_HEIGHT_PERCENT // 100):
+            if self._over is not None:  # the low point after the last spike is known
+                self._kept.append(self._make_spike(*self._over))
+            self._over, self._top = None, sample
+        elif self._top is not None and rss > self._top.counters.resident_bytes:
+            self._top = sample
+        elif self._top is not None and 2 * (self._top.counters.resident_bytes - rss) >= self._top.counters.resident_bytes - low:
+            self._over = self._low, self._top, sample.elapsed_s
+            self.count += 1
+            self._low, self._top = sample, None
+
+    def _make_spike(self, low: Sample, top: Sample, end_s: float) -> Tuple[float, int, Optional[str]]:
+        """Return when half of it was gone, in seconds since the first sample; its height above the higher of the low points before and
+        after it; whose it was, None: the counters do not show it."""
+        after = self._low or low
+        base = after if low is self._first or after.counters.resident_bytes > low.counters.resident_bytes else low
+        height = top.counters.resident_bytes - base.counters.resident_bytes
+        # a counter may have risen again already when the sample after the spike was taken: its top is compared with both sides
+        sides = [_find_owner(side, top, height) for side in (low, after)]
+        return end_s, height, next((whose for whose in (ALLOCATORS, MAPPINGS) if whose in sides), sides[0])
+
+    def kept(self) -> List[Tuple[float, int, Optional[str]]]:
+        """The last ones, in their order."""
+        return [*self._kept, self._make_spike(*self._over)] if self._over is not None else list(self._kept)
+
+    def spikes(self) -> Optional[Spikes]:
+        """Return the summary of the spikes; None if there were none."""
+        kept = self.kept()
+        if not kept:
+            return None
+        sizes = sorted(size for _, size, _ in kept)
+        whose = [owner for _, _, owner in kept if owner is not None]
+        most = max(sorted(set(whose)), key=whose.count) if whose else None
+        agreed = most if most is not None and 4 * whose.count(most) >= 3 * len(whose) else MIXED if whose else None
+        return Spikes(self.count, sizes[len(sizes) // 2], sizes[-1], self._find_period([at_s for at_s, _, _ in kept]), agreed)
+
+    def _find_period(self, times: List[float]) -> Optional[float]:
+        """Return the seconds between two spikes, if they are nearly constant and long enough for samples to see every spike; None
+        otherwise.
+        """
+        between = sorted(after - before for before, after in zip(times, times[1:]))
+        if len(between) < LEAST_FOR_PERIOD - 1:
+            return None
+        space = sorted(self._spaces)[len(self._spaces) // 2]
+        middle = between[len(between) // 2]
+        slack = max(0.25 * middle, 2 * space)
+        is_regular = sum(abs(one - middle) <= slack for one in between) * 4 >= 3 * len(between)
+        mean = (times[-1] - times[0]) / len(between)
+        return round(mean, 1) if is_regular and middle >= LEAST_PERIOD_SAMPLES * space and abs(mean - middle) <= slack else None
+
+
+def _find_owner(base: Sample, top: Sample, height: int) -> Optional[str]:
+    """Return which counters show at least half of the height; None if they do not decide it."""
+    if 2 * (top.counters.anonymous_bytes - base.counters.anonymous_bytes) < height:
+        return FILES
+    held = _count_more(base.held_bytes, top.held_bytes)
+    if 2 * max(held or 0, _count_more(base.used_bytes, top.used_bytes) or 0) >= height:
+        return ALLOCATORS
+    mapped = _count_more(base.counters.virtual_bytes, top.counters.virtual_bytes)
+    if held is None or mapped is None:
+        return None
+    return MAPPINGS if 2 * (mapped - max(0, held)) >= height else TOUCHED
+
+
+def _count_more(before: Optional[int], after: Optional[int]) -> Optional[int]:
+    return after - before if before is not None and after is not None else None

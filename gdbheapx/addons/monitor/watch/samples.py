@@ -2,7 +2,7 @@
 
 import gc
 import time
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 from gdbheapx.addons.monitor.memory_group import InContainer
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters, ProcessPages, open_counters
@@ -13,9 +13,6 @@ from gdbheapx.hints import hint_command
 from gdbheapx.model import AllocatorInfo
 from gdbheapx.problems import NO_COUNTERS, NOT_LIVE
 from gdbheapx.session import Session
-
-if TYPE_CHECKING:
-    from gdbheapx.addons.monitor.watch.pools import PoolMeter
 
 PAGES_EVERY_S = 30.0
 """At most so often the kernel is asked to count pages: that holds a lock which the process needs for mmap and page faults."""
@@ -30,6 +27,10 @@ TIDY_EVERY = 32
 """Exact samples after which what the others left is collected."""
 STOPS = 4
 """How often the process is stopped for one exact sample while a thread is in the middle of a change."""
+
+
+PoolMeter = Callable[[], Optional[Mapping[str, int]]]
+"""Sums what runtimes have in RAM outside malloc, by name; None where the kernel does not say. The process runs on."""
 
 
 class Watched(NamedTuple):
@@ -106,7 +107,7 @@ def sum_if_known(parts: Sequence[Optional[int]]) -> Optional[int]:
 class Sampler:
     """Everything that stays the same between two samples is looked up when it is made."""
 
-    def __init__(self, session: Session, is_exact: bool, pool_meter: "Optional[PoolMeter]" = None) -> None:
+    def __init__(self, session: Session, is_exact: bool, pool_meter: Optional[PoolMeter] = None) -> None:
         self.session, self.is_exact, self._pool_meter = session, is_exact, pool_meter
         target = session.target
         counting = open_counters(target)
@@ -177,7 +178,7 @@ class Sampler:
             return None
         self._pools_at = now
         try:
-            return self._pool_meter.read()
+            return self._pool_meter()
         except (HeapxError, OSError):  # it ends
             return None
         finally:
@@ -258,6 +259,28 @@ def is_step(before_bytes: Optional[int], now: ProcessCounters) -> bool:
 def least_step(anonymous_bytes: int) -> int:
     """Return how many bytes of anonymous memory must go away to be worth a look."""
     return max(LEAST_STEP_BYTES, anonymous_bytes * LEAST_STEP_PERCENT // 100)
+
+
+def find_meter(session: Session) -> Optional[PoolMeter]:
+    """Return what sums the mappings of the runtimes that are loaded, such as CPython's arenas or a Java heap, named as `report` names them;
+    None where no runtime with memory of its own is loaded."""
+    from gdbheapx.analysis.memory import attribute, kinds
+
+    if not any(runtime.shapes or runtime.rest is not None for runtime in attribute.find_present_runtimes(session.target)):
+        return None
+    counting = open_counters(session.target)
+
+    def read_pools() -> Optional[Mapping[str, int]]:
+        use = counting.memory_use() if counting is not None else None
+        if use is None:
+            return None
+        sums: Dict[str, int] = {}
+        for piece in attribute.Attribution(session.target, session.kernel, use, {}).pieces():
+            if piece.owner.kind == kinds.RUNTIME and piece.owner.program is not None:
+                sums[piece.owner.name] = sums.get(piece.owner.name, 0) + piece.taken_bytes
+        return sums
+
+    return read_pools
 
 
 def _read_meter(meter: Meter, walk_seconds: float) -> Reading:

@@ -108,20 +108,13 @@ class Series:
         first = [value for time, value in points if time <= points[0][0] + part]
         last = [value for time, value in points if time >= points[-1][0] - part]
         slope = _fit_slope(points)
-        drift = _round_mean(last) - _round_mean(first)
+        drift = round(sum(last) / len(last)) - round(sum(first) / len(first))
         ends = self._first, self._last, drift, self.lowest, self.highest
-        return SeriesChange(*ends, round(slope * HOUR_S), span, _count_lasting(drift, first, last))
-
-
-def _count_lasting(drift: int, first: Sequence[float], last: Sequence[float]) -> int:
-    """Growth that stays shows at the low points, a fall that stays at the high ones."""
-    if drift > 0:
-        return min(drift, max(0, round(min(last) - min(first))))
-    return max(drift, min(0, round(max(last) - max(first))))
-
-
-def _round_mean(values: Sequence[float]) -> int:
-    return round(sum(values) / len(values))
+        if drift > 0:  # growth that stays shows at the low points, a fall that stays at the high ones
+            lasting = min(drift, max(0, round(min(last) - min(first))))
+        else:
+            lasting = max(drift, min(0, round(max(last) - max(first))))
+        return SeriesChange(*ends, round(slope * HOUR_S), span, lasting)
 
 
 def _fit_slope(points: Sequence[Tuple[float, float]]) -> float:

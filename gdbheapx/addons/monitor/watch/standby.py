@@ -4,7 +4,7 @@ import importlib
 import json
 import os
 import sys
-from typing import Callable, List
+from typing import Callable
 
 from gdbheapx import runner, worker
 from gdbheapx.errors import Interrupted
@@ -43,14 +43,9 @@ def stand_by(asked: GlobalOptions, answer_it: Callable[[Invocation], int]) -> in
             except Interrupted as error:
                 code, text = worker.NO_ANSWER, runner.envelope_of_words(words, error).encode()
             os.write(1, json.dumps([code, text.decode("utf-8", "replace")]).encode() + b"\n")
-            _import_modules(os.pread(names, MOST_BYTES, 0).decode().split())
+            for name in os.pread(names, MOST_BYTES, 0).decode().split():
+                try:
+                    importlib.import_module(name)
+                except Exception:  # it was missing in the child as well
+                    pass
     return 0
-
-
-def _import_modules(names: List[str]) -> None:
-    """Import these modules; one that is missing here was missing in the child as well."""
-    for name in names:
-        try:
-            importlib.import_module(name)
-        except Exception:
-            pass

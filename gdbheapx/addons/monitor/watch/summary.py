@@ -4,11 +4,9 @@ import time
 from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from gdbheapx import verdict
-from gdbheapx.addons.monitor.watch.returned import ReturnedStep, Steps, Worth
+from gdbheapx.addons.monitor.watch.returned import ReturnedStep, SpikeFinder, Spikes, Steps, Worth
 from gdbheapx.addons.monitor.watch.samples import Sample, Sampler, Watched
 from gdbheapx.addons.monitor.watch.series import Series, SeriesChange
-from gdbheapx.addons.monitor.watch.spikes import SpikeFinder, Spikes
-from gdbheapx.allocators.answers import Reading
 from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 
@@ -95,11 +93,6 @@ class Summary(NamedTuple):
     """The part of a runtime's memory that grew most; None: none did, or it is unknown."""
 
 
-def _returns_by(watched: Sequence[Watched], readings: Sequence[Reading]) -> Sequence[str]:
-    pairs = sorted(zip(watched, readings), key=lambda pair: -(pair[1].kept_bytes or 0))
-    return [one.returns_by for one, _ in pairs[:1] if one.returns_by is not None]
-
-
 class History:
     """Everything that is kept of the samples: a fixed amount, however many there are."""
 
@@ -136,6 +129,9 @@ class History:
             return None
         rss, used, kept, held = (series.change() for series in (self.rss, self._used, self._kept, self._held))
         known, pool = self._in_use, _pool_growth(self._first_pools, self._last_pools)
+        # all anonymous memory may be the allocators': so much at least they hold, and is not in RAM
+        untouched = max(0, (self._first.held_bytes or 0) - self._first.counters.anonymous_bytes)
+        keepers = sorted(zip(self._watched, known.readings), key=lambda pair: -(pair[1].kept_bytes or 0)) if known is not None else []
         return Summary(
             why=why,
             samples=self._count,
@@ -146,10 +142,10 @@ class History:
             used=used,
             kept=kept,
             held=held,
-            code=judge_growth(rss, used, kept, held, sum(step.back_bytes for step in self.steps.kept), _count_untouched(self._first), pool),
+            code=judge_growth(rss, used, kept, held, sum(step.back_bytes for step in self.steps.kept), untouched, pool),
             kept_resident_bytes=min(known.kept_bytes, known.counters.anonymous_bytes) if known and known.kept_bytes is not None else None,
             is_mostly_kept=known is not None and _mostly_kept(known),
-            returns_by=_returns_by(self._watched, known.readings if known is not None else ()),
+            returns_by=[one.returns_by for one, _ in keepers[:1] if one.returns_by is not None],
             steps=self.steps.count,
             last_steps=list(self.steps.kept)[-3:],
             worth=self.steps.worth(),
@@ -199,11 +195,6 @@ def judge_growth(
     return TOUCHED if untouched_bytes >= half else ELSEWHERE
 
 
-def _count_untouched(first: Sample) -> int:
-    """Return the least number of bytes that allocators hold and that are not in RAM: all anonymous memory may be theirs."""
-    return max(0, (first.held_bytes or 0) - first.counters.anonymous_bytes)
-
-
 def _pool_growth(first: Optional[Sample], last: Optional[Sample]) -> Optional[PoolGrowth]:
     if first is None or last is None:
         return None
@@ -245,10 +236,9 @@ def watch_events(
         try:
             sample = sampler.sample()
         except HeapxError:
-            if sampler.session.target.has_ended():
-                sample = None
-            else:
+            if not sampler.session.target.has_ended():
                 raise
+            sample = None
         if sample is None:
             why = EXECUTED if sampler.runs_another_program else ENDED
             break

@@ -5,13 +5,12 @@ import time
 from collections import deque
 from typing import Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.addons.monitor.watch import spikes
+from gdbheapx.addons.monitor.watch import returned as spikes
 from gdbheapx.addons.monitor.watch import summary as codes
 from gdbheapx.addons.monitor.watch.capture import TriggerDecision
-from gdbheapx.addons.monitor.watch.returned import ReturnedStep, Worth
+from gdbheapx.addons.monitor.watch.returned import LEAST_HEIGHT_PERCENT, ReturnedStep, Spikes, Worth
 from gdbheapx.addons.monitor.watch.samples import Sample, Watching
 from gdbheapx.addons.monitor.watch.series import LEAST_SWING_BYTES, SeriesChange
-from gdbheapx.addons.monitor.watch.spikes import LEAST_HEIGHT_PERCENT, Spikes
 from gdbheapx.addons.monitor.watch.summary import History, Over, Summary
 from gdbheapx.addons.monitor.watch.table import list_estimates
 from gdbheapx.analysis.next_steps import has_objects, is_seen
@@ -213,7 +212,8 @@ class Text:
             yield of_undecided(summary.undecided_bytes)
         if summary.worth is not None:
             yield of_worth(summary.worth, summary.steps)
-        yield from next_step_lines(summary, self._sampler.pid)
+        for command in next_commands(summary):
+            yield make_sentence("next: %s", hint_about("process", str(self._sampler.pid), command))
 
 
 ENDS = {
@@ -361,12 +361,6 @@ def of_worth(worth: Worth, steps: int) -> Sentence:
     if worth.code == "does-not-pay":
         return make_sentence("a periodic trim or purge does not pay here%s; %s", half, what)
     return make_sentence("a periodic trim or purge pays in part here%s; %s", half, what)
-
-
-def next_step_lines(summary: Summary, pid: int) -> Iterator[Sentence]:
-    """Yield the commands to type next."""
-    for command in next_commands(summary):
-        yield make_sentence("next: %s", hint_about("process", str(pid), command))
 
 
 def next_commands(summary: Summary) -> List[str]:

@@ -10,13 +10,13 @@ from gdbheapx import __version__, addon_loader
 from gdbheapx.addons.monitor.watch import text
 from gdbheapx.addons.monitor.watch.returned import ReturnedStep
 from gdbheapx.addons.monitor.watch.samples import Sample, Watching
-from gdbheapx.addons.monitor.watch.series import Curves, Point, SeriesChange, Spread
+from gdbheapx.addons.monitor.watch.series import Curves, Point, Spread
 from gdbheapx.addons.monitor.watch.summary import STOPPED, History, Over, Summary
 from gdbheapx.addons.monitor.watch.table import heading_of_figure, list_estimates
 from gdbheapx.hints import hint_about, write_commands
 from gdbheapx.output import OutputFile
 from gdbheapx.report.text import DrawnPath, UncutText, format_coordinate, make_printable
-from gdbheapx.units import Sentence, count_noun, format_duration, format_number
+from gdbheapx.units import count_noun, format_duration, format_number
 
 LOOKS = 6
 """Kinds of lines in style.css."""
@@ -45,7 +45,7 @@ WHY = {
     "report": "the parts of the memory",
     "pins": "which blocks in use keep free memory from being returned",
 }
-"""What is asked next, and what for."""
+"""What is asked next, and what for; a command without an entry is a dry run."""
 OPTION = "--html"
 
 
@@ -69,39 +69,6 @@ class Name(NamedTuple):
     text: str
     is_size: bool
     is_estimate: bool
-
-
-class WatchLine(NamedTuple):
-    """Curve of one figure over time."""
-
-    look: int
-    name: str
-    paths: Sequence[DrawnPath]
-    dots: Sequence[Tuple[float, float]]
-    bands: Sequence[DrawnPath]
-    last: Optional[int]
-    """Where it was known last."""
-
-
-class Chart(NamedTuple):
-    """Figures on one scale."""
-
-    title: str
-    lines: Sequence[WatchLine]
-    ticks: Sequence[Tuple[float, int]]
-    """(place from above, value)."""
-    is_size: bool
-    left_out: Sequence[Tuple[str, int]]
-    """(name, highest) of what would flatten every other line."""
-
-
-class Mark(NamedTuple):
-    """Something that happened."""
-
-    x: float
-    text: str
-    look: str
-    y: float
 
 
 def list_figures(sample: Sample) -> List[Optional[int]]:
@@ -137,6 +104,14 @@ def watch_page_values(seen: FinishedWatch, made: str, version: str, file: Option
     span = summary.last.elapsed_s - summary.first.elapsed_s
     all_names = list_figure_names(watching)
     table = _make_table(seen, all_names)
+    note = " ~" if any(name.is_estimate for name in all_names) else ""
+    rows = (("RSS", summary.rss), ("held by allocators", summary.held), ("in use" + note, summary.used), ("free" + note, summary.kept))
+    longest_s = max((change.span_s for _, change in rows if change is not None), default=text.SHORT_S)
+    steps = []
+    for step in seen.steps:
+        times = (step.half_s, step.most_s, step.observed_s)
+        half, most, observed = (format_duration(seconds) if seconds is not None else "never" for seconds in times)
+        steps.append((step, format_utc_clock(step.unix_s, span), half, most, observed))
     return {
         "title": "%s, process %d, over time" % (watching.name, watching.pid),
         "made": made,
@@ -145,21 +120,25 @@ def watch_page_values(seen: FinishedWatch, made: str, version: str, file: Option
         "ended": ENDS[seen.why],
         "verdict": text.format_verdict(summary),
         "lines": [
-            *_first_lines(summary),
+            *text.format_peaks(summary),
+            *([text.of_spikes(summary.spikes)] if summary.spikes is not None else []),
             *text.format_end_state(summary),
             *([text.of_undecided(summary.undecided_bytes)] if summary.undecided_bytes else []),
         ],
         "has_returned": summary.steps > 0,
-        "growth": _list_growth(summary, any(name.is_estimate for name in all_names)),
-        "short": _short_duration(summary),
+        "growth": [(name, change, not summary.steps and text.has_trend(change)) for name, change in rows if change is not None],
+        "short": format_duration(longest_s) if longest_s < text.SHORT_S and not summary.steps else None,
         "worth": text.of_worth(summary.worth, summary.steps) if summary.worth is not None else None,
-        "steps": [(step, format_utc_clock(step.unix_s, span), *_format_times(step)) for step in seen.steps],
+        "steps": steps,
         "more_steps": summary.steps - len(seen.steps),
         "charts": _make_charts(seen, all_names),
         "marks": _make_marks(seen.steps, summary.first.elapsed_s, span),
         "times": [format_utc_clock(summary.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
         "asked": [
-            (UncutText(write_commands(hint_about("process", str(watching.pid), command))), explain_command(command))
+            (
+                UncutText(write_commands(hint_about("process", str(watching.pid), command))),
+                WHY.get(command, "how much a %s would return to the OS" % command.split()[0]),
+            )
             for command in text.next_commands(summary)
         ],
         "each": max((point.samples for point in seen.points), default=1),
@@ -169,15 +148,6 @@ def watch_page_values(seen: FinishedWatch, made: str, version: str, file: Option
         "width": WIDTH,
         "height": HEIGHT,
     }
-
-
-def _first_lines(summary: Summary) -> List[Sentence]:
-    return [*text.format_peaks(summary), *([text.of_spikes(summary.spikes)] if summary.spikes is not None else [])]
-
-
-def explain_command(command: str) -> str:
-    """Return the purpose of a next command; a command without an entry in WHY is a dry run."""
-    return WHY.get(command, "how much a %s would return to the OS" % command.split()[0])
 
 
 def format_utc_clock(unix_s: float, span_s: float) -> str:
@@ -207,26 +177,7 @@ def _list_facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: f
     return told
 
 
-def _short_duration(summary: Summary) -> Optional[str]:
-    """Return the duration of the watch if a rate for an hour says little; None: it was long enough."""
-    spans = [change.span_s for change in (summary.rss, summary.used, summary.kept, summary.held) if change is not None]
-    return format_duration(max(spans)) if spans and max(spans) < text.SHORT_S and not summary.steps else None
-
-
-def _list_growth(summary: Summary, guessed: bool) -> List[Tuple[str, SeriesChange, bool]]:
-    """(what, how it went, whether a rate says anything)."""
-    note = " ~" if guessed else ""
-    rows = (("RSS", summary.rss), ("held by allocators", summary.held), ("in use" + note, summary.used), ("free" + note, summary.kept))
-    return [(name, change, not summary.steps and text.has_trend(change)) for name, change in rows if change is not None]
-
-
-def _format_times(step: ReturnedStep) -> List[str]:
-    """After which half and nearly all of it was back, and for how long it was followed."""
-    known = (step.half_s, step.most_s)
-    return [*(format_duration(seconds) if seconds is not None else "never" for seconds in known), format_duration(step.observed_s)]
-
-
-def _make_charts(seen: FinishedWatch, all_names: Sequence[Name]) -> List[Chart]:
+def _make_charts(seen: FinishedWatch, all_names: Sequence[Name]) -> List[Dict[str, Any]]:
     """The process and its allocators; then each allocator that holds enough; then threads."""
     chosen = [name for name in all_names if (name.allocator, name.text) in ((None, "RSS"), (None, "swapped"), ("", "held"), ("", "in use"))]
     charts = [_make_chart(seen, all_names, "Memory of the process", chosen)]
@@ -235,11 +186,12 @@ def _make_charts(seen: FinishedWatch, all_names: Sequence[Name]) -> List[Chart]:
         own = [name for name in all_names if name.allocator == id_ and name.is_size and name.text not in ("held", "kept")]
         charts.append(_make_chart(seen, all_names, "Memory of %s" % id_, own))
     charts.append(_make_chart(seen, all_names, "Threads", [name for name in all_names if name.allocator is None and not name.is_size]))
-    return [chart for chart in charts if chart.lines]
+    return [chart for chart in charts if chart["lines"]]
 
 
-def _make_chart(seen: FinishedWatch, all_names: Sequence[Name], title: str, chosen: Sequence[Name]) -> Chart:
-    """Make a chart of the chosen figures that are ever known, more than 0, and not the same as another line."""
+def _make_chart(seen: FinishedWatch, all_names: Sequence[Name], title: str, chosen: Sequence[Name]) -> Dict[str, Any]:
+    """Make a chart on one scale of the chosen figures that are ever known, more than 0, and not the same as another line. `ticks`: (place
+    from above, value); `left_out`: (name, highest) of what would flatten every other line."""
     known: List[Tuple[Name, List[Optional[Spread]]]] = []
     for place, name in enumerate(all_names):
         figures = [point.figures[place] for point in seen.points]
@@ -259,57 +211,40 @@ def _make_chart(seen: FinishedWatch, all_names: Sequence[Name], title: str, chos
     for name, figures in known:
         look = OWN_LOOKS[name.text] if name.text in OWN_LOOKS else next(looks)
         lines.append(_make_line(name, times, figures, steps[-1], look))
-    return Chart(title, lines, [(HEIGHT * (1 - value / steps[-1]), value) for value in steps], is_size, left_out)
+    ticks = [(HEIGHT * (1 - value / steps[-1]), value) for value in steps]
+    return {"title": title, "lines": lines, "ticks": ticks, "is_size": is_size, "left_out": left_out}
 
 
-def _make_line(name: Name, times: Sequence[float], figures: Sequence[Optional[Spread]], top: int, look: int) -> WatchLine:
-    paths, dots = draw_curve([(at, None if figure is None else figure.mean) for at, figure in zip(times, figures)], WIDTH, HEIGHT, top)
-    wide = [(at, None if figure is None else (float(figure.lowest), float(figure.highest))) for at, figure in zip(times, figures)]
-    spread = (
-        draw_band(wide, WIDTH, HEIGHT, top) if any(figure is not None and figure.lowest != figure.highest for figure in figures) else []
-    )
-    last = next((figure.mean for figure in reversed(figures) if figure is not None), None)
-    return WatchLine(look, _label_of(name), paths, dots, spread, last)
-
-
-def draw_curve(
-    samples: Sequence[Tuple[float, Optional[float]]], width: float, height: float, top: float
-) -> Tuple[List[DrawnPath], List[Tuple[float, float]]]:
-    """Return a path for each run of known values in (time, value), by time, and the points that are a run of one. `top`: the value at the
-    upper edge.
-    """
-    first, last = (samples[0][0], samples[-1][0]) if samples else (0.0, 0.0)
-    runs: List[List[Tuple[float, float]]] = [[]]
-    for at, value in samples:
-        if value is None:
+def _make_line(name: Name, times: Sequence[float], figures: Sequence[Optional[Spread]], top: int, look: int) -> Dict[str, Any]:
+    """Return the curve of one figure over time: a path for each run of points at which it is known, the points that are a run of one, and
+    areas between the lowest and the highest where there are such. `top`: the value at the upper edge; `last`: where it was known last."""
+    first, span = (times[0], times[-1] - times[0]) if times else (0.0, 0.0)
+    runs: List[List[Tuple[float, float, float, float]]] = [[]]
+    for at, figure in zip(times, figures):
+        if figure is None:
             runs.append([])
             continue
-        x = width * (at - first) / (last - first) if last > first else 0.0
-        share = min(1.0, max(0.0, value / top)) if top > 0 else 0.0
-        runs[-1].append((x, height * (1 - share)))
-    paths = [
-        DrawnPath("M" + "L".join("%s %s" % (format_coordinate(x), format_coordinate(y)) for x, y in run)) for run in runs if len(run) > 1
-    ]
-    return paths, [run[0] for run in runs if len(run) == 1]
+        shares = (min(1.0, max(0.0, value / top)) if top > 0 else 0.0 for value in (figure.mean, figure.lowest, figure.highest))
+        mean, low, high = (HEIGHT * (1 - share) for share in shares)
+        runs[-1].append((WIDTH * (at - first) / span if span > 0 else 0.0, mean, low, high))
+    long = [run for run in runs if len(run) > 1]
+    has_bands = any(figure is not None and figure.lowest != figure.highest for figure in figures)
+    return {
+        "look": look,
+        "name": _label_of(name),
+        "paths": [_draw_path([(x, mean) for x, mean, _, _ in run]) for run in long],
+        "dots": [run[0][:2] for run in runs if len(run) == 1],
+        "bands": [
+            _draw_path([(x, high) for x, _, _, high in run] + [(x, low) for x, _, low, _ in reversed(run)], "z")
+            for run in long
+            if has_bands
+        ],
+        "last": next((figure.mean for figure in reversed(figures) if figure is not None), None),
+    }
 
 
-def draw_band(samples: Sequence[Tuple[float, Optional[Tuple[float, float]]]], width: float, height: float, top: float) -> List[DrawnPath]:
-    """An area through (time, (lowest, highest)), on the scale of draw_curve(); with a gap where it has one."""
-    first, last = (samples[0][0], samples[-1][0]) if samples else (0.0, 0.0)
-    runs: List[List[Tuple[float, float, float]]] = [[]]
-    for at, ends in samples:
-        if ends is None:
-            runs.append([])
-            continue
-        x = width * (at - first) / (last - first) if last > first else 0.0
-        low, high = (height * (1 - min(1.0, max(0.0, end / top))) if top > 0 else height for end in ends)
-        runs[-1].append((x, low, high))
-    paths = []
-    for run in runs:
-        if len(run) > 1:
-            edge = [(x, high) for x, _, high in run] + [(x, low) for x, low, _ in reversed(run)]
-            paths.append(DrawnPath("M" + "L".join("%s %s" % (format_coordinate(x), format_coordinate(y)) for x, y in edge) + "z"))
-    return paths
+def _draw_path(points: Sequence[Tuple[float, float]], end: str = "") -> DrawnPath:
+    return DrawnPath("M" + "L".join("%s %s" % (format_coordinate(x), format_coordinate(y)) for x, y in points) + end)
 
 
 def choose_ticks(most: int, is_size: bool) -> List[int]:
@@ -325,7 +260,7 @@ def _label_of(name: Name) -> str:
     return name.text + (" ~" if name.is_estimate else "")
 
 
-def _make_marks(steps: Sequence[ReturnedStep], first_s: float, span: float) -> List[Mark]:
+def _make_marks(steps: Sequence[ReturnedStep], first_s: float, span: float) -> List[Dict[str, Any]]:
     """Memory was returned; half of it, nearly all of it was back."""
     marks = []
     for place, step in enumerate(steps, 1):
@@ -335,7 +270,8 @@ def _make_marks(steps: Sequence[ReturnedStep], first_s: float, span: float) -> L
         for row, (after_s, what, look) in enumerate(events):
             if after_s is not None and span > 0:
                 x = min(1.0, max(0.0, (step.at_s + after_s - first_s) / span)) * WIDTH
-                marks.append(Mark(x, "%d %s" % (place, what) if len(steps) <= LABELLED else "", look, 14.0 + 16 * row))
+                words = "%d %s" % (place, what) if len(steps) <= LABELLED else ""
+                marks.append({"x": x, "text": words, "look": look, "y": 14.0 + 16 * row})
     return marks
 
 
@@ -367,7 +303,7 @@ class Page:
     def __init__(self, path: str, watching: Watching, every_s: float, file: Optional[str] = None, left_out: int = 0) -> None:
         """HeapxError where there can be no page. `file`: the one that the samples are read from."""
         self._pages = addon_loader.load_capability("pages", "watch --html")
-        self._pages.require_jinja()
+        self._pages.make_environment()
         OutputFile(path, OPTION).drop()  # so that it is known now, not after a week
         self._path, self._watching, self._every_s, self.file = path, watching, every_s, file
         self.left_out = left_out

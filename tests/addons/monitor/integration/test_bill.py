@@ -1,6 +1,6 @@
 """`bill`: a memory cgroup of processes with known parts; each part is a line of its size, all lines add up to what the kernel charges.
 
-Files: addons/monitor/commands/bill.py, addons/monitor/bill.py, addons/monitor/bill_text.py.
+Files: addons/monitor/commands/bill.py, addons/monitor/bill.py.
 """
 
 import json

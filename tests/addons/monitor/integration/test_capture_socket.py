@@ -1,6 +1,6 @@
 """`capture --listen`: what the kernel connects for leaves the same snapshots as what it starts a handler for, and nothing ends the server.
 
-Files: addons/monitor/capture/listener.py addons/monitor/capture/crashed.py
+Files: addons/monitor/capture/listener.py
 """
 
 import ctypes.util

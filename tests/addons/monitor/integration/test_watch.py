@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 import pytest
 
-from gdbheapx.addons.monitor.watch.pools import find_meter
+from gdbheapx.addons.monitor.watch.samples import find_meter
 from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.live.source import LiveSource
 from gdbheapx.inferior.live.stopper import Stopper
@@ -370,11 +370,11 @@ def test_a_runtimes_pools_are_measured(stage: Stage) -> None:
     process.wait_ready()
     meter = find_meter(Session(ElfTarget(LiveSource(process.pid, "", None), ())))
     assert meter is not None and process.popen.stdin is not None
-    before = meter.read() or {}
+    before = meter() or {}
     process.popen.stdin.write(b"\n")
     process.popen.stdin.flush()
     process.wait_ready()
-    grown = {name: size - before.get(name, 0) for name, size in (meter.read() or {}).items()}
+    grown = {name: size - before.get(name, 0) for name, size in (meter() or {}).items()}
     assert list(grown) == ["CPython: object arenas (obmalloc)"] and 4 * MB < grown["CPython: object arenas (obmalloc)"] < 40 * MB
     other = stage.start("recorder", "1", "100", "3")
     assert find_meter(Session(ElfTarget(LiveSource(other.pid, "", None), ()))) is None

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List
 
 import pytest
 
-from gdbheapx.addons.monitor.watch import capture, recorded
+from gdbheapx.addons.monitor.watch import capture, table
 from gdbheapx.addons.monitor.watch import counters as pressing
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample
@@ -110,7 +110,7 @@ def test_no_more_than_asked_for_and_none_too_soon(growing: "subprocess.Popen[byt
     moments = [Path(one["path"]).name.split("-")[2] for one in made if one["outcome"] == "taken"]
     assert len(set(moments)) == 3
     assert [one for one in map(json.loads, log.read_text().splitlines()) if one["kind"] == "snapshot"] == made
-    kept = recorded.RecordedWatch(str(log))
+    kept = table.RecordedWatch(str(log))
     assert len(list(kept.samples())) == 36 and not kept.left_out
 
 

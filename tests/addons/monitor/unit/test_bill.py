@@ -1,13 +1,13 @@
 """The bill of a group that was made up: every byte of memory.current once, in either version of cgroups; what is left is a line of its own.
 
-Files: addons/monitor/bill.py, addons/monitor/bill_text.py.
+Files: addons/monitor/bill.py.
 """
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import pytest
 
-from gdbheapx.addons.monitor import bill, bill_text
+from gdbheapx.addons.monitor import bill
 from gdbheapx.addons.monitor.memory_group import GroupBelow, GroupMemory, GroupProcess
 from gdbheapx.command import TextStyle
 from gdbheapx.errors import HeapxError
@@ -204,7 +204,7 @@ def test_a_group_that_grows_meanwhile() -> None:
 
 def text(found: bill.Bill, top: int = 10) -> str:
     """As it is shown."""
-    return "\n".join(escape_line(line) for line in format_page(TextStyle(False, False), bill_text.bill_page(found, top)))
+    return "\n".join(escape_line(line) for line in format_page(TextStyle(False, False), bill.bill_page(found, top)))
 
 
 def test_many_lines_become_one() -> None:
@@ -264,4 +264,4 @@ class Meter:
 @pytest.mark.parametrize("heap, used", [(Heap(Meter(5)), 5), (Heap(Meter(None)), None), (Heap(), None)])
 def test_a_heap_that_changes_is_told_by_its_counters(heap: Any, used: Optional[int]) -> None:
     """Or it is unknown; never zero."""
-    assert bill._measure_free(heap, False, 1.0) == bill.Free(None, used)
+    assert bill._measure_free(heap, False, 1.0) == (None, used)

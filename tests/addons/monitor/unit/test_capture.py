@@ -1,6 +1,6 @@
 """`capture` without a crash: names, what stays in the folder, whose turn it is, the core handed on, the line for core_pattern.
 
-Files: files.py addons/monitor/capture/command.py addons/monitor/capture/decision.py addons/monitor/capture/turn.py addons/monitor/capture/folder.py addons/monitor/capture/listener.py addons/monitor/capture/crashed.py addons/monitor/capture/dumped.py
+Files: files.py addons/monitor/capture/command.py addons/monitor/capture/turn.py addons/monitor/capture/listener.py addons/monitor/capture/dumped.py
 """
 
 import ctypes
@@ -18,9 +18,9 @@ from typing import Any, Iterable, Iterator, List, Optional, Tuple
 
 import pytest
 
-from gdbheapx.addons.monitor.capture import command, crashed, decision, dumped, listener
+from gdbheapx.addons.monitor.capture import command, dumped, listener
 from gdbheapx.addons.monitor.capture import turn as turns
-from gdbheapx.addons.monitor.capture.folder import OURS, CaptureFolder
+from gdbheapx.addons.monitor.capture.command import OURS, CaptureFolder
 from gdbheapx.errors import HeapxError
 from gdbheapx.invocation import split_words, understand_words
 from gdbheapx.problems import (
@@ -212,8 +212,8 @@ def test_what_is_opened_is_not_taken_for_standard_output() -> None:
 def test_memory_is_limited_from_the_first_byte_and_not_that_of_the_other_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the core is read; what --pass-to names has its own limit again."""
     out = tmp_path / "limits"
-    script = "import resource; from gdbheapx.addons.monitor.capture import decision, turn; turn.limit_memory(); print(resource.getrlimit(resource.RLIMIT_DATA)[0], flush=True)"
-    script += "; decision.pass_on(['sh', '-c', 'ulimit -d > %s'], b'')" % out
+    script = "import resource; from gdbheapx.addons.monitor.capture import turn; turn.limit_memory(); print(resource.getrlimit(resource.RLIMIT_DATA)[0], flush=True)"
+    script += "; turn.pass_on(['sh', '-c', 'ulimit -d > %s'], b'')" % out
     before = subprocess.run(["sh", "-c", "ulimit -H -d"], capture_output=True, text=True).stdout
     done = subprocess.run([sys.executable, "-c", script], stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=str(ROOT))
     assert 0 < int(done.stdout) <= turns.HANDLER_BYTES and out.read_text() == before
@@ -226,7 +226,7 @@ def test_a_child_that_does_not_end_is_left_alone(tmp_path: Path, monkeypatch: py
     killed, seen = [], tmp_path / "seen"
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
     monkeypatch.setattr(command, "GRACE_S", 0.1)
-    monkeypatch.setattr(command.Limits, "set", lambda self: None)
+    monkeypatch.setattr(command, "limit_process", lambda *given: None)
 
     def hang(invocation: Any) -> int:
         seen.write_text("%s %s" % (os.readlink("/proc/self/fd/0"), os.getcwd()))
@@ -235,10 +235,10 @@ def test_a_child_that_does_not_end_is_left_alone(tmp_path: Path, monkeypatch: py
 
     invocation = understand_words(split_words([])[0], ["capture", "7", "--max-seconds", "0.2"])
     shell = SimpleNamespace(look=hang)
-    limits = command.Limits(turn.until_s, 1 << 30, 1 << 30)
     head = SimpleNamespace(descriptor=-1)
-    before = decision.begin_decision(7, {})
-    after = command.run_snapshot_child(invocation, shell, head, before, limits, CaptureFolder(turn.path, turn.folder), "x.snap")  # type: ignore[arg-type]
+    before = turns.begin_decision(7, {})
+    folder = CaptureFolder(turn.path, turn.folder)
+    after = command.run_snapshot_child(invocation, shell, head, before, turn.until_s, 1 << 30, folder, "x.snap")  # type: ignore[arg-type]
     monkeypatch.undo()
     until = time.monotonic() + 60
     while not (seen.exists() and seen.read_text()) and time.monotonic() < until:
@@ -339,7 +339,7 @@ def test_a_process_that_lives_is_left_alone() -> None:
 def test_the_core_is_handed_on_to_the_byte(tmp_path: Path) -> None:
     """Also what was taken of it; a program that ends early, or cannot be started, harms nothing."""
     rest, out = os.urandom(3 << 20), tmp_path / "out"
-    script = "import sys; from gdbheapx.addons.monitor.capture import decision; print(decision.pass_on(sys.argv[1:], b'first'))"
+    script = "import sys; from gdbheapx.addons.monitor.capture import turn; print(turn.pass_on(sys.argv[1:], b'first'))"
 
     def passed(*words: str) -> str:
         done = subprocess.run([sys.executable, "-c", script, *words], input=rest, capture_output=True, cwd=str(ROOT))
@@ -354,8 +354,8 @@ def test_the_log_is_one_line_of_ascii_that_only_we_may_read(tmp_path: Path) -> N
     """A name cannot end the line."""
     path = tmp_path / "log"
     line = json.dumps({"program": "a\nb\x1b\udcff"})
-    decision.log_line(line, str(path))
-    decision.log_line(line, str(path))
+    turns.log_line(line, str(path))
+    turns.log_line(line, str(path))
     assert path.read_text() == 2 * (line + "\n") and path.stat().st_mode & 0o777 == 0o600 and line.isascii()
 
 
@@ -411,13 +411,13 @@ def test_the_pattern_names_the_socket(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_words_are_filled_in_as_the_kernel_does() -> None:
     """What systemd-coredump and apport ask for; no space of a name makes two words."""
     words = ["%P", "%u", "%g", "%s", "%t", "x%hx", "-c%c", "%d", "%F", "%%P", "%E", "%p", "%e", "%"]
-    one = crashed.Crashed(os.getpid(), 7, 8, 2, os.pidfd_open(os.getpid()) if hasattr(os, "pidfd_open") else 0)
+    one = listener.Crashed(os.getpid(), 7, 8, 2, os.pidfd_open(os.getpid()) if hasattr(os, "pidfd_open") else 0)
     found = one.fill(words, 11, 1e9 + 0.5)
-    limit = crashed.core_limit(os.getpid())
+    limit = listener.core_limit(os.getpid())
     assert found[:5] == [str(os.getpid()), "7", "8", "11", "1000000000"] and found[5] == "x%sx" % os.uname().nodename
     assert found[6] == "-c%s" % (2**64 - 1 if limit == "unlimited" else limit) and found[7:10] == ["2", str(one.descriptor), "%P"]
     assert found[10] == os.path.realpath(sys.executable).replace("/", "!") and found[13] == "" and len(found) == len(words)
-    assert crashed.not_filled(words) == [] and crashed.not_filled(["%I%%C", "a%C"]) == ["C", "I"]
+    assert listener.not_filled(words) == [] and listener.not_filled(["%I%%C", "a%C"]) == ["C", "I"]
 
 
 @pytest.mark.parametrize(
@@ -429,7 +429,7 @@ def test_a_name_leads_out_of_no_folder(comm: bytes, filled: str) -> None:
     libc, before = ctypes.CDLL(None), Path("/proc/self/comm").read_bytes()[:-1]
     libc.prctl(PR_SET_NAME, comm, 0, 0, 0)
     try:
-        one = crashed.Crashed(os.getpid(), 0, 0, 1, 0)
+        one = listener.Crashed(os.getpid(), 0, 0, 1, 0)
         assert one.fill(["/cores/%e/core", "%e"], 11, 0) == ["/cores/%s/core" % filled, filled]
     finally:
         libc.prctl(PR_SET_NAME, before, 0, 0, 0)
@@ -439,7 +439,7 @@ def test_who_did_not_crash_is_refused() -> None:
     """Also on a kernel that cannot say who connects."""
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(HeapxError) as refused:
-        crashed.accept_crash_connection(ours, time.monotonic() + 1)
+        listener.accept_crash_connection(ours, time.monotonic() + 1)
     assert refused.value.code == NO_PROCESS
 
 

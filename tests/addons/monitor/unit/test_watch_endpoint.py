@@ -1,6 +1,6 @@
 """What `serve` answers: the last sample, in the form that is asked for, however many ask and whatever they send.
 
-Files: addons/monitor/watch/endpoint.py, addons/monitor/watch/openmetrics.py.
+Files: addons/monitor/watch/endpoint.py.
 """
 
 import gzip
@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import pytest
 
 from gdbheapx.addons.monitor.memory_group import InContainer
-from gdbheapx.addons.monitor.watch import endpoint, machine, openmetrics
+from gdbheapx.addons.monitor.watch import endpoint, machine
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.errors import HeapxError
 from gdbheapx.problems import CANNOT_LISTEN
@@ -58,9 +58,9 @@ def ours(body: bytes) -> List[bytes]:
     return [line for line in body.splitlines() if line.startswith(b"gdbheapx")]
 
 
-def one(name: str, container: InContainer = InContainer()) -> List[openmetrics.Metric]:  # noqa: B008
+def one(name: str, container: InContainer = InContainer()) -> List[endpoint.Metric]:  # noqa: B008
     """Metrics of one process."""
-    return [openmetrics.Metric("rss_bytes", "resident memory", [(openmetrics.make_labels(7, name, container), 20 * MB)])]
+    return [endpoint.Metric("rss_bytes", "resident memory", [(endpoint.make_labels(7, name, container), 20 * MB)])]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -78,7 +78,7 @@ def test_the_file_has_the_same_series(served: endpoint.Endpoint) -> None:
     metrics = one('a"\\\nb', InContainer(ID, UID))
     served.publish(metrics, 1, 0)
     told = series(ask(served, Accept=DOCUMENT)[2].decode())
-    assert {key: value for key, value in told.items() if key == "gdbheapx_rss_bytes"} == series(openmetrics.openmetrics_text(metrics))
+    assert {key: value for key, value in told.items() if key == "gdbheapx_rss_bytes"} == series(endpoint.openmetrics_text(metrics))
     assert told["gdbheapx_rss_bytes"][0].labels["pod_uid"] == UID
 
 
@@ -197,7 +197,7 @@ def test_a_machine_is_bounded(tmp_path: Path, served: endpoint.Endpoint, monkeyp
     def told(at: float) -> Dict[str, List[Any]]:
         followed.sample(at)
         moment = machine.MachineMoment("machine", 1e9, at, 1, followed.running, followed.unreadable, ())
-        served.publish(openmetrics.of_machine(followed, moment, 2), 1, 0)
+        served.publish(endpoint.of_machine(followed, moment, 2), 1, 0)
         return series(ask(served, Accept=DOCUMENT)[2].decode())
 
     first = told(0.0)

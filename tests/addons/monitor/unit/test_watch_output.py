@@ -1,6 +1,6 @@
 """The forms in which `watch` writes: whatever a program calls itself, each stays what its readers take it for.
 
-Files: addons/monitor/watch/table.py, addons/monitor/watch/openmetrics.py.
+Files: addons/monitor/watch/table.py, addons/monitor/watch/endpoint.py.
 """
 
 import csv
@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional
 import pytest
 
 from gdbheapx.addons.monitor.memory_group import InContainer
-from gdbheapx.addons.monitor.watch import openmetrics, table
+from gdbheapx.addons.monitor.watch import endpoint, table
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched
 from gdbheapx.addons.monitor.watch.summary import TIMES, History, Over
@@ -71,9 +71,9 @@ def test_csv(tmp_path: Path, name: str) -> None:
 def test_json_lines(tmp_path: Path, name: str) -> None:
     """Every line is one object of ASCII; the name is as it was."""
     path = str(tmp_path / "out.jsonl")
-    writer = table.WatchJsonLines(path, table.WatchTableLines(sampled(name)), 5.0)
-    writer.sample(sample())
-    writer.end(Over(TIMES, None))
+    writer, made = table.Appended(path, None), table.WatchTableLines(sampled(name))
+    for line in (made.start(5.0), made.sample(sample()), made.end(Over(TIMES, None))):
+        writer.line(line)
     lines = Path(path).read_text("ascii").split("\n")
     told = [json.loads(line) for line in lines if line]
     assert [one["kind"] for one in told] == ["start", "sample", "end"] and lines[-1] == ""
@@ -98,7 +98,7 @@ def metrics(document: str) -> Dict[str, str]:
 def test_openmetrics(tmp_path: Path, name: str) -> None:
     """Each line keeps to the format; at the end nothing is left but that nothing is watched."""
     path = tmp_path / "out.prom"
-    writer = openmetrics.OpenMetrics(str(path), sampled(name))
+    writer = endpoint.OpenMetrics(str(path), sampled(name))
     assert metrics(path.read_text()) == {"gdbheapx_up": "0"}
     writer.sample(sample())
     found = metrics(path.read_text())

@@ -1,6 +1,6 @@
 """Spikes of RSS: found whatever they are made of, and never told as memory that an allocator returned to the OS.
 
-Files: addons/monitor/watch/spikes.py, addons/monitor/watch/returned.py.
+Files: addons/monitor/watch/returned.py.
 """
 
 import random
@@ -8,7 +8,7 @@ from typing import List, Optional
 
 import pytest
 
-from gdbheapx.addons.monitor.watch import spikes
+from gdbheapx.addons.monitor.watch import returned as spikes
 from gdbheapx.addons.monitor.watch import summary as codes
 from gdbheapx.addons.monitor.watch.counters import ProcessCounters
 from gdbheapx.addons.monitor.watch.samples import Sample, Watched

@@ -1,6 +1,6 @@
 """The page of a watch, from lines that were recorded, ruined and hostile; and reading such lines.
 
-Files: addons/monitor/watch/recorded.py, addons/monitor/watch/series.py, addons/monitor/watch/summary.py, addons/monitor/watch/table.py.
+Files: addons/monitor/watch/table.py, addons/monitor/watch/series.py, addons/monitor/watch/summary.py, addons/monitor/watch/table.py.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Tuple
 import pytest
 
 from gdbheapx import addon_loader
-from gdbheapx.addons.monitor.watch import recorded, table, text
+from gdbheapx.addons.monitor.watch import table, text
 from gdbheapx.addons.monitor.watch.series import MOST_POINTS, Curves
 from gdbheapx.addons.monitor.watch.summary import OPEN, TIMES, History, Over
 from gdbheapx.command import TextStyle
@@ -37,9 +37,9 @@ def written(folder: Path, found: List[Any], end: str = "\n") -> str:
     return str(path)
 
 
-def read(path: str, folder: Path) -> Tuple[recorded.RecordedWatch, History, Over, str]:
+def read(path: str, folder: Path) -> Tuple[table.RecordedWatch, History, Over, str]:
     """The last watch of a file, and its page."""
-    kept = recorded.RecordedWatch(path)
+    kept = table.RecordedWatch(path)
     history = History(kept.source.watched)
     made = Page(str(folder / "page.html"), kept.source, kept.source.every_s, path)
     for sample in kept.samples():
@@ -104,10 +104,10 @@ def test_damaged_lines_are_left_out(tmp_path: Path) -> None:
             pages.check(page)
     for wrong in ([], ["no"], found[1:]):
         with pytest.raises(HeapxError, match="no samples of a watch"):
-            recorded.RecordedWatch(written(tmp_path, wrong))
+            table.RecordedWatch(written(tmp_path, wrong))
     for more in ({"allocators": found[0]["allocators"] * 1000}, {"allocators": [{**found[0]["allocators"][0], "figures": ["x"] * 1000}]}):
         with pytest.raises(HeapxError, match="damaged"):
-            recorded.RecordedWatch(written(tmp_path, [{**found[0], **more}]))
+            table.RecordedWatch(written(tmp_path, [{**found[0], **more}]))
     huge = [found[0], *({**one, "rss_bytes": 10**400, "elapsed_s": 1e300} for one in found[1:5]), {**found[5], "threads": -1}]
     assert read(written(tmp_path, huge), tmp_path)[0].left_out == 4
 
@@ -173,7 +173,7 @@ def test_without_a_sample_there_is_no_page(tmp_path: Path) -> None:
     """An older one stays."""
     path = tmp_path / "page.html"
     path.write_text("old")
-    kept = recorded.RecordedWatch(written(tmp_path, lines()[:1]))
+    kept = table.RecordedWatch(written(tmp_path, lines()[:1]))
     made, history = Page(str(path), kept.source, 1.0), History(kept.source.watched)
     assert made.end(Over(OPEN, history.summary(OPEN, 0)), history) == []
     made.stop(history)
