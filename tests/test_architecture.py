@@ -157,7 +157,7 @@ def test_libraries_have_one_place(library: str) -> None:
 def test_sql_is_answered_outside_gdb() -> None:
     """Only the shell's and Python's way to ask import the engine: what runs inside gdb never does."""
     by_engine = {one.file for one in every_import() if "gdbheapx.addons.views.query.engine" in one.module}
-    assert by_engine == {"addons/views/query/command.py", "addons/views/query/ask.py"}
+    assert by_engine == {"addons/views/query/command.py"}
 
 
 def test_one_file_of_the_core_loads_addons() -> None:
@@ -417,7 +417,7 @@ STARTING = {
     "child_python.py",  # Python
     "gdb_process.py",  # gdb
     "inferior/live/tracer.py",  # /bin/sh
-    "addons/monitor/capture/decision.py",  # what the kernel would have started
+    "addons/monitor/capture/turn.py",  # what the kernel would have started
     "kernel/build.py",  # a compiler, in a folder of its own
 }
 """Files that start programs; of those by name child_python.find_program tells the path, which kernel/build.py has no package to ask."""

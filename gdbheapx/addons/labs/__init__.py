@@ -2,9 +2,9 @@
 
 CAPABILITIES = {
     "cold": "cold.find",
-    "settings": "what_if.predict",
+    "settings": "what_if",
     "short_stop": "short_stop.stop",
-    "sites": "sites.find",
+    "sites": "sites.join",
 }
 """Which module has what the core asks for (addon_loader.find_capability)."""
 DOCS = ("explanation/call-sites.md", "how-to/cold.md", "how-to/what-if.md")

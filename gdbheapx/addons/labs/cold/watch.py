@@ -304,11 +304,11 @@ def still_idle(pagemap: int, flags: int, bitmap: int, part: Range) -> bytes:
     owners = map_tracked_frames(flags, sorted(set(found) - {0}))
     untouched = idle_among(bitmap, owners.values())
     again = read_page_frames(pagemap, *part)
-    return bytes(_classify_page(owners.get(number) if number == later else None, untouched) for number, later in zip(found, again))
-
-
-def _classify_page(owner: Optional[int], untouched: "set[int]") -> int:
-    return 0 if owner is None else KNOWN | STALE if owner in untouched else KNOWN
+    kinds = []
+    for number, later in zip(found, again):
+        owner = owners.get(number) if number == later else None
+        kinds.append(0 if owner is None else KNOWN | STALE if owner in untouched else KNOWN)
+    return bytes(kinds)
 
 
 def watch_written_pages(session: Session, ranges: Sequence[Range], files: AgingFiles, options: Any, wait: Wait = wait_for_accesses) -> Ages:
@@ -369,15 +369,13 @@ def by_marks(session: Session, ranges: Sequence[Range], options: Any) -> Iterato
         raise _hint_other_means(error)
 
     def read_unmarked_pages(pagemap: int, start: int, end: int) -> bytes:
-        return bytes(_judge_unmarked(*one) for one in zip(read_page_entries(pagemap, start, end), before[start, end]))
+        kinds = []
+        for entry, frame in zip(read_page_entries(pagemap, start, end), before[start, end]):
+            known = KNOWN if entry & stop.MARKED else KNOWN | STALE if entry & FRAME == frame else 0
+            kinds.append(known if entry & PRESENT else 0)
+        return bytes(kinds)
 
     yield read_unmarked_pages
-
-
-def _judge_unmarked(entry: int, frame: int) -> int:
-    if not entry & PRESENT:
-        return 0
-    return KNOWN if entry & stop.MARKED else KNOWN | STALE if entry & FRAME == frame else 0
 
 
 def forget_accesses(pid: int) -> None:

@@ -70,18 +70,19 @@ def watch_before(session: Session, options: Options) -> None:
     help=HELP,
     examples=("-p 4711 cold", "-p 4711 cold --for 60"),
     snapshot=True,
-    needs=("gdbheapx.addons.labs.cold.find", "gdbheapx.addons.labs.cold.text"),
+    needs=("gdbheapx.addons.labs.cold.find",),
     before=watch_before,
 )
 def cold(session: Session, options: Options) -> CommandAnswer:
     """The command `cold`."""
-    from gdbheapx.addons.labs.cold import find, text
+    from gdbheapx.addons.labs.cold import find
+    from gdbheapx.report.text import format_page
 
     found = find.find_cold(session, options.by)
     limit = options.limit
     return CommandAnswer(
-        lambda: text.make_cold_data(found, limit),
-        lambda style: text.format_cold(style, found, limit),
+        lambda: find.make_cold_data(found, limit),
+        lambda style: format_page(style, find.make_cold_page(found, limit)),
         read=True,
         record=lambda: found,
     )

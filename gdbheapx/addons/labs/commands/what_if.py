@@ -1,8 +1,6 @@
 """heapx what-if"""
 
-from typing import Any
-
-from gdbheapx.command import CommandAnswer, Options, TextStyle, declare_command
+from gdbheapx.command import CommandAnswer, Options, declare_command
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
 
@@ -21,14 +19,8 @@ has no RSS: only the most that a setting would save is shown. docs/how-to/what-i
 @declare_command("what-if", reads=Reads.BLOCKS, help=HELP, examples=("-p 4711 what-if", "--core core.4711 what-if --json"), snapshot=True)
 def answer_what_if(session: Session, options: Options) -> CommandAnswer:
     """The command `what-if`."""
-    from gdbheapx.addons.labs.what_if import predict
+    from gdbheapx.addons.labs import what_if
+    from gdbheapx.report.text import format_page
 
-    found = predict.what_if(session)
-
-    def show_settings(style: TextStyle) -> Any:
-        from gdbheapx.addons.labs.what_if import text as what_if_text
-        from gdbheapx.report.text import format_page
-
-        return format_page(style, what_if_text.format_what_if(found))
-
-    return CommandAnswer(lambda: found, show_settings, read=True)
+    found = what_if.what_if(session)
+    return CommandAnswer(lambda: found, lambda style: format_page(style, what_if.format_what_if(found)), read=True)

@@ -86,28 +86,19 @@ def _make_frame(words: Sequence[int], state: bytes, mask: int) -> bytes:
     return (head.ljust(RECORDS_AT, b"\0") + vectors).ljust(FRAME_BYTES, b"\0")
 
 
-def _calling_registers(words: Sequence[int], at: int, code: int, back: int, number: int, argument: int) -> List[int]:
+def make_aarch64_call(words: Sequence[int], at: int, code: int, back: int, number: int, argument: int) -> List[int]:
+    """Registers for a call, after which the frame at `at` is taken."""
     result, status = list(words), words[AT["pstate"]] & ~TRACED
     for name, value in (("pc", code), ("sp", at), ("x8", number), ("x0", argument), ("x30", back), ("pstate", status)):
         result[AT[name]] = value
     return result
 
 
-def first_aarch64_call(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
-    """Registers for the first call, after which the first frame is taken."""
-    return _calling_registers(words, base, code, back, number, argument)
-
-
-def second_aarch64_call(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
-    """Registers for the second call, after which the second frame is taken."""
-    return _calling_registers(words, base + FRAME_BYTES, code, back, number, argument)
-
-
 def make_aarch64_frames(
     words: Sequence[int], state: bytes, mask: int, base: int, code: int, back: int, number: int, argument: int
 ) -> bytes:
     """The first call returns into the first frame, which makes the second; that returns into the second frame, with all as it was."""
-    makes_second = _make_frame(second_aarch64_call(words, base, code, back, number, argument), state, ALL_SIGNALS)
+    makes_second = _make_frame(make_aarch64_call(words, base + FRAME_BYTES, code, back, number, argument), state, ALL_SIGNALS)
     return makes_second + _make_frame(words, state, mask)
 
 
@@ -118,8 +109,8 @@ INJECTING = Injecting(
     rank=rank_aarch64_thread,
     base=aarch64_frames_base,
     frames=make_aarch64_frames,
-    first=first_aarch64_call,
-    second=second_aarch64_call,
+    call=make_aarch64_call,
+    frame_bytes=FRAME_BYTES,
     argument_at=REGISTERS_AT + 8 * AT["x0"],
     cancelled=lambda words: (NT_ARM_SYSTEM_CALL, b"\xff\xff\xff\xff"),
 )

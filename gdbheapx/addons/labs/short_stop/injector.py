@@ -25,21 +25,6 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.inferior.elf.file import NT_PRSTATUS
 from gdbheapx.inferior.live import procfs, seccomp, tracer
-from gdbheapx.inferior.live.tracer import (
-    GETREGSET,
-    GETSIGMASK,
-    MASK_BYTES,
-    PTRACE_CONT,
-    PTRACE_EVENT_STOP,
-    PTRACE_INTERRUPT,
-    SETREGSET,
-    SETSIGMASK,
-    SIGTRAP,
-    Tracer,
-    Vector,
-    register_set,
-    set_register_set,
-)
 from gdbheapx.problems import NO_SHORT_STOP
 
 FLAGS = os.O_CLOEXEC | os.O_NONBLOCK | 1
@@ -55,7 +40,7 @@ USERFAULTFD = "anon_inode:[userfaultfd]"
 """What the link of such a descriptor says."""
 MOST_FILTER_BYTES = 16 << 10
 """Of seccomp filters that are asked while the process is stopped: 2,048 instructions."""
-CALL_STOP = SIGTRAP | 0x80
+CALL_STOP = tracer.SIGTRAP | 0x80
 RSEQ_BYTES = 24
 LIMIT_S = 0.05
 """How long the process may be stopped in one attempt; half of it for threads that do not stop. Then it goes on, by the frames if so."""
@@ -111,17 +96,8 @@ def system_call(name: str, *arguments: int) -> int:
     return returned
 
 
-def same_descriptors(pid: int, other: int) -> Optional[bool]:
-    """Two threads have one table of descriptors (CLONE_FILES); None if unknown."""
-    return _is_same_resource(pid, other, KCMP_FILES)
-
-
-def same_memory(pid: int, other: int) -> Optional[bool]:
-    """Two threads have one memory (CLONE_VM); None if unknown."""
-    return _is_same_resource(pid, other, KCMP_VM)
-
-
-def _is_same_resource(pid: int, other: int, kind: int) -> Optional[bool]:
+def is_same_resource(pid: int, other: int, kind: int) -> Optional[bool]:
+    """Two threads have one table of descriptors (KCMP_FILES, CLONE_FILES) or one memory (KCMP_VM, CLONE_VM); None if unknown."""
     try:
         return not system_call("kcmp", pid, other, kind)
     except OSError:
@@ -161,7 +137,7 @@ def inject_calls(prepared: Prepared) -> Tuple[int, float]:
     )
 
 
-class Injector(Tracer):
+class Injector(tracer.Tracer):
     """Single attempt at an injection."""
 
     def __init__(self, prepared: Prepared) -> None:
@@ -211,7 +187,8 @@ class Injector(Tracer):
             if not any(self._read_memory(place, len(pattern)) == pattern for pattern in patterns):
                 raise NotNow("its code has changed")
         chosen = self._choose_thread()
-        predicted = self._lowest_free()
+        used = {int(name) for name in os.listdir("/proc/%d/fd" % self.pid)}
+        predicted = next(number for number in range(len(used) + 1) if number not in used)  # of the next descriptor: all threads are stopped
         is_refused = self._prepared.is_filtered and self._is_refused(chosen.lwp, predicted)
         options = TRACESYSGOOD | (SUSPEND_SECCOMP if is_refused else 0)
         if self._call_ptrace(PTRACE_SETOPTIONS, chosen.lwp, 0, options):
@@ -241,8 +218,8 @@ class Injector(Tracer):
             if not self._get_registers(lwp):
                 continue
             words = list(self._words)
-            state = register_set(lwp, native_architecture().to_call().state_set)
-            against = self._machine.against(words, state, partial(register_set, lwp)) or self._find_objection(lwp, words)
+            state = tracer.register_set(lwp, native_architecture().to_call().state_set)
+            against = self._machine.against(words, state, partial(tracer.register_set, lwp)) or self._find_objection(lwp, words)
             if against is not None:
                 why = "thread %d %s" % (lwp, against)
                 continue
@@ -274,7 +251,7 @@ class Injector(Tracer):
         layout = self._layout
         if layout.read_pointer is None or layout.pointer_set is None:
             return self._read_register(words, layout.thread_pointer)
-        return layout.read_pointer(dict(zip(layout.names, words)), register_set(lwp, layout.pointer_set), "<")
+        return layout.read_pointer(dict(zip(layout.names, words)), tracer.register_set(lwp, layout.pointer_set), "<")
 
     def _is_there(self, span: Mapping) -> bool:
         """The mapping is as it was: asked of the kernel for this one, where it answers that; it may have ten thousand."""
@@ -298,7 +275,7 @@ class Injector(Tracer):
             procfs.slurp_file("/proc/%d/status" % lwp) or b""
         ):
             return "has come under a seccomp filter"
-        if lwp != self.pid and not same_descriptors(self.pid, lwp):
+        if lwp != self.pid and not is_same_resource(self.pid, lwp, KCMP_FILES):
             return "has descriptors of its own"
         pc, shown = self._read_register(words, self._layout.pc), native_architecture().in_system_call
         if self._is_in_rseq(lwp, pc):
@@ -321,16 +298,11 @@ class Injector(Tracer):
         start, length = struct.unpack_from("<QQ", told, 8)
         return bool(start <= pc < start + length)
 
-    def _lowest_free(self) -> int:
-        """Return the number of the next descriptor: all threads are stopped."""
-        used = {int(name) for name in os.listdir("/proc/%d/fd" % self.pid)}
-        return next(number for number in range(len(used) + 1) if number not in used)
-
     # ------------------------------------------------------------------------------------------------ what it does
 
     def _make_calls(self, chosen: Chosen, predicted: int) -> int:
         lwp, words, machine, code, back = chosen.lwp, chosen.words, self._machine, self._prepared.code, self._prepared.back
-        if self._call_ptrace(GETSIGMASK, lwp, MASK_BYTES, ctypes.addressof(self._mask)):
+        if self._call_ptrace(tracer.GETSIGMASK, lwp, tracer.MASK_BYTES, ctypes.addressof(self._mask)):
             raise NotNow("the kernel does not tell its signal mask")
         mask = self._mask.value
         base = machine.base(words, chosen.state)
@@ -339,7 +311,7 @@ class Injector(Tracer):
         if len(before) != len(frames):
             raise NotNow("thread %d has a stack that cannot be read" % lwp)
         os.pwrite(self._memory, frames, base)
-        self._put_registers(lwp, machine.first(words, base, code, back, self._numbers["userfaultfd"], FLAGS))
+        self._put_registers(lwp, machine.call(words, base, code, back, self._numbers["userfaultfd"], FLAGS))
         self._set_mask(lwp, (1 << 64) - 1)  # behind the registers: now the frames give the mask back
         descriptor, refusal = -1, ""
         try:
@@ -358,11 +330,11 @@ class Injector(Tracer):
                             refusal = "its descriptor %d is not the userfaultfd that was made" % made
                     except OSError as error:
                         refusal = "its userfaultfd cannot be taken over: %s" % os.strerror(error.errno or 0)
-                    self._put_registers(lwp, machine.second(words, base, code, back, self._numbers["close"], made))
+                    self._put_registers(lwp, machine.call(words, base + machine.frame_bytes, code, back, self._numbers["close"], made))
                     refusal = self._enter_syscall(lwp, "close", made) or refusal
             # the stop in which the kernel goes on with an interrupted call is this one, and not that at a call's end
-            self._call_ptrace(PTRACE_INTERRUPT, lwp)
-            self._step_thread(lwp, PTRACE_CONT, 0)
+            self._call_ptrace(tracer.PTRACE_INTERRUPT, lwp)
+            self._step_thread(lwp, tracer.PTRACE_CONT, 0)
             self._call_ptrace(PTRACE_SETOPTIONS, lwp, 0, TRACESYSGOOD)
             self._set_mask(lwp, mask)
             self._put_registers(lwp, words)
@@ -384,7 +356,7 @@ class Injector(Tracer):
         if (stop, audit, pc, number, first) == (ENTRY, self._audit, self._prepared.code + self._call_bytes, self._numbers[name], argument):
             return ""
         self._get_registers(lwp)
-        if stop != ENTRY or not set_register_set(lwp, *self._machine.cancelled(list(self._words))):
+        if stop != ENTRY or not tracer.set_register_set(lwp, *self._machine.cancelled(list(self._words))):
             raise NotNow("a system call of thread %d cannot be cancelled" % lwp)
         return "instead of %s its thread %d was about to make system call %d at 0x%x: it was cancelled" % (name, lwp, number, pc)
 
@@ -401,7 +373,7 @@ class Injector(Tracer):
             if not got or not os.WIFSTOPPED(state):
                 break
             number = os.WSTOPSIG(state)
-            if state >> 16 == PTRACE_EVENT_STOP:
+            if state >> 16 == tracer.PTRACE_EVENT_STOP:
                 if not awaited:
                     return
             elif number == awaited:
@@ -422,18 +394,20 @@ class Injector(Tracer):
             return b""
 
     def _get_registers(self, lwp: int) -> bool:
-        vector = Vector(ctypes.addressof(self._words), ctypes.sizeof(self._words))
-        return not self._call_ptrace(GETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector)) and vector.length == ctypes.sizeof(self._words)
+        vector = tracer.Vector(ctypes.addressof(self._words), ctypes.sizeof(self._words))
+        return not self._call_ptrace(tracer.GETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector)) and vector.length == ctypes.sizeof(
+            self._words
+        )
 
     def _put_registers(self, lwp: int, words: Sequence[int]) -> None:
         self._words[:] = list(words)
-        vector = Vector(ctypes.addressof(self._words), ctypes.sizeof(self._words))
-        if self._call_ptrace(SETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector)):
+        vector = tracer.Vector(ctypes.addressof(self._words), ctypes.sizeof(self._words))
+        if self._call_ptrace(tracer.SETREGSET, lwp, NT_PRSTATUS, ctypes.addressof(vector)):
             raise NotNow("registers of thread %d cannot be set" % lwp)
 
     def _set_mask(self, lwp: int, mask: int) -> None:
         self._mask.value = mask
-        if self._call_ptrace(SETSIGMASK, lwp, MASK_BYTES, ctypes.addressof(self._mask)):
+        if self._call_ptrace(tracer.SETSIGMASK, lwp, tracer.MASK_BYTES, ctypes.addressof(self._mask)):
             raise NotNow("the signal mask of thread %d cannot be set" % lwp)
 
     def _read_result(self, lwp: int) -> int:

@@ -28,10 +28,11 @@ class Injecting(NamedTuple):
     frames: Callable[..., bytes]
     """(words, state, signal mask, base, call_and_return's address, come_back's, number and argument of the second call) -> what is there
     before the first call."""
-    first: Callable[[Sequence[int], int, int, int, int, int], Sequence[int]]
-    """(words, base, call_and_return's address, come_back's, number, argument) -> registers with which the thread makes the first call."""
-    second: Callable[[Sequence[int], int, int, int, int, int], Sequence[int]]
-    """The same for the second one."""
+    call: Callable[[Sequence[int], int, int, int, int, int], Sequence[int]]
+    """(words, where the frame behind the call begins, call_and_return's address, come_back's, number, argument) -> registers with which the
+    thread makes a call."""
+    frame_bytes: int
+    """Of the first frame, which is behind the first call; then comes that of the second."""
     argument_at: int
     """Where the frames have the second call's argument, in bytes from their base."""
     cancelled: Callable[[Sequence[int]], Tuple[int, bytes]]

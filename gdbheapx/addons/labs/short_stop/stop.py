@@ -58,7 +58,8 @@ class ShortStop:
         self.first_stop_ms: Optional[float] = None
         """None: there was none."""
         if by_marks:
-            self._is_filtered = has_filtered_threads(target.pid)
+            modes = [seccomp.read_seccomp_rules(lwp).mode for lwp in procfs.list_thread_ids(target.pid)]
+            self._is_filtered = any(mode != seccomp.DISABLED for mode in modes)
             return
         descriptor, self.first_stop_ms, self._is_filtered = userfaultfd.take_descriptor(target.pid, accepts_split)
         try:
@@ -231,8 +232,3 @@ def clear_marks(pid: int) -> None:
             file.write(CLEAR)
     except OSError as error:
         raise userfaultfd.make_no_injection_error("the soft-dirty bits of process %d cannot be cleared: %s" % (pid, error.strerror))
-
-
-def has_filtered_threads(pid: int) -> bool:
-    """Threads of it are under seccomp filters."""
-    return any(seccomp.read_seccomp_rules(lwp).mode != seccomp.DISABLED for lwp in procfs.list_thread_ids(pid))

@@ -18,7 +18,7 @@ from functools import cache
 from typing import Any, Callable, List, Optional, Tuple
 
 from gdbheapx.actions import preflight
-from gdbheapx.addons.labs.short_stop.injector import FLAGS, KILLED_S, Prepared, inject_calls, same_descriptors, same_memory, system_call
+from gdbheapx.addons.labs.short_stop import injector
 from gdbheapx.addons.labs.short_stop.machine import find_injecting
 from gdbheapx.arch import native_architecture
 from gdbheapx.errors import HeapxError
@@ -44,57 +44,40 @@ REHEARSALS = 2
 AS_TODAY = "omit --short-stop, which pauses the process while its memory is copied"
 
 
-def take_userfaultfd(pid: int, accepts_split: bool = False) -> int:
-    """A userfaultfd of the process, as a descriptor of this one; HeapxError says what is in the way. `accepts_split`: its huge pages may
-    become small ones where it writes to them meanwhile."""
-    return take_descriptor(pid, accepts_split)[0]
-
-
-def check_injection(target: Target, accepts_split: bool = False) -> None:
-    """HeapxError where something is in the way of that; the process is only looked at."""
-    if target.kind != "live" or not target.pid:
-        raise make_no_injection_error("only a process of this machine has short stops", "omit --short-stop")
-    require_injection(target.pid, accepts_split)
-
-
 def take_descriptor(pid: int, accepts_split: bool = False) -> Tuple[int, float, bool]:
-    """Return the descriptor (closed by exec, not blocking, without UFFDIO_API), the ms for which the process was stopped, and whether
-    threads of it are under seccomp filters.
-    """
+    """Take a userfaultfd of the process. Return the descriptor here (closed by exec, not blocking, without UFFDIO_API), the ms for which
+    the process was stopped, and whether threads of it are under seccomp filters. HeapxError says what is in the way. `accepts_split`: its
+    huge pages may become small ones where it writes to them meanwhile."""
     prepared = require_injection(pid, accepts_split)
     with watchdog.held_off():
-        return _take_in_helper(prepared)
-
-
-def _take_in_helper(prepared: Prepared) -> Tuple[int, float, bool]:
-    ours, helpers = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    child = _fork_bare()
-    if not child:
+        ours, helpers = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        child = _fork_bare()
+        if not child:
+            try:
+                gc.disable()
+                keeper.detach_keeper(helpers.fileno())
+                signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+                _rehearse_take()
+                _serve_requests(helpers, prepared)
+            finally:
+                os._exit(0)
+        helpers.close()
         try:
-            gc.disable()
-            keeper.detach_keeper(helpers.fileno())
-            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-            _rehearse_take()
-            _serve_requests(helpers, prepared)
+            said, descriptor = _receive_request(ours)
+            if descriptor is None and not prepared.is_filtered:
+                os.kill(child, signal.SIGKILL)  # if it has not ended by itself
         finally:
-            os._exit(0)
-    helpers.close()
-    try:
-        told, descriptor = _receive_request(ours)
-        if descriptor is None and not prepared.is_filtered:
-            os.kill(child, signal.SIGKILL)  # if it has not ended by itself
-    finally:
-        ours.close()
-        try:
-            status = os.waitpid(child, 0)[1]
-        except ChildProcessError:
-            status = 0
+            ours.close()
+            try:
+                status = os.waitpid(child, 0)[1]
+            except ChildProcessError:
+                status = 0
     if descriptor is None:
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM:
-            raise make_no_injection_error("it takes longer than %g s to stop its threads and have one make the call" % KILLED_S)
-        raise HeapxError(told[0], told[1], code=ProblemCode.of(told[2]))
+            raise make_no_injection_error("it takes longer than %g s to stop its threads and have one make the call" % injector.KILLED_S)
+        raise HeapxError(said[0], said[1], code=ProblemCode.of(said[2]))
     os.set_inheritable(descriptor, False)
-    return descriptor, told[0], prepared.is_filtered
+    return descriptor, said[0], prepared.is_filtered
 
 
 def _fork_bare() -> int:
@@ -120,7 +103,7 @@ def _rehearse_take() -> None:
             os._exit(0)
     try:
         for _ in range(REHEARSALS):
-            os.close(inject_calls(_prepare_injection(child, False))[0])
+            os.close(injector.inject_calls(_prepare_injection(child, False))[0])
     except HeapxError:
         pass
     os.kill(child, signal.SIGKILL)
@@ -129,10 +112,10 @@ def _rehearse_take() -> None:
     os.close(writing)
 
 
-def _serve_requests(helpers: socket.socket, prepared: Prepared) -> None:
+def _serve_requests(helpers: socket.socket, prepared: injector.Prepared) -> None:
     """Serve requests in the helper, which survives if the tool is killed."""
     try:
-        descriptor, stopped_ms = inject_calls(prepared)
+        descriptor, stopped_ms = injector.inject_calls(prepared)
         told: List[Any] = [stopped_ms]
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
     except HeapxError as error:
@@ -164,7 +147,14 @@ def make_no_injection_error(what: str, hint: str = AS_TODAY) -> HeapxError:
     return HeapxError(what, hint, code=NO_SHORT_STOP)
 
 
-def require_injection(pid: int, accepts_split: bool = False) -> Prepared:
+def check_injection(target: Target, accepts_split: bool = False) -> None:
+    """HeapxError where something is in the way of that; the process is only looked at."""
+    if target.kind != "live" or not target.pid:
+        raise make_no_injection_error("only a process of this machine has short stops", "omit --short-stop")
+    require_injection(target.pid, accepts_split)
+
+
+def require_injection(pid: int, accepts_split: bool = False) -> injector.Prepared:
     """Check everything that can be checked while the process runs, and return the input of the injection."""
     procfs.check_alive(pid)
     machine, header = native_architecture(), procfs.executable_header(pid)
@@ -191,7 +181,7 @@ def require_injection(pid: int, accepts_split: bool = False) -> Prepared:
     return _prepare_injection(pid, is_filtered)
 
 
-def _prepare_injection(pid: int, is_filtered: bool) -> Prepared:
+def _prepare_injection(pid: int, is_filtered: bool) -> injector.Prepared:
     injecting, mappings = find_injecting(), procfs.read_process_maps(pid)
     assert injecting is not None
     code = _find_code(pid, mappings, [injecting.call_and_return])
@@ -200,7 +190,7 @@ def _prepare_injection(pid: int, is_filtered: bool) -> Prepared:
         raise make_no_injection_error(
             "process %d has no code that makes a system call and returns, or none that ends a signal handler" % pid
         )
-    return Prepared(pid, code, back, mappings, is_filtered)
+    return injector.Prepared(pid, code, back, mappings, is_filtered)
 
 
 def _is_filtered(pid: int) -> bool:
@@ -236,8 +226,8 @@ def _ask_descriptors(pid: int) -> None:
     """
     for other in (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != pid):
         shown = procfs.proc_entry_number(other)  # of a main thread that has ended neither is told
-        for what, is_same in (("descriptors", same_descriptors), ("memory", same_memory)):
-            if is_same(pid, shown):
+        for what, kind in (("descriptors", injector.KCMP_FILES), ("memory", injector.KCMP_VM)):
+            if injector.is_same_resource(pid, shown, kind):
                 raise make_no_injection_error(
                     "process %d has its %s in common with process %d, which runs on meanwhile" % (pid, what, other)
                 )
@@ -305,7 +295,7 @@ def in_child(tried: Callable[[], Optional[str]], killed: str) -> Optional[str]:
 def _try_injection() -> Optional[str]:
     """On this process: each part of it."""
     try:
-        made = system_call("userfaultfd", FLAGS)
+        made = injector.system_call("userfaultfd", injector.FLAGS)
         fcntl.ioctl(made, API, struct.pack("QQQ", API_VERSION, ASYNC | UNPOPULATED, 0))
     except OSError as error:
         return "this kernel has no userfaultfd with asynchronous write protection (Linux 6.7), or does not permit it: %s" % os.strerror(
@@ -317,8 +307,8 @@ def _try_injection() -> Optional[str]:
     except OSError as error:
         return "this kernel does not scan page tables (PAGEMAP_SCAN, Linux 6.7): %s" % os.strerror(error.errno or 0)
     try:
-        system_call("pidfd_getfd", os.pidfd_open(os.getpid(), 0), made, 0)
-        if not same_descriptors(os.getpid(), os.getpid()):
+        injector.system_call("pidfd_getfd", os.pidfd_open(os.getpid(), 0), made, 0)
+        if not injector.is_same_resource(os.getpid(), os.getpid(), injector.KCMP_FILES):
             return "this kernel does not show which processes share descriptors (kcmp)"
     except (OSError, AttributeError) as error:
         return "descriptors of other processes cannot be taken over here (pidfd_getfd): %s" % error

@@ -84,27 +84,18 @@ def _resuming_registers(words: Sequence[int]) -> List[int]:
     return result
 
 
-def _calling_registers(words: Sequence[int], at: int, code: int, number: int, argument: int) -> List[int]:
+def make_x86_64_call(words: Sequence[int], at: int, code: int, back: int, number: int, argument: int) -> List[int]:
+    """Registers for a call, behind which the frame at `at` stands."""
     result = list(words)
     for name, value in (("rip", code), ("rsp", at), ("rax", number), ("rdi", argument), ("orig_rax", ALL_SIGNALS)):
         result[AT[name]] = value
     return result
 
 
-def first_x86_64_call(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
-    """Registers for the first call, behind which the first frame stands."""
-    return _calling_registers(words, base, code, number, argument)
-
-
-def second_x86_64_call(words: Sequence[int], base: int, code: int, back: int, number: int, argument: int) -> Sequence[int]:
-    """Registers for the second call, behind which the second frame stands."""
-    return _calling_registers(words, base + FRAME_BYTES, code, number, argument)
-
-
 def make_x86_64_frames(words: Sequence[int], state: bytes, mask: int, base: int, code: int, back: int, number: int, argument: int) -> bytes:
     """The first call returns into the first frame, which makes the second; that returns into the second frame, with all as it was."""
     state_at = base + FRAMES_BYTES
-    makes_second = _make_frame(second_x86_64_call(words, base, code, back, number, argument), back, ALL_SIGNALS, 0)
+    makes_second = _make_frame(make_x86_64_call(words, base + FRAME_BYTES, code, back, number, argument), back, ALL_SIGNALS, 0)
     return makes_second + _make_frame(_resuming_registers(words), back, mask, state_at) + _make_saved_state(state)
 
 
@@ -122,8 +113,8 @@ INJECTING = Injecting(
     rank=rank_x86_64_thread,
     base=x86_64_frames_base,
     frames=make_x86_64_frames,
-    first=first_x86_64_call,
-    second=second_x86_64_call,
+    call=make_x86_64_call,
+    frame_bytes=FRAME_BYTES,
     argument_at=CONTEXT_AT + 8 * CONTEXT.index("rdi"),
     cancelled=cancel_system_call,
 )

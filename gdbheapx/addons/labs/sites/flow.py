@@ -6,7 +6,7 @@ through a table, or in an exception handler, only the stack is known.
 import heapq
 from bisect import bisect_right
 from collections import Counter
-from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
 from gdbheapx.addons.labs.sites.x86_64 import CodeReader, CodeStep, Operand
 
@@ -287,7 +287,7 @@ class FlowFollower:
         """The address in this file, if it is always the same."""
         if place.root == NUMBER:
             return place.plus
-        begin = self._pointers.own(place.root[1]) if place.root[0] == "slot" and place.times == 1 else None
+        begin = self._pointers.pointed_address(place.root[1]) if place.root[0] == "slot" and place.times == 1 else None
         return begin + place.plus if begin is not None else None
 
     def _record_store(self, address: int, place: Value, value: Value, size_bytes: int) -> None:
@@ -381,21 +381,17 @@ class FlowFollower:
         return self._pointers.ends(target, slot)
 
 
-class Pointers:
+class Pointers(Protocol):
     """Interface to the facts of a file about pointers in memory and called functions."""
 
     def at(self, address: int) -> Optional[Value]:
         """Return the constant that is there; None if unknown."""
-        raise NotImplementedError
 
-    def own(self, address: int) -> Optional[int]:
+    def pointed_address(self, address: int) -> Optional[int]:
         """Return the address in this file that the pointer there leads to, as far as the file alone shows; None otherwise."""
-        raise NotImplementedError
 
     def ends(self, target: Optional[int], slot: Optional[int]) -> bool:
         """The function does not return."""
-        raise NotImplementedError
 
     def gives(self, target: Optional[int], slot: Optional[int]) -> Optional[int]:
         """The argument that the function returns; None where it returns something else, or that is not known."""
-        raise NotImplementedError

@@ -9,27 +9,21 @@ from collections import Counter
 from functools import cache
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.addon_answers import (
-    ADDRESS,
-    BEGIN,
-    BEYOND,
-    FEW,
-    ITSELF,
-    NODES,
-    PUSHED,
-    STRING_BYTES,
-    Joined,
-    RowSites,
-    Scan,
-    Site,
-    SiteCandidate,
-)
+from gdbheapx.addons.labs.sites.code import Read, import_capstone, read_object_code
+from gdbheapx.addons.labs.sites.scan import scan_code
+from gdbheapx.analysis import addon_answers
+from gdbheapx.analysis.addon_answers import Joined
 from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.census.cplusplus import ARRAY, SLAB
 from gdbheapx.analysis.census.find import CensusRow, LabelSet
 from gdbheapx.analysis.census.world import EXACT, SHAPE, World
+from gdbheapx.budget import allowed_bytes
+from gdbheapx.errors import HeapxError
+from gdbheapx.hints import hint_again
 from gdbheapx.inferior.base import Module
 from gdbheapx.model import TargetAddress
+from gdbheapx.problems import NOT_COPIED, NOT_IN_SNAPSHOT
+from gdbheapx.session import Session
 
 STORES, SIZE = "stores the address that they have at +0x%x", "asks for this size"
 INNER = "lets +0x%x point into the block itself, as theirs does"
@@ -49,22 +43,22 @@ LEAST_SHARE = 0.05
 SLACK_BYTES, CLASS_SHARE, MAPPED_BYTES, PAGE_BYTES = 32, 4, 128 << 10, 4096
 """What malloc gives beyond what was asked for: less than so much, or a quarter of the block where it has size
 classes, or a page where a block has a mapping of its own."""
-Why = Callable[[Site], List[str]]
+Why = Callable[[addon_answers.Site], List[str]]
 IsOne = Callable[[int], bool]
 """A block of the row begins at the address."""
 Key = Tuple[Optional[str], str]
 """(signature, module) of a row."""
 
 
-def join_sites(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan: Scan) -> Joined:
+def join_sites(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World, scan: addon_answers.Scan) -> addon_answers.Joined:
     """Return the candidates of each row, by words that code stores into new blocks and that blocks of the row have."""
-    by_address: Dict[int, List[Site]] = {}
+    by_address: Dict[int, List[addon_answers.Site]] = {}
     for site in scan.sites:
-        for value in {word.value for word in site.words if word.kind == ADDRESS}.union(site.loose):
+        for value in {word.value for word in site.words if word.kind == addon_answers.ADDRESS}.union(site.loose):
             by_address.setdefault(value, []).append(site)
     blocks = _sample_blocks(told) if told is not None else {}
     in_classes = any(heap.shape.in_size_classes for heap in world.session.heaps.all())
-    made: List[RowSites] = []
+    made: List[addon_answers.RowSites] = []
     typed = few = 0
     for row in rows:
         own = blocks.get((row.signature, row.module)) or ([(int(row.sample), row.size_bytes or 0)] if row.sample is not None else [])
@@ -81,7 +75,7 @@ def join_sites(rows: Sequence[CensusRow], told: Optional[LabelSet], world: World
         if row.sure in (EXACT, SHAPE):
             typed += row.bytes
             few += few_bytes(row, found.sites, sizes, in_classes)
-    return Joined(made, len(scan.sites), scan.unread, typed, few)
+    return addon_answers.Joined(made, len(scan.sites), scan.unread, typed, few)
 
 
 def _make_row_test(row: CensusRow, told: Optional[LabelSet]) -> IsOne:
@@ -97,16 +91,18 @@ def _make_row_test(row: CensusRow, told: Optional[LabelSet]) -> IsOne:
     return is_one
 
 
-def few_bytes(row: CensusRow, sites: Sequence[SiteCandidate], sizes: Mapping[int, int], in_classes: bool) -> int:
+def few_bytes(row: CensusRow, sites: Sequence[addon_answers.SiteCandidate], sizes: Mapping[int, int], in_classes: bool) -> int:
     """Return the row's bytes in blocks of sizes that have one to FEW candidates, extrapolated from the blocks that were looked at."""
     total = sum(size * blocks for size, blocks in sizes.items())
-    counted = sum(size * blocks for size, blocks in sizes.items() if 0 < len(at_size(row, sites, size, in_classes)) <= FEW)
+    counted = sum(size * blocks for size, blocks in sizes.items() if 0 < len(at_size(row, sites, size, in_classes)) <= addon_answers.FEW)
     return row.bytes * counted // total if total else 0
 
 
-def at_size(row: CensusRow, sites: Sequence[SiteCandidate], usable: int, in_classes: bool) -> Sequence[SiteCandidate]:
+def at_size(
+    row: CensusRow, sites: Sequence[addon_answers.SiteCandidate], usable: int, in_classes: bool
+) -> Sequence[addon_answers.SiteCandidate]:
     """Return the row's candidates that fit blocks of this usable size."""
-    surplus = NODE_BYTES if row.signature in NODES else SLACK_BYTES
+    surplus = NODE_BYTES if row.signature in addon_answers.NODES else SLACK_BYTES
     return [
         site for site in sites if site.is_open or any(asked in possible_request_sizes(usable, in_classes, surplus) for asked in site.sizes)
     ]
@@ -114,17 +110,17 @@ def at_size(row: CensusRow, sites: Sequence[SiteCandidate], usable: int, in_clas
 
 def find_row_candidates(
     row: CensusRow,
-    by_address: Dict[int, List[Site]],
-    sites: Sequence[Site],
+    by_address: Dict[int, List[addon_answers.Site]],
+    sites: Sequence[addon_answers.Site],
     sizes: Mapping[int, int],
     samples: Sequence[Sample],
     in_classes: bool,
     is_one: IsOne = lambda address: False,
-) -> RowSites:
+) -> addon_answers.RowSites:
     """Return the candidates of one row. `sizes`: usable bytes of its blocks -> count; `samples`: the first bytes of some of them;
     `is_one`: True for an address at which a block of the row begins.
     """
-    is_node = row.signature in NODES
+    is_node = row.signature in addon_answers.NODES
     often = [size for size, blocks in sizes.items() if is_node or blocks >= LEAST_SHARE * sum(sizes.values())]
     ranges = [possible_request_sizes(usable, in_classes, NODE_BYTES if is_node else SLACK_BYTES) for usable in often]
     is_array = row.signature is not None and (row.signature.endswith(ARRAY) or row.signature.startswith(SLAB))
@@ -145,7 +141,7 @@ def find_row_candidates(
             if offsets:
                 stored[id(site)] = offsets
     chosen = [site for site in pointed if id(site) in stored]
-    link = NODES.get(row.signature or "")
+    link = addon_answers.NODES.get(row.signature or "")
     if link is not None:
         chosen = [site for site in sites if site.link == link and fits_size(site.size_bytes)]
 
@@ -157,24 +153,28 @@ def find_row_candidates(
         tied = [site for site in sites if inner.get(id(site))]
         if len(sizes) == 1 and any(site.size_bytes is not None for site in tied):
             # many sites put blocks before others: one whose size differs from call to call made none of those that all have one
-            tied = [site for site in tied if site.size_bytes is not None or not {ITSELF, BEGIN}.isdisjoint(w.kind for w in site.words)]
+            tied = [
+                site
+                for site in tied
+                if site.size_bytes is not None or not {addon_answers.ITSELF, addon_answers.BEGIN}.isdisjoint(w.kind for w in site.words)
+            ]
         chosen += tied
 
-    def list_reasons(site: Site) -> List[str]:
+    def list_reasons(site: addon_answers.Site) -> List[str]:
         reasons = [STORES % offset for offset in stored.get(id(site), ())] + inner.get(id(site), [])
         reasons += [LINKS] if link is not None else []
         return reasons + ([SIZE] if not site.floats and fits_size(site.size_bytes) else [])
 
     of_size = {site.start for site in sites if site.size_bytes is not None and fits_size(site.size_bytes)}
-    return RowSites(row.signature, row.module, row.bytes, _group_by_function(chosen, list_reasons), len(of_size))
+    return addon_answers.RowSites(row.signature, row.module, row.bytes, _group_by_function(chosen, list_reasons), len(of_size))
 
 
-def _find_shared_offsets(site: Site, samples: Sequence[Sample], only: Optional[Sequence[int]]) -> List[int]:
+def _find_shared_offsets(site: addon_answers.Site, samples: Sequence[Sample], only: Optional[Sequence[int]]) -> List[int]:
     """Offsets at which nearly all samples have the address that the site stores there; `only`: those that decide a type."""
     if site.floats and only is None:
         return []
     heads = registry.object_heads() if site.floats else (0,)
-    stored = {(word.offset + head, word.value) for word in site.words if word.kind == ADDRESS for head in heads}
+    stored = {(word.offset + head, word.value) for word in site.words if word.kind == addon_answers.ADDRESS for head in heads}
     stored |= {(offset, value) for value in site.loose for offset in only or ()}
     return sorted(
         offset
@@ -184,30 +184,30 @@ def _find_shared_offsets(site: Site, samples: Sequence[Sample], only: Optional[S
     )
 
 
-def _find_self_references(site: Site, samples: Sequence[Sample], is_one: Optional[IsOne]) -> List[str]:
+def _find_self_references(site: addon_answers.Site, samples: Sequence[Sample], is_one: Optional[IsOne]) -> List[str]:
     """Return the reasons by words that the site stores into its block, that refer to this block or to an earlier one, and that nearly all
     samples have as well.
     """
     found = []
     for word, head in [(word, head) for word in site.words for head in (registry.object_heads() if site.floats else (0,))]:
         at, nearly = slice(word.offset + head, word.offset + head + 8), MOST_SHARE * len(samples)
-        if word.kind == ITSELF and word.value != word.offset + STRING_BYTES:
+        if word.kind == addon_answers.ITSELF and word.value != word.offset + addon_answers.STRING_BYTES:
             if (
                 len(samples) >= LEAST_LINKED - 2 * (site.size_bytes is not None)
                 and sum(_word_from_bytes(data[at]) == address + head + word.value for address, data in samples) >= nearly
             ):
                 found.append(INNER % (word.offset + head))
-        elif word.kind == PUSHED and not head and is_one is not None:
+        elif word.kind == addon_answers.PUSHED and not head and is_one is not None:
             others = [other for other in (_word_from_bytes(data[at]) for _, data in samples) if other]
             if len(others) >= LEAST_LINKED and sum(is_one(other - word.value) for other in others) >= MOST_SHARE * len(others):
                 found.append(PUSHES % word.offset)
     return found + _find_begin_pointers(site, samples)
 
 
-def _find_begin_pointers(site: Site, samples: Sequence[Sample]) -> List[str]:
+def _find_begin_pointers(site: addon_answers.Site, samples: Sequence[Sample]) -> List[str]:
     """Return the places where nearly all samples have a pointer to their own begin, next to words that the site stores there."""
-    begins = [word for word in site.words if word.kind == BEGIN]
-    beside = [word for word in site.words if word.kind == BEYOND]
+    begins = [word for word in site.words if word.kind == addon_answers.BEGIN]
+    beside = [word for word in site.words if word.kind == addon_answers.BEYOND]
     if not begins or not beside or not samples:
         return []
     places: Counter[int] = Counter()
@@ -228,7 +228,7 @@ def _word_from_bytes(data: bytes) -> int:
     return int.from_bytes(data, "little")
 
 
-def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[SiteCandidate]:
+def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[addon_answers.SiteCandidate]:
     """The function by which the objects' type allocates its objects. A type that a file has is mostly allocated by functions of its own:
     then it counts only with such functions."""
     named, allocate = world.once(_name_functions), registry.allocator_in_type()
@@ -240,7 +240,11 @@ def _by_type(world: World, samples: Sequence[Sample], beside: bool) -> List[Site
                 if not beside and any(start <= of_type < end for start, end, _ in world.target.image_ranges()):
                     return []
                 module, name = named[words[0]]
-                return [SiteCandidate(module.shown_name, name, TargetAddress(words[0]), words[0] - module.base, 1, (), True, [ALLOC])]
+                return [
+                    addon_answers.SiteCandidate(
+                        module.shown_name, name, TargetAddress(words[0]), words[0] - module.base, 1, (), True, [ALLOC]
+                    )
+                ]
     return []
 
 
@@ -255,13 +259,13 @@ def possible_request_sizes(usable: int, in_classes: bool, surplus: int = SLACK_B
     return range(max(1, usable - max(surplus, slack) + 1), usable + 1)
 
 
-def _group_by_function(sites: Iterable[Site], why: Why) -> List[SiteCandidate]:
+def _group_by_function(sites: Iterable[addon_answers.Site], why: Why) -> List[addon_answers.SiteCandidate]:
     """Return one candidate for each function, with the calls and sizes of its sites."""
-    calls: Dict[int, List[Site]] = {}
+    calls: Dict[int, List[addon_answers.Site]] = {}
     for site in sites:
         calls.setdefault(site.start, []).append(site)
     return [
-        SiteCandidate(
+        addon_answers.SiteCandidate(
             module=some[0].module.shown_name,
             function=some[0].function,
             address=TargetAddress(start),
@@ -286,3 +290,26 @@ def _sample_blocks(told: LabelSet) -> Dict[Key, List[Tuple[int, int]]]:
         if name is not None:
             made.setdefault((name.name, name.module), []).append(block)
     return made
+
+
+def require_code_reader(session: Session) -> None:
+    """Before a process is stopped for it: HeapxError where there can be no answer."""
+    if not session.target.has_memory:
+        raise HeapxError("a snapshot has no code", "ask the process or its core: %s" % hint_again(), code=NOT_IN_SNAPSHOT)
+    import_capstone()
+
+
+def find_sites(session: Session, rows: Sequence[CensusRow], labels: Optional[LabelSet], world: World) -> Joined:
+    """Return the functions that may have allocated the blocks of these rows. All is read from the copy of the process that was made
+    during its stop, while the process runs on. `labels`: the labels of its blocks; None where there was no room for them. HeapxError where
+    there is no copy, since reading code takes longer than the process may be paused, or no room for code.
+    """
+    target = session.target
+    if target.kind == "live" and not (target.is_kept or target.held_by_caller or getattr(target, "held_by_gdb", True)):
+        what = "there was no room for a copy of the process, and reading its code would pause it for too long"
+        raise HeapxError(what, "allow more memory here, or ask of a core of it (gcore PID)", code=NOT_COPIED)
+    return join_sites(rows, labels, world, scan_code(target, session.budget, world.constant(_read_code_of)))
+
+
+def _read_code_of(world: World) -> Read:
+    return read_object_code(world.target, allowed_bytes() - world.session.copied_bytes)

@@ -6,10 +6,8 @@ Only functions whose bytes may have such a call are taken apart, and the constru
 from bisect import bisect_left
 from typing import Dict, List, NamedTuple, Optional, Set, Tuple
 
-from gdbheapx.addons.labs.sites.code import CodeObject, Read
-from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, Value
-from gdbheapx.addons.labs.sites.flow import FlowCall as FlowCall
-from gdbheapx.addons.labs.sites.ways import ALLOCATORS, LINKS, TYPED, Way
+from gdbheapx.addons.labs.sites.code import ALLOCATORS, LINKS, TYPED, CodeObject, Read, Way
+from gdbheapx.addons.labs.sites.flow import NUMBER, Flow, FlowCall, Value
 from gdbheapx.analysis.addon_answers import ADDRESS, BEGIN, BEYOND, ITSELF, PUSHED, STRING_BYTES, Scan, Site, Word
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import Target
@@ -74,21 +72,18 @@ class Scanner:
                 break
         sites = [site for number, object_ in enumerate(self._objects) for site in self._find_object_sites(number, object_)]
         wrappers = {self._objects[of].module.base + start for (of, start), way in self._own_ways.items() if way.size is not None}
-        return Scan(sites, wrappers | self._named_ways(), self._unread)
-
-    def _check_time(self) -> None:
-        """HeapxError where there is no more: of half the code there may seem to be one candidate where there are many."""
-        if self._budget.expired():
-            raise self._budget.cut("all code was read")
-
-    def _named_ways(self) -> Set[int]:
-        """Return the addresses of malloc and similar functions."""
-        return {
+        ways = {
             object_.module.base + address
             for object_ in self._objects
             for address, name in object_.names.items()
             if name in ALLOCATORS and ALLOCATORS[name].size is not None
         }
+        return Scan(sites, wrappers | ways, self._unread)
+
+    def _check_time(self) -> None:
+        """HeapxError where there is no more: of half the code there may seem to be one candidate where there are many."""
+        if self._budget.expired():
+            raise self._budget.cut("all code was read")
 
     def _find_way(self, number: int, target: Optional[int], slot: Optional[int]) -> Optional[Tuple[str, Way]]:
         """Return (name, Way) of the called function if it allocates memory; None otherwise."""
@@ -214,9 +209,12 @@ class Scanner:
             if flow is None or (own is not None and own.size is not None) or object_.names.get(start) in ALLOCATORS:
                 continue
             given = self._given_types(object_, start, flow)
+            # where an object of Python has its type, into what may be a block or not
+            types = [value for place, value, _, size in flow.stores if size == 8 and place.plus == TYPE_OFFSET]
+            stored = {address for address in (self._resolve_address(object_, value) for value in types) if address is not None}
             for call in self._find_way_calls(number, flow):
                 words = self._find_stored_words(object_, flow, call)
-                loose = self._find_stored_types(object_, flow) - {word.value for word in words}
+                loose = stored - {word.value for word in words}
                 is_known = call.size.root == NUMBER and 0 < call.size.plus < MOST_SIZE_BYTES
                 base = object_.module.base
                 made.append(
@@ -233,11 +231,6 @@ class Scanner:
                     )
                 )
         return made
-
-    def _find_stored_types(self, object_: CodeObject, flow: Flow) -> Set[int]:
-        """Addresses that are stored where an object of Python has its type, into what may be a block or not."""
-        found = {self._resolve_address(object_, value) for place, value, _, size in flow.stores if size == 8 and place.plus == TYPE_OFFSET}
-        return {address for address in found if address is not None}
 
     def _given_types(self, object_: CodeObject, start: int, flow: Flow) -> Set[int]:
         """Addresses that other functions of a file with objects of Python give it, and that it stores where an object has its type."""

@@ -125,11 +125,6 @@ def _parse_operands(text: str) -> Tuple[Operand, ...]:
     return tuple(_parse_operand(part.strip()) for part in text.split(",")) if text else ()
 
 
-def _make_absolute(operand: Operand, end: int) -> Operand:
-    """Return the operand, with an absolute address if it is relative to the code."""
-    return operand._replace(base="", number=operand.number + end) if operand.base == "rip" else operand
-
-
 @lru_cache(MOST_TABLE)
 def _is_wide(text: str) -> bool:
     return text.split(",")[0].strip() in WIDE
@@ -156,7 +151,7 @@ def _decode_steps(end: int, mnemonic: str, text: str) -> List[CodeStep]:
         return [CodeStep("test", "", tested[0])] if tested[0] == tested[1] and _is_wide(text) else []
     if mnemonic in ONLY_READS:
         return [CodeStep("copy", "rsp", Operand("register", "rbp")), CodeStep("pop", "rbp")] if mnemonic == "leave" else []
-    operands = [_make_absolute(operand, end) for operand in _parse_operands(text)]
+    operands = [one._replace(base="", number=one.number + end) if one.base == "rip" else one for one in _parse_operands(text)]
     first = operands[0] if operands else Operand("other", "")
     second = operands[1] if len(operands) > 1 else Operand("other", "")
     if mnemonic == "call":

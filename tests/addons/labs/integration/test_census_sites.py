@@ -1,7 +1,7 @@
 """Call sites: a class's vtable ties its blocks to the function that made them, in programs with and without symbols.
 
-Files: addons/labs/sites/join.py, analysis/addon_answers.py, addons/labs/sites/x86_64.py, addons/labs/sites/code.py, addons/labs/sites/find.py, addons/labs/sites/flow.py,
-addons/labs/sites/scan.py, addons/labs/sites/ways.py, inferior/elf/images.py.
+Files: addons/labs/sites/join.py, analysis/addon_answers.py, addons/labs/sites/x86_64.py, addons/labs/sites/code.py, addons/labs/sites/flow.py,
+addons/labs/sites/scan.py, addons/labs/sites/code.py, inferior/elf/images.py.
 """
 
 import os
@@ -43,7 +43,7 @@ class Nothing(Pointers):
     def at(self, address: int) -> None:
         return None
 
-    def own(self, address: int) -> None:
+    def pointed_address(self, address: int) -> None:
         return None
 
     def ends(self, target: object, slot: object) -> bool:
@@ -200,7 +200,7 @@ def test_there_is_room_for_code_or_no_answer(lasting: Lasting, live: str, reads_
     target = open_elf_target(pid=lasting.of(live, classes).pid)
     with pytest.raises(HeapxError, match="memory") as raised:
         code.read_object_code(target, 1 << 20)
-    assert raised.value.code == "out-of-memory" and code.read_object_code(target, 1 << 40).objects
+    assert raised.value.code == "out-of-memory" and code.read_object_code(target, 1 << 40)[0]
 
 
 def test_a_block_that_names_its_begin_is_tied_wherever_that_stands() -> None:
@@ -276,7 +276,7 @@ def test_the_function_that_makes_a_class_is_found(stage: Stage, reads_code: None
 
 def test_all_is_read_in_the_one_stop(stage: Stage, live: str, reads_code: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ends when its code is to be read: the answer is the same, for its memory was copied while it stood still."""
-    from gdbheapx.addons.labs.sites import find
+    from gdbheapx.addons.labs.sites import join as find
 
     process = classes(stage)
     before = gdbheapx.open(pid=process.pid).ask("census", "--sites")

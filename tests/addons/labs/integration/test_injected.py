@@ -73,7 +73,7 @@ def test_it_sees_writes(stage: Stage) -> None:
     if PAGE > 4096:
         pytest.skip("the environment shares its page with the stack that is in use")
     process = started(stage, "nanosleep")
-    descriptor = userfaultfd.take_userfaultfd(process.pid)
+    descriptor = userfaultfd.take_descriptor(process.pid)[0]
     heap = next(one for one in procfs.read_process_maps(process.pid) if one.name == "[stack]")
     place = (procfs.environment_range(process.pid) or (0, 0))[0] & -PAGE
     assert heap.start <= place < heap.end
@@ -198,7 +198,7 @@ def test_killed_at_random(stage: Stage, whom: str) -> None:
                     if whom == "both":
                         os.close(injector.inject_calls(prepared)[0])
                     else:
-                        os.close(userfaultfd.take_userfaultfd(process.pid))
+                        os.close(userfaultfd.take_descriptor(process.pid)[0])
             finally:
                 os._exit(0)
         time.sleep(random.random() * 0.02)
@@ -216,7 +216,7 @@ def refusal(process: Process, **given: Any) -> str:
     with pytest.raises(HeapxError) as said:
         userfaultfd.check_injection(open_elf_target(pid=process.pid), **given)
     with pytest.raises(HeapxError) as again:
-        userfaultfd.take_userfaultfd(process.pid, **given)
+        userfaultfd.take_descriptor(process.pid, **given)[0]
     assert said.value.code == again.value.code == NO_SHORT_STOP and said.value.message == again.value.message and said.value.hint
     assert state(process) == before
     return said.value.message
@@ -370,10 +370,10 @@ def test_a_thread_with_its_own_descriptors(stage: Stage) -> None:
     process = python(stage, "thread")
     before = state(process)
     for _ in range(20):
-        os.close(userfaultfd.take_userfaultfd(process.pid))
+        os.close(userfaultfd.take_descriptor(process.pid)[0])
     assert state(process) == before
     other = next(lwp for lwp in procfs.list_thread_ids(process.pid) if lwp != process.pid)
-    assert injector.same_descriptors(process.pid, other) is False
+    assert injector.is_same_resource(process.pid, other, injector.KCMP_FILES) is False
 
 
 def test_a_ring(stage: Stage) -> None:
@@ -441,13 +441,13 @@ def test_not_permitted(stage: Stage) -> None:
 def test_somebodys_userfaultfd(stage: Stage) -> None:
     """Memory that somebody watches already is left to him."""
     process = started(stage, "nanosleep")
-    descriptor = userfaultfd.take_userfaultfd(process.pid)
+    descriptor = userfaultfd.take_descriptor(process.pid)[0]
     stack = next(one for one in procfs.read_process_maps(process.pid) if one.name == "[stack]")
     fcntl.ioctl(descriptor, userfaultfd.API, struct.pack("QQQ", userfaultfd.API_VERSION, userfaultfd.ASYNC | userfaultfd.UNPOPULATED, 0))
     fcntl.ioctl(descriptor, REGISTER, struct.pack("QQQQ", stack.start, stack.end - stack.start, WP, 0))
     assert "has memory under a userfaultfd already" in refusal(process)
     os.close(descriptor)
-    os.close(userfaultfd.take_userfaultfd(process.pid))
+    os.close(userfaultfd.take_descriptor(process.pid)[0])
 
 
 def test_filters_that_kill(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,7 +455,7 @@ def test_filters_that_kill(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Non
     process = stage.start("filtered", "list-kill")
     before = state(process)
     if seccomp.may_fetch():
-        os.close(userfaultfd.take_userfaultfd(process.pid))
+        os.close(userfaultfd.take_descriptor(process.pid)[0])
         process.command(b"c")
         assert state(process)[0] == before[0] and seccomp.read_seccomp_rules(process.pid).mode == seccomp.FILTER
     monkeypatch.setattr(seccomp, "may_fetch", lambda: False)

@@ -94,7 +94,7 @@ def test_the_first_frame_makes_the_second_call() -> None:
     """Registers of the second call, behind which the second frame stands; no signal comes meanwhile."""
     base, first, _ = both(words())
     expected = words(pc=CODE, sp=base + injecting.FRAME_BYTES, x8=CLOSE, x0=DESCRIPTOR, x30=BACK)
-    assert registers_of(first) == expected == list(injecting.second_aarch64_call(words(), base, CODE, BACK, CLOSE, DESCRIPTOR))
+    assert registers_of(first) == expected == list(injecting.make_aarch64_call(words(), base + injecting.FRAME_BYTES, CODE, BACK, CLOSE, DESCRIPTOR))
     assert word(first, KERNELS["mask"]) == (1 << 64) - 1
     assert word(first, injecting.INJECTING.argument_at) == DESCRIPTOR
 
@@ -120,7 +120,7 @@ def test_entering() -> None:
     """The call's code is entered as if nobody had jumped there or stepped; the stack pointer is aligned as sigreturn demands it."""
     before = words(pstate=0x60000000 | injecting.TRACED, sp=0xFFFFC0004AB8)
     base = injecting.aarch64_frames_base(before, state())
-    after = dict(zip(injecting.NAMES, injecting.first_aarch64_call(before, base, CODE, BACK, 282, 1)))
+    after = dict(zip(injecting.NAMES, injecting.make_aarch64_call(before, base, CODE, BACK, 282, 1)))
     assert (after["pc"], after["sp"], after["x8"], after["x0"], after["x30"], after["pstate"]) == (CODE, base, 282, 1, BACK, 0x60000000)
     assert not base % 16 and base + 2 * injecting.FRAME_BYTES <= before[injecting.AT["sp"]]
 

@@ -1,6 +1,6 @@
 """The ages of pages joined with what is in RAM, in rows that say None where nothing is known.
 
-Files: addons/labs/cold/text.py addons/labs/commands/cold.py
+Files: addons/labs/cold/find.py addons/labs/commands/cold.py
 """
 
 import json

@@ -1,6 +1,6 @@
 """What a setting would change: the two ends of RSS, and what is not known.
 
-Files: allocators/answers.py, addons/labs/what_if/predict.py, addons/labs/what_if/text.py.
+Files: allocators/answers.py, addons/labs/what_if.py.
 """
 
 from types import SimpleNamespace
@@ -10,9 +10,8 @@ import pytest
 
 from gdbheapx import findings as codes
 from gdbheapx import verdict
-from gdbheapx.addons.labs.what_if import predict
-from gdbheapx.addons.labs.what_if import text as what_if_text
-from gdbheapx.addons.labs.what_if.predict import (
+from gdbheapx.addons.labs import what_if as predict
+from gdbheapx.addons.labs.what_if import (
     EVEN_BYTES,
     EVEN_SHARE,
     LIBRARY_BYTES,
@@ -92,7 +91,7 @@ def test_a_setting_is_advised_where_it_was_measured_against_what_keeps_memory_he
     assert sorted(near, key=rank_outcome)[0].setting == "gdbheapx trim"  # it is known here, the other where it was measured
     assert strip_targets(str(best(found, ["own"]))) == "what-if shows what a setting saves: %s" % second
     assert best(found, ["own", "trim"]) is None
-    page = list(map(str, what_if_text.format_what_if(found)))
+    page = list(map(str, predict.format_what_if(found)))
     assert page[-1].count("; ") == 2 and page[-1].startswith("Not shown") and page[-2] == "In force, or without effect: B=1"
 
 
@@ -140,7 +139,7 @@ def test_a_restart_returns_what_a_call_can() -> None:
 
 def test_variables_that_are_not_heeded_are_not_advised() -> None:
     """Of a program that runs with other rights than its caller's."""
-    page = "\n".join(map(str, what_if_text.format_what_if(WhatIf(None, None, [], None, True))))
+    page = "\n".join(map(str, predict.format_what_if(WhatIf(None, None, [], None, True))))
     assert "ignores environment variables" in page
 
 

@@ -100,8 +100,8 @@ def test_the_first_call_finds_the_first_frame() -> None:
     before, data = words(), state()
     base, frames = made(before, data)
     for registers, at in (
-        (injecting.first_x86_64_call(before, base, CODE, BACK, 323, 1), base),
-        (injecting.second_x86_64_call(before, base, CODE, BACK, CLOSE, DESCRIPTOR), base + injecting.FRAME_BYTES),
+        (injecting.make_x86_64_call(before, base, CODE, BACK, 323, 1), base),
+        (injecting.make_x86_64_call(before, base + injecting.FRAME_BYTES, CODE, BACK, CLOSE, DESCRIPTOR), base + injecting.FRAME_BYTES),
     ):
         assert registers[ORDER.index("rsp")] == at and word(frames, at - base) == BACK and registers[ORDER.index("rip")] == CODE
         assert registers[ORDER.index("orig_rax")] == (1 << 64) - 1, "no call that the kernel would make again"

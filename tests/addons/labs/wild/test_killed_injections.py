@@ -55,7 +55,7 @@ def test_killed(stage: Stage, load: None, whom: str, where: str) -> None:
                 os.setsid()
                 while True:
                     try:
-                        os.close(userfaultfd.take_userfaultfd(process.pid))
+                        os.close(userfaultfd.take_descriptor(process.pid)[0])
                     except HeapxError:
                         pass
             finally:

@@ -1,5 +1,5 @@
 """Prediction of the effect of settings before a restart: settings of each allocator, and those that are common to all (huge pages, page
-size, a restart).
+size, a restart); and as text.
 """
 
 from typing import Annotated, Any, Collection, List, NamedTuple, Optional, Sequence, Tuple
@@ -8,15 +8,15 @@ from gdbheapx import allocators
 from gdbheapx.allocators.answers import BOUNDED, EXACT, Effect, Requests, of_classes
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.measured import saved_percent
-from gdbheapx.allocators.records import heap_sum
+from gdbheapx.allocators.records import Page, heap_sum
 from gdbheapx.allocators.returning import ALL
-from gdbheapx.columns import BYTES, TEXT, Column, hidden_column
+from gdbheapx.columns import BYTES, TEXT, Column, ColumnsTable, columns_of, hidden_column
 from gdbheapx.hints import hint_command, words_of
 from gdbheapx.inferior.base import MappingUse
 from gdbheapx.model import StepSentence
 from gdbheapx.ranges import unite_ranges
 from gdbheapx.session import Session
-from gdbheapx.units import Sentence, SentenceSize, format_size, make_sentence
+from gdbheapx.units import Sentence, SentenceSize, format_size, make_cells, make_sentence
 
 EVEN_BYTES, EVEN_SHARE = 256 << 10, 64
 """By so much, and by this part (1/EVEN_SHARE) of RSS, two runs of one program differ without any setting: pages of files that the kernel
@@ -91,27 +91,36 @@ class WhatIf(NamedTuple):
 
 def what_if(session: Session) -> WhatIf:
     """Return the prediction for all heaps, computed once for each session."""
-    return session.kept("what-if", WhatIf, lambda: _what_if(session))
+    return session.kept("what-if", WhatIf, lambda: _predict_settings(session))
 
 
-def _what_if(session: Session) -> WhatIf:
-    use = session.target.memory_use()
+def _predict_settings(session: Session) -> WhatIf:
+    target = session.target
+    use, page = target.memory_use(), target.page_bytes
     is_live = use is not None and use.measure == "resident"
     uses: Sequence[MappingUse] = use.mappings if use is not None and is_live else ()
     rss = sum(one.resident_bytes for one in uses) if is_live else None
     peak = use.peak_bytes if use is not None and is_live else None
     found: List[Tuple[Optional[str], Effect]] = []
     for heap in session.heaps.all():
-        if heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()).held_bytes:
-            resident = _count_resident_bytes(session, heap)
-            returned = _predict_returned(session, heap)
-            own = [_with_returned_by_call(effect, returned) for effect in heap.what_if()]
-            is_small = rss is not None and resident is not None and resident * LEAST_PART < rss
-            others = () if is_small else _predict_other_allocators(session, heap, own, peak, resident)
-            found += [(heap.info.id, one) for one in (*(_limit_effect(effect, resident) for effect in (*returned, *own)), *others)]
+        if not heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()).held_bytes:
+            continue
+        spans = unite_ranges((claim.start & -page, -(-claim.end // page) * page) for claim in heap.claims())
+        in_ram = session.ram.of(spans, False)
+        resident = in_ram.resident_bytes if in_ram is not None else None
+        returned, own = _predict_returned(session, heap), []
+        for effect in heap.what_if():  # a restart returns what a call can return, too
+            is_more = effect.code == "restart" and returned
+            own.append(effect._replace(least_bytes=returned[0].least_bytes) if is_more else effect)
+        is_small = rss is not None and resident is not None and resident * LEAST_PART < rss
+        others = () if is_small else _predict_other_allocators(session, heap, own, peak, resident)
+        for effect in (*returned, *own):  # no setting of a heap saves more than it has in RAM
+            is_bounded = resident is not None and effect.most_bytes is not None
+            found.append((heap.info.id, effect._replace(most_bytes=min(resident or 0, effect.most_bytes or 0)) if is_bounded else effect))
+        found += [(heap.info.id, effect) for effect in others]
     found += [(None, effect) for effect in (*_huge_pages(session, uses), *_predict_page_sizes(session, uses))]
-    ignores = session.target.ignores_environment()
-    even = _even_bytes(rss, session.target.page_bytes if any(one.huge_bytes for one in uses) else 0) if rss is not None else None
+    ignores = target.ignores_environment()
+    even = _even_bytes(rss, page if any(one.huge_bytes for one in uses) else 0) if rss is not None else None
     heeded = [(allocator, effect) for allocator, effect in found if not ignores or effect.code in WITHOUT_VARIABLE]
     settings = [make_outcome(allocator, effect, rss, peak, even) for allocator, effect in heeded]
     return WhatIf(rss, peak, sorted(settings, key=rank_outcome), even, ignores)
@@ -130,24 +139,6 @@ def _even_bytes(rss: int, page_bytes: int) -> int:
     return EVEN_BYTES + rss // EVEN_SHARE + page_bytes * page_bytes // 8
 
 
-def _with_returned_by_call(effect: Effect, returned: Sequence[Effect]) -> Effect:
-    """A restart returns what a call can return, too."""
-    return effect._replace(least_bytes=returned[0].least_bytes) if effect.code == "restart" and returned else effect
-
-
-def _count_resident_bytes(session: Session, heap: AllocatorInstance) -> Optional[int]:
-    """Return the resident bytes of the heap's memory; None if unknown."""
-    page = session.target.page_bytes
-    spans = unite_ranges((claim.start & -page, -(-claim.end // page) * page) for claim in heap.claims())
-    found = session.ram.of(spans, False)
-    return found.resident_bytes if found is not None else None
-
-
-def _limit_effect(effect: Effect, most: Optional[int]) -> Effect:
-    """No setting of a heap saves more than it has in RAM."""
-    return effect if most is None or effect.most_bytes is None else effect._replace(most_bytes=min(most, effect.most_bytes))
-
-
 def make_outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], peak: Optional[int], even: Optional[int]) -> Outcome:
     """The memory that a process would have with a setting."""
     least, most = effect.least_bytes, effect.most_bytes
@@ -157,6 +148,10 @@ def make_outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], p
     if rss is not None and even is not None:
         low = None if most is None else max(0, rss - most - even)
         high = None if least is None else rss - least + even
+    measured = None
+    is_large = (effect.acts_on_bytes or 0) * LEAST_PART >= (rss or 1 << 20)
+    if effect.by is not None and not effect.is_in_force and is_large:  # saved where the same cause kept the memory
+        measured = saved_percent(effect.by, effect.causes) or None
     return Outcome(
         setting=effect.setting,
         code=effect.code,
@@ -170,18 +165,9 @@ def make_outcome(allocator: Optional[str], effect: Effect, rss: Optional[int], p
         why=effect.why,
         cost=effect.cost,
         acts_on_bytes=effect.acts_on_bytes,
-        measured_percent=_find_measured_percent(effect, rss),
+        measured_percent=measured,
         harm=effect.by.harm + 1 if effect.by is not None else 0,
     )
-
-
-def _find_measured_percent(effect: Effect, rss: Optional[int]) -> Optional[int]:
-    """Return the percentage that the setting saved where the same cause kept the memory; None if it was not measured, is in force, or
-    acts on too little here.
-    """
-    if effect.by is None or effect.is_in_force or (effect.acts_on_bytes or 0) * LEAST_PART < (rss or 1 << 20):
-        return None
-    return saved_percent(effect.by, effect.causes) or None
 
 
 def best(found: WhatIf, refused: Collection[str] = ()) -> Optional[StepSentence]:
@@ -298,3 +284,31 @@ def _predict_page_sizes(session: Session, uses: Sequence[MappingUse]) -> List[Ef
         why = "private memory where it lies now, in whole pages of that size; files are left out"
         made.append(Effect("page-size", "a kernel with pages of %d KiB" % (wide >> 10), EXACT, -more, -more, why, "fewer page faults"))
     return made
+
+
+NO_SETTING = "page-size"
+"""A kernel with other pages: not set for one process; --json has it."""
+
+
+def format_what_if(found: WhatIf) -> Page:
+    """The memory now, and with each setting."""
+    if found.rss_bytes is not None:
+        yield make_cells("RSS now: %s, peak: %s", SentenceSize(found.rss_bytes), SentenceSize(found.peak_bytes))
+    if found.ignores_environment:
+        yield make_cells("The process runs with other rights than its caller (AT_SECURE) and ignores environment variables: none is shown.")
+    settings = [row for row in found.settings if row.code != NO_SETTING]
+    shown, rows = [], []
+    for row in sorted(settings, key=lambda row: row.kind != EXACT):
+        is_known = row.is_advised or row.kind == EXACT  # computed for this process; and it may save 1 % of RSS
+        saves = found.rss_bytes is None or row.saves_most_bytes is None or 100 * row.saves_most_bytes >= found.rss_bytes
+        if is_known and saves and not row.is_in_force:
+            measured = "" if row.measured_percent is None else "; measured in such a program: up to %d %% less" % row.measured_percent
+            shown.append(row)
+            rows.append({**row._asdict(), "allocator": row.allocator or "all", "why": row.why + measured})
+    yield ColumnsTable(columns_of(Outcome), rows) if rows else "No setting was measured to help against this kind of memory."
+    in_force = [row.setting for row in settings if row.is_in_force]
+    if in_force:
+        yield "In force, or without effect: %s" % "; ".join(in_force)
+    others = [row.setting for row in settings if row not in shown and not row.is_in_force]
+    if others:
+        yield "Not shown, as they save less than 1 %% or were not measured to help here (--json has them): %s" % "; ".join(others)
