@@ -71,15 +71,6 @@ class Prepared(NamedTuple):
     """Threads are under seccomp filters: those of the one that makes the calls are set aside if they would refuse them."""
 
 
-class Chosen(NamedTuple):
-    """The thread that makes the calls, and what it has."""
-
-    lwp: int
-    words: Sequence[int]
-    state: bytes
-    span: Mapping
-
-
 class NotNow(Exception):
     """No thread suits at this moment, or the one that did was not quick enough: the reason."""
 
@@ -186,14 +177,14 @@ class Injector(tracer.Tracer):
         for place, patterns in ((self._prepared.code, [self._machine.call_and_return]), (self._prepared.back, self._machine.come_back)):
             if not any(self._read_memory(place, len(pattern)) == pattern for pattern in patterns):
                 raise NotNow("its code has changed")
-        chosen = self._choose_thread()
+        lwp, words, state = self._choose_thread()
         used = {int(name) for name in os.listdir("/proc/%d/fd" % self.pid)}
         predicted = next(number for number in range(len(used) + 1) if number not in used)  # of the next descriptor: all threads are stopped
-        is_refused = self._prepared.is_filtered and self._is_refused(chosen.lwp, predicted)
+        is_refused = self._prepared.is_filtered and self._is_refused(lwp, predicted)
         options = TRACESYSGOOD | (SUSPEND_SECCOMP if is_refused else 0)
-        if self._call_ptrace(PTRACE_SETOPTIONS, chosen.lwp, 0, options):
+        if self._call_ptrace(PTRACE_SETOPTIONS, lwp, 0, options):
             raise NotNow("the kernel does not set its seccomp filters aside")
-        return self._make_calls(chosen, predicted)
+        return self._make_calls(lwp, words, state, predicted)
 
     def _is_refused(self, lwp: int, predicted: int) -> bool:
         """The thread's seccomp filters may refuse one of the calls, or are not understood."""
@@ -208,14 +199,12 @@ class Injector(tracer.Tracer):
         except HeapxError:
             return True
 
-    def _choose_thread(self) -> Chosen:
-        """The thread that suits best."""
-        best: Optional[Tuple[int, Chosen]] = None
+    def _choose_thread(self) -> Tuple[int, List[int], bytes]:
+        """The thread that suits best, its registers and its state."""
+        best: Optional[Tuple[int, Tuple[int, List[int], bytes]]] = None
         why = "all are about to get a signal"
         for lwp in sorted(self.held, key=lambda one: one != self.pid):
-            if self.held[lwp]:
-                continue
-            if not self._get_registers(lwp):
+            if self.held[lwp] or not self._get_registers(lwp):
                 continue
             words = list(self._words)
             state = tracer.register_set(lwp, native_architecture().to_call().state_set)
@@ -223,10 +212,9 @@ class Injector(tracer.Tracer):
             if against is not None:
                 why = "thread %d %s" % (lwp, against)
                 continue
-            rank, span = self._machine.rank(words), self._find_own_stack(lwp, words)
-            assert span is not None
+            rank = self._machine.rank(words)
             if best is None or rank < best[0]:
-                best = rank, Chosen(lwp, words, state, span)
+                best = rank, (lwp, words, state)
             if not rank:
                 break
         if best is None:
@@ -300,13 +288,13 @@ class Injector(tracer.Tracer):
 
     # ------------------------------------------------------------------------------------------------ what it does
 
-    def _make_calls(self, chosen: Chosen, predicted: int) -> int:
-        lwp, words, machine, code, back = chosen.lwp, chosen.words, self._machine, self._prepared.code, self._prepared.back
+    def _make_calls(self, lwp: int, words: Sequence[int], state: bytes, predicted: int) -> int:
+        machine, code, back = self._machine, self._prepared.code, self._prepared.back
         if self._call_ptrace(tracer.GETSIGMASK, lwp, tracer.MASK_BYTES, ctypes.addressof(self._mask)):
             raise NotNow("the kernel does not tell its signal mask")
         mask = self._mask.value
-        base = machine.base(words, chosen.state)
-        frames = machine.frames(words, chosen.state, mask, base, code, back, self._numbers["close"], predicted)
+        base = machine.base(words, state)
+        frames = machine.frames(words, state, mask, base, code, back, self._numbers["close"], predicted)
         before = self._read_memory(base, len(frames))
         if len(before) != len(frames):
             raise NotNow("thread %d has a stack that cannot be read" % lwp)

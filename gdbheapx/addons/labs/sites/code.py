@@ -81,11 +81,11 @@ class CodeObject(Pointers):
         """Places by what they lead to, (function, None) or (None, pointer)."""
         self.stubs: Dict[int, str] = {}
         """Entries of the procedure linkage table, by the name that they lead to."""
-        for branch in (branch for address, data in code.parts for branch in reader.branches(address, data)):
-            self.branches.setdefault((branch.target, branch.slot), []).append(branch.address)
-            name = code.slots.get(branch.slot) if branch.slot is not None and branch.kind == "jump" else None
+        for place, target, slot, kind in (branch for address, data in code.parts for branch in reader.branches(address, data)):
+            self.branches.setdefault((target, slot), []).append(place)
+            name = code.slots.get(slot) if slot is not None and kind == "jump" else None
             if name is not None:
-                self.stubs.update((begin, name) for begin in reader.stub(branch.address, self.bytes_at(branch.address - 8, 8)))
+                self.stubs.update((begin, name) for begin in reader.stub(place, self.bytes_at(place - 8, 8)))
         self.loads = [load for address, data in code.parts for load in reader.loads(address, data)]
 
     def bytes_at(self, address: int, size_bytes: int) -> bytes:

@@ -333,17 +333,16 @@ class FlowFollower:
         elif step.kind == "jump":
             if step.first.kind == "number" and self._start <= step.first.number < self._end:
                 self._join_block(step.first, self._state)
-            elif step.first.kind in ("number", "memory") or self._is_known(step.first):
+            elif step.first.kind in ("number", "memory") or (
+                # a register that has a function's address, not one of a table of this function
+                step.first.kind == "register" and self._read_register(step.first.base).root[0] in ("data", "slot")
+            ):
                 self._record_call(address, step.first, True)
                 self.flow.returned.add(self._read_register(self._reader.result))
             return True
         elif step.kind == "call":
             return self._record_call(address, step.first, False)
         return False
-
-    def _is_known(self, operand: Operand) -> bool:
-        """A register that has a function's address, not one of a table of this function."""
-        return operand.kind == "register" and self._read_register(operand.base).root[0] in ("data", "slot")
 
     def _follow_branch(self, address: int, step: CodeStep) -> None:
         """Follow a branch; on the side where malloc returned null, the result counts as 0, since there is no block."""

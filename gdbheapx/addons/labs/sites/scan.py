@@ -33,7 +33,6 @@ class AllocationCall(NamedTuple):
     """A call of a way to malloc in a function, with its size."""
 
     at: int
-    name: str
     size: Value
     way: Way
     arguments: Tuple[Value, ...]
@@ -54,7 +53,7 @@ class Scanner:
         self._into: Dict[Tuple[CodeObject, Optional[int], int, int], Stores] = {}
         """By (object, function, number, depth): what it stores into what its argument points to."""
         self._exporters: Dict[str, Tuple[CodeObject, int]] = {}
-        self._pointed: Dict[int, Dict[int, Tuple[str, Way]]] = {}
+        self._pointed: Dict[int, Dict[int, Way]] = {}
         """By object and address: variables that hold the address of a way now (malloc hooks, tables of functions)."""
 
     def scan(self) -> Scan:
@@ -85,24 +84,20 @@ class Scanner:
         if self._budget.expired():
             raise self._budget.cut("all code was read")
 
-    def _find_way(self, number: int, target: Optional[int], slot: Optional[int]) -> Optional[Tuple[str, Way]]:
-        """Return (name, Way) of the called function if it allocates memory; None otherwise."""
-        object_ = self._objects[number]
-        name = object_.name_of(target, slot)
-        own = self._own_ways.get((number, target)) if target is not None else None
+    def _find_way(self, number: int, target: Optional[int], slot: Optional[int]) -> Optional[Way]:
+        """Return the Way of the called function if it allocates memory; None otherwise."""
         if slot is not None and slot in self._pointed.get(number, ()):
             return self._pointed[number][slot]
-        if own is not None:
-            return name or "0x%x" % (target or 0), own
-        return (name, self._ways[name]) if name is not None and name in self._ways else None
+        own = self._own_ways.get((number, target)) if target is not None else None
+        return own or self._ways.get(self._objects[number].name_of(target, slot) or "")
 
     def _find_pointers(self) -> None:
         """Variables through which malloc is called."""
-        ways = {self._objects[of].module.base + start: ("0x%x" % start, way) for (of, start), way in self._own_ways.items()}
+        ways = {self._objects[of].module.base + start: way for (of, start), way in self._own_ways.items()}
         for name, way in self._ways.items():
             if name in self._exporters:
                 of, start = self._exporters[name]
-                ways[of.module.base + start] = (name, way)
+                ways[of.module.base + start] = way
         for number, object_ in enumerate(self._objects):
             base = object_.module.base
             found = self._pointed.setdefault(number, {})
@@ -141,10 +136,9 @@ class Scanner:
         """The calls of ways, with their sizes."""
         made = []
         for place, call in enumerate(flow.calls):
-            way = self._find_way(number, call.target, call.slot)
-            if way is None or (call.is_jump and call.address in self._objects[number].stubs):
+            how = self._find_way(number, call.target, call.slot)
+            if how is None or (call.is_jump and call.address in self._objects[number].stubs):
                 continue
-            name, how = way
             size = call.arguments[how.size] if how.size is not None else Value(("unknown", -1 - place), 1, 0)
             if how.count is not None:
                 count = call.arguments[how.count]
@@ -154,7 +148,7 @@ class Scanner:
                     size = Value(count.root, count.times * size.plus, count.plus * size.plus)
                 else:
                     size = Value(("unknown", -1 - place), 1, 0)
-            made.append(AllocationCall(call.address, name, size._replace(plus=size.plus + how.plus), how, call.arguments))
+            made.append(AllocationCall(call.address, size._replace(plus=size.plus + how.plus), how, call.arguments))
         return made
 
     def _find_wrappers(self, number: int, object_: CodeObject) -> None:

@@ -35,15 +35,8 @@ class CodeStep(NamedTuple):
     second: Operand = Operand("other")
 
 
-class CodeBranch(NamedTuple):
-    """Bytes that may be a call or a jump."""
-
-    address: int
-    target: Optional[int]
-    slot: Optional[int]
-    """Where the pointer stands through which it goes; one of both is None."""
-    kind: str
-    """`call` or `jump`."""
+CodeBranch = Tuple[int, Optional[int], Optional[int], str]
+"""(address, target, slot, kind) of bytes that may be a `call` or a `jump`, to the target or through the pointer that stands at the slot."""
 
 
 class CodeReader(NamedTuple):
@@ -247,12 +240,12 @@ def find_branches(address: int, code: bytes) -> Iterator[CodeBranch]:
     for opcode, kind in ((b"\xe8", "call"), (b"\xe9", "jump")):
         at = code.find(opcode)
         while 0 <= at <= len(code) - 5:
-            yield CodeBranch(address + at, address + at + 5 + _read_displacement(code, at + 1), None, kind)
+            yield address + at, address + at + 5 + _read_displacement(code, at + 1), None, kind
             at = code.find(opcode, at + 1)
     for opcode, kind in ((b"\xff\x15", "call"), (b"\xff\x25", "jump")):
         at = code.find(opcode)
         while 0 <= at <= len(code) - 6:
-            yield CodeBranch(address + at, None, address + at + 6 + _read_displacement(code, at + 2), kind)
+            yield address + at, None, address + at + 6 + _read_displacement(code, at + 2), kind
             at = code.find(opcode, at + 1)
 
 

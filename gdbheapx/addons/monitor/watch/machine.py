@@ -133,7 +133,9 @@ class Machine:
                 if one.sample(elapsed_s):
                     self._running[one.pid] = one
         if len(self._ended) > 2 * MOST_ENDED:
-            self._ended = sorted(self._ended, key=_grown_bytes, reverse=True)[:MOST_ENDED]
+            grown = [(one, one.row()) for one in self._ended]
+            grown.sort(key=lambda pair: pair[1].grown_bytes if pair[1] is not None else 0, reverse=True)
+            self._ended = [one for one, _ in grown[:MOST_ENDED]]
 
     def _is_wanted(self, entry: str) -> bool:
         """Threads of the kernel have no memory of their own. Names come from comm and exe: to read a command line is to read a process."""
@@ -141,14 +143,12 @@ class Machine:
             groups = [line.split(":", 2)[-1] for line in self._read_proc_file(entry, "cgroup").splitlines()]
             return any(group == self._which or group.startswith(self._which.rstrip("/") + "/") for group in groups)
         if self._which != ALL:
-            return self._which in (self._read_proc_file(entry, "comm").rstrip("\n"), self._read_program(entry))
+            try:
+                program = os.path.basename(os.readlink(os.path.join(self._proc, entry, "exe")))
+            except OSError:
+                program = ""
+            return self._which in (self._read_proc_file(entry, "comm").rstrip("\n"), program)
         return self._read_proc_file(entry, "statm").split(" ")[0] not in ("", "0")
-
-    def _read_program(self, entry: str) -> str:
-        try:
-            return os.path.basename(os.readlink(os.path.join(self._proc, entry, "exe")))
-        except OSError:
-            return ""
 
     def _read_proc_file(self, entry: str, name: str) -> str:
         try:
@@ -174,29 +174,26 @@ class Machine:
         return len(self._running)
 
 
-def _grown_bytes(one: FollowedProcess) -> int:
-    row = one.row()
-    return row.grown_bytes if row is not None else 0
-
-
 def sample_machine(machine: Machine, every_s: float, times: Optional[int], budget: Budget, clock: Any = time) -> Iterator[MachineMoment]:
     """A moment for each sample, and once more the last one, as the end. A sample that is late is not made up for."""
     began, taken, turn = clock.monotonic(), 0, 0
+
+    def make_moment(kind: str, now_s: float) -> MachineMoment:
+        return MachineMoment(kind, clock.time(), now_s, taken, machine.running, machine.unreadable, machine.rows())
+
     while times is None or taken < times:
         if budget.expired():
             break
         now_s = round(clock.monotonic() - began, 3)
         machine.sample(now_s)
         taken += 1
-        yield MachineMoment("machine", clock.time(), now_s, taken, machine.running, machine.unreadable, machine.rows())
+        yield make_moment("machine", now_s)
         turn = max(turn, int((clock.monotonic() - began) / every_s)) + 1
         until = began + turn * every_s
         while (times is None or taken < times) and not budget.expired() and clock.monotonic() < until:
             clock.sleep(min(NAP_S, max(0.0, until - clock.monotonic())))
     budget.heed()
-    yield MachineMoment(
-        "end", clock.time(), round(clock.monotonic() - began, 3), taken, machine.running, machine.unreadable, machine.rows()
-    )
+    yield make_moment("end", round(clock.monotonic() - began, 3))
 
 
 def machine_json_line(moment: MachineMoment) -> str:

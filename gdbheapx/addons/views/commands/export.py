@@ -59,10 +59,7 @@ def check_export_options(session: Session, options: Options) -> None:
     needs=(
         "gdbheapx.analysis.census.find",
         "gdbheapx.analysis.census.owned",
-        "gdbheapx.addons.views.export.perfetto",
-        "gdbheapx.analysis.census.owned",
         "gdbheapx.kernel.blocks.stream",
-        "gdbheapx.report.encodings",
         "gdbheapx.report.encodings",
         "gdbheapx.addons.views.export.perfetto",
         "gdbheapx.addons.views.export.pprof",

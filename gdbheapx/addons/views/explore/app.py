@@ -431,7 +431,12 @@ class Explorer(App[None]):
 
     def action_page(self) -> None:
         """The page of `report --html` of the same."""
-        self.push_screen(FileName("explore.html"), lambda path: self._write_page(path) if path is not None else None)
+
+        def write_if_named(path: Optional[str]) -> None:
+            if path is not None:
+                self._write_page(path)
+
+        self.push_screen(FileName("explore.html"), write_if_named)
 
     @work(thread=True, exclusive=True, group="page")
     def _write_page(self, path: str) -> None:

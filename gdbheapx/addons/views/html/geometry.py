@@ -124,23 +124,19 @@ def _worst_ratio(row: Sequence[Tuple[float, int]], side: float) -> float:
 def draw_icicle(branches: Sequence[ChartBranch], width: float, row: float, whole: Optional[int] = None) -> List[Box]:
     """Owners above what they own, each as wide as what it keeps."""
     known = drawable_sizes([branch.size for branch in branches])
-    total = max(sum(known), drawable_sizes([whole])[0])
     levels: List[Box] = []
-    _add_icicle_levels(branches, 0.0, width, total, 0, row, levels)
+
+    def add_levels(some: Sequence[ChartBranch], x: float, width: float, total: int, depth: int) -> None:
+        end = x + width
+        for branch in some:
+            wide = min(width * max(0, branch.size) / total if total else 0.0, end - x)
+            if wide >= SMALLEST:
+                levels.append(Box(branch.place, x, depth * row, wide, row, depth))
+                add_levels(branch.children, x, wide, branch.size, depth + 1)
+                x += wide
+
+    add_levels(branches, 0.0, width, max(sum(known), drawable_sizes([whole])[0]), 0)
     return levels
-
-
-def _add_icicle_levels(
-    branches: Sequence[ChartBranch], x: float, width: float, total: int, depth: int, row: float, levels: List[Box]
-) -> None:
-    end = x + width
-    for branch in branches:
-        wide = min(width * max(0, branch.size) / total if total else 0.0, end - x)
-        if wide < SMALLEST:
-            continue
-        levels.append(Box(branch.place, x, depth * row, wide, row, depth))
-        _add_icicle_levels(branch.children, x, wide, branch.size, depth + 1, row, levels)
-        x += wide
 
 
 def count_levels(levels: Sequence[Box]) -> int:

@@ -133,20 +133,8 @@ TABLES = (
         "field; id: the column container of blocks and held_blocks" % "{:,}".format(MOST_CONTAINERS),
         table_columns_of(ContainerRow),
     ),
-    QueryTable(
-        "arenas",
-        "as `arenas` shows them",
-        table_columns_of(OfAllocator("arenas")),
-        ("arenas",),
-        "arenas",
-    ),
-    QueryTable(
-        "classes",
-        "blocks in use by type, as `census` has it",
-        table_columns_of(CensusRow),
-        ("census",),
-        "rows",
-    ),
+    QueryTable("arenas", "as `arenas` shows them", table_columns_of(OfAllocator("arenas")), ("arenas",), "arenas"),
+    QueryTable("classes", "blocks in use by type, as `census` has it", table_columns_of(CensusRow), ("census",), "rows"),
     QueryTable(
         "held",
         "which owner holds which class, as `census --by owner` has it",
@@ -154,13 +142,7 @@ TABLES = (
         ("census", "--by", "owner"),
         "rows",
     ),
-    QueryTable(
-        "threads",
-        "each thread's cache, as `tcache` has it",
-        table_columns_of(ThreadCache),
-        ("tcache",),
-        "threads",
-    ),
+    QueryTable("threads", "each thread's cache, as `tcache` has it", table_columns_of(ThreadCache), ("tcache",), "threads"),
     QueryTable(
         "mappings",
         "memory of the process, or of its core, by mapping and owner, as `report` splits it",
