@@ -49,18 +49,6 @@ WHY = {
 OPTION = "--html"
 
 
-class FinishedWatch(NamedTuple):
-    """A watch that is over."""
-
-    watching: Watching
-    every_s: float
-    why: str
-    summary: Summary
-    steps: Sequence[ReturnedStep]
-    points: Sequence[Point]
-    """Their figures are values()."""
-
-
 class Name(NamedTuple):
     """Name of a figure."""
 
@@ -96,105 +84,29 @@ def list_figure_names(watching: Watching) -> List[Name]:
     return all_names
 
 
-def watch_page_values(seen: FinishedWatch, made: str, version: str, file: Optional[str], left_out: int) -> Dict[str, Any]:
-    """Return the values for the template. `file`: the file that the samples were read from, if not from the process; `left_out`: its
-    damaged lines.
-    """
-    watching, summary = seen.watching, seen.summary
-    span = summary.last.elapsed_s - summary.first.elapsed_s
-    all_names = list_figure_names(watching)
-    table = _make_table(seen, all_names)
-    note = " ~" if any(name.is_estimate for name in all_names) else ""
-    rows = (("RSS", summary.rss), ("held by allocators", summary.held), ("in use" + note, summary.used), ("free" + note, summary.kept))
-    longest_s = max((change.span_s for _, change in rows if change is not None), default=text.SHORT_S)
-    steps = []
-    for step in seen.steps:
-        times = (step.half_s, step.most_s, step.observed_s)
-        half, most, observed = (format_duration(seconds) if seconds is not None else "never" for seconds in times)
-        steps.append((step, format_utc_clock(step.unix_s, span), half, most, observed))
-    return {
-        "title": "%s, process %d, over time" % (watching.name, watching.pid),
-        "made": made,
-        "version": version,
-        "facts": _list_facts(seen, file, left_out, span),
-        "ended": ENDS[seen.why],
-        "verdict": text.format_verdict(summary),
-        "lines": [
-            *text.format_peaks(summary),
-            *([text.of_spikes(summary.spikes)] if summary.spikes is not None else []),
-            *text.format_end_state(summary),
-            *([text.of_undecided(summary.undecided_bytes)] if summary.undecided_bytes else []),
-        ],
-        "has_returned": summary.steps > 0,
-        "growth": [(name, change, not summary.steps and text.has_trend(change)) for name, change in rows if change is not None],
-        "short": format_duration(longest_s) if longest_s < text.SHORT_S and not summary.steps else None,
-        "worth": text.of_worth(summary.worth, summary.steps) if summary.worth is not None else None,
-        "steps": steps,
-        "more_steps": summary.steps - len(seen.steps),
-        "charts": _make_charts(seen, all_names),
-        "marks": _make_marks(seen.steps, summary.first.elapsed_s, span),
-        "times": [format_utc_clock(summary.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
-        "asked": [
-            (
-                UncutText(write_commands(hint_about("process", str(watching.pid), command))),
-                WHY.get(command, "how much a %s would return to the OS" % command.split()[0]),
-            )
-            for command in text.next_commands(summary)
-        ],
-        "each": max((point.samples for point in seen.points), default=1),
-        "headings": table[0],
-        "rows": table[1],
-        "has_estimates": any(name.is_estimate for name in all_names),
-        "width": WIDTH,
-        "height": HEIGHT,
-    }
-
-
 def format_utc_clock(unix_s: float, span_s: float) -> str:
     """A time in UTC, with the day where the watch took longer than one."""
     return time.strftime("%m-%d %H:%M" if span_s > DAY_S else "%H:%M:%S", time.gmtime(unix_s))
 
 
-def _list_facts(seen: FinishedWatch, file: Optional[str], left_out: int, span: float) -> List[Tuple[str, str]]:
-    watching, summary = seen.watching, seen.summary
-    day = "%Y-%m-%d %H:%M:%S"
-    times = tuple(time.strftime(day, time.gmtime(sample.unix_s)) for sample in (summary.first, summary.last))
-    how = "it was paused for each sample (--exact)" if watching.is_exact else "it was never stopped"
-    missed = "; %s late and left out" % count_noun(summary.missed, "sample") if summary.missed else ""
-    told = [("Process", "%s, %d" % (watching.name, watching.pid)), ("Watched", "%s to %s UTC (%s)" % (*times, format_duration(span)))]
-    told += [("Samples", "%s, one every %g s%s; %s" % (format_number(summary.samples), seen.every_s, missed, how)), ("End", ENDS[seen.why])]
-    for watched in watching.watched:
-        told.append(
-            ("Allocator", "%s %s in %s" % (watched.info.id, watched.info.version or "(version not known)", watched.info.object or "?"))
-        )
-    if file is not None:
-        told.append(("Read from", file))
-    earlier = getattr(watching, "earlier", 0)
-    if earlier:
-        told.append(("Before it", "%d earlier in the same file, which this page leaves out" % earlier))
-    if left_out:
-        told.append(("Left out", "%s of the file" % count_noun(left_out, "damaged line")))
-    return told
-
-
-def _make_charts(seen: FinishedWatch, all_names: Sequence[Name]) -> List[Dict[str, Any]]:
+def _make_charts(watching: Watching, summary: Summary, points: Sequence[Point], all_names: Sequence[Name]) -> List[Dict[str, Any]]:
     """The process and its allocators; then each allocator that holds enough; then threads."""
     chosen = [name for name in all_names if (name.allocator, name.text) in ((None, "RSS"), (None, "swapped"), ("", "held"), ("", "in use"))]
-    charts = [_make_chart(seen, all_names, "Memory of the process", chosen)]
-    for place in text.shown_places(seen.summary.last):
-        id_ = seen.watching.watched[place].info.id
+    charts = [_make_chart(points, all_names, "Memory of the process", chosen)]
+    for place in text.shown_places(summary.last):
+        id_ = watching.watched[place].info.id
         own = [name for name in all_names if name.allocator == id_ and name.is_size and name.text not in ("held", "kept")]
-        charts.append(_make_chart(seen, all_names, "Memory of %s" % id_, own))
-    charts.append(_make_chart(seen, all_names, "Threads", [name for name in all_names if name.allocator is None and not name.is_size]))
+        charts.append(_make_chart(points, all_names, "Memory of %s" % id_, own))
+    charts.append(_make_chart(points, all_names, "Threads", [name for name in all_names if name.allocator is None and not name.is_size]))
     return [chart for chart in charts if chart["lines"]]
 
 
-def _make_chart(seen: FinishedWatch, all_names: Sequence[Name], title: str, chosen: Sequence[Name]) -> Dict[str, Any]:
+def _make_chart(points: Sequence[Point], all_names: Sequence[Name], title: str, chosen: Sequence[Name]) -> Dict[str, Any]:
     """Make a chart on one scale of the chosen figures that are ever known, more than 0, and not the same as another line. `ticks`: (place
     from above, value); `left_out`: (name, highest) of what would flatten every other line."""
     known: List[Tuple[Name, List[Optional[Spread]]]] = []
     for place, name in enumerate(all_names):
-        figures = [point.figures[place] for point in seen.points]
+        figures = [point.figures[place] for point in points]
         is_there = name in chosen and any(figure is not None and figure.highest for figure in figures)
         if is_there and figures not in [other for _, other in known]:
             known.append((name, figures))
@@ -206,7 +118,7 @@ def _make_chart(seen: FinishedWatch, all_names: Sequence[Name], title: str, chos
         left_out.append((_label_of(known.pop(place)[0]), tops.pop(place)))
     steps = choose_ticks(max(tops, default=0), is_size)
     looks = iter([look for look in range(LOOKS) if look not in {OWN_LOOKS.get(name.text) for name, _ in known}] * len(known))
-    times = [point.elapsed_s for point in seen.points]
+    times = [point.elapsed_s for point in points]
     lines = []
     for name, figures in known:
         look = OWN_LOOKS[name.text] if name.text in OWN_LOOKS else next(looks)
@@ -276,22 +188,22 @@ def _make_marks(steps: Sequence[ReturnedStep], first_s: float, span: float) -> L
 
 
 def _make_table(
-    seen: FinishedWatch, all_names: Sequence[Name]
+    watching: Watching, summary: Summary, points: Sequence[Point], all_names: Sequence[Name]
 ) -> Tuple[List[Tuple[str, str]], List[Tuple[str, List[Tuple[Optional[int], bool]]]]]:
     """Headings, and a row for each point. Figures that are never known or always 0 are left out, and sums where there is one allocator."""
-    alone = len(seen.watching.watched) == 1
+    alone = len(watching.watched) == 1
     shown = []
     for place, name in enumerate(all_names):
-        if any((one := point.figures[place]) is not None and one.highest for point in seen.points) and not (alone and name.allocator == ""):
+        if any((one := point.figures[place]) is not None and one.highest for point in points) and not (alone and name.allocator == ""):
             shown.append((place, name))
     headings = [("time (UTC)", "")]
     for _, name in shown:
         whose = "%s " % name.allocator if name.allocator else "all " if name.allocator == "" else ""
         headings.append((whose + _label_of(name), ""))
-    first = seen.summary.first
-    span = seen.summary.last.elapsed_s - first.elapsed_s
+    first = summary.first
+    span = summary.last.elapsed_s - first.elapsed_s
     rows = []
-    for point in seen.points:
+    for point in points:
         cells = [(None if (one := point.figures[place]) is None else one.mean, name.is_size) for place, name in shown]
         rows.append((format_utc_clock(first.unix_s + point.elapsed_s - first.elapsed_s, span), cells))
     return headings, rows
@@ -319,14 +231,87 @@ class Page:
         if self._is_done or over.summary is None:
             return []
         self._is_done = True
-        made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
-        seen = FinishedWatch(self._watching, self._every_s, over.why, over.summary, list(history.steps.kept), self._curves.points())
-        told = watch_page_values(seen, made, __version__, self.file, self.left_out)
-        text = self._pages.render_page("watch.html", told, os.path.dirname(os.path.abspath(__file__)))
-        OutputFile(self._path, OPTION).finish(text.encode("utf-8", "backslashreplace"))
+        values = self._make_values(over.summary, list(history.steps.kept))
+        page = self._pages.render_page("watch.html", values, os.path.dirname(os.path.abspath(__file__)))
+        OutputFile(self._path, OPTION).finish(page.encode("utf-8", "backslashreplace"))
         return ["the page is in %s" % make_printable(self._path)]
 
     def stop(self, history: History) -> None:
         """Whatever ends the watch: what was sampled until then is not lost."""
         if not self._is_done:
             self.end(Over(STOPPED, history.summary(STOPPED, 0)), history)
+
+    def _make_values(self, summary: Summary, returns: Sequence[ReturnedStep]) -> Dict[str, Any]:
+        """Return the values for the template."""
+        watching, points = self._watching, self._curves.points()
+        span = summary.last.elapsed_s - summary.first.elapsed_s
+        all_names = list_figure_names(watching)
+        table = _make_table(watching, summary, points, all_names)
+        note = " ~" if any(name.is_estimate for name in all_names) else ""
+        rows = (("RSS", summary.rss), ("held by allocators", summary.held), ("in use" + note, summary.used), ("free" + note, summary.kept))
+        longest_s = max((change.span_s for _, change in rows if change is not None), default=text.SHORT_S)
+        steps = []
+        for step in returns:
+            times = (step.half_s, step.most_s, step.observed_s)
+            half, most, observed = (format_duration(seconds) if seconds is not None else "never" for seconds in times)
+            steps.append((step, format_utc_clock(step.unix_s, span), half, most, observed))
+        return {
+            "title": "%s, process %d, over time" % (watching.name, watching.pid),
+            "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+            "version": __version__,
+            "facts": self._list_facts(summary, span),
+            "ended": ENDS[summary.why],
+            "verdict": text.format_verdict(summary),
+            "lines": [
+                *text.format_peaks(summary),
+                *([text.of_spikes(summary.spikes)] if summary.spikes is not None else []),
+                *text.format_end_state(summary),
+                *([text.of_undecided(summary.undecided_bytes)] if summary.undecided_bytes else []),
+            ],
+            "has_returned": summary.steps > 0,
+            "growth": [(name, change, not summary.steps and text.has_trend(change)) for name, change in rows if change is not None],
+            "short": format_duration(longest_s) if longest_s < text.SHORT_S and not summary.steps else None,
+            "worth": text.of_worth(summary.worth, summary.steps) if summary.worth is not None else None,
+            "steps": steps,
+            "more_steps": summary.steps - len(returns),
+            "charts": _make_charts(watching, summary, points, all_names),
+            "marks": _make_marks(returns, summary.first.elapsed_s, span),
+            "times": [format_utc_clock(summary.first.unix_s + span * part, span) for part in (0, 0.5, 1)],
+            "asked": [
+                (
+                    UncutText(write_commands(hint_about("process", str(watching.pid), command))),
+                    WHY.get(command, "how much a %s would return to the OS" % command.split()[0]),
+                )
+                for command in text.next_commands(summary)
+            ],
+            "each": max((point.samples for point in points), default=1),
+            "headings": table[0],
+            "rows": table[1],
+            "has_estimates": any(name.is_estimate for name in all_names),
+            "width": WIDTH,
+            "height": HEIGHT,
+        }
+
+    def _list_facts(self, summary: Summary, span: float) -> List[Tuple[str, str]]:
+        watching = self._watching
+        day = "%Y-%m-%d %H:%M:%S"
+        times = tuple(time.strftime(day, time.gmtime(sample.unix_s)) for sample in (summary.first, summary.last))
+        how = "it was paused for each sample (--exact)" if watching.is_exact else "it was never stopped"
+        missed = "; %s late and left out" % count_noun(summary.missed, "sample") if summary.missed else ""
+        told = [("Process", "%s, %d" % (watching.name, watching.pid)), ("Watched", "%s to %s UTC (%s)" % (*times, format_duration(span)))]
+        told += [
+            ("Samples", "%s, one every %g s%s; %s" % (format_number(summary.samples), self._every_s, missed, how)),
+            ("End", ENDS[summary.why]),
+        ]
+        for watched in watching.watched:
+            told.append(
+                ("Allocator", "%s %s in %s" % (watched.info.id, watched.info.version or "(version not known)", watched.info.object or "?"))
+            )
+        if self.file is not None:
+            told.append(("Read from", self.file))
+        earlier = getattr(watching, "earlier", 0)
+        if earlier:
+            told.append(("Before it", "%d earlier in the same file, which this page leaves out" % earlier))
+        if self.left_out:
+            told.append(("Left out", "%s of the file" % count_noun(self.left_out, "damaged line")))
+        return told

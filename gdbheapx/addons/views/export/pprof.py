@@ -10,7 +10,7 @@ Protocol buffers, as much as is needed to write a message (https://protobuf.dev/
 
 import gzip
 from bisect import bisect_right
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.owned import CodeImage, OwnerFrame, OwnerStack
 from gdbheapx.report.encodings import clean_name
@@ -71,20 +71,8 @@ class Message:
         return bytes(self._out)
 
 
-class ProfileMapping(NamedTuple):
-    """Identity of a mapping in the profile."""
-
-    name: str
-    start: int
-    end: int
-    offset: int
-    build_id: str
-    has_functions: bool
-
-
-def place_of(image: CodeImage) -> ProfileMapping:
-    """Return the mapping of an image with code: pprof finds the names of functions."""
-    return ProfileMapping(image.name, image.start, image.end, image.offset, image.build_id or "", False)
+ProfileMapping = Tuple[str, int, int, int, str, bool]
+"""A mapping in the profile: name, start, end, offset, build id, and whether its functions have names; pprof finds those of an image."""
 
 
 class PprofWriter:
@@ -115,25 +103,29 @@ class PprofWriter:
         number = self._mappings.get(place)
         if number is None:
             number = self._mappings[place] = len(self._mappings) + 1
-            made = Message().number(1, number).number(2, place.start).number(3, place.end).number(4, place.offset)
-            made.number(5, self.text(place.name)).number(6, self.text(place.build_id)).number(7, int(place.has_functions))
+            name, start, end, offset, build_id, has_functions = place
+            made = Message().number(1, number).number(2, start).number(3, end).number(4, offset)
+            made.number(5, self.text(name)).number(6, self.text(build_id)).number(7, int(has_functions))
             self._add_message(3, made)
         return number
 
-    def _mapping_of_frame(self, frame: OwnerFrame) -> ProfileMapping:
-        if frame.address is None:
-            return ProfileMapping(frame.module or NOWHERE, 0, 0, 0, self._build_ids.get(frame.module, ""), True)
-        number = bisect_right(self._starts, frame.address) - 1
-        if number < 0 or frame.address >= self._images[number].end:
-            return ProfileMapping(NOWHERE, 0, 0, 0, "", False)
-        return place_of(self._images[number])
+    def map_image(self, image: CodeImage) -> int:
+        """Return the number of the mapping of an image with code."""
+        return self.mapping((image.name, image.start, image.end, image.offset, image.build_id or "", False))
 
     def location(self, frame: OwnerFrame) -> int:
         """Its number."""
         number = self._locations.get(frame)
         if number is None:
             number = self._locations[frame] = len(self._locations) + 1
-            made = Message().number(1, number).number(2, self.mapping(self._mapping_of_frame(frame))).number(3, frame.address or 0)
+            place = bisect_right(self._starts, frame.address or 0) - 1
+            if frame.address is None:
+                mapping = self.mapping((frame.module or NOWHERE, 0, 0, 0, self._build_ids.get(frame.module, ""), True))
+            elif place < 0 or frame.address >= self._images[place].end:
+                mapping = self.mapping((NOWHERE, 0, 0, 0, "", False))
+            else:
+                mapping = self.map_image(self._images[place])
+            made = Message().number(1, number).number(2, mapping).number(3, frame.address or 0)
             if frame.name:
                 function = self._functions[frame] = len(self._functions) + 1
                 name = self.text(frame.name)
@@ -167,7 +159,7 @@ def encode_stacks(stacks: Sequence[OwnerStack], images: Sequence[CodeImage], per
     """The file. `images`: what is mapped; `period`: bytes between two samples, None where every block was counted."""
     writer = PprofWriter(images, stacks)
     if images and any(frame.address is not None for stack in stacks for frame in stack.frames):
-        writer.mapping(place_of(images[0]))  # the first one is the program to pprof
+        writer.map_image(images[0])  # the first one is the program to pprof
     for stack in stacks:
         if stack.blocks or stack.bytes or stack.kept_bytes:
             writer.sample(stack)
