@@ -108,10 +108,8 @@ def _predict_settings(session: Session) -> WhatIf:
         spans = unite_ranges((claim.start & -page, -(-claim.end // page) * page) for claim in heap.claims())
         in_ram = session.ram.of(spans, False)
         resident = in_ram.resident_bytes if in_ram is not None else None
-        returned, own = _predict_returned(session, heap), []
-        for effect in heap.what_if():  # a restart returns what a call can return, too
-            is_more = effect.code == "restart" and returned
-            own.append(effect._replace(least_bytes=returned[0].least_bytes) if is_more else effect)
+        returned = _predict_returned(session, heap)
+        own = [_with_returned_by_call(effect, returned) for effect in heap.what_if()]
         is_small = rss is not None and resident is not None and resident * LEAST_PART < rss
         others = () if is_small else _predict_other_allocators(session, heap, own, peak, resident)
         for effect in (*returned, *own):  # no setting of a heap saves more than it has in RAM
@@ -124,6 +122,11 @@ def _predict_settings(session: Session) -> WhatIf:
     heeded = [(allocator, effect) for allocator, effect in found if not ignores or effect.code in WITHOUT_VARIABLE]
     settings = [make_outcome(allocator, effect, rss, peak, even) for allocator, effect in heeded]
     return WhatIf(rss, peak, sorted(settings, key=rank_outcome), even, ignores)
+
+
+def _with_returned_by_call(effect: Effect, returned: Sequence[Effect]) -> Effect:
+    """A restart returns what a call can return, too."""
+    return effect._replace(least_bytes=returned[0].least_bytes) if effect.code == "restart" and returned else effect
 
 
 def rank_outcome(one: Outcome) -> Tuple[bool, bool, int, int, int]:
