@@ -31,7 +31,7 @@ def asked(found: Any, monkeypatch: pytest.MonkeyPatch, is_told: bool = True) -> 
         return 0 if is_told else 5
 
     monkeypatch.setattr(one, "_call_ptrace", call)
-    monkeypatch.setattr(injector, "set_register_set", lambda lwp, number, data: made.append((number, data)) or True)
+    monkeypatch.setattr(injector.tracer, "set_register_set", lambda lwp, number, data: made.append((number, data)) or True)
     return one._enter_syscall(7, "userfaultfd", FLAGS), made
 
 

@@ -74,7 +74,7 @@ def test_objects_come_back(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = b"".join(perfetto.trace_pieces(SOME, 42, "/bin/a\npp"))
     found, roots = objects(trace)
     clean = {"=cmd\n\x1b\udcff": "=cmd\\x0a\\x1b\\xff"}
-    assert found == {one.id: (clean.get(one.type.name, one.type.name), one.type.module, one.size_bytes, list(one.references)) for one in SOME}
+    assert found == {one.id: (clean.get(one.type[0], one.type[0]), one.type[1], one.size_bytes, list(one.references)) for one in SOME}
     assert roots == {UNNAMED + 3: perfetto.NATIVE_STACK, 0x4000: perfetto.STICKY_CLASS}
     assert b"/bin/a\\x0app" in trace
 
@@ -95,6 +95,6 @@ def test_owners_are_gathered() -> None:
     top, child = OwnerFrame("g_cache", "app"), OwnerFrame("Session", "app")
     found = list(each_gathered_object([OwnerStack((top, child), 3, 300), OwnerStack((top,), 1, 8), OwnerStack((OwnerFrame("[leaked]"), child), 1, 50)]))
     assert sum(one.size_bytes for one in found) == 358
-    assert [one.type.name for one in found if one.root == VARIABLE] == ["g_cache", "[leaked]"]
+    assert [one.type[0] for one in found if one.root == VARIABLE] == ["g_cache", "[leaked]"]
     known = {one.id: one for one in found}
-    assert sorted(known[target].type.name for one in found for _, target in one.references) == ["Session", "Session (3 blocks)"]
+    assert sorted(known[target].type[0] for one in found for _, target in one.references) == ["Session", "Session (3 blocks)"]
