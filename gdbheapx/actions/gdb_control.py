@@ -280,7 +280,8 @@ class GdbControl:
         self.switch(thread.lwp)
         words = gdb_inferior.read_registers(machine.general)
         reason = machine.against(words, lambda number: tracer.register_set(thread.lwp, number))
-        waits_on = thread.in_system_call and not (self.ours and tracer.find_danger(thread.lwp) is not None)  # otherwise its wait ends with EINTR
+        ends = self.ours and tracer.find_danger(thread.lwp) is not None  # its wait ends with EINTR
+        waits_on = thread.in_system_call and not ends
         if reason is None and waits_on:
             reason = shown.against(words, thread.pc, self.target.read_prefix)
         return None if reason is None else "%s %s" % (thread.who, reason)

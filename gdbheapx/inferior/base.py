@@ -50,8 +50,8 @@ class StructType(NamedTuple):
 
 
 ClassVtable = Tuple[str, int]
-"""Name of a C++ class, in the words of the source, or mangled where nothing could read it; and where the part of the object that points to the
-vtable begins: 0 for the object's first word."""
+"""Name of a C++ class, in the words of the source, or mangled where nothing could read it; and where the part of the object that points to
+the vtable begins: 0 for the object's first word."""
 
 
 class TypeSet:
@@ -99,12 +99,13 @@ class TypeSet:
         for step in path.split("."):
             if struct not in self.structs:
                 return None
-            name, index = _split_step(step)
+            name, bracket, index = step.partition("[")  # `bins[3]`
             member = self.structs[struct].members.get(name)
             if member is None:
                 return None
-            offset += member.offset + (index or 0) * member.size_bytes
-            if index is not None:
+            offset += member.offset
+            if bracket:
+                offset += int(index.rstrip("]")) * member.size_bytes
                 member = member._replace(count=1)
             struct = member.struct or ""
         return member._replace(offset=offset) if member is not None else None
@@ -120,12 +121,6 @@ class TypeSet:
         self.variables = {**other.variables, **self.variables}
         for name, values in other.enums.items():
             self.enums.setdefault(name, {}).update(values)
-
-
-def _split_step(step: str) -> Tuple[str, Optional[int]]:
-    """`bins[3]` -> (`bins`, 3)."""
-    name, bracket, rest = step.partition("[")
-    return name, int(rest.rstrip("]")) if bracket else None
 
 
 class Mapping(NamedTuple):
@@ -411,8 +406,8 @@ class ProcessSource(NamedTuple):
 
 
 CallSource = Callable[[int, int], bytes]
-"""Bulk bytes by a Python call, such as gdb's own read_memory (remote targets), from one thread only: of (address, size_bytes) the readable prefix
-of the range, shorter than asked if it ends, b"" if none."""
+"""Bulk bytes by a Python call, such as gdb's own read_memory (remote targets), from one thread only: of (address, size_bytes) the readable
+prefix of the range, shorter than asked if it ends, b"" if none."""
 
 
 class BytesSource(NamedTuple):
@@ -445,8 +440,8 @@ class PageTable(NamedTuple):
 
 
 DebugHint = Tuple[str, Optional[str]]
-"""Commands that install the debug information of a module, the likeliest first, in one line; and where gdb looks for it: `.build-id/xx/yyy.debug`
-below a debug directory, None without a build-id."""
+"""Commands that install the debug information of a module, the likeliest first, in one line; and where gdb looks for it:
+`.build-id/xx/yyy.debug` below a debug directory, None without a build-id."""
 
 
 class HugePages(NamedTuple):

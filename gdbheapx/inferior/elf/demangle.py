@@ -411,8 +411,8 @@ GRAMMAR: Dict[str, Sequence[Row]] = {
         (r"D[nacdefhsui]|[a-tv-z]", BUILTIN_LETTERS, ""),
     ),
 }
-"""Rows of each production: how it begins, how many letters that comes to at most, and what follows: other productions (`*`: any number of them,
-up to E), methods of _Lengths, and `part` where S_, S0_ and so on may refer to all of it."""
+"""Rows of each production: how it begins, how many letters that comes to at most, and what follows: other productions (`*`: any number of
+them, up to E), methods of _Lengths, and `part` where S_, S0_ and so on may refer to all of it."""
 
 
 class _Lengths:

@@ -448,8 +448,8 @@ def sysv_hash(name: bytes) -> int:
 
 STATIC_TLS, DTV = "static-tls", "dtv"
 TlsPlace = Tuple[str, int]
-"""Place of an object's thread-local block in every thread, by its way as in ThreadLocal: the block's address minus the thread pointer, or the
-index in each thread's dtv."""
+"""Place of an object's thread-local block in every thread, by its way as in ThreadLocal: the block's address minus the thread pointer, or
+the index in each thread's dtv."""
 Original = Callable[[int], Optional[int]]
 """The word at an address of the object's file, as it was before ld.so relocated it; None if there is no such file here."""
 
