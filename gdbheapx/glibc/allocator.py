@@ -221,7 +221,7 @@ class GlibcMalloc(AllocatorInstance):
         complaints: List[Diagnostic] = []
         own = GlibcMalloc(self.glibc, self.around._replace(report=make_collector(complaints)))
         survey = own.survey()
-        yield from GlibcCheck(own.context, survey, complaints, self.around.report).run(own.arena_ranges)
+        yield from GlibcCheck(own.context, survey, complaints, self.around.report).run()
 
     def native_stats(self) -> "NativeStats":
         """Return the figures of malloc_stats(3) and mallinfo2."""
@@ -337,7 +337,7 @@ class GlibcMalloc(AllocatorInstance):
     def _stream_blocks(
         self, regions: Sequence[NativeListed], block_filter: BlockFilter, mapped: Optional[NativeBlocks] = None
     ) -> BlockStream:
-        return self.context.walker.blocks(regions, self.survey().singles.chunks, block_filter, mapped)
+        return self.context.walker.blocks(regions, self.survey().singles.followed.members, block_filter, mapped)
 
     def _mapped_blocks(self, block_filter: BlockFilter) -> NativeBlocks:
         """Mapped chunks, which belong to no arena."""
@@ -414,8 +414,7 @@ class GlibcMalloc(AllocatorInstance):
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""
         arenas, _ = find_arenas(self.context)
-        rows = each_arena(self.context, arenas, make_glibc_bin_rows)
-        return [row for arena in arenas for row in rows[arena.index]]
+        return [row for own, arena, bins in each_arena(self.context, arenas) for row in make_glibc_bin_rows(own, arena, bins)]
 
     def caches(self) -> List[ThreadCache]:
         """Return each thread's cache with its bins."""

@@ -8,7 +8,6 @@ was changing when the process was stopped is called changing, and not damaged.""
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from gdbheapx.allocators.answers import make_collector
 from gdbheapx.budget import Budget
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import codes, layouts
@@ -250,19 +249,9 @@ def heaps_of(
 
     Where the chain breaks, or does not add up to system_mem, the address space is searched for the others.
     """
-    chain = _follow_heaps(target, glibc, arena, heap_max, report)
-    if sum(heap.size_bytes for heap in chain) != arena.state["system_mem"]:
-        known = {heap.address for heap in chain}
-        chain += [heap for heap in scan_heap_infos(target, glibc, heap_max, known, budget) if heap.arena == arena.address]
-    return chain
-
-
-def _follow_heaps(target: Target, glibc: Glibc, arena: Arena, heap_max: int, report: PartialSink) -> List[HeapInfo]:
-    chain: List[HeapInfo] = []
-    seen: Set[int] = set()
+    chain: Dict[int, HeapInfo] = {}
     address = arena.top & -heap_max
-    while address and address not in seen:
-        seen.add(address)
+    while address and address not in chain:
         try:
             heap = read_heap(target, glibc, address, heap_max)
         except UnreadableMemory:
@@ -273,9 +262,12 @@ def _follow_heaps(target: Target, glibc: Glibc, arena: Arena, heap_max: int, rep
             message = "heap_info of %s is damaged (ar_ptr, size or mprotect_size)" % arena.title
             report(codes.HEAP_DAMAGED, address, message, "its bytes count as unparsed")
             break
-        chain.append(heap)
+        chain[address] = heap
         address = heap.prev
-    return chain
+    heaps = list(chain.values())
+    if sum(heap.size_bytes for heap in heaps) != arena.state["system_mem"]:
+        heaps += [heap for heap in scan_heap_infos(target, glibc, heap_max, set(chain), budget) if heap.arena == arena.address]
+    return heaps
 
 
 def scan_heap_infos(target: Target, glibc: Glibc, heap_max: int, known: Set[int], budget: Optional[Budget] = None) -> List[HeapInfo]:
@@ -334,10 +326,6 @@ class Context(NamedTuple):
 
         return find_running_threads(self.target, self.glibc.module) if self.target.kind == "live" else set()
 
-    def is_changed_without_locks(self) -> bool:
-        """Return True if a live process has one thread, which takes no lock (SINGLE_THREAD_P, 2.27), and was stopped in malloc's object."""
-        return len(self.target.threads()) == 1 and bool(self.threads_at_work())
-
 
 class ArenaWalk:
     """Progress and results of walking one arena."""
@@ -367,11 +355,6 @@ class ArenaWalk:
         """Its figures, once they were asked for."""
         self.members: Optional[Sequence[int]] = None
         """bins.members: chunks in its bins, sorted; None until they were asked for."""
-
-    def add(self, region: Region, result: WalkResult) -> None:
-        """A run that was walked."""
-        self.runs.append((region, result))
-        self.walked_bytes += chunk_bytes(result)
 
     def ranges(self, page_bytes: int) -> List[Tuple[int, int]]:
         """Addresses (start, end) that the arena occupies, whole pages, sorted: its heaps, or the pieces of the main arena."""
@@ -440,29 +423,17 @@ def anonymous_ranges(target: Target) -> List[Range]:
     return unite_mappings(mapping for mapping in private_mappings(target) if mapping.readable and mapping.writable)
 
 
-class ArenaReports:
-    """Contradictions in each arena, collected for one purpose. An arena that a thread was changing is reported as changing, not as
-    damaged.
+def report_arena(context: Context, arena: Arena, complaints: Sequence[Diagnostic]) -> None:
+    """Report the complaints about an arena that was read. One that a thread was changing is reported as changing, not as damaged: its mutex
+    is held, or a live process has one thread, which takes no lock (SINGLE_THREAD_P, 2.27), and was stopped in malloc's object.
     """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._collected: Dict[int, List[Diagnostic]] = {}
-
-    def collect_for(self, arena: Arena) -> PartialSink:
-        """Return the report that collects the complaints about an arena."""
-        return make_collector(self._collected.setdefault(arena.address, []))
-
-    def tell(self, arena: Arena) -> None:
-        """Report the complaints about an arena that was read."""
-        context, is_locked = self._context, bool(arena.state["mutex"])
-        complaints, is_live = self._collected.pop(arena.address, []), context.target.kind == "live"
-        if complaints and is_live and (is_locked or context.is_changed_without_locks()):
-            holder = ": a thread holds its mutex" if is_locked else ""
-            context.report(codes.ARENA_CHANGING, arena.address, "%s is in the middle of a change%s" % (arena.title, holder), LOOK_AGAIN)
-            return
-        for code, address, message, hint in complaints:
-            context.report(code, address, message, LOCKED_ONCE if is_locked else hint)
+    is_locked, is_live = bool(arena.state["mutex"]), context.target.kind == "live"
+    if complaints and is_live and (is_locked or (len(context.target.threads()) == 1 and context.threads_at_work())):
+        holder = ": a thread holds its mutex" if is_locked else ""
+        context.report(codes.ARENA_CHANGING, arena.address, "%s is in the middle of a change%s" % (arena.title, holder), LOOK_AGAIN)
+        return
+    for code, address, message, hint in complaints:
+        context.report(code, address, message, LOCKED_ONCE if is_locked else hint)
 
 
 def tell_unless_changing(context: Context, complaints: Sequence[Diagnostic], code: ProblemCode, change: str) -> None:

@@ -8,13 +8,13 @@ threads than were found to point to it has none that is missing; one that counts
 
 from array import array
 from bisect import bisect_right
-from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
 from gdbheapx.allocators.answers import make_collector
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.arenas import LOOK_AGAIN, Arena, ArenaReports, ArenaWalk, Context, Glibc, anonymous_ranges, tell_unless_changing
+from gdbheapx.glibc.arenas import LOOK_AGAIN, Arena, ArenaWalk, Context, Glibc, anonymous_ranges, report_arena, tell_unless_changing
 from gdbheapx.glibc.layouts import (
     MAX_TCACHE_COUNT,
     NBINS,
@@ -88,15 +88,6 @@ def is_within(ranges: Sequence[Range], address: int) -> bool:
     """Return whether one of these sorted ranges covers the address."""
     place = bisect_right(ranges, (address, ADDRESS_MASK)) - 1
     return place >= 0 and address < ranges[place][1]
-
-
-def report_listed_twice(followed: NativeFollowedList, find_sink: Callable[[int], PartialSink]) -> None:
-    """Report chunks that are on two lists (a double free) to the sink of each; among the members they are once."""
-    for chunk in followed.twice[:MAX_REPORTED]:
-        find_sink(chunk)(codes.LISTED_TWICE, chunk, "chunk is on two free lists (freed twice, or a list is damaged)", None)
-    more = len(followed.twice) - MAX_REPORTED
-    if more > 0:
-        find_sink(followed.twice[-1])(codes.LISTED_TWICE, None, "%s on two free lists" % count_noun(more, "more chunk"), None)
 
 
 # ---------------------------------------------------------------------------------------------------- fastbins and bins
@@ -202,17 +193,16 @@ def collect_bins(glibc: Glibc, group: AskedLists, followed: NativeFollowedList, 
     return made
 
 
-def each_arena(context: Context, arenas: Sequence[Arena], make: Callable[[Context, Arena, List[Bin]], Any]) -> Dict[int, Any]:
-    """Return, by arena index, what `make` returns for (context, arena, its fastbins and bins that are not empty)."""
-    lists, reports, made = FreeLists(context), ArenaReports(context), {}
-    group = [(ask_lists(lists, arena, FAST), ask_lists(lists, arena, BIN)) for arena in arenas]
+def each_arena(context: Context, arenas: Sequence[Arena]) -> Iterator[Tuple[Context, Arena, List[Bin]]]:
+    """Yield each arena with its fastbins and bins that are not empty, and the context that collects complaints about it."""
+    lists = FreeLists(context)
+    groups = [(ask_lists(lists, arena, FAST), ask_lists(lists, arena, BIN)) for arena in arenas]
     followed = lists.follow()
-    for pair in group:
-        arena = pair[0].arena
-        own = context._replace(report=reports.collect_for(arena))
-        made[arena.index] = make(own, arena, [item for lists_ in pair for item in collect_bins(own.glibc, lists_, followed, own.report)])
-        reports.tell(arena)
-    return made
+    for arena, (fast, bins) in zip(arenas, groups):
+        complaints: List[Diagnostic] = []
+        own = context._replace(report=make_collector(complaints))
+        yield own, arena, [group for lists_ in (fast, bins) for group in collect_bins(own.glibc, lists_, followed, own.report)]
+        report_arena(context, arena, complaints)
 
 
 def collect_bin_members(context: Context, walk: ArenaWalk) -> Sequence[int]:
@@ -279,6 +269,10 @@ class Cache(NamedTuple):
     """It was read, or it is certain that the thread has none."""
 
 
+CacheTrouble = Tuple[Optional[int], str, bool]
+"""Why a thread's cache is not known: (address, reason, whether the thread surely has or had one)."""
+
+
 class Caches(NamedTuple):
     """Caches of all threads."""
 
@@ -310,22 +304,19 @@ class GlibcCacheBins(Sequence[CacheBin]):
         return CacheBin(index, self._sizes[index], self._chunks[index], self._bytes[index])
 
 
-def _read_struct(context: Context, address: int) -> Optional[LayoutView]:
-    try:
-        return read_view(context.target, context.glibc.types, TCACHE_STRUCT.name, address)
-    except UnreadableMemory:
-        return None
-
-
-def _is_chunk(context: Context, record: LayoutView) -> bool:
-    """Return whether the struct lies in a chunk that tcache_init could have got for it."""
+def _read_cache(context: Context, address: int) -> Tuple[Optional[LayoutView], str]:
+    """Return the struct of a thread cache in a chunk that tcache_init could have got for it, or None and the reason against it."""
     geometry, struct = context.glibc.geometry, context.glibc.tcache
     try:
-        size = context.target.read_word(record.address - geometry.word_bytes) & ~7
+        record = read_view(context.target, context.glibc.types, TCACHE_STRUCT.name, address)
     except UnreadableMemory:
-        return False
-    is_aligned = record.address % geometry.alignment_bytes == 0
-    return is_aligned and struct is not None and is_tcache_chunk(size, struct, geometry.word_bytes, geometry.alignment_bytes)
+        return None, "cannot read its tcache at 0x%x" % address
+    field = context.target.read_prefix(address - geometry.word_bytes, geometry.word_bytes)
+    size = int.from_bytes(field, context.target.byte_order) & ~7 if len(field) == geometry.word_bytes else 0
+    is_chunk = struct is not None and is_tcache_chunk(size, struct, geometry.word_bytes, geometry.alignment_bytes)
+    if not is_chunk or address % geometry.alignment_bytes:
+        return None, "no tcache at 0x%x: there is no chunk of that size" % address
+    return record, ""
 
 
 def _read_cache_counts(context: Context, record: LayoutView) -> Sequence[int]:
@@ -337,49 +328,28 @@ def _read_cache_counts(context: Context, record: LayoutView) -> Sequence[int]:
     return numbers if limit is None else array("Q", [max(limit - left, 0) for left in record.numbers("num_slots")])
 
 
-class _CacheReader:
-    """Reader of one cache after the other."""
-
-    def __init__(self, lists: FreeLists, pointers: ThreadLocal) -> None:
-        self._lists, self._context, self._pointers = lists, lists.context, pointers
-        self._owners: Dict[int, int] = {}
-        self.expected: Any = array("Q")
-        self.troubles: Dict[int, Tuple[Optional[int], str, bool]] = {}
-        """By lwp why its cache is not known: (address, reason, whether the thread surely has or had one)."""
-
-    def read(self, thread: Thread, arena: Optional[int]) -> Cache:
-        """Read the thread cache of one thread."""
-        context, place = self._context, self._pointers.addresses.get(thread.lwp)
-        if place is None:
-            why = self._pointers.unknown.get(thread.lwp)
-            return Cache(thread, None, arena) if why is None else self._add_unknown(Cache(thread, None, arena), None, why)
-        address = _read_pointer(context.target, place)
-        if address is None:
-            return self._add_unknown(Cache(thread, None, arena), place, "cannot read its thread-local storage")
-        if not address or (context.glibc.traits.mmapped_trailer and is_within(context.target.file_ranges(), address)):
-            return Cache(thread, None, arena)  # 2.43: &__tcache_dummy, an empty read-only stand-in inside libc
-        cache = Cache(thread, address, arena)
-        if self._owners.setdefault(address, thread.lwp) != thread.lwp:
-            return self._add_unknown(cache, place, "its tcache is the one of thread %d" % self._owners[address], True)
-        record = _read_struct(context, address)
-        if record is None:
-            return self._add_unknown(cache, address, "cannot read its tcache at 0x%x" % address, True)
-        if not _is_chunk(context, record):
-            return self._add_unknown(cache, address, "no tcache at 0x%x: there is no chunk of that size" % address, True)
-        heads = record.numbers("entries")
-        first = self._lists.add(TCACHE, heads[:TCACHE_SMALL_BINS], MAX_TCACHE_COUNT)
-        self._lists.add(TCACHE_SIZED, heads[TCACHE_SMALL_BINS:], MAX_TCACHE_COUNT)
-        self.expected.extend(_read_cache_counts(context, record))
-        return cache._replace(first=first)
-
-    def _add_unknown(self, cache: Cache, where: Optional[int], why: str, is_sure: bool = False) -> Cache:
-        self.troubles[cache.thread.lwp] = (where, why, is_sure)
-        return cache._replace(known=False)
+def _find_cache(
+    context: Context, pointers: ThreadLocal, thread: Thread, owners: Dict[int, int]
+) -> Tuple[Optional[int], Optional[LayoutView], Optional[CacheTrouble]]:
+    """Return the address of a thread's cache, its struct, and why it is not known. `owners`: the thread of each cache so far."""
+    place = pointers.addresses.get(thread.lwp)
+    if place is None:
+        why = pointers.unknown.get(thread.lwp)
+        return None, None, None if why is None else (None, why, False)
+    address = _read_pointer(context.target, place)
+    if address is None:
+        return None, None, (place, "cannot read its thread-local storage", False)
+    if not address or (context.glibc.traits.mmapped_trailer and is_within(context.target.file_ranges(), address)):
+        return None, None, None  # 2.43: &__tcache_dummy, an empty read-only stand-in inside libc
+    if owners.setdefault(address, thread.lwp) != thread.lwp:
+        return address, None, (place, "its tcache is the one of thread %d" % owners[address], True)
+    record, why = _read_cache(context, address)
+    return address, record, None if record is not None else (address, why, True)
 
 
-def _read_pointer(target: Target, address: Optional[int]) -> Optional[int]:
+def _read_pointer(target: Target, address: int) -> Optional[int]:
     try:
-        return target.read_word(address) if address is not None else None
+        return target.read_word(address)
     except UnreadableMemory:
         return None
 
@@ -389,38 +359,47 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
 
     If thread-local storage cannot be read, or time runs out, that is reported and `known` is False.
     """
-    context = lists.context
-    target, glibc = context.target, context.glibc
-    threads, has_caches = target.threads(), glibc.tcache is not None
+    context, glibc = lists.context, lists.context.glibc
+    target, threads, has_caches = context.target, context.target.threads(), glibc.tcache is not None
     attached = glibc.thread_local(target, "thread_arena")
     pointers = glibc.thread_local(target, "tcache") if has_caches else None
     if has_caches and pointers is None:
         message = "cannot read thread-local storage: chunks in thread caches count as used"
         context.report(problems.THREAD_LOCALS_UNREADABLE, None, message, "see " + hint_command("doctor"))
-    reader = _CacheReader(lists, pointers) if pointers is not None else None
-    read: List[Cache] = []
+    expected, owners = array("Q"), {}  # type: Any, Dict[int, int]
+    caches: List[Cache] = []
+    troubles: Dict[int, CacheTrouble] = {}
     for thread in threads:
         if context.budget.expired():
             break
-        arena = _read_pointer(target, attached.addresses.get(thread.lwp)) if attached is not None else None
-        if arena is None and attached is not None and thread.lwp not in attached.unknown and attached.addresses.get(thread.lwp) is None:
-            arena = 0
-        read.append(reader.read(thread, arena) if reader is not None else Cache(thread, None, arena, known=not has_caches))
-    is_whole = len(read) == len(threads)
-    if not is_whole:
+        arena, address, first, is_known = None, None, None, not has_caches
+        if attached is not None:
+            place = attached.addresses.get(thread.lwp)
+            arena = _read_pointer(target, place) if place is not None else None if thread.lwp in attached.unknown else 0
+        if pointers is not None:
+            address, record, trouble = _find_cache(context, pointers, thread, owners)
+            is_known = trouble is None
+            if trouble is not None:
+                troubles[thread.lwp] = trouble
+            if record is not None:
+                heads = record.numbers("entries")
+                first = lists.add(TCACHE, heads[:TCACHE_SMALL_BINS], MAX_TCACHE_COUNT)
+                lists.add(TCACHE_SIZED, heads[TCACHE_SMALL_BINS:], MAX_TCACHE_COUNT)
+                expected.extend(_read_cache_counts(context, record))
+        caches.append(Cache(thread, address, arena, first, is_known))
+    known = not has_caches
+    if len(caches) < len(threads):
         message = "not all thread caches were read: %s" % context.budget.reason
         context.report(codes.CACHES_CUT, None, message, "chunks in the others count as used")
-    known, expected = not has_caches, array("Q")
-    if reader is not None:
-        expected = reader.expected
-        read, known = _settle_caches(context, arenas, read, reader.troubles) if is_whole else (read, False)
+    elif pointers is not None:
+        caches, known = _settle_caches(context, arenas, caches, troubles)
     bins = glibc.tcache.members["entries"].count if glibc.tcache is not None else 0
     sizes = [tcache_size(index, glibc.geometry) if index < TCACHE_SMALL_BINS else None for index in range(bins)]
-    return Caches(read, known, sizes, expected if len(expected) == len(lists) else array("Q"))
+    return Caches(caches, known, sizes, expected if len(expected) == len(lists) else array("Q"))
 
 
 def _settle_caches(
-    context: Context, arenas: Sequence[Arena], caches: List[Cache], troubles: Dict[int, Tuple[Optional[int], str, bool]]
+    context: Context, arenas: Sequence[Arena], caches: List[Cache], troubles: Dict[int, CacheTrouble]
 ) -> Tuple[List[Cache], bool]:
     """Return the caches, and whether all are known; what is not known is reported.
 
@@ -428,54 +407,41 @@ def _settle_caches(
     """
     complaints: List[Diagnostic] = []
     own = context._replace(report=make_collector(complaints))
-    is_attached_known = all(cache.arena is not None for cache in caches if cache.known)
-    missing = {arena: count for arena, count in _count_missing(arenas, caches).items() if count > 0} if is_attached_known else {}
-    known = is_attached_known and not missing and not any(is_sure for _, _, is_sure in troubles.values())
-    if troubles and not known:
-        _report_troubles(own, troubles)
-    else:
-        caches = [cache if cache.known else cache._replace(address=None, arena=0, known=True) for cache in caches]
-        unattached = sum(1 for cache in caches if cache.arena == 0 and not cache.address)
-        known = sum(missing.values()) <= unattached  # these may be on their way in or out, and have no cache then
-        if known:
-            known = _has_no_orphan(own, arenas, caches)
-        else:
-            _report_missing_threads(own, arenas, missing)
-    tell_unless_changing(context, complaints, codes.CACHES_CHANGING, "threads start and exit: the caches of some were not found")
-    return caches, known
-
-
-def _report_missing_threads(context: Context, arenas: Sequence[Arena], missing: Dict[int, int]) -> None:
-    titles = {arena.address: arena.title for arena in arenas}
-    exited = "the count includes threads that exited by the bare system call, or that a fork left behind"
-    for arena, count in list(missing.items())[:MAX_REPORTED]:
-        message = "%s attached to %s %s not found" % (count_noun(count, "thread"), titles[arena], "was" if count == 1 else "were")
-        context.report(codes.CACHES_LOST, arena, message, "chunks in their caches count as used; " + exited)
-
-
-def _count_missing(arenas: Sequence[Arena], caches: Sequence[Cache]) -> Dict[int, int]:
     missing = {arena.address: arena.state.get("attached_threads") or 0 for arena in arenas}
     for cache in caches:
         if cache.arena in missing and (cache.known or cache.address):
             missing[cache.arena] -= 1
-    return missing
+    missing_threads = sum(count for count in missing.values() if count > 0)
+    is_attached_known = all(cache.arena is not None for cache in caches if cache.known)
+    if troubles and (not is_attached_known or missing_threads or any(is_sure for _, _, is_sure in troubles.values())):
+        _report_troubles(own, troubles)
+        known = False
+    else:
+        caches = [cache if cache.known else cache._replace(address=None, arena=0, known=True) for cache in caches]
+        unattached = sum(1 for cache in caches if cache.arena == 0 and not cache.address)
+        # these may be on their way in or out, and have no cache then
+        known = not is_attached_known or missing_threads <= unattached
+        lost = [] if known else [(arena, missing[arena.address]) for arena in arenas if missing[arena.address] > 0]
+        for arena, count in lost[:MAX_REPORTED]:
+            message = "%s attached to %s %s not found" % (count_noun(count, "thread"), arena.title, "was" if count == 1 else "were")
+            exited = "the count includes threads that exited by the bare system call, or that a fork left behind"
+            own.report(codes.CACHES_LOST, arena.address, message, "chunks in their caches count as used; " + exited)
+        known = known and _has_no_orphan(own, arenas, caches)
+    tell_unless_changing(context, complaints, codes.CACHES_CHANGING, "threads start and exit: the caches of some were not found")
+    return caches, known
 
 
-def _report_troubles(context: Context, troubles: Dict[int, Tuple[Optional[int], str, bool]]) -> None:
-    lost = _list_not_dumped(context.target)
+def _report_troubles(context: Context, troubles: Dict[int, CacheTrouble]) -> None:
+    target = context.target
+    pointers = {thread.lwp: thread.thread_pointer for thread in target.threads()}
     for lwp, (where, why, _) in list(troubles.items())[:MAX_REPORTED]:
-        hint = NOT_DUMPED if lwp in lost else "chunks in its cache count as used"
+        pointer = pointers[lwp] if target.kind == "core" else None
+        # the control block lies on top of the stack, in one mapping with it
+        hint = NOT_DUMPED if pointer and not target.read_prefix(pointer, 1) else "chunks in its cache count as used"
         context.report(codes.CACHE_UNKNOWN, where, "thread %d: %s" % (lwp, why), hint)
     if len(troubles) > MAX_REPORTED:
         message = "the caches of %s are unknown" % count_noun(len(troubles) - MAX_REPORTED, "more thread")
         context.report(codes.CACHE_UNKNOWN, None, message, "chunks in them count as used")
-
-
-def _list_not_dumped(target: Target) -> Set[int]:
-    """Threads whose control block a core does not have: it lies on top of the stack, in one mapping with it."""
-    if target.kind != "core":
-        return set()
-    return {thread.lwp for thread in target.threads() if thread.thread_pointer and not target.read_prefix(thread.thread_pointer, 1)}
 
 
 def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[Cache]) -> bool:
@@ -489,8 +455,10 @@ def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[C
         arena = by_address.get(cache.arena or 0)
         if cache.address or arena is None:
             continue
-        first = _first_chunk(context, arena)
-        address = first + 2 * context.glibc.geometry.word_bytes
+        glibc, first = context.glibc, arena.address + context.glibc.malloc_state.size_bytes
+        if arena.is_main:
+            first = glibc.read_setting(context.target, "sbrk_base") or 0
+        address = align_chunk(first, glibc.geometry) + 2 * glibc.geometry.word_bytes
         if first and address not in owned and _is_in_use(context, address):
             message = "thread %d has no tcache, and the one at 0x%x belongs to no thread" % (cache.thread.lwp, address)
             context.report(codes.CACHE_UNKNOWN, address, message, "the thread's pointer to it may be damaged; chunks in it count as used")
@@ -498,20 +466,12 @@ def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[C
     return True
 
 
-def _first_chunk(context: Context, arena: Arena) -> int:
-    glibc = context.glibc
-    begin = arena.address + glibc.malloc_state.size_bytes
-    if arena.is_main:
-        begin = glibc.read_setting(context.target, "sbrk_base") or 0
-    return align_chunk(begin, glibc.geometry) if begin else 0
-
-
 def _is_in_use(context: Context, address: int) -> bool:
     """Return whether a thread cache is here that holds something: a chunk of its size, in use, with as many lists as are counted to hold
     chunks.
     """
-    record, word = _read_struct(context, address) if context.glibc.tcache is not None else None, context.glibc.geometry.word_bytes
-    if record is None or not _is_chunk(context, record):
+    record, word = _read_cache(context, address)[0] if context.glibc.tcache is not None else None, context.glibc.geometry.word_bytes
+    if record is None:
         return False
     try:
         following = address - 2 * word + (context.target.read_word(address - word) & ~7)
@@ -537,43 +497,31 @@ def check_cache_lists(context: Context, caches: Caches, followed: NativeFollowed
     if not any(followed.problems[:group]) and (not caches.expected or caches.expected == followed.counts[:group]):
         return
     complaints: List[Diagnostic] = []
-    own, at_work, is_changing = context._replace(report=make_collector(complaints)), context.threads_at_work(), False
+    glibc, at_work, is_changing = context.glibc, context.threads_at_work(), False
     for cache in caches.caches:
         for index, number in enumerate(caches.lists(cache)):
-            apart = caches.expected[number] - followed.counts[number] if caches.expected else 0
-            if context.target.kind == "live" and not followed.problems[number] and abs(apart) == 1:
+            problem, count = followed.problems[number], followed.counts[number]
+            apart = caches.expected[number] - count if caches.expected else 0
+            if context.target.kind == "live" and not problem and abs(apart) == 1:
                 continue  # a step of tcache_put or tcache_get
-            if cache.thread.lwp in at_work and followed.problems[number] not in (0, CUT):
+            if cache.thread.lwp in at_work and problem not in (0, CUT):
                 is_changing = True
                 continue
-            _check_list(own, followed, cache, index, number, apart)
+            name, message = name_cache_bin(cache, index), describe_damage(followed, number)
+            if message is not None:
+                assert glibc.tcache is not None and cache.address is not None
+                head = cache.address + glibc.tcache.members["entries"].offset + index * glibc.geometry.word_bytes
+                code = codes.LIST_UNREAD if problem == UNREAD else codes.CACHE_BROKEN
+                hint = "the chunks after it count as used"
+                complaints.append(Diagnostic(code, followed.lasts[number] or head, "%s: %s" % (name, message), hint))
+            elif apart and problem != CUT:
+                but = "lists %d" % count if count else "its list is empty"
+                message = "%s counts %s but %s" % (name, count_noun(count + apart, "chunk"), but)
+                complaints.append(Diagnostic(codes.CACHE_MISCOUNTS, cache.address, message, None))
     if is_changing:
         context.report(codes.CACHES_CHANGING, None, "thread caches are in the middle of a change", LOOK_AGAIN)
     for complaint in complaints:
         context.report(*complaint)
-
-
-def _check_list(context: Context, followed: NativeFollowedList, cache: Cache, index: int, number: int, apart: int) -> None:
-    name, message, count = name_cache_bin(cache, index), describe_damage(followed, number), followed.counts[number]
-    if message is not None:
-        assert context.glibc.tcache is not None and cache.address is not None
-        head = cache.address + context.glibc.tcache.members["entries"].offset + index * context.glibc.geometry.word_bytes
-        code = codes.LIST_UNREAD if followed.problems[number] == UNREAD else codes.CACHE_BROKEN
-        context.report(code, followed.lasts[number] or head, "%s: %s" % (name, message), "the chunks after it count as used")
-    elif apart and followed.problems[number] != CUT:
-        but = "lists %d" % count if count else "its list is empty"
-        message = "%s counts %s but %s" % (name, count_noun(count + apart, "chunk"), but)
-        context.report(codes.CACHE_MISCOUNTS, cache.address, message, None)
-
-
-def threads_by_arena(caches: Caches) -> Optional[Dict[int, int]]:
-    """Return arena address -> number of threads attached to it; None if any thread's thread_arena is not known."""
-    attached: Dict[int, int] = {}
-    for cache in caches.caches:
-        if cache.arena is None:
-            return None
-        attached[cache.arena] = attached.get(cache.arena, 0) + 1
-    return attached
 
 
 class Singles(NamedTuple):
@@ -586,18 +534,13 @@ class Singles(NamedTuple):
     """The first entry of each list."""
 
     @property
-    def chunks(self) -> Sequence[int]:
-        """Return array('Q') of `chunk | SPECIAL_x`, sorted, each chunk once: members, and the thread caches' own structs."""
-        return self.followed.members
-
-    @property
     def mapped(self) -> FrozenSet[int]:
         """Return mapped chunks in thread caches: in no arena (2.43)."""
         return frozenset(self.followed.mapped)
 
 
-def read_singles(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk]) -> Singles:
-    """Follow all lists of chunks that look used and are free."""
+def read_singles(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], heap_max: int) -> Singles:
+    """Follow all lists of chunks that look used and are free, and report what is on two of them to the arena that owns it."""
     lists = FreeLists(context)
     caches = read_caches(lists, arenas)
     fast = [ask_lists(lists, walk.arena, FAST) for walk in walks]
@@ -607,4 +550,13 @@ def read_singles(context: Context, arenas: Sequence[Arena], walks: Sequence[Aren
     check_cache_lists(context, caches, followed)
     for walk, group in zip(walks, fast):
         collect_bins(context.glibc, group, followed, walk.report)
+    sinks = {heap.address: walk.report for walk in walks for heap in walk.heaps}
+    main = next((walk.report for walk in walks if walk.arena.is_main), context.report)
+    for chunk in followed.twice[:MAX_REPORTED]:
+        message = "chunk is on two free lists (freed twice, or a list is damaged)"
+        sinks.get(chunk & -heap_max, main)(codes.LISTED_TWICE, chunk, message, None)
+    more = len(followed.twice) - MAX_REPORTED
+    if more > 0:
+        message = "%s on two free lists" % count_noun(more, "more chunk")
+        sinks.get(followed.twice[-1] & -heap_max, main)(codes.LISTED_TWICE, None, message, None)
     return Singles(caches, fast, followed, lists.heads)

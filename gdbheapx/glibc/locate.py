@@ -6,10 +6,10 @@ from gdbheapx.allocators import answers
 from gdbheapx.allocators.answers import AddressPart, AllocatorPlace, make_collector
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc.arenas import Arena, ArenaWalk, Context, read_heap
-from gdbheapx.glibc.freelists import Singles, collect_unsorted, name_cache_bin
+from gdbheapx.glibc.freelists import Singles, collect_unsorted, name_cache_bin, read_singles
 from gdbheapx.glibc.layouts import bin_index
 from gdbheapx.glibc.main_arena import first_regions
-from gdbheapx.glibc.survey import Survey, arena_claims, find_arenas, find_mmapped_chunks, read_lists, read_mmapped_counters
+from gdbheapx.glibc.survey import Survey, arena_claims, find_arenas, find_mmapped_chunks, read_mmapped_counters
 from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockFilter, BlockShape
 from gdbheapx.kernel.glibc.records import (
     STATUS_FAST,
@@ -53,7 +53,7 @@ class Locator:
         arena, region, part = self._find_run(ring, heap_max) or (None, None, None)
         if arena is not None and part is not None and region is None:
             return self._make_empty_place(arena, part)
-        singles = read_lists(context, ring, [ArenaWalk(arena, context.report) for arena in ring], heap_max)
+        singles = read_singles(context, ring, [ArenaWalk(arena, context.report) for arena in ring], heap_max)
         found = self._find_in_region(singles, region, arena, part) if region is not None and arena is not None else None
         return found or self._find_in_survey(singles) or self._find_mapped(singles, ring, heap_max)
 
@@ -91,7 +91,7 @@ class Locator:
         near = max(region.begin, self._address - NEAR_BYTES)
         for start in (near, 0) if near > region.begin else (0,):
             listed = [NativeListed(region, arena.index)]
-            stream = self._context.walker.blocks(listed, singles.chunks, BlockFilter(start=start))
+            stream = self._context.walker.blocks(listed, singles.followed.members, BlockFilter(start=start))
             neighbours = answers.find_neighbours(stream, self._shape, self._address)
             if neighbours.here is not None and (neighbours.previous is not None or not start):
                 parts = [*self._list_holders(singles, arena, neighbours.here), *([part] if part is not None else ())]

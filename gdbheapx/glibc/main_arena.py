@@ -14,7 +14,7 @@ begin and end. After damage the walk goes on at the next place that is surely a 
 
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import codes
@@ -27,15 +27,11 @@ from gdbheapx.kernel.common.library import (
     ADDRESS_MASK,
     STOP_END,
     STOP_FENCE,
-    STOP_MISALIGNED,
-    STOP_MMAPPED_BIT,
     STOP_OVERRUN,
-    STOP_SMALL,
     STOP_TOP,
     STOP_UNREADABLE,
 )
 from gdbheapx.kernel.glibc.records import STATUS_USED, NativeListed, Region, WalkResult
-from gdbheapx.problems import ProblemCode
 from gdbheapx.ranges import Range, subtract_ranges
 
 KNOWN_AT_ONCE = 4096
@@ -45,15 +41,6 @@ REACH_BYTES = 64 << 20
 NON_MAIN = 4
 MIN_CHUNKS = 16
 """A range with fewer chunks in an unbroken run may be anything."""
-_RULES: Dict[int, Tuple[ProblemCode, str]] = {
-    STOP_SMALL: (codes.CHUNK_SMALL, "chunk size below MINSIZE"),
-    STOP_MISALIGNED: (codes.CHUNK_MISALIGNED, "chunk size is not a multiple of MALLOC_ALIGNMENT"),
-    STOP_MMAPPED_BIT: (codes.CHUNK_MMAPPED_BIT, "IS_MMAPPED is set on a chunk inside an arena"),
-    STOP_OVERRUN: (codes.CHUNK_OVERRUN, "chunk reaches beyond the end of its heap or over the top chunk"),
-    STOP_UNREADABLE: (codes.CHUNK_UNREADABLE, "cannot read memory of the heap"),
-    STOP_FENCE: (codes.FENCEPOST_INSIDE, "a fencepost inside the heap"),
-    STOP_END: (codes.NO_TOP, "the chunks end without a top chunk"),
-}
 
 
 def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
@@ -76,7 +63,7 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
             walk.report(codes.BREAK_DISAGREES, arena.top, "main_arena: sbrk_base, top and system_mem do not agree", hint)
             end = max(end, base + walk.system_bytes) if base < end <= _mapped_end(context, base) else base + walk.system_bytes
     else:
-        end = _break_above(context, base)
+        end = break_above(context, base)
         if not end:
             return []  # from mmap, as all others: Pieces finds it
         if base <= arena.top < end:
@@ -90,7 +77,7 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
     return [Region(begin, end, arena.top if begin <= arena.top < end else 0)]
 
 
-def _break_above(context: Context, base: int) -> int:
+def break_above(context: Context, base: int) -> int:
     """The program break if `base` came from brk and not from mmap, else 0."""
     value = context.glibc.break_address(context.target) or 0
     return value if base < value <= _mapped_end(context, base) else 0
@@ -122,57 +109,30 @@ def fence_end(context: Context, at: int) -> int:
     return -(-(at + 2 * word * count) // align) * align if count >= 2 else 0
 
 
-def behind_fence(context: Context, walk: ArenaWalk, region: Region, at: int, end: int, cached_chunks: Sequence[int]) -> Optional[Region]:
-    """Return the run of chunks after a pair of fenceposts; None if the piece ends there, or if Pieces asks for it once it knows that
-    something lacks.
-    """
-    walk.overhead_bytes += end - at
-    if walk.arena.is_contiguous:
-        run = run_behind(context, walk, region, end, cached_chunks)
-        walk.pieces += run is not None
-        return run
-    if _break_above(context, region.begin):
-        walk.behind_fences.append((region, end))
-    return None
-
-
 def run_behind(context: Context, walk: ArenaWalk, region: Region, end: int, cached_chunks: Sequence[int]) -> Optional[Region]:
-    """Return the run of chunks that goes on in the region after a foreign sbrk, which took memory from `end` on; None if there is none."""
-    start = _chain_start(context, end, _first_known(context, walk, region, end, cached_chunks))
-    if context.budget.expired():
-        return region._replace(begin=end, top=region.top if region.top >= end else 0)  # where the walk ends for lack of time
-    if start is None:
-        if walk.arena.is_contiguous:
-            message = "main_arena: cannot find the run of chunks after a foreign sbrk"
-            walk.report(codes.RUN_NOT_FOUND, end, message, "its bytes count as unparsed")
-            walk.unparsed_bytes += region.end - end
-        return None
-    walk.foreign_bytes += start - end
-    return region._replace(begin=start, top=region.top if region.top >= start else 0)
-
-
-def _first_known(context: Context, walk: ArenaWalk, region: Region, low: int, cached_chunks: Sequence[int]) -> Optional[int]:
-    """The lowest chunk from `low` on in the region that a list names, or top; None if there is none."""
-    members = collect_bin_members(context, walk)
-    chunks = [
-        int(known[place]) & ~KIND_BITS for known in (members, cached_chunks) for place in [bisect_left(known, low)] if place < len(known)
-    ]
-    chunks += [region.top] if region.top >= low else []
-    return min((chunk for chunk in chunks if chunk < region.end), default=None)
-
-
-def _chain_start(context: Context, low: int, known: Optional[int]) -> Optional[int]:
-    """The lowest place from `low` on whose chunks lead onto the first known chunk, or onto fenceposts before it.
-
-    The first known chunk itself at the latest. Only that one counts as a goal: foreign bytes that happen to look like a size would
-    jump over the true start and over known chunks.
+    """Return the run of chunks that goes on in the region after a foreign sbrk, which took memory from `end` on; None if there is none. It
+    begins at the lowest place whose chunks lead onto the first chunk that a list names, or top, or onto fenceposts before it; at that chunk
+    at the latest. Only that one counts as a goal: foreign bytes that happen to look like a size would jump over the true start and over
+    known chunks.
     """
-    if known is None:
-        return None
-    geometry = context.glibc.geometry
-    start, goal = align_chunk(low, geometry), array("Q", [known])
-    chunk = context.walker.find_chain(start, known, goal, strict=True, fences=True)
-    return known if chunk is None else chunk
+    chunks = [region.top] if region.top >= end else []
+    for known in (collect_bin_members(context, walk), cached_chunks):
+        place = bisect_left(known, end)
+        chunks += [int(chunk) & ~KIND_BITS for chunk in known[place : place + 1]]
+    first = start = min((chunk for chunk in chunks if chunk < region.end), default=None)
+    if first is not None:
+        low = align_chunk(end, context.glibc.geometry)
+        found = context.walker.find_chain(low, first, array("Q", [first]), strict=True, fences=True)
+        start = first if found is None else found
+    if context.budget.expired():
+        start = end  # where the walk ends for lack of time
+    elif start is not None:
+        walk.foreign_bytes += start - end
+    elif walk.arena.is_contiguous:
+        message = "main_arena: cannot find the run of chunks after a foreign sbrk"
+        walk.report(codes.RUN_NOT_FOUND, end, message, "its bytes count as unparsed")
+        walk.unparsed_bytes += region.end - end
+    return None if start is None else region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
 class Pieces:
@@ -199,12 +159,9 @@ class Pieces:
         self._pass_runs()
         while self.missing() > 0 and not self._context.budget.expired():
             regions = self._next_in_ranges()
-            if regions:
-                self._walk.pieces += len(regions)
-                return regions
-            if not self._stages:
+            if not regions and not self._stages:
                 break
-            regions = self._stages.pop(0)()
+            regions = regions or self._stages.pop(0)()
             if regions:
                 self._walk.pieces += len(regions)
                 return regions
@@ -299,8 +256,11 @@ class Pieces:
     def _find_unanchored(self) -> List[Region]:
         """Pieces without any free chunk: ranges whose chunks end in fenceposts on a page, and are not too long."""
         context, page = self._context, self._context.glibc.geometry.page_bytes
-        geometry, left = context.glibc.geometry, [span for span in self._left if self._may_begin(span[0])]
-        probes = [Region(align_chunk(low, geometry), min(high, low + self.missing()), 0, True) for low, high in left]
+        geometry, probes = context.glibc.geometry, []
+        for low, high in self._left:
+            field = _size_field(context, align_chunk(low, geometry))
+            if field & 7 == 1 and field >= geometry.min_chunk_bytes:  # of the main arena, after one in use, as a piece's first chunk
+                probes.append(Region(align_chunk(low, geometry), min(high, low + self.missing()), 0, True))
         results = context.walker.walk(probes, array("Q"))
         regions, missing = [], self.missing()
         for probe, result in zip(probes, results):
@@ -317,11 +277,6 @@ class Pieces:
             array("Q", sorted({*collect_bin_members(self._context, self._walk), *(region.begin for region, _ in self._walk.runs)}))
         )
         return []
-
-    def _may_begin(self, low: int) -> bool:
-        """A chunk of the main arena that follows one in use, as a piece's first does."""
-        field = _size_field(self._context, align_chunk(low, self._context.glibc.geometry))
-        return field & 7 == 1 and field >= self._context.glibc.geometry.min_chunk_bytes
 
 
 def _size_field(context: Context, chunk: int) -> int:
@@ -344,67 +299,43 @@ class Remnant(NamedTuple):
 
 def find_remnant(context: Context, walks: Sequence[ArenaWalk]) -> Optional[Remnant]:
     """The longest such run outside the arenas that were found; None if there is none."""
-    taken = sorted((heap.address, heap.address + heap.mprotect_size_bytes) for walk in walks for heap in walk.heaps)
+    geometry = context.glibc.geometry
     best: Optional[Remnant] = None
+    taken = sorted((heap.address, heap.address + heap.mprotect_size_bytes) for walk in walks for heap in walk.heaps)
     for low, high in subtract_ranges(anonymous_ranges(context.target), taken):
-        region = Region(align_chunk(low, context.glibc.geometry), high, 0)
+        region, last, top = Region(align_chunk(low, geometry), high, 0), None, 0
         result = context.walker.walk([region], array("Q"))[0]
         if result.used_chunks < MIN_CHUNKS or result.stop not in (STOP_END, STOP_UNREADABLE, STOP_OVERRUN):
             continue
-        remnant = _without_last(context, region, result)
-        if best is None or remnant.result.used_bytes + remnant.result.free_bytes > best.result.used_bytes + best.result.free_bytes:
-            best = remnant
+        for blocks in context.walker.blocks([NativeListed(region, NO_ARENA)], array("Q")):
+            last = blocks
+        if last is not None and last.kinds[-1] == STATUS_USED and result.stop == STOP_END:
+            top = last.usable_bytes[-1] + geometry.overhead_bytes
+            result = result._replace(used_chunks=result.used_chunks - 1, used_bytes=result.used_bytes - top)
+        if best is None or result.used_bytes + result.free_bytes > best.result.used_bytes + best.result.free_bytes:
+            best = Remnant(region, result, top)
     return best
-
-
-def _without_last(context: Context, region: Region, result: WalkResult) -> Remnant:
-    """The run without the chunk at its end."""
-    last = None
-    for blocks in context.walker.blocks([NativeListed(region, NO_ARENA)], array("Q")):
-        last = blocks
-    if last is None or last.kinds[-1] != STATUS_USED or result.stop != STOP_END:
-        return Remnant(region, result, 0)
-    size = last.usable_bytes[-1] + context.glibc.geometry.overhead_bytes
-    return Remnant(region, result._replace(used_chunks=result.used_chunks - 1, used_bytes=result.used_bytes - size), size)
-
-
-def damage_rule(context: Context, arena: Arena, result: WalkResult) -> Tuple[ProblemCode, str]:
-    """The code, and one line: arena, rule, and the size field that was found."""
-    geometry = context.glibc.geometry
-    code, rule = _RULES[result.stop]
-    field = context.target.read_prefix(result.at + geometry.word_bytes, geometry.word_bytes)
-    if result.stop in (STOP_UNREADABLE, STOP_END) or len(field) < geometry.word_bytes:
-        return code, "%s: %s" % (arena.title, rule)
-    size = int.from_bytes(field, context.target.byte_order)
-    return code, "%s: %s (size field 0x%x)" % (arena.title, rule, size)
 
 
 def next_start(context: Context, arena: Arena, damage: Range, cached_chunks: Sequence[int], members: Sequence[int]) -> Optional[int]:
     """Return the lowest address after the damage from which chunk sizes lead exactly onto a chunk known from elsewhere: those on free lists
-    and top. None if there is none before the region's end: then the rest is lost. `damage`: its address, and the end of the region.
+    and top. None if there is none before the region's end: then the rest is lost. `damage`: its address, and the end of the region. Known
+    chunks are taken in ascending lots: the next ones are nearly always enough, and there may be millions.
     """
     geometry, word = context.glibc.geometry, context.glibc.geometry.word_bytes
-    low = align_chunk(damage[0] + 1, geometry)
-    for known in _list_known(arena.top, damage, cached_chunks, members):
-        ordered = array("Q", [chunk for chunk in known if align_chunk(chunk, geometry) == chunk])
-        for number, anchor in enumerate(ordered):
-            if len(context.target.read_prefix(anchor, 2 * word)) < 2 * word:
-                continue
-            start = context.walker.find_chain(low, anchor, ordered[number:])
-            return anchor if start is None else start
-        if context.budget.expired():
-            break
-    return None
-
-
-def _list_known(top: int, damage: Range, cached_chunks: Sequence[int], members: Sequence[int]) -> Iterator[List[int]]:
-    """Yield known chunks after the damage in ascending lots: the next ones are nearly always enough, and there may be millions."""
-    at, end = damage
+    (at, end), low = damage, align_chunk(damage[0] + 1, geometry)
     while at < end:
         lots = [known[place : place + KNOWN_AT_ONCE] for known in (cached_chunks, members) for place in [bisect_left(known, at + 8)]]
         full = [int(lot[-1]) & ~KIND_BITS for lot in lots if len(lot) == KNOWN_AT_ONCE]
         until = min([*full, end - 1])
-        chunks = {int(chunk) & ~KIND_BITS for lot in lots for chunk in lot}
-        chunks.update([top] if top else ())
-        yield sorted(chunk for chunk in chunks if at < chunk <= until)
+        chunks = {int(chunk) & ~KIND_BITS for lot in lots for chunk in lot}.union([arena.top] if arena.top else ())
+        aligned = (chunk for chunk in chunks if at < chunk <= until and align_chunk(chunk, geometry) == chunk)
+        ordered = array("Q", sorted(aligned))
+        for number, anchor in enumerate(ordered):
+            if len(context.target.read_prefix(anchor, 2 * word)) == 2 * word:
+                start = context.walker.find_chain(low, anchor, ordered[number:])
+                return anchor if start is None else start
+        if context.budget.expired():
+            break
         at = until if full else end
+    return None

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from typing import AbstractSet, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.allocators.answers import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, RuleSuspect, make_collector, sorted_out
 from gdbheapx.errors import UnreadableMemory
@@ -23,7 +23,15 @@ from gdbheapx.glibc.freelists import (
 from gdbheapx.glibc.layouts import HEAP_INFO, NSMALLBINS, align_chunk, bin_range, fast_size, tcache_range
 from gdbheapx.glibc.plan import find_glibc_code_spans
 from gdbheapx.glibc.records import MmappedTotals
-from gdbheapx.glibc.survey import Survey, find_mmapped_chunks, find_mmapped_ranges, has_searched_mmapped, is_ahead, read_mmapped_counters
+from gdbheapx.glibc.survey import (
+    Survey,
+    arena_claims,
+    find_mmapped_chunks,
+    find_mmapped_ranges,
+    has_searched_mmapped,
+    is_ahead,
+    read_mmapped_counters,
+)
 from gdbheapx.kernel.common.library import ADDRESS_MASK
 from gdbheapx.kernel.glibc import records as api
 from gdbheapx.kernel.glibc.records import (
@@ -46,7 +54,7 @@ from gdbheapx.kernel.glibc.records import (
 )
 from gdbheapx.layout.view import Version, read_view
 from gdbheapx.model import TargetAddress
-from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode
+from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
 from gdbheapx.ranges import Range, subtract_ranges
 from gdbheapx.units import count_noun
 
@@ -78,7 +86,7 @@ _TOP_ASSERTION: AbortMessages = (
     ((2, 36), "Fatal glibc error: malloc assertion failure in sysmalloc: %s" % _SYSMALLOC),
     (_FIRST_RELEASE, "sysmalloc: Assertion `%s' failed." % _SYSMALLOC),
 )
-_RULES: Dict[str, Tuple[ProblemCode, AbortMessages]] = {
+RULES: Dict[str, Tuple[ProblemCode, AbortMessages]] = {
     "chunk-size-small": (codes.CHUNK_SMALL, _aborts_with("free(): invalid size")),
     "chunk-size-misaligned": (codes.CHUNK_MISALIGNED, _aborts_with("free(): invalid size")),
     "chunk-mmapped-bit": (codes.CHUNK_MMAPPED_BIT, _aborts_with("munmap_chunk(): invalid pointer")),
@@ -166,27 +174,13 @@ _RULES: Dict[str, Tuple[ProblemCode, AbortMessages]] = {
 }
 """By the rule's name its code and the messages that malloc aborts with (malloc/malloc.c: malloc_printerr, assert)."""
 
-RULE_NAMES = tuple(_RULES)
-
-
-def code_of(rule: str) -> ProblemCode:
-    """The code of a rule's findings."""
-    return _RULES[rule][0]
-
 
 def abort_of(rule: str, release: Optional[Version]) -> Optional[str]:
     """Return what a release aborts with where it meets a broken rule, or None. `release`: None if unknown: the newest message is it."""
-    messages = _RULES[rule][1]
+    messages = RULES[rule][1]
     if release is None:
         return next((message for _, message in messages if message is not None), None)
     return next((message for since, message in messages if release >= since), None)
-
-
-def _near_stack(context: Context, pointer: Optional[int]) -> List[int]:
-    if pointer is None:
-        return []
-    word = context.glibc.geometry.word_bytes
-    return context.target.words_in(context.target.read_prefix(pointer & -word, FRAME_WORDS * word))
 
 
 class Findings:
@@ -202,8 +196,12 @@ class Findings:
         self._is_single = len(threads) == 1
         """There is one thread, which takes no lock (SINGLE_THREAD_P, 2.27)."""
         if not any(thread.signal in (*CRASHES, SIGABRT) for thread in threads[:1]):
-            code = find_glibc_code_spans(context.target, context.glibc.module) or []
-            places = [place for thread in threads for place in (thread.pc, *_near_stack(context, thread.stack_pointer))]
+            target, word = context.target, context.glibc.geometry.word_bytes
+            code = find_glibc_code_spans(target, context.glibc.module) or []
+            places = [thread.pc for thread in threads]
+            for thread in threads:
+                if thread.stack_pointer is not None:
+                    places += target.words_in(target.read_prefix(thread.stack_pointer & -word, FRAME_WORDS * word))
             self._locked = {walk.arena.address for walk in walks if walk.arena.state["mutex"]}
             self._is_inside = any(span.start <= place < span.end for place in places if place is not None for span in code)
         self._found: Dict[Tuple[str, Optional[int]], BrokenRule] = {}
@@ -232,23 +230,22 @@ class Findings:
         key = (rule, address)
         if key in self._found or len(self._found) >= MOST_BROKEN:
             return
-        walk, glibc = self.arena_of(address), self._context.glibc
+        walk, glibc, evidence = self.arena_of(address), self._context.glibc, None
+        if walk is not None and walk.arena.address in self._locked:
+            evidence = LOCKED
+        elif self._is_inside and (self._is_single or is_cache):
+            evidence = INSIDE
         self._found[key] = BrokenRule(
             allocator=glibc.id,
             arena=walk.arena.index if walk is not None else None,
-            code=code_of(rule),
+            code=RULES[rule][0],
             address=TargetAddress(address) if address is not None else None,
             rule=rule,
             abort=abort_of(rule, glibc.version),
             suspect=suspect,
             what=message,
-            evidence=self._explain(walk, is_cache),
+            evidence=evidence,
         )
-
-    def _explain(self, walk: Optional[ArenaWalk], is_cache: bool) -> Optional[str]:
-        if walk is not None and walk.arena.address in self._locked:
-            return LOCKED
-        return INSIDE if self._is_inside and (self._is_single or is_cache) else None
 
 
 WORDS = {STATUS_USED: "used", STATUS_TCACHE: "tcache", STATUS_FAST: "fast", STATUS_TCACHE_STRUCT: "overhead"}
@@ -284,17 +281,23 @@ BY_CODE: Dict[ProblemCode, str] = {
     codes.MP_DISAGREES: "mmapped-count",
 }
 """Damage that the walk reports. Its complaints of lists and neighbours are found again here, place by place, with finer names."""
-AGAIN = (
-    codes.PREV_SIZE_WRONG,
-    codes.FREE_NEIGHBOURS,
-    codes.FASTBIN_BROKEN,
-    codes.BIN_BROKEN,
-    codes.CACHE_BROKEN,
-    codes.CACHE_MISCOUNTS,
-    codes.LISTED_ASTRAY,
-    codes.LISTED_OUTSIDE,
-    codes.MORE_DAMAGE,
-)
+_FREED_TWICE = "the next chunk says that it is free: freed twice, or overrun"
+CHUNK_RULES: Dict[int, Tuple[str, str, str]] = {
+    api.BROKEN_PREV_SIZE: ("prev-size", "before", "a free chunk of this size must have it repeated behind it; 0x%x is there"),
+    api.BROKEN_FREE_NEIGHBOURS: ("free-neighbours", "", "a free chunk directly follows the free chunk at 0x%x"),
+    api.BROKEN_NOT_BINNED: ("free-not-in-bin", "used", "the next chunk says that this chunk is free, but no bin holds it"),
+    api.BROKEN_BINNED_USED: ("bin-entry-in-use", "", "a bin holds this chunk, but the next chunk says that it is in use"),
+    api.BROKEN_BINNED_ASTRAY: ("bin-entry-not-a-chunk", "", "a bin holds this address, but no chunk begins here"),
+    api.BROKEN_LISTED_FREE: ("double-free", "tcache", "this chunk is on a thread cache's or fastbin's list, but %s" % _FREED_TWICE),
+    api.BROKEN_LISTED_ASTRAY: ("listed-not-a-chunk", "", "a thread cache or fastbin holds this address, but no chunk begins here"),
+    api.BROKEN_NON_MAIN: ("arena-bit", "before", "the size field 0x%x %s the bit NON_MAIN_ARENA, against its arena"),
+    api.BROKEN_FREE_FLAGS: ("free-arena-bit", "before", "the size field 0x%x of a free chunk has the bit NON_MAIN_ARENA"),
+    api.BROKEN_FIRST: ("first-chunk", "", "the first chunk of a heap says that the chunk before it is free"),
+}
+"""By contradiction: its rule; the suspect (the block before the chunk; a status: the chunk itself, which ends at the damaged header); what is
+said of the value."""
+OF_UNSORTED = {api.BROKEN_PREV_SIZE: "unsorted-prev-size", api.BROKEN_BINNED_USED: "unsorted-prev-inuse"}
+"""Rules of chunks in unsorted bins, where they differ."""
 UNMAPPED: Dict[ProblemCode, str] = {
     codes.RING_UNREADABLE: "arena-ring",
     codes.HEAP_UNREADABLE: "heap-unmapped",
@@ -314,6 +317,12 @@ SEARCHED = 1 << 40
 """More chunks than there are: a search for all that lie somewhere."""
 
 
+def _is_found_again(diagnostic: Diagnostic) -> bool:
+    """Return whether the checks here find this damage again, with finer names: all that BY_CODE lacks, but threads that no check looks for."""
+    code = diagnostic.code
+    return code.nature == Severity.DAMAGE and code not in BY_CODE and code != codes.CACHES_LOST
+
+
 class GlibcCheck:
     """Look at every rule once. `survey`: the walk, whose complaints are in `complaints`; `report`: for what breaks no rule."""
 
@@ -330,8 +339,8 @@ class GlibcCheck:
         self.stops: Dict[Optional[int], api.NativeBroken] = {}
         """By address where each region ended."""
 
-    def run(self, ranges: Callable[[], List[Range]]) -> List[BrokenRule]:
-        """Return all broken rules. `ranges`: memory of the arenas."""
+    def run(self) -> List[BrokenRule]:
+        """Return all broken rules."""
         own, later = self.context, []  # type: Context, List[Diagnostic]
         self.context = own._replace(report=make_collector(later))
         try:
@@ -344,12 +353,13 @@ class GlibcCheck:
                 _check_heaps(self.context, self.findings, walk)
         except UnreadableMemory as problem:
             self.report(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "not every rule was checked")
-        told = [diagnostic for diagnostic in self.complaints if diagnostic.code not in AGAIN and not self._is_unmapped(diagnostic)]
-        sorted_out(told, BY_CODE, self.report, self._add_complaint)
+        complaints = [diagnostic for diagnostic in self.complaints if not _is_found_again(diagnostic) and not self._is_unmapped(diagnostic)]
+        sorted_out(complaints, BY_CODE, self.report, self._add_complaint)
         for diagnostic in later:
-            if diagnostic.code not in AGAIN and diagnostic.code not in BY_CODE:
+            if not _is_found_again(diagnostic) and diagnostic.code not in BY_CODE:
                 self.report(*diagnostic)
-        check_mmapped_count(own, self.findings, ranges(), self.report)
+        heaps = sorted((claim.start, claim.end) for claim in arena_claims(self.survey))
+        check_mmapped_count(own, self.findings, heaps, self.report)
         return self.findings.rows
 
     def _check_lists_and_chunks(self) -> None:
@@ -369,7 +379,7 @@ class GlibcCheck:
                 self._tell_empty_bins(group.arena)
             members = doubles.members
             known = {one.arena.index for one in bins if not any(doubles.problems[one.first : one.first + len(one.indexes)])}
-        rows = self.context.walker.check(self._list_regions(known), self.singles.chunks, members).rows
+        rows = self.context.walker.check(self._list_regions(known), self.singles.followed.members, members).rows
         self.stops = {row.address: row for row in rows if row.rule == api.BROKEN_STOP}
         if is_damaged or any(row.rule != api.BROKEN_STOP for row in rows):
             self.unsorted.update(collect_unsorted(self.context, self.arenas))
@@ -399,44 +409,25 @@ class GlibcCheck:
         address = TargetAddress(row.previous + 2 * self.glibc.geometry.word_bytes)
         return RuleSuspect(address, row.address - row.previous, WORDS[row.previous_status])
 
-    def _make_own_suspect(self, row: api.NativeBroken, status: str) -> RuleSuspect:
-        """Return the chunk itself, which ends at the damaged header."""
-        return RuleSuspect(TargetAddress(row.address + 2 * self.glibc.geometry.word_bytes), row.value, status)
-
     def _tell_chunk(self, row: api.NativeBroken) -> None:
-        at, add, before, is_unsorted = row.address, self.findings.add, self._find_suspect(row), row.address in self.unsorted
-        if row.rule == api.BROKEN_PREV_SIZE:
-            message = "a free chunk of this size must have it repeated behind it; 0x%x is there" % row.value
-            add("unsorted-prev-size" if is_unsorted else "prev-size", at, message, before)
-        elif row.rule == api.BROKEN_FREE_NEIGHBOURS:
-            add("free-neighbours", at, "a free chunk directly follows the free chunk at 0x%x" % row.value)
-        elif row.rule == api.BROKEN_NOT_BINNED:
-            message = "the next chunk says that this chunk is free, but no bin holds it"
-            add("free-not-in-bin", at, message, self._make_own_suspect(row, "used"))
-        elif row.rule == api.BROKEN_BINNED_USED:
-            message = "a bin holds this chunk, but the next chunk says that it is in use"
-            add("unsorted-prev-inuse" if is_unsorted else "bin-entry-in-use", at, message)
-        elif row.rule == api.BROKEN_BINNED_ASTRAY:
-            add("bin-entry-not-a-chunk", at, "a bin holds this address, but no chunk begins here")
-        elif row.rule == api.BROKEN_LISTED_FREE:
-            message = (
-                "this chunk is on a thread cache's or fastbin's list, but the next chunk says that it is free: freed twice, or overrun"
-            )
-            add("double-free", at, message, self._make_own_suspect(row, "tcache"), is_cache=True)
-        elif row.rule == api.BROKEN_LISTED_ASTRAY:
-            message = "a thread cache or fastbin holds this address, but no chunk begins here"
-            add("listed-not-a-chunk", at, message, is_cache=True)
-        elif row.rule == api.BROKEN_NON_MAIN:
-            wrong = "has" if row.value & NON_MAIN else "lacks"
-            add("arena-bit", at, "the size field 0x%x %s the bit NON_MAIN_ARENA, against its arena" % (row.value, wrong), before)
-        elif row.rule == api.BROKEN_FREE_FLAGS:
-            add("free-arena-bit", at, "the size field 0x%x of a free chunk has the bit NON_MAIN_ARENA" % row.value, before)
-        elif row.rule == api.BROKEN_FIRST:
-            add("first-chunk", at, "the first chunk of a heap says that the chunk before it is free")
+        if row.rule == api.BROKEN_STOP:
+            return
+        rule, status, message = CHUNK_RULES[row.rule]
+        if row.address in self.unsorted:
+            rule = OF_UNSORTED.get(row.rule, rule)
+        if row.rule == api.BROKEN_NON_MAIN:
+            message %= (row.value, "has" if row.value & NON_MAIN else "lacks")
+        elif "%" in message:
+            message %= row.value
+        suspect = self._find_suspect(row) if status == "before" else None
+        if status in ("used", "tcache"):
+            suspect = RuleSuspect(TargetAddress(row.address + 2 * self.glibc.geometry.word_bytes), row.value, status)
+        is_cache = row.rule in (api.BROKEN_LISTED_FREE, api.BROKEN_LISTED_ASTRAY)
+        self.findings.add(rule, row.address, message, suspect, is_cache)
 
     def _tell_outside(self) -> None:
         """Add entries of single lists that lie in no arena."""
-        chunks, page = self.singles.chunks, self.glibc.geometry.page_bytes
+        chunks, page = self.singles.followed.members, self.glibc.geometry.page_bytes
         spans = sorted(span for walk in self.walks for span in walk.ranges(page))
         outside: Dict[int, None] = {}
         edges = [0, *(edge for span in spans for edge in span), ADDRESS_MASK]
@@ -505,7 +496,7 @@ class GlibcCheck:
         """Check sizes, keys and order of list members, and links of bins. Return whether the bins hold exactly the free chunks, as far as
         their number and the sum of their addresses show.
         """
-        named = [*self._list_cached(), *self._list_fast(), *self._list_binned()]
+        named = list(self._list_members())
         passed = self.context.walker.check_members([members for _, members in named], self.glibc.traits.safe_linking)
         for row in passed.rows:
             if row.rule != api.MEMBER_LINK:
@@ -529,58 +520,50 @@ class GlibcCheck:
             is_cache = members.kind in (TCACHE, TCACHE_SIZED)
             add(rule, at, "%s: a chunk of 0x%x bytes does not belong there" % (name, row.value), is_cache=is_cache)
 
-    def _list_cached(self) -> Iterator[Tuple[str, api.MemberList]]:
-        key, singles = self._find_tcache_key(), self.singles
-        for cache in singles.caches.caches:
-            for index, number in enumerate(singles.caches.lists(cache)):
-                count = singles.followed.counts[number]
-                if count and not singles.followed.problems[number]:
-                    low, high = tcache_range(index, self.glibc.geometry)
-                    kind = TCACHE if singles.caches.sizes[index] is not None else TCACHE_SIZED
-                    own = (cache.address or 0) if key == -1 else key
-                    yield name_cache_bin(cache, index), api.MemberList(kind, singles.heads[number], count, low, high, own, False)
-
     def _find_tcache_key(self) -> int:
         """Return the key that most of the sampled cached chunks have in the word after their link: -1 if it is the address of the cache
         that holds the chunk, 0 if it is unknown.
         """
         if not self.glibc.traits.tcache_key:
             return 0
-        seen: Counter[int] = Counter()
-        followed = self.singles.followed
+        target, size, followed = self.context.target, 2 * self.glibc.geometry.word_bytes, self.singles.followed
+        keys: Counter[int] = Counter()
         for cache in self.singles.caches.caches:
             for number in self.singles.caches.lists(cache):
-                if sum(seen.values()) < KEY_SAMPLES and not followed.problems[number]:
-                    words = self._read_keys(self.singles.heads[number], min(followed.counts[number], KEYS_OF_A_LIST))
-                    seen.update(-1 if word == cache.address else word for word in words)
-        value, count = seen.most_common(1)[0] if seen else (0, 0)
-        return value if count > 1 and 2 * count > sum(seen.values()) else 0
+                if sum(keys.values()) >= KEY_SAMPLES or followed.problems[number]:
+                    continue
+                entry = self.singles.heads[number]
+                for _ in range(min(followed.counts[number], KEYS_OF_A_LIST)):
+                    link, key = target.words_in(target.read_prefix(entry, size).ljust(size, b"\0"))
+                    keys[-1 if key == cache.address else key] += 1
+                    entry = link ^ entry >> 12 if self.glibc.traits.safe_linking else link
+        value, count = keys.most_common(1)[0] if keys else (0, 0)
+        return value if count > 1 and 2 * count > sum(keys.values()) else 0
 
-    def _read_keys(self, entry: int, count: int) -> Iterator[int]:
-        target, size = self.context.target, 2 * self.glibc.geometry.word_bytes
-        for _ in range(count):
-            link, second = target.words_in(target.read_prefix(entry, size).ljust(size, b"\0"))
-            yield second
-            entry = link ^ entry >> 12 if self.glibc.traits.safe_linking else link
-
-    def _list_fast(self) -> Iterator[Tuple[str, api.MemberList]]:
-        singles = self.singles
+    def _list_members(self) -> Iterator[Tuple[str, api.MemberList]]:
+        """Yield the whole lists with their names: of thread caches, fastbins, bins."""
+        singles, geometry, key = self.singles, self.glibc.geometry, self._find_tcache_key()
+        heads, counts, problems = singles.heads, singles.followed.counts, singles.followed.problems
+        for cache in singles.caches.caches:
+            own = (cache.address or 0) if key == -1 else key
+            for index, number in enumerate(singles.caches.lists(cache)):
+                if counts[number] and not problems[number]:
+                    low, high = tcache_range(index, geometry)
+                    kind = TCACHE if singles.caches.sizes[index] is not None else TCACHE_SIZED
+                    yield name_cache_bin(cache, index), api.MemberList(kind, heads[number], counts[number], low, high, own, False)
         for group in singles.fast:
             for number, index in enumerate(group.indexes, group.first):
-                count, size = singles.followed.counts[number], fast_size(index, self.glibc.geometry)
-                if count and not singles.followed.problems[number]:
-                    yield group.name(index), api.MemberList(FAST, singles.heads[number], count, size, size, 0, False)
-
-    def _list_binned(self) -> Iterator[Tuple[str, api.MemberList]]:
-        geometry = self.glibc.geometry
+                if counts[number] and not problems[number]:
+                    size = fast_size(index, geometry)
+                    yield group.name(index), api.MemberList(FAST, heads[number], counts[number], size, size, 0, False)
         for arena in self.arenas:
             words, limit = arena.state.numbers("bins"), most_chunks(arena, self.glibc)
             for index, header in enumerate(list_bin_headers(arena, self.glibc), 1):
                 if words[2 * index - 2] == words[2 * index - 1] == header or not any(words[0::2]):
                     continue
-                low, high = (2 * geometry.word_bytes + 1, arena.state["system_mem"]) if index == UNSORTED else bin_range(index, geometry)
-                most = ADDRESS_MASK if high is None else high
-                yield "bin %d of %s" % (index, arena.title), api.MemberList(BIN, header, limit, low, most, 0, index >= NSMALLBINS)
+                least, most = (2 * geometry.word_bytes + 1, arena.state["system_mem"]) if index == UNSORTED else bin_range(index, geometry)
+                members = api.MemberList(BIN, header, limit, least, ADDRESS_MASK if most is None else most, 0, index >= NSMALLBINS)
+                yield "bin %d of %s" % (index, arena.title), members
 
     # ---- what the walk said
 
@@ -649,20 +632,16 @@ def _check_top(context: Context, findings: Findings, arena: Arena, before: Optio
 
 
 def _check_state(findings: Findings, arena: Arena) -> None:
-    state, title = arena.state, arena.title
-    if state["system_mem"] > state["max_system_mem"]:
-        message = "%s: system_mem 0x%x is larger than max_system_mem 0x%x" % (title, state["system_mem"], state["max_system_mem"])
-        findings.add("system-mem-max", state.address_of("system_mem"), message)
-    if state["mutex"] not in MUTEX_VALUES:
-        message = "%s: the mutex has the value %d, which no lock has" % (title, state["mutex"])
-        findings.add("arena-mutex", state.address_of("mutex"), message)
-    if state["flags"] & ~KNOWN_FLAGS:
-        findings.add(
-            "arena-flags", state.address_of("flags"), "%s: flags is 0x%x, which has bits that malloc does not use" % (title, state["flags"])
-        )
-    attached = state.get("attached_threads")
-    if attached is not None and attached > MOST_THREADS:
-        findings.add("attached-threads", state.address_of("attached_threads"), "%s counts %d attached threads" % (title, attached))
+    state, attached = arena.state, arena.state.get("attached_threads") or 0
+    system, highest, mutex, flags = state["system_mem"], state["max_system_mem"], state["mutex"], state["flags"]
+    for rule, field, is_wrong, message in (
+        ("system-mem-max", "system_mem", system > highest, ": system_mem 0x%x is larger than max_system_mem 0x%x" % (system, highest)),
+        ("arena-mutex", "mutex", mutex not in MUTEX_VALUES, ": the mutex has the value %d, which no lock has" % mutex),
+        ("arena-flags", "flags", flags & ~KNOWN_FLAGS, ": flags is 0x%x, which has bits that malloc does not use" % flags),
+        ("attached-threads", "attached_threads", attached > MOST_THREADS, " counts %d attached threads" % attached),
+    ):
+        if is_wrong:
+            findings.add(rule, state.address_of(field), arena.title + message)
 
 
 def _check_bin_map(context: Context, findings: Findings, arena: Arena) -> None:
@@ -795,10 +774,6 @@ class DamagedHeader:
             return 1
         return told
 
-    def _may_begin(self, block: int) -> bool:
-        place = bisect_right(self._begins, (block, 1 << 65)) - 1
-        return place >= 0 and block < self._begins[place][1]
-
     # ---- one header
 
     def _read_header(self, address: int) -> Optional[Tuple[int, int]]:
@@ -875,7 +850,8 @@ class DamagedHeader:
             inner = [edge for edge in self._edges if start <= edge <= end]
             starts = {edge for edge in inner if edge + total <= end}.union(edge - total for edge in inner if edge - total >= start)
             blocks += [(block, block in self._edges and block + total in self._edges) for block in sorted(starts) if not block % page]
-        blocks = [(block, is_exact) for block, is_exact in blocks if self._may_begin(block)]
+        places = [bisect_right(self._begins, (block, 1 << 65)) - 1 for block, _ in blocks]
+        blocks = [pair for pair, place in zip(blocks, places) if place >= 0 and pair[0] < self._begins[place][1]]
         headers = [(self._find_header(block, total), is_exact) for block, is_exact in blocks[:MOST_LOOKED_AT]]
         if any(header is None for header, _ in headers):
             headers = [pair for pair in headers if pair[0] is not None and pair[0].agrees >= 2]  # it may be in what cannot be read

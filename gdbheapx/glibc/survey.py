@@ -5,6 +5,7 @@ would return (malloc.c: mtrim and systrim, after malloc_consolidate)."""
 
 from array import array
 from bisect import bisect_right
+from collections import Counter
 from typing import Annotated, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.allocators.answers import make_collector
@@ -13,7 +14,6 @@ from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import codes, main_arena
 from gdbheapx.glibc.arenas import (
     Arena,
-    ArenaReports,
     ArenaWalk,
     Context,
     Glibc,
@@ -22,6 +22,7 @@ from gdbheapx.glibc.arenas import (
     heaps_of,
     private_mappings,
     read_ring,
+    report_arena,
     scan_heap_infos,
     tell_unless_changing,
     unite_mappings,
@@ -36,21 +37,29 @@ from gdbheapx.glibc.freelists import (
     collect_bins,
     links_agree,
     read_singles,
-    report_listed_twice,
-    threads_by_arena,
 )
 from gdbheapx.glibc.layouts import MALLOC_STATE
-from gdbheapx.glibc.main_arena import Pieces, Remnant, damage_rule, next_start
+from gdbheapx.glibc.main_arena import Pieces, Remnant, next_start
 from gdbheapx.glibc.records import ArenaTotals, MmappedTotals
 from gdbheapx.hints import hint_command
-from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.blocks.stream import BlockFilter
 from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN, InRam
-from gdbheapx.kernel.common.library import ADDRESS_MASK, STOP_END, STOP_FENCE, STOP_TIME, STOP_TOP
+from gdbheapx.kernel.common.library import (
+    ADDRESS_MASK,
+    STOP_END,
+    STOP_FENCE,
+    STOP_MISALIGNED,
+    STOP_MMAPPED_BIT,
+    STOP_OVERRUN,
+    STOP_SMALL,
+    STOP_TIME,
+    STOP_TOP,
+    STOP_UNREADABLE,
+)
 from gdbheapx.kernel.glibc.records import BIN, PAGE_COUNTERS, STATUS_FREE, MmappedChunk, MmappedChunks, NativeListed, Region, WalkResult
 from gdbheapx.layout.view import read_view
 from gdbheapx.model import Claim, TargetAddress
-from gdbheapx.problems import Diagnostic, PartialSink
+from gdbheapx.problems import Diagnostic, ProblemCode
 from gdbheapx.ranges import Range, subtract_ranges
 from gdbheapx.units import count_noun
 
@@ -64,30 +73,28 @@ MOST_GUARD_BYTES = 64 << 10
 
 
 def read_mmapped_counters(context: Context) -> Optional[MmappedTotals]:
-    """mp_.n_mmaps and mp_.mmapped_mem; None, and a report, if mp_ cannot be read or one of the two contradicts the other."""
+    """mp_.n_mmaps and mp_.mmapped_mem; None, and a report, if mp_ cannot be read or one of the two contradicts the other: both are 0, or
+    both are positive with at least a page for each chunk. With 2.43 some bytes stay counted after blocks were remapped: two words for
+    each time (is_ahead).
+    """
+    glibc = context.glibc
     try:
-        mp = context.glibc.read_mp(context.target)
+        mp = glibc.read_mp(context.target)
     except UnreadableMemory as problem:
         context.report(codes.MP_UNREADABLE, problem.address, "cannot read mp_", "mmapped chunks are not counted")
         return None
     chunks, bytes_ = mp["n_mmaps"], mp["mmapped_mem"]
-    if chunks < 0 or not _is_consistent(context, chunks, bytes_):
-        message = "mp_ counts %d mmapped chunks of %d bytes" % (chunks, bytes_)
-        hint = "one of these counts is wrong, so mmapped chunks are unknown"
-        changing = "mmapped chunks are being made or freed: mp_ is in the middle of a change"
-        complaint = Diagnostic(codes.MP_DISAGREES, context.glibc.mp.address, message, hint)
-        tell_unless_changing(context, [complaint], codes.MAPPED_CHANGING, changing)
-        return None
-    return MmappedTotals(chunks, bytes_)
-
-
-def _is_consistent(context: Context, chunks: int, bytes_: int) -> bool:
-    """Return True if both counters are 0, or both are positive with at least a page for each chunk. With 2.43 some bytes stay counted
-    after blocks were remapped: two words for each time (is_ahead).
-    """
-    if not chunks:
-        return not bytes_ or (context.glibc.traits.mmapped_trailer and bytes_ < MOST_LEFT_BYTES)
-    return bytes_ >= chunks * context.glibc.geometry.page_bytes
+    is_consistent = chunks >= 0 and bytes_ >= chunks * glibc.geometry.page_bytes
+    if not chunks and bytes_:
+        is_consistent = glibc.traits.mmapped_trailer and bytes_ < MOST_LEFT_BYTES
+    if is_consistent:
+        return MmappedTotals(chunks, bytes_)
+    message = "mp_ counts %d mmapped chunks of %d bytes" % (chunks, bytes_)
+    hint = "one of these counts is wrong, so mmapped chunks are unknown"
+    changing = "mmapped chunks are being made or freed: mp_ is in the middle of a change"
+    complaint = Diagnostic(codes.MP_DISAGREES, glibc.mp.address, message, hint)
+    tell_unless_changing(context, [complaint], codes.MAPPED_CHANGING, changing)
+    return None
 
 
 def is_ahead(context: Context, counted: MmappedTotals) -> bool:
@@ -156,23 +163,20 @@ def _is_blind(context: Context) -> bool:
 
 def find_mmapped_ranges(context: Context, heaps: Sequence[Range]) -> List[Range]:
     """Return ranges where mmapped chunks can begin, smallest first, as a runtime's own are large. The first page of one may be protected
-    by now, as a whole block may be, or as a guard is.
+    by now, as a whole block may be, or as a guard is. Not memory of which the program has said what it is for (prctl PR_SET_VMA_ANON_NAME;
+    glibc.mem.decorate_maps names malloc's, 2.39).
     """
     taken = sorted([*heaps, *context.others()])
-    mappings = [mapping for mapping in private_mappings(context.target) if not _is_named(mapping.name)]
-    plain = unite_mappings(mapping for mapping in mappings if mapping.readable and mapping.writable)
-    others = unite_mappings(mapping for mapping in mappings if not (mapping.readable and mapping.writable) and _may_begin(mapping))
-    left = subtract_ranges(sorted([*plain, *others]), taken)
+    plain, others = [], []
+    for mapping in private_mappings(context.target):
+        if mapping.name.startswith("[anon:") and "glibc: malloc" not in mapping.name:
+            continue
+        if mapping.readable and mapping.writable:
+            plain.append(mapping)
+        elif mapping.readable or mapping.size_bytes <= MOST_GUARD_BYTES:
+            others.append(mapping)
+    left = subtract_ranges(sorted([*unite_mappings(plain), *unite_mappings(others)]), taken)
     return sorted(left, key=lambda pair: (pair[1] - pair[0], pair))
-
-
-def _may_begin(mapping: Mapping) -> bool:
-    return mapping.readable or mapping.size_bytes <= MOST_GUARD_BYTES
-
-
-def _is_named(name: str) -> bool:
-    """The program has said what the memory is for (prctl PR_SET_VMA_ANON_NAME), and it is not malloc (glibc.mem.decorate_maps, 2.39)."""
-    return name.startswith("[anon:") and "glibc: malloc" not in name
 
 
 def _report_missing(context: Context, chunks: MmappedChunks, counted: MmappedTotals) -> None:
@@ -263,7 +267,9 @@ def predict_trim(context: Context, walk: ArenaWalk, total: WalkResult, pad: int 
     ranges = walk.ranges(context.glibc.geometry.page_bytes)
     apart = [(mapping.start, mapping.end) for mapping in context.target.mappings() if mapping.is_hugetlb]
     if apart and any(low < end and start < high for start, end in ranges for low, high in apart):
-        interior = _free_outside(context, walk, apart)
+        # of pages of hugetlbfs madvise takes whole ones alone, and gives them to their pool
+        free = list_free_pages(context, [walk])
+        interior = sorted((start, end) for start, end in free if not any(low < end and start < high for low, high in apart))
         known = NOTHING if not interior and context.ram.pages is not None else context.ram.of(interior) or UNKNOWN
         size = sum(end - start for start, end in interior)
         return ArenaTrim(walk.arena.index, size, 0, known.resident_bytes, known.exclusive_bytes)
@@ -272,13 +278,6 @@ def predict_trim(context: Context, walk: ArenaWalk, total: WalkResult, pad: int 
         parts.append(context.ram.of([top]) or UNKNOWN)
     resident, exclusive = (add_values(part[place] for part in parts) for place in range(2))
     return ArenaTrim(walk.arena.index, total.interior_bytes, top[1] - top[0] if top else 0, resident, exclusive)
-
-
-def _free_outside(context: Context, walk: ArenaWalk, apart: Sequence[Tuple[int, int]]) -> List[Tuple[int, int]]:
-    """Whole pages inside free chunks outside hugetlbfs: of its pages madvise takes whole ones alone, and gives them to their pool."""
-    return sorted(
-        (start, end) for start, end in list_free_pages(context, [walk]) if not any(low < end and start < high for low, high in apart)
-    )
 
 
 def predict_systrim(context: Context, walk: ArenaWalk, pad: int = 0) -> Optional[Range]:
@@ -299,6 +298,15 @@ def predict_systrim(context: Context, walk: ArenaWalk, pad: int = 0) -> Optional
     return (end - extra, end) if extra else None
 
 
+DAMAGES: Dict[int, Tuple[ProblemCode, str]] = {
+    STOP_SMALL: (codes.CHUNK_SMALL, "chunk size below MINSIZE"),
+    STOP_MISALIGNED: (codes.CHUNK_MISALIGNED, "chunk size is not a multiple of MALLOC_ALIGNMENT"),
+    STOP_MMAPPED_BIT: (codes.CHUNK_MMAPPED_BIT, "IS_MMAPPED is set on a chunk inside an arena"),
+    STOP_OVERRUN: (codes.CHUNK_OVERRUN, "chunk reaches beyond the end of its heap or over the top chunk"),
+    STOP_UNREADABLE: (codes.CHUNK_UNREADABLE, "cannot read memory of the heap"),
+    STOP_FENCE: (codes.FENCEPOST_INSIDE, "a fencepost inside the heap"),
+    STOP_END: (codes.NO_TOP, "the chunks end without a top chunk"),
+}
 MAX_DAMAGES = 1000
 """Places of damage in one arena after which the rest of the piece is given up."""
 MAX_REPORTED = 8
@@ -322,46 +330,34 @@ class Survey(NamedTuple):
 
 
 def find_arenas(context: Context) -> Tuple[List[Arena], int]:
-    """(every arena, HEAP_MAX_SIZE)."""
+    """(every arena, HEAP_MAX_SIZE). Those that a broken ring does not reach are found by the heap_infos that name them; their order is not
+    known."""
     target, glibc = context.target, context.glibc
     arenas = read_ring(target, glibc, context.report, context.budget)
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
     if _ring_is_broken(arenas, glibc) and not context.budget.expired():
-        arenas += _lost_arenas(context, arenas, heap_max)
+        named = {heap.arena for heap in scan_heap_infos(target, glibc, heap_max, set(), context.budget)}
+        first = max([arena.index for arena in arenas], default=0) + 1
+        for index, address in enumerate(sorted(named - {arena.address for arena in arenas}), first):
+            arenas.append(Arena(index, address, False, read_view(target, glibc.types, MALLOC_STATE.name, address)))
     return arenas, heap_max
-
-
-def read_lists(context: Context, arenas: Sequence[Arena], walks: Sequence[ArenaWalk], heap_max: int) -> Singles:
-    """Follow all lists of chunks that look used and are free, and report what is on two of them to the arena that owns it."""
-    singles = read_singles(context, arenas, walks)
-    sinks = {heap.address: walk.report for walk in walks for heap in walk.heaps}
-    main = next((walk.report for walk in walks if walk.arena.is_main), context.report)
-    report_listed_twice(singles.followed, lambda chunk: sinks.get(chunk & -heap_max, main))
-    return singles
 
 
 def _ring_is_broken(arenas: Sequence[Arena], glibc: Glibc) -> bool:
     return not arenas or arenas[-1].state["next"] != glibc.main_arena.address
 
 
-def _lost_arenas(context: Context, arenas: Sequence[Arena], heap_max: int) -> List[Arena]:
-    """Arenas that the broken ring does not reach, found by the heap_infos that name them; their order is not known."""
-    known = {arena.address for arena in arenas}
-    lost = sorted({heap.arena for heap in scan_heap_infos(context.target, context.glibc, heap_max, set(), context.budget)} - known)
-    first = max([arena.index for arena in arenas], default=0) + 1
-    found_arenas: List[Arena] = []
-    for address in lost:
-        state = read_view(context.target, context.glibc.types, MALLOC_STATE.name, address)
-        found_arenas.append(Arena(first + len(found_arenas), address, False, state))
-    return found_arenas
-
-
 def survey_heaps(context: Context) -> Survey:
     """Walk every chunk of every arena once; a damaged place costs its own bytes, not the arena."""
     arenas, heap_max = find_arenas(context)
-    reports = ArenaReports(context)
-    walks = [_begin_walk(context, arena, reports.collect_for(arena), heap_max) for arena in arenas]
-    singles = read_lists(context, arenas, walks, heap_max)
+    complaints: List[List[Diagnostic]] = [[] for _ in arenas]
+    walks = [ArenaWalk(arena, make_collector(own)) for arena, own in zip(arenas, complaints)]
+    for walk in walks:
+        if not walk.arena.is_main:
+            walk.heaps = heaps_of(context.target, context.glibc, walk.arena, heap_max, walk.report, context.budget)
+            walk.pieces = len(walk.heaps)
+    singles = read_singles(context, arenas, walks, heap_max)
+    listed = singles.followed.members
     pending: List[Tuple[ArenaWalk, Region]] = []
     for walk in walks:
         if walk.arena.is_main:
@@ -370,40 +366,31 @@ def survey_heaps(context: Context) -> Survey:
             region = heap.region(context.glibc, walk.arena.top)
             walk.overhead_bytes += region.begin - heap.address
             pending.append((walk, region))
-    scattered = [walk for walk in walks if walk.arena.is_main and not walk.arena.is_contiguous and walk.arena.top]
-    search: List[Tuple[ArenaWalk, Pieces]] = []
-    if scattered:
-        taken = [(heap.address, heap.address + heap_max) for walk in walks for heap in walk.heaps] + list(context.others())
-        search = [(walk, Pieces(context, walk, singles.chunks, taken)) for walk in scattered]
-    pending = pending or _find_pieces(search)
-    while pending:
-        results = context.walker.walk([region for _, region in pending], singles.chunks, context.ram.pages)
-        following: List[Tuple[ArenaWalk, Region]] = []
-        for (walk, region), result in zip(pending, results):
-            walk.add(region, result)
-            after = _find_next_region(context, walk, region, result, singles.chunks)
+    taken = [(heap.address, heap.address + heap_max) for walk in walks for heap in walk.heaps]
+    search = [
+        (walk, Pieces(context, walk, listed, [*taken, *context.others()]))
+        for walk in walks
+        if walk.arena.is_main and not walk.arena.is_contiguous and walk.arena.top
+    ]
+    while True:
+        if not pending:  # pieces of a main arena that is not contiguous which the walk so far did not meet
+            pending = [(walk, region) for walk, pieces in search if not walk.timed_out for region in pieces.following()]
+        if not pending:
+            break
+        results = context.walker.walk([region for _, region in pending], listed, context.ram.pages)
+        walked, pending = pending, []
+        for (walk, region), result in zip(walked, results):
+            walk.runs.append((region, result))
+            walk.walked_bytes += chunk_bytes(result)
+            after = _find_next_region(context, walk, region, result, listed)
             if after is not None:
-                following.append((walk, after))
-        pending = following or _find_pieces(search)
+                pending.append((walk, after))
     lost = main_arena.find_remnant(context, walks) if not any(walk.arena.is_main for walk in walks) else None
-    _check_walks(context, walks, singles.chunks)
-    for walk in walks:
-        reports.tell(walk.arena)
+    _check_walks(context, walks, listed)
+    for arena, own in zip(arenas, complaints):
+        report_arena(context, arena, own)
     are_all = not _ring_is_broken(arenas, context.glibc) and any(walk.arena.is_main for walk in walks)
     return Survey(context, walks, singles, heap_max, lost, are_all)
-
-
-def _begin_walk(context: Context, arena: Arena, report: PartialSink, heap_max: int) -> ArenaWalk:
-    walk = ArenaWalk(arena, report)
-    if not arena.is_main:
-        walk.heaps = heaps_of(context.target, context.glibc, arena, heap_max, report, context.budget)
-        walk.pieces = len(walk.heaps)
-    return walk
-
-
-def _find_pieces(search: Sequence[Tuple[ArenaWalk, Pieces]]) -> List[Tuple[ArenaWalk, Region]]:
-    """Pieces of a main arena that is not contiguous which the walk so far did not meet."""
-    return [(walk, region) for walk, pieces in search if not walk.timed_out for region in pieces.following()]
 
 
 def _find_next_region(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: Sequence[int]) -> Optional[Region]:
@@ -424,7 +411,14 @@ def _find_next_region(context: Context, walk: ArenaWalk, region: Region, result:
     if result.stop == STOP_FENCE and walk.arena.is_main:
         fence_end = main_arena.fence_end(context, result.at)
         if fence_end:
-            return main_arena.behind_fence(context, walk, region, result.at, fence_end, special)
+            walk.overhead_bytes += fence_end - result.at
+            if walk.arena.is_contiguous:
+                after = main_arena.run_behind(context, walk, region, fence_end, special)
+                walk.pieces += after is not None
+                return after
+            if main_arena.break_above(context, region.begin):
+                walk.behind_fences.append((region, fence_end))  # Pieces asks for it once it knows that something lacks
+            return None
     last_bytes = context.glibc.geometry.min_chunk_bytes + context.glibc.geometry.alignment_bytes
     if result.stop == STOP_FENCE and not walk.arena.is_main and region.end - result.at <= last_bytes:
         walk.overhead_bytes += region.end - result.at
@@ -438,7 +432,10 @@ def _find_next_region(context: Context, walk: ArenaWalk, region: Region, result:
 def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: Sequence[int]) -> Optional[Region]:
     walk.damages += 1
     if walk.damages <= MAX_REPORTED:
-        code, message = damage_rule(context, walk.arena, result)
+        word, (code, rule) = context.glibc.geometry.word_bytes, DAMAGES[result.stop]
+        message, field = "%s: %s" % (walk.arena.title, rule), context.target.read_prefix(result.at + word, word)
+        if result.stop not in (STOP_UNREADABLE, STOP_END) and len(field) == word:
+            message += " (size field 0x%x)" % int.from_bytes(field, context.target.byte_order)
         walk.report(code, result.at, message, "the bytes up to the next certain chunk count as unparsed")
     start = None
     if walk.damages <= MAX_DAMAGES:
@@ -527,12 +524,11 @@ def arena_claims(done: Survey) -> List[Claim]:
 
 
 def arena_totals(done: Survey) -> List[ArenaTotals]:
-    """Return one row for each arena, in ring order."""
-    threads = threads_by_arena(done.singles.caches)
-    rows = []
+    """Return one row for each arena, in ring order; the threads of each if every thread's thread_arena is known."""
+    threads, rows = Counter(cache.arena for cache in done.singles.caches.caches), []
     for walk in done.walks:
         row = walk.row = walk.row or _make_row(done, walk)
-        rows.append(row._replace(threads=None if threads is None else threads.get(walk.arena.address, 0)))
+        rows.append(row._replace(threads=None if None in threads else threads[walk.arena.address]))
     return rows if done.remnant is None else [_remnant_row(done, done.remnant), *rows]
 
 

@@ -2,7 +2,6 @@
 byte, mallinfo2's fields and malloc_stats(3)'s text.
 """
 
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -200,13 +199,12 @@ def write_malloc_info(context: Context) -> str:
         hint = "use `%s` to see what is still readable" % hint_command("arenas")
         raise HeapxError("cannot read main_arena", hint, glibc.main_arena.address, MEMORY_UNREADABLE)
     heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
-    heaps = each_arena(context, arenas, partial(_write_heap, heap_max=heap_max))
-    lines = ['<malloc version="1">']
-    for number, (rows, _) in heaps.items():
-        lines += ['<heap nr="%d">' % number, *rows]
-    fast, fast_bytes, rest, rest_bytes, system, highest, aspace, writable = (
-        sum(column) for column in zip(*(sums for _, sums in heaps.values()))
-    )
+    lines, figures = ['<malloc version="1">'], []
+    for own, arena, bins in each_arena(context, arenas):
+        rows, sums = _write_heap(own, arena, bins, heap_max)
+        lines += ['<heap nr="%d">' % arena.index, *rows]
+        figures.append(sums)
+    fast, fast_bytes, rest, rest_bytes, system, highest, aspace, writable = map(sum, zip(*figures))
     mp = glibc.read_mp(target)
     lines += _write_totals(arenas[0], fast, fast_bytes, rest, rest_bytes)
     lines.append('<total type="mmap" count="%d" size="%d"/>' % (mp["n_mmaps"], mp["mmapped_mem"]))

@@ -7,7 +7,7 @@ from typing import Iterator
 
 import pytest
 
-from gdbheapx.glibc.rules import RULE_NAMES
+from gdbheapx.glibc.rules import RULES
 from tests.support import kernelcore, plants_mapped
 from tests.support.damaged_glibc import Damaged
 from tests.support.plants_glibc import PLANTS, Map, Plant, plant
@@ -53,7 +53,7 @@ def test_a_plant_is_found(patient: Map, one: Plant) -> None:
     findings = asked.envelope["data"]["findings"]
     told = {row["rule"] for row in findings}
     assert told & set(one.rules), (told, findings[:5])
-    assert told <= set(RULE_NAMES)
+    assert told <= set(RULES)
 
 
 def test_the_block_that_overran_is_the_suspect(patient: Map) -> None:
@@ -84,4 +84,4 @@ UNPLANTED = ("main-arena-lost", "run-not-found", "fencepost-missing", "system-me
 def test_every_rule_has_a_plant() -> None:
     """Once at least."""
     planted = {rule for one in PLANTS for rule in one.rules}.union(one.rule for one in plants_mapped.PLANTS)
-    assert set(RULE_NAMES) - planted <= set(UNPLANTED)
+    assert set(RULES) - planted <= set(UNPLANTED)

@@ -9,7 +9,7 @@ import pytest
 
 from gdbheapx.allocators import answers
 from gdbheapx.glibc import codes
-from gdbheapx.glibc.arenas import ArenaReports, Context, tell_unless_changing
+from gdbheapx.glibc.arenas import Context, report_arena, tell_unless_changing
 from gdbheapx.inferior import base
 from gdbheapx.inferior.base import Thread
 from gdbheapx.problems import Diagnostic, ProblemCode
@@ -84,10 +84,8 @@ def test_who_runs_in_an_object(pcs: Sequence[int], system_call: int, running: Se
 def test_an_arena_in_the_middle_of_a_change(kind: str, mutex: int, pcs: Sequence[int], is_changing: bool) -> None:
     """Its mutex is held, or the only thread, which takes none, stands in malloc's object. A core tells what does not add up."""
     told: List[ProblemCode] = []
-    reports = ArenaReports(context_of(FakeTarget(kind, pcs), told))
     arena: Any = FakeArena(0x5000, {"mutex": mutex})
-    reports.collect_for(arena)(codes.CHUNK_SMALL, 0x5010, "too small", None)
-    reports.tell(arena)
+    report_arena(context_of(FakeTarget(kind, pcs), told), arena, [Diagnostic(codes.CHUNK_SMALL, 0x5010, "too small", None)])
     assert told == [codes.ARENA_CHANGING if is_changing else codes.CHUNK_SMALL]
 
 
