@@ -3,6 +3,7 @@ about. The malloc that the process calls is recognized by each allocator's finge
 here.
 """
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import addon_loader, allocators, problems
@@ -12,7 +13,6 @@ from gdbheapx.allocators.fingerprints import (
     GO,
     VALGRIND,
     VALGRIND_HINT,
-    TextMatch,
     find_executable,
     match_fingerprints,
 )
@@ -78,11 +78,7 @@ def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Opt
             return Owner(symbol.module, owner)
     texts = [text for allocator in allocators for text in allocator.fingerprint.library_texts]
     match = next(iter(match_fingerprints(target, symbol.module, texts)), None)
-    return _of_text(symbol.module, match) if match is not None else Owner(symbol.module, None)
-
-
-def _of_text(module: Module, match: TextMatch) -> Owner:
-    return Owner(module, match.known.name, match.version, match.known.hint)
+    return Owner(symbol.module, match.known.name, match.version, match.known.hint) if match is not None else Owner(symbol.module, None)
 
 
 def _find_static_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
@@ -97,7 +93,7 @@ def _find_static_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]
     texts = [text for allocator in allocators for text in allocator.fingerprint.texts]
     match = next(iter(match_fingerprints(target, program, texts)), None)
     if match is not None:
-        return _of_text(program, match)
+        return Owner(program, match.known.name, match.version, match.known.hint)
     return Owner(program, None) if target.module_symbol(program, "malloc") is not None else None
 
 
@@ -116,8 +112,6 @@ class Discovery:
         """Where it looks."""
         self._found: Dict[str, Instances] = {}
         self._locks: Set[int] = set()
-        self._owner: List[Optional[Owner]] = []
-        self._runtime: List[Optional[str]] = []
 
     def found(self, allocator: Allocator[Any, Any]) -> Instances:
         """Every copy of one allocator."""
@@ -146,16 +140,10 @@ class Discovery:
         """Return the instances that nothing was ever allocated from."""
         return [unused for allocator in allocators.all_allocators() for unused in self.found(allocator).unused]
 
-    def ids(self) -> List[str]:
-        """Return the ids of instances that can be read."""
-        return [copy.located.id for copy in self.copies()]
-
-    @property
+    @cached_property
     def owner(self) -> Optional[Owner]:
         """Return the object whose malloc the process calls."""
-        if not self._owner:
-            self._owner.append(find_owner(self.target, allocators.all_allocators()))
-        return self._owner[0]
+        return find_owner(self.target, allocators.all_allocators())
 
     def foreign_owner(self) -> Optional[Owner]:
         """The owner of malloc, if it is an allocator that cannot be read here, and not for lack of a file alone."""
@@ -173,14 +161,12 @@ class Discovery:
             return True
         return self.target.lost_bytes() != 0 and self.owner is None and self.runtime is None
 
-    @property
+    @cached_property
     def runtime(self) -> Optional[str]:
         """The runtime of a program that has no malloc at all, such as `Go`; None where that is not so, or not known."""
-        if not self._runtime:
-            program = find_executable(self.target.modules()) if self.owner is None else None
-            matches = match_fingerprints(self.target, program, (GO,)) if program is not None else []
-            self._runtime.append(matches[0].known.name if matches else None)
-        return self._runtime[0]
+        program = find_executable(self.target.modules()) if self.owner is None else None
+        matches = match_fingerprints(self.target, program, (GO,)) if program is not None else []
+        return matches[0].known.name if matches else None
 
     def infos(self) -> List[AllocatorInfo]:
         """Return the envelope's entries, the owner of malloc first."""
@@ -222,7 +208,12 @@ class Heaps:
         if self._all is None:
             heaps = [self.open(copy) for copy in self.discovery.copies() if self.allocator_id in (None, copy.located.id)]
             if not heaps:
-                self._about_nothing()
+                error = explain_no_allocator(self.discovery, self.allocator_id)
+                if isinstance(error, UsageError) or not self.may_be_none or self.allocator_id is not None:
+                    raise error
+                known = [*self.discovery.unread(), *self.discovery.unused()]
+                if not known and self.discovery.foreign_owner() is None and self.discovery.runtime is None:
+                    self._note(problems.NO_ALLOCATOR, None, error.message, error.hint)
             self._about_unread(bool(heaps))
             self._all = sorted(heaps, key=lambda heap: heap.info.owns_malloc is not True)
         return self._all
@@ -332,21 +323,10 @@ class Heaps:
 
     def _held_by_others(self, copy: FoundInstance) -> List[Tuple[int, int]]:
         """Ranges that allocators of another sort hold."""
-        name = copy.allocator.name
-        opened = (
-            self._all if self._all is not None else [self.open(other) for other in self.discovery.copies() if other.allocator.name != name]
-        )
-        return [(claim.start, claim.end) for heap in opened if heap.kind != name for claim in heap.claims()]
-
-    def _about_nothing(self) -> None:
-        """Raise an error where nothing can be read, or note what is there for a command that has more to say."""
-
-        error = explain_no_allocator(self.discovery, self.allocator_id)
-        if isinstance(error, UsageError) or not (self.may_be_none and self.allocator_id is None):
-            raise error
-        known = [*self.discovery.unread(), *self.discovery.unused()]
-        if not known and self.discovery.foreign_owner() is None and self.discovery.runtime is None:
-            self._note(problems.NO_ALLOCATOR, None, error.message, error.hint)
+        name, heaps = copy.allocator.name, self._all
+        if heaps is None:
+            heaps = [self.open(other) for other in self.discovery.copies() if other.allocator.name != name]
+        return [(claim.start, claim.end) for heap in heaps if heap.kind != name for claim in heap.claims()]
 
     def _about_unread(self, are_others: bool) -> None:
         """Notes what is there and not read: it makes the answer partial only if malloc belongs to it."""
@@ -358,12 +338,8 @@ class Heaps:
         if foreign is not None and not any(map(self._owns_malloc, self.discovery.unread())):
             text = "%s (%s) owns malloc, and this version cannot read it"
             text += ": the figures include only the other allocators" if are_others else ": how much it holds is unknown"
-            self._note(
-                problems.OWNER_UNREAD,
-                foreign.file,
-                text % (foreign.allocator or "another allocator", foreign.file),
-                foreign.hint or "use that allocator's own statistics",
-            )
+            what, hint = text % (foreign.allocator or "another allocator", foreign.file), "use that allocator's own statistics"
+            self._note(problems.OWNER_UNREAD, foreign.file, what, foreign.hint or hint)
 
 
 def _in_use(heaps: Sequence[AllocatorInstance]) -> AllocatorInstance:
@@ -372,16 +348,13 @@ def _in_use(heaps: Sequence[AllocatorInstance]) -> AllocatorInstance:
 
 def explain_no_allocator(discovery: Discovery, allocator_id: Optional[str]) -> HeapxError:
     """The error for a command that needs an allocator; UsageError where only the one that --allocator names is missing."""
-    target, unread = discovery.target, discovery.unread()
-    if allocator_id is not None:
-        asked = allocators.by_name().get(allocator_id.split("#")[0])
-        for lacking in discovery.found(asked).unread if asked is not None else ():
-            return _unread_error(lacking)
-    known = discovery.ids()
-    if known:
+    asked = allocators.by_name().get(allocator_id.split("#")[0]) if allocator_id is not None else None
+    lacking: List[Unread] = [*discovery.found(asked).unread] if asked is not None else []
+    known = [copy.located.id for copy in discovery.copies()]
+    if known and not lacking:
         return UsageError("allocator %s not found" % allocator_id, "found: %s" % ", ".join(known))
-    for lacking in [*unread, *discovery.missing()]:
-        return _unread_error(lacking)
+    for unread in [*lacking, *discovery.unread(), *discovery.missing()]:
+        return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
     for unused in discovery.unused():
         return HeapxError(unused.what, unused.hint, code=NO_ALLOCATOR)
     owner = discovery.owner
@@ -391,11 +364,7 @@ def explain_no_allocator(discovery: Discovery, allocator_id: Optional[str]) -> H
     if discovery.runtime is not None:
         what = "no malloc here: this is a pure %s program, which manages its memory itself" % discovery.runtime
         return HeapxError(what, "report shows how much memory it holds", code=NO_ALLOCATOR)
-    return _unknown_owner_error(target)
-
-
-def _unread_error(unread: Unread) -> HeapxError:
-    return HeapxError(unread.what, unread.hint, code=ALLOCATOR_UNREAD)
+    return _unknown_owner_error(discovery.target)
 
 
 def _unknown_owner_error(target: Target) -> HeapxError:
@@ -406,19 +375,12 @@ def _unknown_owner_error(target: Target) -> HeapxError:
     if target.is_being_loaded():
         what = "the program is not loaded yet: it stands in the dynamic linker, before the library that has malloc"
         hint = "make the core later, when main() runs" if target.kind == "core" else "let it run until main() begins, then look again"
-        return HeapxError(what, hint, code=NO_ALLOCATOR)
-    if len(modules) != 1:
-        return HeapxError("no readable allocator found in this target", "see " + hint_command("doctor"), code=NO_ALLOCATOR)
-    return _unnamed_owner_error(target, modules[0])
-
-
-def _unnamed_owner_error(target: Target, program: Module) -> HeapxError:
-    name = program.file_name
-    if target.module_file(program) is None:
-        return HeapxError(
-            "cannot search for an allocator: %s is linked statically, and its file was not found" % name,
-            "give the file with --exe FILE",
-            code=NO_ALLOCATOR,
-        )
-    what = "no allocator found: %s is linked statically, and no symbol or text in it identifies one" % name
-    return HeapxError(what, "give the unstripped file of the same build with --exe FILE", code=NO_ALLOCATOR)
+    elif len(modules) != 1:
+        what, hint = "no readable allocator found in this target", HOW_TO_SEE
+    elif target.module_file(modules[0]) is None:
+        what = "cannot search for an allocator: %s is linked statically, and its file was not found" % modules[0].file_name
+        hint = "give the file with --exe FILE"
+    else:
+        what = "no allocator found: %s is linked statically, and no symbol or text in it identifies one" % modules[0].file_name
+        hint = "give the unstripped file of the same build with --exe FILE"
+    return HeapxError(what, hint, code=NO_ALLOCATOR)

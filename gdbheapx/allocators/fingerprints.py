@@ -5,7 +5,7 @@ linker's list nor a name `malloc`, and a libc may export malloc and no name that
 """
 
 import re
-from typing import FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Tuple
 
 from gdbheapx.inferior.base import Module, Target
 
@@ -71,20 +71,15 @@ class TextMatch(NamedTuple):
 
 def match_fingerprints(target: Target, module: Module, fingerprints: Iterable[TextFingerprint]) -> List[TextMatch]:
     """Return the fingerprints whose texts are in the object's constants; none where these cannot be read."""
-    sought = list(fingerprints)
-    missing = [set(known.texts) for known in sought]
-    versions: List[Optional[bytes]] = [None for _ in sought]
+    sought = [(known, set(known.texts)) for known in fingerprints]
+    versions: Dict[TextFingerprint, str] = {}
     for data in target.constant_data(module):
-        for place, known in enumerate(sought):
-            missing[place].difference_update([text for text in missing[place] if text in data])
-            if known.pattern is not None and versions[place] is None:
-                match = re.search(known.pattern, data)
-                versions[place] = match.group(1) if match else None
-    return [
-        TextMatch(known, (version or b"").decode("ascii", "replace") or None)
-        for known, left, version in zip(sought, missing, versions)
-        if not left
-    ]
+        for known, missing in sought:
+            missing.difference_update([text for text in missing if text in data])
+            match = re.search(known.pattern, data) if known.pattern is not None and known not in versions else None
+            if match is not None:
+                versions[known] = match.group(1).decode("ascii", "replace")
+    return [TextMatch(known, versions.get(known) or None) for known, missing in sought if not missing]
 
 
 def find_executable(modules: Sequence[Module]) -> Optional[Module]:
@@ -125,12 +120,12 @@ class Gate(NamedTuple):
 
     def hidden_in(self, target: Target) -> Sequence[Module]:
         """The objects that have its texts."""
-        large = [module for module in target.modules() if _data_bytes(target, module) >= (self.least_data_bytes or 0)]
-        return [module for module in large if match_fingerprints(target, module, self.texts)]
-
-
-def _data_bytes(target: Target, module: Module) -> int:
-    return sum(end - start for start, _, end in target.writable_segments(module))
+        least, hiding = self.least_data_bytes or 0, []
+        for module in target.modules():
+            data_bytes = sum(end - start for start, _, end in target.writable_segments(module))
+            if data_bytes >= least and match_fingerprints(target, module, self.texts):
+                hiding.append(module)
+        return hiding
 
 
 FORK_FUNCTIONS = (("moz_arena_malloc", "mozjemalloc"),)

@@ -13,7 +13,7 @@ from gdbheapx.glibc.layouts import LIBRARY, default_alignment, make_geometry
 from gdbheapx.inferior.base import DebugHint, Module, Symbol, Target, TypeSet
 from gdbheapx.layout import pack as packs
 from gdbheapx.layout.pack import Pack
-from gdbheapx.layout.view import LayoutView, NeededStruct, Shape, read_view, take_struct
+from gdbheapx.layout.view import Shape, read_view, take_struct
 from gdbheapx.problems import ALLOCATOR_UNREAD
 
 if TYPE_CHECKING:
@@ -24,12 +24,11 @@ BANNER = re.compile(rb"GNU C Library [^\n]{0,80}? release version (\d+\.\d+)")
 FILE = re.compile(r"libc-(\d+\.\d+)\.so")
 """Name of the library's file up to 2.33 (Makerules)."""
 NEEDED = (
-    NeededStruct(layouts.MALLOC_STATE, ("mutex", "flags", "top", "bins", "next", "system_mem", "max_system_mem")),
-    NeededStruct(layouts.MALLOC_PAR, ("n_mmaps", "mmapped_mem", "sbrk_base")),
-    NeededStruct(layouts.HEAP_INFO, ("ar_ptr", "prev", "size", "mprotect_size")),
+    (layouts.MALLOC_STATE, ("mutex", "flags", "top", "bins", "next", "system_mem", "max_system_mem")),
+    (layouts.MALLOC_PAR, ("n_mmaps", "mmapped_mem", "sbrk_base")),
+    (layouts.HEAP_INFO, ("ar_ptr", "prev", "size", "mprotect_size")),
 )
-CACHE = NeededStruct(layouts.TCACHE, ("entries",))
-STRUCTS = tuple(needed.struct.name for needed in (*NEEDED, CACHE))
+STRUCTS = (*(struct.name for struct, _ in NEEDED), layouts.TCACHE.name)
 """By their tags."""
 MOST_WRONG_BINS = 12
 """Of 127, in a main_arena that is one: with another build's layout hardly any holds."""
@@ -85,22 +84,20 @@ def find_glibc_copies(target: Target) -> List[Glibc]:
         except NoLayout as error:
             failed.append(error)
     unread = {lacking.module.base for lacking in failed}
-    for place in _by_structure_alone(target, {arena.module.base for arena, _, _ in known} - unread):
+    bases = {arena.module.base for arena, _, _ in known} - unread
+    places: Sequence[ArenaPlace] = ()
+    # where there are known copies, only an object with a libc's name may have one more
+    if not bases or any(LIBRARY.match(module.file_name) for module in target.modules() if module.base not in bases):
+        from gdbheapx.glibc import structure_search as structure
+
+        places = structure.find_arena_places(target, bases)
+    for place in places:
         text = _version_in_file(target, place.module) or _known_version(place.module)
         copies.append(_by_structure(target, place, _make_id(len(copies)), text))
     for lacking in failed:
         if not any(copy.module.base == lacking.module.base for copy in copies):
             raise lacking
     return _with_owner(target, copies)
-
-
-def _by_structure_alone(target: Target, known: Set[int]) -> "Sequence[ArenaPlace]":
-    """Copies in other objects than the known ones; where there are such, only an object with a libc's name may have one more."""
-    if known and not any(LIBRARY.match(module.file_name) for module in target.modules() if module.base not in known):
-        return ()
-    from gdbheapx.glibc import structure_search as structure
-
-    return structure.find_arena_places(target, known)
 
 
 def _settle_by_structure(target: Target, named: Glibc) -> Optional[Glibc]:
@@ -277,19 +274,19 @@ def _choose_layouts(
         near = target.function(arena.module, "malloc")
         own = target.types(near, STRUCTS, (), (), "") if near is not None else None
     types, all_own = TypeSet(), True
-    for needed in NEEDED:
-        is_own = take_struct(types, needed, own, version, shape)
+    for struct, members in NEEDED:
+        is_own = take_struct(types, struct, members, own, version, shape)
         if is_own is None:
             release = "%d.%d" % version if version is not None else "of unknown version"
             raise NoLayout(
                 arena.module,
-                "the layout of struct %s in %s is unknown (glibc %s)" % (needed.struct.name, arena.module.name, release),
+                "the layout of struct %s in %s is unknown (glibc %s)" % (struct.name, arena.module.name, release),
                 "install the debug symbols of this libc (build-id %s; Debian: libc6-dbg)" % (arena.module.build_id or "unknown"),
             )
         all_own = all_own and is_own
     par = types.structs[layouts.MALLOC_PAR.name].members
     if "tcache_bins" in par or "tcache_small_bins" in par:
-        take_struct(types, CACHE, own, version, shape)
+        take_struct(types, layouts.TCACHE, ("entries",), own, version, shape)
     if own is not None:  # what these contain by value
         types.update(TypeSet({name: struct for name, struct in own.structs.items() if name not in STRUCTS}, own.enums))
     return types, all_own
@@ -308,11 +305,7 @@ def _version_text(target: Target, arena: Symbol) -> Optional[str]:
     libc_malloc_debug.so is built with its libc and has no version string of its own.
     """
     for name in ("__libc_version", "nptl_version", "__nptl_version"):
-        known = target.find_static(name)
-        ordered = [symbol for symbol in known if symbol.module == arena.module] + [
-            symbol for symbol in known if symbol.module != arena.module
-        ]
-        for symbol in ordered:
+        for symbol in sorted(target.find_static(name), key=lambda symbol: symbol.module != arena.module):
             text = target.text_at(symbol.address, 32)
             if layouts.parse_version(text):
                 return text
@@ -324,10 +317,8 @@ def _probe_version(target: Target, arena: Symbol, partner: Symbol) -> Optional[T
     from gdbheapx.glibc.structure_search import fit_version
 
     local = target.thread_local("tcache", arena)
-    pointers: List[int] = []
-    for address in local.addresses.values() if local is not None else ():
-        data = target.read_prefix(address, target.word_bytes) if address else b""
-        pointers.append(int.from_bytes(data, target.byte_order))
+    places = [address for address in local.addresses.values() if address] if local is not None else []
+    pointers = [int.from_bytes(target.read_prefix(address, target.word_bytes), target.byte_order) for address in places]
     version = fit_version(target, arena.address, partner.address, pointers)
     return (version[0], version[1]) if version is not None else None
 
@@ -378,7 +369,9 @@ def find_build_contradiction(target: Target, types: TypeSet, arena: Symbol, mp: 
     is_one = state["mutex"] in (0, 1, 2) and not state["flags"] & ~7 and state["system_mem"] <= state["max_system_mem"]
     if not is_one or not state["next"]:  # of a program that never called malloc, `next` is all that is not 0
         return "there is no malloc_state at 0x%x" % arena.address
-    wrong = _wrong_bins(target, state)
+    from gdbheapx.glibc.structure_search import BINS, wrong_bins
+
+    wrong = wrong_bins(target, state, BINS) if any(state.array("bins")) else int(state["top"] != 0)
     if wrong > MOST_WRONG_BINS or (wrong and not any(state.array("bins"))):
         return "%d bins of main_arena at 0x%x do not point back to it" % (wrong, arena.address)
     settings = [par.get(name) for name in ("trim_threshold", "mmap_threshold", "n_mmaps_max", "arena_test")]
@@ -388,13 +381,6 @@ def find_build_contradiction(target: Target, types: TypeSet, arena: Symbol, mp: 
     if is_main_used and not par["sbrk_base"] <= state["top"] <= par["sbrk_base"] + state["system_mem"]:
         return "main_arena at 0x%x and mp_ at 0x%x do not belong together" % (arena.address, mp.address)
     return None
-
-
-def _wrong_bins(target: Target, state: LayoutView) -> int:
-    """Count bins that are neither empty nor linked both ways. If the arena was never used, return 1 if it has a top."""
-    from gdbheapx.glibc.structure_search import BINS, wrong_bins
-
-    return wrong_bins(target, state, BINS) if any(state.array("bins")) else int(state["top"] != 0)
 
 
 def debug_hint(target: Target, module: Module) -> DebugHint:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Collection, Dict, List, NamedTuple, Optional, Tuple
 
 from gdbheapx import packs
 from gdbheapx.inferior.base import Member, StructType, TypeSet
@@ -46,45 +46,31 @@ def parse_pack(text: str) -> Pack:
         for name, (size_bytes, members) in tree["structs"].items()
     }
     variables = {name: Member(0, *place) for name, place in tree["variables"].items()}
-    return Pack(
-        allocator=tree["allocator"],
-        version_text=tree["version_text"],
-        build_id=tree["build_id"],
-        machine=tree["machine"],
-        word_bytes=tree["word_bytes"],
-        prefix=tree["prefix"],
-        public_prefix=tree["public_prefix"],
-        symbols={name: tuple(place) for name, place in tree["symbols"].items()},
-        thread_locals={name: tuple(place) for name, place in tree["thread_locals"].items()},
-        types=TypeSet(structs, tree["enums"], variables),
-        constants=tree["constants"],
-        made_from=tree["made_from"],
-        exactness=tree["exactness"],
-    )
+    tree["types"] = TypeSet(structs, tree["enums"], variables)
+    for key in ("symbols", "thread_locals"):
+        tree[key] = {name: tuple(place) for name, place in tree[key].items()}
+    return Pack(*(tree[field] for field in Pack._fields))
 
 
 def find_pack(build_id: str, allocator: str) -> Optional[Pack]:
     """Return the bundled pack of that build's allocator, or None."""
-    return next((pack for pack in _read_packs(lambda name: name == build_id.lower() + ".json") if pack.allocator == allocator), None)
+    name = build_id.lower() + ".json"
+    pack = parse_pack(shipped_text(name)) if name in _list_pack_names() else None
+    return pack if pack is not None and pack.allocator == allocator else None
 
 
 def shipped_packs() -> List[Pack]:
     """Return the bundled packs, by build-id."""
-    return _read_packs(lambda _: True)
+    return [parse_pack(shipped_text(name)) for name in sorted(_list_pack_names()) if name.endswith(".json")]
 
 
-def _read_packs(is_wanted: Callable[[str], bool]) -> List[Pack]:
-    names = packs.EMBEDDED or os.listdir(_packs_folder())
-    return [parse_pack(shipped_text(name)) for name in sorted(names) if name.endswith(".json") and is_wanted(name)]
-
-
-def _packs_folder() -> str:
-    return os.path.dirname(os.path.abspath(packs.__file__))
+def _list_pack_names() -> Collection[str]:
+    return packs.EMBEDDED or os.listdir(os.path.dirname(os.path.abspath(packs.__file__)))
 
 
 def shipped_text(name: str) -> str:
     """Return the text of a file of gdbheapx/packs, which the single file includes."""
     if packs.EMBEDDED:
         return packs.EMBEDDED[name]
-    with open(os.path.join(_packs_folder(), name), encoding="ascii") as file:
+    with open(os.path.join(os.path.dirname(os.path.abspath(packs.__file__)), name), encoding="ascii") as file:
         return file.read()

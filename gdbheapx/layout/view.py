@@ -30,7 +30,7 @@ class LayoutView:
     def __getitem__(self, path: str) -> int:
         """A scalar; KeyError if this build has no such member."""
         member = self._find_member(path)
-        return self._read_integer(member.offset, member)
+        return int.from_bytes(self._data[member.offset : member.offset + member.size_bytes], self._order, signed=member.signed)
 
     def get(self, *paths: str) -> Optional[int]:
         """The scalar at the first of these paths that this build has; None if it has none of them."""
@@ -40,7 +40,8 @@ class LayoutView:
     def array(self, path: str) -> List[int]:
         """An array of scalars."""
         member = self._find_member(path)
-        return [self._read_integer(member.offset + i * member.size_bytes, member) for i in range(member.count)]
+        offsets = range(member.offset, member.offset + member.count * member.size_bytes, member.size_bytes)
+        return [int.from_bytes(self._data[at : at + member.size_bytes], self._order, signed=member.signed) for at in offsets]
 
     def numbers(self, path: str) -> Any:
         """An array of unsigned numbers as array('Q'), for long ones."""
@@ -80,9 +81,6 @@ class LayoutView:
             raise KeyError("%s.%s" % (self.struct, path))
         return member
 
-    def _read_integer(self, offset: int, member: Member) -> int:
-        return int.from_bytes(self._data[offset : offset + member.size_bytes], self._order, signed=member.signed)
-
 
 def read_view(target: Target, types: TypeSet, struct: str, address: int) -> LayoutView:
     """The struct at `address`, read at once. Unreadable if any byte of it is missing; KeyError if this build has no such struct."""
@@ -94,7 +92,8 @@ class Picker:
 
     def __init__(self, types: TypeSet, name: str, members: Sequence[Tuple[str, ...]], little_endian: bool) -> None:
         """`members`: for each number the paths it may have, newest first. What this build has not is None in every answer."""
-        places = [_find_member_place(types, name, paths) for paths in members]
+        known = [types.first(name, *paths) for paths in members]
+        places = [types.place(name, path) if path is not None else None for path in known]
         offsets = [place.offset if place is not None else -1 for place in places]
         order = sorted(range(len(places)), key=lambda number: offsets[number])
         shape, at = "<" if little_endian else ">", 0
@@ -125,26 +124,18 @@ class Picker:
         return [None if place is None else values[place] for place in self._from]
 
 
-def _find_member_place(types: TypeSet, name: str, paths: Sequence[str]) -> Optional[Member]:
-    path = types.first(name, *paths)
-    return None if path is None else types.place(name, path)
-
-
 Version = Tuple[int, ...]
 
 
-class CType(NamedTuple):
-    """A C type by its size; 0 means the target's word."""
-
-    size_bytes: int
-    signed: bool
+CType = Tuple[int, bool]
+"""A C type by its size, where 0 means the target's word, and whether it is signed."""
 
 
-INT = CType(4, True)
-UINT = CType(4, False)
-U16 = CType(2, False)
-CHAR = CType(1, False)
-WORD = CType(0, False)
+INT: CType = (4, True)
+UINT: CType = (4, False)
+U16: CType = (2, False)
+CHAR: CType = (1, False)
+WORD: CType = (0, False)
 """size_t, unsigned long or a pointer."""
 
 
@@ -192,38 +183,32 @@ def lay_out_struct(struct: Struct, version: Version, shape: Shape) -> StructType
     for field in struct.fields:
         if not release_has(field, version):
             continue
-        size = field.ctype.size_bytes or shape.word_bytes
+        size, is_signed = field.ctype
+        size = size or shape.word_bytes
         count = field.count if isinstance(field.count, int) else field.count(shape)
         offset = -(-offset // size) * size
-        members[field.name] = Member(offset, size, count, "int" if field.ctype.signed else "uint")
+        members[field.name] = Member(offset, size, count, "int" if is_signed else "uint")
         offset += size * count
         widest = max(widest, size)
     return StructType(-(-offset // widest) * widest, members)
 
 
-class NeededStruct(NamedTuple):
-    """A struct that is read, as the tables know it."""
-
-    struct: Struct
-    members: Sequence[str]
-    """What it must have to be of use."""
-
-
-def take_struct(types: TypeSet, needed: NeededStruct, own: Optional[TypeSet], version: Optional[Version], shape: Shape) -> Optional[bool]:
+def take_struct(
+    types: TypeSet, struct: Struct, needed: Sequence[str], own: Optional[TypeSet], version: Optional[Version], shape: Shape
+) -> Optional[bool]:
     """Add the struct to `types`: as the build's own types have it (True), else by the table's row for `version` (False), of which what
-    these types say is not there is left out, except for what is needed.
+    these types say is not there is left out, except for what is `needed`: members without which it is of no use.
 
     None if neither has what is needed.
     """
-    name = needed.struct.name
-    layout = described = own.structs.get(name) if own is not None else None
-    is_own = layout is not None and all(member in layout.members for member in needed.members)
+    layout = described = own.structs.get(struct.name) if own is not None else None
+    is_own = layout is not None and all(member in layout.members for member in needed)
     if not is_own:
-        layout = lay_out_struct(needed.struct, version, shape) if version is not None else None
+        layout = lay_out_struct(struct, version, shape) if version is not None else None
         if layout is not None and described is not None and described.members:
-            kept = {*described.members, *needed.members}
+            kept = {*described.members, *needed}
             layout = layout._replace(members={member: at for member, at in layout.members.items() if member in kept})
-    if layout is None or any(member not in layout.members for member in needed.members):
+    if layout is None or any(member not in layout.members for member in needed):
         return None
-    types.structs[name] = layout
+    types.structs[struct.name] = layout
     return is_own

@@ -4,7 +4,7 @@ Files: glibc/layouts.py, layout/view.py.
 """
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Sequence
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from gdbheapx.glibc import detect, layouts
 from gdbheapx.glibc.layouts import align_chunk, bin_index, bin_range, make_geometry, min_large_size
 from gdbheapx.inferior.base import Symbol, TypeSet
 from gdbheapx.kernel.glibc.records import Geometry
-from gdbheapx.layout.view import NeededStruct, Shape, Version, lay_out_struct, take_struct
+from gdbheapx.layout.view import Shape, Struct, Version, lay_out_struct, take_struct
 
 LP64, I386 = Shape(8, 16), Shape(4, 16)
 GEOMETRIES = [make_geometry(8, 16, 4096, True), make_geometry(4, 16, 4096, True), make_geometry(4, 8, 4096, True)]
@@ -87,16 +87,16 @@ def test_traits_change_where_the_sources_do() -> None:
     assert [layouts.find_release_traits(version).heap_max_follows_hugepages for version in ((2, 34), (2, 35), (2, 41), (2, 42))] == [False, True, True, False]
 
 
-@pytest.mark.parametrize("needed", [*detect.NEEDED, detect.CACHE], ids=lambda one: one.struct.name)
+@pytest.mark.parametrize("struct, needed", [*detect.NEEDED, (layouts.TCACHE, ("entries",))], ids=lambda one: getattr(one, "name", ""))
 @pytest.mark.parametrize("row", layouts.ROWS)
-def test_what_debug_information_says_is_not_there_comes_from_no_table(needed: NeededStruct, row: Version) -> None:
+def test_what_debug_information_says_is_not_there_comes_from_no_table(struct: Struct, needed: Sequence[str], row: Version) -> None:
     """Whatever member of a struct it lacks beside one that is needed: none but that is taken all the same."""
-    whole = lay_out_struct(needed.struct, row, LP64)
+    whole = lay_out_struct(struct, row, LP64)
     for name in whole.members:
-        own = whole._replace(members={other: at for other, at in whole.members.items() if other not in (name, needed.members[-1])})
+        own = whole._replace(members={other: at for other, at in whole.members.items() if other not in (name, needed[-1])})
         types = TypeSet()
-        if own.members and take_struct(types, needed, TypeSet({needed.struct.name: own}), row, LP64) is not None:
-            assert set(types.structs[needed.struct.name].members) <= {*own.members, *needed.members}
+        if own.members and take_struct(types, struct, needed, TypeSet({struct.name: own}), row, LP64) is not None:
+            assert set(types.structs[struct.name].members) <= {*own.members, *needed}
 
 
 def test_a_release_that_is_newer_than_the_tables_has_the_members_of_its_debug_information() -> None:
