@@ -16,7 +16,7 @@ from gdbheapx.errors import UnreadableMemory
 from gdbheapx.glibc import layouts
 from gdbheapx.glibc.arenas import follows_heap_info
 from gdbheapx.glibc.layouts import LIBRARY, default_alignment, is_tcache_chunk
-from gdbheapx.inferior.base import Mapping, Module, StructType, Target, Thread, TypeSet
+from gdbheapx.inferior.base import Module, StructType, Target, Thread, TypeSet
 from gdbheapx.layout import view as layout_view
 from gdbheapx.layout.view import LayoutView, Shape, Version, read_view
 
@@ -36,12 +36,9 @@ class SearchedArea(NamedTuple):
 
     module: Module
     start: int
-    data: bytes
-
-    @property
-    def end(self) -> int:
-        """First address beyond."""
-        return self.start + len(self.data)
+    """Address of the first word; aligned."""
+    words: Any
+    """array of all."""
 
 
 def of_modules(target: Target, modules: Sequence[Module]) -> Iterator[SearchedArea]:
@@ -53,9 +50,9 @@ def of_modules(target: Target, modules: Sequence[Module]) -> Iterator[SearchedAr
             for low, high in target.present_ranges(start, end):
                 size = min(high - low, own)
                 if size > 0:
-                    data = target.read_prefix(low, size)
-                    own, left = own - len(data), left - len(data)
-                    yield SearchedArea(module, low, data)
+                    area = SearchedArea(module, *read_aligned_words(target, low, size))
+                    own, left = own - size, left - size
+                    yield area
 
 
 def of_mappings(target: Target, known: Sequence[Module], of_files: bool) -> Iterator[SearchedArea]:
@@ -65,72 +62,41 @@ def of_mappings(target: Target, known: Sequence[Module], of_files: bool) -> Iter
     taken = [(start, end) for module in known for start, _, end in target.writable_segments(module)]
     own = [mapping for mapping in target.mappings() if mapping.writable and not mapping.shared and mapping.is_file == of_files]
     rest = [mapping for mapping in own if not any(mapping.start < end and start < mapping.end for start, end in taken)]
+    program = next((module for module in target.modules() if module.is_executable), None)
+    program = program or Module(target.executable or "", 0, True, None, None)
     left = MOST_BYTES
     for mapping in sorted(rest, key=lambda mapping: mapping.size_bytes):
+        module = program
+        if mapping.is_file:  # the object that it belongs to, by its file's name
+            base = min(other.start for other in target.mappings() if other.name == mapping.name)
+            module = Module(mapping.name, base, mapping.name == target.executable, None, None)
         there = target.present_ranges(mapping.start, min(mapping.end, mapping.start + MOST_OF_ONE))
         for low, high in target.data_ranges(there) or there:
             size = min(high - low, left)
             if size > 0:
-                data = target.read_prefix(low, size)
-                left -= len(data)
-                yield SearchedArea(_module_of(target, mapping), low, data)
+                left -= size
+                yield SearchedArea(module, *read_aligned_words(target, low, size))
 
 
-def _module_of(target: Target, mapping: Mapping) -> Module:
-    """Return the object that a mapping belongs to, by its file's name."""
-    if not mapping.is_file:
-        program = next((module for module in target.modules() if module.is_executable), None)
-        return program or Module(target.executable or "", 0, True, None, None)
-    begins = [other.start for other in target.mappings() if other.name == mapping.name]
-    return Module(mapping.name, min(begins), mapping.name == target.executable, None, None)
-
-
-def read_area_words(area: SearchedArea, target: Target) -> Any:
-    """Its aligned words as array, and the address of the first: (array, address)."""
-    word = target.word_bytes
-    first = -area.start % word
-    values = array("Q" if word == 8 else "I", area.data[first : first + (len(area.data) - first) // word * word])
+def read_aligned_words(target: Target, address: int, size_bytes: int) -> Tuple[int, Any]:
+    """Read memory, and return the address of its first aligned word, and an array of the words that could be read."""
+    word, data = target.word_bytes, target.read_prefix(address, size_bytes)
+    first = -address % word
+    values = array("Q" if word == 8 else "I", data[first : first + (len(data) - first) // word * word])
     if target.little_endian != (sys.byteorder == "little"):
         values.byteswap()
-    return values, area.start + first
+    return address + first, values
 
 
-def at_own_address(area: SearchedArea, target: Target, less_bytes: int) -> List[int]:
-    """Addresses of the read_area_words that hold their own address less so many bytes."""
-    values, start = read_area_words(area, target)
-    word = target.word_bytes
-    same = map(eq, values, range(start - less_bytes, start - less_bytes + word * len(values), word))
-    return [start + word * place for place in compress(count(), same)]
+def at_own_address(area: SearchedArea, word_bytes: int, less_bytes: int) -> List[int]:
+    """Addresses of the words of an area that hold their own address less so many bytes."""
+    start = area.start - less_bytes
+    same = map(eq, area.words, range(start, start + word_bytes * len(area.words), word_bytes))
+    return [area.start + word_bytes * place for place in compress(count(), same)]
 
 
-def list_searched_areas(target: Target, known: Set[int]) -> List[List[Module]]:
-    """Return lists of objects, each to be searched if nothing was found in those before: what a libc's file is called, the program, the
-    others. `known`: bases of those that symbols or a pack describe; if there are any, only objects with a libc's name.
-    """
-    unknown = [module for module in target.modules() if module.base not in known]
-    named = [module for module in unknown if LIBRARY.match(module.file_name)]
-    if known:
-        return [named]
-    others = [module for module in unknown if module not in named]
-    return [named, [module for module in others if module.is_executable], [module for module in others if not module.is_executable]]
-
-
-class ArenaLayout(NamedTuple):
-    """Layouts of the structs in some releases."""
-
-    version: Version
-    """The newest release that has it."""
-    types: TypeSet
-
-    @property
-    def bins_offset(self) -> int:
-        """Return the offset of malloc_state.bins."""
-        return self.types.structs[layouts.MALLOC_STATE.name].members["bins"].offset
-
-    @property
-    def next_offset(self) -> int:
-        """Return the offset of malloc_state.next."""
-        return self.types.structs[layouts.MALLOC_STATE.name].members["next"].offset
+ArenaLayout = Tuple[Version, TypeSet]
+"""The newest release that has these structs, and they."""
 
 
 class ArenaCandidate(NamedTuple):
@@ -138,7 +104,8 @@ class ArenaCandidate(NamedTuple):
 
     module: Module
     address: int
-    row: ArenaLayout
+    version: Version
+    types: TypeSet
     state: LayoutView
     ring: Tuple[int, ...]
     """Addresses of all arenas, itself first; of those before the place where it is damaged."""
@@ -153,63 +120,50 @@ class ArenaCandidate(NamedTuple):
     has_caches: bool = False
     """mp_ has settings of thread caches where its layout has them."""
 
-    @property
-    def is_used(self) -> bool:
-        """Return whether the arena has memory."""
-        return bool(self.state["system_mem"])
-
-
-def candidate_rows(target: Target) -> List[ArenaLayout]:
-    """Every layout there is for this machine, newest first."""
-    return [ArenaLayout(version, types_of(target, version)) for version in layouts.ROWS]
-
-
-def types_of(target: Target, version: Version) -> TypeSet:
-    """Return the structs of a release, which must not be changed."""
-    return _make_types(target.word_bytes, target.machine, version)
-
 
 @cache
-def _make_types(word_bytes: int, machine: str, version: Version) -> TypeSet:
-    shape = Shape(word_bytes, default_alignment(word_bytes, machine, version))
-    return TypeSet({struct.name: layout_view.lay_out_struct(struct, version, shape) for struct in STRUCTS})
+def list_arena_layouts(word_bytes: int, machine: str) -> Sequence[ArenaLayout]:
+    """Return every layout there is for this machine, newest first. Its structs must not be changed."""
+    made = []
+    for version in layouts.ROWS:
+        shape = Shape(word_bytes, default_alignment(word_bytes, machine, version))
+        made.append((version, TypeSet({struct.name: layout_view.lay_out_struct(struct, version, shape) for struct in STRUCTS})))
+    return made
+
+
+def _offset_in_state(types: TypeSet, field: str) -> int:
+    return types.structs[layouts.MALLOC_STATE.name].members[field].offset
 
 
 def find_candidates(target: Target, areas: Sequence[SearchedArea], rows: Sequence[ArenaLayout]) -> List[ArenaCandidate]:
     """Every arena in these areas that is not on a heap of its own, with each layout that fits: used ones, else those never used."""
     heads: Dict[int, Module] = {}
+    word = target.word_bytes
     for area in areas:
-        own = at_own_address(area, target, 2 * target.word_bytes)
-        empty = {address for address in own if _read_word(area, target, address + target.word_bytes) == address - 2 * target.word_bytes}
-        heads.update((address, area.module) for address in empty)
-    starts = _find_bin_starts(target, heads, lasts=True)
-    candidates = [candidate for address, module in starts for candidate in _at_bins(target, module, address, rows)]
-    if not candidates:  # what the last bin says is damaged
-        starts = _find_bin_starts(target, heads, lasts=False)
+        for address in at_own_address(area, word, 2 * word):
+            place = (address - area.start) // word + 1
+            if place < len(area.words) and area.words[place] == address - 2 * word:
+                heads[address] = area.module
+    for are_last in (True, False):  # False: what the last bin says is damaged
+        starts = _find_bin_starts(heads, 2 * word, are_last)
         candidates = [candidate for address, module in starts for candidate in _at_bins(target, module, address, rows)]
-    return candidates or [candidate for area in areas for candidate in _never_used(target, area, rows)]
+        if candidates:
+            return candidates
+    return [candidate for area in areas for candidate in _never_used(target, area, rows)]
 
 
-def _read_word(area: SearchedArea, target: Target, address: int) -> int:
-    data = area.data[address - area.start : address - area.start + target.word_bytes]
-    return int.from_bytes(data, target.byte_order)
-
-
-def _find_bin_starts(target: Target, heads: Dict[int, Module], lasts: bool) -> Iterator[Tuple[int, Module]]:
-    """Yield the addresses where bins[] would begin. `lasts`: an empty bin is the last one. Else, for each run of empty bins, its first
+def _find_bin_starts(heads: Dict[int, Module], step: int, are_last: bool) -> Iterator[Tuple[int, Module]]:
+    """Yield the addresses where bins[] would begin. `are_last`: an empty bin is the last one. Else, for each run of empty bins, its first
     may be any of 127.
     """
-    step = 2 * target.word_bytes
-    if lasts:
-        yield from ((head - (BINS - 1) * step, module) for head, module in sorted(heads.items()) if head + step not in heads)
-        return
     tried: Set[int] = set()
     for head, module in sorted(heads.items()):
-        if head - step not in heads:  # the first of a run
-            for number in range(BINS):
-                if head - number * step not in tried:
-                    tried.add(head - number * step)
-                    yield head - number * step, module
+        numbers = range(BINS - 1, BINS) if are_last else range(BINS)
+        if (head + step if are_last else head - step) not in heads:  # the end of a run, or its begin
+            for start in [head - number * step for number in numbers]:
+                if start not in tried:
+                    tried.add(start)
+                    yield start, module
 
 
 def _at_bins(target: Target, module: Module, bins: int, rows: Sequence[ArenaLayout]) -> Iterator[ArenaCandidate]:
@@ -218,22 +172,23 @@ def _at_bins(target: Target, module: Module, bins: int, rows: Sequence[ArenaLayo
     """
     good = -1
     rings: Dict[Tuple[int, int, int], Tuple[Tuple[int, ...], bool]] = {}
-    for row in rows:
-        address = bins - row.bins_offset
+    for version, types in rows:
+        offset = _offset_in_state(types, "bins")
+        address = bins - offset
         try:
-            state = read_view(target, row.types, layouts.MALLOC_STATE.name, address)
+            state = read_view(target, types, layouts.MALLOC_STATE.name, address)
         except UnreadableMemory:
             continue
         if good < 0:
             good = BINS - wrong_bins(target, state)
         if good < BINS - MOST_WRONG:
             return
-        key = (row.bins_offset, row.next_offset, row.types.size_bytes(layouts.HEAP_INFO.name))
+        key = (offset, _offset_in_state(types, "next"), types.size_bytes(layouts.HEAP_INFO.name))
         if key not in rings:
-            rings[key] = ring_of(target, row, address)
+            rings[key] = ring_of(target, types, address)
         ring, is_closed = rings[key]
         if (is_closed or len(ring) > 2) and is_sane(state, target.page_bytes):
-            yield ArenaCandidate(module, address, row, state, ring, is_closed, good)
+            yield ArenaCandidate(module, address, version, types, state, ring, is_closed, good)
 
 
 def wrong_bins(target: Target, state: LayoutView, most: int = BINS // 2) -> int:
@@ -246,10 +201,8 @@ def wrong_bins(target: Target, state: LayoutView, most: int = BINS // 2) -> int:
         if (ahead, behind) == (header, header):
             continue
         try:
-            wrong += header in (ahead, behind) or (target.read_word(ahead + 3 * word), target.read_word(behind + 2 * word)) != (
-                header,
-                header,
-            )
+            back, forth = target.read_word(ahead + 3 * word), target.read_word(behind + 2 * word)
+            wrong += header in (ahead, behind) or not back == forth == header
         except UnreadableMemory:
             wrong += 1
         if wrong > most:
@@ -266,17 +219,18 @@ def is_sane(state: LayoutView, page_bytes: int) -> bool:
     )
 
 
-def ring_of(target: Target, row: ArenaLayout, address: int) -> Tuple[Tuple[int, ...], bool]:
+def ring_of(target: Target, types: TypeSet, address: int) -> Tuple[Tuple[int, ...], bool]:
     """(the arenas that `next` leads to, whether it comes back)."""
     arenas, seen, at = [address], {address}, address
+    offset, heap_info = _offset_in_state(types, "next"), types.structs[layouts.HEAP_INFO.name]
     while len(arenas) <= MAX_RING:
         try:
-            at = target.read_word(at + row.next_offset)
+            at = target.read_word(at + offset)
         except UnreadableMemory:
             break
         if at == address:
             return tuple(arenas), True
-        if at in seen or not follows_heap_info(target, row.types.structs[layouts.HEAP_INFO.name], at):
+        if at in seen or not follows_heap_info(target, heap_info, at):
             break
         seen.add(at)
         arenas.append(at)
@@ -285,16 +239,19 @@ def ring_of(target: Target, row: ArenaLayout, address: int) -> Tuple[Tuple[int, 
 
 def _never_used(target: Target, area: SearchedArea, rows: Sequence[ArenaLayout]) -> Iterator[ArenaCandidate]:
     """Arenas as the libc's file has them: nothing set but `next`, which leads to themselves (up to 2.41)."""
-    for offset in sorted({row.next_offset for row in rows}):
-        for at in at_own_address(area, target, offset):
-            for row in [layout for layout in rows if layout.next_offset == offset]:
+    by_offset: Dict[int, List[ArenaLayout]] = {}
+    for version, types in rows:
+        by_offset.setdefault(_offset_in_state(types, "next"), []).append((version, types))
+    for offset, alike in sorted(by_offset.items()):
+        for at in at_own_address(area, target.word_bytes, offset):
+            for version, types in alike:
                 try:
-                    state = read_view(target, row.types, layouts.MALLOC_STATE.name, at - offset)
+                    state = read_view(target, types, layouts.MALLOC_STATE.name, at - offset)
                 except UnreadableMemory:
                     continue
                 is_blank = not any(state.array("bins")) and not any(state.array("binmap")) and not state["top"] and not state["system_mem"]
                 if is_blank and is_sane(state, target.page_bytes) and (state.get("attached_threads") or 0) <= 1:
-                    yield ArenaCandidate(area.module, at - offset, row, state, (at - offset,), True, 0)
+                    yield ArenaCandidate(area.module, at - offset, version, types, state, (at - offset,), True, 0)
 
 
 WINDOW_BYTES = 16 << 10
@@ -315,23 +272,22 @@ def find_par(target: Target, arena: ArenaCandidate, areas: Sequence[SearchedArea
 
     An arena whose ring is open is proved by what its mp_ says of its top; one whose ring is closed may have a top that is damaged.
     """
-    base = heap_start(target, arena.state)
-    best = _find_best_par(target, arena, areas, base) if base is not None or arena.is_closed else None
-    return best or (_find_best_par(target, arena, areas, None) if arena.is_closed and base is not None else None)
-
-
-def _find_best_par(target: Target, arena: ArenaCandidate, areas: Sequence[SearchedArea], base: Optional[int]) -> Optional[ArenaCandidate]:
-    near = [area for area in areas if area.start < arena.address + WINDOW_BYTES and arena.address - WINDOW_BYTES < area.end]
-    pars: List[ArenaCandidate] = []
-    for address in _places_of_par(target, arena, near, base):
-        try:
-            par = read_view(target, arena.row.types, layouts.MALLOC_PAR.name, address)
-        except UnreadableMemory:
-            continue
-        score = rate_par(par, target, base)
-        if score >= (LEAST_SCORE if base is None else 2 * BASE_SCORE):
-            pars.append(arena._replace(mp=address, score=score, has_caches=has_tcache_settings(par)))
-    return max(pars, key=lambda fit: (fit.score, -abs(fit.mp - arena.address)), default=None)
+    low, high, known = arena.address - WINDOW_BYTES, arena.address + WINDOW_BYTES, heap_start(target, arena.state)
+    near = [area for area in areas if area.start < high and low < area.start + target.word_bytes * len(area.words)]
+    bases: List[Optional[int]] = [] if known is None else [known]
+    for base in [*bases, None] if arena.is_closed else bases:
+        pars: List[ArenaCandidate] = []
+        for address in _places_of_par(target, arena, near, base):
+            try:
+                par = read_view(target, arena.types, layouts.MALLOC_PAR.name, address)
+            except UnreadableMemory:
+                continue
+            score = rate_par(par, target, base)
+            if score >= (LEAST_SCORE if base is None else 2 * BASE_SCORE):
+                pars.append(arena._replace(mp=address, score=score, has_caches=has_tcache_settings(par)))
+        if pars:
+            return max(pars, key=lambda fit: (fit.score, -abs(fit.mp - arena.address)))
+    return None
 
 
 def heap_start(target: Target, state: LayoutView) -> Optional[int]:
@@ -349,17 +305,16 @@ def _places_of_par(target: Target, arena: ArenaCandidate, areas: Sequence[Search
     """Yield possible addresses of malloc_par: each word that holds the start of the heap as sbrk_base or, if that start is unknown, each
     word near main_arena with a plausible struct around it.
     """
-    par, word = arena.row.types.structs[layouts.MALLOC_PAR.name], target.word_bytes
-    for area in areas:
-        values, start = read_area_words(area, target)
+    par, word = arena.types.structs[layouts.MALLOC_PAR.name], target.word_bytes
+    low, high = arena.address - WINDOW_BYTES, arena.address + WINDOW_BYTES
+    threshold, test = (par.members[name].offset // word for name in ("mmap_threshold", "arena_test"))
+    for _, start, words in areas:
         if base is not None:
             offset = par.members["sbrk_base"].offset
-            yield from (start + word * place - offset for place, value in enumerate(values) if value == base)
+            yield from (start + word * place - offset for place, value in enumerate(words) if value == base)
             continue
-        low, high = arena.address - WINDOW_BYTES, arena.address + WINDOW_BYTES
-        threshold, test = (par.members[name].offset // word for name in ("mmap_threshold", "arena_test"))
-        for place in range(max(0, (low - start) // word), min(len(values) - par.size_bytes // word, (high - start) // word)):
-            if 0 < values[place + threshold] <= 1 << 40 and values[place + test] < 4096:
+        for place in range(max(0, (low - start) // word), min(len(words) - par.size_bytes // word, (high - start) // word)):
+            if 0 < words[place + threshold] <= 1 << 40 and words[place + test] < 4096:
                 yield start + word * place
 
 
@@ -403,33 +358,27 @@ def find_break(target: Target, fit: ArenaCandidate, searched: Sequence[SearchedA
     """Return the address of __curbrk, or None if no word, or more than one, can be it. Its value lies between the end of top and the end
     of the mapping; in an arena with pieces from mmap it is the highest above sbrk_base.
     """
-    low, high = _find_break_bounds(target, fit)
+    base = heap_start(target, fit.state)
+    if base is None:
+        low = read_view(target, fit.types, layouts.MALLOC_PAR.name, fit.mp)["sbrk_base"]
+    else:
+        low = base + fit.state["system_mem"]
+    high = low
+    for mapping in target.mappings():
+        if mapping.start <= high <= mapping.end and mapping.writable:
+            high = mapping.end
+    if not low or (base is None and high == low):  # nothing came from brk
+        return None
     held: Dict[int, int] = {}
-    own = [(fit.address, fit.state.size_bytes), (fit.mp, fit.row.types.size_bytes(layouts.MALLOC_PAR.name))]
-    for area in searched:
-        if area.module == fit.module:
-            values, start = read_area_words(area, target)
-            for place, value in enumerate(values):
-                at = start + target.word_bytes * place
-                if low <= value <= high and (value == low or value % PAGE == 0) and not any(0 <= at - begin < size for begin, size in own):
-                    held[at] = value
+    own = [(fit.address, fit.state.size_bytes), (fit.mp, fit.types.size_bytes(layouts.MALLOC_PAR.name))]
+    for module, start, words in searched:
+        for place, value in enumerate(words if module == fit.module else ()):
+            at = start + target.word_bytes * place
+            if low <= value <= high and (value == low or value % PAGE == 0) and not any(0 <= at - begin < size for begin, size in own):
+                held[at] = value
     best = low if low in held.values() else max(held.values(), default=None)
     places = [at for at, value in held.items() if value == best]
     return places[0] if len(places) == 1 else None
-
-
-def _find_break_bounds(target: Target, fit: ArenaCandidate) -> Tuple[int, int]:
-    """(lowest, highest) value that the break can have; an empty range if nothing came from brk."""
-    base = heap_start(target, fit.state)
-    if base is None:
-        low = read_view(target, fit.row.types, layouts.MALLOC_PAR.name, fit.mp)["sbrk_base"]
-    else:
-        low = base + fit.state["system_mem"]
-    end = low
-    for mapping in target.mappings():
-        if mapping.start <= end <= mapping.end and mapping.writable:
-            end = mapping.end
-    return (low, end) if low and (base is not None or end > low) else (1, 0)
 
 
 REACH_BYTES = 64 << 10
@@ -458,39 +407,17 @@ class ThreadLocalOffsets(NamedTuple):
 NOTHING = ThreadLocalOffsets(None, None, None, None, None)
 
 
-class _SearchedMemory:
-    """Words around one thread pointer."""
-
-    def __init__(self, target: Target, thread: Thread, reach_bytes: int) -> None:
-        word, self.pointer = target.word_bytes, thread.thread_pointer or 0
-        is_above = target.arch.storage.tcb_bytes is not None
-        start = self.pointer if is_above else max(word, self.pointer - reach_bytes)
-        start, data = _read_readable(target, start, self.pointer + (reach_bytes if is_above else 0), from_end=not is_above)
-        self.start = start + -start % word
-        data = data[-start % word :]
-        self.words = array("Q" if word == 8 else "I", data[: len(data) // word * word])
-        if target.little_endian != (sys.byteorder == "little"):
-            self.words.byteswap()
-        self._word = word
-
-    def holding(self, values: Set[int]) -> Iterator[int]:
-        """Yield the distances from the thread pointer at which one of these words is."""
-        first = self.start - self.pointer
-        return (first + self._word * place for place in compress(count(), map(values.__contains__, self.words)))
-
-    def at(self, distance: int) -> Optional[int]:
-        """The word at that distance."""
-        place = (self.pointer + distance - self.start) // self._word
-        return self.words[place] if 0 <= place < len(self.words) else None
-
-
-def _read_readable(target: Target, start: int, end: int, from_end: bool) -> Tuple[int, bytes]:
-    """The readable part of a range that touches its end, or its start: (address, bytes)."""
-    mapping = next((mapping for mapping in target.mappings() if mapping.start <= (end - 1 if from_end else start) < mapping.end), None)
+def _read_block(target: Target, thread: Thread, reach_bytes: int) -> Dict[int, int]:
+    """Return the words around one thread pointer by their distance from it: above it, or below where thread control blocks end there."""
+    pointer, is_above = thread.thread_pointer or 0, target.arch.storage.tcb_bytes is not None
+    low, high = (pointer, pointer + reach_bytes) if is_above else (max(target.word_bytes, pointer - reach_bytes), pointer)
+    edge = pointer if is_above else high - 1
+    mapping = next((mapping for mapping in target.mappings() if mapping.start <= edge < mapping.end), None)
     if mapping is None:
-        return start, b""
-    low, high = max(start, mapping.start), min(end, mapping.end)
-    return low, target.read_prefix(low, high - low)
+        return {}
+    low = max(low, mapping.start)
+    start, words = read_aligned_words(target, low, min(high, mapping.end) - low)
+    return dict(zip(count(start - pointer, target.word_bytes), words))
 
 
 def find_thread_locals(target: Target, ring: Sequence[int], structs: Sequence[StructType]) -> ThreadLocalOffsets:
@@ -498,10 +425,10 @@ def find_thread_locals(target: Target, ring: Sequence[int], structs: Sequence[St
     layout allows, none for builds without thread caches.
     """
     threads = [thread for thread in target.threads() if thread.thread_pointer and _is_block(target, thread.thread_pointer)]
-    blocks = [_SearchedMemory(target, thread, REACH_BYTES) for thread in threads[:MOST_SEARCHED]]
+    blocks = [_read_block(target, thread, REACH_BYTES) for thread in threads[:MOST_SEARCHED]]
     distances = _find_common(blocks, set(ring))
     reach = max((abs(place) for place in distances), default=0) + BETWEEN_BYTES
-    blocks += [_SearchedMemory(target, thread, reach) for thread in threads[MOST_SEARCHED:MOST_ASKED]] if distances else []
+    blocks += [_read_block(target, thread, reach) for thread in threads[MOST_SEARCHED:MOST_ASKED]] if distances else []
     arenas = {distance: count for distance, count in _find_common(blocks, set(ring)).items() if distance in distances}
     steps = [step for apart in range(target.word_bytes, BETWEEN_BYTES, target.word_bytes) for step in (-apart, apart)]
     near = {arena + step for arena in arenas for step in steps}
@@ -522,18 +449,15 @@ def _is_block(target: Target, pointer: int) -> bool:
     return len(data) == word and (self_words is None or int.from_bytes(data, "little") == pointer)
 
 
-def _find_common(blocks: Sequence[_SearchedMemory], ring: Set[int]) -> Dict[int, int]:
+def _find_common(blocks: Sequence[Dict[int, int]], ring: Set[int]) -> Dict[int, int]:
     """Distances at which every block has an arena or 0: how many have an arena there."""
-    counts = Counter(distance for block in blocks for distance in block.holding(ring))
-    return {
-        distance: count
-        for distance, count in counts.items()
-        if all(block.at(distance) in ring or not block.at(distance) for block in blocks)
-    }
+    counts = Counter(distance for block in blocks for distance, value in block.items() if value in ring)
+    allowed = {*ring, 0, None}
+    return {distance: count for distance, count in counts.items() if all(block.get(distance) in allowed for block in blocks)}
 
 
 def _find_caches(
-    target: Target, blocks: Sequence[_SearchedMemory], near: Set[int], structs: Sequence[StructType]
+    target: Target, blocks: Sequence[Dict[int, int]], near: Set[int], structs: Sequence[StructType]
 ) -> Dict[int, Tuple[int, int]]:
     """Return the distances in `near` at which every block has a thread cache, or a pointer to none: (number of blocks with a cache, its
     size in bytes) by distance.
@@ -542,7 +466,7 @@ def _find_caches(
     seen: Dict[int, List[int]] = {}
     for block in blocks:
         for distance in near:
-            value = block.at(distance)
+            value = block.get(distance)
             if value and value % (2 * target.word_bytes) == 0:
                 if value not in known:
                     known[value] = _cache_bytes(target, value, structs)
@@ -550,73 +474,55 @@ def _find_caches(
                     seen.setdefault(distance, []).append(known[value])
     caches = {}
     for distance, sizes in seen.items():
-        pointers = [block.at(distance) or 0 for block in blocks]
+        pointers = [block.get(distance) or 0 for block in blocks]
         others = [pointer for pointer in pointers if pointer and not known.get(pointer)]
         owned = [pointer for pointer in pointers if known.get(pointer)]
-        if len(set(sizes)) == 1 and len(set(owned)) == len(owned) and (not others or _are_dummies(target, others)):
+        spans = target.file_ranges() if others else []
+        # inside libc are the two dummies that threads without a cache have in 2.43 (malloc.c: __tcache_dummy)
+        are_dummies = all(any(start <= pointer < end for start, end in spans) for pointer in others)
+        if len(set(sizes)) == 1 and len(set(owned)) == len(owned) and are_dummies:
             caches[distance] = (len(sizes), sizes[0])
     return caches
-
-
-def _are_dummies(target: Target, pointers: Sequence[int]) -> bool:
-    """Return whether all lead to the two dummies inside libc that threads without a cache have in 2.43 (malloc.c: __tcache_dummy)."""
-    spans = target.file_ranges()
-    return all(any(start <= pointer < end for start, end in spans) for pointer in pointers)
 
 
 def _cache_bytes(target: Target, address: int, structs: Sequence[StructType]) -> int:
     """Return sizeof the tcache_perthread_struct that lies here in a chunk of its own; 0 if there is none."""
     word, align = target.word_bytes, 2 * target.word_bytes
-    head = target.read_prefix(address - word, word)
-    size = int.from_bytes(head, target.byte_order)
+    size = int.from_bytes(target.read_prefix(address - word, word), target.byte_order)
     for struct in structs:
-        if size & 2 or not is_tcache_chunk(size & ~7, struct, word, align):
-            continue
-        entries = struct.members["entries"]
-        data = target.read_prefix(address, struct.size_bytes)
-        if len(data) == struct.size_bytes and all(
-            _is_entry(target, number, align) for number in _unpack_words(target, data, entries.offset, entries.count)
-        ):
-            return struct.size_bytes
+        if not size & 2 and is_tcache_chunk(size & ~7, struct, word, align):
+            entries = _read_entries(target, address, struct)
+            if entries and all(_is_entry(target, entry, align) for entry in entries):
+                return struct.size_bytes
     return 0
 
 
-def _unpack_words(target: Target, data: bytes, offset: int, count: int) -> List[int]:
-    size = count * target.word_bytes
-    return target.words_in(data[offset : offset + size].ljust(size, b"\0"))
+def _read_entries(target: Target, address: int, struct: StructType) -> Sequence[int]:
+    """Return the heads of a thread cache's lists; none if it cannot be read."""
+    data, entries = target.read_prefix(address, struct.size_bytes), struct.members["entries"]
+    is_whole = len(data) == struct.size_bytes
+    return target.words_in(data[entries.offset : entries.offset + entries.count * target.word_bytes]) if is_whole else ()
 
 
 def _is_entry(target: Target, entry: int, align: int) -> bool:
     return not entry or (entry % align == 0 and len(target.read_prefix(entry, target.word_bytes)) == target.word_bytes)
 
 
-def _read_release(target: Target, blocks: Sequence[_SearchedMemory], found: ThreadLocalOffsets, struct: StructType) -> ThreadLocalOffsets:
+def _read_release(target: Target, blocks: Sequence[Dict[int, int]], offsets: ThreadLocalOffsets, struct: StructType) -> ThreadLocalOffsets:
     """Infer safe-linking (2.32) and tcache keys (2.29) from cached chunks."""
-    links, keys = [], []
-    addresses = [block.at(found.tcache or 0) or 0 for block in blocks]
-    entries = ((address, entry) for address in addresses for entry in _read_heads(target, address, struct))
-    for address, entry in islice(entries, MOST_ENTRIES):
-        link, key = _unpack_words(target, target.read_prefix(entry, 2 * target.word_bytes), 0, 2)
-        links.append(_is_protected(target, entry, link))
+    links: Counter[bool] = Counter()
+    keys, size = [], 2 * target.word_bytes
+    addresses = [block.get(offsets.tcache or 0) or 0 for block in blocks]
+    entries = ((address, entry) for address in addresses if address for entry in _read_entries(target, address, struct) if entry)
+    chunks = ((address, entry, target.read_prefix(entry, size)) for address, entry in entries)
+    for address, entry, data in islice((chunk for chunk in chunks if len(chunk[2]) == size), MOST_ENTRIES):
+        link, key = target.words_in(data)
         keys.append(key == address)
-    clear = [link for link in links if link is not None]
-    safe_linking = Counter(clear).most_common(1)[0][0] if clear else None
-    return found._replace(safe_linking=safe_linking, has_key=2 * sum(keys) > len(keys) if keys else None)
-
-
-def _read_heads(target: Target, address: int, struct: StructType) -> Iterator[int]:
-    data = target.read_prefix(address, struct.size_bytes) if address else b""
-    entries = struct.members["entries"]
-    for entry in _unpack_words(target, data, entries.offset, entries.count) if len(data) == struct.size_bytes else ():
-        if entry and len(target.read_prefix(entry, 2 * target.word_bytes)) == 2 * target.word_bytes:
-            yield entry
-
-
-def _is_protected(target: Target, entry: int, link: int) -> Optional[bool]:
-    """The link is stored xor-ed with its own address (PROTECT_PTR, 2.32); None where both readings are possible."""
-    align = 2 * target.word_bytes
-    plain, revealed = (_is_entry(target, value, align) for value in (link, link ^ entry >> 12))
-    return None if plain == revealed else revealed
+        # stored xor-ed with its own address (PROTECT_PTR, 2.32); where both readings are possible it shows nothing
+        plain, revealed = (_is_entry(target, value, size) for value in (link, link ^ entry >> 12))
+        links.update([revealed] if plain != revealed else ())
+    safe_linking = links.most_common(1)[0][0] if links else None
+    return offsets._replace(safe_linking=safe_linking, has_key=2 * sum(keys) > len(keys) if keys else None)
 
 
 WITHOUT_CACHES = "libc_malloc_debug"
@@ -645,26 +551,26 @@ class ArenaPlace(NamedTuple):
     curbrk: Optional[int] = None
     """`__curbrk`."""
 
-    @property
-    def releases(self) -> str:
-        """Return the releases that have these layouts."""
-        return layouts.releases_of(self.rows)
-
     def of_release(self, target: Target, version: Version) -> Optional["ArenaPlace"]:
         """Return the place with the layouts of a release that is known from elsewhere, or None if they do not fit."""
         row = layouts.find_version_row(version)
         if row not in self.rows:
             return None
-        own = types_of(target, row).structs
+        own = dict(list_arena_layouts(target.word_bytes, target.machine))[row].structs
         return self._replace(row=row, types=TypeSet({name: own[name] for name in self.types.structs}), rows=(row,))
 
 
 def find_arena_places(target: Target, known: Set[int]) -> List[ArenaPlace]:
     """Return every copy in an object that is not among `known` (bases of those that symbols or a pack describe). Of those equally good
-    all.
+    all. Objects are searched one lot after the other until one has a copy: with a libc's name; if nothing is known, the program, all
+    others, and mappings of no listed object.
     """
-    for modules in list_searched_areas(target, known):
-        copies = _in_areas(target, list(of_modules(target, modules)))
+    unknown = [module for module in target.modules() if module.base not in known]
+    named = [module for module in unknown if LIBRARY.match(module.file_name)]
+    others = [module for module in unknown if module not in named and not known]
+    programs, libraries = [[module for module in others if module.is_executable == is_program] for is_program in (True, False)]
+    for modules in (named, programs, libraries):
+        copies = _in_areas(target, list(of_modules(target, modules))) if modules else []
         if copies:
             return copies
     for of_files in () if known else (True, False):
@@ -677,44 +583,46 @@ def find_arena_places(target: Target, known: Set[int]) -> List[ArenaPlace]:
 def _in_areas(target: Target, searched: Sequence[SearchedArea]) -> List[ArenaPlace]:
     """The copies whose arena and mp_ are both there: the used ones, else those never used."""
     by_arena: Dict[int, List[ArenaCandidate]] = {}
-    for candidate in find_candidates(target, searched, candidate_rows(target)):
+    for candidate in find_candidates(target, searched, list_arena_layouts(target.word_bytes, target.machine)):
         fitting = find_par(target, candidate, searched)
         if fitting is not None and (fitting.has_caches or not _wants_caches(fitting)):
             by_arena.setdefault(candidate.address, []).append(fitting)
     closed = {fit.state.address_of("bins") for pars in by_arena.values() for fit in pars if fit.is_closed}
     groups = [pars for pars in by_arena.values() if pars[0].is_closed or pars[0].state.address_of("bins") not in closed]
-    best = [max(pars, key=lambda fit: (fit.score, fit.has_caches, fit.row.version)) for pars in groups]
+    best = [max(pars, key=lambda fit: (fit.score, fit.has_caches, fit.version)) for pars in groups]
     return [_settle_place(target, fit)._replace(curbrk=find_break(target, fit, searched)) for fit in best]
 
 
 def _wants_caches(fit: ArenaCandidate) -> bool:
     """Its layout has thread caches, and its object is built with them."""
     is_without = fit.module.file_name.startswith(WITHOUT_CACHES)
-    return "tcache_max_bytes" in fit.row.types.structs[layouts.MALLOC_PAR.name].members and not is_without
+    return "tcache_max_bytes" in fit.types.structs[layouts.MALLOC_PAR.name].members and not is_without
 
 
 def _settle_place(target: Target, fit: ArenaCandidate) -> ArenaPlace:
     """Return the place of an arena with the thread-local variables. Thread caches distinguish releases that have the same malloc_state
     and malloc_par.
     """
-    own = fit.row
-    same = [layout for layout in candidate_rows(target) if _list_places(layout) == _list_places(own)]  # whatever fields are called
-    has_caches = _wants_caches(fit) and (fit.is_used or len(fit.ring) > 1)  # none before the first malloc
-    structs = {layout.types.size_bytes(layouts.TCACHE.name): layout for layout in reversed(same)} if has_caches else {}
-    places = find_thread_locals(target, fit.ring, [layout.types.structs[layouts.TCACHE.name] for layout in structs.values()])
-    row = structs.get(places.tcache_bytes or 0)
-    rows = [layout.version for layout in same] if row is None else [row.version]
-    types = TypeSet(dict((row or own).types.structs))
+    # whatever fields are called
+    rows = list_arena_layouts(target.word_bytes, target.machine)
+    same = [(version, types) for version, types in rows if _list_places(types) == _list_places(fit.types)]
+    is_used = bool(fit.state["system_mem"]) or len(fit.ring) > 1
+    has_caches = _wants_caches(fit) and is_used  # none before the first malloc
+    by_size = {types.size_bytes(layouts.TCACHE.name): (version, types) for version, types in reversed(same)} if has_caches else {}
+    places = find_thread_locals(target, fit.ring, [types.structs[layouts.TCACHE.name] for _, types in by_size.values()])
+    version, types = by_size.get(places.tcache_bytes or 0, (fit.version, fit.types))
+    versions = [version] if places.tcache_bytes in by_size else [other for other, _ in same]
+    types = TypeSet(dict(types.structs))
     if not has_caches:
         del types.structs[layouts.TCACHE.name]
     proof = (fit.good_bins, len(fit.ring), fit.is_closed, fit.score)
-    return ArenaPlace(fit.module, fit.address, fit.mp, (row or own).version, types, places, *proof, rows)
+    return ArenaPlace(fit.module, fit.address, fit.mp, version, types, places, *proof, versions)
 
 
 def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[ThreadLocalOffsets]:
     """Find the variables of each thread near its thread pointer, for a copy whose arenas and layouts are known from elsewhere; None if it
     was never used, so that no thread has any."""
-    ring, is_closed = ring_of(target, ArenaLayout(layouts.NEWEST_KNOWN, types), main_arena)
+    ring, is_closed = ring_of(target, types, main_arena)
     try:
         is_used = bool(read_view(target, types, layouts.MALLOC_STATE.name, main_arena)["system_mem"])
     except UnreadableMemory:
@@ -725,8 +633,8 @@ def locals_of(target: Target, main_arena: int, types: TypeSet) -> Optional[Threa
     return find_thread_locals(target, ring, [cache] if cache is not None else [])
 
 
-def _list_places(row: ArenaLayout) -> List[List[int]]:
-    both = [row.types.structs[name] for name in (layouts.MALLOC_STATE.name, layouts.MALLOC_PAR.name)]
+def _list_places(types: TypeSet) -> List[List[int]]:
+    both = [types.structs[name] for name in (layouts.MALLOC_STATE.name, layouts.MALLOC_PAR.name)]
     return [[*(member.offset for member in struct.members.values()), struct.size_bytes] for struct in both]
 
 
@@ -737,17 +645,17 @@ def fit_version(target: Target, main_arena: int, mp: int, caches: Sequence[int])
     word, align = target.word_bytes, default_alignment(target.word_bytes, target.machine, None)
     try:
         sizes = [target.read_word(address - word) & ~7 for address in caches if address]
-        for row in candidate_rows(target):
-            state = read_view(target, row.types, layouts.MALLOC_STATE.name, main_arena)
-            par = read_view(target, row.types, layouts.MALLOC_PAR.name, mp)
-            struct = row.types.structs[layouts.TCACHE.name]
+        for version, types in list_arena_layouts(target.word_bytes, target.machine):
+            state = read_view(target, types, layouts.MALLOC_STATE.name, main_arena)
+            par = read_view(target, types, layouts.MALLOC_PAR.name, mp)
+            struct = types.structs[layouts.TCACHE.name]
             wrong = wrong_bins(target, state) if any(state.array("bins")) else int(state["top"] != 0)
-            is_arena = not wrong and is_sane(state, target.page_bytes) and ring_of(target, row, main_arena)[1]
+            is_arena = not wrong and is_sane(state, target.page_bytes) and ring_of(target, types, main_arena)[1]
             has_tunables = not par.has("tcache_count") or has_tcache_settings(par)
             if not is_arena or not has_tunables or not rate_par(par, target, heap_start(target, state)):
                 continue
             if all(is_tcache_chunk(size, struct, word, align) for size in sizes):
-                return row.version
+                return version
     except UnreadableMemory:
         pass
     return None

@@ -12,7 +12,7 @@ from gdbheapx.glibc import codes
 from gdbheapx.glibc.arenas import Arena, Context, Glibc, heaps_of, read_ring
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.freelists import Bin, each_arena
-from gdbheapx.glibc.layouts import NBINS
+from gdbheapx.glibc.layouts import NBINS, releases_of
 from gdbheapx.glibc.records import ArenaTotals, BinRow, MmappedTotals
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Target
@@ -70,7 +70,7 @@ def _check_structure(glibc: Glibc) -> List[Check]:
     place = glibc.place
     if place is None:
         return []
-    release = "" if glibc.version_text else "; its layouts are those of glibc %s" % place.releases
+    release = "" if glibc.version_text else "; its layouts are those of glibc %s" % releases_of(place.rows)
     if not place.bins:
         text = "main_arena as its file has it, next to mp_: malloc was never used%s" % release
         return [Check("by structure", None, text, None)]
