@@ -53,41 +53,30 @@ class AllocatorPlace(NamedTuple):
     """From the smallest to the largest."""
 
 
-class Neighbours(NamedTuple):
-    """Rows of a stream: (address, usable bytes, class, kind, arena)."""
-
-    previous: Optional[Tuple[int, ...]]
-    here: Optional[Tuple[int, ...]]
-    next: Optional[Tuple[int, ...]]
-
-
-def _block_row(blocks: NativeBlocks, index: int) -> Tuple[int, ...]:
-    return tuple(column[index] for column in blocks)
+BlockRow = Tuple[int, ...]
+"""A row of a stream: (address, usable bytes, class, kind, arena)."""
+Neighbours = Tuple[Optional[BlockRow], Optional[BlockRow], Optional[BlockRow]]
+"""The block before an address, the one that holds it, the one after it."""
 
 
 def find_neighbours(batches: Iterable[NativeBlocks], shape: BlockShape, address: int) -> Neighbours:
     """The block that holds the address, header included, and its neighbours, from a stream that begins below it."""
     lead = shape.header_bytes or 0
-    before: List[Tuple[int, ...]] = []
+    before: List[BlockRow] = []
+    after: Optional[BlockRow] = None
     for blocks in batches:
-        count = len(blocks.addresses)
-        if not count or blocks.addresses[count - 1] - lead <= address:
-            before = [*before, *(_block_row(blocks, index) for index in range(max(0, count - 2), count))][-2:]
-            continue
-        low, high = 0, count
+        low, high = 0, len(blocks.addresses)
         while low < high:
             middle = (low + high) // 2
             low, high = (middle + 1, high) if blocks.addresses[middle] - lead <= address else (low, middle)
-        near = [*before, *(_block_row(blocks, index) for index in range(max(0, low - 2), low))][-2:]
-        return _settle_neighbours(near, _block_row(blocks, low), shape, address)
-    return _settle_neighbours(before, None, shape, address)
-
-
-def _settle_neighbours(before: List[Tuple[int, ...]], after: Optional[Tuple[int, ...]], shape: BlockShape, address: int) -> Neighbours:
+        before = [*before, *(tuple(column[index] for column in blocks) for index in range(max(0, low - 2), low))][-2:]
+        if low < len(blocks.addresses):
+            after = tuple(column[low] for column in blocks)
+            break
     last = before[-1] if before else None
-    if last is not None and address < last[0] - (shape.header_bytes or 0) + last[1] + shape.overheads[last[3]]:
-        return Neighbours(before[-2] if len(before) > 1 else None, last, after)
-    return Neighbours(last, None, after)
+    if last is not None and address < last[0] - lead + last[1] + shape.overheads[last[3]]:
+        return before[-2] if len(before) > 1 else None, last, after
+    return last, None, after
 
 
 def make_neighbour(row: Optional[Tuple[int, ...]], shape: BlockShape) -> Optional[Neighbour]:
@@ -99,9 +88,8 @@ def make_neighbour(row: Optional[Tuple[int, ...]], shape: BlockShape) -> Optiona
 
 def make_heap_place(near: Neighbours, shape: BlockShape, allocator: str, address: int, parts: Sequence[AddressPart] = ()) -> AllocatorPlace:
     """Make the location from rows of a stream. A neighbour counts only if it touches the block."""
-    here, lead = near.here, shape.header_bytes or 0
-    previous, after = make_neighbour(near.previous, shape), make_neighbour(near.next, shape)
-    block = make_neighbour(here, shape)
+    lead, (_, here, _) = shape.header_bytes or 0, near
+    previous, block, after = (make_neighbour(row, shape) for row in near)
     if block is not None:
         if previous is not None and previous.address + previous.size_bytes != block.address:
             previous = None

@@ -7,15 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx import addon_loader, allocators, problems
-from gdbheapx.allocators.fingerprints import (
-    BY_FUNCTION,
-    FORK_FUNCTIONS,
-    GO,
-    VALGRIND,
-    VALGRIND_HINT,
-    find_executable,
-    match_fingerprints,
-)
+from gdbheapx.allocators import fingerprints
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.records import Answered, HeapContext, Instance, Instances, NotRead, Returning, Unread
 from gdbheapx.errors import HeapxError, UsageError
@@ -54,10 +46,10 @@ class Owner(NamedTuple):
 def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
     """Return the object whose malloc the process calls; None if there is none or its tables cannot be read."""
     files = (mapping for mapping in target.mappings() if mapping.name)
-    tool = next((mapping for mapping in files if VALGRIND.fullmatch(mapping.name.rsplit("/", 1)[-1])), None)
+    tool = next((mapping for mapping in files if fingerprints.VALGRIND.fullmatch(mapping.name.rsplit("/", 1)[-1])), None)
     if tool is not None:  # no list of the dynamic linker leads there: the process is the tool's, which loads the program itself
         module = Module(tool.name, tool.start - tool.offset, False, None, None)
-        return Owner(module, "Valgrind", None, VALGRIND_HINT, is_anywhere=True)
+        return Owner(module, "Valgrind", None, fingerprints.VALGRIND_HINT, is_anywhere=True)
     symbol = target.dynamic_symbol("malloc")
     if symbol is None:
         return _find_static_owner(target, allocators)
@@ -70,20 +62,20 @@ def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Opt
         return Owner(symbol.module, missing[0], None, missing[1])
     for function, owner in [
         *((name, allocator.name) for allocator in allocators for name in allocator.fingerprint.functions),
-        *BY_FUNCTION,
-        *FORK_FUNCTIONS,
+        *fingerprints.BY_FUNCTION,
+        *fingerprints.FORK_FUNCTIONS,
     ]:
         exported = target.dynamic_symbol(function)
         if exported is not None and exported.module == symbol.module:
             return Owner(symbol.module, owner)
     texts = [text for allocator in allocators for text in allocator.fingerprint.library_texts]
-    match = next(iter(match_fingerprints(target, symbol.module, texts)), None)
+    match = next(iter(fingerprints.match_fingerprints(target, symbol.module, texts)), None)
     return Owner(symbol.module, match.known.name, match.version, match.known.hint) if match is not None else Owner(symbol.module, None)
 
 
 def _find_static_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
     """The malloc that is linked into a program without dynamic linking; None for a program that has one."""
-    program = find_executable(target.modules())
+    program = fingerprints.find_executable(target.modules())
     if program is None or len(target.modules()) > 1:
         return None
     for allocator in allocators:
@@ -91,7 +83,7 @@ def _find_static_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]
         if variables and all(target.module_symbol(program, name) is not None for name in variables):
             return Owner(program, allocator.name)
     texts = [text for allocator in allocators for text in allocator.fingerprint.texts]
-    match = next(iter(match_fingerprints(target, program, texts)), None)
+    match = next(iter(fingerprints.match_fingerprints(target, program, texts)), None)
     if match is not None:
         return Owner(program, match.known.name, match.version, match.known.hint)
     return Owner(program, None) if target.module_symbol(program, "malloc") is not None else None
@@ -164,8 +156,8 @@ class Discovery:
     @cached_property
     def runtime(self) -> Optional[str]:
         """The runtime of a program that has no malloc at all, such as `Go`; None where that is not so, or not known."""
-        program = find_executable(self.target.modules()) if self.owner is None else None
-        matches = match_fingerprints(self.target, program, (GO,)) if program is not None else []
+        program = fingerprints.find_executable(self.target.modules()) if self.owner is None else None
+        matches = fingerprints.match_fingerprints(self.target, program, (fingerprints.GO,)) if program is not None else []
         return matches[0].known.name if matches else None
 
     def infos(self) -> List[AllocatorInfo]:

@@ -95,24 +95,20 @@ class DryRun(NamedTuple):
         """Arena by arena, what a call would gain, and what it would not."""
         if self.table is not None:
             yield self.table
-        yield self._say_gained()
-        if self.unreached is not None:
-            yield self.unreached
-
-    def _say_gained(self) -> Sentence:
         predicted, what = self.predicted, self.returning.call
         if predicted.resident_bytes == 0 and predicted.bytes:
             gained = "%s would gain nothing: the %s that it would return are not in RAM now; nothing was called"
-            return make_cells(gained, what, SentenceSize(predicted.bytes))
-        worth = predicted.bytes if predicted.resident_bytes is None else predicted.resident_bytes
-        end = "nothing was called"
-        if self.is_refused:
-            end = "nothing was called, and `%s` would be refused here" % hint_command(self.returning.command)
-        elif worth != 0:
-            own = hint_command(self.returning.command)
-            end = "nothing was called; to do it: %s" % own if self.is_live else "only the live process can return it (%s)" % what
-        more = say_resident(predicted.resident_bytes, predicted.exclusive_bytes)
-        return make_cells("%s would return %s to the OS%s; %s", what, SentenceSize(predicted.bytes), more, end)
+            yield make_cells(gained, what, SentenceSize(predicted.bytes))
+        else:
+            own, end = hint_command(self.returning.command), "nothing was called"
+            if self.is_refused:
+                end = "nothing was called, and `%s` would be refused here" % own
+            elif (predicted.bytes if predicted.resident_bytes is None else predicted.resident_bytes) != 0:
+                end = "nothing was called; to do it: %s" % own if self.is_live else "only the live process can return it (%s)" % what
+            more = say_resident(predicted.resident_bytes, predicted.exclusive_bytes)
+            yield make_cells("%s would return %s to the OS%s; %s", what, SentenceSize(predicted.bytes), more, end)
+        if self.unreached is not None:
+            yield self.unreached
 
 
 class Returns(Protocol):
@@ -199,9 +195,9 @@ class Acted(NamedTuple):
             **self.predicted.data,
         }
         for name, before, after in list_measures(self.before, self.after):
-            data.update(
-                {name + "_before_bytes": before, name + "_after_bytes": after, name + "_diff_bytes": subtract_measures(before, after)}
-            )
+            # memory given back is negative
+            apart = None if before is None or after is None else after - before
+            data.update({name + "_before_bytes": before, name + "_after_bytes": after, name + "_diff_bytes": apart})
         data.pop("swap_diff_bytes")
         data.update(
             elapsed_ms=self.elapsed_ms,
@@ -219,8 +215,3 @@ class Acted(NamedTuple):
 def list_measures(before: Measure, after: Measure) -> Sequence[Any]:
     """(name, before, after) of each measure."""
     return [(name, getattr(before, name + "_bytes"), getattr(after, name + "_bytes")) for name in ("anonymous", "rss", "swap")]
-
-
-def subtract_measures(before: Optional[int], after: Optional[int]) -> Optional[int]:
-    """After minus before: memory given back is negative."""
-    return None if before is None or after is None else after - before

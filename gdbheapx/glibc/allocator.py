@@ -6,52 +6,17 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 from gdbheapx.allocators.heap import AllocatorInstance, cache_answer
 from gdbheapx.allocators.records import HeapContext
 from gdbheapx.columns import add_values
-from gdbheapx.glibc import layouts
+from gdbheapx.glibc import freelists, layouts, survey
 from gdbheapx.glibc.arenas import Context, Glibc
-from gdbheapx.glibc.freelists import (
-    Cache,
-    Caches,
-    FreeLists,
-    GlibcCacheBins,
-    check_cache_lists,
-    each_arena,
-    make_glibc_bin_rows,
-    read_caches,
-)
 from gdbheapx.glibc.help import TRIM
 from gdbheapx.glibc.layouts import usable_bytes
 from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, BinRow, MmappedTotals
-from gdbheapx.glibc.survey import (
-    Survey,
-    arena_claims,
-    arena_totals,
-    count_zero_huge_bytes,
-    find_arenas,
-    find_mmapped_chunks,
-    is_ahead,
-    list_free_pages,
-    list_top_pages,
-    predict_systrim,
-    predict_trim,
-    read_mmapped_counters,
-    survey_heaps,
-)
 from gdbheapx.glibc.text import sum_glibc_arenas
-from gdbheapx.kernel.blocks.stream import (
-    CLASS_CACHED,
-    CLASS_USED,
-    EVERYTHING,
-    NO_ARENA,
-    BlockFilter,
-    BlockShape,
-    BlockStream,
-    NativeBlocks,
-    make_blocks,
-)
+from gdbheapx.kernel.blocks import stream
 from gdbheapx.kernel.common.in_ram import UNKNOWN
 from gdbheapx.kernel.common.library import histogram_bounds, histogram_class
 from gdbheapx.kernel.glibc import records as api
-from gdbheapx.kernel.glibc.records import CUT, MmappedChunks, NativeFollowedList, NativeListed
+from gdbheapx.kernel.glibc.records import CUT, MmappedChunks, NativeListed
 from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, TargetAddress, ThreadCache
 from gdbheapx.problems import Diagnostic
@@ -81,7 +46,7 @@ class GlibcMalloc(AllocatorInstance):
         self.context = Context(target, glibc, kernel, target.bulk_source(), budget, report, ram, others)
         self.glibc = glibc
         self.around = around
-        self._survey: Optional[Survey] = None
+        self._survey: Optional[survey.Survey] = None
 
     @property
     def info(self) -> AllocatorInfo:
@@ -115,16 +80,16 @@ class GlibcMalloc(AllocatorInstance):
         """Return the distance from a chunk's address to what malloc returned."""
         return 2 * self.glibc.geometry.word_bytes
 
-    def survey(self) -> Survey:
+    def survey(self) -> survey.Survey:
         """The walk over all its chunks."""
         if self._survey is None:
-            self._survey = survey_heaps(self.context)
+            self._survey = survey.survey_heaps(self.context)
         return self._survey
 
     @cache_answer
     def arenas(self) -> List[ArenaTotals]:
         """Return one row for each arena."""
-        return arena_totals(self.survey())
+        return survey.arena_totals(self.survey())
 
     def totals(self) -> Dict[str, Optional[int]]:
         """Their sums, and its mmapped chunks."""
@@ -136,19 +101,24 @@ class GlibcMalloc(AllocatorInstance):
         from gdbheapx.glibc.records import GlibcFacts
 
         known = self.arenas(), self.totals(), self.histogram(), self.claims()
-        more = self.trim_threshold_bytes(), self.asks_for_huge_pages(), self._list_tops()
+        asks = self.asks_for_huge_pages()
+        more = self._read_setting("trim_threshold"), asks, self._list_tops(), self.survey().are_all_arenas
         ended = has_aborted(self.context.target, self.glibc.module)
-        facts = GlibcFacts(self.info, *known, *more, self.survey().are_all_arenas, self.most_cached_bytes(), self._free_pages, ended)
-        asks, fixed = self._asks_by_default(), bool(self._read_setting("no_dyn_threshold"))
-        return facts._replace(asks_by_default=asks, zero_huge_bytes=self._zero_huge_bytes, are_thresholds_fixed=fixed)
+        # by default: releases with mp_.thp_mode can ask although no tunable of the environment says so (thp_init, DEFAULT_THP_PAGESIZE)
+        by_default = asks and self._read_setting("thp_mode") is not None
+        by_default = by_default and "glibc.malloc.hugetlb" not in (self.context.target.environment_variable("GLIBC_TUNABLES") or "")
+        fixed = bool(self._read_setting("no_dyn_threshold"))
+        return GlibcFacts(
+            self.info, *known, *more, self.most_cached_bytes(), self._free_pages, ended, by_default, self._zero_huge_bytes, fixed
+        )
 
     def _free_pages(self) -> List[Range]:
         """Return whole pages inside free chunks (malloc.c: mtrim), and those that systrim gives back."""
-        tops = [predict_systrim(self.context, walk) for walk in self.survey().walks]
-        return sorted([*list_free_pages(self.context, self.survey().walks), *(top for top in tops if top is not None)])
+        tops = [survey.predict_systrim(self.context, walk) for walk in self.survey().walks]
+        return sorted([*survey.list_free_pages(self.context, self.survey().walks), *(top for top in tops if top is not None)])
 
     def _zero_huge_bytes(self) -> Optional[int]:
-        return count_zero_huge_bytes(self.context, self.survey().walks, self.survey().heap_max)
+        return survey.count_zero_huge_bytes(self.context, self.survey().walks, self.survey().heap_max)
 
     def _list_tops(self) -> "List[Top]":
         """Return whole pages of tops that a malloc_trim(0) leaves: those of thread arenas, and the main one's if top does not end at the
@@ -158,7 +128,7 @@ class GlibcMalloc(AllocatorInstance):
 
         page, tops = self.glibc.geometry.page_bytes, []
         for walk in self.survey().walks:
-            for region, result in walk.runs if predict_systrim(self.context, walk) is None else ():
+            for region, result in walk.runs if survey.predict_systrim(self.context, walk) is None else ():
                 start, end = -(-(region.top + self.header_bytes) // page) * page, (region.top + result.top_bytes) & -page
                 if result.top_bytes and start < end:
                     tops.append(Top(walk.arena.index, start, end))
@@ -198,7 +168,7 @@ class GlibcMalloc(AllocatorInstance):
         from gdbheapx.glibc.plan import predict_malloc_trim
 
         walks = [(walk, walk.total()) for walk in self.survey().walks]
-        arenas = [predict_trim(self.context, walk, total, portion.pad_bytes) for walk, total in walks if total is not None]
+        arenas = [survey.predict_trim(self.context, walk, total, portion.pad_bytes) for walk, total in walks if total is not None]
         return predict_malloc_trim(arenas, self.context.target.kind == "live")
 
     def return_plan(self, portion: "Portion") -> "Trim":
@@ -220,8 +190,8 @@ class GlibcMalloc(AllocatorInstance):
 
         complaints: List[Diagnostic] = []
         own = GlibcMalloc(self.glibc, self.around._replace(report=make_collector(complaints)))
-        survey = own.survey()
-        yield from GlibcCheck(own.context, survey, complaints, self.around.report).run()
+        walked = own.survey()
+        yield from GlibcCheck(own.context, walked, complaints, self.around.report).run()
 
     def native_stats(self) -> "NativeStats":
         """Return the figures of malloc_stats(3) and mallinfo2."""
@@ -232,26 +202,23 @@ class GlibcMalloc(AllocatorInstance):
 
     @cache_answer
     def _read_counters(self) -> Optional[MmappedTotals]:
-        return read_mmapped_counters(self.context)
+        return survey.read_mmapped_counters(self.context)
 
     def mmapped_totals(self) -> MmappedTotals:
         """mp_'s counters of mmapped chunks; their bytes by the chunks themselves where mp_'s cannot be right."""
         counted = self._read_counters() or MmappedTotals(None, None)
-        if is_ahead(self.context, counted) and self._find_mmapped()[1]:
+        if survey.is_ahead(self.context, counted) and self._find_mmapped()[1]:
             return counted._replace(bytes=self.mmapped().bytes)
         return counted
 
     @cache_answer
     def _find_mmapped(self) -> Tuple[MmappedChunks, bool]:
-        return find_mmapped_chunks(self.context, self.arena_ranges(), self._read_counters())
+        arenas = sorted((claim.start, claim.end) for claim in survey.arena_claims(self.survey()))
+        return survey.find_mmapped_chunks(self.context, arenas, self._read_counters())
 
     def mmapped(self) -> MmappedChunks:
         """Return the mmapped chunks themselves."""
         return self._find_mmapped()[0]
-
-    def arena_ranges(self) -> List[Tuple[int, int]]:
-        """Addresses (start, end) that its arenas occupy, sorted."""
-        return sorted((claim.start, claim.end) for claim in arena_claims(self.survey()))
 
     def reserved(self) -> List[Claim]:
         """The rest of each heap, up to HEAP_MAX_SIZE: given back but kept for growth, or never used. Huge pages can make it resident all
@@ -262,16 +229,12 @@ class GlibcMalloc(AllocatorInstance):
     def claims(self) -> List[Claim]:
         """Return all memory that malloc holds: arenas, the rest of their heaps, mmapped chunks (neighbours joined)."""
         mapped = [Claim(*span, "mmapped chunks") for span in self.mmapped().spans()]
-        return [*arena_claims(self.survey()), *self.reserved(), *mapped]
+        return [*survey.arena_claims(self.survey()), *self.reserved(), *mapped]
 
     def own_data(self) -> List[Tuple[int, int]]:
         """The main arena, whose bins point to free chunks: a chunk begins with the last word of the block before it."""
         start = self.glibc.main_arena.address
         return [(start, start + self.glibc.malloc_state.size_bytes)]
-
-    def trim_threshold_bytes(self) -> Optional[int]:
-        """Return mp_.trim_threshold, or None if it cannot be read."""
-        return self._read_setting("trim_threshold")
 
     def _read_setting(self, name: str) -> Optional[int]:
         return self.glibc.read_setting(self.context.target, name)
@@ -281,14 +244,6 @@ class GlibcMalloc(AllocatorInstance):
         one.
         """
         return bool(self._read_setting("thp_pagesize")) and self._read_setting("thp_mode") in (None, layouts.THP_MADVISE)
-
-    def _asks_by_default(self) -> bool:
-        """Return True if this malloc asks for huge pages although no tunable in the environment sets that: releases with mp_.thp_mode can
-        (thp_init, DEFAULT_THP_PAGESIZE).
-        """
-        if not self.asks_for_huge_pages() or self._read_setting("thp_mode") is None:
-            return False
-        return "glibc.malloc.hugetlb" not in (self.context.target.environment_variable("GLIBC_TUNABLES") or "")
 
     def histogram(self) -> List[HistogramRow]:
         """Count all chunks by size class; mmapped chunks count as used, with their whole mappings as in mmapped_totals. The walk over the
@@ -306,18 +261,18 @@ class GlibcMalloc(AllocatorInstance):
         return [HistogramRow(*histogram_bounds(row[0], align), *row[1:]) for row in rows]
 
     @property
-    def shape(self) -> BlockShape:
+    def shape(self) -> stream.BlockShape:
         """Return how blocks() numbers the statuses of chunks."""
         geometry, has_trailer = self.glibc.geometry, self.glibc.traits.mmapped_trailer
         overheads = tuple(-usable_bytes(0, geometry, kind in MAPPED, has_trailer) for kind in range(len(WORDS)))
         unit_bytes = min(geometry.alignment_bytes, 2 * geometry.word_bytes)
-        return BlockShape(WORDS, overheads, 2 * geometry.word_bytes, unit_bytes, in_use={"used", "mmapped"})
+        return stream.BlockShape(WORDS, overheads, 2 * geometry.word_bytes, unit_bytes, in_use={"used", "mmapped"})
 
-    def blocks(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> BlockStream:
+    def blocks(self, block_filter: stream.BlockFilter = stream.EVERYTHING, arena: Optional[int] = None) -> stream.BlockStream:
         """Chunks in address order, mapped ones among them; sizes asked for are chunk sizes."""
         return self._stream_blocks(self._list_regions(arena), block_filter, self._mapped_blocks(block_filter) if arena is None else None)
 
-    def listing(self, block_filter: BlockFilter = EVERYTHING, arena: Optional[int] = None) -> Iterator[NativeBlocks]:
+    def listing(self, block_filter: stream.BlockFilter = stream.EVERYTHING, arena: Optional[int] = None) -> Iterator[stream.NativeBlocks]:
         """Return blocks() in the order of `chunks`: arenas in ring order, the heaps of each as the walk met them, mmapped chunks last."""
         regions = self._list_regions(arena)
         if block_filter.kinds is None or block_filter.kinds - set(MAPPED):
@@ -335,38 +290,44 @@ class GlibcMalloc(AllocatorInstance):
         return [NativeListed(region, walk.arena.index) for walk in walks if arena in (None, walk.arena.index) for region, _ in walk.runs]
 
     def _stream_blocks(
-        self, regions: Sequence[NativeListed], block_filter: BlockFilter, mapped: Optional[NativeBlocks] = None
-    ) -> BlockStream:
+        self, regions: Sequence[NativeListed], block_filter: stream.BlockFilter, mapped: Optional[stream.NativeBlocks] = None
+    ) -> stream.BlockStream:
         return self.context.walker.blocks(regions, self.survey().singles.followed.members, block_filter, mapped)
 
-    def _mapped_blocks(self, block_filter: BlockFilter) -> NativeBlocks:
+    def _mapped_blocks(self, block_filter: stream.BlockFilter) -> stream.NativeBlocks:
         """Mapped chunks, which belong to no arena."""
         cached, shape = self.survey().singles.mapped, self.shape
         rows = []
         for chunk in self.mmapped():
-            kind, class_ = (api.STATUS_MAPPED_TCACHE, CLASS_CACHED) if chunk.chunk in cached else (api.STATUS_MAPPED, CLASS_USED)
+            kind, class_ = (
+                (api.STATUS_MAPPED_TCACHE, stream.CLASS_CACHED) if chunk.chunk in cached else (api.STATUS_MAPPED, stream.CLASS_USED)
+            )
             if block_filter.has(kind, chunk.size_bytes):
-                rows.append((chunk.chunk + self.header_bytes, chunk.size_bytes - shape.overheads[kind], class_, kind, NO_ARENA))
-        return make_blocks(rows)
+                rows.append((chunk.chunk + self.header_bytes, chunk.size_bytes - shape.overheads[kind], class_, kind, stream.NO_ARENA))
+        return stream.make_blocks(rows)
 
     def what_if(self) -> "List[Effect]":
         """Return the effects of other settings."""
         from gdbheapx.glibc import what_if
         from gdbheapx.glibc.what_if import FIXED_BYTES
 
-        walks, rows, most = self.survey().walks, self.arenas(), MOST_MERGED * self.mp()["mmap_threshold"]
-        main = [span for walk in walks if walk.arena.is_main for span in list_top_pages(self.context, walk)]
+        target, page, mp = self.context.target, self.glibc.geometry.page_bytes, self.mp()
+        walks, rows, most = self.survey().walks, self.arenas(), MOST_MERGED * mp["mmap_threshold"]
+        main = [span for walk in walks if walk.arena.is_main for span in survey.list_top_pages(self.context, walk)]
         free = what_if.sum_glibc_free(rows)
         large = sum(row.free_bytes or 0 for row in self.histogram() if FIXED_BYTES <= row.size_bytes <= most)
         if free is not None and sum(row.free_chunks or 0 for row in rows) <= what_if.MOST_CHUNKS:
-            tops = [span for walk in walks for span in list_top_pages(self.context, walk)]
-            pages = list_free_pages(self.context, walks)
+            tops = [span for walk in walks for span in survey.list_top_pages(self.context, walk)]
+            pages = survey.list_free_pages(self.context, walks)
             whole = sorted([*pages, *tops])
             resident = self._resident_bytes(whole)
             free -= sum(end - start for start, end in whole) - resident if resident is not None else 0
             merged = sorted([*(span for span in pages if span[1] - span[0] <= most), *tops])
             known = self._resident_bytes([(start, end) for start, end in merged if end - start >= FIXED_BYTES])
             large = large if known is None else known
+        step = page * (page // 8)  # what one entry of the page table's second level maps
+        present = [span for claim in self.claims() for span in target.present_ranges(claim.start, claim.end)]
+        huge = unite_ranges((start & -step, -(-end // step) * step) for start, end in present)
         has = what_if.GlibcSettingFigures(
             arenas=len(rows),
             free_bytes=free,
@@ -375,16 +336,15 @@ class GlibcMalloc(AllocatorInstance):
             others_bytes=what_if.sum_glibc_free([row for row in rows if row.index]),
             cached_bytes=add_values(row.tcache_bytes for row in rows),
             top_bytes=self._resident_bytes(main),
-            huge_page_bytes=self._to_huge_pages(),
+            huge_page_bytes=sum(end - start for start, end in huge) - sum(end - start for start, end in present) if present else None,
             large_chunks=sum(row.used_chunks for row in self.histogram() if row.max_size_bytes >= FIXED_BYTES),
             large_free_bytes=large,
             unmerged_bytes=sum(row.unmerged_bytes or 0 for row in rows if row.index),
             fast_bytes=sum(row.fast_bytes or 0 for row in rows),
             no_fastbins=layouts.no_fastbins(self.glibc.version),
         )
-        target = self.context.target
         variables = [name for name in what_if.VARIABLES if target.environment_variable(name)] if target.kind == "live" else None
-        return what_if.list_glibc_effects(self.mp(), has, self.glibc.geometry.page_bytes, variables)
+        return what_if.list_glibc_effects(mp, has, page, variables)
 
     def _resident_bytes(self, spans: Sequence[Range]) -> Optional[int]:
         return (self.context.ram.of(spans, False) or UNKNOWN).resident_bytes if spans else 0
@@ -395,54 +355,48 @@ class GlibcMalloc(AllocatorInstance):
 
         return what_if.make_glibc_requests(self.histogram(), self.glibc.geometry.word_bytes, self.glibc.geometry.page_bytes)
 
-    def _to_huge_pages(self) -> Optional[int]:
-        target, page = self.context.target, self.glibc.geometry.page_bytes
-        step = page * (page // 8)  # what one entry of the page table's second level maps
-        present = [span for claim in self.claims() for span in target.present_ranges(claim.start, claim.end)]
-        if not present:
-            return None
-        wider = unite_ranges((start & -step, -(-end // step) * step) for start, end in present)
-        return sum(end - start for start, end in wider) - sum(end - start for start, end in present)
-
     def kept(self) -> "Keeping":
         """Return what malloc_trim(0) leaves, as of one stop."""
         from gdbheapx.glibc.plan import explain_keeping
 
         done = self.survey()
-        return explain_keeping(done, arena_totals(done), self.shape)
+        return explain_keeping(done, survey.arena_totals(done), self.shape)
 
     def bins(self) -> List[BinRow]:
         """The non-empty bins of every arena."""
-        arenas, _ = find_arenas(self.context)
-        return [row for own, arena, bins in each_arena(self.context, arenas) for row in make_glibc_bin_rows(own, arena, bins)]
+        arenas, _ = survey.find_arenas(self.context)
+        return [
+            row
+            for own, arena, bins in freelists.each_arena(self.context, arenas)
+            for row in freelists.make_glibc_bin_rows(own, arena, bins)
+        ]
 
     def caches(self) -> List[ThreadCache]:
         """Return each thread's cache with its bins."""
-        arenas, _ = find_arenas(self.context)
-        lists = FreeLists(self.context)
-        caches = read_caches(lists, arenas)
+        arenas, _ = survey.find_arenas(self.context)
+        lists = freelists.FreeLists(self.context)
+        caches = freelists.read_caches(lists, arenas)
         followed = lists.follow()
-        check_cache_lists(self.context, caches, followed)
-        index = {arena.address: arena.index for arena in arenas}
-        return [self._make_cache_row(cache, caches, followed, index) for cache in caches.caches]
-
-    def _make_cache_row(self, cache: Cache, caches: Caches, followed: NativeFollowedList, index: Dict[int, int]) -> ThreadCache:
-        lists = caches.lists(cache)
-        chunks = followed.counts[lists.start : lists.stop]
-        is_cut = CUT in followed.problems[lists.start : lists.stop]
-        known = cache.known and not is_cut
-        sized = followed.bytes[lists.start : lists.stop]
-        bytes_ = [count * size if size is not None else total for count, size, total in zip(chunks, caches.sizes, sized)]
-        return ThreadCache(
-            allocator=self.glibc.id,
-            lwp=cache.thread.lwp,
-            name=cache.thread.name,
-            tcache=TargetAddress(cache.address) if cache.address else None,
-            arena=index.get(cache.arena) if cache.arena else None,
-            chunks=sum(chunks) if known else None,
-            bytes=sum(bytes_) if known else None,
-            bins=GlibcCacheBins(caches.sizes, chunks, bytes_) if not is_cut else (),
-        )
+        freelists.check_cache_lists(self.context, caches, followed)
+        index, rows = {arena.address: arena.index for arena in arenas}, []
+        for cache in caches.caches:
+            own = caches.lists(cache)
+            chunks, sums = followed.counts[own.start : own.stop], followed.bytes[own.start : own.stop]
+            is_cut = CUT in followed.problems[own.start : own.stop]
+            known = cache.known and not is_cut
+            bytes_ = [count * size if size is not None else total for count, size, total in zip(chunks, caches.sizes, sums)]
+            row = ThreadCache(
+                allocator=self.glibc.id,
+                lwp=cache.thread.lwp,
+                name=cache.thread.name,
+                tcache=TargetAddress(cache.address) if cache.address else None,
+                arena=index.get(cache.arena) if cache.arena else None,
+                chunks=sum(chunks) if known else None,
+                bytes=sum(bytes_) if known else None,
+                bins=freelists.GlibcCacheBins(caches.sizes, chunks, bytes_) if not is_cut else (),
+            )
+            rows.append(row)
+        return rows
 
     def malloc_info(self) -> str:
         """malloc_info(0, fp)'s XML."""

@@ -13,39 +13,14 @@ from typing import Any, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, S
 from gdbheapx import problems
 from gdbheapx.allocators.answers import make_collector
 from gdbheapx.errors import UnreadableMemory
-from gdbheapx.glibc import codes
+from gdbheapx.glibc import codes, layouts
 from gdbheapx.glibc.arenas import LOOK_AGAIN, Arena, ArenaWalk, Context, Glibc, anonymous_ranges, report_arena, tell_unless_changing
-from gdbheapx.glibc.layouts import (
-    MAX_TCACHE_COUNT,
-    NBINS,
-    NSMALLBINS,
-    TCACHE_SMALL_BINS,
-    align_chunk,
-    bin_range,
-    fast_size,
-    is_tcache_chunk,
-    tcache_size,
-)
 from gdbheapx.glibc.layouts import TCACHE as TCACHE_STRUCT
 from gdbheapx.glibc.records import BinRow
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Target, Thread, ThreadLocal
 from gdbheapx.kernel.common.library import ADDRESS_MASK
-from gdbheapx.kernel.glibc.records import (
-    BACK_LINK,
-    BIN,
-    CUT,
-    FAST,
-    SPECIAL_TCACHE_STRUCT,
-    TCACHE,
-    TCACHE_SIZED,
-    UNREAD,
-    UNREADABLE,
-    NativeFollowedList,
-    NativeFreeLists,
-    NativeRules,
-    describe_damage,
-)
+from gdbheapx.kernel.glibc import records as api
 from gdbheapx.layout.view import LayoutView, read_view
 from gdbheapx.model import CacheBin
 from gdbheapx.problems import Diagnostic, PartialSink
@@ -62,26 +37,28 @@ NOT_DUMPED = (
 )
 
 
-class FreeLists(NativeFreeLists):
+class FreeLists(api.NativeFreeLists):
     """Lists to follow in one heap."""
 
     def __init__(self, context: Context) -> None:
         super().__init__()
         self.context = context
 
-    def follow(self, collect: bool = False) -> NativeFollowedList:
+    def follow(self, collect: bool = False) -> api.NativeFollowedList:
         """Follow all lists. If time runs out that is reported, and the lists count as far as they were followed."""
         context, ranges = self.context, anonymous_ranges(self.context.target)
         most = sum(end - start for start, end in ranges) // context.glibc.geometry.min_chunk_bytes
-        followed = context.walker.follow(self, NativeRules(context.glibc.traits.safe_linking, collect, most))
+        followed = context.walker.follow(self, api.NativeRules(context.glibc.traits.safe_linking, collect, most))
         if followed.cut:
             message = "the walk of the free lists did not finish: %s" % context.budget.reason
             context.report(codes.LISTS_CUT, None, message, "the chunks reached so far are counted")
-        if UNREADABLE not in followed.problems:
+        if api.UNREADABLE not in followed.problems:
             return followed
         # a link that leads to where chunks may lie is not damaged because they were not read: they are in swap, or not in the core
         pairs = zip(followed.problems, followed.ats)
-        return followed._replace(problems=[UNREAD if problem == UNREADABLE and is_within(ranges, at) else problem for problem, at in pairs])
+        return followed._replace(
+            problems=[api.UNREAD if problem == api.UNREADABLE and is_within(ranges, at) else problem for problem, at in pairs]
+        )
 
 
 def is_within(ranges: Sequence[Range], address: int) -> bool:
@@ -106,11 +83,11 @@ class AskedLists(NamedTuple):
 
     def name(self, index: int) -> str:
         """Return the name of a bin for messages."""
-        return "%s %d of %s" % ("fastbin" if self.kind == FAST else "bin", index, self.arena.title)
+        return "%s %d of %s" % ("fastbin" if self.kind == api.FAST else "bin", index, self.arena.title)
 
-    def damage_address(self, number: int, index: int, followed: NativeFollowedList, glibc: Glibc) -> int:
+    def damage_address(self, number: int, index: int, followed: api.NativeFollowedList, glibc: Glibc) -> int:
         """Return the address of the chunk or head that holds the bad link of list `number`."""
-        if followed.problems[number] == BACK_LINK:
+        if followed.problems[number] == api.BACK_LINK:
             return followed.ats[number]
         return followed.lasts[number] or head_address(self.arena, self.kind, index, glibc)
 
@@ -133,7 +110,7 @@ class Bin(NamedTuple):
 
 def kind_of_bin(index: int) -> str:
     """Return `unsorted`, `small` or `large`."""
-    return "unsorted" if index == UNSORTED else "small" if index < NSMALLBINS else "large"
+    return "unsorted" if index == UNSORTED else "small" if index < layouts.NSMALLBINS else "large"
 
 
 def most_chunks(arena: Arena, glibc: Glibc) -> int:
@@ -144,59 +121,59 @@ def most_chunks(arena: Arena, glibc: Glibc) -> int:
 def head_address(arena: Arena, kind: int, index: int, glibc: Glibc) -> int:
     """Return the address of a fastbin's head, or of a bin's header: bin_at(m, i) (malloc.c)."""
     word = glibc.geometry.word_bytes
-    if kind == FAST:
+    if kind == api.FAST:
         return arena.state.address_of("fastbinsY") + index * word
     return arena.state.address_of("bins") + 2 * (index - 2) * word
 
 
 def list_bin_headers(arena: Arena, glibc: Glibc) -> Any:
     """Return array('Q') of the headers of bins 1 to 127: the addresses that they have as if they were chunks."""
-    first, step = head_address(arena, BIN, 1, glibc), 2 * glibc.geometry.word_bytes
-    return array("Q", range(first, first + step * (NBINS - 1), step))
+    first, step = head_address(arena, api.BIN, 1, glibc), 2 * glibc.geometry.word_bytes
+    return array("Q", range(first, first + step * (layouts.NBINS - 1), step))
 
 
 def list_used_bins(arena: Arena, kind: int, glibc: Glibc) -> List[int]:
     """Return the numbers of the arena's fastbins or bins that are not empty. Before the first malloc (up to 2.41) bins are all 0, and from
     2.43 on there are no fastbins.
     """
-    if kind == FAST:
+    if kind == api.FAST:
         return [index for index, head in enumerate(arena.state.numbers("fastbinsY")) if head] if arena.state.has("fastbinsY") else []
     own, heads = list_bin_headers(arena, glibc), arena.state.numbers("bins")[0::2]
-    return [] if heads == own else [index for index, head, header in zip(range(1, NBINS), heads, own) if head not in (0, header)]
+    return [] if heads == own else [index for index, head, header in zip(range(1, layouts.NBINS), heads, own) if head not in (0, header)]
 
 
 def ask_lists(lists: FreeLists, arena: Arena, kind: int) -> AskedLists:
     """Add the arena's fastbins (FAST) or bins (BIN) that are not empty."""
     glibc = lists.context.glibc
     used = list_used_bins(arena, kind, glibc)
-    if kind == FAST:
+    if kind == api.FAST:
         heads = [arena.state.numbers("fastbinsY")[index] for index in used]
     else:
-        heads = [head_address(arena, BIN, index, glibc) for index in used]
+        heads = [head_address(arena, api.BIN, index, glibc) for index in used]
     return AskedLists(arena, kind, lists.add(kind, heads, most_chunks(arena, glibc)), used)
 
 
-def collect_bins(glibc: Glibc, group: AskedLists, followed: NativeFollowedList, report: PartialSink) -> List[Bin]:
+def collect_bins(glibc: Glibc, group: AskedLists, followed: api.NativeFollowedList, report: PartialSink) -> List[Bin]:
     """Return the bins that are not empty; a broken one is reported and counts up to the damage."""
-    made, is_fast = [], group.kind == FAST
+    made, is_fast = [], group.kind == api.FAST
     for number, index in enumerate(group.indexes, group.first):
-        message, problem, chunks = describe_damage(followed, number), followed.problems[number], followed.counts[number]
+        message, problem, chunks = api.describe_damage(followed, number), followed.problems[number], followed.counts[number]
         if message is not None:
-            code = codes.LIST_UNREAD if problem == UNREAD else codes.FASTBIN_BROKEN if is_fast else codes.BIN_BROKEN
+            code = codes.LIST_UNREAD if problem == api.UNREAD else codes.FASTBIN_BROKEN if is_fast else codes.BIN_BROKEN
             hint = "the chunks after it count as used" if is_fast else "`%s` counts the chunks before it" % hint_command("bins")
             report(code, group.damage_address(number, index, followed, glibc), "%s: %s" % (group.name(index), message), hint)
         if is_fast:
-            made.append(Bin("fast", index, chunks, chunks * fast_size(index, glibc.geometry), 0, 0, 0, problem == CUT))
+            made.append(Bin("fast", index, chunks, chunks * layouts.fast_size(index, glibc.geometry), 0, 0, 0, problem == api.CUT))
         else:
             raw = (followed.raw_bytes[number], followed.raw_mins[number], followed.raw_maxs[number])
-            made.append(Bin(kind_of_bin(index), index, chunks, followed.bytes[number], *raw, problem == CUT))
+            made.append(Bin(kind_of_bin(index), index, chunks, followed.bytes[number], *raw, problem == api.CUT))
     return made
 
 
 def each_arena(context: Context, arenas: Sequence[Arena]) -> Iterator[Tuple[Context, Arena, List[Bin]]]:
     """Yield each arena with its fastbins and bins that are not empty, and the context that collects complaints about it."""
     lists = FreeLists(context)
-    groups = [(ask_lists(lists, arena, FAST), ask_lists(lists, arena, BIN)) for arena in arenas]
+    groups = [(ask_lists(lists, arena, api.FAST), ask_lists(lists, arena, api.BIN)) for arena in arenas]
     followed = lists.follow()
     for arena, (fast, bins) in zip(arenas, groups):
         complaints: List[Diagnostic] = []
@@ -209,7 +186,7 @@ def collect_bin_members(context: Context, walk: ArenaWalk) -> Sequence[int]:
     """Return chunk addresses in the arena's bins, sorted: places where a chain can be joined again after damage."""
     if walk.members is None:
         lists = FreeLists(context)
-        ask_lists(lists, walk.arena, BIN)
+        ask_lists(lists, walk.arena, api.BIN)
         walk.members = lists.follow(collect=True).members
     return walk.members
 
@@ -218,9 +195,9 @@ def collect_unsorted(context: Context, arenas: Sequence[Arena]) -> Sequence[int]
     """Return the chunks in the unsorted bins, sorted."""
     lists = FreeLists(context)
     for arena in arenas:
-        header = head_address(arena, BIN, UNSORTED, context.glibc)
+        header = head_address(arena, api.BIN, UNSORTED, context.glibc)
         if arena.state.numbers("bins")[0] not in (0, header):
-            lists.add(BIN, [header], most_chunks(arena, context.glibc))
+            lists.add(api.BIN, [header], most_chunks(arena, context.glibc))
     return lists.follow(collect=True).members if len(lists) else ()
 
 
@@ -244,9 +221,9 @@ def make_glibc_bin_rows(context: Context, arena: Arena, bins: Sequence[Bin]) -> 
         low: Optional[int] = None
         high: Optional[int] = None
         if item.kind == "fast":
-            low = high = fast_size(item.index, glibc.geometry)
+            low = high = layouts.fast_size(item.index, glibc.geometry)
         elif item.index != UNSORTED:
-            low, high = bin_range(item.index, glibc.geometry)
+            low, high = layouts.bin_range(item.index, glibc.geometry)
         chunks, bytes_ = (None, None) if item.cut else (item.chunks, item.bytes)
         rows.append(BinRow(glibc.id, arena.index, item.kind, item.index, low, high, chunks, bytes_))
     return rows
@@ -313,7 +290,7 @@ def _read_cache(context: Context, address: int) -> Tuple[Optional[LayoutView], s
         return None, "cannot read its tcache at 0x%x" % address
     field = context.target.read_prefix(address - geometry.word_bytes, geometry.word_bytes)
     size = int.from_bytes(field, context.target.byte_order) & ~7 if len(field) == geometry.word_bytes else 0
-    is_chunk = struct is not None and is_tcache_chunk(size, struct, geometry.word_bytes, geometry.alignment_bytes)
+    is_chunk = struct is not None and layouts.is_tcache_chunk(size, struct, geometry.word_bytes, geometry.alignment_bytes)
     if not is_chunk or address % geometry.alignment_bytes:
         return None, "no tcache at 0x%x: there is no chunk of that size" % address
     return record, ""
@@ -383,8 +360,8 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
                 troubles[thread.lwp] = trouble
             if record is not None:
                 heads = record.numbers("entries")
-                first = lists.add(TCACHE, heads[:TCACHE_SMALL_BINS], MAX_TCACHE_COUNT)
-                lists.add(TCACHE_SIZED, heads[TCACHE_SMALL_BINS:], MAX_TCACHE_COUNT)
+                first = lists.add(api.TCACHE, heads[: layouts.TCACHE_SMALL_BINS], layouts.MAX_TCACHE_COUNT)
+                lists.add(api.TCACHE_SIZED, heads[layouts.TCACHE_SMALL_BINS :], layouts.MAX_TCACHE_COUNT)
                 expected.extend(_read_cache_counts(context, record))
         caches.append(Cache(thread, address, arena, first, is_known))
     known = not has_caches
@@ -394,7 +371,7 @@ def read_caches(lists: FreeLists, arenas: Sequence[Arena]) -> Caches:
     elif pointers is not None:
         caches, known = _settle_caches(context, arenas, caches, troubles)
     bins = glibc.tcache.members["entries"].count if glibc.tcache is not None else 0
-    sizes = [tcache_size(index, glibc.geometry) if index < TCACHE_SMALL_BINS else None for index in range(bins)]
+    sizes = [layouts.tcache_size(index, glibc.geometry) if index < layouts.TCACHE_SMALL_BINS else None for index in range(bins)]
     return Caches(caches, known, sizes, expected if len(expected) == len(lists) else array("Q"))
 
 
@@ -458,7 +435,7 @@ def _has_no_orphan(context: Context, arenas: Sequence[Arena], caches: Sequence[C
         glibc, first = context.glibc, arena.address + context.glibc.malloc_state.size_bytes
         if arena.is_main:
             first = glibc.read_setting(context.target, "sbrk_base") or 0
-        address = align_chunk(first, glibc.geometry) + 2 * glibc.geometry.word_bytes
+        address = layouts.align_chunk(first, glibc.geometry) + 2 * glibc.geometry.word_bytes
         if first and address not in owned and _is_in_use(context, address):
             message = "thread %d has no tcache, and the one at 0x%x belongs to no thread" % (cache.thread.lwp, address)
             context.report(codes.CACHE_UNKNOWN, address, message, "the thread's pointer to it may be damaged; chunks in it count as used")
@@ -488,7 +465,7 @@ def name_cache_bin(cache: Cache, index: int) -> str:
     return "tcache bin %d of thread %d" % (index, cache.thread.lwp)
 
 
-def check_cache_lists(context: Context, caches: Caches, followed: NativeFollowedList) -> None:
+def check_cache_lists(context: Context, caches: Caches, followed: api.NativeFollowedList) -> None:
     """Report every list that is broken, and those that do not hold as many chunks as their struct counts.
 
     A thread changes its cache under no lock: between two steps of its change the list is right and the count is not.
@@ -504,17 +481,17 @@ def check_cache_lists(context: Context, caches: Caches, followed: NativeFollowed
             apart = caches.expected[number] - count if caches.expected else 0
             if context.target.kind == "live" and not problem and abs(apart) == 1:
                 continue  # a step of tcache_put or tcache_get
-            if cache.thread.lwp in at_work and problem not in (0, CUT):
+            if cache.thread.lwp in at_work and problem not in (0, api.CUT):
                 is_changing = True
                 continue
-            name, message = name_cache_bin(cache, index), describe_damage(followed, number)
+            name, message = name_cache_bin(cache, index), api.describe_damage(followed, number)
             if message is not None:
                 assert glibc.tcache is not None and cache.address is not None
                 head = cache.address + glibc.tcache.members["entries"].offset + index * glibc.geometry.word_bytes
-                code = codes.LIST_UNREAD if problem == UNREAD else codes.CACHE_BROKEN
+                code = codes.LIST_UNREAD if problem == api.UNREAD else codes.CACHE_BROKEN
                 hint = "the chunks after it count as used"
                 complaints.append(Diagnostic(code, followed.lasts[number] or head, "%s: %s" % (name, message), hint))
-            elif apart and problem != CUT:
+            elif apart and problem != api.CUT:
                 but = "lists %d" % count if count else "its list is empty"
                 message = "%s counts %s but %s" % (name, count_noun(count + apart, "chunk"), but)
                 complaints.append(Diagnostic(codes.CACHE_MISCOUNTS, cache.address, message, None))
@@ -529,7 +506,7 @@ class Singles(NamedTuple):
 
     caches: Caches
     fast: Sequence[AskedLists]
-    followed: NativeFollowedList
+    followed: api.NativeFollowedList
     heads: Sequence[int]
     """The first entry of each list."""
 
@@ -543,9 +520,9 @@ def read_singles(context: Context, arenas: Sequence[Arena], walks: Sequence[Aren
     """Follow all lists of chunks that look used and are free, and report what is on two of them to the arena that owns it."""
     lists = FreeLists(context)
     caches = read_caches(lists, arenas)
-    fast = [ask_lists(lists, walk.arena, FAST) for walk in walks]
+    fast = [ask_lists(lists, walk.arena, api.FAST) for walk in walks]
     structs = {cache.address - 2 * context.glibc.geometry.word_bytes for cache in caches.caches if cache.address and cache.known}
-    lists.also.extend(chunk | SPECIAL_TCACHE_STRUCT for chunk in structs if chunk > 0 and not chunk & KIND_BITS)
+    lists.also.extend(chunk | api.SPECIAL_TCACHE_STRUCT for chunk in structs if chunk > 0 and not chunk & KIND_BITS)
     followed = lists.follow(collect=True)
     check_cache_lists(context, caches, followed)
     for walk, group in zip(walks, fast):

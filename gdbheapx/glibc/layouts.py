@@ -228,20 +228,15 @@ def usable_bytes(size_bytes: int, geometry: Geometry, mmapped: bool = False, mma
     return size_bytes - (2 * geometry.word_bytes if mmapped and not mmapped_trailer else geometry.overhead_bytes)
 
 
-def small_bin_correction(geometry: Geometry) -> int:
-    """SMALLBIN_CORRECTION (malloc.c)."""
-    return 1 if geometry.alignment_bytes > 2 * geometry.word_bytes else 0
-
-
 def min_large_size(geometry: Geometry) -> int:
     """MIN_LARGE_SIZE (malloc.c)."""
-    return (64 - small_bin_correction(geometry)) * geometry.alignment_bytes
+    return (63 if geometry.alignment_bytes > 2 * geometry.word_bytes else 64) * geometry.alignment_bytes
 
 
 def bin_index(size_bytes: int, geometry: Geometry) -> int:
     """bin_index(sz) (malloc.c): the bin of a free chunk, 2 to 126."""
     if size_bytes < min_large_size(geometry):
-        return size_bytes // geometry.alignment_bytes + small_bin_correction(geometry)
+        return size_bytes // geometry.alignment_bytes + (geometry.alignment_bytes > 2 * geometry.word_bytes)  # SMALLBIN_CORRECTION
     if geometry.word_bytes == 8:
         first, base = 48, 48
     elif geometry.alignment_bytes == 16:

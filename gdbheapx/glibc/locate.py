@@ -11,15 +11,7 @@ from gdbheapx.glibc.layouts import bin_index
 from gdbheapx.glibc.main_arena import first_regions
 from gdbheapx.glibc.survey import Survey, arena_claims, find_arenas, find_mmapped_chunks, read_mmapped_counters
 from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockFilter, BlockShape
-from gdbheapx.kernel.glibc.records import (
-    STATUS_FAST,
-    STATUS_FREE,
-    STATUS_MAPPED,
-    STATUS_MAPPED_TCACHE,
-    STATUS_TCACHE,
-    NativeListed,
-    Region,
-)
+from gdbheapx.kernel.glibc import records as api
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import Diagnostic, Severity
 
@@ -40,7 +32,13 @@ class Locator:
         """Return where the address lies in this malloc's memory, or None."""
         try:
             ring, heap_max = find_arenas(self._context)
-            return self._locate_in(ring, heap_max)
+            arena, region, part = self._find_run(ring, heap_max) or (None, None, None)
+            if arena is not None and part is not None and region is None:
+                return self._make_empty_place(arena, part)
+            walks = [ArenaWalk(arena, self._context.report) for arena in ring]
+            singles = read_singles(self._context, ring, walks, heap_max)
+            place = self._find_in_region(singles, region, arena, part) if region is not None and arena is not None else None
+            return place or self._find_in_survey(singles) or self._find_mapped(singles, ring, heap_max)
         except UnreadableMemory:
             return None
         finally:
@@ -48,19 +46,10 @@ class Locator:
                 if diagnostic.code.nature != Severity.DAMAGE:
                     self._around.report(*diagnostic)
 
-    def _locate_in(self, ring: Sequence[Arena], heap_max: int) -> Optional[AllocatorPlace]:
-        context = self._context
-        arena, region, part = self._find_run(ring, heap_max) or (None, None, None)
-        if arena is not None and part is not None and region is None:
-            return self._make_empty_place(arena, part)
-        singles = read_singles(context, ring, [ArenaWalk(arena, context.report) for arena in ring], heap_max)
-        found = self._find_in_region(singles, region, arena, part) if region is not None and arena is not None else None
-        return found or self._find_in_survey(singles) or self._find_mapped(singles, ring, heap_max)
-
     def _make_empty_place(self, arena: Arena, part: AddressPart) -> AllocatorPlace:
         return AllocatorPlace(self._glibc.id, arena.index, None, None, None, None, None, [part])
 
-    def _find_run(self, ring: Sequence[Arena], heap_max: int) -> Optional[Tuple[Arena, Optional[Region], AddressPart]]:
+    def _find_run(self, ring: Sequence[Arena], heap_max: int) -> Optional[Tuple[Arena, Optional[api.Region], AddressPart]]:
         """Return the run of chunks that holds the address, by the address alone: a malloc_state, the heap of a thread arena that begins at
         its multiple of HEAP_MAX_SIZE, or the main arena's run from brk. The region is None before the first chunk, or after the last.
         """
@@ -87,14 +76,15 @@ class Locator:
                     return arena, region, _make_part("heap", "main heap", region.begin, region.end)
         return None
 
-    def _find_in_region(self, singles: Singles, region: Region, arena: Arena, part: Optional[AddressPart]) -> Optional[AllocatorPlace]:
+    def _find_in_region(self, singles: Singles, region: api.Region, arena: Arena, part: Optional[AddressPart]) -> Optional[AllocatorPlace]:
         near = max(region.begin, self._address - NEAR_BYTES)
         for start in (near, 0) if near > region.begin else (0,):
-            listed = [NativeListed(region, arena.index)]
+            listed = [api.NativeListed(region, arena.index)]
             stream = self._context.walker.blocks(listed, singles.followed.members, BlockFilter(start=start))
             neighbours = answers.find_neighbours(stream, self._shape, self._address)
-            if neighbours.here is not None and (neighbours.previous is not None or not start):
-                parts = [*self._list_holders(singles, arena, neighbours.here), *([part] if part is not None else ())]
+            previous, here, _ = neighbours
+            if here is not None and (previous is not None or not start):
+                parts = [*self._list_holders(singles, arena, here), *([part] if part is not None else ())]
                 return answers.make_heap_place(neighbours, self._shape, self._glibc.id, self._address, parts)
         return None
 
@@ -125,11 +115,11 @@ class Locator:
         for chunk in find_mmapped_chunks(self._context, taken, read_mmapped_counters(self._context))[0]:
             start, end = chunk.block_start, chunk.block_start + chunk.total_bytes
             if start <= self._address < end:
-                kind = STATUS_MAPPED_TCACHE if chunk.chunk in singles.mapped else STATUS_MAPPED
+                kind = api.STATUS_MAPPED_TCACHE if chunk.chunk in singles.mapped else api.STATUS_MAPPED
                 header = 2 * self._glibc.geometry.word_bytes
                 row = (chunk.chunk + header, chunk.size_bytes - self._shape.overheads[kind], 0, kind, NO_ARENA)
                 parts = [_make_part("mapping", "mmapped chunk", start, end)]
-                return answers.make_heap_place(answers.Neighbours(None, row, None), self._shape, self._glibc.id, self._address, parts)
+                return answers.make_heap_place((None, row, None), self._shape, self._glibc.id, self._address, parts)
         return None
 
     # ---- lists
@@ -138,12 +128,12 @@ class Locator:
         """Yield the bin, fastbin or thread cache that holds a chunk."""
         geometry, (address, usable, _, kind, _) = self._glibc.geometry, row
         size = usable + geometry.overhead_bytes
-        if kind == STATUS_FREE:
+        if kind == api.STATUS_FREE:
             is_unsorted = address - 2 * geometry.word_bytes in collect_unsorted(self._context, [arena])
             yield AddressPart("bin", "the unsorted bin" if is_unsorted else "bin %d" % bin_index(size, geometry))
-        elif kind == STATUS_FAST:
+        elif kind == api.STATUS_FAST:
             yield AddressPart("bin", "fastbin %d" % ((size >> (4 if geometry.word_bytes == 8 else 3)) - 2))
-        elif kind == STATUS_TCACHE:
+        elif kind == api.STATUS_TCACHE:
             yield from self._find_cache(singles, address)
 
     def _find_cache(self, singles: Singles, address: int) -> Iterator[AddressPart]:

@@ -23,14 +23,7 @@ from gdbheapx.glibc.freelists import KIND_BITS, collect_bin_members
 from gdbheapx.glibc.layouts import align_chunk
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.stream import NO_ARENA
-from gdbheapx.kernel.common.library import (
-    ADDRESS_MASK,
-    STOP_END,
-    STOP_FENCE,
-    STOP_OVERRUN,
-    STOP_TOP,
-    STOP_UNREADABLE,
-)
+from gdbheapx.kernel.common import library
 from gdbheapx.kernel.glibc.records import STATUS_USED, NativeListed, Region, WalkResult
 from gdbheapx.ranges import Range, subtract_ranges
 
@@ -68,7 +61,7 @@ def first_regions(context: Context, walk: ArenaWalk) -> List[Region]:
             return []  # from mmap, as all others: Pieces finds it
         if base <= arena.top < end:
             end = arena.top + top_size
-    end = min(end, ADDRESS_MASK)  # a damaged system_mem or top may lead beyond all addresses
+    end = min(end, library.ADDRESS_MASK)  # a damaged system_mem or top may lead beyond all addresses
     if not base or end <= begin:
         walk.unparsed_bytes += walk.system_bytes
         return []
@@ -173,7 +166,7 @@ class Pieces:
         self._passed += len(runs)
         walked = []
         for region, result in runs:
-            end = -(-(result.at + (result.top_bytes if result.stop == STOP_TOP else 0)) // page) * page
+            end = -(-(result.at + (result.top_bytes if result.stop == library.STOP_TOP else 0)) // page) * page
             walked.append((region.begin & -page, end))
             self._walk.pieces += result.further_pieces
             if region.end in self._open:
@@ -264,7 +257,7 @@ class Pieces:
         results = context.walker.walk(probes, array("Q"))
         regions, missing = [], self.missing()
         for probe, result in zip(probes, results):
-            end = fence_end(context, result.at) if result.stop == STOP_FENCE else 0
+            end = fence_end(context, result.at) if result.stop == library.STOP_FENCE else 0
             if result.used_chunks and end and end % page == 0 and end - probe.begin <= missing:
                 missing -= end - (probe.begin & -page)
                 regions.append(self._make_region(probe.begin, probe.end))
@@ -305,11 +298,11 @@ def find_remnant(context: Context, walks: Sequence[ArenaWalk]) -> Optional[Remna
     for low, high in subtract_ranges(anonymous_ranges(context.target), taken):
         region, last, top = Region(align_chunk(low, geometry), high, 0), None, 0
         result = context.walker.walk([region], array("Q"))[0]
-        if result.used_chunks < MIN_CHUNKS or result.stop not in (STOP_END, STOP_UNREADABLE, STOP_OVERRUN):
+        if result.used_chunks < MIN_CHUNKS or result.stop not in (library.STOP_END, library.STOP_UNREADABLE, library.STOP_OVERRUN):
             continue
         for blocks in context.walker.blocks([NativeListed(region, NO_ARENA)], array("Q")):
             last = blocks
-        if last is not None and last.kinds[-1] == STATUS_USED and result.stop == STOP_END:
+        if last is not None and last.kinds[-1] == STATUS_USED and result.stop == library.STOP_END:
             top = last.usable_bytes[-1] + geometry.overhead_bytes
             result = result._replace(used_chunks=result.used_chunks - 1, used_bytes=result.used_bytes - top)
         if best is None or result.used_bytes + result.free_bytes > best.result.used_bytes + best.result.free_bytes:

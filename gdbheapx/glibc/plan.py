@@ -19,22 +19,8 @@ from gdbheapx.kernel.blocks.stream import BlockShape
 from gdbheapx.kernel.glibc.records import STATUS_FAST
 
 PUBLIC = (
-    "malloc",
-    "free",
-    "realloc",
-    "calloc",
-    "memalign",
-    "aligned_alloc",
-    "posix_memalign",
-    "valloc",
-    "pvalloc",
-    "malloc_trim",
-    "malloc_usable_size",
-    "mallinfo",
-    "mallinfo2",
-    "malloc_stats",
-    "malloc_info",
-    "mallopt",
+    *("malloc", "free", "realloc", "calloc", "memalign", "aligned_alloc", "posix_memalign", "valloc", "pvalloc"),
+    *("malloc_trim", "malloc_usable_size", "mallinfo", "mallinfo2", "malloc_stats", "malloc_info", "mallopt"),
 )
 """Exported functions of glibc's malloc.o, which the linker keeps together."""
 BELOW, ABOVE = 0x3800, 0x1000

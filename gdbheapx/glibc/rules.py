@@ -6,52 +6,13 @@ from typing import AbstractSet, Dict, Iterator, List, NamedTuple, Optional, Sequ
 
 from gdbheapx.allocators.answers import INSIDE, LOCKED, MOST_BROKEN, BrokenRule, RuleSuspect, make_collector, sorted_out
 from gdbheapx.errors import UnreadableMemory
-from gdbheapx.glibc import codes
+from gdbheapx.glibc import codes, freelists, survey
 from gdbheapx.glibc.arenas import Arena, ArenaWalk, Context, find_reaches, private_mappings, unite_mappings
-from gdbheapx.glibc.freelists import (
-    UNSORTED,
-    AskedLists,
-    FreeLists,
-    ask_lists,
-    collect_unsorted,
-    head_address,
-    kind_of_bin,
-    list_bin_headers,
-    most_chunks,
-    name_cache_bin,
-)
 from gdbheapx.glibc.layouts import HEAP_INFO, NSMALLBINS, align_chunk, bin_range, fast_size, tcache_range
 from gdbheapx.glibc.plan import find_glibc_code_spans
 from gdbheapx.glibc.records import MmappedTotals
-from gdbheapx.glibc.survey import (
-    Survey,
-    arena_claims,
-    find_mmapped_chunks,
-    find_mmapped_ranges,
-    has_searched_mmapped,
-    is_ahead,
-    read_mmapped_counters,
-)
 from gdbheapx.kernel.common.library import ADDRESS_MASK
 from gdbheapx.kernel.glibc import records as api
-from gdbheapx.kernel.glibc.records import (
-    BACK_LINK,
-    BIN,
-    CYCLE,
-    FAST,
-    STATUS_FAST,
-    STATUS_TCACHE,
-    STATUS_TCACHE_STRUCT,
-    STATUS_USED,
-    TCACHE,
-    TCACHE_SIZED,
-    UNALIGNED,
-    UNREAD,
-    MmappedChunk,
-    MmappedChunks,
-    NativeFollowedList,
-    describe_damage,
-)
 from gdbheapx.layout.view import Version, read_view
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import Diagnostic, PartialSink, ProblemCode, Severity
@@ -248,7 +209,7 @@ class Findings:
         )
 
 
-WORDS = {STATUS_USED: "used", STATUS_TCACHE: "tcache", STATUS_FAST: "fast", STATUS_TCACHE_STRUCT: "overhead"}
+WORDS = {api.STATUS_USED: "used", api.STATUS_TCACHE: "tcache", api.STATUS_FAST: "fast", api.STATUS_TCACHE_STRUCT: "overhead"}
 """Statuses of chunks into which the program or malloc writes, or wrote."""
 RULE_OF_BIN = {"unsorted": "unsorted", "small": "smallbin", "large": "largebin"}
 KEY_SAMPLES, KEYS_OF_A_LIST = 64, 4
@@ -324,12 +285,12 @@ def _is_found_again(diagnostic: Diagnostic) -> bool:
 
 
 class GlibcCheck:
-    """Look at every rule once. `survey`: the walk, whose complaints are in `complaints`; `report`: for what breaks no rule."""
+    """Look at every rule once. `walked`: the walk, whose complaints are in `complaints`; `report`: for what breaks no rule."""
 
-    def __init__(self, context: Context, survey: Survey, complaints: Sequence[Diagnostic], report: PartialSink) -> None:
-        self.context, self.survey, self.complaints, self.report = context, survey, complaints, report
-        self.singles, self.glibc = survey.singles, context.glibc
-        self.walks = [walk for walk in survey.walks if not walk.timed_out]
+    def __init__(self, context: Context, walked: survey.Survey, complaints: Sequence[Diagnostic], report: PartialSink) -> None:
+        self.context, self.survey, self.complaints, self.report = context, walked, complaints, report
+        self.singles, self.glibc = walked.singles, context.glibc
+        self.walks = [walk for walk in walked.walks if not walk.timed_out]
         self.arenas = [walk.arena for walk in self.walks]
         self.findings = Findings(context, self.walks)
         self.unsorted: Set[int] = set()
@@ -358,7 +319,7 @@ class GlibcCheck:
         for diagnostic in later:
             if not _is_found_again(diagnostic) and diagnostic.code not in BY_CODE:
                 self.report(*diagnostic)
-        heaps = sorted((claim.start, claim.end) for claim in arena_claims(self.survey))
+        heaps = sorted((claim.start, claim.end) for claim in survey.arena_claims(self.survey))
         check_mmapped_count(own, self.findings, heaps, self.report)
         return self.findings.rows
 
@@ -371,8 +332,8 @@ class GlibcCheck:
         members: Sequence[int] = ()
         known: Set[int] = set()
         if not self._check_members():
-            lists = FreeLists(self.context)
-            bins = [ask_lists(lists, arena, BIN) for arena in self.arenas]
+            lists = freelists.FreeLists(self.context)
+            bins = [freelists.ask_lists(lists, arena, api.BIN) for arena in self.arenas]
             doubles = lists.follow(collect=True)
             for group in bins:
                 self._tell_lists(group, doubles)
@@ -382,7 +343,7 @@ class GlibcCheck:
         rows = self.context.walker.check(self._list_regions(known), self.singles.followed.members, members).rows
         self.stops = {row.address: row for row in rows if row.rule == api.BROKEN_STOP}
         if is_damaged or any(row.rule != api.BROKEN_STOP for row in rows):
-            self.unsorted.update(collect_unsorted(self.context, self.arenas))
+            self.unsorted.update(freelists.collect_unsorted(self.context, self.arenas))
         for row in rows:
             self._tell_chunk(row)
         is_whole = not is_damaged and not any(walk.unparsed_bytes for walk in self.walks) and len(self.walks) == len(self.survey.walks)
@@ -440,31 +401,31 @@ class GlibcCheck:
 
     # ---- links
 
-    def _tell_lists(self, group: AskedLists, followed: NativeFollowedList) -> None:
+    def _tell_lists(self, group: freelists.AskedLists, followed: api.NativeFollowedList) -> None:
         """Add fastbins or bins whose links do not hold."""
         for number, index in enumerate(group.indexes, group.first):
-            message, problem = describe_damage(followed, number), followed.problems[number]
+            message, problem = api.describe_damage(followed, number), followed.problems[number]
             if message is None:
                 continue
             where, message = group.damage_address(number, index, followed, self.glibc), "%s: %s" % (group.name(index), message)
-            if problem == UNREAD:
-                if group.kind == BIN:
+            if problem == api.UNREAD:
+                if group.kind == api.BIN:
                     self.context.report(codes.LIST_UNREAD, where, message, "the chunks after it were not checked")
-            elif group.kind == FAST:
-                rules = {UNALIGNED: "fastbin-unaligned", CYCLE: "fastbin-double-free"}
+            elif group.kind == api.FAST:
+                rules = {api.UNALIGNED: "fastbin-unaligned", api.CYCLE: "fastbin-double-free"}
                 self.findings.add(rules.get(problem, "fastbin-link"), where, message)
             else:
                 is_at_head = not followed.lasts[number] or (
-                    problem == BACK_LINK and where == head_address(group.arena, BIN, index, self.glibc)
+                    problem == api.BACK_LINK and where == freelists.head_address(group.arena, api.BIN, index, self.glibc)
                 )
-                self.findings.add("%s-%s" % (RULE_OF_BIN[kind_of_bin(index)], "head" if is_at_head else "links"), where, message)
+                self.findings.add("%s-%s" % (RULE_OF_BIN[freelists.kind_of_bin(index)], "head" if is_at_head else "links"), where, message)
 
     def _tell_empty_bins(self, arena: Arena) -> None:
         words = arena.state.numbers("bins")
-        for index, (head, tail, header) in enumerate(zip(words[0::2], words[1::2], list_bin_headers(arena, self.glibc)), 1):
+        for index, (head, tail, header) in enumerate(zip(words[0::2], words[1::2], freelists.list_bin_headers(arena, self.glibc)), 1):
             if head == header != tail:
                 message = "bin %d of %s is empty by fd, but its bk is 0x%x" % (index, arena.title, tail)
-                self.findings.add("%s-head" % RULE_OF_BIN[kind_of_bin(index)], header, message)
+                self.findings.add("%s-head" % RULE_OF_BIN[freelists.kind_of_bin(index)], header, message)
 
     def _tell_caches(self) -> None:
         """Add thread caches whose links or counts do not hold."""
@@ -476,9 +437,9 @@ class GlibcCheck:
                 expected = caches.expected[number] if caches.expected else count
                 if not (problem or count or expected):
                     continue
-                name, message, where = name_cache_bin(cache, index), describe_damage(followed, number), followed.lasts[number]
-                if message is not None and problem != UNREAD:
-                    rules = {UNALIGNED: "tcache-unaligned", CYCLE: "tcache-double-free"}
+                name, message, where = freelists.name_cache_bin(cache, index), api.describe_damage(followed, number), followed.lasts[number]
+                if message is not None and problem != api.UNREAD:
+                    rules = {api.UNALIGNED: "tcache-unaligned", api.CYCLE: "tcache-double-free"}
                     rule = rules.get(problem, "tcache-link")
                     self.findings.add(rule, where or cache.address or 0, "%s: %s" % (name, message), is_cache=True)
                 if problem:
@@ -516,8 +477,8 @@ class GlibcCheck:
             message = "%s: fd_nextsize and bk_nextsize of this chunk and 0x%x do not point to each other" % (name, row.value)
             add("largebin-nextsize", at, message)
         else:
-            rule = {BIN: "bin-size", FAST: "fastbin-size"}.get(members.kind, "tcache-size")
-            is_cache = members.kind in (TCACHE, TCACHE_SIZED)
+            rule = {api.BIN: "bin-size", api.FAST: "fastbin-size"}.get(members.kind, "tcache-size")
+            is_cache = members.kind in (api.TCACHE, api.TCACHE_SIZED)
             add(rule, at, "%s: a chunk of 0x%x bytes does not belong there" % (name, row.value), is_cache=is_cache)
 
     def _find_tcache_key(self) -> int:
@@ -549,20 +510,22 @@ class GlibcCheck:
             for index, number in enumerate(singles.caches.lists(cache)):
                 if counts[number] and not problems[number]:
                     low, high = tcache_range(index, geometry)
-                    kind = TCACHE if singles.caches.sizes[index] is not None else TCACHE_SIZED
-                    yield name_cache_bin(cache, index), api.MemberList(kind, heads[number], counts[number], low, high, own, False)
+                    kind = api.TCACHE if singles.caches.sizes[index] is not None else api.TCACHE_SIZED
+                    yield freelists.name_cache_bin(cache, index), api.MemberList(kind, heads[number], counts[number], low, high, own, False)
         for group in singles.fast:
             for number, index in enumerate(group.indexes, group.first):
                 if counts[number] and not problems[number]:
                     size = fast_size(index, geometry)
-                    yield group.name(index), api.MemberList(FAST, heads[number], counts[number], size, size, 0, False)
+                    yield group.name(index), api.MemberList(api.FAST, heads[number], counts[number], size, size, 0, False)
         for arena in self.arenas:
-            words, limit = arena.state.numbers("bins"), most_chunks(arena, self.glibc)
-            for index, header in enumerate(list_bin_headers(arena, self.glibc), 1):
+            words, limit = arena.state.numbers("bins"), freelists.most_chunks(arena, self.glibc)
+            for index, header in enumerate(freelists.list_bin_headers(arena, self.glibc), 1):
                 if words[2 * index - 2] == words[2 * index - 1] == header or not any(words[0::2]):
                     continue
-                least, most = (2 * geometry.word_bytes + 1, arena.state["system_mem"]) if index == UNSORTED else bin_range(index, geometry)
-                members = api.MemberList(BIN, header, limit, least, ADDRESS_MASK if most is None else most, 0, index >= NSMALLBINS)
+                least, most = (
+                    (2 * geometry.word_bytes + 1, arena.state["system_mem"]) if index == freelists.UNSORTED else bin_range(index, geometry)
+                )
+                members = api.MemberList(api.BIN, header, limit, least, ADDRESS_MASK if most is None else most, 0, index >= NSMALLBINS)
                 yield "bin %d of %s" % (index, arena.title), members
 
     # ---- what the walk said
@@ -645,7 +608,7 @@ def _check_state(findings: Findings, arena: Arena) -> None:
 
 
 def _check_bin_map(context: Context, findings: Findings, arena: Arena) -> None:
-    words, own = arena.state.numbers("binmap"), list_bin_headers(arena, context.glibc)
+    words, own = arena.state.numbers("binmap"), freelists.list_bin_headers(arena, context.glibc)
     heads = arena.state.numbers("bins")[0::2]
     if not any(heads):
         return
@@ -699,12 +662,12 @@ def check_mmapped_count(own: Context, findings: Findings, heaps: List[Range], re
 
     context = own._replace(report=report_problem)
     try:
-        counted = read_mmapped_counters(context)
-        chunks, is_complete = find_mmapped_chunks(context, heaps, counted)
+        counted = survey.read_mmapped_counters(context)
+        chunks, is_complete = survey.find_mmapped_chunks(context, heaps, counted)
     except UnreadableMemory:
         return
     told = 0
-    if counted is not None and has_searched_mmapped(context, counted) and own.budget.reason is None:
+    if counted is not None and survey.has_searched_mmapped(context, counted) and own.budget.reason is None:
         look = DamagedHeader(context, heaps, chunks, counted)
         told = (0 if is_complete else look.tell(findings)) + look.moved_up(findings)
     for diagnostic in missing:
@@ -739,19 +702,19 @@ class DamagedHeader:
     a gap after it.
     """
 
-    def __init__(self, context: Context, heaps: Sequence[Range], chunks: MmappedChunks, counted: MmappedTotals) -> None:
+    def __init__(self, context: Context, heaps: Sequence[Range], chunks: api.MmappedChunks, counted: MmappedTotals) -> None:
         self._context, self._there, self._geometry = context, list(chunks), context.glibc.geometry
         self._trailer = 2 * self._geometry.word_bytes if context.glibc.traits.mmapped_trailer else 0
         # 2.43 caches mmapped chunks as well
         self._cached_bytes = context.glibc.read_mp(context.target)["tcache_max_bytes"] if self._trailer else 0
         self._missing = (counted.chunks or 0) - len(self._there)
         lost = (counted.bytes or 0) - chunks.bytes
-        self._lost = lost - lost % self._geometry.page_bytes if is_ahead(context, counted) else lost
+        self._lost = lost - lost % self._geometry.page_bytes if survey.is_ahead(context, counted) else lost
         others = sorted([*heaps, *context.others()])
         mappings = private_mappings(context.target)
         self._others = others
         self._free = subtract_ranges(unite_mappings(mappings), sorted([*others, *chunks.spans()]))
-        self._begins = sorted(find_mmapped_ranges(context, heaps))
+        self._begins = sorted(survey.find_mmapped_ranges(context, heaps))
         edges = {edge for mapping in mappings for edge in (mapping.start, mapping.end)}
         self._mapping_edges = frozenset(edges)
         self._edges = edges.union(edge for span in (*self._free, *others) for edge in span)
@@ -943,7 +906,7 @@ class DamagedHeader:
         """Headers of mmapped chunks that lie inside another one, as many as are lacking at most."""
         page, told, met = self._geometry.page_bytes, 0, 0
         ranges: List[Range] = []
-        owners: List[MmappedChunk] = []
+        owners: List[api.MmappedChunk] = []
         for chunk in self._there[:MOST_LOOKED_AT]:
             start, end = max(chunk.block_start + page, -(-(chunk.chunk + 1) // page) * page), chunk.block_start + chunk.total_bytes
             if start < end:
@@ -971,9 +934,9 @@ class DamagedHeader:
         """
         page, change = self._geometry.page_bytes, abs(self._lost)
         starts, ends = dict(self._free), {end: start for start, end in self._free}
-        filled: List[MmappedChunk] = []
-        exact: List[MmappedChunk] = []
-        some: List[MmappedChunk] = []
+        filled: List[api.MmappedChunk] = []
+        exact: List[api.MmappedChunk] = []
+        some: List[api.MmappedChunk] = []
         for chunk in self._there:
             block, end = chunk.block_start, chunk.block_start + chunk.total_bytes
             is_plain = chunk.chunk - block < page

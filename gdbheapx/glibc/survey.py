@@ -11,7 +11,7 @@ from typing import Annotated, Any, Dict, List, NamedTuple, Optional, Sequence, T
 from gdbheapx.allocators.answers import make_collector
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, add_values
 from gdbheapx.errors import UnreadableMemory
-from gdbheapx.glibc import codes, main_arena
+from gdbheapx.glibc import codes, freelists, main_arena
 from gdbheapx.glibc.arenas import (
     Arena,
     ArenaWalk,
@@ -28,34 +28,13 @@ from gdbheapx.glibc.arenas import (
     unite_mappings,
 )
 from gdbheapx.glibc.detect import heap_max_bytes
-from gdbheapx.glibc.freelists import (
-    KIND_BITS,
-    FreeLists,
-    Singles,
-    ask_lists,
-    collect_bin_members,
-    collect_bins,
-    links_agree,
-    read_singles,
-)
 from gdbheapx.glibc.layouts import MALLOC_STATE
 from gdbheapx.glibc.main_arena import Pieces, Remnant, next_start
 from gdbheapx.glibc.records import ArenaTotals, MmappedTotals
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.stream import BlockFilter
+from gdbheapx.kernel.common import library
 from gdbheapx.kernel.common.in_ram import NOTHING, UNKNOWN, InRam
-from gdbheapx.kernel.common.library import (
-    ADDRESS_MASK,
-    STOP_END,
-    STOP_FENCE,
-    STOP_MISALIGNED,
-    STOP_MMAPPED_BIT,
-    STOP_OVERRUN,
-    STOP_SMALL,
-    STOP_TIME,
-    STOP_TOP,
-    STOP_UNREADABLE,
-)
 from gdbheapx.kernel.glibc.records import BIN, PAGE_COUNTERS, STATUS_FREE, MmappedChunk, MmappedChunks, NativeListed, Region, WalkResult
 from gdbheapx.layout.view import read_view
 from gdbheapx.model import Claim, TargetAddress
@@ -116,7 +95,7 @@ def find_mmapped_chunks(context: Context, heaps: Sequence[Range], counted: Optio
     limits = find_reaches(context.target, ranges, sorted([*heaps, *context.others()]))
     trailer, pages = context.glibc.traits.mmapped_trailer, context.ram.pages
     search = (trailer, counted.chunks, counted.bytes, pages, data or ())
-    chunks, is_complete = context.walker.scan_mmapped(ranges, *search, 0 if _is_blind(context) else ADDRESS_MASK, limits)
+    chunks, is_complete = context.walker.scan_mmapped(ranges, *search, 0 if _is_blind(context) else library.ADDRESS_MASK, limits)
     if not is_complete and len(chunks) > (counted.chunks or 0):
         chunks, is_complete = _leave_out_ranges(chunks, ranges, counted)
     if not is_complete and not context.budget.expired():
@@ -299,13 +278,13 @@ def predict_systrim(context: Context, walk: ArenaWalk, pad: int = 0) -> Optional
 
 
 DAMAGES: Dict[int, Tuple[ProblemCode, str]] = {
-    STOP_SMALL: (codes.CHUNK_SMALL, "chunk size below MINSIZE"),
-    STOP_MISALIGNED: (codes.CHUNK_MISALIGNED, "chunk size is not a multiple of MALLOC_ALIGNMENT"),
-    STOP_MMAPPED_BIT: (codes.CHUNK_MMAPPED_BIT, "IS_MMAPPED is set on a chunk inside an arena"),
-    STOP_OVERRUN: (codes.CHUNK_OVERRUN, "chunk reaches beyond the end of its heap or over the top chunk"),
-    STOP_UNREADABLE: (codes.CHUNK_UNREADABLE, "cannot read memory of the heap"),
-    STOP_FENCE: (codes.FENCEPOST_INSIDE, "a fencepost inside the heap"),
-    STOP_END: (codes.NO_TOP, "the chunks end without a top chunk"),
+    library.STOP_SMALL: (codes.CHUNK_SMALL, "chunk size below MINSIZE"),
+    library.STOP_MISALIGNED: (codes.CHUNK_MISALIGNED, "chunk size is not a multiple of MALLOC_ALIGNMENT"),
+    library.STOP_MMAPPED_BIT: (codes.CHUNK_MMAPPED_BIT, "IS_MMAPPED is set on a chunk inside an arena"),
+    library.STOP_OVERRUN: (codes.CHUNK_OVERRUN, "chunk reaches beyond the end of its heap or over the top chunk"),
+    library.STOP_UNREADABLE: (codes.CHUNK_UNREADABLE, "cannot read memory of the heap"),
+    library.STOP_FENCE: (codes.FENCEPOST_INSIDE, "a fencepost inside the heap"),
+    library.STOP_END: (codes.NO_TOP, "the chunks end without a top chunk"),
 }
 MAX_DAMAGES = 1000
 """Places of damage in one arena after which the rest of the piece is given up."""
@@ -321,7 +300,7 @@ class Survey(NamedTuple):
 
     context: Context
     walks: Sequence[ArenaWalk]
-    singles: Singles
+    singles: freelists.Singles
     heap_max: int
     remnant: Optional[Remnant]
     """The main heap where main_arena is lost."""
@@ -356,7 +335,7 @@ def survey_heaps(context: Context) -> Survey:
         if not walk.arena.is_main:
             walk.heaps = heaps_of(context.target, context.glibc, walk.arena, heap_max, walk.report, context.budget)
             walk.pieces = len(walk.heaps)
-    singles = read_singles(context, arenas, walks, heap_max)
+    singles = freelists.read_singles(context, arenas, walks, heap_max)
     listed = singles.followed.members
     pending: List[Tuple[ArenaWalk, Region]] = []
     for walk in walks:
@@ -395,20 +374,20 @@ def survey_heaps(context: Context) -> Survey:
 
 def _find_next_region(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: Sequence[int]) -> Optional[Region]:
     """Return the region to walk next after a run ended: None, the piece after a hole, or the part after a place of damage."""
-    if result.stop == STOP_TOP:
+    if result.stop == library.STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
         if rest and not region.joined:
             walk.report(codes.TOP_SHORT, region.top, "the top chunk of %s does not end where its memory ends" % walk.arena.title, None)
             walk.unparsed_bytes += rest
         return None
-    if result.stop == STOP_TIME:
+    if result.stop == library.STOP_TIME:
         if not walk.timed_out:
             message = "%s: the walk was %s" % (walk.arena.title, context.budget.reason)
             context.report(codes.WALK_CUT, result.at, message, "the rest counts as unparsed")
         walk.timed_out = True
         walk.unparsed_bytes += 0 if region.joined else region.end - result.at
         return None
-    if result.stop == STOP_FENCE and walk.arena.is_main:
+    if result.stop == library.STOP_FENCE and walk.arena.is_main:
         fence_end = main_arena.fence_end(context, result.at)
         if fence_end:
             walk.overhead_bytes += fence_end - result.at
@@ -420,10 +399,10 @@ def _find_next_region(context: Context, walk: ArenaWalk, region: Region, result:
                 walk.behind_fences.append((region, fence_end))  # Pieces asks for it once it knows that something lacks
             return None
     last_bytes = context.glibc.geometry.min_chunk_bytes + context.glibc.geometry.alignment_bytes
-    if result.stop == STOP_FENCE and not walk.arena.is_main and region.end - result.at <= last_bytes:
+    if result.stop == library.STOP_FENCE and not walk.arena.is_main and region.end - result.at <= last_bytes:
         walk.overhead_bytes += region.end - result.at
         return None
-    if result.stop == STOP_END and not region.top and not walk.arena.is_main:
+    if result.stop == library.STOP_END and not region.top and not walk.arena.is_main:
         walk.report(codes.NO_FENCEPOST, result.at, "a heap of %s ends without a fencepost" % walk.arena.title, None)
         return None
     return _behind_damage(context, walk, region, result, special)
@@ -434,12 +413,12 @@ def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: Wa
     if walk.damages <= MAX_REPORTED:
         word, (code, rule) = context.glibc.geometry.word_bytes, DAMAGES[result.stop]
         message, field = "%s: %s" % (walk.arena.title, rule), context.target.read_prefix(result.at + word, word)
-        if result.stop not in (STOP_UNREADABLE, STOP_END) and len(field) == word:
+        if result.stop not in (library.STOP_UNREADABLE, library.STOP_END) and len(field) == word:
             message += " (size field 0x%x)" % int.from_bytes(field, context.target.byte_order)
         walk.report(code, result.at, message, "the bytes up to the next certain chunk count as unparsed")
     start = None
     if walk.damages <= MAX_DAMAGES:
-        start = next_start(context, walk.arena, (result.at, region.end), special, collect_bin_members(context, walk))
+        start = next_start(context, walk.arena, (result.at, region.end), special, freelists.collect_bin_members(context, walk))
     if not region.joined:  # else the region may go on beyond the arena: what is not located in the end is unparsed
         walk.unparsed_bytes += (start or region.end) - result.at
     return None if start is None else region._replace(begin=start, top=region.top if region.top >= start else 0)
@@ -488,7 +467,7 @@ def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
     title = walk.arena.title
     if total.missed_specials:
         message = "%s: %d free-list entries do not point at a chunk" % (title, total.missed_specials)
-        walk.report(codes.LISTED_ASTRAY, total.missed_special & ~KIND_BITS, message, None)
+        walk.report(codes.LISTED_ASTRAY, total.missed_special & ~freelists.KIND_BITS, message, None)
     if total.bad_prev_size_chunks:
         message = "%s: corrupted size vs. prev_size (%s)" % (title, count_noun(total.bad_prev_size_chunks, "free chunk"))
         walk.report(codes.PREV_SIZE_WRONG, total.bad_prev_size, message, "malloc would abort here")
@@ -497,16 +476,16 @@ def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
         walk.report(codes.FREE_NEIGHBOURS, total.bad_neighbour, message, None)
     if walk.damages or walk.timed_out or walk.unparsed_bytes:
         return
-    if not links_agree(walk.arena, context.glibc, total.free_sum, total.fd_sum, total.bk_sum):
+    if not freelists.links_agree(walk.arena, context.glibc, total.free_sum, total.fd_sum, total.bk_sum):
         _name_bad_bin(context, walk)
 
 
 def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
     """Follow the bins, which by the sums do not hold the free chunks, to say where."""
     complaints: List[Diagnostic] = []
-    lists = FreeLists(context)
-    group = ask_lists(lists, walk.arena, BIN)
-    collect_bins(context.glibc, group, lists.follow(), make_collector(complaints))
+    lists = freelists.FreeLists(context)
+    group = freelists.ask_lists(lists, walk.arena, BIN)
+    freelists.collect_bins(context.glibc, group, lists.follow(), make_collector(complaints))
     for complaint in complaints:
         walk.report(*complaint)
     if not complaints and context.budget.reason is None:

@@ -44,71 +44,46 @@ def make_glibc_arenas_page(rows: Sequence[ArenaTotals], totals: Mapping[str, Opt
 
 def make_glibc_bins_page(rows: Sequence[BinRow]) -> Page:
     """The non-empty bins."""
-    yield ColumnsTable(columns_of(BinRow), [_format_bin(row) for row in rows])
+    shown = []
+    for row in rows:
+        low, high, size = row.min_size_bytes, row.max_size_bytes, row.min_size_bytes  # type: Any, Any, Any
+        if low is None:
+            size = "any"
+        elif high is None:
+            size = make_cells("%s-", SentenceSize(low))
+        elif high != low:
+            size = make_cells("%s-%s", SentenceSize(low), SentenceSize(high))
+        shown.append({**row._asdict(), "min_size_bytes": size})
+    yield ColumnsTable(columns_of(BinRow), shown)
     if not rows:
         yield "all bins are empty"
 
 
-def _format_bin(row: BinRow) -> Dict[str, Any]:
-    low, high = row.min_size_bytes, row.max_size_bytes
-    shown = row._asdict()
-    if low is None:
-        shown["min_size_bytes"] = "any"
-    elif high is None:
-        shown["min_size_bytes"] = make_cells("%s-", SentenceSize(low))
-    elif high != low:
-        shown["min_size_bytes"] = make_cells("%s-%s", SentenceSize(low), SentenceSize(high))
-    return shown
-
-
 def list_glibc_checks(target: Target, glibc: Glibc) -> List[Check]:
     """Return what proves a malloc that was found by structure, and whether thread caches were found."""
-    return [*_check_structure(glibc), *_check_caches(target, glibc)]
-
-
-def _check_structure(glibc: Glibc) -> List[Check]:
-    place = glibc.place
-    if place is None:
-        return []
-    release = "" if glibc.version_text else "; its layouts are those of glibc %s" % releases_of(place.rows)
-    if not place.bins:
-        text = "main_arena as its file has it, next to mp_: malloc was never used%s" % release
-        return [Check("by structure", None, text, None)]
-    text = "main_arena by %d of 127 bins and a ring of %s%s, next to mp_%s"
-    ring = " that comes back" if place.is_closed else ", damaged there"
-    return [
-        Check(
-            "by structure",
-            (place.bins == NBINS - 1 and place.is_closed) or None,
-            text % (place.bins, count_noun(place.arenas, "arena"), ring, release),
-            None,
-        )
-    ]
-
-
-def _describe_way(glibc: Glibc, way: str) -> str:
-    if glibc.is_untouched:
-        return "its main arena: malloc was never used"
-    return "structure, as the relocations that point there are not at hand" if glibc.locals is not None else way
-
-
-def _check_caches(target: Target, glibc: Glibc) -> List[Check]:
+    checks, place = [], glibc.place
+    if place is not None:
+        release = "" if glibc.version_text else "; its layouts are those of glibc %s" % releases_of(place.rows)
+        text, is_whole = "main_arena as its file has it, next to mp_: malloc was never used%s" % release, False
+        if place.bins:
+            is_whole = place.bins == NBINS - 1 and place.is_closed
+            ring = " that comes back" if place.is_closed else ", damaged there"
+            text = "main_arena by %d of 127 bins and a ring of %s%s, next to mp_%s"
+            text %= (place.bins, count_noun(place.arenas, "arena"), ring, release)
+        checks.append(Check("by structure", is_whole or None, text, None))
     if glibc.tcache is None:
-        return []
+        return checks
     threads, local = target.threads(), glibc.thread_local(target, "tcache")
     if local is None:
         hint = "chunks in thread caches count as used"
-        return [Check("thread caches", False, "thread-local storage of %s not found" % glibc.module.name, hint)]
-    known = len(threads) if glibc.is_untouched else sum(1 for address in local.addresses.values() if address is not None)
-    return [
-        Check(
-            "thread caches",
-            known == len(threads),
-            "glibc's tcache found for %s of %s, by %s"
-            % (format_number(known), count_noun(len(threads), "thread"), _describe_way(glibc, local.way)),
-            None,
-        )
-    ]
+        return [*checks, Check("thread caches", False, "thread-local storage of %s not found" % glibc.module.name, hint)]
+    known, way = sum(1 for address in local.addresses.values() if address is not None), local.way
+    if glibc.is_untouched:
+        known, way = len(threads), "its main arena: malloc was never used"
+    elif glibc.locals is not None:
+        way = "structure, as the relocations that point there are not at hand"
+    text = "glibc's tcache found for %s of %s, by %s" % (format_number(known), count_noun(len(threads), "thread"), way)
+    return [*checks, Check("thread caches", known == len(threads), text, None)]
 
 
 _DEFAULT_THRESHOLD = 128 << 10
@@ -230,15 +205,28 @@ def _write_heap(context: Context, arena: Arena, bins: Sequence[Bin], heap_max: i
     traits, lines, fast_chunks, fast_bytes = context.glibc.traits, ["<sizes>"], 0, 0
     row = '<%s from="%d" to="%d" total="%d" count="%d"/>'
     others = [item for item in bins if item.kind != "fast"]
-    for size, count in _list_fast_sizes(context, arena, bins):
+    for item in bins:
+        if item.kind != "fast" or not item.chunks:
+            continue
+        head, count = arena.state.numbers("fastbinsY")[item.index], item.chunks
+        try:
+            size = context.target.read_word(head + context.glibc.geometry.word_bytes) & ~7  # of its first chunk
+        except UnreadableMemory as problem:
+            context.report(codes.CHUNK_UNREADABLE, problem.address, "fastbin %d: cannot read its first chunk" % item.index, None)
+            continue
         first = size - (context.glibc.geometry.alignment_bytes - 1)
         lines.append(traits.info_size_prefix + row % ("size", first, size, size * count, count))
         fast_chunks, fast_bytes = fast_chunks + count, fast_bytes + size * count
     for name, prefix in (("size", traits.info_size_prefix), ("unsorted", traits.info_unsorted_prefix)):
         sized = [item for item in others if item.chunks and (item.kind == "unsorted") == (name == "unsorted")]
         lines += [prefix + row % (name, item.raw_min, item.raw_max, item.raw_bytes, item.chunks) for item in sized]
-    rest = sum(item.chunks for item in others) + (1 if traits.info_counts_top else 0)
-    rest_bytes = sum(item.raw_bytes for item in others) + (_read_top_size(context, arena) if traits.info_counts_top else 0)
+    rest, rest_bytes = sum(item.chunks for item in others), sum(item.raw_bytes for item in others)
+    if traits.info_counts_top:
+        rest += 1
+        try:
+            rest_bytes += arena.read_top_size(context.target, context.glibc)
+        except UnreadableMemory as problem:
+            context.report(codes.TOP_UNREADABLE, problem.address, "cannot read the top chunk of %s" % arena.title, None)
     system, highest = arena.state["system_mem"], arena.state["max_system_mem"]
     aspace, writable, heaps = system, system, 1
     if not arena.is_main:
@@ -253,26 +241,6 @@ def _write_heap(context: Context, arena: Arena, bins: Sequence[Bin], heap_max: i
     if not arena.is_main and traits.info_subheaps:
         lines.append('<aspace type="subheaps" size="%d"/>' % heaps)
     return [*lines, "</heap>"], (fast_chunks, fast_bytes, rest, rest_bytes, system, highest, aspace, writable)
-
-
-def _list_fast_sizes(context: Context, arena: Arena, bins: Sequence[Bin]) -> Iterator[Tuple[int, int]]:
-    """Yield (chunk size, chunks) of each fastbin; the size is that of its first chunk."""
-    for item in bins:
-        if item.kind == "fast" and item.chunks:
-            try:
-                head = arena.state.numbers("fastbinsY")[item.index]
-                yield context.target.read_word(head + context.glibc.geometry.word_bytes) & ~7, item.chunks
-            except UnreadableMemory as problem:
-                context.report(codes.CHUNK_UNREADABLE, problem.address, "fastbin %d: cannot read its first chunk" % item.index, None)
-
-
-def _read_top_size(context: Context, arena: Arena) -> int:
-    """chunksize(top); an arena that was never used has an initial top of size 0."""
-    try:
-        return arena.read_top_size(context.target, context.glibc)
-    except UnreadableMemory as problem:
-        context.report(codes.TOP_UNREADABLE, problem.address, "cannot read the top chunk of %s" % arena.title, None)
-        return 0
 
 
 class NativeStats:

@@ -18,26 +18,6 @@ from gdbheapx.glibc.records import MOST_MERGED, ArenaTotals, GlibcFacts
 from gdbheapx.hints import hint_command
 from gdbheapx.model import Finding, StepSentence
 from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, make_sentence
-from gdbheapx.verdict import (
-    ALLOCATED,
-    KEPT_BY_MALLOC,
-    LITTLE_BYTES,
-    MOST_PARTS,
-    SMALL_BYTES,
-    WORTH_BYTES,
-    Ask,
-    HeapCase,
-    HeapEvidence,
-    HeapVerdict,
-    VerdictRule,
-    is_fragmented,
-    is_mostly_used,
-    is_much_free,
-    is_rest,
-    is_small,
-    judge_heap,
-    list_ends,
-)
 
 ABORTED = "the process aborted in malloc: the heap is damaged"
 DEFAULT_THRESHOLD = 128 << 10
@@ -57,7 +37,7 @@ def list_arena_findings(rows: Sequence[ArenaTotals]) -> Iterator[Finding]:
         yield Finding(what, "arena %s" % ", ".join(damaged), "see the problems below", codes.DAMAGED)
 
 
-def with_abort(judged: HeapVerdict) -> HeapVerdict:
+def with_abort(judged: verdict.HeapVerdict) -> verdict.HeapVerdict:
     """Add that malloc aborted the process; in a small heap that is the verdict."""
     evidence = judged.evidence if judged.kind == verdict.SMALL else None
     hint = "%s shows the damage" % hint_command("check")
@@ -228,6 +208,12 @@ def make_glibc_figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals],
     tops = sorted((top.start, top.end) for heap in facts for top in heap.tops)
     claimed = sum(claim.end - claim.start for heap in facts for claim in heap.claims)
     missing, is_open = _list_missing(facts, rows)
+    taken = add_values(around.taken_bytes.get(heap.info.id) for heap in facts)
+    free_sizes = [
+        (row, MOST_MERGED * (heap.trim_threshold_bytes or 0) // 2) for heap in facts if not heap.are_thresholds_fixed for row in heap.sizes
+    ]
+    # a chunk much larger than any block that was not mmapped was merged from many, of any size
+    large_free = sum(row.free_bytes for row, most in free_sizes if DEFAULT_THRESHOLD <= row.size_bytes <= most)
     known = GlibcVerdictFigures(
         system_bytes=sum_fields("mmapped_bytes") + sum(row.held_bytes for row in rows),
         used_bytes=sum_fields("used_bytes", "mmapped_bytes"),
@@ -243,7 +229,7 @@ def make_glibc_figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals],
         arenas=sum_fields("arenas"),
         threads=around.threads,
         trim_threshold_bytes=raised[0] if raised else None,
-        taken_bytes=_sum_taken(facts, around, returned),
+        taken_bytes=None if taken is None else max(0, taken - (returned or 0)),
         hugetlb_bytes=sum(around.hugetlb_bytes.get(heap.info.id, 0) for heap in facts),
         tops_bytes=sum(end - start for start, end in tops),
         tops_taken_bytes=around.taken(tops),
@@ -262,25 +248,15 @@ def make_glibc_figures(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals],
         is_core=around.is_core,
         is_cut=around.is_cut,
         are_thresholds_fixed=any(heap.are_thresholds_fixed for heap in facts),
-        large_free_bytes=_large_free_bytes(facts) if raised else 0,
+        large_free_bytes=large_free if raised else 0,
         no_fastbins=layouts.no_fastbins(layouts.parse_version(facts[0].info.version)),
         missing=missing,
         blockless_huge_bytes=add_values(sums["blockless_huge_bytes"] for sums in totals),
     )
     is_known = known.reclaimable_resident_bytes is not None or known.taken_bytes is None or not known.reclaimable_bytes
-    if is_known or known.system_bytes - (known.taken_bytes or 0) <= SMALL_BYTES:
+    if is_known or known.system_bytes - (known.taken_bytes or 0) <= verdict.SMALL_BYTES:
         return known
     return known._replace(reclaimable_taken_bytes=add_values(around.taken(heap.free_pages()) for heap in facts))
-
-
-def _large_free_bytes(facts: Sequence[GlibcFacts]) -> int:
-    """Return the bytes of large free chunks that may consist of one or a few blocks. A chunk much larger than any block that was not
-    mmapped was merged from many, of any size.
-    """
-    sizes = [
-        (row, MOST_MERGED * (heap.trim_threshold_bytes or 0) // 2) for heap in facts if not heap.are_thresholds_fixed for row in heap.sizes
-    ]
-    return sum(row.free_bytes for row, most in sizes if DEFAULT_THRESHOLD <= row.size_bytes <= most)
 
 
 def _list_missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> Tuple[List[str], bool]:
@@ -297,12 +273,6 @@ def _list_missing(facts: Sequence[GlibcFacts], rows: Sequence[ArenaTotals]) -> T
     return [what for is_missing, what in told if is_missing], not (all(closed) and all(mapped))
 
 
-def _sum_taken(facts: Sequence[GlibcFacts], around: Surroundings, returned: Optional[int]) -> Optional[int]:
-    """Return the memory that arenas and mmapped chunks take: that of all claims less `returned`, the rest of the heaps; or None."""
-    taken = add_values(around.taken_bytes.get(heap.info.id) for heap in facts)
-    return None if taken is None else max(0, taken - (returned or 0))
-
-
 def _count_threads(row: ArenaTotals) -> Optional[int]:
     return row.attached_threads if row.threads is None else row.threads
 
@@ -315,26 +285,26 @@ def _end_bytes(row: ArenaTotals, facts: GlibcFacts, around: Surroundings, is_unm
     return max(0, (row.unmerged_bytes or 0) + (0 if is_unmerged else row.top_bytes or 0) - gone)
 
 
-def list_glibc_cases(sums: GlibcVerdictFigures) -> List[HeapCase]:
+def list_glibc_cases(sums: GlibcVerdictFigures) -> List[verdict.HeapCase]:
     """Return the corners of what is possible: each unknown as small and as large as it can be, in use or free."""
     most_cached = sums.used_bytes if sums.most_cached_bytes is None else min(sums.used_bytes, sums.most_cached_bytes)
-    ranges = [list_ends(None, most) for most in (sums.maybe_free_bytes, sums.unparsed_bytes, sums.beyond_bytes, sums.beyond_bytes)]
+    ranges = [verdict.list_ends(None, most) for most in (sums.maybe_free_bytes, sums.unparsed_bytes, sums.beyond_bytes, sums.beyond_bytes)]
     made = []
-    for in_caches, loose, unparsed, used, free in product(list_ends(sums.cached_bytes, most_cached), *ranges):
+    for in_caches, loose, unparsed, used, free in product(verdict.list_ends(sums.cached_bytes, most_cached), *ranges):
         moved = 0 if sums.cached_bytes is not None else min(in_caches, max(0, sums.used_bytes - loose))
         corner = sums._replace(
             used_bytes=sums.used_bytes - moved - loose + sums.unparsed_bytes - unparsed,
             free_bytes=sums.free_bytes + loose + unparsed,
             cached_bytes=in_caches if sums.cached_bytes is not None else moved,
         )
-        unknown = [list_ends(known, corner.free_bytes) for known in (sums.reclaimable_bytes, sums.between_bytes)]
+        unknown = [verdict.list_ends(known, corner.free_bytes) for known in (sums.reclaimable_bytes, sums.between_bytes)]
         for reclaimable, between in product(*unknown):
             for case in _weigh_cases(corner, reclaimable, between):
                 made += _add_unread(case, used, free, loose + unparsed)
     return list(dict.fromkeys(made))
 
 
-def _add_unread(case: HeapCase, used: int, free: int, loose: int) -> List[HeapCase]:
+def _add_unread(case: verdict.HeapCase, used: int, free: int, loose: int) -> List[verdict.HeapCase]:
     """Add memory that was not read to a case. Its free part lies between blocks, at the ends of arenas, or neither: one case for each
     possibility. So does `loose`.
     """
@@ -344,7 +314,7 @@ def _add_unread(case: HeapCase, used: int, free: int, loose: int) -> List[HeapCa
     return [more, *(more._replace(**{name: getattr(more, name) + free + loose}) for name in ("between", "left", "unmerged"))]
 
 
-def _weigh_cases(sums: GlibcVerdictFigures, reclaimable: int, between: int) -> List[HeapCase]:
+def _weigh_cases(sums: GlibcVerdictFigures, reclaimable: int, between: int) -> List[verdict.HeapCase]:
     """Return the cases weighed by the memory that they take: one case where the pages are known, two where a core does not show which
     free pages it lacks.
     """
@@ -356,11 +326,11 @@ def _weigh_cases(sums: GlibcVerdictFigures, reclaimable: int, between: int) -> L
         free_ends = [0]
     elif here is not None:
         free_ends = [min(max(0, reclaimable - here) + tops, limit)]
-    elif limit <= SMALL_BYTES:
+    elif limit <= verdict.SMALL_BYTES:
         free_ends = [min(tops + reclaimable, limit)]  # whose this is weighs nothing
     else:
         least = max(tops, limit - sums.used_bytes)
-        free_ends = list_ends(None, max(least, min(tops + reclaimable, limit)), least)
+        free_ends = verdict.list_ends(None, max(least, min(tops + reclaimable, limit)), least)
     made = []
     for gone_free in free_ends:
         gone_free = max(0, min(gone_free, sums.free_bytes))
@@ -368,44 +338,38 @@ def _weigh_cases(sums: GlibcVerdictFigures, reclaimable: int, between: int) -> L
         used = max(0, sums.used_bytes - max(0, lost - gone_free))
         free = sums.free_bytes - gone_free
         held = max(0, sums.system_bytes - lost)
-        for untold in list_ends(None, sums.left_untold_bytes):
+        for untold in verdict.list_ends(None, sums.left_untold_bytes):
             left, unmerged = min(free, sums.left_bytes + untold), min(free, sums.unmerged_bytes)
-            case = HeapCase(held, used, free, sums.cached_bytes or 0, gone=lost, gone_free=gone_free)
+            case = verdict.HeapCase(held, used, free, sums.cached_bytes or 0, gone=lost, gone_free=gone_free)
             made.append(case._replace(between=min(free, between), left=left, unmerged=unmerged))
     return made
 
 
-def _is_small(ask: Ask) -> bool:
-    return is_small(ask) or (ask(lambda case: case.held < LITTLE_BYTES) and ask(lambda case: case.gone >= case.held))
-
-
+_LEFT = verdict.VerdictRule(
+    codes.ARENAS_LEFT, lambda ask: ask(lambda case: verdict.MOST_PARTS * case.left > case.free), "Kept", verdict.KEPT_BY_MALLOC, "free"
+)
+_UNMERGED = verdict.VerdictRule(
+    codes.UNMERGED, lambda ask: ask(lambda case: verdict.MOST_PARTS * case.unmerged > case.free), "Kept", verdict.KEPT_BY_MALLOC, "free"
+)
+_HELD = verdict.VerdictRule(codes.FREED_AND_HELD, verdict.is_rest, "Kept", verdict.KEPT_BY_MALLOC, "free")
 GLIBC_RULES = (
-    VerdictRule(codes.SMALL_HEAP, _is_small, "Small"),
-    VerdictRule(codes.IN_USE, is_mostly_used, "In use", ALLOCATED),
-    VerdictRule(codes.PART_HELD, lambda ask: not is_much_free(ask), "In use", ALLOCATED),
-    VerdictRule(codes.FREE_BETWEEN, is_fragmented, "Fragmented", "free between blocks in use", "free"),
-    VerdictRule(
-        codes.FREED_AND_HELD,
-        is_rest,
-        "Kept",
-        KEPT_BY_MALLOC,
-        "free",
-        (
-            VerdictRule(
-                codes.ARENAS_LEFT, lambda ask: ask(lambda case: MOST_PARTS * case.left > case.free), "Kept", KEPT_BY_MALLOC, "free"
-            ),
-            VerdictRule(
-                codes.UNMERGED, lambda ask: ask(lambda case: MOST_PARTS * case.unmerged > case.free), "Kept", KEPT_BY_MALLOC, "free"
-            ),
-            VerdictRule(codes.FREED_AND_HELD, is_rest, "Kept", KEPT_BY_MALLOC, "free"),
+    verdict.VerdictRule(
+        codes.SMALL_HEAP,
+        lambda ask: (
+            verdict.is_small(ask) or (ask(lambda case: case.held < verdict.LITTLE_BYTES) and ask(lambda case: case.gone >= case.held))
         ),
+        "Small",
     ),
+    verdict.VerdictRule(codes.IN_USE, verdict.is_mostly_used, "In use", verdict.ALLOCATED),
+    verdict.VerdictRule(codes.PART_HELD, lambda ask: not verdict.is_much_free(ask), "In use", verdict.ALLOCATED),
+    verdict.VerdictRule(codes.FREE_BETWEEN, verdict.is_fragmented, "Fragmented", "free between blocks in use", "free"),
+    verdict.VerdictRule(codes.FREED_AND_HELD, verdict.is_rest, "Kept", verdict.KEPT_BY_MALLOC, "free", (_LEFT, _UNMERGED, _HELD)),
 )
 
 
 def verdict_on(
     sums: GlibcVerdictFigures, returned: Optional[huge_pages.Judged] = None, blockless: Optional[huge_pages.Blockless] = None
-) -> HeapVerdict:
+) -> verdict.HeapVerdict:
     """The verdict, or that there is none for what could not be read; `returned`: on what it gave back and is in RAM, or on the `blockless`
     parts of huge pages, whose zeros alone count."""
     cases = list_glibc_cases(sums)
@@ -424,7 +388,7 @@ def verdict_on(
         is_open = zeros is None and huge_pages.decides_verdict(blockless.huge_bytes, held)
         unsure.append((is_open, "which parts of huge pages hold zeros"))
     why = ["the problems below say why"] * bool(sums.missing) + ["the core was cut: take a whole one"] * sums.is_cut
-    evidence = HeapEvidence(
+    evidence = verdict.HeapEvidence(
         cases,
         {"used": "in use by the program", "free": "free in malloc"},
         small,
@@ -433,39 +397,35 @@ def verdict_on(
         _say_gone(sums, case),
         "; ".join(why) or None,
     )
-    judged = judge_heap(evidence, GLIBC_RULES, lambda code: _make_hint(code, sums, case))
+    judged = verdict.judge_heap(evidence, GLIBC_RULES, lambda code: _make_hint(code, sums, case))
     if judged.kind == verdict.INCONCLUSIVE:
         return judged
-    if judged.code in (codes.ARENAS_LEFT, codes.UNMERGED):
-        judged = judged._replace(lines=[_add_cause(judged.lines[0], sums, cases)])
+    if judged.code in (codes.ARENAS_LEFT, codes.UNMERGED):  # which free memory no trim returns
+        size, what = min(case.unmerged for case in cases), "below the tops of thread arenas: chunks in fastbins keep it from being merged"
+        if judged.code == codes.ARENAS_LEFT:
+            arenas = count_noun(sums.left_arenas, "arena")
+            size, what = min(case.left for case in cases), "at the ends of %s left by threads that have ended" % arenas
+        line = judged.lines[0]
+        details = make_sentence("%s of it %s; %s", SentenceSize(size), what, line.details) if len(cases) == 1 else line.details
+        judged = judged._replace(lines=[line._replace(details=details, size_bytes=size)])
     return huge_pages.add_huge_page_verdict(returned, zeros, held, judged)
 
 
-def _add_cause(line: Finding, sums: GlibcVerdictFigures, cases: Sequence[HeapCase]) -> Finding:
-    """Add which free memory no trim returns."""
-    size, what = min(case.unmerged for case in cases), "below the tops of thread arenas: chunks in fastbins keep it from being merged"
-    if line.code == codes.ARENAS_LEFT:
-        arenas = count_noun(sums.left_arenas, "arena")
-        size, what = min(case.left for case in cases), "at the ends of %s left by threads that have ended" % arenas
-    details = make_sentence("%s of it %s; %s", SentenceSize(size), what, line.details) if len(cases) == 1 else line.details
-    return line._replace(details=details, size_bytes=size)
-
-
-def _say_gone(sums: GlibcVerdictFigures, case: HeapCase) -> Sentence:
-    if case.gone <= SMALL_BYTES:
+def _say_gone(sums: GlibcVerdictFigures, case: verdict.HeapCase) -> Sentence:
+    if case.gone <= verdict.SMALL_BYTES:
         return make_sentence("")
     where = "not in the core" if sums.is_core else "not in RAM"
     untouched = case.gone - case.gone_free
-    if untouched <= SMALL_BYTES:
+    if untouched <= verdict.SMALL_BYTES:
         return make_sentence("; %s more are free and %s", SentenceSize(case.gone), where)
     why = "never written to, or all zeros" if sums.is_core else "never written to"  # gdb leaves pages of zeros out
-    if case.gone_free <= SMALL_BYTES:
+    if case.gone_free <= verdict.SMALL_BYTES:
         return make_sentence("; %s more are %s: %s", SentenceSize(case.gone), where, why)
     sizes = SentenceSize(case.gone), where, SentenceSize(case.gone_free), SentenceSize(untouched), why
     return make_sentence("; %s more are %s: %s free, %s %s", *sizes)
 
 
-def _make_hint(code: str, sums: GlibcVerdictFigures, case: HeapCase) -> Optional[str]:
+def _make_hint(code: str, sums: GlibcVerdictFigures, case: verdict.HeapCase) -> Optional[str]:
     """Return what is said of a code of the verdict: what a trim would return, and what keeps memory from staying."""
     if code == codes.IN_USE:
         return verdict.GROWING_HINT
@@ -497,20 +457,20 @@ def side_lines(sums: GlibcVerdictFigures, kind: str) -> Iterator[Finding]:
         return
     case = list_glibc_cases(sums)[0]
     cached, reclaimable = sums.cached_bytes or 0, sums.reclaimable_bytes
-    if reclaimable is not None and case.between > WORTH_BYTES and 4 * reclaimable < case.free:
+    if reclaimable is not None and case.between > verdict.WORTH_BYTES and 4 * reclaimable < case.free:
         sizes = SentenceSize(case.between), SentenceSize(case.free), SentenceSize(reclaimable)
         evidence = make_sentence("%s of %s free lie between used chunks; a trim can return %s", *sizes)
         hint = "`%s` shows which used chunks keep it; a trim does not return it" % hint_command("pins")
         yield Finding("free memory is in small pieces", evidence, hint, codes.SMALL_PIECES, size_bytes=case.between)
-    if cached > SMALL_BYTES and 10 * cached > case.held:
+    if cached > verdict.SMALL_BYTES and 10 * cached > case.held:
         evidence = make_sentence("%s (%s of the heap)", SentenceSize(cached), format_share(cached, case.held))
         hint = "malloc_trim cannot reach it; to disable thread caches, restart with %s" % TCACHE_COUNT.text
         yield Finding("much memory is in thread caches", evidence, hint, codes.THREAD_CACHES, size_bytes=cached)
-    if sums.hugetlb_bytes >= SMALL_BYTES:  # reserved for the machine, and given back as a whole or not at all (madvise: EINVAL)
+    if sums.hugetlb_bytes >= verdict.SMALL_BYTES:  # reserved for the machine, and given back as a whole or not at all (madvise: EINVAL)
         evidence = make_sentence("%s, which RSS does not include", SentenceSize(sums.hugetlb_bytes))
         hint = "no trim returns them: madvise takes whole ones alone; %s at the next start uses none" % NOT_ASKING
         yield Finding("malloc's memory is in pages of hugetlbfs", evidence, hint, codes.HUGETLB, size_bytes=sums.hugetlb_bytes)
-    if sums.fast_bytes > WORTH_BYTES and 10 * sums.fast_bytes >= case.held:
+    if sums.fast_bytes > verdict.WORTH_BYTES and 10 * sums.fast_bytes >= case.held:
         chunks, share = count_noun(sums.fast_chunks, "chunk"), format_share(sums.fast_bytes, case.held)
         evidence = make_sentence("%s in %s, %s of the heap", SentenceSize(sums.fast_bytes), chunks, share)
         why = "malloc merges them only when it frees 64 KiB or more at once there, or is asked for a large block"
@@ -518,7 +478,7 @@ def side_lines(sums: GlibcVerdictFigures, kind: str) -> Iterator[Finding]:
         yield Finding("much free memory is in fastbins", evidence, hint, codes.FASTBINS, size_bytes=sums.fast_bytes)
     threshold = SentenceSize(sums.trim_threshold_bytes or DEFAULT_THRESHOLD)
     main_top = min(sums.top_bytes - sums.thread_tops_bytes, case.free)
-    if sums.trim_threshold_bytes is not None and not sums.are_thresholds_fixed and main_top > WORTH_BYTES:
+    if sums.trim_threshold_bytes is not None and not sums.are_thresholds_fixed and main_top > verdict.WORTH_BYTES:
         what = "top holds %s; freeing mmapped chunks has raised trim_threshold to %s"
         evidence = make_sentence(what, SentenceSize(main_top), threshold)
         hint = "to keep it small, restart with %s" % TRIM_THRESHOLD.text
@@ -526,20 +486,20 @@ def side_lines(sums: GlibcVerdictFigures, kind: str) -> Iterator[Finding]:
     # mtrim gives back a thread arena's free chunks and never its top (malloc.c: mtrim, heap_trim)
     untouched = sums.tops_bytes - sums.tops_taken_bytes if sums.tops_taken_bytes is not None else 0
     tops = min(max(0, sums.thread_tops_bytes - untouched), case.free)
-    if tops > WORTH_BYTES or (tops >= SMALL_BYTES and 4 * tops >= case.free):
+    if tops > verdict.WORTH_BYTES or (tops >= verdict.SMALL_BYTES and 4 * tops >= case.free):
         counted = count_noun(sums.thread_tops, "top")
         evidence = make_sentence("%s in %s, %s of all free memory", SentenceSize(tops), counted, format_share(tops, case.free))
         what = "malloc_trim never returns these to the OS; free() does, if the arena's top exceeds trim_threshold (%s) at that moment"
         hint = make_sentence(what, threshold)
         yield Finding("free memory is in the tops of thread arenas", evidence, hint, codes.THREAD_TOPS, size_bytes=tops)
     large = min(sums.large_free_bytes, case.free)
-    if large > WORTH_BYTES and 2 * large > case.free and large > main_top:
+    if large > verdict.WORTH_BYTES and 2 * large > case.free and large > main_top:
         what = "%s in free chunks of 128 KiB or more; freeing mmapped chunks has raised trim_threshold to %s"
         evidence = make_sentence(what, SentenceSize(large), threshold)
         why = "blocks of that size are mapped, and unmapped when they are freed, after a restart with %s; merged small blocks are not"
         yield Finding("much is free in large chunks", evidence, why % MMAP_THRESHOLD.text, codes.THRESHOLD_RAISED, size_bytes=large)
     spread = case.free - large - case.unmerged  # of the rest fewer arenas would keep as much
-    if sums.arenas > 4 and spread > WORTH_BYTES and 2 * spread >= case.held:
+    if sums.arenas > 4 and spread > verdict.WORTH_BYTES and 2 * spread >= case.held:
         evidence = make_sentence("%s for %s", count_noun(sums.arenas, "arena"), count_noun(sums.threads, "thread"))
         hint = "to keep it in fewer arenas, at the cost of lock contention, restart with %s" % ARENA_TWO.text
         yield Finding("free memory is spread over many arenas", evidence, hint, codes.MANY_ARENAS, size_bytes=spread)

@@ -10,26 +10,7 @@ from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, PageTable
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockStream, CBlocks, NativeBlocks, apart_from
 from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel, OpenPages, address_of, as_array, run_resumable
-from gdbheapx.kernel.glibc.records import (
-    BROKEN_RULES,
-    LISTS_MAPPED,
-    LISTS_MEMBERS,
-    LISTS_TWICE,
-    MEMBER_RULES,
-    PAGE_COUNTERS,
-    BrokenRows,
-    Checked,
-    Geometry,
-    MemberList,
-    MmappedChunks,
-    NativeBroken,
-    NativeFollowedList,
-    NativeFreeLists,
-    NativeListed,
-    NativeRules,
-    Region,
-    WalkResult,
-)
+from gdbheapx.kernel.glibc import records
 
 REGIONS_AT_ONCE = 64
 """Each piece of a walk needs 14 KB for its histogram; more regions are walked in turns."""
@@ -41,7 +22,7 @@ LIST_COLUMNS = 8
 class ChunkWalker:
     """Passes over one heap: bound to where its bytes come from, its geometry, and a budget."""
 
-    def __init__(self, kernel: Kernel, source: BulkSource, geometry: Geometry, budget: Budget) -> None:
+    def __init__(self, kernel: Kernel, source: BulkSource, geometry: records.Geometry, budget: Budget) -> None:
         check_geometry(geometry)
         self._kernel, self._library, self._opened = kernel, kernel.library, kernel.open(source)
         self._geometry, self._budget = geometry, budget
@@ -61,8 +42,12 @@ class ChunkWalker:
             free(job)
 
     def walk(
-        self, regions: Sequence[Region], cached_chunks: Sequence[int], pages: Optional[PageTable] = None, threads: Optional[int] = None
-    ) -> List[WalkResult]:
+        self,
+        regions: Sequence[records.Region],
+        cached_chunks: Sequence[int],
+        pages: Optional[PageTable] = None,
+        threads: Optional[int] = None,
+    ) -> List[records.WalkResult]:
         """Walk the regions and return one result per region, in order. `cached_chunks`: sorted array('Q') of `chunk | SPECIAL_x` for all
         regions. `pages`: fill the residency of the interior from that process's page table. `threads`: None for as many as there are
         processors, up to 8; results do not depend on it. When the budget expires, or at Ctrl-C, unfinished regions end with STOP_TIME. A
@@ -70,28 +55,28 @@ class ChunkWalker:
         """
         listed, table = as_array(cached_chunks), self._kernel.open_pages(pages)
         count = min(threads or os.cpu_count() or 1, MAX_THREADS)
-        results: List[WalkResult] = []
+        results: List[records.WalkResult] = []
         for start in range(0, len(regions), REGIONS_AT_ONCE):
             count = 1 if self._budget.expired() else count  # no search for pieces that will not be walked
             part = flatten(regions[start : start + REGIONS_AT_ONCE])
-            rows = len(part) // len(Region._fields)
+            rows = len(part) // len(records.Region._fields)
             with self._run("walk", address_of(part), rows, address_of(listed), len(listed), table.handle, count) as job:
                 results += [self._walk_result(job, index, table.handle is not None) for index in range(rows)]
         return results
 
-    def _walk_result(self, job: int, index: int, has_pages: bool) -> WalkResult:
-        out = array("Q", bytes(8 * (len(WalkResult._fields) - 1)))
+    def _walk_result(self, job: int, index: int, has_pages: bool) -> records.WalkResult:
+        out = array("Q", bytes(8 * (len(records.WalkResult._fields) - 1)))
         classes = array("Q", bytes(8 * 6 * self._library.heapx_walk_classes()))
         rows = self._library.heapx_walk_result(job, index, address_of(out), address_of(classes))
         fixed: List[Any] = list(out)
-        for name in () if has_pages else PAGE_COUNTERS:
-            fixed[WalkResult._fields.index(name)] = None
+        for name in () if has_pages else records.PAGE_COUNTERS:
+            fixed[records.WalkResult._fields.index(name)] = None
         histogram = [tuple(classes[place : place + 6]) for place in range(0, 6 * rows, 6)]
-        return WalkResult._make(fixed + [tuple(histogram)])
+        return records.WalkResult._make(fixed + [tuple(histogram)])
 
     def blocks(
         self,
-        regions: Sequence[NativeListed],
+        regions: Sequence[records.NativeListed],
         cached_chunks: Sequence[int],
         wanted: BlockFilter = EVERYTHING,
         apart: Optional[NativeBlocks] = None,
@@ -107,7 +92,7 @@ class ChunkWalker:
         handle = self._library.heapx_chunk_blocks(self._opened.handle, address_of(self._numbers), *numbers, address_of(kept[3]))
         return CBlocks(self._library, self._opened, handle, kept, apart_from(apart, wanted), self._budget)
 
-    def follow(self, lists: NativeFreeLists, rules: NativeRules) -> NativeFollowedList:
+    def follow(self, lists: records.NativeFreeLists, rules: records.NativeRules) -> records.NativeFollowedList:
         """Follow lists, each from its first entry to a null link, or a bin until it comes back to its header.
 
         An entry with a problem is not counted. When the budget expires, or at Ctrl-C, lists that have not ended have the problem CUT.
@@ -117,8 +102,10 @@ class ChunkWalker:
             out = array("Q", bytes(8 * LIST_COLUMNS * count))
             self._library.heapx_lists_result(job, address_of(out))
             figures: List[Any] = [out[column * count : (column + 1) * count] for column in range(LIST_COLUMNS)]
-            members, twice, mapped = (self._read_numbers(job, which) for which in (LISTS_MEMBERS, LISTS_TWICE, LISTS_MAPPED))
-            return NativeFollowedList._make([*figures, members, twice, array("Q", sorted(set(mapped)))])
+            members, twice, mapped = (
+                self._read_numbers(job, which) for which in (records.LISTS_MEMBERS, records.LISTS_TWICE, records.LISTS_MAPPED)
+            )
+            return records.NativeFollowedList._make([*figures, members, twice, array("Q", sorted(set(mapped)))])
 
     def _read_numbers(self, job: int, which: int) -> "array[int]":
         values, out = ctypes.c_void_p(), array("Q")
@@ -127,19 +114,19 @@ class ChunkWalker:
             out.frombytes((ctypes.c_char * (8 * count)).from_address(values.value or 0))
         return out
 
-    def check(self, regions: Sequence[Checked], cached_chunks: Sequence[int], members: Sequence[int]) -> BrokenRows:
+    def check(self, regions: Sequence[records.Checked], cached_chunks: Sequence[int], members: Sequence[int]) -> records.BrokenRows:
         """Check every chunk of the regions. `cached_chunks`: as for walk(). `members`: sorted chunks in bins."""
         flat = array("Q", [number for one in regions for number in (*one.region, one.flags)])
         listed, binned = as_array(cached_chunks), as_array(members)
         places = (address_of(flat), len(regions), address_of(listed), len(listed), address_of(binned), len(binned))
         with self._run("check", *places) as job:
-            return _read_broken(self._library.heapx_check_result, job, BROKEN_RULES)
+            return _read_broken(self._library.heapx_check_result, job, records.BROKEN_RULES)
 
-    def check_members(self, lists: Sequence[MemberList], mangled: bool) -> BrokenRows:
+    def check_members(self, lists: Sequence[records.MemberList], mangled: bool) -> records.BrokenRows:
         """Check the members of lists that end."""
         flat = flatten(lists)
         with self._run("members", address_of(flat), len(lists), int(mangled)) as job:
-            return _read_broken(self._library.heapx_members_result, job, MEMBER_RULES + 2)
+            return _read_broken(self._library.heapx_members_result, job, records.MEMBER_RULES + 2)
 
     def scan_mmapped(
         self,
@@ -151,7 +138,7 @@ class ChunkWalker:
         data: Sequence[Tuple[int, int]] = (),
         most_pages: int = ADDRESS_MASK,
         limits: Sequence[int] = (),
-    ) -> Tuple[MmappedChunks, bool]:
+    ) -> Tuple[records.MmappedChunks, bool]:
         """Find chunks with a mapping of their own, and whether their number and bytes are the wanted ones (mp_.n_mmaps, mp_.mmapped_mem).
 
         `ranges`: page-aligned (begin, end) in which to look, the likeliest first. `has_trailer`: the layout of glibc 2.43 (malloc.c:
@@ -168,7 +155,7 @@ class ChunkWalker:
             count = self._library.heapx_mmapped_result(job, 0, None)
             out = array("Q", bytes(32 * count))
             self._library.heapx_mmapped_result(job, count, address_of(out))
-            return MmappedChunks(out), bool(self._library.heapx_mmapped_complete(job))
+            return records.MmappedChunks(out), bool(self._library.heapx_mmapped_complete(job))
 
     def find_chain(
         self, low: int, high: int, anchors: Sequence[int], strict: bool = False, fences: bool = False, step: Optional[int] = None
@@ -193,15 +180,15 @@ def flatten(rows: Sequence[Sequence[int]]) -> "array[int]":
     return array("Q", [int(number) for row in rows for number in row])
 
 
-def _read_broken(result: Any, job: int, numbers: int) -> BrokenRows:
-    counts, width = array("Q", bytes(8 * numbers)), len(NativeBroken._fields)
+def _read_broken(result: Any, job: int, numbers: int) -> records.BrokenRows:
+    counts, width = array("Q", bytes(8 * numbers)), len(records.NativeBroken._fields)
     count = result(job, 0, address_of(counts), None)
     out = array("Q", bytes(8 * width * count))
     result(job, count, address_of(counts), address_of(out))
-    return BrokenRows([NativeBroken._make(out[place : place + width]) for place in range(0, len(out), width)], counts)
+    return records.BrokenRows([records.NativeBroken._make(out[place : place + width]) for place in range(0, len(out), width)], counts)
 
 
-def check_geometry(geometry: Geometry) -> None:
+def check_geometry(geometry: records.Geometry) -> None:
     """Raises ValueError for numbers that no glibc has: the C code relies on these."""
     word, alignment = geometry.word_bytes, geometry.alignment_bytes
     good = (

@@ -139,8 +139,9 @@ def _find_suspect(heap: "MuslMalloc", code: ProblemCode, address: int) -> Option
     if code is codes.BLOCK_OVERRUN:
         row = next((row for batch in heap.blocks(BlockFilter(kinds, start=address)) for row in zip(*batch)), None)
     else:
-        near = find_neighbours(heap.blocks(BlockFilter(kinds, start=max(0, address - FARTHEST_BYTES))), heap.shape, address - 1)
-        row = near.here or near.previous
+        blocks = heap.blocks(BlockFilter(kinds, start=max(0, address - FARTHEST_BYTES)))
+        previous, here, _ = find_neighbours(blocks, heap.shape, address - 1)
+        row = here or previous
     return RuleSuspect(TargetAddress(row[0]), row[1], records.MUSL_WORDS[row[3]]) if row is not None else None
 
 
