@@ -3,6 +3,7 @@
 Files: allocators/records.py.
 """
 
+from types import SimpleNamespace
 from typing import Any, List, NamedTuple, Optional
 
 import pytest
@@ -59,8 +60,8 @@ class Looked(NamedTuple):
     def missing(self) -> List[Any]:
         return self.lacking
 
-    def ids(self) -> List[str]:
-        return self.known
+    def copies(self) -> List[Any]:
+        return [SimpleNamespace(located=SimpleNamespace(id=name)) for name in self.known]
 
     def modules(self) -> List[Module]:
         return [Module(name, 0x1000, True, None, None) for name in self.names]
