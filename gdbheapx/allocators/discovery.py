@@ -69,8 +69,9 @@ def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Opt
         if exported is not None and exported.module == symbol.module:
             return Owner(symbol.module, owner)
     texts = [text for allocator in allocators for text in allocator.fingerprint.library_texts]
-    match = next(iter(fingerprints.match_fingerprints(target, symbol.module, texts)), None)
-    return Owner(symbol.module, match.known.name, match.version, match.known.hint) if match is not None else Owner(symbol.module, None)
+    for known, version in fingerprints.match_fingerprints(target, symbol.module, texts):
+        return Owner(symbol.module, known.name, version, known.hint)
+    return Owner(symbol.module, None)
 
 
 def _find_static_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Optional[Owner]:
@@ -83,9 +84,8 @@ def _find_static_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]
         if variables and all(target.module_symbol(program, name) is not None for name in variables):
             return Owner(program, allocator.name)
     texts = [text for allocator in allocators for text in allocator.fingerprint.texts]
-    match = next(iter(fingerprints.match_fingerprints(target, program, texts)), None)
-    if match is not None:
-        return Owner(program, match.known.name, match.version, match.known.hint)
+    for known, version in fingerprints.match_fingerprints(target, program, texts):
+        return Owner(program, known.name, version, known.hint)
     return Owner(program, None) if target.module_symbol(program, "malloc") is not None else None
 
 

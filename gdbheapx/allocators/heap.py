@@ -6,21 +6,7 @@ and says so where no one has it.
 
 from abc import ABC, abstractmethod
 from functools import wraps
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    FrozenSet,
-    Generic,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    TypeVar,
-)
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Generic, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from gdbheapx.allocators.fingerprints import Fingerprint
 from gdbheapx.allocators.records import (

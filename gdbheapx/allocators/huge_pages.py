@@ -10,10 +10,7 @@ from gdbheapx.verdict import HUGE_PAGES_1_0, HUGE_SHARE, SMALL_BYTES, SMALL_HUGE
 
 HUGE, LOCKED, LAZY, UNTOLD = "huge pages", "locked memory", "MADV_FREE", "cause unknown"
 """Why it is there."""
-_WHAT = (
-    "%s that %s returned, or never used, are still in RAM: %s",
-    "%s that %s gave back stay in RAM until the kernel needs them: %s",
-)
+_WHAT = ("%s that %s returned, or never used, are still in RAM: %s", "%s that %s gave back stay in RAM until the kernel needs them: %s")
 _HINTS = {
     LOCKED: "mlockall or mlock keeps these pages in RAM, and madvise cannot return them: lock less memory",
     LAZY: "the kernel takes these pages when it needs memory, and nothing has to be done",

@@ -1,21 +1,6 @@
 """Types exchanged between allocators and the generic analyses: records, and protocols of records."""
 
-from typing import (
-    Annotated,
-    Any,
-    Callable,
-    Container,
-    Dict,
-    FrozenSet,
-    Iterable,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Protocol,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Annotated, Any, Callable, Dict, FrozenSet, Iterable, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple, Union
 
 from gdbheapx.budget import Budget
 from gdbheapx.columns import ColumnsTable
@@ -200,7 +185,7 @@ class Answered(Protocol):
     @property
     def found(self) -> Sequence[Tuple[AllocatorInfo, object]]: ...
 
-    def without(self, refused: Container[Tuple[str, Optional[str]]]) -> "Answered":
+    def without(self, refused: Sequence[Tuple[str, Optional[str]]]) -> "Answered":
         """Drop advice that would be refused: (id of the heap, code of the advice)."""
 
 

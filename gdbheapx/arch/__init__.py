@@ -102,13 +102,9 @@ class SystemCalls(NamedTuple):
     """Those that are asked for here (asm/unistd.h)."""
 
 
-class TimedCall(NamedTuple):
-    """A system call with a limit in time, which the kernel goes on with by another one (restart_syscall) once it was interrupted."""
-
-    time_at: int
-    """Address of its struct timespec."""
-    is_span: bool
-    """That counts from the call on: made once more, it would wait for all of it again."""
+TimedCall = Tuple[int, bool]
+"""A system call with a limit in time, which the kernel goes on with by another one (restart_syscall) once it was interrupted: the address of
+its struct timespec, and whether that counts from the call on (made once more, it would wait for all of it again)."""
 
 
 class InSystemCall(NamedTuple):
@@ -134,10 +130,10 @@ class InSystemCall(NamedTuple):
         """Return the reason against moving the program counter and setting it back now, or None: a wait would begin from its start. In a
         later stop of the same wait the thread shows that it waits for the rest of the time.
         """
-        timed = None if self.timed is None else self.timed(registers)
-        if timed is None or not timed.is_span or read(pc, len(self.instruction)) != self.instruction:
+        time_at, is_span = (self.timed(registers) if self.timed is not None else None) or (0, False)
+        if not is_span or read(pc, len(self.instruction)) != self.instruction:
             return None
-        data = read(timed.time_at, 16)
+        data = read(time_at, 16)
         seconds = int.from_bytes(data[:8], "little") + int.from_bytes(data[8:], "little") / 1e9 if len(data) == 16 else None
         if seconds is not None and seconds <= ANEW_S:
             return None

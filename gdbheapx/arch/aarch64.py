@@ -7,20 +7,9 @@ The C library keeps the pointer guard in a variable of the dynamic linker, and X
 """
 
 import struct
-from typing import Callable, Dict, Iterator, Mapping, Optional
+from typing import Callable, Dict, Iterator, Mapping, Optional, Tuple
 
-from gdbheapx.arch import (
-    NT_FPREGSET,
-    Architecture,
-    Calling,
-    InSystemCall,
-    RegisterSet,
-    Relocations,
-    SystemCalls,
-    ThreadStorage,
-    TimedCall,
-    Unwinding,
-)
+from gdbheapx.arch import NT_FPREGSET, Architecture, Calling, InSystemCall, RegisterSet, Relocations, SystemCalls, ThreadStorage, Unwinding
 
 NT_ARM_TLS, NT_ARM_SVE, NT_ARM_PAC_MASK, NT_ARM_SSVE, NT_ARM_ZA, NT_ARM_GCS = 0x401, 0x405, 0x406, 0x40B, 0x40C, 0x410
 """NT_ARM_PAC_MASK is struct user_pac_mask: that of data, that of code."""
@@ -47,15 +36,15 @@ def read_tpidr(registers: Mapping[str, int], pointers: bytes, order: str) -> Opt
     return int(struct.unpack_from(order + "Q", pointers)[0]) if len(pointers) >= 8 else None
 
 
-def find_timed_call(registers: Mapping[str, int]) -> Optional[TimedCall]:
+def find_timed_call(registers: Mapping[str, int]) -> Optional[Tuple[int, bool]]:
     """A call that the kernel goes on with by its restart block: hrtimer_nanosleep, futex_wait (kernel/time/hrtimer.c, kernel/futex)."""
     number, command = registers["x8"], registers["x1"] & FUTEX_COMMAND
     if number == NANOSLEEP:
-        return TimedCall(registers["x0"], True)
+        return registers["x0"], True
     if number == CLOCK_NANOSLEEP and not registers["x1"] & TIMER_ABSTIME:
-        return TimedCall(registers["x2"], True)
+        return registers["x2"], True
     if number == FUTEX and command in (FUTEX_WAIT, FUTEX_WAIT_BITSET) and registers["x3"]:
-        return TimedCall(registers["x3"], command == FUTEX_WAIT)
+        return registers["x3"], command == FUTEX_WAIT
     return None
 
 

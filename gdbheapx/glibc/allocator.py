@@ -18,7 +18,7 @@ from gdbheapx.kernel.common.library import histogram_bounds, histogram_class
 from gdbheapx.kernel.glibc import records as api
 from gdbheapx.kernel.glibc.records import CUT, MmappedChunks, NativeListed
 from gdbheapx.layout.view import LayoutView
-from gdbheapx.model import AllocatorInfo, Check, Claim, HistogramRow, TargetAddress, ThreadCache
+from gdbheapx.model import AllocatorInfo, CacheBin, Check, Claim, HistogramRow, TargetAddress, ThreadCache
 from gdbheapx.problems import Diagnostic
 from gdbheapx.ranges import Range, unite_ranges
 
@@ -378,7 +378,7 @@ class GlibcMalloc(AllocatorInstance):
         caches = freelists.read_caches(lists, arenas)
         followed = lists.follow()
         freelists.check_cache_lists(self.context, caches, followed)
-        index, rows = {arena.address: arena.index for arena in arenas}, []
+        arena_index, rows = {arena.address: arena.index for arena in arenas}, []
         for cache in caches.caches:
             own = caches.lists(cache)
             chunks, sums = followed.counts[own.start : own.stop], followed.bytes[own.start : own.stop]
@@ -390,10 +390,14 @@ class GlibcMalloc(AllocatorInstance):
                 lwp=cache.thread.lwp,
                 name=cache.thread.name,
                 tcache=TargetAddress(cache.address) if cache.address else None,
-                arena=index.get(cache.arena) if cache.arena else None,
+                arena=arena_index.get(cache.arena) if cache.arena else None,
                 chunks=sum(chunks) if known else None,
                 bytes=sum(bytes_) if known else None,
-                bins=freelists.GlibcCacheBins(caches.sizes, chunks, bytes_) if not is_cut else (),
+                bins=[
+                    CacheBin(index, *figures)
+                    for index, figures in enumerate(zip(caches.sizes, chunks, bytes_))
+                    if figures[1] and not is_cut
+                ],
             )
             rows.append(row)
         return rows

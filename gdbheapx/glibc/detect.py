@@ -78,7 +78,7 @@ def find_glibc_copies(target: Target) -> List[Glibc]:
     for arena, partner, pack in known:
         try:
             named = _describe_copy(target, arena, partner, len(copies), pack, _known_version(arena.module))
-            copies.append(_settle_by_structure(target, named) or _with_locals(target, named))
+            copies.append(_settle_by_structure(target, named, len(copies)) or _with_locals(target, named))
         except WrongPack:
             raise
         except NoLayout as error:
@@ -93,14 +93,14 @@ def find_glibc_copies(target: Target) -> List[Glibc]:
         places = structure.find_arena_places(target, bases)
     for place in places:
         text = _version_in_file(target, place.module) or _known_version(place.module)
-        copies.append(_by_structure(target, place, _make_id(len(copies)), text))
+        copies.append(_by_structure(target, place, len(copies), text))
     for lacking in failed:
         if not any(copy.module.base == lacking.module.base for copy in copies):
             raise lacking
     return _with_owner(target, copies)
 
 
-def _settle_by_structure(target: Target, named: Glibc) -> Optional[Glibc]:
+def _settle_by_structure(target: Target, named: Glibc, number: int) -> Optional[Glibc]:
     """Redetect the copy by its structure, thread caches included, where a core lacks the library: its structs alone fit more than one
     release. Return None where the layout source is not a probe, the target is no core, or its main_arena is not found.
     """
@@ -111,7 +111,7 @@ def _settle_by_structure(target: Target, named: Glibc) -> Optional[Glibc]:
     others = {module.base for module in target.modules()} - {named.module.base}
     places = structure.find_arena_places(target, others)
     place = next((place for place in places if place.main_arena == named.main_arena.address), None)
-    return _by_structure(target, place, named.id, None) if place is not None else None
+    return _by_structure(target, place, number, None) if place is not None else None
 
 
 def _known_version(module: Module) -> Optional[str]:
@@ -185,70 +185,67 @@ def _describe_copy(target: Target, arena: Symbol, partner: Symbol, number: int, 
     """`release`: by a pack of this build, whether or not anything else is taken from it."""
     text = pack.version_text if pack is not None else _version_text(target, arena) or release
     version = layouts.parse_version(text)
-    probed = False
-    if version is None and arena.source == "symbol":
+    probed = version is None and arena.source == "symbol"
+    if probed:
         version = _probe_version(target, arena, partner)
-        probed = version is not None
-    alignment = default_alignment(target.word_bytes, target.machine, version)
-    shape = Shape(target.word_bytes, alignment)
+    shape = Shape(target.word_bytes, default_alignment(target.word_bytes, target.machine, version))
     types, all_own = _choose_layouts(target, arena, pack, version, shape)
-    wrong = None
-    if pack is not None:
-        wrong = find_build_contradiction(target, types, arena, partner)
+    wrong = find_build_contradiction(target, types, arena, partner) if pack is not None else None
     if wrong is not None:
         name = "%s (build-id %s)" % (arena.module.name, arena.module.build_id)
         raise WrongPack(arena.module, "%s: its memory does not match its layout (pack): %s" % (name, wrong))
+    source = "probe" if probed and version is not None else "table"
+    if all_own:
+        source = "pack" if pack is not None else "debug-info"
+    return _make_glibc(target, number, (arena, partner), version, text, types, source, pack)
+
+
+def _make_glibc(
+    target: Target,
+    number: int,
+    symbols: Sequence[Symbol],
+    version: Optional[Tuple[int, int]],
+    text: Optional[str],
+    types: TypeSet,
+    source: str,
+    pack: Optional[Pack] = None,
+) -> Glibc:
+    """`symbols`: main_arena and mp_."""
+    (arena, partner), module = symbols, symbols[0].module
+    alignment = default_alignment(target.word_bytes, target.machine, version)
+    # builds with memory tagging have this variable since 2.34 (glibc.mem.tagging); tags matter only where the processor ignores them
+    enabled = target.module_symbol(module, "mtag_enabled") if target.ignored_bits else None
+    is_tagged = enabled is not None and target.read_prefix(enabled.address, 1) == b"\1"
+    # a libc exports it, and a static executable has it among its other symbols
+    curbrk = target.dynamic_symbol("__curbrk") or next(iter(target.find_static("__curbrk")), None)
+    if curbrk is None and pack is not None and "__curbrk" in pack.symbols:
+        curbrk = Symbol("__curbrk", module.base + pack.symbols["__curbrk"][0], module, "pack")
     return Glibc(
-        id=_make_id(number),
-        module=arena.module,
+        id="glibc" if number == 0 else "glibc#%d" % (number + 1),
+        module=module,
         version=version,
         version_text=text,
         main_arena=arena,
         mp=partner,
-        geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian, _is_tagged(target, arena.module)),
+        geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian, is_tagged),
         traits=layouts.find_release_traits(version or _version_by_fields(types)),
         types=types,
-        layout_source=("pack" if pack is not None else "debug-info") if all_own else "probe" if probed else "table",
-        curbrk=_find_curbrk(target, arena.module, pack),
+        layout_source=source,
+        curbrk=curbrk,
         owns_malloc=None,
         pack=pack,
     )
 
 
-def _is_tagged(target: Target, module: Module) -> bool:
-    """malloc tags its blocks (glibc.mem.tagging), as the variable says that builds with memory tagging have since 2.34. Only where the
-    processor ignores tags."""
-    enabled = target.module_symbol(module, "mtag_enabled") if target.ignored_bits else None
-    return enabled is not None and target.read_prefix(enabled.address, 1) == b"\1"
-
-
-def _by_structure(target: Target, place: "ArenaPlace", id: str, text: Optional[str]) -> Glibc:
+def _by_structure(target: Target, place: "ArenaPlace", number: int, text: Optional[str]) -> Glibc:
     told = layouts.parse_version(text)
     named = place.of_release(target, told) if told is not None else None
     place = named or place
     version = told if told is not None and named else layouts.release_by_lists(place.row, place.locals.safe_linking, place.locals.has_key)
-    alignment = default_alignment(target.word_bytes, target.machine, version)
-    arena, partner = (Symbol(name, at, place.module, "probe") for name, at in (("main_arena", place.main_arena), ("mp_", place.mp)))
-    return Glibc(
-        id=id,
-        module=place.module,
-        version=version,
-        version_text=text if named else None,
-        main_arena=arena,
-        mp=partner,
-        geometry=make_geometry(target.word_bytes, alignment, target.page_bytes, target.little_endian, _is_tagged(target, place.module)),
-        traits=layouts.find_release_traits(version),
-        types=place.types,
-        layout_source="table",
-        curbrk=_find_curbrk(target, place.module, None)
-        or (Symbol("__curbrk", place.curbrk, place.module, "probe") if place.curbrk else None),
-        owns_malloc=None,
-        place=place,
-    )
-
-
-def _make_id(number: int) -> str:
-    return "glibc" if number == 0 else "glibc#%d" % (number + 1)
+    symbols = [Symbol(name, at, place.module, "probe") for name, at in (("main_arena", place.main_arena), ("mp_", place.mp))]
+    glibc = _make_glibc(target, number, symbols, version, text if named else None, place.types, "table")
+    curbrk = Symbol("__curbrk", place.curbrk, place.module, "probe") if place.curbrk else None
+    return glibc._replace(place=place, curbrk=glibc.curbrk or curbrk)
 
 
 def _version_in_file(target: Target, module: Module) -> Optional[str]:
@@ -290,14 +287,6 @@ def _choose_layouts(
     if own is not None:  # what these contain by value
         types.update(TypeSet({name: struct for name, struct in own.structs.items() if name not in STRUCTS}, own.enums))
     return types, all_own
-
-
-def _find_curbrk(target: Target, module: Module, pack: Optional[Pack]) -> Optional[Symbol]:
-    """`__curbrk`, which a libc exports and a static executable has among its other symbols."""
-    symbol = target.dynamic_symbol("__curbrk") or next(iter(target.find_static("__curbrk")), None)
-    if symbol is None and pack is not None and "__curbrk" in pack.symbols:
-        return Symbol("__curbrk", module.base + pack.symbols["__curbrk"][0], module, "pack")
-    return symbol
 
 
 def _version_text(target: Target, arena: Symbol) -> Optional[str]:

@@ -22,7 +22,6 @@ from gdbheapx.inferior.base import Target, Thread, ThreadLocal
 from gdbheapx.kernel.common.library import ADDRESS_MASK
 from gdbheapx.kernel.glibc import records as api
 from gdbheapx.layout.view import LayoutView, read_view
-from gdbheapx.model import CacheBin
 from gdbheapx.problems import Diagnostic, PartialSink
 from gdbheapx.ranges import Range
 from gdbheapx.units import count_noun
@@ -264,21 +263,6 @@ class Caches(NamedTuple):
     def lists(self, cache: Cache) -> range:
         """Return the numbers of the cache's lists among those asked for, bin by bin."""
         return range(0) if cache.first is None else range(cache.first, cache.first + len(self.sizes))
-
-
-class GlibcCacheBins(Sequence[CacheBin]):
-    """The non-empty bins of one thread cache, made when they are looked at: a process has 64 for each thread."""
-
-    def __init__(self, sizes: Sequence[Optional[int]], chunks: Sequence[int], bytes_: Sequence[int]) -> None:
-        self._sizes, self._chunks, self._bytes = sizes, chunks, bytes_
-        self._used = [index for index, count in enumerate(chunks) if count]
-
-    def __len__(self) -> int:
-        return len(self._used)
-
-    def __getitem__(self, place: Any) -> Any:
-        index = self._used[place]
-        return CacheBin(index, self._sizes[index], self._chunks[index], self._bytes[index])
 
 
 def _read_cache(context: Context, address: int) -> Tuple[Optional[LayoutView], str]:

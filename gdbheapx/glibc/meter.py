@@ -66,7 +66,7 @@ class GlibcMeter:
         if not arenas:
             return make_empty_reading(FIGURES)
         system = sum(arena.state["system_mem"] for arena in arenas)
-        top = self._sum_tops(arenas)
+        top = add_values(self._read_top(arena) for arena in arenas if arena.top)  # None: one changes too fast
         mapped = self.glibc.read_setting(self.around.target, "mmapped_mem")
         free = self._sum_free(arenas, system, walk_seconds) if walk_seconds > 0 and top is not None else None
         held = None if mapped is None else system + mapped
@@ -99,17 +99,6 @@ class GlibcMeter:
             arenas.append(Arena(index, address, address == main, LayoutView(types, MALLOC_STATE.name, address, data, target.little_endian)))
         after = [arena.state["next"] for arena in arenas]
         return arenas if len(arenas) <= MAX_ARENAS and after == [*self._addresses[1:], main] else []
-
-    def _sum_tops(self, arenas: Sequence[Arena]) -> Optional[int]:
-        """Bytes of all top chunks; None if one changes too fast."""
-        total = 0
-        for arena in arenas:
-            if arena.top:
-                size = self._read_top(arena)
-                if size is None:
-                    return None
-                total += size
-        return total
 
     def _read_top(self, arena: Arena) -> Optional[int]:
         """Return the size of an arena's top chunk, if `top` does not move while it is read; else None. Its P bit is always set (malloc.c:
@@ -168,26 +157,20 @@ class GlibcMeter:
                 return size, True
         return min(size, free_list[0].state["system_mem"]), False
 
-    def _find_head(self, arena: Arena, kind: int, index: int, is_fresh: bool) -> int:
-        """Return the header of a bin, which stays where it is, or a fastbin's first chunk; `is_fresh`: that of now, not of the arena as
-        read.
-        """
-        place = head_address(arena, kind, index, self.glibc)
-        if kind == BIN:
-            return place
-        head = int(arena.state.numbers("fastbinsY")[index])
-        try:
-            return self.around.target.read_word(place) if is_fresh else head
-        except UnreadableMemory:
-            return head
-
     def _follow_lists(
         self, free_lists: Sequence[Tuple[Arena, int, int]], budget: Budget, is_fresh: bool = False
     ) -> Optional[List[Tuple[int, bool]]]:
-        """Return for each list (arena, FAST or BIN, number) its bytes, and whether it came to its end; None if time ran out."""
-        lists = NativeFreeLists()
+        """Return for each list (arena, FAST or BIN, number) its bytes, and whether it came to its end; None if time ran out. `is_fresh`: from
+        the head of now, not of the arena as read.
+        """
+        lists, word = NativeFreeLists(), self.glibc.geometry.word_bytes
         for arena, kind, index in free_lists:
-            lists.add(kind, (self._find_head(arena, kind, index, is_fresh),), most_chunks(arena, self.glibc))
+            head = head_address(arena, kind, index, self.glibc)
+            if kind == FAST:  # its first chunk; the header of a bin stays where it is
+                fresh = self.around.target.read_prefix(head, word) if is_fresh else b""
+                head = int(arena.state.numbers("fastbinsY")[index])
+                head = int.from_bytes(fresh, self.around.target.byte_order) if len(fresh) == word else head
+            lists.add(kind, (head,), most_chunks(arena, self.glibc))
         if not free_lists or budget.expired():
             return None if free_lists else []
         walker = ChunkWalker(self.around.kernel, self._source, self.glibc.geometry, budget)

@@ -220,26 +220,13 @@ KNOWN_FLAGS = 7
 MOST_THREADS = 1 << 22
 """PID_MAX_LIMIT: no arena has more threads."""
 MAP_BITS = 32
-BY_CODE: Dict[ProblemCode, str] = {
-    codes.CHUNK_SMALL: "chunk-size-small",
-    codes.CHUNK_MISALIGNED: "chunk-size-misaligned",
-    codes.CHUNK_MMAPPED_BIT: "chunk-mmapped-bit",
-    codes.CHUNK_OVERRUN: "chunk-overrun",
-    codes.FENCEPOST_INSIDE: "chunk-size-zero",
-    codes.NO_TOP: "top-missing",
-    codes.TOP_SHORT: "top-short",
-    codes.NO_FENCEPOST: "fencepost-missing",
-    codes.BREAK_DISAGREES: "break-mismatch",
-    codes.RUN_NOT_FOUND: "run-not-found",
-    codes.NOT_LOCATED: "bytes-not-located",
-    codes.SYSTEM_MEM_SMALL: "system-mem",
-    codes.RING_BROKEN: "arena-ring",
-    codes.RING_OPEN: "arena-ring-open",
-    codes.MAIN_ARENA_LOST: "main-arena-lost",
-    codes.HEAP_DAMAGED: "heap-info",
-    codes.LISTED_TWICE: "listed-twice",
-    codes.BINS_DISAGREE: "bins-mismatch",
-    codes.MP_DISAGREES: "mmapped-count",
+BY_CODE = {
+    RULES[rule][0]: rule
+    for rule in (
+        *("chunk-size-small", "chunk-size-misaligned", "chunk-mmapped-bit", "chunk-overrun", "chunk-size-zero", "top-missing", "top-short"),
+        *("fencepost-missing", "break-mismatch", "run-not-found", "bytes-not-located", "system-mem", "arena-ring", "arena-ring-open"),
+        *("main-arena-lost", "heap-info", "listed-twice", "bins-mismatch", "mmapped-count"),
+    )
 }
 """Damage that the walk reports. Its complaints of lists and neighbours are found again here, place by place, with finer names."""
 _FREED_TWICE = "the next chunk says that it is free: freed twice, or overrun"
@@ -340,7 +327,7 @@ class GlibcCheck:
                 self._tell_empty_bins(group.arena)
             members = doubles.members
             known = {one.arena.index for one in bins if not any(doubles.problems[one.first : one.first + len(one.indexes)])}
-        rows = self.context.walker.check(self._list_regions(known), self.singles.followed.members, members).rows
+        rows, _ = self.context.walker.check(self._list_regions(known), self.singles.followed.members, members)
         self.stops = {row.address: row for row in rows if row.rule == api.BROKEN_STOP}
         if is_damaged or any(row.rule != api.BROKEN_STOP for row in rows):
             self.unsorted.update(freelists.collect_unsorted(self.context, self.arenas))
@@ -458,13 +445,13 @@ class GlibcCheck:
         their number and the sum of their addresses show.
         """
         named = list(self._list_members())
-        passed = self.context.walker.check_members([members for _, members in named], self.glibc.traits.safe_linking)
-        for row in passed.rows:
+        rows, counts = self.context.walker.check_members([members for _, members in named], self.glibc.traits.safe_linking)
+        for row in rows:
             if row.rule != api.MEMBER_LINK:
                 self._tell_member(row, *named[row.previous])
         totals = [total for total in (walk.total() for walk in self.walks) if total is not None]
         free = [sum(total.free_chunks for total in totals), sum(total.free_sum for total in totals) & ADDRESS_MASK]
-        return not passed.counts[api.MEMBER_LINK] and free == list(passed.counts[api.MEMBER_RULES :])
+        return not counts[api.MEMBER_LINK] and free == list(counts[api.MEMBER_RULES :])
 
     def _tell_member(self, row: api.NativeBroken, name: str, members: api.MemberList) -> None:
         at, add = row.address, self.findings.add
@@ -721,16 +708,13 @@ class DamagedHeader:
 
     def tell(self, findings: Findings) -> int:
         """Adds what is certain; how many."""
-        if self._missing < 0:
-            return 0
-        told = self._grown_over_others(findings) if self._missing else 0
+        if self._missing <= 0:
+            return 0 if self._missing else self._find_resized(findings)
+        told = self._grown_over_others(findings)
         if not told and self._missing == 1 and self._lost > 0:
             told = self._only_one(findings)
-        if not told and self._missing:
-            told = self._find_several(findings)
-        if not told and not self._missing:
-            told = self._find_resized(findings)
-        if not told and self._missing and not self._lost:
+        told = told or self._find_several(findings)
+        if not told and not self._lost:
             message = "mp_ counts %d mapped %s more than there %s, but no byte more: one was freed or resized with the size of several"
             words = ("chunk", "is") if self._missing == 1 else ("chunks", "are")
             findings.add("mmapped-count", self._context.glibc.mp.address, message % (self._missing, *words))
@@ -767,13 +751,12 @@ class DamagedHeader:
         """The likeliest header of a block of `total` bytes; None where none can be read."""
         best: Optional[Header] = None
         for place in self._iterate_places(block, block + total):
-            words = self._read_header(place)
-            if words is None:
-                continue
-            offset, (prev_size, field) = place - block, words
-            agrees = (prev_size == offset) + (field & FLAGS == MMAPPED) + (field & ~FLAGS == total - offset - self._trailer)
-            if best is None or agrees > best.agrees:
-                best = Header(block, place, prev_size, field, total, agrees)
+            prev_size, field = self._read_header(place) or (None, 0)
+            if prev_size is not None:
+                offset = place - block
+                agrees = (prev_size == offset) + (field & FLAGS == MMAPPED) + (field & ~FLAGS == total - offset - self._trailer)
+                if best is None or agrees > best.agrees:
+                    best = Header(block, place, prev_size, field, total, agrees)
         return best
 
     def _choose_rule(self, prev_size: int, field: int, chunk: int) -> str:

@@ -11,22 +11,7 @@ from typing import Annotated, Any, Dict, List, NamedTuple, Optional, Sequence, T
 from gdbheapx.allocators.answers import make_collector
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, add_values
 from gdbheapx.errors import UnreadableMemory
-from gdbheapx.glibc import codes, freelists, main_arena
-from gdbheapx.glibc.arenas import (
-    Arena,
-    ArenaWalk,
-    Context,
-    Glibc,
-    chunk_bytes,
-    find_reaches,
-    heaps_of,
-    private_mappings,
-    read_ring,
-    report_arena,
-    scan_heap_infos,
-    tell_unless_changing,
-    unite_mappings,
-)
+from gdbheapx.glibc import arenas, codes, freelists, main_arena
 from gdbheapx.glibc.detect import heap_max_bytes
 from gdbheapx.glibc.layouts import MALLOC_STATE
 from gdbheapx.glibc.main_arena import Pieces, Remnant, next_start
@@ -51,7 +36,7 @@ MOST_GUARD_BYTES = 64 << 10
 """Memory that cannot be read is a reserve where it is larger, and no chunk begins there."""
 
 
-def read_mmapped_counters(context: Context) -> Optional[MmappedTotals]:
+def read_mmapped_counters(context: arenas.Context) -> Optional[MmappedTotals]:
     """mp_.n_mmaps and mp_.mmapped_mem; None, and a report, if mp_ cannot be read or one of the two contradicts the other: both are 0, or
     both are positive with at least a page for each chunk. With 2.43 some bytes stay counted after blocks were remapped: two words for
     each time (is_ahead).
@@ -72,18 +57,18 @@ def read_mmapped_counters(context: Context) -> Optional[MmappedTotals]:
     hint = "one of these counts is wrong, so mmapped chunks are unknown"
     changing = "mmapped chunks are being made or freed: mp_ is in the middle of a change"
     complaint = Diagnostic(codes.MP_DISAGREES, glibc.mp.address, message, hint)
-    tell_unless_changing(context, [complaint], codes.MAPPED_CHANGING, changing)
+    arenas.tell_unless_changing(context, [complaint], codes.MAPPED_CHANGING, changing)
     return None
 
 
-def is_ahead(context: Context, counted: MmappedTotals) -> bool:
+def is_ahead(context: arenas.Context, counted: MmappedTotals) -> bool:
     """Return True if mp_.mmapped_mem is no number of whole pages: glibc 2.43 counts mremapped blocks too large, and only the blocks
     themselves show by how much.
     """
     return context.glibc.traits.mmapped_trailer and bool((counted.bytes or 0) % context.glibc.geometry.page_bytes)
 
 
-def find_mmapped_chunks(context: Context, heaps: Sequence[Range], counted: Optional[MmappedTotals]) -> Tuple[MmappedChunks, bool]:
+def find_mmapped_chunks(context: arenas.Context, heaps: Sequence[Range], counted: Optional[MmappedTotals]) -> Tuple[MmappedChunks, bool]:
     """Find every mmapped chunk outside the arenas' own ranges `heaps` and what other allocators hold. Return the chunks, and whether their
     number and bytes are those that mp_ counts; if they are not, that is reported.
     """
@@ -92,7 +77,7 @@ def find_mmapped_chunks(context: Context, heaps: Sequence[Range], counted: Optio
     ranges = find_mmapped_ranges(context, heaps)
     data = context.target.data_ranges(sorted(ranges))
     ranges = ranges if data is None or data else []
-    limits = find_reaches(context.target, ranges, sorted([*heaps, *context.others()]))
+    limits = arenas.find_reaches(context.target, ranges, sorted([*heaps, *context.others()]))
     trailer, pages = context.glibc.traits.mmapped_trailer, context.ram.pages
     search = (trailer, counted.chunks, counted.bytes, pages, data or ())
     chunks, is_complete = context.walker.scan_mmapped(ranges, *search, 0 if _is_blind(context) else library.ADDRESS_MASK, limits)
@@ -128,37 +113,37 @@ def _leave_out_ranges(chunks: MmappedChunks, ranges: Sequence[Range], counted: M
     return MmappedChunks(array("Q", (number for chunk in rest for number in chunk))), True
 
 
-def has_searched_mmapped(context: Context, counted: MmappedTotals) -> bool:
+def has_searched_mmapped(context: arenas.Context, counted: MmappedTotals) -> bool:
     """Return whether find_mmapped_chunks() looks everywhere, if it must."""
     return not counted.chunks or counted.bytes is None or not _is_blind(context)
 
 
-def _is_blind(context: Context) -> bool:
+def _is_blind(context: arenas.Context) -> bool:
     """Return True if it is unknown which pages of the process were ever touched. Then only likely places of headers are read, because
     reading others changes the process.
     """
     return context.ram.pages is None and context.target.kind != "core"
 
 
-def find_mmapped_ranges(context: Context, heaps: Sequence[Range]) -> List[Range]:
+def find_mmapped_ranges(context: arenas.Context, heaps: Sequence[Range]) -> List[Range]:
     """Return ranges where mmapped chunks can begin, smallest first, as a runtime's own are large. The first page of one may be protected
     by now, as a whole block may be, or as a guard is. Not memory of which the program has said what it is for (prctl PR_SET_VMA_ANON_NAME;
     glibc.mem.decorate_maps names malloc's, 2.39).
     """
     taken = sorted([*heaps, *context.others()])
     plain, others = [], []
-    for mapping in private_mappings(context.target):
+    for mapping in arenas.private_mappings(context.target):
         if mapping.name.startswith("[anon:") and "glibc: malloc" not in mapping.name:
             continue
         if mapping.readable and mapping.writable:
             plain.append(mapping)
         elif mapping.readable or mapping.size_bytes <= MOST_GUARD_BYTES:
             others.append(mapping)
-    left = subtract_ranges(sorted([*unite_mappings(plain), *unite_mappings(others)]), taken)
+    left = subtract_ranges(sorted([*arenas.unite_mappings(plain), *arenas.unite_mappings(others)]), taken)
     return sorted(left, key=lambda pair: (pair[1] - pair[0], pair))
 
 
-def _report_missing(context: Context, chunks: MmappedChunks, counted: MmappedTotals) -> None:
+def _report_missing(context: arenas.Context, chunks: MmappedChunks, counted: MmappedTotals) -> None:
     text = "found %d mmapped chunks of %d bytes, mp_ counts %s of %s"
     message = text % (len(chunks), chunks.bytes, counted.chunks, counted.bytes)
     if _is_blind(context):
@@ -173,10 +158,10 @@ def _report_missing(context: Context, chunks: MmappedChunks, counted: MmappedTot
     )
     changing = "mmapped chunks are being made or freed: their number does not match mp_"
     complaint = Diagnostic(codes.MAPPED_MISSING, context.glibc.mp.address, message, hint)
-    tell_unless_changing(context, [complaint], codes.MAPPED_CHANGING, changing)
+    arenas.tell_unless_changing(context, [complaint], codes.MAPPED_CHANGING, changing)
 
 
-def count_blockless_huge_bytes(context: Context, walk: ArenaWalk, total: Optional[WalkResult], kept: InRam) -> Optional[int]:
+def count_blockless_huge_bytes(context: arenas.Context, walk: arenas.ArenaWalk, total: Optional[WalkResult], kept: InRam) -> Optional[int]:
     """Return the parts of huge pages in which no block lies; None without a page table. `kept`: what of the rest of its heaps is in RAM."""
     if context.ram.pages is None:
         return None
@@ -187,7 +172,7 @@ def count_blockless_huge_bytes(context: Context, walk: ArenaWalk, total: Optiona
     return add_values(part.huge_bytes for part in (inside, top, kept))
 
 
-def list_top_pages(context: Context, walk: ArenaWalk) -> List[Range]:
+def list_top_pages(context: arenas.Context, walk: arenas.ArenaWalk) -> List[Range]:
     """Whole pages inside tops, with the free chunks that border them."""
     geometry = context.glibc.geometry
     page, spans = geometry.page_bytes, []
@@ -199,7 +184,7 @@ def list_top_pages(context: Context, walk: ArenaWalk) -> List[Range]:
     return sorted(spans)
 
 
-def list_free_pages(context: Context, walks: Sequence[ArenaWalk]) -> List[Range]:
+def list_free_pages(context: arenas.Context, walks: Sequence[arenas.ArenaWalk]) -> List[Range]:
     """Whole pages inside free chunks (malloc.c: mtrim), in the order of the walks."""
     geometry, spans = context.glibc.geometry, []
     page = geometry.page_bytes
@@ -213,7 +198,7 @@ def list_free_pages(context: Context, walks: Sequence[ArenaWalk]) -> List[Range]
     return spans
 
 
-def count_zero_huge_bytes(context: Context, walks: Sequence[ArenaWalk], heap_max: int) -> Optional[int]:
+def count_zero_huge_bytes(context: arenas.Context, walks: Sequence[arenas.ArenaWalk], heap_max: int) -> Optional[int]:
     """Return how much of count_blockless_huge_bytes() holds only zeros; None as Ram.zero_huge_bytes()."""
     spans = list_free_pages(context, walks)
     for walk in walks:
@@ -240,7 +225,7 @@ class ArenaTrim(NamedTuple):
         return self.interior_bytes + self.top_bytes
 
 
-def predict_trim(context: Context, walk: ArenaWalk, total: WalkResult, pad: int = 0) -> ArenaTrim:
+def predict_trim(context: arenas.Context, walk: arenas.ArenaWalk, total: WalkResult, pad: int = 0) -> ArenaTrim:
     """The prediction for one walked arena."""
     top = predict_systrim(context, walk, pad)
     ranges = walk.ranges(context.glibc.geometry.page_bytes)
@@ -259,7 +244,7 @@ def predict_trim(context: Context, walk: ArenaWalk, total: WalkResult, pad: int 
     return ArenaTrim(walk.arena.index, total.interior_bytes, top[1] - top[0] if top else 0, resident, exclusive)
 
 
-def predict_systrim(context: Context, walk: ArenaWalk, pad: int = 0) -> Optional[Range]:
+def predict_systrim(context: arenas.Context, walk: arenas.ArenaWalk, pad: int = 0) -> Optional[Range]:
     """Return the range that systrim(pad) would give back; None if nothing: a thread arena, too small, or top does not end at the break.
 
     Free and fast chunks that border top are merged into it first (malloc_consolidate).
@@ -298,8 +283,8 @@ NO_CHUNKS_NO_PAGES = WalkResult._make([None if name in PAGE_COUNTERS else value 
 class Survey(NamedTuple):
     """Everything that was walked."""
 
-    context: Context
-    walks: Sequence[ArenaWalk]
+    context: arenas.Context
+    walks: Sequence[arenas.ArenaWalk]
     singles: freelists.Singles
     heap_max: int
     remnant: Optional[Remnant]
@@ -308,36 +293,36 @@ class Survey(NamedTuple):
     """The ring of arenas comes back to main_arena, which could be read."""
 
 
-def find_arenas(context: Context) -> Tuple[List[Arena], int]:
+def find_arenas(context: arenas.Context) -> Tuple[List[arenas.Arena], int]:
     """(every arena, HEAP_MAX_SIZE). Those that a broken ring does not reach are found by the heap_infos that name them; their order is not
     known."""
     target, glibc = context.target, context.glibc
-    arenas = read_ring(target, glibc, context.report, context.budget)
-    heap_max = heap_max_bytes(target, glibc, [arena.address for arena in arenas if not arena.is_main])
-    if _ring_is_broken(arenas, glibc) and not context.budget.expired():
-        named = {heap.arena for heap in scan_heap_infos(target, glibc, heap_max, set(), context.budget)}
-        first = max([arena.index for arena in arenas], default=0) + 1
-        for index, address in enumerate(sorted(named - {arena.address for arena in arenas}), first):
-            arenas.append(Arena(index, address, False, read_view(target, glibc.types, MALLOC_STATE.name, address)))
-    return arenas, heap_max
+    ring = arenas.read_ring(target, glibc, context.report, context.budget)
+    heap_max = heap_max_bytes(target, glibc, [arena.address for arena in ring if not arena.is_main])
+    if _ring_is_broken(ring, glibc) and not context.budget.expired():
+        named = {heap.arena for heap in arenas.scan_heap_infos(target, glibc, heap_max, set(), context.budget)}
+        first = max([arena.index for arena in ring], default=0) + 1
+        for index, address in enumerate(sorted(named - {arena.address for arena in ring}), first):
+            ring.append(arenas.Arena(index, address, False, read_view(target, glibc.types, MALLOC_STATE.name, address)))
+    return ring, heap_max
 
 
-def _ring_is_broken(arenas: Sequence[Arena], glibc: Glibc) -> bool:
-    return not arenas or arenas[-1].state["next"] != glibc.main_arena.address
+def _ring_is_broken(ring: Sequence[arenas.Arena], glibc: arenas.Glibc) -> bool:
+    return not ring or ring[-1].state["next"] != glibc.main_arena.address
 
 
-def survey_heaps(context: Context) -> Survey:
+def survey_heaps(context: arenas.Context) -> Survey:
     """Walk every chunk of every arena once; a damaged place costs its own bytes, not the arena."""
-    arenas, heap_max = find_arenas(context)
-    complaints: List[List[Diagnostic]] = [[] for _ in arenas]
-    walks = [ArenaWalk(arena, make_collector(own)) for arena, own in zip(arenas, complaints)]
+    ring, heap_max = find_arenas(context)
+    complaints: List[List[Diagnostic]] = [[] for _ in ring]
+    walks = [arenas.ArenaWalk(arena, make_collector(own)) for arena, own in zip(ring, complaints)]
     for walk in walks:
         if not walk.arena.is_main:
-            walk.heaps = heaps_of(context.target, context.glibc, walk.arena, heap_max, walk.report, context.budget)
+            walk.heaps = arenas.heaps_of(context.target, context.glibc, walk.arena, heap_max, walk.report, context.budget)
             walk.pieces = len(walk.heaps)
-    singles = freelists.read_singles(context, arenas, walks, heap_max)
+    singles = freelists.read_singles(context, ring, walks, heap_max)
     listed = singles.followed.members
-    pending: List[Tuple[ArenaWalk, Region]] = []
+    pending: List[Tuple[arenas.ArenaWalk, Region]] = []
     for walk in walks:
         if walk.arena.is_main:
             pending += [(walk, region) for region in main_arena.first_regions(context, walk)]
@@ -360,19 +345,21 @@ def survey_heaps(context: Context) -> Survey:
         walked, pending = pending, []
         for (walk, region), result in zip(walked, results):
             walk.runs.append((region, result))
-            walk.walked_bytes += chunk_bytes(result)
+            walk.walked_bytes += arenas.chunk_bytes(result)
             after = _find_next_region(context, walk, region, result, listed)
             if after is not None:
                 pending.append((walk, after))
     lost = main_arena.find_remnant(context, walks) if not any(walk.arena.is_main for walk in walks) else None
     _check_walks(context, walks, listed)
-    for arena, own in zip(arenas, complaints):
-        report_arena(context, arena, own)
-    are_all = not _ring_is_broken(arenas, context.glibc) and any(walk.arena.is_main for walk in walks)
+    for arena, own in zip(ring, complaints):
+        arenas.report_arena(context, arena, own)
+    are_all = not _ring_is_broken(ring, context.glibc) and any(walk.arena.is_main for walk in walks)
     return Survey(context, walks, singles, heap_max, lost, are_all)
 
 
-def _find_next_region(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: Sequence[int]) -> Optional[Region]:
+def _find_next_region(
+    context: arenas.Context, walk: arenas.ArenaWalk, region: Region, result: WalkResult, special: Sequence[int]
+) -> Optional[Region]:
     """Return the region to walk next after a run ended: None, the piece after a hole, or the part after a place of damage."""
     if result.stop == library.STOP_TOP:
         rest = region.end - (region.top + result.top_bytes)
@@ -408,7 +395,9 @@ def _find_next_region(context: Context, walk: ArenaWalk, region: Region, result:
     return _behind_damage(context, walk, region, result, special)
 
 
-def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: WalkResult, special: Sequence[int]) -> Optional[Region]:
+def _behind_damage(
+    context: arenas.Context, walk: arenas.ArenaWalk, region: Region, result: WalkResult, special: Sequence[int]
+) -> Optional[Region]:
     walk.damages += 1
     if walk.damages <= MAX_REPORTED:
         word, (code, rule) = context.glibc.geometry.word_bytes, DAMAGES[result.stop]
@@ -424,7 +413,7 @@ def _behind_damage(context: Context, walk: ArenaWalk, region: Region, result: Wa
     return None if start is None else region._replace(begin=start, top=region.top if region.top >= start else 0)
 
 
-def _check_walks(context: Context, walks: Sequence[ArenaWalk], listed: Sequence[int]) -> None:
+def _check_walks(context: arenas.Context, walks: Sequence[arenas.ArenaWalk], listed: Sequence[int]) -> None:
     """Check the walk as a whole: every listed chunk was met, links of bins are in order, and each arena's bytes add up."""
     met = 0
     for walk in walks:
@@ -443,12 +432,12 @@ def _check_walks(context: Context, walks: Sequence[ArenaWalk], listed: Sequence[
             context.report(codes.LISTED_OUTSIDE, None, "%d free-list entries point outside every heap" % outside, None)
 
 
-def _report_unlocated(context: Context, walk: ArenaWalk, total: Optional[WalkResult]) -> None:
+def _report_unlocated(context: arenas.Context, walk: arenas.ArenaWalk, total: Optional[WalkResult]) -> None:
     """Report bytes of system_mem that the walk did not meet, if there are any.
 
     A hole that a foreign sbrk made counts in system_mem only while the arena is contiguous (sysmalloc).
     """
-    counted = (chunk_bytes(total) if total else 0) + walk.overhead_bytes + walk.foreign_bytes + walk.unparsed_bytes
+    counted = (arenas.chunk_bytes(total) if total else 0) + walk.overhead_bytes + walk.foreign_bytes + walk.unparsed_bytes
     missing = walk.system_bytes - counted
     if missing == -walk.foreign_bytes and not walk.arena.is_contiguous:
         walk.foreign_bytes = missing = 0
@@ -463,7 +452,7 @@ def _report_unlocated(context: Context, walk: ArenaWalk, total: Optional[WalkRes
         walk.report(codes.SYSTEM_MEM_SMALL, address, message, "system_mem may be damaged")
 
 
-def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
+def _check_arena(context: arenas.Context, walk: arenas.ArenaWalk, total: WalkResult) -> None:
     title = walk.arena.title
     if total.missed_specials:
         message = "%s: %d free-list entries do not point at a chunk" % (title, total.missed_specials)
@@ -480,7 +469,7 @@ def _check_arena(context: Context, walk: ArenaWalk, total: WalkResult) -> None:
         _name_bad_bin(context, walk)
 
 
-def _name_bad_bin(context: Context, walk: ArenaWalk) -> None:
+def _name_bad_bin(context: arenas.Context, walk: arenas.ArenaWalk) -> None:
     """Follow the bins, which by the sums do not hold the free chunks, to say where."""
     complaints: List[Diagnostic] = []
     lists = freelists.FreeLists(context)
@@ -535,7 +524,7 @@ def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
     return ArenaTotals(**unknown)
 
 
-def _make_row(done: Survey, walk: ArenaWalk) -> ArenaTotals:
+def _make_row(done: Survey, walk: arenas.ArenaWalk) -> ArenaTotals:
     context, state, system, known = done.context, walk.arena.state, walk.system_bytes, done.singles.caches.known
     total = walk.total() or (NO_CHUNKS_NO_PAGES if context.ram.pages is None else NO_CHUNKS)
     trim = predict_trim(context, walk, total)

@@ -420,10 +420,6 @@ class NativeBroken(NamedTuple):
     """Its STATUS_."""
 
 
-class BrokenRows(NamedTuple):
-    """Contradictions that a pass over chunks or over members of lists found."""
-
-    rows: Sequence[NativeBroken]
-    """In the order met, at most MOST_ROWS of a rule."""
-    counts: Sequence[int]
-    """How many by rule; of a pass over members then how many bins have, and the sum of their addresses modulo 2**64."""
+BrokenRows = Tuple[Sequence[NativeBroken], Sequence[int]]
+"""Contradictions that a pass over chunks or over members of lists found, in the order met, at most MOST_ROWS of a rule; and how many there are
+by rule: of a pass over members then how many bins have, and the sum of their addresses modulo 2**64."""

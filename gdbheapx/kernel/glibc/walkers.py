@@ -102,17 +102,13 @@ class ChunkWalker:
             out = array("Q", bytes(8 * LIST_COLUMNS * count))
             self._library.heapx_lists_result(job, address_of(out))
             figures: List[Any] = [out[column * count : (column + 1) * count] for column in range(LIST_COLUMNS)]
-            members, twice, mapped = (
-                self._read_numbers(job, which) for which in (records.LISTS_MEMBERS, records.LISTS_TWICE, records.LISTS_MAPPED)
-            )
-            return records.NativeFollowedList._make([*figures, members, twice, array("Q", sorted(set(mapped)))])
-
-    def _read_numbers(self, job: int, which: int) -> "array[int]":
-        values, out = ctypes.c_void_p(), array("Q")
-        count = self._library.heapx_lists_numbers(job, which, ctypes.byref(values))
-        if count:
-            out.frombytes((ctypes.c_char * (8 * count)).from_address(values.value or 0))
-        return out
+            for which in (records.LISTS_MEMBERS, records.LISTS_TWICE, records.LISTS_MAPPED):
+                values, chunks = ctypes.c_void_p(), array("Q")
+                size = self._library.heapx_lists_numbers(job, which, ctypes.byref(values))
+                if size:
+                    chunks.frombytes((ctypes.c_char * (8 * size)).from_address(values.value or 0))
+                figures.append(chunks if which != records.LISTS_MAPPED else array("Q", sorted(set(chunks))))
+            return records.NativeFollowedList._make(figures)
 
     def check(self, regions: Sequence[records.Checked], cached_chunks: Sequence[int], members: Sequence[int]) -> records.BrokenRows:
         """Check every chunk of the regions. `cached_chunks`: as for walk(). `members`: sorted chunks in bins."""
@@ -185,7 +181,7 @@ def _read_broken(result: Any, job: int, numbers: int) -> records.BrokenRows:
     count = result(job, 0, address_of(counts), None)
     out = array("Q", bytes(8 * width * count))
     result(job, count, address_of(counts), address_of(out))
-    return records.BrokenRows([records.NativeBroken._make(out[place : place + width]) for place in range(0, len(out), width)], counts)
+    return [records.NativeBroken._make(out[place : place + width]) for place in range(0, len(out), width)], counts
 
 
 def check_geometry(geometry: records.Geometry) -> None:

@@ -1,11 +1,11 @@
 """gdbheapx/arch/aarch64.py: instructions, system calls and states of a thread that a call depends on."""
 
 import struct
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 import pytest
 
-from gdbheapx.arch import TimedCall, architecture_named
+from gdbheapx.arch import architecture_named
 
 MACHINE: Any = architecture_named("aarch64")
 SSVE, ZA, GCS = 0x40B, 0x40C, 0x410
@@ -43,18 +43,18 @@ def test_call_instructions(word: int, ends: bool) -> None:
 @pytest.mark.parametrize(
     "made, found",
     [
-        (registers(x8=101, x0=0x1000), TimedCall(0x1000, True)),  # nanosleep
-        (registers(x8=115, x1=0, x2=0x2000), TimedCall(0x2000, True)),  # clock_nanosleep
+        (registers(x8=101, x0=0x1000), (0x1000, True)),  # nanosleep
+        (registers(x8=115, x1=0, x2=0x2000), (0x2000, True)),  # clock_nanosleep
         (registers(x8=115, x1=1, x2=0x2000), None),  # to a point in time: made again as it was
-        (registers(x8=98, x1=128, x3=0x3000), TimedCall(0x3000, True)),  # FUTEX_WAIT_PRIVATE
-        (registers(x8=98, x1=137, x3=0x3000), TimedCall(0x3000, False)),  # FUTEX_WAIT_BITSET, until a point in time
+        (registers(x8=98, x1=128, x3=0x3000), (0x3000, True)),  # FUTEX_WAIT_PRIVATE
+        (registers(x8=98, x1=137, x3=0x3000), (0x3000, False)),  # FUTEX_WAIT_BITSET, until a point in time
         (registers(x8=98, x1=128, x3=0), None),
         (registers(x8=98, x1=1, x3=0x3000), None),  # FUTEX_WAKE
         (registers(x8=128, x0=0x1000), None),  # restart_syscall knows the rest of the time itself
         (registers(x8=73, x0=0x1000), None),  # ppoll writes the rest of the time to its argument
     ],
 )
-def test_calls_with_a_time(made: Dict[str, int], found: Optional[TimedCall]) -> None:
+def test_calls_with_a_time(made: Dict[str, int], found: Optional[Tuple[int, bool]]) -> None:
     """Those that the kernel goes on with by its restart block."""
     assert MACHINE.in_system_call.timed(made) == found
 

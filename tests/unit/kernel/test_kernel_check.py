@@ -51,10 +51,10 @@ def test_a_heap_as_it_was_built_breaks_no_rule(kernel: Kernel, made: Tuple[Geome
     """But for free chunks side by side, which some of these have; each region's end is the walk's."""
     geometry, built = made
     source = BytesSource(((built.region.begin, bytes(with_owner(built, geometry, is_main))),))
-    found = check(kernel, source, geometry, built.region, ALL | (api.REGION_MAIN if is_main else 0), built.cached_chunks, binned(built))
+    found_rows, counts = check(kernel, source, geometry, built.region, ALL | (api.REGION_MAIN if is_main else 0), built.cached_chunks, binned(built))
     pairs = [two[0] for one, two in zip(built.chunks, built.chunks[1:]) if one[2] == two[2] == STATUS_FREE]
-    assert [row.address for row in found.rows if row.rule == api.BROKEN_FREE_NEIGHBOURS] == pairs[: api.MOST_ROWS]
-    assert sum(found.counts) == len(pairs) + 1 and (found.rows[-1].rule, found.rows[-1].value) == (api.BROKEN_STOP, built.expected.stop)
+    assert [row.address for row in found_rows if row.rule == api.BROKEN_FREE_NEIGHBOURS] == pairs[: api.MOST_ROWS]
+    assert sum(counts) == len(pairs) + 1 and (found_rows[-1].rule, found_rows[-1].value) == (api.BROKEN_STOP, built.expected.stop)
 
 
 @st.composite
@@ -72,14 +72,14 @@ def cases(draw: Any) -> Tuple[Geometry, Region, Any, BulkSource, Any, int]:
 def test_damage_has_rows_that_are_bounded_and_in_order(kernel: Kernel, case: Tuple[Geometry, Region, Any, BulkSource, Any, int]) -> None:
     """Overwritten words, holes, lists and bins that lie: it ends where the walk ends, and tells as many rows as it counts."""
     geometry, region, cached_chunks, source, members, flags = case
-    found = check(kernel, source, geometry, region, flags, cached_chunks, members)
+    found_rows, counts = check(kernel, source, geometry, region, flags, cached_chunks, members)
     result = reference_walk.walk(source, geometry, region, cached_chunks)
-    (stop,) = [row for row in found.rows if row.rule == api.BROKEN_STOP]
+    (stop,) = [row for row in found_rows if row.rule == api.BROKEN_STOP]
     assert (stop.address, stop.value) == (result.at, result.stop)
-    assert found.counts[api.BROKEN_PREV_SIZE] == result.bad_prev_size_chunks
-    assert found.counts[api.BROKEN_FREE_NEIGHBOURS] == result.bad_neighbour_chunks
-    for rule, count in enumerate(found.counts):
-        assert sum(row.rule == rule for row in found.rows) == min(count, api.MOST_ROWS)
+    assert counts[api.BROKEN_PREV_SIZE] == result.bad_prev_size_chunks
+    assert counts[api.BROKEN_FREE_NEIGHBOURS] == result.bad_neighbour_chunks
+    for rule, count in enumerate(counts):
+        assert sum(row.rule == rule for row in found_rows) == min(count, api.MOST_ROWS)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -94,11 +94,11 @@ def test_damage_in_a_large_heap_is_counted_as_by_the_walk(kernel: Kernel, seed: 
         heap.put(changed, heap.LP64, offset, rng.choice([0x21, 0x40, 0x31, 0x45, rng.getrandbits(64)]))
     members = array("Q", sorted({region.begin + 16 * rng.randrange(len(data) // 16) for _ in range(200)}))
     source = BytesSource(((region.begin, bytes(changed)),))
-    found = check(kernel, source, heap.LP64, region, seed % 8, cached_chunks, members)
+    found_rows, counts = check(kernel, source, heap.LP64, region, seed % 8, cached_chunks, members)
     result = reference_walk.walk(source, heap.LP64, region, cached_chunks)
-    assert (found.rows[-1].rule, found.rows[-1].address, found.rows[-1].value) == (api.BROKEN_STOP, result.at, result.stop)
-    assert found.counts[api.BROKEN_PREV_SIZE] == result.bad_prev_size_chunks
-    assert found.counts[api.BROKEN_FREE_NEIGHBOURS] == result.bad_neighbour_chunks
+    assert (found_rows[-1].rule, found_rows[-1].address, found_rows[-1].value) == (api.BROKEN_STOP, result.at, result.stop)
+    assert counts[api.BROKEN_PREV_SIZE] == result.bad_prev_size_chunks
+    assert counts[api.BROKEN_FREE_NEIGHBOURS] == result.bad_neighbour_chunks
 
 
 # ---------------------------------------------------------------------------------------------------- one plant each
@@ -120,11 +120,11 @@ class Room:
     def check(self, kernel: Kernel, *lists: api.MemberList, mangled: bool = True) -> Dict[int, List[Tuple[int, int, int]]]:
         """rule -> (chunk, value, list) of each."""
         source = BytesSource(((self.begin, bytes(self.data)),))
-        found = ChunkWalker(kernel, source, heap.LP64, Budget()).check_members(lists, mangled)
+        found_rows, counts = ChunkWalker(kernel, source, heap.LP64, Budget()).check_members(lists, mangled)
         rows: Dict[int, List[Tuple[int, int, int]]] = {}
-        for row in found.rows:
+        for row in found_rows:
             rows.setdefault(row.rule, []).append((row.address, row.value, row.previous))
-        assert tuple(len(rows.get(rule, ())) for rule in range(api.MEMBER_RULES)) == tuple(found.counts[: api.MEMBER_RULES])
+        assert tuple(len(rows.get(rule, ())) for rule in range(api.MEMBER_RULES)) == tuple(counts[: api.MEMBER_RULES])
         return rows
 
     def single(self, entries: List[int], sizes: List[int], key: int, offset: int = 0) -> None:
@@ -191,7 +191,7 @@ def test_garbage_is_followed_to_an_end(kernel: Kernel, data: bytes, heads: List[
     words = array("Q", [begin + (word % len(data) & -8) if word % 3 else word for word in words])
     lists = [api.MemberList(kind, begin + 8 * place, count, 32, 4096, 7 * (place % 2), sort) for kind, place, count in heads]
     source = BytesSource(((begin, words.tobytes()),))
-    found = ChunkWalker(kernel, source, heap.LP64, Budget()).check_members(lists, False)
-    assert found.counts[api.MEMBER_RULES] <= sum(one.count for one in lists if one.kind == BIN)
-    for rule, count in enumerate(found.counts[: api.MEMBER_RULES]):
-        assert sum(row.rule == rule for row in found.rows) == min(count, api.MOST_ROWS)
+    found_rows, counts = ChunkWalker(kernel, source, heap.LP64, Budget()).check_members(lists, False)
+    assert counts[api.MEMBER_RULES] <= sum(one.count for one in lists if one.kind == BIN)
+    for rule, count in enumerate(counts[: api.MEMBER_RULES]):
+        assert sum(row.rule == rule for row in found_rows) == min(count, api.MOST_ROWS)
