@@ -8,25 +8,8 @@ from abc import ABC, abstractmethod
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, Generic, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
+from gdbheapx.allocators import records as shared
 from gdbheapx.allocators.fingerprints import Fingerprint
-from gdbheapx.allocators.records import (
-    AllocatorJudgement,
-    AllocatorPart,
-    Answered,
-    ArenaRow,
-    Facts,
-    HeapContext,
-    Instance,
-    Instances,
-    NeverReturns,
-    Page,
-    PlainFacts,
-    Returning,
-    Surroundings,
-    Tunables,
-    Unread,
-    heap_sum,
-)
 from gdbheapx.columns import BYTES, IF_KNOWN, TEXT, Column, ColumnsTable, add_values, columns_of, sum_columns
 from gdbheapx.hints import hint_command
 from gdbheapx.inferior.base import Target
@@ -58,7 +41,7 @@ def cache_answer(method: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
     return cached_method
 
 
-def plain_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> Page:
+def plain_page(rows: Sequence[Any], totals: Mapping[str, Optional[int]]) -> shared.Page:
     """A table of records by their declared columns, with a line of sums where there are some."""
     record: Any = type(rows[0]) if rows else None
     columns = columns_of(record) if rows else ()
@@ -73,12 +56,10 @@ _PARTS = (
 )
 
 
-def plain_parts(allocator_id: str, parts: Sequence[AllocatorPart]) -> Page:
+def plain_parts(allocator_id: str, parts: Sequence[shared.AllocatorPart]) -> shared.Page:
     """The parts of what one heap holds, the largest first."""
-    total, present = (
-        sum(part.bytes or 0 for part in parts),
-        add_values(part.present_bytes for part in parts if part.bytes or part.present_bytes),
-    )
+    total = sum(part.bytes or 0 for part in parts)
+    present = add_values(part.present_bytes for part in parts if part.bytes or part.present_bytes)
     ordered = sorted(parts, key=lambda part: -((part.bytes if present is None else part.present_bytes) or 0))
     if present is None:
         yield make_sentence("What %s holds, in RAM or not: %s", allocator_id, SentenceSize(total))
@@ -117,11 +98,11 @@ class AllocatorInstance(ABC):
         """
         return {}
 
-    returning: Optional[Returning] = None
+    returning: Optional[shared.Returning] = None
     """How it returns free memory when it is asked to; None: it has no way. [trim, purge, and all that advise them]"""
 
     @property
-    def never_returns(self) -> Optional[NeverReturns]:
+    def never_returns(self) -> Optional[shared.NeverReturns]:
         """Said where that is None and memory is to be returned, with figures of this heap; None: as its allocator says. [the same]"""
         return None
 
@@ -189,7 +170,7 @@ class AllocatorInstance(ABC):
         """Return the effects of its settings, had the process begun with them. [what-if]"""
         from gdbheapx.allocators.answers import effect_of_restart
 
-        return [effect_of_restart(heap_sum(self.info.id, self.histogram(), self.arenas(), self.totals()).kept_bytes)]
+        return [effect_of_restart(shared.heap_sum(self.info.id, self.histogram(), self.arenas(), self.totals()).kept_bytes)]
 
     def requests(self) -> "Sequence[Requests]":
         """Return the sizes that were asked for, by its blocks in use; empty if unknown. [what-if]"""
@@ -210,7 +191,7 @@ class AllocatorInstance(ABC):
         ]
 
     @abstractmethod
-    def arenas(self) -> Sequence[ArenaRow]:
+    def arenas(self) -> Sequence[shared.ArenaRow]:
         """Return a record for each arena, see Facts. [arenas, report]"""
 
     def totals(self) -> Dict[str, Optional[int]]:
@@ -224,15 +205,15 @@ class AllocatorInstance(ABC):
 
     def tunables(self) -> Any:
         """Its settings: a record whose field `tunables` has records, others what else there is. [tunables]"""
-        return Tunables()
+        return shared.Tunables()
 
     def caches(self) -> Sequence[ThreadCache]:
         """Return a row for each thread cache. [tcache]"""
         return ()
 
-    def facts(self) -> Facts:
+    def facts(self) -> shared.Facts:
         """Everything that is said of it rests on this. [report; a snapshot of it, and the difference of two]"""
-        return PlainFacts(self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
+        return shared.PlainFacts(self.info, self.arenas(), self.totals(), self.histogram(), self.claims())
 
     def checks(self) -> List[Check]:
         """Return remarks on how it is read. [doctor]"""
@@ -245,7 +226,7 @@ class MeteredInstance(AllocatorInstance):
     block_shape: BlockShape
     meter_type: "Callable[[Any, Target], Meter]"
 
-    def __init__(self, located: Any, around: HeapContext) -> None:
+    def __init__(self, located: Any, around: shared.HeapContext) -> None:
         self.located, self.around, self.target = located, around, around.target
 
     @property
@@ -276,8 +257,8 @@ class MeteredInstance(AllocatorInstance):
         return next((claim for claim in self.claims() if claim.start <= address < claim.end), None)
 
 
-OneLocated = TypeVar("OneLocated", bound=Instance)
-OneFacts = TypeVar("OneFacts", bound=Facts)
+OneLocated = TypeVar("OneLocated", bound=shared.Instance)
+OneFacts = TypeVar("OneFacts", bound=shared.Facts)
 
 
 class Allocator(ABC, Generic[OneLocated, OneFacts]):
@@ -287,11 +268,11 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
     fingerprint: Fingerprint = Fingerprint()
     known_capabilities: FrozenSet[str] = frozenset()
     """What its heaps may have among their capabilities."""
-    returning: Optional[Returning] = None
+    returning: Optional[shared.Returning] = None
     """What its heaps have."""
     has_caches = True
     """Threads may keep freed blocks. [tcache]"""
-    never_returns: Optional[NeverReturns] = None
+    never_returns: Optional[shared.NeverReturns] = None
     """Said where that is None and memory is to be returned."""
     statuses: Sequence[str] = ("used", "free")
     """The words of BlockShape.words that its heaps may have. [chunks --status]"""
@@ -313,11 +294,11 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         return capability in self.known_capabilities or self.returning is not None and capability == self.returning.command
 
     @abstractmethod
-    def find(self, target: Target) -> Instances:
+    def find(self, target: Target) -> shared.Instances:
         """Every copy in the target."""
 
     @abstractmethod
-    def open(self, located: OneLocated, around: HeapContext) -> AllocatorInstance:
+    def open(self, located: OneLocated, around: shared.HeapContext) -> AllocatorInstance:
         """Open an instance for reading."""
 
     def warm(self) -> None:
@@ -330,7 +311,9 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         """Return the addresses of futexes that a thread holds while it changes the heap, found while the process still runs; a few."""
         return ()
 
-    def together(self, capability: str, told: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[Unread], unsure: bool) -> Answered:
+    def together(
+        self, capability: str, told: Sequence[Tuple[AllocatorInfo, object]], unread: Sequence[shared.Unread], unsure: bool
+    ) -> shared.Answered:
         """Make one answer of what heaps gave for a capability and of those not read. `unsure`: none was found, and what would show one
         may be missing.
         """
@@ -340,19 +323,19 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         """Name its part of the memory; `is_alone`: there is no other heap."""
         return "%s (%s)" % (allocator_id, self.part_words) if self.part_words else allocator_id
 
-    def arenas_page(self, rows: Sequence[ArenaRow], totals: Mapping[str, Optional[int]]) -> Page:
+    def arenas_page(self, rows: Sequence[shared.ArenaRow], totals: Mapping[str, Optional[int]]) -> shared.Page:
         """Return the arenas and their sums."""
         return plain_page(rows, totals)
 
-    def page(self, name: str, answer: Any) -> Page:
+    def page(self, name: str, answer: Any) -> shared.Page:
         """The page `bins` or `tunables`, of what a heap's member of that name gave."""
         return plain_page(answer, {}) if name == "bins" and answer else ["%s has no %s" % (self.name, name)]
 
-    def parts_page(self, allocator_id: str, parts: Sequence[AllocatorPart], totals: Mapping[str, Optional[int]]) -> Page:
+    def parts_page(self, allocator_id: str, parts: Sequence[shared.AllocatorPart], totals: Mapping[str, Optional[int]]) -> shared.Page:
         """The parts of what one heap holds, where its judge gives them."""
         return plain_parts(allocator_id, parts)
 
-    def judge(self, facts: Sequence[OneFacts], around: Surroundings) -> Sequence[AllocatorJudgement]:
+    def judge(self, facts: Sequence[OneFacts], around: shared.Surroundings) -> Sequence[shared.AllocatorJudgement]:
         """Verdicts on its heaps."""
         from gdbheapx import findings, verdict
 
@@ -370,5 +353,5 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
             judged = verdict.usual_verdict(held, used, around.taken_bytes.get(name), beyond)
             has_free = judged.code in (findings.FREED_AND_HELD, findings.PART_HELD)
             shown = [*verdict.what_is_in_use(judged.code), *(steps if has_free else ())]
-            verdicts.append(AllocatorJudgement(name, (name,), held, judged, next_steps=shown))
+            verdicts.append(shared.AllocatorJudgement(name, (name,), held, judged, next_steps=shown))
         return verdicts

@@ -8,7 +8,7 @@ from gdbheapx.allocators.fingerprints import Fingerprint, TextFingerprint
 from gdbheapx.allocators.heap import Allocator, AllocatorInstance
 from gdbheapx.allocators.records import AllocatorJudgement, ArenaRow, HeapContext, Instances, NotRead, Page, Surroundings
 from gdbheapx.glibc.help import TRIM
-from gdbheapx.inferior.base import Module, Target
+from gdbheapx.inferior.base import Target
 
 if TYPE_CHECKING:
     from gdbheapx.glibc.arenas import Glibc
@@ -52,7 +52,12 @@ class GlibcEntry(Allocator["Glibc", "GlibcFacts"]):
             return Instances((), (NotRead(error.module, "cannot read glibc's malloc: %s" % error.message, error.hint),))
         known = [copy.module for copy in located]
         unread = [module for module in target.modules() if OBJECTS.match(module.file_name) and module not in known]
-        missing = [without_symbols(target, module) for module in unread]
+        missing = []
+        for module in unread:  # its symbols do not lead to its malloc
+            hint, debug_file = detect.debug_hint(target, module)
+            where = "; looked for %s" % debug_file if debug_file else ""
+            what = "no debug symbols for %s (build-id %s)%s" % (module.name, module.build_id or "unknown", where)
+            missing.append(NotRead(module, what, hint or None))
         return Instances(located, (), missing)
 
     def warm(self) -> None:
@@ -97,15 +102,6 @@ class GlibcEntry(Allocator["Glibc", "GlibcFacts"]):
         from gdbheapx.glibc.verdict import judge_glibc
 
         return judge_glibc(facts, around)
-
-
-def without_symbols(target: Target, module: Module) -> NotRead:
-    """Describe a libc whose symbols do not lead to its malloc."""
-    from gdbheapx.glibc.detect import debug_hint
-
-    hint, debug_file = debug_hint(target, module)
-    where = "; looked for %s" % debug_file if debug_file else ""
-    return NotRead(module, "no debug symbols for %s (build-id %s)%s" % (module.name, module.build_id or "unknown", where), hint or None)
 
 
 ALLOCATOR = GlibcEntry()

@@ -48,7 +48,7 @@ class FreeLists(api.NativeFreeLists):
         context, ranges = self.context, anonymous_ranges(self.context.target)
         most = sum(end - start for start, end in ranges) // context.glibc.geometry.min_chunk_bytes
         followed = context.walker.follow(self, api.NativeRules(context.glibc.traits.safe_linking, collect, most))
-        if followed.cut:
+        if api.CUT in followed.problems:
             message = "the walk of the free lists did not finish: %s" % context.budget.reason
             context.report(codes.LISTS_CUT, None, message, "the chunks reached so far are counted")
         if api.UNREADABLE not in followed.problems:

@@ -15,7 +15,7 @@ from gdbheapx.glibc.arenas import MAX_ARENAS, Arena, Glibc, read_ring
 from gdbheapx.glibc.freelists import head_address, list_used_bins, most_chunks
 from gdbheapx.glibc.layouts import MALLOC_STATE, fast_size
 from gdbheapx.inferior.base import ProcessSource
-from gdbheapx.kernel.glibc.records import BIN, FAST, NativeFreeLists, NativeRules
+from gdbheapx.kernel.glibc.records import BIN, CUT, FAST, NativeFreeLists, NativeRules
 from gdbheapx.kernel.glibc.walkers import ChunkWalker
 from gdbheapx.layout.view import LayoutView
 from gdbheapx.model import AllocatorInfo
@@ -35,10 +35,6 @@ LIST_TRIES, MOST_BROKEN = 8, 4
 """How often a list is followed that changes meanwhile; and how many may never hold, which count as far as they were followed."""
 NEW_RING = 16
 """Samples after which the whole ring is read again."""
-
-
-def ignore_report(*_: object, **__: object) -> None:
-    """Drop a report: what contradicts itself is read again at the next sample."""
 
 
 class GlibcMeter:
@@ -82,7 +78,9 @@ class GlibcMeter:
         self._age += 1
         arenas = self._reread_known() if self._addresses and self._age % NEW_RING else []
         if not arenas:
-            arenas = read_ring(self.around.target, self.glibc, ignore_report)
+            arenas = read_ring(
+                self.around.target, self.glibc, lambda *complaint: None
+            )  # what contradicts itself is read again at the next sample
             self._addresses = [arena.address for arena in arenas]
         return arenas
 
@@ -178,7 +176,7 @@ class GlibcMeter:
             followed = walker.follow(lists, NativeRules(self.glibc.traits.safe_linking))
         except (HeapxError, MemoryError):
             return None
-        if followed.cut:
+        if CUT in followed.problems:
             return None
         sums = []
         for (arena, kind, index), count, size, problem in zip(free_lists, followed.counts, followed.bytes, followed.problems):

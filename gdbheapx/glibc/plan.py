@@ -61,19 +61,6 @@ def has_aborted(target: Target, module: Module) -> bool:
     return any(span.start <= call.pc - call.is_return < span.end for call in calls for span in ours)
 
 
-def find_glibc_held_locks(target: Target, glibc: Glibc) -> List[Held]:
-    """Arena mutexes and the locks of the lists of arenas that are not 0. An arena's mutex has no owner (lowlevellock)."""
-    broken = Troubles()
-    ring = read_ring(target, glibc, broken.report)
-    found = [Held("the lock of %s" % arena.title, None) for arena in ring if arena.state["mutex"]]
-    for name in LISTS:
-        symbol = target.module_symbol(glibc.module, name)
-        data = target.read_prefix(symbol.address, 4) if symbol is not None else b""
-        if data.strip(b"\0"):
-            found.append(Held(name, None))
-    return found + [Held("the ring of arenas (%s)" % one, None) for one in broken.found]
-
-
 DONTNEED = 4
 
 
@@ -112,7 +99,16 @@ class Trim(Plan):
         return self.known(find_glibc_code_spans(self.target, self.glibc.module), "malloc")
 
     def locks(self) -> List[Held]:
-        return find_glibc_held_locks(self.target, self.glibc)
+        """Arena mutexes and the locks of the lists of arenas that are not 0. An arena's mutex has no owner (lowlevellock)."""
+        broken = Troubles()
+        ring = read_ring(self.target, self.glibc, broken.report)
+        held = [Held("the lock of %s" % arena.title, None) for arena in ring if arena.state["mutex"]]
+        for name in LISTS:
+            symbol = self.target.module_symbol(self.glibc.module, name)
+            data = self.target.read_prefix(symbol.address, 4) if symbol is not None else b""
+            if data.strip(b"\0"):
+                held.append(Held(name, None))
+        return held + [Held("the ring of arenas (%s)" % trouble, None) for trouble in broken.found]
 
     def look(self, heap: Any) -> Predicted:
         predicted = super().look(heap)

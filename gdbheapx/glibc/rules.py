@@ -34,9 +34,7 @@ FRAME_WORDS = 8
 """So many words from the stack pointer on are taken for return addresses of a leaf function or a system call."""
 
 
-def _aborts_with(
-    message: str, since: Version = _FIRST_RELEASE, before: Optional[str] = None, until: Optional[Version] = None
-) -> AbortMessages:
+def _aborts(message: str, since: Version = _FIRST_RELEASE, before: Optional[str] = None, until: Optional[Version] = None) -> AbortMessages:
     later = () if until is None else (((until[0], until[1] + 1), None),)
     earlier = () if since == _FIRST_RELEASE else ((_FIRST_RELEASE, before),)
     return (*later, (since, message), *earlier)
@@ -48,55 +46,52 @@ _TOP_ASSERTION: AbortMessages = (
     (_FIRST_RELEASE, "sysmalloc: Assertion `%s' failed." % _SYSMALLOC),
 )
 RULES: Dict[str, Tuple[ProblemCode, AbortMessages]] = {
-    "chunk-size-small": (codes.CHUNK_SMALL, _aborts_with("free(): invalid size")),
-    "chunk-size-misaligned": (codes.CHUNK_MISALIGNED, _aborts_with("free(): invalid size")),
-    "chunk-mmapped-bit": (codes.CHUNK_MMAPPED_BIT, _aborts_with("munmap_chunk(): invalid pointer")),
-    "chunk-overrun": (codes.CHUNK_OVERRUN, _aborts_with("double free or corruption (out)")),
-    "chunk-size-zero": (codes.FENCEPOST_INSIDE, _aborts_with("free(): invalid size")),
-    "unsorted-size": (
-        codes.CHUNK_SMALL,
-        _aborts_with("malloc(): invalid size (unsorted)", since=(2, 29), before="malloc(): memory corruption"),
-    ),
-    "unsorted-next-size": (codes.CHUNK_SMALL, _aborts_with("malloc(): invalid next size (unsorted)", since=(2, 29))),
-    "unsorted-prev-size": (codes.PREV_SIZE_WRONG, _aborts_with("malloc(): mismatching next->prev_size (unsorted)", since=(2, 29))),
-    "unsorted-prev-inuse": (codes.BINNED_USED, _aborts_with("malloc(): invalid next->prev_inuse (unsorted)", since=(2, 29))),
-    "unsorted-links": (codes.BIN_BROKEN, _aborts_with("malloc(): unsorted double linked list corrupted", since=(2, 29))),
-    "unsorted-head": (codes.BIN_BROKEN, _aborts_with("free(): corrupted unsorted chunks")),
-    "smallbin-links": (codes.BIN_BROKEN, _aborts_with("malloc(): smallbin double linked list corrupted")),
+    "chunk-size-small": (codes.CHUNK_SMALL, _aborts("free(): invalid size")),
+    "chunk-size-misaligned": (codes.CHUNK_MISALIGNED, _aborts("free(): invalid size")),
+    "chunk-mmapped-bit": (codes.CHUNK_MMAPPED_BIT, _aborts("munmap_chunk(): invalid pointer")),
+    "chunk-overrun": (codes.CHUNK_OVERRUN, _aborts("double free or corruption (out)")),
+    "chunk-size-zero": (codes.FENCEPOST_INSIDE, _aborts("free(): invalid size")),
+    "unsorted-size": (codes.CHUNK_SMALL, _aborts("malloc(): invalid size (unsorted)", since=(2, 29), before="malloc(): memory corruption")),
+    "unsorted-next-size": (codes.CHUNK_SMALL, _aborts("malloc(): invalid next size (unsorted)", since=(2, 29))),
+    "unsorted-prev-size": (codes.PREV_SIZE_WRONG, _aborts("malloc(): mismatching next->prev_size (unsorted)", since=(2, 29))),
+    "unsorted-prev-inuse": (codes.BINNED_USED, _aborts("malloc(): invalid next->prev_inuse (unsorted)", since=(2, 29))),
+    "unsorted-links": (codes.BIN_BROKEN, _aborts("malloc(): unsorted double linked list corrupted", since=(2, 29))),
+    "unsorted-head": (codes.BIN_BROKEN, _aborts("free(): corrupted unsorted chunks")),
+    "smallbin-links": (codes.BIN_BROKEN, _aborts("malloc(): smallbin double linked list corrupted")),
     "smallbin-head": (
         codes.BIN_BROKEN,
-        _aborts_with("free(): chunks in smallbin corrupted", since=(2, 41), before="malloc(): smallbin double linked list corrupted"),
+        _aborts("free(): chunks in smallbin corrupted", since=(2, 41), before="malloc(): smallbin double linked list corrupted"),
     ),
-    "largebin-links": (codes.BIN_BROKEN, _aborts_with("corrupted double-linked list")),
-    "largebin-head": (codes.BIN_BROKEN, _aborts_with("malloc(): largebin double linked list corrupted (bk)", since=(2, 30))),
+    "largebin-links": (codes.BIN_BROKEN, _aborts("corrupted double-linked list")),
+    "largebin-head": (codes.BIN_BROKEN, _aborts("malloc(): largebin double linked list corrupted (bk)", since=(2, 30))),
     "largebin-order": (codes.LARGE_ORDER, _UNNOTICED),
-    "largebin-nextsize": (codes.LARGE_LINKS, _aborts_with("corrupted double-linked list (not small)", since=(2, 22))),
+    "largebin-nextsize": (codes.LARGE_LINKS, _aborts("corrupted double-linked list (not small)", since=(2, 22))),
     "bin-size": (codes.ENTRY_SIZE, _UNNOTICED),
     "bin-entry-in-use": (codes.BINNED_USED, _UNNOTICED),
     "bin-entry-not-a-chunk": (codes.BINNED_ASTRAY, _UNNOTICED),
-    "bins-mismatch": (codes.BINS_DISAGREE, _aborts_with("corrupted double-linked list")),
-    "prev-size": (codes.PREV_SIZE_WRONG, _aborts_with("corrupted size vs. prev_size", since=(2, 26))),
+    "bins-mismatch": (codes.BINS_DISAGREE, _aborts("corrupted double-linked list")),
+    "prev-size": (codes.PREV_SIZE_WRONG, _aborts("corrupted size vs. prev_size", since=(2, 26))),
     "free-neighbours": (codes.FREE_NEIGHBOURS, _UNNOTICED),
-    "free-not-in-bin": (codes.NOT_BINNED, _aborts_with("corrupted double-linked list")),
-    "double-free": (codes.CACHED_FREE, _aborts_with("double free or corruption (!prev)")),
+    "free-not-in-bin": (codes.NOT_BINNED, _aborts("corrupted double-linked list")),
+    "double-free": (codes.CACHED_FREE, _aborts("double free or corruption (!prev)")),
     "arena-bit": (codes.ARENA_BIT, _UNNOTICED),
     "free-arena-bit": (codes.ARENA_BIT, _UNNOTICED),
-    "first-chunk": (codes.FIRST_CHUNK, _aborts_with("corrupted size vs. prev_size while consolidating", since=(2, 29))),
-    "fastbin-unaligned": (codes.FASTBIN_BROKEN, _aborts_with("malloc(): unaligned fastbin chunk detected", since=(2, 32), until=(2, 42))),
+    "first-chunk": (codes.FIRST_CHUNK, _aborts("corrupted size vs. prev_size while consolidating", since=(2, 29))),
+    "fastbin-unaligned": (codes.FASTBIN_BROKEN, _aborts("malloc(): unaligned fastbin chunk detected", since=(2, 32), until=(2, 42))),
     "fastbin-link": (codes.FASTBIN_BROKEN, _UNNOTICED),
-    "fastbin-double-free": (codes.FASTBIN_BROKEN, _aborts_with("double free or corruption (fasttop)", until=(2, 42))),
-    "fastbin-size": (codes.ENTRY_SIZE, _aborts_with("malloc(): memory corruption (fast)", until=(2, 42))),
-    "tcache-unaligned": (codes.CACHE_BROKEN, _aborts_with("malloc(): unaligned tcache chunk detected", since=(2, 32))),
+    "fastbin-double-free": (codes.FASTBIN_BROKEN, _aborts("double free or corruption (fasttop)", until=(2, 42))),
+    "fastbin-size": (codes.ENTRY_SIZE, _aborts("malloc(): memory corruption (fast)", until=(2, 42))),
+    "tcache-unaligned": (codes.CACHE_BROKEN, _aborts("malloc(): unaligned tcache chunk detected", since=(2, 32))),
     "tcache-link": (codes.CACHE_BROKEN, _UNNOTICED),
-    "tcache-double-free": (codes.CACHE_BROKEN, _aborts_with("free(): double free detected in tcache 2", since=(2, 29))),
+    "tcache-double-free": (codes.CACHE_BROKEN, _aborts("free(): double free detected in tcache 2", since=(2, 29))),
     "tcache-count": (codes.CACHE_MISCOUNTS, _UNNOTICED),
-    "tcache-too-many": (codes.CACHE_MISCOUNTS, _aborts_with("free(): too many chunks detected in tcache", since=(2, 33))),
+    "tcache-too-many": (codes.CACHE_MISCOUNTS, _aborts("free(): too many chunks detected in tcache", since=(2, 33))),
     "tcache-size": (codes.ENTRY_SIZE, _UNNOTICED),
     "tcache-key": (codes.CACHE_KEY, _UNNOTICED),
-    "listed-twice": (codes.LISTED_TWICE, _aborts_with("free(): double free detected in tcache 2", since=(2, 29))),
-    "listed-not-a-chunk": (codes.LISTED_ASTRAY, _aborts_with("free(): invalid pointer")),
+    "listed-twice": (codes.LISTED_TWICE, _aborts("free(): double free detected in tcache 2", since=(2, 29))),
+    "listed-not-a-chunk": (codes.LISTED_ASTRAY, _aborts("free(): invalid pointer")),
     "listed-outside": (codes.LISTED_OUTSIDE, _UNNOTICED),
-    "top-size": (codes.TOP_WRONG, _aborts_with("malloc(): corrupted top size", since=(2, 29))),
+    "top-size": (codes.TOP_WRONG, _aborts("malloc(): corrupted top size", since=(2, 29))),
     "top-small": (codes.TOP_WRONG, _TOP_ASSERTION),
     "top-prev-inuse": (codes.TOP_WRONG, _TOP_ASSERTION),
     "top-page-end": (codes.TOP_WRONG, _TOP_ASSERTION),
@@ -104,7 +99,7 @@ RULES: Dict[str, Tuple[ProblemCode, AbortMessages]] = {
     "top-short": (codes.TOP_SHORT, _TOP_ASSERTION),
     "top-unmapped": (codes.TOP_UNREADABLE, _UNNOTICED),
     "top-missing": (codes.NO_TOP, _UNNOTICED),
-    "break-below-top": (codes.BREAK_DISAGREES, _aborts_with("break adjusted to free malloc space")),
+    "break-below-top": (codes.BREAK_DISAGREES, _aborts("break adjusted to free malloc space")),
     "break-mismatch": (codes.BREAK_DISAGREES, _UNNOTICED),
     "run-not-found": (codes.RUN_NOT_FOUND, _UNNOTICED),
     "fencepost-missing": (codes.NO_FENCEPOST, _UNNOTICED),
@@ -126,10 +121,10 @@ RULES: Dict[str, Tuple[ProblemCode, AbortMessages]] = {
     "heap-unmapped": (codes.HEAP_UNREADABLE, _UNNOTICED),
     "chunk-unmapped": (codes.CHUNK_UNREADABLE, _UNNOTICED),
     "mmapped-count": (codes.MP_DISAGREES, _UNNOTICED),
-    "mmapped-header": (codes.MAPPED_HEADER, _aborts_with("munmap_chunk(): invalid pointer")),
-    "mmapped-as-used": (codes.MAPPED_HEADER, _aborts_with("double free or corruption (out)")),
-    "mmapped-as-small": (codes.MAPPED_HEADER, _aborts_with("free(): invalid size")),
-    "mmapped-as-wild": (codes.MAPPED_HEADER, _aborts_with("free(): invalid size", since=(2, 43), before="free(): invalid pointer")),
+    "mmapped-header": (codes.MAPPED_HEADER, _aborts("munmap_chunk(): invalid pointer")),
+    "mmapped-as-used": (codes.MAPPED_HEADER, _aborts("double free or corruption (out)")),
+    "mmapped-as-small": (codes.MAPPED_HEADER, _aborts("free(): invalid size")),
+    "mmapped-as-wild": (codes.MAPPED_HEADER, _aborts("free(): invalid size", since=(2, 43), before="free(): invalid pointer")),
     "mmapped-flags": (codes.MAPPED_HEADER, _UNNOTICED),
     "mmapped-size": (codes.MAPPED_HEADER, _UNNOTICED),
 }
@@ -324,7 +319,11 @@ class GlibcCheck:
             doubles = lists.follow(collect=True)
             for group in bins:
                 self._tell_lists(group, doubles)
-                self._tell_empty_bins(group.arena)
+                words, headers = group.arena.state.numbers("bins"), freelists.list_bin_headers(group.arena, self.glibc)
+                for index, (head, tail, header) in enumerate(zip(words[0::2], words[1::2], headers), 1):
+                    if head == header != tail:
+                        message = "bin %d of %s is empty by fd, but its bk is 0x%x" % (index, group.arena.title, tail)
+                        self.findings.add("%s-head" % RULE_OF_BIN[freelists.kind_of_bin(index)], header, message)
             members = doubles.members
             known = {one.arena.index for one in bins if not any(doubles.problems[one.first : one.first + len(one.indexes)])}
         rows, _ = self.context.walker.check(self._list_regions(known), self.singles.followed.members, members)
@@ -406,13 +405,6 @@ class GlibcCheck:
                     problem == api.BACK_LINK and where == freelists.head_address(group.arena, api.BIN, index, self.glibc)
                 )
                 self.findings.add("%s-%s" % (RULE_OF_BIN[freelists.kind_of_bin(index)], "head" if is_at_head else "links"), where, message)
-
-    def _tell_empty_bins(self, arena: Arena) -> None:
-        words = arena.state.numbers("bins")
-        for index, (head, tail, header) in enumerate(zip(words[0::2], words[1::2], freelists.list_bin_headers(arena, self.glibc)), 1):
-            if head == header != tail:
-                message = "bin %d of %s is empty by fd, but its bk is 0x%x" % (index, arena.title, tail)
-                self.findings.add("%s-head" % RULE_OF_BIN[freelists.kind_of_bin(index)], header, message)
 
     def _tell_caches(self) -> None:
         """Add thread caches whose links or counts do not hold."""
@@ -676,11 +668,6 @@ class Header(NamedTuple):
     agrees: int
     """How many of the offset, the size and the flags are as they must be."""
 
-    @property
-    def is_blank(self) -> bool:
-        """Zeros, as all fresh memory has."""
-        return not (self.prev_size or self.field)
-
 
 class DamagedHeader:
     """Search for the header that contradicts mp_, which counts mmapped chunks and their bytes. One missing chunk must begin or end where
@@ -802,9 +789,9 @@ class DamagedHeader:
         if any(header is None for header, _ in headers):
             headers = [pair for pair in headers if pair[0] is not None and pair[0].agrees >= 2]  # it may be in what cannot be read
         known = [(header, is_exact) for header, is_exact in headers if header is not None]
-        strong = [pair for pair in known if pair[0].agrees >= 2 and not pair[0].is_blank]
+        strong = [pair for pair in known if pair[0].agrees >= 2 and (pair[0].prev_size or pair[0].field)]
         exact = [pair for pair in known if pair[1]]
-        written = [pair for pair in exact if not pair[0].is_blank]
+        written = [pair for pair in exact if (pair[0].prev_size or pair[0].field)]
         for some in (strong, [pair for pair in strong if pair[1]], written, exact):
             if len(some) == 1:
                 self._add_header(findings, some[0][0])

@@ -360,11 +360,6 @@ class NativeFollowedList(NamedTuple):
     mapped: Sequence[int]
     """Chunks on sized lists that have a mapping of their own: in no arena, and not among the members; sorted."""
 
-    @property
-    def cut(self) -> bool:
-        """Time ran out before every list had ended."""
-        return CUT in self.problems
-
 
 def describe_damage(found: NativeFollowedList, index: int) -> Optional[str]:
     """Return the damage of a list in words, or None if there is none or time ran out."""

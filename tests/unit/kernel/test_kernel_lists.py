@@ -15,6 +15,7 @@ from gdbheapx.inferior.base import BytesSource, CallSource
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.kernel.glibc.records import (
     BIN,
+    CUT,
     FAST,
     SPECIAL_FAST,
     SPECIAL_TCACHE,
@@ -239,4 +240,4 @@ def test_time_that_is_up_is_told_as_such(kernel: Kernel) -> None:
     entries = [BASE + 32 * place for place in shuffled(2000, "random")]
     source = memory(heap.LP64, linked(heap.LP64, entries, 0, False))
     found = ChunkWalker(kernel, source, heap.LP64, Budget(0.0)).follow(asked(TCACHE, entries[:1], 1 << 20), PLAIN)
-    assert found.cut and describe_damage(found, 0) is None and not len(found.members)
+    assert CUT in found.problems and describe_damage(found, 0) is None and not len(found.members)
