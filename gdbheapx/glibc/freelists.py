@@ -200,19 +200,6 @@ def collect_unsorted(context: Context, arenas: Sequence[Arena]) -> Sequence[int]
     return lists.follow(collect=True).members if len(lists) else ()
 
 
-def links_agree(arena: Arena, glibc: Glibc, free_sum: int, fd_sum: int, bk_sum: int) -> bool:
-    """Return whether the bins hold exactly the free chunks, as far as sums show: each node is the fd of one node and the bk of one.
-
-    Sums over the free chunks come from the walk; the bin headers are added here. Any single wrong link shows.
-    """
-    if not arena.top:
-        return True
-    words = arena.state.numbers("bins")
-    mask = (1 << 64) - 1
-    nodes = (free_sum + sum(list_bin_headers(arena, glibc))) & mask
-    return bool(nodes == (fd_sum + sum(words[0::2])) & mask == (bk_sum + sum(words[1::2])) & mask)
-
-
 def make_glibc_bin_rows(context: Context, arena: Arena, bins: Sequence[Bin]) -> List[BinRow]:
     """Return the rows of `bins` for one arena."""
     glibc, rows = context.glibc, []

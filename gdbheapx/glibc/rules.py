@@ -631,27 +631,22 @@ def heap_rules(context: Context, arena: Arena, address: int, known: AbstractSet[
 
 def check_mmapped_count(own: Context, findings: Findings, heaps: List[Range], rest: PartialSink) -> None:
     """Find the header that contradicts mp_'s count of mmapped chunks; without one the difference stays a gap of the answer."""
-    missing: List[Diagnostic] = []
-
-    def report_problem(code: object, address: object, what: str, hint: Optional[str]) -> None:
-        if code == codes.MP_DISAGREES:
-            findings.add("mmapped-count", own.glibc.mp.address, what)
-        else:
-            missing.append(Diagnostic(code, own.glibc.mp.address, what, hint))  # type: ignore[arg-type]
-
-    context = own._replace(report=report_problem)
+    complaints: List[Diagnostic] = []
+    context, told = own._replace(report=make_collector(complaints)), 0
     try:
         counted = survey.read_mmapped_counters(context)
         chunks, is_complete = survey.find_mmapped_chunks(context, heaps, counted)
     except UnreadableMemory:
         return
-    told = 0
+    for complaint in complaints:
+        if complaint.code == codes.MP_DISAGREES:
+            findings.add("mmapped-count", own.glibc.mp.address, complaint.what)
     if counted is not None and survey.has_searched_mmapped(context, counted) and own.budget.reason is None:
         look = DamagedHeader(context, heaps, chunks, counted)
         told = (0 if is_complete else look.tell(findings)) + look.moved_up(findings)
-    for diagnostic in missing:
-        if not (told and diagnostic.code == codes.MAPPED_MISSING):
-            rest(*diagnostic)
+    for complaint in complaints:
+        if complaint.code != codes.MP_DISAGREES and not (told and complaint.code == codes.MAPPED_MISSING):
+            rest(complaint.code, own.glibc.mp.address, complaint.what, complaint.hint)
 
 
 class Header(NamedTuple):

@@ -465,20 +465,20 @@ def _check_arena(context: arenas.Context, walk: arenas.ArenaWalk, total: WalkRes
         walk.report(codes.FREE_NEIGHBOURS, total.bad_neighbour, message, None)
     if walk.damages or walk.timed_out or walk.unparsed_bytes:
         return
-    if not freelists.links_agree(walk.arena, context.glibc, total.free_sum, total.fd_sum, total.bk_sum):
-        _name_bad_bin(context, walk)
-
-
-def _name_bad_bin(context: arenas.Context, walk: arenas.ArenaWalk) -> None:
-    """Follow the bins, which by the sums do not hold the free chunks, to say where."""
-    complaints: List[Diagnostic] = []
+    # each node of a bin is the fd of one node and the bk of one: sums over free chunks and headers show any single wrong link
+    words, headers = walk.arena.state.numbers("bins"), freelists.list_bin_headers(walk.arena, context.glibc)
+    nodes = (total.free_sum + sum(headers)) & library.ADDRESS_MASK
+    ahead, behind = total.fd_sum + sum(words[0::2]), total.bk_sum + sum(words[1::2])
+    if not walk.arena.top or nodes == ahead & library.ADDRESS_MASK == behind & library.ADDRESS_MASK:
+        return
+    complaints: List[Diagnostic] = []  # the bins are followed to say where
     lists = freelists.FreeLists(context)
     group = freelists.ask_lists(lists, walk.arena, BIN)
     freelists.collect_bins(context.glibc, group, lists.follow(), make_collector(complaints))
     for complaint in complaints:
         walk.report(*complaint)
     if not complaints and context.budget.reason is None:
-        walk.report(codes.BINS_DISAGREE, walk.arena.address, "%s: the bins and the free chunks do not match" % walk.arena.title, None)
+        walk.report(codes.BINS_DISAGREE, walk.arena.address, "%s: the bins and the free chunks do not match" % title, None)
 
 
 def arena_claims(done: Survey) -> List[Claim]:

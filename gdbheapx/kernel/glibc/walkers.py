@@ -23,7 +23,11 @@ class ChunkWalker:
     """Passes over one heap: bound to where its bytes come from, its geometry, and a budget."""
 
     def __init__(self, kernel: Kernel, source: BulkSource, geometry: records.Geometry, budget: Budget) -> None:
-        check_geometry(geometry)
+        word, alignment, page = geometry.word_bytes, geometry.alignment_bytes, geometry.page_bytes
+        good = word in (4, 8) and alignment in (2 * word, 16) and geometry.min_chunk_bytes == max(4 * word, alignment)
+        good = good and geometry.chunk_struct_bytes == 6 * word and 1024 <= page <= 1 << 24 and not page & (page - 1)
+        if not good:  # numbers that no glibc has: the C code relies on these
+            raise ValueError("no geometry of glibc malloc: %r" % (geometry,))
         self._kernel, self._library, self._opened = kernel, kernel.library, kernel.open(source)
         self._geometry, self._budget = geometry, budget
         self._numbers = array("Q", map(int, geometry))
@@ -182,18 +186,3 @@ def _read_broken(result: Any, job: int, numbers: int) -> records.BrokenRows:
     out = array("Q", bytes(8 * width * count))
     result(job, count, address_of(counts), address_of(out))
     return [records.NativeBroken._make(out[place : place + width]) for place in range(0, len(out), width)], counts
-
-
-def check_geometry(geometry: records.Geometry) -> None:
-    """Raises ValueError for numbers that no glibc has: the C code relies on these."""
-    word, alignment = geometry.word_bytes, geometry.alignment_bytes
-    good = (
-        word in (4, 8)
-        and alignment in (2 * word, 16)
-        and geometry.min_chunk_bytes == max(4 * word, alignment)
-        and geometry.chunk_struct_bytes == 6 * word
-        and 1024 <= geometry.page_bytes <= 1 << 24
-        and not geometry.page_bytes & (geometry.page_bytes - 1)
-    )
-    if not good:
-        raise ValueError("no geometry of glibc malloc: %r" % (geometry,))
