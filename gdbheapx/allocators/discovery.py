@@ -60,11 +60,8 @@ def find_owner(target: Target, allocators: Sequence[Allocator[Any, Any]]) -> Opt
     missing = addon_loader.missing_allocator_of_file(name)
     if missing is not None:
         return Owner(symbol.module, missing[0], None, missing[1])
-    for function, owner in [
-        *((name, allocator.name) for allocator in allocators for name in allocator.fingerprint.functions),
-        *fingerprints.BY_FUNCTION,
-        *fingerprints.FORK_FUNCTIONS,
-    ]:
+    own = [(name, allocator.name) for allocator in allocators for name in allocator.fingerprint.functions]
+    for function, owner in (*own, *fingerprints.BY_FUNCTION, *fingerprints.FORK_FUNCTIONS):
         exported = target.dynamic_symbol(function)
         if exported is not None and exported.module == symbol.module:
             return Owner(symbol.module, owner)
@@ -280,9 +277,8 @@ class Heaps:
         heaps = self.in_question(capability)
         allocator, target = self.discovery.with_capability(capability)[0], self.discovery.target
         unsure = not heaps and (bool(self.discovery.found(allocator).missing) or target.lost_bytes() != 0)
-        return allocator.together(
-            capability, [(heap.info, heap.capabilities[capability]()) for heap in heaps], self.unread_with_capability(capability), unsure
-        )
+        told = [(heap.info, heap.capabilities[capability]()) for heap in heaps]
+        return allocator.together(capability, told, self.unread_with_capability(capability), unsure)
 
     def unread_with_capability(self, capability: str) -> List[Unread]:
         """Allocators that are there and not read, and would have this capability."""

@@ -152,9 +152,8 @@ class AllocatorInstance(ABC):
         if claim is None:
             return None
         part = answers.AddressPart("memory", claim.what, TargetAddress(claim.start), TargetAddress(claim.end))
-        return answers.make_heap_place(
-            answers.find_neighbours(self.blocks(), self.shape, address), self.shape, self.info.id, address, [part]
-        )
+        near = answers.find_neighbours(self.blocks(), self.shape, address)
+        return answers.make_heap_place(near, self.shape, self.info.id, address, [part])
 
     def rules(self) -> "Iterator[BrokenRule]":
         """Every place that breaks a rule of the allocator, once; bounded, whatever is damaged. What cannot be read is reported. [check]"""
@@ -340,11 +339,9 @@ class Allocator(ABC, Generic[OneLocated, OneFacts]):
         from gdbheapx import findings, verdict
 
         verdicts, way = [], self.returning
-        steps = (
-            [StepSentence(hint_command("%s --dry-run" % way.command), "shows what %s would return to the OS" % way.call)]
-            if way is not None
-            else []
-        )
+        steps = []
+        if way is not None:
+            steps.append(StepSentence(hint_command("%s --dry-run" % way.command), "shows what %s would return to the OS" % way.call))
         for heap in facts:
             name, used = heap.info.id, sum(row.used_bytes for row in heap.sizes)
             reserved = sum(claim.end - claim.start for claim in heap.claims)

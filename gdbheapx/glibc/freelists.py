@@ -55,9 +55,8 @@ class FreeLists(api.NativeFreeLists):
             return followed
         # a link that leads to where chunks may lie is not damaged because they were not read: they are in swap, or not in the core
         pairs = zip(followed.problems, followed.ats)
-        return followed._replace(
-            problems=[api.UNREAD if problem == api.UNREADABLE and is_within(ranges, at) else problem for problem, at in pairs]
-        )
+        settled = [api.UNREAD if problem == api.UNREADABLE and is_within(ranges, at) else problem for problem, at in pairs]
+        return followed._replace(problems=settled)
 
 
 def is_within(ranges: Sequence[Range], address: int) -> bool:

@@ -401,9 +401,8 @@ class GlibcCheck:
                 rules = {api.UNALIGNED: "fastbin-unaligned", api.CYCLE: "fastbin-double-free"}
                 self.findings.add(rules.get(problem, "fastbin-link"), where, message)
             else:
-                is_at_head = not followed.lasts[number] or (
-                    problem == api.BACK_LINK and where == freelists.head_address(group.arena, api.BIN, index, self.glibc)
-                )
+                head = freelists.head_address(group.arena, api.BIN, index, self.glibc)
+                is_at_head = not followed.lasts[number] or (problem == api.BACK_LINK and where == head)
                 self.findings.add("%s-%s" % (RULE_OF_BIN[freelists.kind_of_bin(index)], "head" if is_at_head else "links"), where, message)
 
     def _tell_caches(self) -> None:
@@ -501,9 +500,8 @@ class GlibcCheck:
             for index, header in enumerate(freelists.list_bin_headers(arena, self.glibc), 1):
                 if words[2 * index - 2] == words[2 * index - 1] == header or not any(words[0::2]):
                     continue
-                least, most = (
-                    (2 * geometry.word_bytes + 1, arena.state["system_mem"]) if index == freelists.UNSORTED else bin_range(index, geometry)
-                )
+                span: Tuple[int, Optional[int]] = 2 * geometry.word_bytes + 1, arena.state["system_mem"]
+                least, most = span if index == freelists.UNSORTED else bin_range(index, geometry)
                 members = api.MemberList(api.BIN, header, limit, least, ADDRESS_MASK if most is None else most, 0, index >= NSMALLBINS)
                 yield "bin %d of %s" % (index, arena.title), members
 
@@ -763,9 +761,8 @@ class DamagedHeader:
         return "mmapped-as-used"
 
     def _add_header(self, findings: Findings, header: Header) -> None:
-        message = (
-            "an mmapped chunk of 0x%x bytes must be here by mp_'s counters and its neighbours; its header has prev_size 0x%x, size 0x%x"
-        )
+        message = "an mmapped chunk of 0x%x bytes must be here by mp_'s counters and its neighbours; its header has "
+        message += "prev_size 0x%x, size 0x%x"
         rule = self._choose_rule(header.prev_size, header.field, header.chunk)
         findings.add(rule, header.chunk, message % (header.total, header.prev_size, header.field))
 

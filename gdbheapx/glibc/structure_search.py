@@ -214,9 +214,8 @@ def is_sane(state: LayoutView, page_bytes: int) -> bool:
     """The fields around the bins are those of an arena: lock, flags, counts, bytes in whole pages."""
     system, threads = state["system_mem"], state.get("attached_threads") or 0
     is_in_pages = system % page_bytes == 0 or system % 4096 == 0 or not state["flags"] & 2  # sbrk_base of a static program is not on a page
-    return (
-        state["mutex"] in (0, 1, 2) and not state["flags"] & ~7 and system <= state["max_system_mem"] and is_in_pages and threads < 1 << 20
-    )
+    is_locked_or_free = state["mutex"] in (0, 1, 2) and not state["flags"] & ~7
+    return is_locked_or_free and system <= state["max_system_mem"] and is_in_pages and threads < 1 << 20
 
 
 def ring_of(target: Target, types: TypeSet, address: int) -> Tuple[Tuple[int, ...], bool]:

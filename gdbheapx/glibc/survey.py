@@ -151,11 +151,8 @@ def _report_missing(context: arenas.Context, chunks: MmappedChunks, counted: Mma
         hint = why + ": run gdbheapx as root on the machine of the process"
         context.report(codes.MAPPED_NOT_SOUGHT, context.glibc.mp.address, message, hint)
         return
-    hint = (
-        "a header is damaged (`%s` shows where), or in memory that was not dumped" % hint_command("check")
-        if context.target.kind == "core"
-        else "a header is damaged (`%s` shows where), or in swap, or one was just being made or freed: then retry" % hint_command("check")
-    )
+    where = "memory that was not dumped" if context.target.kind == "core" else "swap, or one was just being made or freed: then retry"
+    hint = "a header is damaged (`%s` shows where), or in %s" % (hint_command("check"), where)
     changing = "mmapped chunks are being made or freed: their number does not match mp_"
     complaint = Diagnostic(codes.MAPPED_MISSING, context.glibc.mp.address, message, hint)
     arenas.tell_unless_changing(context, [complaint], codes.MAPPED_CHANGING, changing)
@@ -504,14 +501,13 @@ def _remnant_row(done: Survey, lost: Remnant) -> ArenaTotals:
     """Make the row of the main heap without its main_arena, by the chunks alone; thread caches and fastbins count as used."""
     unknown: Dict[str, Any] = dict.fromkeys(ArenaTotals._fields)
     result = lost.result
+    address = done.context.glibc.main_arena.address
     message = "cannot read main_arena; gdbheapx takes the run of chunks at 0x%x for its heap" % lost.region.begin
-    done.context.report(
-        codes.MAIN_ARENA_LOST, done.context.glibc.main_arena.address, message, "its thread caches and fastbins count as used"
-    )
+    done.context.report(codes.MAIN_ARENA_LOST, address, message, "its thread caches and fastbins count as used")
     unknown.update(
         allocator=done.context.glibc.id,
         index=0,
-        address=TargetAddress(done.context.glibc.main_arena.address),
+        address=TargetAddress(address),
         kind="main",
         heaps=1,
         used_chunks=result.used_chunks,

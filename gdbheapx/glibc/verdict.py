@@ -48,17 +48,14 @@ def list_glibc_steps(code: Optional[str], reclaimable_bytes: Optional[int] = Non
     """Commands to type, by the code of the verdict. `reclaimable_bytes`: in RAM, of a process."""
     trim = StepSentence(hint_command("trim --dry-run"), "shows what malloc_trim would return to the OS, arena by arena", reclaimable_bytes)
     tunables = StepSentence(hint_command("tunables"), "shows the thresholds in force")
+    free = StepSentence(hint_command("arenas"), "shows what is free in each arena")
+    between = StepSentence(hint_command("arenas"), "shows the free memory of each arena, and how much of it a trim would return")
     steps = {
         codes.ABORTED_IN_MALLOC: [StepSentence(hint_command("check"), "shows which rules of malloc are broken, and where")],
         codes.ARENAS_LEFT: [StepSentence(hint_command("arenas"), "shows what is free in each arena, and which have no thread"), tunables],
-        codes.UNMERGED: [
-            StepSentence(hint_command("bins"), "shows what is in fastbins, by arena"),
-            StepSentence(hint_command("arenas"), "shows what is free in each arena"),
-        ],
+        codes.UNMERGED: [StepSentence(hint_command("bins"), "shows what is in fastbins, by arena"), free],
         codes.FREED_AND_HELD: [trim, tunables],
-        codes.FREE_BETWEEN: [
-            StepSentence(hint_command("arenas"), "shows the free memory of each arena, and how much of it a trim would return")
-        ],
+        codes.FREE_BETWEEN: [between],
         codes.PART_HELD: [trim],
     }
     return [*verdict.what_is_in_use(code, ("used", "mmapped")), *steps.get(code or "", ())]
