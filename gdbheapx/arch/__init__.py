@@ -103,8 +103,8 @@ class SystemCalls(NamedTuple):
 
 
 TimedCall = Tuple[int, bool]
-"""A system call with a limit in time, which the kernel goes on with by another one (restart_syscall) once it was interrupted: the address of
-its struct timespec, and whether that counts from the call on (made once more, it would wait for all of it again)."""
+"""A system call with a limit in time, which the kernel goes on with by another one (restart_syscall) once it was interrupted: the address
+of its struct timespec, and whether that counts from the call on (made once more, it would wait for all of it again)."""
 
 
 class InSystemCall(NamedTuple):

@@ -158,8 +158,8 @@ class GlibcMeter:
     def _follow_lists(
         self, free_lists: Sequence[Tuple[Arena, int, int]], budget: Budget, is_fresh: bool = False
     ) -> Optional[List[Tuple[int, bool]]]:
-        """Return for each list (arena, FAST or BIN, number) its bytes, and whether it came to its end; None if time ran out. `is_fresh`: from
-        the head of now, not of the arena as read.
+        """Return for each list (arena, FAST or BIN, number) its bytes, and whether it came to its end; None if time ran out. `is_fresh`:
+        from the head of now, not of the arena as read.
         """
         lists, word = NativeFreeLists(), self.glibc.geometry.word_bytes
         for arena, kind, index in free_lists:

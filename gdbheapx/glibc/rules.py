@@ -237,8 +237,8 @@ CHUNK_RULES: Dict[int, Tuple[str, str, str]] = {
     api.BROKEN_FREE_FLAGS: ("free-arena-bit", "before", "the size field 0x%x of a free chunk has the bit NON_MAIN_ARENA"),
     api.BROKEN_FIRST: ("first-chunk", "", "the first chunk of a heap says that the chunk before it is free"),
 }
-"""By contradiction: its rule; the suspect (the block before the chunk; a status: the chunk itself, which ends at the damaged header); what is
-said of the value."""
+"""By contradiction: its rule; the suspect (the block before the chunk; a status: the chunk itself, which ends at the damaged header); what
+is said of the value."""
 OF_UNSORTED = {api.BROKEN_PREV_SIZE: "unsorted-prev-size", api.BROKEN_BINNED_USED: "unsorted-prev-inuse"}
 """Rules of chunks in unsorted bins, where they differ."""
 UNMAPPED: Dict[ProblemCode, str] = {
@@ -261,7 +261,7 @@ SEARCHED = 1 << 40
 
 
 def _is_found_again(diagnostic: Diagnostic) -> bool:
-    """Return whether the checks here find this damage again, with finer names: all that BY_CODE lacks, but threads that no check looks for."""
+    """Return whether the checks here find this damage again, with finer names: all that BY_CODE lacks, but lost threads."""
     code = diagnostic.code
     return code.nature == Severity.DAMAGE and code not in BY_CODE and code != codes.CACHES_LOST
 

@@ -416,5 +416,5 @@ class NativeBroken(NamedTuple):
 
 
 BrokenRows = Tuple[Sequence[NativeBroken], Sequence[int]]
-"""Contradictions that a pass over chunks or over members of lists found, in the order met, at most MOST_ROWS of a rule; and how many there are
-by rule: of a pass over members then how many bins have, and the sum of their addresses modulo 2**64."""
+"""Contradictions that a pass over chunks or over members of lists found, in the order met, at most MOST_ROWS of a rule; and how many there
+are by rule: of a pass over members then how many bins have, and the sum of their addresses modulo 2**64."""
