@@ -98,7 +98,7 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
     shown = census_text.MOST_ROWS if limit is None else limit
 
     def texts(examples: Sequence[contents.TextBlock]) -> Optional[Sequence[contents.SampleText]]:
-        graph = looks[0].reach.graph if looks and looks[0].reach is not None else None
+        graph = looks[0].told.reach.graph if looks and looks[0].told is not None else None
         return contents.find_sample_texts(session, examples, world, graph) if options.show_data else None
 
     def look() -> find.Census:
@@ -123,7 +123,7 @@ def answer_census(session: Session, options: Options) -> CommandAnswer:
         )
     if options.by == "owner":
         answer = owned.by_owner(session)
-        answer = answer._replace(rows=[row for row in answer.rows if find.is_like(row, options.like)])
+        answer = answer._replace(rows=[row for row in answer.rows if find.has_in_name(row.signature, options.like)])
     else:
         answer = session.kept("census", find.Census, look)
         objects = [row for row in answer.objects if find.has_in_name(row.name, options.like)]

@@ -154,6 +154,6 @@ def locate_address(session: Session, place: int, has_holders: Optional[bool]) ->
             used = [(piece.address, piece.usable_bytes)] if piece.address is not None and piece.usable_bytes is not None else []
     is_wanted = bool(used) and (heap_graph.is_small_heap(session, asked=True) if has_holders is None else has_holders)
     if is_wanted:
-        what = block.find_signature(session, *used[0])
+        what = block.find_signatures(session, used[:1]).get(used[0][0])
         location = location._replace(signature=block.describe_signature(what) if what is not None else None)
     return location, is_wanted

@@ -12,10 +12,9 @@ from gdbheapx.analysis.census.find import LabelSet
 from gdbheapx.analysis.census.registry import RuntimePiece
 from gdbheapx.analysis.reachability.heap_graph import find_module_at
 from gdbheapx.analysis.reachability.refs import Holder
-from gdbheapx.arch import Architecture
 from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_again, hint_command
-from gdbheapx.inferior.base import Mapping, Module, Target, Thread
+from gdbheapx.inferior.base import Mapping, Target
 from gdbheapx.kernel.blocks.stream import NO_ARENA, BlockFilter
 from gdbheapx.model import TargetAddress
 from gdbheapx.problems import NOT_FOUND, NOT_IN_SNAPSHOT
@@ -103,41 +102,30 @@ class Blocks(Sequence[Block]):
 
 
 def read_blocks(session: Session, status: Optional[str] = None) -> Blocks:
-    """Every block, or those with this status."""
+    """Every block, or those with this status. A snapshot has the blocks in use alone, and does not say their arena and allocator."""
     blocks = Blocks()
-    if not session.target.has_memory:
-        _add_kept(session, blocks, status)
-        return blocks
-    for heap in session.heaps.all():
+    for heap in session.heaps.all() if session.target.has_memory else ():
         words = heap.shape.words
         wanted = None if status is None else {kind for kind, word in enumerate(words) if word == status}
-        _add_batches(blocks, heap.info.id, words, heap.blocks(BlockFilter(wanted)))
-    return blocks
-
-
-def _add_batches(blocks: Blocks, allocator: str, words: Tuple[str, ...], batches: Iterator[Any]) -> None:
-    own, codes = blocks.begin(allocator), bytes(blocks.code(word) for word in words)
-    table = codes + bytes(256 - len(codes))
-    for batch in batches:
-        blocks.addresses.extend(batch.addresses)
-        blocks.usable_bytes.extend(batch.usable_bytes)
-        blocks.status_codes.frombytes(batch.kinds.tobytes().translate(table))
-        blocks.arenas.extend(batch.arenas)
-        blocks.allocator_codes.frombytes(bytes((own,)) * len(batch.addresses))
-
-
-def _add_kept(session: Session, blocks: Blocks, status: Optional[str]) -> None:
-    """Add the blocks in use that a snapshot has; it does not say their arena and allocator."""
+        own, codes = blocks.begin(heap.info.id), bytes(blocks.code(word) for word in words)
+        table = codes + bytes(256 - len(codes))
+        for batch in heap.blocks(BlockFilter(wanted)):
+            blocks.addresses.extend(batch.addresses)
+            blocks.usable_bytes.extend(batch.usable_bytes)
+            blocks.status_codes.frombytes(batch.kinds.tobytes().translate(table))
+            blocks.arenas.extend(batch.arenas)
+            blocks.allocator_codes.frombytes(bytes((own,)) * len(batch.addresses))
+    if session.target.has_memory:
+        return blocks
     told = session.shared(find.TOLD)
     if told is None or status not in (None, USED):
         hint = "ask the process or its core: %s" % hint_again()
         raise HeapxError("this snapshot has no such blocks", hint, code=NOT_IN_SNAPSHOT)
     count = told.reach.numbers.blocks
-    addresses, sizes = told.reach.graph.columns(array("I", range(count)))
-    blocks.addresses, blocks.usable_bytes = addresses, sizes
-    own, code = blocks.begin(""), blocks.code(USED)
-    blocks.status_codes = array("B", bytes((code,)) * count)
-    blocks.arenas, blocks.allocator_codes = array("I", (NO_ARENA,)) * count, array("B", bytes((own,)) * count)
+    blocks.addresses, blocks.usable_bytes = told.reach.graph.columns(array("I", range(count)))
+    blocks.allocator_codes, blocks.status_codes = (array("B", bytes((code,)) * count) for code in (blocks.begin(""), blocks.code(USED)))
+    blocks.arenas = array("I", (NO_ARENA,)) * count
+    return blocks
 
 
 STATIC_BLOCK_BYTES = 4096
@@ -209,15 +197,18 @@ class Location(NamedTuple):
 
 def locate_in_heaps(target: Target, heaps: Sequence[AllocatorInstance], address: int) -> Location:
     """Asks every heap, and the process."""
+    at = TargetAddress(address)
     places = [place for place in (heap.block_at(address) for heap in heaps) if place is not None]
     mapping = next((span for span in target.mappings() if span.start <= address < span.end), None)
-    return Location(
-        TargetAddress(address),
-        places,
-        _find_mapping(mapping, address) if mapping is not None else None,
-        None if places or mapping is None else _find_symbol(target, address),
-        None if places or mapping is None else _find_thread(target, mapping, address),
-    )
+    if mapping is None:
+        return Location(at, places, None, None, None)
+    letters = ((mapping.readable, "r"), (mapping.writable, "w"), (mapping.executable, "x"))
+    permissions = "".join(letter if is_set else "-" for is_set, letter in letters) + ("s" if mapping.shared else "p")
+    offset = mapping.offset + address - mapping.start if mapping.is_file else None
+    where = AddressMapping(TargetAddress(mapping.start), TargetAddress(mapping.end), permissions, mapping.name, offset)
+    if places:
+        return Location(at, places, where, None, None)
+    return Location(at, places, where, _find_symbol(target, address), _find_thread(target, mapping, address))
 
 
 def add_runtime_piece(location: Location, piece: Optional[RuntimePiece]) -> Location:
@@ -230,76 +221,55 @@ def locate_in_snapshot(told: LabelSet, address: int) -> Location:
     place = told.reach.graph.find(address)
     if place is None:
         what = "no block in use has the address 0x%x in this snapshot: without --keep-addresses they move mappings" % address
-        raise HeapxError(
-            what, "use those that `%s` and `%s` show of this file" % (hint_command("owners"), hint_command("leaks --list")), code=NOT_FOUND
-        )
+        hint = "use those that `%s` and `%s` show of this file" % (hint_command("owners"), hint_command("leaks --list"))
+        raise HeapxError(what, hint, code=NOT_FOUND)
     node, offset = place
     mapping = told.reach.mapping(node)
     if mapping is not None:
         where = AddressMapping(TargetAddress(mapping.start), TargetAddress(mapping.end), "", mapping.use.mapping.name, None)
         return Location(TargetAddress(address), (), where, None, None)
     start, usable = told.reach.graph.blocks([node])[0]
-    name = told.names[told.labels[node] - 1] if told.labels[node] else None
+    name = told.name_block(node)
     block = UsedBlock(TargetAddress(start), offset, usable)
     return Location(TargetAddress(address), (), None, None, None, None, describe_signature(name) if name is not None else None, block)
-
-
-def _find_mapping(mapping: Mapping, address: int) -> AddressMapping:
-    letters = ((mapping.readable, "r"), (mapping.writable, "w"), (mapping.executable, "x"))
-    permissions = "".join(letter if is_set else "-" for is_set, letter in letters) + ("s" if mapping.shared else "p")
-    return AddressMapping(
-        TargetAddress(mapping.start),
-        TargetAddress(mapping.end),
-        permissions,
-        mapping.name,
-        mapping.offset + address - mapping.start if mapping.is_file else None,
-    )
 
 
 def _find_symbol(target: Target, address: int) -> Optional[AddressSymbol]:
     module = find_module_at(target, address)
     if module is None:
         return None
-    symbols = _list_symbols(target, module)
+    symbols = [(function.start, function.end, function.name) for function in target.functions(module, exported=True)]
+    for name, at, size, is_local in target.variables(module):
+        if not is_local:
+            symbols.append((module.base + at, module.base + at + size, name))
+    symbols.sort()
     place = bisect_right([start for start, _, _ in symbols], address) - 1
     start, end, name = symbols[place] if place >= 0 else (0, 0, "")
-    is_there = place >= 0 and address < max(end, start + 1)
-    return AddressSymbol(module.name, address - module.base, name if is_there else None, address - start if is_there else None)
-
-
-def _list_symbols(target: Target, module: Module) -> "List[tuple[int, int, str]]":
-    """(start, end, name) of functions and variables of the object's symbol tables, sorted."""
-    functions = [(function.start, function.end, function.name) for function in target.functions(module, exported=True)]
-    variables = [(module.base + at, module.base + at + size, name) for name, at, size, is_local in target.variables(module) if not is_local]
-    return sorted([*functions, *variables])
+    if place < 0 or address >= max(end, start + 1):
+        return AddressSymbol(module.name, address - module.base, None, None)
+    return AddressSymbol(module.name, address - module.base, name, address - start)
 
 
 def _find_thread(target: Target, mapping: Mapping, address: int) -> Optional[AddressThread]:
     near: List[AddressThread] = []
     for thread in target.threads():
-        block_bytes = _block_bytes(target, thread.thread_pointer)
-        near += [one for one in (_of_thread(thread, mapping, address, target.arch, block_bytes),) if one is not None]
+        pointer, stack = thread.thread_pointer, thread.stack_pointer
+        at = pointer if pointer is not None and mapping.start <= pointer < mapping.end else None
+        if at is not None and at - _block_bytes(target, at) <= address < at + target.arch.pthread_bytes:
+            near.append(AddressThread(thread.lwp, thread.name, "thread-local storage", address - at))
+        elif stack is not None and mapping.start <= stack < mapping.end and (at is None or address < at):
+            what = "stack" if address >= stack - target.arch.red_zone_bytes else "below the stack"
+            near.append(AddressThread(thread.lwp, thread.name, what, address - stack))
     return min(near, key=lambda of_thread: abs(of_thread.offset), default=None)
 
 
-def _block_bytes(target: Target, pointer: Optional[int]) -> int:
+def _block_bytes(target: Target, pointer: int) -> int:
     """Return the number of bytes below its thread pointer that a thread's static block may reach: in the data of an object, where other
     variables are next to it, no farther than its variables do.
     """
-    if pointer is None or not any(start <= pointer < end for start, end, _ in target.image_ranges()):
+    if not any(start <= pointer < end for start, end, _ in target.image_ranges()):
         return STATIC_BLOCK_BYTES
     return sum(-(-target.thread_local_size(module) // 16) * 16 for module in target.modules())
-
-
-def _of_thread(thread: Thread, mapping: Mapping, address: int, arch: Architecture, block_bytes: int) -> Optional[AddressThread]:
-    pointer, stack = thread.thread_pointer, thread.stack_pointer
-    is_here = pointer is not None and mapping.start <= pointer < mapping.end
-    if is_here and pointer is not None and pointer - block_bytes <= address < pointer + arch.pthread_bytes:
-        return AddressThread(thread.lwp, thread.name, "thread-local storage", address - pointer)
-    if stack is None or not mapping.start <= stack < mapping.end or (is_here and pointer is not None and address >= pointer):
-        return None
-    what = "stack" if address >= stack - arch.red_zone_bytes else "below the stack"
-    return AddressThread(thread.lwp, thread.name, what, address - stack)
 
 
 TIMES = 2

@@ -5,13 +5,13 @@ files of a core's machine that are missing here, and the use of each: a core hol
 import os
 import platform
 from functools import cache
-from typing import List, Optional
+from typing import List, Optional, Tuple
 
 from gdbheapx import allocators
 from gdbheapx import kernel as kernels
 from gdbheapx.errors import HeapxError, Refusal
-from gdbheapx.inferior.base import Module, Target
-from gdbheapx.model import AllocatorInfo, Check
+from gdbheapx.inferior.base import Target
+from gdbheapx.model import Check
 from gdbheapx.problems import PART_MISSING
 from gdbheapx.session import Session
 from gdbheapx.units import count_noun
@@ -31,31 +31,21 @@ def missing_files(session: Session) -> List[Check]:
     modules = [module for module in target.modules() if not module.is_executable]
     lacking = {debug.module.base for debug in discovery.missing()}
     homes = {copy.located.module.base for copy in discovery.copies()} | {unread.module.base for unread in discovery.unread()} | lacking
-    absent = {module.base for module in modules if target.module_file(module) is None}
+    absent = [module for module in modules if target.module_file(module) is None]
     rows: List[Check] = []
     for module in [object_ for object_ in modules if object_.base in homes]:
-        if module.base in absent:
-            rows.append(Check("library", False, "%s: no such build here" % _name_module(module), LIBRARY))
+        if module in absent:
+            what = "%s (build-id %s): no such build here" % (module.name, module.build_id or "not in the core")
+            rows.append(Check("library", False, what, LIBRARY))
         if not module.has_debug_info and module.base not in lacking:  # of those it is said already
-            rows.append(Check("debug file", None, "%s: none here" % module.file_name, DEBUG % _describe_debug(target, module)))
-    others = [module for module in modules if module.base in absent and module.base not in homes]
+            debug_file = target.debug_hint(module)[1] or "without a build-id nothing tells which"
+            rows.append(Check("debug file", None, "%s: none here" % module.file_name, DEBUG % debug_file))
+    others = [module.file_name for module in absent if module.base not in homes]
     if others:
-        what = "%d of %d other objects were not found here: %s" % (len(others), len(modules) + 1, _list_modules(others))
+        names = ", ".join(others[:4]) + (" and others" if len(others) > 4 else "")
+        what = "%d of %d other objects were not found here: %s" % (len(others), len(modules) + 1, names)
         rows.append(Check("libraries", None, what, OTHERS))
     return rows
-
-
-def _name_module(module: Module) -> str:
-    return "%s (build-id %s)" % (module.name, module.build_id or "not in the core")
-
-
-def _describe_debug(target: Target, module: Module) -> str:
-    return target.debug_hint(module)[1] or "without a build-id nothing tells which"
-
-
-def _list_modules(modules: List[Module]) -> str:
-    names = [module.file_name for module in modules]
-    return ", ".join(names[:4]) + (" and others" if len(names) > 4 else "")
 
 
 def run_checkup(session: Session) -> List[Check]:
@@ -66,7 +56,8 @@ def run_checkup(session: Session) -> List[Check]:
         for row in rows if session.target.kind == "core" and not session.target.problems() else ():
             if row.what == "executable" and row.ok is False:
                 session.problem(PART_MISSING, None, row.found, row.hint)  # a missing part
-        rows += _check_threads(session)
+        threads = session.target.threads()
+        rows.append(Check("threads", bool(threads), str(len(threads)), None))
         if kernels.loaded_library() is not None:
             rows += _check_allocators(session)
             rows += missing_files(session)
@@ -75,50 +66,38 @@ def run_checkup(session: Session) -> List[Check]:
 
 def _check_machine(session: Session) -> List[Check]:
     gdb = session.debugger_version
-    rows = [
-        Check("gdb", True, gdb, None)
-        if gdb
-        else Check("gdb", None, "not in use: gdbheapx reads without it, and changes no process", "trim, purge and tickers --cure need gdb"),
-        Check("python", None, platform.python_version(), None),
-        _check_native(),
-    ]
+    text, hint = "not in use: gdbheapx reads without it, and changes no process", "trim, purge and tickers --cure need gdb"
+    rows = [Check("gdb", True, gdb, None) if gdb else Check("gdb", None, text, hint)]
+    rows.append(Check("python", None, platform.python_version(), None))
+    try:
+        kernels.load_native_library()
+        rows.append(Check("kernel", True, "C", None))
+    except HeapxError as error:
+        rows.append(Check("kernel", False, error.message, error.hint))
     scope = _read_line("/proc/sys/kernel/yama/ptrace_scope")
     if scope not in (None, "0") and os.geteuid() != 0:
         rows.append(Check("attach", False, "kernel.yama.ptrace_scope is %s" % scope, "run as root, or: sysctl kernel.yama.ptrace_scope=0"))
     return rows
 
 
-def _check_native() -> Check:
-    try:
-        kernels.load_native_library()
-    except HeapxError as error:
-        return Check("kernel", False, error.message, error.hint)
-    return Check("kernel", True, "C", None)
-
-
 @cache
-def _read_line(path: str) -> Optional[str]:
+def _read_line(path: str, starts: Tuple[str, ...] = ("",)) -> Optional[str]:
+    """Return the first line of a file that begins so, or None."""
     try:
         with open(path) as file:
-            return file.readline().strip()
+            return next((line.strip() for line in file if line.startswith(starts)), None)
     except OSError:
         return None
 
 
 def _check_target(target: Target) -> List[Check]:
-    rows = []
-    name = {"core": "core %s" % target.core_path, "live": "process %s" % target.pid, "remote": "remote process %s" % target.pid}[
-        target.kind
+    names = {"core": "core %s" % target.core_path, "live": "process %s" % target.pid, "remote": "remote process %s" % target.pid}
+    geometry = target.machine, target.word_bytes, target.byte_order, target.page_bytes
+    rows = [
+        Check("target", True, names[target.kind], None),
+        _check_executable(target),
+        Check("machine", None, "%s, %d-byte words, %s-endian, pages of %d bytes" % geometry, None),
     ]
-    geometry = "%s, %d-byte words, %s-endian, pages of %d bytes" % (
-        target.machine,
-        target.word_bytes,
-        target.byte_order,
-        target.page_bytes,
-    )
-    rows.append(Check("target", True, name, None))
-    rows.append(_check_executable(target))
-    rows.append(Check("machine", None, geometry, None))
     complaints = target.problems()
     rows += [Check("target", False, complaint.what, complaint.hint) for complaint in complaints]
     if target.kind == "core" and not complaints:
@@ -146,38 +125,21 @@ def _check_calls(target: Target) -> Check:
     """Check that gdb could call a function in the process (this tool does not): older gdbs break it on CPUs with AMX state."""
     if target.kind == "core":
         return Check("calls", None, "not applicable to a core", None)
-    if target.debugger_version is None:
+    version = target.debugger_version
+    if version is None:
         return Check("calls", None, "not possible without gdb", None)
     try:
         target.arch.to_call()
     except Refusal as refusal:
         return Check("calls", None, refusal.message, refusal.hint)
-    numbers = [int(part) for part in (target.debugger_version or "").split(".")[:1] if part.isdigit()]
-    amx = "amx_tile" in (_cpu_flags() or ())
+    numbers = [int(part) for part in version.split(".")[:1] if part.isdigit()]
+    amx = "amx_tile" in (_read_line("/proc/cpuinfo", ("flags", "Features")) or "").split()
     if not amx or not numbers or numbers[0] >= 16:
-        return Check(
-            "calls",
-            None,
-            "gdb %s, CPU %s AMX: no known problem with function calls" % (target.debugger_version or "?", "with" if amx else "without"),
-            None,
-        )
-    text = (
-        "gdb %s on a CPU with AMX: function calls fail halfway (seen up to gdb 13) and can leave the process broken"
-        % target.debugger_version
-    )
-    return Check(
-        "calls", False if numbers[0] <= 13 else None, text, "never use `call` in this process with this gdb; gdb 16 can call safely"
-    )
-
-
-@cache
-def _cpu_flags() -> Optional[List[str]]:
-    """Features of this machine's first CPU; None where /proc/cpuinfo does not show."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            return next((line.split(":", 1)[1].split() for line in file if line.startswith(("flags", "Features"))), None)
-    except OSError:
-        return None
+        text = "gdb %s, CPU %s AMX: no known problem with function calls" % (version or "?", "with" if amx else "without")
+        return Check("calls", None, text, None)
+    text = "gdb %s on a CPU with AMX: function calls fail halfway (seen up to gdb 13) and can leave the process broken" % version
+    hint = "never use `call` in this process with this gdb; gdb 16 can call safely"
+    return Check("calls", False if numbers[0] <= 13 else None, text, hint)
 
 
 def _check_allocators(session: Session) -> List[Check]:
@@ -186,23 +148,19 @@ def _check_allocators(session: Session) -> List[Check]:
     unread, owner = discovery.unread(), discovery.foreign_owner()
     untold = [(unreadable.module.file_name, unreadable.module.build_id) for unreadable in unread]
     copies = {copy.located.id: copy for copy in discovery.copies()}
-    infos = discovery.infos()
     rows: List[Check] = []
-    for info in infos:
+    for info in discovery.infos():
         if info.layout is None and (info.object, info.build_id) in untold:
             continue
         owns = {True: "owns malloc", False: "does not own malloc", None: "cannot determine whether it owns malloc"}[info.owns_malloc]
-        text = "%s %s in %s (build-id %s), %s" % (
-            info.name,
-            info.version or "of unknown version",
-            info.object,
-            info.build_id or "none",
-            owns,
-        )
+        version = info.version or "of unknown version"
+        text = "%s %s in %s (build-id %s), %s" % (info.name, version, info.object, info.build_id or "none", owns)
         hint = None if info.layout else (owner.hint if owner is not None else None) or "this version cannot read it"
         rows.append(Check(info.id, info.layout is not None, text, hint))
         if info.layout is not None:
-            rows.append(Check("", None, "layouts from %s, addresses %s" % (_layouts_from(info), _addresses_from(info)), None))
+            layouts = "pack %s.json" % info.build_id if info.layout == "pack" else info.layout or "nowhere"  # a pack is of one build
+            places = "by structure" if info.address_source == "probe" else "from %s" % info.address_source
+            rows.append(Check("", None, "layouts from %s, addresses %s" % (layouts, places), None))
         if info.id in copies:
             rows += session.heaps.open(copies[info.id]).checks()
     for allocator in allocators.all_allocators():
@@ -215,18 +173,3 @@ def _check_allocators(session: Session) -> List[Check]:
     elif owner is None or owner.hint is None:
         rows += [Check("debug symbols", False, lacking.what, lacking.hint) for lacking in discovery.missing()]
     return rows or [Check("allocator", False, "no allocator found among %d loaded objects" % len(session.target.modules()), None)]
-
-
-def _layouts_from(info: AllocatorInfo) -> str:
-    """A pack belongs to one build, so its file has the build's name."""
-    return "pack %s.json" % info.build_id if info.layout == "pack" else info.layout or "nowhere"
-
-
-def _addresses_from(info: AllocatorInfo) -> str:
-    """JSON calls what was found by structure a probe."""
-    return "by structure" if info.address_source == "probe" else "from %s" % info.address_source
-
-
-def _check_threads(session: Session) -> List[Check]:
-    threads = session.target.threads()
-    return [Check("threads", bool(threads), str(len(threads)), None)]

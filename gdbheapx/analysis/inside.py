@@ -22,11 +22,11 @@ from gdbheapx.errors import HeapxError
 from gdbheapx.hints import hint_command
 from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.kernel.blocks.pages import Cell, MapShape
-from gdbheapx.model import GUESS, Finding, HistogramRow, MemoryPart, StepSentence, TargetAddress
+from gdbheapx.model import GUESS, Finding, HistogramRow, SplitPart, StepSentence, TargetAddress
 from gdbheapx.ranges import Range, unite_ranges
 from gdbheapx.session import Session
 from gdbheapx.stops import Reads
-from gdbheapx.units import SentenceSize, count_noun, format_share, join_sentences, make_sentence
+from gdbheapx.units import Sentence, SentenceSize, count_noun, format_share, join_sentences, make_sentence
 from gdbheapx.verdict import HELD_BY_PROGRAM, LEAKED_PERCENT, LEAKED_PERCENT_1_0, SMALL_BYTES, WORTH_BYTES, HeapVerdict
 
 USED, FREE, OVERHEAD, ABSENT = "runtime-used", "runtime-free", "runtime-overhead", "not-in-ram"
@@ -35,24 +35,16 @@ OWNED, OTHER, KEPT, REMAINDER = "malloc-owned", "malloc-other", "malloc-free", "
 UNNAMED = (kinds.ANONYMOUS, kinds.BRK)
 
 
-class RuntimeRow(NamedTuple):
-    """Row of a runtime's table."""
-
-    kind: str
-    """`runtime-used`, `runtime-garbage` (unreachable objects that are not collected yet), `runtime-free`, `runtime-overhead` (what the
-    runtime cut up itself), `malloc-owned` (blocks that its objects are or
-    own, or that have its header), `malloc-other`, `malloc-free` (what the allocator keeps), `not-in-ram` (below 0: part of the lines above
-    it), `remainder`; else the kind of a part of the split."""
-    name: str
-    bytes: int
-
-
 class RuntimeTable(NamedTuple):
     """The whole memory of the process, by what one runtime in it has."""
 
     name: str
     """`CPython`, `JVM`, `V8`, `PostgreSQL`, `Perl`, `Ruby`, `PHP`."""
-    rows: Sequence[RuntimeRow]
+    rows: Sequence[SplitPart]
+    """Kinds of rows: `runtime-used`, `runtime-garbage` (unreachable objects that are not collected yet), `runtime-free`, `runtime-overhead`
+    (what the runtime cut up itself), `malloc-owned` (blocks that its objects are or own, or that have its header), `malloc-other`,
+    `malloc-free` (what the allocator keeps), `not-in-ram` (below 0: part of the lines above it), `remainder`; else the kind of a part of
+    the split."""
     sum_bytes: int
     """Of all rows: memory.total_bytes."""
     remainder_bytes: int
@@ -83,101 +75,82 @@ class Watch:
             self.absent_bytes = max(0, sum(end - start for start, end in whole) - held_bytes)
 
 
-def make_runtime_tables(recognisers: Sequence[Recogniser], split: Split, looked: CensusLook, watch: Watch) -> List[RuntimeTable]:
-    """Make one table for each recogniser."""
-    return [_make_table(recogniser, split, looked, watch) for recogniser in recognisers]
-
-
-def _make_table(recogniser: Recogniser, split: Split, looked: CensusLook, watch: Watch) -> RuntimeTable:
-    module, words, live = recogniser.module, recogniser.table, split.memory.measure == "resident"
+def make_runtime_table(recogniser: Recogniser, split: Split, looked: CensusLook, watch: Watch) -> RuntimeTable:
+    """Make the table of one recogniser."""
+    words, live = recogniser.table, split.memory.measure == "resident"
     assert words is not None
-    held = watch.pools.get(module, {})
+    held = watch.pools.get(recogniser.module, {})
     absent = "not in RAM" if live else "not in the core (never touched, or zeros)"
-    pools = _make_pool_rows(module, words, looked, sum(held.values()), absent)
-    allocators = {part.name: count_taken(part) for part in split.parts if part.kind == kinds.ALLOCATOR}
-    for owner, size in held.items():
-        if owner.kind == kinds.ALLOCATOR:
-            allocators[owner.name] -= size
-    malloc = _make_malloc_rows(recogniser, words, looked.outside, sum(allocators.values()), watch.absent_bytes, absent)
-    own: List[RuntimeRow] = []
-    others: List[RuntimeRow] = []
+    managed = [memory for memory in looked.census.managed if memory.module == recogniser.module]
+    heaps = looked.told.reach.regions.managed if looked.told is not None else ()
+    pools = _make_pool_rows(words.pools, managed, heaps, sum(held.values()), absent) if managed else []
+    allocators_bytes = sum(count_taken(part) for part in split.parts if part.kind == kinds.ALLOCATOR)
+    allocators_bytes -= sum(size for owner, size in held.items() if owner.kind == kinds.ALLOCATOR)
+    malloc = _make_malloc_rows(recogniser, words, looked.outside, allocators_bytes, watch.absent_bytes, absent)
+    own: List[SplitPart] = []
+    others: List[SplitPart] = []
     remainder, guesses = 0, []
     for part in split.parts:
-        size = count_taken(part) - sum(size for owner, size in held.items() if (owner.kind, owner.name) == (part.kind, part.name))
         if part.kind == kinds.ALLOCATOR or not count_taken(part):
             continue
-        if part.kind in UNNAMED or part.sure == GUESS or (_is_own(part, words) and _has_pieces(part, held)):
+        pieces = [size for owner, size in held.items() if (owner.kind, owner.name) == (part.kind, part.name)]
+        size = count_taken(part) - sum(pieces)
+        is_own_with_pieces = part.kind == kinds.RUNTIME and part.program == words.name and pieces
+        if part.kind in UNNAMED or part.sure == GUESS or is_own_with_pieces:
             remainder += size
             guesses += [part.name] if part.sure == GUESS else []
         else:
-            (own if part.program == words.name else others).append(RuntimeRow(part.kind, part.name, size))
+            (own if part.program == words.name else others).append(SplitPart(part.kind, part.name, size))
     may_be = ", maybe %s" % ", ".join(guesses) if guesses else ""
-    rows = [*pools, *own, *malloc, *others]
-    rows.append(RuntimeRow(REMAINDER, "remainder: anonymous memory that nothing names%s" % may_be, remainder))
+    rest = SplitPart(REMAINDER, "remainder: anonymous memory that nothing names%s" % may_be, remainder)
+    rows = [*pools, *own, *malloc, *others, rest]
     return RuntimeTable(words.name, rows, sum(row.bytes for row in rows), remainder)
 
 
-def _is_own(part: MemoryPart, words: RuntimeLabels) -> bool:
-    """Mappings of its pieces, of which the pieces themselves were found."""
-    return part.kind == kinds.RUNTIME and part.program == words.name
-
-
-def _has_pieces(part: MemoryPart, held: Dict[MemoryOwner, int]) -> bool:
-    return any((owner.kind, owner.name) == (part.kind, part.name) for owner in held)
-
-
-def _make_pool_rows(module: str, words: RuntimeLabels, looked: CensusLook, held_bytes: int, absent: str) -> List[RuntimeRow]:
-    """Make the rows for the memory that the runtime cut up itself."""
-    managed = [memory for memory in looked.census.managed if memory.module == module]
-    if not managed:
-        return []
+def _make_pool_rows(
+    name: str, managed: Sequence[find.Managed], heaps: Sequence[ManagedHeap], held_bytes: int, absent: str
+) -> List[SplitPart]:
+    """Make the rows for the memory that the runtime cut up itself. Of a heap of objects what is free and not in RAM is no row."""
+    used, free = sum(memory.used_bytes for memory in managed), sum(memory.free_bytes for memory in managed)
+    overhead = sum(memory.overhead_bytes for memory in managed)
     missing = sum(memory.taken_bytes for memory in managed) - held_bytes
-    if looked.reach is not None and looked.reach.regions.managed:
-        return _make_collector_rows(words.pools, managed, looked.reach.regions.managed, missing, absent)
-    rows = [
-        RuntimeRow(USED, "%s: blocks in use" % words.pools, sum(memory.used_bytes for memory in managed)),
-        RuntimeRow(FREE, "%s: free blocks and pools" % words.pools, sum(memory.free_bytes for memory in managed)),
-        RuntimeRow(OVERHEAD, "%s: headers, and rest of pools" % words.pools, sum(memory.overhead_bytes for memory in managed)),
-    ]
-    return [*rows, RuntimeRow(ABSENT, "%s: of the above, %s" % (words.pools, absent), -missing)] if missing else rows
-
-
-def _make_collector_rows(
-    name: str, managed: Sequence[find.Managed], heaps: Sequence[ManagedHeap], missing_bytes: int, absent: str
-) -> List[RuntimeRow]:
-    """Make the rows of a heap of objects: what is free of it and not in RAM is no row."""
+    if not heaps:
+        rows = [
+            SplitPart(USED, "%s: blocks in use" % name, used),
+            SplitPart(FREE, "%s: free blocks and pools" % name, free),
+            SplitPart(OVERHEAD, "%s: headers, and rest of pools" % name, overhead),
+        ]
+        return [*rows, SplitPart(ABSENT, "%s: of the above, %s" % (name, absent), -missing)] if missing else rows
     garbage = sum(heap.garbage_bytes or 0 for heap in heaps)
     is_known = all(heap.garbage_bytes is not None for heap in heaps)
-    free = sum(memory.free_bytes for memory in managed)
-    absent_bytes = missing_bytes - min(free, max(0, missing_bytes))
-    used = sum(memory.used_bytes for memory in managed)
+    absent_free = min(free, max(0, missing))
     rows = [
-        RuntimeRow(USED, "%s: objects" % name if is_known else "%s: objects, garbage included" % name, used - garbage),
-        RuntimeRow(GARBAGE, "%s: garbage, not collected yet" % name, garbage),
-        RuntimeRow(OVERHEAD, "%s: rest of allocation buffers" % name, sum(memory.overhead_bytes for memory in managed)),
-        RuntimeRow(FREE, "%s: free, and not returned" % name, free - (missing_bytes - absent_bytes)),
-        RuntimeRow(ABSENT, "%s: of the above, %s" % (name, absent), -absent_bytes),
+        SplitPart(USED, "%s: objects" % name if is_known else "%s: objects, garbage included" % name, used - garbage),
+        SplitPart(GARBAGE, "%s: garbage, not collected yet" % name, garbage),
+        SplitPart(OVERHEAD, "%s: rest of allocation buffers" % name, overhead),
+        SplitPart(FREE, "%s: free, and not returned" % name, free - absent_free),
+        SplitPart(ABSENT, "%s: of the above, %s" % (name, absent), absent_free - missing),
     ]
     return [row for row in rows if row.bytes or row.kind in (USED, FREE)]
 
 
 def _make_malloc_rows(
     recogniser: Recogniser, words: RuntimeLabels, outside: Dict[Optional[Signature], int], held_bytes: int, absent_bytes: int, absent: str
-) -> List[RuntimeRow]:
+) -> List[SplitPart]:
     """Make the rows for the allocators' memory: the blocks by owner, and the rest by difference."""
     own: Dict[str, int] = {}
-    libraries = registry.lines_of_libraries()
+    libraries = {one.module: one.line_of_library for one in registry.list_recognisers() if one.line_of_library}
     for signature, size in outside.items():
         line = libraries.get(signature.module) or recogniser.line_in_tables(signature) if signature is not None and size else None
         if line is not None:
             own[line] = own.get(line, 0) + size
-    rows = [RuntimeRow(OWNED, name, size) for name, size in sorted(own.items(), key=lambda pair: -pair[1])]
+    rows = [SplitPart(OWNED, name, size) for name, size in sorted(own.items(), key=lambda pair: -pair[1])]
     used = sum(outside.values())
-    rows.append(RuntimeRow(OTHER, words.other if own.keys() - set(libraries.values()) else words.none, used - sum(own.values())))
+    rows.append(SplitPart(OTHER, words.other if own.keys() - set(libraries.values()) else words.none, used - sum(own.values())))
     kept = held_bytes - used + absent_bytes
-    rows.append(RuntimeRow(KEPT, "malloc: free and overhead", max(0, kept)))
+    rows.append(SplitPart(KEPT, "malloc: free and overhead", max(0, kept)))
     missing = absent_bytes - min(0, kept)
-    return [*rows, RuntimeRow(ABSENT, "malloc: of the blocks above, %s" % absent, -missing)] if missing else rows
+    return [*rows, SplitPart(ABSENT, "malloc: of the blocks above, %s" % absent, -missing)] if missing else rows
 
 
 MOST_CELLS = 2000
@@ -229,11 +202,11 @@ def _make_heap_map(session: Session, heap: AllocatorInstance, facts: Facts) -> O
     if not pages:
         return None
     session.budget.progress.stage = "mapping the pages of the heap"
-    cell_pages = -(-pages // MOST_CELLS)
+    cell_bytes = page * -(-pages // MOST_CELLS)
     shape = MapShape(
         page_bytes=page,
         lead_bytes=rule.lead_bytes,
-        cell_bytes=page * cell_pages,
+        cell_bytes=cell_bytes,
         free_kinds=heap.shape.unreturned_kinds | rule.listed_kinds,
         free_is_pinned=rule.by_rooms,
         overheads=rule.overheads,
@@ -241,9 +214,16 @@ def _make_heap_map(session: Session, heap: AllocatorInstance, facts: Facts) -> O
     made = session.kernel.heap_map(session.target.bulk_source(), shape, ranges, session.ram.pages, session.budget)
     made.stream(iter(heap.blocks()))
     counted, knows_ram = made.cells(), session.ram.pages is not None
-    cells = [_make_cell(address, cell, knows_ram) for address, cell in zip(_list_cell_addresses(ranges, shape.cell_bytes), counted)]
+    addresses, left = [], 0  # the first page of each cell: the last cell of a range goes on in the next
+    for start, end in ranges:
+        at = start + left
+        while at < end:
+            addresses.append(at)
+            at += cell_bytes
+        left = at - end
+    cells = [_make_cell(address, cell, knows_ram) for address, cell in zip(addresses, counted)]
     sums = Cell(*(sum(column) for column in zip(*counted)))
-    return PageHeapMap(heap.info.id, page, shape.cell_bytes, _make_cell(ranges[0][0], sums, knows_ram), cells)
+    return PageHeapMap(heap.info.id, page, cell_bytes, _make_cell(ranges[0][0], sums, knows_ram), cells)
 
 
 def _make_cell(address: int, cell: Cell, knows_ram: bool) -> MapCell:
@@ -252,18 +232,6 @@ def _make_cell(address: int, cell: Cell, knows_ram: bool) -> MapCell:
     if unsure_bytes or not knows_ram:
         figures.update(free_resident_bytes=None, returned_resident_bytes=None)
     return MapCell(TargetAddress(address), **figures)  # type: ignore[arg-type]
-
-
-def _list_cell_addresses(ranges: Sequence[Range], cell_bytes: int) -> List[int]:
-    """Return the address of the first page of each cell."""
-    addresses, left = [], 0
-    for start, end in ranges:
-        at = start + left
-        while at < end:
-            addresses.append(at)
-            at += cell_bytes
-        left = at - end
-    return addresses
 
 
 class SizeClasses(NamedTuple):
@@ -305,21 +273,16 @@ class PageParts(NamedTuple):
 
 
 def read_page_parts(session: Session, facts: Sequence[Facts]) -> PageParts:
-    """Collect the parts that are read from the heaps while the process is stopped."""
+    """Collect the parts that are read from the heaps while the process is stopped: maps of those that hold anything among them."""
     answers = [heap.capabilities["decay"]() for heap in session.heaps.all() if "decay" in heap.capabilities]
     rows: List[Any] = [row for answer in answers for row in answer.rows]
+    maps = [_make_heap_map(session, heap, fact) for heap, fact in zip(session.heaps.all(), facts)]
     return PageParts(
-        map=_make_maps(session, facts),
+        map=[heap_map for heap_map in maps if heap_map is not None],
         histogram=[SizeClasses(fact.info.id, fact.sizes) for fact in facts],
         decay=rows[:MOST_DECAYS] if answers else None,
         more_decay=max(0, len(rows) - MOST_DECAYS),
     )
-
-
-def _make_maps(session: Session, facts: Sequence[Facts]) -> Sequence[PageHeapMap]:
-    """Make the map of every heap that holds anything, in the order of `facts`, from the same look as these."""
-    made = (_make_heap_map(session, heap, fact) for heap, fact in zip(session.heaps.all(), facts))
-    return [heap_map for heap_map in made if heap_map is not None]
 
 
 MOST_ROWS = 5
@@ -384,40 +347,34 @@ def is_leak_undecided(code: Optional[str], inside: Optional[InsideAnswer]) -> bo
     return inside.leaked_is_upper_bound and _is_much(inside.leaked, inside.used.bytes)
 
 
+def _of_used(part: Union[NativeSum, Garbage], inside: InsideAnswer) -> Sentence:
+    used = inside.used.bytes
+    return make_sentence("%s of %s in use (%s)", SentenceSize(part.bytes), SentenceSize(used), format_share(part.bytes, used))
+
+
 def with_open(judged: HeapVerdict, inside: Optional[InsideAnswer]) -> HeapVerdict:
     """Complete the verdict: if it may be `leaked`, add the missing evidence and the command that decides, and drop the words that it is
     no leak; also where much is garbage.
     """
-    garbage = find_much_garbage(judged.code, inside)
-    if garbage is None and not is_leak_undecided(judged.code, inside):
-        return judged
+    garbage, first, leaks_command = find_much_garbage(judged.code, inside), judged.lines[0], hint_command("leaks")
     if inside is not None and garbage is not None:
-        of_used = (
-            SentenceSize(garbage.bytes),
-            SentenceSize(inside.used.bytes),
-            format_share(garbage.bytes, inside.used.bytes),
-            garbage.runtime,
-        )
-        evidence = make_sentence("%s of %s in use (%s) are %s objects in cycles that wait for its collector", *of_used)
-        hint = "%s shows what frees them" % hint_command("leaks")
+        evidence = make_sentence("%s are %s objects in cycles that wait for its collector", _of_used(garbage, inside), garbage.runtime)
+        hint = "%s shows what frees them" % leaks_command
         line = Finding("Garbage", evidence, hint, findings.COLLECTOR_CYCLES, size_bytes=garbage.bytes)
-        return judged._replace(lines=[judged.lines[0], line, *judged.lines[1:]])
+        return judged._replace(lines=[first, line, *judged.lines[1:]])
+    if not is_leak_undecided(judged.code, inside):
+        return judged
     if inside is None:
-        lacking = make_sentence("its blocks were not read: %s shows whether some are leaked", hint_command("leaks"))
+        lacking = make_sentence("its blocks were not read: %s shows whether some are leaked", leaks_command)
     elif inside.leaked is None:
         lacking = make_sentence("it is unknown whether some are leaked: memory that may reference its blocks was not read (see the notes)")
     elif not _is_much(inside.leaked, inside.used.bytes):
-        lacking = make_sentence("%s shows whether some of it is garbage that is not collected yet", hint_command("leaks"))
+        lacking = make_sentence("%s shows whether some of it is garbage that is not collected yet", leaks_command)
     else:
-        leaked, used = inside.leaked.bytes, inside.used.bytes
-        figures = make_sentence("at most %s of %s in use (%s)", SentenceSize(leaked), SentenceSize(used), format_share(leaked, used))
         why = "memory that may reference these blocks was not read (see the notes)"
-        lacking = make_sentence(
-            "%s are leaked: %s",
-            figures,
-            "part of that may be garbage, which %s shows" % hint_command("leaks") if inside.may_be_garbage else why,
-        )
-    first = judged.lines[0]
+        if inside.may_be_garbage:
+            why = "part of that may be garbage, which %s shows" % leaks_command
+        lacking = make_sentence("at most %s are leaked: %s", _of_used(inside.leaked, inside), why)
     hint = join_sentences("; ", [*([first.hint] if first.hint else []), lacking])
     return judged._replace(lines=[first._replace(hint=hint), *judged.lines[1:]])
 
@@ -425,42 +382,36 @@ def with_open(judged: HeapVerdict, inside: Optional[InsideAnswer]) -> HeapVerdic
 def leaks_steps(session: Session, judged: HeapVerdict, inside: Optional[InsideAnswer]) -> List[StepSentence]:
     """Return the steps that come first where much is leaked, or may be; else no step."""
     if judged.kind == verdict.LEAKED or is_much_leaked(inside):
-        return [
-            StepSentence(hint_command("leaks"), "lists the memory that nothing references any more" + session.stands_still(Reads.GRAPH))
-        ]
-    if find_much_garbage(judged.code, inside) is not None:
-        return [StepSentence(hint_command("leaks"), "lists the garbage by class, and how to free it" + session.stands_still(Reads.GRAPH))]
-    if not is_leak_undecided(judged.code, inside):
+        why = "lists the memory that nothing references any more"
+    elif find_much_garbage(judged.code, inside) is not None:
+        why = "lists the garbage by class, and how to free it"
+    elif not is_leak_undecided(judged.code, inside):
         return []
-    if inside is None or inside.may_be_garbage:
+    elif inside is None or inside.may_be_garbage:
         why = "shows whether part of it is leaked (nothing references it any more)"
-        return [StepSentence(hint_command("leaks"), why + session.stands_still(Reads.GRAPH))]
-    codes = {problem.code for problem in session.problems}
-    why = "before the next core includes mapped files, which this core lacks and which may reference these blocks"
-    step = StepSentence("echo 0x3f > /proc/PID/coredump_filter", why)
-    return [
-        StepSentence(hint_command("leaks"), "lists unreferenced blocks of the memory read"),
-        *([step] if problems.FILES_NOT_DUMPED in codes else []),
-    ]
+    else:
+        steps = [StepSentence(hint_command("leaks"), "lists unreferenced blocks of the memory read")]
+        if problems.FILES_NOT_DUMPED in {problem.code for problem in session.problems}:
+            why = "before the next core includes mapped files, which this core lacks and which may reference these blocks"
+            steps.append(StepSentence("echo 0x3f > /proc/PID/coredump_filter", why))
+        return steps
+    return [StepSentence(hint_command("leaks"), why + session.stands_still(Reads.GRAPH))]
 
 
 def with_leaked(judged: HeapVerdict, inside: Optional[InsideAnswer], whole_bytes: int = 0) -> HeapVerdict:
     """Put the leak first in the verdict where the look at all blocks proves that much of the memory in use is leaked. `whole_bytes` as of
     is_much_leaked().
     """
-    is_judged = judged.kind not in (verdict.SMALL, verdict.INCONCLUSIVE)
-    whole = 0 if judged.code in HELD_BY_PROGRAM else whole_bytes
-    if inside is None or inside.leaked is None or not is_judged or not is_much_leaked(inside, whole):
+    is_judged, is_held = judged.kind not in (verdict.SMALL, verdict.INCONCLUSIVE), judged.code in HELD_BY_PROGRAM
+    leaked = inside.leaked if inside is not None else None
+    if inside is None or leaked is None or not is_judged or not is_much_leaked(inside, 0 if is_held else whole_bytes):
         return with_open(judged, inside)
-    used, leaked = inside.used.bytes, inside.leaked
-    evidence = make_sentence(
-        "%s of %s in use (%s) that nothing points to", SentenceSize(leaked.bytes), SentenceSize(used), format_share(leaked.bytes, used)
-    )
+    evidence = make_sentence("%s that nothing points to", _of_used(leaked, inside))
     hint = "%s groups them by size and content, with the blocks behind them" % hint_command("leaks")
     first = Finding("Leaked", evidence, hint, findings.LEAKED, count_noun(leaked.blocks, "block"), leaked.bytes)
     held = judged.lines[0]._replace(hint=None) if judged.code == findings.IN_USE else judged.lines[0]
     made = verdict.of_lines([first, held, *judged.lines[1:]], verdict.less_sure(["hidden pointers"], judged.sure))
-    was_said = judged.code in HELD_BY_PROGRAM and 100 * leaked.bytes >= LEAKED_PERCENT_1_0 * used
+    was_said = is_held and 100 * leaked.bytes >= LEAKED_PERCENT_1_0 * inside.used.bytes
     return made if was_said else made._replace(kind_1_0=judged.kind_1_0, code_1_0=judged.code_1_0)
 
 
@@ -497,116 +448,93 @@ class Runtimes:
         # all memory is read then, not the heap alone
         if deep or (deep is None and heap_graph.is_small_heap(session) and split.memory.total_bytes <= heap_graph.SMALL_HEAP_BYTES):
             self.world = World(session)
-            self.found = registry.find_tabled(self.world)
+            tabled = [one for one in registry.list_recognisers() if one.table is not None]
+            self.found = [recogniser for recogniser in tabled if recogniser.is_here(self.world)]
         else:  # by names of files: a process that stands still is not searched for a hint
-            self._names = [name for name in split.runtimes() if name in registry.names_with_tables()]
+            known = {one.table.name for one in registry.list_recognisers() if one.table is not None}
+            self._names = [name for name in split.runtimes() if name in known]
 
     def steps(self, code: Optional[str]) -> List[StepSentence]:
         """Return the command to type where the runtimes, or the blocks that such a verdict speaks of, were not looked at."""
-        what = []
-        if (
-            code in HELD_BY_PROGRAM
-            and self._deep is None
-            and self._session.target.has_memory
-            and not heap_graph.is_small_heap(self._session)
-        ):
+        what, session = [], self._session
+        if code in HELD_BY_PROGRAM and self._deep is None and session.target.has_memory and not heap_graph.is_small_heap(session):
             what.append("shows how much of it is leaked, and the owners and types of the rest")
         if self._names:
             what.append("adds a table of all memory by use: %s, malloc and other mappings" % " and ".join(self._names))
-        return [StepSentence(hint_command("report --deep"), "; ".join(what) + self._session.stands_still(Reads.CENSUS))] if what else []
-
-
-class InsideReading(NamedTuple):
-    """Results of the look at all blocks."""
-
-    inside: Optional[InsideAnswer]
-    tables: Optional[Sequence[RuntimeTable]]
-    pinned: Optional[Finding]
-    """Which blocks keep most of the free memory from being returned."""
-    page: Optional[PageParts] = None
-    """Those that were given, with what was seen."""
-
-
-NOTHING = InsideReading(None, None, None)
+        return [StepSentence(hint_command("report --deep"), "; ".join(what) + session.stands_still(Reads.CENSUS))] if what else []
 
 
 def find_inside(
     session: Session, judged: HeapVerdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts] = None
-) -> InsideReading:
-    """Analyse the memory in use, where the verdict, a runtime, a page or the user asks for it; a result is None if it was not looked for,
-    or not found: the problems say why.
+) -> Tuple[Optional[InsideAnswer], Optional[Sequence[RuntimeTable]], Optional[Finding], Optional[PageParts]]:
+    """Analyse the memory in use, where the verdict, a runtime, a page or the user asks for it: return what is in use, the tables of
+    runtimes, which blocks keep most of the free memory from being returned, and the page with what was seen. A result is None if it was
+    not looked for, or not found: the problems say why.
     """
-    looked = _look_inside(session, judged, deep, runtimes, page)
-    return looked if looked.page is not None else looked._replace(page=page)
-
-
-def _look_inside(
-    session: Session, judged: HeapVerdict, deep: Optional[bool], runtimes: Runtimes, page: Optional[PageParts]
-) -> InsideReading:
-    is_deep, looked = deep or (deep is None and heap_graph.is_small_heap(session)), NOTHING
+    inside, tables, pinned = None, None, None
     if not session.heaps.all():
-        return looked
-    is_core, told = session.target.kind == "core", "the memory in use by owner"
+        return inside, tables, pinned, page
+    is_deep, is_core = deep or (deep is None and heap_graph.is_small_heap(session)), session.target.kind == "core"
+    is_all_small = runtimes.split is not None and runtimes.split.memory.total_bytes <= heap_graph.SMALL_HEAP_BYTES
+    is_mostly = (judged.code or "").startswith(findings.MOSTLY)
+    is_worth_it = judged.code in HELD_BY_PROGRAM or (is_mostly and is_all_small)  # mappings are read then
+    asked = is_deep and (is_worth_it or (page is not None and is_core))
+    what = "the memory in use by owner"
     try:
-        is_all_small = runtimes.split is not None and runtimes.split.memory.total_bytes <= heap_graph.SMALL_HEAP_BYTES
-        is_worth_it = judged.code in HELD_BY_PROGRAM or (
-            (judged.code or "").startswith(findings.MOSTLY) and is_all_small
-        )  # mappings are read then
-        asked = is_deep and (is_worth_it or (page is not None and is_core))
         if asked or runtimes.found or (deep and (is_core or judged.kind != verdict.FRAGMENTED)):
-            looked = _of_blocks(session, runtimes, page)
-        told = "the blocks that keep free memory from being returned"
-        if is_deep and judged.code in PINNED and (is_core or looked is NOTHING):  # a process runs on after one look
-            looked = looked._replace(pinned=pins.pins_finding(session.kept("pins", pins.PinsAnswer, lambda: pins.find_pins(session))))
+            inside, tables, page = _look_at_blocks(session, runtimes, page)
+        what = "the blocks that keep free memory from being returned"
+        if is_deep and judged.code in PINNED and (is_core or inside is None):  # a process runs on after one look
+            pinned = pins.pins_finding(session.kept("pins", pins.PinsAnswer, lambda: pins.find_pins(session)))
     except HeapxError as error:
-        session.problem(problems.NO_ANSWER, None, "%s was left out: %s" % (told, error), error.hint, partial=session.budget.expired())
-    return looked
+        session.problem(problems.NO_ANSWER, None, "%s was left out: %s" % (what, error), error.hint, partial=session.budget.expired())
+    return inside, tables, pinned, page
 
 
-def _of_blocks(session: Session, runtimes: Runtimes, page: Optional[PageParts]) -> InsideReading:
+def _look_at_blocks(
+    session: Session, runtimes: Runtimes, page: Optional[PageParts]
+) -> Tuple[InsideAnswer, Optional[Sequence[RuntimeTable]], Optional[PageParts]]:
     heap_graph.check_owners_fit(session)
     split = runtimes.split
     memory_verdict.note_coverage(session, memory_verdict.measure_split_coverage(session, split))
     watch = Watch(split, session.target.page_bytes) if split is not None else None
     looked = find.take_census(session, runtimes.world, watch)
-    made = make_runtime_tables(runtimes.found, split, looked, watch) if split is not None and watch is not None else None
-    suspect, leaked, garbage = None, None, None
-    lost: Sequence[leaks.LostByName] = ()
-    together: Sequence[owners.OwnedMemory] = ()
-    fields: Sequence[HeldByField] = ()
-    if looked.reach is not None and looked.names is not None:
-        session.budget.progress.stage = "finding who keeps most"
-        depth, rows = (1, 1) if page is None else (OWNER_LEVELS, MOST_OWNERS)
-        tallied = dominance.tally_owners(session, looked.reach, looked.names, looked.paths)
-        told = block.with_names(session, tallied, dominance.find_owners(tallied, depth, rows))
-        whole = split.memory.total_bytes if split is not None else 0
-        lost = leaks.group_lost_mappings(looked.reach, max(1, whole * LOST_PERCENT // 100))
-        if is_leak_unknown(session, told.leaked):
-            told = told._replace(leaked=None)
-        garbage = paths.find_garbage(session, looked.reach, tallied.paths)
-        suspect, leaked, together = told.suspects[0] if told.suspects else None, told.leaked, told.together
-        fields = told.fields
-        if page is not None and looked.told is not None:
-            page = page._replace(owners=told, flame=owned.paths_of(session, looked.told, tallied).flame())
-    census = looked.census
-    if page is not None:
-        more = max(0, len(census.rows) - MOST_PAGE_ROWS)
-        largest = census.rows[:MOST_PAGE_ROWS]
-        page = page._replace(census=PageCensus(census.blocks, census.bytes, census.named_bytes, largest, more))
+    tables, census, labels = None, looked.census, looked.told
+    if split is not None and watch is not None:
+        tables = [make_runtime_table(recogniser, split, looked, watch) for recogniser in runtimes.found]
     inside = InsideAnswer(
         used=NativeSum(census.blocks, census.bytes),
-        leaked=leaked,
-        suspect=suspect,
+        leaked=None,
+        suspect=None,
         classes=census.rows[:MOST_ROWS],
-        leaked_is_upper_bound=lacks_holders(session),
-        together=together,
         own_allocator=census.own_allocator,
-        lost_mappings=() if is_leak_unknown(session) else lost,
-        may_be_garbage=looked.paths is not None and looked.paths.has_garbage,
-        garbage=garbage,
-        fields=fields,
+        may_be_garbage=labels is not None and labels.paths is not None and labels.paths.has_garbage,
     )
-    return InsideReading(inside, made, None, page)
+    if labels is not None:
+        session.budget.progress.stage = "finding who keeps most"
+        depth, rows = (1, 1) if page is None else (OWNER_LEVELS, MOST_OWNERS)
+        tallied = dominance.tally_owners(session, labels.reach, labels.called, labels.paths)
+        answer = block.with_names(session, tallied, dominance.find_owners(tallied, depth, rows))
+        whole = split.memory.total_bytes if split is not None else 0
+        lost = leaks.group_lost_mappings(labels.reach, max(1, whole * LOST_PERCENT // 100))
+        if is_leak_unknown(session, answer.leaked):
+            answer = answer._replace(leaked=None)
+        inside = inside._replace(
+            leaked=answer.leaked,
+            suspect=answer.suspects[0] if answer.suspects else None,
+            together=answer.together,
+            lost_mappings=lost,
+            garbage=paths.find_garbage(session, labels.reach, tallied.paths),
+            fields=answer.fields,
+        )
+        if page is not None:
+            page = page._replace(owners=answer, flame=owned.paths_of(session, labels, tallied).flame())
+    if page is not None:
+        more = max(0, len(census.rows) - MOST_PAGE_ROWS)
+        page_census = PageCensus(census.blocks, census.bytes, census.named_bytes, census.rows[:MOST_PAGE_ROWS], more)
+        page = page._replace(census=page_census)
+    inside = inside._replace(leaked_is_upper_bound=lacks_holders(session))  # now that all problems are known
+    return inside if not is_leak_unknown(session) else inside._replace(lost_mappings=()), tables, page
 
 
 def steps_to_suspect(found: Optional[InsideAnswer]) -> List[StepSentence]:
@@ -629,16 +557,13 @@ def steps_to_fields(found: Optional[InsideAnswer]) -> List[StepSentence]:
 
 def make_inside_steps(code: Optional[str], session: Session) -> List[StepSentence]:
     """Commands that go on from such a verdict; the first says for how long a process is stopped for them."""
-    stop = session.stands_still(Reads.CENSUS if code in HELD_BY_PROGRAM else Reads.PINS)
-    held = [
-        StepSentence(hint_command("owners"), "shows which variables and threads keep memory alive" + stop),
-        StepSentence(hint_command("census"), "shows memory in use by class, type and content"),
-        StepSentence(hint_command("leaks"), "lists the memory that nothing references any more"),
-    ]
-    kept = [
-        StepSentence(
-            hint_command("pins"),
-            "shows which blocks in use keep free memory from being returned" + ("" if code in HELD_BY_PROGRAM else stop),
-        )
-    ]
-    return [*(held if code in HELD_BY_PROGRAM else []), *(kept if code in PINNED else [])]
+    is_held, steps = code in HELD_BY_PROGRAM, []
+    stop = session.stands_still(Reads.CENSUS if is_held else Reads.PINS)
+    if is_held:
+        steps.append(StepSentence(hint_command("owners"), "shows which variables and threads keep memory alive" + stop))
+        steps.append(StepSentence(hint_command("census"), "shows memory in use by class, type and content"))
+        steps.append(StepSentence(hint_command("leaks"), "lists the memory that nothing references any more"))
+    if code in PINNED:
+        why = "shows which blocks in use keep free memory from being returned" + ("" if is_held else stop)
+        steps.append(StepSentence(hint_command("pins"), why))
+    return steps

@@ -1,10 +1,10 @@
 """Judge the memory as a whole: what is larger than all allocators, what was not read, what unloaded libraries left."""
 
 import struct
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import findings as codes
-from gdbheapx import problems
+from gdbheapx import problems, verdict
 from gdbheapx.analysis import next_steps
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.memory.attribute import Attribution, MappingPiece, drop_untouched
@@ -16,17 +16,7 @@ from gdbheapx.kernel.blocks.graph import NativeSum
 from gdbheapx.model import GUESS, SURENESS, Finding, MemoryPart, TargetAddress
 from gdbheapx.session import Session
 from gdbheapx.units import Sentence, SentenceSize, count_noun, format_number, format_share, join_sentences, make_sentence
-from gdbheapx.verdict import (
-    MATTERS,
-    MATTERS_BYTES,
-    MUCH_SHARE,
-    SMALL_BYTES,
-    UNBOUNDED,
-    WORTH_BYTES,
-    HeapVerdict,
-    inconclusive_finding,
-    of_lines,
-)
+from gdbheapx.verdict import MATTERS, MATTERS_BYTES, MUCH_SHARE, SMALL_BYTES, UNBOUNDED, WORTH_BYTES, HeapVerdict, of_lines, part_of
 
 MANY_UNJOINED = 8
 
@@ -65,10 +55,7 @@ _HINTS = {
     kinds.STACK: "to reduce it, use fewer threads or smaller stacks",
     kinds.BSS: "the program's own variables: run `nm --size-sort` on its file to find the largest",
 }
-_OBJECTS_HINT = "that is normal unless they keep growing: %s shows what keeps them, %s what grew" % (
-    hint_command("owners"),
-    hint_command("diff OLD"),
-)
+_OBJECTS_HINT = "that is normal unless they keep growing: %s shows what keeps them, %s what grew"
 _HUGE_STACKS_HINT = (
     "prctl(PR_SET_THP_DISABLE) before the program runs, madvise(MADV_NOHUGEPAGE) on each stack, or stacks without a whole aligned huge page"
 )
@@ -108,18 +95,17 @@ def judged_bytes(part: MemoryPart) -> int:
     return 0 if part.kind == kinds.CACHE and part.dumped_bytes is not None else weigh_part(part)
 
 
-def group_parts(parts: Sequence[MemoryPart]) -> List[PartGroup]:
+def group_parts(split: Optional[Split]) -> List[PartGroup]:
     """Largest first."""
     by_owner: Dict[str, List[MemoryPart]] = {}
-    for part in parts:
+    for part in split.parts if split is not None else ():
         key = kinds.ALLOCATOR if part.allocator is not None else part.program or part.kind
         by_owner.setdefault(key, []).append(part)
     made = []
     for members in by_owner.values():
         members.sort(key=lambda part: -judged_bytes(part))
-        first = members[0]
-        kind = kinds.ALLOCATOR if first.allocator is not None else first.kind
-        made.append(PartGroup(kind, first.program, sum(map(judged_bytes, members)), members))
+        kind = kinds.ALLOCATOR if members[0].allocator is not None else members[0].kind
+        made.append(PartGroup(kind, members[0].program, sum(map(judged_bytes, members)), members))
     return sorted(made, key=lambda group: -group.bytes)
 
 
@@ -161,102 +147,86 @@ def _may_be_mallocs(part: MemoryPart) -> bool:
     return part.allocator is None and (part.kind in UNCLAIMED or part.sure == GUESS)
 
 
-class LargestMemory(NamedTuple):
-    """Something that is larger than all allocators together."""
-
-    verdict: HeapVerdict
-    kind: str
-    program: Optional[str]
-
-    @property
-    def may_be_mallocs(self) -> bool:
-        """An allocator that is not read could have it."""
-        return self.kind in UNCLAIMED or self.verdict.sure == GUESS
+def may_be_mallocs(judged: HeapVerdict) -> bool:
+    """An allocator that is not read could have the memory that such a verdict calls the largest."""
+    return judged.sure == GUESS or (judged.code or "") in [codes.MOSTLY + kind for kind in UNCLAIMED]
 
 
 def judge_memory(
     split: Optional[Split], lost_bytes: Optional[int] = 0, is_open: bool = False, is_malloc_free: bool = False
-) -> Optional[LargestMemory]:
-    """Return the part that is larger than all allocators together; None where the allocators are the largest, and where the whole process
-    is small. `lost_bytes`: bytes missing from a core, which may be of any owner; `is_open`: memory without a known owner may be an
-    allocator's. There is no verdict where that decides it. `is_malloc_free`: no allocator was found, so that a small process is its
-    runtime's.
+) -> Optional[Tuple[HeapVerdict, Optional[str]]]:
+    """Return the verdict on the part that is larger than all allocators together, and its program; None where the allocators are the
+    largest, and where the whole process is small. `lost_bytes`: bytes missing from a core, which may be of any owner; `is_open`: memory
+    without a known owner may be an allocator's. There is no verdict where that decides it. `is_malloc_free`: no allocator was found, so
+    that a small process is its runtime's.
     """
     if split is None or (not split.parts and not is_open and lost_bytes == 0):
         return None
-    by_size = group_parts(split.parts)
+    by_size = group_parts(split)
     total = sum(group.bytes for group in by_size)
-    if not _is_stable(split, by_size, UNBOUNDED if lost_bytes is None else lost_bytes, is_open):
-        return LargestMemory(of_lines([_make_lacking(split, by_size, lost_bytes)]), kinds.ANONYMOUS, None)
-    if not by_size:
+    if not _is_stable(by_size, UNBOUNDED if lost_bytes is None else lost_bytes, is_open):
+        if lost_bytes is not None and _is_stable(by_size, lost_bytes, False):
+            what = "malloc's state is incomplete, and memory of unknown owner may belong to it"
+        elif lost_bytes is None:
+            what = "the core is truncated, and it is unknown how much is missing"
+        else:
+            share = format_share(lost_bytes, total + lost_bytes)
+            what = make_sentence("the core is truncated; %s (%s) are missing", SentenceSize(lost_bytes), share)
+        known = make_sentence("%s were read", SentenceSize(total))
+        return of_lines([verdict.inconclusive_finding(what, known, problems.CUT_HINT)]), None
+    largest = by_size[0] if by_size else None
+    if largest is None or largest.kind == kinds.ALLOCATOR:
         return None
-    largest = by_size[0]
+    if total <= WORTH_BYTES and not (is_malloc_free and largest.kind == kinds.RUNTIME):
+        return None
     held = sum(group.bytes for group in by_size if group.kind == kinds.ALLOCATOR)
-    is_small = total <= WORTH_BYTES and not (is_malloc_free and largest.kind == kinds.RUNTIME)
-    if largest.kind == kinds.ALLOCATOR or is_small:
-        return None
-    line = _main_line(largest, total, held, split)
-    return LargestMemory(of_lines([line], largest.sure), largest.kind, largest.program)
+    return of_lines([_main_line(largest, total, held, split)], largest.sure), largest.program
 
 
-def _is_stable(split: Split, by_size: Sequence[PartGroup], lost: int, is_open: bool) -> bool:
+def _is_stable(by_size: Sequence[PartGroup], lost: int, is_open: bool) -> bool:
     """Return True if the same group is the largest, no matter who owns the lost bytes, and whether allocators have the memory without a
     known owner.
     """
-    unclaimed = (
-        {group.kind: sum(judged_bytes(part) for part in group.parts if _may_be_mallocs(part)) for group in by_size} if is_open else {}
-    )
+    unclaimed: Dict[str, int] = {}
+    for group in by_size if is_open else ():
+        unclaimed[group.kind] = sum(judged_bytes(part) for part in group.parts if _may_be_mallocs(part))
     total = sum(group.bytes for group in by_size)
-    if not lost and not any(unclaimed.values()):
-        return True
-    if total + lost <= WORTH_BYTES:
+    if total + lost <= WORTH_BYTES or not (lost or any(unclaimed.values())):
         return True
     if total <= WORTH_BYTES:
         return False
     first, rest = by_size[0], by_size[1:]
-    moved = sum(unclaimed.values())
     if first.kind == kinds.ALLOCATOR:
         return all(group.bytes + lost < first.bytes for group in rest) and lost < first.bytes
     least = first.bytes - unclaimed.get(first.kind, 0)
-    held = sum(group.bytes for group in rest if group.kind == kinds.ALLOCATOR) + (moved if is_open else 0)
+    held = sum(group.bytes for group in rest if group.kind == kinds.ALLOCATOR) + sum(unclaimed.values())
     return lost < least and all(group.bytes + lost < least for group in rest) and held + lost < least
 
 
-def _make_lacking(split: Split, by_size: Sequence[PartGroup], lost_bytes: Optional[int]) -> Finding:
-    """Return the reason why there is no verdict on the memory as a whole."""
-    total = sum(group.bytes for group in by_size)
-    read = make_sentence("%s were read", SentenceSize(total))
-    if lost_bytes is not None and _is_stable(split, by_size, lost_bytes, False):
-        what = "malloc's state is incomplete, and memory of unknown owner may belong to it"
-    elif lost_bytes is None:
-        what = "the core is truncated, and it is unknown how much is missing"
-    else:
-        what = make_sentence(
-            "the core is truncated; %s (%s) are missing", SentenceSize(lost_bytes), format_share(lost_bytes, total + lost_bytes)
-        )
-    return inconclusive_finding(what, read, problems.CUT_HINT)
-
-
 def _main_line(largest: PartGroup, total: int, held: int, split: Split) -> Finding:
-    owner = _WHAT.get(largest.kind, "%s's own memory" % largest.program)
-    cause = find_stack_cause(split) if largest.kind == kinds.STACK else None
+    kind, program, owner = largest.kind, largest.program, _WHAT.get(largest.kind, "%s's own memory" % largest.program)
+    cause = find_stack_cause(split) if kind == kinds.STACK else None
     if cause is not None and cause.code == codes.NEVER_JOINED:
         owner = largest.parts[0].name
-    if largest.kind == kinds.SHARED and largest.program is not None:
-        owner += " of %s" % largest.program
-    is_runtime = largest.kind == kinds.RUNTIME
-    if is_runtime and next_steps.has_objects(largest.program):
-        owner = _OBJECTS.get(largest.program or "", "objects of %s" % largest.program)
+    if kind == kinds.SHARED and program is not None:
+        owner += " of %s" % program
+    if kind == kinds.RUNTIME and next_steps.has_objects(program):
+        owner = _OBJECTS.get(program or "", "objects of %s" % program)
+    unclaimed, hint = split.memory.unclaimed, _HINTS.get(kind)
+    if kind == kinds.ANONYMOUS and unclaimed:
+        hint = "largest mapping: %s-%s" % (unclaimed[0].start, unclaimed[0].end)
+    elif largest.sure == GUESS:
+        hint = "%s as the owner is a guess: a program like this has no other known owner of such memory" % program
+    elif cause is not None:
+        hint = None  # the finding's own
+    elif kind == kinds.RUNTIME and next_steps.is_seen(program):
+        hint = _OBJECTS_HINT % (hint_command("owners"), hint_command("diff OLD"))
     lazy = sum(map(lazily_free_bytes, largest.parts))
-    freed = (
-        make_sentence("%s of it freed with MADV_FREE; ", SentenceSize(lazy)) if lazy >= max(SMALL_BYTES, MATTERS * largest.bytes) else ""
-    )
-    evidence = make_sentence(
-        "%s of %s (%s) are %s", SentenceSize(largest.bytes), SentenceSize(total), format_share(largest.bytes, total), owner
-    )
+    is_much = lazy >= max(SMALL_BYTES, MATTERS * largest.bytes)
+    freed = make_sentence("%s of it freed with MADV_FREE; ", SentenceSize(lazy)) if is_much else ""
+    evidence = make_sentence("%s are %s", part_of(largest.bytes, total), owner)
     details = make_sentence("%smalloc holds %s (%s)", freed, SentenceSize(held), format_share(held, total))
-    what, code = "Runtime" if is_runtime else "In use", codes.MOSTLY + largest.kind
-    return Finding(what, evidence, _make_hint(largest, split), code, details, largest.bytes)
+    return Finding("Runtime" if kind == kinds.RUNTIME else "In use", evidence, hint, codes.MOSTLY + kind, details, largest.bytes)
 
 
 def _name_part(part: MemoryPart) -> str:
@@ -267,38 +237,23 @@ def _name_part(part: MemoryPart) -> str:
     return "%s, %s" % (name, count_noun(part.mappings, "mapping"))
 
 
-def _make_hint(largest: PartGroup, split: Split) -> Optional[str]:
-    unclaimed = split.memory.unclaimed
-    if largest.kind == kinds.ANONYMOUS and unclaimed:
-        return "largest mapping: %s-%s" % (unclaimed[0].start, unclaimed[0].end)
-    if largest.sure == GUESS:
-        return "%s as the owner is a guess: a program like this has no other known owner of such memory" % largest.program
-    if largest.kind == kinds.STACK and find_stack_cause(split) is not None:
-        return None  # the finding's own
-    if largest.kind == kinds.RUNTIME and next_steps.is_seen(largest.program):
-        return _OBJECTS_HINT
-    return _HINTS.get(largest.kind)
-
-
 def find_stack_cause(split: Optional[Split]) -> Optional[Finding]:
     """The finding that most of the stacks' memory is due to."""
-    memory = split.memory if split is not None else None
-    if split is None or memory is None:
+    if split is None:
         return None
-    ended = memory.ended_threads
-    are_unjoined = ended is not None and 2 * ended.unjoined_bytes >= memory.stack_bytes
-    return next(_never_joined(memory) if are_unjoined else _huge_stacks(split, memory), None)
+    ended = split.memory.ended_threads
+    are_unjoined = ended is not None and 2 * ended.unjoined_bytes >= split.memory.stack_bytes
+    return next(_never_joined(split.memory) if are_unjoined else _huge_stacks(split), None)
 
 
 def find_largest_program(split: Optional[Split]) -> Optional[str]:
     """Return the program whose memory is the largest part."""
-    by_size = group_parts(split.parts) if split is not None else []
-    return by_size[0].program if by_size else None
+    return next((group.program for group in group_parts(split)), None)
 
 
 def find_program_with_cache(split: Optional[Split]) -> Optional[str]:
     """The program that has much where page cache, about which there is nothing to do, has most."""
-    by_size = group_parts(split.parts) if split is not None else []
+    by_size = group_parts(split)
     if len(by_size) < 2 or by_size[0].kind != kinds.CACHE or by_size[1].bytes < MUCH_SHARE * sum(group.bytes for group in by_size):
         return None
     return by_size[1].program
@@ -306,16 +261,15 @@ def find_program_with_cache(split: Optional[Split]) -> Optional[str]:
 
 def find_beside(split: Optional[Split]) -> List[Finding]:
     """Return the finding for a process in which allocators are the largest part, and have not nearly all."""
-    if split is None:
-        return []
-    by_size = group_parts(split.parts)
+    by_size = group_parts(split)
     total = sum(group.bytes for group in by_size)
-    others = [group for group in by_size if group.kind != kinds.ALLOCATOR and group.bytes >= MUCH_SHARE * total]
-    if not others or total <= WORTH_BYTES or by_size[0].kind != kinds.ALLOCATOR:
+    others = [group for group in by_size if group.kind != kinds.ALLOCATOR]
+    much = [group for group in others if group.bytes >= MUCH_SHARE * total]
+    if not much or total <= WORTH_BYTES or by_size[0].kind != kinds.ALLOCATOR:
         return []
-    outside = sum(group.bytes for group in by_size if group.kind != kinds.ALLOCATOR)
-    named = join_sentences(", ", [make_sentence("%s in %s", SentenceSize(group.bytes), _name_part(group.parts[0])) for group in others])
-    evidence = make_sentence("%s of %s (%s); %s", SentenceSize(outside), SentenceSize(total), format_share(outside, total), named)
+    outside = sum(group.bytes for group in others)
+    named = join_sentences(", ", [make_sentence("%s in %s", SentenceSize(group.bytes), _name_part(group.parts[0])) for group in much])
+    evidence = make_sentence("%s; %s", part_of(outside, total), named)
     return [Finding("much of the memory is outside malloc", evidence, None, codes.BESIDE_MALLOC, size_bytes=outside)]
 
 
@@ -328,16 +282,10 @@ def had_deeper_stacks(memory: Optional[SplitMemory]) -> bool:
 
 def find_memory_findings(split: Optional[Split]) -> List[Finding]:
     """Return the findings that a reader of RSS must know."""
-    memory = split.memory if split is not None else None
-    if split is None or memory is None:
+    if split is None:
         return []
-    return [
-        *_never_joined(memory),
-        *_huge_stacks(split, memory),
-        *_find_deeper(memory),
-        *_lazily_free(split, memory),
-        *_find_shared(split, memory),
-    ]
+    memory = split.memory
+    return [*_never_joined(memory), *_huge_stacks(split), *_find_deeper(memory), *_lazily_free(split), *_find_shared(split)]
 
 
 def _never_joined(memory: SplitMemory) -> Iterator[Finding]:
@@ -350,39 +298,35 @@ def _never_joined(memory: SplitMemory) -> Iterator[Finding]:
     sizes = SentenceSize(ended.unjoined_bytes), where, SentenceSize(ended.unjoined_virtual_bytes)
     evidence = make_sentence("their stacks take %s %s and %s of address space%s", *sizes, ran)
     what = "%s ended and %s never joined" % (count_noun(ended.unjoined, "thread"), "was" if ended.unjoined == 1 else "were")
-    yield Finding(
-        what,
-        evidence,
-        "pthread_join or pthread_detach frees the stack of such a thread; nothing else does",
-        codes.NEVER_JOINED,
-        size_bytes=ended.unjoined_bytes,
-    )
+    hint = "pthread_join or pthread_detach frees the stack of such a thread; nothing else does"
+    yield Finding(what, evidence, hint, codes.NEVER_JOINED, size_bytes=ended.unjoined_bytes)
 
 
-def _huge_stacks(split: Split, memory: SplitMemory) -> Iterator[Finding]:
+def _huge_stacks(split: Split) -> Iterator[Finding]:
     """Report stacks in huge pages; in a core these are the pages of zeros that the kernel took from RAM: a thread that has touched a page
     has rarely left it so.
     """
     parts = [part for part in split.parts if part.kind == kinds.STACK]
-    stacks, told = sum((part.resident_bytes or 0) + (part.dumped_bytes or 0) for part in parts), memory.thread_stacks
-    is_core = memory.measure == "dumped"
+    stacks, threads = sum((part.resident_bytes or 0) + (part.dumped_bytes or 0) for part in parts), split.memory.thread_stacks
+    is_core = split.memory.measure == "dumped"
     huge = sum(part.huge_bytes or 0 for part in parts)
     if is_core:
-        huge = stacks - (told.touched_bytes or 0) if told is not None and told.measured_threads == told.threads else 0
-    if 2 * huge < stacks or huge < max(WORTH_BYTES, MATTERS * memory.total_bytes):
+        are_measured = threads is not None and threads.measured_threads == threads.threads
+        huge = stacks - (threads.touched_bytes or 0) if threads is not None and are_measured else 0
+    if 2 * huge < stacks or huge < max(WORTH_BYTES, MATTERS * split.memory.total_bytes):
         return
     what, where = ("%s, most likely", " are pages of zeros that were in RAM") if is_core else ("%s", "")
     evidence = make_sentence("%s of %s%s: one touch of a stack fills a whole huge page", SentenceSize(huge), SentenceSize(stacks), where)
     yield Finding(what % "thread stacks are in huge pages", evidence, _HUGE_STACKS_HINT, codes.HUGE_STACKS, size_bytes=huge)
 
 
-def _lazily_free(split: Split, memory: SplitMemory) -> Iterator[Finding]:
+def _lazily_free(split: Split) -> Iterator[Finding]:
     """Report lazily freed memory of any owner: droppable though it is no page cache."""
-    lazy = sum(map(lazily_free_bytes, split.parts))
-    if lazy < max(SMALL_BYTES, MATTERS * memory.total_bytes):
+    lazy, total = sum(map(lazily_free_bytes, split.parts)), split.memory.total_bytes
+    if lazy < max(SMALL_BYTES, MATTERS * total):
         return
     largest = max(split.parts, key=lazily_free_bytes)
-    evidence = make_sentence("%s of %s, most of it in %s", SentenceSize(lazy), SentenceSize(memory.total_bytes), largest.name)
+    evidence = make_sentence("%s of %s, most of it in %s", SentenceSize(lazy), SentenceSize(total), largest.name)
     hint = "the kernel reclaims it when memory is short, without swap; it counts in RSS until then and is not a leak"
     yield Finding("memory was freed with MADV_FREE and is still in RSS", evidence, hint, codes.LAZY_FREE, size_bytes=lazy)
 
@@ -391,35 +335,23 @@ def _find_deeper(memory: SplitMemory) -> Iterator[Finding]:
     stacks = memory.thread_stacks
     if stacks is None or not had_deeper_stacks(memory):
         return
-    touched, past = stacks.touched_bytes or 0, stacks.past_bytes or 0
-    evidence = make_sentence(
-        "%s touched by %s, %s in use now",
-        SentenceSize(touched),
-        count_noun(stacks.measured_threads, "thread"),
-        SentenceSize(touched - past),
-    )
+    touched, past, threads = stacks.touched_bytes or 0, stacks.past_bytes or 0, count_noun(stacks.measured_threads, "thread")
+    evidence = make_sentence("%s touched by %s, %s in use now", SentenceSize(touched), threads, SentenceSize(touched - past))
     hint = "the rest was used by deeper calls and stays until each thread ends, or returns it with madvise; a smaller stack size limits it"
     yield Finding("thread stacks were deeper before", evidence, hint, codes.DEEPER_STACKS, size_bytes=past)
 
 
-def _find_shared(split: Split, memory: SplitMemory) -> Iterator[Finding]:
-    if memory.pss_bytes is None:
+def _find_shared(split: Split) -> Iterator[Finding]:
+    total, pss = split.memory.total_bytes, split.memory.pss_bytes
+    own = [part for part in split.parts if part.kind not in (kinds.CACHE, kinds.KERNEL)]  # every process shares its libraries
+    shared = sum(part.shared_bytes or 0 for part in own)
+    if pss is None or shared < max(WORTH_BYTES, MUCH_SHARE * total):
         return
-    shared = sum(
-        part.shared_bytes or 0 for part in split.parts if part.kind not in (kinds.CACHE, kinds.KERNEL)
-    )  # every process shares its libraries
-    if shared < max(WORTH_BYTES, MUCH_SHARE * memory.total_bytes):
-        return
-    evidence = make_sentence(
-        "%s of RSS %s, not counting page cache; PSS %s",
-        SentenceSize(shared),
-        SentenceSize(memory.total_bytes),
-        SentenceSize(memory.pss_bytes),
-    )
+    figures = SentenceSize(shared), SentenceSize(total), SentenceSize(pss)
+    evidence = make_sentence("%s of RSS %s, not counting page cache; PSS %s", *figures)
     hint = "RSS counts such a page in every process, and once for each mapping; to add up a group of processes, use PSS"
-    yield Finding(
-        "much of RSS is mapped more than once, by other processes or by this one", evidence, hint, codes.SHARED_PAGES, size_bytes=shared
-    )
+    what = "much of RSS is mapped more than once, by other processes or by this one"
+    yield Finding(what, evidence, hint, codes.SHARED_PAGES, size_bytes=shared)
 
 
 ENOUGH_PERCENT = 90
@@ -446,20 +378,14 @@ class Coverage(NamedTuple):
 
     def words(self) -> Sentence:
         """`looked at 8.0 KiB of 89.9 MiB (0 %)`."""
-        read, whole = self.read_bytes, self.anonymous_bytes
-        return make_sentence("looked at %s of %s (%s)", SentenceSize(read), SentenceSize(whole), format_share(read, whole))
-
-    def document(self) -> Dict[str, Any]:
-        """The member of an envelope."""
-        percent = 1000 * self.read_bytes // self.anonymous_bytes / 10 if self.anonymous_bytes else 100.0
-        return {"anonymous_bytes": self.anonymous_bytes, "read_bytes": self.read_bytes, "share_percent": percent}
+        return make_sentence("looked at %s", part_of(self.read_bytes, self.anonymous_bytes))
 
 
 def tell_coverage(session: Session) -> Optional[Coverage]:
     """Return the coverage of an answer about blocks; the answer is partial where it is low. None where it is unknown: of remote targets,
     of snapshots of earlier releases, and where one allocator alone is asked for."""
     try:
-        coverage: Optional[Coverage] = session.kept("coverage", Optional[Coverage], lambda: measure_coverage(session))
+        coverage: Optional[Coverage] = session.kept("coverage", Optional[Coverage], lambda: _measure_coverage(session))
     except HeapxError:
         if session.target.has_memory:
             raise
@@ -469,23 +395,26 @@ def tell_coverage(session: Session) -> Optional[Coverage]:
 
 def note_coverage(session: Session, coverage: Optional[Coverage]) -> Optional[Coverage]:
     """Put it into the envelope, and among the problems if it is low."""
-    if coverage is not None:
-        session.coverage = coverage.document()
-    if coverage is not None and coverage.is_low:
-        unread = SentenceSize(coverage.anonymous_bytes - coverage.read_bytes)
-        what = make_sentence("%s of anonymous memory belong to no allocator or runtime that is read here: %s", unread, coverage.words())
+    if coverage is None:
+        return None
+    whole, read = coverage.anonymous_bytes, coverage.read_bytes
+    percent = 1000 * read // whole / 10 if whole else 100.0
+    session.coverage = {"anonymous_bytes": whole, "read_bytes": read, "share_percent": percent}
+    if coverage.is_low:
+        words = SentenceSize(whole - read), coverage.words()
+        what = make_sentence("%s of anonymous memory belong to no allocator or runtime that is read here: %s", *words)
         session.problem(problems.MEMORY_UNREAD, None if coverage.largest is None else str(coverage.largest), what, HINT)
     return coverage
 
 
-def measure_coverage(session: Session) -> Optional[Coverage]:
+def _measure_coverage(session: Session) -> Optional[Coverage]:
     """Return the coverage of a process or core that can be read now."""
     target, use = session.target, session.target.memory_use()
     if use is None or session.allocator_id is not None:
         return None
     claims = {heap.info.id: heap.claims() for heap in session.heaps.all()}
-    told = drop_untouched(target, session.kernel, use, session.budget)
-    return _sum_coverage(Attribution(target, session.kernel, told.use, claims, told.pages).pieces(), told.use.mappings)
+    use, pages, _, _ = drop_untouched(target, session.kernel, use, session.budget)
+    return _sum_coverage(Attribution(target, session.kernel, use, claims, pages).pieces(), use.mappings)
 
 
 def measure_split_coverage(session: Session, split: Optional[Split]) -> Optional[Coverage]:
@@ -543,17 +472,14 @@ def _count_loads(target: Target) -> Optional[int]:
     words = struct.unpack("<%dQ" % (len(data) // 8), data)
     for at, namespaces in enumerate(words[:-1]):
         end = at + 1
-        while _is_unlocked(words[end : end + MUTEX_WORDS]):
+        while len(words) >= end + MUTEX_WORDS and words[end + 2] & 0xFFFFFFFF == RECURSIVE:
+            if any((*words[end : end + 2], *words[end + 3 : end + MUTEX_WORDS])):  # held by a thread
+                break
             end += MUTEX_WORDS
         if 1 <= namespaces <= MOST_NAMESPACES and end > at + 1 + MUTEX_WORDS and end < len(words):
             gone = words[end] - (words[1] & 0xFFFFFFFF)
             return gone if namespaces == 1 and 0 <= gone < 1 << 32 else None
     return None
-
-
-def _is_unlocked(words: Sequence[int]) -> bool:
-    """A recursive mutex that no one holds."""
-    return len(words) == MUTEX_WORDS and words[2] & 0xFFFFFFFF == RECURSIVE and not any((*words[:2], *words[3:]))
 
 
 def find_unloaded_findings(session: Session, used: Optional[NativeSum], leaked: Optional[NativeSum]) -> Sequence[Finding]:
@@ -565,14 +491,8 @@ def find_unloaded_findings(session: Session, used: Optional[NativeSum], leaked: 
         return []
     evidence = make_sentence("%s in %s are leaked, and may be theirs", SentenceSize(leaked.bytes), count_noun(leaked.blocks, "block"))
     hint = "memory that only a library's variables reference is leaked when dlclose unloads it: `%s` shows whether the numbers agree"
-    return [
-        Finding(
-            "%s were loaded and unloaded since the process began" % name_libraries(gone),
-            evidence,
-            hint % hint_command("leaks"),
-            codes.UNLOADED,
-        )
-    ]
+    what = "%s were loaded and unloaded since the process began" % name_libraries(gone)
+    return [Finding(what, evidence, hint % hint_command("leaks"), codes.UNLOADED)]
 
 
 def name_libraries(number: int) -> str:

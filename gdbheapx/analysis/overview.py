@@ -7,7 +7,6 @@ from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.allocators.records import AllocatorJudgement, AllocatorPart, Facts, OfAllocator, Surroundings, heap_sum
 from gdbheapx.analysis import inside, memory_verdict, next_steps, split
 from gdbheapx.analysis.addon_answers import Books
-from gdbheapx.analysis.census import registry
 from gdbheapx.analysis.inside import InsideAnswer, PageParts, RuntimeTable
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.reachability.owners import LeakSuspect
@@ -97,8 +96,9 @@ def make_overview(
     if cut_at is not None:
         what = "the walk over the lists of stacks ended here: %s" % session.budget.reason
         session.report(STACK_LISTS_CUT, cut_at, what, "which threads ended and were never joined is unknown")
-    whose = {fact.info.id: fact.info.id if sum(bool(one.sizes) for one in facts) > 1 else None for fact in facts}
-    classes = sorted((row._replace(allocator=whose[fact.info.id]) for fact in facts for row in fact.sizes), key=lambda row: -row.used_bytes)
+    is_several = sum(bool(fact.sizes) for fact in facts) > 1
+    classes = [row._replace(allocator=fact.info.id if is_several else None) for fact in facts for row in fact.sizes]
+    classes.sort(key=lambda row: -row.used_bytes)
     may = {fact.info.id: advisable(heap) for heap, fact in zip(heaps, facts)}
     judged = _judge_allocators(target, facts, memory, may)
     shown = [judgement for judgement in judged if memory_verdict.has_much_memory(memory, judgement.ids)]
@@ -110,23 +110,23 @@ def make_overview(
         session.is_copied_whole = False
     known_runtimes = inside.Runtimes(session, memory, deep)
     heap_sums = [heap_sum(fact.info.id, fact.sizes, fact.arenas, fact.totals) for fact in facts]
-    books = registry.find_books(session, sum(heap.used_bytes for heap in heap_sums))
+    addon = addon_loader.find_capability("books")
+    books = addon.find_bind_books(session, sum(heap.used_bytes for heap in heap_sums)) if addon is not None else None
     deeper = known_runtimes.steps(main.code)
     steps = [*deeper, *steps] if main.code in verdict.HELD_BY_PROGRAM else [*steps, *deeper]
     steps = [*steps, *_suggest_settings(session, main, may)]
-    looked = inside.find_inside(session, main, deep, known_runtimes, inside.read_page_parts(session, facts) if page else None)
-    main = inside.with_objects(main, memory_verdict.find_largest_program(memory), looked.tables)
-    steps = [*inside.steps_to_fields(looked.inside), *steps[:1], *inside.steps_to_suspect(looked.inside), *steps[1:]]
-    total = memory.memory.total_bytes if memory is not None else 0
-    main, judged, steps = _with_leaked(session, main, judged, steps, looked.inside, total)
+    parts = inside.read_page_parts(session, facts) if page else None
+    looked, tables, pinned, parts = inside.find_inside(session, main, deep, known_runtimes, parts)
+    main = inside.with_objects(main, memory_verdict.find_largest_program(memory), tables)
+    steps = [*inside.steps_to_fields(looked), *steps[:1], *inside.steps_to_suspect(looked), *steps[1:]]
+    main, judged, steps = _with_leaked(session, main, judged, steps, looked, memory.memory.total_bytes if memory is not None else 0)
     shown = [judgement for judgement in judged if judgement.allocator in {one.allocator for one in shown}]
-    sizes = [row for row in classes[:TOP_CLASSES] if row.used_bytes]
-    pinned = [*split.find_copied_pages(session, memory), *([looked.pinned] if looked.pinned is not None else [])]
-    if looked.inside is not None:
-        pinned += memory_verdict.find_unloaded_findings(session, looked.inside.used, looked.inside.leaked)
     said = [*main.lines, *(line for judgement in shown for line in judgement.verdict.lines)]
     advice = _deduplicate_steps(steps)
-    beside = [*memory_verdict.find_memory_findings(memory), *(finding for judgement in judged for finding in judgement.findings), *pinned]
+    beside = [*memory_verdict.find_memory_findings(memory), *(finding for judgement in judged for finding in judgement.findings)]
+    beside += split.find_copied_pages(session, memory)
+    beside += [pinned] if pinned is not None else []
+    beside += memory_verdict.find_unloaded_findings(session, looked.used, looked.leaked) if looked is not None else []
     made = Overview(
         split=memory.parts if memory is not None else None,
         memory=memory.memory if memory is not None else None,
@@ -136,17 +136,17 @@ def make_overview(
         totals={fact.info.id: fact.totals for fact in facts},
         heaps=heap_sums,
         arenas=[row for fact in facts for row in fact.arenas],
-        sizes=sizes,
+        sizes=[row for row in classes[:TOP_CLASSES] if row.used_bytes],
         findings=list(dict.fromkeys([*said, *beside])),
         next=[step.bare for step in advice],
         next_steps=advice,
         allocators=[fact.info for fact in facts],
         shown=[judgement.allocator for judgement in shown],
-        inside=looked.inside,
-        runtimes=looked.tables,
+        inside=looked,
+        runtimes=tables,
         books=books,
     )
-    return made, looked.page
+    return made, parts
 
 
 def _deduplicate_steps(steps: Sequence[str]) -> List[StepAdvice]:
@@ -168,21 +168,25 @@ def _make_verdict(
     is_hidden = session.discovery.may_be_hidden()
     is_open = is_hidden or any(judgement.verdict.code == findings.EVIDENCE_MISSING for judgement in judged)
     large = memory_verdict.judge_memory(memory, target.lost_bytes(), is_open, not judged)
-    if large is not None and large.verdict.kind == verdict.INCONCLUSIVE:
+    if large is not None and large[0].kind == verdict.INCONCLUSIVE:
         beside = [line for judgement in judged for line in _find_beside(judgement.verdict)]
-        return large.verdict._replace(lines=[*large.verdict.lines, *beside]), [DOCTOR]
+        return large[0]._replace(lines=[*large[0].lines, *beside]), [DOCTOR]
     foreign = session.discovery.foreign_owner()
-    if large is None or large.may_be_mallocs or (foreign is not None and foreign.is_anywhere):
-        unread, steps = _find_unread(session, large.verdict.lines[0] if large is not None else None)
+    if large is None or memory_verdict.may_be_mallocs(large[0]) or (foreign is not None and foreign.is_anywhere):
+        unread, steps = _find_unread(session, large[0].lines[0] if large is not None else None)
         if unread is not None:
             return verdict.of_lines([unread]), steps
     if large is not None:
-        program = large.program or memory_verdict.find_program_with_cache(memory)
-        cause = memory_verdict.find_stack_cause(memory) if large.kind == kinds.STACK else None
-        has_heap, code = bool(session.heaps.all()), cause.code if cause is not None else None
-        steps = [*next_steps.make_memory_steps(target, large.verdict.code, program, has_heap, code, bool(shown))]
-        lines = [*_with_decider(large.verdict, steps), *(line for judgement in shown for line in _find_beside(judgement.verdict))]
-        return large.verdict._replace(lines=lines), [*steps, *(step for judgement in shown for step in judgement.next_steps)]
+        largest, program = large
+        cause = memory_verdict.find_stack_cause(memory) if largest.code == findings.MOSTLY + kinds.STACK else None
+        code = cause.code if cause is not None else None
+        program = program or memory_verdict.find_program_with_cache(memory)
+        steps = [*next_steps.make_memory_steps(target, largest.code, program, bool(session.heaps.all()), code, bool(shown))]
+        first, *rest = largest.lines
+        if largest.kind == verdict.RUNTIME and first.hint is None and steps:  # its own command says what it keeps
+            first = first._replace(hint=make_sentence("that is normal unless it keeps growing: %s", steps[0]))
+        lines = [first, *rest, *(line for judgement in shown for line in _find_beside(judgement.verdict))]
+        return largest._replace(lines=lines), [*steps, *(step for judgement in shown for step in judgement.next_steps)]
     if not judged and session.discovery.unused():
         unused = [Finding("Small", copy.what, copy.hint, findings.SMALL_HEAP) for copy in session.discovery.unused()]
         return verdict.of_lines(unused), []
@@ -201,14 +205,6 @@ def _make_verdict(
     if main.kind == verdict.SMALL and cause is not None:
         steps = next_steps.make_memory_steps(target, None, None, cause=cause.code)
     return main._replace(lines=[*main.lines, *memory_verdict.find_beside(memory)]), steps
-
-
-def _with_decider(judged: HeapVerdict, steps: Sequence[str]) -> Sequence[Finding]:
-    """The lines of a verdict on a runtime: where its own command says what it keeps, that one."""
-    first, *rest = judged.lines
-    if judged.kind != verdict.RUNTIME or first.hint is not None or not steps:
-        return judged.lines
-    return [first._replace(hint=make_sentence("that is normal unless it keeps growing: %s", steps[0])), *rest]
 
 
 def _with_leaked(
@@ -234,12 +230,12 @@ def _with_leaked(
 def _suggest_settings(session: Session, judged: HeapVerdict, may: Mapping[str, FrozenSet[str]]) -> Sequence[StepSentence]:
     """The two that help most, where malloc keeps what is free."""
     has_free = judged.kind in (verdict.KEPT, verdict.FRAGMENTED) or judged.code == findings.PART_HELD
-    predictor = addon_loader.find_capability("settings")
+    predictor, heaps = addon_loader.find_capability("settings"), session.heaps.all()
     if predictor is None or session.target.kind != "live" or not has_free or judged.kind_1_0 == verdict.HUGE_PAGES_1_0:
         return []
-    if sum(row.used_chunks + (row.free_chunks or 0) for heap in session.heaps.all() for row in heap.histogram()) > MOST_BLOCKS:
+    if sum(row.used_chunks + (row.free_chunks or 0) for heap in heaps for row in heap.histogram()) > MOST_BLOCKS:
         return [StepSentence(hint_command("what-if"), "shows what a setting would save")]
-    ways = [heap.returning.command for heap in session.heaps.all() if heap.returning is not None]
+    ways = [heap.returning.command for heap in heaps if heap.returning is not None]
     step = predictor.best(predictor.what_if(session), [way for way in ways if not any(way in allowed for allowed in may.values())])
     return [step] if step is not None else []
 
@@ -266,30 +262,23 @@ def _judge_allocators(
         is_cut=target.lost_bytes() != 0,
         rss_bytes=memory.memory.total_bytes if memory is not None and target.kind == "live" else None,
     )
-    made: List[AllocatorJudgement] = []
     names = {fact.info.name for fact in facts}
     present = [allocator for allocator in allocators.all_allocators() if allocator.name in names]
-    for allocator in present:
-        made += allocator.judge([fact for fact in facts if fact.info.name == allocator.name], around)
-    if around.is_core:
-        made = [judgement._replace(verdict=_of_a_core(judgement.verdict)) for judgement in made]
     returning = {allocator.returning.command for allocator in present if allocator.returning is not None}
-
-    def is_refused(step: str, ids: Sequence[str]) -> bool:
-        command = words_of(step.command) if isinstance(step, StepSentence) else None
-        return command is not None and command.split()[0] in returning and not any(command in advisable.get(name, ()) for name in ids)
-
-    made = [
-        judgement._replace(next_steps=[step for step in judgement.next_steps if not is_refused(step, judgement.ids)]) for judgement in made
-    ]
+    made: List[AllocatorJudgement] = []
+    for allocator in present:
+        for judgement in allocator.judge([fact for fact in facts if fact.info.name == allocator.name], around):
+            steps, judged = [], judgement.verdict
+            for step in judgement.next_steps:
+                command = words_of(step.command) if isinstance(step, StepSentence) else None
+                is_call = command is not None and command.split()[0] in returning
+                if not is_call or any(command in advisable.get(name, ()) for name in judgement.ids):
+                    steps.append(step)
+            if around.is_core:  # no second look at a process that has ended is advised
+                lines = [line._replace(hint=verdict.GREW_HINT) if line.hint is verdict.GROWING_HINT else line for line in judged.lines]
+                judged = judged._replace(lines=lines)
+            made.append(judgement._replace(verdict=judged, next_steps=steps))
     return sorted(made, key=lambda judgement: -judgement.held_bytes)
-
-
-def _of_a_core(judged: HeapVerdict) -> HeapVerdict:
-    """No second look at a process that has ended is advised."""
-    return judged._replace(
-        lines=[line._replace(hint=verdict.GREW_HINT) if line.hint is verdict.GROWING_HINT else line for line in judged.lines]
-    )
 
 
 def _find_beside(judged: HeapVerdict) -> Sequence[Finding]:

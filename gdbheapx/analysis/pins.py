@@ -6,7 +6,7 @@ from array import array
 from typing import Annotated, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import problems
-from gdbheapx.allocators.answers import ArenaKeeps, Keeping, Term
+from gdbheapx.allocators.answers import Keeping, Term
 from gdbheapx.allocators.heap import AllocatorInstance, plain_shape
 from gdbheapx.analysis.census import find as census
 from gdbheapx.analysis.census.world import PLACE, Signature
@@ -60,10 +60,8 @@ class PinOwners:
         above = node
         while above < reach.roots_from and self._parents[above] != NO_NODE:
             above = self._parents[above]
-        label = self._told.labels[node] if node < len(self._told.labels) else 0
-        known = self._told.names[label - 1] if label else None
-        what = known.name if known is not None else "block"
-        by = "%s 0x%x" % (what, reach.graph.blocks([node])[0][0])
+        known = self._told.name_block(node) if node < len(self._told.labels) else None
+        by = "%s 0x%x" % (known.name if known is not None else "block", reach.graph.blocks([node])[0][0])
         return "%s and others, by %s" % (self._tallied.name(above), by) if above >= reach.roots_from else by
 
 
@@ -132,14 +130,6 @@ class PinsAnswer(NamedTuple):
     """As in a census: a class may be that of an object that was freed."""
 
 
-class Labelled(NamedTuple):
-    """Labels and owners of the blocks."""
-
-    labels: PinLabels
-    names: Sequence[Optional[Signature]]
-    owners: Optional[PinOwners]
-
-
 class PinsReading(NamedTuple):
     """State of one heap when the process was stopped."""
 
@@ -153,31 +143,22 @@ class PinsReading(NamedTuple):
 def find_pins(session: Session, owners: bool = True) -> PinsAnswer:
     """Find all groups, first those that keep most for each byte of their own. `owners`: look for their owners."""
     heaps: List[PinsReading] = []
-    labelled = _label_blocks(session, owners, heaps)
+    labels, names, pin_owners = _label_blocks(session, owners, heaps)
     heaps = session.shared(HEAPS) or heaps
     session.budget.progress.stage = "finding free memory between blocks in use"
     groups, sums = [], []  # type: List[PinRow], List[PinsSum]
-    for asked, pinned in _find_pinned(session, heaps, labelled.labels):
-        keeping = asked.keeping
+    for asked, pinned in _find_pinned(session, heaps, labels):
+        heap, keeping = asked.heap, asked.keeping
         if keeping is None:
-            what = "which free memory %s cannot return is not known: there is no rule for it here" % asked.heap.info.id
-            session.problem(
-                problems.NO_RULE, None, what, "free memory: %s; by size: %s" % (hint_command("arenas"), hint_command("arenas --sizes"))
-            )
+            what = "which free memory %s cannot return is not known: there is no rule for it here" % heap.info.id
+            hint = "free memory: %s; by size: %s" % (hint_command("arenas"), hint_command("arenas --sizes"))
+            session.problem(problems.NO_RULE, None, what, hint)
             continue
-        made = _make_rows(asked.heap, keeping, pinned, labelled)
-        total, known = sum(row.kept_bytes for row in made), keeping.kept_bytes
-        sums.append(
-            PinsSum(
-                allocator=asked.heap.info.id,
-                kept_bytes=total,
-                arenas_bytes=known,
-                difference_bytes=None if known is None else total - known,
-                terms=keeping.terms,
-                returnable_bytes=keeping.returnable_bytes,
-                command=asked.heap.returning.command if asked.heap.returning is not None and session.heaps.dry_run(asked.heap) else None,
-            )
-        )
+        made = _make_rows(asked, pinned, names, pin_owners)
+        total, known, returnable = sum(row.kept_bytes for row in made), keeping.kept_bytes, keeping.returnable_bytes
+        command = heap.returning.command if heap.returning is not None and session.heaps.dry_run(heap) else None
+        difference = None if known is None else total - known
+        sums.append(PinsSum(heap.info.id, total, known, difference, keeping.terms, returnable, command))
         groups += made
     session.target.let_go()
     whole, is_cut = sum(group.kept_bytes for group in groups), session.budget.expired()
@@ -186,24 +167,27 @@ def find_pins(session: Session, owners: bool = True) -> PinsAnswer:
     if is_cut:
         what = "%s before all blocks were read: more is pinned" % session.budget.reason
         session.problem(session.budget.code, None, what, session.budget.next_step)
-    is_unknown = any(asked.keeping is None or any(arena.kept_bytes is None for arena in asked.keeping.arenas) for asked in heaps)
+    is_unknown = not all(map(_is_known, heaps))
     return PinsAnswer(
         kept_bytes=None if is_unknown and not whole else whole,
         groups=rank_pin_groups(groups, whole),
         sums=sums,
-        has_owners=labelled.owners is not None,
+        has_owners=pin_owners is not None,
         held_bytes=sum(asked.held_bytes for asked in heaps),
         is_cut=is_cut or is_unknown,
         may_be_stale=any(asked.heap.shape.keeps_freed_content for asked in heaps),
     )
 
 
+def _is_known(reading: PinsReading) -> bool:
+    return reading.keeping is not None and all(arena.kept_bytes is not None for arena in reading.keeping.arenas)
+
+
 def _find_pinned(session: Session, heaps: Sequence[PinsReading], labels: PinLabels) -> Iterator[Tuple[PinsReading, List[PinGroup]]]:
     first = 0
     for asked in heaps:
-        keeping, page = asked.keeping, session.target.page_bytes
-        shape = plain_shape(asked.heap.shape) if keeping is None else keeping.shape
-        shape = shape._replace(page_bytes=max(page, shape.page_bytes))
+        shape = plain_shape(asked.heap.shape) if asked.keeping is None else asked.keeping.shape
+        shape = shape._replace(page_bytes=max(session.target.page_bytes, shape.page_bytes))
         own = labels._replace(own=array("Q", sorted(asked.heap.own_places())))
         pins = session.kernel.pins(session.target.bulk_source(), shape, own, first, session.budget)
         pins.stream(iter(asked.blocks))
@@ -216,31 +200,27 @@ def kept_by_label(session: Session, heaps: Sequence[PinsReading], labels: PinLab
     """Free bytes by what keeps them: (a word of STATUSES, label; 0: not known) -> bytes. None where it is not known of some heap."""
     kept: Dict[Tuple[Optional[str], int], int] = {}
     for asked, groups in _find_pinned(session, heaps, labels):
-        if asked.keeping is None or any(arena.kept_bytes is None for arena in asked.keeping.arenas):
+        if not _is_known(asked):
             return None
-        arenas = {arena.arena: arena for arena in asked.keeping.arenas}
         for group in groups:
-            row = _make_row(asked.heap, asked.keeping, arenas.get(group.arena), group._replace(label=0), Labelled(labels, (), None))
+            row = _make_row(asked, group, None, None)
             key = row.status, group.label if row.status == USED else 0
             kept[key] = kept.get(key, 0) + row.kept_bytes
     return None if session.budget.expired() else kept
 
 
-def read_stopped_heaps(session: Session) -> List[PinsReading]:
-    """Read the heaps, before the snapshot releases the process."""
-    heaps: List[PinsReading] = []
-    ask_heaps(session, heaps, session.target.kind != "core")
-    return heaps
-
-
-def ask_heaps(session: Session, heaps: List[PinsReading], copy: bool) -> None:
-    """Read the heaps while the process is stopped. `copy`: their blocks are looked at when the process runs again."""
+def read_heaps(session: Session, is_whole: bool = True) -> List[PinsReading]:
+    """Read the heaps while the process is stopped, unless the snapshot has them. `is_whole`: a process's blocks, which are looked at when
+    it runs again, too.
+    """
     if session.shared(HEAPS) is not None:
-        return
+        return []
+    heaps = []
     for heap in session.heaps.all():
-        keeping = heap.kept()
-        held = sum(row.held_bytes for row in heap.arenas())
-        heaps.append(PinsReading(heap, keeping, list(heap.blocks()) if copy else heap.blocks(), held))
+        keeping, held = heap.kept(), sum(row.held_bytes for row in heap.arenas())
+        is_copied = is_whole and session.target.kind != "core"
+        heaps.append(PinsReading(heap, keeping, list(heap.blocks()) if is_copied else heap.blocks(), held))
+    return heaps
 
 
 def rank_pin_groups(groups: Sequence[PinRow], whole: int) -> List[PinRow]:
@@ -255,70 +235,71 @@ def rank_pin_groups(groups: Sequence[PinRow], whole: int) -> List[PinRow]:
     return sorted(groups, key=rank_key)
 
 
-def _label_blocks(session: Session, owners: bool, heaps: List[PinsReading]) -> Labelled:
-    """Label the blocks by type, and with `owners` find their owners."""
+def _label_blocks(
+    session: Session, owners: bool, heaps: List[PinsReading]
+) -> Tuple[PinLabels, Sequence[Optional[Signature]], Optional[PinOwners]]:
+    """Label the blocks by type, and with `owners` find their owners: return labels, their names and the owners."""
     lacking = heap_graph.check_fit(session, PINS_BYTES) if owners else None
     if lacking is not None:
-        what = make_sentence(
-            "who owns the blocks was left out: that takes about %s, and this process may use %s", *map(SentenceSize, lacking)
-        )
+        text = "who owns the blocks was left out: that takes about %s, and this process may use %s"
+        what = make_sentence(text, *map(SentenceSize, lacking))
         session.problem(problems.GRAPH_TOO_LARGE, None, what, "run it where there is more memory")
     if not owners or lacking is not None:
         heap_graph.check_least(session, heap_graph.PINNED_BYTES)
         session.budget.progress.stage = "reading all blocks"
         known, names = census.label_by_rows(session, (heap.blocks() for heap in session.heaps.all()))
-        ask_heaps(session, heaps, False)
-        return Labelled(PinLabels(known), names, None)
-    told = census.label_blocks(session, lambda graph: ask_heaps(session, heaps, session.target.kind != "core"))
+        heaps += read_heaps(session, False)
+        return PinLabels(known), names, None
+    told = census.label_blocks(session, lambda graph: heaps.extend(read_heaps(session)))
     session.budget.progress.stage = "finding the owners of blocks"
     tallied = tally_owners(session, told.reach, told.called)
     least = int(LEAST_SHARED * tallied.used.bytes) + 1
-    return Labelled(PinLabels(told.labels, told.reach.graph, tallied.tree, least), told.names, PinOwners(told, tallied))
+    return PinLabels(told.labels, told.reach.graph, tallied.tree, least), told.names, PinOwners(told, tallied)
 
 
-def _make_rows(heap: AllocatorInstance, keeping: Keeping, groups: Sequence[PinGroup], labelled: Labelled) -> List[PinRow]:
+def _make_rows(
+    asked: PinsReading, groups: Sequence[PinGroup], names: Sequence[Optional[Signature]], owners: Optional[PinOwners]
+) -> List[PinRow]:
     """Named, the same of all arenas together."""
-    arenas: Dict[int, ArenaKeeps] = {kept.arena: kept for kept in keeping.arenas}
     sums: Dict[Tuple[object, ...], PinRow] = {}
     for group in groups:
-        arena = arenas.get(group.arena)
-        row = _make_row(heap, keeping, arena, group, labelled)
-        if not row.kept_bytes:
-            continue
-        key = (row.signature, row.module, row.sure, row.owner, row.where, row.status, group.size)
-        sums[key] = _merge_rows(sums[key], row) if key in sums else row
+        is_used = group.status == PIN_USED
+        name = names[group.label - 1] if group.label and is_used else None
+        row = _make_row(asked, group, name, owners.name(group.top) if owners is not None and is_used else None)
+        if row.kept_bytes:
+            key = (row.signature, row.module, row.sure, row.owner, row.where, row.status, group.size)
+            sums[key] = _merge_rows(sums[key], row) if key in sums else row
     return [row._replace(kept_for_each=round(row.kept_bytes / row.pins_bytes, 1) if row.pins_bytes else None) for row in sums.values()]
 
 
-def _make_row(heap: AllocatorInstance, keeping: Keeping, arena: Optional[ArenaKeeps], group: PinGroup, labelled: Labelled) -> PinRow:
-    returned = arena.returned_end_bytes if arena is not None and group.situation == RESERVE else 0
-    where = keeping.words.get(group.situation, "")
-    if arena is not None and group.situation == RESERVE:
-        where = arena.reserve or where
-    is_rest = group.situation == RESERVE and arena is not None and not arena.is_end_pinned
-    name = labelled.names[group.label - 1] if group.label and group.status == PIN_USED and not is_rest else None
+def _make_row(asked: PinsReading, group: PinGroup, name: Optional[Signature], owner: Optional[str]) -> PinRow:
+    heap, keeping = asked.heap, asked.keeping
+    assert keeping is not None
+    where, kept, is_rest = keeping.words.get(group.situation, ""), group.kept_bytes, False
+    arena = next((arena for arena in keeping.arenas if arena.arena == group.arena), None) if group.situation == RESERVE else None
+    if arena is not None:
+        where, kept, is_rest = arena.reserve or where, kept - arena.returned_end_bytes, not arena.is_end_pinned
+    if is_rest:
+        group, name, owner = group._replace(blocks=0, block_bytes=0, alone_bytes=0, sample=0), None, None
+    signature, module, sure = name or (None, "", "")
     return PinRow(
-        kept_bytes=group.kept_bytes - returned,
-        pins_blocks=0 if is_rest else group.blocks,
-        pins_bytes=0 if is_rest else group.block_bytes,
+        kept_bytes=kept,
+        pins_blocks=group.blocks,
+        pins_bytes=group.block_bytes,
         kept_for_each=None,
-        size_bytes=group.least_bytes if group.blocks and group.least_bytes == group.most_bytes and not is_rest else None,
-        signature=name.name if name is not None else None,
-        module=name.module if name is not None else "",
-        sure=name.sure if name is not None else "",
-        owner=_find_owner(group, labelled) if not is_rest else None,
+        size_bytes=group.least_bytes if group.blocks and group.least_bytes == group.most_bytes else None,
+        signature=signature,
+        module=module,
+        sure=sure,
+        owner=owner,
         where=where,
         status=None if is_rest else STATUSES.get(group.status),
         places=group.places,
-        alone_bytes=0 if is_rest else group.alone_bytes,
+        alone_bytes=group.alone_bytes,
         allocator=heap.info.id,
         arenas=[group.arena],
-        sample=TargetAddress(group.sample) if group.sample and not is_rest else None,
+        sample=TargetAddress(group.sample) if group.sample else None,
     )
-
-
-def _find_owner(group: PinGroup, labelled: Labelled) -> Optional[str]:
-    return None if labelled.owners is None or group.status != PIN_USED else labelled.owners.name(group.top)
 
 
 def _merge_rows(group: PinRow, other: PinRow) -> PinRow:
@@ -334,8 +315,8 @@ def _merge_rows(group: PinRow, other: PinRow) -> PinRow:
     )
 
 
-def blocks_sentence(group: PinRow) -> Sentence:
-    """`1204 blocks (96.0 KiB, Entry, held by g_index)`."""
+def group_sentence(group: PinRow) -> Sentence:
+    """The sentence on one group that has blocks: `1204 blocks (96.0 KiB, Entry, held by g_index) keep 1.2 MiB`."""
     parts: List[Sentence] = [make_sentence("%s", SentenceSize(group.pins_bytes))]
     if group.status in STATUS_WORDS:
         parts.append(make_sentence(STATUS_WORDS[group.status]))
@@ -345,12 +326,8 @@ def blocks_sentence(group: PinRow) -> Sentence:
         parts.append(make_sentence("of %s each", SentenceSize(group.size_bytes)))
     if group.owner is not None:
         parts.append(make_sentence("%s", HELD.get(group.owner, "held by %s" % group.owner)))
-    return make_sentence("%s (%s)", count_noun(group.pins_blocks, "block"), join_sentences(", ", parts))
-
-
-def group_sentence(group: PinRow) -> Sentence:
-    """The sentence on one group that has blocks."""
-    return make_sentence("%s %s %s", blocks_sentence(group), "keeps" if group.pins_blocks == 1 else "keep", SentenceSize(group.kept_bytes))
+    verb, blocks = "keeps" if group.pins_blocks == 1 else "keep", count_noun(group.pins_blocks, "block")
+    return make_sentence("%s (%s) %s %s", blocks, join_sentences(", ", parts), verb, SentenceSize(group.kept_bytes))
 
 
 def largest_group(kept: PinsAnswer) -> Optional[PinRow]:
@@ -363,12 +340,7 @@ def pins_finding(kept: PinsAnswer) -> Optional[Finding]:
     group = largest_group(kept)
     if group is None:
         return None
-    part = format_share(group.kept_bytes, kept.kept_bytes or 0)
-    evidence = "%s of %s of free memory that cannot be returned; nothing but these blocks keeps %s"
+    figures = format_share(group.kept_bytes, kept.kept_bytes or 0), SentenceSize(kept.kept_bytes), SentenceSize(group.alone_bytes)
+    evidence = make_sentence("%s of %s of free memory that cannot be returned; nothing but these blocks keeps %s", *figures)
     what = make_sentence("%s of free memory from being returned", group_sentence(group))
-    return Finding(
-        what,
-        make_sentence(evidence, part, SentenceSize(kept.kept_bytes), SentenceSize(group.alone_bytes)),
-        "`%s` lists all such blocks" % hint_command("pins"),
-        PINNED,
-    )
+    return Finding(what, evidence, "`%s` lists all such blocks" % hint_command("pins"), PINNED)

@@ -1,5 +1,6 @@
 """Is it malloc at all: a process's memory, or a core's bytes, split by whose it is and by what can be done about it."""
 
+from collections import Counter
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
 from gdbheapx import addon_loader
@@ -9,7 +10,7 @@ from gdbheapx.analysis.memory import attribute, kinds
 from gdbheapx.analysis.memory.attribute import Attribution, EndedThreads, MappingPiece, ThreadStacks, drop_untouched
 from gdbheapx.analysis.memory.kinds import MemoryOwner
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import MappingUse, MemoryUse, ParentPages, Target
+from gdbheapx.inferior.base import MappingUse, ParentPages, Target
 from gdbheapx.kernel.common.library import Kernel
 from gdbheapx.model import Claim, Finding, MemoryPart, SplitPart, TargetAddress, UnclaimedMapping
 from gdbheapx.ranges import Range, RangeIndex
@@ -20,31 +21,11 @@ MOST_NAMES = 20
 """Parts of one kind that are named; the smaller ones are put together, for a program may have a thousand memfds."""
 
 FIELDS = ("swapped_bytes", "shared_bytes", "pss_bytes", "droppable_bytes", "huge_bytes", "hugetlb_bytes")
+TAKEN, MAPPINGS = "taken_bytes", "mappings"
 LARGEST = 5
 """Mappings, files and parts that are no allocator's and are named."""
 MOST_UNCLAIMED = 10
 FILE = "file"
-
-
-class SplitSum:
-    """Figures of one owner while they grow."""
-
-    def __init__(self) -> None:
-        self.taken_bytes = 0
-        self.mappings = 0
-        self.figures: Dict[str, Optional[int]] = dict.fromkeys(FIELDS, 0)
-
-    def add(self, name: str, value: Optional[int]) -> None:
-        """Add a value to a figure; one unknown makes the sum unknown."""
-        before = self.figures[name]
-        self.figures[name] = None if before is None or value is None else before + value
-
-    def join(self, other: "SplitSum") -> None:
-        """Take in another owner's."""
-        self.taken_bytes += other.taken_bytes
-        self.mappings += other.mappings
-        for name, value in other.figures.items():
-            self.add(name, value)
 
 
 class Tally:
@@ -52,55 +33,75 @@ class Tally:
 
     def __init__(self, measure: str) -> None:
         self._live = measure == "resident"
-        self._sums: Dict[MemoryOwner, SplitSum] = {}
+        self._sums: Dict[MemoryOwner, Dict[str, Optional[int]]] = {}
+        """By owner: bytes taken, mappings, and FIELDS; one unknown value makes a sum unknown."""
+        self._named: Dict[Tuple[str, str], int] = {}
+        self._unclaimed: List[Tuple[int, MappingUse, Optional[int]]] = []
 
     def add(self, piece: MappingPiece, use: MappingUse) -> None:
         """Add one owner's part of one mapping."""
-        total = self._sums.setdefault(piece.owner, SplitSum())
-        total.taken_bytes += piece.taken_bytes
-        total.mappings += 1
-        total.add("swapped_bytes", piece.swapped_bytes)
-        if not self._live:
+        owner, mapping = piece.owner, use.mapping
+        figures: Dict[str, Optional[int]] = {TAKEN: piece.taken_bytes, MAPPINGS: 1, "swapped_bytes": piece.swapped_bytes}
+        if self._live:
+            shared, pss = _shared_and_pss(piece, use)
+            figures.update(shared_bytes=shared, pss_bytes=pss, droppable_bytes=_count_droppable(piece, use))
+            figures.update(huge_bytes=_compute_share(use.huge_bytes, piece, use))
+            figures.update(hugetlb_bytes=use.hugetlb_bytes if owner.kind == kinds.HUGETLB else 0)
+        _join_sums(self._sums.setdefault(owner, {}), figures)
+        if owner.kind == kinds.ALLOCATOR or not (piece.taken_bytes or piece.swapped_bytes):
             return
-        shared, pss = _shared_and_pss(piece, use)
-        total.add("shared_bytes", shared)
-        total.add("pss_bytes", pss)
-        total.add("droppable_bytes", _count_droppable(piece, use))
-        total.add("huge_bytes", _compute_share(use.huge_bytes, piece, use))
-        total.add("hugetlb_bytes", use.hugetlb_bytes if piece.owner.kind == kinds.HUGETLB else 0)
+        key = (owner.kind, owner.name)
+        if owner == kinds.OTHER:
+            self._unclaimed.append((piece.taken_bytes, use, piece.swapped_bytes))
+            key = (owner.kind, ("0x%x-0x%x %s" % (mapping.start, mapping.end, mapping.name)).rstrip())
+        elif owner.kind in kinds.FILE:
+            key = (FILE, mapping.name)
+        self._named[key] = self._named.get(key, 0) + piece.taken_bytes
+
+    def largest(self) -> List[SplitPart]:
+        """The largest that are no allocator's, named next to the sums."""
+        rows = sorted(((size, kind, name) for (kind, name), size in self._named.items() if size), reverse=True)[:LARGEST]
+        return [SplitPart(kind, name, size) for size, kind, name in rows]
+
+    def unclaimed(self) -> List[UnclaimedMapping]:
+        """The largest first."""
+        made = []
+        for taken, use, swapped in sorted(self._unclaimed, key=lambda row: (-row[0], row[1].mapping.start))[:MOST_UNCLAIMED]:
+            start, end = TargetAddress(use.mapping.start), TargetAddress(use.mapping.end)
+            made.append(UnclaimedMapping(start, end, taken if self._live else None, None if self._live else taken, swapped))
+        return made
 
     def parts(self) -> List[MemoryPart]:
-        """Largest first."""
-        rows = sorted(_with_few_names(self._sums).items(), key=lambda row: (-row[1].taken_bytes, row[0]))
-        return [self._make_part(owner, total) for owner, total in rows]
+        """Largest first; the smallest of many names of one kind are one part."""
+        few: Dict[MemoryOwner, Dict[str, Optional[int]]] = {}
+        seen: Counter[str] = Counter()
+        for owner, figures in sorted(self._sums.items(), key=lambda row: -(row[1][TAKEN] or 0)):
+            seen[owner.kind] += 1
+            if seen[owner.kind] > MOST_NAMES:
+                owner = MemoryOwner(owner.kind, "other memory of kind %s, under many names" % owner.kind)
+            _join_sums(few.setdefault(owner, {}), figures)
+        rows = []
+        for owner, figures in sorted(few.items(), key=lambda row: (-(row[1][TAKEN] or 0), row[0])):
+            taken, mappings = figures.pop(TAKEN), figures.pop(MAPPINGS) or 0
+            part = MemoryPart(
+                kind=owner.kind,
+                name=owner.name,
+                resident_bytes=taken if self._live else None,
+                dumped_bytes=None if self._live else taken,
+                mappings=mappings,
+                allocator=owner.allocator,
+                program=owner.program,
+                sure=owner.sure,
+                **(figures if self._live else dict.fromkeys(FIELDS, None)),
+            )
+            rows.append(part)
+        return rows
 
-    def _make_part(self, owner: MemoryOwner, total: SplitSum) -> MemoryPart:
-        figures = total.figures if self._live else dict.fromkeys(FIELDS, None)
-        return MemoryPart(
-            kind=owner.kind,
-            name=owner.name,
-            resident_bytes=total.taken_bytes if self._live else None,
-            dumped_bytes=None if self._live else total.taken_bytes,
-            mappings=total.mappings,
-            allocator=owner.allocator,
-            program=owner.program,
-            sure=owner.sure,
-            **figures,
-        )
 
-
-def _with_few_names(sums: Dict[MemoryOwner, SplitSum]) -> Dict[MemoryOwner, SplitSum]:
-    """The smallest of many names of one kind become one part."""
-    few: Dict[MemoryOwner, SplitSum] = {}
-    seen: Dict[str, int] = {}
-    for owner, total in sorted(sums.items(), key=lambda row: -row[1].taken_bytes):
-        seen[owner.kind] = seen.get(owner.kind, 0) + 1
-        key = owner if seen[owner.kind] <= MOST_NAMES else MemoryOwner(owner.kind, "other memory of kind %s, under many names" % owner.kind)
-        if key in few:
-            few[key].join(total)
-        else:
-            few[key] = total
-    return few
+def _join_sums(sums: Dict[str, Optional[int]], figures: Mapping[str, Optional[int]]) -> None:
+    for name, value in figures.items():
+        before = sums.get(name, 0)
+        sums[name] = None if before is None or value is None else before + value
 
 
 def _compute_share(value: Optional[int], piece: MappingPiece, use: MappingUse) -> Optional[int]:
@@ -214,7 +215,7 @@ class Split(NamedTuple):
 
     def in_ram_or_swap(self, ranges: Sequence[Range]) -> Optional[int]:
         """Return the bytes of the ranges in RAM or swap, in a core its pages; None where that is not known."""
-        return self.attribution.in_ram_or_swap(ranges) if self.attribution is not None else None
+        return self.attribution.in_ram(ranges, with_swap=True) if self.attribution is not None else None
 
     def in_ram(self, ranges: Sequence[Range]) -> Optional[int]:
         """Return the bytes of the ranges that are in RAM; in a core its pages. None where that is not known."""
@@ -234,108 +235,53 @@ def split_memory(
     if measured is None:
         return None
     budget = budget or Budget()
-    told = drop_untouched(target, kernel, measured, budget)
-    use = told.use
-    tally, largest = Tally(use.measure), Largest(use.measure)
-    attribution, pieces = Attribution(target, kernel, use, claims, told.pages, names, budget), cast(Dict[int, List[MappingPiece]], {})
+    use, pages, zero_bytes, zeros_until = drop_untouched(target, kernel, measured, budget)
+    tally, pieces = Tally(use.measure), cast(Dict[int, List[MappingPiece]], {})
+    attribution = Attribution(target, kernel, use, claims, pages, names, budget)
     for piece in attribution.pieces():
         pieces.setdefault(piece.place, []).append(piece)
         tally.add(piece, use.mappings[piece.place])
-        largest.add(piece, use.mappings[piece.place])
-    parts = tally.parts()
-    sums = _make_sums(use.measure, parts, dict.fromkeys(claims, 0), largest)
-    gone = attribute.find_ended_threads(target, attribution, {part.name: count_taken(part) for part in parts if part.kind == kinds.STACK})
-    living = attribute.measure_thread_stacks(target, attribution, kernel, budget)
-    sums = sums._replace(zero_bytes=told.zero_bytes, thread_stacks=living, ended_threads=gone, parent_pages=target.parent_pages())
-    return Split(parts, _with_space(target, use, sums), told.until, attribution, pieces)
-
-
-def _with_space(target: Target, use: MemoryUse, sums: SplitMemory) -> SplitMemory:
-    """Add VSZ and the peaks. A core has no peaks: its segments are the mappings."""
+    parts, allocators = tally.parts(), dict.fromkeys(claims, 0)
+    by_kind: Counter[str] = Counter()
+    for part in parts:
+        by_kind[part.kind] += count_taken(part)
+        if part.allocator is not None and part.kind == kinds.ALLOCATOR:
+            allocators[part.allocator] += count_taken(part)
+    known: Dict[str, Optional[int]] = {}
+    for name in FIELDS:
+        values = [getattr(part, name) for part in parts]
+        known[name] = None if use.measure == "dumped" or None in values else sum(values)
     virtual_bytes = use.virtual_bytes
     if use.measure == "dumped" and use.tells_untouched and target.lost_bytes() is not None:  # gdb leaves mappings out
         virtual_bytes = sum(row.mapping.end - row.mapping.start for row in use.mappings)
-    return sums._replace(virtual_bytes=virtual_bytes, peak_virtual_bytes=use.peak_virtual_bytes, peak_bytes=use.peak_bytes)
-
-
-class Largest:
-    """Largest parts, named next to the sums."""
-
-    def __init__(self, measure: str) -> None:
-        self._live = measure == "resident"
-        self._named: Dict[Tuple[str, str], int] = {}
-        self._unclaimed: List[Tuple[int, MappingUse, Optional[int]]] = []
-
-    def add(self, piece: MappingPiece, use: MappingUse) -> None:
-        """Add one owner's part of one mapping."""
-        owner, mapping = piece.owner, use.mapping
-        if owner.kind == kinds.ALLOCATOR or not (piece.taken_bytes or piece.swapped_bytes):
-            return
-        if owner == kinds.OTHER:
-            self._unclaimed.append((piece.taken_bytes, use, piece.swapped_bytes))
-            key = (owner.kind, ("0x%x-0x%x %s" % (mapping.start, mapping.end, mapping.name)).rstrip())
-        elif owner.kind in kinds.FILE:
-            key = (FILE, mapping.name)
-        else:
-            key = (owner.kind, owner.name)
-        self._named[key] = self._named.get(key, 0) + piece.taken_bytes
-
-    def named(self) -> List[SplitPart]:
-        """The largest first."""
-        rows = sorted(((size, kind, name) for (kind, name), size in self._named.items() if size), reverse=True)[:LARGEST]
-        return [SplitPart(kind, name, size) for size, kind, name in rows]
-
-    def unclaimed(self) -> List[UnclaimedMapping]:
-        """The largest first."""
-        rows = sorted(self._unclaimed, key=lambda row: (-row[0], row[1].mapping.start))[:MOST_UNCLAIMED]
-        return [
-            UnclaimedMapping(
-                TargetAddress(use.mapping.start),
-                TargetAddress(use.mapping.end),
-                taken if self._live else None,
-                None if self._live else taken,
-                swapped,
-            )
-            for taken, use, swapped in rows
-        ]
+    stack_bytes = {part.name: count_taken(part) for part in parts if part.kind == kinds.STACK}
+    sums = SplitMemory(
+        measure=use.measure,
+        total_bytes=sum(by_kind.values()),
+        allocator_bytes=sum(allocators.values()),
+        allocators=allocators,
+        stack_bytes=by_kind[kinds.STACK],
+        file_bytes=sum(by_kind[kind] for kind in kinds.FILE),
+        anonymous_bytes=sum(by_kind[kind] for kind in kinds.PRIVATE - {kinds.STACK}),
+        shared_memory_bytes=by_kind[kinds.SHARED],
+        device_bytes=by_kind[kinds.DEVICE],
+        largest=tally.largest(),
+        unclaimed=tally.unclaimed(),
+        zero_bytes=zero_bytes,
+        ended_threads=attribute.find_ended_threads(target, attribution, stack_bytes),
+        thread_stacks=attribute.measure_thread_stacks(target, attribution, kernel, budget),
+        parent_pages=target.parent_pages(),
+        virtual_bytes=virtual_bytes,
+        peak_virtual_bytes=use.peak_virtual_bytes,
+        peak_bytes=use.peak_bytes,
+        **known,
+    )
+    return Split(parts, sums, zeros_until, attribution, pieces)
 
 
 def count_taken(part: MemoryPart) -> int:
     """Return the bytes that the part takes, by the measure of its target."""
     return part.resident_bytes or part.dumped_bytes or 0
-
-
-def _make_sums(measure: str, parts: Sequence[MemoryPart], allocators: Dict[str, int], largest: Largest) -> SplitMemory:
-    for part in parts:
-        if part.allocator is not None and part.kind == kinds.ALLOCATOR:
-            allocators[part.allocator] += count_taken(part)
-
-    def sum_parts(*wanted: str) -> int:
-        return sum(count_taken(part) for part in parts if part.kind in wanted)
-
-    def find_known(name: str) -> Optional[int]:
-        values = [getattr(part, name) for part in parts]
-        return None if measure == "dumped" or None in values else sum(values)
-
-    return SplitMemory(
-        measure=measure,
-        total_bytes=sum(map(count_taken, parts)),
-        swapped_bytes=find_known("swapped_bytes"),
-        allocator_bytes=sum(allocators.values()),
-        allocators=allocators,
-        stack_bytes=sum_parts(kinds.STACK),
-        file_bytes=sum_parts(*kinds.FILE),
-        anonymous_bytes=sum_parts(*(kinds.PRIVATE - {kinds.STACK})),
-        shared_memory_bytes=sum_parts(kinds.SHARED),
-        device_bytes=sum_parts(kinds.DEVICE),
-        pss_bytes=find_known("pss_bytes"),
-        shared_bytes=find_known("shared_bytes"),
-        droppable_bytes=find_known("droppable_bytes"),
-        huge_bytes=find_known("huge_bytes"),
-        hugetlb_bytes=find_known("hugetlb_bytes"),
-        largest=largest.named(),
-        unclaimed=largest.unclaimed(),
-    )
 
 
 LEAST_BYTES, LEAST_SHARE = 16 << 20, 0.1
@@ -371,25 +317,18 @@ def find_copied_pages(session: Session, split: Optional[Split]) -> List[Finding]
 
 def _describe_cause(session: Session, pages: ParentPages) -> str:
     """Return the probable writer of pages with CPython's objects. A reference count that was raised again has its old value, and so have
-    the fields that the collector writes: only the collector's own numbers distinguish the two.
+    the fields that the collector writes: only the collector's own numbers distinguish the two. It has written to as many objects since the
+    fork as its last full collection left, which is at most as many pages; that is unknown where the parent collected, too.
     """
     if 2 * pages.counting_pages > pages.same_pages + pages.near_pages:
         return COUNTS
-    visited = _count_visited(session)
-    if visited is None:
-        return PYTHON
-    return COLLECTOR if 2 * visited * session.target.page_bytes >= pages.copied_bytes else COUNTS
-
-
-def _count_visited(session: Session) -> Optional[int]:
-    """Objects that the collector has written to since the fork, which is at most as many pages; None where it is unknown, for the parent
-    collects, too."""
     target, addon = session.target, addon_loader.find_capability("collector")
     state = addon.read_collector_state(target) if addon is not None else None
     if state is None:
-        return None
+        return PYTHON
     own, parents = target.read_prefix(state.full_collections, 8), target.read_parent(state.full_collections, 8)
     numbers = [*target.words_in(own), *target.words_in(parents)]
     if len(numbers) < 2 or numbers[0] < numbers[1]:
-        return None
-    return state.survivors if numbers[0] > numbers[1] else 0
+        return PYTHON
+    visited = state.survivors if numbers[0] > numbers[1] else 0
+    return COLLECTOR if 2 * visited * target.page_bytes >= pages.copied_bytes else COUNTS

@@ -73,7 +73,7 @@ def take_snapshot(session: Session, has_names: bool, keeps_addresses: bool = Fal
     is_live = target.kind == "live"
     session.heaps.may_be_none = True
     if session.heaps.all():
-        store.share(pins.HEAPS, pins.read_stopped_heaps(session))
+        store.share(pins.HEAPS, pins.read_heaps(session))
     cold = addon_loader.find_capability("cold")
     if cold is not None:
         store.share(cold.PAGES, cold.find_stopped_spans(session))

@@ -4,9 +4,9 @@ import re
 import struct
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from gdbheapx.analysis.census.containers import MOST_COUNT, spare_bytes_beyond
+from gdbheapx.analysis.census.containers import MOST_COUNT, FoundContainer, make_container, spare_bytes_beyond
 from gdbheapx.analysis.census.cplusplus import Images
-from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, ContainerWords, Length, Recogniser, RuntimeLabels, Signature, World
+from gdbheapx.analysis.census.world import EXACT, SHAPE, Ask, Length, Recogniser, RuntimeLabels, Signature, World
 from gdbheapx.kernel.blocks.signatures import (
     ADDRESS,
     ALL,
@@ -96,7 +96,7 @@ class Redis(Recogniser):
     def lengths(self, world: World) -> Iterable[Length]:
         return (Length(EMBEDDED, 16, 20, length_bytes=1),)
 
-    def read_container(self, fits: Callable[[int, int], bool], at: int, these: Sequence[int]) -> Optional[ContainerWords]:
+    def read_container(self, fits: Callable[[int, int], bool], at: int, these: Sequence[int]) -> FoundContainer:
         """Read a dict: type, two tables, how many in each, where rehashing is, and the tables' sizes as powers of two; up to 6.2 type,
         private data, and twice table, size, mask, how many."""
         if len(these) < 7:
@@ -104,11 +104,11 @@ class Redis(Recogniser):
         if these[1] and 0 < these[3] < MOST_COUNT and these[2] == these[4] == 0 and these[5] == (1 << 64) - 1:
             power = these[6] >> 16 & 0xFF
             if power < 40 and fits(these[1], 8 << power):
-                return ContainerWords("dict", 7, these[3], None, spare_bytes_beyond(8 << power, 8 * these[3]))
+                return make_container("dict", at, 7, these[3], None, spare_bytes_beyond(8 << power, 8 * these[3]))
         is_old = these[3] and these[4] == these[3] - 1 and not these[3] & these[4] and 0 < these[5] < MOST_COUNT
         if not is_old or not fits(these[2], 8 * these[3]):
             return None
-        return ContainerWords("dict", 11, these[5], None, spare_bytes_beyond(8 * these[3], 8 * these[5]))
+        return make_container("dict", at, 11, these[5], None, spare_bytes_beyond(8 * these[3], 8 * these[5]))
 
     def _make_ask(
         self,

@@ -1,10 +1,11 @@
 """What single blocks are and who holds them, and the rules of allocators that they break."""
 
 from array import array
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from contextlib import suppress
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from gdbheapx import problems
-from gdbheapx.allocators.answers import BrokenRule, RuleSuspect
+from gdbheapx.allocators.answers import BrokenRule
 from gdbheapx.allocators.heap import AllocatorInstance
 from gdbheapx.analysis.census import find, registry
 from gdbheapx.analysis.census.containers import ContainerFinder
@@ -36,61 +37,42 @@ def make_named_graph(session: Session) -> NamedGraph:
     asked = order_rows([ask for recogniser in recognisers for ask in recogniser.asks(world)])
     further = registry.combine_memory([made for recogniser in recognisers for made in recogniser.inner(world)])
     speakers = find.listen_to_namers(recognisers, world)
-    if not speakers:
-        reach = heap_graph.make_graph(session, slots=True, names=True, further=further)
-        names = NodeNames(session.target, reach)
-        labels = array("I", [0]) * reach.numbers.blocks
-        return NamedGraph(reach, names, find.make_paths(session, reach, names, labels, [], {}, {}))
-    signer = world.signer(asked.rows, asked.sets)
+    signer = world.signer(asked.rows, asked.sets) if speakers else None
     read = heap_graph.read_world(session, True, names=True, signer=signer, further=further)
-    matches = signer.found()
-    asked.settle(matches)
+    matches = signer.found() if signer is not None else []
+    if signer is not None:
+        asked.settle(matches)
     known = [find.name_match(asked, match) for match in matches]
     reach = heap_graph.resolve_graph(session, read)
+    labels = signer.labels() if signer is not None else array("I", [0]) * reach.numbers.blocks
     names = NodeNames(session.target, reach)
     words = {label: asked.owning_words(match) for label, match in enumerate(matches, 1)}
-    return NamedGraph(reach, names, find.make_paths(session, reach, names, signer.labels(), known, speakers, words))
+    return NamedGraph(reach, names, find.make_paths(session, reach, names, labels, known, speakers, words))
 
 
 def make_of_counted(session: Session) -> Optional[NamedGraph]:
     """Return the named graph if objects count references and memory stays as it was, so that garbage in cycles can be found."""
-    if session.target.has_memory and session.shared(find.TOLD) is None:
-        world = World.of(session)
-        counts = any(recogniser.counts_references for recogniser in registry.find_naming(world))
+    if session.shared(find.TOLD) is None:
+        if not session.target.has_memory:
+            return None
+        counts = any(recogniser.counts_references for recogniser in registry.find_naming(World.of(session)))
         if not (counts and session.target.can_read_on) or heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is not None:
             return None
-    elif session.shared(find.TOLD) is None:
-        return None
     return make_named_graph(session)
 
 
 def make_graph_with_containers(session: Session) -> Tuple[NamedGraph, refs.RefsMarks]:
     """Return the named graph with its containers, of which roots are variables."""
-    from gdbheapx.analysis.reachability import dominance  # few ask for one block
-
     graph = make_named_graph(session)
     tallied = dominance.tally_owners(session, *graph)
     reach = tallied.reach_of_parts
     return graph._replace(reach=reach, names=NodeNames(session.target, reach)), refs.RefsMarks(reach, graph.paths, tallied)
 
 
-def find_holders_by_address(session: Session, addresses: Sequence[int]) -> Dict[int, Holder]:
-    """Return by address the holders of blocks; empty if there is no graph."""
-    if not addresses or heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is not None:
-        return {}
-    try:
-        graph = make_named_graph(session)
-    except HeapxError:
-        return {}
-    return refs.find_block_holders(graph, addresses)
-
-
 def find_address(session: Session, place: Union[int, str]) -> int:
     """Return the address itself, or that of what any answer calls so."""
     if isinstance(place, int):
         return place
-    from gdbheapx.analysis.reachability import dominance  # few ask by name
-
     heap_graph.check_owners_fit(session)
     tallied = dominance.tally_owners(session, *make_named_graph(session))
     node = dominance.find_named_node(tallied, place)
@@ -116,20 +98,14 @@ def can_tell(session: Session) -> bool:
     return not session.target.has_memory or session.target.can_read_on
 
 
-def find_signature(session: Session, address: int, usable_bytes: int) -> Optional[Signature]:
-    """Return the signature of one block by its words, or None."""
-    return find_signatures(session, [(address, usable_bytes)]).get(address)
-
-
-def find_signatures(session: Session, blocks: Sequence[Tuple[int, int]]) -> Dict[int, Signature]:
-    """Return signatures by address of those (address, usable bytes) that a row names; nothing if memory cannot be read."""
+def find_signatures(session: Session, blocks: Sequence[Tuple[int, int]], by_row: bool = True) -> Dict[int, Signature]:
+    """Return signatures by address of those (address, usable bytes) that a row names; of a snapshot, without `by_row`, of all that have a
+    name in it. Nothing if memory cannot be read.
+    """
     rows = sorted(set(blocks))
-    told = label_by_words(session, array("Q", (address for address, _ in rows)), array("Q", (size for _, size in rows)))
-    return {} if told is None else _by_address(rows, told)
-
-
-def _by_address(rows: Sequence[Tuple[int, int]], told_labels: "Labels") -> Dict[int, Signature]:
-    told = ((address, told_labels.names[place]) for (address, _), place in zip(rows, told_labels.of))
+    addresses, sizes = array("Q", (address for address, _ in rows)), array("Q", (size for _, size in rows))
+    labels, names = label_by_words(session, addresses, sizes, by_row) or ((), ())
+    told = ((address, names[label]) for address, label in zip(addresses, labels))
     return {address: name for address, name in told if name is not None}
 
 
@@ -138,12 +114,7 @@ def with_names(session: Session, tallied: dominance.OwnerTally, answer: owners.O
     answer = owners.add_owner_containers(answer, _find_containers(session, tallied, answer))
     if not can_tell(session):
         return answer
-    rows = dominance.find_owner_blocks(tallied, answer)
-    if not session.target.has_memory:
-        kept = _find_shared_labels(session, array("Q", (address for address, _ in rows)), by_row=False)
-        told = {} if kept is None else _by_address(rows, kept)
-    else:
-        told = find_signatures(session, rows)
+    told = find_signatures(session, dominance.find_owner_blocks(tallied, answer), by_row=False)
     return owners.add_owner_types(answer, {address: one.name for address, one in told.items()})
 
 
@@ -173,19 +144,22 @@ def find_pointed_containers(
     return {address: container for address, container in found if container is not None}
 
 
-class Labels(NamedTuple):
-    """Signatures of many blocks, each block with a place in a list of signatures."""
-
-    of: "array[int]"
-    """array('I'): for each block the place of what it is in `names`."""
-    names: Sequence[Optional[Signature]]
-    """None first: nothing knows such a block. Each is there once."""
+Labels = Tuple["array[int]", Sequence[Optional[Signature]]]
+"""(array('I'): for each block the place of what it is among the names; the names, each once, None first: nothing knows such a block)."""
 
 
-def label_by_words(session: Session, addresses: "array[int]", usable_bytes: "array[int]") -> Optional[Labels]:
-    """Return labels of blocks by their words, or from a snapshot's census; None if neither can be had."""
+def label_by_words(session: Session, addresses: "array[int]", usable_bytes: "array[int]", by_row: bool = True) -> Optional[Labels]:
+    """Return labels of blocks by their words, or from a snapshot's census; None if neither can be had. `by_row`: of a snapshot, labels
+    that come from what is in a block alone.
+    """
     if not session.target.has_memory:
-        return _find_shared_labels(session, addresses)
+        told: Optional[find.LabelSet] = session.shared(find.TOLD)
+        if told is None:
+            return None
+        places = (told.reach.graph.find(address) for address in addresses)
+        blocks, last = told.reach.numbers.blocks, told.by_row if by_row else len(told.names)
+        labels = (told.labels[place[0]] if place is not None and place[0] < blocks else 0 for place in places)
+        return _merge_labels(array("I", (label if label <= last else 0 for label in labels)), told.names[:last])
 
     def yield_block_rows() -> Iterator[NativeBlocks]:
         for place in range(0, len(addresses), AT_ONCE):
@@ -193,32 +167,20 @@ def label_by_words(session: Session, addresses: "array[int]", usable_bytes: "arr
             yield used_blocks(addresses[some], usable_bytes[some])
 
     try:
-        label_row, called = find.label_by_rows(session, [yield_block_rows()])
+        return _merge_labels(*find.label_by_rows(session, [yield_block_rows()]))
     except HeapxError:
         return None
-    return _merge_labels(label_row, called)
-
-
-def _find_shared_labels(session: Session, addresses: "array[int]", by_row: bool = True) -> Optional[Labels]:
-    told: Optional[find.LabelSet] = session.shared(find.TOLD)
-    if told is None:
-        return None
-    places = (told.reach.graph.find(address) for address in addresses)
-    blocks, last = told.reach.numbers.blocks, told.by_row if by_row else len(told.names)
-    labels_ = (told.labels[place[0]] if place is not None and place[0] < blocks else 0 for place in places)
-    return _merge_labels(array("I", (label if label <= last else 0 for label in labels_)), told.names[:last])
 
 
 def _merge_labels(label_row: "array[int]", called: Sequence[Optional[Signature]]) -> Labels:
     places: Dict[Optional[Signature], int] = {None: 0}
     moved = [0, *(places.setdefault(name, len(places)) for name in called)]
-    return Labels(array("I", map(moved.__getitem__, label_row)), list(places))
+    return array("I", map(moved.__getitem__, label_row)), list(places)
 
 
 def describe_signature(signature: Signature) -> str:
     """Return a signature as text: `Session of cx (exact)`."""
-    whose = " of %s" % signature.module if signature.module else ""
-    return "%s%s (%s)" % (signature.name, whose, signature.sure)
+    return "%s%s (%s)" % (signature.name, " of %s" % signature.module if signature.module else "", signature.sure)
 
 
 USED = "used"
@@ -240,21 +202,25 @@ def check_heaps(heaps: Sequence[AllocatorInstance], note: ProblemSink) -> Sequen
 def with_suspects(session: Session, rows: Sequence[BrokenRule]) -> Sequence[BrokenRule]:
     """Add the types of suspect blocks and, where it costs little, their holders."""
     shapes = {heap.info.id: heap.shape for heap in session.heaps.all()}
-    suspects = {
-        row.suspect.address: row.suspect.size_bytes - shapes[row.allocator].overheads[shapes[row.allocator].words.index(USED)]
-        for row in rows
-        if row.suspect is not None and row.suspect.status == USED and row.allocator in shapes
-    }
+    suspects: Dict[int, int] = {}
+    for row in rows:
+        if row.suspect is not None and row.suspect.status == USED and row.allocator in shapes:
+            shape = shapes[row.allocator]
+            suspects[row.suspect.address] = row.suspect.size_bytes - shape.overheads[shape.words.index(USED)]
     some = sorted(suspects)[:MOST_SUSPECTS]
     if not some:
         return rows
     names = find_signatures(session, [(address, suspects[address]) for address in some])
-    held = find_holders_by_address(session, some) if heap_graph.is_small_heap(session) else {}
-
-    def describe_suspect(suspect: RuleSuspect) -> RuleSuspect:
-        name, holder = names.get(suspect.address), held.get(suspect.address)
-        # what lies behind the damage was not read: nothing is called leaked for that
-        owner = holder.words() if holder is not None and holder.root is not None else None
-        return suspect._replace(owner=owner, signature=name.name if name is not None else None)
-
-    return [row._replace(suspect=describe_suspect(row.suspect)) if row.suspect is not None else row for row in rows]
+    held: Dict[int, Holder] = {}
+    if heap_graph.is_small_heap(session) and heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is None:
+        with suppress(HeapxError):
+            held = refs.find_block_holders(make_named_graph(session), some)
+    made = []
+    for row in rows:
+        if row.suspect is not None:
+            name, holder = names.get(row.suspect.address), held.get(row.suspect.address)
+            # what lies behind the damage was not read: nothing is called leaked for that
+            owner = holder.words() if holder is not None and holder.root is not None else None
+            row = row._replace(suspect=row.suspect._replace(owner=owner, signature=name.name if name is not None else None))
+        made.append(row)
+    return made

@@ -11,7 +11,7 @@ import struct
 from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census import cplusplus, registry, rust
-from gdbheapx.analysis.census.world import ContainerWords, World
+from gdbheapx.analysis.census.world import Recogniser, World
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.model import TargetAddress
@@ -43,8 +43,8 @@ NAME_BYTES = 64
 IS_SETTING = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*=")
 
 
-Found = Optional[ContainerWords]
-Way = Callable[[int, Sequence[int]], Found]
+FoundContainer = Optional[HeldContainer]
+Way = Callable[[int, Sequence[int]], FoundContainer]
 """By the address and the words from there on."""
 
 
@@ -62,7 +62,8 @@ class ContainerFinder:
             self._read_rust_hash_map,
             self._read_rust_btree_map,
         ]
-        self._ways += [functools.partial(recogniser.read_container, self.fits) for recogniser in registry.find_with_containers(world)]
+        own = [one for one in registry.list_recognisers() if type(one).read_container is not Recogniser.read_container]
+        self._ways += [functools.partial(recogniser.read_container, self.fits) for recogniser in own if recogniser.is_here(world)]
         self._ways += [self._read_vector, self._read_string, self._read_environment_tree]
         self.inside = functools.lru_cache(MOST_KNOWN)(self._find_block)
         """(begin, usable bytes) of the block that has an address; None where none has it."""
@@ -79,22 +80,21 @@ class ContainerFinder:
     def at(self, address: int) -> Optional[HeldContainer]:
         """Return the container that begins at the address, or None."""
         words = self._world.target.words_in(self._world.read(address, 8 * MOST_WORDS))
-        found = self._read_container_at(address, words) if self._world.word_bytes == 8 else None
-        return None if found is None else _make_container(address, found)
+        return self._read_container_at(address, words) if self._world.word_bytes == 8 else None
 
     def _scan_range(self, start: int, end: int, last: int) -> Iterator[HeldContainer]:
         """Yield the containers in a range that begin at `last` or before it."""
-        size = self._world.word_bytes
-        start += -start % size
-        words_here = self._world.target.words_in(self._world.read(start, min(end - start, MOST_BYTES))) if end > start else []
+        start += -start % self._world.word_bytes
+        is_known = self._world.word_bytes == 8 and end > start
+        words_here = self._world.target.words_in(self._world.read(start, min(end - start, MOST_BYTES))) if is_known else []
         place = 0
-        while size == 8 and place < len(words_here) and start + 8 * place <= last:
+        while place < len(words_here) and start + 8 * place <= last:
             found = self._read_container_at(start + 8 * place, words_here[place : place + MOST_WORDS])
             if found is not None:
-                yield _make_container(start + 8 * place, found)
-            place += found.words if found is not None else 1
+                yield found
+            place += found.size_bytes // 8 if found is not None else 1
 
-    def _read_container_at(self, address: int, these: Sequence[int]) -> Found:
+    def _read_container_at(self, address: int, these: Sequence[int]) -> FoundContainer:
         return next((found for found in (way(address, these) for way in self._ways) if found is not None), None)
 
     def size(self, address: int) -> Optional[int]:
@@ -115,7 +115,7 @@ class ContainerFinder:
         found = self._world.words(address + 8 * place, 1)
         return None if found is None else found[0]
 
-    def _read_unordered_map(self, at: int, these: Sequence[int]) -> Found:
+    def _read_unordered_map(self, at: int, these: Sequence[int]) -> FoundContainer:
         """Read std::unordered_map: table, its length, first node, number of elements, load factor; in libstdc++ then the size to grow at,
         and a table of one place.
         """
@@ -128,7 +128,7 @@ class ContainerFinder:
             return None
         is_libstdcxx = len(these) >= 7 and (is_single or these[6] == 0) and count <= these[5] + 1 <= MOST_COUNT
         spare_bytes = spare_bytes_beyond(8 * buckets, int(8 * count / factor))
-        return ContainerWords("unordered map or set", 7 if is_libstdcxx else 5, count, None, spare_bytes)
+        return make_container("unordered map or set", at, 7 if is_libstdcxx else 5, count, None, spare_bytes)
 
     def _are_linked(self, first: int, count: int, ring: int = 0) -> bool:
         """Return True for so many blocks of one size, each beginning with a pointer to the next. `ring`: address after the last and
@@ -141,7 +141,7 @@ class ContainerFinder:
             before, node = node, self._read_word(node) or 0
         return count > MOST_STEPS or node == ring
 
-    def _read_map(self, at: int, these: Sequence[int]) -> Found:
+    def _read_map(self, at: int, these: Sequence[int]) -> FoundContainer:
         """Read libstdc++'s std::map: colour, root, first, last, number of elements; a node is colour, parent, left, right."""
         if len(these) < 5 or these[0] & 0xFFFFFFFF or not 0 < these[4] <= self._blocks:
             return None
@@ -149,27 +149,27 @@ class ContainerFinder:
         if None in (self.size(root), self.size(first), self.size(last)) or (count == 1) != (first == last):
             return None
         proves = self._read_word(root, 1) == at and self._read_word(first, 2) == 0 and self._read_word(last, 3) == 0
-        return ContainerWords("map or set", 5, count) if proves else None
+        return make_container("map or set", at, 5, count) if proves else None
 
-    def _tree_of_libcxx(self, at: int, these: Sequence[int]) -> Found:
+    def _tree_of_libcxx(self, at: int, these: Sequence[int]) -> FoundContainer:
         """Read libc++'s std::map: first, root, number of elements; a node is left, right, parent, and the root's parent is the word that
         leads to it.
         """
         if len(these) < 3 or not 0 < these[2] <= self._blocks or self.size(these[0]) is None or self.size(these[1]) is None:
             return None
         proves = self._read_word(these[1], 2) == at + 8 and self._read_word(these[0], 0) == 0
-        return ContainerWords("map or set", 3, these[2]) if proves else None
+        return make_container("map or set", at, 3, these[2]) if proves else None
 
-    def _read_list(self, at: int, these: Sequence[int]) -> Found:
+    def _read_list(self, at: int, these: Sequence[int]) -> FoundContainer:
         """Read std::list: two pointers to nodes that lead back here, and the number of nodes. In libstdc++ the first pointer leads to the
         first node, in libc++ to the last.
         """
         if len(these) < 3 or not 0 < these[2] <= self._blocks or (these[2] == 1) != (these[0] == these[1]):
             return None
         proves = self.size(these[1]) is not None and self._read_word(these[1]) == at and self._are_linked(these[0], these[2], at)
-        return ContainerWords("list", 3, these[2]) if proves else None
+        return make_container("list", at, 3, these[2]) if proves else None
 
-    def _read_deque(self, at: int, these: Sequence[int]) -> Found:
+    def _read_deque(self, at: int, these: Sequence[int]) -> FoundContainer:
         """Read libstdc++'s std::deque: a table of buffers, its length, then twice current, first, last and place in the table."""
         if len(these) < 10 or not 0 < these[1] < MOST_COUNT:
             return None
@@ -181,9 +181,9 @@ class ContainerFinder:
         if self.size(first) is None or self._read_word(node) != first or self._read_word(end_node) != end_first:
             return None
         used_bytes = buffers * each + (end - end_first) - (current - first)
-        return ContainerWords("deque", 10, None, used_bytes) if used_bytes > 0 else None
+        return make_container("deque", at, 10, None, used_bytes) if used_bytes > 0 else None
 
-    def _read_rust_hash_map(self, at: int, these: Sequence[int]) -> Found:
+    def _read_rust_hash_map(self, at: int, these: Sequence[int]) -> FoundContainer:
         """Read Rust's HashMap: control bytes, places less one, room to grow, number of elements; the first two are swapped in older
         releases.
         """
@@ -199,13 +199,13 @@ class ContainerFinder:
             return None
         data = self._world.read(control, min(places, MOST_CONTROL_BYTES))
         full = len(data.translate(None, IS_EMPTY))
-        proves = (
-            full == these[3] if len(data) == places else len(data) == MOST_CONTROL_BYTES and abs(full / len(data) - these[3] / places) < 0.1
-        )
+        proves = full == these[3]
+        if len(data) < places:
+            proves = len(data) == MOST_CONTROL_BYTES and abs(full / len(data) - these[3] / places) < 0.1
         spare_bytes = spare_bytes_beyond(inside[1], inside[1] * these[3] // most)
-        return ContainerWords("HashMap or HashSet", 4, these[3], None, spare_bytes) if proves else None
+        return make_container("HashMap or HashSet", at, 4, these[3], None, spare_bytes) if proves else None
 
-    def _read_rust_btree_map(self, at: int, these: Sequence[int]) -> Found:
+    def _read_rust_btree_map(self, at: int, these: Sequence[int]) -> FoundContainer:
         """Read Rust's BTreeMap: root, height, number of elements; the root has no parent, and its children lead back to it, with the last
         of a node's words.
         """
@@ -216,9 +216,9 @@ class ContainerFinder:
             return None
         node = self._world.words(these[0], usable // 8) or ()
         children = [word for word in node[1:] if self.size(word) is not None and self._read_word(word) == these[0]]
-        return ContainerWords("BTreeMap or BTreeSet", 3, these[2]) if node and not node[0] and len(children) >= 2 else None
+        return make_container("BTreeMap or BTreeSet", at, 3, these[2]) if node and not node[0] and len(children) >= 2 else None
 
-    def _read_vector(self, at: int, these: Sequence[int]) -> Found:
+    def _read_vector(self, at: int, these: Sequence[int]) -> FoundContainer:
         """Read std::vector: begin, end, end of the room. The number of elements is known only for vectors of pointers to blocks or of
         strings.
         """
@@ -229,11 +229,11 @@ class ContainerFinder:
         size_bytes, spare_bytes = these[1] - these[0], spare_bytes_beyond(these[2] - these[0], these[1] - these[0])
         first = self._world.words(these[0], min(size_bytes // 8, MOST_STEPS)) or ()
         if size_bytes % 8 == 0 and len(first) >= 2 and len(set(first)) == len(first) and all(self.size(one) is not None for one in first):
-            return ContainerWords("vector of pointers", 3, size_bytes // 8, None, spare_bytes)
+            return make_container("vector of pointers", at, 3, size_bytes // 8, None, spare_bytes)
         strings = range(0, len(first) // STRING_WORDS * STRING_WORDS, STRING_WORDS)
         if size_bytes % (8 * STRING_WORDS) == 0 and strings and all(self._is_string(these[0] + 8 * at, first[at:]) for at in strings):
-            return ContainerWords("vector of strings", 3, size_bytes // (8 * STRING_WORDS), None, spare_bytes)
-        return ContainerWords("vector", 3, None, size_bytes, spare_bytes)
+            return make_container("vector of strings", at, 3, size_bytes // (8 * STRING_WORDS), None, spare_bytes)
+        return make_container("vector", at, 3, None, size_bytes, spare_bytes)
 
     def _is_string(self, at: int, these: Sequence[int]) -> bool:
         """Return True for libstdc++'s std::string, with characters of its own, or in a block."""
@@ -241,15 +241,14 @@ class ContainerFinder:
             return these[1] < GROUP_BYTES
         return these[1] <= these[2] < MOST_COUNT and self.fits(these[0], these[2] + 1)
 
-    def _read_string(self, at: int, these: Sequence[int]) -> Found:
+    def _read_string(self, at: int, these: Sequence[int]) -> FoundContainer:
         """Read libstdc++'s std::string with a block of its own: block, length, capacity; a zero ends it."""
         if len(these) < 3 or not 0 < these[1] <= these[2] < MOST_COUNT or these[2] < GROUP_BYTES or not self.fits(these[0], these[2] + 1):
             return None
-        is_ended = self._world.read(these[0] + these[1], 1) == b"\0"
-        is_string = is_ended and cplusplus.has_cpp(self._world)
-        return ContainerWords("string", 3, None, these[1], spare_bytes_beyond(these[2], these[1])) if is_string else None
+        is_string = self._world.read(these[0] + these[1], 1) == b"\0" and cplusplus.has_cpp(self._world)
+        return make_container("string", at, 3, None, these[1], spare_bytes_beyond(these[2], these[1])) if is_string else None
 
-    def _read_environment_tree(self, at: int, these: Sequence[int]) -> Found:
+    def _read_environment_tree(self, at: int, these: Sequence[int]) -> FoundContainer:
         """Read the C library's tree of all values that setenv() ever made (stdlib/setenv.c: known_values): a node of tsearch(3) is the
         text, the left node, odd if the node itself is red, and the right one; the root is not red.
         """
@@ -257,7 +256,9 @@ class ContainerFinder:
         if root is None or root[1] & 1:
             return None
         below = [node & ~1 for node in root[1:] if node & ~1]
-        return ContainerWords(ENVIRONMENT, 1, None) if below and all(self._read_setting_node(node) is not None for node in below) else None
+        return (
+            make_container(ENVIRONMENT, at, 1, None) if below and all(self._read_setting_node(node) is not None for node in below) else None
+        )
 
     def _read_setting_node(self, node: int) -> Optional[Tuple[int, ...]]:
         """Return the words of a node whose text is NAME=VALUE, or None."""
@@ -266,8 +267,11 @@ class ContainerFinder:
         return tuple(words_here) if words_here and is_one else None
 
 
-def _make_container(address: int, found: ContainerWords) -> HeldContainer:
-    return HeldContainer(found.kind, TargetAddress(address), 8 * found.words, found.elements, found.elements_bytes, found.spare_bytes)
+def make_container(
+    kind: str, at: int, words: int, elements: Optional[int], elements_bytes: Optional[int] = None, spare_bytes: Optional[int] = None
+) -> HeldContainer:
+    """Return a container that takes so many words."""
+    return HeldContainer(kind, TargetAddress(at), 8 * words, elements, elements_bytes, spare_bytes)
 
 
 def spare_bytes_beyond(room_bytes: int, needed_bytes: int) -> Optional[int]:

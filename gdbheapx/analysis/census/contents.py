@@ -107,30 +107,24 @@ def find_sample_texts(session: Session, examples: Iterable[TextBlock], world: Op
     if world is None or not target.can_read_on:
         raise HeapxError("no text can be read: a snapshot has no memory, and a process that was not copied runs on", code=NO_ANSWER)
     namers = [namer for namer in (recogniser.namer(world) for recogniser in registry.find_present(world)) if namer is not None]
-    samples = [
-        _sample_text(target, namers, one._replace(size_bytes=_find_size(graph, one.address) or one.size_bytes))
-        for one in dict.fromkeys(examples)
-    ]
-    return [sample for sample in samples if sample.texts or sample.contents is not None]
-
-
-def _find_size(graph: Optional[Graph], address: int) -> int:
-    place = graph.find(address) if graph is not None else None
-    return graph.blocks([place[0]])[0][1] if graph is not None and place is not None else 0
-
-
-def _sample_text(target: Target, namers: Iterable[Namer], example: TextBlock) -> SampleText:
-    for namer in namers:
-        contents = namer.contents(*example)
-        told = _cut_texts(namer.texts(*example))
-        if told or contents is not None:
-            return SampleText(example.address, example.signature or "", told, contents)
-    return SampleText(example.address, example.signature or "", read_texts(target, example.address, example.size_bytes))
-
-
-def _cut_texts(told: Iterable[str]) -> List[str]:
-    """Return the first texts, each once."""
-    return list(islice(dict.fromkeys(one[:MOST_BYTES] for one in told if one.strip("\0")), MOST_TEXTS))
+    samples = []
+    for one in dict.fromkeys(examples):
+        place = graph.find(one.address) if graph is not None else None
+        if graph is not None and place is not None:
+            one = one._replace(size_bytes=graph.blocks([place[0]])[0][1] or one.size_bytes)
+        texts: List[str] = []
+        content: Optional[str] = None
+        for namer in namers:
+            content = namer.contents(*one)
+            told = dict.fromkeys(text[:MOST_BYTES] for text in namer.texts(*one) if text.strip("\0"))
+            texts = list(islice(told, MOST_TEXTS))
+            if texts or content is not None:
+                break
+        else:
+            texts = read_texts(target, one.address, one.size_bytes)
+        if texts or content is not None:
+            samples.append(SampleText(one.address, one.signature or "", texts, content))
+    return samples
 
 
 def decode_sample(data: bytes, least_bytes: int = LEAST_BYTES) -> str:
@@ -159,6 +153,7 @@ LEAST_INLINE = 3
 MOST_TOLD = 8
 MOST_WORDS = 2048
 """Of a block that are looked through."""
+TAKE_A_CORE = "take a core and ask that: gcore PID"
 Texts = Dict[str, str]
 """Of one block, by field: `+0x18`, or as the language calls it."""
 
@@ -207,25 +202,21 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
     separate most groups. HeapxError if there is no such object or text, or memory has changed.
     """
     if world is None:
-        what, next_step = "no text can be read: a snapshot has no memory", "ask the process or its core: %s" % hint_again()
-        raise HeapxError(what, next_step, code=NO_ANSWER)
+        next_step = "ask the process or its core: %s" % hint_again()
+        raise HeapxError("no text can be read: a snapshot has no memory", next_step, code=NO_ANSWER)
     if like is None:
-        what, next_step = (
-            "--by-text groups objects of a class: it needs --like",
-            "such as: %s" % hint_command("census --like Task --by-text"),
-        )
-        raise HeapxError(what, next_step, code=USAGE)
-    looked = find.take_census(session, world, contents=False, owning=False)
-    if not session.target.can_read_on or looked.told is None:
-        what, next_step = "no text can be read: the process was not copied, and runs on", "take a core and ask that: gcore PID"
-        raise HeapxError(what, next_step, code=NO_ANSWER)
+        next_step = "such as: %s" % hint_command("census --like Task --by-text")
+        raise HeapxError("--by-text groups objects of a class: it needs --like", next_step, code=USAGE)
+    told = find.take_census(session, world, contents=False, owning=False).told
+    if not session.target.can_read_on or told is None:
+        raise HeapxError("no text can be read: the process was not copied, and runs on", TAKE_A_CORE, code=NO_ANSWER)
     session.budget.progress.stage = "reading texts"
-    objects, ids = _Objects(session.target, world, looked.told), _find_block_ids(looked.told, like)
+    objects, ids = _Objects(session.target, world, told), _find_block_ids(told, like)
     if not ids:
         raise HeapxError("no class has %s in its name" % ascii(like), "they are listed by: %s" % hint_command("census"), code=NOT_FOUND)
-    total = sum(size for _, size in looked.told.reach.graph.blocks(ids))
+    total = sum(size for _, size in told.reach.graph.blocks(ids))
     most = max(1, min(SAMPLED, SAMPLED_BYTES * len(ids) // max(1, total)))
-    sampled = [objects.texts(block) for block in _iterate_blocks(looked.told, _sample_ids(ids, most))]
+    sampled = [objects.texts(block) for block in _iterate_blocks(told, _sample_ids(ids, most))]
     fields = _list_fields(sampled)
     field = _find_field(fields, sampled, wanted)
     if field is None:
@@ -235,18 +226,19 @@ def by_text(session: Session, like: Optional[str], wanted: str, world: Optional[
         raise HeapxError(what, next_step, code=NOT_FOUND)
     chosen = _sample_ids(ids, MOST_BLOCKS if field.startswith("+") else MOST_NAMED)
     counts: Dict[Optional[str], List[int]] = {}
-    for number, block in enumerate(_iterate_blocks(looked.told, chosen)):
+    names = set()
+    for number, block in enumerate(_iterate_blocks(told, chosen)):
         row = counts.setdefault(objects.text(block, field), [0, 0, block.address])
         row[0] += 1
         row[1] += block.size_bytes
+        names.add(block.signature or "")
         if not number % 1024:
             heap_graph.check_time(session)
     heap_graph.check_time(session)
     whole = sum(row[1] for row in counts.values())
     rows = [TextRow(text, row[0], row[1], round(100.0 * row[1] / whole, 1), TargetAddress(row[2])) for text, row in counts.items()]
     rows.sort(key=lambda row: (-row.bytes, row.text or ""))
-    names = sorted({block.signature or "" for block in _iterate_blocks(looked.told, chosen)})
-    return FoundTexts(rows, field, names, len(ids), total, len(chosen), fields, len(sampled))
+    return FoundTexts(rows, field, sorted(names), len(ids), total, len(chosen), fields, len(sampled))
 
 
 def _find_block_ids(labels: find.LabelSet, like: str) -> List[int]:
@@ -265,7 +257,7 @@ def _sample_ids(ids: Sequence[int], most: int) -> Sequence[int]:
 
 def _iterate_blocks(labels: find.LabelSet, ids: Sequence[int]) -> Iterator[TextBlock]:
     for number, (address, size) in zip(ids, labels.reach.graph.blocks(ids)):
-        name = labels.names[labels.labels[number] - 1]
+        name = labels.name_block(number)
         yield TextBlock(TargetAddress(address), size, name.name if name is not None else "")
 
 
@@ -303,8 +295,7 @@ class _Objects:
         self._namers: List[Namer] = [namer for namer in namers if namer is not None]
 
     def texts(self, block: TextBlock) -> Texts:
-        named = self._read_named_texts(block)
-        return named if named else dict(self._by_offset(block))
+        return self._read_named_texts(block) or dict(self._by_offset(block))
 
     def text(self, block: TextBlock, field: str) -> Optional[str]:
         if not field.startswith("+"):
@@ -325,8 +316,7 @@ class _Objects:
         data = self._target.read_prefix(block.address, min(block.size_bytes, MOST_WORDS * word))
         after = 0
         for offset in range(0, len(data), INLINE_STEP):
-            before = data[max(offset - LEAST_INLINE, 0) : offset]
-            before = before.translate(BLANKS)
+            before = data[max(offset - LEAST_INLINE, 0) : offset].translate(BLANKS)
             is_rest = len(before) == LEAST_INLINE and all(0x20 <= byte < 0x7F for byte in before)  # of a text that began elsewhere
             text = self._read_text_at(block, offset, data[offset:], MOST_BYTES + 1 if is_rest else LEAST_INLINE) if offset >= after else ""
             if text:
@@ -345,21 +335,17 @@ class _Objects:
         at, pointer = block.address + offset, words[0]
         if len(words) > 1 and pointer == at + 2 * word and words[1] < INLINE_BYTES:
             return decode_sample(self._target.read_prefix(pointer, INLINE_BYTES), 1)
-        is_own = block.address <= pointer < block.address + block.size_bytes
-        if is_own or self._is_object(pointer):
+        if block.address <= pointer < block.address + block.size_bytes:
             return ""
+        place = self._labels.reach.graph.find(pointer)
+        if place is not None and not place[1] and place[0] < self._labels.reach.numbers.blocks:
+            name = self._labels.name_block(place[0])
+            if name is not None and name.sure in (EXACT, SHAPE) and name != BEYOND[STRING]:
+                return ""  # the letters of a magic number are no text
         return decode_sample(self._target.read_prefix(pointer, MOST_BYTES), 1)
 
-    def _is_object(self, pointer: int) -> bool:
-        """Return True if something else than a text begins there: the letters of a magic number are no text."""
-        place = self._labels.reach.graph.find(pointer)
-        if place is None or place[1] or place[0] >= self._labels.reach.numbers.blocks:
-            return False
-        label = self._labels.labels[place[0]]
-        name = self._labels.names[label - 1] if label else None
-        return name is not None and name.sure in (EXACT, SHAPE) and name != BEYOND[STRING]
 
-
+NOT_NAMED = (None, "", "")
 MOST_CONTENTS = 1 << 16
 """That are listed one by one: those with most to spare."""
 
@@ -416,45 +402,30 @@ def find_copies(session: Session, like: Optional[str], world: Optional[World]) -
     compared.
     """
     if world is None:
-        what, next_step = "a snapshot has no contents to compare", "ask the process or its core: %s" % hint_again()
-        raise HeapxError(what, next_step, code=NOT_IN_SNAPSHOT)
+        next_step = "ask the process or its core: %s" % hint_again()
+        raise HeapxError("a snapshot has no contents to compare", next_step, code=NOT_IN_SNAPSHOT)
     lacking = heap_graph.check_fit(session, find.CENSUS_BYTES + kernel.COPIES_BYTES)
     if lacking is not None:
         what = make_sentence("comparing contents takes about %s of memory, and this process may use %s", *map(SentenceSize, lacking))
         raise HeapxError(what, "run it where there is more memory", code=OUT_OF_MEMORY)
     looked = find.take_census(session, world, owning=False, beyond=True)
-    if not session.target.can_read_on or looked.told is None or looked.signer is None:
-        raise HeapxError(
-            "contents cannot be compared: the process was not copied, and runs on", "take a core and ask that: gcore PID", code=NO_ANSWER
-        )
+    labels = looked.told
+    if not session.target.can_read_on or labels is None or looked.signer is None:
+        raise HeapxError("contents cannot be compared: the process was not copied, and runs on", TAKE_A_CORE, code=NO_ANSWER)
     session.budget.progress.stage = "comparing contents"
-    compared = kernel.compare_contents(looked.signer, looked.told.reach.graph, MOST_CONTENTS)
+    compared = kernel.compare_contents(looked.signer, labels.reach.graph, MOST_CONTENTS)
     heap_graph.check_time(session)
-    rows = [row for row in _make_copy_rows(looked.told, compared) if find.has_in_name(row.signature, like)]
-    classes = [row for row in _make_copy_classes(looked.told, compared) if find.has_in_name(row.signature, like)]
-    zeros, used = NativeSum(compared.zero_blocks, compared.zero_bytes), (looked.census.blocks, looked.census.bytes)
-    return CopySearch(rows, classes, *compared.all, zeros, compared.unlike_blocks, *used), looked
-
-
-def _make_copy_rows(labels: find.LabelSet, compared: kernel.Compared) -> List[CopyRow]:
-    places = labels.reach.graph.blocks([first for first, _ in compared.largest])
-    rows = []
-    for (first, blocks), (address, size) in zip(compared.largest, places):
-        name, module = _name_label(labels, labels.labels[first])
-        rows.append(CopyRow(name, module, size, blocks, blocks * size, (blocks - 1) * size, TargetAddress(address)))
-    return rows
-
-
-def _make_copy_classes(labels: find.LabelSet, compared: kernel.Compared) -> List[CopyClass]:
+    rows: List[CopyRow] = []
+    for (first, blocks), (address, size) in zip(compared.largest, labels.reach.graph.blocks([first for first, _ in compared.largest])):
+        signature, module, _ = labels.name_block(first) or NOT_NAMED
+        if find.has_in_name(signature, like):
+            rows.append(CopyRow(signature, module, size, blocks, blocks * size, (blocks - 1) * size, TargetAddress(address)))
     sums: Dict[Tuple[Optional[str], str], CopyClass] = {}
     for label, tallied in enumerate(compared.by_label):
-        if tallied.contents:
-            key = _name_label(labels, label)
-            before = sums.get(key, CopyClass(*key, 0, 0, 0, 0))
-            sums[key] = CopyClass(*key, *map(sum, zip(before[2:], tallied)))
-    return sorted(sums.values(), key=lambda row: (-row.spare_bytes, row.signature or "", row.module))
-
-
-def _name_label(labels: find.LabelSet, label: int) -> Tuple[Optional[str], str]:
-    name: Optional[Signature] = labels.names[label - 1] if label else None
-    return (name.name, name.module) if name is not None else (None, "")
+        signature, module, _ = (labels.names[label - 1] if label else None) or NOT_NAMED
+        if tallied.contents and find.has_in_name(signature, like):
+            before = sums.get((signature, module), CopyClass(signature, module, 0, 0, 0, 0))
+            sums[signature, module] = CopyClass(signature, module, *map(sum, zip(before[2:], tallied)))
+    classes = sorted(sums.values(), key=lambda row: (-row.spare_bytes, row.signature or "", row.module))
+    zeros, used = NativeSum(compared.zero_blocks, compared.zero_bytes), (looked.census.blocks, looked.census.bytes)
+    return CopySearch(rows, classes, *compared.all, zeros, compared.unlike_blocks, *used), looked

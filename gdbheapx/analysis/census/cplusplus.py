@@ -3,23 +3,12 @@
 import sys
 from array import array
 from bisect import bisect_right
-from typing import Any, Container, Dict, Iterable, Iterator, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
+from typing import Any, Container, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from gdbheapx.analysis.census.world import EXACT, PLACE, SHAPE, Ask, Recogniser, Signature, World
 from gdbheapx.inferior.base import Mapping, Module
-from gdbheapx.kernel.blocks.signatures import (
-    ALL,
-    AT_LEAST,
-    AT_MOST,
-    IN_RANGES,
-    IN_SET,
-    USABLE,
-    Condition,
-    NumberSet,
-    SignatureRow,
-    Signed,
-    split_sized_key,
-)
+from gdbheapx.kernel.blocks import signatures
+from gdbheapx.kernel.blocks.signatures import ALL, AT_LEAST, AT_MOST, IN_RANGES, IN_SET, Condition, NumberSet, SignatureRow, Signed
 from gdbheapx.ranges import RangeIndex, unite_ranges
 
 MOST_DISTANCE = 1 << 20
@@ -53,23 +42,20 @@ class Images:
         self.ranges: List[Tuple[int, int]] = []
         """(begin, end) of what is in `word`, sorted."""
         self._pages: Dict[int, Tuple[int, array[int]]] = {}
-        for start, data in self._iterate_data():
-            words = array("Q" if self.word_bytes == 8 else "I", data[: len(data) // self.word_bytes * self.word_bytes])
+        size = self.word_bytes
+        for start, end in drop_range_overlaps(self._iterate_places()):
+            start += -start % size
+            data = world.read(start, end - start) if start < end else b""
+            if not data:
+                continue
+            words = array("Q" if size == 8 else "I", data[: len(data) // size * size])
             if world.little_endian != (sys.byteorder == "little"):
                 words.byteswap()
-            end = start + len(words) * self.word_bytes
+            end = start + len(words) * size
             self.ranges.append((start, end))
             for page in range(start >> PAGE_BITS, -(-end >> PAGE_BITS)):
                 self._pages.setdefault(page, (start, words))
         self.ranges.sort()
-
-    def _iterate_data(self) -> Iterator[Tuple[int, bytes]]:
-        word = self.word_bytes
-        for start, end in drop_range_overlaps(self._iterate_places()):
-            start += -start % word
-            data = self._world.read(start, end - start) if start < end else b""
-            if data:
-                yield start, data
 
     def _iterate_places(self) -> Iterator[Tuple[int, int]]:
         target = self._world.target
@@ -216,33 +202,25 @@ def type_infos(images: Images, met: Sequence[Tuple[int, int]]) -> Tuple[Dict[int
     bases_of: Dict[int, List[int]] = {}
     inside: Set[int] = set()
     for place, kind in met:
-        name = images.word(place + word)
+        name, first = images.word(place + word), place + 2 * word
         if name is None or images.span_at(name_address(name, word)) is None:
             continue
-        at = base_places(images, place, kind)
-        bases = [images.word(base) for base in at] if at is not None else [None]
+        at = [first] if kind == ONE_BASE else []
+        if kind == BASES:
+            head, count = images.half(first), images.half(first + 4)
+            if head is None or count is None or head > 3 or not 1 <= count <= MOST_BASES:
+                continue
+            at = [first + 8 + 2 * word * number for number in range(count)]
+        bases = [images.word(base) for base in at]
         if None not in bases:
             bases_of[place] = bases  # type: ignore[assignment]
-            inside.update(at or ())
+            inside.update(at)
     while True:
         wrong = [place for place, bases in bases_of.items() if not all(base in bases_of for base in bases)]
         if not wrong:
             return bases_of, inside
         for place in wrong:
             del bases_of[place]
-
-
-def base_places(images: Images, place: int, kind: int) -> Optional[List[int]]:
-    """Return the addresses of a type_info's pointers to its bases; None if it is no type_info."""
-    word = images.word_bytes
-    first = place + 2 * word
-    if kind != BASES:
-        return [first] if kind == ONE_BASE else []
-    head = images.half(first)
-    count = images.half(first + 4)
-    if head is None or count is None or head > 3 or not 1 <= count <= MOST_BASES:
-        return None
-    return [first + 8 + 2 * word * number for number in range(count)]
 
 
 def name_address(word: int, word_bytes: int) -> int:
@@ -280,12 +258,8 @@ MOST_NAMED = 3
 ARRAY, SLAB = "[]", "slab of "
 
 
-class CppClass(NamedTuple):
-    """C++ class that a vtable belongs to."""
-
-    name: str
-    module: str
-    within: int
+CppClass = Tuple[str, str]
+"""C++ class that a vtable belongs to: (its name, its module)."""
 
 
 class CppClasses:
@@ -297,10 +271,12 @@ class CppClasses:
         self._found: Dict[int, CppVtable] = find_vtables(self.images)
         self._named: Dict[int, CppClass] = {}
         self._vtables: Dict[Module, Dict[int, Any]] = {}
+        self._firsts = {at for at, (_, within) in self._found.items() if not within}
         for module in world.modules():
             if not module.base:  # at a fixed address: its vtables are constants, which no core has
                 of_build = self._of_build(module)
-                self._named.update({at: CppClass(name, module.shown_name, within) for at, (name, within) in of_build.items()})
+                self._named.update({at: (name, module.shown_name) for at, (name, _) in of_build.items()})
+                self._firsts.update(at for at, (_, within) in of_build.items() if not within)
 
     def _of_build(self, module: Module) -> Dict[int, Any]:
         if module not in self._vtables:
@@ -309,26 +285,20 @@ class CppClasses:
 
     def firsts(self) -> List[int]:
         """Return the address points that whole objects point to."""
-        points = {at for at, (_, within) in self._found.items() if not within} | {
-            at for at, vtable in self._named.items() if not vtable.within
-        }
-        return sorted(points)
+        return sorted(self._firsts)
 
     def at(self, address: int) -> Optional[CppClass]:
         """Return the class of an address point, or None."""
         if address not in self._named and address in self._found:
-            self._named[address] = self._name_class(address, *self._found[address])
+            type_info, word = self._found[address][0], self._world.word_bytes
+            span = self.images.span_at(type_info) or self.images.span_at(address)
+            text = self.images.word(type_info + word)
+            at = name_address(text, word) if text is not None else 0
+            home = self.images.span_at(at)
+            name = self._world.target.class_name(home[2], at) if home is not None else None
+            name = name or self.known(address) or self.by_place(address)
+            self._named[address] = name, span[2].shown_name if span is not None else ""
         return self._named.get(address)
-
-    def _name_class(self, address: int, type_info: int, within: int) -> CppClass:
-        span = self.images.span_at(type_info) or self.images.span_at(address)
-        module = span[2] if span is not None else None
-        text = self.images.word(type_info + self._world.word_bytes)
-        at = name_address(text, self._world.word_bytes) if text is not None else 0
-        home = self.images.span_at(at)
-        name = self._world.target.class_name(home[2], at) if home is not None else None
-        name = name or self.known(address) or self.by_place(address)
-        return CppClass(name, module.shown_name if module is not None else "", within)
 
     def known(self, address: int) -> Optional[str]:
         """Return the name from the symbols of its file, or None."""
@@ -370,7 +340,7 @@ class CPlusPlus(Recogniser):
             objects, arrays = CppObjects(world, classes, frozenset(firsts)), Arrays(world, classes)
             row = SignatureRow([Condition(0, 8, IN_SET, 0)], key=(0, 8, ALL), sized=True)
             yield Ask(row, objects.name, [known], 20, objects.settle)
-            counted = [Condition(8, 8, IN_SET, 0), Condition(0, 8, AT_LEAST, 1), Condition(0, 8, AT_MOST, -8, USABLE)]
+            counted = [Condition(8, 8, IN_SET, 0), Condition(0, 8, AT_LEAST, 1), Condition(0, 8, AT_MOST, -8, signatures.USABLE)]
             yield Ask(SignatureRow(counted, key=(8, 8, ALL), sized=True), arrays.name, [known], 21, arrays.settle)
         constants = CppConstants(world, classes, bool(firsts))
         if constants.ranges:
@@ -378,17 +348,10 @@ class CPlusPlus(Recogniser):
             yield Ask(row, constants.name, [NumberSet(ranges=constants.ranges)], 90, constants.settle)
 
 
-class KnownClasses(Protocol):
-    """Classes by the addresses of their vtables."""
-
-    def at(self, address: int) -> Optional[CppClass]:
-        """Return the class whose vtable is there, or None."""
-
-
 class CppObjects:
     """Blocks that begin with a pointer to the vtable of a class: objects, arrays and slabs of them."""
 
-    def __init__(self, world: World, classes: KnownClasses, firsts: Container[int]) -> None:
+    def __init__(self, world: World, classes: "Union[CppClasses, CppConstants]", firsts: Container[int]) -> None:
         self._world, self._classes, self._firsts = world, classes, firsts
         self._usual: Dict[int, int] = {}
         self._several: Dict[int, str] = {}
@@ -407,7 +370,7 @@ class CppObjects:
             least[number] = min(sizes)
         looked = 0
         for match in sorted(matches, key=lambda match: -match.bytes):
-            number, size = split_sized_key(match.key)
+            number, size = signatures.split_sized_key(match.key)
             if not match.blocks or (size < LEAST_LARGE_BYTES and size <= least[number] + SLACK_BYTES):
                 continue
             looked += min(size, MOST_ARRAY_BYTES)
@@ -420,45 +383,34 @@ class CppObjects:
         """Search a block for further objects. An object contains no other of its own class: if one begins there, the block has several.
         Objects of other classes may be members; a large block with many of them is rather a slab.
         """
-        words = self._read_words(address, min(usable, MOST_ARRAY_BYTES))
-        places = [(at, word) for at, word in enumerate(words) if word in self._firsts]
-        own = [at for at, word in places if word == number]
-        others = [word for _, word in places if word != number]
-        if len(own) > 1 and not others and len(set(_compute_differences(own))) == 1:
-            self._several[key] = ARRAY
-        elif len(own) > 1 or (usable >= LEAST_SLAB_BYTES and len(others) >= LEAST_SLAB_OBJECTS):
-            self._several[key] = self._name_slab([number, *others])
-        elif others and usable >= LEAST_LARGE_BYTES:
-            self._unproven.add(key)
-
-    def _read_words(self, address: int, size_bytes: int) -> Sequence[int]:
-        data = self._world.read(address, size_bytes)
+        data = self._world.read(address, min(usable, MOST_ARRAY_BYTES))
         words = array("Q", data[: len(data) // 8 * 8])
         if self._world.little_endian != (sys.byteorder == "little"):
             words.byteswap()
-        return words
-
-    def _name_slab(self, numbers: Sequence[int]) -> str:
-        """Return `slab of A, B and others`, with the most frequent classes by name."""
-        often = sorted(set(numbers), key=lambda number: (-numbers.count(number), number))
-        names_ = [class_.name for class_ in map(self._classes.at, often[:MOST_NAMED]) if class_ is not None]
-        return "%s%s%s" % (SLAB, ", ".join(sorted(names_)), " and others" if len(often) > MOST_NAMED else "")
+        places = [(at, word) for at, word in enumerate(words) if word in self._firsts]
+        own = [at for at, word in places if word == number]
+        others = [word for _, word in places if word != number]
+        if len(own) > 1 and not others and len({after - before for before, after in zip(own, own[1:])}) == 1:
+            self._several[key] = ARRAY
+        elif len(own) > 1 or (usable >= LEAST_SLAB_BYTES and len(others) >= LEAST_SLAB_OBJECTS):
+            numbers = [number, *others]  # the most frequent classes by name: `slab of A, B and others`
+            often = sorted(set(numbers), key=lambda number: (-numbers.count(number), number))
+            names = sorted(class_[0] for class_ in map(self._classes.at, often[:MOST_NAMED]) if class_ is not None)
+            self._several[key] = "%s%s%s" % (SLAB, ", ".join(names), " and others" if len(often) > MOST_NAMED else "")
+        elif others and usable >= LEAST_LARGE_BYTES:
+            self._unproven.add(key)
 
     def name(self, key: int) -> Optional[Signature]:
         """Return the class; it is less sure if the size is unusual, or other objects begin in the block."""
-        number, size = split_sized_key(key)
-        class_ = self._classes.at(number)
+        number, size = signatures.split_sized_key(key)
+        class_, several = self._classes.at(number), self._several.get(key)
         if class_ is None:
             return None
-        several = self._several.get(key)
+        name, module = class_
         if several is not None:
-            return Signature(class_.name + several if several == ARRAY else several, class_.module, SHAPE)
+            return Signature(name + several if several == ARRAY else several, module, SHAPE)
         is_usual = abs(size - self._usual.get(number, size)) <= SLACK_BYTES
-        return Signature(class_.name, class_.module, EXACT if is_usual and key not in self._unproven else SHAPE)
-
-
-def _compute_differences(places: Sequence[int]) -> List[int]:
-    return [after - before for before, after in zip(places, places[1:])]
+        return Signature(name, module, EXACT if is_usual and key not in self._unproven else SHAPE)
 
 
 class Arrays:
@@ -471,7 +423,7 @@ class Arrays:
     def settle(self, matches: Sequence[Signed]) -> None:
         """Read the first block of each class and size: all its elements begin with that vtable."""
         for match in matches:
-            if self._is_array(match.sample, split_sized_key(match.key)[0], match.bytes // match.blocks):
+            if self._is_array(match.sample, signatures.split_sized_key(match.key)[0], match.bytes // match.blocks):
                 self._arrays.add(match.key)
 
     def _is_array(self, address: int, vtable: int, usable: int) -> bool:
@@ -488,8 +440,8 @@ class Arrays:
 
     def name(self, key: int) -> Optional[Signature]:
         """Return `T[]`; a struct of the same size, with a number before an object, is named the same way."""
-        class_ = self._classes.at(split_sized_key(key)[0]) if key in self._arrays else None
-        return Signature(class_.name + "[]", class_.module, SHAPE) if class_ is not None else None
+        class_ = self._classes.at(signatures.split_sized_key(key)[0]) if key in self._arrays else None
+        return Signature(class_[0] + "[]", class_[1], SHAPE) if class_ is not None else None
 
 
 class CppConstants:
@@ -509,7 +461,10 @@ class CppConstants:
         if not self._index.meets(address, address + 1):
             return False
         if address not in self._vtables:
-            self._vtables[address] = self._is_vtable(address)
+            words = self._world.words(address - 16, 3) if not address % 8 else None
+            distance, zero, method = words or (0, 1, 0)  # from the begin of the object, type_info, the first function
+            is_distance = not distance or ((1 << 64) - distance < MOST_DISTANCE and not distance % 8)
+            self._vtables[address] = not zero and is_distance and self._images.is_code(method & ~1)
         return self._vtables[address]
 
     def at(self, address: int) -> Optional[CppClass]:
@@ -517,7 +472,7 @@ class CppConstants:
         span = self._images.span_at(address)
         if span is None or address not in self:
             return None
-        return CppClass(self._classes.known(address) or self._classes.by_place(address), span[2].shown_name, 0)
+        return self._classes.known(address) or self._classes.by_place(address), span[2].shown_name
 
     def settle(self, matches: Sequence[Signed]) -> None:
         """Name tables that many blocks of one size begin with; a table like a vtable is a class from the first block on."""
@@ -534,17 +489,11 @@ class CppConstants:
                 continue
             elif not self._world.text(number):
                 self._told[number] = Signature("constant %s+0x%x" % (module, number - span[0]), module, PLACE)
-        self._objects.settle([match for match in matches if self._vtables.get(split_sized_key(match.key)[0])])
-
-    def _is_vtable(self, address: int) -> bool:
-        words = self._world.words(address - 16, 3) if not address % 8 else None
-        if words is None or words[1] or not self._images.is_code(words[2] & ~1):
-            return False
-        return not words[0] or ((1 << 64) - words[0] < MOST_DISTANCE and not words[0] % 8)
+        self._objects.settle([match for match in matches if self._vtables.get(signatures.split_sized_key(match.key)[0])])
 
     def name(self, key: int) -> Optional[Signature]:
         """Return the signature of objects by their class; no surer than the class's name is."""
-        number = split_sized_key(key)[0]
+        number = signatures.split_sized_key(key)[0]
         told, object_ = self._told.get(number), self._objects.name(key) if self._vtables.get(number) else None
         return told if told is None or object_ is None else object_._replace(sure=told.sure if object_.sure == EXACT else SHAPE)
 
@@ -553,7 +502,7 @@ def by_number(matches: Sequence[Signed]) -> Dict[int, Dict[int, int]]:
     """Return, by number and usable bytes, the count of blocks, from the keys of a row that is `sized`."""
     numbers: Dict[int, Dict[int, int]] = {}
     for match in matches:
-        number, size = split_sized_key(match.key)
+        number, size = signatures.split_sized_key(match.key)
         sizes = numbers.setdefault(number, {})
         sizes[size] = sizes.get(size, 0) + match.blocks
     return numbers

@@ -1,10 +1,10 @@
 """Paths through containers and objects of C++, with their keys."""
 
+import codecs
 import functools
 import struct
 from array import array
-from itertools import islice
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.census.containers import ContainerFinder
 from gdbheapx.analysis.census.cplusplus import Images, constant_ranges
@@ -21,8 +21,6 @@ MOST_LOOKED, MOST_NODES = 4096, 1 << 14
 """Bytes of elements, and nodes of a list or buffers of a deque."""
 LEAST_PERIODS = 3
 """Elements with the same marks: fewer may be one struct."""
-FEW = 8
-"""Pairs of pointers: of fewer it is not decided whether they are pairs."""
 DEQUE_BUFFER = 512
 OBJECTS = {"vector": 24, "list": 24, "unordered map or set": 56, "map or set": 48, "deque": 80}
 """Bytes of containers, as libstdc++ has them."""
@@ -30,13 +28,8 @@ TREE_AT = 8
 """Where the header lies in a map."""
 
 
-class Key(NamedTuple):
-    """Key whose type and value are proven."""
-
-    text: str
-    """As C++ writes it."""
-    end: int
-    """Where the value begins, if it is aligned to eight bytes."""
+Key = Tuple[str, int]
+"""(key whose type and value are proven, as C++ writes it; where the value begins, if it is aligned to eight bytes)."""
 
 
 Reading = Optional[Callable[[int], int]]
@@ -73,24 +66,20 @@ class CppKeys:
 
     def hashed(self, head: int, node: int) -> Optional[Key]:
         """Return the key of a node of the unordered map or set with this head, or None."""
-        words = self._world.words(head, 2)
-        if words is None or not words[1]:
+        table = self._world.words(head, 2)
+        if table is None or not table[1]:
             return None
         data = self.string(node + HASHED_AT)
-        if data is not None:
-            is_key = self._keeps_hash(node, hash_of(data)) or self._fit_in(head, words, node, None)
-            return Key(quote_cpp_text(data), node + HASHED_AT + STRING_BYTES) if is_key else None
+        if data is not None:  # nodes with strings have the hash after the value
+            after = node + HASHED_AT + STRING_BYTES
+            behind = self._world.words(after, (min(self._containers.size(node) or 0, MOST_STRING) - HASHED_AT - STRING_BYTES) // 8)
+            is_key = (behind is not None and hash_of(data) in behind) or self._fit_in(head, table, node, None)
+            return (quote_cpp_text(data), after) if is_key else None
         word = self._read_word(node + HASHED_AT)
         for reading in INTEGERS if word is not None else ():
-            if self._fit_in(head, words, node, reading):
-                return Key("%d" % reading(word or 0), node + HASHED_AT + 8)
+            if self._fit_in(head, table, node, reading):
+                return "%d" % reading(word or 0), node + HASHED_AT + 8
         return None
-
-    def _keeps_hash(self, node: int, hash_: int) -> bool:
-        """Return True if the node has the hash after the value, as nodes with strings do."""
-        usable = self._containers.size(node) or 0
-        behind = self._world.words(node + HASHED_AT + STRING_BYTES, (min(usable, MOST_STRING) - HASHED_AT - STRING_BYTES) // 8)
-        return behind is not None and hash_ in behind
 
     def _hash_key(self, node: int, reading: Reading) -> Optional[int]:
         if reading is None:
@@ -117,13 +106,13 @@ class CppKeys:
         return all((self._read_word(node + key_at) or 0) < SMALL for node in self.sample(head, is_tree))
 
     def _list_first_nodes(self, head: int, is_tree: bool) -> List[int]:
-        return list(islice(self._in_order(head) if is_tree else self._iterate_chain(head), SAMPLES))
-
-    def _iterate_chain(self, head: int) -> Iterator[int]:
-        node = self._read_word(head + 16)
-        while node and self._containers.size(node) is not None:
-            yield node
-            node = self._read_word(node)
+        words = self._world.words(head, 3)
+        node = words[2] if words is not None else None
+        nodes: List[int] = []
+        while node and node != head and len(nodes) < SAMPLES and self._containers.size(node) is not None:
+            nodes.append(node)
+            node = self._find_next(head, node, True) if is_tree else self._read_word(node)
+        return nodes
 
     def _is_in_bucket(self, table: Tuple[int, ...], node: int, reading: Reading) -> bool:
         (first, buckets), own = table, self._hash_key(node, reading)
@@ -144,7 +133,7 @@ class CppKeys:
         data = self.string(node + ORDERED_AT)
         if data is not None:
             is_key = _is_ordered([self.string(one + ORDERED_AT) for one in near]) and self._ordered_sample(head, None) is not None
-            return Key(quote_cpp_text(data), node + ORDERED_AT + STRING_BYTES) if is_key else None
+            return (quote_cpp_text(data), node + ORDERED_AT + STRING_BYTES) if is_key else None
         words = [word for one in near for word in self._world.words(one + ORDERED_AT, 1) or ()]
         is_small = all(word < SMALL for word in words) and self._is_small_sample(head, True)
         if len(words) != len(near) or not (is_small or len({*near, *self.sample(head, True)}) >= LEAST_ORDERED):
@@ -154,7 +143,7 @@ class CppKeys:
             if counts is None or others is None or not _is_ordered([reading(word) for word in words]):
                 continue
             if 2 * (counts[0] + others[0]) > counts[1] + others[1]:
-                return Key("%d" % reading(self._read_word(node + ORDERED_AT) or 0), node + ORDERED_AT + 8)
+                return "%d" % reading(self._read_word(node + ORDERED_AT) or 0), node + ORDERED_AT + 8
         return None
 
     def _count_ordered_sample(self, head: int, reading: Reading) -> Optional[Tuple[int, int]]:
@@ -167,23 +156,12 @@ class CppKeys:
         words = [word for node in sample for word in self._world.words(node + ORDERED_AT, 1) or ()]
         if len(words) != len(sample) or not _is_ordered([reading(word) for word in words]):
             return None
-        tops = [word for node in self._list_top_nodes(head) for word in self._world.words(node + ORDERED_AT, 1) or ()]
-        return _count_fitting(reading, words + tops)
-
-    def _in_order(self, head: int) -> Iterator[int]:
-        words = self._world.words(head, 3)
-        node = words[2] if words is not None else None
-        while node is not None and node != head and self._containers.size(node) is not None:
-            yield node
-            node = self._find_next(head, node, True)
-
-    def _list_top_nodes(self, head: int) -> List[int]:
-        """Return the first nodes from the root down: these have all sizes and ages, while the first ones in order may be all alike."""
-        nodes = [word for word in (self._read_word(head + 8),) if word]
-        for node in nodes:
-            below = self._world.words(node + 16, 2) if len(nodes) < TOP_NODES else None
-            nodes += [word for word in below or () if self._containers.size(word) is not None]
-        return nodes
+        # those from the root down have all sizes and ages, while the first ones in order may be all alike
+        tops = [word for word in (self._read_word(head + 8),) if word]
+        for node in tops:
+            below = self._world.words(node + 16, 2) if len(tops) < TOP_NODES else None
+            tops += [word for word in below or () if self._containers.size(word) is not None]
+        return _count_fitting(reading, words + [word for node in tops for word in self._world.words(node + ORDERED_AT, 1) or ()])
 
     def _find_next(self, head: int, node: int, is_next: bool) -> Optional[int]:
         """Return the next node in order, or the one before: the outermost of the opposite side below it, else the first ancestor on the
@@ -217,27 +195,20 @@ class CppElements:
     def __init__(self, world: World, containers: ContainerFinder, keys: CppKeys) -> None:
         self._world, self._containers, self._keys = world, containers, keys
         self._constants = RangeIndex(constant_ranges(world, world.once(Images)))
-        self._known: Dict[Tuple[int, int], Optional[int]] = {}
+        self.stride = functools.lru_cache(MOST_KNOWN)(self._find_stride)
         self._places: Dict[int, Dict[int, int]] = {}
 
-    def stride(self, first: int, end: int, buffer_bytes: int = 0) -> Optional[int]:
+    def _find_stride(self, first: int, end: int, buffer_bytes: int = 0) -> Optional[int]:
         """Return the bytes of each element. `buffer_bytes`: size of a deque's buffers, of which each takes 512 bytes of elements."""
-        if (first, end) not in self._known:
-            found = self._find_stride(first, end)
-            if found is not None and buffer_bytes and buffer_bytes != max(DEQUE_BUFFER // found, 1) * found:
-                found = None
-            self._known[first, end] = found
-        return self._known[first, end]
-
-    def _find_stride(self, first: int, end: int) -> Optional[int]:
         size = end - first
         words = self._world.words(first, min(size, MOST_LOOKED) // 8) if size % 8 == 0 else None
         if not words:
             return None
-        found = self._of_pointers(words, size)
-        if found is not None:
-            return found or None
-        return self._of_strings(first, size) or self._of_containers(first, size) or self._of_marks(first, words, size)
+        stride = self._of_pointers(words, size)
+        if stride is None:
+            stride = self._of_containers(first, size) or self._of_marks(first, words, size)
+        is_known = stride and (not buffer_bytes or buffer_bytes == max(DEQUE_BUFFER // stride, 1) * stride)
+        return stride if is_known else None
 
     def _of_pointers(self, words: Sequence[int], size: int) -> Optional[int]:
         """Return 8, or 16 for std::shared_ptr; 0 for alternating pointers to different blocks, which may be pairs; None if there are no
@@ -263,39 +234,33 @@ class CppElements:
     def vtable(self, address: int) -> int:
         """Return the object's first word if it is among the constants of a module, else 0."""
         words = self._world.words(address, 1) if address else None
-        return words[0] if words is not None and self._is_constant(words[0]) else 0
-
-    def _is_constant(self, word: int) -> bool:
-        return self._constants.meets(word, word + 1)
-
-    def is_comparison(self, at: int) -> bool:
-        return self._has_elements("map or set", at) is not None
-
-    def _of_strings(self, first: int, size: int) -> Optional[int]:
-        looked = range(first, first + min(size, MOST_LOOKED) // STRING_BYTES * STRING_BYTES, STRING_BYTES)
-        is_all = size % STRING_BYTES == 0 and all(self._keys.string(at) is not None for at in looked)
-        return STRING_BYTES if is_all else None
+        return words[0] if words is not None and self._constants.meets(words[0], words[0] + 1) else 0
 
     def _of_containers(self, first: int, size: int) -> Optional[int]:
+        """Return the bytes of each string, or of each container."""
+        end = first + min(size, MOST_LOOKED)
+        strings = range(first, end - STRING_BYTES + 1, STRING_BYTES)
+        if size % STRING_BYTES == 0 and all(self._keys.string(at) is not None for at in strings):
+            return STRING_BYTES
         for kind, stride in OBJECTS.items():
-            if size % stride:
-                continue
-            found = [self._has_elements(kind, at) for at in range(first, first + min(size, MOST_LOOKED) // stride * stride, stride)]
-            if found and None not in found and any(found):
+            found = [self.has_elements(kind, at) for at in range(first, end - stride + 1, stride)] if size % stride == 0 else []
+            if None not in found and any(found):
                 return stride
         return None
 
-    def _has_elements(self, kind: str, at: int) -> Optional[bool]:
+    def has_elements(self, kind: str, at: int) -> Optional[bool]:
         """Return True if a container of that kind with elements is there, False for an empty one, None for none."""
-        container = self._containers.at(at + (TREE_AT if kind == "map or set" else 0))
-        if container is not None and container.kind.partition(" of ")[0] == kind and _is_whole(kind, container.size_bytes):
+        tree_bytes = TREE_AT if kind == ORDERED else 0
+        container = self._containers.at(at + tree_bytes)
+        is_kind = container is not None and _find_container_kind(container) == kind
+        if container is not None and is_kind and container.size_bytes == OBJECTS[kind] - tree_bytes:
             return True
         words = self._world.words(at, OBJECTS[kind] // 8) or (1,)
         empty = {
-            "vector": words[0] == words[1] <= words[-1] if len(words) == 3 else False,
-            "list": words[:2] == (at, at) and words[-1] == 0,
-            "unordered map or set": words[0] == at + 48 and words[1:4] == (1, 0, 0),
-            "map or set": words[2:] == (0, at + TREE_AT, at + TREE_AT, 0),
+            VECTOR: words[0] == words[1] <= words[-1] if len(words) == 3 else False,
+            LIST: words[:2] == (at, at) and words[-1] == 0,
+            UNORDERED: words[0] == at + 48 and words[1:4] == (1, 0, 0),
+            ORDERED: words[2:] == (0, at + TREE_AT, at + TREE_AT, 0),
         }
         return False if empty.get(kind) else None
 
@@ -305,7 +270,7 @@ class CppElements:
         place = 0
         while place < len(words):
             is_string = self._keys.string(first + 8 * place) is not None
-            if is_string or self._is_constant(words[place]):
+            if is_string or self._constants.meets(words[place], words[place] + 1):
                 marks[place] = 1 if is_string else words[place]
             place += STRING_BYTES // 8 if is_string else 1
         places = list(marks)
@@ -338,10 +303,6 @@ class CppElements:
         return self._places[node].get(buffer)
 
 
-def _is_whole(kind: str, size_bytes: int) -> bool:
-    return size_bytes == OBJECTS[kind] - (TREE_AT if kind == "map or set" else 0)
-
-
 STRING_BYTES, INLINE_BYTES = 32, 16
 HASHED_AT, ORDERED_AT = 8, 32
 """Where the key begins in a node of an unordered map, and of a map."""
@@ -359,7 +320,7 @@ SMALL = 1 << 24
 FRACTIONS = (0x33000000, 0x4F000000)
 """Of 32 bits, between which a float of 3e-8 to 2e9 lies."""
 MOST_WIDE = 1 << 53
-SIGN, WORD = 1 << 63, (1 << 64) - 1
+WORD = (1 << 64) - 1
 PADDING = (0x5500, 0x7FFF)
 """Of the four bytes after an int, what the upper half of an address leaves there."""
 MULTIPLIER, SEED = 0xC6A4A7935BD1E995, 0xC70F6907
@@ -383,20 +344,13 @@ INTEGERS = (_to_signed_64, _to_signed_32, _to_unsigned_32)
 
 def quote_cpp_text(data: bytes) -> str:
     """Return bytes as a C++ literal, cut if they are long."""
-    text = data[: 4 * MOST_KEY + 4].decode("utf-8", "replace") if _is_utf8(data[: 4 * MOST_KEY]) else data[: MOST_KEY + 1].decode("latin-1")
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data[: 4 * MOST_KEY])  # the last letter may be cut
+        text = data[: 4 * MOST_KEY + 4].decode("utf-8", "replace")
+    except UnicodeDecodeError:
+        text = data[: MOST_KEY + 1].decode("latin-1")
     shown = "".join(ESCAPES.get(letter, letter if letter.isprintable() else "\\u{%x}" % ord(letter)) for letter in text[:MOST_KEY])
     return '"%s"%s' % (shown, "..." if len(text) > MOST_KEY else "")
-
-
-def _is_utf8(data: bytes) -> bool:
-    for cut in range(4):
-        try:
-            data[: len(data) - cut].decode("utf-8")
-            return True
-        except UnicodeDecodeError as error:
-            if error.end < len(data) - cut - 3 or error.reason != "unexpected end of data":
-                return False
-    return False
 
 
 def _mix_word(word: int) -> int:
@@ -532,13 +486,21 @@ class ContainerNamer(Namer):
 
     def follow_pointer(self, position: MemberPosition, hop: Hop, below: Hop) -> Optional[PathMove]:
         """Follow a pointer; None also if nothing proves that it is no leftover of the memory's last use. See Namer."""
-        if position.is_table and position.container is not None and _find_container_kind(position.container) == UNORDERED:
+        container, offset = position.container, hop.find_offset()
+        if position.is_table and container is not None and _find_container_kind(container) == UNORDERED:
             return PathMove(position._replace(is_table=False))
-        offset = hop.find_offset()
-        moved = self._move_into_block(position, hop.address, hop.address + offset, below.address) if offset is not None else None
+        if offset is None:
+            return None
+        place, steps = hop.address + offset, []  # type: int, List[PathStep]
+        moved: Moved = position, steps
+        if container is not None:
+            moved = self._move_inside(position, container, hop.address, place)
+        if moved is not None and moved[0].container is None:
+            steps += moved[1]
+            moved = self._follow_member(moved[0], place, below.address)
         if moved is None:
             return None
-        reached, steps = moved
+        reached, steps = moved[0], [*steps, *moved[1]]
         step_count = position.step_count + len(steps)
         if step_count > MOST_NAMES:
             return None
@@ -553,8 +515,9 @@ class ContainerNamer(Namer):
         if not position.is_named:
             return []
         container = position.container
-        is_node = container is not None and _find_container_kind(container) in NODES and not position.is_table
-        return [*steps, *([self._step_to_entry(container, block)[0]] if container is not None and is_node else [])]
+        if container is None or position.is_table or _find_container_kind(container) not in NODES:
+            return [*steps]
+        return [*steps, self._step_to_entry(container, block)[0]]
 
     def _layout_of(self, variable: int) -> Optional[TypeLayout]:
         module = find_module_at(self._world.target, variable)
@@ -571,39 +534,37 @@ class ContainerNamer(Namer):
         inside = self._containers.inside(address)
         return MOST_BYTES if inside is None else inside[0] + inside[1] - address
 
-    def _move_into_block(self, position: MemberPosition, block: int, place: int, below: int) -> Moved:
-        if position.container is None:
-            return self._follow_member(position, place, below)
-        inner = self._move_inside(position, position.container, block, place)
-        if inner is None or inner[0].container is not None:
-            return inner
-        left = self._follow_member(inner[0], place, below)
-        return None if left is None else (left[0], [*inner[1], *left[1]])
-
     def _follow_member(self, position: MemberPosition, place: int, below: int) -> Moved:
         found = self._find_whole_container(place, position.low)
         if found is None:
             away = place - position.base
-            if not self._is_proven(position, place, below):
+            if away < 0 or not self._is_proven(position, place, below):
                 return None
             name, layout = position.member(away)
             name = name or ("" if position.form == MEMBER else position.form % away)
-            steps = [PathStep(FIELD, name, TargetAddress(below))] if name else []
             target = layout.target() if layout is not None else None
-            return (MemberPosition(below, below, POINTED, block=below, layout=target), steps) if away >= 0 else None
-        begin = _find_container_begin(found)
-        name, layout = position.member(begin - position.base)
-        steps = [PathStep(FIELD, name, TargetAddress(begin))] if name else []
-        word, kind = (place - found.address) // 8, _find_container_kind(found)
-        is_table = (kind == UNORDERED and word == 0) or (kind == DEQUE and word in (0, 5, 9))
-        return (MemberPosition(begin, begin, MEMBER, found, is_table, layout=layout), steps) if word in WAYS[kind] else None
+            begin, moved = below, MemberPosition(below, below, POINTED, block=below, layout=target)
+        else:
+            begin = _find_container_begin(found)
+            name, layout = position.member(begin - position.base)
+            word, kind = (place - found.address) // 8, _find_container_kind(found)
+            if word not in WAYS[kind]:
+                return None
+            is_table = (kind == UNORDERED and word == 0) or (kind == DEQUE and word in (0, 5, 9))
+            moved = MemberPosition(begin, begin, MEMBER, found, is_table, layout=layout)
+        return moved, [PathStep(FIELD, name, TargetAddress(begin))] if name else []
 
     def _is_proven(self, position: MemberPosition, place: int, below: int) -> bool:
         """Return True if the word is no leftover: an object of a class has it, or a string, no other word leads there, or other nodes
         have pointers there.
         """
         left = self._count_bytes_left(place)
-        if self._is_end(place, below) or (position.block and self._elements.is_comparison(place)):
+        words = self._world.words(place - 16, 4) or (0,) * 4
+        begin = words[0] if words[0] <= words[1] <= below else words[1] if words[2] == words[3] else 0
+        usable = self._containers.size(begin) if begin else None
+        if usable is not None and begin + usable == below:
+            return False  # the end of a vector without elements, or of its room: another block may begin there
+        if position.block and self._elements.has_elements(ORDERED, place) is not None:
             return False
         if not position.block or (left >= STRING_BYTES and self._keys.string(place) is not None):
             return True
@@ -614,23 +575,29 @@ class ContainerNamer(Namer):
         block, held = self._graph.find(position.block), self._graph.find(below)
         if block is not None and held is not None and self._holders[held[0]] == block[0]:
             return True
-        words = [self._world.words(node + place - position.block, 1) or (1,) for node in position.beside]
-        pointers = [word for (word,) in words if word and self._containers.size(word) is not None]
-        return 2 * len(pointers) > len(words) and all(not word or word in pointers for (word,) in words)
-
-    def _is_end(self, place: int, below: int) -> bool:
-        """Return True for the end of a vector without elements, or of its room: another block may begin there."""
-        words = self._world.words(place - 16, 4) or (0,) * 4
-        begin = words[0] if words[0] <= words[1] <= below else words[1] if words[2] == words[3] else 0
-        usable = self._containers.size(begin) if begin else None
-        return usable is not None and begin + usable == below
+        others = [(self._world.words(node + place - position.block, 1) or (1,))[0] for node in position.beside]
+        pointers = [word for word in others if word and self._containers.size(word) is not None]
+        return 2 * len(pointers) > len(others) and all(not word or word in pointers for word in others)
 
     def _move_inside(self, position: MemberPosition, container: HeldContainer, block: int, place: int) -> Moved:
         kind = _find_container_kind(container)
+        words = self._world.words(container.address, 10 if kind == DEQUE or position.is_table else 2)
         if position.is_table:
-            return (position._replace(is_table=False), []) if self._is_used(container, place) else None
+            return (position._replace(is_table=False), []) if words is not None and words[5] <= place <= words[9] else None
+        element = position.layout.element() if position.layout is not None else None
         if kind in (VECTOR, DEQUE):
-            return self._with_element(position, (self._of_vector if kind == VECTOR else self._of_deque)(container, block, place))
+            at = None
+            if words is not None and kind == DEQUE:
+                at = self._find_in_deque(words, block, place)
+            elif words is not None and words[0] <= place < words[1]:
+                at = words[0], place - words[0], self._elements.stride(*words)
+            if at is None:
+                return None
+            first, away, stride = at
+            if stride is None:
+                return MemberPosition(place - away, first, ELEMENT), []
+            begin = place - away % stride
+            return MemberPosition(begin, begin, layout=element), [PathStep(INDEX, "[%d]" % (away // stride), TargetAddress(begin))]
         element_at, links = NODES[kind]
         if place - block in links:
             return position, []
@@ -639,28 +606,12 @@ class ContainerNamer(Namer):
             return None
         if end is not None and place < end:  # the key's own characters
             return MemberPosition(place, place), [step._replace(name=".<key %s>" % step.name[1:-1])]
-        at = end if end is not None else block + element_at
-        layout = position.layout.element() if position.layout is not None and (end is not None or kind == LIST) else None
-        if kind == LIST and place == at:
-            return MemberPosition(at, at, layout=layout), [step]
-        return MemberPosition(at, at, block=block, beside=self._sample_nodes(container), layout=layout), [step]
-
-    @staticmethod
-    def _with_element(position: MemberPosition, moved: Moved) -> Moved:
-        if moved is None or position.layout is None or not moved[1]:
-            return moved
-        return moved[0]._replace(layout=position.layout.element()), moved[1]
-
-    def _is_used(self, container: HeldContainer, place: int) -> bool:
-        words = self._world.words(container.address, 10)
-        return words is not None and words[5] <= place <= words[9]
-
-    def _sample_nodes(self, container: HeldContainer) -> Sequence[int]:
-        return (
-            ()
-            if _find_container_kind(container) == LIST
-            else self._keys.sample(container.address, _find_container_kind(container) == ORDERED)
-        )
+        if kind == LIST:
+            begin = block + element_at
+            return MemberPosition(begin, begin, block=0 if place == begin else block, layout=element), [step]
+        at_value, layout = (block + element_at, None) if end is None else (end, element)
+        beside = self._keys.sample(container.address, kind == ORDERED)
+        return MemberPosition(at_value, at_value, block=block, beside=beside, layout=layout), [step]
 
     def _step_to_entry(self, container: HeldContainer, node: int) -> Tuple[PathStep, Optional[int]]:
         """Return the step to a node's element, and the begin of the value after the key, or None if that is not known."""
@@ -668,32 +619,17 @@ class ContainerNamer(Namer):
             place = self._elements.place_in_list(container.address, node)
             return PathStep(INDEX, UNKNOWN if place is None else "[%d]" % place, TargetAddress(node)), None
         read = self._keys.hashed if _find_container_kind(container) == UNORDERED else self._keys.ordered
-        key = read(container.address, node)
-        return PathStep(KEY, UNKNOWN if key is None else "[%s]" % key.text, TargetAddress(node)), None if key is None else key.end
+        text, end = read(container.address, node) or (None, None)
+        return PathStep(KEY, UNKNOWN if text is None else "[%s]" % text, TargetAddress(node)), end
 
-    def _of_vector(self, container: HeldContainer, block: int, place: int) -> Moved:
-        words = self._world.words(container.address, 2)
-        if words is None or not words[0] <= place < words[1]:
-            return None
-        return self._move_to_element(words[0], place - words[0], place, self._elements.stride(*words))
-
-    def _of_deque(self, container: HeldContainer, block: int, place: int) -> Moved:
-        words = self._world.words(container.address, 10)
-        if words is None:
-            return None
+    def _find_in_deque(self, words: Sequence[int], block: int, place: int) -> Optional[Tuple[int, int, Optional[int]]]:
+        """Return (begin of the buffer, bytes from the first element to the place, bytes of each element), or None outside of it."""
         current, first, last, node, end, end_first, end_node = (words[number] for number in (2, 3, 4, 5, 6, 7, 9))
         number = self._elements.place_of_buffer(node, end_node, block)
-        is_used = number is not None and (number or place >= current) and (block != end_first or place < end)
-        if not is_used or number is None:
+        if number is None or not (number or place >= current) or (block == end_first and place >= end):
             return None
         stride = self._elements.stride(current, end if end_first == first else last, last - first)
-        return self._move_to_element(block, number * (last - first) + place - block - (current - first), place, stride)
-
-    def _move_to_element(self, first: int, away: int, place: int, stride: Optional[int]) -> Moved:
-        if stride is None:
-            return MemberPosition(place - away, first, ELEMENT), []
-        begin = place - away % stride
-        return MemberPosition(begin, begin), [PathStep(INDEX, "[%d]" % (away // stride), TargetAddress(begin))]
+        return block, number * (last - first) + place - block - (current - first), stride
 
 
 def _find_container_kind(container: HeldContainer) -> str:

@@ -14,22 +14,10 @@ from typing import AbstractSet, Annotated, Callable, Dict, Iterable, Iterator, L
 
 from gdbheapx import problems
 from gdbheapx.analysis.census import cplusplus, registry, rust
+from gdbheapx.analysis.census import world as worlds
 from gdbheapx.analysis.census.cplusplus import CppClasses
 from gdbheapx.analysis.census.cplusplus_paths import ContainerNamer
-from gdbheapx.analysis.census.world import (
-    CONTENT,
-    EXACT,
-    PLACE,
-    SHAPE,
-    SHAPES_FROM,
-    Ask,
-    AskedRows,
-    Inner,
-    Recogniser,
-    Signature,
-    World,
-    order_rows,
-)
+from gdbheapx.analysis.census.world import CONTENT, EXACT, PLACE, SHAPE, Ask, AskedRows, Inner, Recogniser, Signature, World
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.managed import ManagedClass
 from gdbheapx.analysis.reachability.names import NodeNames
@@ -41,7 +29,7 @@ from gdbheapx.kernel.blocks import signatures
 from gdbheapx.kernel.blocks.graph import NO_SLOT, Graph
 from gdbheapx.kernel.blocks.graph import SHAPES as GRAPH_SHAPES
 from gdbheapx.kernel.blocks.graph_queries import FillRule, measure_fill
-from gdbheapx.kernel.blocks.signatures import AT_MOST, NOT_EQUAL, Condition, Copied, Referring, SignatureRow, Signed, Signer
+from gdbheapx.kernel.blocks.signatures import AT_MOST, NOT_EQUAL, Condition, Referring, SignatureRow, Signed, Signer
 from gdbheapx.kernel.blocks.stream import NativeBlocks
 from gdbheapx.model import TargetAddress
 from gdbheapx.ranges import unite_ranges
@@ -82,18 +70,12 @@ class Slabs(NamedTuple):
     """Of what is in use."""
 
 
-class SlabGroup(NamedTuple):
-    """Large blocks of one size."""
-
-    size_bytes: int
-    starts: Sequence[int]
-    """In ascending order."""
-    contents: Sequence[Tuple[int, bytes]] = ()
-    """By address the first bytes of some, from the first block to the last."""
+SlabGroup = Tuple[int, Sequence[int], Sequence[Tuple[int, bytes]]]
+"""Large blocks of one size: (size, their starts in ascending order, by address the first bytes of some of them)."""
 
 
-def group_blocks(large: Sequence[Tuple[int, int]]) -> List[SlabGroup]:
-    """Group (address, size) by size; return the sizes with enough blocks, those that take most first."""
+def group_blocks(large: Sequence[Tuple[int, int]]) -> List[Tuple[int, List[int]]]:
+    """Group (address, size) by size; return (size, starts) of the sizes with enough blocks, those that take most first."""
     counts = Counter(size // SIZE_STEP_BYTES for _, size in large)
     often = [(-step * count, step) for step, count in counts.items() if count >= LEAST_BLOCKS]
     whole = -sum(weight for weight, _ in often)
@@ -101,52 +83,50 @@ def group_blocks(large: Sequence[Tuple[int, int]]) -> List[SlabGroup]:
     for start, size in large:
         if size // SIZE_STEP_BYTES in some:
             some[size // SIZE_STEP_BYTES].append((start, size))
-    return [SlabGroup(min(size for _, size in blocks), sorted(start for start, _ in blocks)) for blocks in some.values()]
+    return [(min(size for _, size in blocks), sorted(start for start, _ in blocks)) for blocks in some.values()]
 
 
 def read_slabs(world: World, large: Sequence[Tuple[int, int]]) -> List[SlabGroup]:
-    """Read samples of large blocks, given as (address, size), while the process is stopped."""
-    made = []
-    for group in group_blocks(large):
-        count, last = min(MOST_SAMPLES, len(group.starts)), len(group.starts) - 1
-        some = [group.starts[place * last // max(1, count - 1)] for place in range(count)]
-        contents = [(start, world.read(start, min(group.size_bytes, MOST_LOOKED_BYTES))) for start in some]
-        made.append(group._replace(contents=contents))
+    """Read samples of large blocks, given as (address, size), while the process is stopped: from the first block of a size to the last."""
+    made: List[SlabGroup] = []
+    for size, starts in group_blocks(large):
+        count, last = min(MOST_SAMPLES, len(starts)), len(starts) - 1
+        some = [starts[place * last // max(1, count - 1)] for place in range(count)]
+        made.append((size, starts, [(start, world.read(start, min(size, MOST_LOOKED_BYTES))) for start in some]))
     return made
 
 
 def find_slabs(world: World, sampled: Sequence[SlabGroup], used_bytes: int) -> Optional[Slabs]:
-    """Return the slabs among samples; None if there are none, or they are little of what is in use."""
+    """Return the slabs among samples: sizes of which most blocks that were read have objects inside; None if there are none, or they are
+    little of what is in use.
+    """
     classes: AbstractSet[int] = frozenset(world.constant(CppClasses).firsts() if sampled and world.word_bytes == 8 else ())
-    cut_up = [group for group in sampled if _is_cut_up(world, group, classes)]
-    total = sum(group.size_bytes * len(group.starts) for group in cut_up)
+    cut_up = []
+    for size, starts, contents in sampled:
+        if 2 * sum(_has_objects(world, size, starts, start, data, classes) for start, data in contents) > len(contents):
+            cut_up.append((size, len(starts)))
+    total = sum(size * blocks for size, blocks in cut_up)
     if not total or 100 * total < LEAST_PERCENT * used_bytes:
         return None
-    blocks = sum(len(group.starts) for group in cut_up)
-    return Slabs(blocks, total, [group.size_bytes for group in cut_up], round(100.0 * total / max(total, used_bytes), 1))
+    share = round(100.0 * total / max(total, used_bytes), 1)
+    return Slabs(sum(blocks for _, blocks in cut_up), total, [size for size, _ in cut_up], share)
 
 
-def _is_cut_up(world: World, group: SlabGroup, classes: AbstractSet[int]) -> bool:
-    """Return True if most of the blocks that were read have objects inside."""
-    return 2 * sum(_has_objects(world, group, start, data, classes) for start, data in group.contents) > len(group.contents)
-
-
-def _has_objects(world: World, group: SlabGroup, start: int, data: bytes, classes: AbstractSet[int]) -> bool:
-    """Return True if objects of several sizes begin inside this block."""
+def _has_objects(world: World, size: int, starts: Sequence[int], start: int, data: bytes, classes: AbstractSet[int]) -> bool:
+    """Return True if objects of several sizes begin inside this block, one of those that start at `starts`."""
     words = world.target.words_in(data[: len(data) // world.word_bytes * world.word_bytes])
     if _are_of_no_stride([at * world.word_bytes for at, word in enumerate(words) if word in classes], len(data)):
         return True
-    first, last = group.starts[0], group.starts[-1] + group.size_bytes
     leads: Set[int] = set()
     distances: Set[int] = set()
     for at, word in enumerate(words):
-        if not first < word < last:
+        if not starts[0] < word < starts[-1] + size:
             continue
-        home = group.starts[bisect_right(group.starts, word) - 1]
-        if 0 < word - home < group.size_bytes:
+        home = starts[bisect_right(starts, word) - 1]
+        if 0 < word - home < size:
             leads.add(word - home)
             distances.add(word - start - at * world.word_bytes)
-    return len(distances) >= LEAST_DISTANCES and _are_of_no_stride(sorted(leads), group.size_bytes)
+    return len(distances) >= LEAST_DISTANCES and _are_of_no_stride(sorted(leads), size)
 
 
 def _are_of_no_stride(places: Sequence[int], size: int) -> bool:
@@ -195,48 +175,57 @@ Fields = Mapping[Tuple[str, int], str]
 """See Recogniser.fields."""
 
 
-def _name_vecs(order: int) -> Signature:
-    return BEYOND[signatures.VECS]._replace(name=BEYOND[signatures.VECS].name + VEC_WORDS[order])
+class PreparedCensus(NamedTuple):
+    """Rows and runtimes of one target, before its blocks are read, and facts by which blocks that meet no row get names."""
 
-
-class Beyond(NamedTuple):
-    """Facts by which blocks that meet no row get names."""
-
+    asked: AskedRows
+    signer: Signer
+    inner: Sequence[Inner]
     fields: Fields
     containers: int
     """CPLUSPLUS, RUST."""
     objects: rust.RustObjects
-    has_buffers: bool = False
+    has_buffers: bool
     """See Recogniser.has_buffers."""
+    speakers: Mapping[str, Speaker]
+    """Runtimes that give paths."""
+    owning: bool
+    """The graph will be asked for owners, too."""
 
 
 class PlaceNames:
     """The names of labels, by number from 1 on: rows gave the first ones theirs."""
 
-    def __init__(self, rows: int, names: List[Optional[Signature]], roots: NodeNames, reach: heap_graph.Reach, beyond: Beyond) -> None:
+    def __init__(
+        self, rows: int, names: List[Optional[Signature]], roots: NodeNames, reach: heap_graph.Reach, prepared: PreparedCensus
+    ) -> None:
         self.names = names
-        self._rows, self._roots, self._reach, self._beyond = rows, roots, reach, beyond
+        self._rows, self._roots, self._reach, self._prepared = rows, roots, reach, prepared
         self._matches: Mapping[int, Signed] = {}
-        self._makers: Dict[int, Callable[[Signed], Optional[Signature]]] = {
-            signatures.REFERRED: lambda match: self._name_by_referrer(match.key >> 32, match.key & NO_SLOT),
-            signatures.ROOTED: lambda match: self._name_by_root(match.key >> 32, match.key & NO_SLOT),
-            signatures.MEMBERS: self._name_member,
-            signatures.ROOTED_MEMBERS: self._name_member,
-            signatures.COPIES: lambda match: SAME[match.key & 1],
-            signatures.DYNS: lambda match: beyond.objects.name(match.key, False),
-            signatures.SHARED_DYNS: lambda match: beyond.objects.name(match.key, True),
-            signatures.STRING: lambda match: BUFFER if beyond.has_buffers else BEYOND[signatures.STRING],
-            signatures.VECS: lambda match: _name_vecs(match.key),
-        }
 
     def name_all(self, matches: Mapping[int, Signed]) -> None:
         """Append the names of the labels that have none yet. `matches`: of these, and of those that have one."""
         self._matches = matches
         for label in range(len(self.names) + 1, max(matches, default=0) + 1):
-            kind, match = self._find_label_kind(label), matches[label]
-            make = self._makers.get(kind)
-            is_shared = match.key == signatures.OTHERS and kind in SHARED
-            self.names.append(None if is_shared else make(match) if make is not None else BEYOND.get(kind))
+            self.names.append(self._make_name(self._find_label_kind(label), matches[label]))
+
+    def _make_name(self, kind: int, match: Signed) -> Optional[Signature]:
+        key, usual = match.key, BEYOND.get(kind)
+        if key == signatures.OTHERS and kind in SHARED:
+            return None
+        if kind == signatures.REFERRED:
+            return self._name_by_referrer(key >> 32, key & NO_SLOT)
+        if kind == signatures.ROOTED:
+            return self._name_by_root(key >> 32, key & NO_SLOT)
+        if kind in MEMBERS:
+            return self._name_member(match)
+        if kind == signatures.COPIES:
+            return SAME[key & 1]
+        if kind in (signatures.DYNS, signatures.SHARED_DYNS):
+            return self._prepared.objects.name(key, kind == signatures.SHARED_DYNS)
+        if kind == signatures.STRING and self._prepared.has_buffers:
+            return BUFFER
+        return usual._replace(name=usual.name + VEC_WORDS[key]) if usual is not None and kind == signatures.VECS else usual
 
     def _find_label_kind(self, label: int) -> int:
         return self._matches[label].row - self._rows
@@ -246,7 +235,7 @@ class PlaceNames:
         parent = self.names[above - 1]
         if parent is None:
             return None
-        known = self._beyond.fields.get((parent.name, slot * self._reach.word_bytes))
+        known = self._prepared.fields.get((parent.name, slot * self._reach.word_bytes))
         if known is not None:
             return Signature(known, parent.module, parent.sure)
         is_held = self._find_label_kind(above) == signatures.ROOTED
@@ -276,15 +265,15 @@ class PlaceNames:
         name = self.names[label - 1]
         return self._find_label_kind(label) in MEMBERS and name is not None and name.sure == PLACE
 
-    def _is_element(self, label: int) -> bool:
-        key = self._matches[label].key
-        is_of_array = self._find_label_kind(label) == signatures.REFERRED and key & NO_SLOT == signatures.ELEMENT
-        return self._is_member(label) or (is_of_array and self._find_label_kind(key >> 32) != signatures.ROOTED)
-
     def _all_of(self, label: int) -> str:
         name = self.names[label - 1]
         assert name is not None
         return name.name.replace("element", "elements", 1) if self._is_element(label) else name.name
+
+    def _is_element(self, label: int) -> bool:
+        key = self._matches[label].key
+        is_of_array = self._find_label_kind(label) == signatures.REFERRED and key & NO_SLOT == signatures.ELEMENT
+        return self._is_member(label) or (is_of_array and self._find_label_kind(key >> 32) != signatures.ROOTED)
 
     def _name_member(self, match: Signed) -> Signature:
         """Return `element of the list g_queue`: a name by the word that holds the container, or by the table that does."""
@@ -473,6 +462,10 @@ class LabelSet(NamedTuple):
     paths: "Optional[GraphPaths]" = None
     """What runtimes call their objects; None where none does."""
 
+    def name_block(self, number: int) -> Optional[Signature]:
+        """Return what a block is, by its id in the graph, or None."""
+        return self.names[self.labels[number] - 1] if self.labels[number] else None
+
 
 class CensusLook(NamedTuple):
     """A census, and the graph that it was made with."""
@@ -480,57 +473,39 @@ class CensusLook(NamedTuple):
     census: Census
     outside: Dict[Optional[Signature], int]
     """Bytes of malloc's own blocks, by what they are."""
-    reach: Optional[heap_graph.Reach] = None
-    names: Optional[NodeNames] = None
-    """These two None where there was no room for a graph."""
-    paths: Optional[GraphPaths] = None
     told: Optional[LabelSet] = None
-    """What each block is; None as before."""
+    """What each block is; None where there was no room for a graph."""
     signer: Optional[Signer] = None
     """Which read the blocks; None as before."""
 
 
-class CensusTally:
-    """Rows as they come together."""
+CensusMatch = Tuple[Optional[Signature], Optional[int], Signed, int, Optional[int]]
+"""(signature, size, blocks, a number that makes a row of its own, bytes of content or None)."""
 
-    def __init__(self) -> None:
-        self._rows: Dict[Tuple[Optional[str], str, str, Optional[int], int], List[int]] = {}
-        self._contents: Dict[Tuple[Optional[str], str, str, Optional[int], int], Optional[int]] = {}
-        self.copies: Optional[Copies] = None
 
-    def add(
-        self, signature: Optional[Signature], size_bytes: Optional[int], match: Signed, apart: int = 0, content_bytes: Optional[int] = None
-    ) -> None:
-        """Add blocks to a row. `apart`: another number makes another row; `content_bytes`: of them, or None."""
-        key = (*(signature if signature is not None else (None, "", "")), size_bytes, apart)
-        row = self._rows.setdefault(key, [0, 0, match.sample, match.least_bytes, match.most_bytes])
+def _make_census(matches: Iterable[CensusMatch], managed: Sequence[Managed], may_be_stale: bool, copies: Optional[Copies]) -> Census:
+    """Add blocks up to rows."""
+    sums: Dict[Tuple[Optional[str], str, str, Optional[int], int], List[int]] = {}
+    contents: Dict[Tuple[Optional[str], str, str, Optional[int], int], Optional[int]] = {}
+    for signature, size, match, apart, content in matches:
+        key = (*(signature or (None, "", "")), size, apart)
+        row = sums.setdefault(key, [0, 0, match.sample, match.least_bytes, match.most_bytes])
         row[0] += match.blocks
         row[1] += match.bytes
         if match.blocks:
             row[3:] = min(row[3], match.least_bytes), max(row[4], match.most_bytes)
-            self._contents[key] = add_values([self._contents.get(key, 0), content_bytes])
-
-    def census(self, managed: Sequence[Managed], may_be_stale: bool) -> Census:
-        whole = sum(row[1] for row in self._rows.values())
-        rows = [
-            CensusRow(
-                signature=name,
-                module=module,
-                sure=sure,
-                size_bytes=least if size is None and name is not None and least == most else size,
-                blocks=blocks,
-                bytes=total,
-                share_percent=round(100.0 * total / whole, 1) if whole else 0.0,
-                sample=TargetAddress(sample),
-                content_bytes=self._contents[name, module, sure, size, apart],
-            )
-            for (name, module, sure, size, apart), (blocks, total, sample, least, most) in self._rows.items()
-            if blocks
-        ]
-        rows.sort(key=lambda row: (-row.bytes, -row.blocks, row.signature or "", row.size_bytes or 0))
-        placed = sum(row.bytes for row in rows if row.sure == PLACE)
-        named = sum(row.bytes for row in rows if row.sure in (EXACT, SHAPE))
-        return Census(rows, sum(row.blocks for row in rows), whole, named, placed, managed, may_be_stale, self.copies)
+            contents[key] = add_values([contents.get(key, 0), content])
+    whole, rows = sum(row[1] for row in sums.values()), []
+    for key, (blocks, total, sample, least, most) in sums.items():
+        name, module, sure, size, _ = key
+        each = least if size is None and name is not None and least == most else size
+        if blocks:
+            named = name, module, sure
+            rows.append(make_census_row(named, each, blocks, total, whole, TargetAddress(sample), content_bytes=contents[key]))
+    rows.sort(key=lambda row: (-row.bytes, -row.blocks, row.signature or "", row.size_bytes or 0))
+    placed = sum(row.bytes for row in rows if row.sure == PLACE)
+    named_bytes = sum(row.bytes for row in rows if row.sure in (EXACT, SHAPE))
+    return Census(rows, sum(row.blocks for row in rows), whole, named_bytes, placed, managed, may_be_stale, copies)
 
 
 def find_census(session: Session, contents: bool = True) -> Census:
@@ -544,19 +519,6 @@ def listen_to_namers(recognisers: Iterable[Recogniser], world: World) -> Dict[st
     return {module: listen_to_namer(namer) for module, namer in namers.items() if namer is not None}
 
 
-class PreparedCensus(NamedTuple):
-    """Rows and runtimes of one target, before its blocks are read."""
-
-    asked: AskedRows
-    signer: Signer
-    inner: Sequence[Inner]
-    beyond: Beyond
-    speakers: Mapping[str, Speaker] = {}
-    """Runtimes that give paths."""
-    owning: bool = True
-    """The graph will be asked for owners, too."""
-
-
 def _prepare_census(session: Session, world: World, owning: bool = True) -> PreparedCensus:
     shared: Optional[PreparedCensus] = session.shared(PREPARED)
     if shared is not None:
@@ -565,11 +527,9 @@ def _prepare_census(session: Session, world: World, owning: bool = True) -> Prep
     session.budget.progress.stage = "finding runtimes and classes"
     registry.report_missing(session)
     recognisers = registry.find_present(world)
-    own = [
-        *([TREE_NODE] if containers & signatures.CPLUSPLUS else []),
-        *([rust.STRONG_ROW, rust.COUNTS_ROW] if containers & signatures.RUST else []),
-    ]
-    asked = order_rows([*own, *(ask for recogniser in recognisers for ask in recogniser.asks(world))])
+    own = [TREE_NODE] if containers & signatures.CPLUSPLUS else []
+    own += [rust.STRONG_ROW, rust.COUNTS_ROW] if containers & signatures.RUST else []
+    asked = worlds.order_rows([*own, *(ask for recogniser in recognisers for ask in recogniser.asks(world))])
     inner = [made for recogniser in recognisers for made in recogniser.inner(world)]
     fields = {key: name for recogniser in recognisers for key, name in recogniser.fields(world).items()}
     session.budget.progress.stage = "reading all blocks"
@@ -577,10 +537,12 @@ def _prepare_census(session: Session, world: World, owning: bool = True) -> Prep
     if session.store is not None:  # whichever command reads first, the census will ask for them
         signer.keep_contents()
     if containers & signatures.RUST:
-        signer.look_for_rust(rust.find_rust_constants(world), [ask.order < SHAPES_FROM and ask not in own for ask in asked.asks])
-    beyond = Beyond(fields, containers, world.once(rust.RustObjects), any(recogniser.has_buffers for recogniser in recognisers))
+        are_types = [ask.order < worlds.SHAPES_FROM and ask not in own for ask in asked.asks]
+        signer.look_for_rust(rust.find_rust_constants(world), are_types)
+    objects, has_buffers = world.once(rust.RustObjects), any(recogniser.has_buffers for recogniser in recognisers)
     speakers_ = listen_to_namers(recognisers, world) if owning else {}
-    return session.share(PREPARED, PreparedCensus(asked, signer, inner, beyond, speakers_, owning))
+    made = PreparedCensus(asked, signer, inner, fields, containers, objects, has_buffers, speakers_, owning)
+    return session.share(PREPARED, made)
 
 
 def take_census(
@@ -596,14 +558,18 @@ def take_census(
     world = seen if seen is not None else World.of(session)
     made = _prepare_census(session, world, owning or session.store is not None)
     asked, signer, inner = made.asked, made.signer, made.inner
-    tally, managed = CensusTally(), [_make_managed(memory) for memory in inner]
+    matches: List[CensusMatch] = []
+    managed, copies = [], None
+    for memory in inner:
+        taken, free, overhead = sum(end - start for start, end in memory.taken), memory.free_bytes, memory.overhead_bytes
+        managed.append(Managed(memory.module, memory.name, taken, taken - free - overhead, free, overhead))
     lacking = heap_graph.check_fit(session, CENSUS_BYTES)
     told: Optional[LabelSet] = None
     own: List[SlabGroup] = []
     if lacking is None:
         if contents or beyond:
             signer.keep_contents(beyond)
-        told, outside, own = _by_graph(session, made, tally, watch, world)
+        told, outside, own, copies = _by_graph(session, made, matches, watch, world)
     else:
         heap_graph.check_least(session, heap_graph.SIGNED_BYTES)
         gone = sorted(address for memory in inner for address in memory.instead)
@@ -616,22 +582,23 @@ def take_census(
             signer.stream(cut.blocks)
         if watch is not None:
             watch(inner, ())
-        what = make_sentence(
-            "references between blocks were left out: they take about %s, and this process may use %s", *map(SentenceSize, lacking)
-        )
+        text = "references between blocks were left out: they take about %s, and this process may use %s"
+        what = make_sentence(text, *map(SentenceSize, lacking))
         session.problem(problems.GRAPH_TOO_LARGE, None, what, "run it where there is more memory")
         signed = signer.found()
         asked.settle(signed)
-        for match in signed:
-            tally.add(name_match(asked, match), None, match)
-        tally.add(None, None, signer.rest())
-        outside = _by_signature([name_match(asked, match) for match in signed], first)
+        names = [name_match(asked, match) for match in signed]
+        matches += [(name, None, match, 0, None) for name, match in zip(names, signed)]
+        matches.append((None, None, signer.rest(), 0, None))
+        outside = {}
+        for name, size in zip(names, first):
+            outside[name] = outside.get(name, 0) + size
         session.share(PREPARED, None)  # a label of each block, for which there is no room
     heap_graph.check_time(session)
-    census = tally.census(managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()))
+    census = _make_census(matches, managed, any(heap.shape.keeps_freed_content for heap in session.heaps.all()), copies)
     objects = [row for memory in inner if memory.managed is not None for row in memory.managed.classes]
     census = census._replace(own_allocator=find_slabs(world, own, census.bytes), objects=objects)
-    return CensusLook(census, outside) if told is None else CensusLook(census, outside, told.reach, told.called, told.paths, told, signer)
+    return CensusLook(census, outside) if told is None else CensusLook(census, outside, told, signer)
 
 
 def name_match(asked: AskedRows, match: Signed) -> Optional[Signature]:
@@ -640,21 +607,9 @@ def name_match(asked: AskedRows, match: Signed) -> Optional[Signature]:
     return asked.signature(match) if beyond < 0 else BEYOND.get(beyond)
 
 
-def _make_managed(inner: Inner) -> Managed:
-    taken = sum(end - start for start, end in inner.taken)
-    return Managed(
-        module=inner.module,
-        name=inner.name,
-        taken_bytes=taken,
-        used_bytes=taken - inner.free_bytes - inner.overhead_bytes,
-        free_bytes=inner.free_bytes,
-        overhead_bytes=inner.overhead_bytes,
-    )
-
-
 def _by_graph(
-    session: Session, made: PreparedCensus, tally: CensusTally, watch: Optional[Watch], world: World
-) -> Tuple[LabelSet, Dict[Optional[Signature], int], List[SlabGroup]]:
+    session: Session, made: PreparedCensus, matches: List[CensusMatch], watch: Optional[Watch], world: World
+) -> Tuple[LabelSet, Dict[Optional[Signature], int], List[SlabGroup], Copies]:
     own: List[SlabGroup] = []
 
     def read_large_blocks(graph: Graph) -> None:
@@ -662,22 +617,25 @@ def _by_graph(
         if watch is not None:
             watch(made.inner, graph.large(LARGE_BYTES))
 
-    label_blocks = _share_labels(session, made, read_large_blocks)
-    contents = _sum_content_bytes(session, world, label_blocks, made.signer)
-    for label, match in label_blocks.found.items():
-        name = label_blocks.names[label - 1]
+    labels = _share_labels(session, made, read_large_blocks)
+    contents = _sum_content_bytes(session, world, labels, made.signer)
+    pieces = unite_ranges(part for memory in made.inner if not memory.instead for part in memory.taken)
+    within = made.signer.within(labels.reach.graph, pieces)
+    outside: Dict[Optional[Signature], int] = {}
+    for label, match in labels.found.items():
+        name = labels.names[label - 1]
         if name in SAME:
-            tally.add(name, match.most_bytes, match, label)
+            matches.append((name, match.most_bytes, match, label, None))
         else:
-            size = _one_size(match) if name is None and label > label_blocks.by_row else None
-            tally.add(name, size, match, content_bytes=contents.get(label))
-    tally.copies = _make_copies(label_blocks, made.signer.copied())
-    within = made.signer.within(
-        label_blocks.reach.graph, unite_ranges(part for memory in made.inner if not memory.instead for part in memory.taken)
-    )
-    sizes = (match.bytes - within[label - 1] for label, match in label_blocks.found.items())
-    outside = _by_signature((label_blocks.names[label - 1] for label in label_blocks.found), sizes)
-    return label_blocks, outside, own
+            size = _one_size(match) if name is None and label > labels.by_row else None
+            matches.append((name, size, match, 0, contents.get(label)))
+        outside[name] = outside.get(name, 0) + match.bytes - within[label - 1]
+    copied, largest = made.signer.copied(), []
+    for (first, blocks), (address, size) in zip(copied.same, labels.reach.graph.blocks([first for first, _ in copied.same])):
+        name = labels.name_block(first)
+        largest.append(Same(name.name if name is not None else None, size, blocks, blocks * size, TargetAddress(address)))
+    largest.sort(key=lambda same: -same.bytes)
+    return labels, outside, own, Copies(copied.contents, copied.blocks, copied.bytes, copied.spare_bytes, largest)
 
 
 def _sum_content_bytes(session: Session, world: World, labels: LabelSet, signer: Signer) -> Dict[int, int]:
@@ -704,16 +662,6 @@ def _one_size(match: Signed) -> Optional[int]:
     return match.least_bytes if match.least_bytes == match.most_bytes else None
 
 
-def _make_copies(label_blocks: LabelSet, copied: Copied) -> Copies:
-    largest = []
-    for (first, blocks), (address, size) in zip(copied.same, label_blocks.reach.graph.blocks([first for first, _ in copied.same])):
-        label = label_blocks.labels[first]
-        name = label_blocks.names[label - 1] if label else None
-        largest.append(Same(name.name if name is not None else None, size, blocks, blocks * size, TargetAddress(address)))
-    largest.sort(key=lambda same: -same.bytes)
-    return Copies(copied.contents, copied.blocks, copied.bytes, copied.spare_bytes, largest)
-
-
 def _share_labels(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
     shared: Optional[LabelSet] = session.shared(TOLD)
     if shared is not None:
@@ -725,9 +673,9 @@ def _share_labels(session: Session, made: PreparedCensus, then: Then) -> LabelSe
 
 
 def _read_labels(session: Session, made: PreparedCensus, then: Then) -> LabelSet:
-    asked, signer, inner, beyond, speakers_, owning = made
-    read = heap_graph.read_world(session, True, names=True, signer=signer, further=registry.combine_memory(inner), owning=owning)
-    known, frequent = signer.label_count(), signer.frequent(asked.least_blocks())
+    asked, signer, owning, containers = made.asked, made.signer, made.owning, made.containers
+    read = heap_graph.read_world(session, True, names=True, signer=signer, further=registry.combine_memory(made.inner), owning=owning)
+    known, frequent = signer.label_count(), signer.frequent([ask.least_blocks for ask in asked.asks])
     signed = signer.found(frequent)
     asked.settle(signed)
     names: List[Optional[Signature]] = [None] * known
@@ -736,38 +684,30 @@ def _read_labels(session: Session, made: PreparedCensus, then: Then) -> LabelSet
     then(read.graph)
     reach = heap_graph.resolve_graph(session, read)
     roots = NodeNames(session.target, reach)
-    words = {label: asked.owning_words(match) for label, match in zip(frequent, signed)} if owning and speakers_ else {}
-    called = make_paths(session, reach, roots, signer.labels(), names, speakers_, words) if owning else None
+    words = {label: asked.owning_words(match) for label, match in zip(frequent, signed)} if owning and made.speakers else {}
+    called = make_paths(session, reach, roots, signer.labels(), names, made.speakers, words) if owning else None
     session.budget.progress.stage = "naming blocks"
     worth = [signatures.UNKNOWN if name is None else signatures.BY_CONTENT if name.sure == CONTENT else signatures.KNOWN for name in names]
-    if beyond.containers & signatures.RUST:
+    if containers & signatures.RUST:
         rows = {asked.asks.index(rust.STRONG_ROW): signatures.STRONG, asked.asks.index(rust.COUNTS_ROW): signatures.COUNTS}
         for label, match in zip(frequent, signed):
-            is_begin = (
-                match.row < len(asked.asks) and asked.asks[match.row].order == rust.HEADS_ORDER and worth[label - 1] == signatures.KNOWN
-            )
+            is_head = match.row < len(asked.asks) and asked.asks[match.row].order == rust.HEADS_ORDER
+            is_begin = is_head and worth[label - 1] == signatures.KNOWN
             worth[label - 1] = signatures.BY_BEGIN if is_begin else rows.get(match.row, worth[label - 1])
-    trees = asked.asks.index(TREE_NODE) if beyond.containers & signatures.CPLUSPLUS else None
+    trees = asked.asks.index(TREE_NODE) if containers & signatures.CPLUSPLUS else None
     tree = next((label for label, match in zip(frequent, signed) if match.row == trees), 0)
     has_classes = any(heap.shape.in_size_classes for heap in session.heaps.all())
     least_same = (sum(match.bytes for match in signer.found()) + signer.rest().bytes) * LEAST_SAME_PERCENT // 100
-    beyond.objects.keep_vtables(signer.vtables())
-    asking = Referring(MOST_STEPS, reach.roots_from, has_classes, tree, beyond.containers, beyond.objects.layouts, least_same)
+    made.objects.keep_vtables(signer.vtables())
+    asking = Referring(MOST_STEPS, reach.roots_from, has_classes, tree, containers, made.objects.layouts, least_same)
     linked = heap_graph.find_containers(reach) if heap_graph.check_fit(session, heap_graph.OWNERS_BYTES) is None else None
     signer.refer(reach.graph, worth, asking, linked)
     del linked
     labels = [label for label in frequent if names[label - 1] is not None]
     labels += range(known + 1, signer.label_count() + 1)
     by_label = dict(zip(labels, signer.found(labels)))
-    PlaceNames(len(asked.rows), names, roots, reach, beyond).name_all(by_label)
+    PlaceNames(len(asked.rows), names, roots, reach, made).name_all(by_label)
     return LabelSet(reach, signer.labels(), by_label, names, roots, known, called)
-
-
-def _by_signature(names: Iterable[Optional[Signature]], sizes: Iterable[int]) -> Dict[Optional[Signature], int]:
-    sums: Dict[Optional[Signature], int] = {}
-    for name, size in zip(names, sizes):
-        sums[name] = sums.get(name, 0) + size
-    return sums
 
 
 def label_blocks(session: Session, then: Then, is_cut: bool = False, contents: bool = False) -> LabelSet:
@@ -790,11 +730,11 @@ def label_by_rows(session: Session, streams: Iterable[Iterator[NativeBlocks]]) -
     the block is not known.
     """
     world = World.of(session)
-    asked = order_rows(ask for recogniser in registry.find_present(world) for ask in recogniser.asks(world))
+    asked = worlds.order_rows(ask for recogniser in registry.find_present(world) for ask in recogniser.asks(world))
     signer = world.signer(asked.rows, asked.sets)
     for stream in streams:
         signer.stream(stream)
-    frequent = signer.frequent(asked.least_blocks())
+    frequent = signer.frequent([ask.least_blocks for ask in asked.asks])
     matches = signer.found(frequent)
     asked.settle(matches)
     names: List[Optional[Signature]] = [None] * signer.label_count()
@@ -805,27 +745,27 @@ def label_by_rows(session: Session, streams: Iterable[Iterator[NativeBlocks]]) -
 
 def chosen_rows(session: Session, census: Census, by: str, like: Optional[str]) -> List[CensusRow]:
     """Return the rows. `like`: a part of their names, case-insensitive."""
-    chosen = [row for row in census.rows if is_like(row, like)]
-    if by == MODULE:
-        return _by_module(chosen, census.bytes)
-    return session.kept("census by size", List[CensusRow], lambda: _by_size(session)) if by == SIZE else chosen
-
-
-def is_like(row: CensusRow, like: Optional[str]) -> bool:
-    """Return whether a row's name has this text, in small or large letters."""
-    return has_in_name(row.signature, like)
+    if by == SIZE:
+        return session.kept("census by size", List[CensusRow], lambda: _by_size(session))
+    chosen = [row for row in census.rows if has_in_name(row.signature, like)]
+    if by != MODULE:
+        return chosen
+    sums: Dict[str, Tuple[int, int, Optional[TargetAddress]]] = {}
+    for row in chosen:
+        blocks, total, first = sums.get(row.module, (0, 0, row.sample))
+        sums[row.module] = (blocks + row.blocks, total + row.bytes, first)
+    rows = [make_census_row((None, module, ""), None, *of_module[:2], census.bytes, of_module[2]) for module, of_module in sums.items()]
+    return sorted(rows, key=lambda row: -row.bytes)
 
 
 def has_in_name(signature: Optional[str], like: Optional[str]) -> bool:
-    """Return True if a signature has a text in its name (see is_like). A class without a name is also found by its name in text (`class
-    gwsvc+0x6c98`).
+    """Return True if a signature has a text in its name, in small or large letters. A class without a name is also found by its name in
+    text (`class gwsvc+0x6c98`).
     """
-    if like is None:
+    if like is None or like.lower() in (signature or "not named").lower():
         return True
     shown = UNNAMED_CLASS.fullmatch(like)
-    return like.lower() in (signature or "not named").lower() or bool(
-        shown and signature and re.fullmatch(r"CLASS@[0-9a-f]+" + re.escape(shown[1]), signature)
-    )
+    return bool(shown and signature and re.fullmatch(r"CLASS@[0-9a-f]+" + re.escape(shown[1]), signature))
 
 
 def merge_rows(rows: Iterable[CensusRow]) -> List[CensusRow]:
@@ -835,33 +775,31 @@ def merge_rows(rows: Iterable[CensusRow]) -> List[CensusRow]:
         key = (row.signature, row.module, row.sure, row.size_bytes)
         before = sums.get(key)
         if before is not None:
+            blocks, total = row.blocks + before.blocks, row.bytes + before.bytes
             share = round(row.share_percent + before.share_percent, 1)
             content = add_values([row.content_bytes, before.content_bytes])
-            row = row._replace(
-                blocks=row.blocks + before.blocks, bytes=row.bytes + before.bytes, share_percent=share, content_bytes=content
-            )
+            row = row._replace(blocks=blocks, bytes=total, share_percent=share, content_bytes=content)
         sums[key] = row
     return sorted(sums.values(), key=lambda row: -row.bytes)
 
 
-def _make_row(module: str, size_bytes: Optional[int], blocks: int, total: int, whole: int, sample: Optional[TargetAddress]) -> CensusRow:
+def make_census_row(
+    name: Optional[Tuple[Optional[str], str, str]],
+    size_bytes: Optional[int],
+    blocks: int,
+    total: int,
+    whole: int,
+    sample: Optional[TargetAddress] = None,
+    owner: Optional[str] = None,
+    content_bytes: Optional[int] = None,
+) -> CensusRow:
+    """Return the row of blocks with a signature, if they have one, that take `total` of `whole` bytes."""
     share = round(100.0 * total / whole, 1) if whole else 0.0
-    return CensusRow(
-        signature=None, module=module, sure="", size_bytes=size_bytes, blocks=blocks, bytes=total, share_percent=share, sample=sample
-    )
-
-
-def _by_module(chosen: Sequence[CensusRow], whole: int) -> List[CensusRow]:
-    sums: Dict[str, Tuple[int, int, Optional[TargetAddress]]] = {}
-    for row in chosen:
-        blocks, total, first = sums.get(row.module, (0, 0, row.sample))
-        sums[row.module] = (blocks + row.blocks, total + row.bytes, first)
-    rows = [_make_row(module, None, blocks, total, whole, first) for module, (blocks, total, first) in sums.items()]
-    return sorted(rows, key=lambda row: -row.bytes)
+    return CensusRow(*(name or (None, "", "")), size_bytes, blocks, total, share, sample, owner, content_bytes)
 
 
 def _by_size(session: Session) -> List[CensusRow]:
     classes = [row for heap in session.heaps.all() for row in heap.histogram()]
     whole = sum(row.used_bytes for row in classes)
-    rows = [_make_row("", row.max_size_bytes, row.used_chunks, row.used_bytes, whole, None) for row in classes if row.used_chunks]
+    rows = [make_census_row(None, row.max_size_bytes, row.used_chunks, row.used_bytes, whole) for row in classes if row.used_chunks]
     return sorted(rows, key=lambda row: -row.bytes)

@@ -13,7 +13,7 @@ from gdbheapx.analysis.reachability import dominance, heap_graph
 from gdbheapx.analysis.reachability.dominance import MOST_CONTAINERS, ContainerRow
 from gdbheapx.analysis.reachability.owners import OwnedMemory
 from gdbheapx.inferior.base import Target
-from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Graph, NativeClass
+from gdbheapx.kernel.blocks.graph import LEAKED, NO_NODE, Graph
 from gdbheapx.kernel.blocks.graph_queries import OwnerStacks, encode_begin, owner_stacks
 from gdbheapx.kernel.blocks.pages import PinLabels
 from gdbheapx.kernel.common.copy import KIND_RESIDENT, KIND_SWAPPED, KIND_UNSURE
@@ -86,77 +86,44 @@ def find_owner_rows(session: Session) -> OwnerRows:
     """Return a census for each owner; HeapxError if there is no room for the graph."""
     told, tallied, tops = _read_owners(session, True)
     under = tallied.graph.under(tallied.tree, [node for node, _ in tops])
-    classes = tallied.graph.classes(under, len(tops), told.labels, len(told.names) + 1)
     called = [tallied.owned(node, kind) for node, kind in tops]
     rows: Dict[int, List[CensusRow]] = {}
-    for found in classes:
+    for found in tallied.graph.classes(under, len(tops), told.labels, len(told.names) + 1):
+        name, signed = told.names[found.label - 1] if found.label else None, told.found.get(found.label)
+        is_one_size = signed is not None and name is None and signed.least_bytes == signed.most_bytes
+        size = signed.least_bytes if signed is not None and is_one_size else None
         owner = called[found.top].owner if found.top >= 0 else NO_OWNER
-        rows.setdefault(found.top, []).append(_make_row(found, told, owner, tallied.used.bytes))
+        row = find.make_census_row(name, size, found.blocks, found.bytes, tallied.used.bytes, owner=owner)
+        rows.setdefault(found.top, []).append(row)
     for some in rows.values():
         some.sort(key=lambda row: -row.bytes)
     return OwnerRows(called, rows)
 
 
-def _make_row(found: NativeClass, told: find.LabelSet, owner: str, whole: int) -> CensusRow:
-    name = told.names[found.label - 1] if found.label else None
-    signed = told.found.get(found.label)
-    one_size = signed is not None and name is None and signed.least_bytes == signed.most_bytes
-    return CensusRow(
-        signature=name.name if name is not None else None,
-        module=name.module if name is not None else "",
-        sure=name.sure if name is not None else "",
-        size_bytes=signed.least_bytes if signed is not None and one_size else None,
-        blocks=found.blocks,
-        bytes=found.bytes,
-        share_percent=round(100.0 * found.bytes / whole, 1) if whole else 0.0,
-        sample=None,
-        owner=owner,
-    )
-
-
 def by_owner(session: Session) -> Census:
     """Return the census with a row for each owner and class, the largest first."""
     every = [row for some in find_owner_rows(session).rows.values() for row in find.merge_rows(some)]
+    every.sort(key=lambda row: -row.bytes)
     named, placed = (sum(row.bytes for row in every if row.sure in sure) for sure in ((EXACT, SHAPE), (PLACE,)))
-    return Census(
-        rows=sorted(every, key=lambda row: -row.bytes),
-        blocks=sum(row.blocks for row in every),
-        bytes=sum(row.bytes for row in every),
-        named_bytes=named,
-        placed_bytes=placed,
-        managed=(),
-        may_be_stale=_may_be_stale(session),
-    )
-
-
-def _may_be_stale(session: Session) -> bool:
-    if not session.target.has_memory:  # a snapshot has it of its census
-        return session.kept("census", Census, lambda: find.find_census(session)).may_be_stale
-    return any(heap.shape.keeps_freed_content for heap in session.heaps.all())
+    if session.target.has_memory:
+        may_be_stale = any(heap.shape.keeps_freed_content for heap in session.heaps.all())
+    else:  # a snapshot has it of its census
+        may_be_stale = session.kept("census", Census, lambda: find.find_census(session)).may_be_stale
+    return Census(every, sum(row.blocks for row in every), sum(row.bytes for row in every), named, placed, (), may_be_stale)
 
 
 def by_class(session: Session, limit: int) -> List[OwnedMemory]:
     """Return owners, and as their children the memory of each by class."""
     found = find_owner_rows(session)
-    return [
-        owner._replace(children=[_make_owned(row) for row in find.merge_rows(found.rows.get(place, []))[:limit]])
-        for place, owner in enumerate(found.owners[:limit])
-    ]
-
-
-def _make_owned(row: CensusRow) -> OwnedMemory:
-    size = "blocks of %d bytes" % row.size_bytes if row.size_bytes is not None else "not named"
-    return OwnedMemory(
-        owner=row.signature or size,
-        kind=CLASS,
-        address=None,
-        retained_bytes=row.bytes,
-        share_percent=row.share_percent,
-        retained_blocks=row.blocks,
-        reached_bytes=None,
-        reached_blocks=None,
-        signature=row.module or None,
-    )
+    answer = []
+    for place, owner in enumerate(found.owners[:limit]):
+        children = []
+        for row in find.merge_rows(found.rows.get(place, []))[:limit]:
+            size, share = "blocks of %d bytes" % row.size_bytes if row.size_bytes is not None else "not named", row.share_percent
+            name, module = row.signature or size, row.module or None
+            children.append(OwnedMemory(name, CLASS, None, row.bytes, share, row.blocks, None, None, signature=module))
+        answer.append(owner._replace(children=children))
+    return answer
 
 
 class PageStates:
@@ -172,22 +139,10 @@ class PageStates:
         """Take `kinds`: for a mapping a byte for each page, None if they are not known; `resident`: the bytes of it in RSS."""
         self._page, self._mappings, self._kinds, self._resident = page_bytes, sorted(mappings), kinds, resident
         self._starts = [start for start, _ in self._mappings]
-        self._sums: List[Optional[Tuple[Sequence[int], Sequence[int]]]] = [None] * len(self._mappings)
-        """Running sums over the pages of each mapping: resident, swapped."""
-        self._asked = bytearray(len(self._mappings))
+        self._sums: Dict[int, List[array[int]]] = {}
+        """By number of a mapping, running sums over its pages: resident, swapped; none where these are not known."""
         self.is_whole = True
         """All blocks that were asked for lie where everything is known."""
-
-    def _read_page_sums(self, number: int) -> Optional[Tuple[Sequence[int], Sequence[int]]]:
-        if not self._asked[number]:
-            self._asked[number] = 1
-            told = self.told(*self._mappings[number])
-            if told is not None:
-                resident, swapped = (
-                    array("I", accumulate(told.translate(_make_flags(some)), initial=0)) for some in (KIND_RESIDENT, KIND_SWAPPED)
-                )
-                self._sums[number] = resident, swapped
-        return self._sums[number]
 
     def told(self, start: int, end: int) -> Optional[bytes]:
         """Return KIND_RESIDENT, KIND_SWAPPED or 0 for each page of a mapping.
@@ -208,8 +163,14 @@ class PageStates:
     def of(self, address: int, size_bytes: int) -> Tuple[int, int]:
         """Return (bytes in RAM, bytes in swap) of a block."""
         number = bisect_right(self._starts, address) - 1
-        sums = self._read_page_sums(number) if number >= 0 and address + size_bytes <= self._mappings[number][1] else None
-        if sums is None:
+        sums: List[array[int]] = []
+        if number >= 0 and address + size_bytes <= self._mappings[number][1]:
+            if number not in self._sums:
+                told = self.told(*self._mappings[number])
+                flags = [told.translate(_make_flags(some)) for some in (KIND_RESIDENT, KIND_SWAPPED)] if told is not None else []
+                self._sums[number] = [array("I", accumulate(some, initial=0)) for some in flags]
+            sums = self._sums[number]
+        if not sums:
             self.is_whole = False
             return 0, 0
         begin = address - self._starts[number]
@@ -306,26 +267,21 @@ class CodeImage(NamedTuple):
 
 def list_census_stacks(census: Census) -> List[OwnerStack]:
     """Return stacks of module, signature, and the size if all blocks of a row have the same. Their sum is the memory in use."""
-    return [
-        OwnerStack(
-            (
-                OwnerFrame(row.module or NO_MODULE, row.module),
-                OwnerFrame(row.signature or NOT_NAMED, row.module),
-                *([OwnerFrame("%d bytes each" % row.size_bytes, row.module)] if row.size_bytes is not None else []),
-            ),
-            row.blocks,
-            row.bytes,
-        )
-        for row in census.rows
-    ]
+    stacks = []
+    for row in census.rows:
+        frames = [OwnerFrame(row.module or NO_MODULE, row.module), OwnerFrame(row.signature or NOT_NAMED, row.module)]
+        frames += [OwnerFrame("%d bytes each" % row.size_bytes, row.module)] if row.size_bytes is not None else []
+        stacks.append(OwnerStack(tuple(frames), row.blocks, row.bytes))
+    return stacks
 
 
 def of_calls(calls: Iterable[Tuple[Sequence[int], int, int]]) -> List[OwnerStack]:
     """Return stacks of (return addresses, innermost first; blocks; bytes). An address is put into the call that it returns from."""
-    return [
-        OwnerStack(tuple(OwnerFrame("", "", address - 1) for address in reversed(addresses) if address), blocks, size)
-        for addresses, blocks, size in calls
-    ]
+    stacks = []
+    for addresses, blocks, size in calls:
+        frames = tuple(OwnerFrame("", "", address - 1) for address in reversed(addresses) if address)
+        stacks.append(OwnerStack(frames, blocks, size))
+    return stacks
 
 
 def list_images(target: Target) -> List[CodeImage]:
@@ -427,27 +383,23 @@ class OwnerPaths:
         return [OwnerStack(stack, *row[:2], **dict(zip(self.more, row[2:]))) for stack, row in sums.items() if any(row)]
 
 
-def find_stacks(session: Session, by_page: bool = False) -> List[OwnerStack]:
-    """Return stacks of all blocks of a census; HeapxError if there is no room for the graph. `by_page`: with bytes in RAM, in swap, and
-    free memory that they keep."""
-    return find_paths(session, by_page).stacks()
-
-
 def find_paths(session: Session, by_page: bool = False) -> OwnerPaths:
-    """Return the paths from owners to blocks, before they are put together."""
+    """Return the paths from owners to the blocks of a census, before they are put together; HeapxError if there is no room for the graph.
+    `by_page`: with bytes in RAM, in swap, and free memory that they keep.
+    """
     heap_graph.check_owners_fit(session)
     session.without_keys = True  # frames are names; keys are data
     heaps: List[pins.PinsReading] = []
     known: List[Optional[PageStates]] = []
 
     def read_pages_and_pins(graph: Graph) -> None:
-        known.append(read_page_states(session))
-        if heap_graph.check_fit(session, pins.PINS_BYTES) is None:
-            pins.ask_heaps(session, heaps, session.target.kind != "core")
+        if by_page:
+            known.append(read_page_states(session))
+            heaps.extend(pins.read_heaps(session) if heap_graph.check_fit(session, pins.PINS_BYTES) is None else ())
 
-    told = find.label_blocks(session, read_pages_and_pins if by_page else lambda graph: None, is_cut=True, contents=True)
-    pages = known[0] if known else None
-    return paths_of(session, told, dominance.tally_owners(session, told.reach, told.called, told.paths), pages, heaps)
+    told = find.label_blocks(session, read_pages_and_pins, is_cut=True, contents=True)
+    tallied = dominance.tally_owners(session, told.reach, told.called, told.paths)
+    return paths_of(session, told, tallied, known[0] if known else None, heaps)
 
 
 def paths_of(
@@ -494,14 +446,10 @@ def paths_of(
         labels = array("I", (path + 1 for path in at[:blocks]))
         kept = pins.kept_by_label(session, heaps, PinLabels(labels, graph))
         if kept is not None:
-            _add_kept_bytes(paths, kept)
+            beside = {key: paths.below(NO_PATH, KEEPS[key[0]]) for key in kept if not key[1]}
+            figures = paths.more["kept_bytes"] = [0] * len(paths.frames)
+            for others in paths.more.values():
+                others += [0] * (len(figures) - len(others))
+            for key, size in kept.items():
+                figures[key[1] - 1 if key[1] else beside[key]] += size
     return paths
-
-
-def _add_kept_bytes(paths: OwnerPaths, kept: Mapping[Tuple[Optional[str], int], int]) -> None:
-    beside = {key: paths.below(NO_PATH, KEEPS[key[0]]) for key in kept if not key[1]}
-    figures = paths.more["kept_bytes"] = [0] * len(paths.frames)
-    for others in paths.more.values():
-        others += [0] * (len(figures) - len(others))
-    for key, size in kept.items():
-        figures[key[1] - 1 if key[1] else beside[key]] += size

@@ -2,10 +2,9 @@
 
 import functools
 from bisect import bisect_right
-from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx import addon_loader, problems
-from gdbheapx.analysis.addon_answers import Books
 from gdbheapx.analysis.census import cplusplus, rust
 from gdbheapx.analysis.census.cplusplus import Images, constant_ranges
 from gdbheapx.analysis.census.world import PLACE, SHAPE, Ask, Inner, Recogniser, Signature, World
@@ -39,27 +38,20 @@ class Magic(Recogniser):
         """
         letters = [condition for at in range(4) for condition in (Condition(at, 1, AT_LEAST, 0x21), Condition(at, 1, AT_MOST, 0x7E))]
         row = SignatureRow([Condition(4, 4, AT_MOST, 0xFFFF), *letters], least_usable=LEAST_MAGIC_BYTES, key=(0, 4, 0xFFFFFFFF))
-        yield Ask(
-            row,
-            self._name_magic,
-            accepts=lambda signed: self._is_accepted(world, signed),
-            order=MAGIC_ORDER,
-            least_blocks=LEAST_MAGIC_BLOCKS,
-        )
+        accepts = functools.partial(self._is_accepted, world)
+        yield Ask(row, self._name_magic, accepts=accepts, order=MAGIC_ORDER, least_blocks=LEAST_MAGIC_BLOCKS)
 
     def _is_accepted(self, world: World, signed: Signed) -> bool:
         if signed.most_bytes - signed.least_bytes > MAGIC_SLACK_BYTES:
             return False
-        size = world.word_bytes
-        words = world.words(signed.sample, min(MOST_MAGIC_WORDS, signed.least_bytes // size))
+        words = world.words(signed.sample, min(MOST_MAGIC_WORDS, signed.least_bytes // world.word_bytes))
         images = world.once(Images)
         if words is None or images.mapping_at(words[0]) is not None:
             return False
         return any(images.mapping_at(word) is not None for word in words[1:])
 
     def _name_magic(self, key: int) -> Optional[Signature]:
-        text = key.to_bytes(4, "big").decode("ascii")
-        return Signature("magic '%s'" % text, "", SHAPE)
+        return Signature("magic '%s'" % key.to_bytes(4, "big").decode("ascii"), "", SHAPE)
 
 
 FIRST_WORD, WORDS = 1, 8
@@ -77,26 +69,6 @@ def find_constant_ranges(world: World) -> List[Tuple[int, int]]:
     return [part for part, span in spans if span is not None and not span[2].file_name.startswith(OF_MALLOC)]
 
 
-class ConstantSymbols:
-    """Names of constants in libraries."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._known: Dict[int, List[Tuple[int, int, str]]] = {}
-
-    def at(self, module: Module, address: int) -> Optional[str]:
-        """Return `NAME`, or `NAME+0x10`; None if no symbol covers the address."""
-        if module.base not in self._known:
-            rows = [(value, size, name) for name, value, size, is_local in self._world.target.variables(module) if size and not is_local]
-            self._known[module.base] = sorted((module.base + value, size, name) for value, size, name in rows)
-        rows_here = self._known[module.base]
-        place = bisect_right(rows_here, (address, 1 << 64, "")) - 1
-        if place < 0 or address >= rows_here[place][0] + rows_here[place][1]:
-            return None
-        away = address - rows_here[place][0]
-        return "%s+0x%x" % (rows_here[place][2], away) if away else rows_here[place][2]
-
-
 class ConstantTables(Recogniser):
     """Blocks of one size with the same constant at the same place."""
 
@@ -106,18 +78,24 @@ class ConstantTables(Recogniser):
 
     def asks(self, world: World) -> Iterable[Ask]:
         constants = world.constant(find_constant_ranges)
-        symbols = ConstantSymbols(world)
+        names = functools.lru_cache(None)(functools.partial(_list_constants, world))
         for number in range(FIRST_WORD, WORDS) if constants else ():
-            table = ConstantTable(world, symbols, 8 * number)
+            table = ConstantTable(world, names, 8 * number)
             row = SignatureRow([Condition(8 * number, 8, IN_RANGES, 0)], 8 * number + 8, key=(8 * number, 8, ALL), sized=True)
             yield Ask(row, table.name, [NumberSet(ranges=constants)], 90 + number, table.settle, least_blocks=LEAST_BLOCKS)
+
+
+def _list_constants(world: World, module: Module) -> List[Tuple[int, int, str]]:
+    """Return (address, size, name) of the constants and variables of an object, sorted."""
+    rows = [(module.base + value, size, name) for name, value, size, is_local in world.target.variables(module) if size and not is_local]
+    return sorted(rows)
 
 
 class ConstantTable:
     """Constants that blocks have at one offset."""
 
-    def __init__(self, world: World, symbols: ConstantSymbols, offset: int) -> None:
-        self._world, self._symbols, self._offset = world, symbols, offset
+    def __init__(self, world: World, names: Callable[[Module], List[Tuple[int, int, str]]], offset: int) -> None:
+        self._world, self._names, self._offset = world, names, offset
         self._images = world.once(Images)
         self._told: Dict[int, Signature] = {}
 
@@ -127,9 +105,12 @@ class ConstantTable:
             usual, span = max(sizes.values()), self._images.span_at(number)
             if span is None or number % 8 or usual < LEAST_BLOCKS or usual < LEAST_SHARE * sum(sizes.values()) or self._world.text(number):
                 continue
-            name = self._symbols.at(span[2], number)
-            module = span[2].shown_name
-            what = "%s in %s" % (name, module) if name else "%s+0x%x" % (module, number - span[0])
+            names, module = self._names(span[2]), span[2].shown_name
+            place = bisect_right(names, (number, 1 << 64, "")) - 1
+            start, size, name = names[place] if place >= 0 else (0, 0, "")
+            what = "%s+0x%x" % (module, number - span[0])
+            if start <= number < start + size:
+                what = "%s%s in %s" % (name, "+0x%x" % (number - start) if number > start else "", module)
             self._told[number] = Signature("points at %s (+0x%x)" % (what, self._offset), module, PLACE)
 
     def name(self, key: int) -> Optional[Signature]:
@@ -163,17 +144,6 @@ def find_present(world: World) -> List[Recogniser]:
     return [recogniser for recogniser in list_recognisers() if recogniser.is_here(world)]
 
 
-def find_with_containers(world: World) -> List[Recogniser]:
-    """Return those in this process that have containers of their own."""
-    own = [recogniser for recogniser in list_recognisers() if type(recogniser).read_container is not Recogniser.read_container]
-    return [recogniser for recogniser in own if recogniser.is_here(world)]
-
-
-def find_tabled(world: World) -> List[Recogniser]:
-    """Return the runtimes in this process that have a table of the whole memory."""
-    return [recogniser for recogniser in list_recognisers() if recogniser.table is not None and recogniser.is_here(world)]
-
-
 def has_typed_objects(module: str) -> bool:
     """Return whether objects of this recogniser's module lead to a type that has the function that allocates them."""
     return any(recogniser.module == module and recogniser.object_heads for recogniser in list_recognisers())
@@ -189,25 +159,9 @@ def allocator_in_type() -> int:
     return next((recogniser.allocator_in_type for recogniser in list_recognisers() if recogniser.object_heads), 0)
 
 
-def lines_of_libraries() -> Dict[str, str]:
-    """Return the lines that blocks of libraries have in tables of runtimes, by the recogniser's module."""
-    return {recogniser.module: recogniser.line_of_library for recogniser in list_recognisers() if recogniser.line_of_library}
-
-
-def names_with_tables() -> FrozenSet[str]:
-    """Return the names of the runtimes that have a table."""
-    return frozenset(recogniser.table.name for recogniser in list_recognisers() if recogniser.table is not None)
-
-
 def shown_name(module: str) -> str:
     """Return what tables call a recogniser's module: `CPython` for `python`."""
     return next((one.table.name for one in list_recognisers() if one.module == module and one.table is not None), module)
-
-
-def find_books(session: Session, used_bytes: int) -> Optional[Books]:
-    """Return what the program counts itself; None where no add-on reads it. `used_bytes`: what allocators have in use."""
-    addon = addon_loader.find_capability("books")
-    return addon.find_bind_books(session, used_bytes) if addon is not None else None
 
 
 def report_missing(session: Session) -> None:
@@ -269,9 +223,9 @@ def find_piece_at(session: Session, address: int) -> Optional[RuntimePiece]:
             continue
         for blocks in memory.blocks:
             place = bisect_right(blocks.addresses, address) - 1
-            if place >= 0 and address < blocks.addresses[place] + blocks.usable_bytes[place]:
-                start = blocks.addresses[place]
-                return RuntimePiece(memory.module, memory.name, TargetAddress(start), address - start, blocks.usable_bytes[place])
+            start, usable = (blocks.addresses[place], blocks.usable_bytes[place]) if place >= 0 else (0, 0)
+            if start <= address < start + usable:
+                return RuntimePiece(memory.module, memory.name, TargetAddress(start), address - start, usable)
             if len(blocks.addresses) and blocks.addresses[0] > address:
                 break
         return RuntimePiece(memory.module, memory.name, None, None, None)

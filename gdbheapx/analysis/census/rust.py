@@ -5,7 +5,8 @@ What a trait object itself is, its block does not say: the vtable is next to the
 at one block, and describes those that begin with one; what lies there is shown while the graph is read (rust.c).
 """
 
-from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
+from collections import Counter
+from typing import Dict, Iterable, List, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.census.cplusplus import Images, constant_ranges
 from gdbheapx.analysis.census.world import PLACE, SHAPE, Ask, Recogniser, Signature, World
@@ -38,18 +39,14 @@ class Modules:
 
     def __init__(self, world: World) -> None:
         self._world, self._images = world, world.once(Images)
-        self.ranges: List[Tuple[int, int]] = []
-        """Where their vtables may lie."""
         ranges: Dict[Module, List[Tuple[int, int]]] = {}
         for start, end in constant_ranges(world, self._images) if world.word_bytes == 8 and world.little_endian else ():
             span = self._images.span_at(start)
             if span is not None:
                 ranges.setdefault(span[2], []).append((start, end))
         self.found = [module for module, some in ranges.items() if self._is_rust(some)]
-        program = world.modules()[:1]
-        for module in self.found or program:
-            self.ranges += ranges.get(module, [])
-        self.ranges.sort()
+        self.ranges = sorted(part for module in self.found or world.modules()[:1] for part in ranges.get(module, []))
+        """Where their vtables may lie."""
 
     def _is_rust(self, ranges: Sequence[Tuple[int, int]]) -> bool:
         paths = self._count_paths(ranges)
@@ -132,9 +129,10 @@ class RustObjects:
                 all_functions = sorted({function for some in by_vtable.values() for function in some})
                 types = dict(zip(all_functions, self._world.target.types_of_functions(module, all_functions)))
                 for address, some in by_vtable.items():
-                    type_name = most_often([types[function] for function in some])
-                    if type_name is not None:
-                        self._types[address] = type_name
+                    counts = Counter(name for function in some for name in types[function])
+                    most = [name for name, count in counts.items() if count == max(counts.values())]
+                    if len(most) == 1:  # of several the linker may have merged equal functions
+                        self._types[address] = most[0]
         return self._types.get(vtable)
 
     def _list_functions(self, vtable: int) -> List[int]:
@@ -156,16 +154,6 @@ class RustObjects:
         return Signature("%sdyn %s" % ("Rc or Arc of " if is_shared else "", type_), module, SHAPE)
 
 
-def most_often(types: Sequence[Set[str]]) -> Optional[str]:
-    """Return the type that most functions of a vtable belong to; None if there are several: the linker may have merged equal functions."""
-    counts: Dict[str, int] = {}
-    for names in types:
-        for name in names:
-            counts[name] = counts.get(name, 0) + 1
-    most = [name for name, count in counts.items() if count == max(counts.values())]
-    return most[0] if len(most) == 1 else None
-
-
 class TraitObjects(Recogniser):
     """Structs and vectors that begin with one."""
 
@@ -177,14 +165,12 @@ class TraitObjects(Recogniser):
         """Return rows for an address and a pointer to read-only data, and for two such pairs in an array."""
         images = world.once(Images)
         ranges = constant_ranges(world, images)
-        if ranges:
-            first = [Condition(0, 8, AT_LEAST, LEAST_ADDRESS), Condition(8, 8, IN_RANGES, 0)]
-            second = [Condition(16, 8, AT_LEAST, LEAST_ADDRESS), Condition(24, 8, IN_RANGES, 0)]
-            for order, conditions, heads in (
-                (85, first + second, RustHeads(world, images, 2)),
-                (HEADS_ORDER, first, RustHeads(world, images, 1)),
-            ):
-                yield Ask(SignatureRow(conditions, key=(8, 8, ALL)), heads.name, [NumberSet(ranges=ranges)], order, heads.settle)
+        for order, pairs in ((85, 2), (HEADS_ORDER, 1)) if ranges else ():
+            conditions: List[Condition] = []
+            for at in range(0, 16 * pairs, 16):
+                conditions += [Condition(at, 8, AT_LEAST, LEAST_ADDRESS), Condition(at + 8, 8, IN_RANGES, 0)]
+            heads = RustHeads(world, images, pairs)
+            yield Ask(SignatureRow(conditions, key=(8, 8, ALL)), heads.name, [NumberSet(ranges=ranges)], order, heads.settle)
 
 
 class RustHeads:
@@ -199,22 +185,18 @@ class RustHeads:
         for match in matches:
             layout, span = self._read_layout(match.key), self._images.span_at(match.key)
             words = self._world.words(match.sample, 2 * self._pairs)
-            if layout is None or span is None or words is None or not self._is_object(words[0], layout[1]):
+            if layout is None or span is None or words is None or not self._is_object(words[0], layout):
                 continue
             module = span[2].shown_name
-            if self._pairs > 1 and self._is_pair(words[2], words[3]):
+            if self._pairs > 1 and self._is_object(words[2], self._read_layout(words[3])):
                 self._told[match.key] = Signature("Box<dyn>[]", module, SHAPE)
             elif self._pairs == 1 and match.blocks >= LEAST_BLOCKS:
                 what = "begins with Box<dyn %s+0x%x (%d B)>" % (module, match.key - span[0], layout[0])
                 self._told[match.key] = Signature(what, module, PLACE)
 
-    def _is_pair(self, address: int, vtable: int) -> bool:
-        layout = self._read_layout(vtable)
-        return layout is not None and self._is_object(address, layout[1])
-
-    def _is_object(self, address: int, alignment: int) -> bool:
+    def _is_object(self, address: int, layout: Optional[Tuple[int, int]]) -> bool:
         mapping = self._images.mapping_at(address)
-        return mapping is not None and mapping.writable and not address % alignment
+        return layout is not None and mapping is not None and mapping.writable and not address % layout[1]
 
     def _read_layout(self, vtable: int) -> Optional[Tuple[int, int]]:
         """Return (size, alignment) of the object, or None if this is no vtable with a method."""

@@ -5,6 +5,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.managed import ManagedHeap
+from gdbheapx.analysis.reachability.owners import HeldContainer
 from gdbheapx.analysis.reachability.paths import Namer
 from gdbheapx.inferior.base import Module, Target
 from gdbheapx.kernel.blocks.graph_queries import ITSELF
@@ -203,17 +204,6 @@ class RuntimeLabels(NamedTuple):
     """The same where none of malloc's blocks is its own."""
 
 
-class ContainerWords(NamedTuple):
-    """Container as its words describe it."""
-
-    kind: str
-    words: int
-    """How many it takes."""
-    elements: Optional[int]
-    elements_bytes: Optional[int] = None
-    spare_bytes: Optional[int] = None
-
-
 class Recogniser:
     """Recogniser of the blocks of one language, runtime or library."""
 
@@ -256,7 +246,7 @@ class Recogniser:
         """Return rules for the content of its blocks. Called after make_asks()."""
         return ()
 
-    def read_container(self, fits: Callable[[int, int], bool], at: int, these: Sequence[int]) -> Optional[ContainerWords]:
+    def read_container(self, fits: Callable[[int, int], bool], at: int, these: Sequence[int]) -> Optional[HeldContainer]:
         """Return the container of its own whose words these are, which begin at an address; None if they are none. `fits`: whether a block
         begins at an address, of a size that suits a request of so many bytes."""
         return None
@@ -301,9 +291,6 @@ class AskedRows(NamedTuple):
     def owning_words(self, signed: Signed) -> Optional[int]:
         ask = self.asks[signed.row] if signed.row < len(self.asks) and signed.key != OTHERS else None
         return ask.owning(signed.key) if ask is not None and ask.owning is not None else None
-
-    def least_blocks(self) -> List[int]:
-        return [ask.least_blocks for ask in self.asks]
 
 
 def order_rows(asks: Iterable[Ask]) -> AskedRows:

@@ -5,22 +5,10 @@ from collections import Counter
 from typing import Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.analysis.memory import kinds, stacks
-from gdbheapx.analysis.memory.kinds import (
-    JIT,
-    NAMED,
-    NAMES,
-    RUNTIME,
-    RUNTIMES,
-    SHARED,
-    KnownRuntime,
-    MappingPlaces,
-    MappingShape,
-    MemoryOwner,
-    parse_given_name,
-)
+from gdbheapx.analysis.memory.kinds import RUNTIMES, KnownRuntime, MappingPlaces, MappingShape, MemoryOwner
 from gdbheapx.analysis.memory.stacks import UNJOINED
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import MappingUse, MemoryUse, Module, Target, Thread
+from gdbheapx.inferior.base import MappingUse, MemoryUse, Target, Thread
 from gdbheapx.kernel.common.in_ram import Ram
 from gdbheapx.kernel.common.library import ADDRESS_MASK, Kernel
 from gdbheapx.model import CERTAIN, GUESS, LIKELY, Claim
@@ -36,55 +24,44 @@ HEADER = struct.Struct("<IIQQQIIII")
 MAX_CLASS = 32
 
 
-def is_pool(data: bytes, pool_bytes: int) -> bool:
+def _is_pool(data: bytes, pool_bytes: int) -> bool:
     """A pool_header whose numbers agree: how many blocks, how large, how far it was cut up (Objects/obmalloc.c: init_pool)."""
     if len(data) < HEADER.size:
         return False
     count, _, _, _, _, _, size_class, next_offset, max_offset = HEADER.unpack_from(data)
-    if size_class >= MAX_CLASS:
-        return False
-    size = 16 * (size_class + 1)
-    cut = next_offset - HEADER.size
-    return bool(max_offset == pool_bytes - size and cut >= size and cut % size == 0 and next_offset <= pool_bytes and count <= cut // size)
+    size, cut = 16 * (size_class + 1), next_offset - HEADER.size
+    is_cut_up = size_class < MAX_CLASS and cut >= size and cut % size == 0 and count <= cut // size
+    return bool(is_cut_up and max_offset == pool_bytes - size and next_offset <= pool_bytes)
 
 
-def choose_samples(gaps: Sequence[Range], step: int) -> List[int]:
-    """Up to SAMPLES addresses, multiples of `step`, spread over the ranges."""
-    addresses: List[int] = []
+def _has_cpython_pools(gaps: Sequence[Range], read: ReadBytes) -> bool:
+    """Most of the places where pools would begin have the header of one: up to SAMPLES of them, spread over the ranges. What is empty or
+    not in memory says nothing."""
     total = sum(end - start for start, end in gaps)
-    for start, end in gaps:
-        first = -(-start // step) * step
-        steps = (end - first) // step
-        count = min(max(1, SAMPLES * (end - start) // (total or 1)), steps)
-        addresses += [first + step * (steps * number // count) for number in range(count)]
-    return addresses[:SAMPLES]
-
-
-def has_cpython_pools(gaps: Sequence[Range], read: ReadBytes) -> bool:
-    """Most of the places where pools would begin have the header of one. What is empty or not in memory says nothing."""
     for pool_bytes in POOL_SIZES:
-        seen = [data for data in (read(address, HEADER.size) for address in choose_samples(gaps, pool_bytes)) if data.strip(b"\0")]
-        good = sum(is_pool(data, pool_bytes) for data in seen)
+        addresses: List[int] = []
+        for start, end in gaps:
+            first = -(-start // pool_bytes) * pool_bytes
+            pools = (end - first) // pool_bytes
+            count = min(max(1, SAMPLES * (end - start) // (total or 1)), pools)
+            addresses += [first + pool_bytes * (pools * number // count) for number in range(count)]
+        seen = [data for data in (read(address, HEADER.size) for address in addresses[:SAMPLES]) if data.strip(b"\0")]
+        good = sum(_is_pool(data, pool_bytes) for data in seen)
         if good and 2 * good >= len(seen):
             return True
     return False
 
 
-PROBES: Dict[str, Callable[[Sequence[Range], ReadBytes], bool]] = {"cpython-pools": has_cpython_pools}
-
-
 def find_present_runtimes(target: Target) -> List[KnownRuntime]:
     """The runtimes that the loaded objects show."""
-    modules = target.modules()
-    names = [module.file_name for module in modules]
-    executables = [module for module in modules if module.is_executable]
-    return [runtime for runtime in RUNTIMES if _is_here(target, runtime, names, executables)]
-
-
-def _is_here(target: Target, runtime: KnownRuntime, names: Sequence[str], executables: Sequence[Module]) -> bool:
-    if runtime.section is not None:
-        return any(target.has_section(module, runtime.section) for module in executables)
-    return any(name.startswith(runtime.objects) for name in names)
+    modules, present = target.modules(), []
+    for runtime in RUNTIMES:
+        if runtime.section is not None:
+            is_here = any(target.has_section(module, runtime.section) for module in modules if module.is_executable)
+        else:
+            is_here = any(module.file_name.startswith(runtime.objects) for module in modules)
+        present += [runtime] if is_here else []
+    return present
 
 
 def fits_shape(shape: MappingShape, places: MappingPlaces, place: int, gaps: Callable[[], Sequence[Range]], read: ReadBytes) -> bool:
@@ -106,7 +83,7 @@ def fits_shape(shape: MappingShape, places: MappingPlaces, place: int, gaps: Cal
         start, end = places.run(place)
         if start % shape.run_align_bytes or end % shape.run_align_bytes or end - start < shape.min_run_bytes:
             return False
-    return shape.probe is None or PROBES[shape.probe](gaps(), read)
+    return shape.probe is None or _has_cpython_pools(gaps(), read)
 
 
 def find_owner_by_shape(
@@ -117,83 +94,45 @@ def find_owner_by_shape(
         for shape in runtime.shapes:
             if fits_shape(shape, places, place, gaps, read):
                 sure = CERTAIN if shape.probe is not None else shape.sure
-                return MemoryOwner(RUNTIME, "%s: %s" % (runtime.name, shape.what), sure, program=runtime.name)
+                return MemoryOwner(kinds.RUNTIME, "%s: %s" % (runtime.name, shape.what), sure, program=runtime.name)
     rest = next((runtime for runtime in here if runtime.rest is not None), None)
-    return MemoryOwner(RUNTIME, "%s: %s" % (rest.name, rest.rest), GUESS, program=rest.name) if rest is not None else None
+    return MemoryOwner(kinds.RUNTIME, "%s: %s" % (rest.name, rest.rest), GUESS, program=rest.name) if rest is not None else None
 
 
-def find_code_owner(here: Sequence[KnownRuntime]) -> MemoryOwner:
-    """Executable anonymous memory."""
-    runtime = next((runtime for runtime in here if runtime.code is not None), None)
-    if runtime is None:
-        return MemoryOwner(JIT, "generated code (executable anonymous memory)")
-    return MemoryOwner(JIT, "%s: %s (executable anonymous memory)" % (runtime.name, runtime.code), LIKELY, program=runtime.name)
-
-
-def find_shared_use(here: Sequence[KnownRuntime], label: str, owner: MemoryOwner) -> MemoryOwner:
-    """Shared memory, with what a runtime that is here uses such for."""
-    for runtime in here:
-        for start, what in runtime.shared:
-            if label.startswith(start):
-                return MemoryOwner(SHARED, "%s, %s: %s" % (owner.name, runtime.name, what), LIKELY, program=runtime.name)
-    return owner
-
-
-def find_named_owner(label: str) -> MemoryOwner:
-    """Memory that the program gave a name to."""
-    name = parse_given_name(label)
-    program = next((program for start, program in NAMES if name.startswith(start)), None)
-    return MemoryOwner(RUNTIME if program else NAMED, name, CERTAIN, program=program)
-
-
-class WrittenUse(NamedTuple):
-    """Memory use of a core without the pages of zeros that carry no information."""
-
-    use: MemoryUse
-    pages: Optional[RangeSums]
-    """None: this is no core."""
-    zero_bytes: Optional[int]
-    """Pages of zeros that were left out; None for what is no core."""
-    until: Optional[int]
-    """From this address on there was no time to look for them: all counts."""
-
-
-def drop_untouched(target: Target, kernel: Kernel, use: MemoryUse, budget: Budget) -> WrittenUse:
-    """Leaves pages of zeros out of what each mapping takes in a core, where they say nothing."""
+def drop_untouched(
+    target: Target, kernel: Kernel, use: MemoryUse, budget: Budget
+) -> Tuple[MemoryUse, Optional[RangeSums], Optional[int], Optional[int]]:
+    """Leave pages of zeros out of what each mapping takes in a core, where they say nothing. Return what is left, the pages that count,
+    the bytes that were left out, and the address from which on there was no time to look for them, so that all count; the last three None
+    for what is no core.
+    """
     if use.measure != "dumped":
-        return WrittenUse(use, None, None, None)
-    silent, telling = (
-        _find_data(target, [mapping for mapping in use.mappings if mapping.resident_bytes and _is_silent_use(use, mapping) is is_silent])
-        for is_silent in (True, False)
-    )
+        return use, None, None, None
+    silent_spans: List[Range] = []
+    telling_spans: List[Range] = []
+    for mapping_use in use.mappings:
+        mapping = mapping_use.mapping
+        # the kernel dumps pages of shared memory and of files that no one has touched as well (mm/gup.c: no_page_table)
+        is_silent = not use.tells_untouched or bool(mapping.name)
+        if mapping_use.resident_bytes:
+            (silent_spans if is_silent else telling_spans).append((mapping.start, mapping.end))
+    silent, telling = (target.data_ranges(spans) or () for spans in (silent_spans, telling_spans))
     written = kernel.written(target.bulk_source(), silent, target.page_bytes, budget)
     runs = [*zip(written.bounds[::2], written.bounds[1::2]), *telling]
     if written.until is not None:
         runs += [(max(start, written.until), end) for start, end in silent if end > written.until]
     pages = RangeSums([bound for pair in sorted(runs) for bound in pair])
-    mappings = [_drop_silent(mapping, pages) for mapping in use.mappings]
-    left_out = sum(mapping.resident_bytes for mapping in use.mappings) - sum(mapping.resident_bytes for mapping in mappings)
-    return WrittenUse(use._replace(mappings=mappings), pages, left_out, written.until)
-
-
-def _find_data(target: Target, uses: Sequence[MappingUse]) -> Sequence[Range]:
-    """Return the ranges of these mappings that are in the file and are no holes."""
-    return target.data_ranges([(use.mapping.start, use.mapping.end) for use in uses]) or ()
-
-
-def _is_silent_use(use: MemoryUse, mapping_use: MappingUse) -> bool:
-    """Its zeros say nothing. The kernel dumps pages of shared memory and of files that no one has touched as well (mm/gup.c:
-    no_page_table)."""
-    return not use.tells_untouched or bool(mapping_use.mapping.name)
-
-
-def _drop_silent(use: MappingUse, pages: RangeSums) -> MappingUse:
-    """The mapping without its pages of zeros. Private addresses that no one may write and that hold nothing are reserved ones: gcore calls
-    all readable."""
-    mapping = use.mapping
-    taken = min(use.resident_bytes, pages.bytes_in([(mapping.start, mapping.end)]))
-    is_reserve = not (taken or mapping.writable or mapping.executable or mapping.name) and use.resident_bytes == mapping.size_bytes
-    return use._replace(resident_bytes=taken, mapping=mapping._replace(readable=mapping.readable and not is_reserve))
+    mappings, left_out = [], 0
+    for mapping_use in use.mappings:
+        mapping, resident = mapping_use.mapping, mapping_use.resident_bytes
+        taken = min(resident, pages.bytes_in([(mapping.start, mapping.end)]))
+        # private addresses that no one may write and that hold nothing are reserved ones: gcore calls all readable
+        is_used = taken or mapping.writable or mapping.executable or mapping.name
+        if not is_used and resident == mapping.size_bytes:
+            mapping = mapping._replace(readable=False)
+        mappings.append(mapping_use._replace(resident_bytes=taken, mapping=mapping))
+        left_out += resident - taken
+    return use._replace(mappings=mappings), pages, left_out, written.until
 
 
 class MappingPiece(NamedTuple):
@@ -206,30 +145,8 @@ class MappingPiece(NamedTuple):
     swapped_bytes: Optional[int]
 
 
-class HeldMemory(NamedTuple):
-    """Memory taken by some ranges."""
-
-    taken_bytes: int
-    swapped_bytes: Optional[int]
-
-
-class PageCounter:
-    """Counter of the bytes of ranges that are in RAM, or in the core."""
-
-    def __init__(self, target: Target, kernel: Kernel, written: Optional[RangeSums]) -> None:
-        self._target, self._kernel, self._written = target, kernel, written
-        self._ram = Ram(target, kernel)
-
-    def held(self, ranges: Sequence[Range]) -> Optional[HeldMemory]:
-        """Bytes that count in RSS, or that the core has; None where that cannot be found."""
-        if self._target.kind != "live":
-            return None if self._written is None else HeldMemory(self._written.bytes_in(ranges), None)
-        counted = self._kernel.residency(self._ram.pages, ranges, False) if self._ram.pages is not None else None
-        if counted is None:
-            return None
-        resident = self._ram.settle(counted, ranges).resident_bytes
-        # what may be the zero page counts, where nothing tells: callers keep within the mapping's Rss
-        return HeldMemory(counted.resident_bytes + counted.unsure_bytes if resident is None else resident, counted.swapped_bytes)
+HeldMemory = Tuple[int, Optional[int]]
+"""(bytes that some ranges take, swapped bytes of them)."""
 
 
 class Attribution:
@@ -245,17 +162,14 @@ class Attribution:
         names: Optional[Mapping[str, str]] = None,
         budget: Optional[Budget] = None,
     ) -> None:
-        self._target, self._use = target, use
-        self._pages, self.written = PageCounter(target, kernel, written), written
+        self._target, self._use, self._kernel, self.written = target, use, kernel, written
+        self._ram = Ram(target, kernel)
         self.places = MappingPlaces(use.mappings)
         self.here = find_present_runtimes(target)
-        self._claimed = [
-            (
-                MemoryOwner(kinds.ALLOCATOR, (names or {}).get(name, name), CERTAIN, allocator=name),
-                RangeIndex((claim.start, claim.end) for claim in claimed),
-            )
-            for name, claimed in claims.items()
-        ]
+        self._claimed = []
+        for name, claimed in claims.items():
+            owner = MemoryOwner(kinds.ALLOCATOR, (names or {}).get(name, name), CERTAIN, allocator=name)
+            self._claimed.append((owner, RangeIndex((claim.start, claim.end) for claim in claimed)))
         self.page_bytes = page = target.page_bytes
         self._objects = {module.name for module in target.modules()} | {use.mapping.name for use in use.mappings if use.mapping.executable}
         self._images = RangeIndex((start & -page, -(-end // page) * page) for start, end, _ in target.image_ranges())
@@ -292,41 +206,60 @@ class Attribution:
                 mine = [part for start, end in left for part in claimed.within(start, end)] if claimed is not None else left
                 if mine and (claimed is not None or piece.owner == last):
                     size = self._measure_held(use, piece.taken_bytes, None, RangeIndex(mine))
-                    sizes[piece.owner] = sizes.get(piece.owner, 0) + (size.taken_bytes if size is not None else 0)
+                    sizes[piece.owner] = sizes.get(piece.owner, 0) + (size[0] if size is not None else 0)
                     left = subtract_ranges(left, mine)
         return sizes
 
-    def in_ram(self, ranges: Sequence[Range]) -> Optional[int]:
-        """Return the bytes of the ranges that are in RAM, or in the core; None where that is not known."""
-        held = self._pages.held(ranges)
-        return None if held is None else held.taken_bytes
+    def _count_pages(self, ranges: Sequence[Range]) -> Optional[HeldMemory]:
+        """Bytes that count in RSS, or that the core has; None where that cannot be found."""
+        if self._target.kind != "live":
+            return None if self.written is None else (self.written.bytes_in(ranges), None)
+        counted = self._kernel.residency(self._ram.pages, ranges, False) if self._ram.pages is not None else None
+        if counted is None:
+            return None
+        resident = self._ram.settle(counted, ranges).resident_bytes
+        # what may be the zero page counts, where nothing tells: callers keep within the mapping's Rss
+        return counted.resident_bytes + counted.unsure_bytes if resident is None else resident, counted.swapped_bytes
 
-    def in_ram_or_swap(self, ranges: Sequence[Range]) -> Optional[int]:
-        """Return the bytes of the ranges that are in RAM, in the core or in swap; None where that is not known."""
-        held = self._pages.held(ranges)
-        return None if held is None else held.taken_bytes + (held.swapped_bytes or 0)
+    def in_ram(self, ranges: Sequence[Range], with_swap: bool = False) -> Optional[int]:
+        """Return the bytes of the ranges that are in RAM, or in the core; `with_swap`: or in swap. None where that is not known."""
+        held = self._count_pages(ranges)
+        return None if held is None else held[0] + ((held[1] or 0) if with_swap else 0)
 
     def touched(self, place: int, span: Range) -> Optional[int]:
         """Return the bytes of a part of one mapping of a process that are in RAM or in swap; None where that is not known."""
         use = self._use.mappings[place]
-        held = self._measure_held(use, use.resident_bytes, use.swapped_bytes, RangeIndex([span]))
-        return None if held is None or held.swapped_bytes is None else held.taken_bytes + held.swapped_bytes
+        taken, swapped = self._measure_held(use, use.resident_bytes, use.swapped_bytes, RangeIndex([span])) or (0, None)
+        return None if swapped is None else taken + swapped
 
     def _split_mapping(self, place: int, use: MappingUse) -> Iterator[MappingPiece]:
         taken, swapped = use.resident_bytes, use.swapped_bytes
         for owner, ranges in self._owned_ranges(use):
             held = self._measure_held(use, taken, swapped, ranges)
             if held is not None:
-                yield MappingPiece(place, owner, held.taken_bytes, held.swapped_bytes)
-                taken -= held.taken_bytes
-                swapped = None if swapped is None or held.swapped_bytes is None else swapped - held.swapped_bytes
+                yield MappingPiece(place, owner, *held)
+                taken -= held[0]
+                swapped = None if swapped is None or held[1] is None else swapped - held[1]
         if kinds.is_hugetlb(use):
             if use.hugetlb_bytes != 0:  # nor unknown
-                yield MappingPiece(place, self._huge_pages(use), taken, swapped)
-        elif taken or swapped:
-            yield from self._split_rest(place, use, taken, swapped)
+                yield MappingPiece(place, self._find_huge_owner(use), taken, swapped)
+            return
+        if not taken and not swapped:
+            return
+        line = kinds.find_owner_by_line(use)
+        if line is None or line.kind not in kinds.FILE:
+            yield MappingPiece(place, self._find_owner(place, use, line), taken, swapped)
+        elif self._use.measure == "dumped":  # which does not show what is a private copy
+            yield MappingPiece(place, kinds.DUMPED_WRITABLE if use.mapping.writable else kinds.DUMPED_FILES, taken, None)
+        else:  # private copies are the process's own, the rest is the page cache's
+            copied = min(taken, use.anonymous_bytes or 0)
+            if copied or swapped:
+                is_object = use.mapping.executable or use.mapping.name in self._objects
+                yield MappingPiece(place, kinds.COPIED_PAGES if is_object else kinds.COPIED_DATA, copied, swapped)
+            if taken > copied:
+                yield MappingPiece(place, line, taken - copied, 0 if swapped is not None else None)
 
-    def _huge_pages(self, use: MappingUse) -> MemoryOwner:
+    def _find_huge_owner(self, use: MappingUse) -> MemoryOwner:
         """Return an allocator as owner, if it claims most of the mapping: some can take their memory there."""
         for owner, ranges in self._claimed:
             if 2 * sum(end - start for start, end in ranges.within(use.mapping.start, use.mapping.end)) >= use.mapping.size_bytes:
@@ -343,39 +276,26 @@ class Attribution:
             return [*self._claimed, *self._stacks, (kinds.ZEROED, self._images)]
         return [*self._claimed, *self._stacks]
 
-    def _split_rest(self, place: int, use: MappingUse, taken: int, swapped: Optional[int]) -> Iterator[MappingPiece]:
-        """Attribute the rest of a mapping after allocators, stacks and bss have theirs."""
-        owner = self._by_line(use)
-        if owner is None:
-            yield MappingPiece(place, self._find_anonymous_owner(place, use), taken, swapped)
-        elif owner.kind not in kinds.FILE:
-            yield MappingPiece(place, owner, taken, swapped)
-        else:
-            yield from self._split_file(place, use, owner, taken, swapped)
-
-    def _by_line(self, use: MappingUse) -> Optional[MemoryOwner]:
-        owner = kinds.find_owner_by_line(use)
-        return find_shared_use(self.here, use.mapping.name, owner) if owner is not None and owner.kind == kinds.SHARED else owner
-
-    def _split_file(self, place: int, use: MappingUse, owner: MemoryOwner, taken: int, swapped: Optional[int]) -> Iterator[MappingPiece]:
-        """A file: private copies are the process's own, the rest is the page cache's. A core does not show which is which."""
-        if self._use.measure == "dumped":
-            yield MappingPiece(place, kinds.DUMPED_WRITABLE if use.mapping.writable else kinds.DUMPED_FILES, taken, None)
-            return
-        copied = min(taken, use.anonymous_bytes or 0)
-        if copied or swapped:
-            is_object = use.mapping.executable or use.mapping.name in self._objects
-            yield MappingPiece(place, kinds.COPIED_PAGES if is_object else kinds.COPIED_DATA, copied, swapped)
-        if taken > copied:
-            yield MappingPiece(place, owner, taken - copied, 0 if swapped is not None else None)
-
-    def _find_anonymous_owner(self, place: int, use: MappingUse) -> MemoryOwner:
-        mapping = use.mapping
-        if mapping.name.startswith(kinds.NAMED_PRIVATE):
-            return find_named_owner(mapping.name)
-        if mapping.executable:
-            return find_code_owner(self.here)
-        if mapping.name == "[heap]":
+    def _find_owner(self, place: int, use: MappingUse, line: Optional[MemoryOwner]) -> MemoryOwner:
+        """Return the owner of what is no file and not in an allocator, a stack or bss. `line`: the owner by the mapping's own line."""
+        label = use.mapping.name
+        if line is not None:
+            for runtime in self.here if line.kind == kinds.SHARED else ():
+                what = next((what for start, what in runtime.shared if label.startswith(start)), None)
+                if what is not None:
+                    return MemoryOwner(line.kind, "%s, %s: %s" % (line.name, runtime.name, what), LIKELY, program=runtime.name)
+            return line
+        if label.startswith(kinds.NAMED_PRIVATE):
+            name = kinds.parse_given_name(label)
+            program = next((program for start, program in kinds.NAMES if name.startswith(start)), None)
+            return MemoryOwner(kinds.RUNTIME if program else kinds.NAMED, name, CERTAIN, program=program)
+        if use.mapping.executable:
+            code = "%s (executable anonymous memory)"
+            for runtime in self.here:
+                if runtime.code is not None:
+                    return MemoryOwner(kinds.JIT, code % ("%s: %s" % (runtime.name, runtime.code)), LIKELY, program=runtime.name)
+            return MemoryOwner(kinds.JIT, code % "generated code")
+        if label == "[heap]":
             return kinds.PROGRAM_BREAK
         return find_owner_by_shape(self.here, self.places, place, lambda: self._find_gaps(use), self._read_present) or kinds.OTHER
 
@@ -394,12 +314,11 @@ class Attribution:
         if not length:
             return None
         if length == use.mapping.size_bytes:
-            return HeldMemory(taken, swapped)
+            return taken, swapped
         if use.resident_bytes == use.mapping.size_bytes:
-            return HeldMemory(min(taken, length), 0 if swapped is not None else None)
-        there = self._pages.held(inside) or HeldMemory(length, None)
-        both = swapped is not None and there.swapped_bytes is not None
-        return HeldMemory(min(taken, there.taken_bytes), min(swapped or 0, there.swapped_bytes or 0) if both else None)
+            return min(taken, length), 0 if swapped is not None else None
+        there, there_swapped = self._count_pages(inside) or (length, None)
+        return min(taken, there), None if swapped is None or there_swapped is None else min(swapped, there_swapped)
 
     def _read_present(self, address: int, size_bytes: int) -> bytes:
         """Bytes of a few pages, if every one of them is in memory: reading brings none in and touches none that was never there. The
@@ -409,8 +328,8 @@ class Attribution:
         if start < 0 or end > ADDRESS_MASK:
             return b""
         if self._target.kind == "live":
-            held = self._pages.held([(start, end)])
-            if held is None or held.taken_bytes < end - start:
+            held = self._count_pages([(start, end)])
+            if held is None or held[0] < end - start:
                 return b""
         return self._target.read_prefix(address, size_bytes)
 
@@ -463,13 +382,10 @@ def measure_thread_stacks(target: Target, attribution: Attribution, kernel: Kern
     touched = attribution.touched if target.kind == "live" else _measure_in_core(target, attribution, kernel, budget, spans)
     rows = [_make_stack_row(attribution, thread, *spans[thread.lwp], touched) for thread in threads if thread.lwp in spans]
     measured = [row for row in rows if row.past_bytes is not None]
-
-    def sum_field(field: str) -> Optional[int]:
-        return sum(getattr(row, field) for row in measured) if measured else None
-
+    fields = "size_bytes", "touched_bytes", "depth_bytes", "past_bytes"
+    sums = {field: sum(getattr(row, field) for row in measured) if measured else None for field in fields}
     largest = sorted(rows, key=lambda row: (-(row.touched_bytes or 0), row.lwp))[:LARGEST]
-    size, touched_, depth, past = (sum_field(field) for field in ("size_bytes", "touched_bytes", "depth_bytes", "past_bytes"))
-    return ThreadStacks(len(threads), len(measured), size, touched_, depth, past, largest)
+    return ThreadStacks(len(threads), len(measured), largest=largest, **sums)
 
 
 def _measure_in_core(
@@ -497,10 +413,9 @@ def _make_stack_row(attribution: Attribution, thread: Thread, place: int, span: 
     if depth is not None and all_bytes is not None:
         is_near = min(depth, all_bytes) <= NEAR_BYTES
         past = all_bytes - depth if is_near else touched(place, (start, (end - depth) & -attribution.page_bytes))
-    is_known = depth is not None and past is not None and (huge is not None or use.mapping.dumped_bytes is not None)
-    return ThreadStack(
-        thread.lwp, thread.name, end - start, all_bytes, huge, depth, max(0, (past or 0) - (huge or 0)) if is_known else None
-    )
+    if past is not None:
+        past = max(0, past - (huge or 0)) if depth is not None and (huge is not None or use.mapping.dumped_bytes is not None) else None
+    return ThreadStack(thread.lwp, thread.name, end - start, all_bytes, huge, depth, past)
 
 
 MOST_STARTS = 3
@@ -537,7 +452,7 @@ def find_ended_threads(target: Target, attribution: Attribution, bytes_of: Dict[
     if lists is None:
         return None
     unjoined, cached = lists
-    virtual = [sum(thread.stack[1] - thread.stack[0] for thread in threads) for threads in lists]
-    ran = Counter(thread.start for thread in unjoined if thread.start is not None).most_common(MOST_STARTS)
+    virtual = [sum(end - begin for _, (begin, end), _ in threads) for threads in lists]
+    ran = Counter(start for _, _, start in unjoined if start is not None).most_common(MOST_STARTS)
     starts = [ThreadStart(target.function_name(address) or hex(address), count) for address, count in ran]
     return EndedThreads(len(unjoined), bytes_of.get(UNJOINED.name, 0), virtual[0], len(cached), virtual[1], starts)

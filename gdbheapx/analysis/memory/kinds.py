@@ -100,21 +100,6 @@ def is_device(use: MappingUse) -> bool:
     return name.startswith(("anon_inode:", "/anon_inode:", "socket:")) or (name.startswith("/dev/") and not name.startswith(NO_DEVICES))
 
 
-def find_shared_owner(use: MappingUse) -> MemoryOwner:
-    """Shared memory by the name that says where it comes from."""
-    name = use.mapping.name
-    plain = name[: -len(DELETED)] if name.endswith(DELETED) else name
-    if plain.startswith(MEMFD):
-        return MemoryOwner(SHARED, "shared memory: memfd %s" % plain[len(MEMFD) :])
-    if plain.startswith(SYSV):
-        return MemoryOwner(SHARED, "shared memory: SysV segment, key 0x%s" % plain[len(SYSV) :])
-    if plain.startswith(ZERO):
-        return MemoryOwner(SHARED, "shared memory: anonymous (/dev/zero)")
-    if plain.startswith(NAMED_SHARED):
-        return MemoryOwner(SHARED, "shared memory: %s" % parse_given_name(plain))
-    return MemoryOwner(SHARED, "shared memory: %s" % plain)
-
-
 def find_owner_by_line(use: MappingUse) -> Optional[MemoryOwner]:
     """The owner, if the mapping's own line shows it; for a file that of its pages that are not private copies. None: anonymous memory."""
     name = use.mapping.name
@@ -125,7 +110,16 @@ def find_owner_by_line(use: MappingUse) -> Optional[MemoryOwner]:
     if name.startswith(OF_KERNEL):
         return KERNEL_PAGES
     if is_shared_memory(use):
-        return find_shared_owner(use)
+        plain = name[: -len(DELETED)] if name.endswith(DELETED) else name
+        if plain.startswith(MEMFD):
+            plain = "memfd %s" % plain[len(MEMFD) :]
+        elif plain.startswith(SYSV):
+            plain = "SysV segment, key 0x%s" % plain[len(SYSV) :]
+        elif plain.startswith(ZERO):
+            plain = "anonymous (/dev/zero)"
+        elif plain.startswith(NAMED_SHARED):
+            plain = parse_given_name(plain)
+        return MemoryOwner(SHARED, "shared memory: %s" % plain)
     if is_device(use):
         return MemoryOwner(DEVICE, "device memory: %s" % (name or "unnamed"))
     if use.mapping.is_file and not name.startswith(ZERO):
@@ -328,24 +322,18 @@ class MappingPlaces:
     def run(self, place: int) -> Tuple[int, int]:
         """First address and end of the private anonymous mappings without a hole, of whatever rights, that this one belongs to."""
         if not self._runs:
-            self._runs = self._find_runs()
+            starts: List[int] = []
+            end_before = 0  # of a private anonymous mapping right before
+            for use in self.uses:
+                is_private = is_anonymous_use(use) and not use.mapping.shared
+                starts.append(starts[-1] if starts and is_private and use.mapping.start == end_before else use.mapping.start)
+                end_before = use.mapping.end if is_private else 0
+            ends = [use.mapping.end for use in self.uses]
+            for number in range(len(ends) - 2, -1, -1):
+                if starts[number] == starts[number + 1]:
+                    ends[number] = ends[number + 1]
+            self._runs = list(zip(starts, ends))
         return self._runs[place]
-
-    def _find_runs(self) -> Sequence[Tuple[int, int]]:
-        starts: List[int] = []
-        for place, use in enumerate(self.uses):
-            joined = place and self._is_joined(self.uses[place - 1], use)
-            starts.append(starts[-1] if joined else use.mapping.start)
-        ends = [use.mapping.end for use in self.uses]
-        for place in range(len(ends) - 2, -1, -1):
-            if starts[place] == starts[place + 1]:
-                ends[place] = ends[place + 1]
-        return list(zip(starts, ends))
-
-    @staticmethod
-    def _is_joined(before: MappingUse, use: MappingUse) -> bool:
-        both = before.mapping.end == use.mapping.start and is_anonymous_use(before) and is_anonymous_use(use)
-        return both and not before.mapping.shared and not use.mapping.shared
 
 
 def is_anonymous_use(use: MappingUse) -> bool:

@@ -4,13 +4,13 @@ import struct
 from bisect import bisect_left
 from itertools import chain
 from types import MappingProxyType
-from typing import Callable, Dict, FrozenSet, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 from typing import Mapping as ReadOnly
 
 from gdbheapx.analysis.memory.kinds import STACK, MappingPlaces, MemoryOwner
 from gdbheapx.arch import Architecture
 from gdbheapx.budget import Budget
-from gdbheapx.inferior.base import Mapping, Target, Thread
+from gdbheapx.inferior.base import Target, Thread
 from gdbheapx.model import LIKELY
 from gdbheapx.ranges import Range, RangeIndex, unite_ranges
 
@@ -33,15 +33,8 @@ JOINED = 0xFFFFFFFF
 Read = Callable[[int, int], bytes]
 
 
-class EndedThread(NamedTuple):
-    """A thread that is no longer, and whose stack is."""
-
-    pointer: int
-    """Its control block."""
-    stack: Range
-    """With its guard."""
-    start: Optional[int]
-    """The function that it ran."""
+EndedThread = Tuple[int, Range, Optional[int]]
+"""A thread that is no longer, and whose stack is: (its control block, the stack with its guard, the function that it ran)."""
 
 
 EndedLists = Tuple[List[EndedThread], List[EndedThread]]
@@ -101,25 +94,24 @@ class ControlBlocks:
         place = self._places.at(pointer)
         if place is None:
             return None
-        mapping, words = self._places.uses[place].mapping, self.words(pointer)
+        mapping, words, least = self._places.uses[place].mapping, self.words(pointer), pointer + LEAST_PTHREAD_BYTES
         for at in chain(() if self._at is None else (self._at,), range(len(words) - 2)):
-            found = self._nptl_stack(mapping, pointer, *words[at : at + 3]) if at < len(words) - 2 else None
-            if found is not None:
+            start, size, guard = words[at : at + 3] if at < len(words) - 2 else (0, 0, 0)
+            low, end = start + guard, start + size
+            if not size or not self._are_pages(start, size, guard):
+                continue
+            if mapping.start - MAX_GUARD_BYTES <= low < pointer and least <= end <= min(least + TOP_BYTES, mapping.end):
                 self._at = at
-                return found
+                return (max(low, mapping.start), end), guard
         for start, size, stack, stack_size, guard in zip(*(words[place:] for place in range(5))):
-            low, end, are_pages = start + guard, start + size, not (start % self._page or size % self._page or guard % self._page)
-            if are_pages and guard <= MAX_GUARD_BYTES and low < stack <= pointer < end <= mapping.end and stack - stack_size == low:
+            low, end = start + guard, start + size
+            is_stack = low < stack <= pointer < end <= mapping.end and stack - stack_size == low
+            if is_stack and self._are_pages(start, size, guard):
                 return (max(low, mapping.start), end), guard
         return None
 
-    def _nptl_stack(self, mapping: Mapping, pointer: int, start: int, size: int, guard: int) -> Optional[Tuple[Range, int]]:
-        low, end, least = start + guard, start + size, pointer + LEAST_PTHREAD_BYTES
-        if not size or start % self._page or size % self._page or guard % self._page or guard > MAX_GUARD_BYTES:
-            return None
-        if mapping.start - MAX_GUARD_BYTES <= low < pointer and least <= end <= min(least + TOP_BYTES, mapping.end):
-            return (max(low, mapping.start), end), guard
-        return None
+    def _are_pages(self, start: int, size: int, guard: int) -> bool:
+        return guard <= MAX_GUARD_BYTES and not (start % self._page or size % self._page or guard % self._page)
 
     def start_routine(self, pointer: int, images: RangeIndex) -> Optional[int]:
         """The function that the thread ran: the first pointer into an object after its list, scheduling parameters in front of it
@@ -182,9 +174,10 @@ def _by_heads(blocks: ControlBlocks, own: int, living: Dict[int, bool], target: 
     found: EndedLists = ([], [])
     for head, members in listed.items():
         told = ((block, blocks.stack(block)) for block in members if block not in living)
-        found[head in caches].extend(
-            EndedThread(block, (at[0][0] - at[1], at[0][1]), blocks.start_routine(block, images)) for block, at in told if at is not None
-        )
+        for block, at in told:
+            if at is not None:
+                (low, end), guard = at
+                found[head in caches].append((block, (low - guard, end), blocks.start_routine(block, images)))
     return found  # the main thread has no stack of its own, and is in neither
 
 
@@ -307,60 +300,48 @@ def find_thread_stacks(places: MappingPlaces, target: Target, read: Read, unguar
     if main is not None and labelled is not None:
         owns[main] = labelled, places.uses[labelled].mapping.start
     blocks = ControlBlocks(places, read if storage.is_pthread else None, target.page_bytes, storage.list_at, budget)
-    spans = StackSpans(places, blocks)
+    told: Dict[int, Range] = {}
+    apart: Dict[int, List[Tuple[MemoryOwner, Range]]] = {}
+    unknown: Set[int] = set()  # mappings with a stack of which nothing is shown
+
+    def take_block(place: int, pointer: int, owner: MemoryOwner) -> None:
+        """Take the stack of this control block, which lies in that mapping."""
+        ends[place] = max(ends.get(place, 0), find_stack_top(pointer, target.arch))
+        found = blocks.stack(pointer)
+        if found is None:
+            unknown.add(place)
+            return
+        (low, end), guard = found
+        told[pointer] = low, end
+        apart.setdefault(place, []).append((owner, (max(low - guard, places.uses[place].mapping.start), end)))
+
     for thread in threads:
         own = _find_own_stack(places, thread, main, unguarded, blocks)
         if own is not None:
             owners[own], owns[thread.lwp] = LIVING, (own, thread.thread_pointer or 0)
             if storage.is_pthread and not _is_named(places.uses[own].mapping.name):
-                ends[own] = max(ends.get(own, 0), find_stack_top(thread.thread_pointer or 0, target.arch))
-                spans.take(own, thread.thread_pointer or 0, LIVING)
+                take_block(own, thread.thread_pointer or 0, LIVING)
     sizes = {places.uses[place].mapping.size_bytes for place in owners if places.guard_bytes(place)}
     living = {thread.thread_pointer: thread.lwp == main for thread in threads if thread.thread_pointer}
     lists = find_ended(blocks, living, target, read) if storage.is_pthread and storage.list_at else None
     ended = set()
-    for pointer, owner in [(gone.pointer, owner) for owner, listed in zip((UNJOINED, CACHED), lists or ()) for gone in listed]:
+    for pointer, owner in [(pointer, owner) for owner, listed in zip((UNJOINED, CACHED), lists or ()) for pointer, _, _ in listed]:
         place = places.at(pointer)
         if place is not None and places.is_plain(place):
             owners.setdefault(place, owner)
-            ends[place] = max(ends.get(place, 0), find_stack_top(pointer, target.arch))
-            spans.take(place, pointer, owner)
+            take_block(place, pointer, owner)
             ended.add(pointer)
-    labelled = any(use.mapping.name.startswith("[stack") for use in places.uses)
+    is_labelled = any(use.mapping.name.startswith("[stack") for use in places.uses)
     for thread in threads:
-        where = _where_it_runs(places, thread, thread.lwp == main and not labelled, unguarded)
+        where = _where_it_runs(places, thread, thread.lwp == main and not is_labelled, unguarded)
         if where is not None and owners.setdefault(*where) == where[1] == LIVING:
             owns.setdefault(thread.lwp, (where[0], thread.stack_pointer or 0))
             if where[0] not in ends:  # nothing else tells where it lies in the mapping
-                spans.unknown.add(where[0])
+                unknown.add(where[0])
     ended.update(_without_thread(places, owners, sizes, read if storage.is_pthread else None))
     tops = [(pointer, find_stack_top(pointer, target.arch)) for pointer in sorted({*living, *ended})] if storage.is_pthread else []
-    return Stacks(owners, ends, sorted(ended), lists, owns, tops, spans.told, spans.apart(), blocks.cut_at)
-
-
-class StackSpans:
-    """Positions of the stacks in their mappings, as far as control blocks give them (stack_lists.ControlBlocks.stack)."""
-
-    def __init__(self, places: MappingPlaces, blocks: ControlBlocks) -> None:
-        self._places, self._blocks = places, blocks
-        self._of: Dict[int, List[Tuple[MemoryOwner, Range]]] = {}
-        self.told: Dict[int, Range] = {}
-        self.unknown: Set[int] = set()
-        """Mappings with a stack of which nothing is shown."""
-
-    def take(self, place: int, pointer: int, owner: MemoryOwner) -> None:
-        """The stack of this control block lies in that mapping."""
-        found = self._blocks.stack(pointer)
-        if found is None:
-            self.unknown.add(place)
-            return
-        (low, end), guard = found
-        self.told[pointer] = low, end
-        self._of.setdefault(place, []).append((owner, (max(low - guard, self._places.uses[place].mapping.start), end)))
-
-    def apart(self) -> Dict[int, Sequence[Tuple[MemoryOwner, Range]]]:
-        """Return the stacks with their guards, for mappings all of whose stacks are known."""
-        return {place: spans for place, spans in self._of.items() if place not in self.unknown}
+    whole = {place: spans for place, spans in apart.items() if place not in unknown}
+    return Stacks(owners, ends, sorted(ended), lists, owns, tops, told, whole, blocks.cut_at)
 
 
 def find_stack_top(pointer: int, arch: Architecture) -> int:
@@ -379,17 +360,15 @@ def _has_guard(places: MappingPlaces, place: int) -> bool:
 
 def _find_own_stack(places: MappingPlaces, thread: Thread, main: Optional[int], unguarded: bool, blocks: ControlBlocks) -> Optional[int]:
     """The mapping of the thread's own stack: its control block lies at the upper end of it, at whatever place it runs just now."""
-    block, runs = places.at(thread.thread_pointer), places.at(thread.stack_pointer)
-    if thread.lwp == main or block is None:  # the main thread's stack is named, or in a core found by the auxiliary vector
+    place, block, pointer = places.at(thread.thread_pointer), thread.thread_pointer or 0, thread.stack_pointer
+    # the main thread's stack is named, or in a core found by the auxiliary vector
+    if thread.lwp == main or place is None or not places.is_plain(place):
         return None
-    if not places.is_plain(block):
-        return None
-    if _has_guard(places, block) or blocks.stack(thread.thread_pointer or 0) is not None:
-        return block
-    size = places.uses[block].mapping.size_bytes
-    if unguarded and runs == block and (thread.stack_pointer or 0) < (thread.thread_pointer or 0) and size <= MAX_UNGUARDED_BYTES:
-        return block  # no guard, or one that is no mapping (MADV_GUARD_INSTALL: libc 2.42 on Linux 6.13)
-    return None
+    if _has_guard(places, place) or blocks.stack(block) is not None:
+        return place
+    # no guard, or one that is no mapping (MADV_GUARD_INSTALL: libc 2.42 on Linux 6.13)
+    is_small = places.uses[place].mapping.size_bytes <= MAX_UNGUARDED_BYTES
+    return place if unguarded and places.at(pointer) == place and (pointer or 0) < block and is_small else None
 
 
 def _where_it_runs(places: MappingPlaces, thread: Thread, alone: bool, unguarded: bool) -> Optional[Tuple[int, MemoryOwner]]:
@@ -419,14 +398,9 @@ def _without_thread(places: MappingPlaces, owners: Dict[int, MemoryOwner], sizes
         if block is not None:
             owners[place] = ENDED
             blocks.append(block)
-        elif is_guarded and (use.mapping.size_bytes in sizes or _is_map_stack(use.flags)):
-            owners[place] = OTHERS
+        elif is_guarded and (use.mapping.size_bytes in sizes or (use.flags is not None and "nh" in use.flags)):
+            owners[place] = OTHERS  # MAP_STACK forbids huge pages since Linux 6.7 (linux/mman.h: calc_vm_flag_bits), little else does
     return blocks
-
-
-def _is_map_stack(flags: Optional[FrozenSet[str]]) -> bool:
-    """MAP_STACK forbids huge pages since Linux 6.7 (include/linux/mman.h: calc_vm_flag_bits), which little else does."""
-    return flags is not None and "nh" in flags
 
 
 def _control_block(end: int, read: Read) -> Optional[int]:

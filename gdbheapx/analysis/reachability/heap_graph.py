@@ -623,13 +623,6 @@ class RuntimePools(NamedTuple):
 NO_POOLS = RuntimePools()
 
 
-def make_graph(session: Session, slots: bool, names: bool = False, further: RuntimePools = NO_POOLS) -> Reach:
-    """Reads everything, lets the process go, and resolves. `slots`: keep where in its block each pointer is; `names`: and what shows
-    frames and thread-local variables. `further`: what counts as blocks, too."""
-    shared: Optional[Reach] = session.shared(REACH)
-    return shared if shared is not None else resolve_graph(session, read_world(session, slots, names, further=further))
-
-
 def mark_graph(
     session: Session, again: Optional[bool], further: RuntimePools = NO_POOLS, made: Optional[Reach] = None, slots: bool = False
 ) -> Tuple[Reach, Sequence[NativeSum]]:

@@ -221,7 +221,7 @@ def list_held_rules(interior_holds: bool) -> List[int]:
 def group_leaks(reach: Reach, naming: Optional[Naming], containers: Optional[Containers] = None) -> List[LeakGroup]:
     """Roots of one size, kind and sort together; large containers each alone."""
     labels = naming(*reach.graph.columns(reach.graph.leak_root_ids())) if naming is not None else None
-    of, names = (labels.of, labels.names) if labels is not None else (None, [None])
+    of, names = labels if labels is not None else (None, [None])
     found: Dict[int, Tuple[int, LinkedContainer, bool]] = {}
     if containers is not None:
         of, found = label_lost_containers(reach, containers, of, len(names))

@@ -23,13 +23,13 @@ def reader(kind: str, words: bytes) -> Any:
 
     def held(ranges: Any) -> HeldMemory:
         assert all(0 <= start < end < TOP for start, end in ranges)
-        return HeldMemory(sum(end - start for start, end in ranges), None)
+        return sum(end - start for start, end in ranges), None
 
     def read_prefix(address: int, size_bytes: int) -> bytes:
         assert 0 <= address < address + size_bytes < TOP
         return bytes(words[(address + at) % len(words)] for at in range(size_bytes))
 
-    made = SimpleNamespace(_target=SimpleNamespace(kind=kind, page_bytes=PAGE, read_prefix=read_prefix), _pages=SimpleNamespace(held=held))
+    made = SimpleNamespace(_target=SimpleNamespace(kind=kind, page_bytes=PAGE, read_prefix=read_prefix), _count_pages=held)
     return lambda address, size_bytes: Attribution._read_present(made, address, size_bytes)  # type: ignore[arg-type]
 
 

@@ -17,7 +17,7 @@ class Known:
 
     def at(self, address: int) -> Optional[CppClass]:
         """See Classes."""
-        return {CAR: CppClass("Car", "app", 0), VAN: CppClass("Van", "app", 0)}.get(address)
+        return {CAR: ("Car", "app"), VAN: ("Van", "app")}.get(address)
 
 
 class Memory:

@@ -135,8 +135,8 @@ def test_what_is_no_slab(fill: Any) -> None:
 def test_few_slabs_are_not_worth_a_word() -> None:
     """Less than a quarter of what is in use, and what the file of a core lacks; sizes are grouped as malloc rounds them."""
     assert found(objects, 4, 5) is None and found(objects, 4, 3) is not None
-    lacking = find.SlabGroup(SIZE, [START] * 4, [(START, b"")] * 4)
+    lacking = (SIZE, [START] * 4, [(START, b"")] * 4)
     world: Any = Memory({})
     assert find.find_slabs(world, [lacking], SIZE) is None
     large: List[Tuple[int, int]] = [(START + number * 0x8000, 0x4008 + 16 * (number % 2)) for number in range(6)]
-    assert [(one.size_bytes, len(one.starts)) for one in find.group_blocks(large)] == [(0x4008, 6)]
+    assert [(size, len(starts)) for size, starts in find.group_blocks(large)] == [(0x4008, 6)]

@@ -14,13 +14,13 @@ from gdbheapx import findings as codes
 from gdbheapx import hints, problems, verdict
 from gdbheapx.allocators.records import AllocatorJudgement
 from gdbheapx.analysis import inside, memory_verdict, next_steps
-from gdbheapx.analysis.inside import RuntimeRow, RuntimeTable
+from gdbheapx.analysis.inside import RuntimeTable
 from gdbheapx.analysis.memory import kinds
 from gdbheapx.analysis.overview import _make_verdict, _with_leaked
 from gdbheapx.analysis.split import Split, SplitMemory
 from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.graph import NativeSum
-from gdbheapx.model import Finding, MemoryPart, StepSentence, TargetAddress, UnclaimedMapping
+from gdbheapx.model import Finding, MemoryPart, SplitPart, StepSentence, TargetAddress, UnclaimedMapping
 
 MB = 1 << 20
 ROOT = Path(__file__).parents[3]
@@ -71,7 +71,7 @@ def memory(parts: List[MemoryPart], pss: Optional[int] = None) -> Split:
 def test_the_verdict_speaks_of_what_is_large(parts: List[MemoryPart], code: Optional[str]) -> None:
     """The largest group decides, swap and hugetlb pages with it; where allocators are it, or the process is small, they are judged."""
     found = memory_verdict.judge_memory(memory(parts))
-    assert (found.verdict.code if found else None) == code
+    assert (found[0].code if found else None) == code
 
 
 def test_file_pages_of_a_core_are_no_memory() -> None:
@@ -81,7 +81,7 @@ def test_file_pages_of_a_core_are_no_memory() -> None:
         for kind, size in ((kinds.CACHE, 900), (kinds.RUNTIME, 60), (kinds.ALLOCATOR, 20))
     ]
     found = memory_verdict.judge_memory(memory(parts))
-    assert found is not None and found.verdict.code == "mostly-runtime" and "60.0 MiB of 80.0 MiB" in found.verdict.lines[0].evidence
+    assert found is not None and found[0].code == "mostly-runtime" and "60.0 MiB of 80.0 MiB" in found[0].lines[0].evidence
     assert memory_verdict.has_much_memory(memory(parts), ["glibc"])
 
 
@@ -102,7 +102,7 @@ def test_unclaimed_memory_may_be_an_unread_allocators() -> None:
         (kinds.CACHE, {}, False),
     ):
         found = memory_verdict.judge_memory(memory([part(kind, 90 * MB, **more)]))
-        assert found is not None and found.may_be_mallocs == may
+        assert found is not None and memory_verdict.may_be_mallocs(found[0]) == may
 
 
 class Live:
@@ -116,14 +116,18 @@ def test_objects_of_a_runtime_are_in_use() -> None:
     """Whether they are a leak is the question: the verdict says who knows, and of pools that were read what is in use."""
     parts = [part(kinds.ALLOCATOR, 5 * MB), part(kinds.RUNTIME, 45 * MB, program="CPython")]
     found = memory_verdict.judge_memory(memory(parts))
-    assert found is not None and str(found.verdict.evidence).endswith("are Python objects (CPython's allocator)") and found.verdict.kind == verdict.RUNTIME
-    assert hints.hint_command("owners") in (found.verdict.lines[0].hint or "")
-    rows = [RuntimeRow(inside.USED, "", 40 * MB), RuntimeRow(inside.FREE, "", 3 * MB)]
+    assert (
+        found is not None
+        and str(found[0].evidence).endswith("are Python objects (CPython's allocator)")
+        and found[0].kind == verdict.RUNTIME
+    )
+    assert hints.hint_command("owners") in (found[0].lines[0].hint or "")
+    rows = [SplitPart(inside.USED, "", 40 * MB), SplitPart(inside.FREE, "", 3 * MB)]
     tables = [RuntimeTable("CPython", rows, 0, 0)]
     assert memory_verdict.find_largest_program(memory(parts)) == "CPython"
-    read = inside.with_objects(found.verdict, "CPython", tables)
+    read = inside.with_objects(found[0], "CPython", tables)
     assert read.evidence == read.lines[0].evidence and "its objects use 40.0 MiB, 3.0 MiB are free" in str(read.lines[0].details)
-    assert inside.with_objects(found.verdict, "JVM", tables) == inside.with_objects(found.verdict, "CPython", None) == found.verdict
+    assert inside.with_objects(found[0], "JVM", tables) == inside.with_objects(found[0], "CPython", None) == found[0]
 
 
 def test_no_step_opens_a_port_or_may_end_the_process() -> None:
@@ -136,7 +140,9 @@ def test_no_step_opens_a_port_or_may_end_the_process() -> None:
 def test_what_explains_the_verdict_comes_first(code: str, first: str) -> None:
     """Of a node whose memory is free in malloc the trim, before what node says of its Buffers; of one in use owners and census."""
     target: Any = Live()
-    judged = AllocatorJudgement("glibc", ["glibc"], 90 * MB, verdict.of_lines([Finding("", "", None, code)]), [], [StepSentence("trim --dry-run", "")])
+    judged = AllocatorJudgement(
+        "glibc", ["glibc"], 90 * MB, verdict.of_lines([Finding("", "", None, code)]), [], [StepSentence("trim --dry-run", "")]
+    )
     session: Any = SimpleNamespace(
         target=SimpleNamespace(kind="live", pid=77, modules=target.modules, lost_bytes=lambda: 0),
         discovery=SimpleNamespace(may_be_hidden=lambda: False, foreign_owner=lambda: None, unread=list),
@@ -144,7 +150,11 @@ def test_what_explains_the_verdict_comes_first(code: str, first: str) -> None:
     )
     split = memory([part(kinds.ALLOCATOR, 90 * MB)])
     with_v8 = split._replace(attribution=SimpleNamespace(here=[SimpleNamespace(name="V8")]))  # type: ignore[arg-type]
-    commands = [hints.strip_targets(step.command).split()[0] for step in _make_verdict(session, with_v8, [judged], [judged])[1] if isinstance(step, StepSentence)]
+    commands = [
+        hints.strip_targets(step.command).split()[0]
+        for step in _make_verdict(session, with_v8, [judged], [judged])[1]
+        if isinstance(step, StepSentence)
+    ]
     order = [command for command in commands if command in (first, "process.memoryUsage()")]
     assert order == [first, "process.memoryUsage()"], commands
 
@@ -159,14 +169,20 @@ def test_no_verdict_says_more_than_was_looked_at(code: str) -> None:
     used, much, little = NativeSum(9, 90 * MB), NativeSum(3, 28 * MB), NativeSum(3, MB // 2)
     open_ = [None, inside.InsideAnswer(used, None, None, ()), inside.InsideAnswer(used, much, None, (), leaked_is_upper_bound=True)]
     open_ += [inside.InsideAnswer(used, lost, None, (), may_be_garbage=True) for lost in (much, little)]
-    settled = [inside.InsideAnswer(used, little, None, ()), inside.InsideAnswer(used, little, None, (), leaked_is_upper_bound=True), inside.InsideAnswer(used, much, None, ())]
+    settled = [
+        inside.InsideAnswer(used, little, None, ()),
+        inside.InsideAnswer(used, little, None, (), leaked_is_upper_bound=True),
+        inside.InsideAnswer(used, much, None, ()),
+    ]
     for found in [*open_, *settled]:
         two = [AllocatorJudgement(name, [name], 90 * MB, usual, [], []) for name in ("jemalloc", "glibc")]
         main, judged, steps = _with_leaked(STANDING, usual, two, [StepSentence("owners", "")], found)
         assert judged[0].verdict == main  # the verdict of the whole is its
         is_leaked = main.kind == verdict.LEAKED
         assert (main.kind, is_leaked) == (usual.kind if found is not settled[2] else verdict.LEAKED, found is settled[2])
-        assert ("leaked" in str(main.lines[0].hint) or "garbage" in str(main.lines[0].hint) or "not read" in str(main.lines[0].hint)) == (found in open_), found
+        assert ("leaked" in str(main.lines[0].hint) or "garbage" in str(main.lines[0].hint) or "not read" in str(main.lines[0].hint)) == (
+            found in open_
+        ), found
         assert ("normal unless" in str(main.lines[0].hint)) == (code == codes.IN_USE and not is_leaked), found
         assert (main.kind_1_0, main.code_1_0) == (("leaked", "leaked") if is_leaked else (usual.kind_1_0, usual.code_1_0))
         assert hints.strip_targets(steps[0].command) == ("leaks" if found in open_ or is_leaked else "owners")  # type: ignore[attr-defined]
@@ -205,11 +221,15 @@ class Core:
 
 def test_nothing_is_asked_of_a_core_that_only_a_process_can_answer() -> None:
     """What a core can be asked is to be typed as it stands, the rest is said of the live process; no step has a process's number."""
-    for program, advice in next_steps._BY_PROGRAM.items():
+    for program in [key for key in next_steps._LIVE if "-" not in key]:
         steps = next_steps.make_memory_steps(Core(), "mostly-runtime", program, has_heap=True, has_much=True)  # type: ignore[arg-type]
         typed = [hints.strip_targets(step.command) for step in steps if isinstance(step, StepSentence)]
         assert not [command for command in typed if "PID" in command or "77" in command], program
-        assert typed[:2] == ["owners", "census"] if advice.is_seen else ("owners" in typed) == advice.has_c_beside
+        assert (
+            typed[:2] == ["owners", "census"]
+            if next_steps.is_seen(program)
+            else ("owners" in typed) == (program in next_steps._WITH_C_BESIDE)
+        )
         assert [step for step in steps if "live process" in step] or typed
     (jhsdb,) = [step for step in next_steps.make_memory_steps(Core(), "mostly-runtime", "JVM") if isinstance(step, StepSentence)]  # type: ignore[arg-type]
     assert jhsdb.command == "jhsdb jmap --histo --exe '/opt/a b/java' --core /tmp/the.core"
@@ -228,9 +248,12 @@ def test_a_core_without_its_program_says_what_the_file_would_give() -> None:
 def test_own_commands_only_where_there_are_blocks() -> None:
     """A runtime without an allocator that was read has none to go through, and beside a large heap of Go's what C has may be next to nothing."""
     beside = [next_steps.make_memory_steps(Live(), "mostly-runtime", "Go", True, has_much=much)[2:] for much in (True, False)]  # type: ignore[arg-type]
-    assert [hints.strip_targets(step.command) for step in beside[0] if isinstance(step, StepSentence)] == ["owners", "leaks"] and not beside[1]
+    assert [hints.strip_targets(step.command) for step in beside[0] if isinstance(step, StepSentence)] == [
+        "owners",
+        "leaks",
+    ] and not beside[1]
     with_blocks, without = (next_steps.make_memory_steps(Live(), "mostly-runtime", "CPython", has_heap) for has_heap in (True, False))  # type: ignore[arg-type]
-    assert [hints.strip_targets(str(step)).split()[0] for step in with_blocks] == ["owners", "census", "tracemalloc"] and str(without[0]).startswith(
-        "tracemalloc"
-    )
+    assert [hints.strip_targets(str(step)).split()[0] for step in with_blocks] == ["owners", "census", "tracemalloc"] and str(
+        without[0]
+    ).startswith("tracemalloc")
     assert not any("PYTHONMALLOC" in step for step in with_blocks)

@@ -44,7 +44,7 @@ def table(module: str, outside: Dict[Optional[Signature], int], held: Dict[Memor
     managed = [Managed("python", "block of a pool", 600, 300, 250, 50)] if held else []
     watch = Watch(split, 4096)
     watch.pools, watch.absent_bytes = {"python": held}, absent
-    made = inside.make_runtime_tables([Known(module)], split, CensusLook(Census([], 0, 0, 0, 0, managed, False), outside), watch)[0]
+    made = inside.make_runtime_table(Known(module), split, CensusLook(Census([], 0, 0, 0, 0, managed, False), outside), watch)
     assert made.sum_bytes == 1650 == sum(row.bytes for row in made.rows)
     found: Dict[str, int] = {}
     for row in made.rows:
@@ -65,7 +65,9 @@ def test_pools_in_memory_of_mallocs() -> None:
     assert (found["malloc-owned"], found["malloc-free"], found["remainder"], found[kinds.RUNTIME]) == (400, 0, 50, 500)
 
 
-@pytest.mark.parametrize("used, absent, kept, missing", [(900, 0, 100, 0), (900, 200, 300, -200), (1500, 600, 100, -600), (1500, 200, 0, -500)])
+@pytest.mark.parametrize(
+    "used, absent, kept, missing", [(900, 0, 100, 0), (900, 200, 300, -200), (1500, 600, 100, -600), (1500, 200, 0, -500)]
+)
 def test_blocks_that_are_not_in_ram(used: int, absent: int, kept: int, missing: int) -> None:
     """Large ones by their pages; what malloc keeps is never below 0."""
     found = table("jvm", {TAG: used - 100, Signature("NMT GC+0x8", "jvm", PLACE): 60, None: 40}, {}, absent)

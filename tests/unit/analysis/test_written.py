@@ -40,18 +40,20 @@ for _page in (1, 13, 15):
 
 def test_a_core_by_gdb() -> None:
     """Only pages that hold something count; addresses that gdb calls readable, and that hold nothing, are reserved."""
-    told = drop_untouched(Core(bytes(MEMORY)), load_native_library(), MemoryUse("dumped", MAPPINGS, None, False), Budget())  # type: ignore[arg-type]
-    assert [one.resident_bytes // PAGE for one in told.use.mappings] == [1, 0, 1, 1]
-    assert [one.mapping.readable for one in told.use.mappings] == [True, False, True, True]
-    assert told.zero_bytes == 13 * PAGE and told.until is None
-    assert told.pages is not None and told.pages.bytes_in([(BASE, BASE + PAGE + 5), (BASE + 13 * PAGE - 3, BASE + 14 * PAGE - 9)]) == 5 + PAGE - 9
+    core = MemoryUse("dumped", MAPPINGS, None, False)
+    left, pages, zero_bytes, until = drop_untouched(Core(bytes(MEMORY)), load_native_library(), core, Budget())  # type: ignore[arg-type]
+    assert [one.resident_bytes // PAGE for one in left.mappings] == [1, 0, 1, 1]
+    assert [one.mapping.readable for one in left.mappings] == [True, False, True, True]
+    assert zero_bytes == 13 * PAGE and until is None
+    assert pages is not None and pages.bytes_in([(BASE, BASE + PAGE + 5), (BASE + 13 * PAGE - 3, BASE + 14 * PAGE - 9)]) == 5 + PAGE - 9
 
 
 def test_a_core_by_the_kernel() -> None:
     """Its holes tell of private memory, whatever the pages hold; of shared memory they do not."""
-    told = drop_untouched(Core(bytes(MEMORY)), load_native_library(), MemoryUse("dumped", MAPPINGS, None, True), Budget())  # type: ignore[arg-type]
-    assert [one.resident_bytes // PAGE for one in told.use.mappings] == [4, 8, 2, 1] and told.zero_bytes == PAGE
-    assert [one.mapping.readable for one in told.use.mappings] == [True] * 4
+    core = MemoryUse("dumped", MAPPINGS, None, True)
+    left, _, zero_bytes, _ = drop_untouched(Core(bytes(MEMORY)), load_native_library(), core, Budget())  # type: ignore[arg-type]
+    assert [one.resident_bytes // PAGE for one in left.mappings] == [4, 8, 2, 1] and zero_bytes == PAGE
+    assert [one.mapping.readable for one in left.mappings] == [True] * 4
 
 
 def test_a_process_is_left_as_it_is() -> None:

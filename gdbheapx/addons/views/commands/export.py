@@ -92,7 +92,7 @@ def answer_export(session: Session, options: Options) -> CommandAnswer:
     if of == "census":
         stacks = owned.list_census_stacks(session.kept("census", find.Census, lambda: find.find_census(session)))
     elif of == "owners":
-        stacks = owned.find_stacks(session, by_page=options.format == "pprof")
+        stacks = owned.find_paths(session, by_page=options.format == "pprof").stacks()
     else:
         sampled = session.heaps.one_with_capability("profile").capabilities["profile"]()
         stacks, period = owned.of_calls(sampled.stacks()), sampled.sample_bytes

@@ -81,7 +81,7 @@ def find_objects(session: Session, is_gathered: bool) -> Iterator[PerfettoObject
         )
         session.problem(problems.OBJECTS_GATHERED, None, what, "a part of them: %s" % hint_command("owners --of ADDR"), partial=False)
         return each_gathered_object(owned.paths_of(session, told, tallied).stacks())
-    return each_gathered_object(owned.find_stacks(session))
+    return each_gathered_object(owned.find_paths(session).stacks())
 
 
 def each_block_object(session: Session, told: find.LabelSet, tallied: dominance.OwnerTally) -> Iterator[PerfettoObject]:
