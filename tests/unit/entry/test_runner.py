@@ -22,6 +22,7 @@ def declare(monkeypatch: pytest.MonkeyPatch) -> Any:
     """declare(function): a command `probe` with one option that runs the function."""
 
     def make(run: Any, **how: Any) -> None:
+        command.load_commands()  # into the table that stays
         monkeypatch.setattr(command, "COMMANDS", {})
         number = command.declare_argument("--number", type=int, default=0, help="a number")
         command.declare_command("probe", [number], needs_target=False, help="A probe.", **how)(run)
