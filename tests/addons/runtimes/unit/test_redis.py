@@ -3,7 +3,7 @@
 Files: addons/runtimes/block_headers.py.
 """
 
-from typing import Any, Optional, Sequence
+from typing import Optional, Sequence
 
 import pytest
 
@@ -14,19 +14,15 @@ pytestmark = pytest.mark.once  # pure functions
 TABLE, NONE = 0x5000, (1 << 64) - 1
 
 
-class Fitting:
-    """Containers of a graph with one block, of 16 words."""
-
-    def fits(self, address: int, size_bytes: int) -> bool:
-        """See Containers."""
-        return (address, size_bytes) == (TABLE, 16 * 8)
+def fits(address: int, size_bytes: int) -> bool:
+    """True for the one block of the graph, of 16 words."""
+    return (address, size_bytes) == (TABLE, 16 * 8)
 
 
 def elements(*words: int) -> Optional[int]:
     """Of the dict that has these words."""
-    containers: Any = Fitting()
     padded: Sequence[int] = [*words, *[0] * (11 - len(words))]
-    found = Redis().read_container(containers, 0x1000, padded)
+    found = Redis().read_container(fits, 0x1000, padded)
     return None if found is None else found.elements
 
 
