@@ -9,7 +9,16 @@ from gdbheapx.budget import Budget
 from gdbheapx.errors import HeapxError
 from gdbheapx.kernel.blocks.packed import Move, PackedGraph, Pieces, pack_pieces, unpack_handle
 from gdbheapx.kernel.blocks.stream import NativeBlocks, join_streams
-from gdbheapx.kernel.common.library import OpenSource, address_of, make_stop_call, run_resumable, usable_cpus
+from gdbheapx.kernel.common.library import (
+    NativeObject,
+    OpenSource,
+    address_of,
+    flatten_pairs,
+    make_stop_call,
+    native_job,
+    run_resumable,
+    usable_cpus,
+)
 from gdbheapx.problems import OUT_OF_MEMORY
 
 if TYPE_CHECKING:
@@ -290,15 +299,13 @@ def run_making(budget: Budget, make: Callable[[Any], Optional[int]]) -> int:
     return handle
 
 
-class NativeLinkedBlocks:
+class NativeLinkedBlocks(NativeObject):
     """Groups of linked blocks in a graph, independent of its roots."""
 
     def __init__(self, library: Any, graph: "Graph", budget: Budget) -> None:
-        self._library, self._blocks, self.handle = library, graph.numbers().blocks, None
-        self.handle = run_making(budget, lambda is_asked: library.heapx_groups_new(graph.handle, is_asked))
-
-    def __del__(self) -> None:
-        self._library.heapx_groups_free(self.handle)
+        self._library, self._blocks = library, graph.numbers().blocks
+        handle = run_making(budget, lambda is_asked: library.heapx_groups_new(graph.handle, is_asked))
+        super().__init__(handle, library.heapx_groups_free)
 
     def of(self) -> "array[int]":
         """array('I') by block: the number + 1 of the group that it is linked with, 0 of none."""
@@ -307,18 +314,15 @@ class NativeLinkedBlocks:
         return found
 
 
-class Containers(Sequence[Container]):
+class Containers(NativeObject, Sequence[Container]):
     """Containers of a graph with its present roots, by number; each is made on demand."""
 
     def __init__(self, library: Any, graph: "Graph", budget: Budget, linked: NativeLinkedBlocks, locals_from: int, weak_from: int) -> None:
-        self._library, self._graph, self.handle = library, graph, None
-        self._steps_left = array("Q", [MOST_USER_STEPS])
+        self._library, self._graph, self._steps_left = library, graph, array("Q", [MOST_USER_STEPS])
         roots = linked.handle, locals_from, weak_from
-        self.handle = run_making(budget, lambda is_asked: library.heapx_containers_new(graph.handle, *roots, is_asked))
+        handle = run_making(budget, lambda is_asked: library.heapx_containers_new(graph.handle, *roots, is_asked))
+        super().__init__(handle, library.heapx_containers_free)
         self._count, self._first = int(library.heapx_containers_count(self.handle)), graph.nodes
-
-    def __del__(self) -> None:
-        self._library.heapx_containers_free(self.handle)
 
     def __len__(self) -> int:
         return self._count
@@ -328,13 +332,12 @@ class Containers(Sequence[Container]):
             raise IndexError(number)
         out = array("Q", bytes(8 * len(NativeContainerRow._fields)))
         self._library.heapx_container_row(self._graph.handle, self.handle, number, address_of(out))
-        row = NativeContainerRow(*out)
-        room = min(row.entries, MOST_ENTRIES)
+        elements, element_bytes, own_bytes, entry_count, shape, sure = out
+        room = min(entry_count, MOST_ENTRIES)
         places = array("Q", bytes(16 * room))
         self._library.heapx_container_entries(self._graph.handle, self.handle, number, address_of(places), room)
         entries = list(zip(places[::2], places[1::2]))
-        sizes = (row.elements, row.element_bytes, row.own_bytes)
-        return Container(self._first + number, SHAPES[row.shape], *sizes, entries, SURES[row.sure])
+        return Container(self._first + number, SHAPES[shape], elements, element_bytes, own_bytes, entries, SURES[sure])
 
     def with_users(self, one: Container, owners: "array[int]") -> Container:
         """Return the container with its users; see Graph.with_users()."""
@@ -395,11 +398,6 @@ MOST_PASSES = 8
 """Over all nodes of a tree, before its children are put in lists."""
 
 
-def flatten_pairs(pairs: Sequence[Tuple[int, int]]) -> "array[int]":
-    """Pairs as the kernel takes them."""
-    return array("Q", [number for pair in pairs for number in pair])
-
-
 def check_pointers(count: int) -> None:
     """HeapxError if there are more than a graph has numbers for."""
     if count > MOST_POINTERS:
@@ -407,18 +405,9 @@ def check_pointers(count: int) -> None:
         raise HeapxError(what, "`gdbheapx census` counts blocks by type without following them", code=OUT_OF_MEMORY)
 
 
-def pack_target_words(words: Sequence[int], shape: GraphShape) -> bytes:
-    """Words as the target has them, less the bits that are no address."""
-    size, order = shape.word_bytes, byte_order(shape.little_endian)
-    kept = (1 << 8 * size) - 1 & ~shape.ignored_bits
-    return b"".join((word & kept).to_bytes(size, order) for word in words)
-
-
-class Graph:
+class Graph(NativeObject):
     """Nodes are used blocks by address, then GraphShape.mappings, then roots. In this order: gather(), then scan() and end_node() for each
     mapping and each root, settle(), after which the process may run on, and resolve()."""
-
-    _shape: GraphShape
 
     _tree: Optional[Tree] = None
     _asked = 0
@@ -430,51 +419,41 @@ class Graph:
     _containers: Optional[Tuple[Tuple[int, ...], Containers]] = None
 
     def __init__(self, library: Any, opened: OpenSource, shape: GraphShape, budget: Budget, images: Optional[OpenSource] = None) -> None:
-        self._library, self._opened, self._budget, self._shape, self._images_opened = (
-            library,
-            opened,
-            budget,
-            shape,
-            images,
-        )
-        self._heaps, self._mappings, self._images = flatten_pairs(shape.heaps), flatten_pairs(shape.mappings), flatten_pairs(shape.images)
+        heaps, mappings, vtables = (flatten_pairs(ranges) for ranges in (shape.heaps, shape.mappings, shape.images))
+        self._images_opened, self._kept = images, (heaps, mappings, vtables)
         numbers = (shape.word_bytes, int(shape.little_endian), shape.unit_bytes.bit_length() - 1, int(shape.all_slots))
-        ranges = (address_of(self._heaps), len(shape.heaps), address_of(self._mappings), len(shape.mappings))
-        vtables = (images.handle if images is not None else None, address_of(self._images), len(shape.images))
-        self._handle = library.heapx_graph_new(opened.handle, *numbers, *ranges, *vtables, shape.ignored_bits, usable_cpus())
+        ranges = (address_of(heaps), len(shape.heaps), address_of(mappings), len(shape.mappings))
+        images_ = (images.handle if images is not None else None, address_of(vtables), len(shape.images))
+        made = library.heapx_graph_new(opened.handle, *numbers, *ranges, *images_, shape.ignored_bits, usable_cpus())
+        self._begin(library, opened, budget, shape, made)
+
+    def _begin(self, library: Any, opened: OpenSource, budget: Budget, shape: GraphShape, made: Any) -> None:
+        NativeObject.__init__(self, made, library.heapx_graph_free)
+        self.library, self._opened, self._budget, self.shape = library, opened, budget, shape
         self._more = 0
         """Nodes that split() has made."""
-        if not self._handle:
-            raise MemoryError()
 
     @classmethod
     def unpacked(cls, library: Any, opened: OpenSource, kept: PackedGraph, budget: Budget) -> "Graph":
         """Make the graph of a file; `opened`: a source that has nothing. ValueError if it is no graph."""
         if not kept.is_possible():
             raise ValueError("numbers of its graph are none")
-        found = cls.__new__(cls)
+        found, mappings = cls.__new__(cls), flatten_pairs(kept.mappings)
         shape = GraphShape((), kept.mappings, kept.word_bytes, True, kept.unit_bytes, kept.has_slots)
-        found._library, found._opened, found._budget, found._shape = library, opened, budget, shape
-        found._images_opened = None
-        found._mappings, found._more = flatten_pairs(kept.mappings), 0
-        found._handle = unpack_handle(library, kept, found._mappings)
+        found._kept, found._images_opened = (mappings, mappings, mappings), None
+        found._begin(library, opened, budget, shape, unpack_handle(library, kept, mappings))
         return found
 
     def pack(self, moves: Sequence[Move], slots: bool) -> Pieces:
         """The graph for a file, after resolve(). `moves`: where mappings go, by address; `slots`: where pointers are in their blocks is
         written, too. ValueError where a block lies in none of the mappings."""
-        yield from pack_pieces(self._library, self._handle, moves, slots)
+        yield from pack_pieces(self.library, self.handle, moves, slots)
 
     def set_evidence(self, found: Sequence[Tuple[int, int]]) -> Tuple[NativeSum, ...]:
         """After mark(): (node, evidence) of what an earlier look_again() has found. The same sums as mark()."""
         nodes, evidence = array("I", [node for node, _ in found]), array("B", [one for _, one in found])
-        self._library.heapx_marks_set(self._handle, address_of(nodes), address_of(evidence), len(found))
+        self.library.heapx_marks_set(self.handle, address_of(nodes), address_of(evidence), len(found))
         return self._read_sums()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._library.heapx_graph_free(self._handle)
-            self._handle = None
 
     def _run_work(self, work: Any) -> None:
         run_resumable(work, self._opened, self._budget)
@@ -482,94 +461,81 @@ class Graph:
     def run(self, work: Callable[[float], int], done: Callable[[], int], total: int) -> None:
         """Calls work(seconds) until nothing is left or the budget expires. `done`: how much of `total` is."""
         self._budget.progress.measure(done, total)
-        self._run_work(work)
-        self._budget.progress.measure(None, 0)
-
-    @property
-    def library(self) -> Any:
-        """The native library."""
-        return self._library
-
-    @property
-    def handle(self) -> Optional[int]:
-        """The struct graph."""
-        return self._handle  # type: ignore[no-any-return]
+        try:
+            self._run_work(work)
+        finally:
+            self._budget.progress.measure(None, 0)
 
     def sign(self, signer: "Signer") -> None:
         """Every block that is gathered from now on is signed."""
         self._signer = signer
-        self._library.heapx_graph_sign(self._handle, self._signer.handle)
+        self.library.heapx_graph_sign(self.handle, signer.handle)
 
     def note_unowning(self) -> None:
         """Words that own nothing are distinguished, where slots of blocks are kept, and words are 64 bits of this machine's order."""
-        self._library.heapx_graph_note_unowning(self._handle)
+        self.library.heapx_graph_note_unowning(self.handle)
 
     def large(self, least_bytes: int) -> List[Tuple[int, int]]:
         """(address, size) of the blocks that are so large, by address. After settle()."""
-        count = self._library.heapx_graph_large(self._handle, least_bytes, None, 0)
+        count = self.library.heapx_graph_large(self.handle, least_bytes, None, 0)
         out = array("Q", bytes(16 * count))
-        self._library.heapx_graph_large(self._handle, least_bytes, address_of(out), count)
+        self.library.heapx_graph_large(self.handle, least_bytes, address_of(out), count)
         return list(zip(out[::2], out[1::2]))
 
     def gather(self, streams: Sequence[Iterator[NativeBlocks]], own: Sequence[int] = ()) -> None:
         """Reads all used blocks of these heaps, except for those that hold one of the addresses `own`."""
         places = array("Q", sorted(own))
-        with join_streams(self._library, streams) as blocks:
-            job = self._library.heapx_gather_new(blocks, address_of(places), len(places))
-            if not job:
-                raise MemoryError()
-            try:
-                self._budget.progress.measure(lambda: int(self._library.heapx_gather_done(job)), 1000)
-                self._run_work(lambda seconds: self._gather_slice(job, seconds))
-            finally:
-                self._budget.progress.measure(None, 0)
-                self._library.heapx_gather_free(job)
+        library = self.library
 
-    def _gather_slice(self, job: Any, seconds: float) -> int:
-        left = int(self._library.heapx_gather_slice(self._handle, job, seconds))
-        if self._images_opened is not None:
-            self._images_opened.raise_error()
-        return left
+        def gather_slice(seconds: float) -> int:
+            left = int(library.heapx_gather_slice(self.handle, job, seconds))
+            if self._images_opened is not None:
+                self._images_opened.raise_error()
+            return left
+
+        make, free = library.heapx_gather_new, library.heapx_gather_free
+        with join_streams(library, streams) as blocks, native_job(make(blocks, address_of(places), len(places)), free) as job:
+            self.run(gather_slice, lambda: int(library.heapx_gather_done(job)), 1000)
 
     def scan(self, base: int, start: int, end: int) -> None:
         """Reads a part of the mapping or root that begins at `base`."""
         place = array("Q", [start])
-        self._run_work(lambda seconds: self._library.heapx_graph_scan(self._handle, base, address_of(place), end, seconds))
+        self._run_work(lambda seconds: self.library.heapx_graph_scan(self.handle, base, address_of(place), end, seconds))
 
     def scan_words(self, words: Sequence[int], exact: Sequence[int] = (), is_placed: bool = True) -> None:
         """Scan words at hand as a part of a mapping or root: the first is slot 0, unless they have no place (NO_SLOT). `exact`: addresses
         inside blocks that count as pointers to their starts.
         """
+        size, order = self.shape.word_bytes, byte_order(self.shape.little_endian)
+        mask = (1 << 8 * size) - 1 & ~self.shape.ignored_bits
         for slot, some in ((0 if is_placed else NO_SLOT, words), (EXACT_SLOT, exact)):
-            kept = array("B", pack_target_words(some, self._shape))
-            self._library.heapx_graph_scan_bytes(self._handle, address_of(kept), len(kept), slot)
+            kept = array("B", b"".join((word & mask).to_bytes(size, order) for word in some))
+            self.library.heapx_graph_scan_bytes(self.handle, address_of(kept), len(kept), slot)
 
     def end_node(self) -> None:
         """The mapping or root is read."""
-        if self._library.heapx_graph_end_node(self._handle):
+        if self.library.heapx_graph_end_node(self.handle):
             raise MemoryError()
 
     def settle(self) -> None:
         """Everything is read. HeapxError if that was more pointers than a graph has numbers for."""
         check_pointers(self.numbers().candidates)
-        if self._library.heapx_graph_settle(self._handle) != 1:
+        if self.library.heapx_graph_settle(self.handle) != 1:
             raise MemoryError()
 
     def resolve(self) -> List[Habit]:
         """Makes the edges, and gives the program's habits."""
-        out = array("Q", bytes(24 * MOST_HABITS))
-        self._budget.progress.measure(lambda: int(self._library.heapx_graph_resolve_done(self._handle)), 1000)
-        self._run_work(lambda seconds: self._library.heapx_graph_resolve(self._handle, seconds))
-        self._budget.progress.measure(None, 0)
-        if self._library.heapx_graph_find_unowning(self._handle):
+        library, handle, out = self.library, self.handle, array("Q", bytes(24 * MOST_HABITS))
+        self.run(lambda seconds: library.heapx_graph_resolve(handle, seconds), lambda: int(library.heapx_graph_resolve_done(handle)), 1000)
+        if library.heapx_graph_find_unowning(handle):
             raise MemoryError()
-        count = self._library.heapx_graph_habits(self._handle, address_of(out), MOST_HABITS)
+        count = library.heapx_graph_habits(handle, address_of(out), MOST_HABITS)
         return [Habit(*out[3 * one : 3 * one + 3]) for one in range(count)]
 
     def numbers(self) -> GraphNumbers:
         """Return the size of the graph, and the parts that could not be read."""
         out, by_rule = array("Q", bytes(8 * (len(GraphNumbers._fields) - 1))), array("Q", bytes(8 * RULES))
-        self._library.heapx_graph_numbers(self._handle, address_of(out), address_of(by_rule))
+        self.library.heapx_graph_numbers(self.handle, address_of(out), address_of(by_rule))
         numbers: Any = [*out, tuple(by_rule)]
         return GraphNumbers._make(numbers)
 
@@ -580,14 +546,14 @@ class Graph:
 
     def mark(self, roots_from: int) -> Tuple[NativeSum, ...]:
         """Finds what leads to each node; nodes from `roots_from` on are roots. Blocks and bytes by evidence, RULE_START to LEAKED."""
-        if not self._library.heapx_marks_open(self._handle, roots_from):
+        if not self.library.heapx_marks_open(self.handle, roots_from):
             raise MemoryError()
-        self._run_work(lambda seconds: self._library.heapx_marks_slice(self._handle, seconds))
+        self._run_work(lambda seconds: self.library.heapx_marks_slice(self.handle, seconds))
         return self._read_sums()
 
     def _read_sums(self) -> Tuple[NativeSum, ...]:
         out = array("Q", bytes(16 * (LEAKED + 1)))
-        self._library.heapx_marks_sums(self._handle, address_of(out))
+        self.library.heapx_marks_sums(self.handle, address_of(out))
         return tuple(NativeSum(*out[place : place + 2]) for place in range(0, len(out), 2))
 
     def look_again(
@@ -600,11 +566,9 @@ class Graph:
         """After mark(), and while the target can still be read: reads all blocks that something leads to, and these ranges, for weaker
         pointers to the starts of blocks that nothing leads to; and those blocks. `guard`: with which the C library mangles pointers, and
         how far it rotates them. `ignorable_bits`: see tagged_words. The same sums as mark()."""
-        library = self._library
-        job = library.heapx_weak_new(self._handle, *(guard or (0, 0)), ignorable_bits, threads or usable_cpus())
-        if not job:
-            raise MemoryError()
-        try:
+        library = self.library
+        made = library.heapx_weak_new(self.handle, *(guard or (0, 0)), ignorable_bits, threads or usable_cpus())
+        with native_job(made, library.heapx_weak_free) as job:
             self._run_work(lambda seconds: library.heapx_weak_blocks(job, seconds))
             for start, end in ranges:
                 place = array("Q", [start])
@@ -613,13 +577,11 @@ class Graph:
             if library.heapx_weak_settle(job, 0.0):
                 raise MemoryError()
             self.tagged_words = int(library.heapx_weak_tagged(job))
-        finally:
-            library.heapx_weak_free(job)
         return self._read_sums()
 
     def evidence(self, node: int) -> int:
         """Return the evidence for a node, RULE_START to LEAKED, after mark()."""
-        return int(self._library.heapx_marks_evidence(self._handle, node))
+        return int(self.library.heapx_marks_evidence(self.handle, node))
 
     def with_evidence(self, kinds: Sequence[int], start: int, end: int, limit: Optional[int] = None) -> List[Tuple[int, int]]:
         """(node, evidence) of the nodes from `start` to `end` that have one of these kinds."""
@@ -628,8 +590,8 @@ class Graph:
         while after[0] < end and (limit is None or len(found) < limit):
             room = AT_ONCE if limit is None else min(AT_ONCE, limit - len(found))
             nodes, evidence = array("I", bytes(4 * room)), array("B", bytes(room))
-            count = self._library.heapx_marks_list(
-                self._handle, mask, after[0], end, address_of(nodes), address_of(evidence), room, address_of(after)
+            count = self.library.heapx_marks_list(
+                self.handle, mask, after[0], end, address_of(nodes), address_of(evidence), room, address_of(after)
             )
             found += zip(nodes[:count], evidence[:count])
         return found
@@ -637,33 +599,33 @@ class Graph:
     def inside_offsets(self) -> List[Tuple[int, int]]:
         """(offset, references) by which blocks are reached that have no better evidence, most frequent first."""
         counts = array("Q", bytes(8 * MOST_OFFSETS))
-        self._library.heapx_marks_offsets(self._handle, address_of(counts), MOST_OFFSETS)
+        self.library.heapx_marks_offsets(self.handle, address_of(counts), MOST_OFFSETS)
         found = [(offset, count) for offset, count in enumerate(counts) if count]
         return sorted(found, key=lambda one: -one[1])
 
     def find_leak_roots(self, containers: Optional[Containers] = None) -> int:
         """Finds where leaks begin, after mark(): how many they are. What they lead to sums up to all that is leaked. One of
         `containers` of which all is leaked begins with its first element, whatever else points to others of it."""
-        if not self._library.heapx_leak_roots_open(self._handle, None if containers is None else containers.handle):
+        if not self.library.heapx_leak_roots_open(self.handle, None if containers is None else containers.handle):
             raise MemoryError()
-        self._run_work(lambda seconds: self._library.heapx_leak_roots_slice(self._handle, seconds))
-        return int(self._library.heapx_leak_roots_result(self._handle, None, 0))
+        self._run_work(lambda seconds: self.library.heapx_leak_roots_slice(self.handle, seconds))
+        return int(self.library.heapx_leak_roots_result(self.handle, None, 0))
 
     def leak_root_ids(self) -> "array[int]":
         """array('I'): those that were found."""
-        count = self._library.heapx_leak_root_ids(self._handle, None, 0)
+        count = self.library.heapx_leak_root_ids(self.handle, None, 0)
         out = array("I", bytes(4 * count))
-        self._library.heapx_leak_root_ids(self._handle, address_of(out), count)
+        self.library.heapx_leak_root_ids(self.handle, address_of(out), count)
         return out
 
     def leak_groups(self, labels: Optional["array[int]"] = None) -> List[NativeLeakGroup]:
         """Return the leak roots that were found, grouped by size and label. `labels`: array('I'), one for each of leak_root_ids()."""
         known = None if labels is None else address_of(labels)
-        count = self._library.heapx_leak_groups(self._handle, known, None, 0)
+        count = self.library.heapx_leak_groups(self.handle, known, None, 0)
         numbers = len(NativeLeakGroup._fields) - 1
         width = numbers + LEAK_SAMPLES
         out = array("Q", bytes(8 * width * max(count, 0)))
-        if count < 0 or self._library.heapx_leak_groups(self._handle, known, address_of(out), count) < 0:
+        if count < 0 or self.library.heapx_leak_groups(self.handle, known, address_of(out), count) < 0:
             raise MemoryError()
         rows = [out[place : place + width] for place in range(0, len(out), width)]
         samples = [tuple(id for id in row[numbers:] if id != NO_NODE) for row in rows]
@@ -672,16 +634,16 @@ class Graph:
     def leak_kinds(self, ids: Sequence[int]) -> Sequence[int]:
         """Return the kind of each of these blocks: NO_ROOT, LEAK_ROOT or LEAK_CYCLE."""
         numbers, out = array("I", ids), array("B", bytes(len(ids)))
-        self._library.heapx_leak_kinds(self._handle, address_of(numbers), len(ids), address_of(out))
+        self.library.heapx_leak_kinds(self.handle, address_of(numbers), len(ids), address_of(out))
         return out
 
     def leak_roots(self, most: Optional[int] = None) -> List[LeakRoot]:
         """Return the leak roots that were found, in the order of leak_root_ids(): there may be millions. `most`: only so many, those with
         most bytes first.
         """
-        count, width = self._library.heapx_leak_roots_result(self._handle, None, 0), len(LeakRoot._fields)
+        count, width = self.library.heapx_leak_roots_result(self.handle, None, 0), len(LeakRoot._fields)
         out = array("Q", bytes(8 * width * count))
-        self._library.heapx_leak_roots_result(self._handle, address_of(out), count)
+        self.library.heapx_leak_roots_result(self.handle, address_of(out), count)
         places: Iterable[int] = range(0, len(out), width)
         if most is not None and most < count:
             places = heapq.nlargest(most, places, key=lambda place: out[place + 3])
@@ -690,33 +652,33 @@ class Graph:
     def find(self, address: int) -> Optional[Tuple[int, int]]:
         """(node, offset) of the block or mapping that holds the address."""
         offset = array("Q", [0])
-        node = self._library.heapx_graph_find(self._handle, address, address_of(offset))
+        node = self.library.heapx_graph_find(self.handle, address, address_of(offset))
         return None if node == NO_NODE else (node, offset[0])
 
     def columns(self, ids: "array[int]") -> Tuple["array[int]", "array[int]"]:
         """array('Q') of addresses and of usable bytes of blocks. `ids`: array('I')."""
         addresses, sizes = array("Q", bytes(8 * len(ids))), array("Q", bytes(8 * len(ids)))
-        self._library.heapx_graph_blocks(self._handle, address_of(ids), len(ids), address_of(addresses), address_of(sizes))
+        self.library.heapx_graph_blocks(self.handle, address_of(ids), len(ids), address_of(addresses), address_of(sizes))
         return addresses, sizes
 
     def edges(self, node: int, limit: Optional[int] = None) -> List[Edge]:
         """Return a node's pointers, the first `limit` of them."""
-        count = self._library.heapx_graph_edges(self._handle, node, None, 0)
+        count = self.library.heapx_graph_edges(self.handle, node, None, 0)
         count = count if limit is None else min(count, limit)
         out = array("Q", bytes(24 * count))
-        self._library.heapx_graph_edges(self._handle, node, address_of(out), count)
+        self.library.heapx_graph_edges(self.handle, node, address_of(out), count)
         return [Edge(*out[place : place + 3]) for place in range(0, len(out), 3)]
 
     def edge_to(self, node: int, target: int) -> Optional[Edge]:
         """The first pointer from one node to another: one that owns, where there is one."""
         out = array("Q", bytes(24))
-        return Edge(*out) if self._library.heapx_graph_edge_to(self._handle, node, target, address_of(out)) else None
+        return Edge(*out) if self.library.heapx_graph_edge_to(self.handle, node, target, address_of(out)) else None
 
     def each_edges(self, first: int, end: int) -> Iterator[Sequence[Tuple[int, int]]]:
         """(node, slot) of what each of these nodes points to, in their order: faster than edges() of one after the other."""
         few = 8
         out = array("Q", bytes(24 * few))
-        ask, handle, place = self._library.heapx_graph_edges, self._handle, address_of(out)
+        ask, handle, place = self.library.heapx_graph_edges, self.handle, address_of(out)
         for node in range(first, end):
             count = ask(handle, node, place, few)
             if count > few:
@@ -729,13 +691,13 @@ class Graph:
     def referrers(self, node: int, limit: int) -> List[Edge]:
         """Return the pointers to a node, words that own nothing last."""
         out = array("Q", bytes(24 * limit))
-        count = self._library.heapx_graph_referrers(self._handle, node, address_of(out), limit)
+        count = self.library.heapx_graph_referrers(self.handle, node, address_of(out), limit)
         return [Edge(*out[place : place + 3]) for place in range(0, 3 * count, 3)]
 
     def parents(self, roots_from: int) -> "array[int]":
         """array('I') by node: the node before it on a shortest way from a root; NO_NODE for roots and what nothing leads to."""
         out = array("I", [NO_NODE]) * self.nodes
-        if self._library.heapx_graph_parents(self._handle, roots_from, address_of(out)):
+        if self.library.heapx_graph_parents(self.handle, roots_from, address_of(out)):
             raise MemoryError()
         return out
 
@@ -748,25 +710,15 @@ class Graph:
         if len(told.labels) < self.numbers().blocks or not len(begins) == len(ends) == len(masks):
             raise ValueError("a label for each block")
         first = len(starts) if told.first_starts is None else told.first_starts
-        numbers = (
-            address_of(told.labels),
-            address_of(masks),
-            address_of(begins),
-            address_of(ends),
-            len(masks),
-            address_of(nothing),
-            len(nothing),
-            address_of(starts),
-            len(starts),
-            first,
-        )
-        if self._library.heapx_graph_own(self._handle, *numbers):
+        by_label = (*map(address_of, (told.labels, masks, begins, ends)), len(masks))
+        nodes = (address_of(nothing), len(nothing), address_of(starts), len(starts))
+        if self.library.heapx_graph_own(self.handle, *by_label, *nodes, first):
             raise MemoryError()
 
     def loosen(self, node: int, first: int, end: Optional[int] = None) -> None:
         """After own(): these words of a block own nothing, whatever its label says: up to before `end`; None: the first alone."""
         self._forget_linked()
-        self._library.heapx_graph_loosen(self._handle, node, first, first + 1 if end is None else end)
+        self.library.heapx_graph_loosen(self.handle, node, first, first + 1 if end is None else end)
 
     def named_parents(self, roots_from: int, is_any: bool = False, data: int = 0) -> "array[int]":
         """array('I') by node: the node before it on a shortest way from what has a name by itself, else from a root, by words that own.
@@ -775,25 +727,25 @@ class Graph:
 
     def ways(self, roots_from: int, is_any: bool = False, data: int = 0) -> "Ways":
         """Make the search for paths from roots to one node after the other: near paths are known long before all are."""
-        return Ways(self._library, self, roots_from, is_any, data)
+        return Ways(self.library, self, roots_from, is_any, data)
 
     def only_holders(self) -> "array[int]":
         """array('I') by node: the only one from which words lead there, whether they own or not; NO_NODE: none, or several."""
         out = array("I", [NO_NODE]) * self.nodes
-        self._library.heapx_graph_only_holders(self._handle, address_of(out))
+        self.library.heapx_graph_only_holders(self.handle, address_of(out))
         return out
 
     def split(self, places: Sequence[Tuple[int, int]]) -> None:
         """A new root begins at each (node, slot), in ascending order: nodes after it get higher numbers."""
         nodes, slots = array("I", [node for node, _ in places]), array("I", [slot for _, slot in places])
-        if self._library.heapx_graph_split(self._handle, address_of(nodes), address_of(slots), len(places)):
+        if self.library.heapx_graph_split(self.handle, address_of(nodes), address_of(slots), len(places)):
             raise MemoryError()
         self._more += len(places)
 
     def linked(self) -> NativeLinkedBlocks:
         """Return the groups of linked blocks, found once and kept until ownership is set."""
         if self._linked is None:
-            self._linked = NativeLinkedBlocks(self._library, self, self._budget)
+            self._linked = NativeLinkedBlocks(self.library, self, self._budget)
         return self._linked
 
     def _forget_linked(self) -> None:
@@ -805,7 +757,7 @@ class Graph:
         """
         roots = locals_from, weak_from, self._more
         if self._containers is None or self._containers[0] != roots:
-            self._containers = roots, Containers(self._library, self, self._budget, self.linked(), locals_from, weak_from)
+            self._containers = roots, Containers(self.library, self, self._budget, self.linked(), locals_from, weak_from)
         return self._containers[1]
 
     def dominators(self, roots_from: int, weak: Tuple[int, int], locals_from: Optional[int] = None, containers: bool = False) -> Tree:
@@ -815,13 +767,13 @@ class Graph:
         each is a node, if all slots are kept.
         """
         first_local = weak[0] if locals_from is None else locals_from
-        some = self.containers(first_local, weak[0]) if containers and self._shape.all_slots else None
+        some = self.containers(first_local, weak[0]) if containers and self.shape.all_slots else None
         self._linked = None  # who asks for owners has split the roots, and needs the room
         nodes = self.nodes + (len(some) if some is not None else 0)
         found = array("I", [NO_NODE]) * nodes, array("Q", bytes(8 * nodes)), array("I", bytes(4 * nodes))
         handle = some.handle if some is not None else None
         numbers = (roots_from, first_local, *weak, handle)
-        if self._library.heapx_graph_dominators(self._handle, *numbers, *map(address_of, found)):
+        if self.library.heapx_graph_dominators(self.handle, *numbers, *map(address_of, found)):
             raise MemoryError()
         return Tree(*found, some, some.of()) if some is not None and len(some) else Tree(*found)
 
@@ -831,7 +783,7 @@ class Graph:
         """
         asked, under, width = array("I", owners), self.under(tree, owners), len(Others._fields)
         out = array("Q", bytes(8 * width * len(owners)))
-        self._library.heapx_tree_others(self._handle, address_of(under), address_of(asked), *weak, address_of(out))
+        self.library.heapx_tree_others(self.handle, address_of(under), address_of(asked), *weak, address_of(out))
         return [Others(*out[width * place : width * (place + 1)]) for place in range(len(owners))]
 
     def reached(self, node: int, tree: Optional[Tree] = None) -> NativeSum:
@@ -840,7 +792,7 @@ class Graph:
         """
         sums = array("Q", [0, 0])
         lists = (None, None, None) if tree is None else (address_of(tree.owners), *map(address_of, self._list_children(tree)))
-        if self._library.heapx_graph_reached(self._handle, node, *lists, address_of(sums), sums.buffer_info()[0] + 8):
+        if self.library.heapx_graph_reached(self.handle, node, *lists, address_of(sums), sums.buffer_info()[0] + 8):
             raise MemoryError()
         return NativeSum(sums[1], sums[0])
 
@@ -849,13 +801,13 @@ class Graph:
         nothing else leads to: of the `most` with most pointers, and of as many that lead to most blocks without a sole owner, each
         without the others. Most bytes first. Those that would take too long are left out.
         """
-        out = array("Q", bytes(2 * 8 * len(Joint._fields) * most))
-        count = self._library.heapx_graph_joint(
-            self._handle, address_of(tree.owners), address_of(tree.retained_bytes), *roots, address_of(out), most
+        width = len(Joint._fields)
+        out = array("Q", bytes(2 * 8 * width * most))
+        count = self.library.heapx_graph_joint(
+            self.handle, address_of(tree.owners), address_of(tree.retained_bytes), *roots, address_of(out), most
         )
         if count < 0:
             raise MemoryError()
-        width = len(Joint._fields)
         rows = [Joint(*out[width * place : width * (place + 1)]) for place in range(count)]
         return sorted(rows, key=lambda row: -row.bytes)
 
@@ -875,7 +827,7 @@ class Graph:
         first, following = self._index_children(tree)
         begin = 0 if first is None else first[nodes if owner == NO_NODE else owner]
         places = (address_of(tree.owners), address_of(tree.retained_bytes), begin, None if following is None else address_of(following))
-        count = self._library.heapx_tree_children(*places, end, owner, address_of(out), limit)
+        count = self.library.heapx_tree_children(*places, end, owner, address_of(out), limit)
         return list(out[: min(count, limit)]), count
 
     def under(self, tree: Tree, tops: Sequence[int]) -> "array[int]":
@@ -883,7 +835,7 @@ class Graph:
         under = array("I", bytes(4 * len(tree.owners)))
         for place, node in enumerate(tops):
             under[node] = place + 1
-        self._library.heapx_tree_under(address_of(tree.owners), len(tree.owners), address_of(under))
+        self.library.heapx_tree_under(address_of(tree.owners), len(tree.owners), address_of(under))
         return under
 
     def classes(self, under: "array[int]", tops: int, labels: "array[int]", label_count: int) -> List[NativeClass]:
@@ -892,10 +844,10 @@ class Graph:
         """
         if len(labels) < self.numbers().blocks or (len(labels) and max(labels) >= label_count):
             raise ValueError("a label for each block, and all that there are")
-        places = (self._handle, address_of(under), tops, address_of(labels), label_count)
-        count = self._library.heapx_tree_classes(*places, None, 0)
+        places = (self.handle, address_of(under), tops, address_of(labels), label_count)
+        count = self.library.heapx_tree_classes(*places, None, 0)
         out = array("Q", bytes(32 * max(count, 0)))
-        if count < 0 or self._library.heapx_tree_classes(*places, address_of(out), count) < 0:
+        if count < 0 or self.library.heapx_tree_classes(*places, address_of(out), count) < 0:
             raise MemoryError()
         return [NativeClass(out[at_] - 1, *out[at_ + 1 : at_ + 4]) for at_ in range(0, len(out), 4)]
 
@@ -915,34 +867,25 @@ class Graph:
         if self._tree is not tree or self._children is None:
             nodes = len(tree.owners)
             first, following = array("I", [NO_NODE]) * (nodes + 1), array("I", bytes(4 * nodes))
-            self._library.heapx_tree_index(address_of(tree.owners), nodes, address_of(first), address_of(following))
+            self.library.heapx_tree_index(address_of(tree.owners), nodes, address_of(first), address_of(following))
             self._tree, self._children = tree, (first, following)
         return self._children
-
-    @property
-    def shape(self) -> GraphShape:
-        """Return the input that the graph is made of."""
-        return self._shape
 
     def blocks(self, ids: Sequence[int]) -> List[Tuple[int, int]]:
         """(address, usable bytes) of blocks."""
         return list(zip(*self.columns(array("I", ids))))
 
 
-class Ways:
+class Ways(NativeObject):
     """Shortest ways through a graph, which stays as it is meanwhile."""
 
     def __init__(self, library: Any, graph: Graph, roots_from: int, is_any: bool, data: int) -> None:
         self._library, self._graph = library, graph
         self._parents = array("I", [NO_NODE]) * graph.nodes
-        self._handle = library.heapx_ways_new(graph.handle, roots_from, data, is_any, address_of(self._parents))
-        if not self._handle:
-            raise MemoryError()
+        handle = library.heapx_ways_new(graph.handle, roots_from, data, is_any, address_of(self._parents))
+        super().__init__(handle, library.heapx_ways_free)
 
     def parents_to(self, node: int) -> "array[int]":
         """array('I') by node, known for this one and all before it on its way; NO_NODE: for all."""
-        self._library.heapx_ways_to(self._handle, node)
+        self._library.heapx_ways_to(self.handle, node)
         return self._parents
-
-    def __del__(self) -> None:
-        self._library.heapx_ways_free(self._handle)

@@ -6,7 +6,7 @@ from typing import Any, Container, Dict, List, NamedTuple, Sequence, Tuple
 
 from gdbheapx.kernel.blocks.graph import NO_NODE, Graph, NativeSum, Tree
 from gdbheapx.kernel.blocks.signatures import ALL, Signer
-from gdbheapx.kernel.common.library import address_of, run_resumable
+from gdbheapx.kernel.common.library import address_of, flatten_pairs, native_job, run_resumable
 
 
 def find_labelled(library: Any, labels: "array[int]", wanted: Container[int], label_count: int, most: int) -> "array[int]":
@@ -18,10 +18,9 @@ def find_labelled(library: Any, labels: "array[int]", wanted: Container[int], la
 
 def renumber_labels(library: Any, labels: "array[int]", blocks: int, numbers: Sequence[int], number_bytes: int) -> bytes:
     """Return for each block the number of its label, little endian. `number_bytes`: 1, 2 or 4."""
-    kernel, of_label, out = library, array("I", numbers), array("B", bytes(number_bytes * blocks))
-    if len(labels) < blocks or kernel.heapx_renumber(
-        address_of(labels), blocks, address_of(of_label), len(of_label), number_bytes, address_of(out)
-    ):
+    of_label, out = array("I", numbers), array("B", bytes(number_bytes * blocks))
+    places = (address_of(labels), blocks, address_of(of_label), len(of_label), number_bytes, address_of(out))
+    if len(labels) < blocks or library.heapx_renumber(*places):
         raise ValueError("a number for each label")
     return out.tobytes()
 
@@ -45,13 +44,10 @@ class Cycles:
     """Garbage of one graph, after its own(), while memory is as it was. `roots`: those that are no stacks."""
 
     def __init__(self, graph: Graph, roots: Tuple[int, int], labels: "array[int]", countings: Sequence[Counting]) -> None:
-        self._graph, self._labels = graph, labels
-        self._library = graph.library
-        self.state = array("B", bytes(graph.numbers().blocks))
-        numbers = array("Q", [number for counting in countings for number in counting])
-        if self._library.heapx_cycles_find(
-            graph.handle, *roots, address_of(labels), address_of(numbers), len(countings), address_of(self.state)
-        ):
+        self._graph, self._labels, self._library = graph, labels, graph.library
+        self.state, numbers = array("B", bytes(graph.numbers().blocks)), flatten_pairs(countings)
+        places = (address_of(labels), address_of(numbers), len(countings), address_of(self.state))
+        if self._library.heapx_cycles_find(graph.handle, *roots, *places):
             raise MemoryError()
 
     def nodes(self) -> List[int]:
@@ -61,9 +57,8 @@ class Cycles:
     def behind(self, labels: Sequence[int]) -> NativeSum:
         """Return the part of the cycles that objects of these labels lead to, themselves included."""
         out, asked = array("Q", [0, 0]), array("I", labels)
-        if self._library.heapx_cycles_behind(
-            self._graph.handle, address_of(self.state), address_of(self._labels), address_of(asked), len(asked), address_of(out)
-        ):
+        places = (address_of(self.state), address_of(self._labels), address_of(asked), len(asked), address_of(out))
+        if self._library.heapx_cycles_behind(self._graph.handle, *places):
             raise MemoryError()
         return NativeSum(*out)
 
@@ -110,19 +105,14 @@ def owner_stacks(
         raise ValueError("a label for each block, and a frame for each other node")
     if blocks and max(labels) >= len(of_label):
         raise ValueError("a frame for each label")
-    kernel, frame_by_label, of_node = library, array("I", of_label), array("I", [NO_NODE]) * nodes
+    frame_by_label, of_node = array("I", of_label), array("I", [NO_NODE]) * nodes
     arrays = map(address_of, (tree.owners, labels, frame_by_label, of_root, begins))
-    handle = kernel.heapx_stacks_new(graph.handle, *arrays, leaked, shared, most_frames, nodes, address_of(of_node))
-    if not handle:
-        raise MemoryError()
-    try:
-        count = kernel.heapx_stacks_take(handle, None, None, None, None)
-        above, frames = (array("I", bytes(4 * count)) for _ in range(2))
-        blocks_, bytes_ = (array("Q", bytes(8 * count)) for _ in range(2))
-        kernel.heapx_stacks_take(handle, *map(address_of, (above, frames, blocks_, bytes_)))
-    finally:
-        kernel.heapx_stacks_free(handle)
-    return OwnerStacks(above, frames, blocks_, bytes_, of_node)
+    made = library.heapx_stacks_new(graph.handle, *arrays, leaked, shared, most_frames, nodes, address_of(of_node))
+    with native_job(made, library.heapx_stacks_free) as handle:
+        count = library.heapx_stacks_take(handle, None, None, None, None)
+        columns = [array(letter, bytes(size * count)) for letter, size in (("I", 4), ("I", 4), ("Q", 8), ("Q", 8))]
+        library.heapx_stacks_take(handle, *map(address_of, columns))
+    return OwnerStacks._make([*columns, of_node])
 
 
 COPIES_BYTES = 36
@@ -159,16 +149,12 @@ def compare_contents(signer: Signer, graph: Any, most: int) -> Compared:
     """After refer(), of a signer that keeps contents beyond it: memory must be as it was. `most`: so many contents are listed one by
     one."""
     library = signer.library
-    work = library.heapx_copies_new(signer.handle, graph.handle, signer.opened.handle)
-    if not work:
-        raise MemoryError()
-    try:
+    made = library.heapx_copies_new(signer.handle, graph.handle, signer.opened.handle)
+    with native_job(made, library.heapx_copies_free) as work:
         run_resumable(lambda seconds: library.heapx_copies_slice(work, seconds), signer.opened, signer.budget)
         sums, labels = array("Q", bytes(56)), array("Q", bytes(32 * (signer.label_count() + 1)))
         largest = array("Q", bytes(16 * most))
         count = library.heapx_copies_found(work, address_of(sums), address_of(labels), address_of(largest), most)
-    finally:
-        library.heapx_copies_free(work)
     if count < 0:
         raise MemoryError()
     told = list(zip(largest[0 : 2 * count : 2], largest[1 : 2 * count : 2]))
@@ -202,19 +188,13 @@ class FillRule(NamedTuple):
 def measure_fill(signer: Signer, graph: Any, rules: Sequence[FillRule], bases: Sequence[int], has_classes: bool) -> Dict[int, int]:
     """Bytes of content by label. Blocks that do not say how many count as full; a label with more than a few of them is left out. After
     refer(), while memory is as it was. `bases`: where each node after the blocks begins, 0 where that is not known."""
-    library = signer.library
-    flat, places = array("Q", [number for rule in sorted(rules) for number in rule]), array("Q", bases)
-    work = library.heapx_fill_new(
-        signer.handle, graph.handle, signer.opened.handle, address_of(flat), len(rules), address_of(places), int(has_classes)
-    )
-    if not work:
-        raise MemoryError()
-    try:
+    library, flat, places = signer.library, flatten_pairs(sorted(rules)), array("Q", bases)
+    numbers = (address_of(flat), len(rules), address_of(places), int(has_classes))
+    made = library.heapx_fill_new(signer.handle, graph.handle, signer.opened.handle, *numbers)
+    with native_job(made, library.heapx_fill_free) as work:
         run_resumable(lambda seconds: library.heapx_fill_slice(work, seconds), signer.opened, signer.budget)
         out = array("Q", bytes(16 * (signer.label_count() + 1)))
         library.heapx_fill_found(work, address_of(out))
-    finally:
-        library.heapx_fill_free(work)
     sums = [(label, one.bytes, out[2 * label], out[2 * label + 1]) for label, one in enumerate(signer.found(), 1)]
     known = [one for one in sums if one[3] and 100 * (one[1] - one[3]) <= MOST_UNTOLD_PERCENT * one[1]]
     return {label: content + total - told for label, total, content, told in known}

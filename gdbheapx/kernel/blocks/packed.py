@@ -4,7 +4,7 @@ import ctypes
 from array import array
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
-from gdbheapx.kernel.common.library import NO_MEMORY, address_of
+from gdbheapx.kernel.common.library import NO_MEMORY, address_of, flatten_pairs, native_job
 
 PACKED_ADDRESSES, PACKED_SIZES, PACKED_DEGREES, PACKED_EDGES, PACKED_KINDS, PACKED_INSIDE, PACKED_SLOTS, PACKED_STREAMS = range(8)
 """PACKED_ in packed.h, where it says what each has."""
@@ -48,17 +48,21 @@ class PackedGraph(NamedTuple):
 
     def is_possible(self) -> bool:
         """Its numbers are what they may be: a file is not to be trusted."""
-        units = [1 << shift for shift in range(13)]
-        return self.word_bytes in (4, 8) and self.unit_bytes in units and len(self.habits) <= 32 and self._mappings_are_right()
-
-    def _mappings_are_right(self) -> bool:
+        units, habits = [1 << shift for shift in range(13)], self.habits
+        if (
+            self.word_bytes not in (4, 8)
+            or self.unit_bytes not in units
+            or len(habits) > 32
+            or not all(0 <= one <= 65535 for one in habits)
+        ):
+            return False
         before = slots = 0
         for start, end in self.mappings:
             if not before <= start < end <= HIGHEST:
                 return False
             before = end
             slots += (end - 1 >> SLOT_SHIFT) - (start >> SLOT_SHIFT) + 1
-        return slots <= MOST_SLOTS and all(0 <= one <= 65535 for one in self.habits)
+        return slots <= MOST_SLOTS
 
 
 def unpack_numbers(data: bytes) -> "array[int]":
@@ -90,12 +94,9 @@ def pack_numbers(values: "Sequence[int]") -> bytes:
 
 def pack_pieces(library: Any, graph: Any, moves: Sequence[Move], slots: bool) -> Pieces:
     """Pack a struct graph. ValueError if a block lies in none of the mappings."""
-    table = array("Q", [number for move in moves for number in move])
-    packer = library.heapx_packer_new(graph, address_of(table), len(moves), int(slots))
-    if not packer:
-        raise MemoryError()
-    out = ctypes.create_string_buffer(PIECE_BYTES)
-    try:
+    table, out = flatten_pairs(moves), ctypes.create_string_buffer(PIECE_BYTES)
+    made = library.heapx_packer_new(graph, address_of(table), len(moves), int(slots))
+    with native_job(made, library.heapx_packer_free) as packer:
         for stream in range(7):
             while True:
                 count = library.heapx_packer_next(packer, ctypes.addressof(out), PIECE_BYTES)
@@ -104,8 +105,6 @@ def pack_pieces(library: Any, graph: Any, moves: Sequence[Move], slots: bool) ->
                 if not count:
                     break
                 yield stream, ctypes.string_at(out, count)
-    finally:
-        library.heapx_packer_free(packer)
 
 
 def unpack_handle(library: Any, kept: PackedGraph, mappings: "array[int]") -> Any:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, AbstractSet, Any, Iterator, List, NamedTuple, 
 
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import PageTable
-from gdbheapx.kernel.blocks.stream import CBlocks, NativeBlocks, NativeListedBlocks
-from gdbheapx.kernel.common.library import NO_MEMORY, OpenPages, OpenSource, address_of, run_resumable
+from gdbheapx.kernel.blocks.stream import NativeBlocks, open_stream
+from gdbheapx.kernel.common.library import NO_MEMORY, NativeObject, OpenPages, OpenSource, address_of, flatten_pairs, run_resumable
 
 if TYPE_CHECKING:
     from gdbheapx.kernel.blocks.graph import Graph, Tree
@@ -109,7 +109,7 @@ class PinGroup(NamedTuple):
 PIN_NUMBERS = len(PinGroup._fields)
 
 
-class Pins:
+class Pins(NativeObject):
     """Single reading of a heap for pins."""
 
     returned_bytes = 0
@@ -120,7 +120,7 @@ class Pins:
     def __init__(self, library: Any, opened: OpenSource, shape: PinShape, labels: PinLabels, first: int, budget: Budget) -> None:
         self._library, self._opened, self._budget = library, opened, budget
         graph: Any = labels.graph
-        rooms, apart = array("Q", [number for room in shape.rooms for number in room]), array("Q", shape.apart)
+        rooms, apart = flatten_pairs(shape.rooms), array("Q", shape.apart)
         own, known, tree = array("Q", labels.own), array("I", labels.labels), labels.tree
         listed = sum(1 << kind for kind in shape.listed_kinds)
         numbers = array("Q", PinNumbers(shape.page_bytes, shape.head_bytes, shape.lead_bytes, listed))
@@ -128,35 +128,28 @@ class Pins:
         spans = array("Q", shape.spans)
         self._kept = (rooms, spans, apart, own, known, graph, tree)
         arrays = (address_of(rooms), len(shape.rooms), address_of(apart), len(apart), address_of(own), len(own))
-        self._handle = library.heapx_pins_new(address_of(numbers), address_of(overheads), *arrays)
-        if not self._handle:
-            raise MemoryError()
-        library.heapx_pins_spans(self._handle, address_of(spans), len(spans) // 3)
-        library.heapx_pins_label(self._handle, None if graph is None else graph.handle, address_of(known), len(known), first)
+        super().__init__(library.heapx_pins_new(address_of(numbers), address_of(overheads), *arrays), library.heapx_pins_free)
+        library.heapx_pins_spans(self.handle, address_of(spans), len(spans) // 3)
+        library.heapx_pins_label(self.handle, None if graph is None else graph.handle, address_of(known), len(known), first)
         if tree is not None and not library.heapx_pins_own(
-            self._handle, address_of(tree.owners), address_of(tree.retained_bytes), len(tree.owners), labels.least_retained_bytes
+            self.handle, address_of(tree.owners), address_of(tree.retained_bytes), len(tree.owners), labels.least_retained_bytes
         ):
             raise MemoryError()
 
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._library.heapx_pins_free(self._handle)
-            self._handle = None
-
     def stream(self, blocks: Iterator[NativeBlocks]) -> None:
         """Takes the blocks of a heap, all sorts of them."""
-        source: Any = blocks if isinstance(blocks, CBlocks) else NativeListedBlocks(self._library, blocks)
-        run_resumable(lambda seconds: self._library.heapx_pins_slice(self._handle, source.handle, seconds), self._opened, self._budget)
+        source = open_stream(self._library, blocks)
+        run_resumable(lambda seconds: self._library.heapx_pins_slice(self.handle, source.handle, seconds), self._opened, self._budget)
 
     def found(self) -> List[PinGroup]:
         """The groups; nothing more may be streamed."""
         returned, used = array("Q", [0]), array("Q", [0])
-        count = self._library.heapx_pins_end(self._handle, address_of(returned), address_of(used))
+        count = self._library.heapx_pins_end(self.handle, address_of(returned), address_of(used))
         if count == NO_MEMORY:
             raise MemoryError()
         self.returned_bytes, self.used_blocks = returned[0], used[0]
         out = array("Q", bytes(8 * PIN_NUMBERS * count))
-        self._library.heapx_pins_groups(self._handle, address_of(out))
+        self._library.heapx_pins_groups(self.handle, address_of(out))
         return [PinGroup(*out[place : place + PIN_NUMBERS]) for place in range(0, len(out), PIN_NUMBERS)]
 
 
@@ -212,7 +205,7 @@ class Cell(NamedTuple):
 CELL_NUMBERS = len(Cell._fields)
 
 
-class NativeHeapMap:
+class NativeHeapMap(NativeObject):
     """Single reading of a heap."""
 
     def __init__(
@@ -228,25 +221,17 @@ class NativeHeapMap:
         self._table, self._count = OpenPages(library, pages), shape.cells(ranges)
         kinds = sum(1 << kind for kind in shape.free_kinds)
         numbers = array("Q", MapNumbers(shape.page_bytes, shape.lead_bytes, shape.cell_bytes, kinds, shape.free_is_pinned))
-        overheads, bounds = by_kind(shape.overheads), array("Q", [bound for one in ranges for bound in one])
-        self._handle = library.heapx_map_new(
-            address_of(numbers), address_of(overheads), address_of(bounds), len(ranges), self._table.handle
-        )
-        if not self._handle:
-            raise MemoryError()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._library.heapx_map_free(self._handle)
-            self._handle = None
+        overheads, bounds = by_kind(shape.overheads), flatten_pairs(ranges)
+        arrays = (address_of(numbers), address_of(overheads), address_of(bounds), len(ranges))
+        super().__init__(library.heapx_map_new(*arrays, self._table.handle), library.heapx_map_free)
 
     def stream(self, blocks: Iterator[NativeBlocks]) -> None:
         """Takes the blocks of the heap, all sorts of them."""
-        source: Any = blocks if isinstance(blocks, CBlocks) else NativeListedBlocks(self._library, blocks)
-        run_resumable(lambda seconds: self._library.heapx_map_slice(self._handle, source.handle, seconds), self._opened, self._budget)
+        source = open_stream(self._library, blocks)
+        run_resumable(lambda seconds: self._library.heapx_map_slice(self.handle, source.handle, seconds), self._opened, self._budget)
 
     def cells(self) -> List[Cell]:
         """Return the cells; nothing more may be streamed afterwards."""
         out = array("Q", bytes(8 * CELL_NUMBERS * max(1, self._count)))
-        self._library.heapx_map_cells(self._handle, address_of(out))
+        self._library.heapx_map_cells(self.handle, address_of(out))
         return [Cell(*out[place : place + CELL_NUMBERS]) for place in range(0, CELL_NUMBERS * self._count, CELL_NUMBERS)]

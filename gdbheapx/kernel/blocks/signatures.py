@@ -5,8 +5,8 @@ from array import array
 from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.blocks.stream import CBlocks, NativeBlocks, NativeListedBlocks
-from gdbheapx.kernel.common.library import OpenSource, address_of, run_resumable
+from gdbheapx.kernel.blocks.stream import NativeBlocks, open_stream
+from gdbheapx.kernel.common.library import NativeObject, OpenSource, address_of, flatten_pairs, native_job, run_resumable
 
 SIGNED_BYTES = 512
 """Of a block, at its begin, that conditions may ask for."""
@@ -155,7 +155,7 @@ CAPACITY_POINTER_LENGTH, POINTER_CAPACITY_LENGTH, VEC_ORDERS = range(3)
 READ_BYTES = 128 << 10
 
 
-class Signer:
+class Signer(NativeObject):
     """Reads the begins of blocks. The first row that a block meets counts."""
 
     def __init__(
@@ -166,18 +166,11 @@ class Signer:
         self._kept = (*flat_rows(rows), *flat_sets(sets))
         conditions, flat, places, numbers = self._kept
         tables = (address_of(conditions), address_of(flat), len(rows), address_of(places), len(sets), address_of(numbers))
-        self.handle = library.heapx_signer_new(word_bytes, int(little_endian), 1, *tables)
-        if not self.handle:
-            raise MemoryError()
-
-    def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            self.library.heapx_signer_free(self.handle)
-            self.handle = None
+        super().__init__(library.heapx_signer_new(word_bytes, int(little_endian), 1, *tables), library.heapx_signer_free)
 
     def stream(self, blocks: Iterator[NativeBlocks]) -> None:
         """Signs the used blocks of a stream; one that a graph gathers needs this not."""
-        source: Any = blocks if isinstance(blocks, CBlocks) else NativeListedBlocks(self.library, blocks)
+        source = open_stream(self.library, blocks)
         buffer = array("B", bytes(READ_BYTES))
         work = (self.handle, self.opened.handle, source.handle, address_of(buffer))
         run_resumable(lambda seconds: self.library.heapx_signer_slice(*work, seconds), self.opened, self.budget)
@@ -185,7 +178,7 @@ class Signer:
     def look_for_rust(self, constants: Sequence[Tuple[int, int]], foreign: Sequence[bool]) -> None:
         """The program is Rust, and its vtables may lie in these ranges (sorted, without overlap): called before a graph is gathered.
         `foreign`: of each row, whether its blocks are another language's: no vector of Rust is in these."""
-        bounds, rows = array("Q", [bound for pair in constants for bound in pair]), array("B", foreign)
+        bounds, rows = flatten_pairs(constants), array("B", foreign)
         if not self.library.heapx_signer_rust(self.handle, address_of(bounds), len(constants), address_of(rows)):
             raise MemoryError()
 
@@ -202,17 +195,12 @@ class Signer:
         """Gives every block a label: what no row knows by the container that points to it, by who alone points to it, else by its size.
         `graph`: the Graph that was signed, with slots; `known`: by label UNKNOWN, KNOWN, or BY_CONTENT; `linked`: its Containers, by which
         their elements have names."""
-        library, kept = self.library, array("B", known)
-        layouts = array("Q", [number for one in asked.layouts for number in one])
+        library, kept, layouts = self.library, array("B", known), flatten_pairs(asked.layouts)
         numbers = (asked.most_depth, asked.roots_from, int(asked.has_classes), asked.tree_label, asked.containers)
         places = (address_of(layouts), len(asked.layouts), asked.least_same_bytes, linked.handle if linked is not None else None)
-        job = library.heapx_referrals_new(graph.handle, self.handle, address_of(kept), len(kept), *numbers, *places)
-        if not job:
-            raise MemoryError()
-        try:
+        made = library.heapx_referrals_new(graph.handle, self.handle, address_of(kept), len(kept), *numbers, *places)
+        with native_job(made, library.heapx_referrals_free) as job:
             run_resumable(lambda seconds: library.heapx_referrals_slice(job, seconds), self.opened, self.budget)
-        finally:
-            library.heapx_referrals_free(job)
 
     def found(self, labels: Optional[Sequence[int]] = None) -> List[Signed]:
         """Return the signed blocks by label, the first being 1, or those of these labels."""
@@ -258,8 +246,7 @@ class Signer:
         """Return, by label as in found(), the bytes of blocks that begin in these ranges (sorted, without overlap). `graph`: the Graph
         that was signed, when it is settled.
         """
-        bounds = array("Q", [bound for pair in ranges for bound in pair])
-        out = array("Q", bytes(8 * self.library.heapx_signer_found(self.handle, None, 0)))
+        bounds, out = flatten_pairs(ranges), array("Q", bytes(8 * self.label_count()))
         self.library.heapx_signer_within(self.handle, graph.handle, address_of(bounds), len(ranges), address_of(out))
         return list(out)
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Optional, Sequence, Tuple
 from gdbheapx.budget import Budget
 from gdbheapx.inferior.base import BulkSource, BytesSource
 from gdbheapx.kernel.blocks.stream import EVERYTHING, BlockFilter, BlockStream, CBlocks, NativeBlocks, apart_from
-from gdbheapx.kernel.common.library import Kernel, NativeRows, OpenSource, address_of, run_resumable
+from gdbheapx.kernel.common.library import Kernel, NativeRows, OpenSource, address_of, flatten_pairs, native_job, run_resumable
 
 SLOT_PAUSED = 0
 SLOT_READ = 1
@@ -141,11 +141,9 @@ class SlotWalker:
         self.kernel, self.source, self.runs, self.labels, self.budget = kernel, source or BytesSource(()), runs, labels, budget
         self.classes, self.frees, self.reader = array("B", classes), frees, reader
         self.count = len(runs) // len(SlotRun._fields)
-        if not self._fits_kernel() or len(frees.addresses) != len(frees.kinds):
+        fits = kernel.library.heapx_slots_fit(address_of(self.runs), self.count, self.labels)
+        if not fits or len(frees.addresses) != len(frees.kinds):
             raise ValueError("no runs of slots")
-
-    def _fits_kernel(self) -> bool:
-        return bool(self.kernel.library.heapx_slots_fit(address_of(self.runs), self.count, self.labels))
 
     def blocks(self, wanted: BlockFilter = EVERYTHING, apart: Optional[NativeBlocks] = None) -> BlockStream:
         """Return all blocks by address: used ones as the reader gives them, free slots whole. `apart`: further ones, to be merged in."""
@@ -161,15 +159,11 @@ class SlotWalker:
         """Return all slots, counted by label, and their errors."""
         library, opened, listed = self.kernel.library, self.kernel.open(self.source), self.frees.addresses
         make = getattr(library, self.reader.tally if self.reader else "heapx_slot_tally_new")
-        job = make(opened.handle, address_of(self.runs), self.count, address_of(listed), len(listed), self.labels)
-        if not job:
-            raise MemoryError()
-        try:
+        made = make(opened.handle, address_of(self.runs), self.count, address_of(listed), len(listed), self.labels)
+        with native_job(made, library.heapx_slot_tally_free) as job:
             run_resumable(lambda seconds: library.heapx_slot_tally_slice(job, seconds), opened, self.budget)
             rows = [NativeRows(SlotTally, self.labels), NativeRows(SlotProblem, MOST_SLOT_PROBLEMS), NativeRows(SlotSums, 1)]
             library.heapx_slot_tally_result(job, *(address_of(row.numbers) for row in rows))
-        finally:
-            library.heapx_slot_tally_free(job)
         (sums,) = rows[2].records(1)
         return SlotTallies(
             is_whole=bool(sums.ended),
@@ -207,20 +201,16 @@ class Pools:
         self, library: Any, opened: OpenSource, pool_bytes: int, little_endian: bool, runs: Sequence[Tuple[int, int]], budget: Budget
     ) -> None:
         self._library, self._opened, self._budget = library, opened, budget
-        self._runs = array("Q", [bound for run in runs for bound in run])
+        self._runs = flatten_pairs(runs)
         self._shape = (int(little_endian), pool_bytes, address_of(self._runs), len(runs))
-
-    def _make_blocks(self) -> CBlocks:
-        return CBlocks(
-            self._library, self._opened, self._library.heapx_pool_blocks(self._opened.handle, *self._shape), self._runs, None, self._budget
-        )
 
     def sums(self) -> PoolSums:
         """Sum the headers alone, without the cells."""
-        walk, out = self._make_blocks(), array("Q", PoolSums())
+        walk, out = self.blocks(), array("Q", PoolSums())
         run_resumable(lambda seconds: self._library.heapx_pool_sums(walk.handle, address_of(out), seconds), self._opened, self._budget)
         return PoolSums(*out)
 
-    def blocks(self) -> BlockStream:
+    def blocks(self) -> CBlocks:
         """The used cells, all of CLASS_USED. Where a pool's list of free cells is broken, what comes after the break counts as used."""
-        return self._make_blocks()
+        handle = self._library.heapx_pool_blocks(self._opened.handle, *self._shape)
+        return CBlocks(self._library, self._opened, handle, self._runs, None, self._budget)

@@ -8,8 +8,19 @@ from contextlib import contextmanager
 from typing import AbstractSet, Any, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
-from gdbheapx.kernel.common import library as c
-from gdbheapx.kernel.common.library import ADDRESS_MASK, NO_MEMORY, STOP_TIME, OpenSource, address_of
+from gdbheapx.kernel.common.library import (
+    ADDRESS_MASK,
+    NO_MEMORY,
+    SLICE_SECONDS,
+    STOP_TIME,
+    NativeObject,
+    OpenSource,
+    address_of,
+    flatten_pairs,
+    native_job,
+    require_memory,
+    run_resumable,
+)
 
 CLASS_USED = 0
 """The program holds it."""
@@ -183,7 +194,7 @@ def list_pool_cells(
     """array('Q') of addresses and of usable bytes of cells side by side. `runs`: (address of the first, bytes of each, how many); `labels`:
     array('I'), of the first ones: cells whose label is 0 or lacking are left out."""
     total = sum(count for _, _, count in runs)
-    flat = array("Q", [number for run in runs for number in run])
+    flat = flatten_pairs(runs)
     addresses, usable = array("Q", bytes(8 * total)), array("Q", bytes(8 * total))
     kept = None if labels is None else labels + array("I", bytes(4 * max(0, total - len(labels))))
     places = (address_of(flat), len(runs), None if kept is None else address_of(kept), address_of(addresses), address_of(usable))
@@ -196,7 +207,7 @@ def label_unlisted_cells(
 ) -> "Optional[array[int]]":
     """array('I'), labels as cells() takes them: 0 for cells in lists from `heads` on, each through its first word, of eight little-endian
     bytes; None where one leads to no cell, or to one twice, cannot be read, or `most` are too few. `runs`: sorted, without overlap."""
-    flat, starts = array("Q", [number for run in runs for number in run]), array("Q", heads)
+    flat, starts = flatten_pairs(runs), array("Q", heads)
     labels, counts = array("I", [1]) * sum(count for _, _, count in runs), []
     places = (opened.handle, 1, address_of(flat), len(runs), address_of(starts), len(starts), most, address_of(labels))
 
@@ -204,60 +215,39 @@ def label_unlisted_cells(
         counts.append(int(library.heapx_blocks_unlist(*places)))
         return NO_MEMORY if counts[-1] == NO_MEMORY else 0
 
-    c.run_resumable(follow_lists, opened, budget)
+    run_resumable(follow_lists, opened, budget)
     opened.raise_error()
     return labels if counts and counts[-1] >= 0 else None
 
 
-class NativeListedBlocks:
+class NativeListedBlocks(NativeObject):
     """A stream that the C kernel did not make, as one of its own."""
 
     def __init__(self, library: Any, stream: Iterator[NativeBlocks]) -> None:
-        self._library = library
         self._columns = [array(letter) for letter in LETTERS]
         for blocks in stream:
             for mine, column in zip(self._columns, blocks):
                 mine.extend(column)
-        self.handle = library.heapx_blocks_listed(*map(address_of, self._columns), len(self._columns[0]))
-        if not self.handle:
-            raise MemoryError()
-
-    def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            self._library.heapx_blocks_free(self.handle)
+        handle = library.heapx_blocks_listed(*map(address_of, self._columns), len(self._columns[0]))
+        super().__init__(handle, library.heapx_blocks_free)
 
 
-class CBlocks(BlockStream):
+class CBlocks(BlockStream, NativeObject):
     """A struct block_source (stream.h) of the C kernel. `kept`: arrays that live as long as it; `apart`: blocks to be merged in."""
 
     def __init__(
         self, library: Any, opened: OpenSource, handle: Optional[int], kept: Any, apart: Optional[NativeBlocks], budget: Budget
     ) -> None:
-        super().__init__(budget)
-        self._library, self._opened, self._handle = library, opened, handle
-        self._kept = (kept, apart)
+        BlockStream.__init__(self, budget)
+        NativeObject.__init__(self, handle, library.heapx_blocks_free)
+        self._library, self._opened, self._kept = library, opened, (kept, apart)
         self._columns = [array(letter, bytes(array(letter).itemsize * ROWS_AT_ONCE)) for letter in LETTERS]
-        if not handle:
-            raise MemoryError()
         if apart is not None:
-            self._handle = library.heapx_blocks_merge(handle, *map(address_of, apart), len(apart.addresses))
-            if not self._handle:
-                library.heapx_blocks_free(handle)
-                raise MemoryError()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._library.heapx_blocks_free(self._handle)
-            self._handle = None
-
-    @property
-    def handle(self) -> Optional[int]:
-        """The struct block_source."""
-        return self._handle
+            self.handle = require_memory(library.heapx_blocks_merge(handle, *map(address_of, apart), len(apart.addresses)))
 
     def _read_state(self) -> BlockState:
         state = array("Q", bytes(8 * len(BlockState._fields)))
-        self._library.heapx_blocks_state(self._handle, address_of(state))
+        self._library.heapx_blocks_state(self.handle, address_of(state))
         return BlockState._make(state)
 
     @property
@@ -267,9 +257,8 @@ class CBlocks(BlockStream):
 
     def _next_batch(self) -> Optional[NativeBlocks]:
         self._opened.raise_error()
-        got = self._library.heapx_blocks_next(
-            self._handle, self._budget.slice_s(c.SLICE_SECONDS), *map(address_of, self._columns), ROWS_AT_ONCE
-        )
+        seconds = self._budget.slice_s(SLICE_SECONDS)
+        got = self._library.heapx_blocks_next(self.handle, seconds, *map(address_of, self._columns), ROWS_AT_ONCE)
         if got == NO_MEMORY:
             raise MemoryError()
         if not got:  # else what was read before the error comes first
@@ -280,21 +269,21 @@ class CBlocks(BlockStream):
         return NativeBlocks(*(column[:got] for column in self._columns)) if got else None
 
 
+def open_stream(library: Any, stream: Iterator[NativeBlocks]) -> NativeObject:
+    """Return the stream as one of the native library."""
+    return stream if isinstance(stream, CBlocks) else NativeListedBlocks(library, stream)
+
+
 @contextmanager
 def join_streams(library: Any, streams: Sequence[Iterator[NativeBlocks]]) -> Iterator[Any]:
     """The handle of all these streams as one, in address order."""
-    sources: Any = [stream if isinstance(stream, CBlocks) else NativeListedBlocks(library, stream) for stream in streams]
+    sources = [open_stream(library, stream) for stream in streams]
     if len(sources) == 1:
         yield sources[0].handle
         return
     handles = array("Q", [source.handle for source in sources])
-    handle = library.heapx_blocks_join(address_of(handles), len(handles))
-    if not handle:
-        raise MemoryError()
-    try:
+    with native_job(library.heapx_blocks_join(address_of(handles), len(handles)), library.heapx_blocks_free) as handle:
         yield handle
-    finally:
-        library.heapx_blocks_free(handle)
 
 
 COLUMNS = ("address", "size_bytes", "usable_bytes", "class", "status", "arena", "allocator")

@@ -8,7 +8,17 @@ from array import array
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.inferior.base import EndedStop, PageTable
-from gdbheapx.kernel.common.library import ADDRESS_MASK, OpenPages, OpenSource, address_of, flatten_record, usable_cpus
+from gdbheapx.kernel.common.library import (
+    ADDRESS_MASK,
+    NativeObject,
+    OpenPages,
+    OpenSource,
+    address_of,
+    flatten_pairs,
+    flatten_record,
+    require_memory,
+    usable_cpus,
+)
 from gdbheapx.ranges import subtract_ranges, unite_ranges
 
 TAKES_ALL, TAKES_OWN = 0, 1
@@ -52,9 +62,7 @@ class Copy:
         self.taken = CopyTaken(0, 0)
         """By the last take()."""
         self._threads = min(MOST_THREADS, usable_cpus())
-        self.handle = self._library.heapx_copy_new(self._pages.handle, self._memory) if self._pages.handle else 0
-        if not self.handle:
-            raise MemoryError()
+        self.handle = require_memory(self._pages.handle and library.heapx_copy_new(self._pages.handle, self._memory))
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         if self.handle:
@@ -67,49 +75,49 @@ class Copy:
     def prepare(self, ranges: Sequence[CopiedRange]) -> int:
         """Makes memory present for all that was touched by now: its bytes."""
         self.set(ranges)
-        return self._run_counted(lambda out: self._library.heapx_copy_prepare(self.handle, self._threads, out))
+        return self._run_counted(self._library.heapx_copy_prepare)
 
     def take(self, ranges: Sequence[CopiedRange], source: OpenSource, until: Any, first: int = 0) -> Optional[int]:
         """Copies a process that is stopped: every range that begins at the address `first` or after it. `source`: its own, which knows
         what may be brought in from swap; `until`: one double, by the monotonic clock. The begin of the first range for which there was no
         time; None: there is none."""
         self.set(ranges)
-        out = array("Q", bytes(8 * len(CopyTaken._fields)))
-        left = self._library.heapx_copy_take(self.handle, self._threads, source.handle, address_of(until), first, address_of(out))
-        self.taken = CopyTaken(*out)
-        return None if left == ADDRESS_MASK else left
+        return self._run_until(self._library.heapx_copy_take, source, until, first)
 
     def run_along(self, ranges: Sequence[CopiedRange], source: OpenSource, is_marked: bool) -> int:
         """Copies memory that is followed, after prepare() and while the process runs: bytes. `source`: as of take();
         `is_marked`: by the kernel's marks, without rounds."""
         self.set(ranges)
-        work = self._library.heapx_copy_run_along
-        return self._run_counted(lambda out: work(self.handle, self._threads, source.handle, is_marked, out))
+        return self._run_counted(self._library.heapx_copy_run_along, source.handle, is_marked)
 
     def round(self, source: OpenSource, looks: bool) -> int:
         """Copies what was written to there since the last round, or since it was protected: bytes. `looks`: also whether pages are shared
         by now, which takes most of the time."""
-        return self._run_counted(lambda out: self._library.heapx_copy_round(self.handle, self._threads, source.handle, looks, out))
+        return self._run_counted(self._library.heapx_copy_round, source.handle, looks)
 
     def last(self, ranges: Sequence[CopiedRange], source: OpenSource, until: Any) -> Optional[int]:
         """Copy the rest after rounds, as take() does: of followed ranges only the pages written to since."""
         self.set(ranges)
-        out = array("Q", bytes(8 * len(CopyTaken._fields)))
-        left = self._library.heapx_copy_last(self.handle, self._threads, source.handle, address_of(until), address_of(out))
+        return self._run_until(self._library.heapx_copy_last, source, until)
+
+    def _run_counted(self, work: Any, *how: Any) -> int:
+        """Return the bytes that a pass has copied."""
+        out = array("Q", CopyTaken(0, 0))
+        work(self.handle, self._threads, *how, address_of(out))
+        return CopyTaken(*out).copied_bytes
+
+    def _run_until(self, work: Any, source: OpenSource, until: Any, *first: int) -> Optional[int]:
+        """Return where the last pass ended; None if there was time for all."""
+        out = array("Q", CopyTaken(0, 0))
+        left = work(self.handle, self._threads, source.handle, address_of(until), *first, address_of(out))
         self.taken = CopyTaken(*out)
         return None if left == ADDRESS_MASK else left
-
-    def _run_counted(self, work: Callable[[Any], None]) -> int:
-        out = array("Q", bytes(8 * len(CopyTaken._fields)))
-        work(address_of(out))
-        return CopyTaken(*out).copied_bytes
 
     def set(self, ranges: Sequence[CopiedRange]) -> None:
         """Say what is copied from now on: sorted ranges."""
         made = lacking_rooms(self._rooms, [(start, end) for start, end, _ in ranges])
         self._rooms = sorted([*self._rooms, *made])
-        pieces = array("Q", [number for piece in split_by_rooms(ranges, self._rooms) for number in piece])
-        rooms = array("Q", [bound for room in made for bound in room])
+        pieces, rooms = flatten_pairs(split_by_rooms(ranges, self._rooms)), flatten_pairs(made)
         if not self._library.heapx_copy_ranges(self.handle, address_of(pieces), len(pieces) // 3, address_of(rooms), len(made)):
             raise MemoryError()
 
@@ -206,31 +214,24 @@ class HoldTaken(NamedTuple):
     registers_bytes: int
 
 
-class Hold:
+class Hold(NativeObject):
     """Native state of one stop; MemoryError if there is no room."""
 
     def __init__(self, library: Any, order: HoldOrder, sets: Sequence[int]) -> None:
         self._library = library
         self._out = array("Q", bytes(8 * len(HoldTaken._fields)))
         numbers, wanted = flatten_record(order), array("Q", sets)
-        self._handle = self._library.heapx_hold_new(address_of(numbers), address_of(wanted), len(wanted))
-        if not self._handle:
-            raise MemoryError()
-
-    def __del__(self) -> None:
-        if getattr(self, "_handle", None):
-            self._library.heapx_hold_free(self._handle)
-            self._handle = None
+        super().__init__(library.heapx_hold_new(address_of(numbers), address_of(wanted), len(wanted)), library.heapx_hold_free)
 
     def take(self, copy: Copy, source: OpenSource, maps: bytes, ranges: Sequence[CopiedRange], find: Find) -> Optional[EndedStop]:
         """Stop the process and end its copy: the ranges are those of `maps`; if they are others, find() gives them. None: it was not
         possible, and the process runs on."""
         copy.set(ranges)
         told = ctypes.create_string_buffer(maps, len(maps))
-        state = self._library.heapx_hold_begin(self._handle, copy.handle, source.handle, told, len(maps), address_of(self._out))
+        state = self._library.heapx_hold_begin(self.handle, copy.handle, source.handle, told, len(maps), address_of(self._out))
         if state == HELD_ASKS:
             copy.set(find(self._read_result(6)))
-            state = self._library.heapx_hold_go_on(self._handle, address_of(self._out))
+            state = self._library.heapx_hold_go_on(self.handle, address_of(self._out))
         if state != HELD_DONE:
             return None
         taken = HoldTaken(*self._out)
@@ -256,7 +257,7 @@ def parse_registers(data: bytes) -> Dict[int, Dict[int, bytes]]:
 
 def is_marked(library: Any, table: PageTable, ranges: Sequence[Tuple[int, int]]) -> bool:
     """Return True if each page that is in RAM has the kernel's mark of a write (soft-dirty), as all have until the marks are cleared."""
-    pages, bounds = OpenPages(library, table), array("Q", [bound for pair in ranges for bound in pair])
+    pages, bounds = OpenPages(library, table), flatten_pairs(ranges)
     first = library.heapx_pages_unmarked(pages.handle, address_of(bounds), len(ranges)) if pages.handle else 0
     return bool(first == ADDRESS_MASK)
 
@@ -278,7 +279,7 @@ class NativeFollower:
         """Track writes to these ranges from now on, and return the number of bytes tracked. `pagemap`: a descriptor of the process's, by
         which it takes half the time; ranges without a page table yet are not protected, and show as written.
         """
-        fresh = array("Q", [bound for pair in ranges for bound in pair])
+        fresh = flatten_pairs(ranges)
         self._ranges += fresh
         return int(self._library.heapx_follow_ranges(self._descriptor, pagemap, address_of(fresh), len(ranges)))
 

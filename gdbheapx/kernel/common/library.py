@@ -6,6 +6,7 @@ import os
 import zlib
 from array import array
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from gdbheapx.budget import Budget
@@ -129,31 +130,28 @@ def open_library(path: str) -> Any:
     """The library at `path`; Unusable if it is missing, does not load, or is not the one that belongs to these files."""
     if not os.path.exists(path):
         raise Unusable(why_missing())
-    library = load_library_at(path)
-    _refuse_stale(library)
+    library, checksum = load_library_at(path), build.source_id()
+    if checksum is not None and checksum != library.heapx_source_id():
+        raise Unusable(STALE)
     return library
 
 
 def load_library_at(path: str) -> Any:
-    """The library at `path` with the types of its functions; Unusable if it does not load or is another one."""
+    """The library at `path` with the types of its functions, by the prototypes that were compiled into it: those of its headers. Unusable
+    if it does not load or is another one."""
     try:
         library: Any = ctypes.CDLL(path)
-        if library.heapx_abi() == HEAPX_ABI:
-            return _declare_functions(library)
+        if library.heapx_abi() != HEAPX_ABI:
+            raise Unusable(STALE)
+        library.heapx_prototypes.restype = ctypes.c_char_p
+        for prototype in library.heapx_prototypes().decode("ascii").splitlines():
+            result, _, rest = prototype.partition("heapx_")
+            name, _, arguments = rest.rstrip(")").partition("(")
+            function = getattr(library, "heapx_" + name)
+            function.restype = _parse_type(result)
+            function.argtypes = [_parse_type(argument) for argument in arguments.split(",") if argument != "void"]
     except (OSError, AttributeError) as error:
         raise Unusable("cannot load it: %s" % error) from None
-    raise Unusable(STALE)
-
-
-def _declare_functions(library: Any) -> Any:
-    """The library with the types of its functions, by the prototypes that were compiled into it: those of its headers."""
-    library.heapx_prototypes.restype = ctypes.c_char_p
-    for prototype in library.heapx_prototypes().decode("ascii").splitlines():
-        result, _, rest = prototype.partition("heapx_")
-        name, _, arguments = rest.rstrip(")").partition("(")
-        function = getattr(library, "heapx_" + name)
-        function.restype = _parse_type(result)
-        function.argtypes = [_parse_type(argument) for argument in arguments.split(",") if argument != "void"]
     return library
 
 
@@ -172,12 +170,6 @@ def why_missing() -> str:
     return "not built; build it with: python3 -m gdbheapx.kernel.build (compiler: %s)" % words[0]
 
 
-def _refuse_stale(library: Any) -> None:
-    wanted = build.source_id()
-    if wanted is not None and wanted != library.heapx_source_id():
-        raise Unusable(STALE)
-
-
 def usable_cpus() -> int:
     """Return the number of CPUs that this process may run on."""
     return len(os.sched_getaffinity(0)) or 1
@@ -193,6 +185,11 @@ def as_array(numbers: Sequence[int]) -> Any:
     return numbers if isinstance(numbers, array) and numbers.typecode == "Q" else array("Q", numbers)
 
 
+def flatten_pairs(pairs: Iterable[Sequence[int]]) -> "array[int]":
+    """The numbers of many rows, such as (start, end), as C has them."""
+    return array("Q", [number for pair in pairs for number in pair])
+
+
 def flatten_record(record: Any) -> "array[int]":
     """The numbers of a record, or of many, as C has them."""
     return array("Q", _iterate_numbers(record))
@@ -206,6 +203,37 @@ def _iterate_numbers(record: Any) -> Iterator[int]:
             yield from _iterate_numbers(member)
 
 
+def require_memory(handle: Any) -> Any:
+    """Return what the native library has made. MemoryError if that is nothing: there was no room."""
+    if not handle:
+        raise MemoryError()
+    return handle
+
+
+@contextmanager
+def native_job(handle: Any, free: Callable[[Any], object]) -> Iterator[Any]:
+    """Give what the native library has made for the time of a block. MemoryError if there was no room for it."""
+    require_memory(handle)
+    try:
+        yield handle
+    finally:
+        free(handle)
+
+
+class NativeObject:
+    """What the native library has made, as long as this lives. MemoryError if there was no room for it."""
+
+    handle: Any = None
+
+    def __init__(self, handle: Any, free: Callable[[Any], object]) -> None:
+        self.handle, self._free = require_memory(handle), free
+
+    def __del__(self) -> None:
+        if self.handle:
+            self._free(self.handle)
+            self.handle = None
+
+
 class NativeRows:
     """Room for so many records of a kind whose members are numbers, or such records."""
 
@@ -216,13 +244,13 @@ class NativeRows:
 
     def records(self, count: int) -> List[Any]:
         """The first ones."""
-        return [self._make_record(self.numbers[place : place + self._width]) for place in range(0, self._width * count, self._width)]
-
-    def _make_record(self, numbers: "array[int]") -> Any:
+        rest, rows = iter(self.numbers), range(count)
         if not any(self._inner):
-            return self._kind._make(numbers)
-        rest = iter(numbers)
-        return self._kind._make([inner._make([next(rest) for _ in inner._fields]) if inner else next(rest) for inner in self._inner])
+            return [self._kind._make(islice(rest, self._width)) for _ in rows]
+        return [
+            self._kind._make([inner._make(islice(rest, len(inner._fields))) if inner else next(rest) for inner in self._inner])
+            for _ in rows
+        ]
 
 
 def _record_in(annotation: Any) -> Any:
@@ -253,7 +281,10 @@ class OpenSource:
             except OSError:  # the process is gone, or may not be read: nothing of it is readable
                 pass
             if self._fd >= 0 and (source.untouched_zero or source.swap is not None):
-                self._open_pagemap(source.pid)
+                try:
+                    self._pagemap = os.open("/proc/%d/pagemap" % source.pid, os.O_RDONLY | os.O_CLOEXEC)
+                except OSError:  # not in this kernel, or the process is gone
+                    pass
             is_copied = source.copy is not None  # also once the process is gone
             if is_copied or (self._fd >= 0 and (self._pagemap >= 0 or source.swap is None or source.swap.has_room_for_all())):
                 spans = [(0, MOST_OFFSET)] if self._pagemap >= 0 or is_copied else subtract_ranges([(0, MOST_OFFSET)], source.unanswered)
@@ -269,33 +300,25 @@ class OpenSource:
                 segments.extend((address, len(data), ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0))
         else:
             raise TypeError("no bulk source: %r" % (source,))
-        self.handle = library.heapx_source_new(kind, self._fd, call, address_of(segments), len(segments) // 3)
-        if not self.handle:
-            raise MemoryError()
-        if isinstance(source, ProcessSource) and source.still is not None:
-            library.heapx_source_until(self.handle, address_of(source.still.until))
+        self.handle = require_memory(library.heapx_source_new(kind, self._fd, call, address_of(segments), len(segments) // 3))
         self.swap = source.swap if isinstance(source, ProcessSource) else None
-        if isinstance(source, ProcessSource) and (self._pagemap >= 0 or source.copy is not None):
-            self._leave_untouched(source)
-        if isinstance(source, ProcessSource) and source.copy is not None:
-            library.heapx_source_copied(self.handle, source.copy.handle)
+        if isinstance(source, ProcessSource):
+            self._finish_process(source)
 
-    def _open_pagemap(self, pid: int) -> None:
-        try:
-            self._pagemap = os.open("/proc/%d/pagemap" % pid, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:  # not in this kernel, or the process is gone
-            pass
-
-    def _leave_untouched(self, source: ProcessSource) -> None:
+    def _finish_process(self, source: ProcessSource) -> None:
         """Pages that the process has not touched are not read, nor those in swap for which there is no room."""
-        self._ranges = array("Q", [bound for pair in source.untouched_zero for bound in pair])
-        room = None if source.swap is None else address_of(source.swap.cells)
-        ranges = (address_of(self._ranges), len(source.untouched_zero))
-        found = (self.handle, self._pagemap, int(source.scans), *ranges, address_of(self._swapped_in), room)
-        self._library.heapx_source_leave_untouched(*found)
-        self._guards = [array("Q", [bound for pair in pairs for bound in pair]) for pairs in (source.brought_in, source.unanswered)]
-        guards = [word for bounds in self._guards for word in (address_of(bounds), len(bounds) // 2)]
-        self._library.heapx_source_guard(self.handle, *guards)
+        library = self._library
+        if source.still is not None:
+            library.heapx_source_until(self.handle, address_of(source.still.until))
+        if self._pagemap >= 0 or source.copy is not None:
+            room = None if source.swap is None else address_of(source.swap.cells)
+            self._kept = [flatten_pairs(pairs) for pairs in (source.untouched_zero, source.brought_in, source.unanswered)]
+            zero, brought_in, unanswered = ((address_of(bounds), len(bounds) // 2) for bounds in self._kept)
+            numbers = (self._pagemap, int(source.scans), *zero, address_of(self._swapped_in), room)
+            library.heapx_source_leave_untouched(self.handle, *numbers)
+            library.heapx_source_guard(self.handle, *brought_in, *unanswered)
+        if source.copy is not None:
+            library.heapx_source_copied(self.handle, source.copy.handle)
 
     def _read_for_c(self, address: int, to: int, size_bytes: int) -> int:
         """Read for C, which calls this for a CallSource. An exception cannot cross C: it waits in `error`."""
@@ -338,18 +361,9 @@ class OpenPages:
         except OSError:
             if table.copy is None:
                 return
-        self._outside = array("Q", [bound for pair in table.outside_rss for bound in pair])
-        numbers = (
-            self._fd,
-            table.flags_fd,
-            int(table.scans),
-            int(table.knows_huge_zero),
-            address_of(self._outside),
-            len(table.outside_rss),
-        )
-        self.handle = library.heapx_pages_new(*numbers)
-        if not self.handle:
-            raise MemoryError()
+        self._outside = flatten_pairs(table.outside_rss)
+        outside, knows = (address_of(self._outside), len(table.outside_rss)), (int(table.scans), int(table.knows_huge_zero))
+        self.handle = require_memory(library.heapx_pages_new(self._fd, table.flags_fd, *knows, *outside))
         if table.copy is not None:
             library.heapx_pages_copied(self.handle, table.copy.handle)
 
@@ -437,19 +451,16 @@ class Kernel:
     def find_addresses(self, memory: Iterable[Tuple[int, bytes]], ranges: Sequence[Tuple[int, int]], mask: int) -> List[Tuple[int, int]]:
         """(where it is, word) of each aligned 64-bit word of these pieces of memory, as this machine orders bytes, that lies in a range and
         has no bit of `mask`. `memory`: (address, bytes) of each; `ranges`: sorted, without overlap."""
-        bounds, found = array("Q", [bound for pair in ranges for bound in pair]), []  # type: array[int], List[Tuple[int, int]]
+        flat, found = flatten_pairs(ranges), []  # type: array[int], List[Tuple[int, int]]
+        bounds = (address_of(flat), len(ranges))
         for start, data in memory:
             first = -start & 7
             words = array("Q", data[first : first + (len(data) - first & -8)])
+            places = array("Q", bytes(8 * len(words)))
             self.searched_words += len(words)
-            found += [(start + first + 8 * place, words[place]) for place in self._places_into(words, bounds, mask)]
+            count = self.library.heapx_words_into(address_of(words), len(words), *bounds, mask, address_of(places))
+            found += [(start + first + 8 * place, words[place]) for place in places[:count]]
         return found
-
-    def _places_into(self, words: "array[int]", bounds: "array[int]", mask: int) -> "array[int]":
-        places = array("Q", bytes(8 * len(words)))
-        return places[
-            : self.library.heapx_words_into(address_of(words), len(words), address_of(bounds), len(bounds) // 2, mask, address_of(places))
-        ]
 
     def written(self, source: BulkSource, ranges: Sequence[Tuple[int, int]], page_bytes: int, budget: Budget) -> Written:
         """Find the pages of the sorted ranges, without overlap, that hold anything but zeros; unreadable ones count as such. Pages begin
@@ -457,16 +468,12 @@ class Kernel:
         came.
         """
         library, opened = self.library, self.open(source)
-        flat, until = array("Q", [bound for pair in ranges for bound in pair]), array("Q", [0])
-        job = library.heapx_written_new(opened.handle, address_of(flat), len(ranges), page_bytes)
-        if not job:
-            raise MemoryError()
-        try:
+        flat, until = flatten_pairs(ranges), array("Q", [0])
+        made = library.heapx_written_new(opened.handle, address_of(flat), len(ranges), page_bytes)
+        with native_job(made, library.heapx_written_free) as job:
             run_resumable(lambda seconds: library.heapx_written_slice(job, seconds), opened, budget)
             out = array("Q", bytes(16 * library.heapx_written_result(job, 0, None, address_of(until))))
             library.heapx_written_result(job, len(out) // 2, address_of(out), address_of(until))
-        finally:
-            library.heapx_written_free(job)
         return Written(out, None if until[0] == ADDRESS_MASK else until[0])
 
     def residency(self, pages: PageTable, ranges: Sequence[Tuple[int, int]], with_exclusive: bool = True) -> Optional[Residency]:
@@ -476,7 +483,7 @@ class Kernel:
         table = self.open_pages(pages)
         if table.handle is None:
             return None
-        flat, out = array("Q", [number for pair in ranges for number in pair]), array("Q", bytes(8 * len(Residency._fields)))
+        flat, out = flatten_pairs(ranges), array("Q", bytes(8 * len(Residency._fields)))
         self.library.heapx_residency(table.handle, address_of(flat), len(ranges), with_exclusive, address_of(out))
         return Residency(*out)
 
@@ -512,18 +519,13 @@ def unpack_bytes(name: str) -> bytes:
 def open_included(load: Callable[[str], Any]) -> Any:
     """The library of this machine, or one that is made of the C files, which `load` loads from a path; Unusable says what is in the way."""
     reasons: List[str] = []
-    makers: Sequence[Callable[[], bytes]] = (unpack_own_library, compile_own_library)
+    makers: Sequence[Callable[[], bytes]] = (lambda: unpack_bytes(os.uname().machine), compile_own_library)
     for make in makers:
         try:
             return _load_from_memory(make(), load)
         except Unusable as reason:
             reasons.append(str(reason))
     raise Unusable("; ".join(reasons))
-
-
-def unpack_own_library() -> bytes:
-    """The library of this machine."""
-    return unpack_bytes(os.uname().machine)
 
 
 def compile_own_library() -> bytes:
