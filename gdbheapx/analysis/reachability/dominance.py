@@ -3,12 +3,13 @@
 import heapq
 import re
 from array import array
+from functools import cached_property
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from gdbheapx.analysis.reachability import heap_graph
 from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.managed import HeldByField, measure_fields
-from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths, PathStep
+from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths
 from gdbheapx.analysis.reachability.owners import (
     BLOCK,
     CONTAINER,
@@ -31,6 +32,7 @@ from gdbheapx.analysis.reachability.owners import (
     find_block_addresses,
     walk_owned,
 )
+from gdbheapx.inferior.base import Module
 from gdbheapx.kernel.blocks.graph import EXACT_SLOT, LEAKED, LIST, LRU, NO_NODE, NO_SLOT, RULE_HABIT, Container, Edge, NativeSum, Tree
 from gdbheapx.model import TargetAddress
 from gdbheapx.session import Session
@@ -49,7 +51,10 @@ class Kin:
 
     def __init__(self, reach: Reach) -> None:
         self._reach, self._graph = reach, reach.graph
-        self._groups: Optional[array[int]] = None
+
+    @cached_property
+    def _groups(self) -> "array[int]":
+        return self._graph.linked().of()
 
     def starts(self, edges: Sequence[Edge]) -> List[int]:
         """Slots of the first pointer of each variable, of pointers that are side by side."""
@@ -90,8 +95,6 @@ class Kin:
         blocks = self._reach.numbers.blocks
         if not some or some & others or min(some) >= blocks or min(others) >= blocks:
             return bool(some & others)
-        if self._groups is None:
-            self._groups = self._graph.linked().of()
         of = self._groups
         one, other = ({of[node] for node in nodes if node < len(of)} - {0} for nodes in (some, others))
         return bool(one & other)
@@ -150,7 +153,7 @@ class ContainerTree:
     def __init__(self, tallied: "OwnerTally") -> None:
         self._tallied, self._graph, self._tree = tallied, tallied.graph, tallied.tree
         self._places: Dict[int, Dict[int, int]] = {}
-        self._entries: Dict[int, Tuple[Sequence[Tuple[int, int]], str]] = {}
+        self._elements: Dict[int, ContainerElement] = {}
         owners, retained = self._tree.owners, self._tree.retained_bytes
         self._first = len(owners) - len(self._tree.containers)
         held = ((owners[node], node) for node in range(self._first, len(owners)) if owners[node] != NO_NODE)
@@ -177,11 +180,11 @@ class ContainerTree:
 
     def has_names(self, node: int) -> Optional[bool]:
         """Return True if all holders of the container get their names from a named node; None if the node is no container."""
-        one = self.of(node)
-        return None if one is None else all(any(map(self._has_name, self._up_from(holder, one))) for holder, _ in one.entries)
-
-    def _has_name(self, node: int) -> bool:
-        return self._tallied.has_name(node) and not self._tallied.is_container(node)
+        one, tallied = self.of(node), self._tallied
+        if one is None:
+            return None
+        ways = [self._up_from(holder, one) for holder, _ in one.entries]
+        return all(any(tallied.has_name(node) and not tallied.is_container(node) for node in way) for way in ways)
 
     def is_below(self, one: Container, node: int) -> bool:
         """A word of the node, or of what it owns, holds the container, which is called by the way from there."""
@@ -204,22 +207,13 @@ class ContainerTree:
         """Return rows of the containers that keep most."""
         bytes_, blocks = self._tree.retained_bytes, self._tree.retained_blocks
         nodes = heapq.nlargest(most, range(self._first, len(bytes_)), key=bytes_.__getitem__)
-        found = [self._graph.with_users(self._tree, self._tree.containers[node - self._first]) for node in nodes]
-        return [
-            ContainerRow(
-                *(
-                    self._count_elements(one),
-                    self.name(one),
-                    one.shape,
-                    self._name_field(one),
-                    one.elements,
-                    one.element_bytes or None,
-                    one.own_bytes,
-                ),
-                *(bytes_[one.node], blocks[one.node], one.sure, one.used_elements),
-            )
-            for one in found
-        ]
+        rows = []
+        for node in nodes:
+            one = self._graph.with_users(self._tree, self._tree.containers[node - self._first])
+            name, field, sizes = self.name(one), self._name_field(one), (one.elements, one.element_bytes or None, one.own_bytes)
+            kept = bytes_[node], blocks[node]
+            rows.append(ContainerRow(node - self._first, name, one.shape, field, *sizes, *kept, one.sure, one.used_elements))
+        return rows
 
     def step(self, one: Container) -> str:
         """`[list]`, `[list at +0x60]`: below what holds it, alike for all such, whatever the number of elements."""
@@ -277,11 +271,12 @@ class ContainerTree:
         number = self._tree.container_of(node)
         if number is None:
             return None
-        if number not in self._entries:
+        if number not in self._elements:
             one = self._tree.containers[number]
-            self._entries[number] = one.entries, "%s %s" % (SHAPES.get(one.shape, one.shape), self.name(one, is_short=True))
-        entries, name = self._entries[number]
-        return ContainerElement(number, entries, name) if entries else None
+            name = "%s %s" % (SHAPES.get(one.shape, one.shape), self.name(one, is_short=True))
+            self._elements[number] = ContainerElement(number, one.entries, name)
+        element = self._elements[number]
+        return element if element.entries else None
 
     def place(self, node: int) -> Optional[int]:
         """Return the index of an element in the order of a list; None if the node is no element of one."""
@@ -298,20 +293,17 @@ class ContainerTree:
     def at(self, node: int, place: int) -> Optional[int]:
         """The element of the container that the node is or keeps."""
         one = self.of(node)
-        found = self._graph.members(self._tree, self._count_elements(one), place, 1) if one is not None and one.shape == LIST else []
+        found = self._graph.members(self._tree, one.node - self._first, place, 1) if one is not None and one.shape == LIST else []
         return found[0] if found else None
 
     def first(self, one: Container) -> Optional[TargetAddress]:
         """Return the address of its first element, or None."""
-        found = self._graph.members(self._tree, self._count_elements(one), 0, 1)
+        found = self._graph.members(self._tree, one.node - self._first, 0, 1)
         return TargetAddress(self._graph.blocks(found)[0][0]) if found else None
-
-    def _count_elements(self, one: Container) -> int:
-        return one.node - self._first
 
     def below(self, one: Container, limit: int) -> Tuple[List[OwnedMemory], List[int]]:
         """Elements that are alike, together, and those that keep far more than the average."""
-        retained, number = self._tree.retained_bytes, self._count_elements(one)
+        retained, number = self._tree.retained_bytes, one.node - self._first
         least = LARGE * retained[one.node] // max(1, one.elements)
         large = [node for node in self._graph.children(self._tree, one.node, limit)[0] if retained[node] > least]
         alone = {node for node in large if self._tree.container_of(node) == number}
@@ -319,7 +311,11 @@ class ContainerTree:
         for column in (retained, self._tree.retained_blocks):
             left.append(column[one.node] - sum(column[node] for node in large))
         rows: List[OwnedMemory] = []
-        sizes = self._group_sizes(one, alone) if not one.element_bytes else {one.element_bytes: [*left, self._pick_sample(number, alone)]}
+        if one.element_bytes:
+            sample = next((node for node in self._graph.members(self._tree, number, 0, len(alone) + 1) if node not in alone), NO_NODE)
+            sizes = {one.element_bytes: [*left, sample]}
+        else:
+            sizes = self._group_sizes(one, alone)
         for size in sorted(sizes, key=lambda size: -sizes[size][1])[:MOST_SIZES]:
             count, kept, blocks, sample = sizes[size]
             rows.append(self._make_alike_row(count, " of %d bytes" % size, (kept, blocks), sample, bool(alone)))
@@ -332,7 +328,7 @@ class ContainerTree:
         """Group the elements by size: the number of elements, the bytes and blocks that they keep, and the first one."""
         found: Dict[int, List[int]] = {}
         for first in range(0, min(one.elements, MOST_SORTED), AT_ONCE):
-            nodes = self._graph.members(self._tree, self._count_elements(one), first, AT_ONCE)
+            nodes = self._graph.members(self._tree, one.node - self._first, first, AT_ONCE)
             for node, size in zip(nodes, self._graph.columns(array("I", nodes))[1]):
                 if node not in alone:
                     sums = found.setdefault(size, [0, 0, 0, node])
@@ -340,9 +336,6 @@ class ContainerTree:
                     sums[1] += self._tree.retained_bytes[node]
                     sums[2] += self._tree.retained_blocks[node]
         return found
-
-    def _pick_sample(self, number: int, alone: "set[int]") -> int:
-        return next((node for node in self._graph.members(self._tree, number, 0, len(alone) + 1) if node not in alone), NO_NODE)
 
     def _make_alike_row(self, count: int, size: str, kept: Tuple[int, int], sample: Optional[int], are_others: bool) -> OwnedMemory:
         name = "%s%s" % (count_noun(count, "other element" if are_others else "element"), size) if count else "what several elements hold"
@@ -401,10 +394,11 @@ class OwnerTally:
 
     def __init__(self, reach: Reach, names: NodeNames, paths: Optional[Paths] = None) -> None:
         self.reach, self.names, self.graph, self.paths = reach, names, reach.graph, paths
-        self._sums = self.graph.mark(reach.roots_from)
+        sums = self.graph.mark(reach.roots_from)
         self.parts = self._split_roots()
-        self._named = frozenset(paths.starts() if paths is not None else ())
-        self.has_starts = bool(self._named)
+        self.named = frozenset(paths.starts() if paths is not None else ())
+        """Nodes that have a name by themselves."""
+        self.has_starts = bool(self.named)
         """Runtimes give names, and say which words own: else only what containers show has paths."""
         if paths is not None:
             paths.split([part.root for part in self.parts])
@@ -412,17 +406,13 @@ class OwnerTally:
         self.strong = reach.roots_from, reach.roots_from + strong
         self.weak = reach.roots_from + strong, reach.roots_from + len(self.parts)
         self._locals_from = reach.roots_from + sum(part.root.kind == heap_graph.DATA for part in self.parts)
-        self._tree: Optional[Tree] = None
-        self._contained: Optional[ContainerTree] = None
-        self.used = NativeSum(sum(part.blocks for part in self._sums), sum(part.bytes for part in self._sums))
-        self.leaked = self._sums[LEAKED]
+        self.used = NativeSum(sum(part.blocks for part in sums), sum(part.bytes for part in sums))
+        self.leaked = sums[LEAKED]
 
-    @property
+    @cached_property
     def tree(self) -> Tree:
         """Return the tree of owners; made on first use, since it takes most of the time and room."""
-        if self._tree is None:
-            self._tree = self.graph.dominators(self.reach.roots_from, self.weak, locals_from=self._locals_from, containers=True)
-        return self._tree
+        return self.graph.dominators(self.reach.roots_from, self.weak, locals_from=self._locals_from, containers=True)
 
     @property
     def reach_of_parts(self) -> Reach:
@@ -431,12 +421,10 @@ class OwnerTally:
             return self.reach
         return self.reach._replace(regions=self.reach.regions._replace(roots=[part.root for part in self.parts]))
 
-    @property
+    @cached_property
     def contained(self) -> ContainerTree:
         """The tree's containers."""
-        if self._contained is None:
-            self._contained = ContainerTree(self)
-        return self._contained
+        return ContainerTree(self)
 
     def root(self, node: int) -> Optional[RootPart]:
         """The root, or one variable of it; None of what lies in memory, and of a container."""
@@ -471,26 +459,24 @@ class OwnerTally:
             parts.append(RootPart(root, NO_SLOT))
             if root.kind != heap_graph.DATA or root.module is None:
                 continue
-            first = True
-            for slot in self._find_starts(root, kin):
-                if first:  # the root itself begins with its first variable
-                    parts[-1], first = RootPart(root, slot), False
+            for place, slot in enumerate(self._find_starts(self.reach.roots_from + number, root.start, root.module, kin)):
+                if not place:  # the root itself begins with its first variable
+                    parts[-1] = RootPart(root, slot)
                 else:
                     places.append((self.reach.roots_from + number, slot))
                     parts.append(RootPart(root, slot))
         self.graph.split(places)
         return parts
 
-    def _find_starts(self, root: heap_graph.GraphRoot, kin: Kin) -> List[int]:
+    def _find_starts(self, node: int, start: int, module: Module, kin: Kin) -> List[int]:
         """Slots of the first pointer of each variable."""
         word, end, slots = self.reach.word_bytes, 0, []
         unnamed: List[Edge] = []
-        for edge in self.graph.edges(self.reach.roots_from + self.reach.regions.roots.index(root)):
-            address = root.start + edge.slot * word
+        for edge in self.graph.edges(node):
+            address = start + edge.slot * word
             if address < end:
                 continue
-            assert root.module is not None
-            variable = self.names.variable(root.module, address)
+            variable = self.names.variable(module, address)
             if unnamed and (variable is not None or (edge.slot - unnamed[-1].slot) * word > GAP_BYTES):
                 slots += kin.starts(unnamed)
                 unnamed = []
@@ -513,15 +499,6 @@ class OwnerTally:
     def path(self, node: int) -> Optional[Path]:
         """Return the path by which the program itself gets to the node; None where nothing gives it a name."""
         return self.paths.of(node) if self.paths is not None and not self.is_container(node) else None
-
-    def is_start(self, node: int) -> bool:
-        """Return True if the node has a name by itself."""
-        return node in self._named
-
-    def is_variable(self, node: int) -> bool:
-        """Return True if the node has a name by itself, and is no module, whose variables have such names."""
-        path = self.path(node) if self.is_start(node) else None
-        return path is not None and not path.is_module
 
     def name(self, node: int) -> str:
         """Return the name of the node."""
@@ -606,24 +583,6 @@ class OwnerTally:
         """Return the contents of the block by a runtime's description; None where there is none."""
         return self.paths.contents(node) if self.paths is not None and not self.is_container(node) else None
 
-    def contents_of(self, steps: Optional[Sequence[PathStep]]) -> Optional[str]:
-        """Return the contents of the object to which a path leads; None where it is no container."""
-        place = self.graph.find(steps[-1].address) if steps and steps[-1].address else None
-        return self.paths.contents(place[0]) if self.paths is not None and place is not None else None
-
-    def started_bytes(self, tops: Sequence[Tuple[int, str]]) -> int:
-        """Return the bytes retained by nodes that have a name by themselves, and by those of `tops` that are in a module's dict, which
-        functions hold, too.
-        """
-        found = sum(self.tree.retained_bytes[node] for node in self._named)
-        for node, kind in tops:
-            if kind != SHARED and node < self.reach.roots_from:
-                above = node
-                while self.tree.owners[above] != NO_NODE:
-                    above = self.tree.owners[above]
-                found += 0 if above in self._named else self.tree.retained_bytes[node]
-        return found
-
     def field_rows(self) -> List[HeldByField]:
         """Return what objects of managed heaps hold, by class and field."""
         if self.reach.kept is not None:
@@ -688,7 +647,7 @@ class OwnerTally:
         """
         found: List[Tuple[int, str]] = []
         for node in self.graph.children(self.tree, NO_NODE, 2 * limit)[0]:
-            is_start, is_small = self.is_start(node), self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes
+            is_start, is_small = node in self.named, self.tree.retained_bytes[node] < LEAST_SHARED * self.used.bytes
             path = self.path(node) if self.has_starts and (is_start or not is_small) else None
             kind = THREAD if path is not None and path.is_local else GLOBAL
             if node >= self.reach.roots_from:
@@ -852,18 +811,24 @@ def find_owners(tallied: OwnerTally, depth: int, limit: int) -> Owners:
         if row.retained_bytes >= SUSPECT_SHARE * tallied.used.bytes and row.retained_bytes:
             suspects.append((node, tallied.suspect(node, kind)))
     roots = range(reach.roots_from, reach.roots_from + len(tallied.parts))
-    kept = sum(tallied.tree.retained_bytes[node] for node in roots) + tallied.started_bytes(tops)
+    owners, retained = tallied.tree.owners, tallied.tree.retained_bytes
+    kept = sum(retained[node] for node in (*roots, *tallied.named))
+    for node, kind in tops:  # what is in a module's dict, functions hold, too
+        if kind != SHARED and node < reach.roots_from:
+            above = node
+            while owners[above] != NO_NODE:
+                above = owners[above]
+            kept += 0 if above in tallied.named else retained[node]
     shared = tallied.used.bytes - tallied.leaked.bytes - kept
     is_wanted = 0 < SUSPECT_SHARE * tallied.used.bytes <= shared
     others = tallied.graph.others(tallied.tree, [node for node, _ in suspects], tallied.weak) if suspects else []
     told = [suspect._replace(others=against) for (_, suspect), against in zip(suspects, others)]
     names = {name for suspect in told for name in (suspect.owner, *suspect.holders)}
-    together = [row for row in (_find_joint_holders(tallied) if is_wanted else []) if row.owner not in names][:MOST_TOGETHER]
+    joint: List[OwnedMemory] = []
+    if is_wanted:
+        joint = (_find_joint_owners if tallied.has_starts else _find_heap_owners)(tallied) or _find_voted_owners(tallied)
+    together = [row for row in joint if row.owner not in names][:MOST_TOGETHER]
     return Owners(told, rows, tallied.used, tallied.leaked, shared, together=together, fields=tallied.field_rows())
-
-
-def _find_joint_holders(tallied: OwnerTally) -> List[OwnedMemory]:
-    return (_find_joint_owners if tallied.has_starts else _find_heap_owners)(tallied) or _find_voted_owners(tallied)
 
 
 def _find_heap_owners(tallied: OwnerTally) -> List[OwnedMemory]:
@@ -901,7 +866,11 @@ def _find_joint_owners(tallied: OwnerTally) -> List[OwnedMemory]:
         if joint.bytes - tallied.tree.retained_bytes[at] * (at in owners) < LEAST_TOGETHER * tallied.used.bytes:
             continue
         row = tallied.owned(joint.node)._replace(reached_bytes=joint.bytes, reached_blocks=joint.blocks)
-        found.setdefault(row.owner, row._replace(signature=row.signature or tallied.contents_of(row.path_steps)))
+        end = row.path_steps[-1].address if row.path_steps and not row.signature else None
+        place = tallied.graph.find(end) if end else None
+        if place is not None and tallied.paths is not None:  # the object to which the path leads
+            row = row._replace(signature=tallied.paths.contents(place[0]))
+        found.setdefault(row.owner, row)
     return list(found.values())
 
 
@@ -918,7 +887,11 @@ def _find_voted_owners(tallied: OwnerTally) -> List[OwnedMemory]:
         for one in passed:  # the next node of a long list does not go all the way again
             parents[one] = at
         votes[at] = votes.get(at, 0) + tallied.tree.retained_bytes[node]
-    variables = (node for node in votes if (node >= roots_from or tallied.is_variable(node)) and not tallied.is_plumbing(node))
+    variables = []
+    for node in votes:
+        path = tallied.path(node) if node in tallied.named else None
+        if (node >= roots_from or (path is not None and not path.is_module)) and not tallied.is_plumbing(node):
+            variables.append(node)
     chosen = sorted(variables, key=lambda node: -votes[node])[:MOST_VOTED]
     found = (tallied.owned(node, reached=True) for node in chosen)
     return [row for row in found if (row.reached_bytes or 0) >= SUSPECT_SHARE * tallied.used.bytes]

@@ -318,44 +318,6 @@ def find_module_at(target: Target, address: int) -> Optional[Module]:
     return next((module for start, end, module in target.image_ranges() if start <= address < end), None)
 
 
-class StackNames:
-    """Names for places in stacks."""
-
-    def __init__(self, target: Target, kept: Dict[int, StackCopy]) -> None:
-        self._target, self._kept = target, kept
-        self._calls: Dict[int, Sequence[StackCall]] = {}
-        self._functions: Dict[int, List[Function]] = {}
-        self._named = functools.lru_cache(None)(self._name_function)
-        """Many words lie in each call, and a program has a hundred thousand functions."""
-
-    def at(self, lwp: int, address: int) -> Optional[str]:
-        """`frame 3, work+0x12 in app`, frame 0 being the innermost; None where that is not known."""
-        if lwp not in self._calls:
-            self._calls[lwp] = self._target.calls(self._kept[lwp]) if lwp in self._kept else []
-        number, call = next(((number, call) for number, call in enumerate(self._calls[lwp]) if address < call.end), (0, None))
-        if call is None:
-            return None
-        name = self._named(call)
-        return "frame %d%s" % (number, ", %s" % name if name else "")
-
-    def _name_function(self, call: StackCall) -> Optional[str]:
-        here = call.pc - call.is_return
-        module = find_module_at(self._target, here)
-        if module is None:
-            return None
-        if module.base not in self._functions:
-            self._functions[module.base] = sorted(
-                self._target.functions(module, exported=True), key=lambda function: (function.start, function.local, len(function.name))
-            )
-        rows = self._functions[module.base]
-        place = bisect_right([row.start for row in rows], here) - 1
-        while place > 0 and rows[place - 1].start == rows[place].start:
-            place -= 1
-        if place >= 0 and here < rows[place].end:
-            return "%s+0x%x in %s" % (rows[place].name, call.pc - rows[place].start, module.shown_name)
-        return "%s+0x%x" % (module.shown_name, call.pc - module.base)
-
-
 class NamedVariable(NamedTuple):
     """A variable of an object."""
 
@@ -381,11 +343,31 @@ class TargetSymbols:
     """Symbols of a process or core; symbol tables are read on demand."""
 
     def __init__(self, target: Target, stacks: Dict[int, StackCopy], blocks: Sequence[StaticBlock]) -> None:
-        self._target, self._blocks = target, blocks
-        self._frames = StackNames(target, stacks)
+        self._target, self._stacks, self._blocks = target, stacks, blocks
+        self._calls: Dict[int, Sequence[StackCall]] = {}
+        self._functions: Dict[int, List[Function]] = {}
+        self._named = functools.lru_cache(None)(self._name_function)
+        """Many words lie in each call, and a program has a hundred thousand functions."""
         self._variables: Dict[int, Tuple[List[int], List[NamedVariable]]] = {}
         self._local: Dict[int, List[Tuple[str, int, int]]] = {}
         """Of thread-local storage, by the object's base: a symbol table is read once."""
+
+    def _name_function(self, call: StackCall) -> Optional[str]:
+        here = call.pc - call.is_return
+        module = find_module_at(self._target, here)
+        if module is None:
+            return None
+        if module.base not in self._functions:
+            self._functions[module.base] = sorted(
+                self._target.functions(module, exported=True), key=lambda function: (function.start, function.local, len(function.name))
+            )
+        rows = self._functions[module.base]
+        place = bisect_right([row.start for row in rows], here) - 1
+        while place > 0 and rows[place - 1].start == rows[place].start:
+            place -= 1
+        if place >= 0 and here < rows[place].end:
+            return "%s+0x%x in %s" % (rows[place].name, call.pc - rows[place].start, module.shown_name)
+        return "%s+0x%x" % (module.shown_name, call.pc - module.base)
 
     def variable(self, module: Module, address: int) -> Optional[NamedVariable]:
         """See Symbols."""
@@ -402,12 +384,15 @@ class TargetSymbols:
         return rows[place] if place >= 0 and address < rows[place].end else None
 
     def in_stack(self, thread: Thread, address: int) -> Optional[str]:
-        """See Symbols."""
-        where = self._frames.at(thread.lwp, address)
-        if where is None and thread.stack_pointer is not None and abs(address - thread.stack_pointer) < FAR_BYTES:
-            away = address - thread.stack_pointer
-            where = "sp%s0x%x" % ("-" if away < 0 else "+", abs(away))
-        return where
+        """See Symbols; frame 0 is the innermost."""
+        if thread.lwp not in self._calls:
+            self._calls[thread.lwp] = self._target.calls(self._stacks[thread.lwp]) if thread.lwp in self._stacks else []
+        for number, call in enumerate(self._calls[thread.lwp]):
+            if address < call.end:
+                name = self._named(call)
+                return "frame %d%s" % (number, ", %s" % name if name else "")
+        away = address - (thread.stack_pointer or 0)
+        return None if thread.stack_pointer is None or abs(away) >= FAR_BYTES else "sp%s0x%x" % ("-" if away < 0 else "+", abs(away))
 
     def thread_local(self, thread: Thread, address: int) -> Optional[str]:
         """See Symbols."""
@@ -433,35 +418,38 @@ SMALL_HEAP_BYTES = 2 << 30
 """Of a heap that is larger, or of a living process, the graph is made only where it is asked for."""
 
 
-def count_blocks(session: Session) -> int:
-    """Blocks in use, as the walks over the heaps have counted them, or as a snapshot has them."""
-    if not session.target.has_memory:
-        reach: Optional[Reach] = session.shared(REACH)
-        return reach.numbers.blocks if reach is not None else 0
-    return sum(row.used_chunks for heap in session.heaps.all() for row in heap.histogram())
-
-
 def is_small_heap(session: Session, asked: bool = False) -> bool:
     """A core, or a copy of a small process, with a heap of which the graph takes a second or two: it is looked at without being asked.
     `asked`: of any process."""
     if session.target.kind != "core" and not (asked or session.is_copied_whole):
         return False
-    return _heap_bytes(session) <= SMALL_HEAP_BYTES
+    return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims()) <= SMALL_HEAP_BYTES
+
+
+def _measure_need(session: Session, each_bytes: int) -> Tuple[int, int, int]:
+    """Return the blocks in use, as the walks over the heaps have counted them, or as a snapshot has them; the bytes that they take, and
+    the bytes allowed.
+    """
+    if session.target.has_memory:
+        count = sum(row.used_chunks for heap in session.heaps.all() for row in heap.histogram())
+    else:
+        reach: Optional[Reach] = session.shared(REACH)
+        count = reach.numbers.blocks if reach is not None else 0
+    return count, count * each_bytes, allowed_bytes() - session.copied_bytes
 
 
 def check_fit(session: Session, each_bytes: int) -> Optional[Tuple[int, int]]:
     """Return None if the graph fits; else the bytes that it would take, and the bytes allowed."""
-    count, allowed = count_blocks(session), allowed_bytes() - session.copied_bytes
-    return (count * each_bytes, allowed) if count * each_bytes > allowed or count > MOST_BLOCKS else None
+    count, needed, allowed = _measure_need(session, each_bytes)
+    return (needed, allowed) if needed > allowed or count > MOST_BLOCKS else None
 
 
 def check_least(session: Session, each_bytes: int) -> None:
     """HeapxError where not even what does without the graph fits, before it begins: the kernel would end it without a word."""
-    needed, allowed = count_blocks(session) * each_bytes, allowed_bytes() - session.copied_bytes
+    _, needed, allowed = _measure_need(session, each_bytes)
     if needed > max(allowed, LITTLE_BYTES):
-        raise _refuse_size(
-            "this takes about %s of memory, even without a graph, and this process may use %s", (needed, allowed), "chunks --histogram"
-        )
+        what = "this takes about %s of memory, even without a graph, and this process may use %s"
+        raise _refuse_size(what, (needed, allowed), "chunks --histogram")
 
 
 def check_graph_fits(session: Session, each_bytes: int, lighter: str) -> None:
@@ -474,10 +462,6 @@ def check_graph_fits(session: Session, each_bytes: int, lighter: str) -> None:
 def _refuse_size(what: str, sizes: Tuple[int, int], lighter: str) -> HeapxError:
     hint = "run it where there is more memory; `%s` takes less" % hint_command(lighter)
     return HeapxError(make_sentence(what, *map(SentenceSize, sizes)), hint, code=OUT_OF_MEMORY)
-
-
-def _heap_bytes(session: Session) -> int:
-    return sum(claim.end - claim.start for heap in session.heaps.all() for claim in heap.claims())
 
 
 def check_owners_fit(session: Session) -> None:
@@ -548,8 +532,7 @@ def open_image_source(target: Target, parts: Sequence[Range]) -> Optional[BulkSo
     """
     bulk = target.bulk_source()
     if isinstance(bulk, ProcessSource):
-        pages: Tuple[Range, ...] = tuple(parts)
-        return bulk._replace(untouched_zero=pages)
+        return bulk._replace(untouched_zero=tuple(parts))
     return target.read_prefix if target.kind == "core" else None
 
 
@@ -628,13 +611,12 @@ def mark_graph(
 ) -> Tuple[Reach, Sequence[NativeSum]]:
     """The graph with its marks. `again`: look once more, for weak pointers; None: on a core. `further`: what counts as blocks, too; `made`:
     the graph, of memory that is as it was then. `slots`: containers are to be found in it."""
-    shared: Optional[Reach] = session.shared(REACH) or made
-    if shared is not None and shared.kept is not None:
-        return shared, mark_kept_graph(shared, shared.kept, again)
+    reach: Optional[Reach] = session.shared(REACH) or made
+    if reach is not None and reach.kept is not None:
+        return reach, mark_kept_graph(reach, reach.kept, again)
     is_wanted = session.target.kind == "core" if again is None else again
-    reach = (
-        shared if shared is not None else resolve_graph(session, read_world(session, slots, further=further, owning=False), hold=is_wanted)
-    )
+    if reach is None:
+        reach = resolve_graph(session, read_world(session, slots, further=further, owning=False), hold=is_wanted)
     sums: Sequence[NativeSum] = reach.graph.mark(reach.roots_from)
     if had_to_resume(session):
         sums = reach.graph.mark(reach.roots_from)
@@ -678,9 +660,7 @@ def mark_kept_graph(reach: Reach, kept: KeptReads, again: Optional[bool]) -> Seq
 
 def find_held_ranges(target: Target, reach: Reach) -> List[Tuple[int, int]]:
     """Memory outside the heaps that counts: roots, and mappings that something points to."""
-    roots = [
-        part for root in reach.regions.roots if root.start < root.end for part in find_readable_parts(target, root.start, root.end, False)
-    ]
+    roots = [part for root in reach.regions.roots if root.start < root.end for part in target.touched_ranges(root.start, root.end)]
     for place, node in enumerate(reach.regions.nodes):
         if reach.graph.evidence(reach.numbers.blocks + place) not in (FROM_MAPPING, LEAKED) and not is_blank(node):
             roots += find_node_parts(target, node)
@@ -704,44 +684,12 @@ def read_pointer_guard(target: Target) -> Optional[Tuple[int, int]]:
     return None
 
 
-class WorldRead(NamedTuple):
-    """Data read from a target, before it is resolved."""
-
-    graph: Graph
-    regions: Regions
-    heaps: Sequence[Tuple[int, int]]
-    stacks: Dict[int, StackCopy]
-    blocks: Sequence[StaticBlock]
-
-
-def _collect_world(session: Session, slots: bool, further: RuntimePools) -> Tuple[Regions, GraphShape]:
-    """Return what lies outside of the heaps, and the input of a graph. `further`: blocks of others."""
-    target, heaps = session.target, session.heaps.all()
-    claims = find_mapped_ranges(
-        target, RangeIndex([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken])
-    )
-    own = [part for heap in heaps for part in heap.own_data()]
-    outside = find_regions(target, unite_ranges([*claims, *own]), further.managed)
-    shape = GraphShape(
-        heaps=subtract_ranges(claims, unite_ranges(own)),
-        mappings=[(node.start, node.end) for node in outside.nodes],
-        word_bytes=target.word_bytes,
-        little_endian=target.little_endian,
-        unit_bytes=min([further.unit_bytes, *(heap.shape.unit_bytes for heap in heaps)]) if heaps else 8,
-        all_slots=slots,
-        images=find_image_ranges(target),
-        ignored_bits=target.ignored_bits,
-    )
-    return outside, shape
-
-
 def exclude_blocks(stream: Iterator[NativeBlocks], gone: Sequence[int]) -> Iterator[NativeBlocks]:
     """The stream without the blocks at these addresses."""
-    return exclude_some_blocks(stream, gone) if gone else stream
+    return _exclude_some(stream, gone) if gone else stream  # one of the native library stays so
 
 
-def exclude_some_blocks(stream: Iterator[NativeBlocks], gone: Sequence[int]) -> Iterator[NativeBlocks]:
-    """Yield the batches of blocks, and leave out the blocks that are in `gone`."""
+def _exclude_some(stream: Iterator[NativeBlocks], gone: Sequence[int]) -> Iterator[NativeBlocks]:
     for blocks in stream:
         known = blocks.addresses
         if not len(known) or bisect_left(gone, min(known)) == bisect_right(gone, max(known)):
@@ -767,19 +715,32 @@ def read_world(
     signer: Optional[Signer] = None,
     further: RuntimePools = NO_POOLS,
     owning: bool = True,
-) -> WorldRead:
-    """Reads everything. `signer`: what signs all blocks in this one read; `further`: what counts as blocks, too; `owning`: words that own
-    nothing are distinguished, if slots are kept."""
-    target = session.target
+) -> Reach:
+    """Reads everything; the graph is still to be resolved. `signer`: what signs all blocks in this one read; `further`: what counts as
+    blocks, too; `owning`: words that own nothing are distinguished, if slots are kept."""
+    target, heaps = session.target, session.heaps.all()
     session.budget.progress.stage = "reading all blocks"
-    outside, shape = _collect_world(session, slots, further)
+    claims = find_mapped_ranges(
+        target, RangeIndex([*((claim.start, claim.end) for heap in heaps for claim in heap.claims()), *further.taken])
+    )
+    own = [part for heap in heaps for part in heap.own_data()]
+    outside = find_regions(target, unite_ranges([*claims, *own]), further.managed)
+    shape = GraphShape(
+        heaps=subtract_ranges(claims, unite_ranges(own)),
+        mappings=[(node.start, node.end) for node in outside.nodes],
+        word_bytes=target.word_bytes,
+        little_endian=target.little_endian,
+        unit_bytes=min([further.unit_bytes, *(heap.shape.unit_bytes for heap in heaps)]) if heaps else 8,
+        all_slots=slots,
+        images=find_image_ranges(target),
+        ignored_bits=target.ignored_bits,
+    )
     vtables = open_image_source(target, shape.images)
     graph = session.kernel.graph(open_block_source(target), shape, session.budget, vtables)
     if signer is not None:
         graph.sign(signer)
     if owning:
         graph.note_unowning()
-    heaps = session.heaps.all()
     own_places = [place for heap in heaps for place in heap.own_places()]
     graph.gather([*(exclude_blocks(heap.blocks(), further.instead) for heap in heaps), *further.blocks], own_places)
     session.budget.progress.stage = "reading all other memory"
@@ -797,16 +758,16 @@ def read_world(
         elif root.kind == REGISTERS:
             graph.scan_words(root.words, root.exact)
         else:
-            for low, high in find_readable_parts(target, root.start, root.end, False):
+            for low, high in target.touched_ranges(root.start, root.end):
                 graph.scan(root.start, low, high)
         graph.end_node()
         read_bytes += root.end - root.start
     graph.settle()
     kept, blocks = (copy_stacks(target, outside.roots), target.static_blocks()) if names else ({}, [])
-    return WorldRead(graph, outside, shape.heaps, kept, blocks)
+    return Reach(graph, outside, graph.numbers(), (), shape.heaps, target.word_bytes, kept, blocks)
 
 
-def resolve_graph(session: Session, read: WorldRead, hold: bool = False) -> Reach:
+def resolve_graph(session: Session, read: Reach, hold: bool = False) -> Reach:
     """Everything is read: the rest needs no more of the process, unless it is to be held."""
     if not hold:
         session.target.let_go()
@@ -816,16 +777,16 @@ def resolve_graph(session: Session, read: WorldRead, hold: bool = False) -> Reac
     if hold and was_read and had_to_resume(session):
         habits = read.graph.resolve()
     check_time(session)
-    numbers = read.graph.numbers()
-    report_unread_counts(session, numbers, read.regions)
-    report_unwritten(session, read.graph)
-    return Reach(read.graph, read.regions, numbers, habits, read.heaps, session.target.word_bytes, read.stacks, read.blocks)
-
-
-def is_plain(node: GraphNode) -> bool:
-    """Pages of it that were never touched are known to be zeros without reading them. A smaller one may be a stack with guard pages inside
-    (MADV_GUARD_INSTALL, Linux 6.13): there the page table is asked first."""
-    return node.use.mapping.is_untouched_zero and node.end - node.start > MOST_GUARDED_BYTES
+    reach = read._replace(numbers=read.graph.numbers(), habits=habits)
+    report_unread(session, reach.numbers)
+    report_shared_in_swap(session, reach.regions.nodes)
+    report_undumped(session)
+    unknown = reach.regions.unknown_threads
+    if unknown:
+        threads = "registers of %s could not be read: these stacks count as a whole" % count_noun(len(unknown), "thread")
+        session.problem(problems.REGISTERS_UNREAD, None, threads, "blocks that only registers reference count as leaked", partial=True)
+    report_unwritten(session, reach.graph)
+    return reach
 
 
 def is_blank(node: GraphNode) -> bool:
@@ -834,16 +795,13 @@ def is_blank(node: GraphNode) -> bool:
     return use.mapping.is_untouched_zero and not use.mapping.is_hugetlb and use.resident_bytes == 0 and use.swapped_bytes == 0
 
 
-def find_readable_parts(target: Target, start: int, end: int, plain: bool) -> Sequence[Tuple[int, int]]:
-    """Return the parts of a range that may be read; `plain`: pages that were never touched are known to be zeros, and the reader skips
-    them.
-    """
-    return [(start, end)] if plain and target.kind != "core" else target.touched_ranges(start, end)
-
-
 def find_node_parts(target: Target, node: GraphNode) -> Sequence[Tuple[int, int]]:
-    """Return the parts of a node that are read."""
-    return find_shared_data(target, node) or find_readable_parts(target, node.start, node.end, is_plain(node))
+    """Return the parts of a node that are read. Pages that were never touched are known to be zeros, and the reader skips them; but a
+    smaller node may be a stack with guard pages inside (MADV_GUARD_INSTALL, Linux 6.13): there the page table is asked first.
+    """
+    is_plain = target.kind != "core" and node.use.mapping.is_untouched_zero and node.end - node.start > MOST_GUARDED_BYTES
+    whole = [(node.start, node.end)]
+    return find_shared_data(target, node) or (whole if is_plain else target.touched_ranges(node.start, node.end))
 
 
 def find_shared_data(target: Target, node: GraphNode) -> Optional[Sequence[Tuple[int, int]]]:
@@ -859,16 +817,6 @@ def check_time(session: Session) -> None:
     """HeapxError where time has run out: a half of a graph says nothing."""
     if session.budget.expired():
         raise session.budget.cut("the graph was complete")
-
-
-def report_unread_counts(session: Session, numbers: GraphNumbers, outside: Regions) -> None:
-    """Notes what could not be read."""
-    report_unread(session, numbers.unread_bytes, numbers.unread_at)
-    report_shared_in_swap(session, outside.nodes)
-    report_undumped(session)
-    if outside.unknown_threads:
-        threads = "registers of %s could not be read: these stacks count as a whole" % count_noun(len(outside.unknown_threads), "thread")
-        session.problem(problems.REGISTERS_UNREAD, None, threads, "blocks that only registers reference count as leaked", partial=True)
 
 
 def report_tags(session: Session, graph: Graph) -> None:
@@ -923,9 +871,9 @@ def report_shared_in_swap(session: Session, nodes: Sequence[GraphNode]) -> None:
         session.problem(problems.IN_SWAP, "0x%x" % lacking[0][0], what, hint)
 
 
-def report_unread(session: Session, unread_bytes: int, unread_at: int) -> None:
+def report_unread(session: Session, numbers: GraphNumbers) -> None:
     """Notes memory that could not be read."""
-    if unread_bytes:
-        what = make_sentence("%s of used blocks, stacks or data could not be read", SentenceSize(unread_bytes))
+    if numbers.unread_bytes:
+        what = make_sentence("%s of used blocks, stacks or data could not be read", SentenceSize(numbers.unread_bytes))
         hint = "blocks that only they reference count as leaked"
-        session.problem(problems.ROOTS_UNREAD, "0x%x" % unread_at, what, hint)
+        session.problem(problems.ROOTS_UNREAD, "0x%x" % numbers.unread_at, what, hint)

@@ -94,14 +94,14 @@ def tallied(owners: Dict[int, int], sizes: Sequence[int], containers: Sequence[C
         for node in nodes:
             of[node] = number + 1
     made: Any = object.__new__(OwnerTally)
-    made._tree, made.graph, made.names, made.paths, made._contained = Tree(above, retained, blocks, containers, of), FakeGraph(sizes, members), FakeNames(), None, None
+    made.tree, made.graph, made.names, made.paths = Tree(above, retained, blocks, containers, of), FakeGraph(sizes, members), FakeNames(), None
     module: Any = type("M", (), {"link": None})()
     data = GraphRoot(heap_graph.DATA, 0, 128, module, None)
     made.parts = [RootPart(data, 0), RootPart(GraphRoot(heap_graph.STACK, 0x9000, 0xA000, None, None), NO_SLOT), RootPart(data, 8)]
     numbers = type("N", (), {"blocks": BLOCKS})()
     regions_ = type("R", (), {"nodes": (), "roots": [part.root for part in made.parts], "managed": ()})()
     made.reach = type("Reach", (), {"roots_from": BLOCKS, "word_bytes": 8, "numbers": numbers, "mapping": lambda self, node: None, "regions": regions_, "kept": None})()
-    made.has_starts, made._named, made.weak, made.strong = False, frozenset(), (STACK, STACK + 1), (BLOCKS, STACK)
+    made.has_starts, made.named, made.weak, made.strong = False, frozenset(), (STACK, STACK + 1), (BLOCKS, STACK)
     made.used, made.leaked = NativeSum(BLOCKS, sum(sizes)), NativeSum(0, 0)
     result: OwnerTally = made
     return result
