@@ -89,61 +89,57 @@ class GrowthSide(NamedTuple):
 
     measure: Optional[str]
     total_bytes: Optional[int]
-    parts: Optional[Dict[Key, int]]
-    used: Dict[str, int]
-    """By allocator."""
-    is_used_known: bool
+    parts: Dict[Key, int]
+    used: Optional[Dict[str, int]]
+    """By allocator; None where it is not known."""
     lacking: Sequence[str]
 
 
 class ComparedReport(NamedTuple):
     """Members of the `report` model that are compared."""
 
-    memory: Optional[SplitMemory]
-    split: Optional[Sequence[MemoryPart]]
+    memory: Optional[SplitMemory] = None
+    split: Optional[Sequence[MemoryPart]] = None
+    books: Optional[Books] = None
 
 
 def make_growth(old: SnapshotRecord, new: SnapshotRecord) -> Growth:
     """Compute the growth from the old snapshot to the new one."""
     by_name = old.head.has_names and new.head.has_names
-    sides = [_make_side(name, record, by_name) for name, record in (("old", old), ("new", new))]
-    before, after = sides
-    lacking = [why for side in sides for why in side.lacking]
+    before, after = (_make_side(name, record, by_name) for name, record in (("old", old), ("new", new)))
+    lacking = [*before.lacking, *after.lacking]
     measure = before.measure if before.measure == after.measure else None
     if measure is None and None not in (before.measure, after.measure):
         lacking.append("one is a process and one a core: bytes in RAM and bytes in a file cannot be compared")
     parts = _compare_parts(before, after, measure is not None)
-    is_used_known = before.is_used_known and after.is_used_known
-    used = sum(after.used.values()) - sum(before.used.values()) if is_used_known else None
-    rss = None
-    if measure is not None and before.total_bytes is not None and after.total_bytes is not None:
-        rss = after.total_bytes - before.total_bytes
-    all_ = (
-        sum(part.grown_bytes for part in parts) if measure is not None else None
-    )  # what an allocator has in RAM is known without its heaps
+    used = sum(after.used.values()) - sum(before.used.values()) if before.used is not None and after.used is not None else None
+    # what an allocator has in RAM is known without its heaps
+    all_, rss = None, None
+    if measure is not None:
+        all_, rss = sum(part.grown_bytes for part in parts), _subtract_known(before.total_bytes, after.total_bytes)
     return Growth(measure, all_, used, rss, parts, lacking)
 
 
 def _compare_parts(old: GrowthSide, new: GrowthSide, is_comparable: bool) -> List[GrowthPart]:
-    before, after = ((side.parts or {}) if is_comparable else {} for side in (old, new))
-    keys: Dict[Key, None] = dict.fromkeys([*before, *after])
+    keys: Dict[Key, None] = dict.fromkeys([*old.parts, *new.parts] if is_comparable else [])
+    is_known = old.used is not None and new.used is not None
     with_part = {allocator for _, _, allocator in keys}
-    for name in dict.fromkeys([*old.used, *new.used]):
+    for name in dict.fromkeys([*(old.used or ()), *(new.used or ())] if is_known else []):
         if name not in with_part:
             keys[KIND_OF_ALLOCATOR, name, name] = None
-    parts = []
+    changed = []
     for key in keys:
         kind, name, allocator = key
-        was, now = (side.get(key, 0) if is_comparable else None for side in (before, after))
-        only = None if not is_comparable or (key in before) == (key in after) else "old" if key in before else "new"
-        is_known = old.is_used_known and new.is_used_known
-        used_then, used_now = (side.used.get(allocator, 0) if is_known and allocator is not None else None for side in (old, new))
-        parts.append(
-            GrowthPart(
-                name, kind, allocator, _subtract_known(was, now), was, now, _subtract_known(used_then, used_now), used_then, used_now, only
-            )
-        )
-    changed = [part for part in parts if part.diff_bytes or part.used_diff_bytes]
+        was, now, only, used_then, used_now = None, None, None, None, None
+        if is_comparable:
+            was, now = old.parts.get(key, 0), new.parts.get(key, 0)
+            only = None if (key in old.parts) == (key in new.parts) else "old" if key in old.parts else "new"
+        if allocator is not None and old.used is not None and new.used is not None:
+            used_then, used_now = old.used.get(allocator, 0), new.used.get(allocator, 0)
+        used = _subtract_known(used_then, used_now), used_then, used_now
+        part = GrowthPart(name, kind, allocator, _subtract_known(was, now), was, now, *used, only)
+        if part.diff_bytes or part.used_diff_bytes:
+            changed.append(part)
     return sorted(changed, key=lambda part: (-part.grown_bytes, part.diff_bytes or 0, part.what))
 
 
@@ -154,9 +150,9 @@ def _subtract_known(before: Optional[int], after: Optional[int]) -> Optional[int
 def _make_side(side: str, record: SnapshotRecord, by_name: bool) -> GrowthSide:
     """Return the sizes of one snapshot: the split of `report`, the sums of the heaps."""
     lacking = []
-    memory, rows = record.model("report", ComparedReport) if "report" in record.models else ComparedReport(None, None)
-    parts = _sum_split(rows or (), memory.measure == RESIDENT, by_name) if memory is not None else None
-    if parts is None:
+    memory, rows, _ = record.model("report", ComparedReport) if "report" in record.models else ComparedReport()
+    parts = _sum_split(rows or (), memory.measure == RESIDENT, by_name) if memory is not None else {}
+    if not parts:
         why = record.outcomes.get("report", RecordedOutcome()).error or "it has no split of the memory"
         lacking.append("%s: memory outside malloc is unknown (%s)" % (side, why))
     unread = [allocator.id for allocator in record.head.allocators if allocator.layout is None]
@@ -166,27 +162,26 @@ def _make_side(side: str, record: SnapshotRecord, by_name: bool) -> GrowthSide:
         lacking.append("%s: memory in use is unknown (%s)" % (side, why))
     elif is_cut:
         lacking.append("%s: the heaps were not read whole" % side)
-    is_used_known = bool(record.head.heaps) and not unread and not is_cut
     used: Dict[str, int] = {}
     for heap in record.head.heaps:
         used[heap.allocator] = used.get(heap.allocator, 0) + heap.used_bytes
-    total = None if memory is None else memory.total_bytes
-    return GrowthSide(memory.measure if memory is not None and parts is not None else None, total, parts, used, is_used_known, lacking)
+    measure, total = (memory.measure if parts else None, memory.total_bytes) if memory is not None else (None, None)
+    return GrowthSide(measure, total, parts, used if used and not unread and not is_cut else None, lacking)
 
 
-def _sum_split(rows: Sequence[MemoryPart], is_live: bool, by_name: bool) -> Optional[Dict[Key, int]]:
-    """Return the bytes by part, or None if there are none. Names that were replaced by numbers mean nothing in another snapshot: then by
-    kind alone. Memory in swap and in pages of hugetlbfs is not in RSS, but counts as memory.
+def _sum_split(rows: Sequence[MemoryPart], is_live: bool, by_name: bool) -> Dict[Key, int]:
+    """Return the bytes by part; none if those of one are unknown. Names that were replaced by numbers mean nothing in another snapshot:
+    then by kind alone. Memory in swap and in pages of hugetlbfs is not in RSS, but counts as memory.
     """
     sizes: Dict[Key, int] = {}
     for row in rows:
         size = row.resident_bytes if is_live else row.dumped_bytes
         if size is None:
-            return None
+            return {}
         key = row.kind, row.name if by_name else row.kind, row.allocator
         beside = (row.swapped_bytes or 0) + (row.hugetlb_bytes or 0) if is_live else 0
         sizes[key] = sizes.get(key, 0) + size + beside
-    return sizes or None
+    return sizes
 
 
 OTHERS = "[several owners, small ones, or leaked]"
@@ -249,7 +244,11 @@ def list_owners(owners: Owners, graph: Optional[OwnerRows]) -> ListedOwners:
         if _has_name(row):
             before = sums.get((row.owner, ""), (0, 0))  # a variable may lie in two mappings
             sums[row.owner, ""] = before[0] + row.retained_bytes, (before[1] or 0) + row.retained_blocks
-    what = {row.owner: told for row in [*rows, *owners.owners] if (told := _describe_content(row))}
+    what: Dict[str, str] = {}
+    for row in [*rows, *owners.owners]:
+        told = describe_containers(row.containers) or (row.container.words() if row.container is not None else row.signature)
+        if told:
+            what[row.owner] = told
     return ListedOwners(sums, what, rows[-1].retained_bytes if len(rows) >= most else 0)
 
 
@@ -266,10 +265,6 @@ def sum_classes(graph: OwnerRows) -> Sums:
     return sums
 
 
-def _describe_content(row: OwnedMemory) -> Optional[str]:
-    return describe_containers(row.containers) or (row.container.words() if row.container is not None else row.signature)
-
-
 def _has_name(row: OwnedMemory) -> bool:
     if row.kind == SHARED and row.container is not None:  # called by all that hold it
         return bool(row.holders and row.has_names)
@@ -282,13 +277,9 @@ def describe_content_change(old: Optional[str], new: Optional[str]) -> Optional[
         return new or old
     before, after = old.split(" "), new.split(" ")
     changed = [place for place, pair in enumerate(zip(before, after)) if pair[0] != pair[1]]
-    if len(before) != len(after) or any(not _is_number(one[place]) for place in changed for one in (before, after)):
+    if len(before) != len(after) or any(not one[place][:1].isdigit() for place in changed for one in (before, after)):
         return "%s -> %s" % (old, new)
     return " ".join("%s -> %s" % (was.rstrip(","), now) if was != now else now for was, now in zip(before, after))
-
-
-def _is_number(word: str) -> bool:
-    return word[:1].isdigit()
 
 
 USED_GREW, KEPT_GREW, BOTH_GREW, ELSEWHERE_GREW = "used-grew", "kept-grew", "both-grew", "elsewhere-grew"
@@ -402,12 +393,6 @@ class Diff(NamedTuple):
     """The same as `next`, each with its whole command."""
 
 
-class WithBooks(NamedTuple):
-    """Member of the `report` model that has the program's own books."""
-
-    books: Optional[Books] = None
-
-
 class WithPools(NamedTuple):
     """Member of the `census` model that has the pools of runtimes."""
 
@@ -513,25 +498,21 @@ def _sort_changes(rows: Iterable[DiffChange]) -> List[DiffChange]:
 
 def _compare_states(old: SnapshotRecord, new: SnapshotRecord) -> List[DiffChange]:
     """RSS, what each heap has in use and keeps, and the allocator's own words for parts of it, as `arenas` has them."""
-    changes: List[DiffChange] = []
-    if old.head.rss_bytes is not None and new.head.rss_bytes is not None:
-        changes += _compare_all({(DIFF_RSS, ""): (old.head.rss_bytes, None)}, {(DIFF_RSS, ""): (new.head.rss_bytes, None)})
-    sums = [_sum_states(record) for record in (old, new)]
-    changes += _compare_all(*sums)
-    pools = [_sum_pools(record) for record in (old, new)]
-    changes += _compare_all(*pools) if all(pools) else []
-    changes += _drop_unknown(_sum_arena_parts(old), _sum_arena_parts(new))
+    sums, records = [], (old, new)
+    has_rss = None not in (old.head.rss_bytes, new.head.rss_bytes)
+    for head in (old.head, new.head):
+        used, kept = sum(heap.used_bytes for heap in head.heaps), sum(heap.kept_bytes for heap in head.heaps)
+        states: Sums = {(IN_USE, ""): (used, None), (KEPT, ""): (kept, None)}
+        sums.append({(DIFF_RSS, ""): (head.rss_bytes or 0, None), **states} if has_rss else states)
+    pools = [_sum_pools(record) for record in records]
+    changes = _compare_all(*sums) + (_compare_all(*pools) if all(pools) else [])
+    changes += _drop_unknown(*map(_sum_arena_parts, records))
     return [change for change in changes if change.old_bytes or change.new_bytes or not change.whose]
 
 
 def drop_unchanged(rows: Sequence[DiffChange]) -> List[DiffChange]:
     """Return the rows without those of zeros."""
     return [row for row in rows if row.diff_bytes or row.diff_count]
-
-
-def _sum_states(record: SnapshotRecord) -> Sums:
-    heaps = record.head.heaps
-    return {(IN_USE, ""): (sum(heap.used_bytes for heap in heaps), None), (KEPT, ""): (sum(heap.kept_bytes for heap in heaps), None)}
 
 
 def _sum_pools(record: SnapshotRecord) -> Sums:
@@ -630,15 +611,12 @@ def _compare_held(graphs: Sequence[OwnedGraph]) -> Optional[List[DiffChange]]:
 
 def _compare_contexts(old: SnapshotRecord, new: SnapshotRecord) -> Optional[List[DiffChange]]:
     """Compare the memory contexts: bytes in use, and blocks where the release counts them."""
-    if not all("report" in record.models for record in (old, new)):
-        return None
-    books = [record.model("report", WithBooks).books for record in (old, new)]
-    before, after = books
-    return None if before is None or after is None else _sort_changes(_compare_all(_sum_books(before), _sum_books(after)))
 
+    def sum_books(report: ComparedReport) -> Optional[Sums]:
+        rows = program_books.sum_by_name(report.books.contexts) if report.books is not None else None
+        return None if rows is None else {(row.name, ""): (row.inuse_bytes, row.blocks) for row in rows}
 
-def _sum_books(books: Books) -> Sums:
-    return {(row.name, ""): (row.inuse_bytes, row.blocks) for row in program_books.sum_by_name(books.contexts)}
+    return _compare_models(old, new, "report", ComparedReport, sum_books)
 
 
 def _sum_leaks(leaks: Leaks) -> Optional[Sums]:

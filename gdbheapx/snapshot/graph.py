@@ -10,7 +10,7 @@ from gdbheapx import problems
 from gdbheapx.analysis.census import find
 from gdbheapx.analysis.census.world import Signature
 from gdbheapx.analysis.reachability import dominance, heap_graph
-from gdbheapx.analysis.reachability.heap_graph import NamedVariable
+from gdbheapx.analysis.reachability.heap_graph import NamedVariable, find_variable_at
 from gdbheapx.analysis.reachability.managed import HeldByField, ManagedField
 from gdbheapx.analysis.reachability.names import NodeNames, Path, Paths, PathStep
 from gdbheapx.errors import HeapxError
@@ -154,42 +154,37 @@ def _keep_graph(session: Session, told: find.LabelSet, moves: Sequence[Move], ha
     for number, pieces in itertools.groupby(graph.pack(moves, True), key=lambda piece: piece[0]):
         streams[PREFIX + STREAMS[number]] = _pack_stream((data for _, data in pieces))
         heap_graph.check_time(session)
-    places = _places_of(told.names)
+    numbers = itertools.count(1)  # of labels that have a name; 0 for others
+    places = [0, *(0 if name is None else next(numbers) for name in told.names)]
     label_bytes = next(array(letter).itemsize for most, letter in WIDTHS if max(places) < most)
     streams[PREFIX + LABELS] = _pack_stream([renumber_labels(graph.library, told.labels, reach.numbers.blocks, places, label_bytes)])
     weak = session.shared(heap_graph.LOOKED_AGAIN)
     if weak:
         streams[PREFIX + WEAK] = _pack_stream([pack_numbers([number for pair in weak for number in pair])])
-    return _make_model(session, told, tallied, label_bytes, has_names), streams
-
-
-def _places_of(names: Sequence[Optional[Signature]]) -> List[int]:
-    """Return for each label its number among those that have a name, from 1 on; 0 for others."""
-    numbers_ = itertools.count(1)
-    return [0, *(0 if name is None else next(numbers_) for name in names)]
-
-
-def _make_model(session: Session, told: find.LabelSet, tallied: dominance.OwnerTally, label_bytes: int, has_names: bool) -> KeptGraph:
-    reach = told.reach
-    return KeptGraph(
+    nodes = []
+    for node in reach.regions.nodes:
+        name = node.whose or node.use.mapping.name
+        nodes.append(KeptNode(TargetAddress(node.start), node.end - node.start, name, node.resident_bytes))
+    model = KeptGraph(
         word_bytes=reach.word_bytes,
-        unit_bytes=reach.graph.shape.unit_bytes,
-        has_slots=reach.graph.shape.all_slots,
+        unit_bytes=graph.shape.unit_bytes,
+        has_slots=graph.shape.all_slots,
         is_low=any(start < 1 << 32 for start, _ in reach.heaps),
         roots=[_keep_root(part) for part in tallied.parts],
-        nodes=[_keep_node(node) for node in reach.regions.nodes],
+        nodes=nodes,
         variables=_keep_variables(tallied, told.called),
         places=_keep_places(tallied, told.called) if has_names else [],
         labels=[KeptLabel(name.name, name.module, name.sure) for name in told.names if name is not None],
         by_row=sum(name is not None for name in told.names[: told.by_row]),
         label_bytes=label_bytes,
         habits=reach.habits,
-        looked_again=session.shared(heap_graph.LOOKED_AGAIN) is not None,
+        looked_again=weak is not None,
         starts=sorted(told.paths.starts()) if told.paths is not None else [],
         paths=_keep_paths(told.paths, tallied),
         has_garbage=told.paths is not None and told.paths.has_garbage,
         fields=tallied.field_rows(),
     )
+    return model, streams
 
 
 def _keep_paths(paths: Optional[Paths], tallied: dominance.OwnerTally) -> List[KeptPath]:
@@ -213,13 +208,6 @@ def _keep_root(part: dominance.RootPart) -> KeptRoot:
     if root.field is not None:
         kept_root = kept_root._replace(field=root.field.name)
     return kept_root if root.thread is None else kept_root._replace(lwp=root.thread.lwp, thread=root.thread.name)
-
-
-def _keep_node(node: heap_graph.GraphNode) -> KeptNode:
-    mapping = node.use.mapping
-    is_whole = (node.start, node.end) == (mapping.start, mapping.end)
-    resident = node.use.resident_bytes if is_whole and node.use.pss_bytes is not None else None
-    return KeptNode(TargetAddress(node.start), node.end - node.start, node.whose or mapping.name, resident)
 
 
 def _keep_variables(tallied: dominance.OwnerTally, called: NodeNames) -> List[KeptVariable]:
@@ -283,41 +271,30 @@ class FileSymbols:
     """See Symbols: what was found when the snapshot was taken."""
 
     def __init__(self, model: KeptGraph, roots: Sequence[heap_graph.GraphRoot]) -> None:
-        self._variables: Dict[Tuple[int, int], List[NamedVariable]] = {}
+        self._by_base: Dict[int, List[NamedVariable]] = {}
         self._places: Dict[Tuple[int, int], str] = {}
         for variable in model.variables:
             root = roots[variable.root]
             if root.module is not None:
                 start = root.start + variable.offset
-                self._variables.setdefault((root.module.base, root.start), []).append(
-                    NamedVariable(start, start + variable.bytes, variable.owner)
-                )
+                row = NamedVariable(start, start + variable.bytes, variable.owner)
+                self._by_base.setdefault(root.module.base, []).append(row)
         for place in model.places:
             root = roots[place.root]
             if root.thread is not None:
                 self._places[root.thread.lwp, root.start + place.slot * model.word_bytes] = place.place
-        self._by_base: Dict[int, List[NamedVariable]] = {}
-        for (base, _), some in self._variables.items():
-            self._by_base.setdefault(base, []).extend(some)
         for rows in self._by_base.values():
             rows.sort()
 
     def variable(self, module: Module, address: int) -> Optional[NamedVariable]:
         """See Symbols."""
-        rows = self._by_base.get(module.base, ())
-        low, high = 0, len(rows)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if rows[middle].start <= address else (low, middle)
-        return rows[low - 1] if low and address < rows[low - 1].end else None
+        return find_variable_at(self._by_base.get(module.base, []), address)
 
     def in_stack(self, thread: Thread, address: int) -> Optional[str]:
         """See Symbols."""
         return self._places.get((thread.lwp, address))
 
-    def thread_local(self, thread: Thread, address: int) -> Optional[str]:
-        """See Symbols."""
-        return self._places.get((thread.lwp, address))
+    thread_local = in_stack
 
 
 def open_kept_census(session: Session, kept: object, streams: Parted[str, PackedPart], path: str) -> find.LabelSet:
@@ -333,8 +310,8 @@ def _open_census(session: Session, model: KeptGraph, streams: Parted[str, Packed
     mappings = [(node.start, node.end) for node in nodes]
     habits = [habit.offset for habit in model.habits]
     data = {number: streams[PREFIX + name].bytes(path) for number, name in enumerate(STREAMS) if PREFIX + name in streams}
-    kept_ = PackedGraph(model.word_bytes, model.unit_bytes, model.has_slots, mappings, habits, data)
-    graph = session.kernel.unpacked(kept_, session.budget)
+    packed = PackedGraph(model.word_bytes, model.unit_bytes, model.has_slots, mappings, habits, data)
+    graph = session.kernel.unpacked(packed, session.budget)
     count = graph.numbers()
     roots = [_restore_root(root) for root in model.roots]
     if count.nodes != count.blocks + len(nodes) + len(roots):

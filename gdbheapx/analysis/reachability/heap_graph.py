@@ -75,6 +75,12 @@ class GraphNode(NamedTuple):
     whose: Optional[str] = None
     """As `report` calls it, such as `JVM: Java heap`; None where its shape shows nothing for sure."""
 
+    @property
+    def resident_bytes(self) -> Optional[int]:
+        """Return how much is resident; None where it is not known, or the node is no whole mapping."""
+        is_whole = (self.start, self.end) == (self.use.mapping.start, self.use.mapping.end)
+        return self.use.resident_bytes if is_whole and self.use.pss_bytes is not None else None
+
 
 class Regions(NamedTuple):
     """Regions of memory that the graph is made of."""
@@ -326,6 +332,12 @@ class NamedVariable(NamedTuple):
     name: str
 
 
+def find_variable_at(rows: Sequence[NamedVariable], address: int) -> Optional[NamedVariable]:
+    """Return the one of these sorted variables that has the address."""
+    place = bisect_left(rows, NamedVariable(address + 1, 0, "")) - 1
+    return rows[place] if place >= 0 and address < rows[place].end else None
+
+
 class SymbolSource(Protocol):
     """Source of names for places in memory."""
 
@@ -348,7 +360,7 @@ class TargetSymbols:
         self._functions: Dict[int, List[Function]] = {}
         self._named = functools.lru_cache(None)(self._name_function)
         """Many words lie in each call, and a program has a hundred thousand functions."""
-        self._variables: Dict[int, Tuple[List[int], List[NamedVariable]]] = {}
+        self._variables: Dict[int, List[NamedVariable]] = {}
         self._local: Dict[int, List[Tuple[str, int, int]]] = {}
         """Of thread-local storage, by the object's base: a symbol table is read once."""
 
@@ -377,11 +389,8 @@ class TargetSymbols:
                 start = module.base + value
                 if size and not is_local and (start not in variables or len(name) < len(variables[start].name)):
                     variables[start] = NamedVariable(start, start + size, name)
-            rows = sorted(variables.values())
-            self._variables[module.base] = [row.start for row in rows], rows
-        starts, rows = self._variables[module.base]
-        place = bisect_right(starts, address) - 1
-        return rows[place] if place >= 0 and address < rows[place].end else None
+            self._variables[module.base] = sorted(variables.values())
+        return find_variable_at(self._variables[module.base], address)
 
     def in_stack(self, thread: Thread, address: int) -> Optional[str]:
         """See Symbols; frame 0 is the innermost."""

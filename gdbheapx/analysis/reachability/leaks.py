@@ -7,7 +7,7 @@ from gdbheapx.analysis import memory_verdict
 from gdbheapx.analysis.addon_answers import Garbage
 from gdbheapx.analysis.census.block import Labels
 from gdbheapx.analysis.reachability import heap_graph
-from gdbheapx.analysis.reachability.heap_graph import GraphNode, Reach
+from gdbheapx.analysis.reachability.heap_graph import Reach
 from gdbheapx.analysis.reachability.managed import HeldByField, measure_fields
 from gdbheapx.analysis.reachability.owners import LinkedContainer
 from gdbheapx.columns import BYTES, TEXT, Column
@@ -21,14 +21,6 @@ MOST_ROOTS = 20_000
 """Leak roots that are looked at, those with most bytes."""
 MOST_BELOW, MOST_POINTERS = 64, 64
 """Blocks between a root and a container, and pointers of each that are followed."""
-
-
-def find_lost_containers(reach: Reach) -> Optional[Containers]:
-    """Find containers in the graph as it is; None where slots of blocks were not kept, or where there are none."""
-    if not reach.graph.shape.all_slots:
-        return None
-    found = heap_graph.find_containers(reach)
-    return found if len(found) else None
 
 
 def label_lost_containers(
@@ -186,16 +178,22 @@ def judge_leaks(session: Session, leaks: Leaks) -> Leaks:
     return leaks._replace(is_upper_bound=heap_graph.lacks_holders(session))
 
 
-def add_sums(sums: Sequence[NativeSum]) -> NativeSum:
-    """Return the sum of all of them."""
-    return NativeSum(sum(part.blocks for part in sums), sum(part.bytes for part in sums))
-
-
 def find_leaks(reach: Reach, interior_holds: bool, sums: Sequence[NativeSum], naming: Optional[Naming] = None) -> Leaks:
     """Classes, groups and lost mappings. `sums`: of mark() or look_again(). `naming`: where memory may still be read."""
-    containers = find_lost_containers(reach) if sums[LEAKED].blocks else None
+    containers = heap_graph.find_containers(reach) if sums[LEAKED].blocks and reach.graph.shape.all_slots else None
+    containers = containers or None  # as if there were no slots: there are none
     roots = reach.graph.find_leak_roots(containers) if sums[LEAKED].blocks else 0
-    return classify_leaks(sums, interior_holds)._replace(
+    holding = list_held_rules(interior_holds)
+    maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
+    held, unsure = (
+        NativeSum(sum(part.blocks for part in parts), sum(part.bytes for part in parts))
+        for parts in ([sums[rule] for rule in holding], maybe.values())
+    )
+    return Leaks(
+        held=held,
+        maybe=unsure,
+        maybe_by=maybe,
+        leaked=sums[LEAKED],
         roots=roots,
         groups=group_leaks(reach, naming, containers) if roots else [],
         habits=reach.habits,
@@ -204,13 +202,6 @@ def find_leaks(reach: Reach, interior_holds: bool, sums: Sequence[NativeSum], na
         low_addresses=any(start < 1 << 32 for start, _ in reach.heaps) and reach.word_bytes == 8,
         fields=measure_fields(reach.graph, reach.numbers.blocks, reach.regions.managed, lambda field: None),
     )
-
-
-def classify_leaks(sums: Sequence[NativeSum], interior_holds: bool) -> Leaks:
-    """Sum up the held, possibly leaked and leaked blocks."""
-    holding = list_held_rules(interior_holds)
-    maybe = {EVIDENCE[rule]: sums[rule] for rule in range(LEAKED) if rule not in holding and sums[rule].blocks}
-    return Leaks(held=add_sums([sums[rule] for rule in holding]), maybe=add_sums(list(maybe.values())), maybe_by=maybe, leaked=sums[LEAKED])
 
 
 def list_held_rules(interior_holds: bool) -> List[int]:
@@ -227,8 +218,8 @@ def group_leaks(reach: Reach, naming: Optional[Naming], containers: Optional[Con
         of, found = label_lost_containers(reach, containers, of, len(names))
     rows = []
     for group in reach.graph.leak_groups(of):
-        one = found.get(group.label)
-        name = names[group.label if one is None else one[0]]
+        label, container, is_holder = found.get(group.label, (group.label, None, False))
+        name = names[label]
         row = LeakGroup(
             signature=name.name if name is not None else None,
             kind=CYCLE if group.is_cycle else ROOT,
@@ -238,8 +229,8 @@ def group_leaks(reach: Reach, naming: Optional[Naming], containers: Optional[Con
             behind_blocks=group.blocks_behind,
             behind_bytes=group.bytes_behind,
             sample=[TargetAddress(address) for address, _ in reach.graph.blocks(group.samples)],
-            container=one[1] if one is not None else None,
-            is_holder=one is not None and one[2],
+            container=container,
+            is_holder=is_holder,
         )
         rows.append(row)
     return sorted(rows, key=lambda row: (-(row.bytes + row.behind_bytes), row.size_bytes))
@@ -247,34 +238,24 @@ def group_leaks(reach: Reach, naming: Optional[Naming], containers: Optional[Con
 
 def find_lost_mappings(reach: Reach) -> List[LostMapping]:
     """Mappings outside the heaps that no pointer leads to."""
-    first = reach.numbers.blocks
-    gone = [node for place, node in enumerate(reach.regions.nodes) if reach.graph.evidence(first + place) in (FROM_MAPPING, LEAKED)]
-    return make_mapping_rows(gone)
+    rows = []
+    for place, node in enumerate(reach.regions.nodes, reach.numbers.blocks):
+        if reach.graph.evidence(place) in (FROM_MAPPING, LEAKED):
+            rows.append(LostMapping(TargetAddress(node.start), node.end - node.start, node.resident_bytes, node.use.mapping.name))
+    return sorted(rows, key=lambda row: -row.bytes)
 
 
 def group_lost_mappings(reach: Reach, least_bytes: int) -> List[LostByName]:
     """Group lost mappings by name, and return the groups with at least that many bytes, the largest first."""
-    first = reach.numbers.blocks
     sums: Dict[str, List[int]] = {}
-    for place, node in enumerate(reach.regions.nodes):
+    for place, node in enumerate(reach.regions.nodes, reach.numbers.blocks):
         row = sums.setdefault(node.use.mapping.name, [0, 0, 0])
         row[1] += 1
-        if reach.graph.evidence(first + place) in (FROM_MAPPING, LEAKED):
+        if reach.graph.evidence(place) in (FROM_MAPPING, LEAKED):
             row[0] += 1
             row[2] += min(node.end - node.start, node.use.resident_bytes or 0)
     rows = [LostByName(name, *row) for name, row in sums.items() if row[2] >= least_bytes and row[2]]
     return sorted(rows, key=lambda row: -row.bytes)
-
-
-def make_mapping_rows(nodes: Sequence[GraphNode]) -> List[LostMapping]:
-    """Make one row for each mapping, the largest first."""
-    mappings = []
-    for node in nodes:
-        use = node.use
-        is_whole = (node.start, node.end) == (use.mapping.start, use.mapping.end)
-        resident = use.resident_bytes if is_whole and use.pss_bytes is not None else None
-        mappings.append(LostMapping(TargetAddress(node.start), node.end - node.start, resident, use.mapping.name))
-    return sorted(mappings, key=lambda mapping: -mapping.bytes)
 
 
 def subtract_nodes(reach: Reach, sums: Sequence[NativeSum], nodes: Sequence[int]) -> List[NativeSum]:
