@@ -17,7 +17,7 @@ from gdbheapx.analysis.reachability.names import PathStep
 from gdbheapx.catalogue import ADDON_ALLOCATORS
 from gdbheapx.inferior.base import Mapping
 from gdbheapx.kernel.blocks.packed import Move
-from gdbheapx.model import AllocatorInfo, TargetAddress
+from gdbheapx.model import TargetAddress
 from gdbheapx.snapshot.record import RecordedMapping, SnapshotRecord
 from gdbheapx.units import Sentence
 
@@ -189,7 +189,13 @@ class NameNumbers:
         """A text without them: whole, or where they are in it as words."""
         if text in OURS or text in self._numbers:
             return self._numbers.get(text, text)
-        return WORDS.sub(lambda match: self._replace_word(match.group()), self._replace_long_names(text))
+        if self._seen != len(self._numbers):  # names that are no single word; there are few of them
+            self._seen = len(self._numbers)
+            self._odd = sorted((name for name in self._numbers if not WORDS.fullmatch(name)), key=len, reverse=True)
+        for name in self._odd:
+            if name in text:
+                text = text.replace(name, self._numbers[name])
+        return WORDS.sub(lambda match: self._replace_word(match.group()), text)
 
     def _replace_word(self, word: str) -> str:
         if word.strip(".:()[],") in SENTENCES:
@@ -205,36 +211,15 @@ class NameNumbers:
                 return between.join(self._numbers.get(part, part) for part in parts)
         return word
 
-    def _replace_long_names(self, text: str) -> str:
-        """Names that are no single word; there are few of them."""
-        if self._seen != len(self._numbers):
-            self._seen = len(self._numbers)
-            self._odd = sorted((name for name in self._numbers if not WORDS.fullmatch(name)), key=len, reverse=True)
-        for name in self._odd:
-            if name in text:
-                text = text.replace(name, self._numbers[name])
-        return text
-
 
 def remove_names(record: SnapshotRecord, known: Iterable[str]) -> SnapshotRecord:
     """The record without names. `known`: those of files and threads, which are in sentences."""
     nameless = NameNumbers(known)
     nameless.gather([record.head, record.outcomes, record.models])
 
-    def replace_value(value: Any) -> Any:
-        return replace_names(value, nameless.text, int)
-
-    head = replace_value(record.head)._replace(
-        version=record.head.version,
-        taken=record.head.taken,
-        core_written=record.head.core_written,
-        kind=record.head.kind,
-        has_names=False,
-        allocators=[_rename_info(allocator, nameless) for allocator in record.head.allocators],
+    head, outcomes, models = (
+        replace_names(value, nameless.text, int) for value in (record.head, dict(record.outcomes), dict(record.models))
     )
-    outcomes = {command: replace_value(outcome) for command, outcome in record.outcomes.items()}
-    return SnapshotRecord(head, outcomes, {name: replace_value(model) for name, model in record.models.items()}, record.streams)
-
-
-def _rename_info(info: AllocatorInfo, nameless: NameNumbers) -> AllocatorInfo:
-    return info._replace(object=nameless.instead(info.object, "module"), build_id=None)
+    infos = [info._replace(object=nameless.instead(info.object, "module"), build_id=None) for info in record.head.allocators]
+    kept = {name: getattr(record.head, name) for name in ("version", "taken", "core_written", "kind")}
+    return SnapshotRecord(head._replace(has_names=False, allocators=infos, **kept), outcomes, models, record.streams)

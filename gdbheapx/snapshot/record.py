@@ -111,13 +111,12 @@ class SnapshotRecord(NamedTuple):
 
     def parts(self) -> Dict[str, container.PackedPart]:
         """Return the parts of the file."""
-        secret = hints.new_secret()
-        return {
-            HEAD: _dump_model(container.encode_value(self.head._replace(secret=secret)), secret),
-            OUTCOMES: _dump_model(container.encode_value(self.outcomes), secret),
-            MODELS: _dump_model(self.models, secret),
-            **self.streams,
-        }
+        secret, parts = hints.new_secret(), {}
+        for name, value in ((HEAD, self.head._replace(secret=secret)), (OUTCOMES, self.outcomes), (MODELS, self.models)):
+            encoded = value if name == MODELS else container.encode_value(value)
+            text = json.dumps(encoded, separators=(",", ":"), allow_nan=False)
+            parts[name] = container.pack_part([text.replace(hints.SECRET, secret).encode("ascii")])
+        return {**parts, **self.streams}
 
     def model(self, name: str, kind: Any) -> Any:
         """Return the model of this name, as this type. HeapxError if there is none, or it is something else."""
@@ -132,11 +131,6 @@ class SnapshotRecord(NamedTuple):
             raise HeapxError("the snapshot is not whole: %s" % error, container.HINT, code=SNAPSHOT_DAMAGED)
 
 
-def _dump_model(value: Any, secret: str) -> container.PackedPart:
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return container.pack_part([text.replace(hints.SECRET, secret).encode("ascii")])
-
-
 def open_snapshot(path: str) -> SnapshotRecord:
     """The snapshot of that file. HeapxError where it is none, or damaged."""
     parts = container.read_file(path)
@@ -149,13 +143,9 @@ def open_snapshot(path: str) -> SnapshotRecord:
             raise container.WrongValue("no models")
         return SnapshotRecord(head._replace(secret=None), container.decode_value(Dict[str, RecordedOutcome], outcomes), models, parts)
     except (KeyError, ValueError, RecursionError) as error:
-        raise HeapxError("%s is not whole: %s" % (path, _explain_cause(error)), container.HINT, code=SNAPSHOT_DAMAGED)
-
-
-def _explain_cause(error: Exception) -> str:
-    if isinstance(error, KeyError):
-        return "it has no part %s" % error
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).split("\n")[0][:200]
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).split("\n")[0][:200]
+        why = "it has no part %s" % error if isinstance(error, KeyError) else why
+        raise HeapxError("%s is not whole: %s" % (path, why), container.HINT, code=SNAPSHOT_DAMAGED)
 
 
 class RecordingSession:

@@ -3,6 +3,7 @@
 `diff` is given the file of a snapshot, or a core or process of which one is taken by a program of its own.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -77,7 +78,7 @@ def take_snapshot(session: Session, has_names: bool, keeps_addresses: bool = Fal
     cold = addon_loader.find_capability("cold")
     if cold is not None:
         store.share(cold.PAGES, cold.find_stopped_spans(session))
-    sums = _sum_heaps(session)
+    sums = [heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()) for heap in session.heaps.all()]
     reading: List[Tuple[str, ...]] = [words for words in BY_ONE_LOOK if words != COLD or cold is not None]
     for place, words in enumerate(reading):
         if words == COLD and cold is not None and store.shared(cold.PAGES) is None:
@@ -92,7 +93,10 @@ def take_snapshot(session: Session, has_names: bool, keeps_addresses: bool = Fal
     named: Dict[str, RecordedOutcome] = {}
     for words, outcome in zip([*standing, *reading], outcomes):
         named.setdefault(words[0], moved.value(outcome))
-    record = SnapshotRecord(_make_head(session, moved, sums, _rss_bytes(session, store.known("report")), has_names), named, {})
+    report: Optional[Overview] = store.known("report")
+    memory = report.memory if report is not None and is_live else None
+    head = _make_head(session, moved, sums, None if memory is None else memory.total_bytes, has_names)
+    record = SnapshotRecord(head, named, {})
     blocks, streams = graph.keep_graph(session, moved.moves(), has_names)
     if blocks is not None:
         store.kept(GRAPH, graph.KeptGraph, lambda: blocks)
@@ -111,17 +115,6 @@ def _record_command(session: Session, words: Sequence[str], walked: Sequence[Pro
         return RecordedOutcome(error=error.message, hint=error.hint, code=error.code)
     problems = [RecordedProblem(*problem) for problem in [*walked, *session.problems[before:]]]
     return RecordedOutcome(session.partial and bool(problems), problems)
-
-
-def _sum_heaps(session: Session) -> List[HeapSum]:
-    """Return the sums of each heap."""
-    return [heap_sum(heap.info.id, heap.histogram(), heap.arenas(), heap.totals()) for heap in session.heaps.all()]
-
-
-def _rss_bytes(session: Session, report: Optional[Overview]) -> Optional[int]:
-    """Return the total that `report` has added up, or None for a core."""
-    memory = report.memory if report is not None and session.target.kind == "live" else None
-    return None if memory is None else memory.total_bytes
 
 
 def _make_head(session: Session, moved: MovedAddresses, sums: List[HeapSum], rss_bytes: Optional[int], has_names: bool) -> SnapshotHead:
@@ -222,37 +215,26 @@ class SnapshotStandby:
         if self._popen is None or self._popen.poll() is not None:
             words, pipe = [*_make_options(), "--pid", str(self._pid)], subprocess.PIPE
             self._popen = child_python.start_gdbheapx(words, {STANDS_BY: "1"}, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
-        code, text = self._ask_child(self._popen, ["snapshot", path, "--json", *more])
-        return _read_answer(code, text, str(self._pid), path)
-
-    def _ask_child(self, popen: "subprocess.Popen[bytes]", words: Sequence[str]) -> Tuple[int, str]:
+        popen = self._popen
         assert popen.stdin and popen.stdout
         try:
-            popen.stdin.write(json.dumps(words).encode() + b"\n")
+            popen.stdin.write(json.dumps(["snapshot", path, "--json", *more]).encode() + b"\n")
             popen.stdin.flush()
             code, text = json.loads(popen.stdout.readline())
-            return code, text
         except (OSError, ValueError):  # it is gone
             popen.kill()
-            return popen.wait(), ""
+            code, text = popen.wait(), ""
+        return _read_answer(code, text, str(self._pid), path)
 
 
 def _read_answer(code: int, text: Union[str, bytes], name: str, path: str) -> Dict[str, Any]:
+    told: Any = None
+    with contextlib.suppress(ValueError, RecursionError):
+        told = json.loads(text)
     if code < 0 or code in FAILED or not (container.is_url(path) or os.path.exists(path)):
-        error = _parse_error(text) or HeapxError("it ended with %d" % code, code=NO_ANSWER)
+        error = (error_of_document(told) if told is not None else None) or HeapxError("it ended with %d" % code, code=NO_ANSWER)
         raise HeapxError("no snapshot of %s: %s" % (name, error.message), error.hint, code=error.code)
-    try:
-        told: Dict[str, Any] = json.loads(text)
-    except (ValueError, RecursionError):
-        told = {}
-    return told
-
-
-def _parse_error(text: Union[str, bytes]) -> Optional[HeapxError]:
-    try:
-        return error_of_document(json.loads(text))
-    except (ValueError, RecursionError):
-        return None
+    return told or {}
 
 
 def _make_options() -> List[str]:

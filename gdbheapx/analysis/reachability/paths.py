@@ -354,47 +354,32 @@ class BlockPaths(graph_names.Paths):
         nothing: List[int] = []
         for speaker in speakers.values():
             for start in speaker.starts:
-                node = self._find_block(start.address)
-                if node is not None:
-                    self._starts.setdefault(node, (speaker.namer, start))
+                place = reach.graph.find(start.address)
+                if place is not None and place[0] < reach.numbers.blocks:
+                    self._starts.setdefault(place[0], (speaker.namer, start))
             nothing += [node for address in speaker.nothing for node in self._find_nodes(address)]
         if not speakers:
             return
-        ordered = sorted(self._starts, key=self._comes_later)
-        masks, modules = [self._find_owning_mask(kind) for kind in kinds], len(ordered) - sum(map(self._comes_later, ordered))
-        named = [(speakers.get(kind.runtime), kind.name) for kind in kinds]
-        begins = [0 if one is None else one.namer.object_offset(name) for one, name in named]
-        items = [(0, 0) if one is None else one.namer.items(name) for one, name in named]
+        # frames' variables, and memory known by an offset, come after the names of modules
+        later = {node: one.steps[0].kind == FRAME or one.steps[-1].kind == FIELD for node, (_, one) in self._starts.items()}
+        ordered, modules = sorted(later, key=later.__getitem__), len(later) - sum(later.values())
+        masks, begins, items = [], [], []
+        ends: Dict[int, Callable[[int], Optional[int]]] = {}
+        for label, kind in enumerate(kinds):
+            namer = speakers[kind.runtime].namer if kind.runtime in speakers else Namer()
+            is_told = kind.owning is not None and kind.runtime in speakers
+            masks.append(kind.owning if is_told and kind.owning is not None else namer.owning_words(kind.name))
+            begins.append(namer.object_offset(kind.name))
+            items.append(namer.items(kind.name))
+            end = namer.live_end(kind.name) if can_read else None
+            if end is not None:
+                ends[label] = end
         reach.graph.own(Owning(labels, masks, nothing, ordered, modules, begins, items))
-        if can_read:
-            self._end_blocks()
-
-    def _comes_later(self, node: int) -> bool:
-        """Return True for a frame's variable, or memory known by an offset: names of modules have precedence."""
-        steps = self._starts[node][1].steps
-        return steps[0].kind == FRAME or steps[-1].kind == FIELD
-
-    def _find_owning_mask(self, kind: LabelKind) -> int:
-        speaker = self.speakers.get(kind.runtime)
-        if speaker is not None and kind.owning is not None:
-            return kind.owning
-        return ALL_WORDS if speaker is None else speaker.namer.owning_words(kind.name)
-
-    def _end_blocks(self) -> None:
-        """Mark words after the end of a block's content as owning nothing."""
-        speakers = [self.speakers.get(kind.runtime) for kind in self.kinds]
-        known = [None if one is None else one.namer.live_end(kind.name) for one, kind in zip(speakers, self.kinds)]
-        labels = {label: end for label, end in enumerate(known) if end is not None}
-        library, own = self._reach.graph.library, self.labels
-        nodes = find_labelled(library, own, labels, len(known), MOST_ENDS) if labels else ()
-        for node, (address, size) in zip(nodes, self._reach.graph.blocks(nodes)):
-            end = labels[self.labels[node]](address)
-            if end is not None and address <= end < address + size:
-                self._reach.graph.loosen(node, (end - address) // self._reach.word_bytes, NO_SLOT)
-
-    def _find_block(self, address: int) -> Optional[int]:
-        place = self._reach.graph.find(address)
-        return place[0] if place is not None and place[0] < self._reach.numbers.blocks else None
+        nodes = find_labelled(reach.graph.library, labels, ends, len(kinds), MOST_ENDS) if ends else ()
+        for node, (address, size) in zip(nodes, reach.graph.blocks(nodes)):  # words behind the content own nothing
+            until = ends[labels[node]](address)
+            if until is not None and address <= until < address + size:
+                reach.graph.loosen(node, (until - address) // reach.word_bytes, NO_SLOT)
 
     def _find_nodes(self, address: int) -> List[int]:
         """Return the block, the mapping or the root at the address."""
@@ -414,15 +399,12 @@ class BlockPaths(graph_names.Paths):
         """Replace the roots of the graph and forget all paths."""
         self._roots, self._ways = roots, None
         self._known.clear()
-        self._forget_states()
+        self._states.clear()
 
     def strong_roots(self) -> Tuple[int, int]:
         """Return first and end of the roots that are no stacks and registers."""
         strong = sum(root.kind in heap_graph.STRONG for root in self._roots)
         return self._reach.roots_from, self._reach.roots_from + strong
-
-    def _forget_states(self) -> None:
-        self._states.clear()
 
     def of(self, node: int) -> Optional[graph_names.Path]:
         """Return the path to a block, or None if nothing gives it a name."""
@@ -439,29 +421,29 @@ class BlockPaths(graph_names.Paths):
     def contents(self, node: int) -> Optional[str]:
         """Return `dict of 230,000 entries`; None if no runtime says that the block is a container."""
         if node not in self._contents and node < self._reach.numbers.blocks:
-            kind = self._find_node_kind(node)
+            kind = self.kinds[self.labels[node]]
             speaker = self.speakers.get(kind.runtime) if self.can_read else None
             place = self._reach.graph.blocks([node])[0]
             self._contents[node] = None if speaker is None else speaker.namer.contents(*place, kind.name)
         return self._contents.get(node)
-
-    def _find_node_kind(self, node: int) -> LabelKind:
-        return self.kinds[self.labels[node]]
 
     def _find_path(self, node: int) -> Optional[graph_names.Path]:
         while True:
             way, containers = self._find_way(node), self._containers
             if way is None:
                 return None
-            if containers is not None and self._is_plain(way):
+            if containers is not None and way[0] not in self._starts and self._find_speaker(way[1]) is None:
                 begun = self._begin_at_variable(containers, way)
                 path = self._make_path(begun, self._make_steps(containers, begun, way)) if begun is not None else None
                 if path is not None or not self.speakers:
                     return path
-            known = self._begin_way(way)
-            if known is None:
-                return None
-            namer, start, way = known
+            if way[0] in self._starts:
+                namer, start = self._starts[way[0]]
+            else:
+                found, speaker = self._find_variable(way[0], way[1]), self._find_speaker(way[1])
+                if found is None:
+                    return None
+                namer, start, way = speaker.namer if speaker is not None else Plain(), found, way[1:]
             if len(way) == 1:
                 return self._make_path(start, start.steps)
             if not self.can_read:
@@ -512,7 +494,7 @@ class BlockPaths(graph_names.Paths):
         first, parents = (hop.find_offset() or 0) // word, self._ways.parents_to(node) if self._ways is not None else None
         self._stale += 1
         self._reach.graph.loosen(node, first)
-        self._forget_states()
+        self._states.clear()
         edges = self._reach.graph.edges(node) if hop.size_bytes <= MOST_REST_BYTES else []
         for edge in edges:
             is_way = parents is not None and edge.node < self._reach.numbers.blocks and parents[edge.node] == node
@@ -522,11 +504,8 @@ class BlockPaths(graph_names.Paths):
                     self._reach.graph.loosen(node, edge.slot)
         self._ways = None
 
-    def _is_plain(self, way: Sequence[int]) -> bool:
-        return way[0] not in self._starts and self._find_speaker(way[1]) is None
-
     def _find_speaker(self, node: int) -> Optional[Speaker]:
-        return self.speakers.get(self._find_node_kind(node).runtime) if node < self._reach.numbers.blocks else None
+        return self.speakers.get(self.kinds[self.labels[node]].runtime) if node < self._reach.numbers.blocks else None
 
     def _begin_at_variable(self, containers: Namer, way: Sequence[int]) -> Optional[Start]:
         """Return the variable that a way begins at; where there are no symbols, the begin of its container."""
@@ -541,15 +520,6 @@ class BlockPaths(graph_names.Paths):
         begin = containers.find_begin(place, root.start)
         begin = place if begin is None else begin
         return Start(begin, [PathStep(VARIABLE, "%s+0x%x" % (root.module.shown_name, begin - root.module.base), TargetAddress(begin))])
-
-    def _begin_way(self, way: List[int]) -> Optional[Tuple[Namer, Start, List[int]]]:
-        if way[0] in self._starts:
-            return (*self._starts[way[0]], way)
-        begun = self._find_variable(way[0], way[1])
-        if begun is None:
-            return None
-        speaker = self._find_speaker(way[1])
-        return speaker.namer if speaker is not None else Plain(), begun, way[1:]
 
     def _find_way(self, node: int) -> Optional[List[int]]:
         """Return the nodes from a start or a root down to the block, or None if there are none."""
@@ -587,7 +557,7 @@ class BlockPaths(graph_names.Paths):
         return self._reach.graph.blocks([node])[0] if mapping is None else (mapping.start, mapping.end - mapping.start)
 
     def _make_hop(self, node: int, below: Optional[int]) -> Hop:
-        name = self._find_node_kind(node).name if node < self._reach.numbers.blocks else None
+        name = self.kinds[self.labels[node]].name if node < self._reach.numbers.blocks else None
         return Hop(*self._find_node_place(node), name, lambda: self._find_offset(node, below) if below is not None else None)
 
     def _find_offset(self, node: int, below: int) -> Optional[int]:
